@@ -18,7 +18,6 @@ demo: $(DEMO)  ## measure trees and a training system here, draw the figures, re
 	$(BIN)/python -m benchmarks sweep --preset brief --anyway
 	$(BIN)/python -m benchmarks profile --workload cartpole_dqn --preset brief --anyway
 	$(BIN)/python -m benchmarks profile --workload cartpole_dqn --preset brief --arrangements --anyway
-	@$(BIN)/python -m dse platform show this >/dev/null 2>&1 || $(BIN)/python -m dse platform probe --anyway >/dev/null
 	$(BIN)/python -m reports --no-models >/dev/null
 	@echo
 	$(BIN)/python -m dse recommend --capacity 1000000 --batch 256

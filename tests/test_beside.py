@@ -257,7 +257,7 @@ def test_a_tree_with_options_of_its_own_cannot_be_shared(results):
     from dse.times.trees import trees  # noqa: PLC0415
 
     parts = ask(results / PLATFORM, "cartpole_dqn", results=results).parts()
-    (tree,) = [one for one in trees(parts, parts.cpu, True) if can_run(one)][:1]
+    (tree,) = [one for one in trees(parts, parts.cpu) if can_run(one)][:1]
     assert not can_run(dataclasses.replace(tree, details={**tree.details, "options": {"layout": "plain"}}))
     assert not can_run(dataclasses.replace(tree, threads=2), "serial")
     numpy = dataclasses.replace(tree, details={**tree.details, "contestant": "numpy"})

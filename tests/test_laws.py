@@ -97,20 +97,16 @@ def test_a_lonely_machine_has_nothing_to_be_left_out_of():
     assert laws._held_out("fetch", "workload", alone) is None
 
 
-def test_a_serial_loop_is_predicted_with_the_overheads_of_other_workloads():
-    """Within a quarter: the seven there are err by 2 to 13 %, for other loops tell little of a loop's overhead.
-
-    The factor between what two workloads' loops take beyond their parts is up to 1.3 on a machine, and that part is
-    most of CartPole's loop; a rate that is off by more than a quarter would mean that a part itself is wrong.
-    """
+def test_a_serial_loop_is_predicted_by_loops_of_other_workloads():
+    """Nine in ten lie inside. On a machine with busy neighbors one loop took 1.7 times what the others let expect."""
     loops = laws.serial_loops(RESULTS)
-    machines = {"27f8af3c07", "8fb834d50a", "d7dae63b89"}
-    pairs = {(machine, name) for machine in machines for name in ("cartpole_dqn", "hopper_ddpg")}
-    assert {(one.machine, one.workload) for one in loops} == pairs | {("27f8af3c07", "cartpole_ddpg")}
-    for one in loops:
-        assert one.workload not in one.others
-        assert abs(one.error) < 0.25, one
-        assert one.is_inside, one
+    names = ("cartpole_ddpg", "cartpole_dqn", "hopper_ddpg", "hopper_sac", "hopper_td3")
+    assert {(one.machine, one.workload) for one in loops} == {
+        (machine, name) for machine in ("27f8af3c07", "8fb834d50a") for name in names
+    }
+    assert all(one.workload not in one.others for one in loops)
+    assert sum(one.is_inside for one in loops) >= 0.9 * len(loops)
+    assert sorted(abs(one.error) for one in loops)[len(loops) // 2] < 0.1
 
 
 def test_a_loop_s_own_record_is_not_seen(monkeypatch):
@@ -118,7 +114,7 @@ def test_a_loop_s_own_record_is_not_seen(monkeypatch):
     read = laws.evidence
 
     def slower(one):
-        if one.primitive == "serial_step" and one.contestant == "loop" and one.options["workload"] == "hopper_ddpg":
+        if one.primitive == "training" and one.contestant == "loop" and one.options["workload"] == "hopper_ddpg":
             return dataclasses.replace(one, median_seconds=one.median_seconds * 10)
         return one
 
@@ -131,7 +127,8 @@ def test_a_loop_s_own_record_is_not_seen(monkeypatch):
     monkeypatch.setattr(laws, "evidence", changed)
     after = {(one.machine, one.workload): one.predicted for one in laws.serial_loops(RESULTS)}
     for (machine, workload), predicted in after.items():
-        assert (predicted == before[machine, workload]) == (workload == "hopper_ddpg")
+        is_of_another = workload != "hopper_ddpg"
+        assert (predicted != before[machine, workload]) == is_of_another
 
 
 def test_the_page_shows_every_law_and_what_is_only_assumed(answers, monkeypatch):

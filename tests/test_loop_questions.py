@@ -21,7 +21,7 @@ from tests.test_profile import NEEDED
 
 BEFORE, COMMIT = "2026-11-21T10:00:00+00:00", "c0ffee00" * 5
 KEY = "d7dae63b89"
-ACTOR, INSERTION, WRITE = 5e-5, 2e-5, 1e-6
+ACTOR, WRITE = 5e-5, 1e-6
 
 
 def learner(batch):
@@ -38,7 +38,8 @@ def gather(batch):
 
 def loop(batch, interval, size):
     """A loop that is the sum of its parts."""
-    return interval * (ACTOR + INSERTION / size) + learner(batch) + 2 * tree(batch) + gather(batch)
+    inserted = (tree(size) + WRITE) / size
+    return interval * (ACTOR + inserted) + learner(batch) + 2 * tree(batch) + gather(batch)
 
 
 def record(workload, primitive, contestant, op, seconds, batch=1, utc=BEFORE, **options):
@@ -70,10 +71,7 @@ def world(workload):
         record(workload, "training", "storage", "gather", gather(own.batch), own.batch),
         record(workload, "training", "storage", "write", WRITE, size),
         *(record(workload, "training", "weights", op, 1e-9, via="shared") for op in ("publish", "fetch")),
-        record(workload, "serial_step", "loop", "step", loop(own.batch, own.update_interval, size)),
-        record(workload, "serial_step", "actor", "step", ACTOR),
-        record(workload, "serial_step", "numba", "tree", 2 * tree(own.batch), own.batch),
-        record(workload, "serial_step", "buffer", "insert", INSERTION, size),
+        record(workload, "training", "loop", "step", loop(own.batch, own.update_interval, size), own.batch),
     ]
     for batch in sorted({own.batch, size, *(2**power for power in range(3, 12))}):
         found.append(record(workload, "training", "learner", "step", learner(batch), batch))
@@ -172,8 +170,7 @@ def test_the_prediction_is_what_recommend_mapping_answers(tmp_path, name, batch,
         ("training", "numba", "tells the part 'sampling'; .* benchmarks profile"),
         ("training", "storage", "tells the part 'storage'; .* benchmarks profile"),
         ("training", "learner", "tells the part 'learner'; .* benchmarks profile"),
-        ("serial_step", "loop", "tells a whole serial loop; .* benchmarks share"),
-        ("serial_step", "numba", "tells a whole serial loop; .* benchmarks share"),
+        ("training", "loop", "tells a whole serial loop; .* benchmarks profile"),
     ],
 )
 def test_what_is_missing_is_named_with_the_command_that_measures_it(primitive, contestant, told):

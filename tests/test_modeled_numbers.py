@@ -69,11 +69,11 @@ def test_a_width_of_a_modeled_time_is_its_factor_squared():
     gpu, fpga = (parts.platform.device(name) for name in ("gpu", "fpga"))
     times = [
         *((one.step, "gpu") for one in parts.learners(gpu)),
-        *((time, "gpu") for tree in trees(parts, gpu, False) for time in (tree.draw, tree.update)),
+        *((time, "gpu") for tree in trees(parts, gpu) for time in (tree.draw, tree.update)),
         (parts.rows_moved(gpu), "gpu"),
         (parts.rows_moved(fpga), "gpu"),
         *((one.step, "fpga learner") for one in parts.learners(fpga)),
-        *((time, "fpga tree") for tree in trees(parts, fpga, False) for time in (tree.draw, tree.update)),
+        *((time, "fpga tree") for tree in trees(parts, fpga) for time in (tree.draw, tree.update)),
     ]
     assert len(times) > 20
     for time, kind in times:
@@ -259,14 +259,14 @@ def test_a_loop_that_acts_by_its_own_weights_fetches_none():
 
 def test_an_insertion_that_nobody_timed_is_told_and_makes_its_update_as_weak(monkeypatch):
     parts = parts_of(load_platform(machine()), contestant="numba", fanout=16, threads=1)
-    (timed,) = [tree for tree in trees(parts, parts.cpu, False) if tree.name == "numba K=16, 1 thread"]
+    (timed,) = [tree for tree in trees(parts, parts.cpu) if tree.name == "numba K=16, 1 thread"]
     known, local = PerformanceTable.tree, parts.workload.actors.local_storage
 
     def lacks(table, configuration, op, capacity, batch, number):
         return None if batch == local else known(table, configuration, op, capacity, batch, number)
 
     monkeypatch.setattr(PerformanceTable, "tree", lacks)
-    (untimed,) = [tree for tree in trees(parts, parts.cpu, False) if tree.name == timed.name]
+    (untimed,) = [tree for tree in trees(parts, parts.cpu) if tree.name == timed.name]
     assert (timed.update.source, untimed.update.source) == ("measured", "modeled")
     assert "an update at B = 256 stands for it" in untimed.update.rests_on.told
     assert untimed.update.value > timed.update.value

@@ -190,7 +190,7 @@ def test_a_time_of_every_part_and_device_is_looked_up_first(tmp_path, device):
     own = csv(tmp_path, "device,batch,sampling_us,updating_us,storage_us,learner_us", f"{device},256,31,32,33,34")
     known = parts(own)
     there = U200.device(device)
-    (tree,) = trees(known, there, False)
+    (tree,) = trees(known, there)
     learner = known.learners(there)[0]
     times = tree.draw, tree.update, known.rows_moved(there), learner.step
     assert [time.value for time in times] == [31e-6, 32e-6, 33e-6, 34e-6]
@@ -198,7 +198,7 @@ def test_a_time_of_every_part_and_device_is_looked_up_first(tmp_path, device):
         assert time.source == "measured"
         assert time.factor == pytest.approx(FACTORS["measured"])
         assert "mine.csv:2" in time.rests_on.told
-        assert "1.35x" in time.rests_on.told
+        assert "1.25x" in time.rests_on.told
         assert "mine.csv:2" in time.rests_on.command
         assert f"({device})" in time.rests_on.number or f"({device})," in time.rests_on.number
 
@@ -220,7 +220,7 @@ def test_actors_are_stated_by_processes_of_all_together(tmp_path):
 
 @pytest.mark.parametrize(
     ("source", "said", "factor"),
-    [("measured", "", 1.35), ("quoted", "", 2.0), ("modeled", "", 3.0), ("quoted", "1.5", 1.5)],
+    [("measured", "", 1.25), ("quoted", "", 2.0), ("modeled", "", 3.0), ("quoted", "1.5", 1.5)],
 )
 def test_a_time_without_ends_is_as_sure_as_its_source_and_says_so(tmp_path, source, said, factor):
     own = csv(tmp_path, "part,device,us,source,factor", f"learner,gpu,700,{source},{said}")
@@ -265,13 +265,13 @@ def test_threads_between_stated_ones_are_interpolated_and_beyond_them_less_sure(
 def test_a_tree_that_is_named_stands_beside_no_modeled_one_and_an_update_not_stated_is_another_trees(tmp_path):
     own = csv(tmp_path, "part,device,contestant,fanout,us", "sampling,cpu,numba,16,7")
     cpu = U200.device("cpu")
-    (tree,) = trees(parts(own), cpu, False)
+    (tree,) = trees(parts(own), cpu)
     assert (tree.name, tree.details["fanout"], tree.draw.value) == ("numba K=16", 16, 7e-6)
     assert tree.draw.source == "measured"
     assert tree.update.source == "modeled"
-    assert trees(parts(own, fanout=8), cpu, False) == []
+    assert trees(parts(own, fanout=8), cpu) == []
     unnamed = csv(tmp_path, "part,device,us", "sampling,cpu,7", "updating,cpu,9")
-    (tree,) = trees(parts(unnamed, fanout=8), cpu, False)
+    (tree,) = trees(parts(unnamed, fanout=8), cpu)
     assert tree.details["fanout"] == 8
 
 
@@ -391,7 +391,7 @@ def test_equal_devices_rest_on_the_same_evidence_and_others_do_not():
     known = Parts(platform, HOPPER, None, None, {})
     numbers = {
         device.name: {known.learners(device)[0].step.rests_on.number, known.rows_moved(device).rests_on.number}
-        | {tree.draw.rests_on.number for tree in trees(known, device, False)}
+        | {tree.draw.rests_on.number for tree in trees(known, device)}
         for device in (platform.device("gpu"), gpu1, smaller)
     }
     assert numbers["gpu"] == numbers["gpu1"] == {"T_train(gpu)", "storage(gpu)", "tree(gpu)"}

@@ -17,8 +17,9 @@ import pytest
 from benchmarks import __main__ as cli
 from benchmarks import clock
 from benchmarks.clock import ALL_CPUS, StretchClock
-from benchmarks.profile import cells, command, parts
+from benchmarks.profile import beside, cells, command, parts
 from benchmarks.profile.cells import PRESETS, groups
+from dse import platforms
 from dse.platforms import fingerprint
 from dse.records import read_file
 from impls.training import load
@@ -32,7 +33,7 @@ NEEDED = pytest.mark.skipif(
 SHORT = (
     "import sys; from benchmarks.profile import cells, command; from tests.profiled import TINY; "
     "from dse.platforms import busy; busy.load = lambda: 0.0; "
-    "cells.PRESETS['quick'] = TINY; sys.exit(command.main(sys.argv[1:]))"
+    "command.probe_once = lambda results: None; cells.PRESETS['quick'] = TINY; sys.exit(command.main(sys.argv[1:]))"
 )
 
 
@@ -51,6 +52,7 @@ def file_of(results, name="profile-tiny-quick"):
 @pytest.fixture
 def tiny(monkeypatch):
     monkeypatch.setitem(command.PRESETS, "quick", TINY)
+    monkeypatch.setattr(command, "probe_once", lambda results: None)  # half a minute
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,10 @@ def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, caps
     first = json.loads(capsys.readouterr().out)
     found = read_file(file_of(tmp_path))
     expected = groups(load(tmp_path / "tiny.toml"), TINY, len(ALL_CPUS) or 1)
-    assert first["cells"] == len(flat(expected)) == sum(one.primitive == "training" for one in found)
+    whole = [one for one in found if one.primitive == beside.PRIMITIVE]  # a run of an actor apart
+    assert [(one.contestant, one.op) for one in whole] == [("apart", "rate")] * (len(ALL_CPUS) > 1)
+    found = [one for one in found if one not in whole]
+    assert first["cells"] - len(whole) == len(flat(expected)) == sum(one.primitive == "training" for one in found)
     assert first["aa_pairs"] == len(expected)
     assert set(first["measured_by_status"]) <= {"ok", "unstable"}
     for one in found:
@@ -208,7 +213,7 @@ def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, caps
     assert cli.main(words) == 0
     second = json.loads(capsys.readouterr().out)
     assert (second["found_done"], second["measured_by_status"]) == (first["cells"], {})
-    assert read_file(file_of(tmp_path)) == found
+    assert len(read_file(file_of(tmp_path))) == len(found) + len(whole)
 
 
 @NEEDED
@@ -227,7 +232,7 @@ def test_a_profile_killed_at_any_moment_keeps_what_it_has_and_repeats_nothing(tm
     done = subprocess.run([sys.executable, "-c", SHORT, *words], cwd=ROOT, capture_output=True, text=True, check=True)
     told = json.loads(done.stdout)
     assert path.read_bytes().splitlines()[: len(kept)] == kept
-    counted = Counter(one.cell for one in read_file(path) if one.primitive == "training")
+    counted = Counter(one.cell for one in read_file(path) if one.primitive in ("training", "training arrangement"))
     assert set(counted.values()) <= {1, 2}
     assert sum(counted.values()) - len(counted) == told["measured_again"]  # of groups that a busy machine disturbed
     assert len(counted) == told["cells"] == told["found_done"] + sum(told["measured_by_status"].values())
@@ -316,3 +321,13 @@ def test_a_step_and_the_tree_in_it_are_timed_on_every_contestant(tmp_path, capsy
         assert all(a < b for a, b in zip(tree.samples_seconds, learning.samples_seconds, strict=True))
     assert cli.main(words) == 0
     assert json.loads(capsys.readouterr().out)["found_done"] == 2
+
+
+def test_a_machine_that_nobody_described_is_probed_once(tmp_path, monkeypatch):
+    probed = []
+    found = dataclasses.replace(platforms.load("edge"), machine_key=fingerprint()["key"])
+    monkeypatch.setattr("dse.platforms.probe.probe", lambda tell: probed.append(tell) or found)
+    for _ in range(2):
+        command.probe_once(tmp_path)
+    assert len(probed) == 1
+    assert platforms.load("this", tmp_path) == found

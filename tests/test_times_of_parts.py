@@ -77,9 +77,9 @@ def test_every_thread_count_of_torch_and_of_modeled_trees_is_an_option():
     cpu = U200.device("cpu")
     parts = unmeasured(U200, with_batch(HOPPER, 8192))
     assert [one.details["threads"] for one in parts.learners(cpu)] == list(range(1, 29))
-    assert {tree.threads for tree in trees(parts, cpu, False)} == set(range(1, MOST_THREADS + 1))
+    assert {tree.threads for tree in trees(parts, cpu)} == set(range(1, MOST_THREADS + 1))
     small = unmeasured(U200, with_batch(HOPPER, 8191))  # whose batches no tree shares among threads
-    assert {tree.threads for tree in trees(small, cpu, False)} == {1}
+    assert {tree.threads for tree in trees(small, cpu)} == {1}
 
 
 def test_a_second_processor_has_its_own_cores_and_no_records_but_where_it_is_equal():
@@ -90,8 +90,8 @@ def test_a_second_processor_has_its_own_cores_and_no_records_but_where_it_is_equ
     assert [one.details for one in alone] == [{"threads": 1}]
     assert alone[0].step.source == "modeled"
     assert parts.rows_moved(single).source == "modeled"
-    assert {tree.draw.source for tree in trees(parts, single, False)} == {"modeled"}
-    assert {tree.threads for tree in trees(parts, single, False)} == {1}
+    assert {tree.draw.source for tree in trees(parts, single)} == {"modeled"}
+    assert {tree.threads for tree in trees(parts, single)} == {1}
     assert parts.learners(twin) == parts.learners(cpu)  # with the same evidence
     assert parts.learners(twin)[0].step.source == "measured"
     assert parts.rows_moved(twin) == parts.rows_moved(cpu)
@@ -107,8 +107,8 @@ def test_a_gpus_tree_of_a_sweep_is_no_tree_of_the_processor_and_is_one_of_the_gp
     swept = [one for one in records if (one.primitive, one.contestant, one.threads) == ("sum_tree", "numba", 1)]
     platform = with_device(MACHINE, H200.device("gpu0"))
     parts = measured(HOPPER, platform, [*records, *map(on_gpu, swept)])
-    assert {tree.details["contestant"] for tree in trees(parts, MACHINE.device("cpu"), False)}.isdisjoint({"cupy"})
-    there = trees(parts, platform.device("gpu0"), False)
+    assert {tree.details["contestant"] for tree in trees(parts, MACHINE.device("cpu"))}.isdisjoint({"cupy"})
+    there = trees(parts, platform.device("gpu0"))
     assert {tree.details["contestant"] for tree in there} == {"cupy"}
     assert {tree.draw.source for tree in there} <= {"measured", "interpolated"}
     assert all(tree.draw.rests_on.number.startswith("tree(gpu0, cupy") for tree in there)

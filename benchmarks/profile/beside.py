@@ -1,7 +1,7 @@
 """The parts of a parallel run beside each other: a loop of processes runs for a second or two, and its parts are read.
 
 With the ratio free no side waits for the other, so each is timed while the other is busy all the time, then alone: what
-they take from each other is the contention. With the ratio kept, at a gradient step an environment step, the period is
+they take from each other is the contention. With the ratio kept, as the workload has it, the period is
 longer than the busiest side: the rest is hand-over.
 
 Letters: A actors, E environments an actor steps at once, D batches sampled ahead, B batch.
@@ -51,6 +51,14 @@ def groups(workload: Workload, preset: Preset, cores: int, learners: list[str]) 
     return [list(_group(workload, *shape, ratio)) for shape in shapes for ratio in ("free", "kept")]
 
 
+def whole(workload: Workload, preset: Preset, cores: int, learners: list[str]) -> list[list[Cell]]:
+    """Return the cells of runs timed whole, a group each: of one actor apart, by the fastest learner, as it trains."""
+    if not groups(workload, preset, cores, learners):
+        return []
+    cells = _group(workload, "apart", learners[-1], 1, workload.actors.environments, "kept")
+    return [[cell for cell in cells if cell.op == "rate"]]
+
+
 def _group(workload: Workload, name: str, learner: str, actors: int, count: int, ratio: str) -> Iterator[Cell]:
     """The cells of one run: what it reads of each of its parts."""
     from impls.training.parallel.arrangement import Arrangement  # noqa: PLC0415  # older commits lack it
@@ -61,7 +69,7 @@ def _group(workload: Workload, name: str, learner: str, actors: int, count: int,
         "learners": 1,
         "environments": count,
         "presampled": max(workload.replay.presampled, int(name == "pipelined")),
-        "update_interval": 1 if ratio == "kept" else workload.learner.update_interval,
+        "update_interval": workload.learner.update_interval,
         "batch": workload.learner.batch,
         "learner": learner,
         "policy": learner,

@@ -127,6 +127,7 @@ def groups(workload: Workload, preset: Preset, cores: int, learners: Sequence[st
     """Return every cell, in groups that answer one question each; ``learners`` by default as ``implementations``."""
     build = _CellBuilder(workload, preset, cores, implementations(workload) if learners is None else learners)
     parts = [
+        build.loops(),
         build.actors(),
         build.vectors(),
         build.learners(),
@@ -134,7 +135,6 @@ def groups(workload: Workload, preset: Preset, cores: int, learners: Sequence[st
         build.forward(),
         build.trees(),
         build.storage(),
-        build.loops(),
     ]
     return [list(group) for group in (*parts, build.weights(), build.together())]
 
@@ -221,6 +221,8 @@ class _CellBuilder:
         replay, batch = self._workload.replay, self._workload.learner.batch
         shape = {"capacity": replay.capacity, "fanout": replay.fanout}
         fits = replay.capacity * layout_of(self._workload).record_bytes <= self._preset.storage_bytes
+        count = self._workload.actors.environments
+        shape |= {"environments": count} if count > 1 else {}
         for learner in self._learners if fits else ():
             yield self._cell("loop", "step", batch, learner=learner, policy=learner, **shape)
 

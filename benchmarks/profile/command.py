@@ -17,8 +17,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from dse.platforms.reading import here
 from dse.records import Measurement, RecordError, read_file
 from impls.training import TrainingError, Workload, load, path_of
+from impls.writing import refusing
 
 from ..arguments import DEFAULT, add_common, add_workload, listed, parser_of
 from ..clock import ALL_CPUS, Clock
@@ -45,16 +47,28 @@ def main(arguments: list[str] | None = None) -> int:
     path = file_of(options.results, f"profile-{workload.name}-{options.preset}.jsonl")
     if options.arrangements:
         return _arrangements(options, workload, where, preset)
-    cells, stamp = groups(workload, preset, len(ALL_CPUS) or 1), Stamp.of_this_run(TRAINING)
+    cores, stamp = len(ALL_CPUS) or 1, Stamp.of_this_run(TRAINING)
+    serial, *parts = groups(workload, preset, cores)
+    cells = [serial, *beside.whole(workload, preset, cores, implementations(workload)), *parts]
     how: dict[str, Any] = {"most_seconds": preset.most_seconds, "unit": "cell", "bar": not options.json}
-    how["sentinels"] = Sentinels()
+    how |= {"sentinels": Sentinels(), "name": lambda cell: _stamp_of(stamp, cell).cell(cell)}
     with ExitStack() as stack:
         measure = functools.partial(_measure, Team(stack, where, preset), stamp, options.seed)
         tally = run(cells, path, stamp, measure, is_final=_is_final, **how)
+    probe_once(options.results)
     code = report(tally, path, options.json)
     if not options.json and (rates := loop_rates(path)):
         print(f"serial loop of {workload.name}, gradient steps a second: {rates}")
     return code
+
+
+def probe_once(results: Path) -> None:
+    """Describe this machine, where nobody has: answers for `--platform this` need it beside its records."""
+    from dse.platforms.probe import write_probe  # noqa: PLC0415  # with its kernels
+
+    if not (path := here(results)).is_file():
+        with refusing(path, RecordError, "choose another folder"):
+            write_probe(path)
 
 
 def _arrangements(options: argparse.Namespace, workload: Workload, where: Path, preset: Preset) -> int:
@@ -241,6 +255,9 @@ def _link(ready: Sequence[tuple[Cell, Together, str | None]]) -> None:
 
 def _measure(team: Team, stamp: Stamp, seed: int, cells: Sequence[Cell]) -> Iterator[Measurement]:
     """Yield the records of one group: those that cannot be timed and why, the timed ones, the A/A twin of the first."""
+    if cells[0].contestant in beside.ARRANGEMENTS:
+        yield from _run_beside(team, _stamp_of(stamp, cells[0]), cells)
+        return
     ready: list[tuple[Cell, Together, str | None]] = []
     for cell in cells:
         clock, note = team.clock(cell)
@@ -259,6 +276,11 @@ def _measure(team: Team, stamp: Stamp, seed: int, cells: Sequence[Cell]) -> Iter
         where = {"affinity": sorted({cpu for member in own for cpu in member.cpus}) if ALL_CPUS else []}
         again = {"primitive": AGAIN} if position == len(ready) - 1 else {}
         yield stamp.timed(cell, timing, where, reason=_reason(cell, timing, note), **again)
+
+
+def _stamp_of(stamp: Stamp, cell: Cell) -> Stamp:
+    """Return the stamp of a cell's record, which is of another primitive where several processes run."""
+    return dataclasses.replace(stamp, primitive=beside.PRIMITIVE) if cell.contestant in beside.ARRANGEMENTS else stamp
 
 
 def _run_beside(team: Team, stamp: Stamp, cells: Sequence[Cell]) -> Iterator[Measurement]:

@@ -18,6 +18,7 @@ from ..solver.sensitivity import Robustness
 from .text import in_words, listed, roughly, rounded, wrapped
 
 EVIDENCE = {
+    "loop": "whole loops on {0}{1} take",
     "T_train": "the learner on {0}{1} takes",
     "f_a": "actors on {0}{1} take",
     "tree": "the tree on {0}{1} takes",
@@ -52,11 +53,7 @@ def source_of(parts: Sequence[PartAnswer]) -> Source:
 
 def time_of(parts: Sequence[PartAnswer]) -> str:
     """Write what parts of one device take together, rounded to what is known, with their ends or factor."""
-    slower = [(part.charged or part.seconds) / part.seconds for part in parts]
-    middle, low, high = (
-        1e6 * sum(factor * getattr(part, end) for factor, part in zip(slower, parts, strict=True))
-        for end in ("seconds", "low", "high")
-    )
+    middle, low, high = (1e6 * sum(getattr(part, end) for part in parts) for end in ("seconds", "low", "high"))
     text, kind = f"{rounded(middle, low, high)} us", parts[0].interval
     if kind == "factor":
         return written(text, float(f"{off(middle, low, high):.2g}"), kind)

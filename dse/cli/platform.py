@@ -22,20 +22,17 @@ import dataclasses
 import json
 import re
 import shlex
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
 from impls.terminal import plural
-from impls.writing import refusing, try_to_write
+from impls.writing import refusing
 
 from ..platforms import Leaf, Platform, PlatformError, Quantity, busy, leaves, load, names
-from ..platforms.fingerprint import command_line, now
 from ..platforms.quantities import ORIGINS, readable, split
 from ..platforms.reading import HERE, RESULTS, here, path_of, problems, read, warnings
 from ..platforms.template import copied, template, text_of
-from ..platforms.writing import to_toml
 from . import platform_estimate
 from .text import add_command, aligned
 
@@ -238,25 +235,13 @@ def _difference(first: Leaf | None, second: Leaf | None) -> str:
 
 
 def _probe(options: argparse.Namespace) -> int:
-    from ..platforms.probe import probe  # noqa: PLC0415  # with its kernels, of which no other command needs any
+    from ..platforms.probe import write_probe  # noqa: PLC0415  # with its kernels, of which no other command needs any
 
     if busy.refuses(options.anyway):
         return busy.EXIT_CODE
     path = options.out or here(options.results)
     with refusing(path, PlatformError, ANOTHER):
-        try_to_write(path.parent)
-    shown = sys.stderr.isatty()
-    if not shown:
-        print("probing this machine takes half a minute", file=sys.stderr, flush=True)
-    platform = probe(
-        tell=lambda share: print(f"\rprobing this machine {share}", end="", file=sys.stderr) if shown else None
-    )
-    if shown:
-        print(file=sys.stderr)
-    comment = f"# What `{command_line()}` found at {now()}.\n"
-    with refusing(path, PlatformError, ANOTHER):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(to_toml(platform, comment), encoding="utf-8")
+        platform = write_probe(path)
     print(text(platform))
     print(f"\nwritten to {path}")
     return 0

@@ -18,6 +18,7 @@ from impls.training.folder import check
 from impls.training.interrupts import Interrupted, terminable
 from impls.training.options import check_ranges
 
+from ..estimate import off
 from ..mapping.answer import MappingAnswer, Shortage
 from ..mapping.question import answer_question
 from ..platforms.busy import average
@@ -25,7 +26,7 @@ from ..platforms.reading import HERE
 from .emit import why_not_run
 from .mapping import add_choices, add_records, question_of, to_run, without_fit
 from .mapping_words import expected, headline
-from .text import add_command, not_its_own, number
+from .text import add_command, not_its_own, number, roughly, told
 
 ABOUT = f"""Which mapping of a workload is the best on this machine, and how fast is it when it runs?
 
@@ -150,24 +151,35 @@ def _show(answer: MappingAnswer, summary: dict[str, Any], as_json: bool) -> None
     measured = summary["settled"]
     hz = measured["update_hz"] if measured and measured["updates"] else None
     ends = {"low": answer.low, "high": answer.high} if answer.objective in PREDICTED else {"low": None, "high": None}
-    share = None if hz is None else hz / answer.hz
     if as_json:
         predicted = {"update_hz": answer.hz, **ends, "interval": answer.interval, "upper_bound": answer.upper_bound}
-        shown = {"predicted": predicted, "measured": measured, "measured_of_predicted": share, "run": summary}
-        print(json.dumps(shown))
+        share = None if hz is None else hz / answer.hz
+        print(
+            json.dumps({"predicted": predicted, "measured": measured, "measured_of_predicted": share, "run": summary})
+        )
         return
     print(f"predicted: {expected(answer)}")
-    if hz is None or share is None:
+    if hz is None:
         done = f"{plural(summary['updates'], 'gradient step')} in {plural(summary['steps'], 'environment step')}"
         print(f"measured:  {done}: the run ended before it had settled; give it more --seconds or --steps")
         return
+    share = hz / told(answer.hz, answer.low, answer.high)
     taken = f"{plural(measured['updates'], 'gradient step')} in {measured['seconds']:,.1f} s"
     where = ""
-    if ends["low"] is not None:
-        where = "; within the interval" if answer.low <= hz <= answer.high else "; outside the interval"
+    if answer.objective in PREDICTED:
+        where = f"; {'within' if _is_inside(answer, hz) else 'outside'} the interval"
     print(f"measured:  {number(hz)} gradient steps a second ({taken}), {share:.2f} times the predicted{where}")
     if share < FAR_BELOW:
         percent = summary["throughput"]["cpu_percent"]
         print(
             f"  the run had {percent:.0f} % of one core's time; load average {average():.3g} on {os.cpu_count()} cores"
         )
+
+
+def _is_inside(answer: MappingAnswer, hz: float) -> bool:
+    """Whether a measured rate lies within the ends, or the factor, that were printed."""
+    if answer.interval == "factor":
+        factor = float(roughly(off(answer.value, answer.low, answer.high)).replace(",", ""))
+        return 1 / factor <= hz / told(answer.value, answer.low, answer.high) <= factor
+    low, high = (told(end, answer.low, answer.high) for end in (answer.low, answer.high))
+    return low <= hz <= high

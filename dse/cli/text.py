@@ -40,8 +40,13 @@ def rounded(value: float, low: float | None = None, high: float | None = None) -
     >>> rounded(683.1, 97.1, 3634.0), rounded(132.2, 127.0, 135.0), rounded(110866)
     ('680', '132', '111,000')
     """
+    return f"{told(value, low, high):,.10g}"
+
+
+def told(value: float, low: float | None = None, high: float | None = None) -> float:
+    """The number that ``rounded`` writes: what is compared is what is shown."""
     digits = 3 if low is None or high is None or high <= (1 + WIDE) * low else 2
-    return f"{float(f'{value:.{digits}g}'):,.10g}"
+    return float(f"{value:.{digits}g}")
 
 
 def roughly(value: float) -> str:

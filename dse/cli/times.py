@@ -166,7 +166,7 @@ def _options(parts: Parts, part: str, device: Device) -> Iterator[Estimate]:
     elif part == "storage":
         yield from [parts.rows_moved(device)] if device.memory or parts.stated("storage", device) else []
     else:
-        yield from (tree.draw if part == "sampling" else tree.update for tree in trees(parts, device, False))
+        yield from (tree.draw if part == "sampling" else tree.update for tree in trees(parts, device))
 
 
 def _unused(question: MappingQuestion) -> Iterator[str]:

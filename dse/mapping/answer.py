@@ -21,16 +21,17 @@ from .notes import notes
 from .options import Place
 from .processes import Process, is_here, processes_of, strategy_of
 from .rates import Rate, by_implementation
-from .step_shares import StepShare, step_shares
+from .step_shares import StepShare, beyond, step_shares
 
 CLOSE = 0.005  # a rate that changes by less is sure enough
 
 
 @dataclass(frozen=True)
 class PartAnswer:
-    """Where a part runs, and the seconds of a gradient step that it is busy; ``interval``: what low and high mean.
+    """Where a part runs, and its seconds of a gradient step; ``interval``: what low and high mean.
 
-    ``charged``: the seconds that its engine is charged, and each further (device, engine) of ``also``.
+    ``charged``: the seconds that its engine is charged, and each further (device, engine) of ``also``: more where a
+    whole serial loop took more than its parts.
     """
 
     part: str
@@ -189,8 +190,8 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
     cpu, workload = f"{parts.cpu.name}.cores", parts.workload
     slower = slowdowns(problem, chosen)
     at_home = all({device for device, _ in option.where} == {parts.cpu.name} for option in chosen.options)
-    is_shared = place != "serial" and at_home and is_here(parts)
-    runs_here, actors = is_shared or place == "serial", built.details(chosen.actors).get("processes", 1)
+    is_shared = place.arrangement != "serial" and at_home and is_here(parts)
+    runs_here, actors = is_shared or place.arrangement == "serial", built.details(chosen.actors).get("processes", 1)
     return MappingAnswer(
         platform=parts.platform.name,
         workload=workload.name,
@@ -199,7 +200,7 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         objective=objective,
         epsilon=solution.epsilon,
         arrangement=place.arrangement,
-        parts=tuple(map(functools.partial(_part, built), chosen.options, slower)),
+        parts=tuple(map(functools.partial(_part, built, beyond(built, place)), chosen.options, slower)),
         depth=chosen.depth,
         cores=(needed(problem, chosen)[cpu], float(parts.cores)),
         value=solution.value,
@@ -234,13 +235,13 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         runs_here=runs_here,
         strategy=strategy_of(place.arrangement) if is_shared else "",
         processes=processes_of(parts, place.arrangement, actors) if is_shared else (),
-        by_implementation=by_implementation(built, objective, epsilon),
+        by_implementation=by_implementation(built, objective, epsilon, solution),
         solution=solution,
     )
 
 
-def _part(built: Built, option: Option, slower: float) -> PartAnswer:
-    time, evidence = option.time.scaled(slower), option.time.rests_on
+def _part(built: Built, beyond: float, option: Option, slower: float) -> PartAnswer:
+    time, evidence = option.time.scaled(slower / beyond), option.time.rests_on
     return PartAnswer(
         *(option.part, option.device, option.engine, option.name, built.details(option)),
         *(time.value, time.low, time.high),

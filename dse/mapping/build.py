@@ -9,7 +9,7 @@ pipelined  actors, replay and learner, each on cores (or devices) of their own, 
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..estimate import Evidence
@@ -18,7 +18,8 @@ from ..times.analytic import budgets
 from ..times.parts import Parts
 from .equal_devices import EqualDevices
 from .options import ARRANGEMENT, OptionBuilder, OptionKey, Place, key_of
-from .processes import Beside, runs_of
+from .processes import runs_of
+from .scaled import Elsewhere, beside_of
 from .searched import searched
 from .traffic import flows, ways
 
@@ -30,13 +31,15 @@ LISTED = 6  # options of a device in a sentence
 class Built:
     """A problem for each execution mode; ``shown``: details of options by part, device, engine and name.
 
-    ``searched``: what was tried where more could be made, in words.
+    ``searched``: what was tried where more could be made, in words; ``ratios``: how many times the sum of its parts a
+    mode takes, where a whole run told.
     """
 
     problems: Mapping[Place, Problem]
     parts: Parts
     shown: Mapping[OptionKey, Mapping[str, Any]]
     searched: tuple[str, ...] = ()
+    ratios: Mapping[str, float] = field(default_factory=dict)
 
     @functools.cached_property
     def evidence(self) -> Mapping[str, Evidence]:
@@ -97,6 +100,7 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
     problems: dict[Place, Problem] = {}
     shown: dict[OptionKey, Mapping[str, Any]] = {}
     lacking: list[Part] = []
+    ratios: dict[str, float] = {}
     own = parts.workload.replay.presampled
     depths = tuple(sorted({*DEPTHS, own})) if "presampled" in free else (own,)
     for builder in _builders(parts, equal):
@@ -105,13 +109,14 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
         if not builder.lacking():
             problems[place] = _problem(builder, depths)
             shown.update(builder.shown)
+            ratios[place] = builder.beside.ratio if builder.beside else 1.0
     if not problems:
         asked = ", ".join(f"{key}={value}" for key, value in parts.constraints.items()) or "the devices there are"
         part = max(PARTS, key=lacking.count)  # what lacks in the most places
         lack = f"nothing can run the part {part!r} on platform {parts.platform.name!r} with {asked}"
         offer = _offer(equal, part)
         raise ProblemError(lack + (f"; with nothing but the arrangement fixed it could be: {offer}" if offer else ""))
-    return Built(problems, parts, shown, tuple(searched(equal, list(problems), free, depths)))
+    return Built(problems, parts, shown, tuple(searched(equal, list(problems), free, depths)), ratios)
 
 
 def _offer(equal: EqualDevices, part: Part) -> str:
@@ -136,10 +141,11 @@ def _builders(parts: Parts, equal: EqualDevices) -> Iterator[OptionBuilder]:
     for mode in (mode for mode in ARRANGEMENT if wanted in (None, mode)):
         runs = list(runs_of(parts, mode))
         for run in runs:
-            beside = Beside(parts, run)
+            beside = beside_of(parts, run)
             yield OptionBuilder(parts, Place(run.name), EqualDevices(beside.own, equal.devices), beside=beside)
         if not runs:
-            yield OptionBuilder(parts, Place(mode), equal)
+            alone = Elsewhere(parts) if Place(mode).in_turns else None
+            yield OptionBuilder(parts, Place(mode), equal, beside=alone)
 
 
 def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
@@ -153,7 +159,7 @@ def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
         tuple(flows(parts)),
         ways(parts, builder.devices, builder.process, builder.equal.links),
         depths,
-        {} if builder.beside else parts.slowdowns(),
+        {} if builder.beside and builder.beside.counts_others else parts.slowdowns(),
         watts,
         (builder.cpu,),
         tuple(builder.trees),
@@ -164,4 +170,5 @@ def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
 def _crowd(builder: OptionBuilder) -> dict[str, float]:
     """The budget of cores of a run with more processes than cores: times count that they share them."""
     beside = builder.beside
-    return {f"{builder.cpu}.cores": float(beside.run.processes)} if beside and beside.is_crowded else {}
+    run = beside.run if beside and beside.is_crowded else None
+    return {f"{builder.cpu}.cores": float(run.processes)} if run else {}

@@ -19,13 +19,13 @@ TRANSFERS = (0.0, 1e9)  # bytes; routes that take as long for both are equal
 
 @dataclass(eq=False)
 class EqualDevices:
-    """The devices that may be used, their models, and what the parts take on each; ``cold`` as in ``trees``."""
+    """The devices that may be used, their models, and what the parts take on each."""
 
     parts: Parts
     devices: Sequence[Device]
 
     @functools.cached_property
-    def _trees(self) -> Callable[[Device, bool], list[Tree]]:
+    def _trees(self) -> Callable[[Device], list[Tree]]:
         return functools.cache(functools.partial(trees, self.parts))
 
     @functools.cached_property
@@ -51,9 +51,9 @@ class EqualDevices:
         """Every option for gradient steps on a device, or on several of its model beginning with it."""
         return [replace(one, needs=self._needs(one.needs, device)) for one in self.parts.learners(self.first(device))]
 
-    def trees(self, device: Device, cold: bool) -> list[Tree]:
+    def trees(self, device: Device) -> list[Tree]:
         """Every sum tree on a device, fastest first."""
-        known = self._trees(self.first(device), cold)
+        known = self._trees(self.first(device))
         return [replace(tree, needs=self._needs(tree.needs, device)) for tree in known]
 
     def learner_bytes(self, device: Device, share: int) -> tuple[float, float]:
@@ -91,7 +91,7 @@ class EqualDevices:
         pairs = ((cpu, device.name), (device.name, cpu)) if device.name != cpu else ()
         routes = tuple(self.parts.transfer_seconds(*pair, nbytes) for pair in pairs for nbytes in TRANSFERS)
         times = [(one.name, one.step) for one in self.parts.learners(device) if one.devices == 1]
-        times += [(tree.name, time) for tree in self._trees(device, False) for time in (tree.draw, tree.update)]
+        times += [(tree.name, time) for tree in self._trees(device) for time in (tree.draw, tree.update)]
         times += [("storage", self.parts.rows_moved(device))] if device.memory else []
         known = tuple((name, time.value, time.low, time.high, time.source) for name, time in times)
         has = tuple((name.removeprefix(device.name), amount) for name, amount in budgets(device))

@@ -7,7 +7,7 @@ from ..solver.objectives import Objective
 from ..solver.problem import Option
 from ..solver.result import Solution
 from ..solver.throughput import TOO_HIGH, slowdowns
-from ..times.overheads import REFERENCE
+from ..times.whole_runs import REFERENCE
 from .build import Built
 from .options import Place, implementation_of
 
@@ -41,15 +41,8 @@ def notes(built: Built, solution: Solution) -> list[str]:
         notes.append(
             "the workload samples no batch ahead, so nothing of the loop overlaps; --free presampled lifts that"
         )
-    by = implementation_of(built.details(chosen.learner))
-    if parts.table and (over := parts.table.overheads_of(by)) and in_turns:
-        if over.rest > 1:
-            whose = "" if by in (REFERENCE, *parts.table.others) else f" of {REFERENCE}"
-            notes.append(
-                f"a gradient step in a loop{whose} takes {over.rest:.2f} times as long as alone, or "
-                f"{over.rest_seconds * 1e6:,.0f} us more if that is longer, and the tree {over.cold_seconds * 1e9:.0f} "
-                f"ns an element more: {over.description}"
-            )
+    if place.arrangement == "serial" and (ratio := built.ratios.get(place, 1.0)) != 1:
+        notes.append(f"a whole serial loop took {ratio:.2f} times its parts, each timed alone; the rate is the loop's")
     count = workload.actors.count
     if solution.outcome.bottleneck == chosen.actors.engine != chosen.learner.engine:
         if built.details(chosen.actors).get("processes") == count:

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..estimate import Estimate
 from ..platforms import Device
 from ..solver.problem import PARTS, TREE, Option, Part
-from ..times.overheads import REFERENCE
 from ..times.parts import Learner, Parts
 from ..times.trees import Tree
+from ..times.whole_runs import REFERENCE
 from .equal_devices import EqualDevices
-from .processes import Beside, can_run, is_here, one_thread
+from .processes import Beside, can_run, is_here
+from .scaled import Elsewhere, Scaled
 
 COPIES = 3  # of a device's trees that are copied to another: the fastest of those with so many threads
 OptionKey = tuple[Part, str, str, str]
@@ -57,13 +57,13 @@ def key_of(option: Option) -> OptionKey:
 class OptionBuilder:
     """Collects the options of one execution mode on the devices that may be used.
 
-    ``beside``: what they take in a run of several processes that was timed; None where each part's own time counts.
+    ``beside``: what they take in the run that they make; None where each part's own time counts.
     """
 
     parts: Parts
     place: Place
     equal: EqualDevices
-    beside: Beside | None = None
+    beside: Beside | Scaled | Elsewhere | None = None
     options: dict[Part, list[Option]] = field(default_factory=lambda: {part: [] for part in PARTS if part not in TREE})
     trees: list[tuple[Option, Option]] = field(default_factory=list)
     shown: dict[OptionKey, Mapping[str, Any]] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class OptionBuilder:
     @property
     def must_run(self) -> bool:
         """Whether there are programs for what is offered: one process, or several of a machine with its own records."""
-        return self.place == "serial" or is_here(self.parts)
+        return self.place.arrangement == "serial" or is_here(self.parts)
 
     def build(self) -> "OptionBuilder":
         """Returns the builder itself, with all options."""
@@ -136,16 +136,16 @@ class OptionBuilder:
 
     def _actors(self) -> None:
         """Adds one option for each implementation of the policy and number of processes."""
-        parts, serial = self.parts, self.place == "serial"
+        parts, serial = self.parts, self.place.arrangement == "serial"
         count, policies = parts.workload.actors.count, parts.policies
         most = 1 if serial else max(1, min(count, parts.cores - 1))
         tried = [*itertools.product(policies, range(1, most + 1))]
-        if self.beside:
+        if self.beside and self.beside.run:
             tried = [(self.beside.run.policy, self.beside.run.actors)]
         for policy, processes in tried:
             if parts.allows("actors", processes) and parts.allows("policy_implementation", policy):
                 time = parts.acting(processes, serial, policy)
-                time = self.beside.acting(time) if self.beside else time
+                time = self.beside.acting(time, policy) if self.beside else time
                 needs = {f"{self.cpu}.cores": float(0 if serial else processes)}
                 name, engine = f"{processes} process{'es' * (processes > 1)}", "main" if serial else "actors"
                 name += f", policy {policy}" * (len(policies) > 1)
@@ -156,7 +156,7 @@ class OptionBuilder:
     def _learners(self) -> None:
         """Adds the learners of every device; a serial loop drives no FPGA."""
         for device in self.devices:
-            if device.kind == "fpga" and self.place == "serial":
+            if device.kind == "fpga" and self.place.arrangement == "serial":
                 continue
             for learner in self.equal.learners(device):
                 threads, by = learner.details.get("threads"), implementation_of(learner.details)
@@ -164,8 +164,7 @@ class OptionBuilder:
                     self.parts.allows("learner_threads", threads) and learner.cores <= cores(device)
                 )
                 is_able = is_able and not (self.must_run and "learners" in learner.details)
-                if self.beside:
-                    run = self.beside.run
+                if self.beside and (run := self.beside.run):
                     is_able = is_able and by == run.learner and learner.cores <= run.cores(cores(device))
                 if is_able and self.parts.allows("learner_implementation", by):
                     self._learner(device, learner)
@@ -173,11 +172,9 @@ class OptionBuilder:
     def _learner(self, device: Device, learner: Learner) -> None:
         """Adds a learner on a device, or on each set of devices of its model; one process in turns drives no set."""
         count = getattr(learner, "devices", 1)
-        table, by = self.parts.table, implementation_of(learner.details)
-        over = table.overheads_of(by) if table else None
-        step = over.step(learner.step) if over and self.place.in_turns and device.kind == "cpu" else learner.step
-        if self.beside:
-            step = self.beside.step(learner.step, one_thread(self.parts, by).value)
+        step = learner.step
+        if self.beside and device.kind == "cpu":
+            step = self.beside.step(step, implementation_of(learner.details))
         of_model = self.equal.of(device)
         for beside in itertools.combinations(of_model[of_model.index(device) + 1 :], count - 1):
             if count > 1 and self.place.in_turns:
@@ -208,7 +205,7 @@ class OptionBuilder:
 
     def _replay(self) -> None:
         """Adds sum trees and storage. A serial loop drives a GPU's learner, but its replay is the processor's."""
-        devices = [device for device in self.devices if self.place != "serial" or device.name == self.cpu]
+        devices = [device for device in self.devices if self.place.arrangement != "serial" or device.name == self.cpu]
         fitting = {device.name: list(self._fitting(device)) for device in devices}
         for device in devices:
             for tree in fitting[device.name]:
@@ -223,20 +220,19 @@ class OptionBuilder:
                 needs = {f"{device.name}.memory_bytes": self.parts.storage_bytes}
                 engine = self.engine(device, "replay" if device.kind == "cpu" else "memory")
                 time = self.equal.rows_moved(device)
-                time = self._beside(time)
+                if self.beside and device.kind == "cpu":
+                    time = self.beside.stored(time)
                 self.add(Option("storage", "records", device.name, engine, time, needs), {})
 
     def _fitting(self, device: Device) -> Iterator[Tree]:
         """Trees whose threads have cores. In turns they have one: that process' cores are its learner's to ask for."""
         most = 1 if self.place.in_turns else cores(device)
-        for tree in self.equal.trees(device, self.place.in_turns or self.beside is not None):
+        for tree in self.equal.trees(device):
             if self.must_run and not can_run(tree, self.place.arrangement):
                 continue
             if tree.threads <= most:
-                yield replace(tree, draw=self._beside(tree.draw), update=self._beside(tree.update))
-
-    def _beside(self, alone: Estimate) -> Estimate:
-        return self.beside.replay(alone) if self.beside else alone
+                here = self.beside if device.kind == "cpu" else None
+                yield replace(tree, draw=here.replay(tree.draw), update=here.replay(tree.update)) if here else tree
 
     def _cores(self, device: Device, tree: Tree) -> dict[str, float]:
         """The cores that a tree takes, where no process does everything in turns: of a processor's threads all but one.

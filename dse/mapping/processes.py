@@ -20,9 +20,9 @@ from ..estimate import Estimate
 from ..records import benchmark
 from ..times.analytic import together
 from ..times.beside import Timed, crowded, nearest
-from ..times.overheads import REFERENCE
 from ..times.parts import Parts
 from ..times.trees import Tree, trees
+from ..times.whole_runs import REFERENCE
 
 TREE = "numba"  # what a replay that processes share keeps its priorities in
 LEAST = 0.05  # of a process' time, that its gradient step itself takes at least
@@ -64,24 +64,27 @@ class Run:
 
     @property
     def processes(self) -> int:
-        """The number of processes: one learner, A actors, in ``pipelined`` the keeper of the replay."""
-        return 1 + self.actors + (self.arrangement == "pipelined")
+        """The number of processes: one learner, unless in turns A actors, in ``pipelined`` the keeper of the replay."""
+        return 1 if self.arrangement == "serial" else 1 + self.actors + (self.arrangement == "pipelined")
 
     def cores(self, cores: int) -> int:
         """Cores that a learner may take for threads of its own beside the other processes; 1 at least."""
-        return max(1, cores - self.actors - (self.arrangement == "pipelined"))
+        return max(1, cores - self.processes + 1)
 
 
 def runs_of(parts: Parts, arrangement: str) -> Iterator[Run]:
-    """What is tried of a mode that was timed here, as far as the constraints allow; nothing where it was not."""
-    table, cores = parts.table, parts.cores
-    if table is None or not is_here(parts) or not any(one.arrangement == arrangement for one in table.beside):
+    """What is tried of a mode, as far as the constraints allow, where runs of the workload were timed whole, or parts
+    of that mode beside each other; nothing where they were not, or the user states times of the parts."""
+    table, cores, serial = parts.table, parts.cores, arrangement == "serial"
+    if table is None or not (serial or is_here(parts)) or parts.own:
+        return
+    if not table.whole and not any(one.arrangement == arrangement for one in table.beside):
         return
     fits = cores - 1 - (arrangement == "pipelined")
     counts = {1, fits, fits + 1, *(1 << power for power in range(max(0, fits).bit_length()) if 1 << power <= fits)}
     fixed = parts.constraints.get("actors")
     most = parts.workload.actors.count
-    tried = [int(fixed)] if fixed else sorted(count for count in counts if 1 <= count <= most)
+    tried = [1] if serial else [int(fixed)] if fixed else sorted(count for count in counts if 1 <= count <= most)
     learners = dict.fromkeys((REFERENCE, *table.implementations("learner step")))
     for actors in tried:
         for learner in (one for one in learners if parts.allows("learner_implementation", one)):
@@ -118,7 +121,7 @@ class Beside:
     @functools.cached_property
     def own(self) -> Parts:
         """The parts at u = 1: what a replay takes where actors insert themselves."""
-        return _with(self.parts, self.parts.workload, update_interval=1)
+        return reshaped(self.parts, self.parts.workload, update_interval=1)
 
     @functools.cached_property
     def _nearest(self) -> tuple[Timed, float]:
@@ -138,19 +141,19 @@ class Beside:
     def _base(self) -> Parts:
         """The parts of the run that was timed."""
         timed = self._nearest[0]
-        there = _with(self.own, self.own.workload, timed.batch, 1, timed.environments)
-        return dataclasses.replace(there, constraints={**there.constraints, "fanout": there.workload.replay.fanout})
+        own = self.own.workload
+        return reshaped(self.own, own, timed.batch, 1, timed.environments, own.replay.fanout)
 
     @functools.cached_property
     def _replay_alone(self) -> float:
-        return _replay(self.own)
+        return replay_seconds(self.own)
 
     @functools.cached_property
     def alone(self) -> tuple[float, float, float]:
         """Seconds of a gradient step that the learner, each actor and the replay manager take alone."""
         timed, run, parts = self._nearest[0], self.run, self.parts
         learner = timed.learner * _side(self.own, run, run.learner) / _side(self._base, run, timed.implementation)
-        keeper = timed.keeper * self._replay_alone / _replay(self._base)
+        keeper = timed.keeper * self._replay_alone / replay_seconds(self._base)
         each = timed.turn / timed.environments
         each *= parts.actor_step(1, run.policy).value / self._base.actor_step(1, timed.policy).value
         if run.actors > 1 and timed.actors == 1:
@@ -165,16 +168,22 @@ class Beside:
         more = timed.hand_over(timed.actors if self.is_crowded else 0)
         return learner + more, actor + more, keeper
 
-    def acting(self, alone: Estimate) -> Estimate:
+    ratio, counts_others = 1.0, True
+
+    def acting(self, alone: Estimate, policy: str) -> Estimate:
         """Seconds of a gradient step that an actor takes."""
         return self._told(alone, self._sides[1])
 
-    def step(self, alone: Estimate, one_thread: float) -> Estimate:
-        """The learner's time of a gradient step by its time alone; ``one_thread``: the latter's by one thread."""
-        learner = self._sides[0]
+    def step(self, alone: Estimate, learner: str) -> Estimate:
+        """The learner's time of a gradient step by its time alone."""
+        seconds = self._sides[0]
         if self.run.arrangement == "apart":
-            learner = max(LEAST * learner, learner - self._replay_alone)
-        return self._told(alone, learner * alone.value / one_thread)
+            seconds = max(LEAST * seconds, seconds - self._replay_alone)
+        return self._told(alone, seconds * alone.value / one_thread(self.parts, learner).value)
+
+    def stored(self, alone: Estimate) -> Estimate:
+        """The time of moving records by its time alone."""
+        return self.replay(alone)
 
     def replay(self, alone: Estimate) -> Estimate:
         """The time of a part of the replay by its time alone."""
@@ -190,8 +199,10 @@ class Beside:
         return Estimate.within(seconds, together(alone.factor, factor), evidence)
 
 
-def _with(parts: Parts, workload: Workload, batch: int = 0, update_interval: int = 1, environments: int = 0) -> Parts:
-    """The parts of a workload of another shape; 0 leaves a number as it is."""
+def reshaped(
+    parts: Parts, workload: Workload, batch: int = 0, update_interval: int = 1, environments: int = 0, fanout: int = 0
+) -> Parts:
+    """The parts of a workload of another shape, of trees of that K alone; 0 leaves a number as it is."""
     learner: dict[str, Any] = {"update_interval": update_interval} | ({"batch": batch} if batch else {})
     actors = {"environments": environments} if environments else {}
     changed = dataclasses.replace(
@@ -199,12 +210,13 @@ def _with(parts: Parts, workload: Workload, batch: int = 0, update_interval: int
         learner=dataclasses.replace(workload.learner, **learner),
         actors=dataclasses.replace(workload.actors, **actors),
     )
-    return dataclasses.replace(parts, workload=changed)
+    constraints = {**parts.constraints, "fanout": fanout} if fanout else parts.constraints
+    return dataclasses.replace(parts, workload=changed, constraints=constraints)
 
 
-def _replay(parts: Parts) -> float:
+def replay_seconds(parts: Parts) -> float:
     """Seconds of a batch that the fastest tree, and the records, take alone."""
-    known = [tree for tree in trees(parts, parts.cpu, True) if can_run(tree)]
+    known = [tree for tree in trees(parts, parts.cpu) if can_run(tree)]
     tree = min((tree.draw.value + tree.update.value for tree in known), default=0.0)
     return tree + parts.rows_moved(parts.cpu).value
 
@@ -212,10 +224,7 @@ def _replay(parts: Parts) -> float:
 def _side(parts: Parts, run: Run, implementation: str) -> float:
     """Seconds of a gradient step that a learner's process takes alone, by the times of its parts."""
     step = one_thread(parts, implementation)
-    over = parts.table.overheads_of(implementation) if parts.table else None
-    if run.arrangement != "apart":
-        return step.value
-    return (over.step(step) if over else step).value + _replay(parts)
+    return step.value + (replay_seconds(parts) if run.arrangement == "apart" else 0.0)
 
 
 def one_thread(parts: Parts, implementation: str) -> Estimate:

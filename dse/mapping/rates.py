@@ -6,6 +6,7 @@ from ..estimate import Interval
 from ..solver.doubt import Candidate, Doubt
 from ..solver.objectives import EPSILONS, Objective
 from ..solver.problem import Part, Problem
+from ..solver.result import Solution
 from .alternatives import Solved, best_placement
 from .build import Built
 from .options import Place, implementation_of
@@ -39,11 +40,20 @@ def rate_of(built: Built, objective: Objective, epsilon: float | None, by: str =
     return Rate(candidate.value, *ends, candidate.interval, is_bound, by, built.parts.environments)
 
 
-def by_implementation(built: Built, objective: Objective, epsilon: float | None) -> tuple[Rate, ...]:
-    """The rate of each implementation of learner and policy, the fastest first; none where there is no choice."""
+def by_implementation(built: Built, objective: Objective, epsilon: float | None, chosen: Solution) -> tuple[Rate, ...]:
+    """The rate of each implementation of learner and policy, the fastest first; none where there is no choice.
+
+    Of the one by which the ``chosen`` learns and acts, it is that rate.
+    """
+    by = {implementation_of(built.details(chosen.choice.of(part))) for part in BY}
+    ends = chosen.value, chosen.low, chosen.high, chosen.interval, not Place(chosen.mode).in_turns
     options = [one for problem in built.problems.values() for part in BY for one in problem.options[part]]
     names = sorted({implementation_of(built.details(one)) for one in options})
-    rates = [rate for name in names if len(names) > 1 and (rate := rate_of(built, objective, epsilon, name))]
+    rates = [
+        rate
+        for name in (names if len(names) > 1 else ())
+        if (rate := Rate(*ends, name) if by == {name} else rate_of(built, objective, epsilon, name))
+    ]
     return tuple(sorted(rates, key=lambda rate: -rate.value)) if len(rates) > 1 else ()
 
 

@@ -36,7 +36,7 @@ def _learners(equal: EqualDevices, device: Device, places: Sequence[Place]) -> I
     threads = {one.details["threads"] for one in known if "threads" in one.details}
     if device.kind == "cpu" and threads and "learner_threads" not in equal.parts.constraints:
         yield f"threads of torch{_on(equal, device)}: {_ranges(threads)}"
-    if device.kind == "fpga" and any(place != "serial" for place in places):
+    if device.kind == "fpga" and any(place.arrangement != "serial" for place in places):
         yield f"learners on {_names(equal, device)}: the fastest alone, and one beside each tree it leaves no room for"
     several = {count for one in known if 1 < (count := one.devices) <= len(equal.of(device))}
     if several and any(not place.in_turns for place in places):
@@ -71,7 +71,7 @@ def _trees(equal: EqualDevices) -> Iterator[str]:
         else:
             tried = [f"K of {_listed(fanouts(parts))}"] if free else []
             if device.kind == "cpu" and "threads" not in parts.constraints:
-                tried.append(f"threads {_ranges({tree.threads for tree in equal.trees(device, False)})}")
+                tried.append(f"threads {_ranges({tree.threads for tree in equal.trees(device)})}")
             if tried:
                 yield f"trees on {_names(equal, device)}: {', '.join(tried)}"
 

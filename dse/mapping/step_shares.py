@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from ..solver.problem import TREE
 from ..solver.result import Solution
 from ..solver.throughput import seconds, transfers
-from ..times.overheads import what_of
+from ..times.whole_runs import what_of
 from .build import Built
-from .options import implementation_of
+from .options import Place, implementation_of
 
 
 @dataclass(frozen=True)
@@ -27,27 +27,31 @@ def step_shares(built: Built, solution: Solution) -> tuple[StepShare, ...]:
     """The step of a serial loop, the shares of which add up to it; none where parts run at the same time.
 
     The tree and the storage are the replay's. "the rest" is what actors take beyond policy and environment (local
-    storage, weights fetched), and what the loop takes beyond its parts, which the time of its learner counts.
+    storage, weights fetched), and what the whole loop took beyond its parts as each was timed alone.
     """
-    if solution.mode != "serial":
+    if Place(solution.mode).arrangement != "serial":
         return ()
     spent = [(what, taken) for what, taken in _spent(built, solution) if taken > 0]
     whole = sum(taken for _, taken in spent)
     return tuple(StepShare(what, taken, taken / whole) for what, taken in spent)
 
 
+def beyond(built: Built, mode: str) -> float:
+    """How many times as long as alone each part of a serial loop is charged for; 1 where that is less, or not known."""
+    return max(1.0, built.ratios.get(mode, 1.0)) if Place(mode).arrangement == "serial" else 1.0
+
+
 def _spent(built: Built, solution: Solution) -> Iterator[tuple[str, float]]:
-    chosen, part = solution.choice, seconds(solution.problem, solution.choice)
-    learner, device = chosen.learner, built.parts.platform.device(chosen.learner.device)
-    alone = [one.step.value for one in built.parts.learners(device) if one.name == learner.name]
-    step = min([*alone, part["learner"]])
+    chosen, times = solution.choice, beyond(built, solution.mode)
+    charged = seconds(solution.problem, chosen)
+    part = {name: taken / times for name, taken in charged.items()}
     acting = dict(_acting(built, solution, part["actors"]))
-    yield "learner", step
+    yield "learner", part["learner"]
     yield from acting.items()
     yield "tree", sum(part[name] for name in TREE)
     yield "storage", part["storage"]
     yield "transfers", sum(taken for _, _, taken in transfers(solution.problem, chosen))
-    yield "the rest", part["learner"] - step + part["actors"] - sum(acting.values())
+    yield "the rest", sum(charged.values()) - sum(part.values()) + part["actors"] - sum(acting.values())
 
 
 def _acting(built: Built, solution: Solution, whole: float) -> Iterator[tuple[str, float]]:

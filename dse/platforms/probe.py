@@ -6,6 +6,7 @@ taken in *blocks*, each on memory of its own, for where the buffers happen to li
 """
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,10 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from .fingerprint import data_caches, fingerprint, read_text
+from impls.writing import try_to_write
+
+from .fingerprint import command_line, data_caches, fingerprint, now, read_text
 from .memory import Work, compiled, memory_reads, memory_streams
 from .platform import Cache, Device, Memory, Platform
 from .quantities import Quantity
+from .writing import to_toml
 
 SECONDS = 27.0
 BLOCKS = 6
@@ -171,6 +175,22 @@ def probe(seconds: float = SECONDS, tell: Tell = lambda told: None) -> Platform:
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else here["cores"]
     found = levels(here["caches"], here["memory_bytes"], threads)
     return describe(here, found, threads, measure(found, threads, seconds, tell))
+
+
+def write_probe(path: Path) -> Platform:
+    """Probe this machine, its progress on standard error, and write what it is. OSError where it cannot be written."""
+    try_to_write(path.parent)
+    shown = sys.stderr.isatty()
+    if not shown:
+        print("probing this machine takes half a minute", file=sys.stderr, flush=True)
+    platform = probe(
+        tell=lambda share: print(f"\rprobing this machine {share}", end="", file=sys.stderr) if shown else None
+    )
+    if shown:
+        print(file=sys.stderr)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(to_toml(platform, f"# What `{command_line()}` found at {now()}.\n"), encoding="utf-8")
+    return platform
 
 
 def describe(here: Mapping[str, Any], found: Sequence[Level], threads: int, samples: Samples) -> Platform:

@@ -18,7 +18,7 @@ from . import analytic
 from .analytic import clock_of
 from .hardware import FLOAT_BYTES
 from .lookup import SCALING, Lookup
-from .overheads import REFERENCE, what_of
+from .whole_runs import REFERENCE, what_of
 
 NOT_RUN = "nothing here has run it"
 

@@ -24,11 +24,11 @@ from .batch_law import flat_then_linear
 from .between import over_batch, over_count
 from .own_file import Entry, read_entries
 
-FACTORS = {"measured": 1.35, "quoted": 2.0, "modeled": 3.0}
+FACTORS = {"measured": 1.25, "quoted": 2.0, "modeled": 3.0}
 """How far off a time is taken to be that states neither low and high nor factor, by its source.
 
-Measured: by how much the machines on record change from one run to another (``drift.USUAL``: exp(hypot(0.25, 0.15)) is
-1.34). Quoted and modeled: assumptions; a paper's device has another host and other software, and a model of a device
+Measured: by how much the machines on record change from one run to another (``drift.USUAL``: exp(hypot(0.16, 0.15)) is
+1.25). Quoted and modeled: assumptions; a paper's device has another host and other software, and a model of a device
 that nobody timed is as far off as our own (``analytic.GPU_FACTOR``).
 """
 COUNTED = {"actors": "processes", "learner": "threads", "sampling": "threads", "updating": "threads"}

@@ -17,9 +17,9 @@ from . import analytic
 from .between import over_count
 from .learner_steps import Learner, LearnerSteps
 from .lookup import SCALING
-from .overheads import REFERENCE, what_of
 from .own import counted
 from .own_file import Entry
+from .whole_runs import REFERENCE, what_of
 
 __all__ = ("Learner", "Parts")
 

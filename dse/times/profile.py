@@ -24,9 +24,9 @@ from ..platforms import Platform
 from ..records import Measurement, RecordError, how_to_measure, is_evidence, read_folder, twins
 from .beside import Timed, timed
 from .between import carried, over_batch
-from .overheads import REFERENCE, Overheads, Times, overheads, what_of
 from .tree_times import Question, Table
 from .tree_variants import Configuration
+from .whole_runs import REFERENCE, Beyond, Times, Whole, beyond, what_of, whole_runs
 
 FREE = ("learner.batch", "learner.update_interval", "learner.learning_starts", "replay.", "exploration.", "actors.")
 """Keys of a workload that may differ from the profiled one: what depends on them is asked for, never looked up."""
@@ -61,8 +61,8 @@ class Row:
 class PerformanceTable:
     """Rows of one machine for one workload. ``differs``: keys in which the profiled workload is another one.
 
-    ``overheads``: of loops by the reference; ``others``: of those by other implementations, by name. ``beside``: runs
-    of several processes whose parts were timed beside each other.
+    ``whole``: runs that were timed whole; ``beyond``: what serial loops of other workloads take beyond their parts, by
+    implementation. ``beside``: runs of several processes whose parts were timed beside each other.
     """
 
     machine_key: str
@@ -70,13 +70,9 @@ class PerformanceTable:
     differs: tuple[str, ...]
     rows: tuple[Row, ...]
     trees: Table | None
-    overheads: Overheads | None
-    others: Mapping[str, Overheads] = dataclasses.field(default_factory=dict)
+    whole: tuple[Whole, ...] = ()
+    beyond: Mapping[str, Beyond] = dataclasses.field(default_factory=dict)
     beside: tuple[Timed, ...] = ()
-
-    def overheads_of(self, implementation: str) -> Overheads | None:
-        """What loops by an implementation take beyond their parts; the reference's where none of it was timed."""
-        return self.others.get(implementation, self.overheads)
 
     def alone(self, what: str, threads: int | None = None, is_timed: bool = True) -> dict[tuple[int, int], list[Row]]:
         """Rows with nothing beside them, by (threads, batch); without ``is_timed`` those too that were skipped."""
@@ -221,6 +217,10 @@ class Known:
         return drift(self.records)
 
     @functools.cached_property
+    def _whole(self) -> dict[str, tuple[Whole, ...]]:
+        return whole_runs(self.records, self._changes)
+
+    @functools.cached_property
     def _trees(self) -> Table | None:
         try:
             return Table(self.records)
@@ -233,16 +233,17 @@ class Known:
 
     def _made(self, profiled: str) -> PerformanceTable:
         """The tables of a profile; without rows where ``profiled`` is ""."""
-        records, floor = self.records, stats.noise_floor(twins(self.records, "training"))
         rows = self._rows(profiled) if profiled else ()
+        own = math.exp(stats.noise_floor(twins(self.records, "training")))
+        others = {key: runs for key, runs in self._whole.items() if key != profiled}
 
         def alone(key: str) -> Times:
-            return PerformanceTable("", "", (), self._rows(key), None, None).time
+            return PerformanceTable("", "", (), self._rows(key), None).time
 
-        names = {REFERENCE, *(row.options["learner"] for row in rows)}
-        over = {name: known for name in sorted(names) if (known := overheads(records, profiled, floor, alone, name))}
-        reference = over.pop(REFERENCE, None)
-        return PerformanceTable(self.machine_key, "", (), rows, self._trees, reference, over, timed(records, profiled))
+        names = sorted({one.learner for runs in others.values() for one in runs})
+        over = {name: known for name in names if (known := beyond(others, alone, name, own))}
+        runs, whole = timed(self.records, profiled), self._whole.get(profiled, ())
+        return PerformanceTable(self.machine_key, "", (), rows, self._trees, whole, over, runs)
 
     def _rows(self, profiled: str) -> tuple[Row, ...]:
         return tuple(_rows(self.records, profiled, self._changes))

@@ -18,7 +18,6 @@ from ..platforms import Device
 from ..records import benchmark
 from . import analytic
 from .analytic import clock_of
-from .overheads import Overheads
 from .own import counted
 from .own_file import Entry
 from .parts import Parts
@@ -49,14 +48,11 @@ class Tree:
     details: Mapping[str, Any]
 
 
-def trees(parts: Parts, device: Device, cold: bool) -> list[Tree]:
-    """Every tree on a device that the constraints allow, fastest first: as stated, else recorded, else modeled.
-
-    ``cold``: gradient steps in between drive it out of the cache.
-    """
+def trees(parts: Parts, device: Device) -> list[Tree]:
+    """Every tree on a device that the constraints allow, fastest first: as stated, else recorded, else modeled."""
     keys = CONSTRAINTS if device.kind == "cpu" else [key for key in CONSTRAINTS if key != "threads"]
-    own = list(_own(parts, device, cold))
-    there = own if any(not one.contestant for one in _stated(parts, device)) else _beside(parts, device, cold, own)
+    own = list(_own(parts, device))
+    there = own if any(not one.contestant for one in _stated(parts, device)) else _beside(parts, device, own)
     allowed = [tree for tree in there if all(parts.allows(key, tree.details.get(key)) for key in keys)]
     return sorted(allowed, key=lambda tree: (tree.draw.value + tree.update.value, tree.name))
 
@@ -66,14 +62,14 @@ def _stated(parts: Parts, device: Device) -> tuple[Entry, ...]:
     return (*parts.stated("sampling", device), *parts.stated("updating", device))
 
 
-def _beside(parts: Parts, device: Device, cold: bool, own: list[Tree]) -> list[Tree]:
+def _beside(parts: Parts, device: Device, own: list[Tree]) -> list[Tree]:
     """Stated trees and those recorded; without both, those modeled. What is stated takes the place of a record."""
     known = {tree.name for tree in own}
-    there = [*own, *(tree for tree in _measured(parts, device, cold) if tree.name not in known)]
+    there = [*own, *(tree for tree in _measured(parts, device) if tree.name not in known)]
     return there or list((_fpga if device.kind == "fpga" else _modeled)(parts, device))
 
 
-def _own(parts: Parts, device: Device, cold: bool) -> Iterator[Tree]:
+def _own(parts: Parts, device: Device) -> Iterator[Tree]:
     """Trees as the user states them: those with a name, else one; what is stated of no tree holds for each.
 
     Sampling or updating that is not stated is that of the fastest other tree there. Insertions are counted in.
@@ -83,7 +79,7 @@ def _own(parts: Parts, device: Device, cold: bool) -> Iterator[Tree]:
     shapes = {
         (one.contestant, one.counts.get("fanout", 0)) for one in every if one.contestant or "fanout" in one.counts
     }
-    others = functools.cache(lambda: _beside(parts, device, cold, []))
+    others = functools.cache(lambda: _beside(parts, device, []))
     for contestant, fanout in sorted(shapes) or ([("", 0)] if every else []):
         counts = sorted({counted(one) for one in every})
         for threads in range(counts[0], min(counts[-1], parts.cores_of(device)) + 1):
@@ -132,7 +128,7 @@ def _records(parts: Parts, device: Device) -> PerformanceTable | None:
     return parts.table if first in parts.alike(device) else None
 
 
-def _measured(parts: Parts, device: Device, cold: bool) -> Iterator[Tree]:
+def _measured(parts: Parts, device: Device) -> Iterator[Tree]:
     """Trees in this machine's records: what was measured around the question; a fit only where nothing was."""
     table, replay, cores = _records(parts, device), parts.workload.replay, parts.cores_of(device)
     if table is None:
@@ -145,14 +141,11 @@ def _measured(parts: Parts, device: Device, cold: bool) -> Iterator[Tree]:
         for shape in sorted(known, key=repr)
         if impls.traits(shape.contestant).runs_on == device.kind and shape.threads <= cores
     ]
-    cold = cold and device.kind == "cpu"
-    every = [tree for shape in able if (tree := _recorded(parts, device, table, shape, cold))]
+    every = [tree for shape in able if (tree := _recorded(parts, device, table, shape))]
     yield from [tree for tree in every if tree.update.source != "extrapolated"] or every
 
 
-def _recorded(
-    parts: Parts, device: Device, table: PerformanceTable, configuration: Configuration, cold: bool
-) -> Tree | None:
+def _recorded(parts: Parts, device: Device, table: PerformanceTable, configuration: Configuration) -> Tree | None:
     """A configuration as recorded; None where its draw or its update was not."""
     replay, local, name = parts.workload.replay, parts.inserted, _name(configuration)
     evidence_id = f"tree({parts.evidence_name(device)}, {name})"
@@ -166,10 +159,6 @@ def _recorded(
     if inserted is None:
         source = weakest((source, "modeled"))
         description += f"; no insertion of {local:,} was timed, an update at B = {parts.batch:,} stands for it"
-    if cold and (over := table.overheads):
-        description += f", plus {over.cold_seconds * 1e9:.0f} ns an element for a cold cache ({over.description})"
-        draw, update = _chilled(draw, over, parts.batch), _chilled(update, over, parts.batch)
-        insert += over.insert_seconds
     evidence = Evidence(evidence_id, source, description, benchmark(SWEEP))
     draw, update = (
         Estimate(time.value, time.low, time.high, evidence) for time in (draw, update.plus(insert * parts.inserts, 2.0))
@@ -179,11 +168,6 @@ def _recorded(
     details |= {"options": dict(configuration.options)} if configuration.options else {}
     nbytes = max(LEAF_BYTES * replay.capacity, _bytes(configuration.contestant, parts, configuration.fanout))
     return Tree(name, draw, update, configuration.threads, {f"{device.name}.memory_bytes": nbytes}, details)
-
-
-def _chilled(time: Estimate, over: Overheads, batch: int) -> Estimate:
-    """A draw or an update of a tree that is out of the cache: each takes half of what both take more."""
-    return time.plus(over.cold_seconds * batch / 2, over.cold_factor)
 
 
 def _modeled(parts: Parts, device: Device) -> Iterator[Tree]:
@@ -228,7 +212,7 @@ def _fpga(parts: Parts, device: Device) -> Iterator[Tree]:
 
 def is_timed(parts: Parts, device: Device) -> bool:
     """Whether this machine's records time a device's trees, so that none is modeled."""
-    return any(_measured(parts, device, False))
+    return any(_measured(parts, device))
 
 
 def fanouts(parts: Parts) -> tuple[int, ...]:

@@ -204,7 +204,7 @@ def _replayed(
         problems = [
             dataclasses.replace(one, budgets={**one.budgets, budget: cores})
             for place, one in built.problems.items()
-            if place != "serial"
+            if place.arrangement != "serial"
         ]
         fastest = functools.cache(functools.partial(_fastest, problems, acting))
         for x, (given, learner) in _row(fastest, acting, allowed):

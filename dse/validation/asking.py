@@ -27,8 +27,8 @@ from ..platforms.reading import FILE
 from ..recommend import answer, probed_memory_bytes, weighed
 from ..records import Measurement, RecordError
 from ..solver.problem import ProblemError
-from ..times.overheads import REFERENCE
 from ..times.tree_times import Question, Table
+from ..times.whole_runs import REFERENCE
 from .loops import predicted, recommended, shaped
 from .predictor import ROOT, present
 

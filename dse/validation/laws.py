@@ -32,9 +32,9 @@ from ..solver.problem import ProblemError
 from ..times import analytic
 from ..times.analytic import AS_FITTED, Constants
 from ..times.hardware import FLOAT_BYTES
-from ..times.overheads import REFERENCE
 from ..times.parts import Parts
 from ..times.profile import FLAT, STATE_DICT, PerformanceTable, evidence, of_records
+from ..times.whole_runs import REFERENCE
 
 STEPS = (2.0, 1.3, 1.1, 1.03)  # factors on a constant that a fit tries, coarse ones first
 TREE = "numba"  # the tree that profiles time
@@ -307,7 +307,7 @@ def serial_loops(results: Path = RESULTS) -> tuple[SerialLoop, ...]:
             timed = {
                 str(one.options["workload"]): one.seconds
                 for one in records
-                if (one.primitive, one.contestant, one.op) == ("serial_step", "loop", "step")
+                if (one.primitive, one.contestant, one.op) == ("training", "loop", "step")
                 and one.median_seconds
                 and one.options.get("learner", REFERENCE) == REFERENCE
             }
@@ -323,7 +323,7 @@ def serial_loops(results: Path = RESULTS) -> tuple[SerialLoop, ...]:
 def _without_its_own(folder: Path, workload: Workload, records: Sequence[Measurement]) -> MappingAnswer:
     """The rate of a serial loop, fixed to what was run, where nothing is known of its own overheads."""
     own = identity(workload)
-    rest = [one for one in records if one.primitive != "serial_step" or one.options.get("identity") != own]
+    rest = [one for one in records if one.contestant != "loop" or one.options.get("identity") != own]
     fix = {"arrangement": "serial", "learner_threads": 1, "contestant": TREE, "fanout": workload.replay.fanout}
     fix |= dict.fromkeys(IMPLEMENTATIONS, REFERENCE)
     table = of_records(rest, folder.name, workload)

@@ -52,8 +52,8 @@ def predicted(
     for part in answer.parts:
         if part.source == "modeled":
             raise _missing(workload, f"the part {part.part!r}", "profile")
-    if table.overheads_of(recommended(answer)["learner"]) is None:
-        raise _missing(workload, "a whole serial loop", "share")
+    if not table.whole:
+        raise _missing(workload, "a whole serial loop", "profile")
     return answer
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ..records import Measurement, RecordError, read_file
-from ..times.overheads import REFERENCE
 from ..times.tree_times import Question
 from ..times.tree_variants import Configuration
+from ..times.whole_runs import REFERENCE
 from .asking import ASK, LoopQuestion, seed_of
 from .predictor import Side, changed_at, present
 
