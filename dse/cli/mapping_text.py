@@ -44,6 +44,7 @@ WARNINGS = (
 )
 """How notes begin that stay in sight: what was asked is not quite what is answered."""
 LINES = 8  # of why, beside how a step is spent and what other implementations give
+FRUGAL = "; fewest devices, then cores, decide"  # why the choice is not what is expected to be the fastest
 PLAIN = 0.1  # of a change, from which on no tenth of a percent is told
 
 
@@ -100,8 +101,9 @@ def _why(answer: MappingAnswer) -> list[str]:
     if answer.ties:
         begins = "  cannot be told apart from:"
         first, *others = (alternative(answer, other) for other in answer.ties)
-        first = shortened(first, WIDTH - len(begins) - len("; and 999 more"))
-        lines.append(several(begins, [first, *others], answer.others_tied))
+        decide = FRUGAL * any(other.cost < -answer.epsilon for other in answer.ties)
+        first = shortened(first, WIDTH - len(begins) - len("; and 999 more") - len(decide))
+        lines.append(several(begins, [first, *others], answer.others_tied, decide))
     sentences = [changing(one, WIDTH - 2) for one in limited(answer)]
     if not any(one.up or one.down for one in answer.survival):
         sentences = [UNCHANGED]
