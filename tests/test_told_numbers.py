@@ -14,11 +14,6 @@ KNOWN = {
     "by implementation against headline",
     "slower than what is shown beside it, without a reason",
     "verdict against what is shown",
-    "depth against recommend",
-    "times against busy engines",
-    "JSON choice against the tree to make",
-    "certainty of another tree",
-    "evidence of another tree",
 }
 """Kinds of faults that answers still have."""
 HERE = "recommend --platform this --machine 27f8af3c07 --workload"
@@ -94,6 +89,15 @@ def times(key, factor=1.1):
 def test_a_number_that_says_otherwise_is_found(command, change, kind):
     assert kind not in {fault.kind for fault in faults(command)}
     assert kind in {fault.kind for fault in faults(command, change)}
+
+
+@pytest.mark.parametrize("command", [
+    "depth --platform this --machine d7dae63b89 --workload hopper_ddpg",
+    "cores --platform h200 --workload hopper_sac --update-interval 16",
+    "recommend --capacity 200000 --batch 128 --machine 27f8af3c07 --updates-per-sample 0.5",
+])  # fmt: skip
+def test_answers_that_told_two_values_tell_one(command):
+    assert faults(command) == []
 
 
 def test_a_rate_outside_of_what_is_shown_is_found_where_it_is_called_within():
