@@ -8,8 +8,9 @@ DEMO := $(VENV)/.demo
 PEERS := .venv-peers
 PLUGINS := .venv-plugins
 HOSTED := hosts rllib
+COMPARED := compare 2baad35~1 5d6aed6 --contestants numba --capacities 1000000 --batches 1024 --fanouts 16 --budget 400
 
-.PHONY: help demo peers plugins gpu gallery test test-slow mutants bench check format clean
+.PHONY: help demo peers plugins gpu gallery comparison test test-slow mutants bench check format clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -46,6 +47,14 @@ gpu:  ## where there is a CUDA device: check, time and plot the GPU tree; PYTHON
 gallery: $(READY)  ## build the page that is kept in the repository again, from one machine's committed records; minutes
 	$(BIN)/python -m reports --machine 8fb834d50a --out reports/build/gallery
 	cp reports/build/gallery/index.html reports/gallery/
+
+comparison: $(READY)  ## record the README's comparison of two commits on this machine, which must be quiet; 10 minutes
+	{ echo '```console'; echo '$$ python -m benchmarks $(COMPARED)'; $(BIN)/python -m benchmarks $(COMPARED) || exit $$?; \
+	  printf '```\n\n*Recorded %s at `%s`; the exit code is 0. The machine was otherwise idle: %s*\n' \
+	    "$$(date -u +%F)" "$$(git rev-parse --short HEAD)" \
+	    'before calls of threads took turns, and after.'; } > results/compare.md.part
+	mv results/compare.md.part results/compare.md
+	@echo "commit results/compare.md, then write the README anew: $(BIN)/python -m reports.readmes"
 
 test: $(READY)  ## the tests, in minutes: a worker a core, then those that assert on a clock, alone
 	$(BIN)/python -m tests.compile_replays

@@ -18,13 +18,15 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dse import records, stats
+from dse.platforms import fingerprint
 from dse.records import Measurement, RecordError
 from impls.terminal import Progress, plural
 
@@ -64,7 +66,7 @@ def compare_commits(base: str, new: str, options: argparse.Namespace) -> Compari
     sides = install(base), install(new)
     cells = [Cell(case) for case in _cases(options)]
     names = [f"{side.name} ({side.sha[:8]})" for side in sides]
-    comparison = Comparison(*names, cells, options.threshold, options.detect)
+    comparison = Comparison(*names, cells, options.threshold, options.detect, machine=_machine(fingerprint()))
     try:
         gone = _warm(sides, cells, options.seed)
         end = time.perf_counter() + options.budget
@@ -153,11 +155,17 @@ def compare_files(base: Path, new: Path, options: argparse.Namespace) -> Compari
         raise RecordError(f"{base} and {new} have no measured cell in common")
     pairs = [(sides[0][cell], sides[1][cell]) for cell in shared]
     cells = [Cell(_case(earlier), [earlier.seconds], [later.seconds]) for earlier, later in pairs]
-    comparison = Comparison(base.name, new.name, cells, options.threshold, options.detect)
+    machine = _machine(pairs[0][0].machine)
+    comparison = Comparison(base.name, new.name, cells, options.threshold, options.detect, machine=machine)
     comparison.floor = max(stats.noise_floor(records.twins(records.read_file(path))) for path in (base, new))
     errors = [math.hypot(_error(earlier), _error(later)) for earlier, later in pairs]
     comparison.judge(cells, [cell.changes[0] for cell in cells], errors)
     return comparison
+
+
+def _machine(facts: Mapping[str, Any]) -> str:
+    """Name a machine by its key, its processor and its cores."""
+    return f"{facts.get('key')} ({facts.get('cpu', 'unknown processor')}, {plural(facts.get('cores', 1), 'core')})"
 
 
 def _timed(path: Path) -> dict[str, Measurement]:

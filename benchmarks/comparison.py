@@ -52,6 +52,7 @@ class Comparison:
     floor: float = 0.0
     rounds: int = 0
     broken: str | None = None
+    machine: str = ""  # that all of it was timed on
 
     def judge(self, cells: Sequence[Cell], estimates: Sequence[float], errors: Sequence[float]) -> None:
         """Give cells their verdicts, by estimates of ln(new / base) and their standard errors."""
@@ -95,7 +96,8 @@ def as_markdown(comparison: Comparison) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rows.insert(1, tuple("-" * width for width in widths))
     lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows] if comparison.cells else []
-    return "\n".join([*lines, "", _summary(comparison)])
+    timed_on = [f"timed on machine {comparison.machine}:"] if comparison.machine else []
+    return "\n".join([*lines, "", *timed_on, _summary(comparison)])
 
 
 def _summary(comparison: Comparison) -> str:
@@ -128,6 +130,9 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
             shown = {name: value if math.isfinite(value := getattr(cell.difference, name)) else None for name in names}
             fields |= {"verdict": cell.difference.verdict, **shown}
         cells.append(fields | {"base_seconds": cell.base, "new_seconds": cell.new, "base_again_seconds": cell.again})
-    same = {name: getattr(comparison, name) for name in ("base", "new", "broken", "rounds", "threshold", "detect")}
+    same = {
+        name: getattr(comparison, name)
+        for name in ("base", "new", "machine", "broken", "rounds", "threshold", "detect")
+    }
     outcome = {"outcome": OUTCOMES[comparison.code], "exit_code": comparison.code, "noise_floor": comparison.floor}
     return {**same, **outcome, "cells": cells}

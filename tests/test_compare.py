@@ -16,6 +16,7 @@ from benchmarks.cases import Case
 from benchmarks.commits import BrokenCommitError, Installed
 from benchmarks.comparison import BROKEN, INCONCLUSIVE, OK, REGRESSION, Cell, Comparison, as_markdown
 from benchmarks.workers import Untimed, Worker, WorkerClock, WorkerError
+from dse import platforms
 from dse.records import Writer
 from tests.repositories import Repository
 from tests.test_reports import record
@@ -348,3 +349,12 @@ def test_real_commits_get_the_exit_codes_they_deserve(tmp_path):
     assert code == INCONCLUSIVE, found
     code, found = compared(repository.base, broken)
     assert code == BROKEN, found
+
+
+def test_a_comparison_names_the_machine_that_it_was_timed_on(monkeypatch, capsys, tmp_path):
+    simulate(monkeypatch)
+    command.main(["compare", "old", "new", "--budget", "1"])
+    assert f"machine {platforms.fingerprint()['key']} (" in capsys.readouterr().out
+    assert platforms.fingerprint()["key"] in run(capsys, "old", "new", "--budget", "1")[1]["machine"]
+    command.main(["compare", *(write(tmp_path / name, [record(1e3)]) for name in ("old.jsonl", "new.jsonl"))])
+    assert f"machine {record(1e3).machine_key} (" in capsys.readouterr().out

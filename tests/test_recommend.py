@@ -333,7 +333,7 @@ def test_the_command_answers_a_reader_and_a_program(folder, capsys):
         "N = 1,000,000 float32",
         "take the default: numba, K = 16, 1 thread: about ",
         "regret at most",
-        "least expected time: K = 8, 1 thread: about ",
+        "fastest by the nearest records: K = 8, 1 thread: about ",
         "01234567",
     ):
         assert part in shown

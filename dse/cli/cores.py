@@ -203,6 +203,8 @@ def _table(answer: CoreSplit) -> Iterator[str]:
 
 def _others(answer: CoreSplit) -> Iterator[str]:
     """Add ties, eq. 5 as printed, and what these rates leave out."""
+    if any(split.hz > answer.choice.hz for split in answer.around):
+        yield "  of splits within 1 % of the most the one of the fewest cores is taken"
     if answer.ties:
         shown = ", ".join(f"{one.actors} + {one.learners}" for one in answer.ties[:SHOWN])
         more = f" and {len(answer.ties) - SHOWN} more, see --json" if len(answer.ties) > SHOWN else ""

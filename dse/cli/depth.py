@@ -24,8 +24,9 @@ high at D = 1, so the loop is simulated as well: with exact times, and with time
 over their mean). There a D is enough that is within {LOSS:.0%} of the most, as noise hides less; in brackets stands the
 simulation's own noise at 95 %, and the D for either end of it, not how far off the times may be. Actors are left out.
 
-The times are those of the best mapping of a workload on a platform, measured where records have them, else modeled;
-or your own, microseconds of one batch, sampling and updating on one engine and the learner on another:
+The times are those of the mapping of a workload on a platform that is expected to be the fastest (recommend
+--epsilon 0.01 names it), measured where records have them, else modeled; or your own, microseconds of one batch,
+sampling and updating on one engine and the learner on another:
 
   python -m dse depth --sampling-us 1000 --training-us 2000 --updating-us 500 --transfer-us 300
 

@@ -94,14 +94,17 @@ def _answer(answer: Recommendation, verbose: bool) -> Iterator[str]:
     elif ties:
         yield several("  cannot be told apart from:", ties)
     if tree is not choice:
-        yield from wrapped(f"least expected time: {_runner_up(choice, choice)}")
+        yield from wrapped(f"fastest by the nearest records: {_runner_up(choice, choice)}")
     if verbose or not _is_tied_default(answer):
+        of = "" if tree is choice else f"of {_besides(choice.configuration, choice.configuration)}: "
         yield from wrapped(
-            f"regret at most {answer.regret_95:.0%}: so much longer than the truly best it may take, at 95 %; it is "
-            f"the best with probability {answer.probability_best:.0%}"
+            f"{of}regret at most {answer.regret_95:.0%}: so much longer than the truly best it may take, at 95 %; it "
+            f"is the best with probability {answer.probability_best:.0%}"
         )
     if answer.runner_up and tree is choice:
-        yield from wrapped(f"runner-up: {_runner_up(answer.runner_up, choice)}")
+        reason = ", by records further from the question or less sure"
+        is_faster = answer.runner_up.seconds < choice.seconds
+        yield from wrapped(f"runner-up: {_runner_up(answer.runner_up, choice)}{reason * is_faster}")
     if verbose:
         yield from _evidence(answer)
 

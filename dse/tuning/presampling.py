@@ -31,9 +31,9 @@ from ..mapping.question import answer_question, ask
 from ..platforms import Platform
 from ..platforms.reading import RESULTS
 from ..records import Source
-from ..solver.problem import LOOP, Configuration, Problem, ProblemError
+from ..solver.problem import LOOP, PARTS, Configuration, Problem, ProblemError
 from ..solver.simulation import Network, Visit, network, simulate
-from ..solver.throughput import steps_per_second, transfers
+from ..solver.throughput import slowdowns, steps_per_second, transfers
 
 SPREAD, LEAST_SPREAD, MOST_SPREAD = 1.0, 1e-6, 3.0  # cv of times that vary: as exponential ones do, unless asked
 LOSS = 0.03  # of the most steps a second, within which a simulated rate is enough: noise hides less
@@ -230,7 +230,7 @@ def platform_depth(
     results: str | Path = RESULTS,
     machine: str | None = None,
 ) -> DepthAnswer:
-    """Answer for the best mapping of a workload, actors left out; keywords and errors as in ``recommend_mapping``.
+    """Answer for the mapping expected to be the fastest, actors left out; keywords, errors as in ``recommend_mapping``.
 
     NothingFits, a ProblemError, where no mapping fits.
     """
@@ -262,8 +262,9 @@ def _at(chosen: Configuration, end: str) -> Configuration:
 
 
 def _times(problem: Problem, chosen: Configuration) -> Iterator[Busy]:
+    slower = dict(zip(PARTS, slowdowns(problem, chosen), strict=True))
     for option in (chosen.of(part) for part in LOOP):
-        time = option.time
+        time = option.time.scaled(slower[option.part])
         yield Busy(option.part, option.engine, time.value, time.low, time.high, time.source)
     for flow, hop, seconds in transfers(problem, chosen):
         if "actors" not in (flow.source, flow.target):
