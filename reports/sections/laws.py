@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from dse.records import RecordError
 from dse.times import analytic
-from dse.validation.laws import HeldOut, SerialLoop, held_out, serial_loops
+from dse.validation.laws import HeldOut, SerialLoop, held_out, serial_loops, untold
 
 from ..chart import Material, Section
 from ..markup import paragraph, table
@@ -21,9 +21,14 @@ ASSUMED = (
 
 def _html(material: Material) -> str:
     laws, loops = held_out(material.results), serial_loops(material.results)
+    gone = ", ".join(untold(material.results))
+    unread = (
+        f"no record holds the workload of {gone}, and none ships so; measure it again with its file" if gone else ""
+    )
     if not laws:
         raise RecordError(
-            "no machine here has both a platform file and a profile; on one that was probed, measure with: "
+            unread
+            or "no machine here has both a platform file and a profile; on one that was probed, measure with: "
             "python -m benchmarks profile --workload cartpole_dqn"
         )
     machines = sorted({name.split()[-1] for law in laws for name in law.left_out})
@@ -35,6 +40,7 @@ def _html(material: Material) -> str:
     ) + table(HEAD, map(_row, laws))
     text += paragraph("These factors rest on no measurement, and are assumptions:")
     text += table(("what", "factor"), [(what, f"{factor:g}") for what, factor in ASSUMED])
+    text += paragraph(f"Left out: {unread}.") if unread else ""
     if loops:
         text += paragraph("Serial loops, predicted with what the loops of other workloads take beyond their parts:")
         text += table(LOOP_HEAD, _loops(loops))
