@@ -186,10 +186,8 @@ def test_the_first_page_is_short_and_answers_first():
 @pytest.mark.parametrize(
     ("folder", "names"),
     [
-        ("impls", impls.names()),
         ("benchmarks", benchmarks_cli.HELP),
         ("dse", dse_cli._COMMANDS),
-        ("dse", [path.stem for path in (ROOT / "dse" / "platforms").glob("*.toml")]),
     ],
 )
 def test_a_folders_readme_names_all_that_it_offers(folder, names):
