@@ -210,6 +210,13 @@ def test_tables_tell_of_what_is_on_record():
     assert "x" not in ours.partition("element")[2]
 
 
+def test_a_tree_that_git_does_not_have_yet_asks_for_no_row(monkeypatch):
+    monkeypatch.setattr(readme_tables, "names", lambda: ("flat", "numba", "of_a_stranger"))
+    flat, numba = readme_tables.implementations(RESULTS).splitlines()[2:]
+    assert flat.startswith("| `flat` | ") and flat.endswith(" |  |")
+    assert numba.startswith("| `numba` | ") and numba.endswith(" | `propagate`, `layout`, `aligned`, `threads` |")
+
+
 def test_the_version_is_one(capsys):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
