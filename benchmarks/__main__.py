@@ -143,9 +143,7 @@ def _check_options(names: Sequence[str], asked: Sequence[Mapping[str, Any]]) -> 
     owners = {option: [name for own, name in pairs if own == option] for option, _ in pairs}
     for option in sorted({key for one in asked for key in one} - owners.keys() - {"validate", "minimum"}):
         there = "; ".join(f"{key} of {', '.join(whose)}" for key, whose in sorted(owners.items())) or "none"
-        raise ValueError(
-            f"no tree of this sweep has the option {option!r}; their own are: {there}{near(option, owners)}"
-        )
+        raise ValueError(f"no tree here has the option {option!r}; there are: {there}{near(option, owners)}")
 
 
 def _list(options: argparse.Namespace) -> int:

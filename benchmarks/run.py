@@ -27,7 +27,6 @@ from .timing import Timing
 
 SHAPE = ("contestant", "op", "capacity", "batch", "fanout", "threads", "dtype")  # fields of a case and of its record
 MOST_REPEATS = 0.15  # of a run's groups, measured again because the machine was disturbed
-MOST_REASONS = 3  # for which cells were skipped, that a report tells
 Cell = TypeVar("Cell")
 
 
@@ -218,7 +217,7 @@ def report(tally: Tally, path: Path, as_json: bool) -> int:
         print(json.dumps({"file": str(path), **tally.as_json()}))
         return code
     print(tally)
-    for reason, count in tally.reasons.most_common(MOST_REASONS):
+    for reason, count in tally.reasons.most_common(3):
         print(f"skipped {plural(count, 'cell')}: {reason}")
     if tally.pairs:
         print(f"the same cell measured twice differs by up to {tally.noise_floor:.1%} ({len(tally.pairs)} A/A pairs)")

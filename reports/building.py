@@ -131,7 +131,7 @@ def _sections(shown: Iterable[Section], material: Material, cache: Kept, how: Ho
             cache.sections[heading] = {"key": key, "html": made()}
         except Exception as error:
             material.leave_out(heading, error)
-            reason = paragraph(f"Left out: {material.left_out[heading]}.")
-            empty = replace(needed[place], html=lambda _, reason=reason: reason)
+            why = paragraph(f"Left out: {material.left_out[heading]}.")
+            empty = replace(needed[place], html=lambda _, why=why: why)
             cache.sections[heading] = {"key": "none", "html": section_html(empty, material)}
     return {one.heading: cache.sections[one.heading]["html"] for one in shown}

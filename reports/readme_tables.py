@@ -23,7 +23,7 @@ from .sections import plugins as plugins_section
 from .sections import plugins_figures, replay_cells
 from .sections.training import shares
 
-ROOT = Path(__file__).resolve().parent.parent
+TREES = Path(__file__).resolve().parent.parent / "impls" / "sumtree"
 SWEPT = "8fb834d50a"  # the machine of the latest sweep
 COMPARED = "d7dae63b89"  # the machine that other libraries were timed on
 OPS = ("draw", "update")
@@ -70,13 +70,11 @@ def coverage(results: Path) -> str:
 
 def implementations(_: Path) -> str:
     """The trees that git has: what the first line of each file says, and the options that not every tree has."""
-    folder = "impls/sumtree"
-    listed = subprocess.run(["git", "ls-files", folder], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    listed = subprocess.run(["git", "ls-files"], cwd=TREES, capture_output=True, text=True, check=False).stdout.split()
     rows = []
     for name in names():
-        path = f"{folder}/{name}_tree.py"
-        if path in listed.split() or not listed:
-            about = ast.get_docstring(ast.parse((ROOT / path).read_text(encoding="utf-8"))) or ""
+        if (file := f"{name}_tree.py") in listed or not listed:
+            about = ast.get_docstring(ast.parse((TREES / file).read_text(encoding="utf-8"))) or ""
             own = [*options_of(name), *["threads"] * traits(name).threaded]
             rows.append((f"`{name}`", about.partition("\n")[0].removesuffix("."), ", ".join(f"`{one}`" for one in own)))
     return _table(("name", "what it is", "options"), rows)

@@ -109,14 +109,13 @@ class _Path:
     """The looks of a run as they come: each a record where they are kept, and a line for people."""
 
     def __init__(self, workload: Workload, own: str, keep: Writer | None, shown: bool) -> None:
-        self._workload, self._own, self._keep, self._shown = workload, own, keep, shown
-        self._utc, self._count = platforms.now(), 0
+        self._of, self._keep, self._shown, self._count = (workload, own, platforms.now()), keep, shown, 0
 
     def tell(self, step: Step) -> None:
         """Keep a look, and show it."""
         self._count += 1
         if self._keep:
-            self._keep.append(record_of(step, self._workload, self._own, self._utc, self._count))
+            self._keep.append(record_of(step, *self._of, self._count))
         if self._shown:
             print("  ".join(_row(step)), file=sys.stderr, flush=True)
 

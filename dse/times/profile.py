@@ -209,10 +209,9 @@ class Known:
         return dataclasses.replace(made, workload=workload.name if profiled else "", differs=differs)
 
     @functools.cached_property
-    def _workloads(self) -> dict[str, Workload | None]:
-        """By its identity each profiled workload, as far as records tell."""
-        profiled = workloads(record for record in self.records if record.primitive == "training")
-        return {key: workload for (_, key), workload in profiled.items()}
+    def _workloads(self) -> dict[tuple[str, str], Workload | None]:
+        """By (name, identity) each profiled workload, as far as records tell."""
+        return workloads(record for record in self.records if record.primitive == "training")
 
     @functools.cached_property
     def _changes(self) -> Drift:
@@ -271,15 +270,15 @@ def of_records(records: Sequence[Measurement], machine_key: str, workload: Workl
     return Known(machine_key, records).table(workload)
 
 
-def _profiled(there: Mapping[str, Workload | None], workload: Workload) -> tuple[str, tuple[str, ...]]:
+def _profiled(there: Mapping[tuple[str, str], Workload | None], workload: Workload) -> tuple[str, tuple[str, ...]]:
     """(identity of the profile to use, keys that differ from its workload); ("", ()) where none fits.
 
-    ``there``: by identity each workload that was profiled, None where nothing tells it.
+    ``there``: by (name, identity) each workload that was profiled, None where nothing tells it.
     """
     own = identity(workload)
-    if own in there:
+    if own in {key for _, key in there}:
         return own, ()
-    for recorded, other in there.items():
+    for (_, recorded), other in there.items():
         differs = tuple(_differences(workload, other)) if other else ("",)
         if all(key.startswith(FREE) for key in differs):
             return recorded, differs

@@ -112,8 +112,8 @@ class Predictor:
         self._table = functools.cache(self._read)
 
     def _read(self, name: str) -> tuple[Workload, profile.PerformanceTable]:
-        held = (known for (own, _), known in workloads(self._records).items() if own == name and known)
-        workload = next(held, None) or load(name)
+        told = {own: known for (own, _), known in workloads(self._records).items() if known}
+        workload = told.get(name) or load(name)
         return workload, profile.of_records(self._records, self._platform.machine_key or "", workload)
 
     def predicted(self, name: str, batch: int, update_interval: int, candidate: Candidate) -> MappingAnswer:

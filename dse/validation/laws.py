@@ -179,17 +179,17 @@ def fitted(law: str, cells: Sequence[Cell]) -> Constants:
 
 def cells(results: Path = RESULTS) -> tuple[Cell, ...]:
     """The cells of every machine in a folder of results that was probed and has profiles."""
-    return tuple(cell for folder in _folders(results) for cell in _of_machine(results, folder.name))
+    known: list[Cell] = []
+    for key, _, workload, records in _profiles(results):
+        if workload:
+            cpu = next(device for device in platforms.load(results / key / FILE).devices if device.kind == "cpu")
+            known += _of_workload(cpu, workload, of_records(records, key, workload))
+    return tuple(known)
 
 
 def untold(results: Path = RESULTS) -> tuple[str, ...]:
     """ "NAME on MACHINE" for each profile that is left out, for nothing tells its workload."""
-    return tuple(
-        f"{name} on {folder.name}"
-        for folder in _folders(results)
-        for (name, _), workload in sorted(workloads(_profile(results, folder.name)).items())
-        if workload is None
-    )
+    return tuple(f"{name} on {key}" for key, name, workload, _ in _profiles(results) if workload is None)
 
 
 def _folders(results: Path) -> list[Path]:
@@ -198,16 +198,13 @@ def _folders(results: Path) -> list[Path]:
     return [folder for folder in every if (folder / FILE).is_file() and any(folder.glob("profile-*.jsonl"))]
 
 
-def _profile(results: Path, key: str) -> list[Measurement]:
-    return [one for one in evidence(results)[key].records if one.primitive in ("training", "training_again")]
-
-
-def _of_machine(results: Path, key: str) -> Iterator[Cell]:
-    cpu = next(device for device in platforms.load(results / key / FILE).devices if device.kind == "cpu")
-    records = _profile(results, key)
-    for _, workload in sorted(workloads(records).items()):
-        if workload:
-            yield from _of_workload(cpu, workload, of_records(records, key, workload))
+def _profiles(results: Path) -> Iterator[tuple[str, str, Workload | None, Sequence[Measurement]]]:
+    """(machine, name, workload, the machine's records of profiles) of each workload that was profiled."""
+    for folder in _folders(results):
+        every = evidence(results)[folder.name].records
+        records = [one for one in every if one.primitive in ("training", "training_again")]
+        for (name, _), workload in sorted(workloads(records).items()):
+            yield folder.name, name, workload, records
 
 
 def _of_workload(cpu: Device, workload: Workload, table: PerformanceTable) -> Iterator[Cell]:

@@ -11,6 +11,7 @@ from ..markup import paragraph, table
 
 HEAD = ("law", "left out", "cells", "median error", "worst", "its factor", "held for", "as fitted", "worst of all on")
 LOOP_HEAD = ("machine", "workload", "overheads of", "predicted steps/s", "within", "measured steps/s", "error")
+UNREAD = "no record holds the workload of {}, and none ships so; measure it again with its file"
 ASSUMED = (
     ("a gradient step, a tree or records on a GPU", analytic.GPU_FACTOR),
     ("a gradient step on an FPGA", analytic.FPGA_LEARNER_FACTOR),
@@ -21,10 +22,7 @@ ASSUMED = (
 
 def _html(material: Material) -> str:
     laws, loops = held_out(material.results), serial_loops(material.results)
-    gone = ", ".join(untold(material.results))
-    unread = (
-        f"no record holds the workload of {gone}, and none ships so; measure it again with its file" if gone else ""
-    )
+    unread = UNREAD.format(", ".join(gone)) if (gone := untold(material.results)) else ""
     if not laws:
         raise RecordError(
             unread
