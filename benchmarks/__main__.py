@@ -22,13 +22,14 @@ import dataclasses
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import impls
 from dse import records
 from dse.records import RecordError
+from impls.checks import near
 from impls.terminal import Parser, amount, answering
 
 from . import compare, gpu, questions
@@ -125,12 +126,24 @@ def _sweep(options: argparse.Namespace) -> int:
     chosen = {name: value for name, value in axes.items() if value is not None}
     cells = groups(case for block in preset.blocks for case in dataclasses.replace(block, **chosen).cases())
     name = options.name or (f"{options.preset}-custom" if chosen else options.preset)
+    _check_options(sorted({case.contestant for group in cells for case in group}), options.options or ())
     path = file_of(options.results, f"{name}.jsonl")
     budget = options.budget or preset.budget_seconds
     tally = sweep(
         cells, path, budget, options.seed, with_floor=options.floor, bar=not options.json, sentinels=Sentinels()
     )
     return report(tally, path, options.json)
+
+
+def _check_options(names: Sequence[str], asked: Sequence[Mapping[str, Any]]) -> None:
+    """ValueError for an option that none of these trees has; it lists those that they have."""
+    from impls.sumtree.registry import options_of  # noqa: PLC0415  # asv imports this beside older commits
+
+    pairs = [(option, name) for name in names for option in options_of(name)]
+    owners = {option: [name for own, name in pairs if own == option] for option, _ in pairs}
+    for option in sorted({key for one in asked for key in one} - owners.keys() - {"validate", "minimum"}):
+        there = "; ".join(f"{key} of {', '.join(whose)}" for key, whose in sorted(owners.items())) or "none"
+        raise ValueError(f"no tree here has the option {option!r}; there are: {there}{near(option, owners)}")
 
 
 def _list(options: argparse.Namespace) -> int:

@@ -48,9 +48,10 @@ class Stamp:
     machine: dict[str, Any] = dataclasses.field(default_factory=_machine)
 
     @classmethod
-    def of_this_run(cls, primitive: str = "sum_tree") -> Self:
-        """Return the stamp of the checkout's commit and the command line."""
-        return cls(*platforms.commit(Path(__file__).parent), platforms.command_line(), primitive)
+    def of_this_run(cls, primitive: str = "sum_tree", **facts: Any) -> Self:
+        """Return the stamp of the checkout's commit and the command line; its machine has these ``facts`` too."""
+        machine = {**_machine(), **facts}
+        return cls(*platforms.commit(Path(__file__).parent), platforms.command_line(), primitive, machine)
 
     def record(self, case: Case, status: Status, **fields: Any) -> Measurement:
         """Make a record of a case, measured unless ``fields`` say otherwise."""
@@ -89,14 +90,15 @@ class Stamp:
 @dataclasses.dataclass
 class Tally:
     """The outcome of a run: its cells, those found done, those measured by status, those measured again because the
-    machine was disturbed, those left for lack of time, both medians of each A/A pair, and what failed: a sentence for
-    each cell whose latest record says so."""
+    machine was disturbed, those left for lack of time, how many were skipped for which reason, both medians of each A/A
+    pair, and what failed: a sentence for each cell whose latest record says so."""
 
     cells: int
     resumed: int = 0
     by_status: Counter[str] = dataclasses.field(default_factory=Counter)
     repeated: int = 0
     left: int = 0
+    reasons: Counter[str] = dataclasses.field(default_factory=Counter)
     pairs: list[tuple[float, float]] = dataclasses.field(default_factory=list)
     failures: list[str] = dataclasses.field(default_factory=list)
 
@@ -113,6 +115,7 @@ class Tally:
             "measured_by_status": self.by_status,
             "measured_again": self.repeated,
             "left": self.left,
+            "skipped_by_reason": self.reasons,
             "noise_floor": self.noise_floor,
             "aa_pairs": len(self.pairs),
         }
@@ -174,6 +177,7 @@ def run(
             for record in kept(list(todo.values())) if todo else ():
                 if record.cell in todo:
                     tally.by_status[record.status] += 1
+                    tally.reasons.update([record.reason or ""] if record.status == "skipped" else ())
                     progress.update(1, told and functools.partial(told, todo[record.cell]))
         disturbed = [looked[place] for place in (sentinels.disturbed() if sentinels else ())]
         for group in disturbed[: math.ceil(MOST_REPEATS * len(groups))]:
@@ -213,6 +217,8 @@ def report(tally: Tally, path: Path, as_json: bool) -> int:
         print(json.dumps({"file": str(path), **tally.as_json()}))
         return code
     print(tally)
+    for reason, count in tally.reasons.most_common(3):
+        print(f"skipped {plural(count, 'cell')}: {reason}")
     if tally.pairs:
         print(f"the same cell measured twice differs by up to {tally.noise_floor:.1%} ({len(tally.pairs)} A/A pairs)")
     if records.LOAD in _machine() or tally.noise_floor > records.NOISY:

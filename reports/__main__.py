@@ -28,7 +28,7 @@ from . import kept
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Build the report; return the exit code: 0 done, 2 cannot be done (one sentence says why)."""
+    """Build the report; return the exit code: 0 done, 1 parts of it failed, 2 cannot be done (a sentence says why)."""
     options = _parser().parse_args(arguments)
     begin = time.perf_counter()
     try:
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         _say(built, is_kept, time.perf_counter() - begin)
     if options.open:
         webbrowser.open(Path(built["page"]).resolve().as_uri())
-    return 0
+    return int(bool(built["failed"]))
 
 
 def _built(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from . import kept, look, style, tidy
 from .chart import Chart, Material, Section
 from .jobs import done
 from .kept import Kept
-from .markup import slug
+from .markup import paragraph, slug
 from .page import charts, figure_html, names_of, page, section_html, sections
 
 Tell = Callable[[str], None]
@@ -41,7 +41,9 @@ def build(
 ) -> dict[str, Any]:
     """Draw and write everything into ``out``; return the paths of page and figures, and why others were left out.
 
-    ``note`` says, at the top of the page, whose records these are. RecordError where no section is as ``how`` wants.
+    ``note`` says, at the top of the page, whose records these are. A figure or section that cannot be made costs the
+    page no more than itself; what failed otherwise than for want of records is listed too, and tried again next time.
+    RecordError where no section is as ``how`` wants.
     """
     how = how or How()
     shown = sections(how.only, modeled=how.modeled)
@@ -59,8 +61,8 @@ def build(
     index.write_text(look.with_library(text, out), encoding="utf-8")
     paths = [str(path) for name in drawn for path in cache.pictures(name)]
     whose = {"machine": material.about.key, "machine_note": note, "results": str(results)}
-    said = {"page": str(index), "figures": paths, "left_out": material.left_out, **whose}
-    cache.finish(how.stamp, said)
+    said = {"page": str(index), "figures": paths, "left_out": material.left_out, "failed": material.failed, **whose}
+    cache.finish("" if material.failed else how.stamp, said)
     return said
 
 
@@ -75,8 +77,8 @@ def _figures(every: Sequence[Chart], material: Material, cache: Kept, how: How) 
             if isinstance(rows, pd.DataFrame) and rows.empty:
                 command = chart.command.format(key=material.about.key)
                 raise RecordError(f"not measured on machine {material.about.key}; this would measure it: {command}")
-        except RecordError as error:
-            material.left_out[chart.name] = str(error)
+        except Exception as error:
+            material.leave_out(chart.name, error)
             continue
         key = kept.key_of(rows, own.about, kept.of_drawing(chart), kept.surroundings())
         title = cache.title(chart.name, key)
@@ -93,8 +95,8 @@ def _figures(every: Sequence[Chart], material: Material, cache: Kept, how: How) 
             try:
                 titles[chart.name] = made()
                 cache.keep(chart.name, key, titles[chart.name])
-            except RecordError as error:
-                material.left_out[chart.name] = str(error)
+            except Exception as error:
+                material.leave_out(chart.name, error)
     finally:  # so that a build that is interrupted need not begin anew
         cache.write()
     there = [chart for chart in every if chart.name in titles]
@@ -125,5 +127,11 @@ def _sections(shown: Iterable[Section], material: Material, cache: Kept, how: Ho
     for count, (place, made) in enumerate(done(jobs, how.processes), 1):
         heading = needed[place].heading
         how.tell(f"section {count} of {len(jobs)}: {heading}")
-        cache.sections[heading] = {"key": key, "html": made()}
+        try:
+            cache.sections[heading] = {"key": key, "html": made()}
+        except Exception as error:
+            material.leave_out(heading, error)
+            why = paragraph(f"Left out: {material.left_out[heading]}.")
+            empty = replace(needed[place], html=lambda _, why=why: why)
+            cache.sections[heading] = {"key": "none", "html": section_html(empty, material)}
     return {one.heading: cache.sections[one.heading]["html"] for one in shown}

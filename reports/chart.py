@@ -23,8 +23,9 @@ from .tidy import About, about, tidy
 class Material:
     """One machine's records, the folder of all results, and the outcome of each figure.
 
-    ``drawn``: HTML by the figure's name; ``left_out``: why a figure was not drawn. ``note`` says so where the records
-    are of another machine than the one that draws. ``answers`` has what several sections show, by what was asked.
+    ``drawn``: HTML by the figure's name; ``left_out``: why a figure or a section was not made; ``failed``: those of
+    them that failed otherwise than for want of records. ``note`` says so where the records are of another machine than
+    the one that draws. ``answers`` has what several sections show, by what was asked.
     """
 
     measurements: Sequence[Measurement]
@@ -32,6 +33,7 @@ class Material:
     results: Path
     drawn: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
     note: str = ""
     answers: dict[Any, Any] = field(default_factory=dict)
 
@@ -61,6 +63,12 @@ class Material:
             note = f"Measured on machine {found[0].machine_key}, for machine {self.about.key} has no such records."
             self.answers[asked] = Material(found, about(found), self.results, note=note, **shared)
         return self.answers[asked] if count(found) else self
+
+    def leave_out(self, name: str, error: Exception) -> None:
+        """Keep why a figure or a section is not made, which costs the page no more than that."""
+        is_fault = not isinstance(error, RecordError)
+        self.left_out[name] = f"{type(error).__name__}: {error}" if is_fault else str(error)
+        self.failed.extend([name] * is_fault)
 
     @cached_property
     def frame(self) -> pd.DataFrame:

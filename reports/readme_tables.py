@@ -1,8 +1,10 @@
 """Tables that READMEs show, each a function from the folder of results to Markdown."""
 
+import ast
 import itertools
 import json
 import statistics
+import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,6 +15,7 @@ from dse import Measurement, stats
 from dse.published import plugin_claims
 from dse.published.peer_claims import is_ours
 from dse.records import twins
+from impls.sumtree.registry import names, options_of, traits
 
 from . import origins
 from .page import charts, names_of, part, sections
@@ -20,6 +23,7 @@ from .sections import plugins as plugins_section
 from .sections import plugins_figures, replay_cells
 from .sections.training import shares
 
+TREES = Path(__file__).resolve().parent.parent / "impls" / "sumtree"
 SWEPT = "8fb834d50a"  # the machine of the latest sweep
 COMPARED = "d7dae63b89"  # the machine that other libraries were timed on
 OPS = ("draw", "update")
@@ -62,6 +66,18 @@ def coverage(results: Path) -> str:
     columns = ("measured", "modeled", "skipped")
     rows = [[kind, *(f"{count[name]:,}" if count[name] else "" for name in columns)] for kind, count in cells.items()]
     return _table(["cells", *columns], sorted(rows, key=lambda row: (not row[0].startswith("`"), row[0])))
+
+
+def implementations(_: Path) -> str:
+    """The trees that git has: what the first line of each file says, and the options that not every tree has."""
+    listed = subprocess.run(["git", "ls-files"], cwd=TREES, capture_output=True, text=True, check=False).stdout.split()
+    rows = []
+    for name in names():
+        if (file := f"{name}_tree.py") in listed or not listed:
+            about = ast.get_docstring(ast.parse((TREES / file).read_text(encoding="utf-8"))) or ""
+            own = [*options_of(name), *["threads"] * traits(name).threaded]
+            rows.append((f"`{name}`", about.partition("\n")[0].removesuffix("."), ", ".join(f"`{one}`" for one in own)))
+    return _table(("name", "what it is", "options"), rows)
 
 
 def trees(results: Path) -> str:

@@ -11,8 +11,9 @@ from dse.records import read_file
 from dse.solver.problem import ProblemError
 from dse.tuning.adapt import MEMORY, PROCESSOR
 from dse.tuning.running import BATCH, GRID, SAMPLERS, adapt_running
-from impls.training import load
+from impls.training import identity, load
 from impls.training.parallel.changing import Rates
+from tests.profiled import write_workload
 
 SIZES, BATCHES, CORES = tuple(range(1, 21)), tuple(2**k for k in range(4, 22)), 32
 CAPS = {PROCESSOR: 100.0, MEMORY: 1e12}
@@ -131,6 +132,14 @@ def test_the_command_keeps_a_record_of_each_look_as_it_comes(pretended, tmp_path
     assert first.machine["used_bytes"] == 1.2e9
     assert len({one.options["run"] for one in kept}) == 1
     assert len({one.cell for one in kept}) == len(kept)
+
+
+def test_looks_of_a_workload_of_ones_own_are_kept_under_its_identity(pretended, tmp_path):
+    path = write_workload(tmp_path)
+    asked = [str(path) if word == "cartpole_dqn" else word for word in ASK]
+    assert main([*asked, *VALUES, "--keep", "--results", str(tmp_path), "--json"]) == 0
+    (kept,) = tmp_path.glob("*/adaptation.jsonl")
+    assert {one.options["identity"] for one in read_file(kept)} == {identity(load(path))}
 
 
 def test_the_command_says_the_answer_first_then_the_path(pretended, capsys):

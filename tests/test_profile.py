@@ -23,6 +23,7 @@ from dse import platforms
 from dse.platforms import fingerprint
 from dse.records import read_file
 from impls.training import load
+from impls.training.reading import of_stated
 from tests.profiled import TINY, write_workload
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -204,6 +205,7 @@ def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, caps
     assert set(first["measured_by_status"]) <= {"ok", "unstable"}
     for one in found:
         assert (one.source, one.options["workload"]) == ("measured", "tiny")
+        assert of_stated(one.machine["workload"]) == load(tmp_path / "tiny.toml")
         assert len(one.samples_seconds) >= 11
         assert one.calls_per_sample >= 1
         # Of two parts on cores of their own, the first by name has the first.

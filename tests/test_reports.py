@@ -443,7 +443,7 @@ def test_a_line_on_stderr_tells_of_each_figure_and_none_of_it_is_in_the_output(t
     said = capsys.readouterr()
     assert (said.err, set(json.loads(said.out))) == (
         "",
-        {"page", "figures", "left_out", "machine", "machine_note", "results"},
+        {"page", "figures", "left_out", "failed", "machine", "machine_note", "results"},
     )
 
 

@@ -230,7 +230,7 @@ def test_progress_is_of_all_cells_and_says_what_was_measured_last(tmp_path, monk
 
 
 def test_a_report_is_words_or_json(tmp_path, capsys):
-    tally = Tally(2, resumed=1, by_status=Counter(ok=1), pairs=[(1.0, 1.3)])
+    tally = Tally(2, resumed=1, by_status=Counter(ok=1), pairs=[(1.0, 1.3)], reasons=Counter({"not here": 1}))
     assert report(tally, tmp_path, as_json=True) == 0
     told = json.loads(capsys.readouterr().out)
     assert told.pop("noise_floor") == pytest.approx(0.262, abs=1e-3)
@@ -241,10 +241,12 @@ def test_a_report_is_words_or_json(tmp_path, capsys):
         "measured_by_status": {"ok": 1},
         "measured_again": 0,
         "left": 0,
+        "skipped_by_reason": {"not here": 1},
         "aa_pairs": 1,
     }
     assert report(tally, tmp_path, as_json=False) == 0
-    first, again, worth, where = capsys.readouterr().out.splitlines()
+    first, skipped, again, worth, where = capsys.readouterr().out.splitlines()
+    assert skipped == "skipped 1 cell: not here"
     assert worth.startswith("disturbed run")
     assert [first, again, where] == [
         "2 cells: 1 were there, measured now: 1 ok",

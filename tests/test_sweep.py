@@ -258,6 +258,23 @@ def test_mistakes_are_one_sentence_and_not_exit_0(words, said, capsys, monkeypat
     assert "Traceback" not in error
 
 
+@pytest.mark.parametrize("options", ["nosuch=1", "padding=full,nosuch=1", "fanout=4"])
+def test_an_option_that_no_tree_of_the_sweep_has_is_refused_before_anything_is_measured(options, tmp_path, capsys):
+    assert cli.main([*arguments(tmp_path), "--options", "propagate=delta", "--options", options]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert options.rpartition(",")[2].partition("=")[0] in error
+    assert "propagate of numpy" in error  # of the chosen trees, those that have it
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_option_that_some_trees_have_is_measured_there_and_a_line_says_why_not_elsewhere(tmp_path, capsys):
+    asked = ["--options", "padding=full", "--options", "validate=False", "--capacities", "50", "--batches", "4"]
+    assert cli.main([*arguments(tmp_path), *asked]) == 0
+    (told,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("skipped "))
+    count = sum(one.status == "skipped" for one in read_file(file_of(tmp_path)))
+    assert told.startswith(f"skipped {count} cells: 'cumsum' has no option 'padding'")
+
+
 def test_a_results_folder_that_is_a_file_is_one_sentence(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert cli.main(arguments(tmp_path / "file")) == 2

@@ -115,6 +115,11 @@ def options_of(workload: Workload) -> dict[str, Any]:
     }
 
 
+def facts_of(workload: Workload) -> dict[str, Any]:
+    """Return what a run's records hold of a workload, so that they can be read when its file is gone."""
+    return {"workload": training.reading.stated(workload)}  # looked up late: asv imports this beside older commits
+
+
 def implementations(workload: Workload) -> list[str]:
     """Return the implementations of learner and policy that suit the workload here, the reference first."""
     from impls.training import learners  # noqa: PLC0415  # asv imports this beside older commits, which lack it

@@ -29,7 +29,7 @@ from ..sentinels import Sentinels
 from ..timing import LEAST_SAMPLES, Timing, interleave
 from ..workers import Worker
 from . import beside
-from .cells import PARTS, PRESETS, REFERENCE, Cell, Preset, groups, implementations
+from .cells import PARTS, PRESETS, REFERENCE, Cell, Preset, facts_of, groups, implementations
 
 PACKAGES = ("torch", "gymnasium")
 TRAINING, AGAIN = "training", "training_again"
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     path = file_of(options.results, f"profile-{workload.name}-{options.preset}.jsonl")
     if options.arrangements:
         return _arrangements(options, workload, where, preset)
-    cores, stamp = len(ALL_CPUS) or 1, Stamp.of_this_run(TRAINING)
+    cores, stamp = len(ALL_CPUS) or 1, Stamp.of_this_run(TRAINING, **facts_of(workload))
     serial, *parts = groups(workload, preset, cores)
     cells = [serial, *beside.whole(workload, preset, cores, implementations(workload)), *parts]
     how: dict[str, Any] = {"most_seconds": preset.most_seconds, "unit": "cell", "bar": not options.json}
@@ -75,7 +75,7 @@ def _arrangements(options: argparse.Namespace, workload: Workload, where: Path, 
     """Measure the parts of parallel runs beside each other; return the exit code."""
     path = file_of(options.results, f"beside-{workload.name}-{options.preset}.jsonl")
     cells = beside.groups(workload, preset, len(ALL_CPUS) or 1, implementations(workload))
-    stamp = Stamp.of_this_run(beside.PRIMITIVE)
+    stamp = Stamp.of_this_run(beside.PRIMITIVE, **facts_of(workload))
     with ExitStack() as stack:
         measure = functools.partial(_run_beside, Team(stack, where, preset), stamp)
         how: dict[str, Any] = {"unit": "cell", "bar": not options.json, "sentinels": Sentinels()}

@@ -27,7 +27,7 @@ from ..run import Stamp, file_of, report, run
 from ..sentinels import Sentinels
 from ..timing import Timing, interleave
 from ..workers import Worker, WorkerError
-from .cells import TREE, Cell, implementations, options_of
+from .cells import TREE, Cell, facts_of, implementations, options_of
 from .command import Member, Together, opened, workload_of
 from .parts import World
 from .serial import insertion
@@ -42,7 +42,7 @@ class Shares:
 
     def __init__(self, stack: ExitStack, workload: Workload, where: Path, options: argparse.Namespace) -> None:
         self._workload, self._options = workload, options
-        self.stamp = Stamp.of_this_run(STEP)
+        self.stamp = Stamp.of_this_run(STEP, **facts_of(workload))
         self._opened = functools.partial(opened, stack, workload=str(where), number=0, storage_bytes=STORAGE_BYTES)
         self._ours = self._opened(Path(sys.executable), "environment")
 

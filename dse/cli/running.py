@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     workload = _workload(options.workload, max(samplers))
     with contextlib.ExitStack() as stack:
         keep = stack.enter_context(_writer(options)) if options.keep else None
-        path = _Path(workload, keep, not options.json and sys.stderr.isatty())
+        path = _Path(workload, identity(load(options.workload)), keep, not options.json and sys.stderr.isatty())
         measure = stack.enter_context(_loop(workload, samplers[0], options.seconds))
         answer = adapt_running(
             measure, samplers, options.batches, _caps(options), cores, exhaustive=options.exhaustive, tell=path.tell
@@ -108,14 +108,14 @@ def _writer(options: argparse.Namespace) -> Writer:
 class _Path:
     """The looks of a run as they come: each a record where they are kept, and a line for people."""
 
-    def __init__(self, workload: Workload, keep: Writer | None, shown: bool) -> None:
-        self._workload, self._keep, self._shown, self._utc, self._count = workload, keep, shown, platforms.now(), 0
+    def __init__(self, workload: Workload, own: str, keep: Writer | None, shown: bool) -> None:
+        self._of, self._keep, self._shown, self._count = (workload, own, platforms.now()), keep, shown, 0
 
     def tell(self, step: Step) -> None:
         """Keep a look, and show it."""
         self._count += 1
         if self._keep:
-            self._keep.append(record_of(step, self._workload, self._utc, self._count))
+            self._keep.append(record_of(step, *self._of, self._count))
         if self._shown:
             print("  ".join(_row(step)), file=sys.stderr, flush=True)
 
@@ -125,14 +125,17 @@ def _commit() -> tuple[str | None, bool | None]:
     return platforms.commit(Path(__file__).parent)
 
 
-def record_of(step: Step, workload: Workload, utc: str, look: int) -> Measurement:
-    """Make the record of a look, number ``look`` of the run that began at ``utc``; its time is of a gradient step."""
+def record_of(step: Step, workload: Workload, own: str, utc: str, look: int) -> Measurement:
+    """Make the record of a look, number ``look`` of the run that began at ``utc``; its time is of a gradient step.
+
+    ``own`` is the identity of the workload before it was given actors enough for the search.
+    """
     rates, interval = step.rates, stats.median_interval(step.rates.seconds)
     samplers, batch = step.pair
     commit, dirty = _commit()
     chosen = learners.default(workload)
     options = {
-        "workload": workload.name, "identity": identity(load(workload.name)), "arrangement": "apart",
+        "workload": workload.name, "identity": own, "arrangement": "apart",
         "actors": samplers, "learners": 1, "environments": workload.actors.environments,
         "presampled": workload.replay.presampled, "batch": batch, "learner": chosen, "policy": chosen,
         "ratio": "free", "run": utc, "look": look, "most_actors": workload.actors.count,

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from impls.training import load, names
 from impls.training.sizes import step_macs
 
 from ..records import Measurement
+from .workloads import workloads
 
 
 @dataclass(frozen=True)
@@ -30,18 +30,17 @@ class ProductBound:
 
 
 def product_bounds(measurements: Sequence[Measurement]) -> list[ProductBound]:
-    """Return the bound of each shipped workload whose product was timed, by its newest records."""
-    newest: dict[tuple[str, str, str, int], Measurement] = {}
+    """Return the bound of each workload whose product was timed, by its newest records."""
+    newest: dict[tuple[str, str, str, str, int], Measurement] = {}
     for record in measurements:
         if record.primitive == "training" and record.median_seconds and record.threads == 1:
-            asked = str(record.options.get("workload")), str(record.options.get("learner"))
-            key = (*asked, record.contestant, record.batch)
+            name, own, learner = (str(record.options.get(one)) for one in ("workload", "identity", "learner"))
+            key = name, own, learner, record.contestant, record.batch
             newest[key] = max((newest.get(key, record), record), key=lambda one: one.utc)
-    bounds = []
-    for (workload, learner, contestant, batch), product in sorted(newest.items()):
-        step = newest.get((workload, learner, "learner", batch))
-        if contestant == "product" and step and workload in names():
-            known = load(workload)
+    bounds, told = [], workloads(newest.values())
+    for (workload, own, learner, contestant, batch), product in sorted(newest.items()):
+        step, known = newest.get((workload, own, learner, "learner", batch)), told.get((workload, own))
+        if contestant == "product" and step and known:
             products = step_macs(known) / known.network.hidden[-1] ** 2
             bounds.append(ProductBound(workload, learner, batch, step.seconds, product.seconds, products))
     return bounds

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from impls.training import Workload, WorkloadError, identity, load
+from impls.training import Workload, identity
 from impls.training.workload import RESULTS_ALONE
 
 from .. import stats
@@ -27,6 +27,7 @@ from .between import carried, over_batch
 from .tree_times import Question, Table
 from .tree_variants import Configuration
 from .whole_runs import REFERENCE, Beyond, Times, Whole, beyond, what_of, whole_runs
+from .workloads import workloads
 
 FREE = ("learner.batch", "learner.update_interval", "learner.learning_starts", "replay.", "exploration.", "actors.")
 """Keys of a workload that may differ from the profiled one: what depends on them is asked for, never looked up."""
@@ -197,20 +198,16 @@ class Known:
 
     def table(self, workload: Workload) -> PerformanceTable:
         """The tables for a workload."""
-        profiled, differs = _profiled(self._identities, workload)
+        profiled, differs = _profiled(self._workloads, workload)
         made = self._of(profiled)
         if any(row.options["environments"] == workload.actors.environments for row in made.rows):
             differs = tuple(key for key in differs if key != "actors.environments")  # an axis of every profile
         return dataclasses.replace(made, workload=workload.name if profiled else "", differs=differs)
 
     @functools.cached_property
-    def _identities(self) -> dict[str, str]:
-        """By the identity of each profiled workload its name."""
-        return {
-            str(record.options.get("identity")): str(record.options.get("workload"))
-            for record in self.records
-            if record.primitive == "training"
-        }
+    def _workloads(self) -> dict[tuple[str, str], Workload | None]:
+        """By (name, identity) each profiled workload, as far as records tell."""
+        return workloads(record for record in self.records if record.primitive == "training")
 
     @functools.cached_property
     def _changes(self) -> Drift:
@@ -274,23 +271,18 @@ def of_records(records: Sequence[Measurement], machine_key: str, workload: Workl
     return Known(machine_key, records).table(workload)
 
 
-def _profiled(there: Mapping[str, str], workload: Workload) -> tuple[str, tuple[str, ...]]:
+def _profiled(there: Mapping[tuple[str, str], Workload | None], workload: Workload) -> tuple[str, tuple[str, ...]]:
     """(identity of the profile to use, keys that differ from its workload); ("", ()) where none fits.
 
-    ``there``: by identity the name of each workload that was profiled.
+    ``there``: by (name, identity) each workload that was profiled, None where nothing tells it.
     """
     own = identity(workload)
-    if own in there:
+    if own in {key for _, key in there}:
         return own, ()
-    for recorded, name in there.items():
-        try:
-            other = load(name)
-        except WorkloadError:
-            continue
-        if identity(other) == recorded:
-            differs = tuple(_differences(workload, other))
-            if all(key.startswith(FREE) for key in differs):
-                return recorded, differs
+    for (_, recorded), other in there.items():
+        differs = tuple(_differences(workload, other)) if other else ("",)
+        if all(key.startswith(FREE) for key in differs):
+            return recorded, differs
     return "", ()
 
 

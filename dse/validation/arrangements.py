@@ -26,6 +26,7 @@ from ..records import Measurement, RecordError, how_to_measure
 from ..solver.problem import ProblemError
 from ..times import profile
 from ..times.parts import Parts
+from ..times.workloads import workloads
 
 COUNT = 8
 """Questions of a file."""
@@ -111,7 +112,8 @@ class Predictor:
         self._table = functools.cache(self._read)
 
     def _read(self, name: str) -> tuple[Workload, profile.PerformanceTable]:
-        workload = load(name)
+        told = {own: known for (own, _), known in workloads(self._records).items() if known}
+        workload = told.get(name) or load(name)
         return workload, profile.of_records(self._records, self._platform.machine_key or "", workload)
 
     def predicted(self, name: str, batch: int, update_interval: int, candidate: Candidate) -> MappingAnswer:

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Literal
 
-from impls.training import Workload, identity, load
+from impls.training import Workload, identity
 from impls.training.sizes import layout_of
 
 from .. import platforms
@@ -35,6 +35,7 @@ from ..times.hardware import FLOAT_BYTES
 from ..times.parts import Parts
 from ..times.profile import FLAT, STATE_DICT, PerformanceTable, evidence, of_records
 from ..times.whole_runs import REFERENCE
+from ..times.workloads import workloads
 
 STEPS = (2.0, 1.3, 1.1, 1.03)  # factors on a constant that a fit tries, coarse ones first
 TREE = "numba"  # the tree that profiles time
@@ -179,21 +180,31 @@ def fitted(law: str, cells: Sequence[Cell]) -> Constants:
 def cells(results: Path = RESULTS) -> tuple[Cell, ...]:
     """The cells of every machine in a folder of results that was probed and has profiles."""
     known: list[Cell] = []
-    for folder in sorted(results.glob("*")):
-        if (folder / FILE).is_file() and any(folder.glob("profile-*.jsonl")):
-            known += _of_machine(results, folder.name)
+    for key, _, workload, records in _profiles(results):
+        if workload:
+            cpu = next(device for device in platforms.load(results / key / FILE).devices if device.kind == "cpu")
+            known += _of_workload(cpu, workload, of_records(records, key, workload))
     return tuple(known)
 
 
-def _of_machine(results: Path, key: str) -> Iterator[Cell]:
-    cpu = next(device for device in platforms.load(results / key / FILE).devices if device.kind == "cpu")
-    every = evidence(results)[key].records
-    records = [one for one in every if one.primitive in ("training", "training_again")]
-    for name in sorted({str(one.options["workload"]) for one in records}):
-        workload = load(name)
-        table = of_records(records, key, workload)
-        if not table.differs:
-            yield from _of_workload(cpu, workload, table)
+def untold(results: Path = RESULTS) -> tuple[str, ...]:
+    """ "NAME on MACHINE" for each profile that is left out, for nothing tells its workload."""
+    return tuple(f"{name} on {key}" for key, name, workload, _ in _profiles(results) if workload is None)
+
+
+def _folders(results: Path) -> list[Path]:
+    """The folders of machines that were probed and have profiles."""
+    every = sorted(results.glob("*"))
+    return [folder for folder in every if (folder / FILE).is_file() and any(folder.glob("profile-*.jsonl"))]
+
+
+def _profiles(results: Path) -> Iterator[tuple[str, str, Workload | None, Sequence[Measurement]]]:
+    """(machine, name, workload, the machine's records of profiles) of each workload that was profiled."""
+    for folder in _folders(results):
+        every = evidence(results)[folder.name].records
+        records = [one for one in every if one.primitive in ("training", "training_again")]
+        for (name, _), workload in sorted(workloads(records).items()):
+            yield folder.name, name, workload, records
 
 
 def _of_workload(cpu: Device, workload: Workload, table: PerformanceTable) -> Iterator[Cell]:
@@ -301,22 +312,22 @@ class SerialLoop:
 def serial_loops(results: Path = RESULTS) -> tuple[SerialLoop, ...]:
     """Every serial loop by torch that was timed beside others on its machine, predicted without its own overheads."""
     known: list[SerialLoop] = []
-    for folder in sorted(results.glob("*")):
-        if (folder / FILE).is_file() and any(folder.glob("profile-*.jsonl")):
-            records = evidence(results)[folder.name].records
-            timed = {
-                str(one.options["workload"]): one.seconds
-                for one in records
-                if (one.primitive, one.contestant, one.op) == ("training", "loop", "step")
-                and one.median_seconds
-                and one.options.get("learner", REFERENCE) == REFERENCE
-            }
-            for name, seconds in sorted(timed.items()):
-                others = tuple(other for other in sorted(timed) if other != name)
-                if others:
-                    answer = _without_its_own(folder, load(name), records)
-                    rates = answer.hz, answer.low, answer.high
-                    known.append(SerialLoop(folder.name, name, rates, 1 / seconds, others))
+    for folder in _folders(results):
+        records = evidence(results)[folder.name].records
+        timed = {
+            (str(one.options["workload"]), str(one.options["identity"])): one.seconds
+            for one in records
+            if (one.primitive, one.contestant, one.op) == ("training", "loop", "step")
+            and one.median_seconds
+            and one.options.get("learner", REFERENCE) == REFERENCE
+        }
+        told = workloads(records)
+        for key, seconds in sorted(timed.items()):
+            others = tuple(name for name, own in sorted(timed) if own != key[1])
+            if others and (workload := told[key]):
+                answer = _without_its_own(folder, workload, records)
+                rates = answer.hz, answer.low, answer.high
+                known.append(SerialLoop(folder.name, key[0], rates, 1 / seconds, others))
     return tuple(known)
 
 

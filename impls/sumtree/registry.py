@@ -86,6 +86,12 @@ def traits(name: str) -> type[SumTree]:
         return type(name, (SumTree,), {**stated, "nbytes_of": classmethod(lambda *shape: None)})
 
 
+def options_of(name: str) -> list[str]:
+    """The options that are the implementation's own; none where :func:`traits` has a stand-in."""
+    common = inspect.signature(SumTree).parameters
+    return [option for option in inspect.signature(traits(name)).parameters if option not in common]
+
+
 class NotAvailableError(RuntimeError):
     """The implementation cannot be made on this machine; the message is why_not's sentence."""
 

@@ -54,20 +54,25 @@ def load(name: str | Path) -> Workload:
 
 def faults_of(workload: Workload) -> list[str]:
     """All faults that reading such a workload from a file would report, for one that a program changed."""
-    _, faults = _build(_stated(workload))
+    _, faults = _build(stated(workload))
     return [f"[{path[0]}] {sentence}" if len(path) > 1 else sentence for path, sentence in faults]
 
 
-def _stated(table: Any) -> dict[str, Any]:
+def stated(table: Any) -> dict[str, Any]:
     """The keys that a file would state; defaults are left out, because some lie outside their key's range."""
-    stated: dict[str, Any] = {}
+    keys: dict[str, Any] = {}
     for field in dataclasses.fields(table):
         value = getattr(table, field.name)
         if dataclasses.is_dataclass(value):
-            stated[field.name] = _stated(value)
+            keys[field.name] = stated(value)
         elif value != field.default:
-            stated[field.name] = list(value) if isinstance(value, tuple) else value
-    return stated
+            keys[field.name] = list(value) if isinstance(value, tuple) else value
+    return keys
+
+
+def of_stated(keys: Any) -> Workload | None:
+    """The workload of which ``stated`` gave these keys; None for anything else."""
+    return _build(keys)[0] if keys and isinstance(keys, dict) else None
 
 
 class _Reader(Reader):

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 
 from dse.records import RecordError
 from dse.times import analytic
-from dse.validation.laws import HeldOut, SerialLoop, held_out, serial_loops
+from dse.validation.laws import HeldOut, SerialLoop, held_out, serial_loops, untold
 
 from ..chart import Material, Section
 from ..markup import paragraph, table
 
 HEAD = ("law", "left out", "cells", "median error", "worst", "its factor", "held for", "as fitted", "worst of all on")
 LOOP_HEAD = ("machine", "workload", "overheads of", "predicted steps/s", "within", "measured steps/s", "error")
+UNREAD = "no record holds the workload of {}, and none ships so; measure it again with its file"
 ASSUMED = (
     ("a gradient step, a tree or records on a GPU", analytic.GPU_FACTOR),
     ("a gradient step on an FPGA", analytic.FPGA_LEARNER_FACTOR),
@@ -21,9 +22,11 @@ ASSUMED = (
 
 def _html(material: Material) -> str:
     laws, loops = held_out(material.results), serial_loops(material.results)
+    unread = UNREAD.format(", ".join(gone)) if (gone := untold(material.results)) else ""
     if not laws:
         raise RecordError(
-            "no machine here has both a platform file and a profile; on one that was probed, measure with: "
+            unread
+            or "no machine here has both a platform file and a profile; on one that was probed, measure with: "
             "python -m benchmarks profile --workload cartpole_dqn"
         )
     machines = sorted({name.split()[-1] for law in laws for name in law.left_out})
@@ -35,6 +38,7 @@ def _html(material: Material) -> str:
     ) + table(HEAD, map(_row, laws))
     text += paragraph("These factors rest on no measurement, and are assumptions:")
     text += table(("what", "factor"), [(what, f"{factor:g}") for what, factor in ASSUMED])
+    text += paragraph(f"Left out: {unread}.") if unread else ""
     if loops:
         text += paragraph("Serial loops, predicted with what the loops of other workloads take beyond their parts:")
         text += table(LOOP_HEAD, _loops(loops))
