@@ -30,7 +30,6 @@ def test_an_answer_in_words(capsys):
         "gradient steps a second, 95 % between ",  # two threads were not timed: one call took too long
         "bound by cpu.main, which does actors, sampling, storage, learner, updating in turns",
         "if every part had its fastest option to itself",
-        "by how much times may be wrong:",
         " is better if the tree on cpu (",
         "rests on:",
         "to be surer, measure",

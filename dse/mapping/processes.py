@@ -78,13 +78,16 @@ def runs_of(parts: Parts, arrangement: str) -> Iterator[Run]:
     table, cores, serial = parts.table, parts.cores, arrangement == "serial"
     if table is None or not (serial or is_here(parts)) or parts.own:
         return
-    if not table.whole and not any(one.arrangement == arrangement for one in table.beside):
+    is_timed = any(one.arrangement == arrangement for one in (*table.beside, *table.whole))
+    if not (is_timed or table.whole):
         return
     fits = cores - 1 - (arrangement == "pipelined")
     counts = {1, fits, fits + 1, *(1 << power for power in range(max(0, fits).bit_length()) if 1 << power <= fits)}
-    fixed = parts.constraints.get("actors")
-    most = parts.workload.actors.count
-    tried = [1] if serial else [int(fixed)] if fixed else sorted(count for count in counts if 1 <= count <= most)
+    # What processes take that share cores, no run of another arrangement tells.
+    most = parts.workload.actors.count if is_timed else min(fits, parts.workload.actors.count)
+    fixed = int(parts.constraints.get("actors", 0))
+    wanted = {fixed} if fixed and (is_timed or fixed <= fits) else {count for count in counts if count <= most}
+    tried = [1] if serial else sorted(count for count in wanted if count >= 1)
     learners = dict.fromkeys((REFERENCE, *table.implementations("learner step")))
     for actors in tried:
         for learner in (one for one in learners if parts.allows("learner_implementation", one)):
