@@ -325,17 +325,18 @@ def _mapping(reader: Reader, text: str, plain: dict) -> None:
     pattern = rf"^  (\w+) +\S+ .*? {N} us(?: \[{N}, {N}\]| \(x{N}\))?  \w+$"
     for name, shown, low, high, factor in re.findall(pattern, text, re.M):
         of = [parts[part] for part in ROWS.get(name, (name,)) if part in parts]
-        value, bottom, top = (1e6 * sum(charged(part, end) for part in of) for end in ("seconds", "low", "high"))
+        value, bottom, top = (1e6 * sum(part[end] for part in of) for end in ("seconds", "low", "high"))
         for what, one, of_it in (("time", shown, value), ("low end", low, bottom), ("high end", high, top)):
             reader.shown("table against JSON", f"{name}, {what}", one or None, of_it)
         reader.shown("table against JSON", f"{name}, factor", factor or None, max(top / value, value / bottom))
     whole = flat(text)
     shares = {one["what"]: one for one in plain["shares"]}
-    if step := re.search(rf"a step of {N} us: (.*?\(\d+ %\))(?= \w+ (?:and|another|by)| with|  |$)", whole):
+    if step := re.search(rf"a step of {N} us: (.*?\(-?\d+ %\))(?= \w+ (?:and|another|by)| with|  |$)", whole):
         reader.shown("breakdown against rate", "a step", step[1], 1e6 / plain["hz"])
-        for what, shown, percent in re.findall(rf"(?:^|, )([\w ]+?) {N} us \((\d+) %\)", step[2]):
-            reader.shown("breakdown against JSON", what, shown, 1e6 * shares[what]["seconds"])
-            reader.shown("breakdown against JSON", f"{what}, %", percent, 100 * shares[what]["seconds"] * plain["hz"])
+        for what, sign, shown, percent in re.findall(rf"(?:^|, )([\w ]+?) (-?){N} us \((-?\d+) %\)", step[2]):
+            seconds = -shares[what]["seconds"] if sign else shares[what]["seconds"]
+            reader.shown("breakdown against JSON", what, shown, 1e6 * seconds)
+            reader.shown("breakdown against JSON", f"{what}, %", percent.lstrip("-"), 100 * seconds * plain["hz"])
     for one in plain["by_implementation"]:
         pattern = rf"learner and policy by {one['implementation']}: (?:at most )?about {N}(?: \[{N}, {N}\]| \(x{N}\))"
         if match := reader.found(pattern, whole, "by implementation"):
@@ -351,11 +352,6 @@ def _mapping(reader: Reader, text: str, plain: dict) -> None:
         reader.holds("cores", "cores", [float(used), float(have)] == list(plain["cores"]), (used, have), plain["cores"])
     if plain["low"] < 0.999 * plain["value"]:
         _reason(reader, text, plain)
-
-
-def charged(part: dict, end: str) -> float:
-    """What an engine is charged for a part, or an end of it."""
-    return part[end] * ((part["charged"] or part["seconds"]) / part["seconds"])
 
 
 def _reason(reader: Reader, text: str, plain: dict) -> None:
@@ -383,14 +379,14 @@ def _values(reader: Reader, plain: dict) -> None:
     """Values of the JSON that say one thing."""
     parts = {part["part"]: part for part in plain["parts"]}
     shares = {one["what"]: one["seconds"] for one in plain["shares"]}
-    taken = {name: charged(part, "seconds") for name, part in parts.items()}
+    taken = {name: part["seconds"] for name, part in parts.items()}
     kind = "row against breakdown"
     if shares:
-        whole = sum(taken.values()) + sum(one["seconds"] for one in plain["transfers"])
+        whole = sum(part["charged"] for part in parts.values()) + sum(one["seconds"] for one in plain["transfers"])
         reader.same(
             "breakdown against rate", "sum of a step's parts, and of the rate", sum(shares.values()), 1 / plain["hz"]
         )
-        reader.same("rows against rate", "sum of the rows, and of the rate", whole, 1 / plain["hz"])
+        reader.same("charges against rate", "sum of what parts are charged, and of the rate", whole, 1 / plain["hz"])
         reader.same(kind, "learner", taken["learner"], shares["learner"])
         reader.same(kind, "tree", taken["sampling"] + taken["updating"], shares["tree"])
         reader.same(kind, "storage", taken["storage"], shares["storage"])
@@ -486,7 +482,7 @@ def _beside(reader: Reader, left: dict, right: dict) -> None:
             reader.shown("rate of a column", "end", shown, of_it)
         for part in plain["parts"]:
             if match := re.search(rf"{N} us", rows[part["part"]][index]):
-                reader.shown("part of a column", part["part"], match[1], 1e6 * charged(part, "seconds"))
+                reader.shown("part of a column", part["part"], match[1], 1e6 * part["seconds"])
         shares = {one["what"]: one["seconds"] for one in plain["shares"]}
         for what, seconds in shares.items():
             match = (
@@ -497,7 +493,7 @@ def _beside(reader: Reader, left: dict, right: dict) -> None:
             reader.shown("share of a column", what, match and match[1], 1e6 * seconds)
         if shares:
             learner = next(part for part in plain["parts"] if part["part"] == "learner")
-            reader.same("row against breakdown", "learner", charged(learner, "seconds"), shares["learner"])
+            reader.same("row against breakdown", "learner", learner["seconds"], shares["learner"])
 
 
 def _explain(reader: Reader, command: str) -> None:
@@ -514,7 +510,7 @@ def _explain(reader: Reader, command: str) -> None:
     for part, shown, then in re.findall(rf"its (\w+) takes {N} us on .*?, {N} us on", first):
         for one, plain in ((shown, asked), (then, best)):
             of = {"tree": ("sampling", "updating"), "actors": ("actors",)}.get(part, (part,))
-            value = sum(charged(each, "seconds") for each in plain["parts"] if each["part"] in of)
+            value = sum(each["seconds"] for each in plain["parts"] if each["part"] in of)
             reader.shown("explanation against table", part, one, 1e6 * value)
     question = re.sub(r" --config \S+", "", command.replace("explain", "recommend", 1))
     _one_answer(reader, "explain against recommend", best, ask(question).plain)
@@ -535,7 +531,7 @@ def _one_answer(reader: Reader, kind: str, one: dict, other: dict) -> None:
         if end in one and end in other:
             reader.same(kind, end, one[end], other[end])
     for a, b in zip(one.get("parts", ()), other.get("parts", ()), strict=True):
-        reader.same(kind, a["part"], charged(a, "seconds"), charged(b, "seconds"))
+        reader.same(kind, a["part"], a["seconds"], b["seconds"])
 
 
 def _what_if(reader: Reader, command: str) -> None:
@@ -690,7 +686,7 @@ def _depth(reader: Reader, command: str) -> None:
     times = {one["name"]: one["seconds"] for one in plain["times"]}
     for part in other["parts"] if chosen[0] == chosen[1] else ():
         if part["part"] in times:
-            reader.same(kind, f"{part['part']} ({part['choice']})", times[part["part"]], charged(part, "seconds"))
+            reader.same(kind, f"{part['part']} ({part['choice']})", times[part["part"]], part["charged"])
 
 
 def _learners(reader: Reader, command: str) -> None:
@@ -703,7 +699,7 @@ def _learners(reader: Reader, command: str) -> None:
         reader.shown("choice against JSON", "best", match[2], 1e6 * best)
         reader.shown("choice against JSON", "single", match[3], 1e6 * single)
         row = reader.found(rf"(?m)^ +{match[1]} .*", reader.told.text, "table")
-        near = [parse(one) for one in re.findall(r"[\d,.]+", row[0])]
+        near = [parse(one) for one in re.findall(r"[\d,.]+", row[0])] if row else []
         reader.holds(
             "choice against table", "best", any(is_rounded(f"{one:g}", 1e6 * best) for one in near), 1e6 * best, near
         )
@@ -817,7 +813,7 @@ def across(key: str, workload: str) -> list[Fault]:
     plain = told["recommend"].plain
     parts = {part["part"]: part for part in plain["parts"]}
     reader = Reader(told["recommend"])
-    tree = sum(charged(parts[name], "seconds") for name in ROWS["tree"])
+    tree = sum(parts[name]["seconds"] for name in ROWS["tree"])
     details = parts["updating"]["details"]
     spec = load(workload)
     asked = ask(f"recommend --capacity {spec.replay.capacity} --batch {spec.learner.batch} --machine {key}").plain
@@ -848,14 +844,12 @@ def across(key: str, workload: str) -> list[Fault]:
         learner = next(part for part in fixed.plain["parts"] if part["part"] == "learner")
         alone = terms["fixed_seconds"] + terms["each_seconds"] * spec.learner.batch
         what = "torch, 1 thread, us: mapping (serial), learners' T_pass"
-        reader.same(kind, what, 1e6 * charged(learner, "seconds"), 1e6 * alone)
+        reader.same(kind, what, 1e6 * learner["seconds"], 1e6 * alone)
     if "parts" in serial:
         learner = next(part for part in serial["parts"] if part["part"] == "learner")
         alone = 1 / told["cores"].plain["f_l"]["rates"]["1"]["hz"]
         if by == learner["details"].get("implementation"):
-            reader.same(
-                kind, f"{by}, us: mapping (serial), cores' f_l(1)", 1e6 * charged(learner, "seconds"), 1e6 * alone
-            )
+            reader.same(kind, f"{by}, us: mapping (serial), cores' f_l(1)", 1e6 * learner["seconds"], 1e6 * alone)
     return reader.faults
 
 

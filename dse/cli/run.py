@@ -151,19 +151,17 @@ def _show(answer: MappingAnswer, summary: dict[str, Any], as_json: bool) -> None
     measured = summary["settled"]
     hz = measured["update_hz"] if measured and measured["updates"] else None
     ends = {"low": answer.low, "high": answer.high} if answer.objective in PREDICTED else {"low": None, "high": None}
+    share = None if hz is None else hz / answer.hz
     if as_json:
         predicted = {"update_hz": answer.hz, **ends, "interval": answer.interval, "upper_bound": answer.upper_bound}
-        share = None if hz is None else hz / answer.hz
-        print(
-            json.dumps({"predicted": predicted, "measured": measured, "measured_of_predicted": share, "run": summary})
-        )
+        shown = {"predicted": predicted, "measured": measured, "measured_of_predicted": share, "run": summary}
+        print(json.dumps(shown))
         return
     print(f"predicted: {expected(answer)}")
-    if hz is None:
+    if hz is None or share is None:
         done = f"{plural(summary['updates'], 'gradient step')} in {plural(summary['steps'], 'environment step')}"
         print(f"measured:  {done}: the run ended before it had settled; give it more --seconds or --steps")
         return
-    share = hz / told(answer.hz, answer.low, answer.high)
     taken = f"{plural(measured['updates'], 'gradient step')} in {measured['seconds']:,.1f} s"
     where = ""
     if answer.objective in PREDICTED:

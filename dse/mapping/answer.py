@@ -30,8 +30,8 @@ CLOSE = 0.005  # a rate that changes by less is sure enough
 class PartAnswer:
     """Where a part runs, and its seconds of a gradient step; ``interval``: what low and high mean.
 
-    ``charged``: the seconds that its engine is charged, and each further (device, engine) of ``also``: more where a
-    whole serial loop took more than its parts.
+    ``charged``: the seconds that its engine is charged, and each further (device, engine) of ``also``: other than its
+    own where a serial loop was timed whole.
     """
 
     part: str

@@ -27,18 +27,18 @@ def step_shares(built: Built, solution: Solution) -> tuple[StepShare, ...]:
     """The step of a serial loop, the shares of which add up to it; none where parts run at the same time.
 
     The tree and the storage are the replay's. "the rest" is what actors take beyond policy and environment (local
-    storage, weights fetched), and what the whole loop took beyond its parts as each was timed alone.
+    storage, weights fetched), and what the whole loop took beyond its parts as each was timed alone, or less than they.
     """
     if Place(solution.mode).arrangement != "serial":
         return ()
-    spent = [(what, taken) for what, taken in _spent(built, solution) if taken > 0]
+    spent = [(what, taken) for what, taken in _spent(built, solution) if taken]
     whole = sum(taken for _, taken in spent)
     return tuple(StepShare(what, taken, taken / whole) for what, taken in spent)
 
 
 def beyond(built: Built, mode: str) -> float:
-    """How many times as long as alone each part of a serial loop is charged for; 1 where that is less, or not known."""
-    return max(1.0, built.ratios.get(mode, 1.0)) if Place(mode).arrangement == "serial" else 1.0
+    """How many times as long as alone each part of a serial loop is charged for; 1 where that is not known."""
+    return built.ratios.get(mode, 1.0) if Place(mode).arrangement == "serial" else 1.0
 
 
 def _spent(built: Built, solution: Solution) -> Iterator[tuple[str, float]]:
