@@ -490,7 +490,7 @@ def _beside(reader: Reader, left: dict, right: dict) -> None:
                 if what in rows and what not in ("storage", "learner")
                 else None
             )
-            reader.shown("share of a column", what, match and match[1], 1e6 * seconds)
+            reader.shown("share of a column", what, match and match[1], 1e6 * abs(seconds))
         if shares:
             learner = next(part for part in plain["parts"] if part["part"] == "learner")
             reader.same("row against breakdown", "learner", learner["seconds"], shares["learner"])

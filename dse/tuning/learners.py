@@ -114,10 +114,10 @@ def learner_scaling(
     sources = tuple(_sources(parts, home, most))
     terms = _terms(parts.batch, sources)
     held = parts.cores if home.kind == "cpu" else 1
-    counts = tuple(dict.fromkeys([1 << power for power in range(most.bit_length())] + [most]))
     fitting = range(1, (min(most, held) if home.kind == "cpu" else most) + 1)
     choice = choose(fitting, range(1, longest + 1), terms, WITHIN)
     horizons = tuple(sorted({1, choice[1], longest}))
+    counts = tuple(sorted({*(1 << power for power in range(most.bit_length())), choice[0], most}))
     ran = side_by_side(parts.table, terms) if parts.table and home is parts.cpu else {}
     points = factors(terms, counts, horizons)
     return LearnerScaling(
