@@ -1,4 +1,4 @@
-"""Hold the laws of modeled times, and the overheads of serial loops, against what they were not fitted to.
+"""Hold the laws of modeled times, and what serial loops take beyond their parts, against what they were not fitted to.
 
 Each law's constants are fitted anew to the cells of all workloads of a machine but one, or of all machines but one, and
 the law then predicts what was left out. Three machines with profiles are no sample of machines; and all are processors:
@@ -287,9 +287,9 @@ def _fetch(nbytes: float, is_flat: bool, constants: Constants) -> float:
 
 @dataclass(frozen=True)
 class SerialLoop:
-    """A serial loop predicted with the overheads of other workloads' loops, and as it was measured.
+    """A serial loop predicted by the loops of other workloads, and as it was measured.
 
-    ``predicted``: (gradient steps a second, low, high); ``others``: whose loops told the overheads.
+    ``predicted``: (gradient steps a second, low, high); ``others``: whose loops told.
     """
 
     machine: str
@@ -310,7 +310,7 @@ class SerialLoop:
 
 
 def serial_loops(results: Path = RESULTS) -> tuple[SerialLoop, ...]:
-    """Every serial loop by torch that was timed beside others on its machine, predicted without its own overheads."""
+    """Every serial loop by torch that was timed beside others on its machine, predicted without it."""
     known: list[SerialLoop] = []
     for folder in _folders(results):
         records = evidence(results)[folder.name].records
@@ -332,7 +332,7 @@ def serial_loops(results: Path = RESULTS) -> tuple[SerialLoop, ...]:
 
 
 def _without_its_own(folder: Path, workload: Workload, records: Sequence[Measurement]) -> MappingAnswer:
-    """The rate of a serial loop, fixed to what was run, where nothing is known of its own overheads."""
+    """The rate of a serial loop, fixed to what was run, where no loop of its workload was timed."""
     own = identity(workload)
     rest = [one for one in records if one.contestant != "loop" or one.options.get("identity") != own]
     fix = {"arrangement": "serial", "learner_threads": 1, "contestant": TREE, "fanout": workload.replay.fanout}

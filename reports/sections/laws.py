@@ -10,7 +10,7 @@ from ..chart import Material, Section
 from ..markup import paragraph, table
 
 HEAD = ("law", "left out", "cells", "median error", "worst", "its factor", "held for", "as fitted", "worst of all on")
-LOOP_HEAD = ("machine", "workload", "overheads of", "predicted steps/s", "within", "measured steps/s", "error")
+LOOP_HEAD = ("machine", "workload", "by loops of", "predicted steps/s", "within", "measured steps/s", "error")
 UNREAD = "no record holds the workload of {}, and none ships so; measure it again with its file"
 ASSUMED = (
     ("a gradient step, a tree or records on a GPU", analytic.GPU_FACTOR),
