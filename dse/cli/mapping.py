@@ -30,7 +30,7 @@ from .text import WIDTH, add_command
 PRINTED = ("json", "verbose", "emit")
 PROCESSES = ("apart", "pipelined")
 """Arrangements of several processes."""
-_OF_TREES = {"updates_per_sample": 1.0, "dtype": "float32", "distribution": "uniform"}
+_OF_TREES = {"updates_per_sample": 1.0, "dtype": "float32", "distribution": "uniform", "unchecked": False}
 DEFAULTS = {"objective": "ratio", "fix": [], "exclude": [], "free": [], "results": RESULTS, **_OF_TREES}
 """Options that say how to print an answer, and what the others are where they are not given."""
 
@@ -172,7 +172,8 @@ def words_of(options: argparse.Namespace) -> str:
     for name, value in vars(options).items():
         if name not in (*PRINTED, "command") and value is not None and value != DEFAULTS.get(name):
             flag = f"--{name.replace('_', '-')}"
-            words += [word for one in (value if isinstance(value, list) else [value]) for word in (flag, str(one))]
+            values = value if isinstance(value, list) else [value]
+            words += [flag] if value is True else [word for one in values for word in (flag, str(one))]
     return shlex.join(words)
 
 
