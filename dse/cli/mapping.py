@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from impls.training import names as workload_names
+from impls.training.environments import check_spaces, warn_of_code
 
 from ..mapping.answer import MappingAnswer, Shortage
 from ..mapping.explain import Explanation
@@ -207,9 +208,13 @@ def question_of(options: argparse.Namespace) -> MappingQuestion:
 
 
 def system_of(options: argparse.Namespace) -> MappingQuestion:
-    """Ask about the system that the options of ``add_system`` name."""
+    """Ask about the system that the options of ``add_system`` name. WorkloadError where its environment is another."""
     own = getattr(options, "times", None)
-    return ask(options.platform, options.workload, results=options.results, machine=options.machine, times=own)
+    question = ask(options.platform, options.workload, results=options.results, machine=options.machine, times=own)
+    if options.workload not in workload_names():  # those fit
+        warn_of_code(question.workload)
+        check_spaces(question.workload)
+    return question
 
 
 def show(answer: MappingAnswer | Shortage | Explanation, as_json: bool, verbose: bool = False, asked: str = "") -> int:

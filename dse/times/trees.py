@@ -31,7 +31,6 @@ MOST_THREADS = 8  # of a modeled tree
 PROFILED = "numba"  # the tree that profiles time
 LEAF_BYTES = 20.0  # a leaf with its share of inner levels, at K = 2 in two copies
 CONSTRAINTS = ("fanout", "contestant", "threads")
-SWEEP = "sweep --preset quick"
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,11 @@ def _recorded(
         description += f", plus {over.cold_seconds * 1e9:.0f} ns an element for a cold cache ({over.description})"
         draw, update = _chilled(draw, over, parts.batch), _chilled(update, over, parts.batch)
         insert += over.insert_seconds
-    evidence = Evidence(evidence_id, source, description, benchmark(SWEEP))
+    cell = f"--contestants {configuration.contestant} --capacities {replay.capacity} --batches {parts.batch}"
+    cell += f" --fanouts {configuration.fanout} --threads {configuration.threads}"
+    options = ",".join(f"{key}={value}" for key, value in configuration.options)
+    cell += f" --options {options}" * bool(options)
+    evidence = Evidence(evidence_id, source, description, benchmark(f"sweep {cell}"))
     draw, update = (
         Estimate(time.value, time.low, time.high, evidence) for time in (draw, update.plus(insert * parts.inserts, 2.0))
     )
