@@ -9,7 +9,7 @@ from impls.terminal import COMMAND
 from ..mapping.answer import MappingAnswer, PartAnswer, Shortage, lacking
 from ..mapping.explain import Explanation
 from ..records import where
-from .emit import piped_command, training_command, untimed_learner, why_not_run
+from .emit import piped_command, training_command, why_not_run
 from .mapping_details import to_measure, whole
 from .mapping_words import (
     UNCHANGED,
@@ -68,8 +68,6 @@ def _answer(answer: MappingAnswer, verbose: bool, asked: str) -> Iterator[str]:
         return
     yield from _warned(answer)
     yield from (line for note in answer.notes if note.startswith(WARNINGS) for line in wrapped(f"warning: {note}", ""))
-    if name := untimed_learner(answer):
-        yield f"warning: without a profile only torch is predicted; leave out --learner and --policy to train by {name}"
     yield from ("", *_why(answer))
 
 

@@ -240,7 +240,8 @@ class Known:
         def alone(key: str) -> Times:
             return PerformanceTable("", "", (), self._rows(key), None, None).time
 
-        names = {REFERENCE, *(row.options["learner"] for row in rows)}
+        named = rows or [record for record in records if record.primitive == "serial_step"]  # loops of others
+        names = {REFERENCE, *(str(one.options.get("learner", REFERENCE)) for one in named)}
         over = {name: known for name in sorted(names) if (known := overheads(records, profiled, floor, alone, name))}
         reference = over.pop(REFERENCE, None)
         return PerformanceTable(self.machine_key, "", (), rows, self._trees, reference, over, timed(records, profiled))
