@@ -55,6 +55,11 @@ def varied(contestants: Iterable[str], *axes: Any, **more: Any) -> Iterator[Bloc
     return (Block((name,), *axes, **more, options=({}, *TREES[name].variants)) for name in contestants)
 
 
+def is_own(case: Case) -> bool:
+    """Say whether the case is of an implementation as it comes, or of a variant that its own traits state."""
+    return not case.options or case.options in getattr(TREES.get(case.contestant), "variants", ())
+
+
 @dataclass(frozen=True)
 class Preset:
     """Blocks of cells, and the seconds of sampling that each cell may take."""

@@ -122,7 +122,7 @@ def _named(machine: str, own: str, probed: Sequence[str], results: Path) -> Plat
 def _missing(is_probed: bool, is_profiled: bool, workload: str) -> tuple[str, str]:
     """Return (what this machine lacks, what to do about it)."""
     lacks = [*([] if is_probed else ["was not probed"]), *([] if is_profiled else ["has no profile of its own"])]
-    steps = [] if is_probed else ["probe it with: python -m dse platform probe"]
+    steps = [] if is_probed else ["probe this machine with: python -m dse platform probe"]
     steps += [] if is_profiled else [f"{how_to_measure(f'profile --workload {workload}')} (a minute)"]
     return " and ".join(lacks), ", then ".join(steps)
 

@@ -29,6 +29,9 @@ SWEEP = "sweep --preset quick"  # what would answer a question that the records 
 CLOSE_ENOUGH = 0.02  # a tie within so much goes to fewer threads
 EQUALLY_FAR = 0.1  # |ln| of factors by which two configurations' cells may differ in distance from the question
 MOST_UPDATES = 1_000_000  # a sample
+UNCHECKED = (
+    "validate = False: the tree does not check its input; pass int64 and float64 arrays, contiguous and in range"
+)
 MOST_BATCH = 1 << 20  # of a workload
 BATCH_BYTES = 24  # of an element beside its priority: a uniform or index, a float64 priority, a place in a work list
 
@@ -77,16 +80,18 @@ def recommend(
     distribution: str = "uniform",
     results: str | Path = Path("results"),
     machine: str | None = None,
+    unchecked: bool = False,
 ) -> Recommendation:
     """The best configuration for N leaves and batches of B on a machine (default: this one, or the nearest swept one).
 
-    ``threads`` bounds the threads (default: the machine's cores). RecordError if the results cannot answer; ValueError
+    ``threads`` bounds the threads (default: the machine's cores); ``unchecked`` admits trees that do not check their
+    input (``validate=False``). RecordError if the results cannot answer; ValueError
     for a question out of bounds.
     """
     check(Question(capacity, batch, updates_per_sample, 1 if threads is None else threads, dtype, distribution))
     results = Path(results)
     records, note = machines.read(results, machine, machines.SWEEP)
-    table = Table(records)
+    table = Table(records, unchecked)
     if table.memory_bytes is None:
         table.memory_bytes = probed_memory_bytes(results, table.machine_key)
     most = threads or int(table.machine.get("cores", 1))
@@ -144,6 +149,8 @@ def answer(table: Table, question: Question) -> Recommendation:
             f"the question lies outside what was measured, by a factor of {outside:,.10g} in N or B: "
             "the interval is as wide as that is far"
         )
+    if not dict(choice.configuration.options).get("validate", True):
+        notes.append(UNCHECKED)
     warnings = tuple(notes)
     if carried := table.transfers(choice.configuration, question.batch):
         notes.append(carried)

@@ -298,7 +298,7 @@ def read_folder(
         there = sorted({record.machine_key for record in records})
         raise RecordError(
             f"{folder}: no records of machine {machine}, only of {', '.join(there)}; ask with --machine {there[0]}, or "
-            f"on machine {machine} {how_to_measure('sweep --preset quick')}"
+            f"{where(machine)}{how_to_measure('sweep --preset quick')}"
         )
     return select(kept)
 
@@ -357,6 +357,13 @@ def how_to_measure(command: str) -> str:
     if has_benchmarks():
         return f"measure with: python -m benchmarks {command}"
     return "measure in a checkout of Fanout, which has the benchmarks, and name its results with --results FOLDER"
+
+
+def where(machine: str | None) -> str:
+    """Begin advice to measure on a machine: with its name, but for the machine that asks."""
+    from .platforms.fingerprint import fingerprint  # noqa: PLC0415  # platforms import this module
+
+    return "" if machine == fingerprint()["key"] else f"on machine {machine} "
 
 
 def twins(found: Iterable[Measurement], primitive: str = "sum_tree") -> list[tuple[float, float]]:

@@ -5,11 +5,15 @@ import dataclasses
 
 import pytest
 
+from dse.platforms import load as load_platform
 from dse.records import RecordError
 from dse.times import analytic
 from dse.times.analytic import AS_FITTED
+from dse.times.batch_law import flat_then_linear
+from dse.times.profile import evidence
 from dse.validation import laws
 from dse.validation.laws import Cell
+from impls.training import load, names
 from tests.committed import RESULTS
 
 NINE_IN_TEN = 0.9
@@ -48,6 +52,34 @@ def test_a_factor_of_half_the_width_would_not_hold_for_the_laws_that_know_least(
     for law in ("actor", "fetch"):
         worst = max(one.worst for one in answers if one.law == law)
         assert worst > laws.LAWS[law].factor / 2
+
+
+def test_the_factor_of_a_compiled_step_holds_as_drawn_and_for_a_machine_or_workload_left_out():
+    steps = []
+    for machine, known in evidence(RESULTS).items():
+        for name in names():
+            workload = load(name)
+            table = known.table(workload)
+            for (_, batch), rows in table.alone("learner step, dense", 1).items() if not table.differs else ():
+                step = analytic.compiled(loaded(machine), workload, batch).value
+                macs = analytic.work_of(workload).macs * batch
+                steps += [(machine, name, macs, row.time.value, step) for row in rows]
+    assert len(steps) == len({step[1:3] for step in steps}) * len({step[0] for step in steps}) == 50
+    within = [max(seconds / step, step / seconds) <= analytic.COMPILED_FACTOR for *_, seconds, step in steps]
+    assert sum(within) >= NINE_IN_TEN * len(steps)
+    for axis in (0, 1):
+        errors = []
+        for out in {step[axis] for step in steps}:
+            kept = [step for step in steps if step[axis] != out]
+            known = flat_then_linear([macs for _, _, macs, *_ in kept], [seconds for *_, seconds, _ in kept])
+            ratios = [known.seconds(macs) / seconds for *names, macs, seconds, _ in steps if names[axis] == out]
+            errors += [max(ratio, 1 / ratio) for ratio in ratios]
+        assert sum(error <= analytic.COMPILED_FACTOR for error in errors) >= NINE_IN_TEN * len(errors)
+
+
+def loaded(machine):
+    """The processor of a machine."""
+    return load_platform(RESULTS / machine / "platform.toml").device("cpu")
 
 
 def test_every_machine_that_was_profiled_has_cells_of_every_law(cells):

@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import json
 import math
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from dse import machines
 from dse.__main__ import main
 from dse.platforms import PlatformError
 from dse.records import RecordError, Writer, has_benchmarks, how_to_measure
-from tests.committed import RESULTS
+from tests.committed import RESULTS, ROOT
 from tests.profiled import made_up
 from tests.test_recommend import records as swept
 from tests.test_records import measurement
@@ -60,6 +61,7 @@ def here(monkeypatch):
     def put(facts=HERE):
         for module in ("dse.machines", "dse.platforms.reading"):
             monkeypatch.setattr(f"{module}.fingerprint", lambda: facts)
+        monkeypatch.setattr(fingerprints, "fingerprint", lambda: facts)
         return facts
 
     put()
@@ -301,12 +303,53 @@ def test_a_mapping_for_this_machine_is_answered_from_the_nearest_that_has_a_plat
     assert f"\nAnswered from records and platform file of machine {OLD} " in text
     words = " ".join(text.split())
     assert "was not probed and has no profile of its own." in words
-    assert "probe it with: python -m dse platform probe" in words
+    assert "probe this machine with: python -m dse platform probe" in words
     assert "python -m benchmarks profile --workload cartpole_dqn" in words
     assert f"on {OLD}, for gradient steps" in words
     assert f"records: those of machine {OLD} in {results}" in words
     assert "records of this machine" not in words
     assert ask(capsys, *TREE, "--results", results)[1].startswith(ANSWERED)
+
+
+@pytest.mark.parametrize("workload", ["cartpole_dqn", "hopper_ddpg", "lunarlander_dqn"])
+@pytest.mark.parametrize("more", [(), ("--verbose",)])
+def test_where_another_machine_answers_what_to_measure_is_on_this_one(here, results, capsys, workload, more):
+    text = ask(capsys, *MAPPING[:-1], workload, "--results", results, *more)[1]
+    advice = " ".join(text[max(text.rfind("to be surer, "), text.rfind("to decide, ")) :].split())
+    assert advice.partition(", ")[2] == (
+        "probe this machine with: python -m dse platform probe, then measure with: "
+        f"python -m benchmarks profile --workload {workload} (a minute)"
+    )
+    assert "on that machine" not in text
+
+
+def test_a_probed_machine_without_records_is_not_sent_to_itself(here, results, capsys, tmp_path):
+    mine, theirs = tmp_path / "my grid.toml", results / OLD / "platform.toml"
+    mine.write_text((ROOT / "impls/training/workloads/cartpole_dqn.toml").read_text())
+    (results / "fresh").mkdir()
+    (results / "fresh" / "platform.toml").write_text(theirs.read_text().replace(OLD, "fresh"))
+    theirs.unlink()
+    code, _, errors = ask(capsys, *MAPPING[:-1], mine, "--results", results)
+    assert code == 2
+    assert f"only of {OLD}; {how_to_measure(f'profile --workload {shlex.quote(str(mine))}')}" in errors
+    code, _, errors = ask(capsys, *TREE, "--results", results, "--machine", "fresh")
+    assert code == 2
+    assert f"or {how_to_measure('sweep --preset quick')}" in errors
+
+
+def test_what_is_measured_already_is_not_to_be_measured_again(here, capsys):
+    """What ties with the choice of a machine that was profiled is run instead, where that machine asks."""
+    key = "8fb834d50a"
+    asked = (*MAPPING[:-1], "hopper_ddpg", "--results", SHIPPED)
+    text = ask(capsys, *asked, "--machine", key)[1]
+    assert "cannot be told apart from: " in text
+    assert "benchmarks profile" not in text
+    here(HERE | {"key": key})
+    assert "  to decide, run what ties: python -m dse run hopper_ddpg --fix arrangement=" in ask(capsys, *asked)[1]
+    for more in ((), ("--verbose",)):
+        assert "measure T_train" not in ask(capsys, *asked, *more)[1]
+    between = ask(capsys, *MAPPING, "--results", SHIPPED)[1]  # of a tree that was timed at other N and B alone
+    assert "python -m benchmarks sweep --contestants numba --capacities 50000 --batches 64 --fanouts 8" in between
 
 
 @pytest.mark.parametrize(

@@ -375,6 +375,27 @@ def test_of_tied_trees_the_default_is_taken_and_the_choice_stands_below(tmp_path
     assert "runner-up: K = 16, 1 thread: about " in apart
 
 
+def test_an_unchecked_tree_is_chosen_only_where_it_is_asked_for_and_is_said_to_check_nothing(tmp_path, capsys):
+    checked = [r for r in records(threads=(1,)) if (r.contestant, r.fanout) == ("numba", 16)]
+    write(tmp_path, [*checked, *(taking(r.seconds / 5, r, options={"validate": False}) for r in checked)])
+    words = ["recommend", "--capacity", "1000000", "--batch", "512", "--results", str(tmp_path), "--machine", "here"]
+    made = 'impls.make("numba", 1_000_000, fanout=16'
+    for more, line in (([], f"{made})"), (["--unchecked"], f"{made}, validate=False)")):
+        assert cli.main([*words, *more]) == 0
+        shown = capsys.readouterr().out
+        assert shown.splitlines()[1] == line
+        assert ("does not check its input" in shown) is bool(more)
+        assert cli.main([*words, *more, "--emit", "python"]) == 0
+        emitted = capsys.readouterr().out
+        assert line in emitted
+        (asked,) = (one.partition(": ")[2] for one in emitted.splitlines() if one.startswith("# made by: "))
+        assert cli.main(asked.split()[3:]) == 0  # of python -m dse
+        assert capsys.readouterr().out.splitlines()[1] == line
+    assert ask(tmp_path).choice.configuration == Configuration("numba", 16, 1)
+    assert cli.main([*words[:5], "--platform", "u200", "--unchecked"]) == 2
+    assert "--unchecked" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "told",
     [{"primitive": "question"}, {"primitive": "answer"}, {"command": "python -m benchmarks questions --no-floor"}],

@@ -1,6 +1,7 @@
 """``python -m dse run``: it trains by the answer to its question, and prints the rate predicted beside the measured."""
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from dse import recommend_mapping
 from dse.__main__ import main
 from dse.cli import emit, run
 from dse.cli.mapping_text import text
-from impls.training import load
+from impls.training import learners, load, path_of
 from impls.training.__main__ import _parser as training_parser
 from impls.training.__main__ import main as training
 from impls.training.answer import Answer
@@ -173,19 +174,22 @@ def test_too_few_cores_are_told_with_what_runs_all_the_same_and_as_json(tmp_path
     assert json.loads(told)["repairs"] == [{"cpu.cores": [2, 3]}]
 
 
-def test_a_learner_that_suits_and_that_nothing_has_timed_is_named(tmp_path, monkeypatch, capsys):
+def test_a_workload_without_a_profile_is_answered_with_the_learner_of_a_run_of_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     path = own_workload(Path())
     asked = ["recommend", "--platform", "this", *ASKED, "--results", str(RESULTS), "--workload"]
     capsys.readouterr()
     assert main([*asked, path]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "--learner torch --policy torch" in said
-    assert (
-        "warning: without a profile only torch is predicted; leave out --learner and --policy to train by dense" in said
-    )
-    assert main([*asked, "cartpole_dqn"]) == 0
-    assert "only torch is predicted" not in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"--learner {learners.default(load(path))} --policy dense" in told
+    assert re.search("  learner +cpu +dense, 1 thread +~.* modeled\n", told)
+    assert "modeled, right within" in told.splitlines()[0]
+    assert main([*asked, path, "--fix", "learner_implementation=torch"]) == 0
+    assert "--learner torch" in capsys.readouterr().out
+    frames = path_of("pong_dqn")  # whose convolutions that learner does not have, and which nothing here has profiled
+    Path(path).write_text(frames.read_text().replace('"pong_dqn"', '"mine"').replace("hidden = [512]", "hidden = [64]"))
+    assert main([*asked, path]) == 0
+    assert "--learner torch --policy torch" in capsys.readouterr().out
 
 
 def test_ctrl_c_waits_for_the_run_to_save_itself(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dse.__main__ import main
+from impls.training import __main__ as training
 from tests.committed import RESULTS
 
 HERE = str(RESULTS / "d7dae63b89" / "platform.toml")
@@ -32,7 +33,6 @@ def test_an_answer_in_words(capsys):
         "if every part had its fastest option to itself",
         " is better if the tree on cpu (",
         "rests on:",
-        "to be surer, measure",
     ):
         assert words in text, words
     assert all(len(line) <= 120 for line in text.splitlines()[1:])
@@ -175,6 +175,64 @@ def test_a_workload_without_a_batch_gets_a_sentence(capsys, tmp_path):
     code, _, errors = told(capsys, "recommend", "--platform", HERE, "--workload", str(path))
     assert code == 2
     assert "batch" in errors
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A workload file of a user on an environment, with observations of a shape and so many choices."""
+
+    def write(environment="CartPole-v1", shape="[4]", choices=2):
+        text = Path("impls/training/workloads/cartpole_dqn.toml").read_text().replace('"cartpole_dqn"', '"mine"')
+        for key, value, given in (
+            ("environment", f'"{environment}"', '"CartPole-v1"'),
+            ("shape", shape, "[4]"),
+            ("choices", choices, 2),
+        ):
+            assert f"{key} = {given}" in text
+            text = text.replace(f"{key} = {given}", f"{key} = {value}")
+        path = tmp_path / "mine.toml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "more", [["recommend"], ["explain", "--config", "learner=cpu"], ["what-if", "--set", "cpu.cores=4"]]
+)
+@pytest.mark.parametrize(
+    ("stated", "says"), [({"shape": "[6]"}, "observations have the shape [4]"), ({"choices": 3}, "2 choices")]
+)
+def test_a_workload_that_does_not_fit_its_environment_is_refused_as_by_training(
+    capsys, tmp_path, mine, more, stated, says
+):
+    pytest.importorskip("gymnasium")
+    path = mine(**stated)
+    code, out, errors = told(capsys, more[0], "--platform", "u200", "--workload", path, *more[1:])
+    assert (code, out) == (2, "")
+    assert says in errors
+    assert training.main([path, "--out", str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err == errors
+
+
+@pytest.mark.parametrize("environment", ["NobodyHas-v9", "no_such_module_here:Grid-v0"])
+def test_a_workload_whose_environment_is_elsewhere_is_answered(capsys, mine, environment):
+    assert told(capsys, "recommend", "--platform", "u200", "--workload", mine(environment, "[6]"))[0] == 0
+
+
+def test_a_workload_that_names_a_module_is_said_to_run_code(capsys, tmp_path, mine):
+    pytest.importorskip("gymnasium")
+    path = mine("tests.fake_environments:Fine-v0", "[2]")
+    code, _, errors = told(capsys, "recommend", "--platform", "u200", "--workload", path)
+    assert (code, errors.count("\n")) == (0, 1)
+    assert "runs code" in errors
+    assert "tests.fake_environments" in errors
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "checkpoint.pt").touch()
+    assert training.main([path, "--out", str(folder)]) == 2  # a folder of another run is refused
+    assert errors in capsys.readouterr().err
+    assert told(capsys, "recommend", "--platform", "u200", "--workload", mine())[2] == ""
 
 
 def test_records_of_another_machine_are_not_taken_for_this_ones(capsys, tmp_path):

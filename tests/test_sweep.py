@@ -137,6 +137,24 @@ def test_ctrl_c_keeps_what_is_done(tmp_path):
     assert read_file(path)
 
 
+@pytest.mark.parametrize(
+    ("words", "cells", "swept"),  # of 64 cells a combination of options and dtype
+    [
+        (["numba"], 128, {("numba", "{}")}),
+        (["numpy"], 256, {("numpy", "{}"), ("numpy", "{'aligned': False}"), ("numpy", "{'padding': 'full'}")}),
+        (["numba", "--options", "validate=False"], 128, {("numba", "{'validate': False}")}),
+    ],
+)
+def test_a_named_tree_is_swept_with_its_own_variants_alone(tmp_path, monkeypatch, words, cells, swept):
+    asked = []
+    monkeypatch.setattr(cli, "sweep", lambda cells, *_, **__: asked.extend(case for group in cells for case in group))
+    monkeypatch.setattr(cli, "report", lambda *_: 0)
+    axes = "--capacities 2e5 --batches 1,128 --fanouts 4,8,16,32 --threads 1,2 --ops draw,update,insert,step".split()
+    assert cli.main(["sweep", "--contestants", *words, *axes, "--results", str(tmp_path)]) == 0
+    assert {(case.contestant, repr(case.options)) for case in asked} == swept
+    assert len(asked) == cells
+
+
 def test_cells_that_cannot_run_are_records_with_reasons(tmp_path, capsys):
     more = ["--contestants", "flat,numpy,python", "--threads", "1,2", "--capacities", "50", "--options", "padding=full"]
     assert cli.main([*arguments(tmp_path), *more, "--json"]) == 0

@@ -20,6 +20,7 @@ from typing import Any
 from dse.platforms.reading import here
 from dse.records import Measurement, RecordError, read_file
 from impls.training import TrainingError, Workload, load, path_of
+from impls.training.environments import warn_of_code
 from impls.writing import refusing
 
 from ..arguments import DEFAULT, add_common, add_workload, listed, parser_of
@@ -105,6 +106,7 @@ def workload_of(name: str) -> tuple[Workload, Path]:
         workload, where = load(name), path_of(name).resolve()
     except TrainingError as error:
         raise RecordError(str(error)) from None
+    warn_of_code(workload)
     for package in PACKAGES:
         if importlib.util.find_spec(package) is None:
             raise RecordError(f"this needs the package {package}; install the extra with: pip install '.[train]'")

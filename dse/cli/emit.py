@@ -7,7 +7,7 @@ from typing import Any
 
 import impls
 from impls.strict_toml import UnreadableError
-from impls.training import Workload, WorkloadError, learners, load
+from impls.training import Workload, WorkloadError, load
 from impls.training.parallel.arrangement import Arrangement
 
 from ..estimate import Interval
@@ -18,7 +18,6 @@ from ..solver.problem import TREE
 FORMATS = ("toml", "python", "json")
 DIGITS = 3  # of a rate in a file
 DTYPE = "float32"  # what a tree has unless it is told
-UNTIMED = "no profile of"  # how the note begins
 SHARED_TREE = "numba"  # whose kernels the replay of several processes calls
 _RENAMED = {"contestant": "implementation"}
 Tables = dict[str, Any]
@@ -83,17 +82,6 @@ def training_command(answer: MappingAnswer) -> str | None:
     words += ["--presampled", str(answer.depth)] if answer.depth != own.replay.presampled else []
     words += ["--environments", str(answer.environments)] if answer.environments != own.actors.environments else []
     return f"python -m impls.training {shlex.join(words)}"
-
-
-def untimed_learner(answer: MappingAnswer) -> str:
-    """The learner that a run would choose, where the answer rests on another as nothing has timed the workload."""
-    own = _loaded(answer.called) if answer.called else None
-    part = {one.part: one for one in answer.parts}
-    is_untimed = any(note.startswith(UNTIMED) for note in answer.notes)
-    if own is None or not is_untimed or why_not_run(answer) or part["learner"].device != part["actors"].device:
-        return ""
-    name = learners.default(own)
-    return "" if name == implementation_of(part["learner"].details) else name
 
 
 def piped_command(answer: MappingAnswer, asked: str) -> str | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from impls.training import names as workload_names
+from impls.training.environments import check_spaces, warn_of_code
 
 from ..mapping.answer import MappingAnswer, Shortage
 from ..mapping.explain import Explanation
@@ -30,7 +31,7 @@ from .text import WIDTH, add_command
 PRINTED = ("json", "verbose", "emit")
 PROCESSES = ("apart", "pipelined")
 """Arrangements of several processes."""
-_OF_TREES = {"updates_per_sample": 1.0, "dtype": "float32", "distribution": "uniform"}
+_OF_TREES = {"updates_per_sample": 1.0, "dtype": "float32", "distribution": "uniform", "unchecked": False}
 DEFAULTS = {"objective": "ratio", "fix": [], "exclude": [], "free": [], "results": RESULTS, **_OF_TREES}
 """Options that say how to print an answer, and what the others are where they are not given."""
 
@@ -172,7 +173,8 @@ def words_of(options: argparse.Namespace) -> str:
     for name, value in vars(options).items():
         if name not in (*PRINTED, "command") and value is not None and value != DEFAULTS.get(name):
             flag = f"--{name.replace('_', '-')}"
-            words += [word for one in (value if isinstance(value, list) else [value]) for word in (flag, str(one))]
+            values = value if isinstance(value, list) else [value]
+            words += [flag] if value is True else [word for one in values for word in (flag, str(one))]
     return shlex.join(words)
 
 
@@ -206,9 +208,13 @@ def question_of(options: argparse.Namespace) -> MappingQuestion:
 
 
 def system_of(options: argparse.Namespace) -> MappingQuestion:
-    """Ask about the system that the options of ``add_system`` name."""
+    """Ask about the system that the options of ``add_system`` name. WorkloadError where its environment is another."""
     own = getattr(options, "times", None)
-    return ask(options.platform, options.workload, results=options.results, machine=options.machine, times=own)
+    question = ask(options.platform, options.workload, results=options.results, machine=options.machine, times=own)
+    if options.workload not in workload_names():  # those fit
+        warn_of_code(question.workload)
+        check_spaces(question.workload)
+    return question
 
 
 def show(answer: MappingAnswer | Shortage | Explanation, as_json: bool, verbose: bool = False, asked: str = "") -> int:

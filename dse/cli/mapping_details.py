@@ -4,9 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from impls.terminal import plural
 
+from ..estimate import Evidence
 from ..mapping.alternatives import Other
 from ..mapping.answer import MappingAnswer, PartAnswer
 from ..mapping.options import ARRANGEMENT
+from ..records import benchmark
 from .emit import why_not_run
 from .mapping_words import (
     UNCHANGED,
@@ -24,6 +26,8 @@ from .mapping_words import (
 from .text import aligned, number, records_read, rests_on, rounded, wrapped
 
 SHOWN = 5  # of a list
+UNPROFILED = ("no profile of", "no records of", "profiled was")
+"""How notes begin where the workload's own profile does not answer."""
 GOALS = {
     "ratio": "gradient steps a second at the workload's update_interval, actors included",
     "training": "gradient steps a second that the learner could take, whatever actors do, as in [Zhang2023]",
@@ -114,5 +118,15 @@ def _evidence(answer: MappingAnswer) -> Iterator[str]:
     yield from (line for note in answer.notes for line in wrapped(f"note: {note}"))
     yield from rests_on(answer.sources)
     yield from wrapped(records_read(answer.machine, answer.results))
-    if answer.measure_next:
-        yield from wrapped(f"to be surer, measure {answer.measure_next.number}: {answer.measure_next.command}")
+    if answer.measure_next and (advice := to_measure(answer, answer.measure_next)):
+        yield from wrapped(f"to be surer, {advice}")
+
+
+def to_measure(answer: MappingAnswer, evidence: Evidence) -> str:
+    """Say what to measure; "" where the answer's records have all that the command of the evidence would give."""
+    if answer.machine_note:
+        return answer.machine_note.rpartition("To be sure, ")[2].removesuffix(".")
+    is_profiled = answer.machine and not any(note.startswith(UNPROFILED) for note in answer.notes)
+    commands = (benchmark("profile"), *[benchmark("sweep")] * (evidence.source == "measured"))
+    is_done = is_profiled and evidence.command.startswith(commands)
+    return "" if is_done else f"measure {evidence.number}: {evidence.command}"

@@ -1,5 +1,6 @@
 """Write answers about mappings as text for a reader: what to do, the line that does it, and why."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
@@ -7,8 +8,9 @@ from impls.terminal import COMMAND
 
 from ..mapping.answer import MappingAnswer, PartAnswer, Shortage, lacking
 from ..mapping.explain import Explanation
-from .emit import piped_command, training_command, untimed_learner, why_not_run
-from .mapping_details import whole
+from ..records import where
+from .emit import piped_command, training_command, why_not_run
+from .mapping_details import to_measure, whole
 from .mapping_words import (
     UNCHANGED,
     about,
@@ -67,8 +69,6 @@ def _answer(answer: MappingAnswer, verbose: bool, asked: str) -> Iterator[str]:
         return
     yield from _warned(answer)
     yield from (line for note in answer.notes if note.startswith(WARNINGS) for line in wrapped(f"warning: {note}", ""))
-    if name := untimed_learner(answer):
-        yield f"warning: without a profile only torch is predicted; leave out --learner and --policy to train by {name}"
     yield from ("", *_why(answer))
 
 
@@ -140,7 +140,12 @@ def _measure(answer: MappingAnswer) -> Iterator[str]:
     decide = answer.decide if answer.ties or answer.others_tied else None
     if evidence := decide or answer.measure_next:
         purpose = "to decide" if decide else "to be surer"
-        yield from wrapped(f"{purpose}, measure {evidence.number}: {_first(evidence.command)}")
+        tied = [one.arrangement for one in answer.ties if one.arrangement != answer.arrangement]
+        if advice := to_measure(answer, evidence):
+            yield from wrapped(f"{purpose}, {advice if answer.machine_note else _first(advice)}")
+        elif tied and answer.called and not where(answer.machine):
+            words = shlex.join([answer.called, "--fix", f"arrangement={tied[0]}", "--seconds", "60"])
+            yield from wrapped(f"{purpose}, run what ties: python -m dse run {words}")
 
 
 def _first(advice: str) -> str:

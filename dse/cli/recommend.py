@@ -25,7 +25,7 @@ Without a workload, --capacity and --batch ask which implementation of a tree, w
 a step samples B leaves once and updates B leaves R times, answered from the records in results/; with --platform
 by models of that machine's numbers, which need not be there (`this`: the records)."""
 NUMBERS = {"capacity": None, "batch": None, "updates_per_sample": 1.0, "threads": None}
-TREE = {**NUMBERS, "dtype": "float32", "distribution": "uniform"}
+TREE = {**NUMBERS, "dtype": "float32", "distribution": "uniform", "unchecked": False}
 MAPPING: dict[str, Any] = {"objective": "ratio", "fix": [], "exclude": [], "free": [], "times": None, "epsilon": None}
 """Defaults of the options that only one of the two questions of ``recommend`` has."""
 
@@ -45,6 +45,7 @@ def add_to(commands: Any) -> None:
     add("--threads", type=count, metavar="T", help="at most so many (default: the machine's cores)")
     add("--dtype", default=TREE["dtype"], help="of the leaves (default: %(default)s)")
     add("--distribution", default=TREE["distribution"], help="of the priorities (default: %(default)s)")
+    add("--unchecked", action="store_true", help="admit measured trees that do not check their input (validate=False)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -76,6 +77,8 @@ def _about_a_tree(options: argparse.Namespace) -> int:
         answer = recommend(**asked, results=options.results, machine=options.machine)
     elif options.machine:
         raise ValueError(f"--machine {options.machine} goes with --platform {HERE}, not with {options.platform}")
+    elif asked.pop("unchecked"):
+        raise ValueError(f"--unchecked is of measured trees: leave out --platform {options.platform}")
     else:
         answer = recommend_modeled(options.platform, **asked)
     tree = (taken(answer) if isinstance(answer, Recommendation) else answer.choice).configuration

@@ -78,7 +78,7 @@ def runs_of(parts: Parts, arrangement: str) -> Iterator[Run]:
     table, cores, serial = parts.table, parts.cores, arrangement == "serial"
     if table is None or not (serial or is_here(parts)) or parts.own:
         return
-    is_timed = any(one.arrangement == arrangement for one in (*table.beside, *table.whole))
+    is_timed = arrangement in {*(one.arrangement for one in table.beside), *(one.arrangement for one in table.whole)}
     if not (is_timed or table.whole):
         return
     fits = cores - 1 - (arrangement == "pipelined")

@@ -68,7 +68,7 @@ class MappingQuestion:
     @functools.cached_property
     def tables(self) -> tuple[PerformanceTable | None, PerformanceTable | None]:
         """(records of this very machine, a profile made elsewhere). RecordError where a probed machine has none."""
-        return tables(self.platform, self.workload, self.results)
+        return tables(self.platform, self.workload, self.results, self.called)
 
     @property
     def machine(self) -> str:

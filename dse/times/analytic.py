@@ -35,6 +35,8 @@ ACTOR_SECONDS, ACTOR_FACTOR = 0.15e-3, 27.0  # an environment step with inferenc
 ELSEWHERE_FACTOR = 7.0  # an environment step on one core and another: three machines differ by up to 6.9x
 ACTOR_CONTENTION, LEARNER_CONTENTION = 0.31, 0.3  # in the Universal Scalability Law, from one and two cores
 LEARNER_SYNC = 0.08  # of the framework's own time, that a thread more costs a gradient step
+COMPILED_SECONDS, COMPILED_MACS_PER_S, COMPILED_FACTOR = 20e-6, 55e9, 4.5  # of a compiled gradient step: its call
+COMPILED_ACTING = 0.52  # of a framework's time between two environment steps: the mean of ten, from 0.28 to 0.78
 TIMED_CORES = 2  # the most that the constants above were timed on
 THREADS_FACTOR, PROCESSES_FACTOR = 1.45, 1.5  # of what the law says of two cores, from one as timed
 GPU_FACTOR = 3.0  # an assumption
@@ -143,6 +145,12 @@ def learner(
     step = hardware.roofline(device, work_of(workload), batch, peak, bandwidth(device), assumed(framework))
     needed = unstated(device, host, hardware.CLOCK, "peak_fp32_tops", hardware.BANDWIDTH)
     return law(step.value, factor, description + basis, needed)
+
+
+def compiled(host: Device, workload: Workload, batch: int) -> Estimate:
+    """A gradient step by a compiled learner on one core of a host: a call, and MACs at a rate that two machines had."""
+    seconds = pace(host) * (COMPILED_SECONDS + work_of(workload).macs * batch / COMPILED_MACS_PER_S)
+    return law(seconds, COMPILED_FACTOR, f"a compiled call and its MACs{HELD_OUT}", unstated(host, host))
 
 
 def fpga_step(device: Device, design: Placed, factor: float) -> Known:

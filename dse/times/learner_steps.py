@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from impls.training.learners import PREFERRED, unsuited
 from impls.training.sizes import networks
 
 from ..estimate import Estimate
@@ -86,6 +87,9 @@ class LearnerSteps(Lookup):
             yield Learner(name, known or self._by_threads(device, threads), threads, {}, {"threads": threads})
         for implementation in table.implementations("learner step") if table else ():
             yield from self._compiled(device, implementation) if implementation != REFERENCE else ()
+        if table and self.is_untimed:
+            step = self.modeled(analytic.compiled(device, self.workload, self.batch), f"{number}, {PREFERRED}")
+            yield Learner(f"{PREFERRED}, 1 thread", step, 1, {}, {"threads": 1, "implementation": PREFERRED})
         # Parallel learners are timed at one B; another B goes as a gradient step of one thread does.
         for count in table.threads("parallel_learners step") if table else ():
             name = f"{count} parallel learners"
@@ -101,6 +105,11 @@ class LearnerSteps(Lookup):
             known = self._recorded(what, self.batch, threads, f"{self._trains(device)}, {name}")
             if known and threads <= self.cores_of(device):
                 yield Learner(name, known, threads, {}, {"threads": threads, "implementation": implementation})
+
+    @property
+    def is_untimed(self) -> bool:
+        """Whether the preferred learner and policy suit a workload that was not profiled on a machine with records."""
+        return bool(self.table and not self.table.rows and not unsuited(PREFERRED, self.workload))
 
     def _one_thread(self, batch: int) -> float:
         """A law in B, up to a factor: how the gradient step of one thread goes."""

@@ -14,7 +14,7 @@ from impls.training.sizes import layout_of, networks
 
 from ..estimate import Estimate
 from ..platforms import Device, Platform
-from ..records import Source, benchmark
+from ..records import Source, benchmark, where
 from . import analytic
 from .between import over_count
 from .own import TYPED, Own, counted, twins
@@ -200,4 +200,6 @@ class Lookup:
         """A law's estimate as evidence for a part, with the command that measures it instead."""
         kind = next((device.kind for device in self.platform.devices if f"({device.name})" in evidence_id), "cpu")
         command = COMMANDS[kind].format(workload=self.workload_word, profile=self._profile)
+        if kind == "cpu" and not where(self.platform.machine_key):
+            command = self._profile
         return law.resting_on(number=evidence_id, source=source, command=command)

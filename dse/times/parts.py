@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 
 from impls.levels import level_sizes
+from impls.training.learners import PREFERRED
 from impls.training.sizes import layout_of
 
 from ..estimate import SUREST_FIRST, Estimate, Evidence, weakest
@@ -35,7 +36,7 @@ class Parts(LearnerSteps):
         """The implementations of the policy that actors may act by: the reference, and what was timed here."""
         is_recorded = self.table and not self.stated("actors", self.cpu)
         timed = self.table.implementations("actor step") if self.table and is_recorded else ()
-        return tuple(dict.fromkeys((REFERENCE, *timed)))
+        return tuple(dict.fromkeys((REFERENCE, *timed, *[PREFERRED] * bool(is_recorded and self.is_untimed))))
 
     def actor_step(self, processes: int, policy: str = REFERENCE) -> Estimate:
         """Seconds from one environment step to the next, of x processes together; of E at once, a turn's by E."""
@@ -57,6 +58,7 @@ class Parts(LearnerSteps):
             here = self._each(here, 1)
             return self.modeled(self._by_processes(here, 1, processes), evidence_id, "extrapolated")
         law = self._each(analytic.actor(self.cpu, processes), 1)
+        law = law if policy == REFERENCE else law.scaled(analytic.COMPILED_ACTING)
         told = f"no profile of {self.workload.name} tells: {law.rests_on.told}"
         return self.modeled(law.resting_on(told=told), evidence_id)
 

@@ -9,6 +9,7 @@ Letters: B batch, T threads, N capacity, u environment steps a gradient step. Ti
 import dataclasses
 import functools
 import math
+import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from .. import stats
 from ..drift import Drift, drift
 from ..estimate import Estimate, Evidence
 from ..platforms import Platform
-from ..records import Measurement, RecordError, how_to_measure, is_evidence, read_folder, twins
+from ..records import Measurement, RecordError, how_to_measure, is_evidence, read_folder, twins, where
 from .beside import Timed, timed
 from .between import carried, over_batch
 from .tree_times import Question, Table
@@ -161,27 +162,27 @@ def _without_far(cells: Mapping[int, Estimate], skipped: Collection[int], batch:
     return {size: cell for size, cell in cells.items() if size not in skipped or size in near}
 
 
-def read(results: Path, machine_key: str, workload: Workload) -> PerformanceTable:
+def read(results: Path, machine_key: str, workload: Workload, called: str = "") -> PerformanceTable:
     """The tables of a machine. RecordError if it has no records; without a profile of the workload, rows are empty."""
     known = evidence(results)
     if machine_key not in known:
+        profile = how_to_measure(f"profile --workload {shlex.quote(called or workload.name)}")
         raise RecordError(
-            f"{results}: no records of machine {machine_key}, only of {', '.join(known)}; on machine {machine_key} "
-            f"{how_to_measure(f'profile --workload {workload.name}')}; or take the line machine_key out of the "
-            "platform file, then models answer"
+            f"{results}: no records of machine {machine_key}, only of {', '.join(known)}; {where(machine_key)}{profile}"
+            "; or take the line machine_key out of the platform file, then models answer"
         )
     return known[machine_key].table(workload)
 
 
 def tables(
-    platform: Platform, workload: Workload, results: Path
+    platform: Platform, workload: Workload, results: Path, called: str = ""
 ) -> tuple[PerformanceTable | None, PerformanceTable | None]:
     """(records of this very machine, a profile made elsewhere). RecordError where a probed machine has no records.
 
     Of several machines, the one that timed the environment step most surely.
     """
     if platform.machine_key:
-        return read(results, platform.machine_key, workload), None
+        return read(results, platform.machine_key, workload, called), None
     try:
         elsewhere = [known.table(workload) for known in evidence(results).values()]
     except RecordError:

@@ -39,11 +39,12 @@ class Question:
 class Table:
     """The timed samples and updates of one machine's sum trees, as times for any (N, B).
 
-    ``modeled``: the configurations that only a model knows. ``memory_bytes``: of the machine, None if unknown.
+    ``modeled``: the configurations that only a model knows. ``memory_bytes``: of the machine, None if unknown. Without
+    ``unchecked`` no tree that does not check its input (``validate=False``) is a configuration.
     RecordError for records without a measured time of a sum tree.
     """
 
-    def __init__(self, records: Iterable[Measurement]) -> None:
+    def __init__(self, records: Iterable[Measurement], unchecked: bool = False) -> None:
         records = list(records)
         trees = [record for record in records if record.primitive.startswith("sum_tree")]
         self._reads = {
@@ -62,7 +63,8 @@ class Table:
         self.drift = drift(records)
         self._cells: dict[_Key, dict[int, dict[tuple[int, int], Measurement]]] = {}  # by K, and by (N, B)
         for record in timed:
-            if record.primitive == "sum_tree" and record.op in ("draw", "update"):
+            is_offered = unchecked or record.options.get("validate", True)
+            if is_offered and record.primitive == "sum_tree" and record.op in ("draw", "update"):
                 key = _key(_configuration(record), record.op, record.dtype, record.distribution)
                 cells = self._cells.setdefault(key, {}).setdefault(record.fanout, {})
                 cells[record.capacity, record.batch] = record
@@ -235,7 +237,7 @@ def family_and_points(
 
     ``options``: of the implementation, none for it as it comes. RecordError where there is no such cell.
     """
-    table = Table(found)
+    table = Table(found, unchecked=True)
     cells = list(table.cells((contestant, threads, tuple(sorted(options.items())), op, dtype, distribution)).values())
     if not cells:
         raise RecordError(f"no timed {op} of {contestant} as asked; {how_to_measure('sweep')}")

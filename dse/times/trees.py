@@ -30,7 +30,6 @@ MOST_THREADS = 8  # of a modeled tree
 PROFILED = "numba"  # the tree that profiles time
 LEAF_BYTES = 20.0  # a leaf with its share of inner levels, at K = 2 in two copies
 CONSTRAINTS = ("fanout", "contestant", "threads")
-SWEEP = "sweep --preset quick"
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,11 @@ def _recorded(parts: Parts, device: Device, table: PerformanceTable, configurati
     if inserted is None:
         source = weakest((source, "modeled"))
         description += f"; no insertion of {local:,} was timed, an update at B = {parts.batch:,} stands for it"
-    evidence = Evidence(evidence_id, source, description, benchmark(SWEEP))
+    cell = f"--contestants {configuration.contestant} --capacities {replay.capacity} --batches {parts.batch}"
+    cell += f" --fanouts {configuration.fanout} --threads {configuration.threads}"
+    options = ",".join(f"{key}={value}" for key, value in configuration.options)
+    cell += f" --options {options}" * bool(options)
+    evidence = Evidence(evidence_id, source, description, benchmark(f"sweep {cell}"))
     draw, update = (
         Estimate(time.value, time.low, time.high, evidence) for time in (draw, update.plus(insert * parts.inserts, 2.0))
     )

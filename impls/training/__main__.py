@@ -21,6 +21,7 @@ from typing import Any
 
 from ..strict_toml import UnreadableError, content
 from ..terminal import answering, plural
+from .environments import warn_of_code
 from .errors import TrainingError
 from .folder import check
 from .interrupts import Interrupted, end_with, terminable
@@ -61,6 +62,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _train(options: argparse.Namespace) -> int:
     setting = _setting(load(options.workload), options)
     workload, arrangement = setting.workload, setting.arrangement
+    if options.parent is None:  # which has said so
+        warn_of_code(workload)
     kind = arrangement.name if arrangement.is_parallel else setting.contestant
     folder = options.out or Path("runs") / workload.name / f"{kind}-seed{options.seed}"
     check(folder, options.resume)  # before seconds pass with what follows

@@ -1,6 +1,7 @@
 """Environments by gymnasium, checked against the workload; whatever one does wrong is a TrainingError."""
 
 import contextlib
+import sys
 import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -9,12 +10,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import TrainingError
+from .errors import TrainingError, WorkloadError
 from .workload import CONTINUOUS, Workload
 
 LARGEST = float(np.finfo(np.float32).max)  # what a record can hold
 INSTALL = "install the extra with: pip install '.[train]'"
 _EXTRA = ("ale_py", "Box2D", "cv2", "mujoco", "torch")  # modules that the extra brings, beside gymnasium
+
+
+def check_spaces(workload: Workload) -> None:
+    """WorkloadError where a workload does not fit its environment, as far as that can be made here."""
+    try:
+        Environment(workload).close()
+    except WorkloadError:
+        raise
+    except TrainingError:  # what it needs is not here, so training is elsewhere
+        pass
+
+
+def warn_of_code(workload: Workload) -> None:
+    """Say on stderr that a workload's environment names a module, which is code that making it runs."""
+    module, colon, _ = workload.environment.partition(":")
+    if colon:
+        print(f"note: {workload.name} runs code: its environment imports {module}", file=sys.stderr, flush=True)
 
 
 class Environment:
@@ -128,16 +146,16 @@ class Environment:
             has = f"size {'x'.join(map(str, space.shape or (0,)))}"
         says = f"{action.choices} choices" if action.choices else f"size {action.size}"
         if has != says:
-            raise TrainingError(f"{self._name}: an action has {has}, the workload says {says}")
+            raise WorkloadError(f"{self._name}: an action has {has}, the workload says {says}")
         if isinstance(space, Box) and not np.isfinite([space.low, space.high]).all():
-            raise TrainingError(
+            raise WorkloadError(
                 f"{self._name}: an action reaches from {space.low.min()} to {space.high.max()}; "
                 "give the environment finite bounds"
             )
         shape = self._made.observation_space.shape
         if shape != self._workload.observation.stacked:
             stated = list(self._workload.observation.stacked)
-            raise TrainingError(
+            raise WorkloadError(
                 f"{self._name}: observations have the shape {list(shape or ())}, the workload says {stated}"
             )
 
