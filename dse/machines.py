@@ -53,7 +53,7 @@ def read(results: Path, machine: str | None, wanted: Wanted) -> tuple[list[Measu
     ``machine``: the key of the one to read, and of no other. RecordError if there is nothing to read.
     """
     if machine is not None:
-        return read_folder(results, machine, only=is_evidence), ""
+        return read_folder(results, machine, only=is_evidence, here=str(fingerprint()["key"])), ""
     records = read_folder(results, only=is_evidence)
     here = fingerprint()
     known = _facts(one for one in records if wanted.shows(one))

@@ -282,11 +282,12 @@ def read_folder(
     machine: str | None = None,
     skip: tuple[str, ...] = (),
     only: Callable[[Measurement], bool] = lambda record: True,
+    here: str = "",
 ) -> list[Measurement]:
     """Read the records of every ``*.jsonl`` below a folder, one of each cell and machine, as ``select`` has it.
 
     ``machine`` keeps those of one machine, ``only`` those that it is true of; files named in ``skip`` are left out.
-    RecordError if nothing is left, naming the machines that are there.
+    RecordError if nothing is left, naming the machines that are there; ``here`` is the one that asks.
     """
     paths = sorted(path for path in Path(folder).rglob("*.jsonl") if path.name not in skip)
     records = [record for path in paths for record in read_file(path) if only(record)]
@@ -298,7 +299,7 @@ def read_folder(
         there = sorted({record.machine_key for record in records})
         raise RecordError(
             f"{folder}: no records of machine {machine}, only of {', '.join(there)}; ask with --machine {there[0]}, or "
-            f"{where(machine)}{how_to_measure('sweep --preset quick')}"
+            f"{f'on machine {machine} ' * (machine != here)}{how_to_measure('sweep --preset quick')}"
         )
     return select(kept)
 
@@ -357,13 +358,6 @@ def how_to_measure(command: str) -> str:
     if has_benchmarks():
         return f"measure with: python -m benchmarks {command}"
     return "measure in a checkout of Fanout, which has the benchmarks, and name its results with --results FOLDER"
-
-
-def where(machine: str | None) -> str:
-    """Begin advice to measure on a machine: with its name, but for the machine that asks."""
-    from .platforms.fingerprint import fingerprint  # noqa: PLC0415  # platforms import this module
-
-    return "" if machine == fingerprint()["key"] else f"on machine {machine} "
 
 
 def twins(found: Iterable[Measurement], primitive: str = "sum_tree") -> list[tuple[float, float]]:

@@ -8,7 +8,7 @@ from impls.terminal import COMMAND
 
 from ..mapping.answer import MappingAnswer, PartAnswer, Shortage, lacking
 from ..mapping.explain import Explanation
-from ..records import where
+from ..platforms.fingerprint import where
 from .emit import piped_command, training_command, why_not_run
 from .mapping_details import to_measure, whole
 from .mapping_words import (

@@ -34,6 +34,11 @@ COMPILED_FOR = {"compiled_for": "NUMBA_CPU_NAME", "compiled_with": "NUMBA_CPU_FE
 """Facts that are stated where numba is set to compile for another processor than this one, and these settings."""
 
 
+def where(machine: str | None) -> str:
+    """Begin advice to measure on a machine: with its name, but for the machine that asks."""
+    return "" if machine == fingerprint()["key"] else f"on machine {machine} "
+
+
 @functools.cache
 def fingerprint() -> Mapping[str, Any]:
     """Describe this machine and its software.

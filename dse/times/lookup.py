@@ -14,7 +14,8 @@ from impls.training.sizes import layout_of, networks
 
 from ..estimate import Estimate
 from ..platforms import Device, Platform
-from ..records import Source, benchmark, where
+from ..platforms.fingerprint import where
+from ..records import Source, benchmark
 from . import analytic
 from .between import over_count
 from .own import TYPED, Own, counted, twins

@@ -22,7 +22,8 @@ from .. import stats
 from ..drift import Drift, drift
 from ..estimate import Estimate, Evidence
 from ..platforms import Platform
-from ..records import Measurement, RecordError, how_to_measure, is_evidence, read_folder, twins, where
+from ..platforms.fingerprint import where
+from ..records import Measurement, RecordError, how_to_measure, is_evidence, read_folder, twins
 from .beside import Timed, timed
 from .between import carried, over_batch
 from .tree_times import Question, Table
