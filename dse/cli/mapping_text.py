@@ -106,7 +106,8 @@ def _why(answer: MappingAnswer) -> list[str]:
         lines.append(several(begins, [first, *others], answer.others_tied, decide))
     sentences = [changing(one, WIDTH - 2) for one in limited(answer)]
     if not any(one.up or one.down for one in answer.survival):
-        sentences = [UNCHANGED]
+        other = answer.elsewhere or answer.runner_up
+        sentences = [f"the next best: {alternative(answer, other)}" if other and not answer.ties else UNCHANGED]
     changes = [[f"  {one}"] if len(one) <= WIDTH else wrapped(one) for one in sentences]
     room = LINES + len(more) - len(lines) - len(measured)
     # Invariant: room for so many lines is left.
