@@ -39,9 +39,11 @@ class Drift:
 
 
 USUAL = Drift(common=0.16, own=0.15)
-"""Drift of a machine of which little is known: the quadratic means over three machines. One had 360 cells measured
-twice seven hours apart (0.21, and 0.165 beside what they shared), two had sentinels in 10 and 5 runs (0.135 and 0.079;
-0.112 and 0.169)."""
+"""Drift of a machine of which little is known: the quadratic means of what was seen three times.
+
+One machine's 360 cells, measured twice seven hours apart, changed by 0.21 together and by 0.165 beside that; its
+sentinels in 10 runs by 0.135 and 0.079; another machine's in 5 runs by 0.112 and 0.169.
+"""
 
 
 def drift(found: Iterable[Measurement]) -> Drift:

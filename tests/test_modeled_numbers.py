@@ -275,7 +275,7 @@ def test_an_insertion_that_nobody_timed_is_told_and_makes_its_update_as_weak(mon
 def test_a_slowdown_that_nobody_timed_is_told(monkeypatch, capsys):
     here = machine(MACHINES[1])  # whose parts were not timed in a run of several processes
     beside = {"arrangement": "apart", "learner": "cpu"}
-    both = build(parts_of(load_platform(here), **beside)).problems["apart"].slowdown
+    both = build(parts_of(load_platform(here), **beside)).problems["apart, 1, torch, torch"].slowdown
     assert len(both) == 2
     table = parts_of(load_platform(here)).table
     fewer = tuple(row for row in table.rows if (row.what, row.beside) != ("learner step", "actor"))
@@ -288,7 +288,7 @@ def test_a_slowdown_that_nobody_timed_is_told(monkeypatch, capsys):
         "slowdown",
         lambda table, what, other: known(table, what, other) if what == "actor step" else None,
     )
-    one = build(parts_of(load_platform(here), **beside)).problems["apart"].slowdown
+    one = build(parts_of(load_platform(here), **beside)).problems["apart, 1, torch, torch"].slowdown
     assert one == {("actors", "learner", "cpu"): both["actors", "learner", "cpu"]}
     notes = recommend_mapping(here, "hopper_ddpg", fix=beside).notes
     assert any(note.startswith("how actors slow learner down on cpu is not in these numbers") for note in notes)
