@@ -130,15 +130,16 @@ def test_a_lonely_machine_has_nothing_to_be_left_out_of():
 
 
 def test_a_serial_loop_is_predicted_by_loops_of_other_workloads():
-    """Nine in ten lie inside. On a machine with busy neighbors one loop took 1.7 times what the others let expect."""
+    """All ten lie inside, the worst a third too slow: what loops take beyond their parts differs by workload."""
     loops = laws.serial_loops(RESULTS)
     names = ("cartpole_ddpg", "cartpole_dqn", "hopper_ddpg", "hopper_sac", "hopper_td3")
     assert {(one.machine, one.workload) for one in loops} == {
         (machine, name) for machine in ("27f8af3c07", "8fb834d50a") for name in names
     }
     assert all(one.workload not in one.others for one in loops)
-    assert sum(one.is_inside for one in loops) >= 0.9 * len(loops)
-    assert sorted(abs(one.error) for one in loops)[len(loops) // 2] < 0.1
+    assert all(one.is_inside for one in loops)
+    assert sorted(abs(one.error) for one in loops)[len(loops) // 2] < 0.15
+    assert max(abs(one.error) for one in loops) < 0.35
 
 
 def test_a_loop_s_own_record_is_not_seen(monkeypatch):
@@ -146,7 +147,7 @@ def test_a_loop_s_own_record_is_not_seen(monkeypatch):
     read = laws.evidence
 
     def slower(one):
-        if one.primitive == "training" and one.contestant == "loop" and one.options["workload"] == "hopper_ddpg":
+        if (one.contestant, one.op) == ("loop", "step") and one.options["workload"] == "hopper_ddpg":
             return dataclasses.replace(one, median_seconds=one.median_seconds * 10)
         return one
 

@@ -91,7 +91,7 @@ def test_adaptation_in_words_and_in_json(capsys):
     assert "sample efficiency) is not in the model" in text
     assert "2  over the cap on the processor (100 %); not looked at" in text
     assert "found 1 by 1 of 1 look; the rates seen have one peak" in text
-    assert "loop(cpu): measured" in text
+    assert "loop(cpu), apart: measured" in text
     assert all(len(line) <= 120 for line in text.splitlines())
     code, text, _ = told(capsys, "adapt", *ASK, "--json")
     given = json.loads(text)

@@ -46,7 +46,7 @@ WARNINGS = (
 )
 """How notes begin that stay in sight: what was asked is not quite what is answered."""
 LINES = 8  # of why, beside how a step is spent and what other implementations give
-FRUGAL = "; fewest devices, then cores, decide"  # why the choice is not what is expected to be the fastest
+FRUGAL = "; fewest devices and cores decide"  # why the choice is not what is expected to be the fastest
 PLAIN = 0.1  # of a change, from which on no tenth of a percent is told
 
 

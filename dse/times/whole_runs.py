@@ -66,7 +66,7 @@ def whole_runs(records: Sequence[Measurement], changes: Drift) -> dict[str, tupl
     """By the identity of a workload its runs that were timed whole; of several of one shape the latest."""
     learning = {one.options.get("identity"): one.batch for one in records if one.op == "learning"}
     found: dict[str, dict[tuple[object, ...], Whole]] = {}
-    for one in sorted(filter(_is_whole, records), key=lambda record: record.utc):
+    for one in sorted(filter(is_whole, records), key=lambda record: record.utc):
         identity, by = str(one.options.get("identity")), str(one.options.get("learner", REFERENCE))
         # The record of a loop that was timed beside trees has no batch: it is that of their learning.
         batch = learning.get(identity, 0) if one.primitive == "serial_step" else one.batch
@@ -84,7 +84,7 @@ def whole_runs(records: Sequence[Measurement], changes: Drift) -> dict[str, tupl
     return {identity: tuple(runs.values()) for identity, runs in found.items()}
 
 
-def _is_whole(one: Measurement) -> bool:
+def is_whole(one: Measurement) -> bool:
     """Whether a record is of a whole run by one learner, with the ratio of its workload kept."""
     serial = one.primitive in ("training", "serial_step") and (one.contestant, one.op) == ("loop", "step")
     several = (one.primitive, one.op, one.options.get("ratio")) == (BESIDE, "rate", "kept")

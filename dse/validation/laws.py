@@ -34,7 +34,7 @@ from ..times.analytic import AS_FITTED, Constants
 from ..times.hardware import FLOAT_BYTES
 from ..times.parts import Parts
 from ..times.profile import FLAT, STATE_DICT, PerformanceTable, evidence, of_records
-from ..times.whole_runs import REFERENCE
+from ..times.whole_runs import REFERENCE, is_whole
 from ..times.workloads import workloads
 
 STEPS = (2.0, 1.3, 1.1, 1.03)  # factors on a constant that a fit tries, coarse ones first
@@ -334,7 +334,7 @@ def serial_loops(results: Path = RESULTS) -> tuple[SerialLoop, ...]:
 def _without_its_own(folder: Path, workload: Workload, records: Sequence[Measurement]) -> MappingAnswer:
     """The rate of a serial loop, fixed to what was run, where no loop of its workload was timed."""
     own = identity(workload)
-    rest = [one for one in records if one.contestant != "loop" or one.options.get("identity") != own]
+    rest = [one for one in records if not is_whole(one) or one.options.get("identity") != own]
     fix = {"arrangement": "serial", "learner_threads": 1, "contestant": TREE, "fanout": workload.replay.fanout}
     fix |= dict.fromkeys(IMPLEMENTATIONS, REFERENCE)
     table = of_records(rest, folder.name, workload)
