@@ -333,7 +333,7 @@ def test_a_question_runs_what_is_recommended_for_its_threads():
     plain = [
         asking.answer_loop(found, machine(), asking.LoopQuestion("cartpole_dqn", threads, 100, 2)) for threads in (1, 2)
     ]
-    assert [(one["learner"], one["policy"]) for one in plain] == [("dense", "dense"), ("torch", "dense")]
+    assert [(one["learner"], one["policy"]) for one in plain] == [("dense", "dense"), ("torch", "torch")]
     rate = loops.predicted(found, machine(), loops.shaped(CARTPOLE, 100, 2))
     assert (plain[0]["hz"], plain[0]["low"], plain[0]["high"]) == (rate.hz, rate.low, rate.high)
 

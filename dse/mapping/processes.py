@@ -78,21 +78,30 @@ def runs_of(parts: Parts, arrangement: str) -> Iterator[Run]:
     table, cores, serial = parts.table, parts.cores, arrangement == "serial"
     if table is None or not (serial or is_here(parts)) or parts.own:
         return
-    is_timed = arrangement in {*(one.arrangement for one in table.beside), *(one.arrangement for one in table.whole)}
-    if not (is_timed or table.whole):
+    timed = [one.actors for one in table.whole if one.arrangement == arrangement]
+    timed += [one.actors for one in table.beside if one.arrangement == arrangement]
+    if not (timed or table.whole):
         return
     fits = cores - 1 - (arrangement == "pipelined")
     counts = {1, fits, fits + 1, *(1 << power for power in range(max(0, fits).bit_length()) if 1 << power <= fits)}
-    # What processes take that share cores, no run of another arrangement tells.
-    most = parts.workload.actors.count if is_timed else min(fits, parts.workload.actors.count)
+    # What processes take that share cores, only runs tell that shared them.
+    shares = any(crowded(arrangement, actors, cores) for actors in timed)
+    most = parts.workload.actors.count if shares else min(fits, parts.workload.actors.count)
     fixed = int(parts.constraints.get("actors", 0))
-    wanted = {fixed} if fixed and (is_timed or fixed <= fits) else {count for count in counts if count <= most}
+    wanted = {fixed} if fixed and (shares or fixed <= fits) else {count for count in counts if count <= most}
     tried = [1] if serial else sorted(count for count in wanted if count >= 1)
     learners = dict.fromkeys((REFERENCE, *table.implementations("learner step")))
+    pairs = [
+        (learner, policy)
+        for learner in learners
+        for policy in parts.policies
+        if parts.allows("learner_implementation", learner) and parts.allows("policy_implementation", policy)
+    ]
+    if not {"learner_implementation", "policy_implementation"} & parts.constraints.keys():
+        whole = {(one.learner, one.policy) for one in table.whole}  # what was measured whole is not guessed beside it
+        pairs = [pair for pair in pairs if pair in whole] or pairs
     for actors in tried:
-        for learner in (one for one in learners if parts.allows("learner_implementation", one)):
-            for policy in (one for one in parts.policies if parts.allows("policy_implementation", one)):
-                yield Run(arrangement, actors, learner, policy)
+        yield from (Run(arrangement, actors, *pair) for pair in pairs)
 
 
 @dataclass(frozen=True)
