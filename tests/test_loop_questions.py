@@ -6,9 +6,8 @@ import json
 import pytest
 
 from benchmarks import __main__ as cli
-from benchmarks.profile import questions, share
+from benchmarks.profile import questions
 from benchmarks.profile.cells import options_of
-from benchmarks.run import Stamp
 from dse import platforms, recommend_mapping
 from dse.platforms.writing import to_toml
 from dse.records import Measurement, RecordError, Writer, is_evidence, read_file
@@ -301,18 +300,3 @@ def test_a_faulty_workload_is_one_sentence(tmp_path, capsys):
     path = file_of(tmp_path / key / "questions-c0ffee00.json", asked, key)
     assert cli.main(words(path, tmp_path)) == 2
     assert "no workload 'nothing_of_that_name'" in capsys.readouterr().err
-
-
-@NEEDED
-def test_a_share_has_an_insertion_which_no_profile_has(tmp_path):
-    workload = load(write_workload(tmp_path))
-    made_up = Stamp(None, None, "", "serial_step", {"gpus": []})
-    (one,) = share.inserted(made_up, [workload], 0.002, 0.02)
-    assert (one.primitive, one.contestant, one.op, one.status in ("ok", "unstable")) == (
-        *("serial_step", "buffer", "insert"),
-        True,
-    )
-    assert (one.batch, one.capacity, one.fanout) == (workload.actors.local_storage, 500, workload.replay.fanout)
-    assert is_evidence(one)
-    cell = share.insertion_cell(load("hopper_ddpg"))
-    assert (cell.batch, cell.capacity, cell.fanout) == (64, 1_000_000, 2)

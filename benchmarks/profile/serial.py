@@ -14,7 +14,6 @@ import numpy as np
 import impls
 from impls.replay import PrioritizedBuffer, Replay
 
-from ..clock import Call
 from .cells import REFERENCE
 from .parts import World
 
@@ -105,16 +104,6 @@ class Loop:
         self._calls += 1
         while self._loop.updates < self._calls:
             self._loop.advance()
-
-
-def insertion(world: World, contestant: str) -> Call:
-    """Make the call that inserts a full local storage into a full buffer on a tree of ours."""
-    replay, size = world.workload.replay, world.workload.actors.local_storage
-    tree = impls.make(contestant, replay.capacity, fanout=replay.fanout)
-    buffer = PrioritizedBuffer(tree, world.layout, alpha=replay.alpha, epsilon=replay.epsilon)
-    fill(buffer, world)
-    rows, errors = world.records(size), world.rng.random(size).astype(np.float32)
-    return lambda turn: buffer.insert(rows, errors if replay.initial_priority == "td_error" else None)
 
 
 def fill(buffer: PrioritizedBuffer | Replay, world: World) -> None:

@@ -1,9 +1,9 @@
 """Which share of a serial training step is spent in the sum tree, on our trees and on other libraries'?
 
-Timed once are environment and inference, the whole loop, and an insertion into its buffer; on each tree insertion,
-sampling, gathering, gradient step and new priorities, with the tree's own calls timed inside the step. All on one core,
-in turns, sample by sample, but for the insertion; a library in a process of its own, of the environment that make peers
-makes. Records go to results/<machine>/share-<workload>.jsonl.
+Timed once are environment and inference, and the whole loop; on each tree insertion, sampling, gathering, gradient step
+and new priorities, with the tree's own calls timed inside the step. All on one core, in turns, sample by sample; a
+library in a process of its own, of the environment that make peers makes. Records go to
+results/<machine>/share-<workload>.jsonl.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from impls.training import Workload
 
 from .. import peers
 from ..arguments import add_common, add_list, add_numbers, add_python, add_workload, one_of, parser_of
-from ..clock import ALL_CPUS, StretchClock, pin
+from ..clock import ALL_CPUS
 from ..presets import MODELED, NO_FANOUT, ON_DEVICE
 from ..run import Stamp, file_of, report, run
 from ..sentinels import Sentinels
@@ -29,8 +29,6 @@ from ..timing import Timing, interleave
 from ..workers import Worker, WorkerError
 from .cells import TREE, Cell, facts_of, implementations, options_of
 from .command import Member, Together, opened, workload_of
-from .parts import World
-from .serial import insertion
 
 STEP, AGAIN = "serial_step", "serial_step_again"
 STORAGE_BYTES = 1 << 30
@@ -123,32 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
         made = Shares(stack, workload, where, options)
         cells = [[made.tree(name) for name in implementations]]
         tally = run(cells, path, made.stamp, made.measure, unit="cell", bar=not options.json, sentinels=Sentinels())
-    insertions = functools.partial(inserted, made.stamp, sample_seconds=options.sample, budget_seconds=options.budget)
-    run([[workload]], path, made.stamp, insertions, name=lambda one: made.stamp.cell(insertion_cell(one)))
     return report(tally, path, options.json)
-
-
-def insertion_cell(workload: Workload) -> Cell:
-    """Return the cell of inserting a full local storage into a full buffer, which no profile has."""
-    replay, size = workload.replay, workload.actors.local_storage
-    shape = {"capacity": replay.capacity, "fanout": replay.fanout}
-    return Cell("buffer", "insert", options_of(workload), size, **shape)
-
-
-def inserted(
-    stamp: Stamp, workloads: Sequence[Workload], sample_seconds: float, budget_seconds: float
-) -> Iterator[Measurement]:
-    """Yield the records of an insertion into each workload's buffer, on one core. RecordError where memory lacks."""
-    pin(1)
-    try:
-        for workload in workloads:
-            call = insertion(World(workload, 0, STORAGE_BYTES), TREE)
-            (timing,) = interleave([StretchClock(call, sample_seconds)], budget_seconds)
-            yield stamp.timed(insertion_cell(workload), timing, {"affinity": list(ALL_CPUS[:1])})
-    except MemoryError as error:
-        raise RecordError(f"{workloads[0].name}: {error}") from None
-    finally:
-        pin(len(ALL_CPUS))
 
 
 def _implementations(options: argparse.Namespace) -> list[str]:

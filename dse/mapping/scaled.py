@@ -100,15 +100,10 @@ class Scaled:
 class Elsewhere:
     """What the parts of a loop take where none of the workload was timed whole: by loops of others, or as alone."""
 
-    parts: Parts
+    own: Parts
     run: Run | None = None
     counts_others = is_crowded = False
     ratio = 1.0
-
-    @property
-    def own(self) -> Parts:
-        """The parts alone."""
-        return self.parts
 
     def acting(self, alone: Estimate, policy: str) -> Estimate:
         """Seconds of a gradient step that actors take."""
@@ -118,18 +113,16 @@ class Elsewhere:
         """The learner's time of a gradient step by its time alone."""
         return self._beyond(alone, learner)
 
-    def stored(self, alone: Estimate) -> Estimate:
-        """The time of moving records: as it is alone."""
+    def replay(self, alone: Estimate) -> Estimate:
+        """The time of a part of the replay: as it is alone."""
         return alone
 
-    def replay(self, alone: Estimate) -> Estimate:
-        """The time of a part of a tree: as it is alone."""
-        return alone
+    stored = replay
 
     def _beyond(self, alone: Estimate, implementation: str) -> Estimate:
-        table = self.parts.table
+        table = self.own.table
         known = table and (table.beyond.get(implementation) or table.beyond.get(REFERENCE))
-        if not known or self.parts.own:
+        if not known or self.own.own:
             return alone
         told = f"{alone.rests_on.told}; times {known.ratio:.2f}, as loops of other workloads take beyond their parts"
         return Estimate.within(

@@ -113,16 +113,6 @@ class TreeTime:
         ends = {"interval": self.time.interval}
         return {"configuration": asdict(self.configuration)} | {name: getattr(self, name) for name in _SHOWN} | ends
 
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> "TreeTime":
-        """The time that ``to_dict`` wrote down; older files have no ``own_sigma``."""
-        fields = plain["configuration"]
-        configuration = Configuration(**fields | {"options": tuple((key, value) for key, value in fields["options"])})
-        evidence = _evidence(configuration, plain["basis"])
-        seconds = Estimate(plain["seconds"], plain["low_seconds"], plain["high_seconds"], evidence)
-        beyond = plain.get("beyond", plain["distance"])
-        return cls(configuration, seconds, plain.get("own_sigma", plain["sigma"]), plain["distance"], beyond)
-
 
 _SHOWN = ("seconds", "low_seconds", "high_seconds", "basis", "sigma", "own_sigma", "distance", "beyond")
 

@@ -48,11 +48,6 @@ class Whole:
     interval: int
     time: Estimate
 
-    def unlike(self, learner: str, policy: str, actors: int, environments: int) -> int:
-        """The number of learner, policy, A and E that another run has not in common with this one."""
-        mine = self.learner, self.policy, self.actors, self.environments
-        return sum(one != other for one, other in zip(mine, (learner, policy, actors, environments), strict=True))
-
 
 @dataclass(frozen=True)
 class Beyond:
