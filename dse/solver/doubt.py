@@ -34,7 +34,6 @@ from .throughput import Charge, Outcome, Reals, charges, steps_per_second, trans
 DRAWS = 1000
 WORTH = 2.0
 """How many times as fast another one may be expected to be where the two cannot be told apart."""
-SAME = 1e-9  # of a value, within which two are equal
 GIVEN_UP = 0.2
 """The share of the expected value that may be given up for fewer devices and cores where two cannot be told apart."""
 
@@ -129,21 +128,12 @@ class Doubt:
 
     def group(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The best, and whatever cannot be told apart from it: what may be chosen first, in the order of the rule."""
-        best = self.best(candidates)
+        best = max(candidates, key=lambda one: one.value)
         worth = [one for one in candidates if one.value * WORTH >= best.value or self.exact]
         least = threshold(best.value, max(GIVEN_UP, self.epsilon))
         return sorted(
             (one for one in worth if self.no_worse(one, best)), key=lambda one: (one.value < least, *self._key(one))
         )
-
-    def best(self, candidates: Sequence[Candidate]) -> Candidate:
-        """What is expected to give most; of several that give as much the surest, for what lies behind it is told."""
-        most = max(one.value for one in candidates) * (1 - SAME)
-        return min((one for one in candidates if one.value >= most), key=self._width)
-
-    def _width(self, one: Candidate) -> float:
-        low, high = self.ends(one)
-        return high / low
 
     def choose(self, candidates: Sequence[Candidate]) -> Candidate | None:
         """The answer among candidates, None without any."""

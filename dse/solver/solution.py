@@ -142,7 +142,7 @@ class _Solving:
         """All that is said about the choice."""
         chosen, every = self.chosen, list(self.rows.values())
         group = self.doubt.group(every)
-        best = self.doubt.best(every)
+        best = max(every, key=lambda one: one.value)
         rest = [one for one in group if one is not chosen]
         shown, left = self._ties(rest)
         runner_up = self.doubt.choose([one for one in every if one is not chosen])
