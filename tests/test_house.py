@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import budget
+
 ROOT = Path(__file__).resolve().parent.parent
 OURS = {"impls", "dse", "benchmarks", "reports", "tests"}
 
@@ -184,3 +186,14 @@ def test_the_files_that_begin_first_are_there():
 
     assert [name for name in LONGEST if not (ROOT / "tests" / f"test_{name}.py").is_file()] == []
     assert len(set(LONGEST)) == len(LONGEST)
+
+
+def test_nothing_is_above_the_budget():
+    files, limits = budget.texts(), budget.read()
+    counted = budget.count_all(files)
+    faults = budget.excesses(budget.sizes(counted), limits) + budget.breaches(counted, limits["guards"])
+    assert faults == [], budget.growth(limits["start"], files)
+
+
+def test_a_fault_leaves_only_with_its_code():
+    assert budget.lost_faults(budget.texts_at(budget.read()["start"]), budget.texts()) == []
