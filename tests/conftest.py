@@ -15,10 +15,9 @@ import dse.records
 import impls
 from dse.platforms import busy
 from impls.sumtree.cuda import device, emulation
-from tests import fake_cupy
+from tests import durations, fake_cupy
 from tests.committed import CHECKOUT
 from tests.grids import without_grids
-from tests.long import is_long
 from tests.plugin_hosts import SkippedDoctests
 from tests.skips import StrictSkips
 
@@ -121,24 +120,8 @@ settings.register_profile("fanout", derandomize=True, deadline=None, max_example
 settings.load_profile("fanout")
 
 
-LONGEST = (
-    *("transports", "contract", "parallel_loop", "syncs", "parallel_run", "learning_command", "beside"),
-    *("threads", "reports", "readmes", "profile", "estimates", "training", "learners"),
-    *("fpga_rtl", "statements", "solver_answer", "numba_tree", "replay_races", "owner", "replay_kills", "gpu", "sweep"),
-    *("replay", "random_walk", "training_reports", "any_question", "registry", "banked", "replay_misuse", "run"),
-)
-"""Files whose tests take longest, which begin first, so that no worker ends with one of them alone.
-
-The first two compile different kernels, and so do the next: workers that need the same at once each compile them.
-"""
-
-
 def pytest_collection_modifyitems(items):
-    for item in items:
-        if is_long(item.path.stem.removeprefix("test_"), item.name):
-            item.add_marker(pytest.mark.slow)
-    places = {f"test_{name}.py": place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+    durations.sort_longest_first(items, ROOT)
 
 
 def pytest_collection_finish(session):
@@ -148,12 +131,17 @@ def pytest_collection_finish(session):
 
 def pytest_addoption(parser):
     parser.addoption("--strict-skips", action="store_true", help="fail where a test is skipped that need not be")
+    parser.addoption("--keep-durations", type=Path, metavar="FILE", help="add to a file what each file of tests took")
 
 
 def pytest_configure(config):
     config.pluginmanager.register(SkippedDoctests())
-    if config.getoption("--strict-skips") and not hasattr(config, "workerinput"):  # a worker's reports come here too
+    if hasattr(config, "workerinput"):  # whose reports come to the process that started it
+        return
+    if config.getoption("--strict-skips"):
         config.pluginmanager.register(StrictSkips())
+    if path := config.getoption("--keep-durations"):
+        config.pluginmanager.register(durations.Durations(path))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -245,6 +245,7 @@ def test_an_answer_runs_where_the_fastest_tree_is_one_that_no_run_has(tmp_path):
             answer(there, arrangement="serial", threads=2)
 
 
+@pytest.mark.slow
 def test_modelled_platforms_have_trees_that_nothing_shares():
     question = ask("u200", "hopper_ddpg", fix={"arrangement": "pipelined"})
     (problem,) = question.built().problems.values()

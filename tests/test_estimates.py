@@ -14,6 +14,7 @@ from dse.times import analytic, hardware
 from dse.times.estimates import MODELED, Asked, rows
 from dse.times.parts import Parts
 from impls.training import load, names
+from tests.matrix import matrix
 
 WORKLOADS = [  # from L1 to memory: leaves, batches, weights; first those that most numbers move
     Asked(capacity=20_000_000, batch=256, record_bytes=200_000, network="mlp:64-2048-2048-1"),
@@ -184,9 +185,10 @@ def seconds_of(what, estimates):
     return {row.device: row.value for row in estimates if row.what == what and row.value}
 
 
-@pytest.mark.parametrize("batch", [32, 256])
-@pytest.mark.parametrize("name", names())
-@pytest.mark.parametrize("platform", platforms.names())
+@pytest.mark.parametrize(
+    ("platform", "name", "batch"),
+    matrix(platforms.names(), names(), [32, 256], brief=lambda where, _, batch: where == "u200" or batch == 32),
+)
 def test_a_gradient_step_is_what_recommend_takes_where_nothing_is_measured(platform, name, batch):
     """To the last digit, by the fastest option of a device; so both put the devices in the same order."""
     platform, workload = PLATFORMS[platform], load(name)

@@ -13,6 +13,7 @@ from impls.levels import level_sizes
 pytest.importorskip("amaranth", reason="amaranth is not installed; it comes with the extra rtl")
 
 from impls.fpga.rtl.simulate import simulate
+from tests.matrix import slow
 
 FANOUTS = (2, 3, 4, 8, 16)
 BATCHES = (1, 2, 32, 256)
@@ -155,7 +156,7 @@ def test_larger_hardware_does_what_the_laws_say(micro, capacity, fanout, banks):
 
 
 @pytest.mark.parametrize("law", ["initiation_interval", "sample_fill", "update_fill", "get_fill", "dispatch"])
-@pytest.mark.parametrize("error", [-1, 1])
+@pytest.mark.parametrize("error", [slow(-1), 1])
 def test_a_law_that_is_off_by_one_is_caught(law, error, monkeypatch):
     design = Design(40, 4, 8, "scan", 2)
     batches = random_batches(design, 32)

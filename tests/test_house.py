@@ -181,13 +181,6 @@ def test_the_wheel_holds_the_two_packages_and_works_elsewhere(tmp_path):
     assert total == "2.0"
 
 
-def test_the_files_that_begin_first_are_there():
-    from tests.conftest import LONGEST  # noqa: PLC0415
-
-    assert [name for name in LONGEST if not (ROOT / "tests" / f"test_{name}.py").is_file()] == []
-    assert len(set(LONGEST)) == len(LONGEST)
-
-
 def test_nothing_is_above_the_budget():
     files, limits = budget.texts(), budget.read()
     counted = budget.count_all(files)

@@ -34,6 +34,7 @@ def test_every_kind_runs_by_every_seed_as_the_workload_is_shipped():
     assert set(command.SEEDS).isdisjoint(shipped.seeds)
 
 
+@pytest.mark.slow
 def test_a_run_has_a_point_an_evaluation_and_ends_when_it_may(tmp_path):
     task, serial = str(write_workload(tmp_path)), {"name": "serial"}
     answer = worker.trained(task, serial, 2, 3, least=60, most=1000, test_episodes=2)

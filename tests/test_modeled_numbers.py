@@ -25,6 +25,7 @@ from dse.times.profile import PerformanceTable, over_batch
 from dse.times.trees import FANOUTS, trees
 from impls.training import load
 from tests.committed import RESULTS
+from tests.matrix import slow
 from tests.solver_cases import option, timed
 
 MACHINES = ("8fb834d50a", "d7dae63b89")
@@ -99,7 +100,7 @@ def test_the_width_of_a_told_interpolation_is_what_its_fit_misses():
     assert beyond.high / beyond.low == pytest.approx((1.1 * math.exp(max(map(abs, misses)))) ** 2)
 
 
-@pytest.mark.parametrize("platform", ["u200", "h200", "edge"])
+@pytest.mark.parametrize("platform", ["u200", slow("h200"), slow("edge")])
 def test_a_modeled_answer_shows_factors_and_never_95_percent(platform, capsys):
     ask = ["recommend", "--platform", platform, "--workload", "hopper_ddpg"]
     assert main(ask) == 0
@@ -197,10 +198,10 @@ def test_a_pipelined_rate_is_at_most_so_high():
 @pytest.mark.parametrize(
     ("missing", "key"),
     [
-        ({"peak_fp32_ops_per_s": None, "multiprocessors": None}, "peak_fp32_tops"),
+        slow({"peak_fp32_ops_per_s": None, "multiprocessors": None}, "peak_fp32_tops"),
         ({"peak_fp32_ops_per_s": None, "clock_hz": None}, "peak_fp32_tops"),
         ({"multiprocessors": None}, "multiprocessors"),
-        ({"clock_hz": None}, "clock_ghz"),
+        slow({"clock_hz": None}, "clock_ghz"),
         ({"launch_seconds": None}, "launch_us"),
         ({"memory_bandwidth_bytes_per_s": None}, "memory.bandwidth_gb_per_s"),
     ],

@@ -16,8 +16,10 @@ from dse.solver.search import solve
 from dse.solver.throughput import needed, outcome
 from dse.times.parts import Learner, Parts
 from impls.training import load, names
+from tests.matrix import matrix
 
 SHIPPED = ("edge", "h200", "u200")
+USUAL = (("u200", "hopper_ddpg"), ("edge", "pong_dqn"), ("h200", "cartpole_dqn"))
 SHARED = 8192  # records of a batch from which on the threads of a tree share it
 
 
@@ -114,7 +116,7 @@ def test_a_tree_may_have_every_number_of_threads_that_its_times_have_up_to_the_c
 # Batches sampled ahead
 
 
-@pytest.mark.parametrize(("platform", "name"), list(itertools.product(SHIPPED, names())))
+@pytest.mark.parametrize(("platform", "name"), matrix(SHIPPED, names(), brief=lambda *asked: asked in USUAL))
 def test_free_depths_fit_wherever_a_fixed_one_does_and_are_no_worse(platform, name):
     fixed = recommend_mapping(platform, name, epsilon=0.0)
     free = recommend_mapping(platform, name, epsilon=0.0, free=["presampled"])

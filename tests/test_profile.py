@@ -218,6 +218,7 @@ def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, caps
     assert len(read_file(file_of(tmp_path))) == len(found) + len(whole)
 
 
+@pytest.mark.slow
 @NEEDED
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
 def test_a_profile_killed_at_any_moment_keeps_what_it_has_and_repeats_nothing(tmp_path):
@@ -240,6 +241,7 @@ def test_a_profile_killed_at_any_moment_keeps_what_it_has_and_repeats_nothing(tm
     assert len(counted) == told["cells"] == told["found_done"] + sum(told["measured_by_status"].values())
 
 
+@pytest.mark.slow
 @NEEDED
 def test_what_takes_too_long_is_tried_again_and_what_lies_behind_the_end_is_left(tmp_path, capsys, tiny, monkeypatch):
     short = cells.dataclasses.replace(TINY, longest_cell_seconds=1e-4, most_seconds=0.0)

@@ -8,6 +8,7 @@ from scipy.stats import chisquare
 
 from impls.replay import make, strategies, trials
 from impls.replay.registry import strategy_class
+from tests.matrix import matrix, slow
 
 from .replay_stress import PATIENCE_SECONDS, PLAIN, STACKED, Fault, Plan, packed, run
 
@@ -15,6 +16,7 @@ VALID = [name for name in strategies() if strategy_class(name).valid]
 INVALID = [name for name in strategies() if not strategy_class(name).valid]
 CASES = [(name, "threads") for name in VALID]
 CASES += [(name, "processes") for name in VALID if strategy_class(name).processes]
+SELDOM = [("global", "processes"), ("owner", "processes")]
 LARGE = {"capacity": 1 << 14, "batch": 256, "most": 64, "fanout": 16}
 TINY = {"capacity": 16, "callers": 5, "batch": 16, "most": 6, "trial": True, "rows": 1e12, "look_seconds": 0.01}
 # NO_REPAIR is test_replay_kills.py's: it needs somebody to die. Which check meets a fault first is chance.
@@ -30,7 +32,7 @@ def name_of(fault):
     return names[-1]  # points have numbers as well, and come first
 
 
-@pytest.mark.parametrize(("strategy", "kind"), CASES)
+@pytest.mark.parametrize(("strategy", "kind"), [slow(*one) if one in SELDOM else one for one in CASES])
 def test_a_million_rows_show_no_fault(strategy, kind):
     report = run(Plan(strategy, kind=kind, **LARGE).usual)
     assert report.rows >= 1e6
@@ -48,7 +50,7 @@ def test_stacks_of_frames_are_whole(strategy):
     assert run(Plan(strategy, layout=STACKED, rows=2e5, **LARGE).usual).sampled > 1000
 
 
-@pytest.mark.parametrize("strategy", VALID)
+@pytest.mark.parametrize("strategy", matrix(VALID, brief=lambda name: name not in ("rwlock", "global", "owner")))
 @pytest.mark.parametrize("layout", [PLAIN, STACKED], ids=["plain", "stacked"])
 def test_a_tiny_replay_that_sleeps_at_its_points_shows_no_fault(strategy, layout):
     report = run(Plan(strategy, layout=layout, seconds=0.7, **TINY).usual)

@@ -6,6 +6,7 @@ import pytest
 pytest.importorskip("numba")
 
 from impls.replay import Batch, sync, trials
+from tests.matrix import slow
 
 from .atomic_steps import POINTS
 from .faulty_programs import ALGORITHM_3, FAULTS
@@ -76,7 +77,7 @@ def test_a_schedule_of_the_model_shows_the_kernels_fault(title):
         assert not play(KERNEL, faulty, wrong[violation], patience=0.05).wrong
 
 
-@pytest.mark.parametrize("strategy", ["global", "rwlock", "two_lock_lazy", "two_lock_checked"])
+@pytest.mark.parametrize("strategy", ["global", slow("rwlock"), "two_lock_lazy", "two_lock_checked"])
 def test_kernels_take_the_steps_of_the_model(strategy):
     rng = np.random.default_rng(7)
     for title in CASES:

@@ -19,6 +19,7 @@ from dse.solver.throughput import fits, outcome
 from dse.times.parts import Parts
 from impls.training import load
 from tests.committed import RESULTS
+from tests.matrix import slow
 from tests.solver_cases import every
 
 HERE = RESULTS / "d7dae63b89" / "platform.toml"
@@ -197,7 +198,7 @@ def test_what_to_measure_next_is_what_the_answer_hangs_on(here):
 
 
 @pytest.mark.parametrize("platform", ["u200", "h200", "edge", HERE])
-@pytest.mark.parametrize("name", ["hopper_ddpg", "hopper_sac"])
+@pytest.mark.parametrize("name", ["hopper_ddpg", slow("hopper_sac")])
 def test_an_answer_adds_up(platform, name):
     given = recommend_mapping(platform, name)
     assert isinstance(given, MappingAnswer)
@@ -216,6 +217,7 @@ def test_an_answer_adds_up(platform, name):
     assert json.loads(json.dumps(given.to_dict()))["platform"] == given.platform
 
 
+@pytest.mark.slow
 def test_objectives_differ_as_they_say():
     ratio = recommend_mapping("h200", "hopper_ddpg", fix={"update_interval": 64, "actors": 1})
     training = recommend_mapping("h200", "hopper_ddpg", "training", fix={"update_interval": 64, "actors": 1})
@@ -239,6 +241,7 @@ def test_what_bounds_training_is_never_the_actors():
     assert serial.bottleneck == "cpu.main, which does sampling, storage, learner, updating in turns"
 
 
+@pytest.mark.slow
 def test_fixing_what_was_chosen_changes_nothing_and_anything_else_never_helps():
     free = recommend_mapping("h200", "hopper_ddpg")
     chosen = {part.part: part.device for part in free.parts if part.part != "actors"}
@@ -256,7 +259,7 @@ def records_hz(batch, *question):
     return batch * given.value
 
 
-@pytest.mark.parametrize("question", [(HERE, "hopper_ddpg"), ("h200", "pong_dqn"), ("edge", "hopper_sac")])
+@pytest.mark.parametrize("question", [(HERE, "hopper_ddpg"), slow(("h200", "pong_dqn")), slow(("edge", "hopper_sac"))])
 def test_a_batch_that_is_free_is_the_smallest_near_the_saturated_rate(question):
     free = recommend_mapping(*question, free=["batch"])
     (tried,) = [one for one in free.searched if one.startswith("batches of")]
@@ -344,6 +347,7 @@ def test_an_explanation_says_what_bounds_the_other():
     assert isinstance(explain_mapping(HERE, "hopper_ddpg", {"arrangement": "pipelined"}), Shortage)
 
 
+@pytest.mark.slow
 def test_an_explanation_never_compares_two_workloads():
     for key, given in (("batch", 32), ("update_interval", 2), ("capacity", 2000), ("presampled", 0)):
         with pytest.raises(ProblemError, match=f"{key} changes the question.*--fix {key}={given}"):
@@ -372,6 +376,7 @@ def test_a_batch_of_more_records_than_there_are_is_refused():
         recommend_mapping("h200", "hopper_ddpg", fix={"batch": 1_000_001})
 
 
+@pytest.mark.slow
 def test_fewer_threads_are_asked_about_where_they_run_today():
     """The question "why 8 threads, not 1?" once moved the learner to the GPU."""
     for described in ({"learner_threads": 1}, {"learner_threads": 1, "fanout": 8}, {"fanout": 2}):
@@ -430,15 +435,15 @@ def test_watts_grow_with_cores_since_they_are_the_limit_of_the_whole_device():
 @pytest.mark.parametrize(
     "platform, change",
     [
-        ("h200", {"gpu.memory_gb": 96}),
-        ("h200", {"cpu-gpu.beta_gb_per_s": 60}),
-        ("h200", {"gpu.peak_fp32_tops": 100}),
-        ("h200", {"gpu.launch_us": 1}),
-        ("h200", {"gpu.multiprocessors": 264}),
+        slow("h200", {"gpu.memory_gb": 96}),
+        slow("h200", {"cpu-gpu.beta_gb_per_s": 60}),
+        slow("h200", {"gpu.peak_fp32_tops": 100}),
+        slow("h200", {"gpu.launch_us": 1}),
+        slow("h200", {"gpu.multiprocessors": 264}),
         ("u200", {"cpu.cores": 30}),
-        ("u200", {"cpu.cores": 56}),
+        slow("u200", {"cpu.cores": 56}),
         ("edge", {"cpu.cores": 6}),
-        ("edge", {"cpu.cores": 8}),
+        slow("edge", {"cpu.cores": 8}),
     ],
 )
 def test_more_of_anything_never_hurts(platform, change):

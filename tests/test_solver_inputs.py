@@ -25,6 +25,7 @@ from impls.fpga.resources import Budget
 from impls.training import identity, load, names
 from impls.training.sizes import layout_of, networks
 from tests.committed import RESULTS
+from tests.matrix import slow
 
 KEY = "d7dae63b89"
 PROFILED = ("cartpole_dqn", "cartpole_ddpg", "hopper_ddpg", "pong_dqn")
@@ -336,8 +337,9 @@ def test_the_depth_is_the_workloads_unless_it_is_free():
     assert build(parts, frozenset(["presampled"])).problems["serial"].depths == (0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 50)
 
 
-@pytest.mark.parametrize("place", ["serial", "apart"])
-@pytest.mark.parametrize("gb_per_s", [12, 0.5])
+@pytest.mark.parametrize(
+    ("gb_per_s", "place"), [slow(12, "serial"), (12, "apart"), (0.5, "serial"), slow(0.5, "apart")]
+)
 def test_what_is_done_in_turns_waits_for_its_transfers(place, gb_per_s):
     """One process that does everything, transfers and all, so nothing overlaps: hz == 1 / (sum + transfers)."""
     platform = with_changes(load_platform("u200"), {"cpu-gpu.beta_gb_per_s": gb_per_s})
@@ -355,7 +357,7 @@ def test_what_is_done_in_turns_waits_for_its_transfers(place, gb_per_s):
     assert played.value == pytest.approx(given.hz, rel=0.1)
 
 
-@pytest.mark.parametrize("fix", [{}, {"actors": 1}, {"actors": 16}])
+@pytest.mark.parametrize("fix", [{}, slow({"actors": 1}), {"actors": 16}])
 def test_what_an_answer_rests_on_is_as_sure_as_what_it_chose(fix):
     """All counts of actors rest on one number, and 16 of them are less sure than one: only the chosen count matters."""
     given = recommend_mapping("u200", "hopper_ddpg", fix=fix)
@@ -395,7 +397,7 @@ def test_a_batch_larger_than_the_warm_up_is_none_of_a_rates_concern():
 
 
 @pytest.mark.parametrize(
-    "platform, name", [("edge", "cartpole_dqn"), ("u200", "hopper_ddpg"), ("u200", "cartpole_dqn")]
+    "platform, name", [("edge", "cartpole_dqn"), ("u200", "hopper_ddpg"), slow("u200", "cartpole_dqn")]
 )
 def test_a_learner_beside_a_tree_is_the_fastest_that_the_tree_leaves_room_for(platform, name):
     """Against the search of learners in all that is left; it knows no slices, so it can only be faster.

@@ -14,6 +14,7 @@ from dse.tuning.learners import measured_terms, side_by_side
 from dse.tuning.multi_learner import data_parallel_seconds, single_seconds
 from impls.training import load
 from tests.grids import without_grids
+from tests.matrix import slow
 from tests.profiled import made_up
 
 pytest.importorskip("seaborn", reason="reports need seaborn")
@@ -65,7 +66,7 @@ def test_the_answers_are_what_the_command_prints(machine):
     assert html.index("<figure>") < html.index("solver_x: why") < html.index("as printed")
 
 
-@pytest.mark.parametrize("key", ["made-up", "another"])
+@pytest.mark.parametrize("key", [slow("made-up"), "another"])
 def test_a_machine_that_was_not_probed_has_no_answer_but_the_seeds_platform_has(tmp_path, key):
     from reports.sections import mapping as solver_section  # noqa: PLC0415
 

@@ -15,6 +15,7 @@ from dse.solver.search import Found, front, solve
 from dse.solver.space import build
 from dse.solver.throughput import shortages
 from dse.stats import front_of
+from tests.matrix import slow
 from tests.solver_cases import (
     EPSILONS,
     all_answers,
@@ -147,7 +148,7 @@ def test_a_tree_is_one_choice_a_thousand_times() -> None:
     assert sum(check(*drawn(seed, trees=True), seed) for seed in range(150, 1150)) > 500
 
 
-@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("rows", [1, slow(7)])
 def test_small_blocks_change_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descent, "ROWS", rows)
     assert sum(check(*drawn(seed), seed) for seed in range(20)) > 10

@@ -29,6 +29,7 @@ from impls.training.parallel.syncs import sync as waits  # noqa: E402
 from impls.training.parallel.syncs.common import LEARNING, Common  # noqa: E402
 from impls.training.parallel.syncs.mutex import lock, unlock  # noqa: E402
 from impls.training.parallel.transports.shared_transport import Shared  # noqa: E402
+from tests.matrix import matrix  # noqa: E402
 from tests.parallel_runs import advance, kill, running, small  # noqa: E402
 
 torch.set_num_threads(1)
@@ -59,8 +60,10 @@ def assert_equal_states(one, other, rtol=0.0, atol=0.0):
     assert (ours["updates"], ours["steps"]) == (theirs["updates"], theirs["steps"])
 
 
-@each_learner
-@each_algorithm
+@pytest.mark.parametrize(
+    ("name", "algorithm"),
+    matrix(LEARNERS, ALGORITHMS, brief=lambda name, algorithm: name != "dense" or algorithm not in ("ddpg", "sac")),
+)
 def test_phases_make_up_the_step(name, algorithm):
     shape = shape_of(algorithm, policy_delay=2)
     one, other = (make(shape, name, seed=1) for _ in range(2))

@@ -19,6 +19,7 @@ from impls import quiet, terminal
 from impls.terminal import Parser, Progress, amount, answering, count, plural
 from impls.training import __main__ as training
 from tests.committed import CHECKOUT
+from tests.matrix import slow
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -162,7 +163,7 @@ def test_numbers_have_their_nouns():
 # A reader that goes away
 
 LOUD = [
-    ["benchmarks", "list"],
+    slow(["benchmarks", "list"], id="benchmarks list"),
     ["benchmarks", "--help"],
     ["benchmarks", "list", "--json"],
     ["dse", "platform", "show", "u200"],

@@ -27,6 +27,7 @@ from impls.training.run import Plan  # noqa: E402
 from impls.training.starting import start  # noqa: E402
 from impls.training.throughput import Stopwatch  # noqa: E402
 from impls.training.workload import ALGORITHMS, Evaluation  # noqa: E402
+from tests.matrix import slow  # noqa: E402
 from tests.parallel_runs import lives  # noqa: E402
 from tests.test_actors import fake  # noqa: E402
 
@@ -536,7 +537,7 @@ def test_a_failure_of_torch_compile_is_a_sentence(tmp_path, monkeypatch, capsys)
     assert capsys.readouterr().err == f"error: {told}\n"
 
 
-@pytest.mark.parametrize(("limit", "file"), [(2_000, "checkpoint.pt|best.pt"), (-7, "episodes.csv")])
+@pytest.mark.parametrize(("limit", "file"), [(2_000, "checkpoint.pt|best.pt"), slow(-7, "episodes.csv")])
 def test_a_run_whose_disk_is_full_is_resumed_bit_for_bit(tmp_path, limit, file):
     """After the first checkpoint files may grow to a limit, or to 7 bytes above the episodes'."""
     pytest.importorskip("resource")

@@ -19,6 +19,7 @@ from impls.training.parallel.board import PAUSE, WAITED, Board, Stopped
 from impls.training.parallel.transports.file_weights import FileWeights
 from impls.training.parallel.transports.pipe_transport import Pipe
 from impls.training.parallel.transports.queue_transport import Queue
+from tests.matrix import slow
 from tests.parallel_runs import advance, kill, running, small
 
 PATIENCE_SECONDS = 30.0
@@ -179,7 +180,9 @@ def test_weights_arrive_as_they_were_published_and_once(name):
         board.route.close()
 
 
-@pytest.mark.parametrize(("name", "transport", "weights"), [("apart", "queue", "file"), ("pipelined", "pipe", "torch")])
+@pytest.mark.parametrize(
+    ("name", "transport", "weights"), [slow("apart", "queue", "file"), ("pipelined", "pipe", "torch")]
+)
 def test_a_run_hands_over_by_it_and_nothing_is_under_way_in_a_pause(name, transport, weights):
     workload = small(count=2, local_storage=2, update_interval=4, steps=100_000)
     with running(workload, name, transport=transport, weights=weights, queue_size=6) as loop:
@@ -193,6 +196,7 @@ def test_a_run_hands_over_by_it_and_nothing_is_under_way_in_a_pause(name, transp
         assert loop.report()["stale_weights"]["most"] < 200
 
 
+@pytest.mark.slow
 def test_an_actor_killed_by_a_queue_ends_the_run_with_a_sentence_and_by_a_pipe_begins_anew():
     workload = small(count=2, update_interval=4, steps=100_000)
     with running(workload, transport="queue") as loop:
