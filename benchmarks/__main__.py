@@ -28,8 +28,10 @@ from typing import Any
 
 import impls
 from dse import records
+from dse.platforms import busy
 from dse.records import RecordError
 from impls.checks import near
+from impls.sumtree.registry import options_of
 from impls.terminal import Parser, amount, answering
 
 from . import compare, gpu, questions
@@ -85,8 +87,6 @@ FIRST, ALL = "python -m benchmarks sweep --preset quick", "python -m benchmarks 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; return the exit code: 0 done, 1 cells failed, 2 cannot be done (one sentence says why each), 75
     not measured for the machine is busy, 130 interrupted."""
-    from dse.platforms import busy  # noqa: PLC0415  # asv imports this beside older commits, which lack it
-
     words = sys.argv[1:] if arguments is None else arguments
     if not words:
         print(f"error: name a command, such as {FIRST}; {ALL} says what each is for", file=sys.stderr)
@@ -139,8 +139,6 @@ def _sweep(options: argparse.Namespace) -> int:
 
 def _check_options(names: Sequence[str], asked: Sequence[Mapping[str, Any]]) -> None:
     """ValueError for an option that none of these trees has; it lists those that they have."""
-    from impls.sumtree.registry import options_of  # noqa: PLC0415  # asv imports this beside older commits
-
     pairs = [(option, name) for name in names for option in options_of(name)]
     owners = {option: [name for own, name in pairs if own == option] for option, _ in pairs}
     for option in sorted({key for one in asked for key in one} - owners.keys() - {"validate", "minimum"}):

@@ -15,8 +15,6 @@ import impls
 from impls import SumTree
 from impls.sumtree.oracle import Oracle
 
-from .clock import LEAST_SAMPLE_SECONDS, CallClock
-
 OPS = {
     "sample": "prefix_sum_index(mass): the leaves that B prefix values fall on",
     "draw": "sample(uniforms): B leaves and their priorities",
@@ -83,10 +81,6 @@ class Prepared:
     case: Case
     tree: SumTree
     call: Callable[[int], object]
-
-    def clock(self, least_sample_seconds: float = LEAST_SAMPLE_SECONDS) -> CallClock:
-        """Return a clock whose samples end when the tree's device has finished."""
-        return CallClock(self.call, least_sample_seconds, self.tree.synchronize)
 
 
 def prepare(case: Case, seed: int = 0, make: Callable[..., Any] | None = None) -> Prepared:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from .cases import Prepared
+
 LEAST_SAMPLE_SECONDS = 0.010
 MOST_CALLS = 1 << 20
 ALL_CPUS: tuple[int, ...] = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
@@ -48,6 +50,11 @@ class CallClock:
         seconds = time.perf_counter() - begin
         self._turn += count
         return seconds / count
+
+
+def clock_of(prepared: Prepared, least_sample_seconds: float = LEAST_SAMPLE_SECONDS) -> CallClock:
+    """Return a clock whose samples end when the tree's device has finished."""
+    return CallClock(prepared.call, least_sample_seconds, prepared.tree.synchronize)
 
 
 class SharedClock:

@@ -1,21 +1,19 @@
 """The cells that a sweep measures: blocks of axes, each a full product.
 
-The grid is finest for one tree; every other tree of the checkout enters it by its traits (``impls/sumtree/traits.py``).
+The grid is finest for one tree; every other tree of the checkout enters it by the traits of its class.
 """
 
 import itertools
-import runpy
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
+
+import impls
 
 from .cases import Case
 
 Options = dict[str, Any]
-FOLDER = Path(__file__).parent.parent / "impls" / "sumtree"
-TREES = runpy.run_path(str(FOLDER / "traits.py"))["read"](FOLDER)
-"""The traits of the checkout's trees, whichever package is installed."""
+TREES = {name: impls.traits(name) for name in impls.names()}
 NO_FANOUT = tuple(name for name, traits in TREES.items() if not traits.uses_fanout)  # one cell stands for all K
 MODELED = tuple(name for name, traits in TREES.items() if traits.modeled)
 """Implementations that state modeled times."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from dse import platforms, records, stats
+from dse.platforms import busy
 from dse.records import Measurement, Status
 from impls.terminal import Progress, plural
 
@@ -32,8 +33,6 @@ Cell = TypeVar("Cell")
 
 def _machine() -> dict[str, Any]:
     """Describe the machine, and the load on it where others disturb."""
-    from dse.platforms import busy  # noqa: PLC0415  # asv imports this beside older commits, which lack it
-
     return {**platforms.fingerprint(), **({records.LOAD: busy.load()} if busy.load() else {})}
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 import impls
+from dse.platforms import memory
 from dse.records import Measurement
 
 from .cases import Case, prepare
@@ -86,9 +87,6 @@ class Sentinels:
 
 def _reads() -> list[tuple[str, Call]]:
     """Return random reads of a buffer in memory: gathered, and chased where numba can compile that."""
-    # Imported here, for asv imports this module beside older commits' dse, which have no such kernels.
-    from dse.platforms import memory  # noqa: PLC0415
-
     works = memory.memory_reads(MEMORY_BYTES, READS)
     return [(kind, lambda turn, call=work.call: call(turn, 1)) for kind, work in works.items()]
 

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 import impls
+from dse.platforms import memory
 from dse.records import Measurement
 
 from .cases import Case, Prepared, WrongAnswerError, prepare
-from .clock import ALL_CPUS, Call, Clock, pin
+from .clock import ALL_CPUS, Call, Clock, clock_of, pin
 from .run import Stamp, Tally, run
 from .sentinels import Sentinels
 from .timing import LEAST_SAMPLES, Timing, interleave, interleave_calls
@@ -33,7 +34,7 @@ class SweepMethod:
 
     primitive: str = "sum_tree"
     make: Callable[..., Any] | None = None
-    clock: Callable[[Prepared], Clock] = Prepared.clock
+    clock: Callable[[Prepared], Clock] = clock_of
     after_failure: Callable[[], object] = lambda: None
     longest_fill_seconds: float = LONGEST_FILL_SECONDS
 
@@ -169,8 +170,5 @@ def _sweep_floor(path: Path, stamp: Stamp, budget_seconds: float, seed: int) -> 
 
 def memory_reads(megabytes: float, reads: int, seed: int = 0) -> dict[str, Call]:
     """Return calls that read ``reads`` random 64-byte lines of a buffer of that size, by kind: gathered or chased."""
-    # Imported here, for asv imports this module beside older commits' dse, which have no such kernels.
-    from dse.platforms import memory  # noqa: PLC0415
-
     works = memory.memory_reads(int(megabytes * 2**20), reads, seed)
     return {name: lambda turn, call=work.call: call(turn, 1) for name, work in works.items()}

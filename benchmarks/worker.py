@@ -21,7 +21,7 @@ from typing import Any
 import impls
 
 from .cases import Case, WrongAnswerError, prepare
-from .clock import Clock, SharedClock, pin
+from .clock import Clock, SharedClock, clock_of, pin
 
 NOT_HERE = (RuntimeError, ValueError, NotImplementedError, MemoryError)
 
@@ -55,7 +55,7 @@ class _Session:
         affinity = pin(cpus, threads())
         try:
             prepared = prepare(Case(**case), seed, maker(case["contestant"]))
-            clock = SharedClock(prepared.call, callers, least_seconds) if callers else prepared.clock(least_seconds)
+            clock = SharedClock(prepared.call, callers, least_seconds) if callers else clock_of(prepared, least_seconds)
         except WrongAnswerError as error:
             return {"failed": str(error)}
         except NOT_HERE as error:

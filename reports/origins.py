@@ -69,7 +69,7 @@ JSON = {
     "questions": "`python -m benchmarks questions`",
     "peers-accuracy": "`make peers`",
     "gpu-check": "`make gpu`",
-    "synthesis": "`python -m impls.fpga.rtl.synthesis`",
+    "synthesis": "`python -m tests.oracles.rtl.synthesis`",
     "answers": "`python -m dse validate --draw`",
 }  # command by the beginning of the file's name
 

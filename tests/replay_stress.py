@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from impls.replay import Batch, Layout, Replay, attach, make, strategies
-from impls.replay.block import ACTOR, COUNT, FAULT, GRANTED, MODE, READY, TICKET, WRITTEN, Bank
+from impls.replay.block import ACTOR, COUNT, GRANTED, MODE, READY, TICKET, WRITTEN, Bank
 from impls.replay.registry import strategy_class
 from impls.replay.trials import RANDOM
 
@@ -60,7 +60,6 @@ class Plan:
     most: int = 16  # records of one insert
     banks: int = 1
     fanout: int = 4
-    fault: int = 0
     trial: bool = False  # whether kernels sleep at random points
     look_seconds: float = 0.05  # between looks at the whole replay
     actor: int = 0  # number of the first actor: those that take the place of dead ones have numbers of their own
@@ -228,13 +227,13 @@ def call(replay: Replay, plan: Plan, number: int, words: Any) -> Report:
 
 
 def sleep_at_points(replay: Replay, plan: Plan, seed: int) -> None:
-    """Let this process's kernels sleep for random times at random points; a fault is switched on."""
+    """Let this process's kernels sleep for random times at random points."""
     assert replay._memory is not None
     header = replay._memory.view(0, (GRANTED + 64,), np.int64)
     header[GRANTED + seed] = zlib.crc32(bytes([seed]))
     for bank in replay._banks:
         bank.view[ACTOR] = seed
-    header[FAULT], header[MODE] = plan.fault, RANDOM
+    header[MODE] = RANDOM
 
 
 def _child(handle: Any, plan: Plan, number: int, words: Any, pipe: Any) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from impls.replay import Batch, Layout, Replay, make
-from impls.replay.block import ACTOR, ARRIVED, FAULT, GRANTED, MODE, Bank
+from impls.replay.block import ACTOR, ARRIVED, GRANTED, MODE, Bank
 from impls.replay.trials import FREE, SCRIPTED
 
 from .atomic_steps import POINTS, Program
@@ -111,9 +111,7 @@ def playable(schedule: Schedule) -> bool:
     return all(name in PLACES or before[0] == number for before, (number, name) in pairwise(schedule))
 
 
-def play(
-    strategy: str, case: Case, schedule: Schedule, *, fault: int = 0, patience: float = PATIENCE_SECONDS
-) -> Played:
+def play(strategy: str, case: Case, schedule: Schedule, *, patience: float = PATIENCE_SECONDS) -> Played:
     """Play a case's schedule on a full replay of two slots; then let every kernel run to its end.
 
     A kernel that has not come to its next point after ``patience`` seconds waits for a lock; its moves are skipped.
@@ -122,7 +120,7 @@ def play(
         replay.insert(records(1.0, 2))
         (bank,) = replay._banks
         words = bank.memory.view(0, (GRANTED,), np.int64)
-        words[FAULT], words[MODE] = fault, SCRIPTED
+        words[MODE] = SCRIPTED
         try:
             parts = enumerate(zip(case.roles, case.programs, strict=True))
             actors = [Actor(replay, number, *part, patience) for number, part in parts]

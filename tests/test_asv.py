@@ -13,11 +13,10 @@ from asv.config import Config
 from asv.machine import Machine
 
 import impls
-from benchmarks import bench_trees
-from benchmarks.bench_trees import CONTESTANTS, Draw, Fanout, Memory, Modeled, Step, Update
-from benchmarks.cases import WrongAnswerError
+from benchmarks.history import bench_trees
+from benchmarks.history.bench_trees import CONTESTANTS, Draw, Fanout, Memory, Modeled, Step, Update
 from tests.repositories import ROOT, Repository
-from tests.test_house import imported
+from tests.test_house import OURS, imported
 
 GRID = {
     (Draw, "time_draw"): ("numpy", 300, 256),
@@ -54,26 +53,26 @@ def test_comparing_names_this_machine_beside_the_histories_of_others():
 def test_asv_finds_the_grid_and_takes_nothing_else_for_a_benchmark(tmp_path):
     code = (
         f"import sys; sys.path.append({str(ROOT)!r}); from asv_runner import _aux, discovery; "
-        f"root = {str(ROOT / 'benchmarks')!r}; _aux.update_sys_path(root); "
+        f"root = {str(ROOT / 'benchmarks' / 'history')!r}; _aux.update_sys_path(root); "
         "print(*(found.name for found in discovery.disc_benchmarks(root)))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert sorted(done.stdout.split()) == sorted(f"bench_trees.{kind.__name__}.{method}" for kind, method in GRID)
 
 
-@pytest.mark.parametrize("name", ["bench_trees", "worker"])
+@pytest.mark.parametrize("name", ["history/bench_trees", "history/__init__", "cases", "clock", "worker"])
 def test_what_is_timed_beside_another_commits_package_asks_little_of_it(name):
-    todo, seen, asked = [name], set(), set()
-    while todo:
-        seen.add(one := todo.pop())
-        for found in imported(ROOT / "benchmarks" / f"{one}.py", top_level_only=True):
-            package, _, rest = found.partition(".")
-            if package == "benchmarks":
-                todo += {rest.partition(".")[0]} - seen
-            elif package in ("impls", "dse"):
-                asked.add(found)
-    assert seen <= {"bench_trees", "worker", "presets", "cases", "clock"}
-    assert asked == {"impls", "impls.SumTree", "impls.sumtree.oracle.Oracle"}
+    found = {one for one in imported(ROOT / "benchmarks" / f"{name}.py", True) if one.partition(".")[0] in OURS}
+    modules = {one.rpartition(".")[0] for one in found if one.startswith("benchmarks")}
+    assert modules <= ({"benchmarks.cases", "benchmarks.clock"} if name in ("clock", "worker") else set())
+    others = {one for one in found if not one.startswith("benchmarks")}
+    assert others <= {"impls", "impls.SumTree", "impls.sumtree.oracle.Oracle"}
+
+
+def test_a_commit_from_before_trees_had_traits_is_timed(monkeypatch):
+    monkeypatch.delattr(impls, "traits")
+    for (kind, _), cell in GRID.items():
+        kind().setup(*cell)
 
 
 # The grid.
@@ -161,11 +160,14 @@ def test_a_tree_that_refuses_the_case_is_skipped_and_a_wrong_answer_is_not(monke
     with pytest.raises(NotImplementedError, match="not of that size"):
         Update().setup("numpy", 301, 256)
 
+    class Wrong(Exception):
+        pass
+
     def wrong(case):
-        raise WrongAnswerError("3 of 256")
+        raise Wrong("3 of 256")
 
     monkeypatch.setattr(bench_trees, "prepare", wrong)
-    with pytest.raises(WrongAnswerError):
+    with pytest.raises(Wrong):
         Update().setup("numpy", 301, 256)
 
 

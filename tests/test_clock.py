@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import clock
 from benchmarks.cases import Case, Prepared
-from benchmarks.clock import CallClock, SharedClock, StretchClock
+from benchmarks.clock import CallClock, SharedClock, StretchClock, clock_of
 from benchmarks.timing import LEAST_SAMPLES, Timing, interleave
 
 LATE = 0.005  # seconds after the last call at which the device has finished
@@ -60,7 +60,7 @@ def test_calibration_does_not_count_what_the_first_call_left_behind(monkeypatch)
 def test_a_prepared_case_waits_for_its_own_trees_device(monkeypatch):
     device = Device(monkeypatch)
     prepared = Prepared(Case("numpy", "draw", 10, 1), SimpleNamespace(synchronize=device.finish), device.call)
-    timed = prepared.clock(0.010)
+    timed = clock_of(prepared, 0.010)
     assert timed.sample() * timed.calls_per_sample == pytest.approx(timed.calls_per_sample * ENQUEUED + LATE)
 
 

@@ -8,8 +8,8 @@ from impls.fpga import memories, resources
 from impls.fpga.coefficients import LUTS
 from impls.fpga.design import Design
 from impls.fpga.resources import Budget, DoesNotFit, fits
-from impls.fpga.rtl.fit import fit, part_of, records
-from impls.fpga.rtl.points import POINTS, Point
+from tests.oracles.rtl.fit import fit, part_of, records
+from tests.oracles.rtl.points import POINTS, Point
 
 RECORDS = records()
 HELD_OUT = [record for record in RECORDS if record["held_out"]]
@@ -162,7 +162,7 @@ class TestSynthesis:
     def synthesis(self):
         pytest.importorskip("amaranth", reason="amaranth is not installed; it comes with the extra rtl")
         pytest.importorskip("pyosys", reason="pyosys is not installed; it comes with the extra rtl")
-        from impls.fpga.rtl import synthesis  # noqa: PLC0415  # only where there is amaranth
+        from tests.oracles.rtl import synthesis  # noqa: PLC0415  # only where there is amaranth
 
         return synthesis
 

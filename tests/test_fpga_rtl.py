@@ -12,8 +12,8 @@ from impls.levels import level_sizes
 
 pytest.importorskip("amaranth", reason="amaranth is not installed; it comes with the extra rtl")
 
-from impls.fpga.rtl.simulate import simulate
 from tests.matrix import slow
+from tests.oracles.rtl.simulate import simulate
 
 FANOUTS = (2, 3, 4, 8, 16)
 BATCHES = (1, 2, 32, 256)

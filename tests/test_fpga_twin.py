@@ -7,7 +7,7 @@ import impls
 
 pytest.importorskip("amaranth", reason="amaranth is not installed; it comes with the extra rtl")
 
-from impls.fpga.rtl.simulate import simulate
+from tests.oracles.rtl.simulate import simulate
 
 FRACTION_BITS = 7
 

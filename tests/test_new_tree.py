@@ -31,7 +31,7 @@ class TwinTree(NumpyTree):
         return level_bytes(level_sizes(capacity, fanout), fanout, dtype, copies=2)
 '''
 ARRAY = '''
-"""A made-up tree that needs a library nobody has, and has no groups of K."""
+"""A made-up tree that needs a library nobody has."""
 
 import a_library_that_nobody_has
 
@@ -40,8 +40,6 @@ from .contract import SumTree
 
 class ArrayTree(SumTree):
     """States no more than it must."""
-
-    uses_fanout = False
 '''
 PEER = '''
 """A made-up library's tree."""
@@ -71,9 +69,7 @@ bandwidth_gb_per_s = 20
 """The machine of the records of ``tests.test_recommend``."""
 TOLD = """
 import json
-import impls
-del impls.traits  # as in a commit from before there was such a thing, beside which asv imports the benchmarks of today
-from benchmarks import bench_trees
+from benchmarks.history import bench_trees
 from benchmarks.presets import PRESETS
 swept = {
     name: sorted({(case.contestant, repr(case.options)) for block in preset.blocks for case in block.cases()})
@@ -96,7 +92,7 @@ print(json.dumps({
     "why_not": {name: impls.why_not(name) for name in ("twin", "array")},
     "twin": tree_bytes("twin", 1000, 16, "float32", {}),
     "numpy": tree_bytes("numpy", 1000, 16, "float32", {}),
-    "uses_fanout": {name: impls.traits(name).uses_fanout for name in ("twin", "array", "of another checkout")},
+    "variants": {name: impls.traits(name).variants for name in ("twin", "array", "of another checkout")},
 }))
 """
 DRAWN = """
@@ -155,11 +151,11 @@ def test_a_tree_is_named_sized_and_may_need_what_is_not_installed(project):
     assert {"array", "numpy", "twin"} <= set(told["names"])
     assert told["why_not"]["twin"] is None
     assert "needs the module 'a_library_that_nobody_has'" in told["why_not"]["array"]
-    assert told["uses_fanout"] == {"twin": True, "array": False, "of another checkout": True}
+    assert told["variants"] == {"twin": [{"propagate": "delta"}], "array": [], "of another checkout": []}
     assert told["twin"] > told["numpy"]
 
 
-def test_a_tree_is_in_every_preset_and_on_asvs_grid_whatever_package_is_installed(project):
+def test_a_tree_is_in_every_preset_and_on_asvs_grid(project):
     told = json.loads(run(project, "-c", TOLD))
     for preset, cells in told["swept"].items():
         assert ["twin", "{}"] in cells

@@ -19,17 +19,11 @@ if why := sync.unavailable():
     pytest.skip(why, allow_module_level=True)
 
 HOLES = ("as printed, insert beside sample that reads", "as printed, insert, late update, a reader that rechecks")
-KERNEL_FAULTS = {
-    "leaf not zeroed": trials.NO_ZERO,
-    "reader without a recheck": trials.NO_RECHECK,
-    "words not made odd": trials.STAYS_EVEN,
-    "late update not refused": trials.NO_WORD_CHECK,
-    "search without the lock": trials.NO_LOCK_IN_SEARCH,
-    "update without the lock": trials.NO_LOCK_IN_UPDATE,
-    "commit without the lock": trials.NO_LOCK_IN_COMMIT,
-    "inserts a lap apart at once": trials.NO_OVERLAP_CHECK,
-    "sums left out": trials.NO_SUMS,
-}
+PLAYED_FAULTS = (
+    *("leaf not zeroed", "reader without a recheck", "words not made odd", "late update not refused"),
+    *("search without the lock", "update without the lock", "commit without the lock"),
+    *("inserts a lap apart at once", "sums left out"),
+)
 KERNEL = "two_lock_checked"
 WALKS = 5
 SEEN = {FELL, TORN, INCOMPLETE, DRIFT}  # what `play` can see
@@ -65,14 +59,13 @@ def test_words_close_that_hole(hole):
     assert all(not present.any() for present in late)
 
 
-@pytest.mark.parametrize("title", KERNEL_FAULTS)
-def test_a_schedule_of_the_model_shows_the_kernels_fault(title):
+@pytest.mark.parametrize("title", PLAYED_FAULTS)
+def test_a_schedule_that_a_fault_fails_on_does_no_harm_without_it(title):
+    """Each fault, put into the kernels, is a mutant of this test: see ``tests/mutants/shared_replay.toml``."""
     faulty = case(FAULTS[title].strategy, FAULTS[title].case)
     wrong = explore(faulty).wrong
     visible = [violation for violation, schedule in wrong.items() if violation in SEEN and playable(schedule)]
     assert visible
-    shown = [v for v in visible if v in play(KERNEL, faulty, wrong[v], fault=KERNEL_FAULTS[title]).wrong]
-    assert shown == visible
     for violation in visible:
         assert not play(KERNEL, faulty, wrong[violation], patience=0.05).wrong
 

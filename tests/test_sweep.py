@@ -15,7 +15,8 @@ import pytest
 
 from benchmarks import __main__ as cli
 from benchmarks import sweep
-from benchmarks.cases import Case, Prepared, WrongAnswerError
+from benchmarks.cases import Case, WrongAnswerError
+from benchmarks.clock import clock_of
 from benchmarks.run import Stamp
 from benchmarks.timing import Timing
 from dse.platforms import fingerprint
@@ -35,7 +36,7 @@ ALONE = (
 @pytest.fixture(autouse=True)
 def brief(monkeypatch):
     """Samples of half a millisecond, and no sentinels, for runs within this process."""
-    monkeypatch.setattr(Prepared.clock, "__defaults__", (5e-4,))
+    monkeypatch.setattr(clock_of, "__defaults__", (5e-4,))
     monkeypatch.setattr(cli, "Sentinels", lambda: None)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dse.records import Measurement, read_file
-from impls.training import Workload
+from impls.training import Workload, learners
 
 from ..arguments import add_common, add_list, add_numbers, at_least, one_of, parser_of
 from ..profile.command import workload_of
@@ -34,8 +34,6 @@ DEPTHS = {"serial": 0, "apart": 0, "pipelined": 1}
 
 def settings(workload: Workload, names: Sequence[str], intervals: Sequence[int]) -> list[Setting]:
     """List what is timed of a workload: every arrangement at every update interval, and apart at a free ratio."""
-    from impls.training import learners  # noqa: PLC0415  # asv imports this beside older commits, which lack it
-
     by = dict.fromkeys(("learner", "policy"), learners.default(workload))
     shapes: list[dict[str, Any]] = [
         {"arrangement": name, "update_interval": interval, "actors": actors, "environments": count}

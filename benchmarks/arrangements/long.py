@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dse.records import Measurement, read_file
-from impls.training import TrainingError, Workload
+from impls.training import TrainingError, Workload, learners
 
 from ..run import Stamp, exit_code, file_of, run
 from ..timing import Timing
@@ -27,8 +27,6 @@ OFF = 0.01
 
 def settings(workload: Workload) -> list[Setting]:
     """List the long runs of a workload."""
-    from impls.training import learners  # noqa: PLC0415  # asv imports this beside older commits, which lack it
-
     by = dict.fromkeys(("learner", "policy"), learners.default(workload))
     own = {"batch": workload.learner.batch, "update_interval": workload.learner.update_interval, "actors": 1}
     shared = {**own, **by, "environments": ENVIRONMENTS}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from impls.training import Workload
+from impls.training.parallel.arrangement import Arrangement
 
 from ..profile.cells import Cell
 
@@ -38,10 +39,8 @@ class Setting:
         return cls(shaped, shape["arrangement"], shape["learner"], shape["policy"], shape.get("ratio", "kept"))
 
     @property
-    def arrangement(self) -> Any:
+    def arrangement(self) -> Arrangement:
         """The arrangement as it runs. TrainingError for one that there is not."""
-        from impls.training.parallel.arrangement import Arrangement  # noqa: PLC0415  # older commits lack it
-
         return Arrangement(name=self.name, ratio=self.ratio)
 
     def cell(self, op: str = RATE) -> Cell:

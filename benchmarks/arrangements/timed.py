@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from impls.training import TrainingError
+from impls.training import TrainingError, learners
+from impls.training.loop import SerialLoop
 
 from ..clock import ALL_CPUS, pin
 from ..profile.parts import World
@@ -131,7 +132,7 @@ def work_of(loop: Any, each: bool = False) -> Work:
     """Read what each kind of process has done, or ``each`` process by a name; {} of a loop in one process."""
     if not hasattr(loop, "board"):
         return {}
-    from impls.training.parallel import board as words  # noqa: PLC0415  # older commits lack it
+    from impls.training.parallel import board as words  # noqa: PLC0415  # numba
 
     rows: NDArray[np.int64] = loop.board.rows.copy()
     kinds = words.processes_of(loop.workload, loop.arrangement)
@@ -149,13 +150,11 @@ def started(setting: Setting, seed: int) -> Any:
     step = max(own.learning_starts, exploration.random_steps, exploration.steps)
     by: dict[str, Any] = {"learner": setting.learner, "policy": setting.policy, "seed": seed}
     if setting.name == "serial":
-        from impls.training.loop import SerialLoop  # noqa: PLC0415  # torch
-
         serial = SerialLoop(workload, **by)
         serial.buffer.load_state_dict(full(World(workload, seed, STORAGE_BYTES)))
         serial.step = step
         return serial
-    from impls.training.parallel.loop import ParallelLoop  # noqa: PLC0415  # older commits lack it
+    from impls.training.parallel.loop import ParallelLoop  # noqa: PLC0415  # numba
     from impls.training.parallel.pace import Pace  # noqa: PLC0415
 
     loop = ParallelLoop(workload, setting.arrangement, **by)
@@ -173,8 +172,6 @@ def started(setting: Setting, seed: int) -> Any:
 def placed(setting: Setting) -> Iterator[None]:
     """Let a serial loop have one core, an arrangement all, and learners their threads; afterwards all as before."""
     import torch  # noqa: PLC0415  # heavy
-
-    from impls.training import learners  # noqa: PLC0415  # older commits lack it
 
     before, serial = torch.get_num_threads(), setting.name == "serial"
     learners.use_threads(setting.arrangement.threads)

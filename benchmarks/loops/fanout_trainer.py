@@ -3,6 +3,8 @@
 import dataclasses
 from typing import ClassVar
 
+from impls.training.loop import SerialLoop
+
 from .trainer import Trainer
 
 
@@ -16,8 +18,6 @@ class Fanout(Trainer):
     implementation: ClassVar[str | None] = None
 
     def _prepare(self) -> None:
-        from impls.training.loop import SerialLoop  # noqa: PLC0415  # asv imports this beside older commits
-
         workload, name = self.workload, self.implementation
         if self.count > 1:
             workload = dataclasses.replace(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from impls.training import Workload
+from impls.training.parallel.arrangement import Arrangement
 from impls.training.sizes import layout_of
 
 from .cells import PRESETS, REFERENCE, Cell, Preset, options_of
@@ -61,8 +62,6 @@ def whole(workload: Workload, preset: Preset, cores: int, learners: list[str]) -
 
 def _group(workload: Workload, name: str, learner: str, actors: int, count: int, ratio: str) -> Iterator[Cell]:
     """The cells of one run: what it reads of each of its parts."""
-    from impls.training.parallel.arrangement import Arrangement  # noqa: PLC0415  # older commits lack it
-
     options = options_of(workload) | {
         "arrangement": name,
         "actors": actors,
@@ -103,7 +102,6 @@ def measure(world: World, options: Mapping[str, Any], window: float) -> dict[str
 
     TrainingError, or TimeoutError with one sentence, where it does not run or is too slow.
     """
-    from impls.training.parallel.arrangement import Arrangement  # noqa: PLC0415  # asv imports this beside older commits
     from impls.training.parallel.loop import ParallelLoop  # noqa: PLC0415  # numba
 
     names = ("sync", "strategy", "transport", "weights", "ratio", "learners")

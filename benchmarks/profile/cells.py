@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from impls import training
-from impls.training import Workload
+from impls.training import Workload, identity, learners
+from impls.training.reading import stated
 from impls.training.sizes import layout_of, networks
 
 ALONE = "nothing"  # beside an actor, a learner or a tree that is alone on its core
@@ -108,7 +108,7 @@ def options_of(workload: Workload) -> dict[str, Any]:
     acting = next(size for name, size in networks(workload).items() if name != "critic")
     return {
         "workload": workload.name,
-        "identity": training.identity(workload),  # looked up late: asv imports this beside older commits, which lack it
+        "identity": identity(workload),
         "macs": acting.macs,
         "parameters": acting.parameters,
         "update_interval": workload.learner.update_interval,
@@ -117,13 +117,11 @@ def options_of(workload: Workload) -> dict[str, Any]:
 
 def facts_of(workload: Workload) -> dict[str, Any]:
     """Return what a run's records hold of a workload, so that they can be read when its file is gone."""
-    return {"workload": training.reading.stated(workload)}  # looked up late: asv imports this beside older commits
+    return {"workload": stated(workload)}
 
 
 def implementations(workload: Workload) -> list[str]:
     """Return the implementations of learner and policy that suit the workload here, the reference first."""
-    from impls.training import learners  # noqa: PLC0415  # asv imports this beside older commits, which lack it
-
     others = (name for name in learners.names() if name != REFERENCE)
     return [REFERENCE, *(name for name in others if learners.unsuited(name, workload) is None)]
 

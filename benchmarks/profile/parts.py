@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from impls.training import Workload
+from impls.training import Workload, learners
+from impls.training.environments import Environment
 from impls.training.sizes import layout_of
+from impls.training.vectors import actor_of, environments_of
 from impls.training.weights import average
 
 from ..cases import Case, prepare
@@ -42,8 +44,6 @@ class World:
 
     def learner(self, name: str = REFERENCE) -> Any:
         """Make a learner by an implementation, its initial weights by the process's number as seed."""
-        from impls.training import learners  # noqa: PLC0415  # with gymnasium
-
         return learners.make(self.workload, name, seed=self.number)
 
     def policy(self, name: str = REFERENCE) -> Any:
@@ -107,8 +107,6 @@ def _environments_of(cell: dict[str, Any]) -> int:
 def _env(world: World, cell: dict[str, Any]) -> Call:
     if (count := _environments_of(cell)) > 1:
         return _vector(world, count)
-    from impls.training.environments import Environment  # noqa: PLC0415  # with gymnasium
-
     environment, actions = Environment(world.workload), world.actions(1 << 12)
     environment.reset(world.number)
 
@@ -121,8 +119,6 @@ def _env(world: World, cell: dict[str, Any]) -> Call:
 
 
 def _vector(world: World, count: int) -> Call:
-    from impls.training.vectors import environments_of  # noqa: PLC0415  # with gymnasium
-
     environments = environments_of(world.with_environments(count), world.number, world.number)
     actions = [world.actions(count) for _ in range(1 << 8)]
     return lambda turn: environments.step(actions[turn % len(actions)])
@@ -136,8 +132,6 @@ def _policy(world: World, cell: dict[str, Any]) -> Call:
 
 
 def _actor(world: World, cell: dict[str, Any]) -> Call:
-    from impls.training.vectors import actor_of  # noqa: PLC0415  # with gymnasium
-
     workload, policy = world.with_environments(_environments_of(cell)), world.policy(_learner_of(cell))
     actor, explore = actor_of(workload, world.number, world.number), workload.exploration.end
     return lambda turn: actor.step(policy, explore, False)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dse.records import Measurement
-from impls.training import TrainingError, Workload
+from impls.training import TrainingError, Workload, learners
 
 from ..arguments import add_common, add_numbers, parser_of
 from ..clock import ALL_CPUS, Clock, StretchClock, pin
@@ -111,8 +111,6 @@ class Run:
 def on_cores(count: int) -> Iterator[None]:
     """Keep all threads on the first cores meanwhile, and learners at as many; torch has counted every core before."""
     import torch  # noqa: PLC0415  # heavy
-
-    from impls.training import learners  # noqa: PLC0415  # asv imports this beside older commits, which lack it
 
     before = torch.get_num_threads()
     learners.use_threads(count)

@@ -13,6 +13,7 @@ import numpy as np
 
 import impls
 from impls.replay import PrioritizedBuffer, Replay
+from impls.training.loop import SerialLoop
 
 from .cells import REFERENCE
 from .parts import World
@@ -92,8 +93,6 @@ class Loop:
     """
 
     def __init__(self, world: World, contestant: str, learner: str = REFERENCE, policy: str = REFERENCE) -> None:
-        from impls.training.loop import SerialLoop  # noqa: PLC0415  # torch
-
         workload, self._calls = world.workload, 0
         self._loop = SerialLoop(workload, contestant=contestant, learner=learner, policy=policy)
         fill(self._loop.buffer, world)

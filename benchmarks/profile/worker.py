@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from impls.training import TrainingError, load
+from impls.training import TrainingError, learners, load
 
 from ..cases import WrongAnswerError
 from ..clock import ALL_CPUS, Call, StretchClock, pin_to
@@ -136,8 +136,6 @@ class _Session:
 
     def _use_threads(self, count: int) -> None:
         """Let learners of every implementation compute by so many threads from here on."""
-        from impls.training import learners  # noqa: PLC0415  # asv imports this beside older commits, which lack it
-
         if self._threads != count:
             learners.use_threads(count)
             self._threads = count

@@ -19,6 +19,7 @@ from typing import Any
 
 from dse import records
 from dse.records import Measurement, RecordError
+from impls.replay import registry
 
 from ..arguments import add_common, add_list, add_numbers, add_python, listed, one_of, parser_of
 from ..run import Stamp, Tally, exit_code, file_of, run
@@ -67,8 +68,6 @@ def _added(first: Tally, second: Tally) -> Tally:
 
 def _plan(options: argparse.Namespace) -> Plan:
     """Return what is asked for; libraries are left out where there is no interpreter that has them."""
-    from impls.replay import registry  # noqa: PLC0415  # asv imports this beside older commits, which lack it
-
     strategies = list(options.strategies or registry.strategies())
     one_of(strategies, registry.strategies())
     usual = inspect.signature(registry.make).parameters["strategy"].default

@@ -6,6 +6,7 @@ import numpy as np
 
 import impls
 from impls import replay
+from impls.replay.registry import strategy_class
 
 from . import rows
 from .buffers import ALPHA, BETA, EPSILON, Buffer
@@ -43,8 +44,6 @@ class Compiled(_Ours):
     name = "replay"
 
     def _allocate(self, seed: int, strategy: str, shared: bool = False) -> None:
-        from impls.replay.registry import strategy_class  # noqa: PLC0415  # asv imports this beside older commits
-
         how: dict[str, Any] = {"alpha": ALPHA, "epsilon": EPSILON, "shared": shared}
         if strategy_class(strategy).banked:
             how["banks"] = BANKS

@@ -6,6 +6,8 @@ A whole replay and its cut ones lie in the same memory. What a cut sample return
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from .buffers import kind_of
 
 UNTIL = {
@@ -32,9 +34,8 @@ def cut(buffer: Any, op: str, until: str) -> Any:
 
 @cache
 def _kernels() -> dict[tuple[str, str], Any]:
-    """Return the kernel of each operation and last step. They are made here, for asv imports this module beside older
-    commits, which have no such steps."""
-    import numpy as np  # noqa: PLC0415
+    """Return the kernel of each operation and last step. They are made here, once the compiler is
+    needed."""
     from numba import njit  # noqa: PLC0415  # heavy
 
     from impls.replay import sampling, tree_lock, updating  # noqa: PLC0415
@@ -68,8 +69,6 @@ def _kernels() -> dict[tuple[str, str], Any]:
 
 def _sampling(kernel: Any, sampling: Any, tree_lock: Any, gathers: bool) -> Any:
     """Return the kernel that draws a batch as the default strategy does, with or without its records."""
-    import numpy as np  # noqa: PLC0415
-
     from impls.replay.steps import PORTION  # noqa: PLC0415
 
     words = sampling.DRAWN

@@ -10,6 +10,8 @@ import numpy as np
 from impls import replay as replays
 from impls.training import load
 from impls.training.actor import Inserted
+from impls.training.parallel.arrangement import Arrangement
+from impls.training.weights import spans
 
 from ..clock import CallClock, Clock
 from ..replay.rows import LAYOUT, made
@@ -51,8 +53,7 @@ def clock_of(cell: Cell, stack: ExitStack) -> Clock:
 
 
 def _records_clock(cell: Cell, stack: ExitStack) -> Clock:
-    from impls.training.parallel import transports  # noqa: PLC0415  # asv imports this beside older commits
-    from impls.training.parallel.arrangement import Arrangement  # noqa: PLC0415
+    from impls.training.parallel import transports  # noqa: PLC0415  # numba
     from impls.training.parallel.board import Board  # noqa: PLC0415
 
     is_ring = cell.contestant == "ring"
@@ -75,10 +76,8 @@ def _records_clock(cell: Cell, stack: ExitStack) -> Clock:
 
 
 def _weights_clock(cell: Cell, stack: ExitStack) -> Clock:
-    from impls.training.parallel import transports  # noqa: PLC0415  # asv imports this beside older commits
-    from impls.training.parallel.arrangement import Arrangement  # noqa: PLC0415
+    from impls.training.parallel import transports  # noqa: PLC0415  # numba
     from impls.training.parallel.board import Board  # noqa: PLC0415
-    from impls.training.weights import spans  # noqa: PLC0415
 
     part = spans(load("hopper_td3"))["policy"]
     weights: Any = np.random.default_rng(0).standard_normal(part.stop - part.start).astype(np.float32)

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from impls.training import Workload
+from impls.training.parallel.arrangement import Arrangement
 
 from .cells import Preset
 from .watched import Ledger, Watched
 
-if TYPE_CHECKING:  # asv imports this beside older commits, which lack them
-    from impls.training.parallel.arrangement import Arrangement
+if TYPE_CHECKING:  # numba
     from impls.training.parallel.loop import ParallelLoop
 
 STARTS, CAPACITY = 1_000, 100_000
@@ -32,10 +32,8 @@ class Counts(NamedTuple):
     looks: int
 
 
-def system_of(workload: Workload, name: str, rows: int, batch: int) -> "tuple[Workload, Arrangement]":
+def system_of(workload: Workload, name: str, rows: int, batch: int) -> tuple[Workload, Arrangement]:
     """Return a workload with one actor that hands so many rows over at once, and its arrangement with a free ratio."""
-    from impls.training.parallel.arrangement import Arrangement  # noqa: PLC0415  # asv imports this beside older commits
-
     replace = dataclasses.replace
     changed = replace(
         workload,
@@ -65,7 +63,7 @@ def measured(
     make_loop: Callable[..., Any] | None = None,
 ) -> dict[str, list[float]]:
     """Run a system; return the samples of each column, one a block. TrainingError if a process of it fails."""
-    from impls.training.parallel import loop as parallel  # noqa: PLC0415  # asv imports this beside older commits
+    from impls.training.parallel import loop as parallel  # noqa: PLC0415  # numba
     from impls.training.parallel.transports import make  # noqa: PLC0415
 
     changed, arrangement = system_of(workload, name, rows, batch)

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-if TYPE_CHECKING:  # asv imports this beside older commits, which lack them
-    from impls.replay import Replay
-    from impls.replay.memory import Handle, Memory
-    from impls.training.actor import Inserted
+from impls.replay import Replay
+from impls.replay.memory import Handle, Memory, allocate
+from impls.training.actor import Inserted
+
+if TYPE_CHECKING:  # numba
     from impls.training.parallel.board import Board
     from impls.training.parallel.handing import Handing, Send
 
@@ -20,8 +21,6 @@ class Ledger:
     """When each hand-over of one actor was begun, in shared memory: the actor writes, the receiver reads."""
 
     def __init__(self, memory: "Memory | None" = None) -> None:
-        from impls.replay.memory import allocate  # noqa: PLC0415  # asv imports this beside older commits, which lack it
-
         self._memory = allocate(8 * (_FIRST + 2 * ENTRIES), True) if memory is None else memory
         self._words = self._memory.view(0, (_FIRST,), np.int64)
         self._entries = self._memory.view(8 * _FIRST, (ENTRIES, 2), np.int64)

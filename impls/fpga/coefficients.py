@@ -1,4 +1,4 @@
-"""Look-up tables a unit of each term of ``resources.py``. Written by ``python -m impls.fpga.rtl.fit``."""
+"""Look-up tables a unit of each term of ``resources.py``, by ``python -m tests.oracles.rtl.fit``."""
 
 LUTS = {
     "address shared": 0.3268,

@@ -39,7 +39,7 @@ TICKET = 4  # words differ by so much from one ticket to the next
 
 # Words of the block's header.
 SIGNATURE, LOADS = 0, 1  # of the shape; states ever loaded
-FAULT, MODE = 8, 9  # of a trial: which fault is switched on, what points do
+MODE = 9  # of a trial: what points do
 ARRIVED, GRANTED, ACTORS = 64, 128, 64  # of a trial: a word for each actor
 BLOCK_BYTES = 4096
 

@@ -29,23 +29,7 @@ from .block import (
 from .priorities import largest_now, set_range
 from .steps import DONE, NOT_FINITE, step
 from .sync import array_at, copy_bytes, fence, inner, is_on, store_release, word_of
-from .tree_lock import enter, leave
-from .trials import (
-    EVEN,
-    FIRST_HALF,
-    NO_CUT,
-    NO_OVERLAP_CHECK,
-    NO_ZERO,
-    ODD,
-    RAISE,
-    RESERVE,
-    SECOND_HALF,
-    STAYS_EVEN,
-    TICKET_OUTSIDE,
-    ZERO,
-    fault,
-    point,
-)
+from .trials import EVEN, FIRST_HALF, ODD, RAISE, SECOND_HALF, ZERO, point
 from .updating import are_finite, limits_at, power_of
 
 _WORD = 8
@@ -96,16 +80,10 @@ def reserve(view: int, form: Any, leaf_lock: int, count: int) -> int:
     those of entry -1 - it, or the whole table.
     """
     bank, slots = word_of(view, BANK), word_of(view, CAPACITY)
-    if fault(form.trial, view, TICKET_OUTSIDE):
-        first = load_i64(bank + WRITTEN)
-        leave(view)
-        point(form.trial, view, RESERVE)
-        enter(view)
-    else:
-        first = load_i64(bank + WRITTEN)
+    first = load_i64(bank + WRITTEN)
     end = first + count
     cut = min(word_of(view, FRAMES) - 1, slots - count) if end >= slots else 0
-    entry = _free_entry(form.trial, view, end + cut)
+    entry = _free_entry(view, end + cut)
     if entry < 0:
         return entry
     at = bank + RANGES + RANGE_BYTES * entry
@@ -116,17 +94,17 @@ def reserve(view: int, form: Any, leaf_lock: int, count: int) -> int:
     fence()
     store_release(bank + WRITTEN, end)
     point(form.trial, view, ODD)
-    taken = _close(form.trial, view, first, count, cut)
+    taken = _close(view, first, count, cut)
     store_i64(bank + COUNT, load_i64(bank + COUNT) - taken)
     fence()
     point(form.trial, view, ZERO)
-    if taken > 0 and not fault(form.trial, view, NO_ZERO):
+    if taken > 0:
         set_range(view, leaf_lock, first % slots, count + cut, 0, 0.0)
     return entry
 
 
 @inner
-def _free_entry(trial: int, view: int, end: int) -> int:
+def _free_entry(view: int, end: int) -> int:
     """A free entry of the table of ranges for tickets below ``end``, or what is in their way, as :func:`reserve` has
     it."""
     ranges, slots = word_of(view, BANK) + RANGES, word_of(view, CAPACITY)
@@ -135,13 +113,13 @@ def _free_entry(trial: int, view: int, end: int) -> int:
         at = ranges + RANGE_BYTES * number
         if load_i64(at + _WORD) == 0:
             entry = number if entry < 0 else entry
-        elif end > load_i64(at) + slots and not fault(trial, view, NO_OVERLAP_CHECK):
+        elif end > load_i64(at) + slots:
             return -1 - number
     return entry
 
 
 @inner
-def _close(trial: int, view: int, first: int, count: int, cut: int) -> int:
+def _close(view: int, first: int, count: int, cut: int) -> int:
     """Make the words of ``count`` tickets odd, and close the ``cut`` records after them; returns how many were open."""
     words, slots = word_of(view, WORDS), word_of(view, CAPACITY)
     taken, low, slot = 0, 0, first % slots
@@ -151,13 +129,12 @@ def _close(trial: int, view: int, first: int, count: int, cut: int) -> int:
         theirs = array_at(words + _WORD * slot, high - low, first)
         for j in range(theirs.size):
             taken += theirs[j] & 3 == READY
-        if not fault(trial, view, STAYS_EVEN):
-            _write_words(theirs, first + low, WRITING)
+        _write_words(theirs, first + low, WRITING)
         low, slot = high, (slot + high - low) % slots
     for j in range(cut):
         at = words + _WORD * ((first + count + j) % slots)
         word = load_i64(at)
-        if word & 3 == READY and not fault(trial, view, NO_CUT):
+        if word & 3 == READY:
             taken += 1
             store_i64(at, word - READY + CLOSED)
     return taken

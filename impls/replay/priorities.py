@@ -13,7 +13,7 @@ from ..sumtree.lanes import bytes_of, load_real, rounded, stack_words, store_rea
 from .block import BANK, BLOCK_SHIFT, BOUNDS, LEAF_MUTEX
 from .steps import step
 from .sync import OWNER_DIED, acquire, array_at, inner, mutex_consistent, mutex_unlock, word_of
-from .trials import LEAF_LOCK, LEAF_UNLOCK, NO_SUMS, SET_LEAVES, SUM_UP, fault, point
+from .trials import LEAF_LOCK, LEAF_UNLOCK, SET_LEAVES, SUM_UP, point
 
 _WORD = 8
 _GROUPS = 256  # of neighbors whose sums are renewed at once; a portion of them touches at most two more than it fills
@@ -35,8 +35,7 @@ def _unlock_leaves(trial: int, view: int) -> None:
 @inner
 def _renew_sums(view: int, form: Any, groups: Any, count: int) -> None:
     point(form.trial, view, SUM_UP)
-    if not fault(form.trial, view, NO_SUMS):
-        sum_up(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, groups, count)
+    sum_up(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, groups, count)
 
 
 @step

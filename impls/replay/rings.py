@@ -41,7 +41,7 @@ from .insertion import write_rows
 from .priorities import largest_now, set_priorities
 from .steps import step
 from .sync import array_at, copy_bytes, fence, inner, load_acquire, store_release, word_of
-from .trials import COMMITTED, DRAIN, EVEN, HEAD_EARLY, NO_JOURNAL, ODD, POST, PUBLISH, TAIL_EARLY, TAKEN, fault, point
+from .trials import COMMITTED, DRAIN, EVEN, ODD, POST, PUBLISH, TAKEN, point
 
 _WORD = 8
 _IDLE, _APPLYING, _APPLIED = 0, 1, 2
@@ -83,8 +83,6 @@ def post(
     Returns how many priorities of the insert are used by then.
     """
     head, stride, room = load_i64(ring + HEAD), word_of(view, STRIDE), word_of(view, RING_ROWS)
-    if fault(trial, view, HEAD_EARLY):
-        store_release(ring + HEAD, head + count)
     point(trial, view, POST)
     before = min(count, room - head % room)
     copy_bytes(_row_of(view, ring, head), source + stride * done, stride * before)
@@ -128,8 +126,7 @@ def drain(view: int, form: Any, everything: int) -> int:
             _choose(view, heads)
             store_i64(rings + TAKEN_FIRST, load_i64(bank + WRITTEN))
             store_real(rings + TAKEN_LARGEST, load_real(bank + LARGEST, 0.0))
-            if not fault(form.trial, view, NO_JOURNAL):
-                store_release(rings + STATE, _APPLYING)
+            store_release(rings + STATE, _APPLYING)
         is_left = False
         waiting -= load_i64(rings + TAKEN_COUNT)
         _apply(form.trial, view)
@@ -198,9 +195,6 @@ def _apply(trial: int, view: int) -> None:
     bank, first = word_of(view, BANK), load_i64(word_of(view, RINGS) + TAKEN_FIRST)
     count, slots = load_i64(word_of(view, RINGS) + TAKEN_COUNT), word_of(view, CAPACITY)
     tails = _tails_of(view)
-    if fault(trial, view, TAIL_EARLY):
-        for number in range(tails.size):
-            store_release(ring_at(view, number) + TAIL, load_i64(ring_at(view, number) + TAKE))
     store_release(bank + WRITTEN, first + count)
     cut = min(word_of(view, FRAMES) - 1, slots - count) if first + count >= slots else 0
     most = 2 * (count + cut)

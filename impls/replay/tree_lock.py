@@ -38,7 +38,6 @@ from .sync import (
     store_release,
     word_of,
 )
-from .trials import NO_REPAIR, fault
 
 _WORD = 8
 
@@ -51,8 +50,7 @@ def enter(view: int, form: Any) -> int:
         mutex_consistent(bank + TREE_MUTEX)
         store_release(bank + DAMAGED, 1)
     if load_i64(bank + DAMAGED) != 0:
-        if not fault(form.trial, view, NO_REPAIR):
-            repair(view)
+        repair(view)
         store_release(bank + DAMAGED, 0)
     return 0
 

@@ -1,9 +1,9 @@
-"""Trials: points where a test stops a kernel, and faults that it switches on."""
+"""Trials: points where a test stops a kernel."""
 
 from typing import Any
 
 from ..sumtree.lanes import load_i64, store_i64
-from .block import ACTOR, ACTORS, ARRIVED, BLOCK, FAULT, GRANTED, MODE
+from .block import ACTOR, ACTORS, ARRIVED, BLOCK, GRANTED, MODE
 from .steps import step
 from .sync import inner, is_on, load_acquire, sleep_microseconds, store_release, word_of
 
@@ -15,37 +15,12 @@ SEARCH, DESCEND, SEARCHED, READ_FIRST, READ_SECOND, RECHECK, UPDATE, SET_LEAVES,
 LEAF_LOCK, LEAF_UNLOCK, POST, PUBLISH, DRAIN, TAKEN = range(21, 27)
 FREE, SCRIPTED, RANDOM = range(3)  # what points do
 
-# Faults that a test switches on; 0 is none.
-(
-    NO_FAULT,
-    NO_ZERO,
-    NO_RECHECK,
-    STAYS_EVEN,
-    EVEN_EARLY,
-    NO_WORD_CHECK,
-    NO_LOCK_IN_SEARCH,
-    NO_LOCK_IN_UPDATE,
-    NO_LOCK_IN_COMMIT,
-    NO_REPAIR,
-    NO_OVERLAP_CHECK,
-    TICKET_OUTSIDE,
-    NO_CUT,
-    NO_SUMS,
-) = range(14)
-HEAD_EARLY, TAIL_EARLY, NO_JOURNAL = range(32, 35)
-
 
 @inner
 def point(trial: int, view: int, number: int) -> None:
     """A place where a test may stop this kernel."""
     if is_on(trial):
         stop(view, number)
-
-
-@inner
-def fault(trial: int, view: int, number: int) -> bool:
-    """Whether a test has switched this fault on."""
-    return is_on(trial) and load_i64(word_of(view, BLOCK) + _WORD * FAULT) == number
 
 
 @step

@@ -14,13 +14,12 @@ converted, in arrays that no other thread can reach; batches are never empty the
 several threads take turns and call the underscored ones, which call each other.
 
 That file is all: whatever loops over the trees (sweeps, asv, cost models, recommendations, mappings, figures) finds it
-by its name and reads the class's **traits** to know how to treat it. Each has a default; state those that differ, as
-literals, because they are read from the file's text where the module cannot be imported (``traits.py``):
+by its name and reads the class's **traits** to know how to treat it. Each has a default; state those that differ:
 
 * ``threaded``: takes ``threads`` above 1, hence is swept with several.
 * ``least_shared``: elements of a batch from which on threads share it; a smaller one is the calling thread's.
-* ``concurrent``: operations that Python threads may run side by side (no literal: ``READS``).
-* ``optimistic``: operations that keep no update waiting (no literal either): they read without a turn. Where an update
+* ``concurrent``: operations that Python threads may run side by side (``READS``, say).
+* ``optimistic``: operations that keep no update waiting: they read without a turn. Where an update
   was under way or came between, they read again, the last time in a turn of their own.
 * ``uses_fanout``: False for a tree without groups of K: it is swept at one K, and its cost model counts leaves, steps
   of a search, elements and calls in place of cache lines and levels.

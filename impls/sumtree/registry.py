@@ -13,7 +13,6 @@ from numpy.typing import DTypeLike
 
 from ..checks import closest
 from .contract import SumTree
-from .traits import read
 
 _PACKAGE = __name__.rpartition(".")[0]
 _FOLDER = Path(__file__).parent
@@ -76,14 +75,13 @@ def make(
 def traits(name: str) -> type[SumTree]:
     """The implementation's class, to read its traits from; no tree is made.
 
-    Where its module needs another that is not installed: a stand-in with the class's literals, whose bytes are unknown;
-    for a name that is not in the checkout: a stand-in with the contract's defaults.
+    For a name that is not in the checkout, or whose module needs another that is not installed: a stand-in with the
+    contract's defaults, whose bytes are unknown.
     """
     try:
         return _class_of(name)
     except NotAvailableError:
-        stated = vars(read(_FOLDER)[name]) if name in names() else {}
-        return type(name, (SumTree,), {**stated, "nbytes_of": classmethod(lambda *shape: None)})
+        return type(name, (SumTree,), {"nbytes_of": classmethod(lambda *shape: None)})
 
 
 def options_of(name: str) -> list[str]:

@@ -28,7 +28,7 @@ from ..sampling import DRAWN, begin, changed, gather, redraw, search, weigh
 from ..steps import DONE, NOT_FINITE, PATIENCE, PORTION
 from ..sync import load_acquire, word_of
 from ..tree_lock import enter, leave
-from ..trials import NO_RECHECK, RECHECK, SEARCH, SEARCHED, UPDATE, UPDATED, fault, point
+from ..trials import RECHECK, SEARCH, SEARCHED, UPDATE, UPDATED, point
 from ..updating import are_finite, leaves_of, update
 
 _WORD = 8
@@ -86,8 +86,7 @@ def sample(trial: int, view: int, uniforms: Any, stratified: bool, beta: float, 
             if not is_patient:
                 leave(view)
         point(trial, view, RECHECK)
-        is_checked = attempt < PATIENCE and not fault(trial, view, NO_RECHECK)
-        count = changed(view, drawn, batch, count) if is_checked else 0
+        count = changed(view, drawn, batch, count) if attempt < PATIENCE else 0
         attempt += 1
         redraw(view, drawn, batch, uniforms, count, attempt, stratified, 1, 0)
     weigh(view, drawn, batch, beta, out)

@@ -19,24 +19,7 @@ from ..sampling import DRAWN, begin, changed, gather, redraw, search, weigh
 from ..steps import DONE, NEIGHBORS, NOT_FINITE, PATIENCE, PORTION
 from ..sync import inner, word_of
 from ..tree_lock import enter, leave
-from ..trials import (
-    COMMIT,
-    COMMITTED,
-    EVEN_EARLY,
-    NO_LOCK_IN_COMMIT,
-    NO_LOCK_IN_SEARCH,
-    NO_LOCK_IN_UPDATE,
-    NO_RECHECK,
-    RECHECK,
-    RESERVE,
-    RESERVED,
-    SEARCH,
-    SEARCHED,
-    UPDATE,
-    UPDATED,
-    fault,
-    point,
-)
+from ..trials import COMMIT, COMMITTED, RECHECK, RESERVE, RESERVED, SEARCH, SEARCHED, UPDATE, UPDATED, point
 from ..updating import are_finite, ask_for, leaves_of, update
 
 _WORD = 8
@@ -72,19 +55,12 @@ def _put_portion(trial: int, view: int, source: int, values: int, count: int) ->
     if entry < 0:
         return entry
     first = first_of(view, entry)
-    is_early = fault(trial, view, EVEN_EARLY)
-    if not is_early:
-        write_rows(view, source, first, count)
+    write_rows(view, source, first, count)
     point(trial, view, COMMIT)
-    is_locked = not fault(trial, view, NO_LOCK_IN_COMMIT)
-    if is_locked:
-        enter(view)
+    enter(view)
     commit(view, 1, entry, values, count)
     point(trial, view, COMMITTED)
-    if is_locked:
-        leave(view)
-    if is_early:
-        write_rows(view, source, first, count)
+    leave(view)
     return entry
 
 
@@ -94,27 +70,24 @@ def take(
 ) -> int:
     """Sample and copy the records of the first ``count`` places from a bank, which is one of ``parts``; a status."""
     batch, attempt = uniforms.size, 0
-    is_locked = not fault(trial, view, NO_LOCK_IN_SEARCH)
     while count > 0:
         # Invariant: every place but the first ``count`` listed has a whole record, that of its word.
         for low in range(0, count, PORTION):
             high = min(low + PORTION, count)
             point(trial, view, SEARCH)
-            if is_locked:
-                enter(view)
+            enter(view)
             status = search(view, drawn, batch, low, high)
             is_patient = attempt < PATIENCE or status != DONE
             point(trial, view, SEARCHED)
-            if is_locked and is_patient:
+            if is_patient:
                 leave(view)
             if status != DONE:
                 return status
             gather(view, drawn, batch, low, high, out)
-            if is_locked and not is_patient:
+            if not is_patient:
                 leave(view)
         point(trial, view, RECHECK)
-        is_checked = attempt < PATIENCE and not fault(trial, view, NO_RECHECK)
-        count = changed(view, drawn, batch, count) if is_checked else 0
+        count = changed(view, drawn, batch, count) if attempt < PATIENCE else 0
         attempt += 1
         redraw(view, drawn, batch, uniforms, count, attempt, stratified, parts, part)
     return DONE
@@ -130,18 +103,15 @@ def renew(trial: int, view: int, sequence: Any, errors: Any, exponent: Any, pres
     batch = sequence.size
     portion = max(PORTION, batch // _PORTIONS)
     leaves, scratch = np.empty(batch), np.empty(2 * portion, np.int64)
-    is_locked = not fault(trial, view, NO_LOCK_IN_UPDATE)
     for low in range(0, batch, portion):
         high = min(low + portion, batch)
         ask_for(view, sequence, low, high)
         leaves_of(view, errors, low, high, exponent, leaves)
         point(trial, view, UPDATE)
-        if is_locked:
-            enter(view)
+        enter(view)
         update(view, 1, sequence, leaves, present, low, high, scratch)
         point(trial, view, UPDATED)
-        if is_locked:
-            leave(view)
+        leave(view)
 
 
 @kernel()

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..design import Design
+from impls.fpga.design import Design
 
 
 @dataclass(frozen=True)

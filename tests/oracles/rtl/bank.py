@@ -6,7 +6,8 @@ from amaranth import Cat, Module, Mux
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..design import Design
+from impls.fpga.design import Design
+
 from .nodes import row_layout, rows, words
 from .sampler import Sampler, sample_layout
 from .updater import Updater, access_layout, got_layout

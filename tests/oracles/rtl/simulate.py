@@ -6,7 +6,8 @@ from typing import Any
 
 from amaranth.sim import Simulator
 
-from ..design import Design
+from impls.fpga.design import Design
+
 from .dispatch import Kind
 from .rmm import Rmm
 

@@ -1,20 +1,22 @@
 """The benchmarks that asv follows across commits: a small fixed grid of cases, each method one call or one figure.
 
-asv times a commit's code with this checkout's benchmarks. So the axes are literals and file names, and what is left out
-is read from the files' text: the installed package would give an old commit today's labels, and none of its traits.
+asv times a commit's code with this checkout's benchmarks. So the axes are literals and file names, for the installed
+package would give an old commit today's labels; and the cases, which need ``impls`` alone, are read by their path.
 """
 
 import functools
 import itertools
+import runpy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import impls
 
-from .cases import Case, load, prepare
-from .presets import TREES
-
-CONTESTANTS = sorted(TREES)
+CHECKOUT = Path(__file__).parents[2]
+CASES = runpy.run_path(str(CHECKOUT / "benchmarks" / "cases.py"))
+Case, load, prepare = CASES["Case"], CASES["load"], CASES["prepare"]
+CONTESTANTS = sorted(path.stem.removesuffix("_tree") for path in (CHECKOUT / "impls" / "sumtree").glob("*_tree.py"))
 K_ARY = ["cupy", "numba", "numpy"]  # trees with a K, fast enough to be filled at each of them
 LONGEST_FILL_SECONDS = 0.1
 WARM_UP = 10
@@ -142,6 +144,8 @@ def _refuse(contestant: str, capacity: int) -> None:
     """Raise NotImplementedError with the reason if the implementation is not available here or takes too long."""
     if reason := impls.why_not(contestant):
         raise NotImplementedError(reason)
-    if capacity * (seconds := TREES[contestant].fill_seconds) > LONGEST_FILL_SECONDS:
+    traits = getattr(impls, "traits", None)  # older commits have none
+    seconds = traits(contestant).fill_seconds if traits else 0.0
+    if capacity * seconds > LONGEST_FILL_SECONDS:
         most = int(LONGEST_FILL_SECONDS / seconds)
         raise NotImplementedError(f"{contestant} is too slow with more than {most:,} leaves")

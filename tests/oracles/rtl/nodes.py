@@ -14,7 +14,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..design import Design
+from impls.fpga.design import Design
 
 
 def words(design: Design) -> int:

@@ -1,6 +1,6 @@
 """Count the cells of RMMs: Amaranth to RTLIL, Yosys for UltraScale+, results/fpga/synthesis.json.
 
-    python -m impls.fpga.rtl.synthesis [--out FILE] [--only PART] [--again] [--limit SECONDS]
+    python -m tests.oracles.rtl.synthesis [--out FILE] [--only PART] [--again] [--limit SECONDS]
 
 Records that the file has already are kept. Cells are counted before placement: they give no clock rate, and a placed
 design differs.
@@ -128,7 +128,7 @@ def describe(point: Point) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Synthesize the points that the file lacks, a line each; returns 1 if one failed, else 0."""
-    parser = argparse.ArgumentParser(prog="python -m impls.fpga.rtl.synthesis", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.oracles.rtl.synthesis", description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=OUT, help="file of counts (%(default)s)")
     parser.add_argument("--only", choices=sorted({point.part for point in POINTS}), help="points of one part only")
     parser.add_argument("--again", action="store_true", help="also points that the file has")

@@ -1,6 +1,6 @@
 """Fit the coefficients of look-up tables: results/fpga/synthesis.json to impls/fpga/coefficients.py.
 
-python -m impls.fpga.rtl.fit
+python -m tests.oracles.rtl.fit
 """
 
 import json
@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ..design import Design
-from ..resources import PARTS, Part
+from impls.fpga.design import Design
+from impls.fpga.resources import PARTS, Part
 
 ROOT = Path(__file__).resolve().parents[3]
 RECORDS = ROOT / "results" / "fpga" / "synthesis.json"
 COEFFICIENTS = ROOT / "impls" / "fpga" / "coefficients.py"
-HEAD = '"""Look-up tables a unit of each term of ``resources.py``. Written by ``python -m impls.fpga.rtl.fit``."""\n\n'
+HEAD = '"""Look-up tables a unit of each term of ``resources.py``, by ``python -m tests.oracles.rtl.fit``."""\n\n'
 
 
 def records() -> list[dict[str, Any]]:

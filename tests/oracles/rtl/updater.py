@@ -10,7 +10,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
-from ..design import Design
+from impls.fpga.design import Design
+
 from .nodes import divide, node_bits, read_signature, rows, words
 
 

@@ -10,7 +10,8 @@ from amaranth import Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from ..design import Design
+from impls.fpga.design import Design
+
 from .nodes import child, narrow, node_bits, prefix_sums, read_signature
 
 

@@ -11,7 +11,8 @@ from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..design import Design
+from impls.fpga.design import Design
+
 from .nodes import divide, prefix_sums
 
 

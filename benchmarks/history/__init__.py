@@ -1,0 +1,1 @@
+"""What asv follows across commits; it imports this folder and nothing else of the checkout."""
