@@ -20,7 +20,6 @@ runs are kept.
 import argparse
 import contextlib
 import functools
-import json
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -33,7 +32,7 @@ from impls import training
 from impls.terminal import plural
 
 from ..arguments import DEFAULT, add_common, add_list, at_least, one_of, parser_of
-from ..run import Stamp, exit_code, file_of
+from ..run import Stamp, file_of, latest, show
 from ..run import run as run_cells
 from ..timing import Timing
 from ..workers import Bounded, WorkerError
@@ -61,14 +60,8 @@ def main(arguments: list[str] | None = None) -> int:
         bar=not options.json, is_final=lambda record: record.status != "failed",
     )  # fmt: skip
     asked = {stamp.cell(cell) for cell in cells}
-    latest = {record.cell: record for record in records.read_file(path) if record.cell in asked}
-    rows = summary(list(latest.values()))
-    code = exit_code(tally, path)
-    if options.json:
-        print(json.dumps({"file": str(path), **tally.as_json(), "rows": rows}))
-    else:
-        print("\n".join([str(tally), "", *_lines(rows), "", f"records: {path}"]))
-    return code
+    rows = summary(latest(record for record in records.read_file(path) if record.cell in asked))
+    return show(tally, path, options.json, {"rows": rows}, [*_lines(rows), ""])
 
 
 def _measured(cells: Sequence[Trained], stamp: Stamp) -> Iterator[Measurement]:

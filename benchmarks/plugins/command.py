@@ -22,7 +22,7 @@ from dse import records
 from dse.records import Measurement, RecordError
 
 from ..arguments import add_common, add_list, add_numbers, at_least, list_of, listed, one_of, parser_of
-from ..run import Stamp, exit_code, file_of, report
+from ..run import Stamp, exit_code, file_of, latest_run, report
 from ..run import run as run_cells
 from ..sentinels import Sentinels
 from ..timing import Timing
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
         bar=not options.json, is_final=lambda record: record.status in ("ok", "unstable"),
         sentinels=Sentinels() if options.sentinels and not options.smoke else None,
     )  # fmt: skip
-    found = summary.of(summary.latest(records.read_file(path)))
+    found = summary.of(latest_run(records.read_file(path), PRIMITIVE))
     if not options.json:
         print("\n".join([*summary.lines(found), ""]))
         return report(tally, path, as_json=False)

@@ -7,7 +7,6 @@ between whose time does not count; it is a record as soon as it ends.
 import argparse
 import functools
 import itertools
-import json
 import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -19,7 +18,7 @@ from dse import records
 from dse.records import Measurement
 from impls import training
 
-from ..run import Stamp, exit_code, file_of
+from ..run import Stamp, file_of, latest, show
 from ..run import run as run_cells
 from ..timing import Timing
 from ..workers import Bounded, WorkerError
@@ -84,11 +83,7 @@ def main(options: argparse.Namespace, pythons: Sequence[Path]) -> int:
     )  # fmt: skip
     asked = {stamp.cell(run) for group in runs for run in group}
     rows = summary([record for record in records.read_file(path) if record.cell in asked])
-    if options.json:
-        print(json.dumps({"file": str(path), **tally.as_json(), "rows": rows}))
-    else:
-        print("\n".join([*map(_line, rows), "", str(tally), f"records: {path}"]))
-    return exit_code(tally, path)
+    return show(tally, path, options.json, {"rows": rows}, [*map(_line, rows), ""])
 
 
 def _measured(runs: Sequence[Run], stamp: Stamp, pythons: Sequence[Path]) -> Iterator[Measurement]:
@@ -123,9 +118,8 @@ def _record(run: Run, answer: dict[str, Any], stamp: Stamp) -> Measurement:
 
 def summary(found: Sequence[Measurement]) -> list[dict[str, Any]]:
     """Return a row a workload and kind: seeds, those solved, medians of the steps until then and of the best mean."""
-    latest = {record.cell: record for record in found}
     kinds: dict[tuple[str, str], list[Measurement]] = {}
-    for record in latest.values():
+    for record in latest(found):
         kinds.setdefault((record.options["task"], record.options["kind"]), []).append(record)
     rows = []
     for (task, kind), of_kind in kinds.items():

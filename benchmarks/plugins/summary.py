@@ -12,13 +12,6 @@ from .host import hosts
 Triple = list[float]  # median, and the ends of its 95 % interval
 
 
-def latest(found: Sequence[Measurement]) -> list[Measurement]:
-    """Return the latest record of each cell of the commit that was measured last, A/A twins among them."""
-    own = [record for record in found if record.primitive.startswith(PRIMITIVE)]
-    last = max(own, key=lambda record: record.utc).commit if own else None
-    return list({record.cell: record for record in own if record.commit == last}.values())
-
-
 def of(found: Sequence[Measurement]) -> dict[str, Any]:
     """Return the summary as JSON takes it: a row for each host, task and kind, and what has no time.
 

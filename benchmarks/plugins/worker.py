@@ -4,7 +4,6 @@
 {"do": "measure", "name": "sb3", "task": "buffer", "kinds": ..}  -> {"timed": {..}, "absent": {..}, ..}
 """
 
-import importlib.metadata
 import importlib.util
 import sys
 import time
@@ -19,12 +18,11 @@ from ..clock import CallClock, pin
 from ..replay import rows
 from ..replay.buffers import CHECKED_ROWS, fault_of, spread
 from ..timing import Timing, interleave
-from ..worker import serve, threads
+from ..worker import installed, serve, threads
 from .cells import BUFFER, TWIN
 from .host import Host, hosts
 from .inside import Inside
 
-NOT_HERE = (ImportError, RuntimeError, NotImplementedError, MemoryError)
 SPREAD_ROUNDS = 100  # of new priorities before a buffer is timed
 PLACED = 256  # rows that the steps of a buffer take in turns
 TREE_SAMPLES = 11
@@ -56,7 +54,7 @@ class _Session:
                     calls[kind] = make(host, task, made, capacity, batch, seed, spare_steps)
             except _WrongError as error:
                 absent[kind] = ["failed", str(error)]
-            except NOT_HERE as error:
+            except (ImportError, RuntimeError, MemoryError) as error:
                 absent[kind] = ["skipped", _said(error)]
             except Exception as error:  # whatever a library raises
                 absent[kind] = ["failed", f"{type(error).__name__}: {_said(error)}"]
@@ -71,10 +69,7 @@ class _Session:
             }
             for (kind, call), timing in zip(calls.items(), timings, strict=True)
         }
-        there = {
-            one.metadata["Name"].lower().replace("_", "-"): one.version for one in importlib.metadata.distributions()
-        }
-        packages = {package: there[package] for package in (host.package, *PACKAGES) if package in there}
+        packages = installed((host.package, *PACKAGES))
         return {"timed": timed, "absent": absent, "affinity": affinity, "packages": packages}
 
 

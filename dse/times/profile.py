@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from impls.terminal import plural
 from impls.training import Workload, identity
 from impls.training.workload import RESULTS_ALONE
 
@@ -339,5 +340,5 @@ def _merged(times: Sequence[Estimate]) -> Estimate:
     low, high = min(seconds, *(time.low for time in times)), max(seconds, *(time.high for time in times))
     told = times[-1].rests_on.told
     if len(times) > 1:
-        told += f", pooled with {len(times) - 1} earlier record{'s' * (len(times) > 2)} of that cell"
+        told += f", pooled with {plural(len(times) - 1, 'earlier record')} of that cell"
     return dataclasses.replace(times[0].resting_on(told=told), value=seconds, low=low, high=high)
