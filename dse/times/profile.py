@@ -41,12 +41,13 @@ FLAT, STATE_DICT = "flat", "state dict"
 
 @dataclass(frozen=True)
 class Row:
-    """A measured cell: ``what`` is a part and an op, such as "learner step", as ``what_of`` names it.
+    """A measured cell: ``part`` is a contestant and an op, such as "learner step", ``what`` as ``what_of`` names it.
 
     ``beside``: what ran meanwhile on other cores, "" for nothing. The evidence of its time is its record. ``skipped``:
     a single call took so long that the cell was left out, so it takes that at least.
     """
 
+    part: str
     what: str
     batch: int
     threads: int
@@ -54,11 +55,6 @@ class Row:
     options: Mapping[str, Any]
     time: Estimate
     skipped: bool = False
-
-    @property
-    def part(self) -> str:
-        """The part and the op alone."""
-        return self.what.partition(",")[0]
 
 
 @dataclass(frozen=True)
@@ -307,7 +303,11 @@ def _cell(record: Measurement) -> tuple[Any, ...]:
 def _what(record: Measurement) -> str:
     options = record.options
     by = str(options.get("learner", REFERENCE)), int(options.get("environments", 1))
-    return what_of(f"{record.contestant} {record.op}", *by)
+    return what_of(_part(record), *by)
+
+
+def _part(record: Measurement) -> str:
+    return f"{record.contestant} {record.op}"
 
 
 def _rows(records: Sequence[Measurement], profiled: str, changes: Drift) -> Iterable[Row]:
@@ -331,7 +331,7 @@ def _rows(records: Sequence[Measurement], profiled: str, changes: Drift) -> Iter
             told += f"; {record.reason}: it takes that at least" if skipped else ""
             time = Estimate.within(seconds, factor, Evidence(what, "measured", told))
             beside = str(record.options.get("beside", ""))
-            yield Row(what, record.batch, record.threads, beside, options, time, bool(skipped))
+            yield Row(_part(record), what, record.batch, record.threads, beside, options, time, bool(skipped))
 
 
 def _merged(times: Sequence[Estimate]) -> Estimate:

@@ -71,8 +71,8 @@ def by_lanes(frame: pd.DataFrame) -> pd.DataFrame:
     Empty unless there are two of them.
     """
     rows = trees(frame, contestant="cupy", fanout=PREFERRED_FANOUT)
-    lanes = rows["options"].str.extract(r"^lanes=(\d+),validate=False$", expand=False).astype(float)
-    rows = rows.assign(lanes=lanes)[lanes.notna()]
+    rows = rows[[one.keys() == {"lanes", "validate"} and not one["validate"] for one in rows["setting"]]]
+    rows = rows.assign(lanes=[float(one["lanes"]) for one in rows["setting"]])
     rows = rows[rows["capacity"] == rows["capacity"].max()]
     return rows if rows["lanes"].nunique() > 1 else rows[:0]
 
