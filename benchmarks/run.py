@@ -26,6 +26,7 @@ from .sentinels import Sentinels
 from .timing import Timing
 
 SHAPE = ("contestant", "op", "capacity", "batch", "fanout", "threads", "dtype")  # fields of a case and of its record
+USUAL = {"threads": 1, "dtype": "float32"}  # of cases that are not of trees, and do not say
 MOST_REPEATS = 0.15  # of a run's groups, measured again because the machine was disturbed
 Cell = TypeVar("Cell")
 
@@ -55,8 +56,8 @@ class Stamp:
 
     def record(self, case: Case, status: Status, **fields: Any) -> Measurement:
         """Make a record of a case, measured unless ``fields`` say otherwise."""
-        named: dict[str, Any] = {name: getattr(case, name) for name in SHAPE}
-        named |= {"options": dict(case.options), "distribution": case.workload}
+        named: dict[str, Any] = {name: getattr(case, name, USUAL.get(name)) for name in SHAPE}
+        named |= {"options": dict(case.options), "distribution": getattr(case, "workload", "uniform")}
         named |= {name: getattr(self, name) for name in ("primitive", "machine", "commit", "dirty", "command")}
         return Measurement(**({"source": "measured", "status": status, "utc": platforms.now()} | named | fields))
 

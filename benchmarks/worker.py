@@ -29,11 +29,6 @@ NOT_HERE = (RuntimeError, ValueError, MemoryError)
 """What is raised where something cannot be had here, which is no fault."""
 
 
-def main() -> int:
-    """Answer requests until standard input ends."""
-    return serve(_Session())
-
-
 def serve(session: Any) -> int:
     """Answer requests by the methods of a session until standard input ends; return the exit code 0."""
     answers = os.fdopen(os.dup(1), "w")
@@ -119,4 +114,4 @@ def maker(contestant: str) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(_Session()))

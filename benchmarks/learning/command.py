@@ -18,7 +18,6 @@ runs are kept.
 """
 
 import argparse
-import contextlib
 import functools
 import statistics
 import sys
@@ -35,7 +34,7 @@ from ..arguments import DEFAULT, add_common, add_list, at_least, one_of, parser_
 from ..run import Stamp, file_of, latest, show
 from ..run import run as run_cells
 from ..timing import Timing
-from ..workers import Bounded, WorkerError
+from ..workers import ask_once
 from .cells import DEPTHS, NAMES, PRIMITIVE, Trained, runs
 
 FILE = "learning.jsonl"
@@ -67,14 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _measured(cells: Sequence[Trained], stamp: Stamp) -> Iterator[Measurement]:
     """Train each of these runs in a process of its own, and yield its record."""
     for cell in cells:
-        answer: dict[str, Any]
-        with contextlib.ExitStack() as stack:
-            process = stack.enter_context(Bounded(Path(sys.executable), module=MODULE))
-            process.limit_seconds = LIMIT_SECONDS
-            try:
-                answer = process.ask("train", run=cell.request)
-            except WorkerError as error:
-                answer = {"failed": str(error)}
+        answer = ask_once(Path(sys.executable), MODULE, LIMIT_SECONDS, "train", run=cell.request)
         if "failed" in answer:
             yield stamp.record(cell, "failed", reason=answer["failed"])
         elif samples := _seconds(answer["points"]):

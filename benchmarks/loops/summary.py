@@ -31,7 +31,11 @@ def of(found: Sequence[Measurement]) -> dict[str, Any]:
         "noise_floor": stats.noise_floor(twins(found, PRIMITIVE)),
         "rows": [_row(name, timed[name]) for name in ordered],
         "times": {
-            name: {other: _times(timed[other], timed[name]) for other in ordered if other != name}
+            name: {
+                other: {op: stats.speedup(timed[other][op], timed[name][op]) for op in OPS}
+                for other in ordered
+                if other != name
+            }
             for name in sorted(ordered)
             if timed[name]["clean"].contestant == OURS
         },
@@ -68,15 +72,6 @@ def _rate(record: Measurement) -> list[float]:
     return [1 / record.seconds, 1 / high, 1 / low]
 
 
-def _times(base: dict[str, Measurement], new: dict[str, Measurement]) -> dict[str, list[float]]:
-    """How many times as fast ``new`` is as ``base``, by each clock."""
-    ratios = {}
-    for op in OPS:
-        low, high = stats.ratio_interval(new[op].samples_seconds, base[op].samples_seconds)
-        ratios[op] = [base[op].seconds / new[op].seconds, low, high]
-    return ratios
-
-
 def lines(found: dict[str, Any]) -> list[str]:
     """Return the summary as text, the answer first."""
     rates = {row["loop"]: row["steps_per_second"] for row in found["rows"]}
@@ -94,7 +89,7 @@ def lines(found: dict[str, Any]) -> list[str]:
     return [*text, f"{floor}; * unstable, its interval is wide"]
 
 
-def _lost(name: str, times: dict[str, dict[str, list[float]]], rows: Sequence[dict[str, Any]]) -> str:
+def _lost(name: str, times: dict[str, dict[str, Sequence[float]]], rows: Sequence[dict[str, Any]]) -> str:
     """Say which libraries' loops are faster, by any clock."""
     theirs = [row["loop"] for row in rows if not row["is_ours"]]
     ahead = [f"{other} {how}" for other in theirs for op, how in SAID.items() if times[other][op][0] < 1]

@@ -21,11 +21,6 @@ from .trainer import Trainer
 CLEAN = 10  # percentile of step times that stands for steps that nothing disturbed
 
 
-def main() -> int:
-    """Answer requests until standard input ends."""
-    return serve(_Session())
-
-
 class _Session:
     """The training loop of this process, once it is prepared."""
 
@@ -73,4 +68,4 @@ class _Session:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(_Session()))

@@ -14,7 +14,6 @@ import dataclasses
 import functools
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from ..run import Stamp, exit_code, file_of, latest_run, report
 from ..run import run as run_cells
 from ..sentinels import Sentinels
 from ..timing import Timing
-from ..workers import Bounded, WorkerError
+from ..workers import Bounded, ask_once
 from . import learning, summary
 from .cells import PRIMITIVE, STEP, TASKS, TWIN, Cell, groups
 from .host import hosts
@@ -88,14 +87,10 @@ def _measured(
         return
     how = {"sample_seconds": options.sample, "budget_seconds": options.budget, "spare_steps": options.warmup}
     asked: dict[str, Any] = {"name": name, "task": task, "kinds": host.kinds, "capacity": capacity, "batch": batch}
-    with ExitStack() as stack:
-        worker = stack.enter_context(Bounded(where[name], module=MODULE))
-        worker.limit_seconds = LIMIT_SECONDS
-        try:
-            answer = worker.ask("measure", **asked, seed=options.seed, **how)
-        except WorkerError as error:
-            yield from (stamp.record(cell, "failed", reason=str(error)) for cell in cells)
-            return
+    answer = ask_once(where[name], MODULE, LIMIT_SECONDS, "measure", **asked, seed=options.seed, **how)
+    if "failed" in answer:
+        yield from (stamp.record(cell, "failed", reason=answer["failed"]) for cell in cells)
+        return
     stamp = dataclasses.replace(stamp, machine={**stamp.machine, "packages": answer["packages"]})
     place, notes = {"affinity": answer["affinity"]}, "; ".join(host.limits) or None
     for cell in cells:

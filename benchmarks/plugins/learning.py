@@ -9,7 +9,6 @@ import functools
 import itertools
 import statistics
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from impls import training
 from ..run import Stamp, file_of, latest, show
 from ..run import run as run_cells
 from ..timing import Timing
-from ..workers import Bounded, WorkerError
+from ..workers import ask_once
 from .host import OURS, hosts
 from .sb3_host import UNIFORM
 
@@ -42,9 +41,6 @@ class Run:
     steps: int
     contestant: str = "sb3"
     op: str = "step"
-    threads: int = 1
-    dtype: str = "float32"
-    workload: str = "uniform"
 
     @property
     def capacity(self) -> int:
@@ -91,13 +87,8 @@ def _measured(runs: Sequence[Run], stamp: Stamp, pythons: Sequence[Path]) -> Ite
     for run in runs:
         answer: dict[str, Any] = {"skipped": f"{hosts()['sb3'].module} is not installed; make plugins installs it"}
         for python in pythons:
-            with ExitStack() as stack:
-                worker = stack.enter_context(Bounded(python, module=MODULE))
-                worker.limit_seconds = LIMIT_SECONDS
-                try:
-                    answer = worker.ask("train", task=run.task, kind=run.kind, seed=run.seed, steps=run.steps)
-                except WorkerError as error:
-                    answer = {"failed": str(error)}
+            told = {"task": run.task, "kind": run.kind, "seed": run.seed, "steps": run.steps}
+            answer = ask_once(python, MODULE, LIMIT_SECONDS, "train", **told)
             if "skipped" not in answer:
                 break
         yield _record(run, answer, stamp)

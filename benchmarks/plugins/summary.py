@@ -9,8 +9,6 @@ from dse.records import Measurement, twins
 from .cells import PRIMITIVE, STEP, TREE
 from .host import hosts
 
-Triple = list[float]  # median, and the ends of its 95 % interval
-
 
 def of(found: Sequence[Measurement]) -> dict[str, Any]:
     """Return the summary as JSON takes it: a row for each host, task and kind, and what has no time.
@@ -28,7 +26,7 @@ def of(found: Sequence[Measurement]) -> dict[str, Any]:
             first = cells.get((host, task, hosts()[host].kinds[0], STEP))
             tree = cells.get((host, task, kind, TREE))
             has_times = bool(first and first.samples_seconds and first is not record)
-            share = _ratio(record, tree) if tree and tree.samples_seconds else None
+            share = stats.speedup(tree, record) if tree and tree.samples_seconds else None
             rows.append(
                 {
                     "host": host,
@@ -36,7 +34,7 @@ def of(found: Sequence[Measurement]) -> dict[str, Any]:
                     "kind": kind,
                     "seconds": [record.seconds, record.low_seconds, record.high_seconds],
                     "is_unstable": record.status == "unstable",
-                    "times": _ratio(record, first) if first and has_times else None,
+                    "times": stats.speedup(first, record) if first and has_times else None,
                     "share": share,
                     "most": 1 / (1 - share[0]) if share and share[0] < 1 else None,
                 }
@@ -47,13 +45,6 @@ def of(found: Sequence[Measurement]) -> dict[str, Any]:
         if op == STEP and not record.samples_seconds
     ]
     return {"rows": rows, "absent": absent, "noise_floor": stats.noise_floor(twins(found, PRIMITIVE))}
-
-
-def _ratio(base: Measurement, new: Measurement) -> Triple:
-    """Return how many times as long ``new`` takes as ``base``."""
-    low, high = stats.ratio_interval(base.samples_seconds, new.samples_seconds)
-    middle = new.seconds / base.seconds
-    return [middle, min(low, middle), max(high, middle)]
 
 
 def lines(found: dict[str, Any]) -> list[str]:

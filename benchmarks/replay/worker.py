@@ -28,11 +28,6 @@ MOST_ROWS = 65_536  # that balance tries
 BALANCE_SAMPLES = 11
 
 
-def main() -> int:
-    """Answer requests until standard input ends."""
-    return serve(_Session())
-
-
 class _Session:
     """The buffers and crews of this process, and the clocks that have been prepared, by number."""
 
@@ -193,4 +188,4 @@ def _slept(seconds: float) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(_Session()))

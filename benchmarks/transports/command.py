@@ -9,7 +9,6 @@ cores quick takes about 4 minutes, full under 20.
 import argparse
 import functools
 import operator
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -123,7 +122,3 @@ def _parser() -> argparse.ArgumentParser:
     workload = f"of the system, such as cartpole_dqn; see: python -m impls.training list ({DEFAULT})"
     parser.add_argument("--workload", default="hopper_td3", metavar="NAME|FILE", help=workload)
     return add_common(parser, seed_of="the order of hand-overs")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

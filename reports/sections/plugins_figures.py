@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from dse import stats
 from dse.published import plugin_claims as claims
 from dse.records import Measurement
 
@@ -32,7 +33,7 @@ def gains(measurements: Sequence[Measurement]) -> pd.DataFrame:
             part = claims.share(cells, own)
             rows.append(
                 (
-                    *(host, task, kind, own, *claims.ratio(base, new), 1 / (1 - part) if part else np.nan),
+                    *(host, task, kind, own, *stats.speedup(base, new), 1 / (1 - part) if part else np.nan),
                     *("unstable" if "unstable" in (base.status, new.status) else "ok", "measured"),
                     *(commit_of(new), new.utc, 1e6 * base.seconds, 1e6 * new.seconds),
                     *(claims.share(cells, kind), part),
