@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("numba", reason="a parallel run is compiled by numba")
 from benchmarks.transports import cells, command, micro, systems
-from benchmarks.transports.watched import Ledger, Watched
+from benchmarks.transports.systems import Ledger, Watched
 from dse.records import read_file
 from impls.training import TrainingError, load
 from impls.training.actor import Inserted
