@@ -27,6 +27,7 @@ from .sentinels import Sentinels
 from .timing import Timing
 
 SHAPE = ("contestant", "op", "capacity", "batch", "fanout", "threads", "dtype")  # fields of a case and of its record
+USUAL = {"threads": 1, "dtype": "float32"}  # of cases that are not of trees, and do not say
 MOST_REPEATS = 0.15  # of a run's groups, measured again because the machine was disturbed
 Cell = TypeVar("Cell")
 
@@ -54,8 +55,8 @@ class Stamp:
 
     def record(self, case: Case, status: Status, **fields: Any) -> Measurement:
         """Make a record of a case, measured unless ``fields`` say otherwise."""
-        named: dict[str, Any] = {name: getattr(case, name) for name in SHAPE}
-        named |= {"options": dict(case.options), "distribution": case.workload}
+        named: dict[str, Any] = {name: getattr(case, name, USUAL.get(name)) for name in SHAPE}
+        named |= {"options": dict(case.options), "distribution": getattr(case, "workload", "uniform")}
         named |= {name: getattr(self, name) for name in ("primitive", "machine", "commit", "dirty", "command")}
         return Measurement(**({"source": "measured", "status": status, "utc": platforms.now()} | named | fields))
 
@@ -105,6 +106,10 @@ class Tally:
     def noise_floor(self) -> float:
         """The 95 % quantile of |ln ratio| between two measurements of the same cell."""
         return stats.noise_floor(self.pairs)
+
+    def __add__(self, other: Self) -> Self:
+        names = [field.name for field in dataclasses.fields(self)]
+        return dataclasses.replace(self, **{name: getattr(self, name) + getattr(other, name) for name in names})
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields that commands print."""
@@ -189,8 +194,20 @@ def run(
 
 def _failures(known: Iterable[Measurement], asked: set[str]) -> list[str]:
     """Describe the cells asked for whose latest record says that they failed."""
-    latest = {record.cell: record for record in known if record.cell in asked}
-    return [f"{one.contestant} {one.op}, {one.reason}" for one in latest.values() if one.status == "failed"]
+    last = latest(record for record in known if record.cell in asked)
+    return [f"{one.contestant} {one.op}, {one.reason}" for one in last if one.status == "failed"]
+
+
+def latest(found: Iterable[Measurement]) -> list[Measurement]:
+    """Return the last record of each cell."""
+    return list({record.cell: record for record in found}.values())
+
+
+def latest_run(found: Iterable[Measurement], primitive: str) -> list[Measurement]:
+    """Return the last record of each cell of the commit that last measured primitives that begin so."""
+    own = [record for record in found if record.primitive.startswith(primitive)]
+    last = max(own, key=lambda record: record.utc).commit if own else None
+    return latest(record for record in own if record.commit == last)
 
 
 def file_of(results: Path, name: str) -> Path:
@@ -207,6 +224,15 @@ def exit_code(tally: Tally, path: Path) -> int:
     count, first = plural(len(tally.failures), "cell"), tally.failures[0]
     print(f"error: {count} failed, such as {first}; see {path}", file=sys.stderr)
     return 1
+
+
+def show(tally: Tally, path: Path, as_json: bool, found: Mapping[str, Any], lines: Iterable[str]) -> int:
+    """Print what a run's records say, as JSON or as lines, and the run's outcome; return its ``exit_code``."""
+    if as_json:
+        print(json.dumps({"file": str(path), **tally.as_json(), **found}))
+    else:
+        print("\n".join([*lines, str(tally), f"records: {path}"]))
+    return exit_code(tally, path)
 
 
 def report(tally: Tally, path: Path, as_json: bool) -> int:

@@ -11,10 +11,12 @@ it also times commits whose suite is older.
     {"do": "versions", "packages": ["ray"]}                      -> {"ray": "2.60.0"}
 """
 
+import contextlib
 import importlib.metadata
 import json
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,8 @@ import impls
 from .cases import Case, WrongAnswerError, prepare
 from .clock import Clock, SharedClock, clock_of, pin
 
-NOT_HERE = (RuntimeError, ValueError, NotImplementedError, MemoryError)
-
-
-def main() -> int:
-    """Answer requests until standard input ends."""
-    return serve(_Session())
+NOT_HERE = (RuntimeError, ValueError, MemoryError)
+"""What is raised where something cannot be had here, which is no fault."""
 
 
 def serve(session: Any) -> int:
@@ -83,13 +81,21 @@ class _Session:
 
     def versions(self, packages: list[str]) -> dict[str, str]:
         """Return the versions of those packages that are installed."""
-        installed = {}
-        for package in packages:
-            try:
-                installed[package] = importlib.metadata.version(package)
-            except importlib.metadata.PackageNotFoundError:
-                continue
-        return installed
+        return installed(packages)
+
+
+def installed(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those packages that are installed here."""
+    found = {}
+    for package in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+def sentence_of(error: Exception) -> str:
+    """Say in a line what a library raised."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def threads() -> list[int]:
@@ -108,4 +114,4 @@ def maker(contestant: str) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(_Session()))

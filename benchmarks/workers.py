@@ -150,6 +150,16 @@ class Bounded(Worker):
             super().close()
 
 
+def ask_once(python: Path, module: str, limit_seconds: float, what: str, **arguments: Any) -> dict[str, Any]:
+    """Send one request to a process of its own; return its answer, "failed" where it died or was too late."""
+    with Bounded(python, module=module) as worker:
+        worker.limit_seconds = limit_seconds
+        try:
+            return worker.ask(what, **arguments)
+        except WorkerError as error:
+            return {"failed": str(error)}
+
+
 def quietly(command: Sequence[str], **how: Any) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, whatever its exit code, and capture its output."""
     return subprocess.run(command, capture_output=True, text=True, check=False, **how)

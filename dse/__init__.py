@@ -27,121 +27,27 @@ The solver
     ``solve``               what to choose, how sure and why: a ``Solution``, or ``Infeasible``; ``ProblemError`` for
                             what is outside any sense. By epsilon alone: ``dse.solver.search.solve``, with a ``Found``
 
-Each is imported when it is first asked for, so that ``import dse`` is quick.
+Each is imported when it is first asked for, so that ``import dse`` is quick; ``__init__.pyi`` says where from.
 """
 
-import sys
+import ast
 from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from .estimate import Estimate, Evidence
-    from .mapping.answer import MappingAnswer, Shortage
-    from .mapping.explain import Explanation
-    from .mapping.question import explain_mapping, recommend_mapping
-    from .recommend import Recommendation, recommend
-    from .records import Measurement, RecordError, read_file, read_folder
-    from .solver.infeasible import Infeasible
-    from .solver.problem import Flow, Hop, Option, Problem, ProblemError
-    from .solver.result import Solution
-    from .solver.search import Found
-    from .solver.solution import solve
-    from .times.fanout_choice import FanoutChoice, FanoutModel, FanoutRegret, best_fanout, error_factor, fanout_regrets
-    from .times.tree_cost_model import CostModel, Family, HeldOut, Point, cross_validate, fit
-    from .times.tree_times import family_and_points
-    from .tuning.core_question import CoreSplit, platform_split, split_cores
-    from .tuning.core_split import RateCurve
-    from .tuning.presampling import DepthAnswer, platform_depth
-
-_HOMES = {
-    "mapping.answer": "MappingAnswer Shortage",
-    "mapping.explain": "Explanation",
-    "mapping.question": "explain_mapping recommend_mapping",
-    "recommend": "Recommendation recommend",
-    "estimate": "Estimate Evidence",
-    "records": "Measurement RecordError read_file read_folder",
-    "solver.infeasible": "Infeasible",
-    "solver.problem": "Flow Hop Option Problem ProblemError",
-    "solver.search": "Found",
-    "solver.result": "Solution",
-    "solver.solution": "solve",
-    "times.fanout_choice": "FanoutChoice FanoutModel FanoutRegret best_fanout error_factor fanout_regrets",
-    "times.tree_cost_model": "CostModel Family HeldOut Point cross_validate fit",
-    "times.tree_times": "family_and_points",
-    "tuning.core_question": "CoreSplit platform_split split_cores",
-    "tuning.core_split": "RateCurve",
-    "tuning.presampling": "DepthAnswer platform_depth",
-}
-__all__ = [
-    "CoreSplit",
-    "CostModel",
-    "DepthAnswer",
-    "Estimate",
-    "Evidence",
-    "Explanation",
-    "Family",
-    "FanoutChoice",
-    "FanoutModel",
-    "FanoutRegret",
-    "Flow",
-    "Found",
-    "HeldOut",
-    "Hop",
-    "Infeasible",
-    "MappingAnswer",
-    "Measurement",
-    "Option",
-    "Point",
-    "Problem",
-    "ProblemError",
-    "RateCurve",
-    "Recommendation",
-    "RecordError",
-    "Shortage",
-    "Solution",
-    "best_fanout",
-    "cross_validate",
-    "error_factor",
-    "explain_mapping",
-    "family_and_points",
-    "fanout_regrets",
-    "fit",
-    "platform_depth",
-    "platform_split",
-    "read_file",
-    "read_folder",
-    "recommend",
-    "recommend_mapping",
-    "solve",
-    "split_cores",
-]
-
-
-__version__: str
+_IMPORTS = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
+_HOMES = {name.name: node.module for node in _IMPORTS if isinstance(node, ast.ImportFrom) for name in node.names}
+__all__ = sorted(_HOMES)  # noqa: PLE0605
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-if not TYPE_CHECKING:  # mypy reads the imports above, and refuses any other name
-
-    def __getattr__(name: str) -> Any:
-        if name == "__version__":
-            return import_module("impls").__version__
-        for module, names in _HOMES.items():
-            if name in names.split():
-                globals()[name] = getattr(import_module(f".{module}", __name__), name)
-                return globals()[name]
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("impls").__version__
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-class _Package(ModuleType):
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Keep the function ``recommend``: importing the module ``dse.recommend`` would bind its name here."""
-        if not (name in __all__ and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
+    globals()[name] = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    return globals()[name]

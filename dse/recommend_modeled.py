@@ -7,9 +7,9 @@ from impls.checks import one_of
 
 from . import platforms
 from .platforms import Platform
-from .recommend import check, unusual
 from .times.platform_trees import ModeledChoice, choose
 from .times.tree_times import Question
+from .tree import check, unusual
 
 
 def recommend_modeled(

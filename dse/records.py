@@ -435,10 +435,12 @@ def to_rows(records: Iterable[Measurement]) -> Iterator[dict[str, Any]]:
     for record in records:
         row = dataclasses.asdict(record)
         del row["samples_seconds"]
-        yield row | {
-            "options": ",".join(f"{key}={value}" for key, value in sorted(record.options.items())),
-            "machine": record.machine_key,
-        }
+        yield row | {"options": text_of(record.options), "machine": record.machine_key}
+
+
+def text_of(options: Mapping[str, Any]) -> str:
+    """Write options as a label, which nothing reads back: "layout=plain,propagate=delta"."""
+    return ",".join(f"{key}={value}" for key, value in sorted(options.items()))
 
 
 def export(records: Iterable[Measurement], path: Path) -> None:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,22 @@ def ratio_interval(base: Sequence[float], new: Sequence[float]) -> tuple[float, 
     if not len(base) or not len(new):
         return math.nan, math.nan
     return percentile_interval(bootstrap_medians(new, seed=1) / bootstrap_medians(base, seed=0))
+
+
+class Timed(Protocol):
+    """What has samples and their median in seconds, as a record has."""
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def samples_seconds(self) -> Sequence[float]: ...
+
+
+def speedup(base: Timed, new: Timed) -> tuple[float, float, float]:
+    """Compute how many times as fast ``new`` is as ``base``: of their medians, and the ends of its 95 % interval."""
+    low, high = ratio_interval(new.samples_seconds, base.samples_seconds)
+    middle = base.seconds / new.seconds
+    return middle, min(low, middle), max(high, middle)
 
 
 def median_interval(samples: Sequence[float], seed: int = 0) -> MedianInterval:

@@ -78,11 +78,12 @@ class Parser(argparse.ArgumentParser):
 def plural(number: float, noun: str) -> str:
     """A number with its noun.
 
-    >>> plural(1, "step"), plural(2, "step"), plural(0.5, "update"), plural(1000, "cell")
-    ('1 step', '2 steps', '0.5 updates', '1,000 cells')
+    >>> plural(1, "step"), plural(2, "process"), plural(0.5, "batch"), plural(1000, "cell")
+    ('1 step', '2 processes', '0.5 batches', '1,000 cells')
     """
     digits = f"{number:,}" if isinstance(number, int) else f"{number:g}"
-    return f"{digits} {noun}" if number == 1 else f"{digits} {noun}s"
+    ending = "es" if noun.endswith(("s", "ch")) else "s"
+    return f"{digits} {noun}{ending * (number != 1)}"
 
 
 def in_one_line(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:

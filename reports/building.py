@@ -1,6 +1,11 @@
 """Draw the figures of a machine's records and write the page around them, anew only where something changed."""
 
-from collections.abc import Callable, Iterable, Sequence
+import multiprocessing
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +19,6 @@ from dse.times.profile import evidence
 
 from . import kept, look, style, tidy
 from .chart import Chart, Material, Section
-from .jobs import done
 from .kept import Kept
 from .markup import paragraph, slug
 from .page import charts, figure_html, names_of, page, section_html, sections
@@ -135,3 +139,39 @@ def _sections(shown: Iterable[Section], material: Material, cache: Kept, how: Ho
             empty = replace(needed[place], html=lambda _, why=why: why)
             cache.sections[heading] = {"key": "none", "html": section_html(empty, material)}
     return {one.heading: cache.sections[one.heading]["html"] for one in shown}
+
+
+Job = Callable[[], Any]
+_JOBS: list[Job] = []  # of the pool that is open; a forked process has them, so that none has to be pickled
+
+
+def done(jobs: Sequence[Job], processes: int) -> Iterator[tuple[int, Job]]:
+    """Yield (place of a job, a call that returns what it made or raises what it raised), as one after the other ends.
+
+    With one process, or on a system other than Linux, whose libraries may not survive a fork, the job runs when that
+    is called. What a job makes must pickle.
+    """
+    workers = min(processes, len(jobs)) if sys.platform == "linux" else 1
+    if workers < 2:
+        yield from enumerate(jobs)
+        return
+    _JOBS[:] = jobs
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads: those of BLAS are at rest
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _leave_interrupts) as pool:
+            places = {pool.submit(_run, place): place for place in range(len(jobs))}
+            try:
+                for future in as_completed(places):
+                    yield places[future], future.result
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+
+def _leave_interrupts() -> None:
+    """Let the first process alone answer to Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _run(place: int) -> Any:
+    return _JOBS[place]()

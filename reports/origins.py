@@ -8,6 +8,7 @@ from typing import Any
 
 from dse import records
 from dse.records import Measurement
+from impls.terminal import plural
 
 
 def placed(found: Sequence[Measurement], results: Path) -> list[tuple[str, Measurement]]:
@@ -34,7 +35,7 @@ def counted(group: Sequence[Measurement]) -> str:
     """Count records, and those of them that are unstable, skipped or failed."""
     counts = Counter(record.status for record in group)
     others = ", ".join(f"{counts[name]:,} {name}" for name in ("unstable", "skipped", "failed") if counts[name])
-    return f"{len(group):,} record{'s' * (len(group) != 1)}{f' ({others})' if others else ''}"
+    return f"{plural(len(group), 'record')}{f' ({others})' if others else ''}"
 
 
 def where(group: Sequence[Measurement]) -> str:

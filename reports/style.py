@@ -121,6 +121,21 @@ def series(axes: Axes, rows: pd.DataFrame, x: str, label: str, style: Mapping[st
         axes.plot(hollow[x], hollow["ns"], marker, color=color, markerfacecolor="white")
 
 
+def band(axes: Axes, rows: pd.DataFrame, x: str, y: str, label: str, position: int) -> None:
+    """Draw the median over seeds, and a band from the lowest to the highest."""
+    over = rows.groupby(x)[y].agg(["median", "min", "max"])
+    color = COLORS[position % len(COLORS)]
+    axes.fill_between(over.index, over["min"], over["max"], color=color, alpha=0.15, linewidth=0)
+    axes.plot(over.index, over["median"], label=label, **marks(position))
+
+
+def returns(axes: Axes, solved_at: float) -> None:
+    """Set linear axes for returns over environment steps, with a line at the return that counts as solved."""
+    axes.axhline(solved_at, color="0.3", linestyle=":", linewidth=1, label="solved")
+    axes.set(xscale="linear", yscale="linear", xlabel="environment steps")
+    axes.xaxis.set_major_formatter(lambda value, _: short(round(value, 6)) if value else "0")
+
+
 def ring(axes: Axes, x: float, y: float) -> None:
     """Draw a ring around the best point."""
     axes.plot(x, y, "o", markersize=15, fillstyle="none", color="black", zorder=5)

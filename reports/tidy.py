@@ -1,8 +1,8 @@
 """The records as one tidy table, a row a timed cell; what they say of the machine and its noise; counts as text.
 
-Columns: the fields of a record (options as text), and of each timed cell ``ns``, ``low_ns``, ``high_ns`` (nanoseconds
-per element: median and 95 % interval), ``run`` (which made it), ``bytes`` (of the tree, or of the buffer that is read;
-NaN where unknown) and ``samples_seconds``.
+Columns: the fields of a record (``options`` as a label, which nothing reads back, ``setting`` as a dict), and of each
+timed cell ``ns``, ``low_ns``, ``high_ns`` (nanoseconds per element: median and 95 % interval), ``run`` (which made it),
+``bytes`` (of the tree, or of the buffer that is read; NaN where unknown) and ``samples_seconds``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ import pandas as pd
 
 from dse import stats
 from dse.accuracy import Accuracy
-from dse.records import Measurement, twins
+from dse.records import Measurement, text_of, twins
 from dse.times import tree_cost_model
 
 OPS = ("draw", "update")
@@ -82,6 +82,7 @@ def tidy(measurements: Sequence[Measurement]) -> pd.DataFrame:
     """Make one row of each timed record. ``contestant`` is categorical, so that each keeps its color everywhere."""
     kept = timed(measurements)
     frame = pd.DataFrame({name: _column(kept, name) for name in Measurement.__dataclass_fields__})
+    frame["setting"] = pd.Series([dict(record.options) for record in kept], dtype=object)
     frame["run"] = [" ".join(map(str, record.run)) for record in kept]
     frame["bytes"] = pd.Series([_bytes(record) for record in kept], dtype=float)
     for name, column in (("ns", "median_seconds"), ("low_ns", "low_seconds"), ("high_ns", "high_seconds")):
@@ -97,7 +98,7 @@ def _column(kept: Sequence[Measurement], name: str) -> Any:
     if name == "machine":
         return [record.machine_key for record in kept]
     if name == "options":
-        return [",".join(f"{key}={value}" for key, value in sorted(record.options.items())) for record in kept]
+        return [text_of(record.options) for record in kept]
     values = [getattr(record, name) for record in kept]
     return pd.Series(values, dtype=object) if name == "samples_seconds" else values
 

@@ -90,7 +90,7 @@ def main():
     """Answer requests or, with words, measure."""
     buffers._kinds().update({kind.name: kind for kind in KINDS})
     if len(sys.argv) == 1:
-        return worker.main()
+        return worker.serve(worker._Session())
     team.MODULE = MODULE
     busy.load = lambda: 0.0  # whatever runs beside the test
     return command.main(sys.argv[1:])

@@ -88,4 +88,4 @@ KINDS = {kind.__name__.lower(): kind for kind in (Naive, Slow, Eager, Small, Rai
 
 if __name__ == "__main__":
     loops._kinds().update(KINDS)
-    sys.exit(worker.main())
+    sys.exit(worker.serve(worker._Session()))

@@ -115,17 +115,17 @@ def test_the_long_run_and_the_questions_are_told(html):
 def test_the_figure_has_bounds_predictions_and_a_line_an_arrangement(tmp_path):
     from reports import tidy  # noqa: PLC0415
     from reports.chart import Material  # noqa: PLC0415
-    from reports.sections import arrangements_figures  # noqa: PLC0415
+    from reports.sections import arrangements  # noqa: PLC0415
 
     found = [*world(load("cartpole_dqn")), *made_up()]
     material = Material(found, tidy.about(found), folder(tmp_path, found))
-    frame = arrangements_figures.rates(material)
+    frame = arrangements.rates(material)
     apart = frame[frame["arrangement"] == "apart"].set_index("update_interval")
     assert apart["ns"][1] == pytest.approx(1 / 2.1e-4)
     assert apart["bound"][64] == pytest.approx(1 / 6.4e-3)
     assert frame[frame["arrangement"] == "serial"]["bound"].isna().all()
     assert frame[frame["arrangement"] == "serial"]["hz"].notna().all()
-    figure = arrangements_figures.draw(frame, material.about)
+    figure = arrangements.draw(frame, material.about)
     labels = {text.get_text() for legend in figure.subfigs[0].legends for text in legend.get_texts()}
     assert {"serial", "apart", "pipelined", "apart, bound", "pipelined, bound", "serial, predicted"} <= labels
 

@@ -17,10 +17,10 @@ from benchmarks.run import Stamp
 from benchmarks.timing import Timing
 from dse import stats
 from dse.drift import LEAST_VISITS, USUAL, WORTH, Drift, _runs, between, drift
-from dse.recommend import _choose, weighed
 from dse.records import SENTINEL, read_file, read_folder
 from dse.times.tree_times import Question, Table
 from dse.times.tree_variants import Configuration
+from dse.tree import _choose, weighed
 from tests.committed import RESULTS
 from tests.test_recommend import DEFAULT
 from tests.test_records import measurement

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pandas", reason="reports need pandas")
 
 from reports import __main__ as command
-from reports import building, chart, jobs, kept, markup, page, tidy
+from reports import building, chart, kept, markup, page, tidy
 from reports.chart import Chart, Material, Section
 from reports.sections import answer, tree
 from tests.test_reports import KEY, NOTHING, PEERS, QUOTED, everything, record, run, write
@@ -254,7 +254,7 @@ def test_two_processes_draw_what_one_does(results, tmp_path):
 
 def test_a_job_that_fails_says_so_to_who_asks_for_what_it_made():
     for processes in (1, 2):
-        calls = dict(jobs.done([lambda: 1, lambda: 1 // 0], processes))
+        calls = dict(building.done([lambda: 1, lambda: 1 // 0], processes))
         assert calls[0]() == 1
         with pytest.raises(ZeroDivisionError):
             calls[1]()
@@ -262,7 +262,7 @@ def test_a_job_that_fails_says_so_to_who_asks_for_what_it_made():
 
 def test_a_second_pool_runs_jobs_of_its_own():
     for word in ("figures", "sections"):
-        made = [call() for _, call in jobs.done([functools.partial(str, word)] * 2, 2)]
+        made = [call() for _, call in building.done([functools.partial(str, word)] * 2, 2)]
         assert made == [word, word]
 
 

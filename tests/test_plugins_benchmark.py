@@ -8,11 +8,10 @@ import pytest
 
 import impls
 from benchmarks import __main__ as cli
-from benchmarks.plugins import command, install, learning, summary, worker
-from benchmarks.plugins import inside as inside_module
+from benchmarks.plugins import command, install, learning, worker
 from benchmarks.plugins.cells import BUFFER, STEP, TASKS, TREE, groups
 from benchmarks.plugins.host import OURS, Host, hosts
-from benchmarks.plugins.inside import Inside
+from benchmarks.plugins.worker import Inside
 from benchmarks.replay.ours_buffer import InPython as OurBuffer
 from benchmarks.workers import WorkerError
 from dse.records import read_file
@@ -152,10 +151,10 @@ def clock(monkeypatch):
         now[0] += 1
         return now[0]
 
-    monkeypatch.setattr(inside_module.time, "perf_counter", look)
-    inside_module._cost.cache_clear()
+    monkeypatch.setattr(worker.time, "perf_counter", look)
+    worker._cost.cache_clear()
     yield SimpleNamespace(wait=lambda seconds: now.append(now.pop() + seconds))
-    inside_module._cost.cache_clear()
+    worker._cost.cache_clear()
 
 
 def test_time_inside_methods_counts_nested_calls_once_and_puts_the_methods_back(clock):
@@ -247,7 +246,7 @@ def test_the_table_says_unstable_and_what_has_no_time():
         }
     ]  # fmt: skip
     absent = [{"host": "other", "task": BUFFER, "kind": THEIRS, "status": "skipped", "reason": "it is not there"}]
-    head, row, missing, floor = summary.lines({"rows": rows, "absent": absent, "noise_floor": 0.02})
+    head, row, missing, floor = command.lines({"rows": rows, "absent": absent, "noise_floor": 0.02})
     assert row.split() == ["made", "buffer", "ours", "1,000.0*", "1.50", "[1.40,", "1.60]", "25%", "1.33"]
     assert head.index("times as fast") < head.index("tree")
     assert missing == "not timed, other, buffer, theirs: it is not there"

@@ -13,12 +13,12 @@ from dse import __main__ as cli
 from dse import platforms, stats
 from dse.cli import tree_text
 from dse.drift import USUAL
-from dse.recommend import answer
 from dse.records import RecordError, Writer
 from dse.times import untimed_trees
 from dse.times.tree_times import Question, Table
 from dse.times.tree_variants import Configuration
 from dse.times.untimed_trees import host_link
+from dse.tree import answer
 from tests.committed import RESULTS
 from tests.test_records import measurement
 

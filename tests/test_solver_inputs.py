@@ -7,9 +7,8 @@ from benchmarks.profile.cells import options_of
 from dse.estimate import Estimate, Evidence
 from dse.fpga import learner_search, placement
 from dse.fpga.points import BOUNDED
-from dse.mapping.build import build
+from dse.mapping.build import build, flows
 from dse.mapping.question import recommend_mapping, tables
-from dse.mapping.traffic import flows
 from dse.mapping.what_if import with_changes
 from dse.platforms import load as load_platform
 from dse.records import is_evidence, read_folder

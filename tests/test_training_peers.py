@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import __main__ as cli
 from benchmarks import loops
-from benchmarks.loops import cleanrl_trainer, command, crew, summary, trainer, worker
+from benchmarks.loops import cleanrl_trainer, command, crew, trainer, worker
 from benchmarks.loops.trainer import Trainer
 from benchmarks.peers.install import CONSTRAINTS
 from benchmarks.workers import ROOT, Bounded
@@ -168,7 +168,7 @@ def test_loops_take_turns_and_what_is_wrong_with_one_is_a_sentence(tmp_path, cap
 
 @pytest.mark.usefixtures("known")
 def test_a_run_measures_all_anew_and_stands_alone(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(summary, "OURS", "naive")
+    monkeypatch.setattr(command, "OURS", "naive")
     words = [*COMMAND, "--results", str(tmp_path), "--contestants"]
     assert cli.main([*words, "naive"]) == 0
     monkeypatch.setattr(command.platforms, "now", lambda: "2999-01-01T00:00:00+00:00")
@@ -199,13 +199,13 @@ def test_an_unknown_loop_is_one_sentence(tmp_path, capsys):
 def test_what_is_faster_than_ours_is_said():
     rows = [{"loop": "fanout_torch", "is_ours": True}, {"loop": "sbx", "is_ours": False}]
     times = {"fanout_torch": {"clean": [0.5], "cpu": [0.5]}, "sbx": {"clean": [1.5], "cpu": [0.9]}}
-    assert summary._lost("fanout", times, rows) == "fanout is slower than sbx by CPU time"
-    assert summary._lost("fanout", times, rows[:1]) == "no library's loop is faster than fanout"
+    assert command._lost("fanout", times, rows) == "fanout is slower than sbx by CPU time"
+    assert command._lost("fanout", times, rows[:1]) == "no library's loop is faster than fanout"
 
 
 def test_a_tie_is_called_one():
-    assert summary._factor([1.5, 1.4, 1.6], "slow (uniform)", 0.1) == "1.50 times slow's (uniform)"
-    assert summary._factor([0.95, 0.9, 1.1], "slow", 0.1) == "0.95 times slow's, a tie within the noise"
+    assert command._factor([1.5, 1.4, 1.6], "slow (uniform)", 0.1) == "1.50 times slow's (uniform)"
+    assert command._factor([0.95, 0.9, 1.1], "slow", 0.1) == "0.95 times slow's, a tie within the noise"
 
 
 @pytest.mark.slow

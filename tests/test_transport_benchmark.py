@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("numba", reason="a parallel run is compiled by numba")
 from benchmarks.transports import cells, command, micro, systems
-from benchmarks.transports.watched import Ledger, Watched
+from benchmarks.transports.systems import Ledger, Watched
 from dse.records import read_file
 from impls.training import TrainingError, load
 from impls.training.actor import Inserted
@@ -128,7 +128,7 @@ def test_a_watched_transport_notes_the_age_of_the_newest_record_received():
 def test_a_hand_over_is_timed_until_its_rows_are_in_the_replay(name, monkeypatch):
     monkeypatch.setattr(micro, "LEAST_SECONDS", 1e-6)
     with ExitStack() as stack:
-        clocks = [micro.clock_of(cells.Cell(name, op, 64), stack) for op in ("send", "hand over")]
+        clocks = [micro.clock_of(cells.Cell(name, op, batch=64), stack) for op in ("send", "hand over")]
         assert all(clock.sample() > 0 for clock in clocks)
 
 

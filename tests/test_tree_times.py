@@ -7,11 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from dse.recommend import answer
 from dse.times import tree_cost_model
 from dse.times.tree_cost_model import Family, Point
 from dse.times.tree_times import Question, Table
 from dse.times.tree_variants import Configuration
+from dse.tree import answer
 from tests.test_recommend import FANOUTS, records, true_step
 
 CACHES = {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}

@@ -16,10 +16,10 @@ from benchmarks import questions as measuring
 from benchmarks.cases import Case
 from dse import __main__ as cli
 from dse import machines, platforms, stats
-from dse.recommend import answer, weighed
 from dse.records import RecordError, is_evidence, read_file
 from dse.times.tree_times import Question, Table
 from dse.times.tree_variants import Configuration
+from dse.tree import answer, weighed
 from dse.validation import asking, figures, predictor, runs
 from dse.validation.runs import Candidate, TreeCheck
 from reports.sections import validation
@@ -237,15 +237,15 @@ def test_the_commit_that_changed_the_predictor_is_named(repository, monkeypatch)
     known = {side: predictor.predictor_id(side) for side in ("trees", "loops")}
     commit(repository, dse__stats='"""Words."""\nx = 1  # a comment', dse__cli__text="z = 1")
     assert predictor.changed_at("trees", first, known["trees"]) == ""
-    changed = commit(repository, dse__recommend="z = 1")
+    changed = commit(repository, dse__tree="z = 1")
     predictor.changed_at.cache_clear()
     assert predictor.changed_at("trees", first, known["trees"]) == changed[:8]
     assert predictor.changed_at("loops", first, known["loops"]) == ""
-    (repository / "dse" / "recommend.py").unlink()
+    (repository / "dse" / "tree.py").unlink()
     commit(repository, dse__cli__text="z = 2")
     predictor.changed_at.cache_clear()
     assert predictor.changed_at("trees", first, known["trees"]) == ""  # it was taken back
-    again = commit(repository, dse__recommend="z = 2")
+    again = commit(repository, dse__tree="z = 2")
     predictor.changed_at.cache_clear()
     assert predictor.changed_at("trees", first, known["trees"]) == again[:8]
     predictor.changed_at.cache_clear()

@@ -10,7 +10,6 @@ same command goes on where it stopped. Records go to results/<machine>/arrangeme
 import argparse
 import functools
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from impls.training import Workload, learners
 
 from ..arguments import add_common, add_list, add_numbers, at_least, one_of, parser_of
 from ..profile.command import workload_of
-from ..run import Stamp, exit_code, file_of, run
+from ..run import Stamp, file_of, latest, run, show
 from ..sentinels import Sentinels
 from . import long
 from .records import lines, rates, records
@@ -78,17 +77,8 @@ def main(arguments: list[str] | None = None) -> int:
     how: dict[str, Any] = {"name": lambda one: stamp.cell(one.cell()), "told": told, "bar": not options.json}
     how |= {"is_final": lambda record: record.status != "failed", "sentinels": Sentinels(), "unit": "arrangement"}
     tally = run([[one] for own in every for one in own], path, stamp, measure, **how)
-    rows = rates(latest(read_file(path), stamp), PRIMITIVE)
-    if options.json:
-        print(json.dumps({"file": str(path), **tally.as_json(), "rates": rows}))
-    else:
-        print("\n".join([*lines(rows), str(tally), f"records: {path}"]))
-    return exit_code(tally, path)
-
-
-def latest(found: Sequence[Measurement], stamp: Stamp) -> list[Measurement]:
-    """Return the last record of each cell of this commit."""
-    return list({record.cell: record for record in found if stamp.covers(record)}.values())
+    rows = rates(latest(record for record in read_file(path) if stamp.covers(record)), PRIMITIVE)
+    return show(tally, path, options.json, {"rates": rows}, lines(rows))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -2,7 +2,6 @@
 
 import argparse
 import functools
-import json
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from dse.records import Measurement, read_file
 from impls.training import TrainingError, Workload, learners
 
-from ..run import Stamp, exit_code, file_of, run
+from ..run import Stamp, file_of, latest, run, show
 from ..timing import Timing
 from ..worker import NOT_HERE
 from .setting import PRIMITIVE, RATIO, Setting
@@ -102,10 +101,6 @@ def main(workloads: Sequence[Workload], options: argparse.Namespace) -> int:
     how: dict[str, Any] = {"name": lambda one: stamp.cell(one.cell(RATIO)), "bar": not options.json, "unit": "long run"}
     how["is_final"] = lambda record: record.status != "failed"
     tally = run(groups, path, stamp, functools.partial(measured, stamp, options.steps), **how)
-    latest = {record.cell: record for record in read_file(path) if stamp.covers(record) and record.op == RATIO}
-    rows = [summary(record) for record in latest.values() if record.median_seconds is not None]
-    if options.json:
-        print(json.dumps({"file": str(path), **tally.as_json(), "long": rows}))
-    else:
-        print("\n".join([*map(sentence, rows), str(tally), f"records: {path}"]))
-    return exit_code(tally, path)
+    found = latest(record for record in read_file(path) if stamp.covers(record) and record.op == RATIO)
+    rows = [summary(record) for record in found if record.median_seconds is not None]
+    return show(tally, path, options.json, {"long": rows}, map(sentence, rows))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dse.records import Measurement
+from impls.terminal import plural
 from impls.training import TrainingError
 
 from ..run import Stamp
@@ -109,7 +110,7 @@ def named(row: Mapping[str, Any]) -> str:
     """Name an arrangement by what it consists of."""
     if row["arrangement"] == "serial":
         return f"serial with E = {row['environments']}"
-    return f"{row['arrangement']} with {row['actors']} actor{'s' * (row['actors'] > 1)}, E = {row['environments']}"
+    return f"{row['arrangement']} with {plural(row['actors'], 'actor')}, E = {row['environments']}"
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

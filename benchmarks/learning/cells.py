@@ -44,9 +44,6 @@ class Trained:
     most: int
     test_episodes: int = 100
     op: str = "gradient step"
-    threads: int = 1
-    dtype: str = "float32"
-    workload: str = "uniform"  # a record's ``distribution``
 
     @property
     def contestant(self) -> str:

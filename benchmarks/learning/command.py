@@ -18,9 +18,7 @@ runs are kept.
 """
 
 import argparse
-import contextlib
 import functools
-import json
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -33,10 +31,10 @@ from impls import training
 from impls.terminal import plural
 
 from ..arguments import DEFAULT, add_common, add_list, at_least, one_of, parser_of
-from ..run import Stamp, exit_code, file_of
+from ..run import Stamp, file_of, latest, show
 from ..run import run as run_cells
 from ..timing import Timing
-from ..workers import Bounded, WorkerError
+from ..workers import ask_once
 from .cells import DEPTHS, NAMES, PRIMITIVE, Trained, runs
 
 FILE = "learning.jsonl"
@@ -61,27 +59,14 @@ def main(arguments: list[str] | None = None) -> int:
         bar=not options.json, is_final=lambda record: record.status != "failed",
     )  # fmt: skip
     asked = {stamp.cell(cell) for cell in cells}
-    latest = {record.cell: record for record in records.read_file(path) if record.cell in asked}
-    rows = summary(list(latest.values()))
-    code = exit_code(tally, path)
-    if options.json:
-        print(json.dumps({"file": str(path), **tally.as_json(), "rows": rows}))
-    else:
-        print("\n".join([str(tally), "", *_lines(rows), "", f"records: {path}"]))
-    return code
+    rows = summary(latest(record for record in records.read_file(path) if record.cell in asked))
+    return show(tally, path, options.json, {"rows": rows}, [*_lines(rows), ""])
 
 
 def _measured(cells: Sequence[Trained], stamp: Stamp) -> Iterator[Measurement]:
     """Train each of these runs in a process of its own, and yield its record."""
     for cell in cells:
-        answer: dict[str, Any]
-        with contextlib.ExitStack() as stack:
-            process = stack.enter_context(Bounded(Path(sys.executable), module=MODULE))
-            process.limit_seconds = LIMIT_SECONDS
-            try:
-                answer = process.ask("train", run=cell.request)
-            except WorkerError as error:
-                answer = {"failed": str(error)}
+        answer = ask_once(Path(sys.executable), MODULE, LIMIT_SECONDS, "train", run=cell.request)
         if "failed" in answer:
             yield stamp.record(cell, "failed", reason=answer["failed"])
         elif samples := _seconds(answer["points"]):

@@ -5,14 +5,12 @@ The registry is the folder: loop ``x`` is the one public :class:`~benchmarks.loo
 """
 
 import dataclasses
-import importlib
-import pkgutil
 from functools import cache
-from pathlib import Path
 
 from impls import training
 from impls.training.workload import Workload
 
+from ..libraries import adapters, loading
 from .trainer import Trainer
 
 WORKLOAD = "cartpole_dqn"
@@ -20,16 +18,7 @@ WORKLOAD = "cartpole_dqn"
 
 @cache
 def _kinds() -> dict[str, type[Trainer]]:
-    kinds = {}
-    for found in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        if found.name.endswith("_trainer"):
-            module = importlib.import_module(f"{__name__}.{found.name}")
-            (kinds[found.name.removesuffix("_trainer")],) = (
-                member
-                for member in vars(module).values()
-                if isinstance(member, type) and issubclass(member, Trainer) and member.__module__ == module.__name__
-            )
-    return kinds
+    return dict(adapters(__name__, "_trainer", Trainer))
 
 
 def names() -> tuple[str, ...]:
@@ -61,10 +50,5 @@ def identity() -> str:
 def make(name: str, environments: int = 1, seed: int = 0) -> Trainer:
     """Make a loop. RuntimeError with one sentence where its library is not here or cannot be loaded."""
     kind = kind_of(name)
-    try:
+    with loading(name, "" if kind.is_ours else "; try: make peers"):
         return kind(workload(), environments, seed)
-    except ModuleNotFoundError as error:
-        remedy = "" if kind.is_ours else "; try: make peers"
-        raise RuntimeError(f"{name} needs the module {error.name!r}, which is not installed{remedy}") from error
-    except (ImportError, OSError) as error:
-        raise RuntimeError(f"{name} cannot be loaded: {str(error).splitlines()[0]}") from error

@@ -28,9 +28,6 @@ class Loop:
     contestant: str
     environments: int
     op: str = ""
-    threads: int = 1
-    dtype: str = "float32"
-    workload: str = "uniform"
 
     @property
     def label(self) -> str:

@@ -5,7 +5,6 @@
 {"do": "close"}                        -> {}
 """
 
-import importlib.metadata
 import sys
 import time
 from typing import Any
@@ -15,17 +14,11 @@ import numpy as np
 from impls.training.sizes import networks
 
 from ..clock import pin
-from ..worker import serve, threads
+from ..worker import installed, sentence_of, serve, threads
 from . import kind_of, make, workload
 from .trainer import Trainer
 
-NOT_HERE = (RuntimeError, NotImplementedError, MemoryError)
 CLEAN = 10  # percentile of step times that stands for steps that nothing disturbed
-
-
-def main() -> int:
-    """Answer requests until standard input ends."""
-    return serve(_Session())
 
 
 class _Session:
@@ -37,23 +30,20 @@ class _Session:
         """Make a loop and let it take so many environment steps."""
         try:
             self._trainer = trainer = make(name, environments, seed)
-        except NOT_HERE as error:
+        except (RuntimeError, MemoryError) as error:
             return {"skipped": (str(error).splitlines() or ["not enough memory"])[0]}
         except Exception as error:  # whatever a library raises
-            return {"failed": _sentence(error)}
+            return {"failed": sentence_of(error)}
         affinity = pin(1, threads())
         try:
             while trainer.steps < warm_up:
                 trainer.turn()
         except Exception as error:
-            return {"failed": _sentence(error)}
+            return {"failed": sentence_of(error)}
         (wanted,) = (size.parameters for size in networks(workload()).values())
         if trainer.weights != wanted:
             return {"failed": f"its network has {trainer.weights:,} weights, not {wanted:,}"}
-        found = importlib.metadata.distributions()
-        there = {one.metadata["Name"].lower().replace("_", "-"): one.version for one in found}
-        packages = {package: there[package] for package in kind_of(name).packages if package in there}
-        return {"affinity": affinity, "remark": trainer.remark, "packages": packages}
+        return {"affinity": affinity, "remark": trainer.remark, "packages": installed(kind_of(name).packages)}
 
     def block(self, seconds: float) -> dict[str, Any]:
         """Let the loop run; return seconds of an environment step: clean, median, and of CPU time."""
@@ -63,7 +53,7 @@ class _Session:
         try:
             ended = [began, *trainer.run(began + seconds)]
         except Exception as error:  # whatever a library raises
-            return {"failed": _sentence(error)}
+            return {"failed": sentence_of(error)}
         cpu, steps = time.process_time() - cpu, trainer.steps - steps
         a_turn = steps / (len(ended) - 1)
         clean, median = np.percentile(np.diff(ended), [CLEAN, 50]) / a_turn
@@ -77,9 +67,5 @@ class _Session:
         return {}
 
 
-def _sentence(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(_Session()))

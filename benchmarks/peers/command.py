@@ -18,7 +18,7 @@ from typing import Any, Self
 import impls
 from benchmarks.arguments import add_common, add_list, add_numbers, add_python, at_least, one_of, parser_of
 from benchmarks.cases import Case
-from benchmarks.run import Stamp, file_of, run
+from benchmarks.run import Stamp, file_of, latest, run
 from benchmarks.sentinels import Sentinels
 from benchmarks.timing import Timing, interleave
 from benchmarks.workers import Untimed, Worker, WorkerClock, WorkerError
@@ -177,11 +177,9 @@ def _measure(options: argparse.Namespace, pairs: Sequence[tuple[_Member, Case]])
 
 def _report(path: Path, options: argparse.Namespace) -> int:
     """Print a line for each implementation: nanoseconds per element of draw + update at the chosen capacity."""
-    measurements = [record for record in records.read_file(path) if record.primitive == PEER]
-    latest = {record.cell: record for record in measurements}
     rows: dict[str, dict[int, float]] = {}
     absent: dict[str, str] = {}
-    for record in latest.values():
+    for record in latest(record for record in records.read_file(path) if record.primitive == PEER):
         label = " ".join(
             [record.contestant, record.dtype, *("unchecked" for key in record.options if key == "validate")]
         )

@@ -1,17 +1,19 @@
 """Install the libraries that are timed beside ours into the environment that runs this, each on its own.
 
-A library that cannot be installed is left out with one sentence. No build of torch for GPUs is pulled: it weighs
+After their trees comes what their whole buffers and training loops need besides, for which torch must be there. What
+cannot be installed is left out with one sentence. No build of torch for GPUs is pulled: it weighs
 gigabytes, and nothing here would use it.
 """
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.workers import quietly
-
+from .. import loops
+from ..replay import buffers
+from ..workers import quietly
 from . import adapter, names
-from .peer import Peer
 
 CONSTRAINTS = Path(__file__).with_name("constraints.txt")
 BUILDS_FOR_GPUS = ("nvidia-", "cuda-")
@@ -22,28 +24,53 @@ class LeftOutError(Exception):
 
 
 def main() -> int:
-    """Install all libraries; return 0 if at least one is there, however many are not."""
-    present = []
-    for name in names():
-        try:
-            _install(adapter(name))
-        except (LeftOutError, ImportError) as reason:
-            print(f"{name}: not installed, {str(reason).splitlines()[-1]}")
-            continue
-        present.append(name)
-        print(f"{name}: {adapter(name).package} {adapter(name).version}")
-    return 0 if present else 1
+    """Install all libraries; return 0 if at least one tree is there, however many are not."""
+    present = [_tried(name, f"{adapter(name).package} {adapter(name).version}", _tree) for name in names()]
+    for name in (name for name in buffers.names() if buffers.kind_of(name).needs):
+        _tried(name, "a buffer", _buffer)
+    for name in (name for name in loops.names() if loops.kind_of(name).alone):
+        _tried(name, "a training loop", _loop)
+    return 0 if any(present) else 1
 
 
-def _install(kind: type[Peer]) -> None:
+def _tried(name: str, what: str, install: Callable[[str], None]) -> bool:
+    """Install something of a library, and say so, or why not."""
+    try:
+        install(name)
+    except (LeftOutError, ImportError) as reason:
+        print(f"{name}: {what} is not installed, {str(reason).splitlines()[-1]}")
+        return False
+    print(f"{name}: {what}")
+    return True
+
+
+def _tree(name: str) -> None:
+    kind = adapter(name)
     for need in kind.needs:
         if need.startswith("torch=="):
             refuse_gpu_builds(need)
     if kind.needs:
         pip("install", *kind.needs)
     pip("install", "--no-deps", f"{kind.package}=={kind.version}")
-    finish = f"from {kind.__module__} import {kind.__name__} as kind; kind.after_install()"
-    done = quietly([sys.executable, "-c", finish])
+    check_runs(f"from {kind.__module__} import {kind.__name__} as kind; kind.after_install()")
+
+
+def _buffer(name: str) -> None:
+    check_runs("import torch")
+    pip("install", *buffers.kind_of(name).needs)
+    check_runs(f"from benchmarks.replay import buffers; buffers.make({name!r}, 100)")
+
+
+def _loop(name: str) -> None:
+    check_runs("import torch")
+    pip("install", *loops.kind_of(name).needs)
+    pip("install", "--no-deps", *loops.kind_of(name).alone)
+    check_runs(f"from benchmarks import loops; loops.make({name!r}).close()")
+
+
+def check_runs(code: str) -> None:
+    """Raise LeftOutError with the last line of what code prints on standard error, where it fails."""
+    done = quietly([sys.executable, "-c", code])
     if done.returncode:
         raise LeftOutError((done.stderr.strip() or "it does not load").splitlines()[-1])
 

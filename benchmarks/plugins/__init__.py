@@ -1,11 +1,9 @@
 """Our trees inside other libraries (``impls.plugins``), timed beside those libraries' own replay.
 
 host.py       what every host offers; ``x_host.py`` is host x: its buffers and training steps, with and without ours
-inside.py     the time that calls of the trees take inside a step
 cells.py      what is timed, under the names of a record
-worker.py     the process of a host's environment, in which theirs and ours take turns
+worker.py     the process of a host's environment, in which theirs and ours take turns, and the trees' time in a step
 learning.py   runs of Stable-Baselines3's DQN, uniform and prioritized, by seed
-summary.py    what the records say
 install.py    puts the hosts into environments of their own
-command.py    ``python -m benchmarks plugins``
+command.py    ``python -m benchmarks plugins``, and what the records say
 """

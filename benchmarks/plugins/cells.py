@@ -29,9 +29,6 @@ class Cell:
     op: str
     capacity: int
     batch: int
-    threads: int = 1
-    dtype: str = "float32"
-    workload: str = "uniform"
 
     @property
     def fanout(self) -> int:

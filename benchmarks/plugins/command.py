@@ -14,21 +14,20 @@ import dataclasses
 import functools
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from dse import records
-from dse.records import Measurement, RecordError
+from dse import records, stats
+from dse.records import Measurement, RecordError, twins
 
 from ..arguments import add_common, add_list, add_numbers, at_least, list_of, listed, one_of, parser_of
-from ..run import Stamp, exit_code, file_of, report
+from ..run import Stamp, exit_code, file_of, latest_run, report
 from ..run import run as run_cells
 from ..sentinels import Sentinels
 from ..timing import Timing
-from ..workers import Bounded, WorkerError
-from . import learning, summary
-from .cells import PRIMITIVE, STEP, TASKS, TWIN, Cell, groups
+from ..workers import Bounded, ask_once
+from . import learning
+from .cells import PRIMITIVE, STEP, TASKS, TREE, TWIN, Cell, groups
 from .host import hosts
 
 FILE = "plugins.jsonl"
@@ -59,9 +58,9 @@ def main(arguments: list[str] | None = None) -> int:
         bar=not options.json, is_final=lambda record: record.status in ("ok", "unstable"),
         sentinels=Sentinels() if options.sentinels and not options.smoke else None,
     )  # fmt: skip
-    found = summary.of(summary.latest(records.read_file(path)))
+    found = summary(latest_run(records.read_file(path), PRIMITIVE))
     if not options.json:
-        print("\n".join([*summary.lines(found), ""]))
+        print("\n".join([*lines(found), ""]))
         return report(tally, path, as_json=False)
     print(json.dumps({"file": str(path), **tally.as_json(), **found}))
     return exit_code(tally, path)
@@ -88,14 +87,10 @@ def _measured(
         return
     how = {"sample_seconds": options.sample, "budget_seconds": options.budget, "spare_steps": options.warmup}
     asked: dict[str, Any] = {"name": name, "task": task, "kinds": host.kinds, "capacity": capacity, "batch": batch}
-    with ExitStack() as stack:
-        worker = stack.enter_context(Bounded(where[name], module=MODULE))
-        worker.limit_seconds = LIMIT_SECONDS
-        try:
-            answer = worker.ask("measure", **asked, seed=options.seed, **how)
-        except WorkerError as error:
-            yield from (stamp.record(cell, "failed", reason=str(error)) for cell in cells)
-            return
+    answer = ask_once(where[name], MODULE, LIMIT_SECONDS, "measure", **asked, seed=options.seed, **how)
+    if "failed" in answer:
+        yield from (stamp.record(cell, "failed", reason=answer["failed"]) for cell in cells)
+        return
     stamp = dataclasses.replace(stamp, machine={**stamp.machine, "packages": answer["packages"]})
     place, notes = {"affinity": answer["affinity"]}, "; ".join(host.limits) or None
     for cell in cells:
@@ -111,6 +106,57 @@ def _measured(
         twin, first = answer["timed"][TWIN], next(kind for kind in host.kinds if kind in answer["timed"])
         cell, timing = dataclasses.replace(cells[0], kind=first, op=STEP), Timing(tuple(twin["samples"]), twin["calls"])
         yield stamp.timed(cell, timing, place, primitive=f"{PRIMITIVE}_again")
+
+
+def summary(found: Sequence[Measurement]) -> dict[str, Any]:
+    """Return the summary as JSON takes it: a row for each host, task and kind, and what has no time.
+
+    A share is that of the tree's calls in a step, and ``most`` how many times as fast the step would be without them.
+    """
+    cells = {
+        (record.contestant, record.options["task"], record.options["kind"], record.op): record
+        for record in found
+        if record.primitive == PRIMITIVE
+    }
+    rows = []
+    for (host, task, kind, op), record in cells.items():
+        if op == STEP and record.samples_seconds:
+            first = cells.get((host, task, hosts()[host].kinds[0], STEP))
+            tree = cells.get((host, task, kind, TREE))
+            has_times = bool(first and first.samples_seconds and first is not record)
+            share = stats.speedup(tree, record) if tree and tree.samples_seconds else None
+            rows.append(
+                {
+                    "host": host,
+                    "task": task,
+                    "kind": kind,
+                    "seconds": [record.seconds, record.low_seconds, record.high_seconds],
+                    "is_unstable": record.status == "unstable",
+                    "times": stats.speedup(first, record) if first and has_times else None,
+                    "share": share,
+                    "most": 1 / (1 - share[0]) if share and share[0] < 1 else None,
+                }
+            )
+    absent = [
+        {"host": host, "task": task, "kind": kind, "status": record.status, "reason": record.reason}
+        for (host, task, kind, op), record in cells.items()
+        if op == STEP and not record.samples_seconds
+    ]
+    return {"rows": rows, "absent": absent, "noise_floor": stats.noise_floor(twins(found, PRIMITIVE))}
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """Return the summary as a table, with what has no time beneath."""
+    text = [f"{'host':10}{'task':15}{'kind':18}{'step (us)':>12}{'times as fast':>24}{'tree':>8}{'without it':>12}"]
+    for row in found["rows"]:
+        times = "{:.2f} [{:.2f}, {:.2f}]".format(*row["times"]) if row["times"] else ""
+        share = f"{row['share'][0]:.0%}" if row["share"] else ""
+        most = f"{row['most']:.2f}" if row["most"] else ""
+        step = f"{1e6 * row['seconds'][0]:,.1f}{'*' if row['is_unstable'] else ' '}"
+        text.append(f"{row['host']:10}{row['task']:15}{row['kind']:18}{step:>12}{times:>24}{share:>8}{most:>12}")
+    text += [f"not timed, {one['host']}, {one['task']}, {one['kind']}: {one['reason']}" for one in found["absent"]]
+    floor = f"a step timed twice differs by up to {found['noise_floor']:.1%}" if found["rows"] else "nothing was timed"
+    return [*text, f"{floor}; * unstable, its interval is wide; without it: most that a tree could gain"]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,16 +3,14 @@
 Host ``x`` is the one public subclass of :class:`Host` in ``x_host.py``.
 """
 
-import importlib
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, ClassVar
 
 import impls
 
+from ..libraries import adapters
 from ..loops.trainer import Trainer
 from ..replay.buffers import Buffer
 
@@ -60,13 +58,4 @@ class Host(ABC):
 @cache
 def hosts() -> dict[str, Host]:
     """Return every host by its name, installed or not."""
-    found = {}
-    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        if module.name.endswith("_host"):
-            members = vars(importlib.import_module(f"{__package__}.{module.name}")).values()
-            (kind,) = (
-                each for each in members
-                if isinstance(each, type) and issubclass(each, Host) and each is not Host and each.__name__[0] != "_"
-            )  # fmt: skip
-            found[module.name.removesuffix("_host")] = kind()
-    return found
+    return {name: kind() for name, kind in adapters(__package__, "_host", Host)}

@@ -9,9 +9,9 @@ import importlib.metadata
 import sys
 from pathlib import Path
 
-from benchmarks.peers.install import LeftOutError, pip, refuse_gpu_builds
+from benchmarks.peers.install import LeftOutError, check_runs, pip, refuse_gpu_builds
 from benchmarks.peers.torchrl_peer import Torchrl
-from benchmarks.workers import ROOT, quietly
+from benchmarks.workers import ROOT
 
 from .host import hosts
 
@@ -54,9 +54,7 @@ def _installed(host: str, needs: tuple[str, ...], alone: tuple[str, ...], versio
         pip("install", *needs, constraints=versions)
         if alone:
             pip("install", "--no-deps", *alone, constraints=versions)
-        done = quietly([sys.executable, "-c", f"import impls.plugins.{hosts()[host].plugin}"])
-        if done.returncode:
-            raise LeftOutError((done.stderr.strip() or "it does not load").splitlines()[-1])
+        check_runs(f"import impls.plugins.{hosts()[host].plugin}")
     except LeftOutError as reason:
         _told(f"{host}: left out, {reason}")
         return False

@@ -7,10 +7,8 @@ between whose time does not count; it is a record as soon as it ends.
 import argparse
 import functools
 import itertools
-import json
 import statistics
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +17,10 @@ from dse import records
 from dse.records import Measurement
 from impls import training
 
-from ..run import Stamp, exit_code, file_of
+from ..run import Stamp, file_of, latest, show
 from ..run import run as run_cells
 from ..timing import Timing
-from ..workers import Bounded, WorkerError
+from ..workers import ask_once
 from .host import OURS, hosts
 from .sb3_host import UNIFORM
 
@@ -43,9 +41,6 @@ class Run:
     steps: int
     contestant: str = "sb3"
     op: str = "step"
-    threads: int = 1
-    dtype: str = "float32"
-    workload: str = "uniform"
 
     @property
     def capacity(self) -> int:
@@ -84,11 +79,7 @@ def main(options: argparse.Namespace, pythons: Sequence[Path]) -> int:
     )  # fmt: skip
     asked = {stamp.cell(run) for group in runs for run in group}
     rows = summary([record for record in records.read_file(path) if record.cell in asked])
-    if options.json:
-        print(json.dumps({"file": str(path), **tally.as_json(), "rows": rows}))
-    else:
-        print("\n".join([*map(_line, rows), "", str(tally), f"records: {path}"]))
-    return exit_code(tally, path)
+    return show(tally, path, options.json, {"rows": rows}, [*map(_line, rows), ""])
 
 
 def _measured(runs: Sequence[Run], stamp: Stamp, pythons: Sequence[Path]) -> Iterator[Measurement]:
@@ -96,13 +87,8 @@ def _measured(runs: Sequence[Run], stamp: Stamp, pythons: Sequence[Path]) -> Ite
     for run in runs:
         answer: dict[str, Any] = {"skipped": f"{hosts()['sb3'].module} is not installed; make plugins installs it"}
         for python in pythons:
-            with ExitStack() as stack:
-                worker = stack.enter_context(Bounded(python, module=MODULE))
-                worker.limit_seconds = LIMIT_SECONDS
-                try:
-                    answer = worker.ask("train", task=run.task, kind=run.kind, seed=run.seed, steps=run.steps)
-                except WorkerError as error:
-                    answer = {"failed": str(error)}
+            told = {"task": run.task, "kind": run.kind, "seed": run.seed, "steps": run.steps}
+            answer = ask_once(python, MODULE, LIMIT_SECONDS, "train", **told)
             if "skipped" not in answer:
                 break
         yield _record(run, answer, stamp)
@@ -123,9 +109,8 @@ def _record(run: Run, answer: dict[str, Any], stamp: Stamp) -> Measurement:
 
 def summary(found: Sequence[Measurement]) -> list[dict[str, Any]]:
     """Return a row a workload and kind: seeds, those solved, medians of the steps until then and of the best mean."""
-    latest = {record.cell: record for record in found}
     kinds: dict[tuple[str, str], list[Measurement]] = {}
-    for record in latest.values():
+    for record in latest(found):
         kinds.setdefault((record.options["task"], record.options["kind"]), []).append(record)
     rows = []
     for (task, kind), of_kind in kinds.items():

@@ -11,7 +11,7 @@ from typing import Any
 from impls import training
 from impls.training.workload import Workload
 
-from ..worker import serve
+from ..worker import sentence_of, serve
 from .host import hosts
 
 EVALUATION_SEED = 10_000_019  # of the episodes that evaluate, which no run trains on
@@ -27,7 +27,7 @@ class _Session:
         except ImportError as error:
             return {"skipped": str(error).splitlines()[0]}
         except Exception as error:  # whatever a library raises
-            return {"failed": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
+            return {"failed": sentence_of(error)}
 
 
 def _trained(workload: Workload, task: str, kind: str, seed: int, steps: int) -> list[tuple[int, float, float]]:

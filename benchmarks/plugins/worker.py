@@ -4,12 +4,13 @@
 {"do": "measure", "name": "sb3", "task": "buffer", "kinds": ..}  -> {"timed": {..}, "absent": {..}, ..}
 """
 
-import importlib.metadata
+import functools
 import importlib.util
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 
@@ -19,12 +20,10 @@ from ..clock import CallClock, pin
 from ..replay import rows
 from ..replay.buffers import CHECKED_ROWS, fault_of, spread
 from ..timing import Timing, interleave
-from ..worker import serve, threads
+from ..worker import installed, serve, threads
 from .cells import BUFFER, TWIN
 from .host import Host, hosts
-from .inside import Inside
 
-NOT_HERE = (ImportError, RuntimeError, NotImplementedError, MemoryError)
 SPREAD_ROUNDS = 100  # of new priorities before a buffer is timed
 PLACED = 256  # rows that the steps of a buffer take in turns
 TREE_SAMPLES = 11
@@ -56,7 +55,7 @@ class _Session:
                     calls[kind] = make(host, task, made, capacity, batch, seed, spare_steps)
             except _WrongError as error:
                 absent[kind] = ["failed", str(error)]
-            except NOT_HERE as error:
+            except (ImportError, RuntimeError, MemoryError) as error:
                 absent[kind] = ["skipped", _said(error)]
             except Exception as error:  # whatever a library raises
                 absent[kind] = ["failed", f"{type(error).__name__}: {_said(error)}"]
@@ -71,10 +70,7 @@ class _Session:
             }
             for (kind, call), timing in zip(calls.items(), timings, strict=True)
         }
-        there = {
-            one.metadata["Name"].lower().replace("_", "-"): one.version for one in importlib.metadata.distributions()
-        }
-        packages = {package: there[package] for package in (host.package, *PACKAGES) if package in there}
+        packages = installed((host.package, *PACKAGES))
         return {"timed": timed, "absent": absent, "affinity": affinity, "packages": packages}
 
 
@@ -123,6 +119,83 @@ def _in_tree(host: Host, kind: str, call: Call, timing: Timing) -> list[float]:
             seconds = time.perf_counter() - begin
         samples.append(inside.seconds / (seconds - inside.overhead_seconds) * timing.interval.median)
     return samples
+
+
+_TRIES = 20_000
+
+
+class Inside:
+    """Within it, ``seconds`` counts the time inside these methods; calls from one to another count once.
+
+    What the counting itself takes is subtracted, as an empty method has it.
+    """
+
+    def __init__(self, methods: Iterable[tuple[type, Sequence[str]]]) -> None:
+        self._methods = [(kind, name) for kind, names in methods for name in names]
+        self._spent, self._calls, self._is_inside = 0.0, 0, False
+        self._originals: list[tuple[type, str, Any, bool]] = []
+
+    def __enter__(self) -> Self:
+        for kind, name in self._methods:
+            is_own = name in vars(kind)
+            self._originals.append((kind, name, getattr(kind, name), is_own))
+            setattr(kind, name, self._counted(getattr(kind, name)))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for owner, name, method, is_own in reversed(self._originals):
+            if is_own:
+                setattr(owner, name, method)
+            else:
+                delattr(owner, name)
+        self._originals = []
+
+    @property
+    def seconds(self) -> float:
+        """The time inside so far."""
+        return max(0.0, self._spent - self._calls * _cost()[0])
+
+    @property
+    def overhead_seconds(self) -> float:
+        """What the counting has added to the time of whoever called."""
+        return self._calls * _cost()[1]
+
+    def _counted(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        clock = time.perf_counter
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            if self._is_inside:
+                return method(*arguments, **options)
+            self._is_inside, begin = True, clock()
+            try:
+                return method(*arguments, **options)
+            finally:
+                self._spent += clock() - begin
+                self._calls += 1
+                self._is_inside = False
+
+        return counted
+
+
+class _Empty:
+    def call(self) -> None:
+        return
+
+
+@functools.cache
+def _cost() -> tuple[float, float]:
+    """Seconds that a counted call of an empty method seems to take, and that it takes: the least of five tries."""
+    inner, outer = [], []
+    for _ in range(5):
+        with Inside([(_Empty, ["call"])]) as inside:
+            empty, begin = _Empty(), time.perf_counter()
+            for _ in range(_TRIES):
+                empty.call()
+            outer.append((time.perf_counter() - begin) / _TRIES)
+        inner.append(inside._spent / _TRIES)
+    return min(inner), min(outer)
 
 
 def _said(error: BaseException) -> str:

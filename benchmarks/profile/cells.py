@@ -76,18 +76,13 @@ class Cell:
 
     contestant: str
     op: str
-    options: Mapping[str, Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
     batch: int = 1
     threads: int = 1
     capacity: int = 0
     fanout: int = 16
     dtype: str = "float32"
     beside: "Cell | None" = field(default=None, compare=False)
-
-    @property
-    def workload(self) -> str:
-        """The distribution of priorities, as a record names it."""
-        return "uniform"
 
     @property
     def processes(self) -> int:

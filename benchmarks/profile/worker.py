@@ -27,11 +27,6 @@ from .parts import World, make, period, records_stored
 from .serial import Learning, Loop
 
 
-def main() -> int:
-    """Answer requests until standard input ends."""
-    return serve(_Session())
-
-
 class _Session:
     """A workload, and the clocks that have been prepared for it, by number."""
 
@@ -149,4 +144,4 @@ class _Session:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(_Session()))

@@ -3,15 +3,13 @@
 The registry is the folder: every subclass of :class:`Buffer` with a ``name``, in the files ``*_buffer.py``.
 """
 
-import importlib
-import pkgutil
 from abc import ABC, abstractmethod
 from functools import cache
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
+from ..libraries import adapters, loading
 from . import rows
 
 ALPHA, BETA, EPSILON = 0.6, 0.4, 1e-6
@@ -93,13 +91,7 @@ def part_of(capacity: int) -> int:
 
 @cache
 def _kinds() -> dict[str, type[Buffer]]:
-    kinds = {}
-    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        if module.name.endswith("_buffer"):
-            for kind in vars(importlib.import_module(f"{__package__}.{module.name}")).values():
-                if isinstance(kind, type) and issubclass(kind, Buffer) and hasattr(kind, "name"):
-                    kinds[kind.name] = kind
-    return kinds
+    return {kind.name: kind for _, kind in adapters(__package__, "_buffer", Buffer)}
 
 
 def names() -> tuple[str, ...]:
@@ -114,14 +106,8 @@ def kind_of(name: str) -> type[Buffer]:
 
 def make(name: str, capacity: int, seed: int = 0, **options: Any) -> Buffer:
     """Make an empty buffer. RuntimeError with one sentence where its library is not here or cannot be loaded."""
-    try:
+    with loading(name):
         return kind_of(name)(capacity, seed, **options)
-    except ModuleNotFoundError as error:
-        raise RuntimeError(
-            f"{name} needs the module {error.name!r}, which is not installed; try: make peers"
-        ) from error
-    except (ImportError, OSError) as error:
-        raise RuntimeError(f"{name} cannot be loaded: {str(error).splitlines()[0]}") from error
 
 
 def filled(name: str, capacity: int, seed: int = 0, **options: Any) -> Buffer:

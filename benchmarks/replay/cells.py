@@ -59,11 +59,6 @@ class Cell:
         return kind_of(self.contestant).dtype
 
     @property
-    def workload(self) -> str:
-        """The distribution of priorities, as a record names it."""
-        return "uniform"
-
-    @property
     def member(self) -> tuple[str, str]:
         """The contestant and its strategy, which share a buffer and a process."""
         return self.contestant, str(self.options.get("strategy", ""))

@@ -10,7 +10,7 @@ import argparse
 import dataclasses
 import functools
 import inspect
-import json
+import operator
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -22,7 +22,7 @@ from dse.records import Measurement, RecordError
 from impls.replay import registry
 
 from ..arguments import add_common, add_list, add_numbers, add_python, listed, one_of, parser_of
-from ..run import Stamp, Tally, exit_code, file_of, run
+from ..run import Stamp, Tally, file_of, latest_run, run, show
 from ..sentinels import Sentinels
 from ..timing import Timing
 from . import summary
@@ -44,26 +44,9 @@ def main(arguments: list[str] | None = None) -> int:
         print("Making and filling buffers first; where kernels are compiled, it takes minutes ...", file=sys.stderr)
     with ExitStack() as stack:
         pool = Pool(stack, options.python)
-        tally = functools.reduce(_added, [_measured(part, plan, path, options, pool) for part in options.only])
-    found = summary.of(latest(path), plan.default)
-    if options.json:
-        print(json.dumps({"file": str(path), **tally.as_json(), **found}))
-    else:
-        print("\n".join([*summary.lines(found), "", str(tally), f"records: {path}"]))
-    return exit_code(tally, path)
-
-
-def latest(path: Path) -> list[Measurement]:
-    """Return the latest record of each cell of the commit that was measured last."""
-    measured = [record for record in records.read_file(path) if record.primitive.startswith("replay")]
-    last = max(measured, key=lambda record: record.utc).commit if measured else None
-    return list({record.cell: record for record in measured if record.commit == last}.values())
-
-
-def _added(first: Tally, second: Tally) -> Tally:
-    sums = {name: getattr(first, name) + getattr(second, name) for name in ("cells", "resumed", "repeated", "left")}
-    both = {name: getattr(first, name) + getattr(second, name) for name in ("by_status", "pairs", "failures")}
-    return Tally(**sums, **both)
+        tally = functools.reduce(operator.add, [_measured(part, plan, path, options, pool) for part in options.only])
+    found = summary.of(latest_run(records.read_file(path), "replay"), plan.default)
+    return show(tally, path, options.json, found, [*summary.lines(found), ""])
 
 
 def _plan(options: argparse.Namespace) -> Plan:

@@ -29,12 +29,6 @@ def label(record: Measurement) -> str:
     return str(record.options.get("strategy", record.contestant)) + reused
 
 
-def ratio(base: Measurement, new: Measurement) -> list[float]:
-    """Return how many times as fast ``new`` is as ``base``: [median, low, high] of the 95 % interval."""
-    low, high = stats.ratio_interval(new.samples_seconds, base.samples_seconds)
-    return [base.seconds / new.seconds, low, high]
-
-
 def _operations(found: Sequence[Measurement], default: str) -> dict[str, Any]:
     rows: dict[str, dict[str, float]] = {}
     steps = {label(one): one for one in found if one.op == "step"}
@@ -52,7 +46,7 @@ def _operations(found: Sequence[Measurement], default: str) -> dict[str, Any]:
         if name in rows and "sum" in rows[name] and "sum" in rows.get(default, {}):
             both = {"sum": rows[name]["sum"] / rows[default]["sum"]}
             if name in steps and default in steps:
-                both["step"] = ratio(steps[name], steps[default])  # type: ignore[assignment]
+                both["step"] = stats.speedup(steps[name], steps[default])  # type: ignore[assignment]
             result[f"times_{role}"] = {"name": name, **both}
     return result
 
@@ -86,7 +80,7 @@ def _pairs(found: Sequence[Measurement], default: str) -> dict[str, Any]:
             row: dict[str, Any] = {"pairs_per_second": 1 / two.seconds}
             for other, against in (("one", (name, "one")), ("apart", (name, "apart"))):
                 if against in cells:
-                    row[f"times_{other}"] = ratio(cells[against], two)
+                    row[f"times_{other}"] = stats.speedup(cells[against], two)
             row |= _factors(name, {other: cells[other, "two"] for other in CLAIMS if (other, "two") in cells}, two)
             rows[name] = row
         result[work] = rows
@@ -95,7 +89,7 @@ def _pairs(found: Sequence[Measurement], default: str) -> dict[str, Any]:
 
 def _factors(name: str, bases: dict[str, Measurement], record: Measurement) -> dict[str, Any]:
     """How many times as fast as each of the bases a strategy is, itself left out."""
-    return {f"times_{other}": ratio(base, record) for other, base in bases.items() if other != name}
+    return {f"times_{other}": stats.speedup(base, record) for other, base in bases.items() if other != name}
 
 
 def _parallel(found: Sequence[Measurement], default: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@
 """
 
 import functools
-import importlib.metadata
 import math
 import statistics
 import sys
@@ -17,7 +16,7 @@ import time
 from typing import Any
 
 from ..clock import ALL_CPUS, pin, pin_to
-from ..worker import NOT_HERE, serve, threads
+from ..worker import NOT_HERE, installed, sentence_of, serve, threads
 from . import buffers, jobs, partial
 from .buffers import Buffer
 from .cells import ALONE, LEARNED
@@ -27,11 +26,6 @@ from .jobs import CrewError, Job, Quota
 
 MOST_ROWS = 65_536  # that balance tries
 BALANCE_SAMPLES = 11
-
-
-def main() -> int:
-    """Answer requests until standard input ends."""
-    return serve(_Session())
 
 
 class _Session:
@@ -60,7 +54,7 @@ class _Session:
         except NOT_HERE as error:
             return {"skipped": str(error) or "not enough memory"}
         except Exception as error:  # whatever a library raises
-            return {"failed": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
+            return {"failed": sentence_of(error)}
         self._clocks.append(clock)
         return {"number": len(self._clocks) - 1, "affinity": cpus, "note": note}
 
@@ -108,8 +102,7 @@ class _Session:
 
     def versions(self, packages: list[str]) -> dict[str, str]:
         """Return the versions of those packages that are installed."""
-        there = {one.metadata["Name"].lower(): one.version for one in importlib.metadata.distributions()}
-        return {package: there[package] for package in packages if package in there}
+        return installed(packages)
 
     def _made(self, key: str, cell: dict[str, Any], seed: int, is_full: bool = True, **more: Any) -> str:
         """Make a buffer, once, after the check that its kind has passed; return its key."""
@@ -195,4 +188,4 @@ def _slept(seconds: float) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(_Session()))

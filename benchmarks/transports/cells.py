@@ -1,8 +1,9 @@
 """What is timed: single hand-overs, and the columns of a running system's row, in groups."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..profile.cells import Cell
 
 PARTS = {
     "hand-over": "one hand-over of records, and of weights, by each transport, in one process",
@@ -25,21 +26,6 @@ WEIGHTS = ("shared", "file", "torch")
 
 
 @dataclass(frozen=True)
-class Cell:
-    """What is timed, under the names of a record; ``batch`` counts a hand-over's rows, or B of a gradient step."""
-
-    contestant: str
-    op: str
-    batch: int = 1
-    capacity: int = 0
-    options: Mapping[str, Any] = field(default_factory=dict)
-    threads: int = 1
-    fanout: int = 16
-    dtype: str = "float32"
-    workload: str = "uniform"
-
-
-@dataclass(frozen=True)
 class Preset:
     """Seconds of a running system before its first block, of a block, and how many blocks; of sampling a small cell."""
 
@@ -55,7 +41,9 @@ PRESETS = {"quick": Preset(1.0, 0.5, 11, 0.15), "full": Preset(5.0, 2.5, 11, 0.5
 def hand_overs() -> Iterator[list[Cell]]:
     """Yield groups of hand-overs of as many rows, and of weights, that are timed in turns."""
     for rows in ROWS:
-        yield [Cell(name, op, rows) for name in ("shared", "ring", "queue", "pipe") for op in ("send", "hand over")]
+        yield [
+            Cell(name, op, batch=rows) for name in ("shared", "ring", "queue", "pipe") for op in ("send", "hand over")
+        ]
     for op in ("publish", "fetch"):
         yield [Cell(name, f"{op} weights") for name in WEIGHTS]
 
@@ -66,4 +54,4 @@ def systems(workload: str, capacity: int, fanout: int) -> Iterator[list[Cell]]:
         for rows in ROWS:
             for name in TRANSPORTS:
                 options = {"workload": workload, "rows": rows}
-                yield [Cell(name, op, batch, capacity, options, 2, fanout) for op in COLUMNS]
+                yield [Cell(name, op, options, batch, 2, capacity, fanout) for op in COLUMNS]

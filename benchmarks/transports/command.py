@@ -8,8 +8,7 @@ cores quick takes about 4 minutes, full under 20.
 
 import argparse
 import functools
-import json
-import sys
+import operator
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,7 +19,7 @@ from impls.training import TrainingError, Workload, load
 
 from ..arguments import DEFAULT, add_common, add_list, listed, one_of, parser_of
 from ..clock import ALL_CPUS, pin
-from ..run import Stamp, Tally, exit_code, file_of, run
+from ..run import Stamp, Tally, file_of, latest, run, show
 from ..timing import Timing, interleave
 from . import cells, systems
 from .cells import COLUMNS, MICRO, PARTS, PRESETS, SYSTEM, Cell, Preset
@@ -32,19 +31,9 @@ def main(arguments: list[str] | None = None) -> int:
     one_of(options.only, PARTS)
     path = file_of(options.results, f"transports-{options.preset}.jsonl")
     preset = PRESETS[options.preset]
-    tallies = [_measured(part, preset, path, options) for part in options.only]
-    tally = functools.reduce(_added, tallies)
-    rows = table(latest(path))
-    if options.json:
-        print(json.dumps({"file": str(path), **tally.as_json(), "table": rows}))
-    else:
-        print("\n".join([*lines(rows), "", str(tally), f"records: {path}"]))
-    return exit_code(tally, path)
-
-
-def latest(path: Path) -> list[Measurement]:
-    """Return the latest record of each cell of a file."""
-    return list({record.cell: record for record in read_file(path)}.values())
+    tally = functools.reduce(operator.add, [_measured(part, preset, path, options) for part in options.only])
+    rows = table(latest(read_file(path)))
+    return show(tally, path, options.json, {"table": rows}, [*lines(rows), ""])
 
 
 def table(found: Sequence[Measurement]) -> list[dict[str, Any]]:
@@ -81,12 +70,6 @@ def lines(rows: Sequence[dict[str, Any]]) -> list[str]:
         rates = f"{row['sampling_hz']:13,.0f}{row['update_frame_hz']:11,.0f}{row['update_hz']:11,.1f}"
         text.append(f"{shape}{rates}{1e3 * row['cycle_seconds']:11,.3f}{row['loss_percent']:9.2f}")
     return text
-
-
-def _added(first: Tally, second: Tally) -> Tally:
-    sums = {name: getattr(first, name) + getattr(second, name) for name in ("cells", "resumed", "repeated", "left")}
-    both = {name: getattr(first, name) + getattr(second, name) for name in ("by_status", "pairs", "failures")}
-    return Tally(**sums, **both)
 
 
 def _measured(part: str, preset: Preset, path: Path, options: argparse.Namespace) -> Tally:
@@ -139,7 +122,3 @@ def _parser() -> argparse.ArgumentParser:
     workload = f"of the system, such as cartpole_dqn; see: python -m impls.training list ({DEFAULT})"
     parser.add_argument("--workload", default="hopper_td3", metavar="NAME|FILE", help=workload)
     return add_common(parser, seed_of="the order of hand-overs")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -136,7 +136,7 @@ def _first(answer: DepthAnswer) -> str:
 
 
 def _batches(depth: int) -> str:
-    return plural(depth, "batch").replace("batchs", "batches") if depth else "none"
+    return plural(depth, "batch") if depth else "none"
 
 
 def _text(answer: DepthAnswer) -> Iterator[str]:

@@ -50,7 +50,7 @@ def whole(answer: MappingAnswer) -> Iterator[str]:
     yield from _parts(answer.parts)
     yield from _transfers(answer)
     have = f"{answer.cores[0]:g} of {answer.cores[1]:g} cores" if answer.cores[0] <= answer.cores[1] else taken(answer)
-    yield f"  {have}; {answer.depth} batch{'es' * (answer.depth != 1)} sampled ahead"
+    yield f"  {have}; {plural(answer.depth, 'batch')} sampled ahead"
     yield ""
     yield f"  {rate(answer)}"
     yield from bound(answer)

@@ -93,7 +93,7 @@ def _placed(answer: MappingAnswer) -> str:
     on: dict[str, list[str]] = {}
     for name, what in words.items():
         on.setdefault(_where(part[name]), []).append(what)
-    acting = f"{processes} actor process{'es' * (processes != 1)}"
+    acting = plural(processes, "actor process")
     acting += f" (policy {policy})" if policy else ""
     if answer.arrangement == "serial":
         here = on.pop(_where(actors), [])

@@ -9,9 +9,9 @@ from impls.terminal import count
 
 from ..mapping.values import FIX
 from ..platforms.reading import HERE
-from ..recommend import Recommendation, recommend
 from ..recommend_modeled import recommend_modeled
 from ..times.platform_trees import ModeledChoice
+from ..tree import Recommendation, recommend
 from . import mapping
 from .emit import emitted
 from .text import add_command

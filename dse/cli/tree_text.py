@@ -7,11 +7,11 @@ from impls.terminal import plural
 
 from ..drift import Drift
 from ..estimate import Estimate
-from ..recommend import Recommendation
 from ..times.fanout_choice import DEFAULT
 from ..times.platform_trees import LINK_FACTOR, ModeledChoice
 from ..times.tree_times import Question
 from ..times.tree_variants import Configuration, TreeTime
+from ..tree import Recommendation
 from .emit import Tables, make_line, tree_tables
 from .text import in_words, listed, not_its_own, roughly, rounded, several, wrapped
 

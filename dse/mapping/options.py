@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from impls.terminal import plural
+
 from ..platforms import Device
 from ..solver.problem import PARTS, TREE, Option, Part
 from ..times.parts import Learner, Parts
@@ -147,7 +149,7 @@ class OptionBuilder:
                 time = parts.acting(processes, serial, policy)
                 time = self.beside.acting(time, policy) if self.beside else time
                 needs = {f"{self.cpu}.cores": float(0 if serial else processes)}
-                name, engine = f"{processes} process{'es' * (processes > 1)}", "main" if serial else "actors"
+                name, engine = plural(processes, "process"), "main" if serial else "actors"
                 name += f", policy {policy}" * (len(policies) > 1)
                 option = Option("actors", name, self.cpu, f"{self.cpu}.{engine}", time, needs)
                 details = {"processes": processes} | ({"implementation": policy} if len(policies) > 1 else {})

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from impls.checks import near, short
 from impls.training import Workload
@@ -91,6 +91,18 @@ class MappingQuestion:
         return build(self.parts(workload), frozenset(self.free), frozenset(self.exclude))
 
 
+class Asked(TypedDict, total=False):
+    """Keywords of a question, as ``ask`` takes them."""
+
+    fix: Mapping[str, Any] | None
+    exclude: Collection[str]
+    free: Collection[str]
+    epsilon: float | None
+    results: str | Path
+    machine: str | None
+    times: str | Path | Own | None
+
+
 def ask(
     platform: str | Path | Platform,
     workload: str | Path | Workload,
@@ -117,14 +129,7 @@ def recommend_mapping(
     platform: str | Path | Platform,
     workload: str | Path | Workload,
     objective: Objective = "ratio",
-    *,
-    fix: Mapping[str, Any] | None = None,
-    exclude: Collection[str] = (),
-    free: Collection[str] = (),
-    epsilon: float | None = None,
-    results: str | Path = RESULTS,
-    machine: str | None = None,
-    times: str | Path | Own | None = None,
+    **asked: Unpack[Asked],
 ) -> MappingAnswer | Shortage:
     """The best mapping, or what there is too little of.
 
@@ -132,7 +137,7 @@ def recommend_mapping(
     records "this" stands for (default: this machine, or the nearest that has both). PlatformError, WorkloadError,
     RecordError or ProblemError (a ValueError) with one sentence where there is no answer.
     """
-    return answer_question(ask(platform, workload, objective, fix, exclude, free, epsilon, results, machine, times))
+    return answer_question(ask(platform, workload, objective, **asked))
 
 
 def answer_question(question: MappingQuestion) -> MappingAnswer | Shortage:
@@ -212,14 +217,7 @@ def explain_mapping(
     workload: str | Path | Workload,
     described: Mapping[str, Any],
     objective: Objective = "ratio",
-    *,
-    fix: Mapping[str, Any] | None = None,
-    exclude: Collection[str] = (),
-    free: Collection[str] = (),
-    epsilon: float | None = None,
-    results: str | Path = RESULTS,
-    machine: str | None = None,
-    times: str | Path | Own | None = None,
+    **asked: Unpack[Asked],
 ) -> Explanation | Shortage:
     """Why a configuration loses, that it ties, or what it lacks.
 
@@ -227,8 +225,7 @@ def explain_mapping(
     the best mapping if that is possible; what moves is told. ProblemError for a key of the workload's, which would make
     it another question (but "presampled" and "environments" where they are free), and for one that is in ``fix`` too.
     """
-    question = ask(platform, workload, objective, fix, exclude, free, epsilon, results, machine, times)
-    return explain_choice(question, described)
+    return explain_choice(ask(platform, workload, objective, **asked), described)
 
 
 def explain_choice(question: MappingQuestion, described: Mapping[str, Any]) -> Explanation | Shortage:

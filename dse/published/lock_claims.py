@@ -60,10 +60,7 @@ def times(claim: str, cells: Mapping[str, Measurement], strategy: str) -> Times 
         return None
     ours, base = cells[strategy], cells[BASES[claim]]
     above, below = (base, ours) if claim == "over_global" else (ours, base)
-    return (
-        above.seconds / below.seconds,
-        *stats.ratio_interval(below.samples_seconds, above.samples_seconds),
-    )
+    return stats.speedup(above, below)
 
 
 def compared(factor: Times, printed: Mapping[str, float]) -> str:

@@ -44,13 +44,6 @@ def own_kind(cells: Mapping[tuple[str, str], Measurement]) -> str | None:
     return next((kind for kind in OWN if (kind, STEP) in cells), None)
 
 
-def ratio(base: Measurement, new: Measurement) -> Times:
-    """How many times as fast ``new`` is as ``base``."""
-    low, high = stats.ratio_interval(new.samples_seconds, base.samples_seconds)
-    middle = base.seconds / new.seconds
-    return middle, min(low, middle), max(high, middle)
-
-
 def share(cells: Mapping[tuple[str, str], Measurement], kind: str) -> float | None:
     """The share of a kind's step that the tree's calls take, None where that was not timed."""
     step, tree = cells.get((kind, STEP)), cells.get((kind, TREE))
@@ -69,7 +62,7 @@ def verdicts(records: Sequence[Measurement], quoted: Quoted = NOTHING) -> list[C
     )
     groups = {key: cells for key, cells in by_step(records).items() if key[1] != BUFFER}
     gains = {
-        key: ratio(cells[own, STEP], cells[OURS, STEP])
+        key: stats.speedup(cells[own, STEP], cells[OURS, STEP])
         for key, cells in groups.items()
         if (own := own_kind(cells)) and (OURS, STEP) in cells
     }

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from impls.terminal import plural
 from impls.training.learners import PREFERRED, unsuited
 from impls.training.sizes import networks
 
@@ -73,7 +74,7 @@ class LearnerSteps(Lookup):
         """Gradient steps as the user states them, on a processor by each number of threads."""
         number = self._trains(device)
         for threads in range(1, self.cores_of(device) + 1) if device.kind == "cpu" else (1,):
-            name = _threads(threads) if device.kind == "cpu" else "as stated"
+            name = f"{plural(threads, 'thread')} of torch" if device.kind == "cpu" else "as stated"
             details = {"threads": threads} if device.kind == "cpu" else {}
             step = self._stated("learner", device, threads, f"{number}, {name}" if details else number)
             yield Learner(name, step or self._by_threads(device, threads), threads, {}, details)
@@ -82,7 +83,7 @@ class LearnerSteps(Lookup):
         """Every number of threads of torch; other implementations and parallel learners as far as they were timed."""
         number, table = self._trains(device), self.table_of(device)
         for threads in range(1, self.cores_of(device) + 1):
-            name = _threads(threads)
+            name = f"{plural(threads, 'thread')} of torch"
             known = table and self._recorded("learner step", self.batch, threads, f"{number}, {name}")
             yield Learner(name, known or self._by_threads(device, threads), threads, {}, {"threads": threads})
         for implementation in table.implementations("learner step") if table else ():
@@ -101,7 +102,7 @@ class LearnerSteps(Lookup):
         """Gradient steps of an implementation of which no law tells, by the numbers of threads that were timed."""
         what = what_of("learner step", implementation)
         for threads in self.table.threads(what) if self.table else ():
-            name = f"{implementation}, {threads} thread{'s' * (threads > 1)}"
+            name = f"{implementation}, {plural(threads, 'thread')}"
             known = self._recorded(what, self.batch, threads, f"{self._trains(device)}, {name}")
             if known and threads <= self.cores_of(device):
                 yield Learner(name, known, threads, {}, {"threads": threads, "implementation": implementation})
@@ -209,7 +210,3 @@ class LearnerSteps(Lookup):
         home = device if device.memory else self.cpu
         kept = analytic.training_bytes(device, self.workload, self.batch)
         return {f"{home.name}.memory_bytes": (depth + 1) * self.batch * self.transition_bytes + kept}
-
-
-def _threads(count: int) -> str:
-    return f"{count} thread{'s' * (count > 1)} of torch"

@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 
 from impls.levels import level_sizes
+from impls.terminal import plural
 from impls.training.learners import PREFERRED
 from impls.training.sizes import layout_of
 
@@ -109,7 +110,7 @@ class Parts(LearnerSteps):
         if before == processes:
             return known
         factor = analytic.together(known.factor, analytic.PROCESSES_FACTOR, less_sure / sure)
-        description = f"{before} process{'es' * (before > 1)} on {known.rests_on.told}; {processes} by {SCALING}"
+        description = f"{plural(before, 'process')} on {known.rests_on.told}; {processes} by {SCALING}"
         return analytic.law(known.value * slow / fast, factor, description, known.rests_on.assumed)
 
     def acting(self, processes: int, shares_weights: bool = False, policy: str = REFERENCE) -> Estimate:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from impls.terminal import plural
 from impls.training import Workload, identity
 from impls.training.workload import RESULTS_ALONE
 
@@ -40,12 +41,13 @@ FLAT, STATE_DICT = "flat", "state dict"
 
 @dataclass(frozen=True)
 class Row:
-    """A measured cell: ``what`` is a part and an op, such as "learner step", as ``what_of`` names it.
+    """A measured cell: ``part`` is a contestant and an op, such as "learner step", ``what`` as ``what_of`` names it.
 
     ``beside``: what ran meanwhile on other cores, "" for nothing. The evidence of its time is its record. ``skipped``:
     a single call took so long that the cell was left out, so it takes that at least.
     """
 
+    part: str
     what: str
     batch: int
     threads: int
@@ -53,11 +55,6 @@ class Row:
     options: Mapping[str, Any]
     time: Estimate
     skipped: bool = False
-
-    @property
-    def part(self) -> str:
-        """The part and the op alone."""
-        return self.what.partition(",")[0]
 
 
 @dataclass(frozen=True)
@@ -306,7 +303,11 @@ def _cell(record: Measurement) -> tuple[Any, ...]:
 def _what(record: Measurement) -> str:
     options = record.options
     by = str(options.get("learner", REFERENCE)), int(options.get("environments", 1))
-    return what_of(f"{record.contestant} {record.op}", *by)
+    return what_of(_part(record), *by)
+
+
+def _part(record: Measurement) -> str:
+    return f"{record.contestant} {record.op}"
 
 
 def _rows(records: Sequence[Measurement], profiled: str, changes: Drift) -> Iterable[Row]:
@@ -330,7 +331,7 @@ def _rows(records: Sequence[Measurement], profiled: str, changes: Drift) -> Iter
             told += f"; {record.reason}: it takes that at least" if skipped else ""
             time = Estimate.within(seconds, factor, Evidence(what, "measured", told))
             beside = str(record.options.get("beside", ""))
-            yield Row(what, record.batch, record.threads, beside, options, time, bool(skipped))
+            yield Row(_part(record), what, record.batch, record.threads, beside, options, time, bool(skipped))
 
 
 def _merged(times: Sequence[Estimate]) -> Estimate:
@@ -339,5 +340,5 @@ def _merged(times: Sequence[Estimate]) -> Estimate:
     low, high = min(seconds, *(time.low for time in times)), max(seconds, *(time.high for time in times))
     told = times[-1].rests_on.told
     if len(times) > 1:
-        told += f", pooled with {len(times) - 1} earlier record{'s' * (len(times) > 2)} of that cell"
+        told += f", pooled with {plural(len(times) - 1, 'earlier record')} of that cell"
     return dataclasses.replace(times[0].resting_on(told=told), value=seconds, low=low, high=high)

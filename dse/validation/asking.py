@@ -24,11 +24,11 @@ from .. import platforms
 from ..estimate import weakest
 from ..platforms import Platform, PlatformError
 from ..platforms.reading import FILE
-from ..recommend import answer, probed_memory_bytes, weighed
 from ..records import Measurement, RecordError
 from ..solver.problem import ProblemError
 from ..times.tree_times import Question, Table
 from ..times.whole_runs import REFERENCE
+from ..tree import answer, probed_memory_bytes, weighed
 from .loops import predicted, recommended, shaped
 from .predictor import ROOT, present
 

@@ -21,7 +21,7 @@ from typing import Any, Literal
 ROOT = Path(__file__).resolve().parents[2]
 Side = Literal["trees", "loops", "arrangements"]
 ROOTS: Mapping[Side, str] = {
-    "trees": "dse/recommend.py",
+    "trees": "dse/tree.py",
     "loops": "dse/validation/loops.py",
     "arrangements": "dse/validation/arrangements.py",
 }

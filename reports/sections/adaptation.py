@@ -118,7 +118,7 @@ def draw(rows: pd.DataFrame, about: About) -> Figure:
     first, second = panels
     _line(first, grid[grid["batch"] == least], "actors", "sampling_hz", "every number of samplers", 0)
     for position, (count, part) in enumerate(grid.groupby("actors")):
-        _line(second, part, "batch", "frames_hz", f"{count} sampler{'s' * (int(count) > 1)}", position + 1)
+        _line(second, part, "batch", "frames_hz", plural(int(count), "sampler"), position + 1)
     _looks(first, path[path["batch"] == least], "actors", "sampling_hz")
     _looks(second, path[path["actors"] == samplers], "batch", "frames_hz")
     first.set(xscale="linear")

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dse.cli.tree_text import advice, made, named, step_text, taken
-from dse.recommend import SWEEP, Recommendation, answer, probed_memory_bytes
 from dse.records import Measurement, RecordError, how_to_measure
 from dse.times.tree_times import Question, Table
 from dse.times.tree_variants import Configuration, TreeTime
+from dse.tree import SWEEP, Recommendation, answer, probed_memory_bytes
 
 from ..chart import Material, Section
 from ..markup import Cell, paragraph, safe, table

@@ -48,11 +48,8 @@ def draw(rows: pd.DataFrame, about: About) -> Figure:
     for axes, (_, part) in zip(panels, groups.items(), strict=True):
         kinds = sorted(part.groupby(["alpha", "learner"]), key=lambda kind: (-kind[0][0], kind[0][1]))
         for position, ((alpha, learner), of_alpha) in enumerate(kinds):
-            over = of_alpha.groupby("step")["mean_score"].agg(["median", "min", "max"])
             name = f"prioritized, alpha = {alpha:g}, by {learner}" if alpha else f"uniform, alpha = 0, by {learner}"
-            color = style.COLORS[position]
-            axes.fill_between(over.index, over["min"], over["max"], color=color, alpha=0.15, linewidth=0)
-            axes.plot(over.index, over["median"], style.MARKERS[position], linestyle="-", color=color, label=name)
+            style.band(axes, of_alpha, "step", "mean_score", name, position)
         if part["solved_at"].iloc[0] < rows["mean_score"].max() * 2:
             axes.axhline(part["solved_at"].iloc[0], color="0.3", linestyle=":", linewidth=1, label="solved")
         axes.set(xscale="linear", yscale="linear", xlabel="environment steps", ylabel="mean return of an evaluation")

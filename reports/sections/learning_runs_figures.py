@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -11,9 +10,9 @@ from dse.published.learning_runs import SERIAL
 from dse.records import Measurement
 
 from .. import style
-from ..tidy import About, commit_of, short
+from ..tidy import About, commit_of
 
-STEPS = "environment steps"
+RETURN = "mean return of an evaluation"
 COLUMNS = (
     "workload", "kind", "arrangement", "learners", "presampled", "seed", "step", "seconds", "mean", "solved_at",
     "step_seconds", "commit",
@@ -71,8 +70,9 @@ def depths(rows: pd.DataFrame, about: About) -> Figure:
     figure, panels = style.panels("What do batches sampled ahead gain and cost?", titles, sharey=False)
     each = sorted(rows.groupby("presampled"), key=lambda one: one[0])
     for position, (depth, part) in enumerate(each):
-        _band(panels[0], part, "step", f"D = {depth}", position)
-    _returns(panels[0], rows, STEPS)
+        style.band(panels[0], part, "step", "mean", f"D = {depth}", position)
+    style.returns(panels[0], rows["solved_at"].iloc[0])
+    panels[0].set(ylabel=RETURN)
     if not gained.empty:
         shown = sorted(gained["presampled"].unique())
         for position, depth in enumerate(shown):
@@ -92,27 +92,14 @@ def arrangements(rows: pd.DataFrame, about: About) -> Figure:
     figure, panels = style.panels("Does training by several processes learn as well?", ["by steps", "by seconds"])
     for position, (_, part) in enumerate(rows.groupby("kind", sort=False)):
         kind = str(part["kind"].iloc[0])
-        _band(panels[0], part, "step", kind, position)
+        style.band(panels[0], part, "step", "mean", kind, position)
         over = part.groupby("step")[["seconds", "mean"]].median()
         panels[1].plot(over["seconds"], over["mean"], label=kind, **style.marks(position))
-    _returns(panels[0], rows, STEPS)
-    _returns(panels[1], rows, "seconds of training")
+    for axes in panels:
+        style.returns(axes, rows["solved_at"].iloc[0])
+        axes.set(ylabel=RETURN)
+    panels[1].set(xlabel="seconds of training")
     return _finished(figure, rows, about, "Right: medians over seeds of both, at each evaluation.")
-
-
-def _band(axes: Axes, part: pd.DataFrame, x: str, label: str, position: int) -> None:
-    """Draw the median over seeds, and a band from the lowest to the highest."""
-    over = part.groupby(x)["mean"].agg(["median", "min", "max"])
-    color = style.COLORS[position % len(style.COLORS)]
-    axes.fill_between(over.index, over["min"], over["max"], color=color, alpha=0.12, linewidth=0)
-    axes.plot(over.index, over["median"], label=label, **style.marks(position))
-
-
-def _returns(axes: Axes, rows: pd.DataFrame, x: str) -> None:
-    axes.axhline(rows["solved_at"].iloc[0], color="0.3", linestyle=":", linewidth=1, label="solved")
-    axes.set(xscale="linear", yscale="linear", xlabel=x, ylabel="mean return of an evaluation")
-    if x == STEPS:
-        axes.xaxis.set_major_formatter(lambda value, _: short(round(value)) if value else "0")
 
 
 def _finished(figure: Figure, rows: pd.DataFrame, about: About, more: str) -> Figure:

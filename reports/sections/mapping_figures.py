@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dse.records import SOURCES
 from dse.solver.objectives import EPSILONS
 from dse.tuning.core_split import Allocation, RateCurve
+from impls.terminal import plural
 
 from .. import style
 from .mapping_points import Depths, Point, Scaled, WhatIf
@@ -189,7 +190,7 @@ def fronts(panels_of: Mapping[str, Sequence[Point]], platform: str) -> Figure:
             style.bars(axes, point.watts, point.hz, point.low, point.high, fmt="none", ecolor=marks["color"])
             face = {} if point.is_undominated else {"markerfacecolor": "white"}
             axes.plot(point.watts, point.hz, markeredgewidth=1.6, **marks, **face)
-            axes.plot([], [], label=f"{count} device{'s' * (count > 1)}", **marks)
+            axes.plot([], [], label=plural(count, "device"), **marks)
             side = "right" if 2 * rank < len(rising) else "left"  # the side of the words that touches the point
             words = f"{point.arrangement}\n{point.letters}\n{point.hz:,.0f} / s"
             axes.annotate(words, (point.watts, point.hz), _AWAY[side], ha=side, **_LABEL)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dse.mapping.alternatives import Solved, best_placement
 from dse.mapping.build import Built, build
+from dse.mapping.options import Place
 from dse.mapping.question import load_workload, tables
 from dse.platforms import load
 from dse.records import Measurement, RecordError
@@ -149,7 +150,7 @@ def fronts(results: Evidence) -> dict[str, list[Point]]:
 
 
 def _front(results: Evidence, workload: str) -> list[Point]:
-    fastest: dict[tuple[str, ...], tuple[Built, str, Answer]] = {}
+    fastest: dict[tuple[str, ...], tuple[Built, Place, Answer]] = {}
     # Invariant: ``fastest`` has the fastest mapping so far on each set of devices that some front used.
     for count in range(len(ACCELERATORS) + 1):
         for excluded in itertools.combinations(ACCELERATORS, count):
@@ -169,16 +170,16 @@ def _front(results: Evidence, workload: str) -> list[Point]:
     return [_point(*entry, position in kept) for position, entry in enumerate(fastest.values())]
 
 
-def _point(model: Built, placement: str, answer: Answer, is_undominated: bool) -> Point:
+def _point(model: Built, placement: Place, answer: Answer, is_undominated: bool) -> Point:
     problem, chosen = model.problems[placement], answer.configuration
     low, high = Terms([(problem, chosen)], "ratio", spreads([problem])).interval(0)
     outcome = answer.outcome
     ends = min(low, outcome.hz), max(high, outcome.hz)
-    arrangement = placement.split(maxsplit=1)[0]
+    arrangement = placement.arrangement
     return Point(outcome.devices, arrangement, letters(chosen), outcome.hz, *ends, outcome.watts or 0.0, is_undominated)
 
 
-def fastest_of(problems: Mapping[str, Problem]) -> list[tuple[str, Answer]]:
+def fastest_of(problems: Mapping[Place, Problem]) -> list[tuple[Place, Answer]]:
     """Return (placement, answer) of each placement's front over steps a second, watts and devices."""
     return [(placement, answer) for placement, problem in problems.items() for answer in front(problem)]
 
@@ -211,12 +212,12 @@ def what_if(results: Evidence) -> list[WhatIf]:
             if answers:
                 placement, answer = _chosen(problems, answers)
                 chosen = answer.configuration
-                arrangement, learner = placement.split(maxsplit=1)[0], chosen.learner.device
+                arrangement, learner = placement.arrangement, chosen.learner.device
                 cells.append(WhatIf(batch, count, answer.value, arrangement, letters(chosen), learner))
     return cells
 
 
-def _chosen(problems: Mapping[str, Problem], answers: Sequence[tuple[str, Answer]]) -> tuple[str, Answer]:
+def _chosen(problems: Mapping[Place, Problem], answers: Sequence[tuple[Place, Answer]]) -> tuple[Place, Answer]:
     least = threshold(max(answer.value for _, answer in answers), EPSILONS["ratio"])
     good = [(placement, answer) for placement, answer in answers if answer.value >= least]
     return min(good, key=lambda pair: tie_key(problems[pair[0]], pair[1].configuration, pair[1].outcome)[:5])

@@ -9,7 +9,7 @@ from pathlib import Path
 from dse import accuracy, stats
 from dse.accuracy import ACCURACY_FILE, CHECKS, Accuracy
 from dse.published.peer_claims import PEER, is_ours, one_run
-from dse.records import Measurement, RecordError, to_rows, twins
+from dse.records import Measurement, RecordError, text_of, twins
 
 from ..chart import Section
 from ..markup import Cell, items, named, paragraph, table
@@ -67,10 +67,11 @@ def implementations(cells: Iterable[Measurement], run: Sequence[Measurement]) ->
         record.contestant: {other.dtype for other in run if other.contestant == record.contestant} for record in run
     }
     by_key: dict[tuple[str, str, str], Implementation] = {}
-    for record, row in ((record, next(to_rows([record]))) for record in cells):
-        key = (record.contestant, record.dtype, row["options"])
+    for record in cells:
+        key = (record.contestant, record.dtype, text_of(record.options))
         if key not in by_key:
-            by_key[key] = Implementation(*key, label(*key, len(dtypes[record.contestant])), _version(record, run), {})
+            called = label(*key[:2], record.options, len(dtypes[record.contestant]))
+            by_key[key] = Implementation(*key, called, _version(record, run), {})
         by_key[key].cells[record.op, record.batch] = record
     return list(by_key.values())
 

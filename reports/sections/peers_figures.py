@@ -3,6 +3,7 @@
 Every implementation has one label and one place in the order of all figures, and so the same color, marker and dash.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from dse.published.peer_claims import BATCH, PEER, is_ours
 from .. import style
 from ..tidy import OPS, PREFERRED_CAPACITY, About, either, where
 
-NAMED = {"validate=False": "unchecked", "launch=graph": "graph"}  # options that have a name
+NAMED = {("validate", False): "unchecked", ("launch", "graph"): "graph"}  # options that have a name
 GPU = "gpu"  # the primitive of trees on a device, timed beside each other
 SUM = "draw + update"
 KINDS = ["contestant", "dtype", "options"]
@@ -26,14 +27,14 @@ DASHES = ("-", "--", "-.")
 MARKERS = "osD^vPXp<>h*8dH"
 
 
-def label(contestant: str, dtype: str, options: str, dtypes: int) -> str:
+def label(contestant: str, dtype: str, options: Mapping[str, Any], dtypes: int) -> str:
     """Return an implementation's name, its dtype if it was measured in several, its options.
 
-    >>> label("torchrl", "float32", "", 2), label("cupy", "float32", "launch=graph,validate=False", 1)
+    >>> label("torchrl", "float32", {}, 2), label("cupy", "float32", {"validate": False, "launch": "graph"}, 1)
     ('torchrl float32', 'cupy, graph, unchecked')
     """
     name = f"{contestant} {dtype}" if dtypes > 1 else contestant
-    return ", ".join([name, *(NAMED.get(option, option) for option in options.split(",") if option)])
+    return ", ".join([name, *(NAMED.get(one, f"{one[0]}={one[1]}") for one in sorted(options.items()))])
 
 
 def peers(frame: pd.DataFrame, primitive: str = PEER) -> pd.DataFrame:
@@ -47,7 +48,8 @@ def peers(frame: pd.DataFrame, primitive: str = PEER) -> pd.DataFrame:
     rows = rows.assign(contestant=rows["contestant"].astype(str), cost=np.log(rows["ns"]))
     rows["ours"] = rows["contestant"].map(is_ours).astype(bool)
     dtypes = rows.groupby("contestant")["dtype"].nunique()
-    rows["label"] = [label(*kind, dtypes[kind[0]]) for kind in rows[KINDS].itertuples(index=False, name=None)]
+    kinds = zip(rows["contestant"], rows["dtype"], rows["setting"], strict=True)
+    rows["label"] = [label(*kind, dtypes[kind[0]]) for kind in kinds]
     order = rows.groupby(["ours", *KINDS, "label"], as_index=False)["cost"].mean()
     order["variant"] = order.sort_values(["options", "dtype"]).groupby("contestant").cumcount()
     order = order.sort_values(["ours", "cost"], ascending=[False, True])

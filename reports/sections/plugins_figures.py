@@ -7,11 +7,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from dse import stats
 from dse.published import plugin_claims as claims
 from dse.records import Measurement
 
 from .. import style
-from ..tidy import About, commit_of, short
+from ..tidy import About, commit_of
 
 RUN = "plugin run"
 NAMES = {"sb3": "SB3", "tianshou": "tianshou", "torchrl": "torchrl", "rllib": "RLlib"}
@@ -32,7 +33,7 @@ def gains(measurements: Sequence[Measurement]) -> pd.DataFrame:
             part = claims.share(cells, own)
             rows.append(
                 (
-                    *(host, task, kind, own, *claims.ratio(base, new), 1 / (1 - part) if part else np.nan),
+                    *(host, task, kind, own, *stats.speedup(base, new), 1 / (1 - part) if part else np.nan),
                     *("unstable" if "unstable" in (base.status, new.status) else "ok", "measured"),
                     *(commit_of(new), new.utc, 1e6 * base.seconds, 1e6 * new.seconds),
                     *(claims.share(cells, kind), part),
@@ -124,14 +125,9 @@ def learning(rows: pd.DataFrame, about: About) -> Figure:
     figure, panels = style.panels(_learned(rows), list(groups), 5, y="mean return of an evaluation", sharey=False)
     for axes, (_, part) in zip(panels, groups.items(), strict=True):
         for position, (kind, of_kind) in enumerate(part.groupby("kind")):
-            over = of_kind.groupby("step")["mean"].agg(["median", "min", "max"])
-            color = style.COLORS[position]
             name = "SB3's own uniform replay" if kind == "uniform" else "prioritized by ours"
-            axes.fill_between(over.index, over["min"], over["max"], color=color, alpha=0.15, linewidth=0)
-            axes.plot(over.index, over["median"], style.MARKERS[position], linestyle="-", color=color, label=name)
-        axes.axhline(part["solved_at"].iloc[0], color="0.3", linestyle=":", linewidth=1, label="solved")
-        axes.set(xscale="linear", yscale="linear", xlabel="environment steps")
-        axes.xaxis.set_major_formatter(lambda value, _: short(value) if value else "0")
+            style.band(axes, of_kind, "step", "mean", name, position)
+        style.returns(axes, part["solved_at"].iloc[0])
     seeds = ", ".join(f"{task}: {part['seed'].nunique()} seeds" for task, part in groups.items())
     commits = ", ".join(sorted(set(rows["commit"])))
     note = f"Lines: medians over seeds; bands: from the lowest to the highest seed ({seeds}). Source: measured on "

@@ -55,15 +55,14 @@ def _all_parts(frame: pd.DataFrame, *names: str, by: Sequence[str] = (REFERENCE,
     rows = where(frame, primitive=PRIMITIVE)
     rows = rows.assign(part=rows["contestant"].astype(str) + " " + rows["op"].astype(str))
     rows = rows[rows["part"].isin(names)]
-    options = [dict(word.split("=", 1) for word in text.split(",") if "=" in word) for text in rows["options"]]
     for name in OPTIONS:
         column = "placement" if name == "cores" else name
-        rows[column] = pd.Series([one.get(name, "") for one in options], index=rows.index, dtype=object)
+        rows[column] = pd.Series([one.get(name, "") for one in rows["setting"]], index=rows.index, dtype=object)
     for name in ("macs", "parameters", "update_interval", "models"):
         rows[name] = pd.to_numeric(rows[name])
-    told = [one.get("learner", REFERENCE) for one in options]
+    told = [one.get("learner", REFERENCE) for one in rows["setting"]]
     rows["by"] = np.where(rows["contestant"].isin(TRAINED), pd.Series(told, index=rows.index, dtype=object), "")
-    is_single = np.array([one.get("environments", "1") == "1" for one in options], dtype=bool)
+    is_single = np.array([one.get("environments", 1) == 1 for one in rows["setting"]], dtype=bool)
     return rows[is_single & rows["by"].isin(["", *by]).to_numpy()]
 
 

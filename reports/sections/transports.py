@@ -10,6 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from dse.published.quoted import Quoted
 from dse.records import Measurement, how_to_measure
+from impls.terminal import plural
 
 from .. import style
 from ..chart import Chart, Material, Section
@@ -136,7 +137,7 @@ def _answer(setting: tuple[str, int, int], shared: Row, others: Mapping[str, Row
     updates, sampled = (slowest.values[name] / shared.values[name] for name in ("updates", "sampled"))
     mark = "*" * (shared.is_unstable or slowest.is_unstable)
     return (
-        f"{workload}, B = {batch:,}, {count} row{'s' * (count > 1)} a hand-over: transfer takes {_percent(shared)} "
+        f"{workload}, B = {batch:,}, {plural(count, 'row')} a hand-over: transfer takes {_percent(shared)} "
         f"of the learner's time by shared memory and at most {_percent(worst)} by another ({worst.name}); "
         f"updates by {slowest.name}, the slowest, are {updates:.2f}{mark} times those by shared memory, and its "
         f"sampling {sampled:.2f}{mark} times."
@@ -179,7 +180,7 @@ def hand_overs(measurements: Sequence[Measurement]) -> str:
     if not found:
         return ""
     columns = list(dict.fromkeys((op, batch) for _, op, batch in found))
-    heads = [op if op.endswith("weights") else f"{op}, {batch} row{'s' * (batch > 1)}" for op, batch in columns]
+    heads = [op if op.endswith("weights") else f"{op}, {plural(batch, 'row')}" for op, batch in columns]
     lines = []
     for name in dict.fromkeys(name for name, _, _ in found):
         records = [found.get((name, *column)) for column in columns]

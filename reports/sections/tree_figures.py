@@ -71,8 +71,10 @@ def by_lanes(frame: pd.DataFrame) -> pd.DataFrame:
     Empty unless there are two of them.
     """
     rows = trees(frame, contestant="cupy", fanout=PREFERRED_FANOUT)
-    lanes = rows["options"].str.extract(r"^lanes=(\d+),validate=False$", expand=False).astype(float)
-    rows = rows.assign(lanes=lanes)[lanes.notna()]
+    unchecked = [one if one.get("validate") is False and len(one) == 2 else {} for one in rows["setting"]]
+    rows = rows.assign(lanes=pd.Series([one.get("lanes") for one in unchecked], rows.index, float)).dropna(
+        subset="lanes"
+    )
     rows = rows[rows["capacity"] == rows["capacity"].max()]
     return rows if rows["lanes"].nunique() > 1 else rows[:0]
 

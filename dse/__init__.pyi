@@ -1,0 +1,40 @@
+"""Where each public name of ``dse`` comes from: the one list, which type checkers and ``__init__.py`` read."""
+
+from .estimate import Estimate as Estimate, Evidence as Evidence
+from .mapping.answer import MappingAnswer as MappingAnswer, Shortage as Shortage
+from .mapping.explain import Explanation as Explanation
+from .mapping.question import explain_mapping as explain_mapping, recommend_mapping as recommend_mapping
+from .records import (
+    Measurement as Measurement,
+    RecordError as RecordError,
+    read_file as read_file,
+    read_folder as read_folder,
+)
+from .solver.infeasible import Infeasible as Infeasible
+from .solver.problem import Flow as Flow, Hop as Hop, Option as Option, Problem as Problem, ProblemError as ProblemError
+from .solver.result import Solution as Solution
+from .solver.search import Found as Found
+from .solver.solution import solve as solve
+from .times.fanout_choice import (
+    FanoutChoice as FanoutChoice,
+    FanoutModel as FanoutModel,
+    FanoutRegret as FanoutRegret,
+    best_fanout as best_fanout,
+    error_factor as error_factor,
+    fanout_regrets as fanout_regrets,
+)
+from .times.tree_cost_model import (
+    CostModel as CostModel,
+    Family as Family,
+    HeldOut as HeldOut,
+    Point as Point,
+    cross_validate as cross_validate,
+    fit as fit,
+)
+from .times.tree_times import family_and_points as family_and_points
+from .tree import Recommendation as Recommendation, recommend as recommend
+from .tuning.core_question import CoreSplit as CoreSplit, platform_split as platform_split, split_cores as split_cores
+from .tuning.core_split import RateCurve as RateCurve
+from .tuning.presampling import DepthAnswer as DepthAnswer, platform_depth as platform_depth
+
+__version__: str
