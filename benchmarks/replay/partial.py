@@ -35,11 +35,11 @@ def _kernels() -> dict[tuple[str, str], Any]:
     """Return the kernel of each operation and last step. They are made here, for asv imports this module beside older
     commits, which have no such steps."""
     import numpy as np  # noqa: PLC0415
-    from numba import njit  # noqa: PLC0415  # heavy
 
     from impls.replay import sampling, tree_lock, updating  # noqa: PLC0415
+    from impls.sumtree.kernels import header  # noqa: PLC0415
 
-    kernel = njit(nogil=True, cache=True, error_model="numpy")
+    kernel = header.kernel()
     begin = [_sampling(kernel, sampling, tree_lock, gathers) for gathers in (False, True)]
 
     @kernel
