@@ -8,10 +8,9 @@ import os
 import re
 import select
 import sys
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from importlib.util import find_spec
 from types import TracebackType
@@ -29,6 +28,8 @@ COMMAND = re.compile(r"(?:python -m [\w.]+|(?<=: )make)(?: (?:'[^']*'|[^\s'`;()|
 _COUNT = re.compile(r"([+-]?(?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,3})?)([kKmMgG]?)")
 STDOUT, STDERR = 1, 2
 INTERRUPTED = 130
+is_command = False
+"""Whether this process runs a command, which tells its user on stderr what takes long."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _THOUSANDS = {"": 0, "k": 3, "m": 6, "g": 9}
 _EXAMPLES = "write it like 1000000, 1_000_000, 1e6, 1M or 10k"
@@ -97,7 +98,8 @@ def answering(main: Callable[[], int]) -> int:
     It is 0 where the output has no reader any more, as after ``| head -1``, 2 where the output cannot be written, and
     130 after Ctrl-C.
     """
-    warnings.showwarning = in_one_line
+    global is_command  # it is one for the process
+    warnings.showwarning, is_command = in_one_line, True
     try:
         try:
             quiet.ready()
@@ -132,21 +134,6 @@ def _is_gone(stream: int) -> bool:
     poll = select.poll()
     poll.register(stream, 0)
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
-
-
-@contextlib.contextmanager
-def said_after(seconds: float, sentence: str) -> Iterator[None]:
-    """Print the sentence on stderr, if that is a terminal, once the body has taken so long."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield
-        return
-    timer = threading.Timer(seconds, lambda: print(sentence, file=sys.stderr, flush=True))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 class Progress:

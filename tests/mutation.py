@@ -40,7 +40,6 @@ FOLDER = "tests/mutants"
 MOST_ALIVE = 3
 SECONDS = 180.0  # that the killers of a mutant may take
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header", "--color=no", "--tb=no")
-COMPILES = re.compile(r"\b(njit|intrinsic)\b")  # files whose compiled code another file's cache may hold
 OUTCOME = re.compile(r"^(PASSED|FAILED|ERROR) (\S+::.*?)(?: - .*)?$", re.MULTILINE)
 FAILED, PASSED = 1, 0  # pytest's exit codes
 
@@ -111,10 +110,10 @@ def left_out(root: Path = ROOT) -> dict[str, str]:
 
 
 class Copy:
-    """A copy of the working tree with a compiler's cache of its own, to put one mutant at a time into."""
+    """A copy of the working tree, to put one mutant at a time into; all copies share a cache of compiled kernels."""
 
     def __init__(self, root: Path, folder: Path) -> None:
-        self.folder, self._caches, self._count = folder / "tree", folder / "caches", 0
+        self.folder, self._cache, self._count = folder / "tree", folder.parent / "cache", 0
         subprocess.run(["git", "clone", "-q", "--shared", str(root), str(self.folder)], check=True, capture_output=True)
         for name in _listed(root, "--modified", "--others", "--deleted"):
             target = self.folder / name
@@ -124,13 +123,13 @@ class Copy:
             else:
                 target.unlink(missing_ok=True)
 
-    def pytest(self, killers: Iterable[str], *more: str, cache: str = "shared", seconds: float = SECONDS) -> Any:
+    def pytest(self, killers: Iterable[str], *more: str, seconds: float = SECONDS) -> Any:
         """Run tests here. subprocess.TimeoutExpired."""
         command = [sys.executable, *PYTEST, *more, *killers]
         environment = {
             **os.environ,
             "PYTHONPATH": str(self.folder),
-            "NUMBA_CACHE_DIR": str(self._caches / cache),
+            "FANOUT_CACHE_DIR": str(self._cache),
             "COLUMNS": "1000",  # so that no node id is cut off
         }
         return subprocess.run(
@@ -143,11 +142,10 @@ class Copy:
         text, was = path.read_text(), path.stat()
         path.write_text(text.replace(mutant.old, mutant.new))
         self._count += 1
-        # A time of its own, for caches of code go by time and size; the old time afterwards, so that theirs are good.
+        # A time of its own, for Python's bytecode goes by time and size; afterwards the old one, so that its is good.
         os.utime(path, (self._count, self._count))
-        cache = f"mutant {self._count}" if COMPILES.search(text) else "shared"
         try:
-            done = self.pytest(mutant.killer, "-x", "-rfE", cache=cache)
+            done = self.pytest(mutant.killer, "-x", "-rfE")
         except subprocess.TimeoutExpired:
             return Outcome(mutant, "broken", f"its killers take more than {SECONDS:.0f} s", time.monotonic() - begin)
         finally:

@@ -62,11 +62,11 @@ def test_without_a_compiler_emulation_says_what_it_needs(monkeypatch):
 
 def test_compiled_kernels_are_kept(tmp_path):
     code = "import impls; impls.make('cupy', 10, emulate=True).update(0, 1.0)"
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    environment = {**os.environ, "FANOUT_CACHE_DIR": str(tmp_path)}
     kept = []
     for _ in range(2):
         subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)
-        kept.append({path.name: path.stat().st_mtime_ns for path in (tmp_path / "fanout").iterdir()})
+        kept.append({path.name: path.stat().st_mtime_ns for path in (tmp_path / "emulator").iterdir()})
     assert len(kept[0]) == 2  # the emulator and the kernels
     assert kept[0] == kept[1]
 

@@ -34,6 +34,7 @@ HEAVY_BY_NATURE = {  # files and folders whose whole purpose is one library, imp
     "impls/sumtree/numba_tree.py": {"numba"},
     "impls/sumtree/numba_turns.py": {"numba"},
     "impls/sumtree/kernels/": {"numba"},
+    "impls/sumtree/kernel_cache.py": {"numba", "llvmlite"},
     "impls/sumtree/lanes.py": {"numba", "llvmlite"},
     **{f"impls/replay/{name}": {"numba", "llvmlite"} for name in ("sync.py", "steps.py", "locking/")},
     "impls/plugins/": {

@@ -79,7 +79,7 @@ def test_each_mutant_of_a_toy_tree_gets_its_verdict(toy, monkeypatch):
 
 
 def test_killers_that_take_too_long_on_the_code_as_it_is_make_their_mutants_broken(toy, monkeypatch):
-    def slow(copy, killers, *more, cache="shared", seconds=0.0):
+    def slow(copy, killers, *more, seconds=0.0):
         raise subprocess.TimeoutExpired("pytest", seconds)
 
     monkeypatch.setattr(mutation.Copy, "pytest", slow)

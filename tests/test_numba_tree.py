@@ -5,7 +5,6 @@ import ctypes
 import os
 import pickle
 import platform
-import shutil
 import subprocess
 import sys
 import threading
@@ -276,58 +275,22 @@ def test_check_audits_every_stored_sum_and_rebuild_mends_it(layout):
 
 
 USE = """
-import sys
 import impls, numpy as np
 from impls.sumtree import kernels as compiled
-for options in ({"threads": 2}, {"propagate": "delta", "layout": "plain"}):
-    tree = impls.make("numba", 3000, fanout=2, **options)  # whose kernels take the least to compile
-    tree.update(np.arange(3000), np.arange(3000.0))
-    tree.sample(np.full(1, 0.5)); tree.sample(np.full(9000, 0.5))
-    tree.prefix_sum_index(5.0); tree.get(7); tree.check(); tree.rebuild()
-kernels = [getattr(compiled, name) for name in ("search", "search_with_help", "help_search", "gather", "audit",
-           "update_by_recompute", "update_by_delta")]
+tree = impls.make("numba", 9000, threads=2)
+tree.update(np.arange(3000), np.arange(3000.0))
+tree.sample(np.full(1, 0.5)); tree.sample(np.full(9000, 0.5)); tree.sample_distinct(np.full(2, 0.5))
+tree.prefix_sum_index(5.0); tree.get(7); tree.check(); tree.rebuild(); tree.total()
+impls.make("numba", 9000, propagate="delta").update(5, 1.0)
+kernels = [kernel for kernel in vars(compiled).values() if hasattr(kernel, "stats")]
 print(sum(sum(k.stats.cache_hits.values()) for k in kernels), sum(sum(k.stats.cache_misses.values()) for k in kernels))
 """
 
 
-def test_a_second_process_compiles_nothing_and_writes_nothing(tmp_path):
-    run(USE, NUMBA_CACHE_DIR=str(tmp_path))
-    files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    hits, misses = map(int, run(USE, NUMBA_CACHE_DIR=str(tmp_path)).split())
-    assert (hits > 0, misses) == (True, 0)
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == files
-
-
-def test_edited_vector_code_is_not_answered_from_the_old_cache(tmp_path):
-    shutil.copytree(ROOT / "impls", tmp_path / "impls", ignore=shutil.ignore_patterns("__pycache__"))
-    code = "import impls; tree = impls.make('numba', 300); tree.update(5, 1.0); print(tree.total())"
-    environment = {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
-    assert run(code, tmp_path, **environment).strip() == "1.0"
-    vector_code = tmp_path / "impls" / "sumtree" / "lanes.py"
-    text = vector_code.read_text()
-    broken = text.replace(
-        "return builder.extract_element(values, ir.Constant(_I32, lanes - 1))", "return ir.Constant(_F64, 7.0)"
-    )
-    assert broken != text
-    vector_code.write_text(broken)
-    assert run(code, tmp_path, **environment).strip() == "7.0"
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs POSIX permissions")
-def test_without_a_folder_for_the_cache_it_still_works(tmp_path):
-    shutil.copytree(ROOT / "impls", tmp_path / "impls", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "impls" / "sumtree" / "__pycache__").write_text("a file where the cache's folder should be")
-    (tmp_path / "home").write_text("a file where the user's folder should be")
-    code = (
-        "import impls; print(impls.why_not('numba')); tree = impls.make('numba', 9); tree.update(5, 1.0); "
-        "print(tree.total())"
-    )
-    environment = {
-        "HOME": str(tmp_path / "home"),
-        "XDG_CACHE_HOME": str(tmp_path / "home"),
-        "PYTHONPATH": str(tmp_path),
-    }
-    assert run(code, tmp_path, **environment).split() == ["None", "1.0"]
+def test_a_second_process_compiles_nothing():
+    run(USE)
+    hits, misses = map(int, run(USE).split())
+    assert (hits > 7, misses) == (True, 0)
 
 
 def test_without_the_compiler_there_is_a_reason():
@@ -356,8 +319,8 @@ EVERY_WIDTH = ((7, "prefix"), (64, "prefix"), (16, "plain"))
         pytest.param("x86-64", "+sse2", EVERY_WIDTH, marks=pytest.mark.slow),
     ],
 )
-def test_processors_without_avx512(cpu, features, trees, tmp_path):
-    environment = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features, "NUMBA_CACHE_DIR": str(tmp_path)}
+def test_processors_without_avx512(cpu, features, trees):
+    environment = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
     assert run(WALK.replace("TREES", repr(trees)), **environment).strip() == "walked"
 
 

@@ -34,13 +34,12 @@ def cut(buffer: Any, op: str, until: str) -> Any:
 
 @cache
 def _kernels() -> dict[tuple[str, str], Any]:
-    """Return the kernel of each operation and last step. They are made here, once the compiler is
-    needed."""
-    from numba import njit  # noqa: PLC0415  # heavy
+    """Return the kernel of each operation and last step. They are made here, once the compiler is needed."""
 
     from impls.replay import sampling, tree_lock, updating  # noqa: PLC0415
+    from impls.sumtree.kernels import header  # noqa: PLC0415
 
-    kernel = njit(nogil=True, cache=True, error_model="numpy")
+    kernel = header.kernel()
     begin = [_sampling(kernel, sampling, tree_lock, gathers) for gathers in (False, True)]
 
     @kernel

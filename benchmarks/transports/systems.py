@@ -125,10 +125,8 @@ class Watched:
         self._inner.close()
 
 
-def system_of(workload: Workload, name: str, rows: int, batch: int) -> "tuple[Workload, Arrangement]":
+def system_of(workload: Workload, name: str, rows: int, batch: int) -> tuple[Workload, Arrangement]:
     """Return a workload with one actor that hands so many rows over at once, and its arrangement with a free ratio."""
-    from impls.training.parallel.arrangement import Arrangement  # noqa: PLC0415  # asv imports this beside older commits
-
     replace = dataclasses.replace
     changed = replace(
         workload,
@@ -158,7 +156,7 @@ def measured(
     make_loop: Callable[..., Any] | None = None,
 ) -> dict[str, list[float]]:
     """Run a system; return the samples of each column, one a block. TrainingError if a process of it fails."""
-    from impls.training.parallel import loop as parallel  # noqa: PLC0415  # asv imports this beside older commits
+    from impls.training.parallel import loop as parallel  # noqa: PLC0415  # numba
     from impls.training.parallel.transports import make  # noqa: PLC0415
 
     changed, arrangement = system_of(workload, name, rows, batch)

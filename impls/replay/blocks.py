@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..sumtree.turns import waits
-from ..terminal import said_after
 from .batches import Packer, Plan
 from .block import (
     BOUNDS,
@@ -34,8 +33,6 @@ from .compiled import Kernels, entry, install_steps
 from .layout import Layout
 from .memory import ClosedError, Handle, Memory, allocate
 
-COMPILING = "Compiling the replay's kernels once; later starts take them from the cache (up to a minute)"
-_LONG_SECONDS = 3.0
 _PATIENCE = 100  # looks at a bank in which records are being written, before no others may begin
 _NO_TICKET = 1 << 60  # beyond all, so that no insert meets it
 
@@ -102,8 +99,7 @@ class BlockOfBanks:
         most = min(float(limits.max), float(np.finfo(np.float64).max) / 2 / self.capacity)
         self._exponent = np.array([settings.alpha, settings.epsilon, float(limits.smallest_subnormal), most])
         self._packer, self._plan = Packer(self._shape.row, settings.layout), Plan(settings.layout)
-        with said_after(_LONG_SECONDS, COMPILING):
-            self._compile()
+        self._compile()
         _all.add(self)
 
     def _begin(self) -> None:

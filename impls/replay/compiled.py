@@ -1,10 +1,8 @@
 """Kernels of a replay, which call steps that are compiled for its shape, without the compiler's dispatch."""
 
 import functools
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,10 +28,9 @@ def entry(kernel: Any, trial: bool, *arguments: Any) -> Callable[..., int]:
     """The compiled entry of a kernel, which takes a view's address and then its own arguments, of these types."""
     from numba import types  # noqa: PLC0415  # with the compiler
 
-    literal = _edition() + trial
-    signature = (types.literal(literal), types.int64, *arguments)
+    signature = (types.literal(int(trial)), types.int64, *arguments)
     compiler.run(kernel.compile, signature)
-    return functools.partial(kernel.overloads[signature].entry_point, literal)
+    return functools.partial(kernel.overloads[signature].entry_point, int(trial))
 
 
 def install_steps(bank: Bank, shape: Shape, trial: bool, *lazy: str) -> None:
@@ -47,28 +44,6 @@ def install_steps(bank: Bank, shape: Shape, trial: bool, *lazy: str) -> None:
 
     leaf = types.float32 if np.dtype(shape.dtype).itemsize == 4 else types.float64
     numbers = {"fanout": shape.group, "lanes": shape.lanes, "chunks": shape.chunks, "prefix": 1}
-    form = steps.Form(leaf, **numbers, trial=_edition() + trial)
+    form = steps.Form(leaf, **numbers, trial=int(trial))
     usual = tuple(name for name in steps.NAMES if name not in LAZY and (trial or name != "stop"))
     steps.install(bank.view, form, lazy or usual)
-
-
-@functools.cache
-def _edition() -> int:
-    """An even number that changes with any file a kernel or step is compiled from, because numba looks at one alone."""
-    from ..sumtree import kernels  # noqa: PLC0415  # with the compiler
-
-    here = Path(__file__).parent
-    names = (
-        "steps",
-        "block",
-        "sync",
-        "trials",
-        "priorities",
-        "tree_lock",
-        "insertion",
-        "sampling",
-        "updating",
-        "rings",
-    )
-    files = [here / f"{name}.py" for name in (*names, "locking/two_lock_checked_strategy")]
-    return 2 * functools.reduce(lambda crc, path: zlib.crc32(path.read_bytes(), crc), files, kernels.EDITION)

@@ -6,7 +6,7 @@ and ``prefix`` as in ``impls.sumtree.numba_kernels``, or for most steps ``trial`
 ``commit(view, ...)`` without the form, through the address in the view, and gives arrays for what the step takes as
 addresses. So a kernel is the same machine code for trees of every form, and all strategies share the steps.
 
-``trial`` is a literal that joins an edition of this text and, as its last bit, whether a test may stop the kernels.
+``trial`` is a literal: 1 where a test may stop the kernels, else 0.
 
 An exception cannot leave a step: a step allocates nothing, and its kernel allocates before it takes a lock.
 """
@@ -17,12 +17,13 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import cfunc, types
+from numba import types
 from numba.core.imputils import lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import intrinsic, models, register_model
 
 from ..sumtree.compiling import compiler
+from ..sumtree.kernel_cache import file_of, kept_cfunc, text_of
 from .block import MOST_STEPS, STEPS
 
 _I8, _I64 = ir.IntType(8), ir.IntType(64)
@@ -76,6 +77,7 @@ def step(function: Callable[..., Any]) -> Any:
     Its arguments and what it returns are int, addresses included, or float.
     """
     _functions[function.__name__] = function
+    text_of(file_of(function))  # as it is imported, for a step may be compiled much later
     at = 8 * (STEPS + NAMES.index(function.__name__))
     result, *kinds = _signature(function)
 
@@ -117,11 +119,7 @@ def function_of(name: str) -> Callable[..., Any]:
 def _compiled(name: str, form: Form) -> Any:
     function = _functions[name]
     result, view, *rest = _signature(function)
-    signature = result(view, form, *rest)
-    try:
-        return cfunc(signature, cache=True, error_model="numpy")(function)
-    except RuntimeError:  # neither this folder nor the user's cache can be written: every process compiles anew
-        return cfunc(signature, error_model="numpy")(function)
+    return kept_cfunc(result(view, form, *rest), function, error_model="numpy")
 
 
 def _signature(function: Callable[..., Any]) -> list[Any]:

@@ -37,7 +37,7 @@ write_lock = types.ExternalFunction("pthread_rwlock_wrlock", types.int32(types.i
 read_write_unlock = types.ExternalFunction("pthread_rwlock_unlock", types.int32(types.intp))
 sleep_microseconds = types.ExternalFunction("usleep", types.int32(types.uint32))
 
-inner = njit(nogil=True, error_model="numpy")
+inner = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)  # kernels alone call it
 
 
 def unavailable() -> str | None:

@@ -162,10 +162,10 @@ class NumbaTree(SumTree):
 
     def _compiled(self, kernel: Any, *arguments: Any, minima: bool = False) -> Callable[..., Any]:
         """The kernel's entry for this tree; ``minima``: it renews them, where the tree has any."""
-        types, edition = numba.types, kernels.EDITION
+        types = numba.types
         leaf = types.float32 if self._dtype.itemsize == 4 else types.float64
         keeps = kernels.HAS_PREFIXES * (self._layout == "prefix") + kernels.HAS_MINIMA * (minima and self._minimum)
-        constants = (self._group, self._lanes, self._chunks, keeps, edition)
+        constants = (self._group, self._lanes, self._chunks, keeps)
         signature = (types.int64, types.boolean, leaf, *map(types.literal, constants), *arguments)
         kernel.compile(signature)
         return functools.partial(kernel.overloads[signature].entry_point, self._address, False, 0.0, *constants)

@@ -30,7 +30,7 @@ class KernelTurns:
         self._line = threading.RLock()  # reentrant, because a signal handler may take it again
         self._fork: int | None = None  # the thread that forks and holds the line
         self.orphaned = False
-        self._turn = functools.partial(_turn(), int(header.ctypes.data), kernels.EDITION)
+        self._turn = functools.partial(_turn(), int(header.ctypes.data))
         survive_forks(self)
 
     def wait(self, kernel: Any, *arguments: Any) -> int:
@@ -88,7 +88,7 @@ class KernelTurns:
 @functools.cache
 def _turn() -> Callable[..., bool]:
     """The compiled entry of :func:`kernels.turn`."""
-    signature = (types.int64, types.literal(kernels.EDITION), types.int64)
+    signature = (types.int64, types.int64)
     compiler.run(kernels.turn.compile, signature)
     entry: Callable[..., bool] = kernels.turn.overloads[signature].entry_point
     return entry

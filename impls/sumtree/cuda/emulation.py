@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...user_cache import cache_folder
 from . import program
 from .program import TREE, Constants, Launch
 
@@ -103,7 +104,7 @@ def _compiled(source: str, flags: Sequence[str]) -> Path:
         raise RuntimeError(why_not())
     command = [compiler, *_FLAGS, *flags]
     content = "\n".join([source, (_HERE / "emulator.h").read_text(), _version(compiler), *command])
-    kept = cache_folder() / f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.so"
+    kept = cache_folder("emulator") / f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.so"
     if not kept.exists():
         with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
             text, made = Path(scratch, "kernels.cpp"), Path(scratch, "kernels.so")
@@ -118,15 +119,3 @@ def _compiled(source: str, flags: Sequence[str]) -> Path:
 @functools.cache
 def _version(compiler: str) -> str:
     return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-
-
-@functools.cache
-def cache_folder() -> Path:
-    """The folder of compiled libraries: the user's cache, or where that cannot be written one of this process."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fanout"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="fanout-"))

@@ -3,8 +3,7 @@
 A kernel takes the address of the tree's header, whether the call is at the ``head`` of the line of those that wait for
 their turn, then what it is compiled for (``like``: a number of the leaf's type; ``fanout`` K; ``lanes`` of one vector;
 ``chunks`` vectors to a row; ``prefix``: whether there are prefix rows, and in a second bit whether minima are kept;
-``edition`` of this code; all but the first literals), then its arguments. Nodes are numbered as in ``levels.py``;
-``mass`` is a prefix value.
+all but the first literals), then its arguments. Nodes are numbered as in ``levels.py``; ``mass`` is a prefix value.
 
 Turns. The header's lock word counts the kernels that read the tree, and has a bit for one that writes, and a bit that
 the head of the line sets to keep out all others. A kernel takes its turn when it begins and gives it back when it
@@ -18,10 +17,6 @@ Other threads may write to the arrays of a call meanwhile, so every element of a
 value that is used is the value that was checked.
 """
 
-import zlib
-from pathlib import Path
-
-from .. import lanes
 from .auditing import audit
 from .header import (
     BUSY,
@@ -54,10 +49,6 @@ from .sums import root, sum_ranges
 from .turns import HOLD, LET_GO, OPEN, turn
 from .updating import update_by_delta, update_by_recompute
 
-# Numba asks a kernel's own file whether what it kept on disk is out of date; what the kernel calls is in others.
-_FILES = (Path(lanes.__file__), *sorted(Path(__file__).parent.glob("*.py")))
-EDITION = zlib.crc32(b"".join(path.read_bytes() for path in _FILES))
-
 __all__ = [
     "BUSY",
     "CAPACITY",
@@ -66,7 +57,6 @@ __all__ = [
     "CLOSED_TICKET",
     "CRAMPED",
     "DONE",
-    "EDITION",
     "EMPTY",
     "ENDED",
     "HAS_MINIMA",

@@ -77,7 +77,6 @@ def audit(
     lanes: int,
     chunks: int,
     prefix: int,
-    edition: int,
     repair: bool,
     largest: Reals,
 ) -> int:

@@ -5,6 +5,7 @@ from typing import Any
 
 from numba import njit
 
+from ..kernel_cache import kept_njit
 from ..lanes import load_i64, unsigned_divide
 
 WORD = 8  # bytes of an address, an index, a float64
@@ -29,20 +30,14 @@ DONE, REFUSED, EMPTY, BUSY, CRAMPED = range(5)  # results of a kernel; CRAMPED: 
 SCRATCH = 3  # words an update needs for each element of its batch
 LENDING_SCRATCH = 4  # those that a draw needs for each leaf it sets to 0 and gives back
 
-inner = njit(nogil=True, error_model="numpy")
-inlined = njit(nogil=True, error_model="numpy", inline="always")  # a call with so many arguments would take 60 ns
+_INSIDE = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+inner = njit(**_INSIDE)  # which kernels alone call
+inlined = njit(**_INSIDE, inline="always")  # a call with so many arguments would take 60 ns
 
 
 def kernel() -> Callable[[Callable[..., Any]], Any]:
-    """Compile a kernel, on disk if there is a folder for it; what it calls is compiled into it."""
-
-    def decorate(function: Callable[..., Any]) -> Any:
-        try:
-            return njit(nogil=True, cache=True, error_model="numpy")(function)
-        except RuntimeError:  # neither this folder nor the user's cache can be written: every process compiles anew
-            return njit(nogil=True, error_model="numpy")(function)
-
-    return decorate
+    """Compile a kernel, once a machine; what it calls is compiled into it."""
+    return kept_njit(nogil=True, error_model="numpy")
 
 
 @inner

@@ -98,7 +98,6 @@ def sum_ranges(
     lanes: int,
     chunks: int,
     prefix: int,
-    edition: int,
     left: Indices,
     right: Indices,
     sums: Reals,
@@ -124,7 +123,6 @@ def root(
     lanes: int,
     chunks: int,
     prefix: int,
-    edition: int,
     levels: int,
     number: Reals,
 ) -> int:

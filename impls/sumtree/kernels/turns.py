@@ -90,7 +90,7 @@ OPEN, HOLD, LET_GO = range(3)
 
 
 @kernel()
-def turn(tree: int, edition: int, action: int) -> bool:
+def turn(tree: int, action: int) -> bool:
     """Change the lock. OPEN: the head of the line has left it. HOLD: keep calls out, and hold the tree if none is
     inside. LET_GO: end that hold. Returns whether HOLD succeeded.
     """

@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit, types
 
 from ...replay.sync import pause
+from ...sumtree.kernel_cache import kept_njit
 from ...sumtree.lanes import (
     acquire_fence,
     atomic_add,
@@ -35,7 +36,7 @@ _system_call = types.ExternalFunction(
 )
 
 
-@njit(nogil=True, cache=True)
+@kept_njit(nogil=True)
 def value_of(counter: int) -> int:
     """The counter at an address, with all that was written before it was set."""
     return load_acquire(counter)
@@ -47,7 +48,7 @@ def _wake(counter: int) -> None:
         _system_call(_FUTEX, counter, _WAKE, _ALL, 0, 0, 0)
 
 
-@njit(nogil=True, cache=True)
+@kept_njit(nogil=True)
 def add(counter: int, amount: int) -> int:
     """Add to the counter; returns its value before."""
     before = atomic_add(counter, amount)
@@ -55,7 +56,7 @@ def add(counter: int, amount: int) -> int:
     return before
 
 
-@njit(nogil=True, cache=True)
+@kept_njit(nogil=True)
 def claim(counter: int, amount: int, limit: int) -> int:
     """Add ``amount`` unless that would go beyond ``limit``; returns the value before, or -1 if nothing was added."""
     before = load_acquire(counter)
@@ -76,13 +77,13 @@ def _seen(counter: int, least: int, looks: int) -> bool:
     return False
 
 
-@njit(nogil=True, cache=True)
+@kept_njit(nogil=True)
 def seen(counter: int, least: int, looks: int) -> bool:
     """Look so often whether the counter is at least ``least``, without sleep; returns whether it is."""
     return _seen(counter, least, looks)
 
 
-@njit(nogil=True, cache=True)
+@kept_njit(nogil=True)
 def reached(counter: int, least: int, looks: int) -> bool:
     """Wait until the counter is at least ``least``: look so often, then sleep once until it changes, or for 20 ms.
 
@@ -101,13 +102,13 @@ def reached(counter: int, least: int, looks: int) -> bool:
     return load_acquire(counter) >= least
 
 
-@njit(nogil=True, cache=True)
+@kept_njit(nogil=True)
 def forget(counter: int) -> None:
     """Let nobody count as asleep, while nobody waits: those who were killed in their sleep would for ever."""
     store_release(counter + _SLEEPERS, 0)
 
 
-@njit(nogil=True, cache=True)
+@kept_njit(nogil=True)
 def publish(sequence: int, numbers: Any, source: Any) -> None:
     """Write ``source`` over shared ``numbers``; the sequence word is odd meanwhile. One process publishes."""
     odd = load_acquire(sequence) | 1  # which it is already where a publisher was killed
@@ -118,7 +119,7 @@ def publish(sequence: int, numbers: Any, source: Any) -> None:
     store_release(sequence, odd + 1)
 
 
-@njit(nogil=True, cache=True)
+@kept_njit(nogil=True)
 def fetch(sequence: int, numbers: Any, target: Any, known: int) -> int:
     """Copy shared ``numbers`` to ``target`` unless the sequence word is still ``known``; returns the word then.
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from ....sumtree.kernel_cache import kept_njit
 from .losses import regress, smallest_value
 from .perceptron import LOOSE, backward, forward, load
 from .update import descend, move
@@ -22,10 +23,8 @@ def _aim(weights: Any, sizes: Any, layers: Any, columns: int, actions: Any) -> N
             actions[i, b] = np.tanh(outputs[i, b])
 
 
-@njit(nogil=True, fastmath=LOOSE, cache=True)
-def act(
-    observations: Any, noise: Any, weights: Any, sizes: Any, settings: Any, scratch: Any, actions: Any, edition: Any
-) -> None:
+@kept_njit(nogil=True, fastmath=LOOSE)
+def act(observations: Any, noise: Any, weights: Any, sizes: Any, settings: Any, scratch: Any, actions: Any) -> None:
     """Fill ``actions`` ``[A, size]`` with the policy's for observations ``[A, inputs]``."""
     columns, layers = len(observations), scratch.policy_layers
     load(observations, layers, 0)
@@ -75,10 +74,9 @@ def _ascend(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> A
     return total / columns
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy", cache=True)
+@kept_njit(nogil=True, fastmath=LOOSE, error_model="numpy")
 def step(
     rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any, priorities: Any, losses: Any, counts: Any, tau: Any,
-    edition: Any,
 ) -> None:  # fmt: skip
     """Set the priorities and take the gradient steps that ``counts`` names: of the critics, of the policy.
 

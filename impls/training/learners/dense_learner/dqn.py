@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from ....sumtree.kernel_cache import kept_njit
 from .losses import loss_of
 from .perceptron import LOOSE, backward, forward, load
 from .update import descend, move
@@ -36,10 +37,8 @@ def _best(values: Any, actions: int, b: int) -> int:
     return best
 
 
-@njit(nogil=True, fastmath=LOOSE, cache=True)
-def act(
-    observations: Any, noise: Any, weights: Any, sizes: Any, settings: Any, scratch: Any, actions: Any, edition: Any
-) -> None:
+@kept_njit(nogil=True, fastmath=LOOSE)
+def act(observations: Any, noise: Any, weights: Any, sizes: Any, settings: Any, scratch: Any, actions: Any) -> None:
     """Fill ``actions`` ``[A]`` with those of the largest value for observations ``[A, inputs]``."""
     columns, count = len(observations), sizes.critic[-1] - settings.dueling
     load(observations, scratch.layers[0], 0)
@@ -48,10 +47,9 @@ def act(
         actions[b] = _best(values, count, b)
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy", cache=True)
+@kept_njit(nogil=True, fastmath=LOOSE, error_model="numpy")
 def step(
     rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any, priorities: Any, losses: Any, counts: Any, tau: Any,
-    edition: Any,
 ) -> None:  # fmt: skip
     """Set the priorities and, if ``counts`` says so, take a gradient step; both networks see a batch in one pass.
 

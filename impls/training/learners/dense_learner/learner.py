@@ -1,27 +1,21 @@
 """The learner that hands flat vectors and a batch to the kernels of its algorithm."""
 
-import functools
 import math
-import zlib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
-from numba import typeof, types
+from numba import typeof
 from numpy.typing import NDArray
 
 from ....sumtree.compiling import compiler
-from ....terminal import said_after
 from ...learner import Derived, Learner, Phase, Stepped, Vectors, Weights, rates
 from ...weights import shapes, spans
 from ...workload import Workload
 from . import deterministic, dqn, sac, update
 from .memory import Rows, Scratch, Settings, Sizes, State, scratch_of
 
-_LONG_SECONDS = 2.0
-_COMPILING = "Compiling the learner's kernels once; later starts take them from the cache (up to a minute)"
 KERNELS: dict[str, ModuleType] = {"dqn": dqn, "ddpg": deterministic, "td3": deterministic, "sac": sac}
 
 
@@ -163,25 +157,17 @@ class DenseLearner(Learner):
 
 
 class _Kernel:
-    """A kernel, compiled for the types of its first arguments and called without the compiler's dispatch."""
+    """A kernel, compiled for the types of its first arguments, and called without the compiler's dispatch."""
 
     def __init__(self, kernel: Any) -> None:
         self._kernel, self._entry = kernel, cast("Callable[..., Any] | None", None)
 
     def __call__(self, *arguments: Any) -> None:
         if self._entry is None:
-            signature = (*map(typeof, arguments), types.literal(_edition()))
-            with said_after(_LONG_SECONDS, _COMPILING):
-                compiler.run(self._kernel.compile, signature)
+            signature = tuple(map(typeof, arguments))
+            compiler.run(self._kernel.compile, signature)
             self._entry = self._kernel.overloads[signature].entry_point
-        self._entry(*arguments, _edition())
-
-
-@functools.cache
-def _edition() -> int:
-    """A number that changes with the text of any file a kernel is compiled from, because numba looks at one alone."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
-    return functools.reduce(lambda crc, path: zlib.crc32(path.read_bytes(), crc), files, 0)
+        self._entry(*arguments)
 
 
 def _sizes(workload: Workload) -> Sizes:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from ....sumtree.kernel_cache import kept_njit
 from .losses import regress, smaller, smallest_value
 from .perceptron import LOOSE, backward, forward, load
 from .update import descend, move
@@ -44,10 +45,8 @@ def _sample(weights: Any, sizes: Any, layers: Any, noise: Any, actions: Any, log
             log_density[b] += -np.float32(0.5) * noise[b, i] * noise[b, i] - log_deviation - HALF_LOG_2PI - squash
 
 
-@njit(nogil=True, fastmath=LOOSE, cache=True)
-def act(
-    observations: Any, noise: Any, weights: Any, sizes: Any, settings: Any, scratch: Any, actions: Any, edition: Any
-) -> None:
+@kept_njit(nogil=True, fastmath=LOOSE)
+def act(observations: Any, noise: Any, weights: Any, sizes: Any, settings: Any, scratch: Any, actions: Any) -> None:
     """Fill ``actions`` ``[A, size]`` with those sampled by ``noise`` ``[A, size]``, the means where it is 0."""
     columns, size, layers = len(observations), sizes.policy[-1] // 2, scratch.policy_layers
     load(observations, layers, 0)
@@ -148,10 +147,9 @@ def _tune(rows: Any, state: Any, sizes: Any, scratch: Any) -> Any:
     return -total / columns * state.weights[sizes.policy_stop]
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy", cache=True)
+@kept_njit(nogil=True, fastmath=LOOSE, error_model="numpy")
 def step(
     rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any, priorities: Any, losses: Any, counts: Any, tau: Any,
-    edition: Any,
 ) -> None:  # fmt: skip
     """Set the priorities and take the gradient steps that ``counts`` names: critics, policy, temperature.
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from ....sumtree.kernel_cache import kept_njit
 from .perceptron import LOOSE
 
 
@@ -46,8 +47,8 @@ def move(targets: Any, weights: Any, tau: float) -> None:
             targets[i] += share * (weights[i] - targets[i])
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy", cache=True)
-def update(state: Any, start: int, stop: int, count: int, rate: float, clip: float, tau: float, edition: Any) -> None:
+@kept_njit(nogil=True, fastmath=LOOSE, error_model="numpy")
+def update(state: Any, start: int, stop: int, count: int, rate: float, clip: float, tau: float) -> None:
     """Take Adam's step alone, or move the targets alone, where another learner has its share of the gradient."""
     descend(state, start, stop, count, rate, clip)
     move(state.targets, state.weights, tau)

@@ -1,7 +1,6 @@
 """Robust mutexes as learners use them: locked for a while at most, so that a waiting process can look around."""
 
 import numpy as np
-from numba import njit
 
 from ....replay.sync import (
     MONOTONIC,
@@ -11,13 +10,14 @@ from ....replay.sync import (
     mutex_unlock,
     read_clock,
 )
+from ....sumtree.kernel_cache import kept_njit
 from ....sumtree.lanes import load_i64, stack_words, store_i64
 
 _SECOND = 1_000_000_000
 _NAP = _SECOND // 50
 
 
-@njit(nogil=True, cache=True)
+@kept_njit(nogil=True)
 def lock(mutex: int) -> bool:
     """Lock the mutex at an address within 20 ms; returns whether it is. An owner that died has given it back."""
     until = stack_words(2)
@@ -31,7 +31,7 @@ def lock(mutex: int) -> bool:
     return status in (0, OWNER_DIED)
 
 
-@njit(nogil=True, cache=True)
+@kept_njit(nogil=True)
 def unlock(mutex: int) -> None:
     """Unlock the mutex, which this thread has locked."""
     mutex_unlock(mutex)

@@ -1,0 +1,73 @@
+"""The user's cache folder: what is compiled once a machine, for all checkouts, environments and processes."""
+
+import contextlib
+import functools
+import os
+import stat
+import sys
+import tempfile
+from pathlib import Path
+
+_OWNER_ONLY = 0o700
+
+
+def cache_folder(name: str) -> Path:
+    """A folder that nobody but the user can write to, made if need be.
+
+    It is ``name`` in the folder FANOUT_CACHE_DIR, else in ``fanout`` below NUMBA_CACHE_DIR, XDG_CACHE_HOME or
+    ``~/.cache``; where that cannot be had, which a line on stderr says, it is among the temporary files. OSError where
+    neither can.
+    """
+    folder = _base() / name
+    try:
+        return _private(folder)
+    except OSError as error:
+        user = os.getuid() if hasattr(os, "getuid") else ""
+        instead = _private(Path(tempfile.gettempdir()) / f"fanout-{user}-{name}")
+        warn_once(
+            f"{folder} cannot be the cache of compiled code ({error.strerror}), so {instead} is; mend it, or set "
+            "FANOUT_CACHE_DIR"
+        )
+        return instead
+
+
+def _base() -> Path:
+    if own := os.environ.get("FANOUT_CACHE_DIR"):
+        return Path(own).absolute()
+    for variable in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        if folder := os.environ.get(variable):
+            return Path(folder).absolute() / "fanout"
+    return Path(os.path.expanduser("~"), ".cache", "fanout").absolute()  # noqa: PTH111  # Path's raises without a home
+
+
+def _private(folder: Path) -> Path:
+    """The folder, made if it is not there. OSError, saying why, where it is not the user's alone to write to.
+
+    What is read there is run, so that whoever can write to it could run code as the user.
+    """
+    if not os.path.lexists(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(_OWNER_ONLY)
+    found = folder.lstat()  # of a link itself, which anybody may have left among the temporary files
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(0, "it is no folder")
+    if hasattr(os, "getuid") and found.st_uid != os.getuid():
+        raise PermissionError(0, f"it belongs to user {found.st_uid}")
+    if os.name == "posix" and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(0, f"others can write to it: chmod go-w {folder}")
+    return folder
+
+
+@functools.cache
+def warn_once(sentence: str) -> None:
+    """Print a warning on stderr, once a process, and in no worker of another process."""
+    if sys.stderr is not None and not is_worker():
+        print(f"warning: {sentence}", file=sys.stderr, flush=True)
+
+
+def is_worker() -> bool:
+    """Whether multiprocessing started this process, which leaves it to its parent to tell the user anything."""
+    from multiprocessing import process  # noqa: PLC0415  # seldom asked, and not light
+
+    return process.parent_process() is not None
