@@ -94,10 +94,10 @@ $(READY) $(DEMO): pyproject.toml constraints.txt
 	  2>$(VENV)/pip.log || { cat $(VENV)/pip.log >&2; exit 1; }
 	@touch $(DEMO) $@
 
-$(PEERS)/.ready: benchmarks/peers/constraints.txt benchmarks/peers/install.py
+$(PEERS)/.ready: benchmarks/peers/constraints.txt benchmarks/install.py
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -c $< numpy numba
-	$(PEERS)/bin/python -m benchmarks.peers.install
+	$(PEERS)/bin/python -m benchmarks.install
 	@touch $@
 
 $(PLUGINS)/%/.ready: benchmarks/plugins/%.txt benchmarks/plugins/install.py

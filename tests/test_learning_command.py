@@ -5,6 +5,7 @@ import json
 import pytest
 
 from benchmarks import __main__ as cli
+from benchmarks import workers
 from benchmarks.learning import command, worker
 from benchmarks.learning.cells import DEPTHS, NAMES, runs
 from benchmarks.workers import WorkerError
@@ -86,7 +87,7 @@ class Pretended:
 @pytest.fixture
 def pretended(monkeypatch, tmp_path):
     """Run the command with a worker that only pretends; returns the exit code and what it printed."""
-    monkeypatch.setattr(command, "Bounded", Pretended)
+    monkeypatch.setattr(workers, "Bounded", Pretended)
     Pretended.asked = []
     return ["learning", "--seeds", "10,11", "--depths", "50", "--results", str(tmp_path), "--json"]
 

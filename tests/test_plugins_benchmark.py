@@ -8,6 +8,7 @@ import pytest
 
 import impls
 from benchmarks import __main__ as cli
+from benchmarks import workers
 from benchmarks.plugins import command, install, learning, worker
 from benchmarks.plugins.cells import BUFFER, STEP, TASKS, TREE, groups
 from benchmarks.plugins.host import OURS, Host, hosts
@@ -55,6 +56,7 @@ def made(monkeypatch):
     """The host `made` is the only one, and its worker is this process."""
     monkeypatch.setitem(hosts(), "made", Made())
     monkeypatch.setattr(command, "Bounded", Here)
+    monkeypatch.setattr(workers, "Bounded", Here)
     Here.error = None
 
 
@@ -222,7 +224,7 @@ class Trained(Here):
 
 
 def test_runs_that_learn_are_records_by_seed_and_solved_at_the_first_evaluation_that_is(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(learning, "Bounded", lambda python, module: Trained(python, "benchmarks.plugins.worker"))
+    monkeypatch.setattr(workers, "Bounded", lambda python, module: Trained(python, "benchmarks.plugins.worker"))
     (tmp_path / "python").touch()
     words = ["--learning", "--seeds", "0,9", "--steps", "500", "--results", str(tmp_path)]
     assert cli.main(["plugins", "--python", str(tmp_path / "python"), *words, "--json"]) == 0

@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks import __main__ as cli
 from benchmarks import loops
+from benchmarks.install import CONSTRAINTS
 from benchmarks.loops import cleanrl_trainer, command, crew, trainer, worker
 from benchmarks.loops.trainer import Trainer
-from benchmarks.peers.install import CONSTRAINTS
 from benchmarks.workers import ROOT, Bounded
 from dse.records import read_file
 from impls.training import load

@@ -9,7 +9,7 @@ import importlib.metadata
 import sys
 from pathlib import Path
 
-from benchmarks.peers.install import LeftOutError, check_runs, pip, refuse_gpu_builds
+from benchmarks.install import LeftOutError, check_runs, pip, refuse_gpu_builds
 from benchmarks.peers.torchrl_peer import Torchrl
 from benchmarks.workers import ROOT
 

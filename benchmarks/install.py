@@ -1,8 +1,8 @@
 """Install the libraries that are timed beside ours into the environment that runs this, each on its own.
 
 After their trees comes what their whole buffers and training loops need besides, for which torch must be there. What
-cannot be installed is left out with one sentence. No build of torch for GPUs is pulled: it weighs
-gigabytes, and nothing here would use it.
+cannot be installed is left out with one sentence. No build of torch for GPUs is pulled: it weighs gigabytes, and
+nothing here would use it.
 """
 
 import json
@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from .. import loops
-from ..replay import buffers
-from ..workers import quietly
-from . import adapter, names
+from . import loops
+from .peers import adapter, names
+from .replay import buffers
+from .workers import quietly
 
-CONSTRAINTS = Path(__file__).with_name("constraints.txt")
+CONSTRAINTS = Path(__file__).parent / "peers" / "constraints.txt"
 BUILDS_FOR_GPUS = ("nvidia-", "cuda-")
 
 
