@@ -264,12 +264,10 @@ def test_folders_give_the_latest_record_of_each_cell_and_machine(tmp_path):
     there = measurement(machine={"key": "there"})
     write(tmp_path / "b" / "new.jsonl", measurement())
     write(tmp_path / "a" / "old.jsonl", old, there)
-    write(tmp_path / "a" / "left_out.jsonl", measurement(op="get"))
-    skip = ("left_out.jsonl",)
-    assert {r.machine_key for r in read_folder(tmp_path, skip=skip)} == {"here", "there"}
-    assert read_folder(tmp_path, "here", skip) == [measurement()]
+    assert {r.machine_key for r in read_folder(tmp_path)} == {"here", "there"}
+    assert read_folder(tmp_path, "here") == [measurement()]
     with pytest.raises(RecordError, match="no records of machine elsewhere, only of here, there"):
-        read_folder(tmp_path, "elsewhere", skip)
+        read_folder(tmp_path, "elsewhere")
     with pytest.raises(RecordError, match="no records here; measure with: python -m benchmarks sweep"):
         read_folder(tmp_path / "nothing")
 

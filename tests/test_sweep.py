@@ -319,13 +319,3 @@ def test_an_axis_out_of_bounds_is_refused_at_once(capsys, command):
     with pytest.raises(SystemExit):
         cli.main(command.split())
     assert UNBOUNDED[command] in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_questions_are_measured_apart_from_the_sweeps(tmp_path, capsys):
-    words = ["questions", "--count", "1", "--preset", "smoke", "--no-floor", "--results", str(tmp_path), "--json"]
-    assert cli.main(words) == 0
-    path = file_of(tmp_path, "questions")
-    assert json.loads(capsys.readouterr().out)["file"] == str(path)
-    assert len(json.loads(path.with_suffix(".json").read_text())) == 1
-    assert {record.op for record in read_file(path)} == {"draw", "update"}

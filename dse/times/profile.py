@@ -23,7 +23,7 @@ from ..drift import Drift, drift
 from ..estimate import Estimate, Evidence
 from ..platforms import Platform
 from ..platforms.fingerprint import where
-from ..records import Measurement, RecordError, how_to_measure, is_evidence, read_folder, twins
+from ..records import Measurement, RecordError, how_to_measure, read_folder, twins
 from .beside import Timed, timed
 from .between import carried, over_batch
 from .tree_times import Question, Table
@@ -257,7 +257,7 @@ def evidence(results: Path) -> Mapping[str, Known]:
 @functools.lru_cache(maxsize=2)
 def _evidence(results: Path, files: tuple[tuple[Path, int, int, int], ...]) -> Mapping[str, Known]:
     own: dict[str, list[Measurement]] = {}
-    for record in read_folder(results, only=is_evidence):
+    for record in read_folder(results):
         own.setdefault(record.machine_key, []).append(record)
     return {key: Known(key, own[key]) for key in sorted(own)}
 

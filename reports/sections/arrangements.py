@@ -150,5 +150,5 @@ def _named(check: Check | None) -> str:
     return f"{one.arrangement}, A = {one.actors}, E = {one.environments}, D = {one.presampled}{by}"
 
 
-RECORDS = (ARRANGEMENT, "loop_question")
-SECTIONS = (Section(81, "Arrangements of training", section, RECORDS, ("KEY/arrangements-*.json",)),)
+FILES = ("KEY/arrangements-*.*",)
+SECTIONS = (Section(81, "Arrangements of training", section, (ARRANGEMENT,), FILES),)
