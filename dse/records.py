@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import json
 import os
-import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,8 +35,6 @@ LOAD = "load"
 """The key of a record's machine that says how many processes of others ran; only where they were too many."""
 NOISY = 0.10
 """Noise floor from which a run is noisy."""
-TOO_LONG = re.compile(r"one call takes (\d+(?:\.\d+)?(?:e[+-]?\d+)?) s\b")
-"""The reason of a cell that was skipped for its length."""
 STATUSES = ("ok", "skipped", "failed", "unstable")
 ANOTHER = "choose another folder"
 
@@ -52,7 +49,7 @@ class Measurement:
 
     ``median_seconds`` with its 95 % interval ``[low_seconds, high_seconds]`` summarizes ``samples_seconds``, each the
     mean of ``calls_per_sample`` calls; all are None where ``status`` is skipped or failed, and ``reason`` says why
-    (beside a time it is what to know of it).
+    (beside a time it is what to know of it); but a cell that was skipped for its length has a call's ``low_seconds``.
     ``primitive`` is "sum_tree", "peer" (of a library, or of ours in the same run), "training" (a part of a training
     system, for the workload that ``options`` name), "serial_step" (a training step and the tree in it), each of them
     also with "_again" (the A/A twin that gives a run its noise floor), "training arrangement" (a run of several
@@ -114,8 +111,7 @@ class Measurement:
     @property
     def seconds_at_least(self) -> float:
         """Seconds of the single call that was too long to time a cell; 0 for any other record."""
-        found = TOO_LONG.match(self.reason or "") if self.status == "skipped" else None
-        return float(found[1]) if found else 0.0
+        return self.low_seconds or 0.0 if self.median_seconds is None else 0.0
 
     @property
     def seconds(self) -> float:
