@@ -224,7 +224,7 @@ def test_the_twin_of_a_cell_is_another_tree_timed_last_and_recorded_as_its_twin(
 
     method = sweep.SweepMethod("made_up", clock=Steady)
     stamp = Stamp("c0ffee", False, "made up", "made_up", {"key": "x", "gpus": []})
-    found = list(sweep._measure(cases, stamp, 60.0, 0, method))
+    found = list(sweep.measured(cases, stamp, 60.0, 0, method))
     assert [(one.contestant, one.primitive, one.seconds) for one in found] == [
         ("numpy", "made_up", 1.0),
         ("cumsum", "made_up", 2.0),
