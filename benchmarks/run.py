@@ -144,6 +144,7 @@ def run(
     told: Callable[[Cell], str] | None = None,
     bar: bool = True,
     sentinels: Sentinels | None = None,
+    keeps: Callable[[Measurement], bool] = lambda record: True,
 ) -> Tally:
     """Measure the cells that are not in a results file yet, group by group, and append their records to it.
 
@@ -152,7 +153,8 @@ def run(
     that ``stamp`` covers and that ``is_final``. No group but the first that is measured is begun after
     ``most_seconds``. Progress is shown in ``unit``, if there is one, and ``told`` describes a cell. With ``sentinels``
     their records are kept too, and groups that were timed while the machine was disturbed are measured once more at the
-    end; the latest record of a cell counts. RecordError if the file cannot be read or written.
+    end; the latest record of a cell counts. Only records that ``keeps`` accepts go to the file. RecordError if the
+    file cannot be read or written.
     """
     end, tally = time.monotonic() + most_seconds, Tally(sum(map(len, groups)))
     looked: list[list[Cell]] = []
@@ -163,7 +165,8 @@ def run(
         def kept(group: list[Cell]) -> Iterator[Measurement]:
             visit = sentinels.visit(stamp.timed) if sentinels else ()
             for record in itertools.chain(visit, measure(group)):
-                writer.append(record)
+                if keeps(record):
+                    writer.append(record)
                 known.append(record)
                 yield record
             if sentinels:

@@ -61,14 +61,14 @@ def sweep(
     written.
     """
     stamp = Stamp.of_this_run(method.primitive)
-    _start_threads(cells)
+    start_threads(cells)
     if with_floor and impls.why_not("numba") is None:
         _sweep_floor(path, stamp, budget_seconds, seed)
-    measure = functools.partial(_measure, stamp=stamp, budget_seconds=budget_seconds, seed=seed, method=method)
+    measure = functools.partial(measured, stamp=stamp, budget_seconds=budget_seconds, seed=seed, method=method)
     return run(cells, path, stamp, measure, most_seconds=most_seconds, unit="cell", bar=bar, sentinels=sentinels)
 
 
-def _measure(
+def measured(
     cases: Sequence[Case], stamp: Stamp, budget_seconds: float, seed: int, method: SweepMethod
 ) -> Iterator[Measurement]:
     """Yield the records of one group: those that cannot be timed and why, then the timed ones and the A/A twin."""
@@ -144,7 +144,7 @@ def _where(prepared: Prepared) -> dict[str, str]:
     return {"device": device} if device != "cpu" else {}
 
 
-def _start_threads(cells: Iterable[Iterable[Case]]) -> None:
+def start_threads(cells: Iterable[Iterable[Case]]) -> None:
     """Start the trees' threads while this thread may still use every CPU: they inherit its affinity."""
     most = max((case.threads for group in cells for case in group), default=1)
     for name in sorted({case.contestant for group in cells for case in group}) if most > 1 else ():

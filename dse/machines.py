@@ -16,7 +16,7 @@ from typing import Any
 from .platforms import Platform, PlatformError, fingerprint, load
 from .platforms.fingerprint import COMPILED_FOR
 from .platforms.reading import FILE, HERE
-from .records import Measurement, RecordError, how_to_measure, is_evidence, read_folder
+from .records import Measurement, RecordError, how_to_measure, read_folder
 
 Facts = Mapping[str, Any]  # of a machine, as its records spell them out
 PROCESSOR = ("vendor", "family", "model")  # the first that differs counts most
@@ -53,8 +53,8 @@ def read(results: Path, machine: str | None, wanted: Wanted) -> tuple[list[Measu
     ``machine``: the key of the one to read, and of no other. RecordError if there is nothing to read.
     """
     if machine is not None:
-        return read_folder(results, machine, only=is_evidence, here=str(fingerprint()["key"])), ""
-    records = read_folder(results, only=is_evidence)
+        return read_folder(results, machine, here=str(fingerprint()["key"])), ""
+    records = read_folder(results)
     here = fingerprint()
     known = _facts(one for one in records if wanted.shows(one))
     if not known:

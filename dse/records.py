@@ -8,9 +8,8 @@ import dataclasses
 import functools
 import json
 import os
-import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, TracebackType
 from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
@@ -36,12 +35,8 @@ LOAD = "load"
 """The key of a record's machine that says how many processes of others ran; only where they were too many."""
 NOISY = 0.10
 """Noise floor from which a run is noisy."""
-TOO_LONG = re.compile(r"one call takes (\d+(?:\.\d+)?(?:e[+-]?\d+)?) s\b")
-"""The reason of a cell that was skipped for its length."""
 STATUSES = ("ok", "skipped", "failed", "unstable")
-TESTS_OF_ANSWERS = ("question", "loop_question", "answer")  # primitives that no answer rests on
 ANOTHER = "choose another folder"
-OLD_QUESTIONS = "python -m benchmarks questions"
 
 
 class RecordError(Exception):
@@ -54,21 +49,19 @@ class Measurement:
 
     ``median_seconds`` with its 95 % interval ``[low_seconds, high_seconds]`` summarizes ``samples_seconds``, each the
     mean of ``calls_per_sample`` calls; all are None where ``status`` is skipped or failed, and ``reason`` says why
-    (beside a time it is what to know of it).
+    (beside a time it is what to know of it); but a cell that was skipped for its length has a call's ``low_seconds``.
     ``primitive`` is "sum_tree", "peer" (of a library, or of ours in the same run), "training" (a part of a training
-    system, for the workload that ``options`` name), "serial_step" (a training step and the tree in it), "loop_question"
-    (the serial loop at a shape that predictions are tested with), "question" (a tree at N and B that answers are tested
-    with), each of them also with "_again" (the A/A twin that gives a run its noise floor), "answer" (a recommended
-    configuration alone, in files from before "question"), "training arrangement" (a run of several processes, or one of
-    its parts beside the others), "peer_shared" (one tree, so many Python threads), "gpu" (trees on a device beside each
-    other), "memory" (the floor), one of "replay_operations", "replay_parts", "replay_batches", "replay_pairs",
-    "replay_threads", "replay_processes" and "replay_flush" (whole buffers, alone or shared by so many ``threads``,
-    which may be processes), "loop_peer" (an environment step of a whole training loop with its gradient step, of ours
-    or of a library, by the clock that ``op`` names), "training run" (a gradient step of a whole run by ``options``'
-    seed, with its curve in ``machine``), "plugin" (a step of another library's replay or training, on its own replay
-    or on ours, and the time of the tree's calls in it), "plugin run" (a step of a run of such a library), "training
-    adaptation" (one of a running loop at a look of a search), or "sentinel" (timed in every run, to tell by how much
-    the machine changes). ``contestant`` is the implementation that was timed.
+    system, for the workload that ``options`` name), "serial_step" (a training step and the tree in it), each of them
+    also with "_again" (the A/A twin that gives a run its noise floor), "training arrangement" (a run of several
+    processes, or one of its parts beside the others), "peer_shared" (one tree, so many Python threads), "gpu" (trees on
+    a device beside each other), "memory" (the floor), one of "replay_operations", "replay_parts", "replay_batches",
+    "replay_pairs", "replay_threads", "replay_processes" and "replay_flush" (whole buffers, alone or shared by so many
+    ``threads``, which may be processes), "loop_peer" (an environment step of a whole training loop with its gradient
+    step, of ours or of a library, by the clock that ``op`` names), "training run" (a gradient step of a whole run by
+    ``options``' seed, with its curve in ``machine``), "plugin" (a step of another library's replay or training, on its
+    own replay or on ours, and the time of the tree's calls in it), "plugin run" (a step of a run of such a library),
+    "training adaptation" (one of a running loop at a look of a search), or "sentinel" (timed in every run, to tell by
+    how much the machine changes). ``contestant`` is the implementation that was timed.
     """
 
     schema: int = SCHEMA
@@ -118,8 +111,7 @@ class Measurement:
     @property
     def seconds_at_least(self) -> float:
         """Seconds of the single call that was too long to time a cell; 0 for any other record."""
-        found = TOO_LONG.match(self.reason or "") if self.status == "skipped" else None
-        return float(found[1]) if found else 0.0
+        return self.low_seconds or 0.0 if self.median_seconds is None else 0.0
 
     @property
     def seconds(self) -> float:
@@ -268,29 +260,17 @@ def read_file(path: str | Path) -> list[Measurement]:
     return [parse(line, f"{path}:{position}") for position, line in enumerate(lines, 1) if line.strip()]
 
 
-def is_evidence(record: Measurement) -> bool:
-    """Tell whether answers may rest on a record: never on one that they are tested with.
-
-    Before "question" was a primitive of its own, only the command of such records told.
-    """
-    is_old = record.primitive.startswith("sum_tree") and record.command.startswith(OLD_QUESTIONS)
-    return not is_old and record.primitive.removesuffix("_again") not in TESTS_OF_ANSWERS
-
-
 def read_folder(
     folder: str | Path,
     machine: str | None = None,
-    skip: tuple[str, ...] = (),
-    only: Callable[[Measurement], bool] = lambda record: True,
     here: str = "",
 ) -> list[Measurement]:
     """Read the records of every ``*.jsonl`` below a folder, one of each cell and machine, as ``select`` has it.
 
-    ``machine`` keeps those of one machine, ``only`` those that it is true of; files named in ``skip`` are left out.
-    RecordError if nothing is left, naming the machines that are there; ``here`` is the one that asks.
+    ``machine`` keeps those of one machine. RecordError if nothing is left, naming the machines that are there; ``here``
+    is the one that asks.
     """
-    paths = sorted(path for path in Path(folder).rglob("*.jsonl") if path.name not in skip)
-    records = [record for path in paths for record in read_file(path) if only(record)]
+    records = [record for path in sorted(Path(folder).rglob("*.jsonl")) for record in read_file(path)]
     if not records:
         other = ", or name a folder that has some: --results FOLDER" if has_benchmarks() else ""
         raise RecordError(f"{folder}: no records here; {how_to_measure('sweep --preset quick')}{other}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dse import records
+from dse.questions import Asked, is_measured
 from dse.records import Measurement
 from impls.terminal import plural
 
@@ -58,6 +59,7 @@ def listing(results: Path) -> list[list[str]]:
     """Return a row for each file of results, for a workload's training runs together: file, counts, when, command."""
     rows = [_row_of_records(path, results) for path in sorted(results.rglob("*.jsonl"))]
     rows += [_row_of_json(path, results) for path in sorted(results.rglob("*.json")) if path.name != SUMMARY]
+    rows += [_row_of_questions(path, results) for path in sorted(results.glob("*/*.csv"))]
     rows += [[_name(path, results), "", "", TOML[path.stem]] for path in sorted(results.glob("*/platform.toml"))]
     rows += [[_name(path, results), "", "", TOML["quoted"]] for path in sorted(results.glob("quoted/*.toml"))]
     rows += [_row_of_runs(path, results) for path in sorted(results.glob("*/training/*"))]
@@ -67,12 +69,13 @@ def listing(results: Path) -> list[list[str]]:
 SUMMARY = "summary.json"
 TOML = {"platform": "`python -m dse platform probe`", "quoted": "by hand, from papers"}
 JSON = {
-    "questions": "`python -m benchmarks questions`",
+    "questions": "`python -m dse validate --ask`",
+    "arrangements": "`python -m dse validate --ask --loops`",
     "peers-accuracy": "`make peers`",
     "gpu-check": "`make gpu`",
     "synthesis": "`python -m tests.oracles.rtl.synthesis`",
-    "answers": "`python -m dse validate --draw`",
 }  # command by the beginning of the file's name
+COMMANDS = {"trees": "questions", "loops": "loop-questions", "arrangements": "loop-questions --arrangements"}  # by side
 
 
 def _row_of_records(path: Path, results: Path) -> list[str]:
@@ -84,9 +87,20 @@ def _row_of_records(path: Path, results: Path) -> list[str]:
     return [_name(path, results), counted(found), when, f"`{command}`{others}"]
 
 
+def _row_of_questions(path: Path, results: Path) -> list[str]:
+    rows = [row for row in Asked.read(path.with_suffix(".json")).rows if is_measured(row)]
+    unstable = sum(row["status"] == "unstable" for row in rows)
+    counts = (
+        f"{len(rows):,} candidate{'s' * (len(rows) != 1)} measured{f' ({unstable:,} unstable)' if unstable else ''}"
+    )
+    when = f"{', '.join(sorted({row['commit'] for row in rows}))}, {span(row['utc'] for row in rows)}" if rows else ""
+    commands = dict.fromkeys(COMMANDS[row["side"]] for row in rows)
+    return [_name(path, results), counts, when, " and ".join(f"`python -m benchmarks {one}`" for one in commands)]
+
+
 def _row_of_json(path: Path, results: Path) -> list[str]:
     content = json.loads(path.read_text(encoding="utf-8"))
-    entries = len(content["answers"] if "answers" in content else content)
+    entries = len(content)
     command = next((command for start, command in JSON.items() if path.stem.startswith(start)), "")
     return [_name(path, results), f"{entries:,} entries", "", command]
 

@@ -14,6 +14,7 @@ import dse
 from dse import Measurement, stats
 from dse.published import plugin_claims
 from dse.published.peer_claims import is_ours
+from dse.questions import Asked, is_measured
 from dse.records import twins
 from impls.sumtree.registry import names, options_of, traits
 
@@ -32,10 +33,7 @@ BATCHES = (1, 32, 256, 1_024, 16_384)
 CAPACITIES = (10_000, 1_000_000)
 LIBRARIES = ("numba", "torchrl", "tianshou", "rllib")  # of the table of shares
 CELLS = {
-    "answer": "answers, checked",
-    "question": "answers, checked",
     "loop_peer": "whole training loops, beside other libraries'",
-    "loop_question": "whole training steps",
     "memory": "random reads of memory",
     "peer": "trees beside other libraries",
     "serial_step": "whole training steps",
@@ -63,6 +61,9 @@ def coverage(results: Path) -> str:
         kind = f"`{one.contestant}` tree" if one.primitive in ("sum_tree", "gpu") else CELLS.get(one.primitive)
         if kind:
             cells[kind][one.source if one.median_seconds is not None else "skipped"] += 1
+    for row in (row for path in results.glob("*/*.csv") for row in Asked.read(path.with_suffix(".json")).rows):
+        if is_measured(row):
+            cells["answers, checked"]["measured" if "measured" in row else "skipped"] += 1
     columns = ("measured", "modeled", "skipped")
     rows = [[kind, *(f"{count[name]:,}" if count[name] else "" for name in columns)] for kind, count in cells.items()]
     return _table(["cells", *columns], sorted(rows, key=lambda row: (not row[0].startswith("`"), row[0])))
@@ -153,7 +154,7 @@ def share(results: Path) -> str:
 
 def noise(results: Path) -> str:
     """Say in a sentence how noisy the latest sweep was: its A/A floor, over how many pairs, and the unstable cells."""
-    records = dse.read_folder(results, SWEPT, skip=("questions.jsonl",))
+    records = dse.read_folder(results, SWEPT)
     cells = [one for one in records if (one.primitive, one.source) == ("sum_tree", "measured")]
     statuses, pairs = [one.status for one in cells if one.median_seconds is not None], twins(records)
     return (

@@ -1,9 +1,8 @@
 """Made-up files of questions: answered from hand-written records, and measured as if times were what a test says."""
 
 import dataclasses
-import json
 
-from dse.records import Writer
+from dse.questions import Asked
 from dse.times.tree_times import Table
 from dse.validation import asking, runs
 from tests.test_recommend import records, write
@@ -22,30 +21,21 @@ def asked(folder, count=8, found=None, number=1, **changes):
     found = list(records() if found is None else found)
     write(folder, found)
     seed = asking.Seed(COMMIT, number)
-    path = folder / Table(found).machine_key / f"{seed.stem}.json"
-    asking.write(asking.ask(found, folder, seed, (count, 0)) | changes, path)
+    path = folder / Table(found).machine_key / f"questions-{seed.stem}.json"
+    made = asking.ask(found, path, seed, (count, 0))
+    dataclasses.replace(made, head=made.head | changes).create()
     return path
 
 
-def step(question, configuration):
-    """The names of a cell, as in a record, by op."""
-    shape = {name: question[name] for name in ("capacity", "batch", "dtype", "distribution")}
-    chosen = configuration | {"options": dict(configuration["options"])}
-    return [shape | chosen | {"op": op} for op in ("draw", "update")]
-
-
-def measure(path, factor=lambda question, candidate: 1.0, utc=LATER, commit="abc"):
-    """Records as if every candidate had taken so many times what was answered; none where the factor is None."""
-    example = next(records())
-    with Writer(path.with_suffix(".jsonl")) as writer:
-        for at, one in enumerate(json.loads(path.read_text())["trees"]):
-            for which, candidate in enumerate(one["candidates"]):
-                times = factor(at, which)
-                call = times and times * candidate["seconds"] / (1 + one["question"]["updates_per_sample"])
-                told = dict.fromkeys(("median_seconds", "low_seconds", "high_seconds"), call)
-                told |= {"primitive": "question", "utc": utc, "commit": commit, "status": "ok" if times else "skipped"}
-                for cell in step(one["question"], candidate["configuration"]):
-                    writer.append(dataclasses.replace(example, **cell, **told))
+def measure(path, factor=lambda question, candidate: 1.0, utc=LATER):
+    """Fill a table as if every candidate had taken so many times what was told; none where the factor is None."""
+    made = Asked.read(path)
+    for at, rows in enumerate(made.answered("trees")):
+        for which, row in enumerate(rows):
+            times = factor(at, which)
+            row.update({"status": "ok" if times else "skipped", "utc": utc, "commit": "abc"})
+            row.update({"measured": times * row["told"]} if times else {"failure": "made up"})
+    made.save()
 
 
 def run(path):

@@ -9,11 +9,11 @@ import pytest
 from benchmarks import __main__ as cli
 from benchmarks.arrangements import questions, timed
 from benchmarks.arrangements import records as measuring
-from benchmarks.arrangements.setting import Setting
 from benchmarks.arrangements.timed import Mark, Run
 from dse import platforms
 from dse.__main__ import main
-from dse.records import Measurement, RecordError, Writer, is_evidence, read_file
+from dse.questions import Asked, numbered
+from dse.records import RecordError, read_file
 from dse.validation import arranged, arrangements, asking, predictor
 from dse.validation.arrangements import ArrangementQuestion, Candidate, Predictor
 from impls.training import TrainingError, load
@@ -62,15 +62,15 @@ def test_a_candidate_is_predicted_by_the_answer_fixed_to_it():
 def test_the_recommended_candidate_has_the_highest_predicted_rate_and_a_reason_is_no_rate():
     known = Predictor(world(load("cartpole_dqn")), machine())
     lost = dataclasses.replace(SERIAL, learner="dense")  # nothing was timed of it
-    plain = known.answer(ArrangementQuestion("cartpole_dqn", 64, 64, (lost, SERIAL, APART)))
-    rates = [one.get("hz") for one in plain["candidates"]]
+    rows = known.answer(ArrangementQuestion("cartpole_dqn", 64, 64, (lost, SERIAL, APART)))
+    rates = [row.get("told") for row in rows]
     assert rates[0] is None
-    assert "learner_implementation=dense" in plain["candidates"][0]["reason"]
-    assert plain["recommended"] == (1 if rates[1] > rates[2] else 2)
-    assert all(one["low"] < one["hz"] < one["high"] for one in plain["candidates"][1:])
-    nothing = Predictor([], machine()).answer(ArrangementQuestion("cartpole_dqn", 64, 8, (SERIAL,)))
-    assert nothing["recommended"] is None
-    assert "benchmarks profile --workload cartpole_dqn" in nothing["candidates"][0]["reason"]
+    assert "learner_implementation=dense" in rows[0]["reason"]
+    assert [at for at, row in enumerate(rows) if row.get("is_recommended")] == [1 if rates[1] > rates[2] else 2]
+    assert all(row["low"] < row["told"] < row["high"] for row in rows[1:])
+    (nothing,) = Predictor([], machine()).answer(ArrangementQuestion("cartpole_dqn", 64, 8, (SERIAL,)))
+    assert "is_recommended" not in nothing
+    assert "benchmarks profile --workload cartpole_dqn" in nothing["reason"]
 
 
 # Files
@@ -78,35 +78,30 @@ def test_the_recommended_candidate_has_the_highest_predicted_rate_and_a_reason_i
 
 def file_of(path, asked, key="made-up", **changes):
     """A file of (workload, B, u, [(candidate, predicted rate or None)]); intervals are from 0.8 to 1.25 of it."""
-    plain = []
+    groups = []
     for name, batch, interval, candidates in asked:
-        told = [
-            dataclasses.asdict(one)
-            | ({"hz": hz, "low": 0.8 * hz, "high": 1.25 * hz, "source": "measured"} if hz else {"reason": "no record"})
+        shape = {"workload": name, "batch": batch, "update_interval": interval}
+        rows = [
+            shape
+            | dataclasses.asdict(one)
+            | ({"told": hz, "low": 0.8 * hz, "high": 1.25 * hz, "basis": "measured"} if hz else {"reason": "no record"})
             for one, hz in candidates
         ]
-        best = max((at for at, (_, hz) in enumerate(candidates) if hz), key=lambda at: candidates[at][1], default=None)
-        shape = {"workload": name, "batch": batch, "update_interval": interval}
-        plain.append({**shape, "candidates": told, "recommended": best})
+        max(rows, key=lambda row: row.get("told", 0))["is_recommended"] = True
+        groups.append(rows)
     head = {"commit": COMMIT, "number": 1, "seed": asking.seed_of(COMMIT), "seed_from": "commit", "utc": BEFORE}
     head |= {"machine": key, "predictors": {arranged.SIDE: predictor.present(arranged.SIDE)}}
-    arranged.write(head | {arranged.SIDE: plain} | changes, path)
+    Asked(path, head | changes, numbered(arranged.SIDE, groups)).create()
     return path
 
 
-def measured(path, rates, utc=AFTER, **more):
-    """Records of a file's candidates in order, gradient steps a second; None is one that could not run."""
-    every = [(q, c) for q in json.loads(path.read_text())[arranged.SIDE] for c in q["candidates"]]
-    with Writer(path.with_suffix(".jsonl")) as writer:
-        for (question, candidate), rate in zip(every, rates, strict=False):
-            setting = Setting.of(load(question["workload"]), {**question, **candidate})
-            cell = setting.cell()
-            told = dict.fromkeys(("median_seconds", "low_seconds", "high_seconds"), 1 / rate if rate else None)
-            told |= {"status": "ok", "reason": None} if rate else {"status": "failed", "reason": "it stood"}
-            names = ("contestant", "op", "capacity", "batch", "fanout", "threads", "options")
-            fields = {name: getattr(cell, name) for name in names} | {"source": "measured", "command": "made up"}
-            where = {"machine": {"key": "made-up"}, "utc": utc}
-            writer.append(Measurement(primitive="loop_question", **fields, **where, **(told | more)))
+def measured(path, rates, utc=AFTER):
+    """Fill a table's candidates in order, gradient steps a second; None is one that could not run."""
+    made = Asked.read(path)
+    for row, rate in zip(made.rows, rates, strict=False):
+        row.update({"status": "ok", "measured": rate} if rate else {"status": "failed", "failure": "it stood"})
+        row.update({"utc": utc, "commit": "abc"})
+    made.save()
 
 
 TWO = [
@@ -137,7 +132,6 @@ def test_errors_coverage_and_regret_are_those_computed_by_hand(two, tmp_path):
     assert [one.regret for one in result.checked] == pytest.approx([1.0, 0.1])
     assert (figures["median_regret"], figures["worst_regret"]) == pytest.approx((0.55, 1.0))
     assert figures["best_is_recommended"] == (0, 2)
-    assert not any(is_evidence(one) for one in read_file(two.with_suffix(".jsonl")))
 
 
 def test_a_question_waits_until_each_of_its_candidates_has_a_record(tmp_path):
@@ -158,14 +152,6 @@ def test_a_candidate_that_cannot_run_has_no_time_and_no_part_in_regret(tmp_path)
     assert one.checks[2].reason == "no record"
 
 
-def test_measuring_again_changes_nothing_but_within_a_run(two):
-    before = arranged.read(two).checked
-    measured(two, [1.0] * 5, commit="another")
-    assert arranged.read(two).checked == before
-    measured(two, [1.0] * 5)  # by the same run, for the machine was disturbed
-    assert arranged.read(two).checked[0].checks[0].measured_hz == pytest.approx(1.0)
-
-
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -180,8 +166,8 @@ def test_a_file_counts_by_the_rules_of_all_questions(tmp_path, changes, reason):
     path = file_of(tmp_path / "made-up" / "arrangements-c0ffee00.json", TWO, **changes)
     measured(path, RATES)
     file = arranged.read(path)
-    assert file.void.startswith(reason)
-    assert bool(file.void) == bool(reason)
+    assert file.void(arranged.SIDE).startswith(reason)
+    assert bool(file.void(arranged.SIDE)) == bool(reason)
     assert bool(arranged.headline([file], "made-up").figures) != bool(reason)
 
 
@@ -189,7 +175,8 @@ def test_answers_are_never_edited_and_another_file_is_refused(two, tmp_path):
     with pytest.raises(RecordError, match="never edited"):
         file_of(two, TWO)
     other = tmp_path / "arrangements-a.json"
-    other.write_text('{"arrangements": [{}]}')
+    other.write_text("{}")
+    other.with_suffix(".csv").write_text("side,question,status\narrangements,0,ok\n")
     with pytest.raises(RecordError, match="no file of answers about arrangements"):
         arranged.read(other)
 
@@ -209,7 +196,7 @@ def test_the_command_asks_by_the_machines_records_and_compares(tmp_path, capsys)
     assert said["candidates"] == 6
     assert main([*words, "--ask", "--seed", "3", "--arrangement-count", "1"]) == 0
     assert "python -m benchmarks loop-questions" in capsys.readouterr().out
-    assert json.loads(path.read_text())["arrangements"][0]["workload"] == "cartpole_dqn"
+    assert {row["workload"] for row in Asked.read(path).rows} == {"cartpole_dqn"}
     measured(path, [100.0] * 6)
     assert main(words) == 0
     text = capsys.readouterr().out
@@ -247,13 +234,6 @@ def here(tmp_path, candidates):
     return file_of(tmp_path / key / "arrangements-c0ffee00.json", asked, key)
 
 
-def by_name(path):
-    """The file beside its records, read as if it called the workload by its name, as questions do."""
-    plain = json.loads(path.read_text())
-    plain["arrangements"][0]["workload"] = "tiny"
-    return dataclasses.replace(arranged.read(path), plain=plain)
-
-
 def words(tmp_path, *more):
     return ["loop-questions", *more, "--seconds", "0.12", "--warm", "0.01", "--results", str(tmp_path), "--json"]
 
@@ -274,14 +254,15 @@ def test_every_candidate_is_measured_once_and_a_killed_run_goes_on(tmp_path, cap
     first = json.loads(capsys.readouterr().out)
     assert (first["cells"], first["measured_by_status"]) == (3, {"ok": 2, "failed": 1})
     assert sorted(ran) == ["apart", "pipelined", "serial"]
-    assert {(one.primitive, one.op) for one in read_file(path.with_suffix(".jsonl"))} == {("loop_question", "rate")}
-    (checked,) = by_name(path).checked
+    assert read_file(path.with_suffix(".jsonl")) == []  # where sentinels would be
+    (checked,) = arranged.read(path).checked
     assert [one.measured_hz for one in checked.checks] == [1.0, 1.0, None]
 
-    lines = path.with_suffix(".jsonl").read_text().splitlines(keepends=True)
-    path.with_suffix(".jsonl").write_text(lines[0] + lines[1][:50])  # killed as it wrote
-    with pytest.warns(UserWarning, match="torn"):
-        cli.main(words(tmp_path, str(path)))
+    made = Asked.read(path)
+    for row in made.rows[1:]:
+        del row["status"]  # killed before they were written
+    made.save()
+    cli.main(words(tmp_path, str(path)))
     second = json.loads(capsys.readouterr().out)
     assert (second["cells"], second["found_done"], len(ran)) == (3, 1, 3 + 2)
     assert cli.main(words(tmp_path, "--arrangements")) == 2
@@ -299,5 +280,5 @@ def test_candidates_run_for_real(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(timed, "STRETCHES", 3)
     path = here(tmp_path, [dataclasses.replace(SERIAL, learner="dense", policy="dense"), SERIAL])
     assert cli.main(words(tmp_path, str(path))) == 0
-    (checked,) = by_name(path).checked
+    (checked,) = arranged.read(path).checked
     assert all(one.measured_hz and one.measured_hz > 1 for one in checked.checks)

@@ -7,21 +7,21 @@ import re
 
 import pytest
 
+from benchmarks.profile import questions
 from dse.__main__ import main
 from dse.cli import mapping_words
 from dse.cli.emit import training_command
 from dse.cli.mapping_text import text
 from dse.mapping.question import ask, explain_mapping, recommend_mapping
 from dse.mapping.step_shares import StepShare
-from dse.records import Measurement
 from dse.solver.problem import ProblemError
 from dse.times.profile import of_records
 from dse.times.whole_runs import what_of
-from dse.validation import asking, loops, runs
+from dse.validation import asking, loops
 from impls.training import learners, load
 from impls.training.__main__ import _parser as training_parser
 from tests.profiled import made_up
-from tests.test_loop_questions import asked_of, file_of, folder, machine, record, world
+from tests.test_loop_questions import asked_of, folder, machine, world
 
 CARTPOLE = load("cartpole_dqn")
 BOTH = ("torch", "dense")
@@ -335,22 +335,14 @@ def test_a_question_runs_what_is_recommended_for_its_threads():
     ]
     assert [(one["learner"], one["policy"]) for one in plain] == [("dense", "dense"), ("torch", "torch")]
     rate = loops.predicted(found, machine(), loops.shaped(CARTPOLE, 100, 2))
-    assert (plain[0]["hz"], plain[0]["low"], plain[0]["high"]) == (rate.hz, rate.low, rate.high)
+    assert (plain[0]["told"], plain[0]["low"], plain[0]["high"]) == (rate.hz, rate.low, rate.high)
 
 
-def test_a_question_is_measured_by_the_loop_that_its_answer_named(tmp_path):
-    question = dataclasses.replace(
-        asked_of("cartpole_dqn", [(64, 1)])[0], is_control=False, learner="dense", policy="dense"
-    )
-    path = file_of(tmp_path / "questions-c0ffee00.json", [question])
-    dense = dict.fromkeys(("learner", "policy"), "dense")
-    lines = [
-        record(CARTPOLE, "loop_question", "loop", "step", *cell, **more)
-        for cell, more in (((0.01, 64), {}), ((0.02, 64), dense))
-    ]
-    path.with_suffix(".jsonl").write_text("".join(f"{each.to_json()}\n" for each in lines))
-    assert [check.measured_hz for check in runs.read(path).loops] == [50.0]
-    assert all(isinstance(each, Measurement) for each in runs.read(path).records)
+def test_a_question_is_measured_by_the_loop_that_its_answer_named():
+    (asked,) = asked_of("cartpole_dqn", [(64, 1)], threads=2)
+    named = dataclasses.asdict(dataclasses.replace(asked, learner="dense", policy="torch"))
+    cell = questions._question(named).cell
+    assert (cell.options["learner"], cell.options["policy"], cell.threads, cell.batch) == ("dense", "torch", 2, 64)
 
 
 def test_the_registry_has_the_reference():

@@ -138,7 +138,7 @@ def test_two_learners_have_the_scaling_factor_of_their_seeds_beside_that_of_the_
 
 
 def test_the_formulas_stand_beside_what_ran_on_a_machine_that_is_known():
-    shipped = read_folder(RESULTS, "8fb834d50a", only=lambda one: one.primitive == "training run")
+    shipped = [one for one in read_folder(RESULTS, "8fb834d50a") if one.primitive == "training run"]
     html = learning_runs.section(material(shipped, RESULTS))
     said = re.search(r"a scaling factor of ([\d.]+) in data parallel training.* and ([\d.]+) by SPO", html)
     scaled = learner_scaling(ask(RESULTS / "8fb834d50a" / "platform.toml", "cartpole_dqn", results=RESULTS), most=2)

@@ -10,7 +10,8 @@ from benchmarks.profile import questions
 from benchmarks.profile.cells import options_of
 from dse import platforms, recommend_mapping
 from dse.platforms.writing import to_toml
-from dse.records import Measurement, RecordError, Writer, is_evidence, read_file
+from dse.questions import Asked, numbered
+from dse.records import Measurement, RecordError, Writer, read_file
 from dse.validation import asking, figures, loops, predictor, runs
 from impls.training import load
 from reports.sections import validation
@@ -98,15 +99,14 @@ def folder(results, found):
 
 def file_of(path, asked, key="made-up", found=None, **changes):
     """A file of these questions, answered from records of the made-up machine, else with made-up rates."""
-    answered = []
-    for question in asked:
-        rate = {"hz": 100.0, "low": 80.0, "high": 125.0, "source": "measured"}
-        answered.append(
-            asking.answer_loop(found, machine(), question) if found else dataclasses.asdict(question) | rate
-        )
+    rate = {"told": 100.0, "low": 80.0, "high": 125.0, "basis": "measured"}
+    rows = [
+        asking.answer_loop(found, machine(), question) if found else dataclasses.asdict(question) | rate
+        for question in asked
+    ]
     head = {"commit": COMMIT, "number": 1, "seed": asking.seed_of(COMMIT), "seed_from": "commit", "utc": BEFORE}
     head |= {"machine": key, "predictors": {side: predictor.present(side) for side in ("trees", "loops")}}
-    asking.write(head | {"trees": [], "loops": answered} | changes, path)
+    Asked(path, head | changes, numbered("loops", [[row] for row in rows])).create()
     return path
 
 
@@ -115,15 +115,12 @@ def asked_of(workload, shapes, threads=1):
     return [asking.LoopQuestion(workload, threads, *shape, at == 0) for at, shape in enumerate(shapes)]
 
 
-def measured(path, seconds, utc=BEFORE, **more):
-    """Records of a file's loops: seconds of a gradient step, by question."""
-    with Writer(path.with_suffix(".jsonl")) as writer:
-        for plain, time in zip(json.loads(path.read_text())["loops"], seconds, strict=True):
-            workload = loops.shaped(load(plain["workload"]), plain["batch"], plain["update_interval"])
-            one = record(workload, "loop_question", "loop", "step", time, plain["batch"], utc=utc)
-            writer.append(dataclasses.replace(one, threads=plain["threads"], **more))
-            late = dict.fromkeys(("median_seconds", "low_seconds", "high_seconds"), 1e3)
-            writer.append(dataclasses.replace(one, primitive="loop_question_again", **late))
+def measured(path, seconds, utc=BEFORE):
+    """Fill a table's loops: seconds of a gradient step, by question."""
+    made = Asked.read(path)
+    for row, time in zip(made.rows, seconds, strict=False):
+        row.update({"measured": 1 / time, "status": "ok", "utc": utc, "commit": "abc"})
+    made.save()
 
 
 # Predicting
@@ -158,8 +155,8 @@ def test_the_prediction_is_what_recommend_mapping_answers(tmp_path, name, batch,
     assert told.parts[4].details == {"contestant": "numba", "fanout": workload.replay.fanout, "threads": 1}
     question = asking.LoopQuestion(name, threads, batch, interval)
     plain = asking.answer_loop(found, machine(), question)
-    assert (plain["hz"], plain["low"], plain["high"]) == (told.hz, told.low, told.high)
-    assert plain["source"] == "extrapolated"  # the gather was timed at the workload's own batch alone
+    assert (plain["told"], plain["low"], plain["high"]) == (told.hz, told.low, told.high)
+    assert plain["basis"] == "extrapolated"  # the gather was timed at the workload's own batch alone
 
 
 @pytest.mark.parametrize(
@@ -178,7 +175,7 @@ def test_what_is_missing_is_named_with_the_command_that_measures_it(primitive, c
     with pytest.raises(RecordError, match=told):
         predict(kept, workload, 128, 2)
     answered = asking.answer_loop(kept, machine(), asking.LoopQuestion("cartpole_dqn", 1, 128, 2))
-    assert "hz" not in answered
+    assert "told" not in answered
     assert contestant in answered["reason"] or "tells" in answered["reason"]
 
 
@@ -222,20 +219,9 @@ def test_threads_tell_two_questions_of_a_shape_apart(tmp_path):
 
 def test_a_loop_that_has_no_time_waits(tmp_path):
     path = file_of(tmp_path / "questions-c0ffee00.json", asked_of("cartpole_dqn", [(64, 1), (128, 2), (32, 4)]))
-    measured(path, [0.01, 0.01, 0.01])
-    lines = path.with_suffix(".jsonl").read_text().splitlines(keepends=True)
-    path.with_suffix(".jsonl").write_text("".join(lines[:4]))
+    measured(path, [0.01, 0.01])
     assert runs.read(path).unmeasured("loops") == 1
     assert figures.headline([runs.read(path)], "made-up").loops["questions"] == 1
-
-
-def test_records_of_questions_change_no_prediction(tmp_path):
-    workload = load("cartpole_dqn")
-    path = file_of(tmp_path / "questions-c0ffee00.json", asked_of("cartpole_dqn", [(64, 1), (128, 2)]))
-    measured(path, [1e-6, 1e-6])
-    asked = read_file(path.with_suffix(".jsonl"))
-    assert not any(map(is_evidence, asked))
-    assert predict([*world(workload), *asked], workload, 128, 2) == predict(world(workload), workload, 128, 2)
 
 
 # Measuring
@@ -261,23 +247,20 @@ def test_every_question_is_a_record_and_a_killed_run_goes_on(tmp_path, capsys, t
     path, before = tiny(tmp_path, threads), torch.get_num_threads()
     assert cli.main(words(None, tmp_path)) == 0  # the newest file of this machine
     first = json.loads(capsys.readouterr().out)
-    found = read_file(path.with_suffix(".jsonl"))
-    kinds = [(one.primitive, one.contestant, one.op, one.threads) for one in found]
-    assert kinds == 3 * [("loop_question", "loop", "step", threads)] + [
-        ("loop_question_again", "loop", "step", threads)
-    ]
     assert (first["cells"], first["aa_pairs"]) == (3, 1)
-    assert [(one.batch, one.options["update_interval"]) for one in found[:3]] == [(8, 2), (16, 1), (4, 3)]
-    assert all(len(one.samples_seconds) >= 11 and len(one.machine["affinity"]) <= threads for one in found)
+    assert read_file(path.with_suffix(".jsonl")) == []  # where sentinels would be
+    found = Asked.read(path).rows
+    assert all(row["measured"] > 0 and row["status"] in ("ok", "unstable") for row in found)
     assert torch.get_num_threads() == before
 
-    lines = path.with_suffix(".jsonl").read_text().splitlines(keepends=True)
-    path.with_suffix(".jsonl").write_text(lines[0] + lines[1][:50])  # killed as it wrote
-    with pytest.warns(UserWarning, match="torn"):
-        assert cli.main(words(None, tmp_path)) == 0
+    made = Asked.read(path)
+    for row in made.rows[1:]:
+        del row["status"]  # killed before they were written
+    made.save()
+    assert cli.main(words(None, tmp_path)) == 0
     second = json.loads(capsys.readouterr().out)
     assert (second["cells"], second["found_done"], sum(second["measured_by_status"].values())) == (3, 1, 2)
-    assert read_file(path.with_suffix(".jsonl"))[0] == found[0]
+    assert Asked.read(path).rows[0] == found[0]
     assert cli.main(words(path, tmp_path)) == 0
     third = json.loads(capsys.readouterr().out)
     assert (third["found_done"], third["measured_by_status"]) == (3, {})
@@ -289,7 +272,7 @@ def test_a_loop_that_cannot_be_made_is_a_record_with_the_reason(tmp_path, capsys
     monkeypatch.setattr(questions, "STORAGE_BYTES", 1)
     assert cli.main(words(path, tmp_path)) == 0
     assert json.loads(capsys.readouterr().out)["measured_by_status"] == {"skipped": 3}
-    assert all("the buffer takes" in str(one.reason) for one in read_file(path.with_suffix(".jsonl")))
+    assert all("the buffer takes" in row["failure"] for row in Asked.read(path).rows)
     assert cli.main(words(None, tmp_path)) == 2
     assert "write one with: python -m dse validate --ask" in capsys.readouterr().err
 

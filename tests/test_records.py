@@ -168,10 +168,11 @@ def test_a_value_of_another_kind_is_refused_with_its_line(tmp_path, old, new, sa
         read_file(tmp_path / "r.jsonl")
 
 
-def test_a_reason_that_states_no_number_bounds_no_time():
-    skipped = {"status": "skipped", "median_seconds": None}
-    assert measurement(**skipped, reason="one call takes 2.5e+01 s, too long").seconds_at_least == 25.0
-    assert measurement(**skipped, reason="one call takes 1.2.3 s, too long").seconds_at_least == 0.0
+def test_only_a_skipped_cell_takes_at_least_its_bound():
+    skipped = {"status": "skipped", "median_seconds": None, "reason": "too long"}
+    assert measurement(**skipped, low_seconds=25.0).seconds_at_least == 25.0
+    assert measurement(**skipped, low_seconds=None).seconds_at_least == 0.0
+    assert measurement().seconds_at_least == 0.0
 
 
 def test_a_file_damaged_in_the_middle_is_refused(tmp_path):
@@ -264,12 +265,10 @@ def test_folders_give_the_latest_record_of_each_cell_and_machine(tmp_path):
     there = measurement(machine={"key": "there"})
     write(tmp_path / "b" / "new.jsonl", measurement())
     write(tmp_path / "a" / "old.jsonl", old, there)
-    write(tmp_path / "a" / "left_out.jsonl", measurement(op="get"))
-    skip = ("left_out.jsonl",)
-    assert {r.machine_key for r in read_folder(tmp_path, skip=skip)} == {"here", "there"}
-    assert read_folder(tmp_path, "here", skip) == [measurement()]
+    assert {r.machine_key for r in read_folder(tmp_path)} == {"here", "there"}
+    assert read_folder(tmp_path, "here") == [measurement()]
     with pytest.raises(RecordError, match="no records of machine elsewhere, only of here, there"):
-        read_folder(tmp_path, "elsewhere", skip)
+        read_folder(tmp_path, "elsewhere")
     with pytest.raises(RecordError, match="no records here; measure with: python -m benchmarks sweep"):
         read_folder(tmp_path / "nothing")
 

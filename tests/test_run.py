@@ -13,7 +13,7 @@ from benchmarks.__main__ import main
 from benchmarks.cases import Case
 from benchmarks.peers import command as peers
 from benchmarks.profile import share
-from benchmarks.profile.cells import PRESETS, Cell, groups
+from benchmarks.profile.cells import PRESETS, groups
 from benchmarks.run import Stamp, Tally, report, run
 from benchmarks.timing import Timing
 from dse import records
@@ -50,17 +50,10 @@ def shared(stamp):
     return [[share.Shares.tree(made, name) for name in ("numba", "cumsum", "flat", "numpy", "python")]], stamp.cell
 
 
-def asked(stamp):
-    found = [one for one in shipped("loop-questions.jsonl") if one.primitive == "loop_question"]
-    cells = [Cell(r.contestant, r.op, r.options, r.batch, r.threads, r.capacity, r.fanout) for r in found]
-    return [cells], stamp.cell
-
-
 SHIPPED = {
     "quick.jsonl": ("sum_tree", swept, 702),
     "profile-cartpole_dqn-quick.jsonl": ("training", profiled, 71),
     "share-hopper_ddpg.jsonl": ("serial_step", shared, 5),
-    "loop-questions.jsonl": ("loop_question", asked, 8),
 }
 
 

@@ -11,7 +11,7 @@ from dse.mapping.build import build, flows
 from dse.mapping.question import recommend_mapping, tables
 from dse.mapping.what_if import with_changes
 from dse.platforms import load as load_platform
-from dse.records import is_evidence, read_folder
+from dse.records import read_folder
 from dse.solver.problem import LOOP, PARTS, TREE, ProblemError
 from dse.solver.search import solve
 from dse.solver.simulation import network, simulate
@@ -32,7 +32,7 @@ PROFILED = ("cartpole_dqn", "cartpole_ddpg", "hopper_ddpg", "pong_dqn")
 
 @pytest.fixture(scope="module")
 def records():
-    return read_folder(RESULTS, KEY, only=is_evidence)
+    return read_folder(RESULTS, KEY)
 
 
 @pytest.fixture(scope="module")

@@ -225,7 +225,7 @@ def test_the_twin_of_a_cell_is_another_tree_timed_last_and_recorded_as_its_twin(
 
     method = sweep.SweepMethod("made_up", clock=Steady)
     stamp = Stamp("c0ffee", False, "made up", "made_up", {"key": "x", "gpus": []})
-    found = list(sweep._measure(cases, stamp, 60.0, 0, method))
+    found = list(sweep.measured(cases, stamp, 60.0, 0, method))
     assert [(one.contestant, one.primitive, one.seconds) for one in found] == [
         ("numpy", "made_up", 1.0),
         ("cumsum", "made_up", 2.0),
@@ -320,13 +320,3 @@ def test_an_axis_out_of_bounds_is_refused_at_once(capsys, command):
     with pytest.raises(SystemExit):
         cli.main(command.split())
     assert UNBOUNDED[command] in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_questions_are_measured_apart_from_the_sweeps(tmp_path, capsys):
-    words = ["questions", "--count", "1", "--preset", "smoke", "--no-floor", "--results", str(tmp_path), "--json"]
-    assert cli.main(words) == 0
-    path = file_of(tmp_path, "questions")
-    assert json.loads(capsys.readouterr().out)["file"] == str(path)
-    assert len(json.loads(path.with_suffix(".json").read_text())) == 1
-    assert {record.op for record in read_file(path)} == {"draw", "update"}

@@ -14,7 +14,7 @@ from dse.mapping.question import tables
 from dse.mapping.values import with_values
 from dse.platforms import load as load_platform
 from dse.platforms.quantities import Quantity
-from dse.records import TESTS_OF_ANSWERS, Measurement, Writer, is_evidence, read_file, read_folder
+from dse.records import Measurement, Writer, read_file, read_folder
 from dse.times import analytic
 from dse.times.between import over_count
 from dse.times.own import Own
@@ -32,7 +32,7 @@ HOPPER, PONG, CARTPOLE = (load(name) for name in ("hopper_ddpg", "pong_dqn", "ca
 
 @pytest.fixture(scope="module")
 def records():
-    return read_folder(RESULTS, KEY, only=is_evidence)
+    return read_folder(RESULTS, KEY)
 
 
 def unmeasured(platform, workload=HOPPER, **more):
@@ -113,15 +113,6 @@ def test_a_gpus_tree_of_a_sweep_is_no_tree_of_the_processor_and_is_one_of_the_gp
     assert {tree.draw.source for tree in there} <= {"measured", "interpolated"}
     assert all(tree.draw.rests_on.number.startswith("tree(gpu0, cupy") for tree in there)
     assert all("threads" not in tree.details and set(tree.needs) == {"gpu0.memory_bytes"} for tree in there)
-
-
-@pytest.mark.parametrize("primitive", TESTS_OF_ANSWERS)
-def test_no_record_that_answers_are_tested_with_is_evidence(records, primitive, tmp_path):
-    kept, tested = records[0], dataclasses.replace(records[1], primitive=primitive)
-    with Writer(tmp_path / KEY / "made-up.jsonl") as writer:
-        for one in (kept, tested):
-            writer.append(one)
-    assert list(evidence(tmp_path)[KEY].records) == [kept]
 
 
 # S7: a skipped cell is evidence

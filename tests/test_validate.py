@@ -9,14 +9,17 @@ import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas
 import pytest
 
 from benchmarks import __main__ as benchmarks
 from benchmarks import questions as measuring
+from benchmarks import sweep
 from benchmarks.cases import Case
 from dse import __main__ as cli
-from dse import machines, platforms, stats
-from dse.records import RecordError, is_evidence, read_file
+from dse import machines, platforms, questions, stats
+from dse.questions import Asked, numbered
+from dse.records import RecordError, read_file
 from dse.times.tree_times import Question, Table
 from dse.times.tree_variants import Configuration
 from dse.tree import answer, weighed
@@ -88,7 +91,7 @@ def test_a_seed_is_its_commits_and_its_numbers():
     seeds = [asking.seed_of(commit, number) for commit in (COMMIT, "f" * 40) for number in (1, 2)]
     assert len(set(seeds)) == 4
     assert seeds[0] == asking.seed_of(COMMIT) == asking.Seed(COMMIT).value
-    assert asking.Seed(COMMIT, 2).stem == "questions-c0ffee00-2"
+    assert asking.Seed(COMMIT, 2).stem == "c0ffee00-2"
     assert asking.Seed(COMMIT, by_hand=7).value == 7
 
 
@@ -126,26 +129,29 @@ def test_loops_are_asked_of_every_workload_and_number_of_threads_each_with_its_c
 
 def test_a_file_holds_every_candidate_as_it_was_answered(tmp_path):
     path, table = asked(tmp_path), Table(records())
-    plain = json.loads(path.read_text())
+    made = Asked.read(path)
+    plain = made.head
     assert (plain["commit"], plain["seed"], plain["seed_from"]) == (COMMIT, asking.seed_of(COMMIT), "commit")
     assert plain["predictors"] == {side: predictor.present(side) for side in ("trees", "loops")}
     assert plain["records_commits"] == sorted({one.commit for one in records() if one.commit})
-    assert len(plain["trees"]) == 8
-    for one in plain["trees"]:
-        question = Question(**one["question"])
-        every, candidates = weighed(table, question), one["candidates"]
+    groups, sampled = made.questions("trees"), asking.tree_questions(8, asking.seed_of(COMMIT), 2)
+    for rows, (kind, question) in zip(groups, sampled, strict=True):
+        shape = (kind, question.capacity, question.batch, question.updates_per_sample, question.threads)
+        names = ("kind", "capacity", "batch", "updates_per_sample", "cores")
+        assert {tuple(row[name] for name in names) for row in rows} == {shape}
+        every = weighed(table, question)
         slowest = asking.RIVAL * every[0][0].seconds
         tied = [tie.configuration for tie in answer(table, question).ties]
         expected = [pair for pair in every if pair[0].seconds <= slowest or pair[1] or pair[0].configuration in tied]
-        assert one["left_out"] == len(every) - len(expected)
-        assert [c["seconds"] for c in candidates] == [time.seconds for time, _ in expected]
-        assert [c["probability_best"] for c in candidates] == [probability for _, probability in expected]
-        choice, configurations = answer(table, question), [c["configuration"] for c in candidates]
-        assert configurations[0]["fanout"] == choice.choice.configuration.fanout
+        assert [row["told"] for row in rows] == [time.seconds for time, _ in expected]
+        assert [row["probability_best"] for row in rows] == [probability for _, probability in expected]
+        choice = answer(table, question)
+        assert rows[0]["fanout"] == choice.choice.configuration.fanout
+        assert rows[0]["regret_95"] == choice.regret_95
         assert len(every) == sum(c.threads <= question.threads for c in table.configurations(question))
-        ties = [configurations[at] for at in one["ties"]]
-        assert [tie["fanout"] for tie in ties] == [tie.configuration.fanout for tie in choice.ties]
-        assert sum(c["probability_best"] for c in candidates) == pytest.approx(1.0)
+        ties = sorted(row["fanout"] for row in rows if row.get("is_tie"))
+        assert ties == sorted(tie.configuration.fanout for tie in choice.ties)
+        assert sum(row["probability_best"] for row in rows) == pytest.approx(1.0)
 
 
 def test_a_second_run_has_another_seed_and_touches_nothing(tmp_path, capsys, frozen):
@@ -158,15 +164,15 @@ def test_a_second_run_has_another_seed_and_touches_nothing(tmp_path, capsys, fro
     assert f"measure with: python -m benchmarks questions {first}" in shown
     assert f"measure with: python -m benchmarks loop-questions {first}" in shown
     assert "no answer: the machine was not probed" in shown
-    before = first.read_text()
+    before = Asked.read(first)
     assert cli.main(words) == 0
-    second = json.loads((tmp_path / "here" / "questions-c0ffee00-2.json").read_text())
-    assert first.read_text() == before
-    assert (second["number"], second["seed"]) == (2, asking.seed_of(COMMIT, 2))
-    assert second["trees"] != json.loads(before)["trees"]
+    second = Asked.read(tmp_path / "here" / "questions-c0ffee00-2.json")
+    assert Asked.read(first) == before
+    assert (second.head["number"], second.head["seed"]) == (2, asking.seed_of(COMMIT, 2))
+    assert second.rows != before.rows
     with pytest.raises(RecordError, match="never edited"):
-        asking.write(second, first)
-    assert first.read_text() == before
+        dataclasses.replace(second, path=first).create()
+    assert Asked.read(first) == before
 
 
 def test_practice_says_so_and_never_counts(tmp_path, capsys):
@@ -213,7 +219,7 @@ def test_a_file_counts_or_is_voided_with_a_reason_and_its_figures(tmp_path, caps
 
 
 def _candidates(path):
-    return sum(len(one["candidates"]) for one in json.loads(path.read_text())["trees"])
+    return len(Asked.read(path).rows)
 
 
 def test_the_headline_pools_the_files_of_the_present_predictor_alone(tmp_path):
@@ -352,29 +358,47 @@ def test_the_interval_of_a_count_is_that_of_every_outcome_listed(seed):
     assert sum(mass[high + 1 :]) <= 0.025 < sum(mass[high:])
 
 
-def test_what_was_measured_is_compared_by_cell(tmp_path):
+def test_what_was_measured_is_compared_by_candidate(tmp_path):
     path = asked(tmp_path, 3)
     measure(path, lambda at, which: (1.0, 3.0, 0.25)[at] * (1 + which))
-    found = run(path).trees
-    plain = json.loads(path.read_text())["trees"]
-    for at, one in enumerate(found):
-        for which, candidate in enumerate(one.candidates):
-            told = plain[at]["candidates"][which]["seconds"]
-            assert candidate.measured == pytest.approx(told * (1.0, 3.0, 0.25)[at] * (1 + which))
-    measure(path, lambda at, which: 1000.0, commit="another")  # measuring again changes nothing
-    assert [[c.measured for c in one.candidates] for one in run(path).trees] == [
-        [c.measured for c in one.candidates] for one in found
-    ]
-    measure(path, lambda at, which: 2.0)  # but where the run itself did it, for the machine was disturbed
-    told = plain[0]["candidates"][0]["seconds"]
-    assert run(path).trees[0].candidates[0].measured == pytest.approx(2.0 * told)
+    found, groups = run(path).trees, Asked.read(path).questions("trees")
+    for at, (one, rows) in enumerate(zip(found, groups, strict=True)):
+        for which, (candidate, row) in enumerate(zip(one.candidates, rows, strict=True)):
+            assert candidate.measured == pytest.approx(row["told"] * (1.0, 3.0, 0.25)[at] * (1 + which))
+            assert (candidate.configuration.fanout, candidate.seconds) == (row["fanout"], row["told"])
+
+
+def test_a_table_is_read_as_it_was_written_by_ourselves_and_by_pandas(tmp_path):
+    path = asked(tmp_path, 3)
+    measure(path, lambda at, which: None if at == which == 0 else 1 / 3)
+    made = Asked.read(path)
+    made.save()
+    assert Asked.read(path) == made
+    frame = pandas.read_csv(made.table)
+    for name in ("told", "low", "high", "capacity", "fanout"):
+        assert frame[name].tolist() == pytest.approx([row[name] for row in made.rows], rel=1e-15)
+    assert frame["measured"].isna().tolist() == [True, *[False] * (len(frame) - 1)]
+
+
+def test_a_row_is_filled_by_the_records_of_its_candidate():
+    one, other = (dataclasses.replace(next(records()), utc=utc, commit="a" * 40) for utc in ("2040", "2030"))
+    row = {"updates_per_sample": 0.5}
+    questions.fill(row, [one, dataclasses.replace(other, status="unstable")], measuring._step)
+    step = one.seconds + 0.5 * other.seconds
+    assert row == {"updates_per_sample": 0.5, "measured": step, "status": "unstable", "utc": "2030", "commit": "a" * 8}
+    nothing = dataclasses.replace(other, status="failed", median_seconds=None, reason="it stood")
+    questions.fill(row, [one, nothing], measuring._step)
+    assert (row["status"], row["failure"], "measured" in row) == ("failed", "it stood", False)
+    questions.fill(row, [one, other], measuring._step)
+    assert (row["status"], row["measured"], "failure" in row) == ("ok", step, False)
 
 
 def test_questions_that_wait_and_candidates_without_a_time_are_counted_and_never_dropped_in_silence(tmp_path, capsys):
     path = asked(tmp_path, 4)
     measure(path, lambda at, which: None if (at, which) in [(0, 1), (1, 0)] else 1.0)
-    lines = path.with_suffix(".jsonl").read_text().splitlines(keepends=True)
-    path.with_suffix(".jsonl").write_text("".join(lines[:-1]))  # an update of the last question
+    made = Asked.read(path)
+    made.rows[-1].pop("status")
+    made.save()
     found = figures.of_machine(tmp_path, "here")
     assert found.trees["questions"] == 2
     assert found.trees["without_time"] == 1
@@ -391,7 +415,7 @@ def test_questions_that_wait_and_candidates_without_a_time_are_counted_and_never
 def test_the_text_begins_with_how_many_and_ends_with_the_voided(tmp_path, capsys):
     measure(asked(tmp_path, 4))
     practice = tmp_path / "here" / "questions-practice.json"
-    asking.write(asking.ask(list(records()), tmp_path, asking.Seed(COMMIT, by_hand=1), (1, 0)), practice)
+    asking.ask(list(records()), practice, asking.Seed(COMMIT, by_hand=1), (1, 0)).create()
     assert cli.main(["validate", "--results", str(tmp_path), "--machine", "here"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("trees: 4 questions, ")
@@ -419,9 +443,9 @@ def test_drift_is_told_or_said_to_be_unknown(tmp_path):
     visits = [*visit((1, 1, 1), 0), *visit((1.3, 1.3, 1.3), 120, "questions")]
     lines = [dataclasses.replace(one, machine={"key": "here"}).to_json() for one in visits]
     (tmp_path / "here" / "quick.jsonl").write_text("\n".join(lines) + "\n")
-    run = SimpleNamespace(utc="2026-01-01T01:00:00+00:00", plain={"machine": "here"}, records=visits)
+    run = SimpleNamespace(utc="2026-01-01T01:00:00+00:00", head={"machine": "here"})
     assert "1.30 times as long" in figures.drift([run], tmp_path)
-    elsewhere = SimpleNamespace(utc=run.utc, plain={"machine": "there"}, records=visits)
+    elsewhere = SimpleNamespace(utc=run.utc, head={"machine": "there"})
     assert figures.drift([elsewhere], tmp_path) == figures.UNKNOWN_DRIFT
 
 
@@ -441,10 +465,15 @@ def test_what_cannot_be_validated_is_one_sentence(words, sentence, capsys):
     assert shown.count("\n") == 1
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"answers": [{}]}', '{"trees": [{}], "loops": []}', '{"trees": []}'])
-def test_a_file_that_holds_no_answers_is_refused(tmp_path, capsys, text):
+@pytest.mark.parametrize(
+    ("head", "table"),
+    [("", "side"), ("[1]", "side"), ("{}", None), ("{}", "side\ntrees\n"), ("{}", "side,question\ntrees,{\n")],
+)
+def test_a_file_that_holds_no_answers_is_refused(tmp_path, capsys, head, table):
     path = tmp_path / "questions-a.json"
-    path.write_text(text)
+    path.write_text(head)
+    if table:
+        path.with_suffix(".csv").write_text(table)
     with pytest.raises(RecordError, match="no file of answers"):
         runs.read(path)
     assert benchmarks.main(["questions", str(path)]) == 2
@@ -467,11 +496,11 @@ def test_what_is_shipped_has_the_figures_that_were_published_of_it():
     assert trees.figures["worst_regret"] == pytest.approx(0.115, abs=5e-4)
     assert loops.figures["median_error"] == pytest.approx(0.266, abs=5e-4)
     assert all("afterwards by the code of" in one.reason for one in (trees, loops))
-    files = [RESULTS / "8fb834d50a" / f"{stem}.json" for stem in ("answers-1", "answers-1555233615")]
+    files = [RESULTS / "8fb834d50a" / f"{stem}.json" for stem in ("questions-seed1", "questions-seed1555233615")]
     voided = figures.headline([runs.read(path) for path in files], "8fb834d50a", RESULTS).voided
     later = {one.run.path.stem: one for one in voided}
-    assert later["answers-1555233615"].figures["inside_of_choices"] == (39, 44)
-    assert later["answers-1"].reason == later["answers-1555233615"].reason == "seed chosen by hand"
+    assert later["questions-seed1555233615"].figures["inside_of_choices"] == (39, 44)
+    assert {one.reason for one in later.values()} == {"seed chosen by hand"}
 
 
 # Evidence
@@ -485,19 +514,10 @@ def test_no_record_of_a_question_is_ever_evidence(tmp_path):
         kept, _ = machines.read(tmp_path, machine, machines.SWEEP)
         assert {one.primitive for one in kept} == {"sum_tree"}
         assert [answer(Table(kept), q).choice for _, q in _sampled()] == [one.choice for one in before]
-    for one in read_file(path.with_suffix(".jsonl")):
-        assert not is_evidence(one)
 
 
 def _sampled():
     return asking.tree_questions(4, 3, 2)
-
-
-@pytest.mark.parametrize("file", ["questions", "answers-1", "answers-1555233615", "loop-questions"])
-def test_of_older_files_only_insertions_are_evidence(file):
-    path = sorted(RESULTS.glob(f"*/{file}.jsonl"))[0]
-    kept = {(one.primitive, one.op) for one in read_file(path) if is_evidence(one)}
-    assert kept == ({("serial_step", "insert")} if file == "loop-questions" else set())
 
 
 # Measuring
@@ -508,10 +528,10 @@ def measurable(folder, count=2):
     found = few({"key": HERE})
     write(folder, [])
     table, seed = Table(found), asking.Seed(COMMIT)
-    path = folder / HERE / f"{seed.stem}.json"
-    questions = [("grid", Question(2_000, 3)), ("wide", Question(5_000, 40, 0.5)), ("grid", Question(1_200, 8))]
-    plain = asking.ask(found, folder, seed, (0, 0))
-    asking.write(plain | {"trees": [asking.answer_tree(table, *one) for one in questions[:count]]}, path)
+    path = folder / HERE / f"questions-{seed.stem}.json"
+    asked = [("grid", Question(2_000, 3)), ("wide", Question(5_000, 40, 0.5)), ("grid", Question(1_200, 8))]
+    rows = numbered("trees", [asking.answer_tree(table, *one) for one in asked[:count]])
+    dataclasses.replace(asking.ask(found, path, seed, (0, 0)), rows=rows).create()
     return path
 
 
@@ -525,24 +545,22 @@ def test_every_candidate_is_measured_and_a_killed_run_goes_on(tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["cells"] == 2 * 2 * 2  # questions, candidates, draw and update
     assert sum(told["measured_by_status"].values()) == 8
-    file = path.with_suffix(".jsonl")
-    found = read_file(file)
-    assert {one.primitive for one in found} == {"question", "question_again"}
+    assert read_file(path.with_suffix(".jsonl")) == []  # where sentinels would be
     assert len(run(path).trees) == 2
     assert run(path).void("trees") == ""
     assert run(path).unmeasured("trees") == 0
 
-    lines = file.read_text().splitlines(keepends=True)
-    file.write_text("".join(lines[:5]) + lines[5][:100])  # killed as it wrote
-    kept = [one for one in found[:5] if one.primitive == "question"]
-    with pytest.warns(UserWarning, match="torn"):
-        assert run(path).unmeasured("trees") > 0
-    with pytest.warns(UserWarning, match="torn"):
-        assert benchmarks.main(words(None, "--results", str(tmp_path))) == 0
+    made = Asked.read(path)
+    assert all(row["status"] in ("ok", "unstable") and row["measured"] > 0 for row in made.rows)
+    for row in made.questions("trees")[1]:
+        del row["status"]  # killed before it was written
+    made.save()
+    assert run(path).unmeasured("trees") == 1
+    assert benchmarks.main(words(None, "--results", str(tmp_path))) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["cells"], told["found_done"]) == (8, len(kept))
-    assert sum(told["measured_by_status"].values()) == 8 - len(kept)
-    assert read_file(file)[:5] == found[:5]
+    assert (told["cells"], told["found_done"]) == (8, 4)
+    assert sum(told["measured_by_status"].values()) == 4
+    assert Asked.read(path).questions("trees")[0] == made.questions("trees")[0]
     assert run(path).unmeasured("trees") == 0
 
     assert benchmarks.main(words(None, "--results", str(tmp_path))) == 2
@@ -551,7 +569,7 @@ def test_every_candidate_is_measured_and_a_killed_run_goes_on(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["found_done"] == 8
 
 
-def test_a_record_of_any_commit_is_never_measured_again(tmp_path, capsys, monkeypatch):
+def test_what_any_commit_measured_is_never_measured_again(tmp_path, capsys, monkeypatch):
     path = measurable(tmp_path, 1)
     assert benchmarks.main(words(path)) == 0
     monkeypatch.setattr(platforms, "commit", lambda folder: ("d" * 40, False))
@@ -559,16 +577,31 @@ def test_a_record_of_any_commit_is_never_measured_again(tmp_path, capsys, monkey
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["found_done"] == 4
 
 
-def test_a_candidate_that_cannot_be_made_is_a_record_with_the_reason(tmp_path, capsys):
+def test_what_was_measured_before_a_run_ended_is_kept(tmp_path, monkeypatch):
+    path, begun = measurable(tmp_path), []
+
+    def ends(*given):
+        begun.append(given)
+        if len(begun) > 2:
+            raise KeyboardInterrupt
+        return sweep.measured(*given)
+
+    monkeypatch.setattr(measuring, "measured", ends)
+    with pytest.raises(KeyboardInterrupt):
+        measuring.measure(measuring.read(path), 0.01, bar=False)
+    done = [[questions.is_measured(row) for row in rows] for rows in Asked.read(path).questions("trees")]
+    assert sorted(map(set, done), key=str) == [{False}, {True}]  # a draw and an update of each candidate of one
+
+
+def test_a_candidate_that_cannot_be_made_keeps_the_reason(tmp_path, capsys):
     path = measurable(tmp_path, 1)
-    plain = json.loads(path.read_text())
-    plain["trees"][0]["candidates"][1]["configuration"]["options"] = [["layout", "none_such"]]
-    path.unlink()
-    asking.write(plain, path)
+    made = Asked.read(path)
+    made.rows[1]["options"] = {"layout": "none_such"}
+    made.save()
     assert benchmarks.main(words(path)) == 0
     assert json.loads(capsys.readouterr().out)["measured_by_status"]["skipped"] == 2
-    skipped = [one for one in read_file(path.with_suffix(".jsonl")) if one.status == "skipped"]
-    assert all("none_such" in str(one.reason) for one in skipped)
+    (skipped,) = (row for row in Asked.read(path).rows if row["status"] == "skipped")
+    assert "none_such" in skipped["failure"]
     assert figures.tree_figures(run(path).trees)["without_time"] == 1
 
 

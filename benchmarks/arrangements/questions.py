@@ -8,7 +8,6 @@ on these records. Interrupt it as you like: the same command goes on where it st
 
 import argparse
 import functools
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,14 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from dse import platforms
-from dse.records import Measurement, RecordError, read_file
-from impls.training import Workload
+from dse.questions import Asked, Row, is_measured
+from dse.records import Measurement
 
 from ..arguments import add_common, add_numbers, parser_of
 from ..profile import questions as loops
 from ..profile.command import workload_of
-from ..questions import with_done
+from ..questions import chosen, is_sentinel, keeping, with_done
 from ..run import Stamp, Tally, report, run
 from ..sentinels import Sentinels
 from .command import told
@@ -39,53 +37,23 @@ def is_file(path: Path) -> bool:
     return path.name.startswith(f"{SIDE}-") and path.suffix == ".json"
 
 
-def read(path: Path) -> list[list[Setting]]:
-    """Read the settings of each question. RecordError for another file, and for the questions of another machine."""
-    try:
-        plain = json.loads(path.read_text())
-        machine, known = plain["machine"], functools.cache(lambda name: workload_of(name)[0])
-        groups = [[_setting(known(one["workload"]), one, shape) for shape in one["candidates"]] for one in plain[SIDE]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RecordError(f"{path}: no file of questions about arrangements ({error}); write one with: {ASK}") from None
-    if machine != (here := platforms.fingerprint()["key"]):
-        raise RecordError(f"{path}: asked of machine {machine}, and this is {here}; write one for it with: {ASK}")
-    rng = np.random.default_rng(plain["seed"])
-    return [[group[place] for place in rng.permutation(len(group))] for group in groups]
-
-
-def _setting(workload: Workload, question: dict[str, Any], shape: dict[str, Any]) -> Setting:
-    return Setting.of(workload, {**question, **shape})
-
-
-def newest(results: Path) -> Path:
-    """Find this machine's newest file that is not measured to the end. RecordError without any."""
-    folder, stamp = results / str(platforms.fingerprint()["key"]), Stamp.of_this_run(QUESTION)
-    paths = sorted(folder.glob(f"{SIDE}-*.json"), key=lambda path: str(json.loads(path.read_text()).get("utc")))
-    for path in reversed(paths):
-        if any(left(path, stamp)):
-            return path
-    raise RecordError(f"{folder}: no file of questions that is not measured to the end; write one with: {ASK}")
-
-
-def left(path: Path, stamp: Stamp) -> list[list[Setting]]:
-    """List the candidates of each question that have no record, whatever the commit."""
-    measured = path.with_suffix(".jsonl")
-    done = {record.cell for record in read_file(measured)} if measured.exists() else set()
-    return [[one for one in group if stamp.cell(one.cell()) not in done] for group in read(path)]
-
-
-def measure(path: Path, seconds: float, warm_seconds: float, bar: bool) -> Tally:
-    """Measure the candidates of a file that have no record yet; the tally counts the others as found done."""
-    stamp = Stamp.of_this_run(QUESTION)
-    todo = [group for group in left(path, stamp) if group]
+def measure(asked: Asked, seconds: float, warm_seconds: float, bar: bool) -> Tally:
+    """Measure the candidates of a file that were not measured yet; the tally counts the others as found done."""
+    stamp, known = Stamp.of_this_run(QUESTION), functools.cache(lambda name: workload_of(name)[0])
+    rng, groups, rows = np.random.default_rng(asked.head["seed"]), list[list[Setting]](), list[tuple[Row, list[str]]]()
+    for question in asked.questions(SIDE):
+        todo = [question[place] for place in rng.permutation(len(question)) if not is_measured(question[place])]
+        groups.append([Setting.of(known(row["workload"]), row) for row in todo])
+        rows += [(row, [stamp.cell(one.cell())]) for row, one in zip(todo, groups[-1], strict=True)]
 
     def each(group: list[Setting]) -> Iterator[Measurement]:
         for setting in group:
             yield from (one for one in records(stamp, setting, seconds, warm_seconds) if one.op == RATE)
 
     how: dict[str, Any] = {"name": lambda one: stamp.cell(one.cell()), "told": told, "unit": "candidate", "bar": bar}
-    tally = run(todo, path.with_suffix(".jsonl"), stamp, each, **how, sentinels=Sentinels())
-    return with_done(tally, sum(map(len, read(path))) - sum(map(len, todo)))
+    kept = keeping(asked, rows, each, lambda row, seconds: 1 / seconds)
+    tally = run(groups, asked.records, stamp, kept, **how, sentinels=Sentinels(), keeps=is_sentinel)
+    return with_done(tally, len(asked.rows) - len(rows))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -95,9 +63,9 @@ def main(arguments: list[str] | None = None) -> int:
     if FLAG not in words and not any(is_file(Path(word)) for word in words):
         return loops.main(words)
     options = _parser().parse_args(words)
-    path = options.file or newest(options.results)
-    tally = measure(path, options.seconds, options.warm, bar=not options.json)
-    return report(tally, path.with_suffix(".jsonl"), options.json)
+    asked = chosen(options.file, options.results, SIDE, ASK)
+    tally = measure(asked, options.seconds, options.warm, bar=not options.json)
+    return report(tally, asked.table, options.json)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -36,7 +36,7 @@ PACKAGES = ("torch", "gymnasium")
 TRAINING, AGAIN = "training", "training_again"
 MODULE = "benchmarks.profile.worker"
 LEAD_SECONDS = 0.002  # from asking processes to begin until they do
-TOO_LONG = "too long for the preset"
+TOO_LONG, AT_LEAST = "too long for the preset", "at least"
 CALLS_OF_THE_SLOWEST = 2  # that fit a stretch in which several parts run
 
 
@@ -224,7 +224,7 @@ class Team:
         least = max(CALLS_OF_THE_SLOWEST if len(parts) > 1 else 1, *(answer["period"] for answer in answers))
         stretch = max(self.preset.sample_seconds, least * slowest)
         if LEAST_SAMPLES * stretch > self.preset.longest_cell_seconds:
-            return {"skipped": f"one call takes {slowest:.2g} s, {TOO_LONG}"}, None
+            return {"skipped": f"one call takes {slowest:.2g} s, {TOO_LONG}", AT_LEAST: slowest}, None
         members = [
             Member(self.worker(index), answer["number"], cpus)
             for index, answer, cpus in zip(numbers, answers, where, strict=True)
@@ -266,8 +266,9 @@ def _measure(team: Team, stamp: Stamp, seed: int, cells: Sequence[Cell]) -> Iter
         if isinstance(clock, Together):
             ready.append((cell, clock, note))
             continue
+        at_least = clock.pop(AT_LEAST, None)
         for status, reason in clock.items():
-            yield stamp.record(cell, status, reason=reason)
+            yield stamp.record(cell, status, reason=reason, low_seconds=at_least)
     _link(ready)
     ready += [(cell, dataclasses.replace(clock, other=None), note) for cell, clock, note in ready[:1]]
     clocks: list[Clock] = [clock for _, clock, _ in ready]

@@ -14,17 +14,18 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from dse.questions import Row
 from dse.records import Measurement
 from impls.training import TrainingError, Workload, learners
 
 from ..arguments import add_common, add_numbers, parser_of
 from ..clock import ALL_CPUS, Clock, StretchClock, pin
-from ..questions import Asked, add_file, chosen, with_done
+from ..questions import add_file, asked_about, chosen, is_sentinel, keeping, left, with_done
 from ..run import Stamp, report, run
 from ..sentinels import Sentinels
 from ..timing import interleave
 from ..worker import NOT_HERE, threads
-from .cells import REFERENCE, TREE, Cell, options_of
+from .cells import TREE, Cell, options_of
 from .command import workload_of
 from .parts import World
 from .serial import Loop
@@ -39,8 +40,8 @@ class Question:
 
     workload: Workload
     threads: int
-    learner: str = REFERENCE
-    policy: str = REFERENCE
+    learner: str
+    policy: str
 
     @property
     def cell(self) -> Cell:
@@ -51,19 +52,11 @@ class Question:
         return Cell("loop", "step", options, self.workload.learner.batch, **shape)
 
 
-def questions(asked: Asked) -> list[list[Question]]:
-    """Return the questions of a file, in groups of one workload and number of threads."""
-    every = [_question(one) for one in asked.answered("loops")]
-    every.sort(key=lambda one: (one.workload.name, one.threads))
-    return [list(group) for _, group in itertools.groupby(every, lambda one: (one.workload.name, one.threads))]
-
-
-def _question(plain: dict[str, Any]) -> Question:
-    workload = workload_of(plain["workload"])[0]
-    shape = {name: plain[name] for name in ("batch", "update_interval")}
-    learner = dataclasses.replace(workload.learner, **shape)
-    by = {name: plain.get(name, REFERENCE) for name in ("learner", "policy")}
-    return Question(dataclasses.replace(workload, learner=learner), plain["threads"], **by)
+def _question(row: Row) -> Question:
+    workload = workload_of(row["workload"])[0]
+    learner = dataclasses.replace(workload.learner, batch=row["batch"], update_interval=row["update_interval"])
+    shaped = dataclasses.replace(workload, learner=learner)
+    return Question(shaped, row["threads"], row["learner"], row["policy"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,17 +119,19 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure the questions; return the exit code 0. RecordError with one sentence where that cannot be done."""
     options = _parser().parse_args(arguments)
     made = Run(Stamp.of_this_run(QUESTION), options.sample, options.budget)
-
-    def left(asked: Asked) -> list[list[Question]]:
-        done = asked.done()
-        groups = ([one for one in group if made.name(one) not in done] for group in questions(asked))
-        return [group for group in groups if group]
-
-    asked = chosen(options.file, options.results, lambda one: bool(left(one)))
-    todo = left(asked)
+    asked = chosen(options.file, options.results, "loops")
+    todo = [(_question(row), row) for row in left(asked, "loops")]
+    questions = sorted((one for one, _ in todo), key=_order)
+    groups = [list(group) for _, group in itertools.groupby(questions, _order)]
+    kept = keeping(asked, [(row, [made.name(one)]) for one, row in todo], made.loops, lambda row, seconds: 1 / seconds)
     how: dict[str, Any] = {"name": made.name, "unit": "question", "bar": not options.json, "sentinels": Sentinels()}
-    tally = run(todo, asked.records, made.stamp, made.loops, **how)
-    return report(with_done(tally, len(asked.answered("loops")) - sum(map(len, todo))), asked.records, options.json)
+    tally = run(groups, asked.records, made.stamp, kept, **how, keeps=is_sentinel)
+    return report(with_done(tally, len(asked_about(asked, "loops")) - len(todo)), asked.table, options.json)
+
+
+def _order(one: Question) -> tuple[str, int]:
+    """The workload and the number of threads, by which questions are grouped."""
+    return one.workload.name, one.threads
 
 
 def _parser() -> argparse.ArgumentParser:

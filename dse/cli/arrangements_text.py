@@ -43,15 +43,14 @@ def _ask(options: argparse.Namespace) -> int:
             f"this machine has no sweep of its own to answer from; {how_to_measure(machines.SWEEP.command)}"
         )
     folder = options.results / records[0].machine_key
-    seed, path = arranged.first_free(folder, asking.Seed(commit, by_hand=options.seed))
-    plain = arranged.ask(records, options.results, seed, options.arrangement_count)
-    arranged.write(plain, path)
-    candidates = [one for question in plain[arranged.SIDE] for one in question["candidates"]]
-    known = sum("hz" in one for one in candidates)
+    seed, path = asking.first_free(folder, asking.Seed(commit, by_hand=options.seed), arranged.SIDE)
+    made = arranged.ask(records, path, seed, options.arrangement_count)
+    made.create()
+    candidates, known = made.rows, sum("told" in row for row in made.rows)
     if options.json:
         print(json.dumps({"file": str(path), "seed": seed.value, "candidates": len(candidates), "answers": known}))
         return 0
-    asked = plural(len(plain[arranged.SIDE]), "question")
+    asked = plural(len(made.questions(arranged.SIDE)), "question")
     print(f"{asked} about arrangements, {known} of {plural(len(candidates), 'candidate')} predicted: {path}")
     print(f"now {how_to_measure(f'{MEASURE} {path}')}")
     if seed.by_hand is not None:
@@ -65,7 +64,7 @@ def _headline(options: argparse.Namespace) -> tuple[Headline, str]:
         raise ValueError("--seed goes with --ask")
     if options.file:
         files = [read(path) for path in options.file]
-        return headline(files, str(files[0].plain.get("machine", "")), options.results), ""
+        return headline(files, str(files[0].head.get("machine", "")), options.results), ""
     key, note = options.machine, ""
     if key is None:
         records, note = machines.read(options.results, None, answered(options.results, "arrangements-*.json"))

@@ -14,7 +14,7 @@ from ..records import RecordError, how_to_measure
 from ..validation import arrangements, asking
 from ..validation.figures import Headline, headline, of_machine
 from ..validation.predictor import ROOT, Side
-from ..validation.runs import MEASURE, read
+from ..validation.runs import MEASURE, PATTERN, read
 from . import arrangements_text
 from .arrangements_text import answered
 from .fanouts_text import fanouts_text
@@ -87,15 +87,15 @@ def _ask(options: argparse.Namespace) -> int:
         )
     folder = options.results / records[0].machine_key
     seed, path = asking.first_free(folder, asking.Seed(commit, by_hand=options.seed))
-    plain = asking.ask(records, options.results, seed, (options.count, options.loop_count))
-    asking.write(plain, path)
-    counts = {side: sum("reason" not in one for one in plain[side]) for side in MEASURE}
+    asked = asking.ask(records, path, seed, (options.count, options.loop_count))
+    asked.create()
+    counts = {side: len(asked.answered(side)) for side in MEASURE}
     if options.json:
         print(json.dumps({"file": str(path), "seed": seed.value, "answers": counts}))
         return 0
     print(f"{plural(counts['trees'], 'answer')} about trees, {counts['loops']} about loops with their controls: {path}")
     for side, command in MEASURE.items():
-        for reason in sorted({one["reason"] for one in plain[side] if "reason" in one}):
+        for reason in sorted({row["reason"] for row in asked.rows if row["side"] == side and "reason" in row}):
             print(f"no answer: {reason}")
         print(f"now {how_to_measure(f'{command} {path}')}")
     if seed.by_hand is not None:
@@ -107,13 +107,11 @@ def _headline(options: argparse.Namespace) -> tuple[Headline, str]:
     """Return (the headline of the files, or of the machine's; whose records they are judged by, if another's)."""
     if options.file:
         runs = [read(path) for path in options.file]
-        machine = str(runs[0].plain.get("machine", ""))
+        machine = str(runs[0].head.get("machine", ""))
         return headline(runs, machine, options.results), ""
     key, note = options.machine, ""
     if key is None:
-        records, note = machines.read(
-            options.results, None, answered(options.results, "questions-*.json", "answers-*.json")
-        )
+        records, note = machines.read(options.results, None, answered(options.results, PATTERN))
         key = records[0].machine_key
     result = of_machine(options.results, key)
     if not (any(result.runs.values()) or result.voided or result.waiting):

@@ -24,7 +24,7 @@ from ..drift import Drift, drift
 from ..estimate import Estimate, Evidence
 from ..platforms import Platform
 from ..platforms.fingerprint import where
-from ..records import Measurement, RecordError, how_to_measure, is_evidence, read_folder, twins
+from ..records import Measurement, RecordError, how_to_measure, read_folder, twins
 from .beside import Timed, timed
 from .between import carried, over_batch
 from .tree_times import Question, Table
@@ -254,7 +254,7 @@ def evidence(results: Path) -> Mapping[str, Known]:
 @functools.lru_cache(maxsize=2)
 def _evidence(results: Path, files: tuple[tuple[Path, int, int, int], ...]) -> Mapping[str, Known]:
     own: dict[str, list[Measurement]] = {}
-    for record in read_folder(results, only=is_evidence):
+    for record in read_folder(results):
         own.setdefault(record.machine_key, []).append(record)
     return {key: Known(key, own[key]) for key in sorted(own)}
 
@@ -314,7 +314,6 @@ def _rows(records: Sequence[Measurement], profiled: str, changes: Drift) -> Iter
     """The rows of a workload. A cell that was skipped for its length has that of its call, unless it was timed too."""
     own = [record for record in records if record.options.get("identity") == profiled]
     timed = {_cell(record) for record in own if record.median_seconds}
-    flat = {record.commit for record in records if record.primitive == "training" and "learner" in record.options}
     for record in own:
         if record.primitive not in ("training", "training_again"):
             continue
@@ -322,8 +321,8 @@ def _rows(records: Sequence[Measurement], profiled: str, changes: Drift) -> Iter
         seconds = record.median_seconds or skipped
         if seconds and (record.median_seconds or _cell(record) not in timed):
             options = {"learner": REFERENCE, "environments": 1, **record.options}
-            if record.contestant == "weights":  # a suite that names learners has them in one vector
-                options["kind"] = FLAT if record.commit in flat else STATE_DICT
+            if record.contestant == "weights":
+                options["kind"] = record.machine.get("weights", FLAT)
             options |= {"capacity": record.capacity, "fanout": record.fanout}
             low, high = record.low_seconds or seconds, record.high_seconds or seconds
             factor = math.exp(changes.half_width(stats.log_sigma(low, high, 0.0)))

@@ -1,12 +1,10 @@
-"""Files of questions about arrangements: ask, write, read them beside what was measured, and compare.
+"""Files of questions about arrangements: ask, read them with what was measured, and compare.
 
 The protocol is that of ``asking``: the seed is the hash of the last commit that changed code, answers are written
-before anything is measured and never again, and a file counts as long as the code that answers is the same. The records
-lie beside the file, and no answer rests on them.
+before anything is measured and never again, and a file counts as long as the code that answers is the same.
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,10 +14,11 @@ from typing import Any
 
 from .. import platforms
 from ..platforms.reading import FILE
-from ..records import Measurement, RecordError, read_file
+from ..questions import Asked, Row, is_measured, numbered
+from ..records import Measurement, RecordError
 from . import arrangements
 from .arrangements import ArrangementQuestion, Candidate, Predictor
-from .asking import UNPROBED, Seed
+from .asking import UNPROBED, Seed, head
 from .figures import drift
 from .predictor import Side, present
 from .runs import Run
@@ -28,10 +27,7 @@ SIDE: Side = "arrangements"
 ASK = "python -m dse validate --ask --loops"
 MEASURE = "loop-questions"
 """The command of benchmarks that measures a file."""
-PRIMITIVE, OP = "loop_question", "rate"
-"""Of the records of candidates: those of an arrangement, a call a gradient step."""
 _KEYS = tuple(field.name for field in dataclasses.fields(Candidate))
-_CELL = ("workload", "batch", "update_interval", *_KEYS)
 
 
 @dataclass(frozen=True)
@@ -81,108 +77,47 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class File:
-    """A file of questions and what was measured of it; ``void``: why it does not count, "" where it does."""
-
-    path: Path
-    plain: Mapping[str, Any]
-    records: tuple[Measurement, ...]
-
-    @property
-    def void(self) -> str:
-        """Say why the file does not count; "" where it does."""
-        return self.run.void(SIDE)
-
-    @property
-    def run(self) -> Run:
-        """The file as the other files of questions are read."""
-        return Run(self.path, self.plain, self.records)
+class File(Run):
+    """A file of questions with what was measured of it."""
 
     @cached_property
     def checked(self) -> list[Checked]:
-        """The questions whose candidates all have a record."""
-        first: dict[str, Measurement] = {}
-        for record in self.records:
-            if record.primitive == PRIMITIVE and record.op == OP:
-                cell = cell_of(record.options)
-                known = first.setdefault(cell, record)
-                if (known.commit, known.command) == (record.commit, record.command):
-                    first[cell] = record  # measured again by the same run, for the machine was disturbed
-        read = (_checked(plain, first) for plain in self.plain[SIDE])
-        return [one for one in read if one]
+        """The questions whose candidates were all measured."""
+        return [_checked(rows) for rows in self.questions(SIDE) if all(map(is_measured, rows))]
 
     @property
     def waiting(self) -> int:
-        """Count the questions that have candidates without a record."""
-        return len(self.plain[SIDE]) - len(self.checked)
+        """Count the questions that have candidates that were not measured."""
+        return len(self.questions(SIDE)) - len(self.checked)
 
 
-def cell_of(fields: Mapping[str, Any]) -> str:
-    """Name what was asked and measured: workload, B, u and the candidate."""
-    return json.dumps([fields.get(name) for name in _CELL])
-
-
-def _checked(plain: Mapping[str, Any], records: Mapping[str, Measurement]) -> Checked | None:
-    shape = {name: plain[name] for name in ("workload", "batch", "update_interval")}
-    checks = []
-    for one in plain["candidates"]:
-        candidate = Candidate(**{name: one[name] for name in _KEYS})
-        record = records.get(cell_of({**shape, **dataclasses.asdict(candidate)}))
-        if record is None:
-            return None
-        rate = 1 / record.median_seconds if record.median_seconds else None
-        ends = one.get("low", 0.0), one.get("high", 0.0)
-        reason = str(one.get("reason") or record.reason or "")
-        checks.append(Check(candidate, one.get("hz"), *ends, rate, record.status == "unstable", reason))
+def _checked(rows: Sequence[Row]) -> Checked:
+    checks = tuple(map(_check, rows))
+    shape = {name: rows[0][name] for name in ("workload", "batch", "update_interval")}
     question = ArrangementQuestion(**shape, candidates=tuple(check.candidate for check in checks))
-    return Checked(question, tuple(checks), plain["recommended"])
+    return Checked(question, checks, next((at for at, row in enumerate(rows) if row.get("is_recommended")), None))
 
 
-def ask(records: Sequence[Measurement], results: Path, seed: Seed, count: int) -> dict[str, Any]:
-    """Answer so many questions from one machine's evidence; plain values of the file. RecordError if not probed."""
-    machine = records[0].machine_key
-    if not (path := results / machine / FILE).is_file():
+def _check(row: Row) -> Check:
+    candidate, ends = Candidate(**{name: row[name] for name in _KEYS}), (row.get("low", 0.0), row.get("high", 0.0))
+    reason = str(row.get("reason") or row.get("failure", ""))
+    return Check(candidate, row.get("told"), *ends, row.get("measured"), row["status"] == "unstable", reason)
+
+
+def ask(records: Sequence[Measurement], path: Path, seed: Seed, count: int) -> Asked:
+    """Answer so many questions from one machine's evidence, for a file in its folder. RecordError if not probed."""
+    if not (file := path.with_name(FILE)).is_file():
         raise RecordError(UNPROBED)
-    predictor = Predictor(records, platforms.load(path))
-    return {
-        "commit": seed.commit,
-        "number": seed.number,
-        "seed": seed.value,
-        "seed_from": "commit" if seed.by_hand is None else "hand",
-        "utc": platforms.now(),
-        "command": platforms.command_line(),
-        "machine": machine,
-        "records_commits": sorted({one.commit for one in records if one.commit}),
-        "predictors": {SIDE: present(SIDE)},
-        SIDE: [predictor.answer(one) for one in arrangements.questions(count, seed.value)],
-    }
-
-
-def first_free(folder: Path, seed: Seed) -> tuple[Seed, Path]:
-    """Number a seed so that no file of the folder has it; (seed, path)."""
-    while (path := folder / f"{seed.stem.replace('questions', SIDE, 1)}.json").exists():
-        seed = dataclasses.replace(seed, number=seed.number + 1)
-    return seed, path
-
-
-def write(plain: Mapping[str, Any], path: Path) -> None:
-    """Write a file of answers, a question a line. RecordError if it exists: answers are never edited."""
-    head = json.dumps({name: value for name, value in plain.items() if name != SIDE})
-    lines = ",\n".join(map(json.dumps, plain[SIDE]))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with path.open("x") as file:
-            file.write(f'{head[:-1]},\n"{SIDE}": [\n{lines}\n]\n}}\n')
-    except FileExistsError:
-        raise RecordError(f"{path}: these questions were answered before, and answers are never edited") from None
+    predictor = Predictor(records, platforms.load(file))
+    answers = map(predictor.answer, arrangements.questions(count, seed.value))
+    return Asked(path, head(records, seed, (SIDE,)), numbered(SIDE, answers))
 
 
 def read(path: Path) -> File:
-    """Read a file of answers and its records, if there are any. RecordError for a file that holds no such answers."""
+    """Read a file of answers. RecordError for a file that holds no such answers."""
     try:
-        plain, measured = json.loads(path.read_text()), path.with_suffix(".jsonl")
-        file = File(path, plain, tuple(read_file(measured)) if measured.exists() else ())
-        assert file.waiting >= 0 and isinstance(file.void, str)  # reads every answer
+        file = File.read(path)
+        assert file.waiting >= 0 and isinstance(file.void(SIDE), str)  # reads every answer
         return file
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecordError(
@@ -192,7 +127,7 @@ def read(path: Path) -> File:
 
 def read_all(folder: Path) -> list[File]:
     """Read every file of a machine's folder, the oldest first."""
-    return sorted(map(read, folder.glob(f"{SIDE}-*.json")), key=lambda file: (file.run.utc, file.path.stem))
+    return sorted(map(read, folder.glob(f"{SIDE}-*.json")), key=lambda file: (file.utc, file.path.stem))
 
 
 def figures(checked: Sequence[Checked]) -> dict[str, Any]:
@@ -262,13 +197,13 @@ class Headline:
 
 def headline(files: Sequence[File], machine: str, results: Path | None = None) -> Headline:
     """Pool the files that count; ``results``: the folder whose sentinels tell of drift."""
-    reasons = [(file, file.void) for file in files]
+    reasons = [(file, file.void(SIDE)) for file in files]
     counted = tuple(file for file, why in reasons if not why and file.checked)
     pooled = figures([one for file in counted for one in file.checked])
     return Headline(
         machine,
         counted,
-        pooled | {"drift": drift([file.run for file in counted], results)} if pooled else {},
+        pooled | {"drift": drift(counted, results)} if pooled else {},
         tuple((file, why) for file, why in reasons if why),
         tuple((file, file.waiting) for file in files if file.waiting),
     )

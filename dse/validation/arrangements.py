@@ -17,11 +17,11 @@ import numpy as np
 
 from impls.training import Workload, WorkloadError, learners, load
 
-from ..estimate import weakest
 from ..mapping.answer import MappingAnswer, build_answer, lacking
 from ..mapping.build import build
 from ..mapping.values import with_values
 from ..platforms import Platform, PlatformError
+from ..questions import Row, told
 from ..records import Measurement, RecordError, how_to_measure
 from ..solver.problem import ProblemError
 from ..times import profile
@@ -112,8 +112,8 @@ class Predictor:
         self._table = functools.cache(self._read)
 
     def _read(self, name: str) -> tuple[Workload, profile.PerformanceTable]:
-        told = {own: known for (own, _), known in workloads(self._records).items() if known}
-        workload = told.get(name) or load(name)
+        own = {one: known for (one, _), known in workloads(self._records).items() if known}
+        workload = own.get(name) or load(name)
         return workload, profile.of_records(self._records, self._platform.machine_key or "", workload)
 
     def predicted(self, name: str, batch: int, update_interval: int, candidate: Candidate) -> MappingAnswer:
@@ -132,22 +132,18 @@ class Predictor:
             raise RecordError(f"it does not fit platform {self._platform.name!r}: {'; '.join(lacking(answer))}")
         return answer
 
-    def answer(self, question: ArrangementQuestion) -> dict[str, Any]:
-        """Answer each candidate with a rate and its interval, or with the reason why there is none; plain values."""
-        candidates = [self._plain(question, one) for one in question.candidates]
-        known = [at for at, one in enumerate(candidates) if "hz" in one]
-        best = max(known, key=lambda at: candidates[at]["hz"], default=None)
-        return dataclasses.asdict(question) | {"candidates": candidates, "recommended": best}
+    def answer(self, question: ArrangementQuestion) -> list[Row]:
+        """Answer with a row for each candidate: a rate and its interval, or the reason why there is none."""
+        rows = [self._row(question, one) for one in question.candidates]
+        known = [row for row in rows if "told" in row]
+        if known:
+            max(known, key=lambda row: row["told"])["is_recommended"] = True
+        return rows
 
-    def _plain(self, question: ArrangementQuestion, candidate: Candidate) -> dict[str, Any]:
-        plain = dataclasses.asdict(candidate)
+    def _row(self, question: ArrangementQuestion, candidate: Candidate) -> Row:
+        shape = {"workload": question.workload, "batch": question.batch, "update_interval": question.update_interval}
+        row = shape | dataclasses.asdict(candidate)
         try:
-            answer = self.predicted(question.workload, question.batch, question.update_interval, candidate)
+            return row | told(self.predicted(question.workload, question.batch, question.update_interval, candidate))
         except (RecordError, WorkloadError, PlatformError, ProblemError) as error:
-            return plain | {"reason": str(error)}
-        ends = {name: getattr(answer, name) for name in ("hz", "low", "high")}
-        return plain | ends | {"source": _source(answer)}
-
-
-def _source(answer: Any) -> str:
-    return weakest(part.source for part in answer.parts)
+            return row | {"reason": str(error)}

@@ -9,9 +9,8 @@ Letters: N capacity, B batch, R updates a sample, u environment steps a gradient
 
 import dataclasses
 import hashlib
-import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,16 +20,16 @@ import numpy as np
 from impls.training import Workload, WorkloadError, load
 
 from .. import platforms
-from ..estimate import weakest
 from ..platforms import Platform, PlatformError
 from ..platforms.reading import FILE
+from ..questions import Asked, Row, numbered, told
 from ..records import Measurement, RecordError
 from ..solver.problem import ProblemError
 from ..times.tree_times import Question, Table
 from ..times.whole_runs import REFERENCE
 from ..tree import answer, probed_memory_bytes, weighed
 from .loops import predicted, recommended, shaped
-from .predictor import ROOT, present
+from .predictor import ROOT, Side, present
 
 ASK = "python -m dse validate --ask"
 UNPROBED = "the machine was not probed; on it: python -m dse platform probe"
@@ -48,7 +47,7 @@ LOOP_BATCHES, UPDATE_INTERVALS = (32, 1_024), (1, 16)
 class LoopQuestion:
     """Which rate has the serial loop of a workload at that batch and update interval, by so many threads?
 
-    ``learner``, ``policy``: the implementations that the answer recommends, which is what runs; torch's in older files.
+    ``learner``, ``policy``: the implementations that the answer recommends, which is what runs.
     A control is the workload as it is: it shows how the machine was meanwhile, and does not count.
     """
 
@@ -76,9 +75,9 @@ class Seed:
 
     @property
     def stem(self) -> str:
-        """The name of the file, without its ending."""
+        """What names the file of this seed."""
         more = f"-{self.number}" if self.number > 1 else ""
-        return f"questions-{self.commit[:8]}{more}" + ("" if self.by_hand is None else f"-seed{self.by_hand}")
+        return f"{self.commit[:8]}{more}" + ("" if self.by_hand is None else f"-seed{self.by_hand}")
 
 
 def seed_of(commit: str, number: int = 1) -> int:
@@ -99,9 +98,9 @@ def frozen_commit(folder: Path = ROOT) -> str:
     return commit
 
 
-def first_free(folder: Path, seed: Seed) -> tuple[Seed, Path]:
-    """Number a seed so that no file of the folder has it; (seed, path)."""
-    while (path := folder / f"{seed.stem}.json").exists():
+def first_free(folder: Path, seed: Seed, name: str = "questions") -> tuple[Seed, Path]:
+    """Number a seed so that no file of the folder has it; (seed, path). ``name``: how the file's begins."""
+    while (path := folder / f"{name}-{seed.stem}.json").exists():
         seed = dataclasses.replace(seed, number=seed.number + 1)
     return seed, path
 
@@ -134,37 +133,35 @@ def loop_questions(count: int, seed: int) -> list[LoopQuestion]:
     return sampled
 
 
-def answer_tree(table: Table, kind: str, question: Question) -> dict[str, Any]:
-    """Answer a question with every candidate, or with the reason why there is no answer; plain values.
+def answer_tree(table: Table, kind: str, question: Question) -> list[Row]:
+    """Answer a question with a row for each candidate, or with one that has the reason why there is no answer.
 
-    ``left_out`` counts those that are predicted to take over ``RIVAL`` times as long as the choice and that were the
-    best in none of the resampled runs: to measure them takes most of the time, and tells least.
+    Left out are those that are predicted to take over ``RIVAL`` times as long as the choice and that were the best in
+    none of the resampled runs: to measure them takes most of the time, and tells least.
     """
-    asked = {"kind": kind, "question": dataclasses.asdict(question)}
+    shape = dataclasses.asdict(question)
+    asked = {"kind": kind, "cores": shape.pop("threads")} | shape
     try:
         answered, candidates = answer(table, question), weighed(table, question)
     except RecordError as error:
-        return asked | {"reason": str(error)}
+        return [asked | {"reason": str(error)}]
     most = RIVAL * candidates[0][0].seconds
     ties = [tie.configuration for tie in answered.ties]
     rivals = [(time, p) for time, p in candidates if time.seconds <= most or p or time.configuration in ties]
-    order = [time.configuration for time, _ in rivals]
-    shown = ("seconds", "low_seconds", "high_seconds", "basis", "distance")
-    return asked | {
-        "left_out": len(candidates) - len(rivals),
-        "ties": [order.index(tie) for tie in ties],
-        "regret_95": answered.regret_95,
-        "candidates": [
-            {"configuration": dataclasses.asdict(time.configuration)}
-            | {name: getattr(time, name) for name in shown}
-            | {"probability_best": probability}
-            for time, probability in rivals
-        ],
-    }
+    rows = [
+        asked
+        | dataclasses.asdict(time.configuration)
+        | {"options": dict(time.configuration.options), "basis": time.basis}
+        | {"told": time.seconds, "low": time.low_seconds, "high": time.high_seconds, "probability_best": probability}
+        | ({"is_tie": True} if time.configuration in ties else {})
+        for time, probability in rivals
+    ]
+    rows[0]["regret_95"] = answered.regret_95
+    return rows
 
 
-def answer_loop(records: Sequence[Measurement], platform: Platform | None, question: LoopQuestion) -> dict[str, Any]:
-    """Answer a question with a rate and its interval, or with the reason why there is none; plain values."""
+def answer_loop(records: Sequence[Measurement], platform: Platform | None, question: LoopQuestion) -> Row:
+    """Answer a question with a rate and its interval, or with the reason why there is none."""
     asked = dataclasses.asdict(question)
     if platform is None:
         return asked | {"reason": UNPROBED}
@@ -174,17 +171,11 @@ def answer_loop(records: Sequence[Measurement], platform: Platform | None, quest
         asked |= recommended(rate)
     except (RecordError, WorkloadError, PlatformError, ProblemError) as error:
         return asked | {"reason": str(error)}
-    return asked | {name: getattr(rate, name) for name in ("hz", "low", "high")} | {"source": _source(rate)}
+    return asked | told(rate)
 
 
-def ask(records: Sequence[Measurement], results: Path, seed: Seed, counts: tuple[int, int]) -> dict[str, Any]:
-    """Answer so many questions about trees and about loops from one machine's evidence; plain values of the file."""
-    table = Table(records)
-    if table.memory_bytes is None:
-        table.memory_bytes = probed_memory_bytes(results, table.machine_key)
-    path = results / table.machine_key / FILE
-    platform = platforms.load(path) if path.is_file() else None
-    cores = int(table.machine.get("cores", 1))
+def head(records: Sequence[Measurement], seed: Seed, sides: Iterable[Side]) -> dict[str, Any]:
+    """Return the head of a file that is answered now, from one machine's evidence."""
     return {
         "commit": seed.commit,
         "number": seed.number,
@@ -192,28 +183,24 @@ def ask(records: Sequence[Measurement], results: Path, seed: Seed, counts: tuple
         "seed_from": "commit" if seed.by_hand is None else "hand",
         "utc": platforms.now(),
         "command": platforms.command_line(),
-        "machine": table.machine_key,
+        "machine": records[0].machine_key,
         "records_commits": sorted({one.commit for one in records if one.commit}),
-        "predictors": {"trees": present("trees"), "loops": present("loops")},
-        "trees": [answer_tree(table, *one) for one in tree_questions(counts[0], seed.value, cores)],
-        "loops": [answer_loop(records, platform, one) for one in loop_questions(counts[1], seed.value)],
+        "predictors": {side: present(side) for side in sides},
     }
 
 
-def write(plain: dict[str, Any], path: Path) -> None:
-    """Write a file of answers, a question a line. RecordError if it exists: answers are never edited."""
-    head = {name: value for name, value in plain.items() if name not in ("trees", "loops")}
-    lists = (f'"{name}": [\n' + ",\n".join(map(json.dumps, plain[name])) + "\n]" for name in ("trees", "loops"))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with path.open("x") as file:
-            file.write(json.dumps(head)[:-1] + ",\n" + ",\n".join(lists) + "\n}\n")
-    except FileExistsError:
-        raise RecordError(f"{path}: these questions were answered before, and answers are never edited") from None
-
-
-def _source(rate: Any) -> str:
-    return weakest(part.source for part in rate.parts)
+def ask(records: Sequence[Measurement], path: Path, seed: Seed, counts: tuple[int, int]) -> Asked:
+    """Answer so many questions about trees and about loops from one machine's evidence, for a file in its folder."""
+    table = Table(records)
+    if table.memory_bytes is None:
+        table.memory_bytes = probed_memory_bytes(path.parent.parent, table.machine_key)
+    file = path.with_name(FILE)
+    platform = platforms.load(file) if file.is_file() else None
+    cores = int(table.machine.get("cores", 1))
+    trees = [answer_tree(table, *one) for one in tree_questions(counts[0], seed.value, cores)]
+    loops = [[answer_loop(records, platform, one)] for one in loop_questions(counts[1], seed.value)]
+    rows = numbered("trees", trees) + numbered("loops", loops)
+    return Asked(path, head(records, seed, ("trees", "loops")), rows)
 
 
 def _log_uniform(rng: np.random.Generator, low: float, high: float) -> int:

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from ..drift import between
-from ..records import SENTINEL, Measurement, RecordError, read_folder
+from ..records import SENTINEL, Measurement, RecordError
 from ..stats import count_interval
 from ..times.profile import evidence
 from .predictor import Side, present
@@ -72,11 +72,11 @@ def headline(runs: Sequence[Run], machine: str, results: Path | None = None) -> 
     pooled: dict[Side, list[Run]] = {"trees": [], "loops": []}
     voided, waiting, refused = [], [], []
     for side, run in itertools.product(pooled, runs):
-        if not run.plain[side]:
+        if not run.questions(side):
             continue
         reason, checks = run.void(side), run.trees if side == "trees" else run.loops
         left = run.unmeasured(side)
-        if left and not run.plain.get("answered_afterwards_by"):
+        if left:
             waiting.append((run, side, left))
         if reason:
             figures = tree_figures(run.trees) if side == "trees" else loop_figures(run.loops)
@@ -84,7 +84,7 @@ def headline(runs: Sequence[Run], machine: str, results: Path | None = None) -> 
         elif checks:
             pooled[side].append(run)
         if not reason:
-            refused += [(run, str(one["reason"])) for one in run.refused(side)]
+            refused += [(run, why) for why in run.refused(side)]
     loops = [check for run in pooled["loops"] for check in run.loops]
     return Headline(
         machine=machine,
@@ -104,7 +104,7 @@ def of_machine(results: Path, machine: str) -> Headline:
 
 
 def tree_figures(checks: Sequence[TreeCheck]) -> dict[str, Any]:
-    """Compute coverage, regret and calibration; {} without questions. Older files have the choice's coverage alone."""
+    """Compute coverage, regret and calibration; {} without questions. Without regrets to bound, coverage alone."""
     if not checks:
         return {}
     timed = [one for check in checks for one in check.candidates if one.measured is not None]
@@ -153,9 +153,8 @@ def drift(runs: Sequence[Run], results: Path | None) -> str:
     """Say by how much the machine changed between the records that answered and the measuring, in a sentence."""
     sentinels = _sentinels(results) if results else []
     factors = [
-        between([one for one in sentinels if one.machine_key == run.plain.get("machine")], run.utc, run.utc)
+        between([one for one in sentinels if one.machine_key == run.head.get("machine")], run.utc, run.utc)
         for run in runs
-        if run.records
     ]
     told = [factor for factor in factors if factor is not None]
     if not told:
@@ -165,12 +164,11 @@ def drift(runs: Sequence[Run], results: Path | None) -> str:
 
 
 def _sentinels(results: Path) -> list[Measurement]:
-    """The sentinels of all machines; where there is no evidence, of whatever records there are."""
+    """The sentinels of all machines; none without records."""
     try:
-        every = [one for known in evidence(results).values() for one in known.records]  # which answers have read
+        return [one for known in evidence(results).values() for one in known.records if one.primitive == SENTINEL]
     except RecordError:
-        every = read_folder(results)
-    return [one for one in every if one.primitive == SENTINEL]
+        return []
 
 
 UNKNOWN_DRIFT = "the drift between was not measured"

@@ -27,8 +27,8 @@ ROOTS: Mapping[Side, str] = {
 }
 """The file of each predictor that is asked; it imports the rest."""
 COMMON = (
-    *("dse/stats.py", "dse/drift.py", "dse/estimate.py", "dse/records.py", "dse/platforms/*.py"),
-    *("dse/validation/asking.py", "impls/levels.py"),
+    *("dse/stats.py", "dse/drift.py", "dse/estimate.py", "dse/questions.py", "dse/records.py"),
+    *("dse/platforms/*.py", "dse/validation/asking.py", "impls/levels.py"),
 )
 _SOLVER = (
     *("dse/mapping/*.py", "dse/solver/*.py", "dse/times/*.py", "dse/fpga/*.py"),

@@ -221,5 +221,5 @@ CHARTS = (
 )
 
 
-RECORDS = (ARRANGEMENT, "loop_question")
-SECTIONS = (Section(81, "Arrangements of training", section, RECORDS, ("KEY/arrangements-*.json",)),)
+FILES = ("KEY/arrangements-*.*",)
+SECTIONS = (Section(81, "Arrangements of training", section, (ARRANGEMENT,), FILES),)

@@ -6,7 +6,7 @@ from typing import Any
 
 from dse import platforms
 from dse.platforms.reading import FILE
-from dse.records import Measurement, is_evidence
+from dse.records import Measurement
 from dse.validation.arrangements import ArrangementQuestion, Candidate, Predictor
 
 from ..chart import Material
@@ -130,15 +130,15 @@ def predictions(material: Material, chosen: Sequence[Point]) -> Iterator[Predict
                 names = ("arrangement", "actors", "environments", "presampled", "learner", "policy")
                 candidate = Candidate(**{name: options[name] for name in names})
                 shape = options["workload"], options["batch"], options["update_interval"]
-                (material.answers[asked],) = predictor.answer(ArrangementQuestion(*shape, (candidate,)))["candidates"]
-            plain = material.answers[asked]
-            if "hz" in plain:
-                yield Prediction(one, plain["hz"], plain["low"], plain["high"])
+                (material.answers[asked],) = predictor.answer(ArrangementQuestion(*shape, (candidate,)))
+            row = material.answers[asked]
+            if "told" in row:
+                yield Prediction(one, row["told"], row["low"], row["high"])
 
 
 def _predictor(material: Material) -> Predictor | None:
     path = material.folder / FILE
-    return Predictor(list(filter(is_evidence, material.measurements)), platforms.load(path)) if path.is_file() else None
+    return Predictor(material.measurements, platforms.load(path)) if path.is_file() else None
 
 
 def long_runs(measurements: Iterable[Measurement]) -> list[Measurement]:

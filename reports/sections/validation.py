@@ -102,5 +102,4 @@ def _section(material: Material) -> str:
     return answers(material.results, material.about.key)
 
 
-MEASURED = ("question", "loop_question", "answer", "sentinel")
-SECTIONS = (Section(110, "Answers held against measurement", _section, MEASURED, ("KEY/questions-*.json",)),)
+SECTIONS = (Section(110, "Answers held against measurement", _section, ("sentinel",), ("KEY/questions-*.*",)),)
