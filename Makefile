@@ -10,7 +10,7 @@ PLUGINS := .venv-plugins
 HOSTED := hosts rllib
 COMPARED := compare 2baad35~1 5d6aed6 --contestants numba --capacities 1000000 --batches 1024 --fanouts 16 --budget 400
 
-.PHONY: help demo peers plugins gpu gallery comparison test test-slow mutants bench check format clean
+.PHONY: help demo peers plugins gpu gallery comparison test test-all mutants bench check format clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -34,7 +34,7 @@ peers: $(READY) $(PEERS)/.ready  ## time other libraries beside ours, in an envi
 plugins: $(HOSTED:%=$(PLUGINS)/%/.ready)  ## test our trees inside other libraries, in environments of their own; 20 minutes
 	@for name in $(HOSTED); do \
 	  echo "$$name: the plug-ins' tests"; \
-	  OMP_NUM_THREADS=1 $(PLUGINS)/$$name/bin/python -m pytest tests/test_plugin_*.py -q --strict-skips || exit 1; \
+	  OMP_NUM_THREADS=1 $(PLUGINS)/$$name/bin/python -m pytest tests/system/test_plugin_*.py -q --strict-skips || exit 1; \
 	done
 	@echo "to time them: $(BIN)/python -m benchmarks plugins"
 
@@ -56,13 +56,11 @@ comparison: $(READY)  ## record the README's comparison of two commits on this m
 	mv results/compare.md.part results/compare.md
 	@echo "commit results/compare.md, then write the README anew: $(BIN)/python -m reports.readmes"
 
-test: $(READY)  ## the tests, in minutes: a worker a core, then those that assert on a clock, alone
-	$(BIN)/python -m tests.compile_replays
-	$(BIN)/python -m pytest -m "not slow and not timing" --strict-skips --numprocesses auto --dist loadfile --no-loadscope-reorder
-	$(BIN)/python -m pytest -m "timing and not slow" --strict-skips $$(grep -l 'mark\.timing' tests/test_*.py)
+test: $(READY)  ## the tests of single parts and of whole systems, in minutes
+	$(BIN)/python -m tests.run
 
-test-slow: $(READY)  ## the long tests as well
-	$(BIN)/python -m pytest --strict-skips
+test-all: $(READY)  ## the page, the oracles and the long tests as well; keeps what each file took
+	$(BIN)/python -m tests.run --all
 
 mutants: $(READY)  ## put faults into copies of the code and see that the tests catch each; under 20 minutes
 	$(BIN)/python -m tests.mutation

@@ -5,7 +5,7 @@ import dataclasses
 from dse.questions import Asked
 from dse.times.tree_times import Table
 from dse.validation import asking, runs
-from tests.test_recommend import records, write
+from tests.unit.test_recommend import records, write
 
 COMMIT, LATER = "c0ffee00" * 5, "2040-01-01T00:00:00+00:00"
 

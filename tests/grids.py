@@ -2,7 +2,7 @@
 
 
 def without_grids(patch):
-    """Leave hundreds of answers out of reports, which tests/test_what_ifs.py and tests/test_explorer.py ask for."""
+    """Leave hundreds of answers out of reports, which test_what_ifs.py and test_explorer.py ask for."""
     from reports.sections import explorer, what_ifs  # noqa: PLC0415
 
     patch.setattr(what_ifs, "WORKLOADS", ())

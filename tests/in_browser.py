@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.test_page_browser import CHROMIUM, WIDTHS
+from tests.page.test_page_browser import CHROMIUM, WIDTHS
 
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars")
 MILLISECONDS = 20_000  # of virtual time, which passes at once where nothing happens

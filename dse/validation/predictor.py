@@ -2,8 +2,8 @@
 
 An answer is judged together with the others of its predictor alone, so each file of questions holds the ids of the
 predictors that answered it. The files below are those that turn records into answers: a rule that is added elsewhere
-would escape its id, and ``tests/test_validate.py`` follows their imports to see that none of ``dse`` does. What is
-measured (the trees, the loops and the clocks) is not among them: records name the commit that they were made at.
+would escape its id, and a test follows their imports to see that none of ``dse`` does. What is measured (the trees, the
+loops and the clocks) is not among them: records name the commit that they were made at.
 """
 
 import ast

@@ -1,0 +1,178 @@
+"""The simulated RMM against a plain tree and against the cycle laws: indices, priorities, sums, cycles, all equal."""
+
+import random
+from collections import Counter
+from itertools import accumulate, product
+
+import pytest
+
+from impls.fpga import cycles
+from impls.fpga.design import BANKINGS, MICROS, Design
+from impls.levels import level_sizes
+
+pytest.importorskip("amaranth", reason="amaranth is not installed; it comes with the extra rtl")
+
+from tests.matrix import slow
+from tests.oracles.rtl.simulate import simulate
+
+FANOUTS = (2, 3, 4, 8, 16)
+BATCHES = (1, 2, 32, 256)
+BANKS = (1, 2, 4)
+
+
+def tree_of(design, leaves):
+    """Every bank's levels of sums, leaves first, of leaves in the order of their indices."""
+    banks = [[0] * design.bank_capacity for _ in range(design.banks)]
+    for leaf, value in enumerate(leaves):
+        bank, place = design.bank_of(leaf)
+        banks[bank][place] = value
+    return tuple(tuple(map(tuple, _levels(design, values))) for values in banks)
+
+
+def _levels(design, values):
+    levels = [values]
+    for size in design.sizes[1:]:
+        levels.append([sum(levels[-1][node * design.fanout :][: design.fanout]) for node in range(size)])
+    return levels
+
+
+def drawn(design, leaves, masses):
+    """The first leaf, by banks and within them, whose inclusive prefix sum is above the prefix value."""
+    order = sorted(range(design.capacity), key=design.bank_of)
+    sums = list(accumulate(leaves[leaf] for leaf in order))
+    return tuple(order[next(place for place, total in enumerate(sums) if total > mass)] for mass in masses)
+
+
+def check(design, leaves, updates, gets, masses, forwarding=True):
+    """AssertionError unless the hardware, with these leaves, does with each batch what the laws say."""
+    batches = {"updates": updates, "gets": gets, "masses": masses}
+    run = simulate(design, tree=tree_of(design, leaves), **batches, forwarding=forwarding)
+    after = dict(enumerate(leaves)) | dict(updates)
+    assert run.tree == tree_of(design, after.values()), "the sums are others"
+    assert run.tree_left == run.tree, "what only reads has written"
+    assert run.leaves == drawn(design, after, masses), "the leaves drawn are others"
+    assert run.priorities == tuple(after[leaf] for leaf in run.leaves), "the priorities drawn are others"
+    assert all(priority > 0 for priority in run.priorities)
+    assert run.got == tuple(after[leaf] for leaf in gets), "the priorities retrieved are others"
+    for taken, of, of_busiest, indices in (
+        (run.update_cycles, cycles.update_cycles_of, cycles.update_cycles, [leaf for leaf, _ in updates]),
+        (run.get_cycles, cycles.get_cycles_of, cycles.get_cycles, gets),
+        (run.sample_cycles, cycles.sample_cycles_of, cycles.sample_cycles, run.leaves),
+    ):
+        banks = [design.bank_of(leaf)[0] for leaf in indices]
+        assert taken == of(design, banks), "the cycles are others"
+        busiest = of_busiest(design, max(Counter(banks).values(), default=0))
+        assert taken == busiest if len(set(banks)) <= 1 else taken >= busiest, "the busiest bank's law is off"
+
+
+def random_batches(design, batch, seed=0):
+    """Leaves, every other one 0 or so; updates and retrievals that repeat some; masses, those at the ends included."""
+    rng = random.Random(seed)
+    leaves = [rng.randrange(2) * rng.randrange(1 << design.leaf_bits) for _ in range(design.capacity)]
+    updates = [
+        (rng.randrange(design.capacity), rng.randrange(2) * rng.randrange(1 << design.leaf_bits)) for _ in range(batch)
+    ]
+    updates[-1] = (updates[0][0], 1)
+    gets = [rng.choice((updates[0][0], rng.randrange(design.capacity))) for _ in range(batch)]
+    total = sum((dict(enumerate(leaves)) | dict(updates)).values())
+    masses = [*[0, total - 1][:batch], *(rng.randrange(total) for _ in range(batch - 2))]
+    return leaves, updates, gets, masses
+
+
+def shapes():
+    """Every fanout of both micros at eight capacities; banks, bankings and batches take turns."""
+    turns = list(product(BANKS, BATCHES, BANKINGS))
+    for number, (micro, fanout, size) in enumerate(product(MICROS, FANOUTS, range(8))):
+        banks, batch, banking = turns[number * 7 % len(turns)]
+        capacity = (banks, fanout, fanout + 1, fanout**2 - 1, 97, 300, 1000, 4096 if fanout > 2 else 600)[size]
+        leaf_bits = (12, 18, 33)[number % 3]
+        yield Design(max(capacity, banks), fanout, leaf_bits, micro, banks, banking), batch
+
+
+def kind(design, batch):
+    return design.micro, design.banks, batch, design.banking
+
+
+FIRST = {kind(*shape): shape for shape in reversed(list(shapes()))}  # of each kind; the others are for `make test-all`
+
+
+@pytest.mark.parametrize(
+    ("design", "batch"),
+    [pytest.param(*one, marks=[] if one == FIRST[kind(*one)] else pytest.mark.slow) for one in shapes()],
+)
+def test_hardware_does_what_the_laws_say(design, batch):
+    check(design, *random_batches(design, batch))
+
+
+def test_the_shapes_meet_every_banking_batch_and_number_of_banks():
+    met = {(design.micro, design.banks, batch, design.banking) for design, batch in FIRST.values()}
+    assert met == set(product(MICROS, BANKS, BATCHES, BANKINGS))
+    assert len(list(shapes())) >= 60
+
+
+@pytest.mark.parametrize(("micro", "banks", "banking"), list(product(MICROS, BANKS, BANKINGS)))
+class TestBatches:
+    """Batches that are not random."""
+
+    def design(self, micro, banks, banking):
+        return Design(30, 4, 8, micro, banks, banking)
+
+    def test_of_one_leaf(self, micro, banks, banking):
+        design = self.design(micro, banks, banking)
+        check(design, [0] * 30, [(7, value) for value in range(20, 0, -1)], [7] * 20, [0] * 20)
+
+    def test_of_one_bank(self, micro, banks, banking):
+        design = self.design(micro, banks, banking)
+        there = [leaf for leaf in range(30) if design.bank_of(leaf)[0] == banks - 1]
+        check(design, [0] * 30, [(leaf, leaf + 1) for leaf in there], there, range(0, sum(there) + len(there), 7))
+
+    def test_of_every_boundary_with_all_leaves_as_large_as_can_be(self, micro, banks, banking):
+        design = self.design(micro, banks, banking)
+        ends = [leaf * 255 for leaf in range(31)]
+        check(design, [255] * 30, [(29, 0), (29, 255)], range(30), [*ends[:-1], *(end - 1 for end in ends[1:])])
+
+    def test_of_nothing(self, micro, banks, banking):
+        design = self.design(micro, banks, banking)
+        check(design, [1] * 30, [], [29], [3])
+        check(design, [0] * 30, [(29, 1)], [], [0])
+        check(design, [0] * 30, [(29, 1)], [29], [])
+
+    def test_in_which_banks_take_turns(self, micro, banks, banking):
+        """So that a bank starves between two elements, and the busiest bank's law is a bound only."""
+        design = self.design(micro, banks, banking)
+        order = sorted(range(30), key=lambda leaf: (design.bank_of(leaf)[0] + leaf // 10) % banks)
+        check(design, [1] * 30, [(leaf, 2) for leaf in order], order, [59, *range(0, 60, 3), 59])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("micro", MICROS)
+@pytest.mark.parametrize(
+    ("capacity", "fanout", "banks"), [(65536, 2, 1), (65536, 16, 8), (50000, 3, 4), (40000, 5, 3), (4096, 2, 2)]
+)
+def test_larger_hardware_does_what_the_laws_say(micro, capacity, fanout, banks):
+    for number, banking in enumerate(BANKINGS[: 2 if banks > 1 else 1]):
+        design = Design(capacity, fanout, 18, micro, banks, banking)
+        check(design, *random_batches(design, 256, seed=number))
+
+
+@pytest.mark.parametrize("law", ["initiation_interval", "sample_fill", "update_fill", "get_fill", "dispatch"])
+@pytest.mark.parametrize("error", [slow(-1), 1])
+def test_a_law_that_is_off_by_one_is_caught(law, error, monkeypatch):
+    design = Design(40, 4, 8, "scan", 2)
+    batches = random_batches(design, 32)
+    check(design, *batches)
+    right = getattr(cycles, law)
+    monkeypatch.setattr(cycles, law, lambda design: right(design) + error)
+    with pytest.raises(AssertionError, match="the cycles are others"):
+        check(design, *batches)
+
+
+def test_a_sum_that_is_not_forwarded_is_caught():
+    design = Design(40, 4, 8)
+    check(design, [1] * 40, [(7, value) for value in range(9)], [7], [0])
+    with pytest.raises(AssertionError, match="the sums are others"):
+        check(design, [1] * 40, [(7, value) for value in range(9)], [7], [0], forwarding=False)
+
+
+def test_levels_are_those_of_the_other_trees():
+    assert Design(300, 4, banks=4).sizes == level_sizes(75, 4)

@@ -1,0 +1,53 @@
+"""The quick simulation of every answer, held against the one that plays with a library of its own."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from dse.solver.problem import PARTS, Configuration, Flow, Problem
+from dse.solver.queues import run, simulated
+from dse.solver.simulation import network, simulate
+from dse.solver.throughput import outcome
+from tests.solver_cases import hop, option
+from tests.unit.test_presampling import random_case
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_quick_run_is_as_fast_as_a_thorough_one(seed):
+    problem, configuration = random_case(np.random.default_rng(seed))
+    loop, depth = network(problem, configuration), configuration.depth
+    exact = run(loop, depth, 0.0, 400)
+    assert exact.hz == pytest.approx(simulate(loop, depth, 0.0, 400).value, rel=0.01)
+    noisy, thorough = run(loop, depth, 1.0, 2000, seed), simulate(loop, depth, 1.0, 2000, seed + 1)
+    assert noisy.low < thorough.high
+    assert thorough.low < noisy.high
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_run_of_exact_times_exceeds_its_bound(seed):
+    problem, configuration = random_case(np.random.default_rng(seed))
+    bound = outcome(problem, configuration)
+    exact, noisy = simulated(problem, configuration)
+    assert (exact.cv, noisy.cv) == (0.0, 1.0)
+    assert exact.hz <= bound.hz * (1 + 2 * (configuration.depth + 1) / 200)
+    assert noisy.low <= noisy.hz <= noisy.high
+    assert noisy.hz <= exact.hz * 1.2
+
+
+def test_a_run_is_the_same_each_time():
+    problem, configuration = random_case(np.random.default_rng(1))
+    assert simulated(problem, configuration) == simulated(problem, configuration)
+
+
+def test_further_engines_are_busy_too_and_empty_transfers_are_none():
+    """Two devices learn together, and the tree of the second one waits for it: two thirds of what one alone makes."""
+    parts = {part: option(part, part, "cpu", 1e-6, {}, f"cpu.{part}") for part in PARTS}
+    parts["learner"] = dataclasses.replace(option("learner", "two", "gpu0", 2.0), also=(("gpu1", "gpu1"),))
+    parts["updating"] = option("updating", "tree", "gpu1", 1.0)
+    ways = {pair: (hop("link", 0.0, 0.0),) for pair in (("cpu", "gpu0"), ("gpu0", "gpu1"))}
+    flows = (Flow("storage", "learner", 1.0, True), Flow("learner", "updating", 1.0, False))
+    problem = Problem({part: (one,) for part, one in parts.items()}, {}, flows, ways, depths=(3,))
+    chosen = Configuration(**parts, depth=3)
+    exact, _ = simulated(problem, chosen)
+    assert exact.hz == pytest.approx(outcome(problem, chosen).hz, rel=0.02) == pytest.approx(1 / 3, rel=0.02)

@@ -1,0 +1,150 @@
+"""The page's section about arrangements, from records made up so that every answer is known."""
+
+import dataclasses
+import re
+
+import pytest
+
+from benchmarks.arrangements import records as measuring
+from benchmarks.arrangements.setting import PRIMITIVE, RATIO, Setting
+from benchmarks.arrangements.timed import Mark, Run
+from benchmarks.timing import Timing
+from impls.training import load
+from tests.profiled import stamp
+from tests.unit.test_arrangement_questions import RATES, TWO, file_of, measured
+from tests.unit.test_loop_questions import folder, machine, world
+
+pytest.importorskip("pandas", reason="reports need pandas")
+pytest.importorskip("seaborn", reason="reports need seaborn")
+
+ACTOR, LEARNER, SWITCH = 1e-4, 2e-4, 1e-5
+"""Seconds of an environment step, of a gradient step, and what every gradient step waits for."""
+
+
+PIPELINED = "pipelined, A = 1, E = 1<br><small>oversubscribed: 3 processes</small>"
+
+
+def run(name, interval, environments, free=False):
+    """A made-up run: serial takes the sum of its parts, apart the longer of both and a little more."""
+    acting, count = interval * ACTOR, 12
+    longest = max(acting, LEARNER)
+    seconds = acting + LEARNER if name == "serial" else longest + SWITCH
+    turns = interval / environments
+    work = {"learner": (1, 1, LEARNER), "actor": (1, turns, acting), "keeper": (int(name == "pipelined"), 1, 1e-5)}
+
+    def at(n):
+        done = {kind: (of, round(n * each * 100), n * own * 100) for kind, (of, each, own) in work.items()}
+        return Mark(n * 100 * seconds, n * 100 * interval, n * 100, {} if name == "serial" else done)
+
+    return Run(tuple(map(at, range(count + 1))), {"lead": 9, "lag": 0, "restarts": 0})
+
+
+def setting(name, interval, environments, ratio="kept"):
+    workload = load("cartpole_dqn")
+    shape = {"arrangement": name, "actors": 1, "environments": environments, "presampled": int(name == "pipelined")}
+    shape |= {"learner": "torch", "policy": "torch", "batch": 64, "update_interval": interval, "ratio": ratio}
+    return Setting.of(workload, shape)
+
+
+def made_up():
+    found = []
+    for interval in (1, 8, 64):
+        for name in ("serial", "apart", "pipelined"):
+            one = setting(name, interval, 1)
+            found += measuring.of_run(stamp(PRIMITIVE), one, run(name, interval, 1))
+    found += measuring.of_run(stamp(PRIMITIVE), setting("apart", 1, 1, "free"), run("apart", 1, 1))
+    long = setting("apart", 1, 8).cell(RATIO)
+    where = {"steps": 1_000_000, "gradient_steps": 999_998, "ratios": [1.0] * 9 + [1.002]}
+    where |= {"report": {"lead": 8, "lag": 2}}
+    found.append(stamp(PRIMITIVE).timed(long, Timing((2e-4,) * 10, 100), where))
+    here = {"key": "made-up", "cores": 2}
+    return [dataclasses.replace(one, machine=one.machine | here, utc="2030-01-01T00:00:00+00:00") for one in found]
+
+
+@pytest.fixture(scope="module")
+def html(tmp_path_factory):
+    from reports import tidy  # noqa: PLC0415
+    from reports.chart import Material  # noqa: PLC0415
+    from reports.sections import arrangements  # noqa: PLC0415
+
+    results = tmp_path_factory.mktemp("results")
+    found = [*world(load("cartpole_dqn")), *made_up()]
+    folder(results, found)
+    measured(file_of(results / "made-up" / "arrangements-c0ffee00.json", TWO), RATES)
+    return arrangements.section(Material(found, tidy.about(found), results)).replace("&#x27;", "'")
+
+
+def rows(html, after):
+    lines = re.findall(r"<tr>(.*?)</tr>", html[html.index(after) :].partition("</table>")[0])[1:]
+    return {cells[0]: cells[1:] for cells in (re.findall(r"<td[^>]*>(.*?)</td>", line) for line in lines)}
+
+
+def test_the_answers_come_first_and_say_what_is_missed(html):
+    said = html.split("</p>")
+    assert "cartpole_dqn, u = 1: serial, E = 1" not in said[0]
+    assert "cartpole_dqn, u = 1: apart, A = 1, E = 1 is the fastest with 4,762 [" in said[0]
+    assert "it reaches 95% of its bound." in said[0]  # 200 us of 210
+    assert "u = 64: apart, A = 1, E = 1 is the fastest with 156 [" in said[2]
+
+
+def test_the_table_has_rate_bound_share_and_prediction(html):
+    one = rows(html, "<p>cartpole_dqn, u = 1:</p>")
+    assert set(one) == {"serial, E = 1", "apart, A = 1, E = 1", PIPELINED}
+    apart = one["apart, A = 1, E = 1"]
+    assert apart[0] == "0"
+    assert apart[1].startswith("4,762 [")
+    assert apart[2].startswith("5,000 [")
+    assert apart[3:6] == ["95%", "5,000", "learner"]
+    assert one["serial, E = 1"][2:4] == ["", ""]
+    assert re.match(r"[\d,]+ \[[\d,]+, [\d,]+\]", one["serial, E = 1"][6])
+    assert rows(html, "<p>cartpole_dqn, u = 64:</p>")["apart, A = 1, E = 1"][4:6] == ["156", "actor"]
+
+
+def test_the_long_run_and_the_questions_are_told(html):
+    assert "1,000,000 environment steps, at most 8 ahead (9 allowed) and 2 behind" in html
+    assert "off by at most 0.20%." in html
+    assert "regret of the recommended configuration 55.0 % in the median, 100 % at worst" in html.lower()
+    asked = rows(html, "over 2 questions")
+    assert asked["cartpole_dqn"][:8] == [
+        *("64", "1", "apart, A = 1, E = 1, D = 0", "200", "250", "-20.0%"),
+        *("pipelined, A = 1, E = 1, D = 1", "500"),
+    ]
+    assert asked["hopper_ddpg"][-1] == "10.0 %"
+
+
+def test_the_figure_has_bounds_predictions_and_a_line_an_arrangement(tmp_path):
+    from reports import tidy  # noqa: PLC0415
+    from reports.chart import Material  # noqa: PLC0415
+    from reports.sections import arrangements  # noqa: PLC0415
+
+    found = [*world(load("cartpole_dqn")), *made_up()]
+    material = Material(found, tidy.about(found), folder(tmp_path, found))
+    frame = arrangements.rates(material)
+    apart = frame[frame["arrangement"] == "apart"].set_index("update_interval")
+    assert apart["ns"][1] == pytest.approx(1 / 2.1e-4)
+    assert apart["bound"][64] == pytest.approx(1 / 6.4e-3)
+    assert frame[frame["arrangement"] == "serial"]["bound"].isna().all()
+    assert frame[frame["arrangement"] == "serial"]["hz"].notna().all()
+    figure = arrangements.draw(frame, material.about)
+    labels = {text.get_text() for legend in figure.subfigs[0].legends for text in legend.get_texts()}
+    assert {"serial", "apart", "pipelined", "apart, bound", "pipelined, bound", "serial, predicted"} <= labels
+
+
+def test_runs_that_predictions_rest_on_are_not_compared():
+    from reports.sections.arrangements_points import points  # noqa: PLC0415
+
+    found = made_up()
+    assert points(found)
+    assert not points([dataclasses.replace(one, options=one.options | {"identity": "0a0f8f13"}) for one in found])
+
+
+def test_without_records_the_section_says_what_measures_them(tmp_path):
+    from reports import tidy  # noqa: PLC0415
+    from reports.chart import Material  # noqa: PLC0415
+    from reports.sections import arrangements  # noqa: PLC0415
+
+    found = world(load("cartpole_dqn"))
+    html = arrangements.section(Material(found, tidy.about(found), tmp_path))
+    assert "python -m benchmarks arrangements" in html
+    assert "python -m dse validate --ask --loops" in html
+    assert machine().machine_key == found[0].machine_key

@@ -1,0 +1,146 @@
+"""The page in a real browser: at three widths nothing is cut off, nothing fails, nothing is fetched, tables sort."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+pytest.importorskip("pandas", reason="reports need pandas")
+
+from reports import page, tidy
+from reports.chart import Chart, Material
+from tests.page.test_page import light
+from tests.page.test_reports import everything
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="found no Chromium, the system's or Google's, to show the page"
+)
+WIDTHS = (360, 768, 1_400)
+PICTURE = (
+    '<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 900 600"><path d="M0 0h9"/></svg>'
+)
+PROBE = """
+const errors = [];
+addEventListener("error", (event) => errors.push(event.message));
+addEventListener("load", () => {
+  const texts = (table, column) => Array.from(table.tBodies[0].rows, (row) => row.cells[column].firstChild?.data || "");
+  const tables = Array.from(document.querySelectorAll("#other-libraries table"));
+  const table = tables.find((one) => one.tBodies[0].rows.length > 3);
+  const buttons = table.tHead.rows[table.tHead.rows.length - 1].querySelectorAll("button");
+  table.tBodies[0].rows[1].cells[2].textContent = "1,234,567.5";
+  table.tBodies[0].rows[2].cells[2].innerHTML = "4<br><small>99,999,999 pairs</small>";  // is 4
+  const before = texts(table, 2);
+  buttons[2].click();
+  const rising = texts(table, 2);
+  buttons[2].click();
+  location.hash = "#skipped-and-failed-cells";
+  setTimeout(() => parent.postMessage({
+    width: innerWidth, needed: document.documentElement.scrollWidth, errors, before, rising,
+    falling: texts(table, 2),
+    resources: performance.getEntriesByType("resource").map((one) => one.name).filter((name) => !/^data:/.test(name)),
+    nameless: Array.from(document.querySelectorAll("a, button, [tabindex], img")).filter(
+      (one) => !(one.textContent.trim() || one.alt || one.getAttribute("aria-label"))).length,
+    opened: document.querySelector("#skipped-and-failed-cells details.folded").open,
+    pictures: Array.from(document.images, (one) => one.naturalWidth),
+    menus: Array.from(document.querySelectorAll("nav"), (one) => getComputedStyle(one).display !== "none"),
+  }, "*"), 300);
+});
+"""
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """What the page says of itself at each width, and what the browser wrote to its console."""
+    folder = tmp_path_factory.mktemp("browser")
+    found = list(everything())
+    material = Material(found, tidy.about(found), folder)
+    for name in ("fanout", "peers_batch"):
+        chart = Chart(name, lambda it: it.frame, lambda rows, about: None, "A line.")
+        material.drawn[name] = page.figure_html(chart, "Which?", PICTURE)
+    text = page.page(material, written=light).replace("<head>", f"<head><script>{PROBE}</script>", 1)
+    return ask(folder, text, WIDTHS)
+
+
+def ask(folder, text, widths, *flags):
+    """What a page's script posts at each width, and the lines that the browser wrote to its console."""
+    (folder / "page.html").write_text(text, encoding="utf-8")
+    frames = "".join(f'<iframe src="page.html" width="{width}" height="900"></iframe>' for width in widths)
+    gather = "const said = []; addEventListener('message', (event) => { said.push(event.data); document"
+    gather += ".querySelector('pre').textContent = JSON.stringify(said); });"
+    harness = folder / "harness.html"
+    harness.write_text(f"<!doctype html><script>{gather}</script><pre></pre>{frames}", encoding="utf-8")
+    usual = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
+    usual += [f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=20000", "--enable-logging=stderr"]
+    command = [CHROMIUM, *usual, *flags, "--dump-dom", harness.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
+    said = json.loads(html.unescape(re.search(r"<pre>(.*?)</pre>", done.stdout, re.DOTALL)[1]))
+    assert sorted(one["width"] for one in said) == sorted(widths)
+    return {one["width"]: one for one in said}, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_makes_the_page_scroll_sideways(shown, width):
+    assert shown[0][width]["needed"] <= width
+
+
+def test_no_script_fails_and_the_console_stays_empty(shown):
+    assert [one["errors"] for one in shown[0].values()] == [[], [], []]
+    assert shown[1] == []
+
+
+def test_nothing_is_fetched_and_every_picture_is_shown(shown):
+    for one in shown[0].values():
+        assert one["resources"] == []
+        assert len(one["pictures"]) == 2
+        assert all(one["pictures"])
+
+
+def test_a_click_on_a_head_sorts_its_column_and_another_click_the_other_way(shown):
+    one = shown[0][WIDTHS[-1]]
+    numbers = {name: [float(text.replace(",", "")) for text in one[name] if text] for name in ("rising", "falling")}
+    assert sorted(one["before"]) == sorted(one["rising"]) == sorted(one["falling"])
+    assert len(set(numbers["rising"])) > 3
+    assert numbers["rising"] == sorted(numbers["rising"])
+    assert numbers["falling"] == sorted(numbers["rising"], reverse=True)
+    assert one["before"] != one["rising"]
+    assert max(numbers["rising"]) == 1_234_567.5
+    assert not any(text for name in numbers for text in one[name][len(numbers[name]) :])  # what is empty stays last
+
+
+def test_what_can_be_reached_has_a_name(shown):
+    assert [one["nameless"] for one in shown[0].values()] == [0, 0, 0]
+
+
+def test_a_link_into_a_folded_section_opens_it(shown):
+    assert all(one["opened"] for one in shown[0].values())
+
+
+def test_the_contents_stand_beside_a_wide_page_and_above_a_narrow_one(shown):
+    assert [shown[0][width]["menus"] for width in WIDTHS] == [[True, False], [True, False], [False, True]]
+
+
+SCROLLED = """
+let observed;
+window.IntersectionObserver = class { constructor(call) { observed = call; } observe() {} };  // fires when it likes
+addEventListener("load", () => parent.postMessage({
+  width: innerWidth,
+  current: ["skipped-and-failed-cells", "the-answer"].map((name) => {
+    observed([{ isIntersecting: true, target: document.getElementById(name) }]);
+    return Array.from(document.querySelectorAll("nav.side [aria-current]"), (one) =>
+      [one.hash, one.getBoundingClientRect().top >= 0, one.getBoundingClientRect().bottom <= innerHeight]);
+  }),
+}, "*"));
+"""
+
+
+def test_the_contents_show_where_the_reader_is(tmp_path):
+    found = list(everything())
+    material = Material(found, tidy.about(found), tmp_path)
+    text = page.page(material, written=light).replace("<head>", f"<head><script>{SCROLLED}</script>", 1)
+    said, errors = ask(tmp_path, text, WIDTHS[-1:])
+    assert said[WIDTHS[-1]]["current"] == [[["#skipped-and-failed-cells", True, True]], [["#the-answer", True, True]]]
+    assert errors == []

@@ -1,0 +1,251 @@
+"""The READMEs: commands run as printed, what they show is what the records give, links resolve, nothing is missing."""
+
+import importlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import benchmarks.__main__ as benchmarks_cli
+import dse
+import dse.__main__ as dse_cli
+import impls
+from reports import readme_tables, readmes
+from tests.committed import RESULTS
+from tests.matrix import matrix
+from tests.system.test_advice import PARSERS, benchmark, parsed
+
+ROOT = Path(__file__).resolve().parents[2]
+PROSE = [*readmes.readmes(), *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md"))]
+SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ROW = re.compile(r"^\| `([^`]+)` \| ([^|]+) \| ([^|]*) \|$", re.MULTILINE)
+LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+QUANTITY = re.compile(r"\d\s*(?:[nmu]s\b|%|x\b)|\d times ")
+NUMBER = re.compile(r"\d[\d.,]*")
+NO_FIGURES = {
+    r"\[\w+\d{4}\]": "the year of a paper",
+    r"(Algorithm|equation) \d": "of a paper",
+    r"of 15 inputs": "as a paper prints it",
+    r"Python 3\.11|Apache-2\.0": "versions",
+    r"float(32|64)|log2|H200|TD3|d3rlpy|Baselines3": "names",
+    r"\d+ minutes": "how long a command may take at most; CONTRIBUTING says when it last ran",
+    r"95 %": "the confidence of every interval",
+    r"(?m)^\| \d \||^\| command( \| \d)+ \|": "tables of exit codes",
+    r"(E|, e)xit code \d|; [12]: ": "exit codes",
+    r"priority 0|exactly 0\.0|D > 0|S > 1|\(1/N\)|\[-1, 1\]": "rules, whose limits are tested",
+    r"at 1 |: 1 is a thread a sample, as in the papers, 32 a warp": "settings of an option",
+    r"\(b - 1\) [^|]*\|": "laws of cycles, equal to simulated hardware by a test",
+}
+"""Numbers that READMEs may have outside of what records give, each with the reason."""
+RECORDED = "compare"  # the one command whose recorded output is shown: it measures
+LONGEST_SECONDS = 60  # ten on an idle machine
+
+
+def commands():
+    """Each command of a `sh` block, without its comment."""
+    lines = (line for path in PROSE for block in SHELL.findall(path.read_text()) for line in block.splitlines())
+    return list(dict.fromkeys(line.partition("  #")[0].strip() for line in lines))
+
+
+def slow():
+    """Commands that are not run here: how long each takes, and when it was last run."""
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Commands of the READMEs")[2]
+    return {command: (takes, run) for command, takes, run in ROW.findall(table)}
+
+
+def is_brief(command):
+    """Whether a command is run each time: one of each kind is."""
+    kinds = (
+        "dse explain",
+        "dse what-if",
+        "dse adapt",
+        "dse learners",
+        "--front",
+        "per_watt",
+        "--exclude",
+        "list --export",
+    )
+    return not any(kind in command for kind in (*kinds, "impls.training cartpole_dqn --", "benchmarks sweep"))
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A copy of the files that git knows, with a home of its own, and a way to run a command in it."""
+    folder = tmp_path_factory.mktemp("checkout")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PATH": path, "HOME": str(folder), "TMPDIR": str(folder)}
+
+    def run(command):
+        how = {"cwd": folder, "env": environment, "timeout": LONGEST_SECONDS}
+        return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, **how)
+
+    return run
+
+
+@pytest.mark.parametrize("command", matrix([one for one in commands() if one not in slow()], brief=is_brief))
+def test_a_command_runs_as_printed(checkout, command):
+    done = checkout(command)
+    assert done.returncode == 0, done.stderr[-2000:]
+    _, writes, file = command.partition(" > ")
+    assert checkout(f"cat {file}").stdout if writes else done.stdout
+
+
+def test_every_command_is_one_that_its_parser_takes():
+    """Also those that are not run here, or in the long tests alone."""
+    for command in commands():
+        first, *words = shlex.split(command.partition(" > ")[0])
+        package = words[1] if (first, *words[:1]) == ("python", "-m") else ""
+        if package == "benchmarks":
+            benchmark(command, words[2:])
+        elif package in PARSERS:
+            parsed(command, importlib.import_module(PARSERS[package])._parser(), words[2:])
+
+
+def test_commands_that_are_not_run_here_are_in_some_readme_and_say_when_they_last_were():
+    assert set(slow()) <= set(commands())
+    assert len(slow()) < len(commands())
+    for command, (takes, run) in slow().items():
+        assert takes, command
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d, `[0-9a-f]{8}`|not run.*", run), command
+
+
+def test_a_changed_block_is_found_and_rewritten_and_the_rest_stays(tmp_path):
+    page = tmp_path / "README.md"
+    made = "<!-- begin: output -->\n```console\n$ echo 2\n2\n```\n<!-- end: output -->\n\nAfter.\n"
+    page.write_text("Before.\n\n" + made.replace("\n2\n```", "\n1\n```"))
+    assert readmes.text_of(page, tmp_path / "results") == "Before.\n\n" + made
+    page.write_text(made.replace("echo 2", "exit 3"))
+    with pytest.raises(RuntimeError, match="exit 3: exit code 3"):
+        readmes.text_of(page, tmp_path / "results")
+
+
+def test_every_output_is_generated_but_for_the_recorded_one():
+    for path in readmes.readmes():
+        outside = readmes.BLOCK.sub("", path.read_text())
+        shown = [line for block in CONSOLE.findall(outside) for line in block.splitlines() if line.startswith("$ ")]
+        assert all(f" {RECORDED} " in line for line in shown), path
+
+
+@pytest.mark.parametrize("path", readmes.readmes(), ids=lambda path: path.parent.name)
+def test_no_measured_number_is_typed_by_hand(path):
+    text = re.sub(r"^```.*?^```$", "", readmes.BLOCK.sub("", path.read_text()), flags=re.MULTILINE | re.DOTALL)
+    hits = [text[found.start() - 20 : found.end() + 20] for found in QUANTITY.finditer(text.replace("95 %", ""))]
+    assert hits == []
+
+
+def numbers_of_no_record(text):
+    """The numbers of a README outside of generated blocks, code and links, but for those that are no figures."""
+    text = re.sub(r"^```.*?^```$", "", readmes.BLOCK.sub("", text), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"\]\([^)]*\)", "]", re.sub(r"`[^`\n]*`", "", text))
+    allowed = [found.span() for reason in NO_FIGURES for found in re.finditer(reason, text)]
+    return [
+        text[max(0, found.start() - 30) : found.end() + 20]
+        for found in NUMBER.finditer(text)
+        if not any(start <= found.start() < end for start, end in allowed)
+    ]
+
+
+@pytest.mark.parametrize("path", readmes.readmes(), ids=lambda path: path.parent.name)
+def test_every_number_of_a_readme_is_of_a_record_or_no_figure(path):
+    assert numbers_of_no_record(path.read_text()) == []
+
+
+def test_numbers_that_readmes_may_have_are_there():
+    texts = "\n".join(path.read_text() for path in readmes.readmes())
+    assert [allowed for allowed in NO_FIGURES if not re.search(allowed, texts)] == []
+
+
+def test_a_number_that_no_record_gives_is_found():
+    assert len(numbers_of_no_record("It takes 12 us, 3 of 4 cells, 1.47x.")) == 4
+    assert numbers_of_no_record("Since [Zhang2021]: `12 us`, 95 % sure.") == []
+
+
+@pytest.mark.parametrize("path", PROSE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_resolve(path):
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    links = [link for link in LINK.findall(text) if not link.startswith("http")]
+    missing = [link for link in links if not (path.parent / link).exists()]
+    assert missing == []
+
+
+def test_figures_are_those_that_are_shown():
+    links = [link for path in readmes.readmes() for link in LINK.findall(path.read_text())]
+    shown = {Path(link).name for link in links if "gallery/" in link and link.endswith(".svg")}
+    there = {path.name for path in (ROOT / "reports" / "gallery").glob("*.svg")}
+    assert shown == there == {f"{name}.svg" for name in readmes.FIGURES}
+
+
+def test_the_first_page_is_short_and_answers_first():
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 130
+    assert lines.index("## Three questions") < 30
+
+
+@pytest.mark.parametrize(
+    ("folder", "names"),
+    [
+        ("benchmarks", benchmarks_cli.HELP),
+        ("dse", dse_cli._COMMANDS),
+    ],
+)
+def test_a_folders_readme_names_all_that_it_offers(folder, names):
+    text = (ROOT / folder / "README.md").read_text()
+    assert [name for name in names if f"`{name}" not in text] == []
+
+
+def test_paper_names_are_those_of_the_references():
+    cited = {name for path in PROSE for name in re.findall(r"\[([A-Z][A-Za-z]+\d{4}|StoneSachdev)\b", path.read_text())}
+    listed = set(re.findall(r"\[(\w+)\]", (ROOT / "REFERENCES.md").read_text()))
+    assert {"Zhang2021", "Zhang2022", "Zhang2023", "Hou2023", "StoneSachdev"} <= cited <= listed
+
+
+def test_tables_tell_of_what_is_on_record():
+    trees = readme_tables.trees(RESULTS)
+    assert all(f"| `{name}` |" in trees for name in ("numba", "numpy", "flat"))
+    assert "~" not in next(line for line in trees.splitlines() if "`numba`" in line)
+    assert "~" in next(line for line in trees.splitlines() if "`fpga`" in line)
+    ours = next(line for line in readme_tables.peers(RESULTS).splitlines() if "numba float32" in line)
+    assert "x" not in ours.partition("element")[2]
+
+
+def test_a_tree_that_git_does_not_have_yet_asks_for_no_row(monkeypatch):
+    monkeypatch.setattr(readme_tables, "names", lambda: ("flat", "numba", "of_a_stranger"))
+    flat, numba = readme_tables.implementations(RESULTS).splitlines()[2:]
+    assert flat.startswith("| `flat` | ") and flat.endswith(" |  |")
+    assert numba.startswith("| `numba` | ") and numba.endswith(" | `propagate`, `layout`, `aligned`, `threads` |")
+
+
+def test_the_version_is_one(capsys):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert project["tool"]["hatch"]["version"]["path"] == "impls/__init__.py"
+    assert {impls.__version__, dse.__version__, citation["version"], newest[1]} == {impls.__version__}
+    for cli in (dse_cli, benchmarks_cli):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["--version"])
+        assert ended.value.code == 0
+        assert capsys.readouterr().out == f"fanout {impls.__version__}\n"
+
+
+def test_the_citation_agrees_with_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= set(citation)
+    assert citation["authors"] == project["authors"]
+    assert citation["license"] == project["license"]
+    assert citation["keywords"] == project["keywords"]

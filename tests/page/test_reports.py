@@ -1,0 +1,539 @@
+"""Figures and the page, from a few records made up so that every answer is known."""
+
+import doctest
+import itertools
+import json
+import math
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dse.published import mappings
+from dse.records import Measurement, Writer, to_rows
+from reports import __main__ as command
+from reports import building, page, style, tidy
+from reports.chart import Material
+from reports.sections import (
+    fpga,
+    fpga_figures,
+    mapping,
+    peers_figures,
+    published,
+    replay_figures,
+    training,
+    tree,
+    tree_figures,
+)
+from reports.sections import peers as peers_section
+from tests.committed import RESULTS
+from tests.grids import without_grids
+
+KEY = "made-up"
+CACHES = {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}
+MACHINE = {"key": KEY, "cpu": "Abacus 9000", "cores": 4, "caches": CACHES, "kernel": "None 1.0", "python": "3.11"}
+BEST_FANOUT = 8
+FACTORS = (0.5, 1.0, 2.0)  # for which Table V is solved again here; tests/unit/test_table5.py asks for every one
+MISALIGNED = 1.5
+AGAIN = 1.04
+NAMES = [
+    "fanout",
+    "capacity",
+    "batch",
+    "layout",
+    "floor",
+    "bytes",
+    "peers_batch",
+    "peers_capacity",
+    "gpu_batch",
+    "gpu_lanes",
+]
+MODELED = [chart.name for chart in fpga.CHARTS]  # of laws, so they need no records
+RENDERED = ("fanout", "layout", MODELED[0])  # the others by a long test: rendering is most of the time of a report
+SOLVED = [chart.name for chart in mapping.CHARTS if chart.name != "solver_scaling"]  # which needs a profile
+SOLVED += [chart.name for chart in published.CHARTS]
+REPLAY = [chart.name for chart in replay_figures.CHARTS]  # tests/page/test_replay_reports.py draws them
+QUOTED = RESULTS / "quoted"
+TRAINING = [chart.name for chart in training.CHARTS]  # tests/page/test_training_reports.py draws them
+PARALLEL = {"arrangements", "transports", "learning_depths", "learning_arrangements", "adaptation_path"}
+"""Figures of training by several processes, which tests of their own draw."""
+PLUGINS = {"plugins", "plugins_learning"}  # tests/page/test_plugins_reports.py draws them
+COMMANDS = {
+    "peers": "make peers",
+    "gpu": "make gpu",
+    "replay": "benchmarks replay",
+    "arrangements": "benchmarks arrangements",
+    "transports": "benchmarks transports",
+    "learning": "benchmarks learning",
+    "plugins": "benchmarks plugins",
+    "adaptation": "dse adapt",
+    "training": "benchmarks profile",
+    "training_curves": "impls.training",
+    "history": "asv run",
+    "solver": "benchmarks profile",
+}  # that measure for a figure of that name, or whose name begins so
+GPU_TREES = {  # nanoseconds of an element, and of a call
+    ("cupy", "float32", ()): (0.5, 30_000.0),
+    ("cupy", "float32", (("validate", False),)): (0.5, 8_000.0),
+    ("cupy", "float32", (("launch", "graph"), ("validate", False))): (0.5, 3_000.0),
+    ("torchrl_cuda", "float32", ()): (1.5, 24_000.0),
+    ("torchrl_cuda", "float64", ()): (2.0, 24_000.0),
+}
+PEERS = {  # nanoseconds of an element's draw and update, and of a call
+    ("numba", "float32", ()): (10.0, 6.0, 1_000.0),
+    ("numba", "float32", (("validate", False),)): (10.0, 6.0, 600.0),
+    ("numba", "float64", ()): (12.0, 8.0, 1_000.0),
+    ("python", "float32", ()): (4_000.0, 4_000.0, 0.0),
+    ("tianshou", "float64", ()): (40.0, 40.0, 5_000.0),
+    ("torchrl", "float32", ()): (60.0, 5.0, 700.0),
+    ("torchrl", "float64", ()): (70.0, 7.0, 700.0),
+    ("rllib", "float64", ()): (2_000.0, 2_000.0, 0.0),
+}
+NOTHING = {"median_seconds": None, "low_seconds": None, "high_seconds": None, "samples_seconds": ()}
+PACKAGES = {"rllib": "ray"}
+PEER_AGAIN = 1.02
+
+
+def record(nanoseconds, **fields):
+    """A timed record at so many nanoseconds an element, its samples within a percent."""
+    shape = {"contestant": "numba", "op": "draw", "capacity": 10_000, "batch": 256} | fields
+    samples = tuple(1e-9 * shape["batch"] * nanoseconds * (1 + 0.001 * step) for step in range(-5, 6))
+    usual = {
+        "source": "measured",
+        "status": "ok",
+        "primitive": "sum_tree",
+        "samples_seconds": samples,
+        "calls_per_sample": 10,
+        "median_seconds": samples[5],
+        "low_seconds": samples[2],
+        "high_seconds": samples[8],
+        "machine": MACHINE,
+        "commit": "0123456789abcdef",
+        "dirty": False,
+        "utc": "2026-01-02T03:04:05+00:00",
+        "command": "python -m benchmarks sweep --preset quick",
+    }
+    return Measurement(**(usual | shape))
+
+
+def everything():
+    """Records enough for every figure and section."""
+    for op, n, b in itertools.product(("draw", "update"), (10_000, 1_000_000), (256, 2_048)):
+        where = {"op": op, "capacity": n, "batch": b}
+        for k in (4, 8, 16, 32):
+            yield record(math.log10(n) * (5 + abs(math.log2(k / BEST_FANOUT))), fanout=k, **where)
+        yield record(AGAIN * math.log10(n) * 6, fanout=4, primitive="sum_tree_again", **where)
+        yield record(math.log10(n) * 6 * MISALIGNED, options={"aligned": False}, **where)
+        yield record(math.log10(n) * 7, options={"layout": "plain"}, **where)
+        yield record(math.log10(n) * 4, threads=2, **where)
+        yield record(500, contestant="numpy", status="unstable", **where)
+        yield record(450, contestant="numpy", options={"padding": "full"}, **where)
+        yield record(70, contestant="fpga", source="modeled", samples_seconds=(), **where)
+    for kind, lines in itertools.product(("gather", "chase"), (512, 65_536)):
+        yield record(3, primitive="memory", contestant=kind, op="read", capacity=lines, batch=1 << 15, dtype="")
+    yield record(1, contestant="python", status="skipped", reason="takes <b>too</b> long", **NOTHING)
+    yield from peers()
+    yield from on_gpu()
+
+
+def on_gpu():
+    """Records of trees on a GPU, and of ours by the lanes that share a sample."""
+    machine = MACHINE | {"device": "cuda:0", "gpus": ["Abacus G1, 1.0, 16 MiB"]}
+    usual = {"machine": machine, "command": "python -m benchmarks gpu", "capacity": 1_000_000}
+    for op, b in itertools.product(("sample", "draw", "update"), (256, 65_536)):
+        for (name, dtype, options), (cost, call) in GPU_TREES.items():
+            kind = {"contestant": name, "dtype": dtype, "options": dict(options), "op": op, "batch": b}
+            yield record(cost + call / b, primitive="gpu", fanout=16 if name == "cupy" else 2, **kind, **usual)
+        yield record(1, primitive="gpu_again", contestant="cupy", op=op, batch=b, **usual)
+    absent = {"contestant": "torch_cumsum", "status": "skipped", "reason": "torch_cumsum needs <torch>"}
+    yield record(1, primitive="gpu", **(usual | absent), **NOTHING)
+    for op, b, lanes in itertools.product(("draw", "update"), (256, 65_536), (1, 4, 32)):
+        options = {"lanes": lanes, "validate": False}
+        yield record(900 + lanes, contestant="cupy", op=op, batch=b, options=options, **usual)
+
+
+def peers():
+    """Records of other libraries and ours in turns, at N = 1,000,000 over B and at B = 128 over N."""
+    shapes = [(1_000_000, 1), (1_000_000, 1_024), *((n, 128) for n in (1 << 10, 1 << 17, 1 << 20))]
+    for (name, dtype, options), (draw, update, call) in PEERS.items():
+        ours = name in ("numba", "python")
+        packages = {"numpy": "2.4", "numba": "0.68", **({} if ours else {PACKAGES.get(name, name): f"0.{len(name)}"})}
+        kind = {"contestant": name, "dtype": dtype, "options": dict(options), "fanout": 16 if ours else 2}
+        usual = kind | {"machine": MACHINE | {"packages": packages}, "command": "python -m benchmarks peers"}
+        for (n, b), (op, cost) in itertools.product(shapes, (("draw", draw), ("update", update))):
+            time = cost + call / b
+            yield record(time, primitive="peer", op=op, capacity=n, batch=b, **usual)
+            if (name, dtype, options) == ("numba", "float32", ()):
+                yield record(PEER_AGAIN * time, primitive="peer_again", op=op, capacity=n, batch=b, **usual)
+        for threads in (1, 2):
+            time = draw / (threads if ours else 1)
+            yield record(time, primitive="peer_shared", capacity=1_000_000, batch=1_024, threads=threads, **usual)
+    absent = {
+        "contestant": "pfrl",
+        "dtype": "float64",
+        "fanout": 2,
+        "status": "skipped",
+        "reason": "pfrl is not <here>",
+    }
+    yield record(1, primitive="peer", batch=1, **(usual | absent), **NOTHING)
+
+
+def write(folder, found):
+    """A results folder with one file of records."""
+    with Writer(folder / KEY / "quick.jsonl") as writer:
+        for one in found:
+            writer.append(one)
+    return folder
+
+
+def run(results, out, *more):
+    return command.main(["--results", str(results), "--machine", KEY, "--out", str(out), "--jobs", "1", *more])
+
+
+def whole(folder):
+    """The folder of a whole report."""
+    shutil.copytree(QUOTED, folder / "results" / "quoted")
+    assert run(write(folder / "results", everything()), folder / "out") == 0
+    return folder / "out"
+
+
+def no_picture(figure, ending):
+    return b"a picture"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The folder of a whole report whose figures are all drawn, and some rendered."""
+    draw = building._draw
+
+    def some(chart, *others):
+        with pytest.MonkeyPatch.context() as patch:
+            if chart.name not in RENDERED:
+                patch.setattr(style, "picture", no_picture)
+            return draw(chart, *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(building, "_draw", some)
+        patch.setattr(mappings, "FACTORS", FACTORS)
+        without_grids(patch)
+        return whole(tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory):
+    """The folder of a whole report with all its figures."""
+    return whole(tmp_path_factory.mktemp("rendered"))
+
+
+@pytest.fixture
+def unrendered(monkeypatch):
+    """Spares rendering and grids of answers where a test is about all else."""
+    monkeypatch.setattr(style, "picture", no_picture)
+    monkeypatch.setattr(mappings, "FACTORS", FACTORS)
+    without_grids(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def html(built):
+    return (built / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Every figure by its name, laid out."""
+    found = list(everything())
+    material = Material(found, tidy.about(found), QUOTED.parent)
+    figures = {chart.name: chart.draw(chart.rows(material), material.about) for chart in tree.CHARTS}
+    for figure in figures.values():
+        figure.canvas.draw()
+    return figures
+
+
+def assert_is_a_picture(folder, name):
+    png, svg = (folder / f"{name}.png").read_bytes(), (folder / f"{name}.svg").read_text()
+    assert png.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", png[16:24])
+    assert 900 <= width <= 1_400
+    assert 500 <= height <= 1_200
+    assert 10_000 < len(png) < 1_000_000
+    assert "<svg" in svg
+    assert len(svg) > 10_000
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_a_figure_is_a_png_and_an_svg_of_sensible_size(built, name):
+    assert_is_a_picture(built, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES + MODELED)
+def test_every_figure_is_a_png_and_an_svg_of_sensible_size(rendered, name):
+    assert_is_a_picture(rendered, name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_axes_say_their_units_in_plain_numbers(drawn, name):
+    figure = drawn[name]
+    assert figure.subfigs[0].get_suptitle().endswith("?")
+    assert re.search(r"\((ns|ratio)\)$", figure.axes[0].get_ylabel())
+    assert figure.axes[-1].get_xlabel()
+    for axes in figure.axes:
+        assert axes.get_yscale() == "log"
+        assert axes.get_xscale() == ("linear" if name == "layout" else "log")
+        labels = [label.get_text() for axis in (axes.xaxis, axes.yaxis) for label in axis.get_ticklabels()]
+        assert not any(re.search(r"[$^]|e\+", label) for label in labels), labels
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_covers_the_panels_and_the_caption_names_the_source(drawn, name):
+    figure = drawn[name]
+    top, bottom = figure.subfigs
+    (legend,), (caption,) = top.legends, bottom.texts
+    whole, below = figure.bbox, legend.get_window_extent()
+    assert whole.x0 <= below.x0
+    assert below.x1 <= whole.x1
+    for axes in figure.axes:
+        assert axes.get_window_extent().y0 >= below.y1
+    place = caption.get_window_extent()
+    assert place.y1 <= below.y0 + 1
+    assert place.y0 >= whole.y0
+    assert place.x1 <= whole.x1
+    for part in ("measured", "Abacus 9000, 4 cores", "01234567", "2026-01-02", "95 % intervals"):
+        assert part in caption.get_text().replace("\n", " ")
+
+
+def test_the_best_fanout_of_each_line_is_ringed(drawn):
+    rings = [line for axes in drawn["fanout"].axes for line in axes.lines if line.get_fillstyle() == "none"]
+    assert [ring.get_xdata()[0] for ring in rings] == [BEST_FANOUT] * 4
+
+
+def test_a_line_joins_points_of_one_run_and_its_ring_is_among_them():
+    own = [record(ns, fanout=k) for k, ns in ((4, 30), (8, 20), (16, 25))]
+    others = [record(1, fanout=k, command="make demo", utc="2027-01-02T03:04:05+00:00") for k in (2, 32)]
+    rows = tree_figures.by_fanout(tidy.tidy([*own, *others]))
+    figure = tree_figures.fanout(rows, tidy.about(own))
+    (axes,) = figure.axes
+    lines = [line for line in axes.lines if line.get_fillstyle() != "none" and len(line.get_xdata())]
+    joined = [list(line.get_xdata()) for line in lines if line.get_linestyle() == "-"]
+    alone = [list(line.get_xdata()) for line in lines if line.get_alpha() == 0.5]
+    assert (joined, alone) == ([[4, 8, 16]], [[2, 32]])
+    (ring,) = [line for line in axes.lines if line.get_fillstyle() == "none"]
+    assert ring.get_xdata()[0] == 8
+    assert "other runs" in figure.subfigs[1].texts[0].get_text().replace("\n", " ")
+
+
+def test_what_is_unstable_is_hollow_and_what_is_modeled_says_so(drawn):
+    figure = drawn["capacity"]
+    hollow = [line for axes in figure.axes for line in axes.lines if line.get_markerfacecolor() == "white"]
+    assert {round(float(ns)) for line in hollow for ns in line.get_ydata()} == {500}
+    caption = figure.subfigs[1].texts[0].get_text().replace("\n", " ")
+    assert "Hollow: unstable" in caption
+    assert "Dotted: modeled, the device alone. Source: measured" in caption
+    styles = {line.get_label(): line.get_linestyle() for axes in figure.axes for line in axes.lines}
+    assert styles["fpga (modeled)"] == ":"
+    assert "fpga" not in styles
+
+
+def test_a_layout_is_divided_by_the_default_of_the_same_run_only():
+    default, variant = record(10.0), record(10.0 * MISALIGNED, options={"aligned": False})
+    ratios = tree_figures.layout_ratios(tidy.tidy([default, variant]))
+    assert ratios["ratio"].tolist() == pytest.approx([MISALIGNED])
+    assert ratios["low"].item() < MISALIGNED < ratios["high"].item()
+    other = record(10.0 * MISALIGNED, options={"aligned": False}, commit="another")
+    assert tree_figures.layout_ratios(tidy.tidy([default, other])).empty
+
+
+def test_times_are_nanoseconds_an_element_and_bytes_the_trees():
+    frame = tidy.tidy([record(12.5, batch=2_048), record(3, primitive="memory", contestant="chase", capacity=512)])
+    assert frame["ns"].tolist() == pytest.approx([12.5, 3])
+    assert frame["low_ns"].lt(frame["ns"]).all()
+    assert frame["bytes"].tolist()[1] == 512 * 64
+    assert np.isnan(tidy.tidy([record(1, contestant="python")])["bytes"].item())
+
+
+SCRIPT = re.compile("<script>.*?</script>", re.DOTALL)
+
+
+def test_the_page_needs_nothing_else(html):
+    html = SCRIPT.sub("", html)  # of what others' script does the browser's tests say that it fetches nothing
+    around = re.sub(r'(src|href)="data:[^"]*"|<a href="https:[^"]*" rel="noreferrer">', "", html)
+    assert not re.search(r"""(?:src|href)\s*=\s*(?!["']#)|@import|fetch\(|XMLHttpRequest|url\(|import\(""", around)
+    assert html.count("data:image/svg+xml,") == len(NAMES + MODELED + SOLVED)
+    assert 'name="viewport"' in html
+
+
+def test_the_page_says_where_numbers_come_from(html):
+    headings = re.findall(r"<h2>(.*?)</h2>", SCRIPT.sub("", html))
+    assert headings == [one.heading for one in page.sections()]
+    for part in (KEY, "Abacus 9000", "0123456789", "python -m benchmarks sweep --preset quick"):
+        assert part in html
+    assert f"The noise floor is {math.log(AGAIN):.1%}: in 95 % of 8 A/A pairs" in html
+    assert "N = 1,000,000 float32 leaves, batches of 256" in html
+    assert "N = 100,000 float32 leaves, batches of 32" in html
+    assert re.search(r"For draw \+ update the model is (better than|as good as|worse than) always answering 16", html)
+    assert "takes &lt;b&gt;too&lt;/b&gt; long" in html
+
+
+@pytest.mark.usefixtures("unrendered")
+def test_a_section_without_its_records_is_left_out(tmp_path):
+    found = list(everything())
+    text = page.page(Material(found, tidy.about(found), tmp_path))
+    left_out = re.findall(r"<h2>([^<]*)</h2><a [^>]*>#</a>\n<p>Left out", text)
+    assert left_out == [
+        "The choice of K",
+        "History",
+        "Replay",
+        "Training loops",
+        "Transports",
+        "Other libraries on our trees",
+        "On an FPGA (modeled)",
+        "Training primitives",
+        "Arrangements of training",
+        "Learning by several processes",
+        "Adaptation while training runs",
+        "Which mapping",
+        "Published mappings (modeled)",
+        "Answers held against measurement",
+        "Modeled times held against what they were not fitted to",
+        "Claims of [Hou2023]",
+    ]
+
+
+@pytest.mark.usefixtures("unrendered")
+def test_what_was_not_measured_is_left_out_with_the_command_for_it(tmp_path, capsys):
+    results = write(tmp_path / "results", [record(10.0, capacity=n) for n in (1_000, 10_000)])
+    shutil.copytree(QUOTED, results / "quoted")
+    assert run(results, tmp_path / "out", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["page"] == str(tmp_path / "out" / "index.html")
+    assert said["figures"] == [
+        str(tmp_path / "out" / f"{n}.{e}") for n in ("capacity", "bytes", *MODELED, *SOLVED) for e in ("svg", "png")
+    ]
+    left_out = {*NAMES, *REPLAY, *TRAINING, *PARALLEL, *PLUGINS, "training_curves", "solver_scaling", "history"} - {
+        "capacity",
+        "bytes",
+    }
+    assert set(said["left_out"]) == left_out
+    text = (tmp_path / "out" / "index.html").read_text()
+    for name, reason in said["left_out"].items():
+        command_for = COMMANDS.get(name, COMMANDS.get(name.partition("_")[0], "python -m benchmarks sweep"))
+        assert command_for in reason
+        assert f"Left out, {name}: {reason}" in text
+    assert "No cell was measured twice" in text
+
+
+@pytest.mark.usefixtures("without_laws", "unrendered")
+def test_a_line_on_stderr_tells_of_each_figure_and_none_of_it_is_in_the_output(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(training, "CHARTS", training.CHARTS[-1:])
+    results = write(tmp_path / "results", [record(10.0, capacity=n) for n in (1_000, 10_000)])
+    assert run(results, tmp_path / "out") == 0
+    said = capsys.readouterr()
+    lines = said.err.splitlines()
+    assert lines[:3] == ["loading what draws", "figure 1 of 2: capacity", "figure 2 of 2: bytes"]
+    headings = [one.heading for one in sorted(page.sections(), key=lambda one: not one.is_modeled)]
+    assert lines[3:] == [f"section {n} of {len(headings)}: {name}" for n, name in enumerate(headings, 1)]
+    assert "section" not in said.out
+    assert run(results, tmp_path / "again", "--json") == 0
+    said = capsys.readouterr()
+    assert (said.err, set(json.loads(said.out))) == (
+        "",
+        {"page", "figures", "left_out", "failed", "machine", "machine_note", "results"},
+    )
+
+
+@pytest.mark.usefixtures("unrendered")
+def test_records_without_a_tree_still_make_a_page(tmp_path, capsys):
+    lines = [record(3, primitive="memory", contestant="chase", op="read", capacity=n) for n in (512, 1024)]
+    assert run(write(tmp_path / "results", lines), tmp_path / "out") == 0
+    assert "page: " in capsys.readouterr().out
+
+
+def one_sentence(capsys):
+    said = capsys.readouterr()
+    assert not said.out
+    assert said.err.count("\n") == 1
+    return said.err
+
+
+def test_an_empty_folder_is_one_sentence(tmp_path, capsys):
+    assert run(tmp_path, tmp_path / "out") == 2
+    assert "no records here; measure with: python -m benchmarks sweep" in one_sentence(capsys)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_package_that_is_not_installed_is_one_sentence(tmp_path):
+    write(tmp_path / "results", [record(10.0)])
+    without = "import sys; sys.modules['pandas'] = None; from reports.__main__ import main; sys.exit(main())"
+    asked = ["--results", "results", "--machine", KEY, "--out", "out"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    words = [sys.executable, "-c", without, *asked]
+    said = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    remedy = "install all that it needs with: pip install '.[suite]'"
+    last = said.stderr.splitlines()[-1]
+    assert (said.returncode, last) == (2, f"error: the page needs the package pandas; {remedy}")
+
+
+def test_a_row_of_the_tidy_table_is_that_of_an_export():
+    found = [record(10.0, options={"propagate": "delta", "layout": "plain"}), record(20.0, capacity=20)]
+    table = tidy.tidy(found)
+    assert table["options"].tolist() == ["layout=plain,propagate=delta", ""]
+    for row, exported in zip(table.to_dict("records"), to_rows(found), strict=True):
+        assert {name: row[name] for name in exported} == exported
+
+
+def test_another_machine_is_one_sentence(tmp_path, capsys):
+    results = write(tmp_path / "results", [record(10.0)])
+    assert command.main(["--results", str(results), "--machine", "other", "--out", str(tmp_path / "out")]) == 2
+    assert f"no records of machine other, only of {KEY}; ask with --machine {KEY}" in one_sentence(capsys)
+
+
+@pytest.mark.usefixtures("without_laws", "unrendered")
+def test_a_machine_without_records_draws_those_of_the_nearest_and_says_so(tmp_path, capsys, monkeypatch):
+    here = MACHINE | {"key": "fresh", "cores": 8, "vendor": "Abacus"}
+    monkeypatch.setattr("dse.machines.fingerprint", lambda: here)
+    results = write(tmp_path / "results", [record(10.0, capacity=n) for n in (1_000, 10_000)])
+    asked = ["--results", str(results), "--out", str(tmp_path / "out")]
+    assert command.main(asked) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith(f"Answered from records of machine {KEY} (Abacus 9000, 4 cores), the nearest there is")
+    assert "fresh (Abacus 9000, 8 cores), has no records of its own. That machine differs in cores (8 here, 4" in first
+    html = (tmp_path / "out" / "index.html").read_text()
+    assert html.index("<h1>") < html.index("<p>Answered from records of machine") < html.index("<h2>")
+    assert command.main([*asked, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["machine"], said["machine_note"], said["results"]) == (KEY, first, str(results))
+
+
+@pytest.mark.usefixtures("without_laws", "unrendered")
+def test_a_machine_with_records_draws_its_own_without_a_word(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("dse.machines.fingerprint", lambda: MACHINE)
+    results = write(tmp_path / "results", [record(10.0, capacity=n) for n in (1_000, 10_000)])
+    assert command.main(["--results", str(results), "--out", str(tmp_path / "out")]) == 0
+    assert "Answered from" not in capsys.readouterr().out
+    assert "Answered from" not in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_a_file_where_the_folder_should_be_is_one_sentence(tmp_path, capsys):
+    results = write(tmp_path / "results", [record(10.0)])
+    (tmp_path / "out").write_text("in the way")
+    assert run(results, tmp_path / "out") == 2
+    assert "cannot be written" in one_sentence(capsys)
+    assert (tmp_path / "out").read_text() == "in the way"
+
+
+def test_pictures_of_the_same_records_are_the_same():
+    found = [record(10.0, capacity=n) for n in (1_000, 10_000)]
+    rows, about = tree_figures.by_capacity(tidy.tidy(found)), tidy.about(found)
+    first, second = (style.picture(tree_figures.capacity(rows, about), "svg") for _ in range(2))
+    assert first == second
+
+
+def test_examples_in_docstrings_run():
+    for module in (tidy, peers_figures, peers_section, fpga_figures):
+        assert doctest.testmod(module).failed == 0

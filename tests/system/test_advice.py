@@ -1,0 +1,294 @@
+"""Every command that an answer, an error or the page advises is one that can be pasted: it parses, and it works.
+
+Commands are found in what is really printed, by the pattern that keeps them in one line there (``terminal.COMMAND``),
+so that new advice is tried as well. Those that take no time are run; of the others every flag and value is parsed, and
+every workload, platform and make target must be there.
+"""
+
+import html
+import importlib
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import benchmarks.__main__ as bench
+from benchmarks.presets import PRESETS
+from dse import platforms
+from dse.__main__ import main as dse_main
+from dse.cli.mapping_text import text
+from dse.mapping.question import explain_mapping, recommend_mapping
+from dse.validation import asking, loops
+from impls.terminal import COMMAND
+from impls.training import load
+from impls.training.__main__ import main as training_main
+from impls.training.reading import path_of
+from reports import __main__ as reports
+from reports import style
+from reports.sections import mapping, tree
+from tests.committed import CHECKOUT, RESULTS
+from tests.matrix import matrix
+
+ROOT = Path(__file__).resolve().parents[2]
+MACHINE = "d7dae63b89"
+HERE = RESULTS / MACHINE / "platform.toml"
+INSTALL = re.compile(r"pip install '\.\[(\w+)\]'")
+PARSERS = {"dse": "dse.__main__", "reports": "reports.__main__", "impls.training": "impls.training.__main__"}
+QUICK = (
+    ("platform", "list"),
+    ("platform", "show"),
+    ("platform", "check"),
+    ("recommend",),
+    ("explain",),
+    ("fpga",),
+    ("cores",),
+)
+
+
+def advised(said):
+    """The commands in a text, in its order, and the extras that it advises to install."""
+    return [found[0] for found in COMMAND.finditer(said)], INSTALL.findall(said)
+
+
+def try_out(command):
+    """AssertionError where a command, pasted into a shell here, would be refused."""
+    first, *words = shlex.split(command.partition(" > ")[0])  # a shell takes the rest
+    if first == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert words
+        assert set(words) <= set(targets), command
+        return
+    assert (first, words[0]) == ("python", "-m"), command
+    package, words = words[1], words[2:]
+    if package == "benchmarks":
+        given = benchmark(command, words)
+    else:
+        assert package in PARSERS, command
+        given = parsed(command, importlib.import_module(PARSERS[package])._parser(), words)
+    if "--help" in words or getattr(given, "workload", None) == "init":  # which writes a file
+        return
+    if package == "impls.training" and given.workload in ("list", "keys", "show"):
+        assert training_main(words) == 0, command
+    elif workload := getattr(given, "workload", None):
+        for name in (workload,) if isinstance(workload, str) else workload:
+            load(name)
+    if (name := getattr(given, "platform", None)) and name != platforms.reading.HERE:
+        platforms.load(name)
+    if package == "dse" and any(tuple(words[: len(quick)]) == quick for quick in QUICK) and "this" not in words:
+        assert dse_main(words) == 0, command
+
+
+def benchmark(command, words):
+    """The parsed words of a command of benchmarks; a sweep's cells can be made."""
+    if words and words[0] in bench.ELSEWHERE:
+        main, rest = bench.command_of(list(words))
+        return parsed(command, importlib.import_module(main.__module__)._parser(), rest)
+    given = parsed(command, bench._parser(), words)
+    if given and words[0] == "sweep":
+        assert given.preset in PRESETS
+        assert set(given.dtypes or ()) <= {"float32", "float64"}, command
+    return given
+
+
+def parsed(command, parser, words):
+    try:
+        return parser.parse_args(words)
+    except SystemExit as left:
+        assert "--help" in words and left.code == 0, f"its own parser refuses: {command}"
+        return None
+
+
+def check(said, least=1):
+    """Try all that a text advises."""
+    commands, extras = advised(said)
+    assert len(commands) + len(extras) >= least, said
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(extras) <= set(known), said
+    for command in dict.fromkeys(commands):
+        try_out(command)
+    return commands
+
+
+def said_by(capsys, main, *words):
+    """What a command prints, on whichever stream, wherever it leaves; but for argparse's summary of its flags."""
+    capsys.readouterr()  # of commands that were tried out before
+    try:
+        main([str(word) for word in words])
+    except SystemExit:
+        pass
+    captured = capsys.readouterr()
+    return re.sub(r"usage: (?:.+\n)+", "", captured.out + captured.err)
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A workload file of a user, under a name that a shell would cut in two."""
+    path = tmp_path / "my grid.toml"
+    path.write_text(path_of("cartpole_dqn").read_text().replace('"cartpole_dqn"', '"grid"'))
+    return path
+
+
+def test_the_pattern_finds_commands_and_ends_where_they_do():
+    said = (
+        "none; measure them: python -m benchmarks sweep --dtypes a,b, or ask (make peers), or: make peers. Or: make gpu"
+    )
+    assert advised(said)[0] == ["python -m benchmarks sweep --dtypes a,b", "make peers", "make gpu"]
+    assert advised("run 'python -m dse platform show this', or: python -m impls.training 'my grid.toml' --x 1; ")[
+        0
+    ] == [
+        "python -m dse platform show this",
+        "python -m impls.training 'my grid.toml' --x 1",
+    ]
+    for wrong in ("python -m benchmarks profile", "python -m dse fpga", "make sandwich", "python -m benchmarks swep"):
+        with pytest.raises(AssertionError):
+            check(f"try: {wrong}")
+    with pytest.raises(AssertionError):
+        check("install it with: pip install '.[sandwich]'")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--capacity", "1e6", "--batch", "256", "--machine", MACHINE],
+        ["--capacity", "1e6", "--batch", "256", "--machine", "0123456789"],
+        ["--capacity", "1e6", "--batch", "256", "--dtype", "float64", "--machine", MACHINE],
+        ["--capacity", "1e6", "--batch", "256", "--dtype", "float16", "--machine", MACHINE],
+        ["--capacity", "1e6", "--batch", "256", "--distribution", "foo", "--machine", MACHINE],
+        ["--capacity", "1e6", "--batch", "256", "--threads", "64", "--machine", MACHINE],
+        ["--capacity", "1e12", "--batch", "256", "--machine", MACHINE],
+        ["--capacity", "1e6", "--batch", "256", "--results", "{empty}"],
+    ],
+)
+def test_answers_about_a_tree(capsys, tmp_path, monkeypatch, words):
+    said = said_by(capsys, dse_main, "recommend", *(word.format(empty=tmp_path) for word in words))
+    check(said, least=0)
+
+
+@pytest.mark.parametrize(
+    ("workload", "platform"),
+    matrix(
+        ["cartpole_dqn", "hopper_ddpg", "pong_dqn"],
+        ["u200", "h200", "edge", str(HERE)],
+        brief=lambda name, where: name == "cartpole_dqn" or (name == "pong_dqn" and where not in ("u200", "edge")),
+    ),
+)
+def test_answers_about_a_mapping(platform, workload):
+    given = recommend_mapping(platform, workload)
+    said = text(given, verbose=True)
+    if hasattr(given, "sources"):
+        check("\n".join([text(given), said, *(one.command for one in given.sources)]))
+        (first, *_), _ = advised(given.measure_next.command)
+        assert first in said, "a command is cut by the end of a line"
+
+
+@pytest.mark.slow
+def test_advice_has_the_users_file_as_the_user_gave_it(capsys, mine, tmp_path):
+    for platform in (str(HERE), "h200", "u200"):
+        given = recommend_mapping(platform, str(mine))
+        check(text(given))
+        commands = check("\n".join(one.command for one in given.sources))
+        for command in commands:
+            assert (
+                str(mine) in shlex.split(command)
+                or "sweep" in command
+                or "fpga --help" in command
+                or "--example" in command
+            )
+    for free in (["batch"], ["presampled"]):
+        given = recommend_mapping(str(HERE), mine, free=free)
+        commands = check("\n".join(one.command for one in given.sources))
+        assert any(str(mine) in shlex.split(command) for command in commands)
+    asked = explain_mapping("h200", str(mine), {"learner_threads": "1"})
+    check("\n".join(one.command for one in asked.asked.sources))
+    said = said_by(
+        capsys, dse_main, "what-if", "--platform", "h200", "--workload", mine, "--set", "cpu.cores=8", "--json"
+    )
+    check(said.replace("\\n", "\n").replace('"', " ;"))
+
+
+@pytest.mark.parametrize("command", ["cores", "depth"])
+def test_answers_about_numbers_of_cores_and_batches(capsys, mine, tmp_path, command):
+    ask = [command, "--workload"]
+    check(importlib.import_module(f"dse.cli.{command}").ABOUT)
+    for workload in ("cartpole_dqn", "hopper_ddpg"):
+        check(said_by(capsys, dse_main, *ask, workload, "--machine", MACHINE))
+        told = json.loads(said_by(capsys, dse_main, *ask, workload, "--platform", "h200", "--json"))
+        check("\n".join(one["command"] for one in told["sources"]))
+    check(said_by(capsys, dse_main, *ask, mine, "--platform", "edge"), least=0)
+    check(said_by(capsys, dse_main, *ask, "cartpole_dqn", "--results", tmp_path))
+    check(said_by(capsys, dse_main, *ask, "cartpole_dqn", "--machine", "0123456789"))
+
+
+def test_refusals_about_mappings_and_platforms(capsys, tmp_path, monkeypatch):
+    ask = ["recommend", "--workload", "cartpole_dqn", "--platform"]
+    check(said_by(capsys, dse_main, *ask, "this", "--results", tmp_path))
+    check(said_by(capsys, dse_main, "platform", "list", "--results", tmp_path))
+    here = tmp_path / str(platforms.fingerprint()["key"])
+    here.mkdir()
+    (here / "platform.toml").write_text(HERE.read_text().replace(MACHINE, "0123456789"))
+    check(said_by(capsys, dse_main, *ask, "this", "--results", tmp_path))
+    check(said_by(capsys, dse_main, *ask, here / "platform.toml", "--results", tmp_path))
+    check(said_by(capsys, dse_main, *ask, HERE, "--batch", "64"), least=0)
+
+
+def test_what_predictions_of_loops_lack():
+    workload = load("cartpole_dqn")
+    check(str(loops._missing(workload, "a profile", "profile")))
+    check(str(loops._missing(workload, "a whole serial loop", "share")))
+    check(str(asking.answer_loop([], None, asking.LoopQuestion("cartpole_dqn", 1, 64, 1))["reason"]))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--help"],
+        ["list", "--results", "{empty}"],
+        ["profile", "--workload", "none"],
+        ["profile", "--help"],
+        ["share", "--help"],
+        ["share", "--workload", "cartpole_dqn", "--contestants", "tianshou", "--python", "no"],
+        ["peers", "--python", "no"],
+        ["peers", "--help"],
+        ["gpu", "--help"],
+    ],
+)
+def test_benchmarks(capsys, tmp_path, words):
+    check(said_by(capsys, bench.main, *(word.format(empty=tmp_path) for word in words)), least=0)
+
+
+def test_training(capsys, monkeypatch, mine):
+    check(said_by(capsys, training_main, "--help"), least=4)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    said = said_by(capsys, training_main, str(mine))
+    assert "pip install" in said
+    check(said)
+
+
+def test_what_the_commands_of_impls_and_dse_say_of_themselves():
+    done = subprocess.run([sys.executable, "-m", "impls"], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    assert "numba" in done.stdout
+    check(done.stdout, least=2)
+
+
+def test_the_page_and_what_is_left_out_of_it(capsys, tmp_path, monkeypatch):
+    """Of records that suffice for no figure, so that nearly all are left out; and of a folder without any."""
+    kept = [line for line in (RESULTS / MACHINE / "quick.jsonl").read_text().splitlines() if '"memory"' in line][:2]
+    folder = tmp_path / "results" / MACHINE
+    check(said_by(capsys, reports.main, "--results", folder.parent, "--machine", MACHINE))
+    folder.mkdir(parents=True)
+    (folder / "quick.jsonl").write_text("\n".join(kept) + "\n")
+    slow = ("solver_cores", "solver_depth", "solver_front", "solver_what_if", "solver_loss")  # that advise nothing
+    charts = [chart for chart in mapping.CHARTS if chart.name not in slow]
+    monkeypatch.setattr(mapping, "CHARTS", charts)
+    monkeypatch.setattr(style, "picture", lambda figure, ending: b"a picture")
+    place = ["--results", folder.parent, "--machine", MACHINE, "--out", tmp_path / "out"]
+    check(said_by(capsys, reports.main, *place), least=len(tree.CHARTS))
+    page = (tmp_path / "out" / "index.html").read_text()
+    plain = html.unescape(re.sub(r"<(?!/?(p|li|td|pre)\b)[^>]*>", "", re.sub(r'src="data[^"]*"', "", page)))
+    check(re.sub(r"<[^>]*>", "\n", plain), least=20)

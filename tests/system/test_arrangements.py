@@ -1,0 +1,239 @@
+"""Arrangements as they run: stretches and bounds of made-up loops, records, the kept ratio; one real run."""
+
+import dataclasses
+import json
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from benchmarks import __main__ as cli
+from benchmarks.arrangements import command, long, timed
+from benchmarks.arrangements import records as arranged
+from benchmarks.arrangements.setting import PRIMITIVE, Setting
+from benchmarks.arrangements.timed import Mark, Run
+from benchmarks.run import Stamp
+from dse.records import read_file
+from impls.training import TrainingError, load
+from tests.profiled import stamp, write_workload
+from tests.system.test_profile import NEEDED
+
+OPTIONS = {
+    *("workload", "arrangement", "actors", "learners", "environments", "presampled", "update_interval", "batch"),
+    *("learner", "policy", "strategy", "sync", "transport", "weights", "ratio"),
+}
+
+
+def shape(**changes):
+    usual = {"arrangement": "apart", "actors": 2, "environments": 8, "presampled": 1, "learner": "dense"}
+    return {**usual, "policy": "dense", "batch": 32, "update_interval": 8, **changes}
+
+
+def setting(**changes):
+    return Setting.of(load("cartpole_dqn"), shape(**changes))
+
+
+def marks(count=4, step=0.5, actor=0.9, learner=0.2):
+    """Marks half a second apart: 100 gradient steps each, two actors that work 0.9 of it each, one learner 0.2."""
+    each = [(at, step * at) for at in range(count)]
+    works = [{"actor": (2, 100 * at, 2 * actor * s), "learner": (1, 100 * at, learner * s)} for at, s in each]
+    return tuple(Mark(s, 800 * at, 100 * at, work) for (at, s), work in zip(each, works, strict=True))
+
+
+def run(**changes):
+    return Run(marks(**changes), {"lead": 7, "lag": 1, "restarts": 0})
+
+
+def test_a_run_tells_rates_work_and_the_bound_of_its_busiest_kind():
+    one = run()
+    assert one.step_seconds == pytest.approx([0.005] * 3)
+    assert (one.updates, one.steps, one.kinds) == (300, 2400, ("actor", "learner"))
+    assert one.turn_seconds("actor") == pytest.approx([0.009] * 3)  # of 50 turns each, both at once
+    assert one.turn_seconds("learner") == pytest.approx([0.001] * 3)
+    assert one.bounds() == pytest.approx([0.0045] * 3)  # each actor works 0.45 s of the 0.5 s of 100 gradient steps
+    assert one.busiest() == "actor"
+    assert run(learner=0.95).busiest() == "learner"
+
+
+def test_a_serial_loop_has_a_rate_and_no_bound():
+    one = Run(tuple(Mark(at, at, at, {}) for at in range(3)))
+    assert (one.bounds(), one.busiest(), one.kinds) == ((), "", ())
+    assert [record.op for record in arranged.of_run(stamp(PRIMITIVE), setting(arrangement="serial"), one)] == ["rate"]
+
+
+def test_the_setting_is_the_workload_in_the_shape_and_its_options_are_those_of_records():
+    one = setting()
+    workload = one.workload
+    assert (workload.actors.count, workload.actors.environments, workload.replay.presampled) == (2, 8, 1)
+    assert (workload.learner.batch, workload.learner.update_interval) == (32, 8)
+    cell = one.cell()
+    assert set(cell.options) == OPTIONS
+    assert (cell.options["arrangement"], cell.options["learners"], cell.options["ratio"]) == ("apart", 1, "kept")
+    assert (cell.op, cell.batch, cell.capacity) == ("rate", 32, 50_000)
+    with pytest.raises(TrainingError, match="apart"):
+        setting(arrangement="apartt").cell()
+
+
+def test_records_have_rate_bound_and_each_kinds_own_work():
+    found = list(arranged.of_run(stamp(PRIMITIVE), setting(), run()))
+    assert [(one.primitive, one.op) for one in found] == [
+        (PRIMITIVE, op) for op in ("rate", "bound", "actor turn", "learner step")
+    ]
+    rate = found[0]
+    assert rate.median_seconds == pytest.approx(0.005)
+    assert (rate.machine["gradient_steps"], rate.machine["steps"], rate.machine["report"]["lead"]) == (300, 2400, 7)
+    (row,) = arranged.rates(found, PRIMITIVE)
+    assert (row["hz"], row["bound_hz"], row["share"]) == pytest.approx((200, 1 / 0.0045, 0.9))
+    assert row["busiest"] == "actor"
+
+
+def test_the_table_says_which_is_fastest_and_how_near_the_best_parallel_one_is():
+    serial = Run(tuple(Mark(0.4 * at, 800 * at, 100 * at, {}) for at in range(4)))
+    found = [
+        *arranged.of_run(stamp(PRIMITIVE), setting(), run()),
+        *arranged.of_run(stamp(PRIMITIVE), setting(arrangement="serial", actors=1), serial),
+        *arranged.of_run(stamp(PRIMITIVE), setting(actors=1), run(step=0.6)),
+    ]
+    text = "\n".join(arranged.lines(arranged.rates(found, PRIMITIVE)))
+    assert "cartpole_dqn, update interval 8: gradient steps a second" in text
+    assert "the fastest is serial with E = 8; the best parallel one, apart with 2 actors, E = 8, reaches 90% of" in text
+
+
+class Loop:
+    """A loop whose gradient steps come every second advance; ``silent`` processes never take a turn."""
+
+    def __init__(self, silent=()):
+        self.updates = self.step = self.advances = 0
+        self.workload = setting().workload
+        self.arrangement = setting().arrangement
+        self.board, self._silent = SimpleNamespace(rows=np.zeros((3, 8), np.int64)), silent
+
+    def advance(self):
+        self.advances += 1
+        self.step += 1
+        self.updates = self.advances // 2
+        if self.advances > 6:
+            rows = [row for row in range(3) if row not in self._silent]
+            self.board.rows[rows, 1] += 1
+
+
+def test_a_stretch_ends_with_a_gradient_step_and_begins_when_all_have_had_a_turn(monkeypatch):
+    loop = Loop()
+    timed.begin(loop)
+    assert loop.advances == 7
+    mark = timed.until(loop, 0.0)
+    assert (mark.updates, mark.steps) == (4, 8)
+    assert mark.work["actor"][:2] == (2, 4)
+    assert timed.until(loop, time.perf_counter()).steps == 10  # not at 9, where none had ended
+    monkeypatch.setattr(timed, "START_SECONDS", -1.0)
+    with pytest.raises(TrainingError, match="took no turn"):
+        timed.begin(Loop(silent=(2,)))
+
+
+def test_no_gradient_step_within_the_limit_is_an_error(monkeypatch):
+    loop = Loop()
+    monkeypatch.setattr(loop, "advance", lambda: None)
+    monkeypatch.setattr(timed, "START_SECONDS", 0.01)
+    with pytest.raises(TrainingError, match="took no gradient step"):
+        timed.until(loop, 0.0)
+
+
+def test_what_is_timed_by_default_is_every_arrangement_at_every_update_interval():
+    every = command.settings(load("cartpole_dqn"), tuple(command.DEPTHS), command.INTERVALS)
+    kept = [one for one in every if one.ratio == "kept"]
+    assert len(kept) == 3 * (2 + 4 + 4)
+    assert {one.workload.learner.update_interval for one in kept} == {1, 8, 64}
+    assert {one.workload.replay.presampled for one in kept if one.name == "pipelined"} == {1}
+    assert [(one.name, one.workload.actors.count) for one in every if one.ratio == "free"] == [("apart", 1)] * 2
+    assert len({Stamp.of_this_run(PRIMITIVE).cell(one.cell()) for one in every}) == len(every)
+
+
+def measure(monkeypatch, tmp_path, capsys, *words, faulty=()):
+    """The command's JSON, with made-up runs; the settings that ran, in order."""
+    ran = []
+
+    def made_up(one, seconds, warm):
+        ran.append(one)
+        if one.name in faulty:
+            raise TrainingError("actor 0 was ended from outside")
+        return run() if one.name != "serial" else Run(tuple(Mark(at, at, at, {}) for at in range(3)))
+
+    monkeypatch.setattr(arranged, "timed", made_up)
+    monkeypatch.setattr(command, "Sentinels", lambda: None)
+    code = cli.main(["arrangements", *words, "--results", str(tmp_path), "--json"])
+    return code, json.loads(capsys.readouterr().out), ran
+
+
+def test_the_command_goes_on_where_it_stopped_and_tries_again_what_failed(tmp_path, monkeypatch, capsys):
+    words = ("--workload", "cartpole_dqn", "--intervals", "8")
+    code, first, ran = measure(monkeypatch, tmp_path, capsys, *words, faulty=("pipelined",))
+    assert (code, first["cells"], len(ran)) == (1, 12, 12 + 1)  # and the twin of the first
+    assert first["measured_by_status"] == {"ok": 8, "failed": 4}
+    assert first["aa_pairs"] == 1
+    assert {row["arrangement"] for row in first["rates"]} == {"serial", "apart"}
+    code, second, ran = measure(monkeypatch, tmp_path, capsys, *words)
+    assert (code, second["found_done"], {one.name for one in ran}) == (0, 8, {"pipelined"})
+    code, third, ran = measure(monkeypatch, tmp_path, capsys, *words)
+    assert (third["found_done"], ran) == (12, [])
+
+
+def test_an_unknown_arrangement_is_one_sentence(tmp_path, capsys):
+    assert cli.main(["arrangements", "--only", "together", "--results", str(tmp_path)]) == 2
+    assert "'together' is none of serial, apart, pipelined" in capsys.readouterr().err
+
+
+# The kept ratio
+
+
+def test_a_long_run_tells_lead_lag_and_the_ratio_of_its_parts(tmp_path, monkeypatch, capsys):
+    def made_up(one, steps):
+        off = 1.004 if one.name == "apart" else 1.02
+        parts = tuple(Mark(at, round(off * steps * at / 10), steps * at // 10, {}) for at in range(11))
+        return Run(parts, {"lead": 9, "lag": 3, "restarts": 0})
+
+    monkeypatch.setattr(long, "timed", made_up)
+    words = ["arrangements", "--long", "--workload", "cartpole_dqn", "--steps", "10000", "--results", str(tmp_path)]
+    assert cli.main(words) == 0
+    text = capsys.readouterr().out
+    assert "at most 9 steps ahead of the ratio (9 allowed) and 3 behind it" in text
+    assert "off by at most 0.40% (within 1%)" in text
+    assert "off by at most 2.00% (beyond 1%)" in text
+    assert cli.main([*words, "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["found_done"] == 2
+    assert [(row["arrangement"], row["most"], row["steps"]) for row in again["long"]] == [
+        ("apart", 9, 10_040),
+        ("pipelined", 9, 10_200),
+    ]
+
+
+# For real
+
+
+@NEEDED
+def test_serial_and_apart_run_for_real_and_the_cores_are_given_back(tmp_path):
+    import os  # noqa: PLC0415  # beside what it checks
+
+    before = os.sched_getaffinity(0)
+    tiny = load(write_workload(tmp_path))
+    tiny = dataclasses.replace(tiny, network=dataclasses.replace(tiny.network, hidden=(8,)))
+    real = shape(batch=8, update_interval=2, actors=1, environments=1, presampled=0)
+    for name in ("serial", "apart"):
+        one = Setting.of(tiny, {**real, "arrangement": name})
+        found = list(arranged.records(Stamp.of_this_run(PRIMITIVE), one, 0.3, 0.01))
+        assert [record.reason for record in found] == [None] * len(found)
+        ops = [record.op for record in found]
+        assert ops == (["rate"] if name == "serial" else ["rate", "bound", "learner step", "actor turn"])
+        rate = found[0]
+        assert len(rate.samples_seconds) == timed.STRETCHES
+        assert abs(rate.machine["steps"] - 2 * rate.machine["gradient_steps"]) <= 2 + 1 + 1
+        assert os.sched_getaffinity(0) == before
+
+
+def test_shipped_records_of_arrangements_are_read():
+    """Whatever is measured is read by the same names."""
+    from tests.unit.test_run import RESULTS  # noqa: PLC0415
+
+    for path in RESULTS.glob("*/arrangements.jsonl"):
+        assert arranged.rates(read_file(path), PRIMITIVE)

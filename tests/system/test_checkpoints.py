@@ -1,0 +1,127 @@
+"""Checkpoints that were damaged or edited: refused in one sentence, never another state."""
+
+import copy
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+
+from impls.training import TrainingError
+
+pytest.importorskip("torch", reason="training needs the extra `train`")
+pytest.importorskip("gymnasium", reason="training needs the extra `train`")
+from impls.training import checkpoint  # with torch
+from impls.training.run import Plan
+from impls.training.starting import start
+from tests.unit.test_actors import fake
+
+
+def begin(folder, workload=None, **options):
+    return start(workload or fake(), Plan(folder, 20, 0, live=False), contestant="numpy", **options)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The folder and state of a run that was saved after an evaluation."""
+    folder = tmp_path_factory.mktemp("saved")
+    run = begin(folder, dataclasses.replace(fake(), evaluation=dataclasses.replace(fake().evaluation, interval=30)))
+    run.run(40)
+    run.save()
+    run.close()
+    return folder, checkpoint.load(folder / "checkpoint.pt")
+
+
+def equal(one, other):
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(equal, one, other))
+    return np.array_equal(one, other, equal_nan=isinstance(one, float))
+
+
+def test_no_damage_to_a_checkpoint_is_loaded_as_another_state(saved, tmp_path):
+    folder, state = saved
+    whole, rng, path = (folder / "checkpoint.pt").read_bytes(), random.Random(7), tmp_path / "checkpoint.pt"
+    refused = 0
+    for number in range(300):
+        data, at = bytearray(whole), rng.randrange(len(whole))
+        if number % 3 == 0:
+            data[at] ^= 1 << rng.randrange(8)
+        elif number % 3 == 1:
+            data[at : at + 512] = bytes(len(data[at : at + 512]))
+        else:
+            for _ in range(20):
+                data[rng.randrange(len(data))] = rng.randrange(256)
+        path.write_bytes(data)
+        try:
+            assert equal(checkpoint.load(path), state)
+        except TrainingError as error:
+            refused += 1
+            assert "\n" not in str(error)
+            assert "begin again in another folder with --out" in str(error)
+    assert refused > 200
+
+
+def places(state, at=()):
+    """The path to everything in a state, through dicts and short lists."""
+    yield at
+    if isinstance(state, dict):
+        for key, part in state.items():
+            yield from places(part, (*at, key))
+    elif isinstance(state, list) and len(state) < 10:
+        for number, part in enumerate(state):
+            yield from places(part, (*at, number))
+
+
+def changed(state, at, value):
+    """The state with another value at a place; without one, the place is removed."""
+    other = copy.deepcopy(state)
+    part = other
+    for key in at[:-1]:
+        part = part[key]
+    if value is None:
+        del part[at[-1]]
+    else:
+        part[at[-1]] = value
+    return other
+
+
+OWN = {"setting", "seconds", "points", "recent", "losses", "rng", "score", "mean"}
+"""Keys under which another value, or one fewer, may be some run's."""
+
+
+@pytest.mark.parametrize("odd", [None, "text", float("nan"), [], 1 << 70, np.zeros(3)], ids=str)
+def test_odd_contents_of_a_checkpoint_are_a_sentence(saved, tmp_path, odd):
+    folder, state = saved
+    for name in ("curve.csv", "episodes.csv"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    workload = dataclasses.replace(fake(), evaluation=dataclasses.replace(fake().evaluation, interval=30))
+    resumed = []
+    for at in [place for place in places(state) if place][:: 2 if odd is None else 3]:
+        checkpoint.save(changed(state, at, odd), tmp_path / "checkpoint.pt")
+        try:
+            begin(tmp_path, workload, resume=True).close()
+        except TrainingError as error:
+            assert "\n" not in str(error)
+            continue
+        resumed.append(at)
+    assert [at for at in resumed if not OWN & {*at}] == []
+
+
+@pytest.mark.parametrize("vector", ["weights", "targets", "mean", "square"])
+def test_numbers_that_are_not_finite_are_refused(saved, tmp_path, vector):
+    folder, state = saved
+    (tmp_path / "curve.csv").write_bytes((folder / "curve.csv").read_bytes())
+    (tmp_path / "episodes.csv").write_bytes((folder / "episodes.csv").read_bytes())
+    state = copy.deepcopy(state)
+    state["loop"]["learner"][vector][1] = np.inf
+    checkpoint.save(state, tmp_path / "checkpoint.pt")
+    workload = dataclasses.replace(fake(), evaluation=dataclasses.replace(fake().evaluation, interval=30))
+    with pytest.raises(TrainingError, match=f"{vector} has not the form"):
+        begin(tmp_path, workload, resume=True)
+
+
+def test_a_checkpoint_whose_folder_is_gone_is_a_sentence(tmp_path):
+    with pytest.raises(TrainingError, match="cannot be written"):
+        checkpoint.save({"step": 1}, tmp_path / "gone" / "checkpoint.pt")

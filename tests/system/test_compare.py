@@ -1,0 +1,360 @@
+"""Is one commit slower than another: verdicts, exit codes, records as input; commits simulated, and real ones."""
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks import commits, compare
+from benchmarks.cases import Case
+from benchmarks.commits import BrokenCommitError, Installed
+from benchmarks.comparison import BROKEN, INCONCLUSIVE, OK, REGRESSION, Cell, Comparison, as_markdown
+from benchmarks.workers import Untimed, Worker, WorkerClock, WorkerError
+from dse import platforms
+from dse.records import Writer
+from tests.page.test_reports import record
+from tests.repositories import Repository
+
+NOISE = 0.04  # standard deviation of a process's times, as a fraction
+SPIKES = 0.1  # of the samples take half as long again
+
+
+class Simulated:
+    """A worker whose times are random: ``slow`` of them are those of the cells it names, times two."""
+
+    def __init__(self, rng, slow=(), untimed=()):
+        self._rng, self._slow, self._untimed = rng, slow, untimed
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def prepare(self, case, seed):
+        if case.contestant in self._untimed:
+            return Untimed("failed", "3 of 32 answers are not the oracle's")
+        seconds = 1e-5 * (2 if case.op in self._slow else 1) * np.exp(self._rng.normal(0, NOISE))
+        return Clock(self, 0, 10, [], self._rng, seconds)
+
+    def forget(self):
+        pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Clock(WorkerClock):
+    rng: np.random.Generator
+    seconds: float
+
+    def sample(self):
+        return self.seconds * np.exp(self.rng.normal(0, NOISE)) * (1.5 if self.rng.random() < SPIKES else 1)
+
+
+def simulate(monkeypatch, seed=0, **new):
+    """Two commits of which NEW is as ``new`` says."""
+    rng = np.random.default_rng(seed)
+    monkeypatch.setattr(compare, "resolve", str)
+    monkeypatch.setattr(compare, "install", lambda name: Installed(name, name * 8, Path(name)))
+    monkeypatch.setattr(compare, "_worker", lambda side: Simulated(rng, **(new if side.name == "new" else {})))
+
+
+def run(capsys, *arguments):
+    code = command.main(["compare", *arguments, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_identical_commits_pass_in_19_of_20_runs(monkeypatch, capsys):
+    codes = []
+    for seed in range(20):
+        simulate(monkeypatch, seed)
+        codes.append(run(capsys, "old", "new", "--budget", "5")[0])
+    assert codes.count(OK) >= 19
+
+
+def test_a_slower_commit_is_flagged_in_the_right_cells(monkeypatch, capsys):
+    simulate(monkeypatch, slow=("draw",))
+    code, found = run(capsys, "old", "new", "--budget", "5")
+    assert code == found["exit_code"] == REGRESSION
+    for cell in found["cells"]:
+        assert cell["verdict"] == ("slower" if cell["case"]["op"] == "draw" else "same")
+        assert cell["low"] <= cell["log_ratio"] <= cell["high"]
+        assert len(cell["base_seconds"]) == len(cell["new_seconds"]) == len(cell["base_again_seconds"])
+
+
+def test_a_faster_commit_passes(monkeypatch, capsys):
+    simulate(monkeypatch, slow=("draw",))
+    code, found = run(capsys, "new", "old", "--ops", "draw", "--budget", "5")
+    assert (code, found["outcome"]) == (OK, "ok")
+    assert {cell["verdict"] for cell in found["cells"]} == {"faster"}
+
+
+def test_too_small_a_budget_is_inconclusive(monkeypatch, capsys):
+    simulate(monkeypatch)
+    code, found = run(capsys, "old", "new", "--budget", "0")
+    assert (code, found["outcome"], found["rounds"]) == (INCONCLUSIVE, "inconclusive", 1)
+    assert {cell["verdict"] for cell in found["cells"]} == {"ambiguous"}
+
+
+def test_a_commit_that_does_not_install_is_broken(monkeypatch, capsys):
+    def fails(name):
+        raise BrokenCommitError(f"{name} does not install; pip said what is above")
+
+    monkeypatch.setattr(compare, "resolve", str)
+    monkeypatch.setattr(compare, "install", fails)
+    code, found = run(capsys, "old", "new")
+    assert (code, found["outcome"]) == (BROKEN, "broken")
+    assert "old does not install" in found["broken"]
+
+
+def test_a_commit_that_dies_or_answers_wrongly_is_broken(monkeypatch, capsys):
+    simulate(monkeypatch, untimed=("numba",))
+    code, found = run(capsys, "old", "new", "--budget", "1")
+    assert code == BROKEN
+    assert "answers are not the oracle's" in found["broken"]
+
+    def dies(side):
+        raise WorkerError("the process ended by SIGSEGV")
+
+    monkeypatch.setattr(compare, "_worker", dies)
+    code, found = run(capsys, "old", "new", "--budget", "1")
+    assert code == BROKEN
+    assert "SIGSEGV" in found["broken"]
+
+
+def test_what_neither_can_do_is_shown_and_breaks_nothing(monkeypatch, capsys):
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(compare, "resolve", str)
+    monkeypatch.setattr(compare, "install", lambda name: Installed(name, name * 8, Path(name)))
+    monkeypatch.setattr(compare, "_worker", lambda side: Simulated(rng, untimed=("python",)))
+    assert command.main(["compare", "old", "new", "--budget", "5"]) == OK
+    shown = capsys.readouterr().out
+    assert "not timed, old: 3 of 32 answers" in shown
+    assert shown.startswith("| cell ")
+    assert "would have been seen in every cell" in shown
+
+
+def test_an_unknown_commit_is_one_sentence(capsys):
+    assert command.main(["compare", "no-such-commit", "HEAD"]) == BROKEN
+    assert capsys.readouterr().err == (
+        "error: 'no-such-commit' is neither a commit of this repository nor a file of records\n"
+    )
+
+
+def test_who_is_timed_first_changes_from_sample_to_sample_and_so_do_the_cells(monkeypatch):
+    order = []
+
+    class Noted(WorkerClock):
+        def sample(self):
+            order.append(self.number)
+            return 1.0
+
+    class Process(Simulated):
+        def prepare(self, case, seed):
+            order.append(case.op)
+            return Noted(self, opened.index(self), 10, [])
+
+    opened = []
+
+    def worker(side):
+        opened.append(Process(np.random.default_rng(0)))
+        return opened[-1]
+
+    monkeypatch.setattr(compare, "_worker", worker)
+    sides = [Installed(name, name * 8, Path(name)) for name in ("old", "new")]
+    ops = ("draw", "update", "get", "insert", "sample")
+    of_cells, of_sides = set(), []
+    for seed in range(4):
+        timed = [Cell(Case("numpy", op, 100, 8)) for op in ops]
+        opened.clear()
+        order.clear()
+        compare._round(sides, timed, seed)
+        of_cells.add(tuple(dict.fromkeys(word for word in order if isinstance(word, str))))
+        numbers = [word for word in order if isinstance(word, int)]
+        of_sides += [tuple(numbers[at : at + 3]) for at in range(0, len(numbers), 3)]
+        assert all(len(cell.base) == len(cell.new) == len(cell.again) == 1 for cell in timed)
+    assert len(of_cells) >= 3
+    assert len(of_sides) == 4 * 5 * compare.SAMPLES
+    assert {tuple(sorted(one)) for one in of_sides} == {(0, 1, 2)}  # BASE, NEW and BASE again take turns
+    assert len(set(of_sides)) == 6
+
+
+def in_rounds(change, again, spread=0.001, rounds=12, seed=0):
+    """A cell whose NEW and whose BASE again take so many times what BASE takes, but for noise."""
+    noise = np.exp(np.random.default_rng(seed).normal(0, spread, (3, rounds)))
+    return Cell(Case("numpy", "draw", 100, 8), list(noise[0]), list(change * noise[1]), list(again * noise[2]))
+
+
+def judged(*timed):
+    comparison = Comparison("old", "new", list(timed), 0.05, 0.20, rounds=len(timed[0].base))
+    compare._undecided(comparison)
+    return comparison
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_change_is_the_ratio_of_the_two_times_shown(seed):
+    """Rounds that a neighbor disturbed, one in three, on either side: their medians have another ratio."""
+    rng = np.random.default_rng(seed)
+    cells = [in_rounds(1.0, again=1.0, spread=0.05, rounds=9, seed=seed + n) for n in range(4)]
+    for cell in cells:
+        for values in (cell.base, cell.new):
+            values[:] = [1e-5 * value * (9 if rng.random() < 1 / 3 else 1) for value in values]
+    shown = as_markdown(judged(*cells)).splitlines()[2:6]
+    for base, new, change in ([column.strip() for column in line.split("|")[2:5]] for line in shown):
+        earlier, later = (float(time.removesuffix(" us")) for time in (base, new))
+        rounding = 0.005 * (1 + later / earlier) / earlier + 0.0005
+        assert float(change.rstrip("%")) / 100 == pytest.approx(later / earlier - 1, abs=rounding)
+
+
+def test_what_base_differs_from_itself_by_is_no_slow_down():
+    assert judged(in_rounds(1.1, again=1.0)).cells[0].difference.verdict == "slower"
+    noisy = judged(in_rounds(1.1, again=1.15))
+    assert noisy.floor == pytest.approx(np.log(1.15), rel=0.05)
+    assert noisy.cells[0].difference.verdict == "same"
+    assert noisy.code == OK
+
+
+def test_differences_below_the_threshold_do_not_matter():
+    assert judged(in_rounds(1.04, again=1.0)).cells[0].difference.verdict == "same"
+    assert judged(in_rounds(1.5, again=1.0)).code == REGRESSION
+
+
+def test_a_cell_whose_rounds_happen_to_agree_is_as_uncertain_as_the_others():
+    noisy = [in_rounds(1.0, again=1.0, spread=0.3, rounds=3, seed=seed) for seed in range(9)]
+    lucky = in_rounds(1.2, again=1.0, spread=1e-4, rounds=3)
+    assert judged(lucky).cells[0].difference.verdict == "slower"
+    assert judged(lucky, *noisy).cells[0].difference.verdict == "ambiguous"
+
+
+def test_the_noise_floor_of_two_files_is_the_larger(tmp_path, capsys):
+    quiet = write(tmp_path / "quiet.jsonl", cells(1.0))
+    noisy = [*cells(1.1), record(12.0, primitive="sum_tree_again")]
+    noisy = [one for one in noisy if one.primitive == "sum_tree" or one.seconds > 1.1 * record(10).seconds]
+    loud = write(tmp_path / "loud.jsonl", noisy)
+    for sides in ((quiet, loud), (loud, quiet)):
+        code, found = run(capsys, *sides)
+        assert found["noise_floor"] == pytest.approx(np.log(1.2))
+        assert (code, {cell["verdict"] for cell in found["cells"]}) == (OK, {"same"})
+    assert run(capsys, quiet, write(tmp_path / "slower.jsonl", cells(1.1)))[0] == REGRESSION
+
+
+def write(path, found):
+    with Writer(path) as writer:
+        for one in found:
+            writer.append(one)
+    return str(path)
+
+
+def cells(factor=1.0, **fields):
+    yield record(10, **fields)
+    yield record(10.1, primitive="sum_tree_again", **fields)
+    yield record(20 * factor, op="update", **fields)
+
+
+def test_files_of_records_are_compared(tmp_path, capsys):
+    base = write(tmp_path / "base.jsonl", cells())
+    assert run(capsys, base, write(tmp_path / "same.jsonl", cells(1.01)))[0] == OK
+    code, found = run(capsys, base, write(tmp_path / "slow.jsonl", cells(2.0)))
+    assert code == REGRESSION
+    assert [cell["verdict"] for cell in found["cells"]] == ["same", "slower"]
+    wide = [dataclasses.replace(one, low_seconds=one.seconds / 2, high_seconds=2 * one.seconds) for one in cells()]
+    assert run(capsys, base, write(tmp_path / "wide.jsonl", wide))[0] == INCONCLUSIVE
+
+
+def test_files_that_cannot_be_compared_are_refused(tmp_path, capsys):
+    base = write(tmp_path / "base.jsonl", cells())
+    elsewhere = write(tmp_path / "elsewhere.jsonl", cells(machine={"key": "other"}))
+    assert command.main(["compare", base, elsewhere]) == BROKEN
+    assert "different machines (made-up and other)" in capsys.readouterr().err
+    others = write(tmp_path / "others.jsonl", cells(capacity=7))
+    assert command.main(["compare", base, others]) == BROKEN
+    assert "no measured cell in common" in capsys.readouterr().err
+
+
+def test_the_suite_workers_see_is_the_checkouts_and_nothing_else(tmp_path):
+    folder = commits.suite(tmp_path)
+    assert [path.name for path in folder.iterdir()] == ["benchmarks"]
+    assert (folder / "benchmarks" / "worker.py").exists()
+    assert commits.suite(tmp_path) == folder
+
+
+SLOWER, FIND = (
+    "for _ in range(30): in_parts(self._descend, mass, self._width)",
+    "def _find(self, mass: Reals) -> Indices:",
+)
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """A repository with a commit that samples 30 times slower, one of other prose, and one that cannot be imported."""
+    made = Repository(tmp_path_factory.mktemp("compare") / "fanout")
+    made.prose, made.slow = made.same_code(), made.commit("impls/sumtree/numpy_tree.py", slower)
+    made.fault = made.commit("impls/__init__.py", lambda text: text + "\nraise RuntimeError('does not start')\n")
+    return made
+
+
+def slower(text):
+    assert text.count(FIND) == 1
+    return text.replace(FIND, f"{FIND}\n        {SLOWER}")
+
+
+@pytest.mark.parametrize(
+    ("commit", "budget", "code"),
+    [("slow", "60", REGRESSION), ("prose", "60", OK), ("prose", "0", INCONCLUSIVE), ("fault", "0", BROKEN)],
+)
+def test_real_commits_run_by_real_processes_get_their_exit_codes(commit, budget, code, real, capsys, monkeypatch):
+    """The slow test below in a reduced form: commits are unpacked, not installed, and differ by more than noise."""
+    suite = commits.suite(real.folder)
+
+    def unpack(name):
+        sha = commits.resolve(name, real.folder)
+        folder = real.folder / ".compare" / sha
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            commits._unpack(real.folder, sha, folder)
+            shutil.rmtree(folder / "benchmarks")  # it is the suite that times, not the commit's own
+        return Installed(str(folder), sha, Path(sys.executable))
+
+    monkeypatch.setattr(compare, "resolve", lambda name: commits.resolve(name, real.folder))
+    monkeypatch.setattr(compare, "install", unpack)
+    monkeypatch.setattr(compare, "_worker", lambda side: Worker(side.python, [Path(side.name), suite]))
+    cell = ["--contestants", "numpy", "--ops", "draw", "--capacities", "1000", "--batches", "64"]
+    easy = ["--threshold", "1", "--detect", "4"]
+    assert run(capsys, real.base, getattr(real, commit), *cell, *easy, "--budget", budget)[0] == code
+
+
+@pytest.mark.slow
+def test_real_commits_get_the_exit_codes_they_deserve(tmp_path):
+    repository = Repository(tmp_path)
+    slow, same, broken = repository.slow_sampling(), repository.same_code(), repository.broken()
+
+    def compared(base, new, *more):
+        command = [sys.executable, "-m", "benchmarks", "compare", base, new, "--json", "--anyway", *more]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    code, found = compared(repository.base, slow, "--budget", "300")
+    assert code == REGRESSION, found
+    slower = [cell["case"] for cell in found["cells"] if cell["verdict"] == "slower"]
+    assert {(case["contestant"], case["op"]) for case in slower} == {("numba", "draw")}, found
+    code, found = compared(repository.base, same, "--budget", "600")
+    assert code == OK, found
+    code, found = compared(repository.base, same, "--budget", "0")
+    assert code == INCONCLUSIVE, found
+    code, found = compared(repository.base, broken)
+    assert code == BROKEN, found
+
+
+def test_a_comparison_names_the_machine_that_it_was_timed_on(monkeypatch, capsys, tmp_path):
+    simulate(monkeypatch)
+    command.main(["compare", "old", "new", "--budget", "1"])
+    assert f"machine {platforms.fingerprint()['key']} (" in capsys.readouterr().out
+    assert platforms.fingerprint()["key"] in run(capsys, "old", "new", "--budget", "1")[1]["machine"]
+    command.main(["compare", *(write(tmp_path / name, [record(1e3)]) for name in ("old.jsonl", "new.jsonl"))])
+    assert f"machine {record(1e3).machine_key} (" in capsys.readouterr().out

@@ -1,0 +1,189 @@
+"""The house's rules: who may import whom, what the wheel holds, and that it works from another folder."""
+
+import ast
+import subprocess
+import sys
+import zipfile
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests import budget
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = {"impls", "dse", "benchmarks", "reports", "tests"}
+
+# Which of our packages (or modules of them) a folder may import.
+ALLOWED = {
+    "impls": {"impls"},
+    "dse": {"dse", "impls"},
+    "benchmarks": {"benchmarks", "impls", "dse.accuracy", "dse.questions", "dse.records", "dse.stats", "dse.platforms"},
+    "reports": {"reports", "dse", "impls.terminal", "impls.sumtree.registry"},
+}
+# The rooms of dse, from the top floor down: a room imports none above it.
+ROOMS = (
+    *("__init__", "__main__", "cli", "validation", "published", "tuning", "mapping", "recommend_modeled"),
+    *("tree", "times", "solver"),
+    *("fpga", "machines", "platforms", "accuracy", "questions", "drift", "estimate", "records", "stats"),
+)
+PUBLISHED = {"validation", "published"}  # rooms that may enter `published`: what others printed answers no question
+# What a module may import while it is itself imported; heavier libraries are imported where they are used.
+LIGHT = set(sys.stdlib_module_names) | {"numpy"}
+HEAVY_BY_NATURE = {  # files and folders whose whole purpose is one library, imported only where they are used
+    "impls/sumtree/numba_tree.py": {"numba"},
+    "impls/sumtree/numba_turns.py": {"numba"},
+    "impls/sumtree/kernels/": {"numba"},
+    "impls/sumtree/kernel_cache.py": {"numba", "llvmlite"},
+    "impls/sumtree/lanes.py": {"numba", "llvmlite"},
+    **{f"impls/replay/{name}": {"numba", "llvmlite"} for name in ("sync.py", "steps.py", "locking/")},
+    "impls/plugins/": {
+        *("stable_baselines3", "sb3_contrib", "tianshou", "torchrl", "tensordict", "ray", "torch", "gymnasium"),
+    },
+    "impls/training/checkpoint.py": {"torch"},
+    "impls/training/learners/torch_learner/": {"torch"},
+    "impls/training/learners/dense_learner/": {"numba", "llvmlite"},
+    "impls/training/parallel/counter.py": {"numba"},
+    "impls/training/parallel/transports/torch_weights.py": {"torch"},
+    "impls/training/parallel/syncs/mutex.py": {"numba"},
+}
+
+
+def modules(folder):
+    return sorted(path for path in (ROOT / folder).rglob("*.py"))
+
+
+def imported(path, top_level_only=False):
+    """Absolute names of the modules, and of the names out of modules, that a file imports."""
+    tree = ast.parse(path.read_text(), str(path))
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    for node in tree.body if top_level_only else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = [*package[: len(package) - node.level + 1]] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("folder", ALLOWED)
+def test_imports_follow_the_arrows(folder):
+    for path in modules(folder):
+        for name in imported(path):
+            if name.partition(".")[0] in OURS:
+                assert any(name == allowed or name.startswith(allowed + ".") for allowed in ALLOWED[folder]), (
+                    path,
+                    name,
+                )
+
+
+def test_a_room_of_dse_imports_only_rooms_beneath_it():
+    there = {path.stem for path in (ROOT / "dse").iterdir() if path.name != "__pycache__"} - {"py", "README"}
+    assert there == set(ROOMS)
+    for path in modules("dse"):
+        room = path.relative_to(ROOT / "dse").with_suffix("").parts[0]
+        for name in imported(path):
+            package, _, rest = name.partition(".")
+            other = rest.partition(".")[0]
+            if package == "dse" and other in ROOMS:
+                assert ROOMS.index(room) <= ROOMS.index(other), (path, name)
+                assert other != "published" or room in PUBLISHED, (path, name)
+
+
+def test_no_file_and_no_folder_stands_in_a_circle():
+    files = {}
+    for folder in ALLOWED:
+        for path in modules(folder):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    arrows = {
+        name: {other for other in map(partial(_module, files), imported(path)) if other and other != name}
+        for name, path in files.items()
+    }
+    assert sum(map(len, arrows.values())) > len(files)
+    assert circle(arrows) == []
+    for depth in (1, 2, 3):  # of folders, and of files beside them, in one folder
+        beside = {}
+        for name, others in arrows.items():
+            for other in others:
+                here, there = name.split(".")[:depth], other.split(".")[:depth]
+                if len(here) == len(there) == depth and here[:-1] == there[:-1] and here != there:
+                    beside.setdefault(".".join(here), set()).add(".".join(there))
+        assert circle(beside) == []
+
+
+def _module(files, name):
+    """The file that an imported name is, or is out of."""
+    return next((one for one in (name, name.rpartition(".")[0]) if one in files), None)
+
+
+def circle(arrows):
+    """Nodes that stand in a circle, or lead into one: what is left once those without arrows are taken off.
+
+    >>> circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"e"}})
+    ['a', 'b', 'c']
+    """
+    left = {node: set(others) for node, others in arrows.items()}
+    while free := {other for others in left.values() for other in others if not left.get(other)} | {
+        node for node, others in left.items() if not others
+    }:
+        left = {node: others - free for node, others in left.items() if node not in free}
+    return sorted(left)
+
+
+def test_heavy_libraries_wait_until_they_are_used():
+    for path in modules("impls"):
+        where = str(path.relative_to(ROOT))
+        extra = set().union(*(allowed for start, allowed in HEAVY_BY_NATURE.items() if where.startswith(start)))
+        for name in imported(path, top_level_only=True):
+            top = name.partition(".")[0]
+            assert top in LIGHT | extra | OURS, (path, name)
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    heavy = "{'numba', 'torch', 'gymnasium', 'cupy', 'pandas', 'scipy', 'amaranth'}"
+    code = f"import sys, impls, impls.training, impls.replay, dse; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_module_says_what_it_is_for():
+    for folder in ALLOWED:
+        for path in modules(folder):
+            assert ast.get_docstring(ast.parse(path.read_text())), path
+
+
+def test_the_wheel_holds_the_two_packages_and_works_elsewhere(tmp_path):
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, capture_output=True, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {name.partition("/")[0] for name in archive.namelist()}
+        assert {top for top in tops if not top.endswith(".dist-info")} == {"impls", "dse"}
+        assert {
+            "impls/py.typed",
+            "dse/__init__.pyi",
+            "impls/plugins/hosts.py",
+            "dse/platforms/u200.toml",
+            "impls/training/workloads/pong_dqn.toml",
+        } <= set(archive.namelist())
+        archive.extractall(tmp_path / "site")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); import impls; print(impls.__file__); "
+        "tree = impls.make('numpy', 10); tree.update([1], 2.0); print(tree.total())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    where, total = done.stdout.splitlines()
+    assert Path(where).is_relative_to(tmp_path / "site")
+    assert total == "2.0"
+
+
+def test_nothing_is_above_the_budget():
+    files, limits = budget.texts(), budget.read()
+    counted = budget.count_all(files)
+    faults = budget.excesses(budget.sizes(counted), limits) + budget.breaches(counted, limits["guards"])
+    assert faults == [], budget.growth(limits["start"], files)
+
+
+def test_a_fault_leaves_only_with_its_code():
+    assert budget.lost_faults(budget.texts_at(budget.read()["start"]), budget.texts()) == []

@@ -1,0 +1,349 @@
+"""Choosing among implementations of learner and policy, and numbers of environments at once, from made-up records."""
+
+import dataclasses
+import functools
+import json
+import re
+
+import pytest
+
+from benchmarks.profile import questions
+from dse.__main__ import main
+from dse.cli import mapping_words
+from dse.cli.emit import training_command
+from dse.cli.mapping_text import text
+from dse.mapping.question import ask, explain_mapping, recommend_mapping
+from dse.mapping.step_shares import StepShare
+from dse.solver.problem import ProblemError
+from dse.times.profile import of_records
+from dse.times.whole_runs import what_of
+from dse.validation import asking, loops
+from impls.training import learners, load
+from impls.training.__main__ import _parser as training_parser
+from tests.profiled import made_up
+from tests.unit.test_loop_questions import asked_of, folder, machine, world
+
+CARTPOLE = load("cartpole_dqn")
+BOTH = ("torch", "dense")
+PLATFORM = "made-up/platform.toml"
+
+
+def records(learners=BOTH, preset="quick"):
+    """Records of a machine of two cores."""
+    found = made_up(("cartpole_dqn",), preset, 2, learners)
+    return [dataclasses.replace(one, machine=one.machine | {"key": "made-up"}) for one in found]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """A folder of results of a machine that timed both implementations."""
+    return folder(tmp_path_factory.mktemp("both"), records())
+
+
+@pytest.fixture(scope="module")
+def of_torch(tmp_path_factory):
+    """The same of a machine whose records name no implementation, as older ones."""
+    plain = [one for one in records(("torch",)) if "environments" not in one.options]
+    for one in plain:
+        one.options.pop("learner", None)
+    return folder(tmp_path_factory.mktemp("older"), plain)
+
+
+def answer(results, fix=None, free=()):
+    return _answer(results, tuple((fix or {}).items()), tuple(free))
+
+
+@functools.cache
+def _answer(results, fix, free):
+    return recommend_mapping(results / PLATFORM, "cartpole_dqn", results=results, fix=dict(fix), free=free)
+
+
+def by(told):
+    """(implementation of the learner, of the policy) of an answer."""
+    return tuple(loops.recommended(told).values())
+
+
+# What records tell
+
+
+def test_rows_of_another_implementation_are_never_those_of_torch():
+    table = of_records(records(), "made-up", CARTPOLE)
+    torch, dense = (table.time(what_of("learner step", name), 64).value for name in BOTH)
+    assert (torch, dense) == (pytest.approx(1e-3 + 64e-5), pytest.approx(1e-4 + 64 * 3e-6))
+    assert table.implementations("learner step") == BOTH  # torch first
+    assert table.environments("actor step", "dense") == (1, 8)
+    assert table.threads("learner step") == [1, 2]
+    assert set(table.alone("learner step")) == {(1, 32), (1, 64), (1, 128), (1, 512), (1, 2048)} | {
+        (2, size) for size in (32, 64, 128, 512, 2048)
+    }
+
+
+def test_records_without_a_name_are_of_torch_and_pooled_with_those_that_name_it():
+    found = records(("torch",))
+    plain = [dataclasses.replace(one, options={**one.options}) for one in found]
+    for one in plain:
+        one.options.pop("learner", None)
+    told = of_records([*plain, *found], "made-up", CARTPOLE).time("learner step", 64)
+    assert told.value == pytest.approx(1e-3 + 64e-5)
+    assert re.search(r"pooled with \d+ earlier records", told.rests_on.told)
+
+
+def test_nothing_is_offered_of_an_implementation_that_was_not_timed(of_torch):
+    told = answer(of_torch)
+    assert by(told) == ("torch", "torch")
+    assert (told.by_implementation, told.by_environments) == ((), ())
+    assert "dense" not in text(told, verbose=True)
+    for key in ("learner_implementation", "policy_implementation"):
+        with pytest.raises(ProblemError, match=f"nothing can run the part .* with {key}=dense"):
+            answer(of_torch, fix={key: "dense"})
+    for platform in ("edge", "h200"):
+        assert by(recommend_mapping(platform, "cartpole_dqn")) == ("torch", "torch")
+
+
+# What is recommended
+
+
+def test_the_fastest_implementations_are_named_and_the_command_runs_them(results):
+    told = answer(results)
+    first, paste, *rest = text(told).splitlines()
+    assert by(told) == ("dense", "dense")
+    assert "in one process on the cpu, learner dense, policy dense, 1 thread: about" in first
+    by_both = "--learner dense --policy dense"
+    assert paste == f"python -m impls.training cartpole_dqn {by_both} --contestant numba --fanout 16 --threads 1"
+    given = training_parser().parse_args(paste.split()[3:])
+    assert (given.learner, given.policy, given.threads) == ("dense", "dense", 1)
+    assert any(re.match(r"  learner +cpu +dense, 1 thread +\d", line) for line in rest)
+    assert any(re.match(r"  actors +cpu +1 process, policy dense +\d", line) for line in rest)
+
+
+def test_each_implementation_has_a_line_with_what_it_would_give(results):
+    told = answer(results)
+    assert [rate.implementation for rate in told.by_implementation] == ["dense", "torch"]
+    lines = [line for line in text(told).splitlines() if line.startswith("  learner and policy by")]
+    assert [line.split()[4] for line in lines] == ["dense:", "torch:"]
+    for rate, line in zip(told.by_implementation, lines, strict=True):
+        fix = dict.fromkeys(("learner_implementation", "policy_implementation"), rate.implementation)
+        alone = answer(results, fix=fix)
+        assert alone.value == pytest.approx(rate.value, rel=0.02)
+        assert rate.low < rate.value < rate.high
+        assert re.search(r"about [\d,]+ \[[\d,]+, [\d,]+\] gradient steps a second$", line)
+        assert alone.by_implementation == ()  # nothing is left to choose
+
+
+def test_learner_and_policy_of_one_process_may_be_of_different_implementations(results):
+    told = answer(results, fix={"learner_implementation": "torch", "learner_threads": 2})
+    assert by(told) == ("torch", "dense")
+    first, paste, *_ = text(told).splitlines()
+    assert "learner torch, policy dense, 2 threads" in first
+    assert "--learner torch --policy dense" in paste
+    assert "--threads 2" in paste
+    assert by(answer(results, fix={"policy_implementation": "torch"})) == ("dense", "torch")
+
+
+def test_an_unknown_implementation_is_one_sentence(results):
+    with pytest.raises(ProblemError, match=r"learner_implementation: no learner 'dens'; there are .*torch"):
+        answer(results, fix={"learner_implementation": "dens"})
+
+
+def test_explain_says_why_an_implementation_loses(results, capsys):
+    told = explain_mapping(results / PLATFORM, "cartpole_dqn", {"learner_implementation": "torch"}, results=results)
+    assert by(told.asked) == ("torch", "dense")
+    assert told.loss > 0.4
+    words = ["--platform", str(results / PLATFORM), "--workload", "cartpole_dqn", "--results", str(results)]
+    assert main(["explain", *words, "--config", "learner_implementation=torch"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("learner_implementation=torch loses ")
+    for what in ("learner", "policy", "environment", "tree", "storage"):
+        assert re.search(rf"^  {what} +[\d.,]+ us \(\d+ %\)  +[\d.,]+ us \(\d+ %\)$", said, re.MULTILINE)
+
+
+def test_other_modes_name_the_implementations_too(results):
+    told = answer(results, fix={"arrangement": "apart"})
+    assert "the learner (dense, 1 thread)" in text(told)
+    assert "1 actor process (policy dense)" in text(told)
+    assert any("as timed with learner and policy torch" in note for note in told.notes)
+    assert told.shares == ()
+
+
+# How a step is spent
+
+
+def test_the_shares_of_a_step_add_up_to_the_predicted_one(results, of_torch):
+    for told in (answer(results), answer(of_torch), answer(results, fix={"policy_implementation": "torch"})):
+        assert sum(one.seconds for one in told.shares) == pytest.approx(1 / told.hz)
+        assert sum(one.share for one in told.shares) == pytest.approx(1)
+        assert [one.what for one in told.shares] == [
+            *("learner", "policy", "environment", "tree", "storage", "the rest")
+        ]
+
+
+def test_policy_and_environment_are_what_they_take_alone(results):
+    told = answer(results)
+    spent = {one.what: one.seconds for one in told.shares}
+    assert spent["policy"] == pytest.approx(1e-5 + 2e-6)
+    assert spent["environment"] == pytest.approx(2e-5 + 2e-6)
+    assert spent["learner"] == pytest.approx(1e-4 + 64 * 3e-6)
+    (learner,) = (part for part in told.parts if part.part == "learner")
+    assert learner.seconds == pytest.approx(spent["learner"])  # one part, one time
+    assert learner.charged > learner.seconds
+
+
+def slower_loops(found, times):
+    """The same records with whole loops that take so many times as long."""
+    names = ("median_seconds", "low_seconds", "high_seconds")
+    return [
+        dataclasses.replace(one, **{name: times * getattr(one, name) for name in names})
+        if one.contestant == "loop"
+        else one
+        for one in found
+    ]
+
+
+def test_what_the_loop_takes_beyond_its_parts_is_the_rest_and_no_learners(tmp_path):
+    found = world(CARTPOLE)
+    slow = slower_loops(found, 4)
+    fix = {"arrangement": "serial"}
+    fast, told = (answer(folder(tmp_path / name, each), fix=fix) for name, each in (("fast", found), ("slow", slow)))
+    (before,), (after,) = ([one.seconds for one in each.shares if one.what == "learner"] for each in (fast, told))
+    assert after == pytest.approx(before)
+    assert {one.what: one.seconds for one in told.shares}["the rest"] > before
+
+
+def test_actors_that_no_profile_splits_are_one_share():
+    told = recommend_mapping("edge", "hopper_ddpg", fix={"arrangement": "serial", "learner": "cpu"})
+    assert [one.what for one in told.shares] == ["learner", "acting", "tree", "storage"]
+    assert sum(one.seconds for one in told.shares) == pytest.approx(1 / told.hz)
+    assert mapping_words.share(StepShare("learner", 240e-6, 0.615)) == "240 us (62 %)"
+
+
+# Whole loops
+
+
+def test_the_rate_of_a_loop_that_was_timed_is_the_measured_one_and_so_is_its_interval(results):
+    table = of_records(records(), "made-up", CARTPOLE)
+    for name in BOTH:
+        fix = {"arrangement": "serial", "learner_implementation": name, "policy_implementation": name, "fanout": 16}
+        told = answer(results, fix={**fix, "learner_threads": 1})
+        (whole,) = (one for one in table.whole if one.learner == name)
+        assert told.hz == pytest.approx(1 / whole.time.value)
+        assert (told.low, told.high) == (  # but for the tree's part of it, whose error is its own
+            pytest.approx(1 / whole.time.high, rel=0.05),
+            pytest.approx(1 / whole.time.low, rel=0.05),
+        )
+        assert told.interval == "95 %"
+
+
+def test_what_was_not_timed_whole_is_scaled_by_its_nearest_that_was(results, tmp_path):
+    slow = folder(tmp_path, slower_loops(records(), 3))
+    for fix in ({"policy_implementation": "torch"}, {"batch": 128}, {"update_interval": 4}, {"environments": 8}):
+        asked = {"arrangement": "serial", "learner_implementation": "dense", "fanout": 16, **fix}
+        before, after = (answer(there, fix=asked) for there in (results, slow))
+        assert before.hz / after.hz == pytest.approx(3)
+        assert after.high / after.low > 1.5  # less sure than a loop that was timed
+
+
+def test_a_loop_of_which_none_was_timed_takes_what_those_of_other_workloads_take_beyond_their_parts(tmp_path):
+    hopper, own = world(load("hopper_ddpg")), [one for one in world(CARTPOLE) if one.contestant != "loop"]
+    fix = {"arrangement": "serial"}
+    alone, twice, more = (
+        answer(folder(tmp_path / str(times), [*own, *slower_loops(found, times)]), fix=fix)
+        for times, found in ((1, []), (2, hopper), (3, hopper))
+    )
+    assert alone.hz > twice.hz > more.hz
+
+
+# Environments at once
+
+
+def test_an_environment_step_of_a_turn_of_e_takes_its_share_of_the_turn(results):
+    alone, eight = (
+        ask(results / PLATFORM, "cartpole_dqn", results=results, fix=fix).parts() for fix in ({}, {"environments": 8})
+    )
+    assert alone.actor_step(1, "dense").value == pytest.approx(1e-4)
+    assert eight.actor_step(1, "dense").value == pytest.approx((8e-5 + 16e-5) / 8)
+    assert eight.actor_step(1, "dense").source == "measured"
+    assert eight.acting(1, True, "dense").value == pytest.approx(CARTPOLE.learner.update_interval * 3e-5)
+    assert eight.inserts == alone.inserts / 8
+    assert eight.fetches(False).value == pytest.approx(alone.fetches(False).value / 8)
+
+
+def test_numbers_between_are_interpolated_and_those_beyond_in_more_doubt(results):
+    def step(count):
+        return (
+            ask(results / PLATFORM, "cartpole_dqn", results=results, fix={"environments": count}).parts().actor_step(1)
+        )
+
+    assert step(1).value > step(4).value > step(8).value
+    assert step(4).source == "interpolated"
+    turn, far = 8 * step(8).value, step(32)
+    assert far.source == "extrapolated"
+    assert far.low < turn / 32 * 1.01  # a turn as long
+    assert far.high > turn / 8 * 0.99  # steps as long
+    assert "32 environments at once, taken between a turn as long as that of 8 and steps as long" in far.rests_on.told
+
+
+def test_the_workloads_own_number_is_kept_and_another_is_told_as_an_alternative(results):
+    told = answer(results)
+    assert (told.environments, [rate.environments for rate in told.by_environments]) == (1, [8])
+    assert told.by_environments[0].value > told.value
+    said = (
+        r"  with 8 environments an actor: (at most )?about .*; that changes learning slightly \(--free environments\)"
+    )
+    assert re.search(said, re.sub(r"\n {4}", " ", text(told)))
+    assert answer(results, fix={"environments": 8}).value == pytest.approx(told.by_environments[0].value, rel=0.02)
+    assert answer(results, fix={"environments": 1}).by_environments == ()
+
+
+def test_free_environments_takes_the_number_that_gives_most_and_says_what_it_changes(results):
+    told = answer(results, free=["environments"])
+    assert told.environments == 8
+    said = text(told)
+    assert "learner dense, policy dense, 1 thread, 8 environments an actor: about" in said.splitlines()[0]
+    assert "--environments 8" in said.splitlines()[1]
+    assert training_parser().parse_args(training_command(told).split()[3:]).environments == 8
+    assert "warning: actors.environments = 8: each actor steps so many at once" in said
+    assert "profiled was" not in said
+    assert by(told) == ("dense", "dense")
+    asked = explain_mapping(
+        results / PLATFORM, "cartpole_dqn", {"environments": 1}, results=results, free=["environments"]
+    )
+    assert (asked.asked.environments, asked.best.environments) == (1, 8)
+
+
+def test_without_records_of_several_the_number_stays(of_torch):
+    assert answer(of_torch, free=["environments"]).environments == 1
+    told = recommend_mapping("edge", "hopper_ddpg", free=["environments"])
+    assert (told.environments, told.by_environments) == (1, ())
+
+
+def test_the_values_of_an_answer_are_json(results, capsys):
+    words = ["--platform", str(results / PLATFORM), "--workload", "cartpole_dqn", "--results", str(results)]
+    assert main(["recommend", *words, "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert [one["implementation"] for one in plain["by_implementation"]] == ["dense", "torch"]
+    assert plain["by_environments"][0]["environments"] == 8
+    assert sum(one["share"] for one in plain["shares"]) == pytest.approx(1)
+
+
+# Questions about loops
+
+
+def test_a_question_runs_what_is_recommended_for_its_threads():
+    found = [*records(), *(one for one in world(CARTPOLE) if one.primitive == "serial_step")]
+    plain = [
+        asking.answer_loop(found, machine(), asking.LoopQuestion("cartpole_dqn", threads, 100, 2)) for threads in (1, 2)
+    ]
+    assert [(one["learner"], one["policy"]) for one in plain] == [("dense", "dense"), ("torch", "torch")]
+    rate = loops.predicted(found, machine(), loops.shaped(CARTPOLE, 100, 2))
+    assert (plain[0]["told"], plain[0]["low"], plain[0]["high"]) == (rate.hz, rate.low, rate.high)
+
+
+def test_a_question_is_measured_by_the_loop_that_its_answer_named():
+    (asked,) = asked_of("cartpole_dqn", [(64, 1)], threads=2)
+    named = dataclasses.asdict(dataclasses.replace(asked, learner="dense", policy="torch"))
+    cell = questions._question(named).cell
+    assert (cell.options["learner"], cell.options["policy"], cell.threads, cell.batch) == ("dense", "torch", 2, 64)
+
+
+def test_the_registry_has_the_reference():
+    assert "torch" in learners.names()

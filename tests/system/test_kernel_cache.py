@@ -1,0 +1,426 @@
+"""Kernels compiled once a machine: what ends a process in the middle, fills a disk or edits a file costs time alone."""
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+numba = pytest.importorskip("numba", reason="kernels need numba")
+from numba import types  # noqa: E402
+
+from impls import terminal, user_cache  # noqa: E402
+from impls.sumtree import kernel_cache  # noqa: E402  # with numba
+from impls.sumtree.lanes import unsigned_divide  # noqa: E402
+from impls.user_cache import cache_folder  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+KEY, CODE = b"what the code depends on", bytes(range(256)) * 20
+
+
+def divide(number, divisor):
+    return unsigned_divide(number, divisor)
+
+
+def answers(divisors):
+    """(1024 // divisor, whether the code was on disk) of kernels that have the divisor in their code."""
+    for divisor in divisors:
+        signature = types.int64, types.literal(divisor)
+        kernel = kernel_cache.kept_njit(nogil=True)(divide)
+        kernel.compile(signature)
+        yield kernel.overloads[signature].entry_point(1024, 0), bool(kernel.stats.cache_hits)
+
+
+def child(call):
+    """Run a call in a forked child; returns the exit code, or minus the signal that ended it."""
+    sys.stdout.flush()
+    if (number := os.fork()) == 0:
+        try:
+            call()
+            sys.stdout.flush()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
+
+
+def alone(call, folder, **environment):
+    """Run ``call``, an expression that may use this module's names, in a process with a cache of its own."""
+    code = f"from tests.system.test_kernel_cache import *; {call}"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "FANOUT_CACHE_DIR": str(folder), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The folder of kernels in a cache of the test's own."""
+    monkeypatch.setenv("FANOUT_CACHE_DIR", str(tmp_path / "cache"))
+    user_cache.warn_once.cache_clear()
+    return cache_folder("kernels")
+
+
+# Several processes
+
+
+def race():
+    """Two children write kernels for other signatures of one function, each in the middle of the other's writing."""
+    replace, (read, write) = Path.replace, os.pipe()
+
+    def late(path, target):
+        os.write(write, b".")
+        while len(list(target.parent.iterdir())) < 2:  # until the other has written its code aside
+            time.sleep(0.001)
+        time.sleep(0.05)
+        return replace(path, target)
+
+    Path.replace = late
+    children = []
+    for divisor in (4, 16):
+        if (number := os.fork()) == 0:
+            list(answers([divisor]))
+            os._exit(0)
+        children.append(number)
+    assert [os.waitpid(number, 0)[1] for number in children] == [0, 0]
+    assert len(os.read(read, 9)) == 2
+    print(list(answers([4, 16])))
+
+
+@needs_fork
+def test_processes_that_write_other_signatures_at_once_find_each_its_own(tmp_path):
+    assert alone("race()", tmp_path).stdout == "[(256, True), (64, True)]\n"
+
+
+def killed():
+    """A child is killed as it renames what it has written, and another one as it writes."""
+
+    def end(*_):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def in_the_middle(descriptor, mode):
+        os.write(descriptor, b"half")
+        end()
+
+    def dies(owner, name, by):
+        setattr(owner, name, by)
+        list(answers([4]))
+
+    assert child(lambda: dies(Path, "replace", end)) == -signal.SIGKILL
+    assert child(lambda: dies(os, "fdopen", in_the_middle)) == -signal.SIGKILL
+    for _ in range(2):
+        assert child(lambda: print(list(answers([4])))) == 0
+
+
+@needs_fork
+def test_writers_that_are_killed_leave_nothing_that_counts(tmp_path):
+    assert alone("killed()", tmp_path).stdout == "[(256, False)]\n[(256, True)]\n"
+    left = list((tmp_path / "kernels").glob(".part-*"))
+    assert len(left) == 2
+    kernel_cache._trim(tmp_path / "kernels")  # they may have writers yet
+    assert all(path.exists() for path in left)
+    for path in left:
+        os.utime(path, (0, 0))
+    kernel_cache._trim(tmp_path / "kernels")
+    assert len(list((tmp_path / "kernels").iterdir())) == 1
+
+
+def damaged():
+    for _ in range(2):
+        assert child(lambda: print(list(answers([4])))) == 0
+        (path,) = cache_folder("kernels").iterdir()
+        path.write_bytes(path.read_bytes()[:-1])
+    assert child(lambda: print(list(answers([4])))) == 0
+    assert child(lambda: print(list(answers([4])))) == 0
+
+
+@needs_fork
+def test_a_damaged_file_is_compiled_again(tmp_path):
+    done = alone("damaged()", tmp_path)
+    assert done.stdout.splitlines() == ["[(256, False)]"] * 3 + ["[(256, True)]"]
+    assert done.stderr == ""
+
+
+def test_what_is_not_whole_is_not_read(folder):
+    path = folder / "one"
+    kernel_cache._write(path, KEY, CODE)
+    whole = path.read_bytes()
+    assert kernel_cache._read(path, KEY) == CODE
+    assert kernel_cache._read(path, b"of other code") is None
+    for size in (0, 1, 31, 32, 33, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        assert kernel_cache._read(path, KEY) is None
+    for at in (0, 31, 32, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert kernel_cache._read(path, KEY) is None
+
+
+def full():
+    import resource  # noqa: PLC0415  # of POSIX
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+    print(*answers([4, 16]), list(cache_folder("kernels").iterdir()))
+
+
+@needs_fork
+def test_a_full_disk_costs_compiling_and_one_warning(tmp_path):
+    done = alone("full()", tmp_path)
+    assert done.stdout == "(256, False) (64, False) []\n"
+    assert done.stderr == (
+        "warning: compiled code cannot be kept on disk (File too large), so each process compiles it\n"
+    )
+
+
+def test_what_cannot_be_written_whole_is_not_there(folder, monkeypatch):
+    def no_room(descriptor, mode):
+        os.write(descriptor, CODE[:100])
+        os.close(descriptor)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fdopen", no_room)
+    with pytest.raises(OSError, match="No space left"):
+        kernel_cache._write(folder / "one", KEY, CODE)
+    assert list(folder.iterdir()) == []
+
+
+# The folder
+
+
+def test_the_folder_is_the_users_alone_and_where_the_environment_says(tmp_path, monkeypatch):
+    for name in ("FANOUT_CACHE_DIR", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    places = [cache_folder("kernels")]
+    for name in ("XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "FANOUT_CACHE_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+        places.append(cache_folder("kernels"))
+    expected = ["home/.cache/fanout", "XDG_CACHE_HOME/fanout", "NUMBA_CACHE_DIR/fanout", "FANOUT_CACHE_DIR"]
+    assert places == [tmp_path / place / "kernels" for place in expected]
+    assert {place.stat().st_mode & 0o777 for place in places} == {0o700}
+
+
+def others_can_write(folder, monkeypatch):
+    folder.chmod(0o770)
+    return "others can write to it"
+
+
+def belongs_to_another(folder, monkeypatch):
+    user, lstat = os.getuid(), Path.lstat
+    as_if = [*os.stat_result(folder.lstat())]
+    as_if[4] = user + 1
+    monkeypatch.setattr(Path, "lstat", lambda path: os.stat_result(as_if) if path == folder else lstat(path))
+    return f"it belongs to user {user + 1}"
+
+
+def is_a_link(folder, monkeypatch):
+    folder.rmdir()
+    folder.symlink_to(folder.parent)
+    return "it is no folder"
+
+
+def cannot_be_made(folder, monkeypatch):
+    shutil.rmtree(folder.parent)
+    folder.parent.write_text("a file where the folder should be")
+    return "File exists"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX permissions")
+@pytest.mark.parametrize("spoil", [others_can_write, belongs_to_another, is_a_link, cannot_be_made])
+def test_a_folder_that_is_not_the_users_alone_is_not_used(folder, spoil, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    why, instead = spoil(folder, monkeypatch), tmp_path / f"fanout-{os.getuid()}-kernels"
+    assert [cache_folder("kernels") for _ in range(2)] == [instead] * 2
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert warning.startswith(f"warning: {folder} cannot be the cache of compiled code ({why}")
+    assert warning.endswith(f"so {instead} is; mend it, or set FANOUT_CACHE_DIR")
+    instead.chmod(0o777)
+    with pytest.raises(PermissionError, match="others can write"):
+        cache_folder("kernels")
+
+
+def test_no_folder_at_all_costs_compiling_and_one_warning(tmp_path):
+    tmp_path.joinpath("file").touch()
+    places = {"TMPDIR": str(tmp_path), "HOME": str(tmp_path / "file")}
+    (tmp_path / f"fanout-{os.getuid()}-kernels").touch()
+    done = alone("print(*answers([4, 4]))", tmp_path / "file", **places)
+    assert done.stdout == "(256, False) (256, False)\n"
+    assert done.stderr.count("\n") == 2, done.stderr  # it can neither be read nor kept
+
+
+def test_the_folder_is_bounded_and_what_is_used_stays(folder, monkeypatch):
+    monkeypatch.setattr(kernel_cache, "MOST_BYTES", 4 * (len(CODE) + 32))
+    for number in range(4):
+        kernel_cache._write(folder / str(number), KEY, CODE)
+        os.utime(folder / str(number), (number + 1, number + 1))
+    assert len(list(folder.iterdir())) == 4
+    assert kernel_cache._read(folder / "0", KEY) == CODE
+    assert time.time() - (folder / "0").stat().st_mtime < 60
+    kernel_cache._write(folder / "4", KEY, CODE)
+    assert {path.name for path in folder.iterdir()} == {"0", "3", "4"}
+    assert kernel_cache._read(folder / "1", KEY) is None
+
+
+# What the code depends on
+
+
+FOUR = types.int64, types.literal(4)
+
+
+def key_of(signature=FOUR, function=divide, processor=("x86", "zen", ""), **options):
+    class Codegen:
+        def magic_tuple(self):
+            return processor
+
+    return kernel_cache.KernelCache(function, "Dispatcher", options)._key(signature, Codegen())
+
+
+def test_the_key_has_all_that_changes_machine_code(monkeypatch):
+    point = [types.NamedTuple((types.int64,) * 2, namedtuple("Point", names)) for names in ("x y", "y x")]
+    keys = [
+        key_of(),
+        key_of((types.int64, types.int64)),
+        key_of(types.int64(types.int64, types.literal(4))),
+        key_of((point[0],)),
+        key_of((point[1],)),
+        key_of((types.Tuple((point[0],)),)),
+        key_of((types.Tuple((point[1],)),)),
+        key_of(processor=("x86", "haswell", "")),
+        key_of(function=lambda number: number + 1),
+        key_of(function=lambda number: number + 2),
+        key_of(fastmath={"reassoc"}),
+        *(key_of(function=made_for(number)) for number in (1, 2)),
+    ]
+    for name in ("OPT", "BOUNDSCHECK", "LOOP_VECTORIZE", "ENABLE_AVX", "DEBUGINFO_DEFAULT", "CPU_FEATURES"):
+        with monkeypatch.context() as patches:
+            patches.setattr(numba.config, name, "another")
+            keys.append(key_of())
+    monkeypatch.setattr(kernel_cache, "_machine", lambda: ("another processor or version",))
+    keys.append(key_of())
+    assert len(set(keys)) == len(keys)
+
+
+def test_the_key_has_nothing_else(monkeypatch):
+    keys = {key_of(fastmath={"reassoc", "contract"}), key_of(fastmath={"contract", "reassoc"})}
+    for name in ("CACHE_DIR", "NUMBA_NUM_THREADS", "DEBUG_CACHE", "THREADING_LAYER", "DUMP_ASSEMBLY"):
+        monkeypatch.setattr(numba.config, name, "another")
+    assert {key_of(fastmath={"reassoc", "contract"})} == keys
+
+
+def made_for(number):
+    return lambda other: other + number
+
+
+def test_the_text_is_that_of_a_module_and_of_all_it_imports_from(tmp_path):
+    package = tmp_path / "package"
+    (package / "inner").mkdir(parents=True)
+    (package / "one.py").write_text("import os\nfrom numba import njit\nfrom .two import (  # noqa\n    A,\n)\n")
+    (package / "two.py").write_text("from . import inner\nfrom .one import B\n")
+    (package / "inner" / "__init__.py").write_text("def late():\n    from .. import three\n")
+    for name in ("three", "other"):
+        (package / f"{name}.py").write_text("A = 1\n")
+
+    def text():
+        kernel_cache.text_of.cache_clear()
+        kernel_cache._module.cache_clear()
+        return kernel_cache.text_of(package / "one.py")
+
+    texts = [text()]
+    for name in ("one", "two", "inner/__init__", "three"):
+        with (package / f"{name}.py").open("a") as file:
+            file.write("C = 2\n")
+        texts.append(text())
+    assert len(set(texts)) == 5
+    (package / "other.py").write_text("A = 2\n")
+    assert text() == texts[-1]
+
+
+USE = """
+import numpy as np
+from numba import types
+from impls.sumtree.kernels import HOLD, turn
+signature, words = (types.int64, types.int64), np.zeros(300, np.int64)
+turn.compile(signature)
+print(sum(turn.stats.cache_hits.values()), turn.overloads[signature].entry_point(words.ctypes.data, HOLD))
+"""
+
+
+def test_a_copy_of_the_checkout_compiles_and_writes_nothing_and_an_edited_one_does(tmp_path):
+    outcomes, written = [], []
+    for name in ("first", "copy", "edited"):
+        shutil.copytree(ROOT / "impls", tmp_path / name / "impls")
+        if name == "edited":  # what the kernel calls, in another file
+            path = tmp_path / name / "impls" / "sumtree" / "lanes.py"
+            text = path.read_text()
+            assert text.count('return _atomic("or")') == 1
+            path.write_text(text.replace('return _atomic("or")', 'return _atomic("and")'))
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / name), "FANOUT_CACHE_DIR": str(tmp_path / "cache")}
+        command = [sys.executable, "-c", USE]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        outcomes.append(done.stdout)
+        written.append({path.name: path.stat().st_mtime_ns for path in (tmp_path / "cache" / "kernels").iterdir()})
+    assert outcomes == ["0 True\n", "1 True\n", "0 False\n"]
+    assert written[0] == written[1]
+    assert [len(files) for files in written] == [1, 1, 2]
+
+
+# What users see
+
+
+class Screen:
+    """What is printed, as if on a terminal or not."""
+
+    def __init__(self, is_terminal):
+        self.isatty, self.text = (lambda: is_terminal), ""
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "is_command", "is_worker", "text"),
+    [
+        (False, True, False, "S (up to a minute)\n"),
+        (False, False, False, ""),
+        (False, True, True, ""),
+        (True, False, True, ""),
+        (True, False, False, "".join(f"\r\x1b[KS: kernel {n + 1}, {n} s\r\x1b[K" for n in range(4))),
+    ],
+)
+def test_compiling_is_told_where_somebody_waits_for_it(is_terminal, is_command, is_worker, text, monkeypatch):
+    screen, times = Screen(is_terminal), iter(range(100))
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(terminal, "is_command", is_command)
+    monkeypatch.setattr(user_cache, "is_worker", lambda: is_worker)
+    progress = kernel_cache.Progress(lambda: next(times))
+    for _ in range(4):
+        progress.begin()
+        progress.end()
+    assert screen.text.replace(progress.SENTENCE, "S") == text
+
+
+def test_a_numba_with_other_insides_compiles_and_says_so(monkeypatch, capsys):
+    user_cache.warn_once.cache_clear()
+    function = object()
+    assert kernel_cache._keep(function, divide, {}) is function
+    monkeypatch.setitem(sys.modules, "numba.core.ccallback", None)
+    monkeypatch.setattr(numba, "cfunc", lambda signature, **options: lambda function: (signature, options))
+    assert kernel_cache.kept_cfunc(types.int64(), divide, nogil=True) == (types.int64(), {"nogil": True})
+    sentence = f"Fanout's cache does not know numba {numba.__version__}, so each process compiles its kernels"
+    assert capsys.readouterr().err == f"warning: {sentence}\n"

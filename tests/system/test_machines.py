@@ -1,0 +1,520 @@
+"""Tests of whose records answer: a machine's key, the nearest machine, and what answers say of it."""
+
+import dataclasses
+import importlib
+import json
+import math
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import dse
+from dse import machines
+from dse.__main__ import main
+from dse.platforms import PlatformError
+from dse.records import RecordError, Writer, has_benchmarks, how_to_measure
+from tests.committed import RESULTS, ROOT
+from tests.profiled import made_up
+from tests.system.test_records import measurement
+from tests.unit.test_recommend import records as swept
+
+fingerprints = importlib.import_module("dse.platforms.fingerprint")
+
+SHIPPED = RESULTS
+OLD = "d7dae63b89"  # a key of name, cores and caches alone
+CPUINFO = """processor\t: 0
+vendor_id\t: AuthenticAMD
+cpu family\t: 26
+model\t\t: 2
+model name\t: AMD EPYC
+stepping\t: 1
+microcode\t: 0x1000065
+flags\t\t: fpu sse sse2 fma sse4_2 avx avx2 avx512f avx512dq avx512bw avx512vl avx512_vnni
+
+processor\t: 1
+vendor_id\t: AuthenticAMD
+stepping\t: 7
+"""
+ARM = "processor\t: 0\nFeatures\t: fp asimd sve\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\n"
+CACHES = {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}
+HERE = {"key": "fresh", **fingerprints.processor(CPUINFO), "cores": 2, "caches": CACHES}
+ANSWERED = ("Use numba, ", "Statistically tied, take the default: numba, ")
+
+
+def but(**facts):
+    """Make this machine with other facts."""
+    return HERE | facts
+
+
+def told_of_old(machine):
+    """Keep the facts that records of the old key state of a machine."""
+    return {name: machine[name] for name in ("key", "cpu", "cores", "caches")}
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Make a machine the one that asks."""
+
+    def put(facts=HERE):
+        for module in ("dse.machines", "dse.platforms.reading"):
+            monkeypatch.setattr(f"{module}.fingerprint", lambda: facts)
+        monkeypatch.setattr(fingerprints, "fingerprint", lambda: facts)
+        return facts
+
+    put()
+    return put
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Make a folder as in a fresh clone: shipped records, of one other machine."""
+    without = shutil.ignore_patterns("training", "questions*")
+    for name in (OLD, "quoted", "fpga"):
+        shutil.copytree(SHIPPED / name, tmp_path / "results" / name, ignore=without)
+    return tmp_path / "results"
+
+
+def write(path, found):
+    with Writer(path) as writer:
+        for record in found:
+            writer.append(record)
+
+
+def sweep_of(results, facts, utc="2026-01-01T00:00:00+00:00"):
+    """Write a machine's sweep into the folder of its key."""
+    path = results / facts["key"] / "quick.jsonl"
+    write(path, (dataclasses.replace(one, machine=facts, utc=utc) for one in swept(threads=(1,))))
+
+
+def ask(capsys, *arguments):
+    code = main([str(one) for one in arguments])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+TREE = ("recommend", "--capacity", 1_000_000, "--batch", 256)
+MAPPING = ("recommend", "--platform", "this", "--workload", "cartpole_dqn")
+
+
+# The key
+
+
+def key_of(cpuinfo, **facts):
+    return fingerprints.key_of({**fingerprints.processor(cpuinfo), "cores": 2, "caches": CACHES} | facts)
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("AuthenticAMD", "GenuineIntel"),
+        ("cpu family\t: 26", "cpu family\t: 25"),
+        ("model\t\t: 2", "model\t\t: 17"),
+        ("stepping\t: 1", "stepping\t: 2"),
+        ("AMD EPYC", "AMD EPYC 9654"),
+        (" avx512_vnni", ""),
+        (" fma", ""),
+    ],
+)
+def test_another_processor_has_another_key(old, new):
+    assert key_of(CPUINFO.replace(old, new, 1)) != key_of(CPUINFO)
+
+
+def test_cores_and_caches_are_part_of_the_key():
+    assert len({key_of(CPUINFO), key_of(CPUINFO, cores=4), key_of(CPUINFO, caches={**CACHES, "L1": 32 << 10})}) == 3
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("fpu sse sse2", "fpu sse sse2 a_flag_of_a_later_kernel"),
+        ("fpu sse", "sse fpu"),
+        ("avx512f avx512dq avx512bw", "avx512bw avx512dq avx512f"),
+        ("0x1000065", "0x1000099"),
+        ("stepping\t: 7", "stepping\t: 8"),
+    ],
+)
+def test_the_key_stays_with_other_flags_their_order_microcode_and_later_processors(old, new):
+    assert old in CPUINFO
+    assert key_of(CPUINFO.replace(old, new)) == key_of(CPUINFO)
+
+
+def test_the_order_of_facts_is_no_part_of_the_key():
+    facts = {**fingerprints.processor(CPUINFO), "cores": 2}
+    assert fingerprints.key_of(facts) == fingerprints.key_of(dict(reversed(facts.items())))
+
+
+def test_what_a_system_does_not_tell_is_none():
+    nothing = fingerprints.processor("")
+    assert nothing.pop("cpu") is not None
+    assert nothing == dict.fromkeys((*fingerprints.PROCESSOR, "vector_sets"))
+    arm = fingerprints.processor(ARM)
+    assert (arm["vendor"], arm["family"], arm["model"], arm["vector_sets"]) == ("0x41", "8", None, ["asimd", "sve"])
+
+
+def test_records_spell_out_what_the_key_is_made_of():
+    spelled = dse.platforms.fingerprint()
+    facts = ("vendor", "family", "model", "stepping", "vector_sets", "cpu", "cores", "caches")
+    assert spelled["key"] == fingerprints.key_of({name: spelled[name] for name in facts})
+
+
+def test_code_compiled_for_another_processor_has_a_key_of_its_own(monkeypatch):
+    monkeypatch.delenv("NUMBA_CPU_NAME", raising=False)
+    monkeypatch.delenv("NUMBA_CPU_FEATURES", raising=False)
+    keys = [fingerprints.fingerprint.__wrapped__()["key"]]
+    assert "compiled_for" not in fingerprints.fingerprint.__wrapped__()
+    for setting, value in (
+        ("NUMBA_CPU_NAME", "haswell"),
+        ("NUMBA_CPU_FEATURES", "+avx2"),
+        ("NUMBA_CPU_NAME", "znver1"),
+    ):
+        monkeypatch.setenv(setting, value)
+        keys.append(fingerprints.fingerprint.__wrapped__()["key"])
+    assert len(set(keys)) == 4
+    spelled = fingerprints.fingerprint.__wrapped__()
+    assert (spelled["compiled_for"], spelled["compiled_with"]) == ("znver1", "+avx2")
+    monkeypatch.delenv("NUMBA_CPU_NAME")
+    monkeypatch.delenv("NUMBA_CPU_FEATURES")
+    assert fingerprints.fingerprint.__wrapped__()["key"] == keys[0]
+
+
+# Nearness
+
+NEAR_TO_FAR = {
+    "the same": HERE,
+    "caches": but(caches={**CACHES, "L1": 32 << 10}),
+    "more caches": but(caches={**CACHES, "L1": 32 << 10, "L3": 256 << 20}),
+    "cores": but(cores=4),
+    "more cores": but(cores=64),
+    "name": but(cpu="AMD EPYC 9654"),
+    "stepping": but(stepping="2"),
+    "compiled for another": but(compiled_for="haswell"),
+    "vectors": but(vector_sets=HERE["vector_sets"][:4]),
+    "old key": told_of_old(HERE),
+    "old key, cores": told_of_old(but(cores=64)),
+    "model": but(model="17"),
+    "family": but(family="25", cores=2),
+    "vendor": but(vendor="GenuineIntel"),
+    "old key, another name": told_of_old(but(cpu="Intel Xeon")),
+}
+
+
+def test_nearest_is_the_same_processor_then_vectors_then_cores_then_caches():
+    found = sorted(sorted(NEAR_TO_FAR), key=lambda name: machines.distance(HERE, NEAR_TO_FAR[name]))
+    assert found == list(NEAR_TO_FAR)
+    for name, facts in NEAR_TO_FAR.items():
+        assert machines.distance(HERE, facts) == pytest.approx(machines.distance(facts, HERE)), name
+
+
+def test_a_machine_that_tells_nothing_is_compared_by_its_name():
+    bare = {"key": "x", "cpu": "arm", "cores": 8, "caches": {}}
+    assert machines.nearest(bare, {"a": but(cpu="x86"), "b": told_of_old(but(cpu="arm"))}) == "b"
+
+
+def test_differences_are_told_in_words():
+    there = but(vendor="GenuineIntel", cores=8, caches={"L1": 32 << 10, "L2": 1 << 20}, vector_sets=["avx", "sve"])
+    assert machines.differences(HERE, there) == [
+        "vendor (AuthenticAMD here, GenuineIntel there)",
+        "cores (2 here, 8 there)",
+        "vector instructions (only here: sse4_2, fma, avx2, avx512f, avx512bw, avx512dq, avx512vl, avx512_vnni; "
+        "only there: sve)",
+        "L1 (48 KiB here, 32 KiB there)",
+        "L3 (32 MiB here, none known there)",
+    ]
+    assert machines.differences(HERE, told_of_old(HERE)) == []
+    assert machines.differences(HERE, but(compiled_for="haswell")) == ["NUMBA_CPU_NAME (unset here, haswell there)"]
+
+
+def test_of_equally_near_machines_the_one_measured_last_answers(here, tmp_path):
+    sweep_of(tmp_path, but(key="aa"), "2026-01-01T00:00:00+00:00")
+    sweep_of(tmp_path, but(key="bb"), "2026-03-01T00:00:00+00:00")
+    sweep_of(tmp_path, but(key="cc"), "2026-02-01T00:00:00+00:00")
+    assert dse.recommend(1_000_000, 512, results=tmp_path).machine == "bb"
+
+
+# Answers about trees
+
+
+def test_a_fresh_clone_answers_from_the_nearest_machine_and_says_so_first(here, results, capsys):
+    here(but(caches={**CACHES, "L1": 32 << 10}))
+    asked = (*TREE, "--updates-per-sample", 1, "--threads", 2, "--results", results)
+    code, text, errors = ask(capsys, *asked)
+    assert (code, errors) == (0, "")
+    choice, _, warning, *_ = text.splitlines()
+    assert choice.startswith(ANSWERED)
+    assert warning.startswith(f"warning: from records of machine {OLD}, the nearest there is; recommend --verbose says")
+    text = ask(capsys, *asked, "--verbose")[1]
+    assert f"\nAnswered from records of machine {OLD} (AMD EPYC, 2 cores), the nearest there is" in text
+    words = " ".join(text.split())
+    assert "this machine, fresh (AMD EPYC, 2 cores), has no sweep of its own" in words
+    assert "differs in L1 (32 KiB here, 48 KiB there)." in words
+    assert "do not tell its vendor, family, model, stepping and vector instructions" in words
+    assert "measure with: python -m benchmarks sweep --preset quick (4 minutes)" in words
+    assert f"measured on machine {OLD} (records in {results})" in words
+
+
+def test_the_same_in_json(here, results, capsys):
+    code, text, _ = ask(capsys, *TREE, "--results", results, "--json")
+    given = json.loads(text)
+    assert code == 0
+    assert (given["machine"], given["results"]) == (OLD, str(results))
+    assert given["machine_note"].startswith(f"Answered from records of machine {OLD} ")
+
+
+def test_records_of_ones_own_answer_without_a_word(here, results, capsys):
+    sweep_of(results, HERE)
+    code, text, _ = ask(capsys, *TREE, "--results", results)
+    assert code == 0
+    assert text.startswith(ANSWERED)
+    assert "warning: from" not in text
+    given = dse.recommend(1_000_000, 512, results=results)
+    assert (given.machine, given.machine_note) == ("fresh", "")
+
+
+def test_what_is_no_sweep_does_not_answer_about_trees(here, results):
+    write(
+        results / "fresh" / "other.jsonl",
+        [measurement(machine=HERE, op="get"), measurement(machine=HERE, primitive="training")],
+    )
+    assert dse.recommend(1_000_000, 512, results=results).machine == OLD
+
+
+def test_another_machine_by_its_key_answers_and_no_other_does(here, results, capsys):
+    code, text, _ = ask(capsys, *TREE, "--results", results, "--machine", OLD)
+    assert code == 0
+    assert text.startswith(ANSWERED)
+    sweep_of(results, HERE)
+    code, text, errors = ask(capsys, *TREE, "--results", results, "--machine", "other")
+    assert (code, text, errors.count("\n")) == (2, "", 1)
+    assert f"{results}: no records of machine other, only of {OLD}, fresh; ask with --machine {OLD}" in errors
+    assert ask(capsys, *TREE, "--results", results, "--machine", OLD)[0] == 0
+
+
+# Answers about mappings
+
+
+def test_a_mapping_for_this_machine_is_answered_from_the_nearest_that_has_a_platform_file(here, results, capsys):
+    sweep_of(results, HERE)
+    assert f"\nwarning: from records of machine {OLD}, the nearest" in ask(capsys, *MAPPING, "--results", results)[1]
+    code, text, errors = ask(capsys, *MAPPING, "--results", results, "--verbose")
+    assert (code, errors) == (0, "")
+    assert f"\nAnswered from records and platform file of machine {OLD} " in text
+    words = " ".join(text.split())
+    assert "was not probed and has no profile of its own." in words
+    assert "probe this machine with: python -m dse platform probe" in words
+    assert "python -m benchmarks profile --workload cartpole_dqn" in words
+    assert f"on {OLD}, for gradient steps" in words
+    assert f"records: those of machine {OLD} in {results}" in words
+    assert "records of this machine" not in words
+    assert ask(capsys, *TREE, "--results", results)[1].startswith(ANSWERED)
+
+
+@pytest.mark.parametrize("workload", ["cartpole_dqn", "hopper_ddpg", "lunarlander_dqn"])
+@pytest.mark.parametrize("more", [(), ("--verbose",)])
+def test_where_another_machine_answers_what_to_measure_is_on_this_one(here, results, capsys, workload, more):
+    text = ask(capsys, *MAPPING[:-1], workload, "--results", results, *more)[1]
+    advice = " ".join(text[max(text.rfind("to be surer, "), text.rfind("to decide, ")) :].split())
+    assert advice.partition(", ")[2] == (
+        "probe this machine with: python -m dse platform probe, then measure with: "
+        f"python -m benchmarks profile --workload {workload} (a minute)"
+    )
+    assert "on that machine" not in text
+
+
+def test_a_probed_machine_without_records_is_not_sent_to_itself(here, results, capsys, tmp_path):
+    mine, theirs = tmp_path / "my grid.toml", results / OLD / "platform.toml"
+    mine.write_text((ROOT / "impls/training/workloads/cartpole_dqn.toml").read_text())
+    (results / "fresh").mkdir()
+    (results / "fresh" / "platform.toml").write_text(theirs.read_text().replace(OLD, "fresh"))
+    theirs.unlink()
+    code, _, errors = ask(capsys, *MAPPING[:-1], mine, "--results", results)
+    assert code == 2
+    assert f"only of {OLD}; {how_to_measure(f'profile --workload {shlex.quote(str(mine))}')}" in errors
+    code, _, errors = ask(capsys, *TREE, "--results", results, "--machine", "fresh")
+    assert code == 2
+    assert f"or {how_to_measure('sweep --preset quick')}" in errors
+
+
+def test_what_is_measured_already_is_not_to_be_measured_again(here, capsys):
+    """What ties with the choice of a machine that was profiled is run instead, where that machine asks."""
+    key = "d7dae63b89"
+    asked = (*MAPPING[:-1], "hopper_ddpg", "--results", SHIPPED)
+    text = ask(capsys, *asked, "--machine", key)[1]
+    assert "cannot be told apart from: " in text
+    assert "benchmarks profile" not in text
+    here(HERE | {"key": key})
+    assert "  to decide, run what ties: python -m dse run hopper_ddpg --fix arrangement=" in ask(capsys, *asked)[1]
+    for more in ((), ("--verbose",)):
+        assert "measure T_train" not in ask(capsys, *asked, *more)[1]
+    here(HERE | {"key": "8fb834d50a"})
+    between = ask(capsys, *MAPPING, "--results", SHIPPED)[1]  # of a tree that was timed at other N and B alone
+    assert "python -m benchmarks sweep --contestants numba --capacities 50000 --batches 64 --fanouts 8" in between
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        MAPPING,
+        ("explain", *MAPPING[1:], "--config", "learner_threads=1"),
+        ("what-if", *MAPPING[1:], "--set", "cpu.memory_gb=64"),
+        ("adapt", *MAPPING[1:]),
+        ("learners", *MAPPING[1:]),
+    ],
+    ids=lambda question: question[0],
+)
+def test_every_question_about_this_machine_says_whose_records_answer(here, results, capsys, question):
+    asked = (*question, "--results", results)
+    code, text, errors = ask(capsys, *asked)
+    assert (code, errors) == (0, "")
+    if question[0] in ("adapt", "learners"):
+        assert text.startswith(f"Answered from records and platform file of machine {OLD} ")
+    else:
+        assert f"\nwarning: from records of machine {OLD}, the nearest there is" in text
+    code, text, _ = ask(capsys, *asked, "--json")
+    assert code == 0
+    assert text.count(f"Answered from records and platform file of machine {OLD} ") == text.count("machine_note")
+    code, text, errors = ask(capsys, *asked, "--machine", OLD)
+    assert (code, errors) == (0, "")
+    assert "Answered from" not in text
+    assert "warning: from" not in text
+    code, text, errors = ask(capsys, *asked, "--machine", "other")
+    assert (code, text, errors.count("\n")) == (2, "", 1)
+    assert f"no platform.toml of machine other, only of {OLD}; ask with --machine {OLD}" in errors
+
+
+def test_a_mapping_in_json_names_machine_and_folder(here, results, capsys):
+    given = json.loads(ask(capsys, *MAPPING, "--results", results, "--json")[1])
+    assert (given["platform"], given["machine"], given["results"]) == (OLD, OLD, str(results))
+    assert given["machine_note"].startswith("Answered from")
+    given = json.loads(ask(capsys, *MAPPING, "--results", results, "--machine", OLD, "--json")[1])
+    assert (given["machine"], given["machine_note"]) == (OLD, "")
+
+
+def test_what_does_not_fit_says_whose_machine_it_is(here, results, capsys):
+    code, text, _ = ask(capsys, *MAPPING, "--results", results, "--fix", "arrangement=pipelined")
+    assert code == 1
+    assert f"\nwarning: from records of machine {OLD}" in text
+
+
+def test_a_described_machine_names_the_folder_that_has_no_records_for_it(tmp_path, capsys):
+    code, text, _ = ask(
+        capsys, "recommend", "--platform", "u200", "--workload", "pong_dqn", "--results", tmp_path, "--verbose"
+    )
+    assert code == 0
+    assert f"records: none fits in {tmp_path}" in text
+
+
+def profile(results, facts, workload="cartpole_dqn"):
+    write(
+        results / facts["key"] / "profile.jsonl",
+        [dataclasses.replace(one, machine=facts) for one in made_up((workload,))],
+    )
+
+
+def probe(results, key):
+    path = results / key / "platform.toml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text((SHIPPED / OLD / "platform.toml").read_text().replace(OLD, key))
+
+
+def test_a_machine_that_was_probed_and_profiled_answers_for_itself(here, results, capsys):
+    probe(results, "fresh")
+    code, text, _ = ask(capsys, *MAPPING, "--results", results, "--verbose")
+    assert code == 0
+    words = " ".join(text.split())
+    assert "fresh (AMD EPYC, 2 cores), has no profile of its own." in words
+    assert "platform probe" not in words.partition("a gradient step) on ")[0]
+    profile(results, HERE)
+    code, text, _ = ask(capsys, *MAPPING, "--results", results, "--verbose")
+    assert code == 0
+    assert text.startswith("Train cartpole_dqn (B = 64)")
+    assert "Answered from" not in text
+    assert "records: those of machine fresh in" in text
+
+
+def test_where_nobody_has_a_profile_records_are_enough(here, tmp_path):
+    for key in ("fresh", "other"):
+        sweep_of(tmp_path, but(key=key))
+        probe(tmp_path, key)
+    assert machines.platform("this", tmp_path)[0].machine_key == "fresh"
+    (tmp_path / "fresh" / "platform.toml").unlink()
+    found, note = machines.platform("this", tmp_path)
+    assert found.machine_key == "other"
+    assert "was not probed and has no profile of its own" in note
+
+
+def test_a_platform_file_of_another_machine_is_not_taken_for_it(here, results):
+    (results / "other").mkdir()
+    shutil.copy(results / OLD / "platform.toml", results / "other")
+    with pytest.raises(PlatformError, match=f"was probed on machine {OLD}; on machine other: python -m dse platform"):
+        machines.platform("this", results, "other")
+    with pytest.raises(
+        PlatformError, match="--machine other goes with --platform this, not with u200; leave --machine"
+    ):
+        machines.platform("u200", results, "other")
+
+
+# Without records
+
+
+def test_an_empty_folder_is_named_with_what_works_there(here, tmp_path, capsys, monkeypatch):
+    for question in (TREE, MAPPING):
+        code, _, errors = ask(capsys, *question, "--results", tmp_path / "none")
+        assert (code, errors.count("\n")) == (2, 1)
+        assert errors.startswith(f"error: {tmp_path / 'none'}: ")
+        assert "--results FOLDER" in errors
+    assert "python -m benchmarks sweep --preset quick" in ask(capsys, *TREE, "--results", tmp_path)[2]
+    monkeypatch.setattr("dse.records._BENCHMARKS", tmp_path / "none")
+    for question in (TREE, MAPPING):
+        code, _, errors = ask(capsys, *question, "--results", tmp_path / "none")
+        assert "python -m benchmarks" not in errors
+        assert "checkout of Fanout" in errors
+        assert "--results FOLDER" in errors
+
+
+def test_only_a_checkout_has_benchmarks_to_advise(monkeypatch, tmp_path):
+    assert has_benchmarks()
+    assert how_to_measure("sweep --preset quick") == "measure with: python -m benchmarks sweep --preset quick"
+    monkeypatch.setattr("dse.records._BENCHMARKS", tmp_path / "sweep.py")
+    assert not has_benchmarks()
+    assert how_to_measure("sweep").startswith("measure in a checkout of Fanout")
+
+
+def test_records_without_a_sweep_say_what_to_measure(here, tmp_path):
+    write(tmp_path / "fresh" / "some.jsonl", [measurement(machine=HERE, op="get")])
+    with pytest.raises(RecordError, match="no sweep of any machine here; measure with: python -m benchmarks sweep"):
+        dse.recommend(1_000, 32, results=tmp_path)
+
+
+def test_an_installed_copy_advises_no_benchmarks(tmp_path):
+    """Ask what a wheel holds from an empty folder, then with the results of a checkout."""
+    for package in ("impls", "dse"):
+        shutil.copytree(
+            SHIPPED.parent / package, tmp_path / "site" / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    (tmp_path / "empty").mkdir()
+    begin = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); from dse.__main__ import main; "
+    words = [str(one) for one in TREE]
+    more = ["--results", str(SHIPPED), "--machine", OLD]
+    code = begin + f"main({words!r}); print(main({[*words, *more]!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path / "empty", capture_output=True, text=True, check=True
+    )
+    assert done.stderr.startswith("error: results: no records here; ")
+    assert "python -m benchmarks" not in done.stderr
+    assert "--results FOLDER" in done.stderr
+    assert done.stdout.splitlines()[-1] == "0"
+    assert math.isfinite(float(done.stdout.split(" us a step")[0].split()[-1]))
+
+
+def test_a_cache_that_is_not_known_is_farther_away_than_one_that_is_a_little_larger():
+    here = {"cpu": "x", "cores": 2, "caches": {"L1": 1, "L3": 8}}
+    others = {"none": here | {"caches": {"L1": 1}}, "close": here | {"caches": {"L1": 1, "L3": 9}}}
+    assert machines.nearest(here, others) == "close"
+
+
+def test_a_container_has_as_much_memory_as_it_was_given(monkeypatch):
+    monkeypatch.setattr(fingerprints, "_first_line", lambda path: "1000")
+    assert fingerprints._memory_bytes() == 1000

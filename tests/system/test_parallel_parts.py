@@ -1,0 +1,482 @@
+"""What processes of a run share: counters, the board, the pace of both sides, and slots of batches sampled ahead."""
+
+import contextlib
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from impls.replay import Layout, strategies
+from impls.replay.registry import strategy_class
+from impls.training import TrainingError
+from impls.training.actor import Episode
+from impls.training.parallel import board as words
+from impls.training.parallel import counter, keeper, programs
+from impls.training.parallel.acting import Fetched, claimed
+from impls.training.parallel.arrangement import Arrangement
+from impls.training.parallel.board import EPISODES, Board, Stopped
+from impls.training.parallel.loop import ParallelLoop
+from impls.training.parallel.pace import Pace
+from impls.training.parallel.slots import SentBatches, Slots
+from impls.training.parallel.transports.shared_transport import Shared
+from tests.parallel_runs import PATIENCE_SECONDS, lives, small
+
+ROOT = Path(__file__).resolve().parents[2]
+LAYOUT = Layout((3,), "float32", choices=2)
+
+
+def as_child(board):
+    """The board as a child of this process's parent would have it: it may rest and be stopped."""
+    board._parent = os.getppid()
+    return board
+
+
+@pytest.fixture
+def board():
+    return as_child(Board(3, 2, 5))
+
+
+@pytest.fixture
+def beside():
+    """Runs functions in threads, and sees that all of them end."""
+    threads = []
+
+    def run(*functions):
+        threads.extend(threading.Thread(target=function, daemon=True) for function in functions)
+        for thread in threads[-len(functions) :]:
+            thread.start()
+
+    yield run
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
+
+
+def until(is_so):
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        time.sleep(1e-3)
+        assert time.monotonic() < end
+
+
+# Counters
+
+
+def test_claims_never_go_beyond_the_limit_and_none_is_lost(board, beside):
+    claims, done = [[], []], []
+
+    def claim(mine):
+        while (before := board.claim(words.CLAIMED_STEPS, 3, 20_000)) >= 0:
+            mine.append(before)
+        done.append(mine)
+
+    beside(*(lambda mine=mine: claim(mine) for mine in claims))
+    until(lambda: len(done) == 2)
+    assert sorted(claims[0] + claims[1]) == list(range(0, 19_998, 3))
+
+
+def test_who_waits_is_woken_and_who_died_asleep_is_forgotten(board, beside):
+    address, reached = board._counters[words.UPDATES], []
+    beside(lambda: reached.append(board.wait(words.UPDATES, 2, 1)))
+    sleepers = board._memory.view(words.UPDATES * words.LINE + 8, (1,), np.int64)
+    until(lambda: sleepers[0] == 1)
+    board.add(words.UPDATES)
+    assert not reached
+    board.add(words.UPDATES)
+    until(lambda: reached)
+    assert sleepers[0] == 0
+    assert board.rows[1, words.WAITED] > 0
+    sleepers[0] = 2
+    board.level()
+    assert sleepers[0] == 0
+    assert counter.value_of(address) == 2
+
+
+def test_a_process_whose_looks_are_of_no_use_sleeps_at_once(board, monkeypatch):
+    board.looks, looked = 3, []
+    monkeypatch.setattr(counter, "seen", lambda *_: looked.append(1) or len(looked) > 8)
+    monkeypatch.setattr(counter, "reached", lambda *_: False)
+    for _ in range(31):
+        assert not board.look(words.UPDATES, 1, 1)
+    assert len(looked) == 8
+    assert board.look(words.UPDATES, 1, 1)  # it tries again from time to time
+    assert board.look(words.UPDATES, 1, 1)
+
+
+# Weights
+
+
+def test_weights_are_never_torn_and_their_version_says_their_age(beside):
+    size, last = 1 << 14, 507
+    board = Board(1, 1, size)
+    board.begin_at(np.full(size, 7, np.float32), 70, 7)
+    target, seen = np.empty(size, np.float32), []
+
+    def publish():
+        for number in range(8, last + 1):
+            board.publish(np.full(size, number, np.float32))
+
+    beside(publish)
+    version = 0
+    while not seen or seen[-1] < last:
+        version = board.fetch(target, version)
+        if version > 0:
+            assert (target == target[0]).all()
+            assert board.published(version) == target[0]
+            seen.append(int(target[0]))
+    assert seen == sorted(seen)
+    assert board.fetch(target, version) == version
+
+
+def test_weights_published_during_a_fetch_are_fetched_again():
+    words = np.array([2, 0])  # the copy goes over the sequence word, as a publication meanwhile would
+    source = np.array([4]).view(np.float32)
+    assert counter.fetch(counter.address_of(words), source, words[:1].view(np.float32), 0) == 4
+
+
+def test_weights_whose_publisher_died_are_not_waited_for(board):
+    board.publish(np.ones(5, np.float32))
+    counter.add(board._sequence, 1)
+    assert board.fetch(np.empty(5, np.float32), 0) == -1
+    board.publish(np.full(5, 2, np.float32))
+    target = np.empty(5, np.float32)
+    assert board.fetch(target, 0) > 0
+    assert (target == 2).all()
+
+
+# Episodes
+
+
+def test_episodes_come_in_the_order_of_their_steps_and_wait_for_room(board, beside):
+    board.report(1, Episode(5.0, 3), 9, 2)
+    board.report(0, Episode(4.0, 2), 8, 1)
+    assert board.episodes() == [(8, Episode(4.0, 2)), (9, Episode(5.0, 3))]
+    assert board.episodes() == []
+    count = 2 * EPISODES + 5
+    beside(lambda: [board.report(0, Episode(float(step), 1), step, 1) for step in range(count)])
+    steps = []
+    until(lambda: steps.extend(step for step, _ in board.episodes()) or len(steps) == count)
+    assert steps == list(range(count))
+
+
+# Pauses
+
+
+@pytest.mark.parametrize("where", ["turns", "claims", "episodes", "batches"])
+def test_a_process_rests_from_every_wait_and_stops(board, beside, where):
+    pace, slots, states = Pace(1, 0, 2, False, 1), Slots(LAYOUT, 4, 2), []
+
+    def live():
+        try:
+            while True:
+                board.check(1)
+                if where == "claims":
+                    claimed(board, pace, 2, 1)
+                elif where == "episodes":
+                    board.report(0, Episode(1.0, 1), 1, 1)
+                elif where == "batches":
+                    SentBatches(slots, board, 1).take(1.0, 0)
+        except Stopped:
+            states.append("stopped")
+
+    board.rows[1, words.LIVE] = 1
+    beside(live)
+    for _ in range(2):
+        time.sleep(0.05)
+        board.add(words.PAUSE)
+        until(lambda: board.rests(1))
+        board.add(words.PAUSE)
+        until(lambda: not board.rows[1, words.RESTING])
+    board.stop()
+    until(lambda: states == ["stopped"])
+
+
+def test_a_process_stops_while_it_rests(board, beside):
+    states = []
+
+    def live():
+        board.arrive(1)
+        try:
+            board.check(1)
+        except Stopped:
+            states.append("stopped")
+
+    board.add(words.PAUSE)
+    beside(live)
+    until(lambda: board.rows[1, words.RESTING] == 1)
+    board.stop()
+    until(lambda: states)
+
+
+# Pace
+
+
+@pytest.mark.parametrize(("interval", "starts"), [(1, 20), (8, 20), (8, 24), (64, 1000)])
+def test_gradient_steps_are_due_when_the_serial_loop_takes_them(interval, starts):
+    pace = Pace.of(small(update_interval=interval, learning_starts=starts), Arrangement(name="apart"))
+    steps = range(1, starts + 5 * interval)
+    due = [step for step in steps if step // interval > max(step - 1, starts - 1) // interval]
+    assert [pace.due(number) for number in range(1, len(due) + 1)] == due
+    assert [pace.updates_at(step) for step in steps] == [sum(at <= step for at in due) for step in steps]
+    assert pace.limit(3) == pace.due(4) + interval + 1
+    assert pace.lead(pace.limit(3), 3) == pace.slack
+
+
+def test_actors_claim_up_to_the_bound_and_beyond_it_only_while_nothing_is_stored(board):
+    pace = Pace.of(small(count=2, environments=3), Arrangement(name="apart"))
+    while (before := board.claim(words.CLAIMED_STEPS, 3, pace.limit(0))) >= 0:
+        last = before + 3
+    assert pace.limit(0) - 3 < last <= pace.limit(0) == 20 + 1 + 6
+    board.set(words.EMPTY, 1)
+    board.set(words.LAST_STEP, 40)
+    assert claimed(board, pace, 3, 1) == last
+    assert board.rows[1, words.LEAD] == last + 3 - 20
+
+
+# Slots
+
+
+def test_each_batch_is_taken_by_one_learner_and_its_errors_come_back(board, beside):
+    slots, taken, count, returned = Slots(LAYOUT, 4, 5), [[], []], 300, set()
+
+    def learn(mine, row):
+        batches = SentBatches(slots, board, row)
+        while len(returned) < count:
+            there = batches.take(1.0, 0)
+            if there is not None:
+                batch, sampled = there
+                mine.append((int(batch.sequence[0]), sampled))
+                assert (batch.rows["reward"] == batch.sequence).all()
+                batches.learned(batch, batch.sequence.astype(np.float32))
+
+    beside(lambda: learn(taken[0], 1), lambda: learn(taken[1], 2))
+    filled, end = 0, time.monotonic() + PATIENCE_SECONDS
+    while len(returned) < count:
+        for ticket in range(filled):
+            if ticket not in returned and (errors := slots.learned(ticket)) is not None:
+                assert (errors == ticket).all()
+                returned.add(ticket)
+                slots.free(ticket)
+        if slots.is_free(filled):
+            out = slots.outputs[filled % 5]
+            out.sequence[:], out.rows["reward"][:] = filled, filled
+            slots.fill(filled, 10 * filled)
+            filled += 1
+        assert time.monotonic() < end
+    every = [number for number, _ in taken[0] + taken[1]]
+    assert len(set(every)) == len(every)
+    assert returned <= set(every)
+    assert all(sampled == 10 * number for number, sampled in taken[0] + taken[1])
+
+
+def test_no_memory_is_left(beside):
+    def maps():
+        links = (Path(link) for link in Path("/proc/self/fd").iterdir())
+        return sum("fanout-replay" in str(link.readlink()) for link in links if link.is_symlink())
+
+    gc.collect()
+    before = maps()
+    for name in ("apart", "pipelined"):
+        loop = ParallelLoop(small(), Arrangement(name=name))
+        assert maps() > before
+        loop.close()
+        del loop
+        assert maps() == before
+
+
+# Pauses of who receives, and weights of who acts
+
+
+def test_who_receives_does_not_rest_in_a_pause_that_began_after_it_looked(board, monkeypatch):
+    def looked(*_):
+        board.add(words.PAUSE)
+        return False
+
+    rested, slots = [], SimpleNamespace(taken=0)
+    monkeypatch.setattr(keeper, "settle", looked)
+    monkeypatch.setattr(keeper, "Keeper", lambda *_: SimpleNamespace(slots=slots, turn=lambda: not board.stop()))
+    monkeypatch.setattr(board, "check", rested.append)
+    start = SimpleNamespace(
+        attached=lambda: (board, object()), workload=small(), arrangement=Arrangement(name="pipelined"),
+        handing=Shared(), row=1,
+    )  # fmt: skip
+    with pytest.raises(Stopped):
+        keeper.keep(start)
+    assert not rested
+
+
+def test_a_keeper_that_starts_in_a_pause_rests_when_what_was_handed_over_has_arrived(board, beside, monkeypatch):
+    looks, is_there = [], threading.Event()
+
+    class Late(Shared):
+        def is_settled(self, replay):
+            looks.append(1)
+            return is_there.is_set()
+
+    def keep():
+        with contextlib.suppress(Stopped):
+            keeper.keep(start)
+
+    monkeypatch.setattr(programs.Board, "attach", lambda *_: board)
+    monkeypatch.setattr(keeper, "Keeper", lambda *_: SimpleNamespace(slots=SimpleNamespace(taken=0)))
+    monkeypatch.setattr(programs, "attach", lambda *_: object())
+    arrangement = Arrangement(name="pipelined")
+    start = programs.Start(
+        small(), arrangement, 0, 0, 0, 2, board.handle(), object(), 1, (), "dense", "dense", "cpu", Late()
+    )
+    board.add(words.PAUSE)
+    beside(keep)
+    try:
+        until(lambda: len(looks) >= 3 or board.rows[2, words.RESTING])
+        assert not board.rows[2, words.RESTING]
+        is_there.set()
+        until(lambda: board.rows[2, words.RESTING])
+    finally:
+        board.stop()
+
+
+def fetched(board, fetch, interval=1):
+    start = SimpleNamespace(
+        workload=SimpleNamespace(
+            actors=SimpleNamespace(sync_interval=interval), replay=SimpleNamespace(initial_priority="max")
+        )
+    )
+    policy = SimpleNamespace(parameters=np.zeros(5, np.float32))
+    own = Fetched(start, board, policy)
+    own._fetch = fetch
+    return own, policy
+
+
+def test_weights_that_are_torn_are_fetched_again_before_a_turn(board):
+    answers = [(-1, 3), (-1, 5), (4, 7)]
+
+    def fetch(target, known):
+        version, number = answers.pop(0)
+        target[:] = number
+        return version
+
+    own, policy = fetched(board, fetch)
+    own.turn(board.lines[1])
+    assert own._version == 4
+    assert (policy.parameters == 7).all()
+
+
+def test_actors_fetch_at_every_so_many_turns_and_tell_how_stale_they_are(board):
+    board.begin_at(np.zeros(5, np.float32), 0, 0)
+    own, policy = fetched(board, board.fetch, interval=3)
+    seen = []
+    for turn in range(7):
+        own.turn(board.lines[1])
+        seen.append(int(policy.parameters[0]))
+        board.publish(np.full(5, turn + 1, np.float32))
+        board.add(words.UPDATES)
+    assert seen == [0, 0, 0, 3, 3, 3, 6]
+    assert board.rows[1, words.STALE] == 2 * (0 + 1 + 2)
+    assert board.rows[1, words.STALEST] == 2
+
+
+def test_the_sequence_word_is_odd_while_weights_are_written():
+    sequence, numbers = np.array([2, 0]), np.zeros(1, np.float32)
+    counter.publish(counter.address_of(sequence), numbers, sequence[:1].view(np.float32)[:1])  # it copies the word
+    assert numbers.view(np.int32)[0] == 3
+    assert sequence[0] == 4
+
+
+def test_errors_that_come_out_of_order_go_to_the_records_of_their_own_batch():
+    slots, seen = Slots(LAYOUT, 2, 3), []
+    own = keeper.Keeper.__new__(keeper.Keeper)
+    own.slots, own._oldest, own._sampled, own._done = slots, 0, 3, set()
+    own._replay = SimpleNamespace(
+        update_priorities=lambda sequence, errors: seen.append((sequence.tolist(), errors.tolist()))
+    )
+    for ticket in range(3):
+        slots.outputs[ticket].sequence[:] = 10 * ticket
+        slots.fill(ticket, 0)
+        assert slots.claim() == ticket
+    for ticket in (1, 0):
+        slots.give_back(ticket, np.full(2, ticket, np.float32))
+        assert own._update()
+    assert seen == [([10, 10], [1, 1]), ([0, 0], [0, 0])]
+    assert own._oldest == 2
+    assert not own._done
+    assert [slots.is_free(ticket) for ticket in (3, 4, 5)] == [True, True, False]
+
+
+def test_a_keeper_samples_the_batches_ahead_that_a_workload_wants_by_the_step_that_it_is_at(board, monkeypatch):
+    workload = small(presampled=3, steps=100, beta=0.4, beta_end=1.0)
+    slots, betas = keeper.slots_of(workload, Arrangement(name="pipelined")), []
+    monkeypatch.setattr(keeper, "sample", lambda replay, out, beta, rng, board: betas.append(beta) or out)
+    start = SimpleNamespace(
+        workload=workload, arrangement=Arrangement(name="pipelined"), row=1, extra=slots.handle(), handing=Shared(),
+        seed=0, epoch=0,
+    )  # fmt: skip
+    own = keeper.Keeper(start, board, None)
+    assert not own._sample()  # no gradient step is due yet
+    board.set(words.STEPS, 50)
+    board.set(words.UPDATES, 7)
+    while own._sample():
+        assert len(betas) < 10
+    assert betas == pytest.approx([0.7] * 3)
+    slots.claim()
+    assert [own._sample(), own._sample()] == [True, False]
+
+
+def test_a_strategy_that_training_does_not_make_is_refused():
+    # Each strategy that training can be told is what it trains by: for processes, and with the one bank that is made.
+    for name in strategies():
+        kind, arrangement = strategy_class(name), Arrangement(name="apart", strategy=name)
+        if kind.processes and not kind.banked:
+            arrangement.check(small())
+            continue
+        with pytest.raises(TrainingError, match=rf"strategy {name} .*; choose one of .*owner") as refused:
+            arrangement.check(small())
+        assert name not in str(refused.value).partition("; choose")[2]
+
+
+def test_actors_that_need_targets_load_the_weights_that_they_fetch(board):
+    loaded = []
+    own, policy = fetched(board, board.fetch)
+    own._has_targets, policy.load_weights = True, lambda weights: loaded.append(float(weights[0]))
+    board.publish(np.full(5, 3, np.float32))
+    own.turn(board.lines[1])
+    own.turn(board.lines[1])
+    assert loaded == [3.0]
+
+
+def test_a_child_whose_parent_is_killed_while_it_imports_ends_at_once(tmp_path):
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "import multiprocessing, signal, time\n"
+        "from impls.training.parallel import orphans\n"
+        "class Slow:\n"
+        "    __reduce__ = lambda self: (time.sleep, (600,))\n"  # as long as an import may take
+        "if __name__ == '__main__':\n"
+        "    given = orphans.Watched(), Slow()\n"
+        "    child = multiprocessing.get_context('spawn').Process(target=orphans.enter, args=given)\n"
+        "    child.start()\n"
+        "    print(child.pid, flush=True)\n"
+        "    signal.pause()\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, str(script)], env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True
+    )
+    with parent:
+        try:
+            child = int(parent.stdout.readline())
+            threads = Path(f"/proc/{child}/task")
+            end = time.monotonic() + PATIENCE_SECONDS
+            while len([*threads.iterdir()]) < 2:  # its watch has not begun
+                assert time.monotonic() < end
+                time.sleep(0.01)
+        finally:
+            parent.kill()
+    while lives(child):
+        assert time.monotonic() < end
+        time.sleep(0.01)

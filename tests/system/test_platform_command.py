@@ -1,0 +1,143 @@
+"""Tests of ``python -m dse platform``: what it prints, what it writes, and its exit codes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dse import platforms
+from dse.__main__ import main
+from dse.platforms import probe
+from tests.committed import CHECKOUT
+from tests.system.test_probe import FOUND, SAMPLES
+from tests.unit.test_platforms import GOOD
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def ask(capsys, *words):
+    """Run a platform command; returns (exit code, stdout, stderr)."""
+    code = main(["platform", *map(str, words)])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+@pytest.fixture
+def mine(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(GOOD)
+    return path
+
+
+def test_list_names_what_is_shipped_and_this_machine(capsys, tmp_path):
+    code, told, _ = ask(capsys, "list", "--results", tmp_path)
+    assert code == 0
+    assert {line.split()[0] for line in told.splitlines()[1:]} == {*platforms.names(), "this"}
+    assert "not probed yet: python -m dse platform probe" in told
+
+
+def test_show_draws_value_unit_origin_and_note(capsys, mine):
+    code, told, _ = ask(capsys, "show", mine)
+    assert code == 0
+    assert "  bandwidth   51.2  GB/s  assumed    two channels\n" in told
+    assert ["ff", "2000", "datasheet", '"'] in [line.split() for line in told.splitlines()]
+    assert max(map(len, told.splitlines())) <= 120
+    for name in platforms.names():
+        assert ask(capsys, "show", name)[0] == 0
+
+
+def test_show_json_has_every_key_in_si_units(capsys, mine):
+    code, told, _ = ask(capsys, "show", mine, "--json")
+    found = {row["key"]: row for row in json.loads(told)}
+    assert code == 0
+    assert found["device.cpu.memory.bandwidth"] == {
+        "key": "device.cpu.memory.bandwidth",
+        "documentation": False,
+        "si_unit": "B/s",
+        "value": 51.2e9,
+        "origin": "assumed",
+        "note": "two channels",
+        "spread": None,
+    }
+    assert found["device.card.kind"]["value"] == "fpga"
+
+
+def test_check_exits_0_for_what_is_fine_and_2_with_every_fault(capsys, mine):
+    assert ask(capsys, "check", mine) == (0, f"{mine}: fine, 15 numbers of cpu, card\n", "")
+    mine.write_text(GOOD.replace("cores = 8", "coers = 8").replace("size_kib = 32", "size_kib = -1"))
+    code, told, _ = ask(capsys, "check", mine)
+    assert code == 2
+    assert told.splitlines() == [
+        f"{mine}:5: device 'cpu' lacks cores, which every cpu has",
+        f"{mine}:8: unknown key 'coers'; did you mean 'cores'?",
+        f"{mine}:11: size_kib must be above 0, not -1",
+    ]
+    code, told, _ = ask(capsys, "check", mine, "--json")
+    assert (code, [row["line"] for row in json.loads(told)]) == (2, [5, 8, 11])
+
+
+def test_diff_lists_what_differs_and_what_is_only_in_one(capsys, mine, tmp_path):
+    other = tmp_path / "other.toml"
+    text = GOOD.replace("size_kib = 32", "size_mib = 1").replace("size_gib = 32", "size_mib = 32768")
+    other.write_text(text.replace("hops = 1\n", "hops = 1\nnominal_gb_per_s = 16\n"))
+    code, told, _ = ask(capsys, "diff", mine, other)
+    assert code == 0
+    assert told.splitlines()[0] == f"2 keys of {mine} and {other} differ:"
+    assert [line.split() for line in told.splitlines()[2:]] == [
+        ["device.cpu.cache.L1.size", "32", "KiB", "1", "MiB", "x", "32"],
+        ["link.cpu-card.nominal", "16", "GB/s", "only", "in", "B"],
+    ]
+    assert ask(capsys, "diff", mine, mine) == (0, "no key differs\n", "")
+    code, told, _ = ask(capsys, "diff", other, mine, "--json")
+    assert [(row["key"], row["why"]) for row in json.loads(told)][1] == ("link.cpu-card.nominal", "only in A")
+
+
+def test_init_takes_the_file_it_is_to_write(capsys, tmp_path):
+    for name, words in (("a.toml", []), ("b.toml", ["--out"])):
+        assert ask(capsys, "init", *words, tmp_path / name)[0] == 0
+        assert f'name = "{name[0]}"' in (tmp_path / name).read_text()
+        code, told, complaint = ask(capsys, "init", *words, tmp_path / name)
+        assert (code, told) == (2, "")
+        assert "is there already" in complaint
+
+
+@pytest.mark.parametrize("action", ["show", "check"])
+def test_a_mistake_is_a_sentence_and_exit_code_2(capsys, tmp_path, action):
+    for name in ("u20", tmp_path, tmp_path / "none.toml", "this"):
+        code, told, complaint = ask(capsys, action, name, "--results", tmp_path)
+        assert code == 2
+        assert (told + complaint).count("\n") == 1
+
+
+def test_probe_writes_a_file_that_passes_check_and_becomes_this(capsys, tmp_path, monkeypatch):
+    made = probe.describe(platforms.fingerprint(), FOUND, 2, SAMPLES)
+    monkeypatch.setattr(probe, "probe", lambda tell: made)
+    code, told, _ = ask(capsys, "probe", "--results", tmp_path)
+    path = tmp_path / platforms.fingerprint()["key"] / "platform.toml"
+    assert code == 0
+    assert told.endswith(f"written to {path}\n")
+    assert ask(capsys, "check", path)[0] == 0
+    assert platforms.load("this", tmp_path) == made
+    assert "+-" in ask(capsys, "show", "this", "--results", tmp_path)[1]
+    assert "as probed" in ask(capsys, "list", "--results", tmp_path)[1]
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(probe, "probe", lambda tell: pytest.fail("nothing is measured that cannot be kept"))
+    code, _, complaint = ask(capsys, "probe", "--out", tmp_path / "file" / "x.toml")
+    assert code == 2
+    assert "cannot be written" in complaint
+
+
+def test_help_teaches_and_the_command_runs_as_a_module():
+    command = [sys.executable, "-m", "dse", "platform", "--help"]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    for word in ("list", "show", "check", "diff", "probe", "_gb_per_s", "mine.toml"):
+        assert word in done.stdout
+
+
+def test_a_reader_that_stops_early_is_no_error():
+    command = f"{sys.executable} -m dse platform show u200 | head -n 1"
+    done = subprocess.run(["sh", "-c", command], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("u200")
+    assert done.stderr == ""

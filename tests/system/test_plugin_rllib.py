@@ -1,0 +1,498 @@
+"""RLlib's buffer on our trees: beside RLlib's own, its draws and weights, its states, its errors, and DQN with it."""
+
+import copy
+import importlib
+import math
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests import plugin_hosts
+
+plugin = plugin_hosts.plugin("rllib")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+import ray  # noqa: E402
+from ray.rllib.algorithms.sac import SACConfig  # noqa: E402
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode  # noqa: E402
+from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer  # noqa: E402
+from ray.rllib.utils import replay_buffers  # noqa: E402
+from ray.rllib.utils.from_config import from_config  # noqa: E402
+from ray.rllib.utils.replay_buffers import ReplayBuffer  # noqa: E402
+from ray.rllib.utils.replay_buffers.prioritized_episode_buffer import PrioritizedEpisodeReplayBuffer  # noqa: E402
+from ray.rllib.utils.replay_buffers.utils import update_priorities_in_episode_replay_buffer  # noqa: E402
+
+Buffer = plugin.FanoutPrioritizedEpisodeReplayBuffer
+
+
+def episode(rng, steps, *, after=None, done=True):
+    """An episode of random data, or the next chunk ``after`` another; an action tells its step from all others."""
+    observations = list(rng.random((steps + 1, 3), np.float32))
+    if after is not None:
+        observations[0] = after.observations.data[-1]
+    return SingleAgentEpisode(
+        after.id_ if after else None,
+        observations=observations,
+        actions=list(rng.integers(0, 1 << 40, steps)),
+        rewards=rng.random(steps).tolist(),
+        infos=[{"step": j} if j % 2 else {} for j in range(steps + 1)],
+        extra_model_outputs={"action_logp": rng.random(steps).tolist()},
+        terminated=done,
+        t_started=after.t if after else 0,
+        len_lookback_buffer=0,
+    )
+
+
+def fragments(rng, environments, rounds):
+    """What runners of several environments hand over in each round: chunks of running episodes, in any order."""
+    running = [None] * environments
+    for _ in range(rounds):
+        chunks = []
+        for j in rng.permutation(environments):
+            done = rng.random() < 0.3
+            chunks.append(episode(rng, int(rng.integers(1, 30)), after=running[j], done=done))
+            running[j] = None if done else chunks[-1]
+        yield chunks
+
+
+def facts(value):
+    """An episode or column as plain data, without an episode's random id."""
+    if isinstance(value, SingleAgentEpisode):
+        return {name: facts(getattr(value, name)) for name in SingleAgentEpisode.__slots__ if name != "id_"}
+    if isinstance(value, InfiniteLookbackBuffer):
+        return facts(vars(value))
+    return {key: facts(part) for key, part in value.items()} if isinstance(value, dict) else value
+
+
+def assert_same(ours, theirs):
+    """Equal types, keys, lengths and values, real numbers up to rounding."""
+    assert type(ours) is type(theirs) or {type(ours), type(theirs)} <= {float, np.float64, int, np.int64}
+    if isinstance(ours, dict):
+        assert ours.keys() == theirs.keys()
+        for key, part in ours.items():
+            assert_same(part, theirs[key])
+    elif isinstance(ours, list):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_same(one, other)
+    elif isinstance(ours, np.ndarray):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    elif isinstance(ours, (float, np.floating)):
+        assert ours == pytest.approx(theirs, rel=1e-12, nan_ok=True)
+    else:
+        assert ours == theirs
+
+
+def both(capacity, seed=5, **options):
+    """Our buffer and RLlib's, with the same random numbers ahead."""
+    ours, theirs = Buffer(capacity, **options), PrioritizedEpisodeReplayBuffer(capacity, **options)
+    ours.rng, theirs.rng = np.random.default_rng(seed), np.random.default_rng(seed)
+    return ours, theirs
+
+
+def walk_together(ours, theirs, rounds, batch=32):
+    """Do the same to both and compare all that can be seen. Priorities are eighths, so that their sums are exact."""
+    rng = np.random.default_rng(0)
+    for count, chunks in enumerate(fragments(rng, 3, rounds)):
+        for buffer in (ours, theirs):
+            buffer.add(chunks)
+        assert ours._indices == theirs._indices
+        assert ours._rows.free() == list(theirs._free_nodes)
+        for name in ("_num_timesteps", "_num_timesteps_added", "_num_episodes_evicted", "episode_id_to_index"):
+            assert getattr(ours, name) == getattr(theirs, name), name
+        assert len(ours) == len(theirs)
+        options = {
+            "n_step": (None, 3, (1, 6))[count % 3],
+            "beta": 0.4,
+            "gamma": 0.9,
+            "to_numpy": count % 2 == 0,
+            "include_infos": count % 4 < 2,
+            "include_extra_model_outputs": count % 5 == 0,
+        }
+        samples = [buffer.sample(batch, **options) for buffer in (ours, theirs)]
+        for one, other in zip(*samples, strict=True):
+            assert_same(facts(one), facts(other))
+        errors = rng.integers(1, 100, batch) / 8
+        for buffer in (ours, theirs):
+            update_priorities_in_episode_replay_buffer(
+                replay_buffer=buffer, td_errors={"default_policy": {"td_error": errors}}
+            )
+    assert ours.tree.check() == 0.0
+    logged = [
+        {name: float(stats.peek()) for name, stats in buffer.get_metrics().items() if hasattr(stats, "peek")}
+        for buffer in (ours, theirs)
+    ]
+    assert logged[0]
+    assert_same(*logged)
+
+
+def chi_square(buffer, draws, n_step=1):
+    """How the rows drawn fit their priorities, to mean 0 and deviation 1; those too near to an end are left out."""
+    rows, shares = {}, []
+    for place, step, leaf in buffer._indices:
+        stored = buffer.episodes[place - buffer.get_num_episodes_evicted()]
+        if step + n_step <= len(stored):
+            rows[stored.get_actions(step)] = len(shares)
+            shares.append(buffer.tree.get([leaf])[0])
+    counts = np.zeros(len(shares))
+    for drawn in buffer.sample(draws, n_step=n_step):
+        counts[rows[drawn.get_actions(0)]] += 1
+    expected = np.array(shares) / sum(shares) * draws
+    freedom = len(shares) - 1
+    return (((counts - expected) ** 2 / expected).sum() - freedom) / math.sqrt(2 * freedom)
+
+
+def prioritized(n_episodes=20, seed=1, **options):
+    """A buffer of 200 rows or so whose priorities differ, after evictions."""
+    rng = np.random.default_rng(seed)
+    buffer = Buffer(200, **options)
+    buffer.rng = np.random.default_rng(seed)
+    for steps in rng.integers(8, 30, n_episodes):
+        buffer.add(episode(rng, int(steps)))
+        buffer.sample(64)
+        buffer.update_priorities(rng.uniform(0.5, 2.0, 64))
+    return buffer
+
+
+def test_beside_rllibs_own_it_draws_weighs_stores_and_evicts_the_same():
+    ours, theirs = both(300)
+    walk_together(ours, theirs, 60)
+    assert ours.get_num_episodes_evicted() > 20
+
+
+@pytest.mark.parametrize("implementation", ["numpy", "python"])
+def test_every_implementation_and_fanout_does_as_rllibs_own(implementation):
+    ours = Buffer(100, implementation=implementation, fanout=3)
+    ours.rng = np.random.default_rng(5)
+    walk_together(ours, both(100)[1], 12)
+
+
+def test_the_comparison_notices_a_tree_that_is_off_by_one_leaf():
+    with plugin_hosts.broken():
+        ours, theirs = both(300)
+    with pytest.raises((AssertionError, IndexError, RuntimeWarning)):
+        walk_together(ours, theirs, 3)
+
+
+def test_the_chi_square_and_the_weights_notice_a_tree_that_is_off_by_one_leaf():
+    buffer = Buffer(200)
+    with plugin_hosts.broken():
+        wrong = Buffer(200)
+    rng = np.random.default_rng(1)
+    stored = episode(rng, 150)
+    for each in (buffer, wrong):
+        each.rng = np.random.default_rng(2)
+        each.add(stored, weight=1.0)
+        each.tree.update(np.arange(150), 1.0 + (np.arange(150) % 2))  # every second row twice as likely
+        each.tree.update([149], 1e-9)  # whose right neighbor is no row
+    assert abs(chi_square(buffer, 10_000)) < 4
+    assert chi_square(wrong, 10_000) > 100
+
+
+@pytest.mark.parametrize(("n_step", "alpha"), [(1, 0.6), (4, 1.0)])
+def test_rows_are_drawn_by_their_priorities_where_n_steps_follow_them(n_step, alpha):
+    buffer = prioritized(alpha=alpha)
+    assert buffer.get_num_episodes_evicted() > 5
+    assert abs(chi_square(buffer, 20_000, n_step)) < 4
+
+
+def test_weights_follow_the_formula():
+    buffer = prioritized(alpha=0.6)
+    leaves = {stored.get_actions(step): leaf for stored, step, leaf in _rows(buffer)}
+    priorities = buffer.tree.get(sorted(leaves.values()))
+    for drawn in buffer.sample(200, beta=0.7):
+        share = buffer.tree.get([leaves[drawn.get_actions(0)]])[0] / priorities.sum()
+        largest = (len(buffer) * priorities.min() / priorities.sum()) ** -0.7
+        assert drawn.get_extra_model_outputs("weights", 0) == pytest.approx((len(buffer) * share) ** -0.7 / largest)
+
+
+def _rows(buffer):
+    """The episode, step and leaf of each row."""
+    first = buffer.get_num_episodes_evicted()
+    return [(buffer.episodes[place - first], step, leaf) for place, step, leaf in buffer._indices]
+
+
+def test_a_priority_is_the_error_to_the_power_of_alpha_and_the_largest_is_what_new_rows_get():
+    rng = np.random.default_rng(3)
+    buffer = Buffer(100, alpha=0.5)
+    buffer.add(episode(rng, 10))
+    drawn = buffer.sample(1)
+    buffer.update_priorities(np.array([9.0], np.float32))
+    step = drawn[0].t_started
+    assert buffer.tree.get([step]) == [3.0]
+    buffer.add(episode(rng, 5))
+    assert buffer.tree.get(np.arange(10, 15)).tolist() == [3.0] * 5
+    buffer.sample(1)
+    buffer.update_priorities([0.0])
+    assert buffer.tree.min() == pytest.approx(math.sqrt(1e-12))
+
+
+def test_of_a_row_drawn_twice_the_last_priority_counts():
+    buffer = Buffer(10)
+    buffer.add(episode(np.random.default_rng(0), 1))
+    buffer.sample(3)
+    buffer.update_priorities([5.0, 7.0, 2.0])
+    assert buffer.tree.get([0]) == [2.0]
+
+
+def test_sums_are_float64_although_errors_come_as_float32():
+    # RLlib's sums become float32 with such errors, and a prefix value then has 24 bits for all rows together.
+    buffer = Buffer(1 << 12)
+    buffer.rng = np.random.default_rng(0)
+    buffer.add(episode(np.random.default_rng(0), 1 << 12))
+    buffer.sample(1 << 12)
+    buffer.update_priorities(np.full(1 << 12, 0.1, np.float32))
+    assert type(buffer._max_priority) is float
+    assert buffer.tree.dtype == np.float64
+    leaves = buffer.tree.get(np.arange(1 << 12))
+    assert buffer.tree.total() == pytest.approx(math.fsum(leaves), rel=1e-15)
+
+
+def test_an_eviction_leaves_no_priority_behind_and_lets_its_episode_go():
+    rng = np.random.default_rng(4)
+    buffer = Buffer(20)
+    for steps in (12, 8, 9):
+        buffer.add(episode(rng, steps))
+    assert (len(buffer), buffer.get_num_episodes(), buffer.get_num_episodes_evicted()) == (17, 2, 1)
+    assert buffer.tree.total() == 17.0
+    assert np.count_nonzero(buffer.tree.get(np.arange(len(buffer.tree)))) == 17
+
+
+def test_a_chunk_of_an_episode_that_is_evicted_by_its_coming_is_dropped_as_by_rllib():
+    ours, theirs = both(20)
+    rng = np.random.default_rng(4)
+    running, other = episode(rng, 10, done=False), episode(rng, 9)
+    more = episode(rng, 6, after=running)
+    for buffer in (ours, theirs):
+        for chunk in (running, other, [more, episode(np.random.default_rng(9), 3)]):
+            buffer.add(chunk)
+    assert ours._indices == theirs._indices
+    assert ours._num_timesteps_added == theirs._num_timesteps_added == 22
+
+
+def test_an_only_episode_may_exceed_the_capacity():
+    ours, theirs = both(16)
+    rng = np.random.default_rng(4)
+    running = episode(rng, 15, done=False)
+    for chunk in (running, episode(rng, 10, after=running)):
+        for buffer in (ours, theirs):
+            buffer.add(chunk)
+    assert len(ours) == len(theirs) == 25
+    assert ours._indices == theirs._indices
+
+
+def test_what_is_stored_and_what_a_state_holds_is_no_one_elses():
+    rng = np.random.default_rng(6)
+    buffer = Buffer(100)
+    given = episode(rng, 10, done=False)
+    first = given.observations.data[0].copy()
+    buffer.add(given)
+    state = buffer.get_state()
+    given.observations.data[0][:] = -1
+    given.infos.data[1]["step"] = "changed"
+    buffer.add(episode(rng, 5, after=given))
+    assert np.array_equal(buffer.episodes[0].get_observations(0), first)
+    assert buffer.episodes[0].get_infos(1) == {"step": 1}
+    assert len(state["episodes"][0]["rewards"]["data"]) == 10
+
+
+@pytest.mark.parametrize("through", ["state", "pickle", "deepcopy"])
+def test_a_buffer_goes_on_from_its_state_as_if_it_had_never_stopped(through):
+    before = prioritized(fanout=16)
+    if through == "state":
+        after = Buffer(200, fanout=4)
+        after.add(episode(np.random.default_rng(0), 30))  # which goes
+        after.set_state(pickle.loads(pickle.dumps(before.get_state())))
+    else:
+        after = pickle.loads(pickle.dumps(before)) if through == "pickle" else copy.deepcopy(before)
+    for buffer in (before, after):
+        rng = np.random.default_rng(8)
+        buffer.actions = []
+        for steps in (25, 3, 40):
+            buffer.add(episode(rng, steps))
+            buffer.actions += [drawn.get_actions(0) for drawn in buffer.sample(50, n_step=(1, 4))]
+            buffer.update_priorities(rng.random(50))
+    assert before.actions == after.actions
+    assert before._indices == after._indices
+
+
+def test_what_rllibs_class_keeps_can_be_read_here_and_not_written():
+    ours, theirs = both(300)
+    walk_together(ours, theirs, 20)
+    leaves = range(len(ours.tree))
+    assert [ours._sum_segment[leaf] for leaf in leaves] == [theirs._sum_segment[leaf] for leaf in leaves]
+    assert [ours._min_segment[leaf] for leaf in leaves] == [theirs._min_segment[leaf] for leaf in leaves]
+    assert (ours._sum_segment.sum(), ours._min_segment.min()) == (theirs._sum_segment.sum(), theirs._min_segment.min())
+    assert ours._tree_idx_to_sample_idx == theirs._tree_idx_to_sample_idx
+    assert list(ours._free_nodes) == list(theirs._free_nodes)
+    assert ours._max_idx == max(theirs._tree_idx_to_sample_idx)
+    for name in ("_sum_segment", "_min_segment", "_free_nodes"):
+        with pytest.raises((ValueError, TypeError)):
+            getattr(ours, name)[0] = 1
+
+
+def test_states_go_to_rllibs_own_buffer_and_come_from_it():
+    ours, theirs = both(300)
+    walk_together(ours, theirs, 20)
+    ours_again, theirs_again = both(300, seed=7)
+    ours_again.set_state(theirs.get_state())
+    theirs_again.set_state({key: value for key, value in ours.get_state().items() if key != "rng"})
+    ours_again.rng = np.random.default_rng(7)
+    assert theirs_again._sum_segment.sum() == theirs._sum_segment.sum()
+    assert theirs_again._min_segment.value == theirs._min_segment.value
+    walk_together(ours_again, theirs_again, 20)
+
+
+@pytest.mark.parametrize(
+    ("misuse", "kind", "words"),
+    [
+        (lambda b: Buffer(0), ValueError, "capacity must be at least 1, not 0"),
+        (lambda b: Buffer(10.5), TypeError, "capacity must be an integer, not 10.5"),
+        (lambda b: Buffer(10, alpha=-1), ValueError, "alpha must be at least 0 and finite, not -1"),
+        (lambda b: Buffer(10, implementation="nunba"), RuntimeError, "Did you mean 'numba'"),
+        (lambda b: b.add(["obs"]), TypeError, "stores RLlib's SingleAgentEpisode, not str"),
+        (lambda b: b.add(_steps(3), weight=-1.0), ValueError, "weight must be at least 0 and finite, not -1.0"),
+        (lambda b: b.add([_steps(15), _steps(15)]), ValueError, "2 episodes of 30 steps exceed the capacity of 20"),
+        (lambda b: b.add(_steps(70)), ValueError, "an episode of 70 steps exceeds the tree's 64: raise the capacity"),
+        (lambda b: b.sample(2, batch_size_B=2), ValueError, "give num_items .2. or batch_size_B .2., not both"),
+        (lambda b: b.sample(2, beta=-0.1), ValueError, "beta must be at least 0 and finite, not -0.1"),
+        (lambda b: b.sample(2, n_step=-1), ValueError, "n_step must be at least 1, not -1"),
+        (lambda b: b.sample(2, n_step=11), ValueError, "n_step is 11, and the longest of the stored .* has 10 steps"),
+        (lambda b: Buffer(9).sample(2), RuntimeError, "nothing to sample"),
+        (lambda b: b.update_priorities([1.0]), ValueError, "3 rows of the last sample wait .*, and 1 came"),
+        (lambda b: b.update_priorities([1.0, math.nan, 1.0]), ValueError, "nan"),
+        (lambda b: Buffer(33).set_state(b.get_state()), ValueError, "the state has 64 leaves and this buffer 128"),
+    ],
+)
+def test_a_mistake_is_told_in_one_sentence_and_changes_nothing(misuse, kind, words):
+    buffer = Buffer(20)
+    buffer.rng = np.random.default_rng(0)
+    buffer.add(_steps(10))
+    buffer.sample(3)
+    before = (buffer._indices, buffer.tree.state_dict()["leaves"].tolist(), buffer._last_sampled_indices)
+    with pytest.raises(kind, match=words) as told:
+        misuse(buffer)
+    assert "\n" not in str(told.value)
+    assert before == (buffer._indices, buffer.tree.state_dict()["leaves"].tolist(), buffer._last_sampled_indices)
+
+
+def _steps(steps):
+    return episode(np.random.default_rng(0), steps)
+
+
+def test_another_version_of_ray_is_told_in_one_sentence(monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "version", lambda package: "2.9.3")
+    monkeypatch.delitem(sys.modules, "impls.plugins.rllib")
+    with pytest.raises(
+        ImportError, match=r"works with ray\[rllib\] from 2.60 on and below 2.61, not .* 2.9.3; install"
+    ):
+        importlib.import_module("impls.plugins.rllib")
+
+
+@pytest.fixture
+def in_ray():
+    """Ray on one core, all of whose processes end with the test."""
+    ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+    tasks = Path("/proc/self/task")
+    if tasks.exists():
+        assert not [child for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("environments", [1, 3])
+def test_dqn_learns_with_it_from_the_configuration_alone(in_ray, environments):
+    names = {}
+    exec(plugin_hosts.program("RLlib").partition("\nalgorithm")[0], names)
+    config = (
+        names["config"]
+        .env_runners(num_envs_per_env_runner=environments)
+        .training(num_steps_sampled_before_learning_starts=100)
+        .reporting(min_sample_timesteps_per_iteration=150, min_time_s_per_iteration=0)
+    )
+    algorithm = config.build_algo()
+    try:
+        result = algorithm.train()
+        buffer = algorithm.local_replay_buffer
+        assert type(buffer) is Buffer
+        assert len(buffer) == result["env_runners"]["num_env_steps_sampled_lifetime"] >= 150
+        updated = np.unique(buffer.tree.get(np.arange(len(buffer))))
+        assert updated.size > 50  # rows that were learned from have errors of their own
+        assert result["learners"]["default_policy"]["qf_loss"] > 0
+    finally:
+        algorithm.stop()
+
+
+@pytest.fixture
+def installed():
+    plugin.install()
+    yield
+    plugin.uninstall()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sac_learns_with_it_under_rllibs_name(in_ray, installed):
+    replay = {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 1000, "alpha": 0.6, "beta": 0.4, "fanout": 4}
+    config = SACConfig().environment("Pendulum-v1").debugging(seed=0)
+    config.training(replay_buffer_config=replay, num_steps_sampled_before_learning_starts=100)
+    config.reporting(min_sample_timesteps_per_iteration=100, min_time_s_per_iteration=0)
+    algorithm = config.build_algo()
+    try:
+        results = [algorithm.train() for _ in range(3)]
+        buffer = algorithm.local_replay_buffer
+        assert type(buffer) is Buffer and buffer.tree.fanout == 4
+        updated = np.unique(buffer.tree.get(np.arange(len(buffer))))
+        assert updated.size > 50  # rows that were learned from have errors of their own
+        assert results[-1]["learners"]["default_policy"]["qf_loss"] > 0
+    finally:
+        algorithm.stop()
+
+
+def test_uninstall_gives_rllib_its_own_buffer_back(installed):
+    config = {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 10}
+    assert type(from_config(ReplayBuffer, config)) is replay_buffers.PrioritizedEpisodeReplayBuffer is Buffer
+    plugin.uninstall()
+    assert type(from_config(ReplayBuffer, config)) is PrioritizedEpisodeReplayBuffer
+    assert replay_buffers.PrioritizedEpisodeReplayBuffer is PrioritizedEpisodeReplayBuffer
+
+
+HOSTS_TESTS = """
+import numpy
+from ray.rllib.utils.replay_buffers import prioritized_episode_buffer as host
+from tests.system.test_plugin_rllib import episode
+
+def test_the_buffer_is_ours():
+    assert host.PrioritizedEpisodeReplayBuffer.__name__.startswith("Fanout")
+
+def test_draws():
+    buffer = host.PrioritizedEpisodeReplayBuffer(10)
+    buffer.add(episode(numpy.random.default_rng(0), 5))
+    buffer._last_sampled_indices = [0, 1, 2, 3, 4]
+    buffer.update_priorities(numpy.array([1e-9, 1e-9, 1.0, 1e-9, 1e-9]))
+    buffer.sample(4)
+    assert buffer._last_sampled_indices == [2] * 4
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--broken",)])
+def test_rllibs_own_tests_can_run_on_ours(tmp_path, options):
+    """Tests of ours stand in for RLlib's: they take its class by name, and look at draws."""
+    (tmp_path / "test_host.py").write_text(HOSTS_TESTS)
+    command = [sys.executable, "-m", "tests.host_suites", "--host", "rllib", "--tests", str(tmp_path), *options]
+    done = subprocess.run(command, cwd=plugin_hosts.FOLDER.parent.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_program_of_the_readme_trains_cartpole_to_475(in_ray):
+    names = {}
+    exec(plugin_hosts.program("RLlib"), names)
+    assert names["mean"] >= 475
+    assert isinstance(names["algorithm"].local_replay_buffer, Buffer)

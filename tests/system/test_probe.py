@@ -1,0 +1,129 @@
+"""Tests of the probe of a machine: its numbers from samples, its samples, and that it finds the same thing twice."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dse.platforms import memory, probe
+from dse.platforms.platform import leaves
+from dse.platforms.probe import Level
+from dse.platforms.quantities import Quantity
+from dse.platforms.reading import parse
+from dse.platforms.writing import to_toml
+from tests.committed import CHECKOUT
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = {"key": "0123456789", "cpu": "A  processor", "cores": 2, "packages": {"numba": "1.0"}}
+FOUND = [Level("L1", 32 << 10, 1, 16 << 10, 16 << 10), Level("memory", 8 << 30, 2, 64 << 20, 32 << 20)]
+SAMPLES = {
+    ("L1", "latency_seconds"): [[5e8, 5e8], [5e8, 5e8]],
+    ("L1", "copy_bytes_per_s"): [[2e11, 2e11], [2.2e11, 2.2e11]],
+    ("memory", "gather_seconds"): [[1e8, 1e8], [1e8, 1e8]],
+    ("memory", "triad_all_cores_bytes_per_s"): [[3.33333333e10, 3.33333333e10], [3.33333333e10, 3.33333333e10]],
+}
+
+
+def test_samples_become_medians_with_their_spread():
+    platform = probe.describe(HERE, FOUND, 2, SAMPLES)
+    (device,) = platform.devices
+    assert (platform.machine_key, device.model, device.threads.value) == ("0123456789", "A processor", 2)
+    (cache,) = device.caches
+    assert (cache.name, cache.size_bytes.value, cache.shared_by.value) == ("L1", 32 << 10, 1)
+    assert (cache.latency_seconds.value, cache.latency_seconds.spread) == (2e-9, probe.LEAST_SPREAD)
+    assert cache.latency_seconds.origin == "measured"
+    assert cache.copy_bytes_per_s.value == 2.1e11
+    assert cache.copy_bytes_per_s.spread > 0.05
+    assert device.memory.gather_seconds.value == 1e-8
+    assert device.memory.triad_all_cores_bytes_per_s.value == 3.333e10
+    assert "4 rounds" in device.memory.gather_seconds.note
+
+
+def test_what_the_probe_writes_reads_back_the_same_and_is_right():
+    platform = probe.describe(HERE, FOUND, 2, SAMPLES)
+    assert parse(to_toml(platform, "# a comment\n"), "again") == (platform, [])
+
+
+def test_the_spread_covers_what_blocks_and_rounds_differ_by():
+    steady = [[1.0] * 20] * 4
+    assert probe.spread_of(steady) == probe.LEAST_SPREAD
+    assert probe.spread_of([*steady, [1.2] * 20]) >= 0.2
+    assert probe.spread_of([[0.9, 1.0, 1.1] * 10] * 4) >= 0.1
+
+
+def test_private_caches_are_worked_on_whole_and_shared_ones_in_parts(monkeypatch):
+    monkeypatch.setattr(probe, "_shared_by", lambda level, threads: {"L1": 2, "L3": 99}[level])
+    found = probe.levels({"L1": 1 << 15, "L3": 1 << 25}, 1 << 36, threads=8)
+    assert found == [
+        Level("L1", 1 << 15, 2, 1 << 14, 1 << 13),
+        Level("L3", 1 << 25, 8, 1 << 24, 1 << 21),
+        Level("memory", 1 << 36, 8, 1 << 27, 1 << 24),
+    ]
+    assert probe.levels({}, 1 << 30, threads=1) == [Level("memory", 1 << 30, 1, 1 << 25, 1 << 25)]
+
+
+def test_every_cell_is_sampled_and_progress_told():
+    pytest.importorskip("numba")
+    told = []
+    small = [Level("L1", 1 << 15, 1, 1 << 14, 1 << 14), Level("memory", 1 << 30, 2, 1 << 20, 1 << 19)]
+    samples = probe.measure(small, 2, seconds=0.1, tell=told.append)
+    assert {name for level, name in samples if level == "L1"} == {
+        "latency_seconds",
+        *("gather_seconds", "copy_bytes_per_s", "triad_bytes_per_s"),
+        *("gather_all_cores_seconds", "copy_all_cores_bytes_per_s", "triad_all_cores_bytes_per_s"),
+    }
+    assert all(len(blocks) == probe.BLOCKS and min(map(len, blocks)) >= 2 for blocks in samples.values())
+    assert told[-1].strip() == "100%"
+    alone = probe.measure(small[1:], 1, seconds=0.1)
+    assert not any("all_cores" in name for _, name in alone)
+
+
+def test_without_numba_the_probe_gathers_and_copies_and_says_with_what(monkeypatch):
+    for module in (memory, probe):
+        monkeypatch.setattr(module, "compiled", lambda: False)
+    small = [Level("memory", 1 << 30, 1, 1 << 20, 1 << 20)]
+    samples = probe.measure(small, 1, seconds=0.1)
+    assert {name for _, name in samples} == {"gather_seconds", "copy_bytes_per_s"}
+    platform = probe.describe(HERE, small, 1, samples)
+    assert "NumPy" in platform.devices[0].memory.copy_bytes_per_s.note
+    assert platform.devices[0].memory.latency_seconds is None
+    assert parse(to_toml(platform), "again") == (platform, [])
+
+
+def test_works_do_what_they_are_counted_for():
+    pytest.importorskip("numba")
+    reads = memory.memory_reads(1 << 16, 1000)
+    assert {name: work.amount for name, work in reads.items()} == {"gather": 1000, "chase": 1000}
+    lines = (1 << 16) // memory.LINE
+    chase = memory.memory_reads(1 << 16, 1)["chase"].call
+    assert len({int(chase(0, steps)) for steps in range(lines)}) == lines  # one cycle over every line
+    assert chase(0, lines) == chase(0, 0)
+    assert chase(1, 0) == chase(0, 1)
+    streams = memory.memory_streams(1 << 20)
+    assert streams["copy"].amount == 1 << 20
+    assert streams["triad"].amount == pytest.approx(1 << 20, rel=1e-4)
+    for work in streams.values():
+        work.call(0, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.timing
+def test_a_second_probe_agrees_within_its_stated_spread(tmp_path):
+    pytest.importorskip("numba")
+    found = []
+    for number in range(2):
+        out = tmp_path / f"{number}.toml"
+        began = time.perf_counter()
+        command = [sys.executable, "-m", "dse", "platform", "probe", "--anyway", "--out", str(out)]
+        subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True)
+        assert time.perf_counter() - began < 60
+        platform, problems = parse(out.read_text(), str(out))
+        assert not problems
+        found.append({leaf.path: leaf.value for leaf in leaves(platform) if isinstance(leaf.value, Quantity)})
+    first, second = found
+    assert first.keys() == second.keys()
+    apart = {path: (first[path], second[path]) for path in first if not first[path].agrees(second[path])}
+    assert not apart, json.dumps({path: [one.value, other.value] for path, (one, other) in apart.items()})

@@ -1,0 +1,336 @@
+"""Profiling: which cells there are, what a run writes, how it goes on, and what it says when it cannot."""
+
+import dataclasses
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from benchmarks import __main__ as cli
+from benchmarks import clock
+from benchmarks.clock import ALL_CPUS, StretchClock
+from benchmarks.profile import beside, cells, command, parts
+from benchmarks.profile.cells import PRESETS, groups
+from dse import platforms
+from dse.platforms import fingerprint
+from dse.records import read_file
+from impls.training import load
+from impls.training.reading import of_stated
+from tests.profiled import TINY, write_workload
+
+ROOT = Path(__file__).resolve().parents[2]
+NEEDED = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("torch", "gymnasium", "numba")),
+    reason="profiling needs the extra train",
+)
+SHORT = (
+    "import sys; from benchmarks.profile import cells, command; from tests.profiled import TINY; "
+    "from dse.platforms import busy; busy.load = lambda: 0.0; "
+    "command.probe_once = lambda results: None; cells.PRESETS['quick'] = TINY; sys.exit(command.main(sys.argv[1:]))"
+)
+
+
+def flat(found):
+    return [cell for group in found for cell in group]
+
+
+def named(found, contestant):
+    return [cell for cell in flat(found) if cell.contestant == contestant]
+
+
+def file_of(results, name="profile-tiny-quick"):
+    return results / fingerprint()["key"] / f"{name}.jsonl"
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setitem(command.PRESETS, "quick", TINY)
+    monkeypatch.setattr(command, "probe_once", lambda results: None)  # half a minute
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "cores", "learners", "count"),
+    [
+        ("cartpole_dqn", "brief", 2, ("torch", "dense"), 58),
+        ("cartpole_dqn", "quick", 2, ("torch",), 57),
+        ("cartpole_dqn", "quick", 1, ("torch",), 48),
+        ("cartpole_dqn", "quick", 2, ("torch", "dense"), 71),
+        ("pong_dqn", "quick", 2, ("torch",), 44),
+    ],
+)
+def test_cells_are_as_many_as_the_presets_say_and_no_two_alike(name, preset, cores, learners, count):
+    found = flat(groups(load(name), PRESETS[preset], cores, learners))
+    told = {json.dumps([c.contestant, c.op, c.batch, c.threads, dict(c.options)]) for c in found}
+    assert len(found) == len(told) == count
+
+
+def test_cells_cover_the_curves_and_the_workloads_own_shape():
+    found = groups(load("hopper_ddpg"), PRESETS["full"], 4, ("torch",))
+    acting = [cell for cell in named(found, "actor") if "beside" not in cell.options]
+    assert [cell.threads for cell in acting if "environments" not in cell.options] == [1, 2, 3, 4, 8]
+    assert [cell.options["environments"] for cell in acting if "environments" in cell.options] == [8, 16]
+    assert [cell.threads for cell in named(found, "parallel_learners")] == [1, 2, 4, 8]  # that divide B
+    assert {cell.batch for cell in named(found, "learner") if cell.threads == 1} == {2**k for k in range(5, 15)}
+    assert {(cell.capacity, cell.fanout) for cell in named(found, "numba")} == {(1_000_000, 2)}
+    assert all(cell.options["macs"] == 11 * 256 + 256 * 256 + 256 * 3 for cell in flat(found))
+    placed = Counter((c.contestant, c.options["beside"], c.options["cores"]) for c in flat(found) if c.beside)
+    assert placed == Counter(
+        (one, other, cores)
+        for one, other in (("actor", "learner"), ("learner", "actor"), ("learner", "numba"), ("numba", "learner"))
+        for cores in ("shared", "own")
+    )
+
+
+def test_every_implementation_has_the_cells_of_learner_and_policy_and_says_which_it_is():
+    found = groups(load("cartpole_dqn"), PRESETS["quick"], 2, ("torch", "dense"))
+    by = Counter((c.contestant, c.options["learner"]) for c in flat(found) if "learner" in c.options)
+    assert {what for what, _ in by} == {
+        *("actor", "forward", "inference", "learner", "loop", "parallel_learners", "product")
+    }
+    assert {what for what, name in by if name == "dense"} == {
+        *("actor", "forward", "inference", "learner", "loop", "product")
+    }
+    dense = [c for c in flat(found) if c.options.get("learner") == "dense"]
+    assert {(c.batch, c.threads) for c in dense if c.contestant == "learner"} >= {(64, 1), (32, 1), (2048, 1)}
+    assert {c.threads for c in dense if c.contestant == "learner"} == {1}
+    assert {c.batch for c in dense if c.contestant == "inference"} == {1, 8}
+    vectors = [(c.contestant, c.options.get("learner")) for c in flat(found) if c.options.get("environments") == 8]
+    assert vectors == [("env", None), ("actor", "torch"), ("actor", "dense")]
+    assert all(c.options["learner"] == "torch" for c in dense + flat(found) if c.beside and "learner" in c.options)
+
+
+@NEEDED
+def test_an_actor_of_several_environments_is_timed_with_as_many():
+    steps = []
+    policy = SimpleNamespace(act=lambda seen, explore, rng: steps.append(seen.shape) or np.zeros(len(seen), np.int64))
+    world = parts.World(load("cartpole_dqn"), 0, 1 << 20)
+    world.policy = lambda name: policy if name == "dense" else None
+    call = parts.make(world, {"contestant": "actor", "options": {"learner": "dense", "environments": 3}})
+    call(0)
+    assert steps == [(3, 4)]
+
+
+def test_a_workload_that_differs_has_other_cells():
+    workload = load("cartpole_dqn")
+    first = cells.options_of(workload)
+    assert first == cells.options_of(workload)
+    wider = cells.dataclasses.replace(workload, network=cells.dataclasses.replace(workload.network, hidden=(8,)))
+    renoted = cells.dataclasses.replace(workload, note="another")
+    assert cells.options_of(wider)["identity"] != first["identity"]
+    assert cells.options_of(renoted) == first
+
+
+def test_a_stretch_is_filled_with_calls_and_begins_when_told():
+    turns = []
+    timed = StretchClock(turns.append, 0.005)
+    begin = time.perf_counter() + 0.02
+    assert 0 < timed.sample(begin, 0.004) < 0.001
+    assert time.perf_counter() >= begin + 0.004
+    assert timed.calls_per_sample > 3
+    slow = StretchClock(lambda turn: time.sleep(0.01), 0.001)
+    assert 0.01 <= slow.sample() < 0.1
+    assert slow.calls_per_sample == 1
+
+
+class Simulated:
+    """A clock of seconds that only calls take: the first ``disturbed`` calls more than the others."""
+
+    def __init__(self, monkeypatch, seconds, disturbed=0, more=0.0):
+        self.now, self.calls = 0.0, 0
+        self._seconds, self._disturbed, self._more = seconds, disturbed, more
+        monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: self.now))
+
+    def call(self, turn):
+        self.calls += 1
+        self.now += self._seconds + (self._more if self.calls <= self._disturbed else 0.0)
+
+
+def test_a_call_takes_the_least_of_several_tries(monkeypatch):
+    disturbed = Simulated(monkeypatch, 0.004, disturbed=5, more=0.6)
+    assert StretchClock(disturbed.call, 0.035).call_seconds == pytest.approx(0.004)
+
+
+@pytest.mark.parametrize(("seconds", "calls"), [(0.1, 2 + 5), (0.6, 2 + 4), (100.0, 2 + 2)])
+def test_tries_are_bounded_by_their_number_and_their_time(seconds, calls, monkeypatch):
+    slow = Simulated(monkeypatch, seconds)
+    assert StretchClock(slow.call, 0.035).call_seconds == pytest.approx(seconds)
+    assert slow.calls == calls
+
+
+def test_a_sample_is_of_whole_periods(monkeypatch):
+    for seconds, calls in ((0.5, 3), (0.001, 36)):
+        timed = StretchClock(Simulated(monkeypatch, seconds).call, 0.035, period=3)
+        timed.sample()
+        assert timed.calls_per_sample == calls
+
+
+def test_a_sample_of_td3_has_the_policys_steps_in_proportion():
+    delayed = load("hopper_td3")
+    seldom = dataclasses.replace(delayed, learner=dataclasses.replace(delayed.learner, policy_delay=1000))
+    assert [parts.period(workload, "learner") for workload in (delayed, seldom, load("hopper_ddpg"))] == [2, 1, 1]
+    assert parts.period(delayed, "actor") == 1
+
+
+@pytest.mark.parametrize("contestant", ["inference", "forward"])
+def test_a_policy_acts_on_observations_in_turn(contestant):
+    rng, seen = np.random.default_rng(0), []
+    policy = SimpleNamespace(act=lambda observations, explore, rng: seen.append(observations))
+    world = SimpleNamespace(workload=load("cartpole_dqn"), observations=rng.random, policy=lambda name: policy, rng=rng)
+    call = parts.make(world, {"contestant": contestant, "batch": 3})
+    for turn in range(2 * parts.ROTATED):
+        call(turn)
+    assert len({id(each) for each in seen}) == len({each.tobytes() for each in seen}) == parts.ROTATED > 1
+
+
+@NEEDED
+def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, capsys, tiny):
+    words = ["profile", "--workload", str(write_workload(tmp_path)), "--results", str(tmp_path), "--json"]
+    assert cli.main(words) == 0
+    first = json.loads(capsys.readouterr().out)
+    found = read_file(file_of(tmp_path))
+    expected = groups(load(tmp_path / "tiny.toml"), TINY, len(ALL_CPUS) or 1)
+    whole = [one for one in found if one.primitive == beside.PRIMITIVE]  # a run of an actor apart
+    assert [(one.contestant, one.op) for one in whole] == [("apart", "rate")] * (len(ALL_CPUS) > 1)
+    found = [one for one in found if one not in whole]
+    assert first["cells"] - len(whole) == len(flat(expected)) == sum(one.primitive == "training" for one in found)
+    assert first["aa_pairs"] == len(expected)
+    assert set(first["measured_by_status"]) <= {"ok", "unstable"}
+    for one in found:
+        assert (one.source, one.options["workload"]) == ("measured", "tiny")
+        assert of_stated(one.machine["workload"]) == load(tmp_path / "tiny.toml")
+        assert len(one.samples_seconds) >= 11
+        assert one.calls_per_sample >= 1
+        # Of two parts on cores of their own, the first by name has the first.
+        is_second = one.options.get("cores") == "own" and one.contestant > one.options["beside"]
+        assert one.machine["affinity"] == list(ALL_CPUS[1:2] if is_second else ALL_CPUS[: one.threads])
+    assert {one.capacity for one in found if one.contestant == "numba"} == {500}
+    assert cli.main(words) == 0
+    second = json.loads(capsys.readouterr().out)
+    assert (second["found_done"], second["measured_by_status"]) == (first["cells"], {})
+    assert len(read_file(file_of(tmp_path))) == len(found) + len(whole)
+
+
+@pytest.mark.slow
+@NEEDED
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
+def test_a_profile_killed_at_any_moment_keeps_what_it_has_and_repeats_nothing(tmp_path):
+    words = ["--workload", str(write_workload(tmp_path)), "--results", str(tmp_path), "--json"]
+    process = subprocess.Popen([sys.executable, "-c", SHORT, *words], cwd=ROOT, stdout=subprocess.DEVNULL)
+    path = file_of(tmp_path)
+    while process.poll() is None and not (path.exists() and path.stat().st_size):
+        time.sleep(0.01)
+    time.sleep(0.5)
+    process.kill()
+    process.wait()
+    kept = path.read_bytes().rpartition(b"\n")[0].splitlines()
+    assert kept
+    done = subprocess.run([sys.executable, "-c", SHORT, *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    told = json.loads(done.stdout)
+    assert path.read_bytes().splitlines()[: len(kept)] == kept
+    counted = Counter(one.cell for one in read_file(path) if one.primitive in ("training", "training arrangement"))
+    assert set(counted.values()) <= {1, 2}
+    assert sum(counted.values()) - len(counted) == told["measured_again"]  # of groups that a busy machine disturbed
+    assert len(counted) == told["cells"] == told["found_done"] + sum(told["measured_by_status"].values())
+
+
+@pytest.mark.slow
+@NEEDED
+def test_what_takes_too_long_is_tried_again_and_what_lies_behind_the_end_is_left(tmp_path, capsys, tiny, monkeypatch):
+    short = cells.dataclasses.replace(TINY, longest_cell_seconds=1e-4, most_seconds=0.0)
+    monkeypatch.setitem(command.PRESETS, "quick", short)
+    words = ["profile", "--workload", str(write_workload(tmp_path)), "--results", str(tmp_path)]
+    assert cli.main([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    first = groups(load(tmp_path / "tiny.toml"), short, len(ALL_CPUS) or 1)[0]
+    assert told["measured_by_status"] == {"skipped": len(first)}
+    assert told["left"] == told["cells"] - len(first)
+    assert all("too long for the preset" in one.reason for one in read_file(file_of(tmp_path)))
+    monkeypatch.setitem(command.PRESETS, "quick", cells.dataclasses.replace(TINY, most_seconds=0.0))
+    assert cli.main([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["found_done"], sum(told["measured_by_status"].values())) == (0, len(first))
+    assert "skipped" not in told["measured_by_status"]
+
+
+@NEEDED
+def test_an_environment_that_is_not_there_is_one_sentence(tmp_path, capsys):
+    path = write_workload(tmp_path, "Nowhere-v9")
+    assert cli.main(["profile", "--workload", str(path), "--results", str(tmp_path)]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("error: gymnasium knows no environment 'Nowhere-v9'")
+
+
+@NEEDED
+def test_a_results_folder_that_is_a_file_is_one_sentence(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    words = ["--workload", str(write_workload(tmp_path)), "--results", str(tmp_path / "file"), "--json"]
+    for what in ("profile", "share"):
+        assert cli.main([what, *words]) == 2
+        assert "cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["profile", "--workload", "cartpol_dqn"], "cartpole_dqn"),
+        (["profile", "--workload", "missing.toml"], "missing.toml"),
+        (["profile", "--workload", "cartpole_dqn", "--preset", "quikc"], "quikc"),
+        (["profile"], "--workload"),
+        (["share", "--workload", "hoper_ddpg"], "hopper_ddpg"),
+        (["share", "--workload", "cartpole_dqn", "--contestants", "nubma"], "'nubma' is none of"),
+        (["share", "--workload", "cartpole_dqn", "--contestants", "tianshou", "--python", "no"], "make peers"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_exit_2(words, said, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "PACKAGES", ())
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = cli.main(words)
+    except SystemExit as stop:  # argparse
+        code = stop.code
+    error = capsys.readouterr().err
+    assert (code, "Traceback" in error) == (2, False)
+    assert said in error
+
+
+@pytest.mark.parametrize("what", ["profile", "share"])
+def test_a_missing_package_is_one_sentence(what, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "PACKAGES", ("no_such_package",))
+    assert cli.main([what, "--workload", "cartpole_dqn", "--results", str(tmp_path)]) == 2
+    assert "this needs the package no_such_package; install the extra" in capsys.readouterr().err
+
+
+@NEEDED
+def test_a_step_and_the_tree_in_it_are_timed_on_every_contestant(tmp_path, capsys):
+    words = ["share", "--workload", str(write_workload(tmp_path)), "--results", str(tmp_path), "--json"]
+    words += ["--contestants", "numba,python", "--sample", "0.005", "--budget", "0"]
+    assert cli.main(words) == 0
+    told = json.loads(capsys.readouterr().out)
+    found = {(one.contestant, one.op, one.primitive): one for one in read_file(file_of(tmp_path, "share-tiny"))}
+    steps = {key: one for key, one in found.items() if key[2] == "serial_step"}
+    assert len(steps) == 6
+    assert told["aa_pairs"] == 2
+    assert steps["loop", "step", "serial_step"].seconds > steps["actor", "step", "serial_step"].seconds
+    for name in ("numba", "python"):
+        learning, tree = (steps[name, op, "serial_step"] for op in ("learning", "tree"))
+        assert all(a < b for a, b in zip(tree.samples_seconds, learning.samples_seconds, strict=True))
+    assert cli.main(words) == 0
+    assert json.loads(capsys.readouterr().out)["found_done"] == 2
+
+
+def test_a_machine_that_nobody_described_is_probed_once(tmp_path, monkeypatch):
+    probed = []
+    found = dataclasses.replace(platforms.load("edge"), machine_key=fingerprint()["key"])
+    monkeypatch.setattr("dse.platforms.probe.probe", lambda tell: probed.append(tell) or found)
+    for _ in range(2):
+        command.probe_once(tmp_path)
+    assert len(probed) == 1
+    assert platforms.load("this", tmp_path) == found

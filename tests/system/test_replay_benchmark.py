@@ -1,0 +1,358 @@
+"""The command replay: its checks find what is wrong with a buffer, crews keep to their quotas, nothing hangs, and a run
+that was killed goes on."""
+
+import json
+import math
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from benchmarks import __main__ as cli
+from benchmarks.replay import buffers, command, crew, jobs, partial, rows, summary, team
+from benchmarks.replay.cells import COMPILED, IN_PYTHON, OPERATIONS, PARTS, REUSED, Cell, Plan
+from benchmarks.replay.clocks import LEAD_SECONDS, Operation, Together, quota, stretch
+from benchmarks.replay.crew import Processes, Threads
+from benchmarks.replay.jobs import CrewError, Job, Outcome, Quota
+from benchmarks.workers import WorkerError
+from dse.records import Measurement, read_file
+from tests.oracles import naive_replay
+from tests.oracles.naive_replay import Naive, Raising
+
+pytest.importorskip("numba")
+ROOT = Path(__file__).resolve().parents[2]
+STRATEGIES = ("two_lock_checked", "global", "none", "rwlock", "two_lock_lazy")
+PLAN = Plan(STRATEGIES, "two_lock_checked", ("prioritized_buffer", "cpprb", "cpprb_mp"), 1_000, 64, 5_000, 1_000)
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """Makes the buffers of this file known by their names."""
+    for kind in naive_replay.KINDS:
+        monkeypatch.setitem(buffers._kinds(), kind.name, kind)
+
+
+@pytest.mark.usefixtures("known")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("torn", "not as they were inserted"), ("uniform", "of a batch have the priority"), ("weightless", "weights")],
+)
+def test_the_check_finds_what_is_wrong_with_a_buffer(name, said):
+    assert buffers.fault("naive") is None
+    assert said in buffers.fault(name)
+
+
+def test_records_tell_which_of_them_are_torn():
+    whole = rows.made(np.array([5, rows.MOST - 1, 70_000]))
+    assert rows.wrong(whole) == 0
+    assert {name: array.dtype for name, array in whole.items()} == {
+        name: dtype for name, (_, dtype) in rows.LAYOUT.fields.items()
+    }
+    whole["next_observation"][1, 10] += 1
+    assert rows.wrong(whole) == 1
+
+
+def test_every_buffer_has_a_kind_and_one_that_is_not_here_is_one_sentence(monkeypatch):
+    assert {COMPILED, REUSED, IN_PYTHON, "cpprb", "cpprb_mp", "flashbax", "tianshou", "torchrl"} <= set(buffers.names())
+    monkeypatch.setitem(sys.modules, "cpprb", None)
+    with pytest.raises(
+        RuntimeError, match=r"^cpprb needs the module 'cpprb', which is not installed; try: make peers$"
+    ):
+        buffers.make("cpprb", 8)
+
+
+@pytest.mark.parametrize("name", [COMPILED, REUSED, IN_PYTHON])
+def test_our_buffers_pass_the_check_and_their_operations_are_timed(name):
+    options = {} if name == IN_PYTHON else {"strategy": "two_lock_checked"}
+    assert buffers.fault(name, **options) is None
+    buffer = buffers.make(name, 300, **options)
+    buffer.fill()
+    for op in ("insert", "sample", "update", "step"):
+        assert 0 < Operation(buffer, op, 16, 0.0002).sample() < 1
+
+
+def test_cut_operations_run_and_leave_the_replay_as_it_is():
+    buffer = buffers.make(COMPILED, 300, strategy="two_lock_checked")
+    buffer.fill()
+    for op, steps in partial.UNTIL.items():
+        assert steps[-1] == "whole"
+        for until in steps[:-1]:
+            before = buffer.compiled.written
+            assert Operation(partial.cut(buffer, op, until), op, 16, 0.0002).sample() > 0
+            assert (buffer.compiled.written, buffer.compiled.check()) == (before, 0.0)
+    assert partial.cut(buffer, "sample", "whole") is buffer
+
+
+def test_cells_are_all_different_and_name_what_is_asked_for():
+    every = {part: [cell for group in PLAN.groups(part) for cell in group] for part in PARTS}
+    keys = [json.dumps([vars(cell)], default=dict) for cells in every.values() for cell in cells]
+    assert len(set(keys)) == len(keys)
+    runs = every["threads"]
+    assert {(one.options["actors"], one.options["learners"]) for one in runs} == {(1, 1), (2, 1), (3, 1), (4, 2)}
+    assert all(one.threads == one.options["actors"] + one.options["learners"] for one in runs)
+    assert {one.options["iterations"] for one in runs} == {5_000, 1_000}
+    assert {one.contestant for one in every["pairs"]} == {COMPILED, "cpprb_mp"}
+    assert {one.batch for one in every["flush"]} == {1, 4, 16, 64, 256}
+    assert [group[0].member[1] for group in PLAN.groups("operations")] == ["two_lock_checked"] * 5
+    none = Plan((), "", ("prioritized_buffer",), 1_000, 64, 10, 2)
+    assert [none.groups(part) for part in ("parts", "threads", "processes", "flush")] == [[], [], [], []]
+
+
+class Simulated:
+    """A clock of seconds that only sleeps and calls take."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        fake = SimpleNamespace(perf_counter=lambda: self.now, sleep=self.spend)
+        monkeypatch.setattr(jobs, "time", fake)
+
+    def spend(self, seconds):
+        self.now += seconds
+
+
+def test_a_stretch_begins_when_told_and_ends_with_an_iteration(monkeypatch):
+    clock = Simulated(monkeypatch)
+    job = Job("it", "actor", 0, 1, 1, (), begin=2.0, end=3.0)
+    outcome = jobs._for_a_stretch(job, lambda turn: clock.spend(0.3), [0] * 17)
+    assert (outcome.iterations, outcome.began) == (4, 2.0)
+    assert outcome.seconds == pytest.approx(0.3)
+    assert jobs._for_a_stretch(job, lambda turn: clock.spend(9), [0] * 17).iterations == 1
+
+
+@pytest.mark.parametrize(("actors", "learners"), [(1, 1), (3, 2)])
+def test_a_quota_is_kept_and_nobody_runs_too_far_ahead(actors, learners):
+    buffer, ahead = Naive(64), []
+    members = Threads({"it": buffer})
+    sample, insert = buffer.sample, buffer.insert
+
+    def sampled(batch):
+        ahead.append(buffer.written)
+        return sample(batch)
+
+    def inserted(placed):
+        insert(placed)
+        assert buffer.written <= buffer.learned + 10 + 1 + actors
+
+    buffer.sample, buffer.insert = sampled, inserted
+    clock = quota(members, Job("it", "", 0, 1, 4, ()), Quota(actors, learners, 40, 10), lambda: None)
+    assert 0 < clock.sample() < 1
+    assert 40 <= buffer.written < 40 + actors
+    assert 40 <= buffer.learned < 40 + learners
+    assert ahead[0] >= 10
+    assert math.isnan(clock.beside_seconds)
+
+
+def test_what_a_member_raises_names_it_and_stops_the_others():
+    members = Threads({"it": Raising(64), "other": Naive(64)})
+    pair = [Job("other", "actor", 0, 1, 4, ()), Job("it", "learner", 1, 1, 4, ())]
+    begin = time.perf_counter()
+    with pytest.raises(CrewError, match=r"^learner 1: RuntimeError: no$"):
+        stretch(members, pair, 30.0).sample()
+    with pytest.raises(CrewError, match=r"no$"):
+        quota(members, Job("it", "", 0, 1, 4, ()), Quota(1, 1, 10, 2), lambda: None).sample()
+    assert time.perf_counter() - begin < 10
+
+
+def test_members_that_wait_for_ever_are_given_up(monkeypatch):
+    monkeypatch.setattr(jobs, "LIMIT_SECONDS", 0.1)
+    members = Threads({"it": Naive(64)})
+    alone = [Job("it", "learner", 0, 1, 4, (), quota=Quota(0, 1, 10, 2))]  # nobody inserts
+    with pytest.raises(CrewError, match="not done after"):
+        Together(members, lambda begin: alone, lambda begin, outcomes: (0.0, 0.0)).sample()
+
+
+def test_work_takes_about_as_long_as_asked():
+    rounds = jobs.rounds_of(0.002)
+    times = []
+    for _ in range(9):
+        begin = time.perf_counter()
+        jobs.compute(rounds)
+        times.append(time.perf_counter() - begin)
+    assert 0.0005 < min(times) < 0.01
+
+
+@pytest.fixture
+def processes():
+    buffer = buffers.make(COMPILED, 256, strategy="two_lock_checked", shared=True)
+    buffer.fill()
+    members = Processes({"it": buffer})
+    yield members
+    members.close()
+    assert not [child for child in multiprocessing.active_children() if child.is_alive()]
+
+
+def test_processes_share_a_buffer_and_one_that_dies_is_named_and_replaced(processes):
+    pair = [Job("it", role, index, 2, 8, ()) for index, role in enumerate(("actor", "learner"))]
+    clock = stretch(processes, pair, 0.02)
+    assert 0 < clock.sample() < 1
+    buffer = processes._buffers["it"]
+    assert buffer.compiled.written > 256
+    assert rows.wrong(buffer.records(buffer.sample(64))) == 0
+    os.kill(processes._processes[1].pid, signal.SIGKILL)
+    with pytest.raises(CrewError, match=r"^process 1 ended with exit code -9$"):
+        clock.sample()
+    cached = [Job("it", "cache", 0, 3, 8, ()), pair[1]]
+    assert 0 < stretch(processes, cached, 0.02).sample() < 1
+
+
+def test_a_worker_that_does_not_answer_in_time_is_ended(monkeypatch):
+    monkeypatch.setattr(team.Bounded, "limit_seconds", 0.01)
+    with team.Bounded(Path(sys.executable), module=team.MODULE) as worker:
+        with pytest.raises(WorkerError, match="ended by SIGKILL"):
+            worker.ask("forget")
+        worker.close()
+
+
+def record(op, seconds, primitive="replay_operations", **fields):
+    samples = tuple(seconds * (1 + 0.001 * at) for at in range(-5, 6))
+    named = {"contestant": COMPILED, "capacity": 1_000, "batch": 256, "options": {"strategy": "two_lock_checked"}}
+    how = {"source": "measured", "status": "ok", "samples_seconds": samples, "median_seconds": seconds}
+    return Measurement(primitive=primitive, op=op, **{**how, **named, **fields})
+
+
+def test_the_summary_says_how_many_times_as_fast():
+    ops = (("insert", 1), ("sample", 256), ("update", 256), ("step", 256))
+    found = [record(op, 2e-6, batch=batch) for op, batch in ops]
+    found += [record(op, 12e-6, batch=batch, contestant="cpprb", options={}) for op, batch in ops]
+    content = summary.of(found, "two_lock_checked")["operations"]
+    assert content["us"]["cpprb"]["sum"] == pytest.approx(36)
+    assert content["times_best_peer"]["sum"] == pytest.approx(6)
+    times, low, high = content["times_best_peer"]["step"]
+    assert times == pytest.approx(6)
+    assert low < times < high
+    assert "6.00 times as fast as cpprb" in "\n".join(summary.lines({"operations": content}))
+
+
+def test_the_summary_of_runs_holds_both_claims_against_their_intervals():
+    options = {"actors": 1, "learners": 1, "work_seconds": 0.0}
+    found = [
+        record("run", seconds, "replay_threads", threads=2, options={**options, "strategy": strategy})
+        for strategy, seconds in (("two_lock_lazy", 2e-6), ("global", 6e-6), ("none", 1e-6))
+    ]
+    row = summary.of(found, "two_lock_checked")["threads"]["2, 0 us of work"]["two_lock_lazy"]
+    assert row["claims"] == {"global": "holds", "none": "holds"}
+    assert row["times_global"][0] == pytest.approx(3)
+    assert summary.verdict("global", [1.9, 1.8, 2.1]) == "ambiguous"
+
+
+COMMAND = ["replay", "--python", "none", "--capacity", "600", "--sample", "0.0005", "--budget", "0", "--json"]
+
+
+def test_pairs_and_flushes_of_a_strategy_are_records_and_nothing_is_measured_twice(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("benchmarks.replay.cells.FLUSHES", (4,))
+    monkeypatch.setattr("benchmarks.replay.cells.WORKS", ("none", "computing"))
+    words = [*COMMAND, "--only", "pairs,flush", "--buffers", "replay", "--strategies", "global,rwlock"]
+    words += ["--batch", "16", "--results", str(tmp_path)]
+    assert cli.main(words) == 0
+    told = json.loads(capsys.readouterr().out)
+    found = read_file(told["file"])
+    assert {one.source for one in found} == {"measured"}
+    assert all(len(one.samples_seconds) >= 11 for one in found if one.status != "skipped")
+    skipped = [one for one in found if one.status == "skipped"]
+    assert {one.options["strategy"] for one in skipped} == {"rwlock"}
+    assert all("for threads of one process" in one.reason for one in skipped)
+    balance = {one.op: one for one in found if one.op.startswith("balance")}
+    assert set(balance) == {"balance insert", "balance learn"}
+    (count,) = {
+        one.reason.split(" rows")[0] for one in found if one.op in ("one", "two", "apart") and one not in skipped
+    }
+    assert int(count) == balance["balance insert"].batch >= 1
+    assert set(told["pairs"]) == {"none", "computing"}
+    assert len(told["pairs"]["none"]["global"]["times_one"]) == 3
+    learners = [one.options for one in found if (one.primitive, one.op) == ("replay_flush", "learn")]
+    assert {(one["beside"], one["rows"]) for one in learners} == {(op, n) for op in ("insert", "cache") for n in (4,)}
+    assert cli.main(words) == 0
+    assert json.loads(capsys.readouterr().out)["found_done"] == told["cells"]
+    assert len(read_file(told["file"])) == len(found)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
+def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
+    words = [sys.executable, "-m", naive_replay.MODULE, *COMMAND[1:], "--only", "operations", "--no-sentinels"]
+    words += ["--buffers", "naive,torn", "--results", str(tmp_path)]
+    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not any(path.stat().st_size for path in tmp_path.glob("*/replay.jsonl")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.kill()
+    process.communicate()
+    (path,) = tmp_path.glob("*/replay.jsonl")
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["cells"], told["found_done"] >= 1) == (1, 10, True)
+    assert "5 cells failed, such as torn insert, 2" in done.stderr
+    found = read_file(path)
+    assert {(one.contestant, one.status in ("ok", "unstable")) for one in found} == {("naive", True), ("torn", False)}
+    assert {(one.op, one.batch) for one in found} == {(op, batch) for op, batch in OPERATIONS}
+    cells = [one.cell for one in found]
+    assert len(cells) == len(set(cells))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--only", "pears"], "'pears' is none of operations"),
+        (["--strategies", "locked"], "'locked' is none of"),
+        (["--buffers", "cpprb", "--python", "none"], "make peers"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_exit_2(words, said, capsys, tmp_path):
+    assert cli.main(["replay", *words, "--results", str(tmp_path)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_cell_that_fails_is_a_record_and_the_others_go_on(monkeypatch):
+    """The second of three samples of one cell fails; the other cell is timed all the same."""
+
+    class Fails(team.Remote):
+        def sample(self):
+            if self.cell.op == "two":
+                raise team.FailedError(self, "process 1 ended with exit code -9")
+            self.calls_per_sample = 1
+            return 1.0
+
+    stamp = command.Stamp.of_this_run("replay_pairs")
+    one = team.Team(team.Pool(None, Path("none")), stamp, 0)
+    one.rows["cpprb_mp"] = 1
+    monkeypatch.setattr(one, "clock", lambda cell, seconds, is_twin=False: Fails(cell, None, 0, [0], None))
+    cells = [Cell("pairs", "cpprb_mp", op, 8, 100, {"work": "none"}) for op in ("one", "two")]
+    found = list(one.measure(cells, 0.001, 0.0, lambda *_: ()))
+    assert [(record.op, record.status, record.primitive) for record in found] == [
+        ("two", "failed", "replay_pairs"),
+        ("one", "ok", "replay_pairs"),
+        ("one", "ok", "replay_pairs_again"),
+    ]
+
+
+class Played(crew.Crew):
+    """A crew whose members take as long as they are told."""
+
+    def __init__(self, *outcomes):
+        super().__init__([0] * 17)
+        self.outcomes = outcomes
+
+    def _run(self, jobs):
+        return list(self.outcomes)
+
+
+def test_a_pair_is_as_fast_as_its_slower_side_and_a_flush_as_its_first():
+    members = Played(Outcome(10, 1.0, 3.0), Outcome(4, 1.0, 3.0))
+    pair, flush = (stretch(members, [], 2.0, is_slowest=slowest) for slowest in (True, False))
+    assert (pair.sample(), pair.calls_per_sample) == (0.5, 4)
+    assert (flush.sample(), flush.beside_seconds) == (0.2, 0.5)
+
+
+def test_a_run_takes_until_its_last_member_is_done(monkeypatch):
+    monkeypatch.setattr("benchmarks.replay.clocks.time", SimpleNamespace(perf_counter=lambda: 1.0 - LEAD_SECONDS))
+    members = Played(Outcome(20, 1.0, 3.0), Outcome(20, 1.5, 5.0))
+    shares = Quota(1, 1, 20, 2)
+    assert quota(members, Job("it", "", 0, 1, 4, ()), shares, lambda: None).sample() == pytest.approx(4.0 / 20)

@@ -1,0 +1,255 @@
+"""Processes that share a replay are killed, anywhere: the others go on, and no more is lost than was under way."""
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from impls.replay import ClosedError, attach, make, strategies, trials
+from impls.replay.block import ACTOR, ARRIVED, GRANTED, MODE
+from impls.replay.registry import strategy_class
+from tests.matrix import matrix
+from tests.replay_stress import PLAIN, STACKED, STEPPED, Plan, Processes, inspect, learn, numbers_in, packed, server
+
+SHARED = [name for name in strategies() if strategy_class(name).valid and strategy_class(name).processes]
+SETTINGS = {"alpha": 0.6, "epsilon": 1e-3, "shared": True, "fanout": 4}
+VICTIM, ROWS, CAPACITY = 5, 6, 32
+GO_ON_WITHIN_SECONDS, PATIENCE_SECONDS = 1.0, 30.0
+TREE = (trials.LEAF_LOCK, trials.SET_LEAVES, trials.LEAF_UNLOCK, trials.SUM_UP)
+# (operation, point, which arrival there)
+INSERTING = [("insert", point, 1) for point in range(trials.RESERVE, trials.COMMITTED + 1)]
+INSERTING += [("insert", point, arrival) for point in TREE for arrival in (1, 2)]
+UPDATING = [("update", point, 1) for point in (trials.UPDATE, *TREE, trials.UPDATED)]
+SAMPLING = [("sample", point, 1) for point in range(trials.SEARCH, trials.RECHECK + 1)]
+
+
+def _victim(handle, operation, pipe):
+    with attach(handle) as replay:
+        for bank in replay._banks:
+            bank.view[ACTOR] = VICTIM
+        pipe.send("ready")
+        pipe.recv()
+        if operation == "insert":
+            replay.insert(packed(replay.row, (1 << 40) + np.arange(ROWS)), drawable=np.ones(ROWS, np.bool_))
+        elif operation == "sample":
+            replay.sample(8, 0.4, uniforms=np.arange(8) / 8)
+        else:
+            replay.update_priorities(np.arange(20, 28), np.ones(8))
+        pipe.send("ended")
+
+
+class Victim:
+    """A process that stops at each point of one operation, and is killed at a given one."""
+
+    def __init__(self, replay, operation):
+        self._pipe, theirs = server().Pipe()
+        self._process = server().Process(target=_victim, args=(replay.handle(), operation, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._words = replay._memory.view(0, (GRANTED + 64,), np.int64)
+
+    def kill_at(self, point, arrival=1):
+        """Kill it as it arrives there; whether it ever did."""
+        assert self._pipe.poll(PATIENCE_SECONDS)
+        self._pipe.recv()
+        self._words[ARRIVED + VICTIM] = 0
+        self._words[MODE] = trials.SCRIPTED
+        self._pipe.send("go")
+        end = time.monotonic() + PATIENCE_SECONDS
+        while not self._pipe.poll():
+            assert time.monotonic() < end, "the victim is stuck"
+            if here := int(self._words[ARRIVED + VICTIM]):
+                arrival -= here == point
+                if not arrival:
+                    break
+                self._words[ARRIVED + VICTIM] = 0
+                self._words[GRANTED + VICTIM] = 1
+            time.sleep(1e-5)
+        self._process.kill()
+        self._process.join(PATIENCE_SECONDS)
+        self._words[[MODE, ARRIVED + VICTIM, GRANTED + VICTIM]] = 0
+        return not arrival
+
+
+def filled(strategy, layout=PLAIN, inserted=45, **settings):
+    """A replay that has gone round once and a bit, filled by inserts of five rows."""
+    replay = make(CAPACITY, layout, strategy=strategy, trial=True, **SETTINGS, **settings)
+    for first in range(0, inserted, 5):
+        replay.insert(packed(replay.row, first + np.arange(5)), np.ones(5))
+    return replay
+
+
+def go_on(replay, layout=PLAIN):
+    """Use a replay whose other user has died; it must be whole at once."""
+    began = time.monotonic()
+    assert replay.check() == 0
+    replay.insert(packed(replay.row, (2 << 40) + np.arange(3)), drawable=np.ones(3, np.bool_))
+    batch = replay.sample(16, 0.4, np.random.default_rng(0))
+    if layout.frames == 1:
+        numbers_in(batch, layout)
+    replay.update_priorities(batch.sequence, np.ones(16))
+    assert time.monotonic() - began < GO_ON_WITHIN_SECONDS
+    inspect(replay, Plan(replay_name(replay), layout=layout, capacity=CAPACITY))
+
+
+def replay_name(replay):
+    return replay.handle().strategy
+
+
+@pytest.mark.parametrize(("operation", "point", "arrival"), INSERTING + UPDATING + SAMPLING)
+@pytest.mark.parametrize("strategy", STEPPED)
+def test_a_kill_at_any_point_loses_what_was_under_way_alone(strategy, operation, point, arrival):
+    with filled(strategy) as replay:
+        killed = Victim(replay, operation).kill_at(point, arrival)
+        go_on(replay)
+        reserved = replay.written - 48
+        assert reserved in ({0, ROWS} if operation == "insert" else {0})
+        lost = replay.recover()
+        assert lost <= reserved
+        assert not (bank := replay._banks[0]).ranges()[:, 1].any()
+        assert len(replay) == CAPACITY - lost, (bank.words & 3, lost)
+        if not killed:
+            assert lost == 0
+        elif point in {trials.FIRST_HALF, trials.SECOND_HALF, trials.COMMIT}:
+            assert lost == ROWS
+        replay.insert(packed(replay.row, (3 << 40) + np.arange(CAPACITY)))  # past what the dead had under way
+        assert (len(replay), replay.lost) == (CAPACITY, lost)
+        go_on(replay)
+
+
+@pytest.mark.parametrize("point", [trials.ODD, trials.ZERO, trials.FIRST_HALF])
+@pytest.mark.parametrize("strategy", STEPPED)
+def test_no_stack_reaches_from_a_dead_insert_into_the_next(strategy, point):
+    with make(CAPACITY, STACKED, strategy=strategy, trial=True, **SETTINGS) as replay:
+        # The next frame of the record in slot ROWS - 1 is in slot ROWS, whose frame is overwritten by the one who
+        # comes after a victim that died with tickets for slots 0 to ROWS - 1.
+        frames = np.arange(CAPACITY)
+        replay.insert(packed(replay.row, frames), drawable=(frames > 2) & (frames < CAPACITY - 1))
+        assert Victim(replay, "insert").kill_at(point)
+        replay.insert(packed(replay.row, (2 << 40) + np.arange(4)), drawable=np.zeros(4, np.bool_))
+        numbers_in(replay.sample(256, 0.4, np.random.default_rng(0)), STACKED)
+        go_on(replay, STACKED)
+
+
+@pytest.mark.parametrize("arrival", range(3))
+def test_a_dead_insert_does_not_block_those_that_need_its_slots(arrival):
+    with filled("two_lock_checked") as replay:
+        assert Victim(replay, "insert").kill_at(trials.FIRST_HALF)
+        began = time.monotonic()
+        replay.insert(packed(replay.row, (2 << 40) + np.arange(CAPACITY - arrival)))
+        assert time.monotonic() - began < GO_ON_WITHIN_SECONDS
+        assert replay.lost == ROWS
+        assert replay.check() == 0
+
+
+def kill_many(strategy, kills, seconds):
+    """Kill a random one of five callers again and again, while another takes its place."""
+    plan = Plan(strategy, kind="processes", capacity=128, most=8, batch=32, callers=5, rows=1e15, seconds=1e9).usual
+    rng = np.random.default_rng(5)
+    acknowledged = lost_at_most = 0
+    with make(plan.capacity, PLAIN, strategy=strategy, banks=plan.banks, **SETTINGS | {"fanout": 16}) as replay:
+        team = Processes(replay, plan)
+        try:
+            team.start()
+            for _ in range(kills):
+                time.sleep(rng.exponential(seconds))
+                number = int(rng.integers(plan.callers))
+                team.processes[number].kill()
+                _expect_progress(team, number)
+                team.processes[number].join(PATIENCE_SECONDS)
+                if number % 3 != 1:
+                    acknowledged += team.words[1 + number]
+                    lost_at_most += plan.most
+                inspect(replay, plan)
+                team.replace(replay, plan, number)
+            team.words[0] = 1
+            reports = team.collect()
+        finally:
+            team.kill()
+        assert not any(report.fault for report in reports), [report.fault for report in reports]
+        acknowledged += sum(report.inserted for report in reports)
+        inspect(replay, plan)
+        assert acknowledged <= replay.written <= acknowledged + lost_at_most
+        assert replay.recover() <= lost_at_most
+        assert replay.check() == 0
+        learn(replay, plan, 1, lambda rows: rows < 1000)
+
+
+def _expect_progress(team, dead):
+    """Every caller but the dead one must do something within a second."""
+    before = list(team.words)
+    end = time.monotonic() + GO_ON_WITHIN_SECONDS
+    waiting = set(range(1, len(before))) - {1 + dead}
+    while waiting:
+        assert not team.words[0], "a caller has found a fault"
+        assert time.monotonic() < end, f"callers {waiting} do not go on"
+        waiting = {number for number in waiting if team.words[number] == before[number]}
+        time.sleep(1e-3)
+
+
+@pytest.mark.parametrize("strategy", matrix(SHARED, brief=lambda name: name not in ("global", "owner")))
+def test_twenty_kills_at_random_moments(strategy):
+    kill_many(strategy, 20, 0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", SHARED)
+def test_a_thousand_kills_at_random_moments(strategy):
+    kill_many(strategy, 1000, 0.05)
+
+
+# Memory
+
+
+def users_of(inode):
+    """Processes that have the memory file with this number mapped or open."""
+    users = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if any(line.split()[4] == str(inode) for line in (process / "maps").read_text().splitlines()):
+                users.add(int(process.name))
+        with contextlib.suppress(OSError):
+            for link in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    if link.stat().st_ino == inode and "memfd" in str(link.readlink()):
+                        users.add(int(process.name))
+    return users
+
+
+def _creator(pipe):
+    replay = make(CAPACITY, PLAIN, **SETTINGS | {"fanout": 16})
+    replay.insert(packed(replay.row, np.arange(CAPACITY)))
+    pipe.send(replay.handle())
+    pipe.recv()
+
+
+def _user(handle, pipe):
+    with attach(handle) as replay:
+        replay.insert(packed(replay.row, np.arange(3)))
+        pipe.send(replay.written)
+
+
+def test_a_replay_outlives_its_creator_and_leaves_nothing_behind():
+    mine, theirs = server().Pipe()
+    creator = server().Process(target=_creator, args=(theirs,), daemon=True)
+    creator.start()
+    assert mine.poll(PATIENCE_SECONDS)
+    handle = mine.recv()
+    with attach(handle) as replay:
+        creator.kill()
+        creator.join(PATIENCE_SECONDS)
+        assert numbers_in(replay.sample(8, 0.4), PLAIN).max() < CAPACITY
+        with pytest.raises(ClosedError, match="has ended or closed the replay"):
+            attach(handle)
+        user = server().Process(target=_user, args=(replay.handle(), theirs), daemon=True)
+        user.start()
+        assert mine.poll(PATIENCE_SECONDS)
+        assert mine.recv() == replay.written == CAPACITY + 3
+        user.join(PATIENCE_SECONDS)
+        assert replay.check() == 0
+        inode = os.fstat(replay._memory._descriptor.number).st_ino
+        assert users_of(inode) == {os.getpid()}
+    assert users_of(inode) == set()

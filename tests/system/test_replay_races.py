@@ -1,0 +1,91 @@
+"""Every strategy under stress: what a valid one answers is right."""
+
+import threading
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from impls.replay import make, strategies
+from impls.replay.registry import strategy_class
+from tests.matrix import matrix, slow
+from tests.replay_stress import PLAIN, STACKED, Fault, Plan, packed, run
+
+VALID = [name for name in strategies() if strategy_class(name).valid]
+INVALID = [name for name in strategies() if not strategy_class(name).valid]
+CASES = [(name, "threads") for name in VALID]
+CASES += [(name, "processes") for name in VALID if strategy_class(name).processes]
+SELDOM = [("global", "processes"), ("owner", "processes")]
+LARGE = {"capacity": 1 << 14, "batch": 256, "most": 64, "fanout": 16}
+TINY = {"capacity": 16, "callers": 5, "batch": 16, "most": 6, "trial": True, "rows": 1e12, "look_seconds": 0.01}
+
+
+@pytest.mark.parametrize(("strategy", "kind"), [slow(*one) if one in SELDOM else one for one in CASES])
+def test_a_million_rows_show_no_fault(strategy, kind):
+    report = run(Plan(strategy, kind=kind, **LARGE).usual)
+    assert report.rows >= 1e6
+    assert min(report.inserted, report.sampled, report.updated) > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("strategy", "kind"), CASES)
+def test_a_hundred_million_rows_show_no_fault(strategy, kind):
+    assert run(Plan(strategy, kind=kind, rows=1e8, seconds=1800.0, **LARGE).usual).rows >= 1e8
+
+
+@pytest.mark.parametrize("strategy", VALID)
+def test_stacks_of_frames_are_whole(strategy):
+    assert run(Plan(strategy, layout=STACKED, rows=2e5, **LARGE).usual).sampled > 1000
+
+
+@pytest.mark.parametrize("strategy", matrix(VALID, brief=lambda name: name not in ("rwlock", "global", "owner")))
+@pytest.mark.parametrize("layout", [PLAIN, STACKED], ids=["plain", "stacked"])
+def test_a_tiny_replay_that_sleeps_at_its_points_shows_no_fault(strategy, layout):
+    report = run(Plan(strategy, layout=layout, seconds=0.7, **TINY).usual)
+    assert min(report.inserted, report.sampled, report.updated) > 0
+
+
+@pytest.mark.parametrize("strategy", INVALID)
+def test_an_invalid_strategy_is_wrong_at_most(strategy):
+    try:  # a process that crashed would send no report, which is no Fault
+        report = run(Plan(strategy, kind="processes", rows=3e5, **LARGE))
+    except Fault as fault:
+        assert fault.args[0] != "stuck"
+    else:
+        assert report.rows >= 3e5
+
+
+@pytest.mark.parametrize("strategy", VALID)
+def test_samples_beside_updates_follow_the_priorities(strategy):
+    capacity, batch, batches = 64, 128, 400
+    errors = np.random.default_rng(3).exponential(size=capacity) + 0.1
+    counts = np.zeros((2, capacity), np.int64)
+    over = threading.Event()
+    with make(capacity, PLAIN, alpha=1.0, epsilon=1e-3, strategy=strategy) as replay:
+        replay.insert(packed(replay.row, np.arange(capacity)), errors)
+
+        def update(seed):
+            rng = np.random.default_rng(seed)
+            while not over.is_set():
+                tickets = rng.integers(capacity, size=batch)
+                replay.update_priorities(tickets, errors[tickets])
+
+        def sample(seed):
+            rng = np.random.default_rng(seed)
+            for _ in range(batches):
+                tickets = replay.sample(batch, 0.4, uniforms=rng.random(batch)).sequence
+                np.add.at(counts[seed], tickets, 1)
+
+        updating = threading.Thread(target=update, args=(9,))
+        sampling = [threading.Thread(target=sample, args=(seed,)) for seed in range(2)]
+        updating.start()
+        for thread in sampling:
+            thread.start()
+        for thread in sampling:
+            thread.join(60)
+        over.set()
+        updating.join(60)
+        assert replay.check() == 0
+    assert counts.sum() == 2 * batch * batches
+    expected = (errors + 1e-3) / (errors + 1e-3).sum() * counts.sum()
+    assert chisquare(counts.sum(0), expected).pvalue > 1e-4

@@ -1,0 +1,216 @@
+"""``python -m dse run``: it trains by the answer to its question, and prints the rate predicted beside the measured."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("torch", reason="training needs the extra `train`")
+from dse import recommend_mapping
+from dse.__main__ import main
+from dse.cli import emit, run
+from dse.cli.mapping_text import text
+from impls.training import learners, load, path_of
+from impls.training.__main__ import _parser as training_parser
+from impls.training.__main__ import main as training
+from impls.training.answer import Answer
+from tests.committed import RESULTS
+
+ROOT = Path(__file__).resolve().parents[2]
+MACHINE = "8fb834d50a"
+ASKED = ("--machine", MACHINE)
+ARRANGED = ("--fix", "arrangement=apart", "--fix", "batch=32")
+
+
+def answered(capsys, *given):
+    """What ``recommend --json`` prints about a workload on the machine."""
+    assert main(["recommend", "--platform", "this", "--workload", "cartpole_dqn", "--json", *ASKED, *given]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_what_recommend_prints_is_the_setting_of_a_run(capsys):
+    told = answered(capsys, *ARRANGED, "--fix", "capacity=5000")
+    options = training_parser().parse_args(["cartpole_dqn"])
+    setting = Answer(told, "answer.json").setting(load("cartpole_dqn"), options)
+    part = {one["part"]: one for one in told["parts"]}
+    assert setting.arrangement.name == told["arrangement"] == "apart"
+    assert (setting.workload.learner.batch, setting.workload.replay.capacity) == (32, 5000)
+    assert setting.workload.actors.count == part["actors"]["details"]["processes"]
+    assert setting.workload.replay.fanout == part["sampling"]["details"]["fanout"]
+    assert setting.learner == part["learner"]["details"]["implementation"]
+
+
+def test_an_answer_of_several_processes_prints_what_runs_it(capsys):
+    answer = recommend_mapping("this", "cartpole_dqn", fix={"arrangement": "apart"}, machine=MACHINE)
+    words = shlex.split(text(answer).splitlines()[1])[3:]
+    given = training_parser().parse_args(words)
+    assert (given.workload, given.arrangement, given.contestant) == ("cartpole_dqn", "apart", "numba")
+    assert emit.why_not_run(answer) == ""
+    question = ["recommend", "--platform", "this", "--workload", "cartpole_dqn", *ASKED, *ARRANGED]
+    assert main(question) == 0
+    paste = capsys.readouterr().out.splitlines()[1]
+    asking, runs = paste.split(" | ")
+    assert shlex.split(asking)[3:] == [*question, "--json"]
+    assert runs == "python -m impls.training cartpole_dqn --mapping -"
+
+
+def test_a_run_prints_the_rate_predicted_and_measured(tmp_path, capfd):
+    out = tmp_path / "run"
+    assert main(["run", "cartpole_dqn", *ASKED, *ARRANGED, "--steps", "1400", "--out", str(out)]) == 0
+    said = capfd.readouterr().out.splitlines()
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["arrangement"]["name"] == "apart"
+    assert said[0].startswith("Train cartpole_dqn (B = 32) on machine")
+    predicted, measured = (next(line for line in said if line.startswith(word)) for word in ("predicted:", "measured:"))
+    assert predicted.startswith("predicted: about ")
+    assert f"({summary['settled']['updates']} gradient steps in " in measured
+    assert " times the predicted; " in measured
+
+
+def test_a_run_of_seconds_is_json_and_leaves_no_folder(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+    given = ["--results", str(RESULTS), "--fix", "arrangement=serial", "--seconds", "6", "--json"]
+    assert main(["run", "cartpole_dqn", *ASKED, *given]) == 0
+    shown = capfd.readouterr()
+    told = json.loads(shown.out)
+    assert "collecting 1,000 steps before learning" in shown.err
+    assert told["measured"]["seconds"] < 6 <= told["run"]["seconds"]
+    assert told["measured_of_predicted"] == pytest.approx(
+        told["measured"]["update_hz"] / told["predicted"]["update_hz"]
+    )
+    assert told["predicted"]["low"] < told["predicted"]["update_hz"] < told["predicted"]["high"]
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(("factor", "is_far"), [(0.9, False), (0.3, True)])
+def test_a_rate_far_below_the_predicted_comes_with_the_processor_time_it_had(capsys, factor, is_far):
+    answer = recommend_mapping("this", "cartpole_dqn", machine=MACHINE)
+    settled = {"updates": 1000, "seconds": 5.0, "update_hz": factor * answer.hz}
+    run._show(answer, {"settled": settled, "throughput": {"cpu_percent": 27.0}}, False)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("  the run had 27 % of one core's time") == is_far
+
+
+def test_a_run_that_ended_before_it_settled_tells_what_it_did(capsys):
+    answer = recommend_mapping("this", "cartpole_dqn", machine=MACHINE)
+    run._show(answer, {"settled": None, "updates": 0, "steps": 5000}, False)
+    assert "0 gradient steps in 5,000 environment steps" in capsys.readouterr().out
+
+
+def test_what_cannot_be_run_is_a_sentence(tmp_path, capsys):
+    for given, words in (
+        (
+            ["--platform", "u200"],
+            "on the machine that asks, not on u200; leave out --platform, or ask about that: python",
+        ),
+        (["--fix", "arrangement=apatr"], "did you mean 'apart'?"),
+        (["--fix", "contestant=numpy", "--fix", "arrangement=apart"], "numpy"),
+    ):
+        assert main(["run", "cartpole_dqn", *ASKED, *given, "--out", str(tmp_path / "run")]) in (1, 2)
+        assert words in capsys.readouterr().err
+
+
+def test_a_hint_is_never_what_was_asked_already(monkeypatch, capsys):
+    """What a machine's GPU is in, only --fix arrangement=serial makes a run of."""
+    monkeypatch.setattr(run, "why_not_run", lambda answer: "" if answer.arrangement == "serial" else "it is on a GPU")
+    monkeypatch.setattr(run, "_trained", lambda command, answer, is_quiet: 3)
+    assert main(["run", "cartpole_dqn", *ASKED, "--seconds", "1"]) == 2
+    hint = "--fix arrangement=serial"
+    assert hint in capsys.readouterr().err
+    assert main(["run", "cartpole_dqn", *ASKED, "--seconds", "1", *hint.split()]) == 3
+    capsys.readouterr()
+    assert main(["run", "cartpole_dqn", *ASKED, "--fix", "arrangement=apart"]) == 2
+    assert hint not in capsys.readouterr().err
+
+
+def test_the_exit_code_is_that_of_training(tmp_path, capfd):
+    given = ["--fix", "arrangement=serial", "--steps", "10", "--out", str(tmp_path / "run")]
+    assert main(["run", "cartpole_dqn", *ASKED, *given]) == 2
+    assert "the first gradient step is after 1,000 environment steps" in capfd.readouterr().err
+
+
+def test_a_folder_that_a_run_cannot_have_is_refused_before_anything_is_answered(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(run, "answer_question", lambda question: pytest.fail("it was answered"))
+    (tmp_path / "file").write_text("")
+    (tmp_path / "done").mkdir()
+    (tmp_path / "done" / "summary.json").write_text("{}")
+    for given, words in (
+        (["--out", str(tmp_path / "file")], "file: cannot be made or written (it is a file); name another with --out"),
+        (["--out", str(tmp_path / "done")], "done holds a run that is done, see its summary.json; name another with"),
+        (["--seconds", "0"], "--seconds must be at least 1, not 0"),
+        (["--seed", "-1", "--steps", "2000"], "--seed must be at least 0, not -1"),
+        (["--out", str(tmp_path / "none"), "--resume"], "none holds no checkpoint; leave out --resume to begin"),
+    ):
+        assert main(["run", "cartpole_dqn", *ASKED, *given]) == 2
+        assert words in capfd.readouterr().err
+
+
+def own_workload(folder):
+    """A workload file that nothing has timed."""
+    assert training(["init", str(folder / "own")]) == 0
+    return str(folder / "own.toml")
+
+
+def test_too_few_cores_are_told_with_what_runs_all_the_same_and_as_json(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    results = ["--results", str(RESULTS)]
+    path, given = own_workload(Path()), [*ASKED, *results, "--fix", "arrangement=pipelined"]
+    capsys.readouterr()
+    line = f"share cores, but no records here say how fast: python -m impls.training {path} --arrangement pipelined\n"
+    assert main(["recommend", "--platform", "this", "--workload", path, *given]) == 1
+    assert capsys.readouterr().out.endswith(line)
+    assert main(["run", path, *given]) == 1
+    assert capsys.readouterr().err.endswith(line)
+    assert main(["recommend", "--platform", "this", "--workload", path, *given, "--json"]) == 1
+    told = capsys.readouterr().out
+    assert main(["run", path, *given, "--json"]) == 1
+    assert capsys.readouterr().out == told
+    assert json.loads(told)["repairs"] == [{"cpu.cores": [2, 3]}]
+
+
+def test_a_workload_without_a_profile_is_answered_with_the_learner_of_a_run_of_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    path = own_workload(Path())
+    asked = ["recommend", "--platform", "this", *ASKED, "--results", str(RESULTS), "--workload"]
+    capsys.readouterr()
+    assert main([*asked, path]) == 0
+    told = capsys.readouterr().out
+    assert f"--learner {learners.default(load(path))} --policy dense" in told
+    assert re.search("  learner +cpu +dense, 1 thread +~.* modeled\n", told)
+    assert "modeled, right within" in told.splitlines()[0]
+    assert main([*asked, path, "--fix", "learner_implementation=torch"]) == 0
+    assert "--learner torch" in capsys.readouterr().out
+    frames = path_of("pong_dqn")  # whose convolutions that learner does not have, and which nothing here has profiled
+    Path(path).write_text(frames.read_text().replace('"pong_dqn"', '"mine"').replace("hidden = [512]", "hidden = [64]"))
+    assert main([*asked, path]) == 0
+    assert "--learner torch --policy torch" in capsys.readouterr().out
+
+
+def test_ctrl_c_waits_for_the_run_to_save_itself(tmp_path, monkeypatch):
+    waited = []
+
+    class Popen(subprocess.Popen):
+        def __init__(self, command, **how):  # a run of its own is interrupted in tests/system/test_parallel_run.py
+            super().__init__([sys.executable, "-c", "import time; time.sleep(60)"], **how)
+
+        def wait(self, timeout=None):
+            waited.append(timeout)
+            if len(waited) == 1:
+                self.kill()  # a terminal's Ctrl-C ends it too, but where a shell started the tests in the background
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+        def terminate(self):
+            waited.append("terminated")
+
+    # Of this module alone: others ask the system about itself by processes of their own.
+    monkeypatch.setattr(run, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": Popen}))
+    given = ["--fix", "arrangement=apart", "--out", str(tmp_path / "run")]
+    assert main(["run", "cartpole_dqn", *ASKED, *given]) == 130
+    assert waited[1:3] == ["terminated", 60]

@@ -1,0 +1,396 @@
+"""What all commands share: counts as people write them, output whose reader has gone, progress without a terminal."""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import benchmarks.__main__ as bench
+from benchmarks import compare
+from benchmarks.peers import command as peers
+from dse.__main__ import main as ask
+from dse.mapping.question import ask as question
+from dse.solver.problem import ProblemError
+from impls import quiet, terminal
+from impls.terminal import Parser, Progress, amount, answering, count, plural
+from impls.training import __main__ as training
+from tests.committed import CHECKOUT
+from tests.matrix import slow
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1000000", 10**6),
+        ("1_000_000", 10**6),
+        ("1e6", 10**6),
+        ("1E+6", 10**6),
+        ("1M", 10**6),
+        ("1m", 10**6),
+        ("5M", 5 * 10**6),
+        ("10k", 10_000),
+        ("2G", 2 * 10**9),
+        ("2.5k", 2500),
+        ("1.5e3", 1500),
+        (".5M", 500_000),
+        (" 7 ", 7),
+        ("300,000", 300_000),
+        ("1,234,567.0", 1_234_567),
+        ("256.0", 256),
+        ("0", 0),
+        ("-3", -3),
+        ("1e18", 10**18),
+        ("999999999999999999", 10**18 - 1),
+    ],
+)
+def test_a_count_is_taken_as_people_write_it(text, number):
+    found = count(text)
+    assert type(found) is int
+    assert found == number
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1.5",
+        "1e-1",
+        "2.5",
+        "1.0001k",
+        "",
+        "k",
+        "1kk",
+        "1 k",
+        "ten",
+        "nan",
+        "inf",
+        "0x10",
+        "1,00",
+        "1000,000",
+        ",000",
+        "1,0000",
+    ],
+)
+def test_what_is_no_count_is_refused_with_examples(text):
+    with pytest.raises(
+        argparse.ArgumentTypeError, match="is not a whole number; write it like 1000000, 1_000_000, 1e6,"
+    ):
+        count(text)
+
+
+@pytest.mark.parametrize("text", ["1e19", "1e999", "9" * 5_000, "1e18k"])
+def test_a_count_has_an_end_and_is_refused_at_once(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="is too large; a count is at most 1e") as told:
+        count(text)
+    assert len(str(told.value)) < 120
+
+
+SHIPPED = ["--machine", "d7dae63b89"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["recommend", "--capacity", "1e8", "--batch", "10k", *SHIPPED],
+        ["recommend", "--capacity", "5M", "--batch", "1e3", "--threads", "2.0", *SHIPPED],
+        ["recommend", "--platform", "u200", "--workload", "hopper_ddpg", "--fix", "batch=1e3", "--fix", "capacity=5M"],
+        ["fpga", "--network", "hopper", "--batch", "1k", "--capacity", "1e5"],
+        ["platform", "estimate", "u200", "--capacity", "5M", "--batch", "1_000", "--record-bytes", "1e2"],
+        ["learners", "--platform", "u200", "--workload", "hopper_ddpg", "--most", "4.0", "--longest-period", "1e1"],
+        ["cores", "--platform", "u200", "--workload", "hopper_ddpg", "--cores", "0.01k", "--update-interval", "1_6"],
+        ["depth", "--platform", "u200", "--workload", "hopper_ddpg", "--fix", "batch=1e3", "--spread", "0"],
+    ],
+)
+def test_every_question_takes_such_counts(capsys, words):
+    assert ask(words) == 0
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["recommend", "--capacity", "1e6", "--batch", "1.5"],
+        ["fpga", "--network", "hopper", "--batch", "1.5"],
+        ["platform", "estimate", "u200", "--batch", "1.5"],
+        ["cores", "--workload", "hopper_ddpg", "--cores", "1.5"],
+    ],
+)
+def test_half_an_element_is_refused_with_a_sentence(capsys, words):
+    with pytest.raises(SystemExit) as left:
+        ask(words)
+    assert left.value.code == 2
+    assert "'1.5' is not a whole number; write it like 1000000" in capsys.readouterr().err
+
+
+def test_what_is_fixed_may_be_written_so_too():
+    assert question("u200", "hopper_ddpg", fix={"batch": "1k", "capacity": "5M", "fanout": 16.0}).fix == {
+        "batch": 1000,
+        "capacity": 5_000_000,
+        "fanout": 16,
+    }
+    with pytest.raises(ProblemError, match=r"batch: '1.5' is not a whole number; write it like 1000000"):
+        question("u200", "hopper_ddpg", fix={"batch": "1.5"})
+
+
+def test_the_commands_that_measure_and_train_take_them():
+    axes = ["--capacities", "1e6,5M", "--batches", "1k", "--fanouts", "16"]
+    for given in (
+        bench._parser().parse_args(["sweep", *axes, "--threads", "1,2"]),
+        compare._parser().parse_args(["a", "b", *axes]),
+        peers._parser().parse_args([*axes[:4], "--capacity", "1e6"]),
+    ):
+        assert (given.capacities, given.batches) == ((10**6, 5 * 10**6), (1000,))
+    given = training._parser().parse_args(["cartpole_dqn", "--steps", "50k", "--checkpoint-every", "1e4"])
+    assert (given.steps, given.checkpoint_every) == (50_000, 10_000)
+
+
+def test_an_axis_with_half_an_element_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        bench.main(["sweep", "--batches", "1k,1.5"])
+    assert "argument --batches: '1.5' is not a whole number" in capsys.readouterr().err
+
+
+def test_numbers_have_their_nouns():
+    assert (plural(1, "step"), plural(2, "step"), plural(0, "step")) == ("1 step", "2 steps", "0 steps")
+    assert (plural(1.0, "update"), plural(0.25, "update")) == ("1 update", "0.25 updates")
+
+
+# A reader that goes away
+
+LOUD = [
+    slow(["benchmarks", "list"], id="benchmarks list"),
+    ["benchmarks", "--help"],
+    ["benchmarks", "list", "--json"],
+    ["dse", "platform", "show", "u200"],
+    ["dse", "recommend", "--help"],
+    ["dse", "cores", "--help"],
+    ["dse", "depth", "--help"],
+    ["impls"],
+    ["impls.training", "keys"],
+    ["impls.training", "--help"],
+    ["reports", "--help"],
+]
+
+
+@pytest.mark.parametrize("words", LOUD, ids=" ".join)
+def test_a_reader_that_has_seen_enough_ends_it_in_silence(words):
+    """The pipe is closed before the first byte, as ``| head -1`` may do it, and before the interpreter's last flush."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", *words], cwd=CHECKOUT, stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_head_shows_a_line_and_no_traceback():
+    shell = f"set -o pipefail; {sys.executable} -m benchmarks list | head -1"
+    done = subprocess.run(["bash", "-c", shell], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("machine ")
+    shell = f"{sys.executable} -m impls.training keys >&-"
+    done = subprocess.run(["bash", "-c", shell], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_pipe_to_something_else_is_not_taken_for_the_readers():
+    def main():
+        raise BrokenPipeError("a worker has died")
+
+    with pytest.raises(BrokenPipeError, match="a worker has died"):
+        answering(main)
+    assert answering(lambda: 3) == 3
+
+
+def test_ctrl_c_is_a_word_and_130(capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    assert answering(interrupted) == 130
+    assert capsys.readouterr().err == "\ninterrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "is_quiet"),
+    [
+        (["python", "-X", "dev", "-m", "impls.training", "list"], True),
+        (["python", "-m", "dse"], True),
+        (["python", "-m", "theirs", "-m"], False),
+        (["python", "theirs.py"], False),
+        (["python", "-m"], False),
+    ],
+)
+def test_ctrl_c_while_a_command_of_ours_is_imported_ends_it_without_a_traceback(monkeypatch, words, is_quiet):
+    monkeypatch.setattr(sys, "orig_argv", words)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        quiet.until_ready()
+        assert (signal.getsignal(signal.SIGINT) is signal.SIG_DFL) == is_quiet
+        quiet.ready()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        quiet.until_ready()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# Help
+
+
+def test_each_command_of_benchmarks_has_a_line_of_help(capsys):
+    with pytest.raises(SystemExit):
+        bench.main(["--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    for name in (*bench.ELSEWHERE, "sweep", "questions", "list"):
+        assert f"{name} {bench.HELP[name]}" in said
+    assert "python -m benchmarks profile --help" not in said
+
+
+def test_no_command_at_all_gets_a_hint(capsys):
+    assert bench.main([]) == 2
+    assert "error: name a command, such as python -m benchmarks sweep --preset quick;" in capsys.readouterr().err
+
+
+# Progress
+
+
+class Ticks:
+    """A clock that a test moves."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_without_a_terminal_a_line_is_shown_now_and_then(capsys):
+    clock = Ticks()
+    with Progress(400, "cell", clock=clock) as progress:
+        for _ in range(400):
+            clock.now += 1.0
+            progress.update(1, lambda: f"at {clock.now:g}")
+    captured = capsys.readouterr()
+    lines = captured.err.splitlines()
+    assert captured.out == ""
+    assert len(lines) == 400 / terminal.EVERY_SECONDS // 1
+    assert lines[0] == "30 of 400 cells (8%) after 30 s; at 30"
+    assert lines[-1] == "390 of 400 cells (98%) after 390 s; at 390"
+
+
+@pytest.mark.parametrize(("columns", "is_bar"), [(0, False), (100, True)])
+def test_a_terminal_without_a_size_has_lines_in_place_of_a_bar(monkeypatch, columns, is_bar):
+    pty, termios = (pytest.importorskip(name, reason="this system has no terminals") for name in ("pty", "termios"))
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (0 if columns == 0 else 24, columns))
+    clock = Ticks()
+    with open(theirs, "w", buffering=1) as screen:  # noqa: PTH123  # a descriptor
+        monkeypatch.setattr(sys, "stderr", screen)
+        with Progress(4, "cell", clock=clock) as progress:
+            progress.say("beginning")
+            clock.now = 31.0
+            progress.update()
+        monkeypatch.undo()
+    shown = os.read(ours, 4096).decode()
+    os.close(ours)
+    assert ("1 of 4 cells (25%) after 31 s" in shown) == (not is_bar)
+    assert ("beginning" in shown) == (not is_bar)
+    assert ("1/4" in shown) == is_bar
+
+
+def test_nobody_is_shown_what_is_not_to_be_shown(capsys, monkeypatch):
+    clock = Ticks()
+    progress = Progress(2, "cell", clock=clock, shown=False)
+    clock.now = 100.0
+    progress.update()
+    monkeypatch.setattr(sys, "stderr", None)  # as where it was closed before we began
+    progress = Progress(2, "cell", clock=clock)
+    clock.now = 200.0
+    progress.update()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_where_the_end_is_unknown_the_line_counts(capsys):
+    clock = Ticks()
+    progress = Progress(None, "round", bar=False, clock=clock)
+    clock.now = 31.0
+    progress.update()
+    assert capsys.readouterr().err == "1 round after 31 s\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+def test_a_full_disk_is_a_sentence():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "dse", "platform", "list"],
+            cwd=CHECKOUT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert b"the output cannot be written (No space left on device)" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_warnings_are_sentences(tmp_path):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "quick.jsonl").write_text('{"torn')
+    words = ["recommend", "--capacity", "10", "--batch", "1", "--results", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "dse", *words], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("warning: ")
+    assert "read_file" not in done.stderr
+
+
+def test_counts_below_zero_have_an_end_too():
+    with pytest.raises(argparse.ArgumentTypeError, match="too large"):
+        count("-1e19")
+
+
+def test_what_was_said_last_is_said_again(capsys):
+    now = [0.0]
+    progress = Progress(9, "cell", clock=lambda: now[0])
+    progress.update(1, lambda: "here")
+    now[0] = 40.0
+    progress.update()
+    assert capsys.readouterr().err.endswith("; here\n")
+
+
+def test_an_amount_is_finite_and_from_0_on():
+    assert [amount(word) for word in ("0", "2.5", "1e3")] == [0.0, 2.5, 1000.0]
+    for word in ("-1", "nan", "inf", "1e999", "9" * 400):
+        with pytest.raises(argparse.ArgumentTypeError, match="from 0 on"):
+            amount(word)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("one.toml", "usage: top sub [-h]\ntop sub: error: unrecognized arguments: one.toml\n"),
+        ("--what", "usage: top sub [-h]\ntop sub: error: unrecognized arguments: --what\n"),
+    ],
+)
+def test_what_a_command_does_not_know_is_refused_by_its_own_usage(capsys, words, said):
+    top = Parser(prog="top")
+    top.add_subparsers().add_parser("sub")
+    with pytest.raises(SystemExit):
+        top.parse_args(["sub", words])
+    assert capsys.readouterr().err == said
+
+
+def test_a_misspelled_command_has_a_suggestion(capsys):
+    for main, word, right in ((ask, "recomend", "recommend"), (bench.main, "sweeep", "sweep")):
+        with pytest.raises(SystemExit):
+            main([word])
+        assert f"did you mean {right!r}?" in capsys.readouterr().err

@@ -1,0 +1,226 @@
+"""The command peers --training: loops take turns, what is wrong with one is a sentence, and one run is compared."""
+
+import json
+import os
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks import __main__ as cli
+from benchmarks import loops
+from benchmarks.install import CONSTRAINTS
+from benchmarks.loops import cleanrl_trainer, command, crew, trainer, worker
+from benchmarks.loops.trainer import Trainer
+from benchmarks.workers import ROOT, Bounded
+from dse.records import read_file
+from impls.training import load
+from impls.training.sizes import networks
+from tests.oracles import naive_training
+from tests.oracles.naive_training import Naive
+
+OURS = [name for name in loops.names() if loops.kind_of(name).is_ours]
+THEIRS = [name for name in loops.names() if name not in OURS]
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """Makes the loops of this file known by their names, here and in workers."""
+    for name, kind in naive_training.KINDS.items():
+        monkeypatch.setitem(loops._kinds(), name, kind)
+    monkeypatch.setattr(crew, "MODULE", naive_training.MODULE)
+
+
+def test_the_registry_holds_ours_first_and_every_library_states_what_it_is():
+    assert OURS == ["fanout", "fanout_torch"] == list(loops.names()[:2])
+    assert {"pfrl", "rllib", "sb3", "sbx", "tianshou"} <= set(THEIRS)
+    pinned = {line.partition("==")[0].lower().replace("_", "-") for line in CONSTRAINTS.read_text().splitlines()}
+    for name in THEIRS:
+        kind = loops.kind_of(name)
+        assert issubclass(kind, Trainer)
+        assert kind.replay in ("prioritized", "uniform")
+        assert {need.lower().replace("_", "-") for need in (*kind.needs, *kind.alone)} <= pinned, name
+    assert {name for name in THEIRS if loops.kind_of(name).replay == "uniform"} == {"cleanrl", "sb3", "sbx"}
+
+
+def test_all_train_the_shipped_workload_with_steady_exploration():
+    shipped, ours = load(loops.WORKLOAD), loops.workload()
+    assert ours.exploration.start == ours.exploration.end == shipped.exploration.end
+    assert (ours.network, ours.learner, ours.replay) == (shipped.network, shipped.learner, shipped.replay)
+
+
+def test_a_library_that_is_not_here_is_one_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(RuntimeError, match=r"^pfrl needs the module 'torch', .*; try: make peers$"):
+        loops.make("pfrl")
+
+
+def test_ours_has_the_network_and_takes_one_gradient_step_a_step():
+    pytest.importorskip("torch")
+    loop = loops.make("fanout_torch")
+    learner = loop.workload.learner
+    while loop.steps < learner.learning_starts + 5:
+        loop.turn()
+    assert loop.updates == 6
+    assert loop.weights == networks(loop.workload)["action_values"].parameters
+    assert loop.remark == "learner torch, policy torch"
+    loop.close()
+
+
+def test_a_block_is_of_whole_turns_and_its_times_are_of_environment_steps(monkeypatch):
+    clock = SimpleNamespace(now=0.0, cpu=0.0)
+    fake = SimpleNamespace(perf_counter=lambda: clock.now, process_time=lambda: clock.cpu)
+    monkeypatch.setattr(worker, "time", fake)
+    monkeypatch.setattr(trainer, "time", fake)
+
+    class Played(Naive):
+        def turn(self):
+            self.steps += 4
+            self.updates += 4
+            clock.now += 4.0 if self.steps == 4 else 0.8
+            clock.cpu += 0.4
+
+    session = worker._Session()
+    session._trainer = Played(loops.workload(), 4, 0)
+    block = session.block(7.0)
+    assert (block["steps"], block["updates"]) == (20, 20)
+    assert block["clean"] == pytest.approx(0.2)
+    assert block["median"] == pytest.approx(0.2)
+    assert block["cpu"] == pytest.approx(0.1)
+
+
+SCRIPT = """
+import argparse
+from types import SimpleNamespace
+import gymnasium as gym
+import numpy as np
+
+class nn:
+    Dense = staticmethod(lambda units: np.zeros(units))
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    for name in ("env-id", "seed", "total-timesteps", "learning-rate", "buffer-size", "gamma", "tau", "batch-size",
+                 "target-network-frequency", "start-e", "end-e", "learning-starts", "train-frequency"):
+        parser.add_argument("--" + name, required=True)
+    args = parser.parse_args()
+    q_state = SimpleNamespace(step=0, params={"params": {"a": nn.Dense(120), "b": nn.Dense(84)}})
+    envs = gym.make(args.env_id)
+    envs.reset(seed=int(args.seed))
+    over = False
+    for step in range(5_000):
+        over = not envs.reset() if over else any(envs.step(0)[2:4])
+        q_state.step += 1
+"""
+
+
+def test_a_script_runs_for_a_block_and_waits(tmp_path, monkeypatch):
+    gymnasium = pytest.importorskip("gymnasium")
+    monkeypatch.setattr(gymnasium, "make", gymnasium.make)
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(cleanrl_trainer.FILE, raising=False)
+    with pytest.raises(RuntimeError, match="--cleanrl FILE"):
+        loops.make("cleanrl")
+    (tmp_path / "dqn_jax.py").write_text(SCRIPT)
+    monkeypatch.setenv(cleanrl_trainer.FILE, str(tmp_path / "dqn_jax.py"))
+    loop = loops.make("cleanrl")
+    assert loop.weights == sum(loop.workload.network.hidden)
+    loop.turn()
+    assert (loop.steps, loop.updates) == (1, 1)
+    ended = loop.run(time.perf_counter() + 0.01)
+    assert loop.steps == loop.updates == 1 + len(ended) > 2
+    assert ended == sorted(ended)
+    with pytest.raises(RuntimeError, match="the script has ended"):
+        loop.run(time.perf_counter() + 60)
+
+
+COMMAND = ["peers", "--training", "--rounds", "3", "--block", "0.02", "--warmup", "4", "--python", sys.executable]
+
+
+@pytest.mark.usefixtures("known")
+def test_loops_take_turns_and_what_is_wrong_with_one_is_a_sentence(tmp_path, capsys):
+    words = [*COMMAND, "--contestants", ",".join(naive_training.KINDS), "--results", str(tmp_path)]
+    assert cli.main([*words, "--json"]) == 1
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    rates = {row["loop"]: row["steps_per_second"]["clean"] for row in found["rows"]}
+    assert set(rates) == {"naive", "naive (4 environments)", "slow (uniform)"}
+    assert all(low <= median <= high for median, low, high in rates.values())
+    assert {row["gradient_steps_per_step"] for row in found["rows"]} == {1.0}
+    assert next(row["note"] for row in found["rows"] if row["loop"] == "naive") == "learns nothing"
+    assert {row["loop"].partition(" ")[0]: (row["status"], row["reason"]) for row in found["absent"]} == {
+        "eager": ("failed", "2.000 gradient steps an environment step, not 1 within 0.01"),
+        "small": ("failed", "its network has 17 weights, not 17,410"),
+        "raising": ("failed", "ArithmeticError: diverged"),
+        "dying": ("failed", "the process ended with exit code 3"),
+        "absent": ("skipped", "absent needs the module 'no_such_module', which is not installed; try: make peers"),
+    }
+    assert "error: 4 failed, such as" in err
+    kept = read_file(found["file"])
+    assert {one.source for one in kept} == {"measured"}
+    assert len({one.utc for one in kept}) == 1
+    again = [one for one in kept if one.primitive == "loop_peer_again"]
+    assert [(one.contestant, one.op) for one in again] == [("naive", op) for op in crew.OPS]
+    assert all(len(one.samples_seconds) == 3 for one in kept if one.status in ("ok", "unstable"))
+
+
+@pytest.mark.usefixtures("known")
+def test_a_run_measures_all_anew_and_stands_alone(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(command, "OURS", "naive")
+    words = [*COMMAND, "--results", str(tmp_path), "--contestants"]
+    assert cli.main([*words, "naive"]) == 0
+    monkeypatch.setattr(command.platforms, "now", lambda: "2999-01-01T00:00:00+00:00")
+    assert cli.main([*words, "naive,slow"]) == 0
+    said = capsys.readouterr().out.split(".jsonl\n")[1]
+    assert said.startswith("naive")
+    assert "times slow's (uniform" in said.splitlines()[0]
+    (path,) = tmp_path.glob("*/training-peers.jsonl")
+    latest = command.latest(path)
+    assert len(latest) == 4 * len(crew.OPS)
+    assert len(read_file(path)) == len(latest) + 3 * len(crew.OPS)
+
+
+def test_without_the_libraries_each_is_a_row_that_says_so(tmp_path, capsys):
+    words = [*COMMAND, "--python", str(tmp_path / "none"), "--results", str(tmp_path)]
+    assert cli.main([*words, "--contestants", "tianshou,sbx"]) == 0
+    said = capsys.readouterr().out
+    for name in ("tianshou", "tianshou (8 environments)", "sbx (uniform)"):
+        assert f"not timed, {name}: {tmp_path / 'none'}: no such interpreter" in said
+    assert "make peers" in said
+
+
+def test_an_unknown_loop_is_one_sentence(tmp_path, capsys):
+    assert cli.main([*COMMAND, "--contestants", "acme", "--results", str(tmp_path)]) == 2
+    assert "'acme' is none of fanout" in capsys.readouterr().err
+
+
+def test_what_is_faster_than_ours_is_said():
+    rows = [{"loop": "fanout_torch", "is_ours": True}, {"loop": "sbx", "is_ours": False}]
+    times = {"fanout_torch": {"clean": [0.5], "cpu": [0.5]}, "sbx": {"clean": [1.5], "cpu": [0.9]}}
+    assert command._lost("fanout", times, rows) == "fanout is slower than sbx by CPU time"
+    assert command._lost("fanout", times, rows[:1]) == "no library's loop is faster than fanout"
+
+
+def test_a_tie_is_called_one():
+    assert command._factor([1.5, 1.4, 1.6], "slow (uniform)", 0.1) == "1.50 times slow's (uniform)"
+    assert command._factor([0.95, 0.9, 1.1], "slow", 0.1) == "0.95 times slow's, a tie within the noise"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", THEIRS)
+def test_a_librarys_loop_runs_where_it_is_installed(name):
+    python = ROOT / ".venv-peers/bin/python"
+    if not python.exists():
+        pytest.skip("make peers has not been run")
+    if name == "cleanrl" and not os.environ.get(cleanrl_trainer.FILE):
+        pytest.skip("cleanrl's dqn_jax.py is not named")
+    for count in loops.kind_of(name).environments:
+        with Bounded(python, module=crew.MODULE) as process:
+            starts = loops.workload().learner.learning_starts
+            answer = process.ask("prepare", name=name, environments=count, seed=0, warm_up=starts + 10)
+            assert "affinity" in answer, answer
+            block = process.ask("block", seconds=0.2)
+            assert block["updates"] == block["steps"] > 0, block
+            process.ask("close")

@@ -1,0 +1,22 @@
+"""What makes a test one of a unit: it starts no process and loads no torch, so that it takes milliseconds."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _in_this_process_alone(monkeypatch):
+    """Refuse to start a process, and to load torch where nothing has loaded it before."""
+
+    def refuse(*_, **__):
+        pytest.fail("a test that starts a process belongs to tests/system")
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
+    if hasattr(os, "fork"):
+        monkeypatch.setattr(os, "fork", refuse)
+    loaded = "torch" in sys.modules
+    yield
+    assert loaded or "torch" not in sys.modules, "a test that loads torch belongs to tests/system"

@@ -1,0 +1,293 @@
+"""Rules of answers that one case each shows: what is given up, what is listed, and what stated times and laws count."""
+
+import dataclasses
+
+import pytest
+
+from dse.__main__ import main
+from dse.cli import emit, mapping_words
+from dse.cli.mapping_details import SHOWN
+from dse.cli.mapping_text import text
+from dse.estimate import Estimate, Evidence
+from dse.mapping.alternatives import Other
+from dse.mapping.answer import TransferAnswer
+from dse.mapping.equal_devices import EqualDevices
+from dse.mapping.question import recommend_mapping, tables
+from dse.platforms import load as load_platform
+from dse.recommend_modeled import recommend_modeled
+from dse.solver.doubt import Candidate, Doubt, undominated
+from dse.solver.objectives import value
+from dse.solver.problem import PARTS, Problem
+from dse.solver.result import plain_choice
+from dse.solver.search import Answer
+from dse.solver.sensitivity import Robustness
+from dse.solver.solution import solve
+from dse.solver.throughput import outcome
+from dse.times import analytic
+from dse.times.own import Own
+from dse.times.parts import Parts
+from impls.training import load
+from impls.training.template import template
+from tests.committed import RESULTS
+from tests.solver_cases import every, option
+from tests.unit.test_options import several
+from tests.unit.test_solution import learners
+
+HOPPER, PONG = load("hopper_ddpg"), load("pong_dqn")
+U200 = load_platform("u200")
+
+
+def only(problem, objective="ratio"):
+    """The one configuration of a problem, as a candidate."""
+    (one,) = every(problem)
+    return candidate(problem, one, objective)
+
+
+def candidate(problem, configuration, objective="ratio"):
+    result = outcome(problem, configuration)
+    return Candidate("", problem, Answer(configuration, result, value(objective, result)))
+
+
+def with_times(problem, **times):
+    """The problem whose parts take these times, each within its ends."""
+    options = {
+        part: tuple(dataclasses.replace(one, time=times.get(part, one.time)) for one in choices)
+        for part, choices in problem.options.items()
+    }
+    return dataclasses.replace(problem, options=options)
+
+
+def own(tmp_path, *lines):
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join(lines))
+    return Own.read(path)
+
+
+# What is chosen and listed
+
+
+def test_at_most_a_fifth_is_given_up_for_fewer_cores():
+    def chosen(hz):
+        cases = (("8 threads", 100.0, 20.0, 8.0, "T(8)"), ("1 thread", hz, 20.0, 1.0, "T(1)"))
+        return solve(learners(*cases))
+
+    assert chosen(80.1).choice.learner.name == "1 thread"
+    assert chosen(79.0).choice.learner.name == "8 threads"
+    assert [one.configuration.learner.name for one in chosen(80.1).ties] == ["8 threads"]
+
+
+def test_what_is_expected_to_give_less_than_half_is_not_listed():
+    def listed(hz):
+        cases = (("8 threads", 100.0, 20.0, 8.0, "T(8)"), ("1 thread", hz, 20.0, 1.0, "T(1)"))
+        return [one.configuration.learner.name for one in solve(learners(*cases)).ties]
+
+    assert (listed(51.0), listed(49.0)) == (["1 thread"], [])
+
+
+def test_of_two_on_as_many_cores_the_slower_is_dominated():
+    problem = learners(("1", 80.0, 2.0, 1.0, "a"), ("8", 100.0, 2.0, 8.0, "b"), ("also 8", 90.0, 2.0, 8.0, "c"))
+    found = undominated(candidate(problem, one) for one in every(problem))
+    assert [one.configuration.learner.name for one in found] == ["8", "1"]
+
+
+def test_elsewhere_is_on_other_devices_whatever_the_mode():
+    both = learners(("only", 100.0, 1.1, 1.0, "T"))
+    slower = learners(("only", 50.0, 1.1, 1.0, "T"))
+    solution = solve({"apart": both, "pipelined": slower})
+    assert solution.runner_up.mode == "pipelined"
+    assert solution.elsewhere is None
+
+
+def test_plain_values_have_each_parts_own_ends():
+    (one,) = every(learners(("only", 100.0, 2.0, 1.0, "T")))
+    (part,) = (part for part in plain_choice(one)["parts"] if part["part"] == "learner")
+    assert (part["low"], part["seconds"], part["high"]) == pytest.approx((0.005, 0.01, 0.02))
+
+
+# Ends of a rate
+
+
+def test_ends_of_a_rate_are_those_of_its_time_the_other_way_up():
+    time = Estimate(0.01, 0.008, 0.04, Evidence("T", "modeled"))
+    one = only(with_times(learners(("only", 100.0, 2.0, 1.0, "T")), learner=time))
+    assert Doubt("ratio", 0.01).ends(one) == pytest.approx((25.0, 125.0), rel=0.02)
+
+
+def test_a_rate_that_the_loop_bounds_is_drawn_from_all_of_the_loop():
+    """Storage and learner take turns, each 10 ms by the same evidence: 50 a second, of either alone 100."""
+    time = Estimate(0.01, 0.005, 0.02, Evidence("T", "modeled"))
+    one = only(with_times(learners(("only", 100.0, 2.0, 1.0, "T")), learner=time, storage=time))
+    assert one.value == pytest.approx(50.0, rel=1e-4)
+    assert Doubt("ratio", 0.01).ends(one) == pytest.approx((25.0, 100.0), rel=0.02)
+
+
+def test_ends_of_steps_a_joule_count_every_device():
+    parts = {part: (option(part, part, "cpu", 1e-9, {}, f"cpu.{part}"),) for part in PARTS}
+    time = Estimate(0.01, 0.005, 0.02, Evidence("T", "modeled"))
+    learner = dataclasses.replace(option("learner", "framework", "gpu", 0.01), time=time)
+    one = only(Problem({**parts, "learner": (learner,)}, {}, watts={"cpu": 100.0, "gpu": 300.0}), "per_watt")
+    assert one.value == pytest.approx(100 / 400, rel=1e-4)
+    assert Doubt("per_watt", 0.01).ends(one) == pytest.approx((50 / 400, 200 / 400), rel=0.02)
+
+
+# Devices of one model
+
+
+@pytest.mark.parametrize("changed", ["nothing", "watts", "link"])
+def test_devices_of_other_watts_or_links_are_of_another_model(changed):
+    platform = several("u200", "gpu", 2)
+    *others, last = platform.devices
+    if changed == "watts":
+        watts = dataclasses.replace(last.power_watts, value=2 * last.power_watts.value)
+        platform = dataclasses.replace(platform, devices=(*others, dataclasses.replace(last, power_watts=watts)))
+    if changed == "link":
+        *links, link = platform.links
+        rate = dataclasses.replace(link.beta_bytes_per_s, value=link.beta_bytes_per_s.value / 2)
+        platform = dataclasses.replace(platform, links=(*links, dataclasses.replace(link, beta_bytes_per_s=rate)))
+    equal = EqualDevices(Parts(platform, HOPPER, None, None, {}), platform.devices)
+    assert equal.first(platform.device("gpu1")).name == ("gpu" if changed == "nothing" else "gpu1")
+
+
+def test_a_tree_takes_the_memory_of_its_own_device():
+    platform = several("u200", "gpu", 2)
+    equal = EqualDevices(Parts(platform, HOPPER, None, None, {}), platform.devices)
+    one, other = (equal.trees(platform.device(name)) for name in ("gpu", "gpu1"))
+    assert {budget for tree in one for budget in tree.needs} == {"gpu.memory_bytes"}
+    assert {budget for tree in other for budget in tree.needs} == {"gpu1.memory_bytes"}
+    assert [tree.draw for tree in one] == [tree.draw for tree in other]
+
+
+# Times of one's own
+
+
+def test_ones_own_times_come_before_records(tmp_path):
+    platform = load_platform(RESULTS / "d7dae63b89" / "platform.toml")
+    table = tables(platform, HOPPER, RESULTS)[0]
+    stated = own(tmp_path, "part,device,us", "learner,cpu,700").at(HOPPER.learner.batch)
+    steps = [
+        Parts(platform, HOPPER, table, None, {}, own=one).learners(platform.device("cpu")) for one in (None, stated)
+    ]
+    assert table and steps[0][0].step.value != 700e-6
+    assert steps[1][0].step.value == 700e-6
+
+
+def test_a_check_shows_what_a_file_states(tmp_path, capsys):
+    path = tmp_path / "mine.csv"
+    path.write_text("part,from,to,us,gb_per_s\nlink,cpu,gpu,10,12\n")
+    assert main(["times", "--check", str(path)]) == 0
+    assert "12 GB/s and 10 us (x1.25)" in capsys.readouterr().out
+
+
+def test_a_check_shows_the_surest_time(tmp_path, capsys):
+    """One thread was timed; more are modeled from it, faster, and lack a time of their own."""
+    path = tmp_path / "mine.csv"
+    path.write_text("part,device,us\nlearner,cpu,9000\n")
+    assert main(["times", "--check", str(path), "--platform", "u200", "--workload", "hopper_ddpg"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.split()[:2] == ["learner", "cpu"])
+    assert line.split()[2] == "measured"
+
+
+def test_a_links_time_of_a_batch_is_of_that_batch(tmp_path):
+    stated = own(tmp_path, "part,from,to,batch,us", "link,cpu,gpu,64,11", "link,cpu,gpu,1024,26").at(256)
+    hop = stated.hop("cpu", "gpu", 256 * 100.0, "")
+    assert (hop.alpha_seconds, hop.seconds_per_byte) == pytest.approx((10e-6, 1e-6 / 6400))
+    alone = own(tmp_path, "part,from,to,batch,us", "link,cpu,gpu,64,20").at(256)
+    hop = alone.hop("cpu", "gpu", 256 * 100.0, "", (1e-6, 9e-6 / 6400))
+    assert (hop.alpha_seconds, hop.seconds_per_byte) == pytest.approx((2e-6, 18e-6 / 6400))
+
+
+def shared(platform, stated=None):
+    """(the gradient step of one GPU, that which two share, the parts)."""
+    parts = Parts(platform, HOPPER, None, None, {}, own=stated and stated.at(HOPPER.learner.batch))
+    steps = {one.devices: one.step.value for one in parts.learners(platform.device("gpu"))}
+    return steps[1], steps[2], parts
+
+
+def test_gradients_go_over_links_as_they_are_stated(tmp_path):
+    platform = several("u200", "gpu", 2)
+    rows = ("part,from,to,us,gb_per_s", "link,cpu,gpu,50000,10", "link,cpu,gpu1,50000,10")
+    usual, slow = (shared(platform, one)[1] for one in (None, own(tmp_path, *rows)))
+    assert slow - usual > 2 * 0.04  # to the host and back
+
+
+def test_devices_that_share_a_batch_train_their_share():
+    platform = several("u200", "gpu", 2)
+    _, both, parts = shared(platform)
+    gpu = platform.device("gpu")
+    half = analytic.learner(parts.cpu, gpu, HOPPER, HOPPER.learner.batch // 2).value
+    assert both == pytest.approx(half + parts._exchange_seconds(gpu, 2))
+
+
+# Trees, files and laws
+
+
+def test_updates_a_sample_count_in_a_modeled_tree():
+    once, often = (recommend_modeled("u200", 100_000, 64, updates_per_sample=rate) for rate in (1.0, 4.0))
+    cpu = U200.device("cpu")
+    for rate, answer in ((1.0, once), (4.0, often)):
+        for one in (answer.choice, *answer.ties):
+            if one.device == "cpu":
+                shape = one.configuration
+                draw, update = analytic.tree(cpu, 100_000, shape.fanout, 64, shape.threads)
+                assert one.seconds == pytest.approx(draw.value + rate * update.value)
+
+
+def test_the_line_of_a_mappings_tree_has_its_threads():
+    answer = recommend_mapping("h200", "cartpole_dqn", fix={"arrangement": "serial"})
+    details = {"contestant": "numba", "fanout": 8, "threads": 2}
+    parts = tuple(
+        dataclasses.replace(part, details=details) if part.part in ("sampling", "updating") else part
+        for part in answer.parts
+    )
+    line = emit.mapping_make_line(dataclasses.replace(answer, parts=parts), 1000)
+    assert line == 'impls.make("numba", 1_000, fanout=8, threads=2)'
+
+
+def test_a_command_has_the_learners_threads():
+    answer = recommend_mapping("h200", "cartpole_dqn", fix={"arrangement": "serial", "learner": "cpu"})
+    parts = tuple(
+        dataclasses.replace(part, details={"threads": 3}) if part.part == "learner" else part for part in answer.parts
+    )
+    assert emit.training_command(dataclasses.replace(answer, parts=parts)).endswith(" --threads 3")
+
+
+def test_words_name_the_nearer_factor():
+    answer = recommend_mapping("u200", "hopper_ddpg")
+    one = Robustness("T_train(gpu)", 0.471, 9.0, "another", False, 1.0)
+    told = "another is better if the learner on gpu takes "
+    assert mapping_words.changing(one) == f"{told}less than 0.47x as long"
+    assert mapping_words.changing(dataclasses.replace(one, up=2.0)) == f"{told}more than 2x as long"
+    gains = Other("another", "serial", {}, 1.0, -0.12, 0.5, 2.0, "factor", False)
+    assert mapping_words.alternative(answer, gains) == "another (+12%)"
+    sent = dataclasses.replace(answer, transfers=(TransferAnswer("cpu>fpga", "new records", 12e-6, 800.0, False),))
+    assert "  new records: 12 us on cpu>fpga, 800 bytes, beside the loop" in text(sent, verbose=True).splitlines()
+
+
+def test_ties_that_are_not_shown_are_counted():
+    answer = recommend_mapping("u200", "hopper_ddpg")
+    one = Other("another", "serial", {}, 1.0, 0.1, 0.5, 2.0, "factor", False)
+    many = dataclasses.replace(answer, ties=(one,) * (SHOWN + 3), others_tied=2)
+    lines = text(many, verbose=True).splitlines()
+    assert sum(line.startswith("    another") for line in lines) == SHOWN
+    assert "    and 5 more, see --json" in lines
+
+
+def test_a_bound_that_is_not_reached_is_told_as_above():
+    (line,) = (line for line in template().splitlines() if line.startswith("#learning_rate"))
+    assert line.endswith("(above 0 to 1)")
+
+
+def test_larger_weights_take_longer_to_fetch():
+    small, large = (analytic.fetch(nbytes).value for nbytes in (analytic.CACHED_BYTES, analytic.CACHED_BYTES + 1e9))
+    assert large - small == pytest.approx(1e9 / analytic.FETCH_BYTES_PER_S)
+
+
+def test_an_insertion_of_more_leaves_takes_longer():
+    cpu = U200.device("cpu")
+
+    def update(insertions, leaves):
+        return analytic.tree(cpu, 10**6, 16, 256, 1, insertions, leaves)[1].value
+
+    call = analytic.TREE_CALL_SECONDS * analytic.pace(cpu)
+    one, eight = (update(1.0, leaves) - update(0.0, 1) for leaves in (1, 8))
+    assert eight - call == pytest.approx(8 * (one - call))

@@ -1,0 +1,268 @@
+"""What sentinels tell: by how much a machine changes between runs, and which cells it disturbed."""
+
+import dataclasses
+import itertools
+import math
+from collections import defaultdict
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from benchmarks import run as runs
+from benchmarks import sentinels
+from benchmarks.cases import Case
+from benchmarks.run import Stamp
+from benchmarks.timing import Timing
+from dse import stats
+from dse.drift import LEAST_VISITS, USUAL, WORTH, Drift, _runs, between, drift
+from dse.records import SENTINEL, read_file, read_folder
+from dse.times.tree_times import Question, Table
+from dse.times.tree_variants import Configuration
+from dse.tree import _choose, weighed
+from tests.committed import RESULTS
+from tests.system.test_records import measurement
+from tests.unit.test_recommend import DEFAULT
+
+NAMES = (("numba", "draw"), ("gather", "read"), ("python", "draw"))
+
+
+def visit(factors, minute, command="sweep"):
+    """Records of a visit: sentinel i takes i + 1 milliseconds times its factor."""
+    return [
+        measurement(
+            primitive=SENTINEL,
+            contestant=name,
+            op=op,
+            median_seconds=1e-3 * (place + 1) * factor,
+            low_seconds=1e-3 * (place + 1) * factor,
+            high_seconds=1e-3 * (place + 1) * factor,
+            command=command,
+            utc=f"2026-01-01T{minute // 60:02}:{minute % 60:02}:{place:02}+00:00",
+        )
+        for place, ((name, op), factor) in enumerate(zip(NAMES, factors, strict=True))
+    ]
+
+
+def several(factors, minute, command="sweep", visits=LEAST_VISITS):
+    """Records of a run's visits, a minute apart."""
+    return [record for n in range(visits) for record in visit(factors, minute + n, command)]
+
+
+def pooled(runs_seen, seen, usual):
+    return pytest.approx(math.sqrt((runs_seen * seen**2 + WORTH * usual**2) / (runs_seen + WORTH)))
+
+
+def test_without_two_runs_drift_is_the_usual_one():
+    assert drift([]) == Drift(pytest.approx(USUAL.common), pytest.approx(USUAL.own), 0)
+    within_a_run = [*several((1, 1, 1), 0), *several((2, 2, 2), 10)]
+    assert drift(within_a_run) == Drift(pytest.approx(USUAL.common), pytest.approx(USUAL.own), 0)
+
+
+def test_what_all_sentinels_share_is_common_and_the_rest_each_ones_own():
+    alike = drift([*several((1, 1, 1), 0), *several((1.5, 1.5, 1.5), 90, "profile")])
+    assert (alike.common, alike.own, alike.runs) == (pooled(2, math.log(1.5), USUAL.common), pooled(2, 0, USUAL.own), 2)
+    apart = drift([*several((1, 1, 1), 0), *several((1, 1.5, 1 / 1.5), 90, "profile")])
+    assert (apart.common, apart.own) == (pooled(2, 0, USUAL.common), pooled(2, math.log(1.5), USUAL.own))
+    one_of_three = drift([*several((1, 1, 1), 0), *several((1, 1, 1.9), 90, "profile")])  # a call that has two speeds
+    assert one_of_three.own == pooled(2, 0, USUAL.own)
+
+
+def test_of_many_pairs_of_runs_nearly_the_largest_change_counts():
+    runs_seen = [several((factor,) * 3, 30 * n, f"run {n}") for n, factor in enumerate([1.0] * 19 + [2.0])]
+    pairs = [0.0] * 171 + [math.log(2)] * 19
+    expected = float(np.quantile(pairs, 0.95))
+    assert expected == pytest.approx(math.log(2))
+    assert drift(itertools.chain.from_iterable(runs_seen)).common == pooled(20, expected, USUAL.common)
+
+
+def test_a_disturbed_visit_of_several_changes_nothing():
+    calm = [*several((1, 1, 1), 0), *several((1, 1, 1), 90, "profile")]
+    disturbed = [*calm, *visit((1.8, 1.8, 1.8), 30)]
+    assert drift(disturbed) == drift(calm)
+
+
+def test_a_run_of_fewer_than_five_visits_is_no_evidence():
+    quiet = [*several((1, 1, 1), 0), *several((1, 1, 1), 90, "profile")]
+    glimpse = several((1.7, 1.7, 1.7), 200, "share", visits=4)
+    assert drift([*quiet, *glimpse]) == drift(quiet)
+    assert drift([*quiet, *glimpse, *visit((1.7, 1.7, 1.7), 210, "share")]).runs == 3
+    assert drift([*glimpse, *several((1, 1, 1), 0)]).runs == 0  # one run is compared with none
+
+
+def test_many_quiet_runs_outweigh_what_is_usual():
+    quiet = drift(itertools.chain.from_iterable(several((1, 1, 1), 30 * n, f"run {n}") for n in range(40)))
+    assert quiet.common < USUAL.common / 3
+    assert quiet.own < USUAL.own / 3
+
+
+def test_the_change_between_two_times_is_the_median_over_the_sentinels():
+    found = [*visit((1, 1, 1), 0), *visit((1.3, 1.2, 0.5), 60, "questions")]
+    assert between(found, "2026-01-01T00:30", "2026-01-01T00:30") == pytest.approx(1.2)
+    assert between(found, "2026-01-01T02", "2026-01-01T02") is None
+    assert between([], "2026", "2026") is None
+
+
+def test_half_an_interval_adds_independent_errors():
+    assert Drift(0.3, 0.4).half_width(0.0) == pytest.approx(0.5)
+    assert Drift(0.0, 0.0).half_width(0.1) == pytest.approx(0.196)
+
+
+def test_no_visit_replaces_another_when_records_are_read(tmp_path):
+    (tmp_path / "here").mkdir()
+    lines = [one.to_json() for one in [*visit((1, 1, 1), 0), *visit((2, 2, 2), 1)]]
+    (tmp_path / "here" / "quick.jsonl").write_text("\n".join(lines) + "\n")
+    assert len(read_folder(tmp_path)) == 6
+
+
+class Machine:
+    """Sentinels of a machine that was disturbed at certain looks."""
+
+    def __init__(self, disturbed):
+        self.places = disturbed
+
+    def look(self):
+        pass
+
+    def disturbed(self):
+        return self.places
+
+    def visit(self, timed):
+        yield timed(Case("numba", "draw", 8, 4), Timing((1.0,), 1), primitive=SENTINEL)
+
+
+def measured(stamp, log):
+    seconds = itertools.count(1)
+
+    def measure(group):
+        log.append([case.batch for case in group])
+        for case in group:
+            yield stamp.timed(case, Timing((float(next(seconds)),) * 3, 1))
+        yield stamp.timed(group[0], Timing((float(next(seconds)),) * 3, 1), primitive=f"{stamp.primitive}_again")
+
+    return measure
+
+
+def test_groups_timed_while_the_machine_was_disturbed_are_measured_once_more(tmp_path):
+    groups = [[Case("python", "draw", 8, batch)] for batch in (1, 2, 3, 4)]
+    stamp, log = Stamp.of_this_run(), []
+    machine = Machine([1])
+    tally = runs.run(groups, tmp_path / "a.jsonl", stamp, measured(stamp, log), sentinels=machine)
+    assert log == [[1], [2], [3], [4], [2]]  # and not a third time, whatever the machine does
+    assert (tally.by_status["ok"], tally.repeated) == (4, 1)
+    trees = [record for record in read_file(tmp_path / "a.jsonl") if record.primitive == "sum_tree"]
+    latest = {record.batch: record.seconds for record in trees}
+    assert (len(trees), latest[2]) == (5, 9.0)
+    assert sorted(tally.pairs) == [(1.0, 2.0), (5.0, 6.0), (7.0, 8.0), (9.0, 10.0)]  # an A/A pair is of one time
+
+
+def test_a_machine_that_is_never_quiet_does_not_double_a_run(tmp_path):
+    groups = [[Case("python", "draw", 8, batch)] for batch in range(1, 9)]
+    stamp, log = Stamp.of_this_run(), []
+    tally = runs.run(groups, tmp_path / "a.jsonl", stamp, measured(stamp, log), sentinels=Machine(range(8)))
+    assert tally.repeated == math.ceil(runs.MOST_REPEATS * len(groups))
+
+
+def test_visits_are_records_of_every_sentinel_and_not_made_twice_at_once(monkeypatch):
+    watching, stamp = sentinels.Sentinels(), Stamp.of_this_run()
+    monkeypatch.setattr(sentinels, "SAMPLE_SECONDS", 1e-5)
+    monkeypatch.setattr(sentinels, "MEMORY_BYTES", 1 << 16)
+    first = list(watching.visit(stamp.timed))
+    assert {(one.primitive, one.source, one.status in ("ok", "unstable")) for one in first} == {
+        (SENTINEL, "measured", True)
+    }
+    assert {("gather", "read"), ("python", "draw"), ("matmul", "product")} <= {
+        (one.contestant, one.op) for one in first
+    }
+    assert list(watching.visit(stamp.timed)) == []
+    monkeypatch.setattr(sentinels, "EVERY_SECONDS", 0.0)
+    assert len(list(watching.visit(stamp.timed))) == len(first)
+
+
+def looked(*levels):
+    """Sentinels after looks of two clocks, of which the second is never disturbed."""
+    watching, steady = sentinels.Sentinels(), itertools.repeat(5.0)
+    samples = iter([level for level in levels for _ in range(sentinels.LOOK_SAMPLES)])
+    clocks = [SimpleNamespace(sample=partial(next, source)) for source in (samples, steady)]
+    watching.__dict__["_clocks"] = [(None, "draw", clock) for clock in clocks]
+    for _ in levels:
+        watching.look()
+    return watching.disturbed()
+
+
+def test_what_lies_beside_a_slow_look_was_disturbed():
+    assert looked(*[1.0] * 12) == []
+    assert looked(*[1.0] * 6, 1.5, *[1.0] * 5) == [6, 7]
+    assert looked(1.5, *[1.0] * 11) == [0, 1]
+    assert looked(*[1.0, 1.2] * 6) == []  # a spread of a fifth is usual
+    assert looked(*[1.4] * 5, *[1.0] * 7) == [0, 1, 2, 3, 4, 5]  # what is quiet is known at the end alone
+    assert looked(1.5, *[1.0] * 8) == []  # too few looks
+
+
+def test_a_surer_time_is_chosen_over_one_that_is_hardly_faster():
+    table, question = Table(DEFAULT), Question(1_000_000, 512)
+    known = {time.configuration.fanout: time for time, _ in weighed(table, question)}
+    best = min(known.values(), key=lambda time: time.seconds)
+    vague = dataclasses.replace(best, own_sigma=2.0)
+    others = [time for time in known.values() if time is not best]
+    assert _choose(table, [best, *others]).best == 0
+    assert _choose(table, [vague, *others]).best != 0
+
+
+def test_beyond_the_cells_k_departs_from_16_as_far_as_evidence_carries():
+    table = Table(DEFAULT)
+    inside, beyond = Question(100_000, 512), Question(300_000_000, 8_192)
+    assert {time.configuration.fanout for time, _ in weighed(table, beyond)} == {4, 8, 16, 64}
+    for question in (inside, beyond):
+        fitted = {k: table.step(Configuration("numba", k, 1), question) for k in (8, 16)}
+        told = {time.configuration.fanout: time for time, _ in weighed(table, question)}
+        ratio, evidence = (math.log(times[8].seconds / times[16].seconds) for times in (told, fitted))
+        assert told[16] == fitted[16]
+        if question is inside:
+            assert ratio == evidence
+        else:
+            assert abs(ratio) < abs(evidence)
+            assert told[8].own_sigma > fitted[16].own_sigma
+
+
+def test_a_tree_time_holds_in_another_run_and_ties_follow_its_own_drift_alone():
+    still, own = stats.choose([0.0, 0.1], [0.01, 0.01]), stats.choose([0.0, 0.1], [0.01, 0.01], drift=0.3)
+    assert still.ties == ()
+    assert own.ties == (1,)
+    assert own.probability_best < still.probability_best
+    assert dataclasses.astuple(still)[0] == own.best == 0
+
+
+def seen_by_sentinels(machine):
+    """95 % quantiles of |ln ratio| between a machine's runs: what its sentinels share, and the median one's own."""
+    runs = list(_runs(read_folder(RESULTS / machine)).values())
+    common, own = [], defaultdict(list)
+    for first, second in itertools.combinations(runs, 2):
+        changes = {name: math.log(second[name] / first[name]) for name in first.keys() & second.keys()}
+        if len(changes) > 1:
+            common.append(abs(float(np.median(list(changes.values())))))
+            for name, change in changes.items():
+                own[name].append(abs(change - float(np.median(list(changes.values())))))
+    return np.quantile(common, 0.95), np.median([np.quantile(changes, 0.95) for changes in own.values()])
+
+
+def test_what_is_usual_is_rounded_from_two_sweeps_of_one_machine_and_the_sentinels_of_two():
+    """A quick sweep of seven hours earlier and later: how cells timed together changed, and each beside them."""
+    groups = defaultdict(list)
+    both = defaultdict(dict)
+    for record in read_file(RESULTS / "8fb834d50a" / "quick.jsonl"):
+        if record.primitive == "sum_tree" and record.source == "measured" and record.median_seconds:
+            both[record.cell][(record.commit or "")[:8]] = record
+    for by_commit in both.values():
+        if {"be86cfa0", "40f79b6e"} <= by_commit.keys():
+            earlier, later = by_commit["be86cfa0"], by_commit["40f79b6e"]
+            groups[later.capacity, later.batch, later.op].append(math.log(later.seconds / earlier.seconds))
+    medians = {shape: float(np.median(changes)) for shape, changes in groups.items() if len(changes) > 2}
+    own = [abs(change - medians[shape]) for shape in medians for change in groups[shape]]
+    assert len(own) > 300
+    quiet = [abs(median) for median in medians.values() if abs(median) < 0.3]  # but what neighbors had disturbed
+    assert len(quiet) > 0.85 * len(medians)
+    seen = [(np.quantile(quiet, 0.95), np.quantile(own, 0.95)), *map(seen_by_sentinels, ("8fb834d50a", "27f8af3c07"))]
+    for usual, each in zip((USUAL.common, USUAL.own), zip(*seen, strict=True), strict=True):
+        assert math.sqrt(np.mean(np.square(each))) == pytest.approx(usual, rel=0.1)

@@ -1,0 +1,377 @@
+"""Tests of claims that few of our own runs can answer: the papers' arithmetic, and what is listed as not run."""
+
+import dataclasses
+import re
+
+import pytest
+
+from dse.published import (
+    claims,
+    dissertation_claims,
+    hou_claims,
+    learning_runs,
+    mappings,
+    quoted,
+    stone_claims,
+    transport_claims,
+)
+from dse.published.claims import VERDICTS, Claim
+from dse.records import RecordError, read_folder
+from impls.training.parallel import arrangement
+from impls.training.reading import load
+from tests.committed import RESULTS
+from tests.printed import QUOTED, but
+from tests.system.test_records import measurement
+
+AVERAGE, SAVED, MAGNITUDE, FRAMES, QUEUE, _, APART = range(7)
+REPLAY, PASSES, POINTS, PARALLEL, HORIZON = range(5)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return quoted.read(QUOTED)
+
+
+def cell(**fields):
+    return measurement(**({"low_seconds": None, "high_seconds": None} | fields))
+
+
+def twins(primitive, factor=1.01, count=12):
+    again = f"{primitive}_again"
+    return [
+        cell(primitive=name, op="made up", batch=n, median_seconds=time)
+        for n in range(1, count + 1)
+        for name, time in ((primitive, 1e-6), (again, factor * 1e-6))
+    ]
+
+
+# All papers
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    """The records of the machine with the most kinds of them."""
+    return read_folder(RESULTS / "8fb834d50a", "8fb834d50a")
+
+
+@pytest.fixture(scope="module")
+def everything(shipped):
+    return {paper: claims.judged(paper, shipped, RESULTS) for paper in claims.papers()}
+
+
+def test_all_five_papers_have_claims_with_rule_and_power(everything):
+    assert list(everything) == ["[Hou2023]", "[StoneSachdev]", "[Zhang2021]", "[Zhang2022]", "[Zhang2023]"]
+    for claim in (claim for judged in everything.values() for claim in judged):
+        assert claim.verdict in VERDICTS
+        assert all(getattr(claim, field.name) for field in dataclasses.fields(Claim))
+        assert len(claim.rule) > 20
+
+
+def test_consistent_is_only_what_says_by_chance_how_many_others_would_pass(everything):
+    chosen = [claim for judged in everything.values() for claim in judged if claim.verdict == "consistent"]
+    assert chosen
+    for claim in chosen:
+        assert "chosen" in claim.rule, claim.text
+        assert "would have passed" in claim.power or "passes" in claim.power, claim.text
+
+
+def test_confirmed_is_only_what_was_run(everything):
+    """Arithmetic on printed numbers, and counts and laws of our own, add up."""
+    for claim in (claim for judged in everything.values() for claim in judged):
+        is_computed = claim.power.startswith((claims.EXACT, "the computing is exact"))
+        assert claim.verdict != ("confirmed" if is_computed else "adds up"), claim.text
+        assert not (is_computed and "confirmed if" in claim.rule), claim.text
+
+
+def test_what_was_not_run_says_what_would_run_it(everything):
+    listed = [claim for judged in everything.values() for claim in judged if claim.evidence.startswith("not run: ")]
+    assert len(listed) >= 14
+    for claim in listed:
+        assert claim.verdict == "not testable here"
+        assert "; it would take " in claim.evidence
+        assert claim.power == "none: nothing was run"
+
+
+def words_held(records):
+    """The words for what the records hold runs of to a return: registered names, and whether there were several."""
+    runs = [one.options for one in records if one.primitive == learning_runs.PRIMITIVE and one.median_seconds]
+    named = {str(run[kind]) for run in runs for kind in ("arrangement", "sync", "transport")}
+    held = named & {*arrangement.NAMES, *arrangement.SYNCS, *arrangement.TRANSPORTS}
+    held |= {load(run["workload"]).algorithm for run in runs}
+    held |= {"learners"} if any(run["learners"] > 1 for run in runs) else set()
+    return held | ({"process", "processes"} if any(run["arrangement"] != "serial" for run in runs) else set())
+
+
+def denied(claim, held):
+    """The words of ``held`` in what a claim says was not run, or what it would take."""
+    said, _, _ = claim.evidence.partition(claims.BESIDE)
+    return {*re.findall(r"[\w-]+", said.lower())} & held if said.startswith("not run: ") else set()
+
+
+def test_no_claim_denies_what_the_records_hold(shipped, everything):
+    held = words_held(shipped)
+    assert {*arrangement.SYNCS, "apart", "pipelined", "shared", "dqn", "learners", "processes"} <= held
+    for claim in (claim for judged in everything.values() for claim in judged):
+        assert not denied(claim, held), claim.evidence
+
+
+@pytest.mark.parametrize(
+    ("evidence", "would", "words"),
+    [
+        ("one process trains here", "several seeds", {"process"}),
+        ("nothing trained", "processes that train one network, which nothing here has", {"processes"}),
+        ("no learners were trained beside each other to a return", "hours", {"learners"}),
+        ("no run updates without locks", "hogwild", {"hogwild"}),
+        ("no queue carried a run to its return", "a parameter server, and actor-learners", set()),
+    ],
+)
+def test_a_claim_that_denies_them_would_be_found(shipped, evidence, would, words):
+    claim = claims.not_run("It is so.", evidence, would, beside="two learners by hogwild")
+    assert denied(claim, words_held(shipped)) == words
+    assert claim.evidence.endswith("beside it: two learners by hogwild")
+
+
+def test_a_figure_is_judged_once(everything):
+    for paper, judged in everything.items():
+        texts = [claim.text for claim in judged]
+        assert len(texts) == len(set(texts)), paper
+    assert sum("Fig. 11)" in claim.text for claim in everything["[Zhang2021]"]) == 1
+
+
+def test_claims_about_several_learners_tell_what_ran(everything):
+    for paper in ("[StoneSachdev]", "[Zhang2022]"):
+        told = [claim.evidence for claim in everything[paper] if claims.BESIDE in claim.evidence]
+        assert told
+        for factor in ("synchronous: 5 of 5 solved", "scaling factor 0.17", "lock: 4 of 5", "hogwild: 5 of 5"):
+            assert all(factor in one for one in told)
+    assert "python -m benchmarks learning" in learning_runs.told([])
+
+
+def test_growth_with_the_batch_is_judged_by_the_series_with_the_most_batches(everything):
+    replay = everything["[Zhang2022]"][REPLAY]
+    assert replay.verdict != "not testable here"
+    assert "2 series from B = 1 to 32,768" in replay.evidence
+
+
+def test_the_chance_of_a_number_that_has_nothing_to_do_with_ours():
+    """Log-uniform within a factor of 2 either way: 0.9 to 1.1 is a share ln(1.1 / 0.9) / ln 4."""
+    assert "14.5% of cases" in claims.within(0.1)
+    assert "0.7% of cases" in claims.within(0.005)
+
+
+def test_nothing_quoted_leaves_out_what_only_quotes_can_answer():
+    with pytest.raises(RecordError, match="no number named"):
+        hou_claims.verdicts([], quoted.NOTHING)
+    for module in (stone_claims, dissertation_claims):
+        assert {claim.verdict for claim in module.verdicts([], quoted.NOTHING)} - {"confirmed", "refuted"}
+
+
+# [Hou2023]
+
+
+def test_pairs_that_were_measured_are_no_longer_said_to_be_modeled_alone(found):
+    pairs = [cell(primitive="training adaptation", op="grid", batch=n, median_seconds=1e-6) for n in (1, 2)]
+    looks = [cell(primitive="training adaptation", op="batch", batch=1, median_seconds=1e-6)]
+    modeled, measured = (hou_claims.verdicts(records, found)[APART] for records in (looks, [*pairs, *looks]))
+    assert "modeled rates alone" in modeled.evidence
+    assert "2 pairs of samplers and batch were measured" in measured.evidence
+
+
+@pytest.mark.parametrize(
+    ("place", "verdict", "parts"),
+    [
+        (AVERAGE, "refuted", ("mean 406.6, printed 487.9, which is their sum over 5.00", "5,125.2", "6,150.3")),
+        (SAVED, "consistent", ("that of all is 72.7", "go from 68.2 to 81.5", "Pendulum 89.7", "Ant 28.8", "be 90 %")),
+        (MAGNITUDE, "refuted", ("experience sampling 1.04x", "network update frames 8.22x")),
+        (FRAMES, "refuted", ("9 of 11 rows agree", "exchanged they are 0.99x and 0.93x")),
+        (QUEUE, "consistent", ("0.200 Hz at 5,000, 0.055 Hz at 20,000",)),
+    ],
+)
+def test_tables_are_held_against_each_other(found, place, verdict, parts):
+    claim = hou_claims.verdicts([], found)[place]
+    assert claim.verdict == verdict
+    for part in parts:
+        assert part in claim.evidence
+
+
+OTHERS_SAMPLED = [f"hou2023__table_2__{name}__sampled" for name in ("rllib_apex_4096", "rlpyt_128", "rlpyt_512")]
+
+
+@pytest.mark.parametrize(
+    ("place", "numbers", "verdict"),
+    [
+        (
+            AVERAGE,
+            {"hou2023__table_1__spreeze__average": 406.6, "hou2023__table_1__rllib__average": 5125.2},
+            "adds up",
+        ),
+        (AVERAGE, {"hou2023__table_1__spreeze__average": 406.6}, "refuted"),
+        (SAVED, {"hou2023__time_save__percent": 60}, "refuted"),
+        (MAGNITUDE, dict.fromkeys(OTHERS_SAMPLED, 4_000), "adds up"),
+        (MAGNITUDE, dict.fromkeys(OTHERS_SAMPLED[:-1], 4_000), "refuted"),
+        (
+            FRAMES,
+            {"hou2023__table_2__acme_256__batch": 8_192, "hou2023__table_2__acme_8192__batch": 256},
+            "adds up",
+        ),
+        (QUEUE, {"hou2023__queue__queue_hz": 0.1}, "refuted"),
+    ],
+)
+def test_another_number_printed_turns_the_verdict(found, place, numbers, verdict):
+    assert hou_claims.verdicts([], but(found, **numbers))[place].verdict == verdict
+
+
+# [StoneSachdev]
+
+
+def shared(contestant, one, two, **fields):
+    return [
+        cell(primitive="peer_shared", contestant=contestant, threads=threads, median_seconds=seconds, **fields)
+        for threads, seconds in ((1, one), (2, two))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict"), [(0.6e-6, "refuted"), (1.0e-6, "confirmed"), (1.5e-6, "confirmed"), (0.99e-6, "confirmed")]
+)
+def test_threads_share_a_core_unless_one_implementation_gains(seconds, verdict):
+    found = [*shared("python", 1e-3, 1.02e-3), *shared("numba", 1e-6, seconds), *twins("peer")]
+    claim = stone_claims.verdicts(found)[0]
+    assert claim.verdict == verdict
+    assert "Pure Python: 0.98x" in claim.evidence
+    assert "where no thread helps one is refuted in at most 5% of cases" in claim.power
+
+
+def test_a_gain_within_the_noise_is_none_and_its_own_interval_counts():
+    gain = shared("numba", 1e-6, 0.8e-6)
+    assert stone_claims.verdicts([*gain, *twins("peer")])[0].verdict == "refuted"
+    assert stone_claims.verdicts([*gain, *twins("peer", 1.3)])[0].verdict == "confirmed"
+    wide = [dataclasses.replace(one, low_seconds=one.seconds / 2, high_seconds=one.seconds * 2) for one in gain]
+    assert stone_claims.verdicts([*wide, *twins("peer")])[0].verdict == "confirmed"
+    assert stone_claims.verdicts(gain)[0].verdict == "not testable here"  # how noisy is not known
+
+
+def test_many_implementations_are_one_family():
+    """A gain that one test would call clear is none among forty."""
+    one, several = shared("numba", 1e-6, 0.966e-6), [shared(f"library {i}", 1e-6, 1e-6) for i in range(39)]
+    noise = twins("peer", 1.03, 40)
+    assert stone_claims.verdicts([*one, *noise])[0].verdict == "refuted"
+    assert stone_claims.verdicts([*one, *noise, *(each for pair in several for each in pair)])[0].verdict == "confirmed"
+
+
+# [Zhang2022]
+
+
+def over_batches(law, **fields):
+    return [cell(batch=batch, median_seconds=law(batch), **fields) for batch in (1, 32, 256, 2_048, 16_384)]
+
+
+FORWARD = {"primitive": "training", "contestant": "forward", "op": "act", "options": {"workload": "cartpole_dqn"}}
+
+
+@pytest.mark.parametrize(
+    ("law", "verdict"),
+    [
+        (lambda batch: 30e-6 + 0.4e-6 * batch, "confirmed"),
+        (lambda batch: max(60e-6, 0.4e-6 * batch), "confirmed"),
+        (lambda batch: 1e-6 * batch**0.5, "refuted"),
+        (lambda batch: 30e-6, "refuted"),
+    ],
+)
+def test_times_over_the_batch(law, verdict):
+    passes = [*over_batches(law, **FORWARD), *twins("training", 1.1)]
+    assert dissertation_claims.verdicts(passes)[PASSES].verdict == verdict
+    tree = [one for op in ("draw", "update") for one in over_batches(law, op=op, capacity=1_000_000)]
+    assert dissertation_claims.verdicts([*tree, *twins("sum_tree", 1.1)])[REPLAY].verdict == verdict
+
+
+def test_a_series_of_which_a_later_run_replaced_cells_is_judged_with_drift():
+    """Linear growth whose last times are of another run of a faster hour: alone they look slower than they are."""
+    replay = {"primitive": "replay_batches", "contestant": "replay", "capacity": 1_000_000}
+
+    def series(factor, **fields):
+        cells = [
+            one for op in ("sample", "update") for one in over_batches(lambda batch: 1e-7 * batch, op=op, **replay)
+        ]
+        return [
+            dataclasses.replace(one, median_seconds=one.seconds / factor, **fields) if one.batch > 2_000 else one
+            for one in cells
+        ]
+
+    def judged(found):
+        return dissertation_claims.verdicts([*found, *twins("replay_batches", 1.02)])[REPLAY]
+
+    assert judged(series(1.0)).verdict == "confirmed"
+    assert judged(series(1.2)).verdict == "refuted"  # in one run it is slower growth
+    assert judged(series(1.2, commit="another")).verdict != "refuted"
+    assert judged([one for one in series(1.0) if one.op == "sample"]).verdict == "not testable here"
+
+
+def test_scaling_factors_are_arithmetic(found):
+    judged = dissertation_claims.verdicts([], found)
+    assert [judged[place].verdict for place in (REPLAY, PASSES)] == ["not testable here"] * 2
+    assert [judged[place].verdict for place in (POINTS, PARALLEL, HORIZON)] == ["adds up", "refuted", "adds up"]
+    assert "1.25 / 2 = 0.625, printed 0.63; 1.34 / 4 = 0.335, printed 0.34" in judged[POINTS].evidence
+    assert "give 0.781 for two learners, Eq. 5.3 gives 0.625" in judged[PARALLEL].evidence
+    wrong = but(found, zhang2022__data_parallel__factor__4=0.33)
+    assert dissertation_claims.verdicts([], wrong)[POINTS].verdict == "refuted"
+    assert dissertation_claims.verdicts([], quoted.NOTHING)[POINTS].verdict == "not testable here"
+
+
+# Table V with and without learners' times that its tables state
+
+
+def test_agreement_counts_pairs_and_mappings_apart(monkeypatch, found):
+    answers = iter(["F-F-F", "F-F-C", "G-C-G", *["F-F-F"] * 8])
+    asked = []
+    monkeypatch.setattr(mappings, "problem_of", lambda *how: (asked.append(how), None))
+    monkeypatch.setattr(mappings, "solve", lambda *_, **__: Answer())
+    monkeypatch.setattr(mappings, "letters", lambda _: next(answers))
+    counted = mappings.agreement(found, RESULTS, pinned_too=False)
+    # Published: F-F-F five times, G-C-G twice, G-F-G, G-C-G twice, G-C-C.
+    assert counted == mappings.Agreement(pairs=4, mappings=3, rows=11)
+    assert {how[-1] for how in asked} == {False}
+
+
+class Answer:
+    choice = None
+
+
+def test_without_pins_every_learner_is_modeled(found):
+    problems = [mappings.problem_of(found, RESULTS, "pong_dqn", 256, pinned)[0] for pinned in (True, False)]
+    sources = [{option.time.source for option in problem.options["learner"]} for problem in problems]
+    assert "quoted" in sources[0]
+    assert "quoted" not in sources[1]
+
+
+# Transports
+
+
+def system(name, transfer, step=1e-3, rows=1):
+    options = {"workload": "hopper_td3", "rows": rows}
+    return [
+        cell(primitive="training transport", contestant=name, op=op, batch=128, options=options, median_seconds=seconds)
+        for op, seconds in (("transfer", transfer), ("gradient step", step))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shared", "queue", "verdict"),
+    [(1e-6, 2e-4, "confirmed"), (1e-6, 0.9e-4, "refuted"), (2e-5, 2e-4, "refuted"), (None, 2e-4, "not testable here")],
+)
+def test_shared_memory_is_free_and_a_queue_is_not_in_the_median_of_its_systems(found, shared, queue, verdict):
+    queues = {
+        "queue 500": queue,
+        "queue 5000": queue / 4,
+        "queue 50": queue * 4,
+    }  # neither the least nor the most count
+    cells = [one for name, transfer in queues.items() for one in system(name, transfer)]
+    cells += system("shared", shared) if shared else []
+    (claim,) = transport_claims.verdicts(cells, found)
+    assert claim.verdict == verdict
+    if shared:
+        assert f"{shared * 1e3:.2%} by shared memory" in claim.evidence
+        median = f"{queue * 1e3:.1%} in the median of 3 systems (hopper_td3, queue 500, B = 128, 1 rows a hand-over)"
+        assert f"by a queue {median}, from {queue * 1e3 / 4:.1%} to {queue * 4e3:.1%}" in claim.evidence
+    else:
+        assert "python -m benchmarks transports" in claim.evidence

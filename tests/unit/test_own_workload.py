@@ -1,0 +1,180 @@
+"""Records of a workload of one's own, whose file may be gone: they hold what it stated, and no section costs a page."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.profile.cells import facts_of, groups
+from benchmarks.timing import Timing
+from dse.__main__ import main as dse
+from dse.records import Writer
+from dse.times.learner_products import product_bounds
+from dse.times.profile import of_records
+from dse.times.workloads import workloads
+from dse.validation import laws
+from dse.validation.arrangements import Predictor
+from impls.training import identity, load
+from impls.training.reading import of_stated, stated
+from tests.profiled import MACHINE, NOISE, TINY, seconds, stamp, write_workload
+from tests.system.test_new_tree import PLATFORM
+
+KEY = MACHINE["key"]
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    return load(write_workload(tmp_path))
+
+
+def named(workload, name):
+    """The workload under another name, with a network of its own."""
+    return dataclasses.replace(
+        workload, name=name, network=dataclasses.replace(workload.network, hidden=(5 + len(name),))
+    )
+
+
+def profile(of, **facts):
+    """Made-up records of a profile of a workload, whose machine has these facts."""
+    made = dataclasses.replace(stamp(), machine={**MACHINE, **facts})
+    cells = [cell for group in groups(of, TINY, 2, ("torch", "dense")) for cell in group]
+    return [made.timed(cell, Timing(tuple(seconds(cell) * one for one in NOISE), 10)) for cell in cells]
+
+
+def write(folder, found):
+    with Writer(folder / KEY / "profile-tiny-quick.jsonl") as writer:
+        for one in found:
+            writer.append(one)
+    (folder / KEY / "platform.toml").write_text(PLATFORM.replace('"here"', f'"{KEY}"'))
+    return folder
+
+
+def test_what_a_workload_states_makes_it_again(tiny):
+    for workload in (tiny, load("pong_dqn"), load("hopper_sac")):
+        assert of_stated(json.loads(json.dumps(stated(workload)))) == workload
+
+
+@pytest.mark.parametrize("keys", [None, {}, [], "tiny", {"name": "tiny"}, {"name": 1, "nosuch": {}}])
+def test_what_no_workload_states_makes_none(keys):
+    assert of_stated(keys) is None
+
+
+def test_records_tell_their_workload_or_that_nothing_does(tiny):
+    other = named(tiny, "other")
+    found = [*profile(tiny, **facts_of(tiny)), *profile(other), *profile(load("cartpole_dqn"))]
+    told = {name: workload for (name, _), workload in workloads(found).items()}
+    assert told == {"tiny": tiny, "other": None, "cartpole_dqn": load("cartpole_dqn")}
+
+
+def test_records_that_hold_another_workload_than_they_are_of_tell_none(tiny):
+    larger = dataclasses.replace(tiny, replay=dataclasses.replace(tiny.replay, capacity=900))
+    assert list(workloads(profile(tiny, **facts_of(larger))).values()) == [None]
+
+
+def test_a_workload_of_which_some_records_hold_it_is_told_by_those(tiny):
+    found = profile(tiny)
+    found[3] = dataclasses.replace(found[3], machine={**MACHINE, **facts_of(tiny)})
+    assert workloads(found) == {("tiny", identity(tiny)): tiny}
+
+
+def test_a_profile_answers_another_batch_when_its_file_is_gone(tiny):
+    larger = dataclasses.replace(tiny, learner=dataclasses.replace(tiny.learner, batch=12))
+    table = of_records(profile(tiny, **facts_of(tiny)), KEY, larger)
+    assert (table.workload, table.differs) == ("tiny", ("learner.batch",))
+    assert of_records(profile(tiny), KEY, larger).rows == ()
+
+
+def test_recommend_answers_by_a_profile_whose_file_is_gone(tiny, tmp_path, capsys):
+    results = write(tmp_path / "results", profile(tiny, **facts_of(tiny)))
+    old = tmp_path / "tiny.toml"
+    (tmp_path / "moved.toml").write_text(old.read_text().replace("batch = 8", "batch = 12"))
+    old.unlink()
+    asked = ["--platform", str(results / KEY / "platform.toml"), "--results", str(results), "--json"]
+    assert dse(["recommend", "--workload", str(tmp_path / "moved.toml"), *asked]) == 0
+    sources = {part["part"]: part["source"] for part in json.loads(capsys.readouterr().out)["parts"]}
+    assert sources["actors"] == "measured"
+    assert sources["learner"] == "interpolated"
+
+
+def test_laws_are_held_against_profiles_of_ones_own_and_name_what_is_left_out(tiny, tmp_path):
+    found = [*profile(tiny, **facts_of(tiny)), *profile(named(tiny, "gone"))]
+    results = write(tmp_path / "results", found)
+    assert {one.workload for one in laws.cells(results)} == {"tiny"}
+    assert laws.untold(results) == (f"gone on {KEY}",)
+
+
+def test_serial_loops_are_of_workloads_that_records_tell(tiny, tmp_path):
+    def loops(of, **facts):
+        steps = [one for one in profile(of, **facts) if one.contestant == "loop"]
+        return [dataclasses.replace(one, primitive="serial_step") for one in steps]
+
+    other, gone = named(tiny, "other"), named(tiny, "gone")
+    found = [record for one in (tiny, other) for make in (profile, loops) for record in make(one, **facts_of(one))]
+    results = write(tmp_path / "results", [*found, *profile(gone), *loops(gone)])
+    assert {one.workload for one in laws.serial_loops(results)} == {"tiny", "other"}
+
+
+def test_a_bound_of_products_is_of_every_workload_that_records_tell(tiny):
+    found = [*profile(tiny, **facts_of(tiny)), *profile(named(tiny, "gone"))]
+    assert {one.workload for one in product_bounds(found)} == {"tiny"}
+
+
+def test_runs_of_a_workload_of_ones_own_are_predicted_from_its_profile(tiny):
+    workload, table = Predictor(profile(tiny, **facts_of(tiny)), named_platform())._read("tiny")
+    assert workload == tiny
+    assert table.rows
+
+
+def named_platform():
+    return type("Platform", (), {"machine_key": KEY, "name": KEY})()
+
+
+def page_of(results, out, *more):
+    command = pytest.importorskip("reports.__main__", reason="reports need pandas")
+    return command.main(["--results", str(results), "--machine", KEY, "--out", str(out), "--jobs", "1", *more])
+
+
+def test_the_page_says_which_profiles_it_leaves_out(tiny, tmp_path, capsys):
+    pytest.importorskip("pandas", reason="reports need pandas")
+    results = write(tmp_path / "results", [*profile(tiny, **facts_of(tiny)), *profile(named(tiny, "gone"))])
+    asked = ["--only", "Modeled times", "--json"]
+    assert page_of(results, tmp_path / "out", *asked) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["failed"] == []
+    assert f"gone on {KEY}" in Path(said["page"]).read_text()
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_what_fails_costs_the_page_itself_alone_and_is_told_and_tried_again(
+    tiny, tmp_path, monkeypatch, capsys, processes
+):
+    pytest.importorskip("pandas", reason="reports need pandas")
+    from reports import building, page  # noqa: PLC0415
+    from reports.chart import Chart, Section  # noqa: PLC0415
+
+    is_broken = True
+
+    def fault(*material):
+        if is_broken:
+            raise KeyError("nosuch <key>")
+        return ""
+
+    made = [Section(1, "Whole", lambda it: "<p>Hello.</p>"), Section(2, "Broken", fault), Section(3, "Odd", fault)]
+    chart = Chart("bars", fault, fault, "Read it.", "python -m benchmarks")
+    monkeypatch.setattr(building, "sections", lambda only="", modeled=True: made)
+    monkeypatch.setattr(page, "sections", building.sections)
+    monkeypatch.setattr(building, "charts", lambda only="", modeled=True: [chart] if is_broken else [])
+    results = write(tmp_path / "results", profile(tiny))
+    for _ in range(2):
+        assert page_of(results, tmp_path / "out", "--json", "--jobs", processes) == 1
+        said = json.loads(capsys.readouterr().out)
+        assert sorted(said["failed"]) == ["Broken", "Odd", "bars"]
+        assert {"nosuch" in said["left_out"][name] for name in said["failed"]} == {True}
+        text = Path(said["page"]).read_text()
+        assert "<p>Hello.</p>" in text
+        assert text.count("Left out: KeyError: &#x27;nosuch &lt;key&gt;&#x27;.") == 2
+        assert [text.count(f"<h2>{one.heading}</h2>") for one in made] == [1, 1, 1]
+    is_broken = False
+    assert page_of(results, tmp_path / "out", "--json") == 0
+    assert "Left out" not in Path(said["page"]).read_text()

@@ -1,0 +1,142 @@
+"""Papers held against us: their titles and addresses, each claim with its verdict, our figures of the same question."""
+
+import doctest
+import functools
+import html
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pandas", reason="reports need pandas")
+
+from dse.published import claims
+from dse.published.claims import Claim
+from dse.times.profile import Known
+from reports import page, tidy
+from reports.chart import Chart, Material
+from reports.markup import Cell
+from reports.sections import claims as claims_section
+from reports.sections import papers, references
+from reports.sections.papers import Asked
+from reports.sections.references import PAPERS, Paper
+from tests.page.test_reports import QUOTED, everything
+
+ROOT = Path(__file__).resolve().parents[2]
+MADE_UP = Paper("[Nobody1999]", "N. Nobody", "On <Nothing>", "nowhere", "https://example.org/nothing?a=1&b=2")
+CLAIMS = (Claim("It is fast (II, Fig. 3).", "refuted", "it is slow", "a rule", "a power"),)
+CLAIMS += (Claim("It is small, by a lot (Table 1), always.", "confirmed", "it is", "another", "exact"),)
+OURS = (Asked("bytes", "Is it fast?", frozenset({"3", "4"})), Asked("floor", "Why?", frozenset({"3"})))
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory):
+    results = tmp_path_factory.mktemp("papers")
+    shutil.copytree(QUOTED, results / "quoted")
+    found = list(everything())
+    made = Material(found, tidy.about(found), results)
+    for chart in page.charts():
+        made.drawn[chart.name] = page.figure_html(chart, f"Is {chart.name} so?", "<svg></svg>")
+    with pytest.MonkeyPatch.context() as patch:  # models make some verdicts, which takes seconds
+        judge = functools.cache(functools.partial(_judged, found, results, claims.judged))
+        patch.setattr(claims, "judged", lambda paper, *others: judge(paper))
+        yield made
+
+
+def _judged(found, results, judged, paper):
+    return judged(paper, found, results)
+
+
+@pytest.fixture(scope="module")
+def section(material):
+    return page.section_html(papers.SECTIONS[0], material)
+
+
+def test_a_claim_has_its_place_our_figures_its_verdict_rule_and_power():
+    first, second, *rest = papers.rows(MADE_UP, CLAIMS, OURS)
+    figures = (("figure-bytes", "bytes"), ("figure-floor", "floor"))
+    verdict = Cell("refuted", link="verdict-nobody1999-1")
+    assert first == ("II, Fig. 3", CLAIMS[0].text, Cell("", links=figures), verdict, "a rule", "a power")
+    verdict = Cell("confirmed", link="verdict-nobody1999-2")
+    assert second == ("Table 1", CLAIMS[1].text, Cell("", links=()), verdict, "another", "exact")
+    assert rest == [("Fig. 4", "Is it fast?", Cell("", links=figures[:1]), papers.NO_CLAIM, "", "")]
+
+
+def test_a_claim_stands_where_its_last_words_say():
+    assert papers.place_of("It is fast (by a lot), always (II, Fig. 3).") == "II, Fig. 3"
+
+
+def test_our_figure_of_a_question_is_one_that_says_so_and_was_drawn(material):
+    charts = [
+        Chart("one", lambda it: it, lambda rows, about: None, "[Nobody1999, Figs. 3 and 4.1] ask the same."),
+        Chart("two", lambda it: it, lambda rows, about: None, "[Somebody1999, Fig. 3] asks the same."),
+        Chart("three", lambda it: it, lambda rows, about: None, "[Nobody1999, Fig. 9] asks the same."),
+    ]
+    material = Material((), material.about, material.results)
+    material.drawn.update({one.name: page.figure_html(one, 'Is "it" so?', "<svg></svg>") for one in charts[:2]})
+    assert papers.asked(MADE_UP, charts, material) == [Asked("one", 'Is "it" so?', frozenset({"3", "4.1"}))]
+
+
+def test_every_claim_of_every_paper_is_there_as_it_is_judged(section, material):
+    for name in claims.papers():
+        judged = claims.judged(name, material.measurements, material.results)
+        assert judged
+        part = section.split(f'<h3 id="paper-{name.strip("[]").lower()}">')[1].split("<h3")[0]
+        lines = [re.findall("<td[^>]*>(.*?)</td>", line) for line in part.split("<tbody>")[1].split("</tr>")]
+        texts = [[html.unescape(re.sub("<[^>]*>", "", cell)) for cell in line] for line in lines]
+        for claim, cells in zip(judged, texts, strict=False):
+            assert [cells[1], *cells[3:]] == [claim.text, claim.verdict, claim.rule, claim.power]
+
+
+def test_what_a_paper_links_to_is_on_the_page(section, material):
+    led = set(re.findall('href="#([^"]*)"', section))
+    verdicts = {name for name in led if name.startswith("verdict-")}
+    whole = "".join(page.section_html(one, material) for one in page.sections("claims of"))
+    fpga = {name for name in verdicts if "zhang2023" in name}  # they stand in the section on an FPGA
+    assert len(verdicts) > len(fpga) > 0
+    assert verdicts - fpga <= set(re.findall('id="([^"]*)"', whole))
+    figures = {name.removeprefix("figure-") for name in led if name.startswith("figure-")}
+    assert len(figures) > 5
+    assert figures <= set(material.drawn)
+
+
+def test_every_figure_that_cites_a_paper_is_held_against_it(section, material):
+    cited = {chart.name for chart in page.charts() if papers.CITED.search(chart.reading)}
+    assert {f'href="#figure-{name}"' in section for name in cited} == {True}
+
+
+def test_papers_are_called_as_in_the_list_of_references():
+    listed = " ".join((ROOT / "REFERENCES.md").read_text(encoding="utf-8").split())
+    for paper in PAPERS:
+        entry = listed.split(f"**{paper.name}**")[1].split(" * **")[0]
+        assert f'"{paper.title}"' in entry
+    assert set(claims.papers()) <= {paper.name for paper in PAPERS}
+
+
+def test_a_title_leads_to_its_address_and_nothing_else_leads_out(section, material):
+    address = html.escape(MADE_UP.address)
+    assert f'<a href="{address}" rel="noreferrer">On &lt;Nothing&gt;</a>' in MADE_UP.html
+    whole = section + page.section_html(references.SECTIONS[0], material)
+    led = {html.unescape(one) for one in re.findall('href="([^#"][^"]*)"', whole)}
+    assert led == {paper.address for paper in PAPERS if paper.address}
+
+
+def test_examples_in_docstrings_run():
+    tried = doctest.testmod(papers)
+    assert tried.attempted
+    assert not tried.failed
+
+
+def test_what_this_machine_cannot_judge_another_does_by_name_and_nothing_else_is_replaced(material, monkeypatch):
+    lacks = Claim("It is fast.", claims_section.UNTESTED, "nothing was measured", "a rule", "none: nothing was run")
+    unsure = replace(lacks, text="It is small.", power="5 % at the noise of the run")
+    judged = replace(lacks, verdict="refuted", evidence="it is slow", power="exact")
+    own, theirs = [lacks, unsure], [judged, replace(judged, text="It is small.")]
+    monkeypatch.setattr(claims, "judged", lambda paper, found, results: theirs if found == "other" else own)
+    known = {key: Known(key, records) for key, records in ((material.about.key, "own"), ("elsewhere", "other"))}
+    monkeypatch.setattr(claims_section, "evidence", lambda results: known)
+    made = replace(material, answers={})
+    expected = [replace(judged, evidence="on machine elsewhere: it is slow"), unsure]
+    assert claims_section.verdicts("[Nobody1999]", made) == expected

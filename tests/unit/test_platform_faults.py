@@ -1,0 +1,227 @@
+"""Tests of bad platform files: every fault is a sentence with its line, and nothing is ever a traceback."""
+
+import random
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse import platforms
+from dse.platforms import PlatformError, load, problems
+from dse.platforms.reading import parse, path_of
+from dse.platforms.writing import to_toml
+from tests.unit.test_platforms import GOOD
+
+SHIPPED = platforms.names()
+SECOND_DEVICE = 16  # the line of its [[device]] in GOOD
+
+
+def line(words):
+    """Find the number of the line of GOOD that begins with some words."""
+    return next(number for number, text in enumerate(GOOD.splitlines(), 1) if text.startswith(words))
+
+
+def told(text):
+    """List the problems of a text, each as LINE: SENTENCE."""
+    return [f"{problem.line}: {problem.sentence}" for problem in problems(text, "mine.toml")]
+
+
+def shipped_text(name):
+    return path_of(name).read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "at", "words"),
+    [
+        ("cores = 8", "coers = 8", "cores", "unknown key 'coers'; did you mean 'cores'?"),
+        ("bandwidth_gb_per_s = { value = 51.2", "bandwidth_gb_per_s = { value = -1", "bandwidth", "must be above 0"),
+        ("back_beta_gb_per_s = 4", "back_beta_gb_per_s = -4", "back_beta", "must be above 0, not -4"),
+        ("alpha_us = 10", "alpha_us = -1", "alpha", "alpha_us must be at least 0, not -1"),
+        ("size_gib", "size_tib", "size_gib", "unknown unit in 'size_tib'; size may end in _bytes, _kib, _mib, _gi"),
+        ("\nbeta_gb_per_s", "\nbeta_gbps", "beta", "unknown unit in 'beta_gbps'; beta may end in _bytes_per_s, "),
+        ("clock_mhz = 200", "clock = 200", "clock", "unknown unit in 'clock'; clock may end in _hz, _mhz, _ghz"),
+        ("cores = 8", "cores_ghz = 8", "cores", "unknown key 'cores_ghz'; cores is a count, without a unit"),
+        ("cores = 8", "cores = 8\nmemory_tb = 1", "[[device.cache", "'memory_tb'; memory is a table of its own, with"),
+        ('name = "card"', 'name = "cpu"', 'name = "card"', "a second device 'cpu'; give each a name of its own"),
+        ('to = "card"', 'to = "crad"', "to", "'crad', which is no device; there are 'cpu', 'card'; did you mean"),
+        ('to = "card"', 'to = "cpu"', "to", "a link from 'cpu' to itself"),
+        ('to = "card"', "to = 3", "to", "to must be text in quotes, not a number"),
+        ("cores = 8", 'cores = "8"', "cores", "cores must be a number, not text"),
+        ("cores = 8", "cores = true", "cores", "cores must be a number, not true or false"),
+        ("cores = 8", "cores = 1979-05-27", "cores", "cores must be a number, not a date or time"),
+        ("cores = 8", "cores = [8]", "cores", "cores must be a number, not an array"),
+        ("cores = 8", "cores = 2.5", "cores", "cores is a count, a whole number, not 2.5"),
+        ("cores = 8", "cores = 0", "cores", "cores must be above 0, not 0"),
+        ("cores = 8", "cores = nan", "cores", "cores must be finite and at most 1e+30"),
+        ("alpha_us = 10", "alpha_us = inf", "alpha", "alpha_us must be finite"),
+        ("alpha_us = 10", "alpha_us = 1e-320", "alpha", "alpha_us must be at least 0"),
+        ("beta_gb_per_s = 8", "beta_gb_per_s = 1e31", "beta", "must be finite and at most 1e+30"),
+        ("cores = 8", "cores = 0x" + "f" * 400, "cores", "cores must be finite and at most 1e+30"),
+        ("alpha_us = 10", "alpha_us = { value = 1, orgin = '' }", "alpha", "'orgin' of alpha_us; did you mean 'origin"),
+        ("alpha_us = 10", "alpha_us = { origin = 'paper', note = 'n' }", "alpha", "alpha_us lacks its value"),
+        ("alpha_us = 10", "alpha_us = { value = 1, spread = -1 }", "alpha", "spread of alpha_us must be at least 0"),
+        ('"assumed", note', '"asumed", note', "bandwidth", "not 'asumed'; did you mean 'assumed'?"),
+        (', note = "two channels"', "", "bandwidth", "states an origin without a note"),
+        ("size_gib = 32", "size_gib = 32\nsize_mib = 1", "bandwidth", "size is given twice, in two units"),
+        ("[device.memory]", "[[device.memory]]", "[device.memory]", "memory must be [device.memory], not an array"),
+        ("[[device.cache]]", "[device.cache]", "[[device.cache]]", "cache must be [[device.cache]], not a table"),
+        ('kind = "fpga"', 'kind = "fgpa"', 'kind = "fpga"', "one of cpu, gpu, fpga, not 'fgpa'; did you mean 'fpga'?"),
+        ('kind = "fpga"', 'kind = "gpu"', "[[device]]", "slice is for kind fpga, this device is of kind gpu"),
+        ('name = "card"', 'name = "my card"', 'name = "card"', "must be of letters, digits, _ and -, not 'my card'"),
+        ('"two channels"', '"\\u001b[31m"', "bandwidth", "note must be printable text"),
+        ("ff = 2000", "ff = 2000\nshell = {lut = 1001, ff = 0, bram36 = 0, uram = 0, dsp = 0}", "bram36", "1 lut more"),
+        ("dsp = 20\n", "", "[[device.slice]]", "slice 'SLR0' lacks dsp"),
+        ("back_alpha_us = 0\n", "", "[[link]]", "this link lacks back_alpha (_seconds, _ms, _us, _ns)"),
+    ],
+)  # fmt: skip
+def test_each_fault_is_told_in_a_sentence_with_its_line(old, new, at, words):
+    assert GOOD.count(old) == 1
+    found = told(GOOD.replace(old, new))
+    where = [sentence for sentence in found if words in sentence]
+    assert len(where) == 1, found
+    expected = line(at) if at != "[[device]]" else SECOND_DEVICE
+    assert where[0].startswith(f"{expected}: "), (where, expected)
+
+
+def test_an_fpga_without_a_slice_is_refused():
+    text = GOOD[: GOOD.index("[[device.slice]]")] + GOOD[GOOD.index("[[link]]") :]
+    assert told(text) == [f"{SECOND_DEVICE}: device 'card' lacks [[device.slice]], which every fpga has"]
+
+
+def test_a_device_that_no_link_reaches_is_refused():
+    assert told(GOOD[: GOOD.index("[[link]]")]) == [
+        f"{SECOND_DEVICE}: no chain of links joins 'card' to 'cpu'; add a [[link]]"
+    ]
+
+
+def test_a_number_without_an_origin_is_refused():
+    found = told(GOOD.replace('origin = "datasheet"\n', "").replace('note = "the maker\'s data sheet"\n', ""))
+    assert "6: cores has no origin; state it beside the value, or once in its table" in found
+    assert len(found) == 14
+
+
+def test_everything_that_is_wrong_is_told_at_once_in_order():
+    text = (
+        GOOD.replace("cores = 8", "coers = 8").replace("size_kib = 32", "size_kib = -1").replace('"card"\nh', '"x"\nh')
+    )
+    found = problems(text, "mine.toml")
+    assert [problem.line for problem in found] == sorted(problem.line for problem in found)
+    assert len(found) == 4
+    assert str(found[-1]).startswith(f"mine.toml:{line('to')}: a link to 'x'")
+
+
+def test_lines_are_found_behind_strings_that_look_like_tables():
+    note = 'note = """\n[[device]]\ncores = 1\n"""'
+    text = GOOD.replace('note = "the maker\'s data sheet"', note).replace("cores = 8", "coers = 8")
+    assert told(text)[-1].startswith(f"{line('cores') + 3}: unknown key 'coers'")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty: a platform has a name and at least one [[device]]"),
+        (b"# nothing\n", "is empty"),
+        (b'name = "mine"\n', "mine' lacks [[device]]"),
+        (b"name = \n", ":1: not TOML: invalid value"),
+        (b'name = "x"\nname = "y"\n', ":2: not TOML: cannot overwrite a value"),
+        (b"a" * (10 << 20), "has 10,485,760 bytes, a platform file at most 1,048,576"),
+        (b'name = "mi\0ne"\n', ":1: holds a NUL byte"),
+        (b'name = "m"\ntitle = "\xff"\n', ":2: byte 20 is not UTF-8"),
+        (b"x = " + b"[" * 100_000, "nested too deeply"),
+        (b"x = " + b"{a=" * 100_000, "nested too deeply"),
+        (b"x = " + b"9" * 5000, "holds a number that cannot be read"),
+        (b"." .join([b"a"] * 100_000) + b" = 1", "a key of more than 16 parts"),
+    ],
+)  # fmt: skip
+def test_what_is_no_platform_at_all_is_one_sentence(tmp_path, content, words):
+    path = tmp_path / "mine.toml"
+    path.write_bytes(content)
+    began = time.process_time()
+    with pytest.raises(PlatformError) as refusal:
+        load(path)
+    assert time.process_time() - began < 5
+    assert words in str(refusal.value)
+    assert str(path) in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_files_that_cannot_be_read_and_names_that_nothing_has(tmp_path):
+    for name, words in (
+        (tmp_path, "is a folder; name a file"),
+        (tmp_path / "none.toml", "cannot be read (No such file or directory)"),
+        ("ege", "no platform 'ege'; there are edge, h200, u200, this, or name a .toml file; did you mean 'edge'?"),
+        ("x" * 5000, "no platform 'xxx"),
+        ("x\0y", "no platform 'x"),
+        ("x\0y.toml", "cannot be read (no file has such a name)"),
+    ):
+        with pytest.raises(PlatformError) as refusal:
+            load(name)
+        assert words in str(refusal.value)
+
+
+def survives(text):
+    """A text is a platform or has problems, each a sentence with a line of the text."""
+    platform, found = parse(text, "x.toml")
+    assert (platform is None) == bool(found)
+    lines = text.count("\n") + 1
+    for problem in found:
+        assert 0 <= problem.line <= lines
+        assert problem.sentence
+        assert len(str(problem)) < 1000
+    if platform:
+        assert parse(to_toml(platform), "again")[0] is not None
+
+
+@given(st.text())
+def test_any_text_is_told_what_is_wrong_with_it(text):
+    survives(text)
+
+
+@given(st.binary())
+def test_any_file_is_told_what_is_wrong_with_it(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("any") / "x.toml"
+    path.write_bytes(content)
+    with pytest.raises(PlatformError):
+        load(path)
+
+
+VALUES = [
+    "-1",
+    "0",
+    "1e400",
+    "nan",
+    "true",
+    '""',
+    '"x"',
+    "[]",
+    "[[]]",
+    "{}",
+    "{ value = 1 }",
+    "1979-05-27",
+    "9" * 400,
+    "'''",
+]
+
+
+@settings(max_examples=600)
+@given(st.sampled_from(SHIPPED), st.randoms(use_true_random=False), st.integers(1, 8))
+def test_damaged_files_are_told_what_is_wrong_with_them(name, rng: random.Random, changes):
+    lines = shipped_text(name).splitlines()
+    for _ in range(changes):
+        at, other = rng.randrange(len(lines)), rng.randrange(len(lines))
+        match rng.randrange(6):
+            case 0:
+                del lines[at]
+            case 1:
+                lines.insert(other, lines[at])
+            case 2:
+                lines[at], lines[other] = lines[other], lines[at]
+            case 3:
+                lines[at] = lines[at].partition("=")[0] + "=" + lines[other].partition("=")[2]
+            case 4:
+                lines[at] = f"{lines[at].partition('=')[0]}= {rng.choice(VALUES)}"
+            case 5:
+                place = rng.randrange(len(lines[at]) + 1)
+                lines[at] = lines[at][:place] + rng.choice("\"'[]{}=.,\\\0x9-") + lines[at][place + rng.randrange(2) :]
+    survives("\n".join(lines))

@@ -1,0 +1,605 @@
+"""Recommendations from hand-written records whose truth is known."""
+
+import dataclasses
+import json
+import math
+import random
+
+import pytest
+
+import dse
+import impls
+from dse import __main__ as cli
+from dse import platforms, stats
+from dse.cli import tree_text
+from dse.drift import USUAL
+from dse.records import RecordError, Writer
+from dse.times import untimed_trees
+from dse.times.tree_times import Question, Table
+from dse.times.tree_variants import Configuration
+from dse.times.untimed_trees import host_link
+from dse.tree import answer
+from tests.committed import RESULTS
+from tests.system.test_records import measurement
+
+SHIPPED = RESULTS / "d7dae63b89"
+CAPACITIES, BATCHES, FANOUTS = (1_000, 30_000, 1_000_000), (32, 512, 8_192), (4, 8, 16, 64)
+MACHINE = {"key": "here", "cpu": "a processor", "cores": 2, "caches": {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}}
+
+
+def seconds(contestant, op, capacity, fanout, batch, threads=1):
+    """A truth with laws that the cost model lacks: latencies that grow smoothly with the bytes of a level, no lines, an
+    update at half a draw, two threads at 0.6 of one; O(N) for flat."""
+    if contestant == "flat":
+        return 1e-9 * capacity if op == "draw" else 2e-9 * batch
+    time, level_bytes = 1e-6, 4.0 * capacity
+    while level_bytes > 4:
+        overlapped = min(batch, 4 + batch / 8)
+        time += batch * (2e-9 + 0.25e-9 * fanout) + overlapped * 40e-9 * level_bytes / (level_bytes + (16 << 20))
+        level_bytes /= fanout
+    time *= 1.0 if op == "draw" else 0.5
+    return time if threads == 1 or op == "update" else 0.6 * time + 20e-6
+
+
+def records(width=0.01, threads=(1, 2)):
+    for op in ("draw", "update"):
+        for capacity in CAPACITIES:
+            for batch in BATCHES:
+                for contestant, fanout, used in [
+                    *(("numba", fanout, used) for fanout in FANOUTS for used in threads),
+                    ("flat", 16, 1),
+                ]:
+                    time = seconds(contestant, op, capacity, fanout, batch, used)
+                    yield measurement(
+                        contestant=contestant,
+                        op=op,
+                        capacity=capacity,
+                        fanout=fanout,
+                        batch=batch,
+                        threads=used,
+                        samples_seconds=(time,) * 11,
+                        median_seconds=time,
+                        low_seconds=time * (1 - width / 2),
+                        high_seconds=time * (1 + width / 2),
+                        machine=MACHINE,
+                        commit="0123456789abcdef",
+                    )
+
+
+def taking(time, record, **fields):
+    """The record with another time, and its interval in proportion."""
+    ends = {name: getattr(record, name) * time / record.seconds for name in ("low_seconds", "high_seconds")}
+    return dataclasses.replace(record, median_seconds=time, **ends, **fields)
+
+
+def write(folder, found, name="quick.jsonl"):
+    with Writer(folder / "here" / name) as writer:
+        for record in found:
+            writer.append(record)
+    return folder
+
+
+def ask(folder, **question):
+    return dse.recommend(results=folder, machine="here", **({"capacity": 1_000_000, "batch": 512} | question))
+
+
+def test_a_disturbed_run_leaves_answers_as_they_are(tmp_path):
+    quiet = [*records(), *sentinels()]
+    before = ask(write(tmp_path, quiet)).to_dict()
+    rng, later = random.Random(1), {"utc": "2030-01-01T00:00:00+00:00", "command": "make demo"}
+    loud = [taking(one.seconds * rng.uniform(1, 8), one, **later) for one in quiet]
+    loud += [taking(2 * one.seconds, one, primitive="sum_tree_again") for one in loud if one.primitive == "sum_tree"]
+    assert ask(write(tmp_path, loud, "brief.jsonl")).to_dict() == before
+    stable = [dataclasses.replace(one, command="another") for one in loud if not one.primitive.endswith("_again")]
+    write(tmp_path, stable, "more.jsonl")
+    assert ask(tmp_path).to_dict() != before  # which nothing shows to be disturbed
+
+
+def sentinels():
+    """Sentinels of two runs, a little apart."""
+    for command, time in (("first", 1e-3), ("second", 1.1e-3)):
+        one = measurement(primitive="sentinel", machine=MACHINE, commit="0123456789abcdef", command=command)
+        yield taking(time, one, utc=f"2026-01-0{len(command) - 4}T00:00:00+00:00")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("results"), records())
+
+
+def true_step(configuration, capacity, batch, rate=1.0):
+    arguments = (capacity, configuration.fanout, batch, configuration.threads)
+    return seconds(configuration.contestant, "draw", *arguments) + rate * seconds(
+        configuration.contestant, "update", *arguments
+    )
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("rate", [0.0, 1.0, 4.0])
+def test_measured_cells_give_the_best_measured_configuration(folder, capacity, batch, rate):
+    given = ask(folder, capacity=capacity, batch=batch, updates_per_sample=rate)
+    every = [Configuration("numba", k, t) for k in FANOUTS for t in (1, 2)] + [Configuration("flat", 16, 1)]
+    best = min(true_step(configuration, capacity, batch, rate) for configuration in every)
+    assert given.choice.basis == "measured"
+    assert given.choice.seconds == pytest.approx(true_step(given.choice.configuration, capacity, batch, rate))
+    assert given.choice.seconds <= best * 1.02
+    assert given.choice.low_seconds < given.choice.seconds < given.choice.high_seconds
+    assert given.runner_up.configuration != given.choice.configuration
+    assert {cell["op"] for cell in given.rests_on} == {"draw", "update"}
+    assert all((cell["capacity"], cell["batch"]) == (capacity, batch) for cell in given.rests_on)
+
+
+@pytest.mark.parametrize(("capacity", "batch"), [(5_000, 100), (200_000, 2_000), (70_000, 8_192)])
+def test_between_cells_the_answer_is_interpolated_and_close(folder, capacity, batch):
+    given = ask(folder, capacity=capacity, batch=batch)
+    truth = {k: true_step(Configuration("numba", k, 1), capacity, batch) for k in FANOUTS}
+    assert given.choice.basis == "interpolated"
+    assert true_step(given.choice.configuration, capacity, batch) <= 1.05 * min(truth.values())
+    assert given.choice.low_seconds < true_step(given.choice.configuration, capacity, batch) < given.choice.high_seconds
+
+
+def test_outside_of_what_was_measured_it_says_so(folder):
+    given = ask(folder, capacity=50_000_000, batch=512, threads=1)
+    assert given.choice.basis == "extrapolated"
+    assert any("outside what was measured, by a factor of 50 in N or B" in note for note in given.notes)
+    assert "extrapolated" in tree_text.text(given)
+
+
+def test_what_was_measured_around_the_question_is_never_beaten_by_a_model(tmp_path):
+    found = [r for r in records(threads=(1,)) if r.contestant == "numba"]
+    rival = [
+        taking(r.seconds / 10, r, options={"layout": "plain"})
+        for r in found
+        if r.batch == 512 and r.capacity < 1_000_000
+    ]
+    given = ask(write(tmp_path, [*found, *rival]), batch=512)
+    assert (given.choice.basis, given.choice.configuration.options) == ("measured", ())
+
+
+def test_threads_are_bounded_and_a_tie_takes_fewer(folder, tmp_path):
+    big = {"capacity": 1_000_000, "batch": 8_192, "updates_per_sample": 0.0}
+    assert ask(folder, threads=2, **big).choice.configuration.threads == 2
+    assert ask(folder, threads=1, **big).choice.configuration.threads == 1
+    small = ask(folder, threads=2, **(big | {"batch": 8_191}))  # which is the calling thread's alone
+    assert {one.configuration.threads for one in (small.choice, *small.ties)} == {1}
+    equal = [dataclasses.replace(r, threads=2) for r in records(threads=(1,)) if r.contestant == "numba"]
+    tied = ask(write(tmp_path, [*records(threads=(1,)), *equal]), **big)
+    assert tied.choice.configuration.threads == 1
+    assert any(tie.configuration.threads == 2 for tie in tied.ties)
+
+
+def test_noise_widens_ties_and_regret(folder, tmp_path):
+    sharp, vague = ask(folder, batch=8_192), ask(write(tmp_path, records(width=1.2)), batch=8_192)
+    assert len(vague.ties) > len(sharp.ties)
+    assert vague.regret_95 > sharp.regret_95
+    assert sharp.probability_best > vague.probability_best
+
+
+def test_the_noise_floor_of_the_run_enters(tmp_path):
+    again = [taking(1.2 * r.seconds, r, primitive="sum_tree_again") for r in records() if r.fanout == 16]
+    given = ask(write(tmp_path, [*records(), *again]))
+    assert given.noise_floor == pytest.approx(math.log(1.2))
+    assert given.choice.high_seconds / given.choice.seconds > 1.1
+
+
+def test_questions_that_cannot_be_answered(folder, tmp_path):
+    with pytest.raises(RecordError, match=r"no draws and updates of float64 leaves; measure with: python -m bench"):
+        ask(folder, dtype="float64")
+    with pytest.raises(RecordError, match=r"nothing was measured with 'foo' priorities, only with uniform; .* --help"):
+        ask(folder, distribution="foo")
+    with pytest.raises(ValueError, match=r"dtype must be one of 'float32', 'float64', not 'float16'"):
+        ask(folder, dtype="float16")
+    with pytest.raises(RecordError, match="no records here"):
+        ask(tmp_path)
+    with pytest.raises(RecordError, match="only of here"):
+        dse.recommend(10, 10, results=folder, machine="there")
+    for question, words in (
+        ({"capacity": 0}, "capacity must be at least 1, not 0"),
+        ({"batch": -1}, "batch must be at least 1, not -1"),
+        ({"threads": 0}, "threads must be at least 1, not 0"),
+        ({"updates_per_sample": -1.0}, "updates per sample must be from 0 to 1,000,000, not -1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            ask(folder, **question)
+
+
+def test_more_threads_than_were_ever_measured_are_said_to_be_unknown(folder):
+    assert any(
+        "64 threads are allowed, and more than 2 were never measured" in note for note in ask(folder, threads=64).notes
+    )
+    assert not any("never measured" in note for note in ask(folder, threads=2).notes)
+
+
+# Beyond what was measured
+
+
+def single_batch_rival(batch=512):
+    """A variant measured at one B alone, a tenth faster there than the default: nothing tells its cost of a call."""
+    return [
+        taking(0.9 * r.seconds, r, options={"propagate": "delta"})
+        for r in records(threads=(1,))
+        if r.contestant == "numba" and r.batch == batch
+    ]
+
+
+@pytest.mark.parametrize("batch", [1, 3, 31, 100_000])
+def test_a_variant_measured_at_one_batch_borrows_the_defaults_cost_of_a_call(tmp_path, batch):
+    held = [r for r in records(threads=(1,)) if r.contestant == "numba"]
+    table = Table([*held, *single_batch_rival()])
+    question = Question(1_000_000, batch)
+    rival = table.step(Configuration("numba", 16, 1, (("propagate", "delta"),)), question)
+    default = table.step(Configuration("numba", 16, 1), question)
+    assert rival.seconds / default.seconds == pytest.approx(0.9, rel=0.05)
+    assert rival.basis == "extrapolated"
+    assert rival.own_sigma > 1.5 * default.own_sigma
+    assert default.seconds == pytest.approx(true_step(default.configuration, 1_000_000, batch), rel=0.5)
+    # It was measured at a B, the default around this one or nearer to it: the far guess is not to win.
+    assert answer(table, question).choice.configuration.options == ()
+
+
+def test_too_few_cells_answer_for_themselves_alone(tmp_path):
+    smoke = [
+        r
+        for r in records(threads=(1,))
+        if r.contestant == "numba" and r.fanout in (4, 16) and r.capacity != 30_000 and r.batch == 512
+    ]
+    write(tmp_path, smoke)
+    assert ask(tmp_path, capacity=1_000).choice.basis == "measured"
+    for question in ({"capacity": 10_000}, {"capacity": 10_000_000}, {"capacity": 1_000, "batch": 100}):
+        with pytest.raises(RecordError, match=r"too few others to tell its time by \(4 of an operation\).* at least 6"):
+            ask(tmp_path, **question)
+
+
+def test_beyond_one_value_of_an_axis_nothing_is_told(tmp_path):
+    write(tmp_path, [r for r in records(threads=(1,)) if r.contestant == "numba" and r.batch == 512])
+    assert ask(tmp_path).choice.basis == "measured"
+    with pytest.raises(RecordError, match="two values of N and of B"):
+        ask(tmp_path, batch=1)
+
+
+def test_intervals_widen_with_the_distance_from_what_was_measured(folder):
+    answers = [ask(folder, capacity=n, threads=1).choice for n in (10**6, 3 * 10**6, 10**7, 10**8, 10**9, 10**12)]
+    widths = [choice.high_seconds / choice.low_seconds for choice in answers]
+    assert widths == sorted(widths)
+    assert widths[0] == pytest.approx(math.exp(2 * math.hypot(stats.Z * answers[0].sigma, USUAL.common, USUAL.own)))
+    assert widths[3] > 4
+    assert widths[5] > 1_000
+    assert answers[0].distance == 0
+    assert answers[3].distance == pytest.approx(math.log(100))
+
+
+def test_distance_makes_all_candidates_wrong_alike_and_tells_none_from_another(folder):
+    far, near = (ask(folder, capacity=n, threads=1) for n in (10**9, 2 * 10**6))
+    assert far.choice.high_seconds / far.choice.low_seconds > 10
+    assert far.regret_95 < 2
+    for given in (far, near):
+        own = [one.own_sigma for one in (given.choice, given.runner_up)]
+        assert all(0.01 <= sigma < 0.5 for sigma in own)
+        assert given.choice.sigma == pytest.approx(math.hypot(own[0], 0.25 * given.choice.distance))
+
+
+def memory_floor():
+    """Random reads at 2 and 80 ns out of the caches, at 30 and 150 ns out of memory."""
+    for megabytes in (1, 8, 64):
+        for kind, nanoseconds in (("gather", (2, 30)), ("chase", (80, 150))):
+            time = nanoseconds[megabytes > 32] * 1e-9 * 1_000
+            ends = dict.fromkeys(("median_seconds", "low_seconds", "high_seconds"), time)
+            yield measurement(
+                primitive="memory",
+                contestant=kind,
+                op="read",
+                capacity=megabytes << 14,
+                batch=1_000,
+                samples_seconds=(time,) * 11,
+                machine=MACHINE,
+                **ends,
+            )
+
+
+def test_memory_costs_what_the_floor_says_where_no_cell_reached_it(tmp_path):
+    table, bare = Table([*records(), *memory_floor()]), Table(records())
+    assert table.floor == pytest.approx({"line": 28e-9, "wait": 70e-9})
+    assert bare.floor == {}
+    told, untold = (one.call(Configuration("numba", 16, 1), "draw", Question(10**8, 512)) for one in (table, bare))
+    assert told.seconds > untold.seconds + 512 * 28e-9
+    inside = Question(10**5, 512)
+    told, untold = (one.call(Configuration("numba", 16, 1), "draw", inside) for one in (table, bare))
+    assert told.seconds == pytest.approx(untold.seconds)
+
+
+def test_what_does_not_fit_the_memory_is_refused(tmp_path):
+    small = [dataclasses.replace(r, machine=MACHINE | {"memory_bytes": 24e9}) for r in records()]
+    write(tmp_path, small)
+    assert ask(tmp_path, capacity=10**9).choice.basis == "extrapolated"
+    with pytest.raises(RecordError, match=r"N = 10,000,000,000 float32 .* need at least 40.0 GB, and .* has 24.0 GB"):
+        ask(tmp_path, capacity=10**10)
+    with pytest.raises(
+        RecordError, match=r"batches of 1,000,000,000 need at least 28.0 GB, and the machine has 24.0 GB"
+    ):
+        ask(tmp_path, batch=10**9)
+
+
+def test_what_fits_is_all_that_is_chosen_from(tmp_path):
+    found = [dataclasses.replace(r, machine=MACHINE | {"memory_bytes": 4.2e9}) for r in records()]
+    assert ask(write(tmp_path, found), capacity=10**9).choice.configuration.contestant == "flat"
+
+
+def test_the_command_answers_a_reader_and_a_program(folder, capsys):
+    words = ["recommend", "--capacity", "1000000", "--batch", "512", "--results", str(folder), "--machine", "here"]
+    assert cli.main([*words, "--verbose"]) == 0
+    shown = capsys.readouterr().out
+    for part in (
+        "N = 1,000,000 float32",
+        "take the default: numba, K = 16, 1 thread: about ",
+        "regret at most",
+        "fastest by the nearest records: K = 8, 1 thread: about ",
+        "01234567",
+    ):
+        assert part in shown
+    assert cli.main([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["choice"]["configuration"]["contestant"] == "numba"
+    assert {"ties", "regret_95", "rests_on", "notes", "noise_floor", "machine"} <= told.keys()
+    assert cli.main([*words, "--dtype", "float64"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: the records hold no draws")
+    assert "Traceback" not in error
+
+
+def test_of_tied_trees_the_default_is_taken_and_the_choice_stands_below(tmp_path, capsys):
+    """A choice with 2 threads, hardly faster than 1: where the noise hides it, nobody is told to use it."""
+    asked = ["recommend", "--capacity", "1000000", "--batch", "8192", "--machine", "here", "--results"]
+
+    def told(name, gain, *more):
+        there = tmp_path / name
+        there.mkdir(exist_ok=True)
+        one = [r for r in records(threads=(1,)) if (r.contestant, r.fanout) == ("numba", 16)]
+        two = [taking(r.seconds / gain, r, threads=2) for r in one]
+        folder = write(there, [*one, *two])
+        assert cli.main([*asked, str(folder), *more]) == 0
+        return capsys.readouterr().out
+
+    line = 'impls.make("numba", 1_000_000, fanout=16)'
+    shown = told("tied", 1.1).splitlines()
+    assert shown[0].startswith("Statistically tied, take the default: numba, K = 16, 1 thread: about ")
+    assert shown[1] == line
+    assert "regret" not in "".join(shown)
+    assert f"tree = {line}" in told("tied", 1.1, "--emit", "python")
+    plain = json.loads(told("tied", 1.1, "--json"))
+    assert (plain["choice"]["configuration"]["threads"], plain["ties"][0]["configuration"]["threads"]) == (2, 1)
+    assert (plain["make"], plain["tree"]["threads"]) == (line, 1)
+    apart = told("apart", 9.0)
+    assert apart.startswith("Use numba, K = 16, 2 threads: ")
+    assert "regret at most" in apart
+    assert "runner-up: K = 16, 1 thread: about " in apart
+
+
+def test_an_unchecked_tree_is_chosen_only_where_it_is_asked_for_and_is_said_to_check_nothing(tmp_path, capsys):
+    checked = [r for r in records(threads=(1,)) if (r.contestant, r.fanout) == ("numba", 16)]
+    write(tmp_path, [*checked, *(taking(r.seconds / 5, r, options={"validate": False}) for r in checked)])
+    words = ["recommend", "--capacity", "1000000", "--batch", "512", "--results", str(tmp_path), "--machine", "here"]
+    made = 'impls.make("numba", 1_000_000, fanout=16'
+    for more, line in (([], f"{made})"), (["--unchecked"], f"{made}, validate=False)")):
+        assert cli.main([*words, *more]) == 0
+        shown = capsys.readouterr().out
+        assert shown.splitlines()[1] == line
+        assert ("does not check its input" in shown) is bool(more)
+        assert cli.main([*words, *more, "--emit", "python"]) == 0
+        emitted = capsys.readouterr().out
+        assert line in emitted
+        (asked,) = (one.partition(": ")[2] for one in emitted.splitlines() if one.startswith("# made by: "))
+        assert cli.main(asked.split()[3:]) == 0  # of python -m dse
+        assert capsys.readouterr().out.splitlines()[1] == line
+    assert ask(tmp_path).choice.configuration == Configuration("numba", 16, 1)
+    assert cli.main([*words[:5], "--platform", "u200", "--unchecked"]) == 2
+    assert "--unchecked" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"primitive": "question"}, {"primitive": "answer"}, {"command": "python -m benchmarks questions --no-floor"}],
+)
+def test_records_that_answers_are_tested_with_are_never_rested_on(tmp_path, told):
+    folder = write(tmp_path, records())
+    later = {"utc": "2040-01-01T00:00:00+00:00"}
+    write(folder, [dataclasses.replace(taking(1e-9, r), **told, **later) for r in records()], "questions-1.jsonl")
+    assert ask(folder).choice.seconds > 1e-8
+
+
+# What single faults in the tables would change
+
+
+DEFAULT = [r for r in records(threads=(1,)) if r.contestant == "numba"]
+SIXTEEN = Configuration("numba", 16, 1)
+
+
+def test_a_ratio_that_is_the_same_everywhere_is_known_well():
+    rival = [taking(2 * r.seconds, r, options={"layout": "plain"}) for r in DEFAULT]
+    plain = Configuration("numba", 16, 1, (("layout", "plain"),))
+    question = Question(200_000, 512)
+    found, base = (Table([*DEFAULT, *rival]).step(one, question) for one in (plain, SIXTEEN))
+    assert found.seconds == pytest.approx(2 * base.seconds, rel=0.01)
+    assert base.sigma < found.sigma < 2 * base.sigma + 0.05
+
+
+def test_a_variants_doubt_is_never_less_than_the_defaults():
+    rng = random.Random(1)
+    noisy = [taking(r.seconds * math.exp(rng.gauss(0, 0.3)), r) for r in DEFAULT]
+    rival = [taking(0.9 * r.seconds, r, options={"layout": "plain"}) for r in noisy]
+    plain = Configuration("numba", 16, 1, (("layout", "plain"),))
+    question = Question(200_000, 2_000)
+    found, base = (Table([*noisy, *rival]).step(one, question) for one in (plain, SIXTEEN))
+    assert found.sigma >= base.sigma > 0.05
+
+
+def test_each_fanout_lies_as_far_away_as_its_own_cells():
+    found = [r for r in DEFAULT if r.fanout != 64 or r.capacity < 1_000_000]
+    step = Table(found).step(Configuration("numba", 64, 1), Question(1_000_000, 500))
+    assert step.distance == pytest.approx(math.log(1_000_000 / 30_000))
+    assert step.basis == "extrapolated"
+
+
+def test_noisy_cells_are_believed_less():
+    def beside_one_that_is_off(width):
+        """A draw next to a cell that took half as long again as the truth, with an interval so wide."""
+        found = [
+            dataclasses.replace(
+                r,
+                median_seconds=1.5 * r.seconds,
+                low_seconds=1.5 * r.seconds / width,
+                high_seconds=1.5 * r.seconds * width,
+            )
+            if (r.capacity, r.batch, r.fanout) == (30_000, 512, 16)
+            else r
+            for r in DEFAULT
+        ]
+        return Table(found).call(SIXTEEN, "draw", Question(31_000, 512)).seconds
+
+    assert beside_one_that_is_off(3.0) < 0.85 * beside_one_that_is_off(1.01)
+
+
+def test_the_floor_is_what_memory_costs_more_than_the_last_cache():
+    fast = dict.fromkeys(("median_seconds", "low_seconds", "high_seconds"), 1e-9 * 1_000)
+    floor = [dataclasses.replace(r, capacity=1 << 10, **fast) if r.capacity == 1 << 14 else r for r in memory_floor()]
+    assert Table([*records(), *floor]).floor == pytest.approx({"line": 28e-9, "wait": 70e-9})
+    assert Table([*records(), *floor]).step(Configuration("flat", 16, 1), Question(2_000, 40))  # which has no lines
+
+
+def test_the_cells_named_as_evidence_are_the_nearest():
+    cells = Table(DEFAULT).rests_on(SIXTEEN, Question(20_000, 600))
+    assert len(cells) == 8
+    assert (30_000, 512) in {(cell["capacity"], cell["batch"]) for cell in cells}
+
+
+def test_other_leaves_are_compared_with_the_default_too():
+    wide = [taking(1.3 * r.seconds, r, dtype="float64") for r in DEFAULT if r.batch == 512]
+    table = Table([*DEFAULT, *wide])
+    double, single = (table.step(SIXTEEN, Question(1_000_000, 3, dtype=dtype)) for dtype in ("float64", "float32"))
+    assert double.seconds == pytest.approx(1.3 * single.seconds, rel=0.05)
+
+
+def test_a_step_is_as_far_away_as_the_farther_of_its_operations():
+    table = Table([r for r in DEFAULT if r.op == "draw" or r.capacity != 1_000_000])
+    assert table.step(SIXTEEN, Question(1_000_000, 512, 0.0)).basis == "measured"
+    assert table.step(SIXTEEN, Question(1_000_000, 512, 1.0)).basis == "extrapolated"
+
+
+def test_the_probe_tells_the_memory_of_machines_whose_records_do_not(tmp_path):
+    write(tmp_path, records())
+    (tmp_path / "here" / "platform.toml").write_text((SHIPPED / "platform.toml").read_text())
+    with pytest.raises(RecordError, match=r"and the machine has 25\.\d GB of memory"):
+        ask(tmp_path, capacity=10**12)
+
+
+def test_a_tie_goes_to_fewer_threads_only_within_two_percent(tmp_path):
+    two = [taking(0.96 * r.seconds, r, threads=2) for r in DEFAULT]
+    wide = [dataclasses.replace(r, low_seconds=0.9 * r.seconds, high_seconds=1.1 * r.seconds) for r in [*DEFAULT, *two]]
+    assert ask(write(tmp_path, wide), batch=8_192).choice.configuration.threads == 2
+
+
+# Trees on a device
+
+
+def on_device(op, batch, time, **fields):
+    shape = {"contestant": "cupy", "op": op, "capacity": 1_000_000, "fanout": 16, "batch": batch}
+    times = {"samples_seconds": (time,) * 11, "median_seconds": time, "low_seconds": time, "high_seconds": time}
+    return measurement(**shape, **times, machine=MACHINE | {"device": "cuda:0"}, commit="0123456789abcdef", **fields)
+
+
+def test_a_tree_on_a_device_is_recommended_with_what_moving_its_batches_takes(tmp_path):
+    cells = [on_device(op, batch, 1e-6) for op in ("draw", "update") for batch in BATCHES]
+    moves = [on_device(op, batch, batch * 1e-9) for op in ("upload", "download") for batch in BATCHES]
+    write(tmp_path, [*records(), *cells, *moves])
+    given = ask(tmp_path)
+    assert given.choice.configuration == Configuration("cupy", 16, 1)
+    assert given.notes == (
+        "cupy takes and leaves its batches on cuda:0; moving one takes 0.51 us there (B=512, measured) and 0.51 us "
+        "back (B=512, measured)",
+    )
+
+
+def test_the_memory_floor_of_the_host_tells_nothing_of_a_device():
+    cells = [on_device(op, batch, 1e-6 * batch) for op in ("draw", "update") for batch in BATCHES]
+    cells += [dataclasses.replace(one, capacity=1_000) for one in cells]
+    tables = [Table([*records(), *cells, *floor]) for floor in ((), memory_floor())]
+    times = [one.call(Configuration("cupy", 16, 1), "draw", Question(10**8, 512)).seconds for one in tables]
+    assert times[0] == times[1]
+
+
+def test_a_contestant_without_any_time_says_why(tmp_path):
+    nothing = {"median_seconds": None, "low_seconds": None, "high_seconds": None, "samples_seconds": ()}
+    skipped = measurement(contestant="cupy", status="skipped", reason="no device.", machine=MACHINE, **nothing)
+    failed = measurement(contestant="flat", status="skipped", reason="too long", machine=MACHINE, **nothing)
+    write(tmp_path, [*records(), skipped, failed])
+    assert ask(tmp_path).notes == ("cupy has no times here: no device.",)
+
+
+# What only a model knows
+
+
+NARROW = {"leaf_bits": 18}
+
+
+def modeled(op, batch=512, **options):
+    return measurement(
+        source="modeled",
+        contestant="fpga",
+        op=op,
+        capacity=1_000_000,
+        batch=batch,
+        options=options,
+        samples_seconds=(),
+        median_seconds=1e-9,
+        low_seconds=None,
+        high_seconds=None,
+        machine=MACHINE,
+    )
+
+
+def test_a_modeled_tree_is_told_beside_the_choice_and_never_chosen(tmp_path, capsys):
+    designs = ({}, NARROW, NARROW | {"micro": "scan"})  # the widest leaves make hardware that fits no slice
+    found = [*records(), *(modeled(op, **design) for op in ("draw", "update") for design in designs)]
+    given = ask(write(tmp_path, found))
+    assert given.choice.configuration.contestant == "numba"
+    assert given.modeled.configuration == Configuration("fpga", 16, 1, (("leaf_bits", 18),))
+    assert given.modeled.place == "SLR0 of u200"
+    tree = impls.make("fpga", 1_000_000, **NARROW, link=host_link(platforms.load("u200")))
+    assert given.modeled.seconds == tree.modeled_seconds("draw", 512) + tree.modeled_seconds("update", 512)
+    moves = [tree.modeled_seconds(op, size) for op, size in (("upload", 512), ("download", 512), ("upload", 1024))]
+    assert given.modeled.transfer_seconds == pytest.approx(sum(moves))
+    assert not any("fpga" in note for note in given.notes)
+    question = ["recommend", "--capacity", "1000000", "--batch", "512", "--results", str(tmp_path), "--machine", "here"]
+    assert cli.main([*question, "--verbose"]) == 0
+    assert "modeled, not timed: fpga (K=16, leaf_bits=18, 1 thread) would take" in capsys.readouterr().out
+    assert cli.main([*question, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["modeled"]["configuration"]["contestant"] == "fpga"
+
+
+def test_the_platform_file_says_what_a_modeled_tree_takes_to_be_fed(tmp_path, monkeypatch):
+    found = write(tmp_path, [*records(), *(modeled(op, **NARROW) for op in ("draw", "update"))])
+    before = ask(found).modeled
+    text, mine = platforms.reading.path_of("u200").read_text(), tmp_path / "mine.toml"
+    mine.write_text(text.replace("\nalpha_us = 13.6\n", "\nalpha_us = 113.6\n"))
+    monkeypatch.setattr(untimed_trees, "REFERENCE", mine)
+    after = ask(found).modeled
+    assert after.seconds == before.seconds
+    assert after.transfer_seconds == pytest.approx(before.transfer_seconds + 200e-6)  # a draw's batch and an update's
+
+
+def test_a_model_that_does_not_take_the_question_is_left_out(tmp_path):
+    wide = modeled("draw", leaf_bits=50, banks=2), modeled("update", leaf_bits=50, banks=2)
+    assert ask(write(tmp_path, [*records(), *wide])).modeled is None  # 50 bits and 1,000,000 leaves exceed 64
+
+
+def test_a_model_does_not_play_batches_through_that_no_hardware_holds(tmp_path, monkeypatch):
+    found = [*records(), *(modeled(op, **NARROW) for op in ("draw", "update"))]
+    write(tmp_path, found)
+    monkeypatch.setattr(impls, "make", None)  # a hundred million elements would take minutes
+    assert ask(tmp_path, batch=100_000_000).modeled is None
+    assert ask(tmp_path, capacity=1 << 27).modeled is None
+
+
+def test_records_that_only_models_made_answer_nothing(tmp_path):
+    with pytest.raises(RecordError, match="no measured time"):
+        ask(write(tmp_path, [modeled("draw"), modeled("update")]))
