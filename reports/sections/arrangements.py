@@ -150,5 +150,5 @@ def _named(check: Check | None) -> str:
     return f"{one.arrangement}, A = {one.actors}, E = {one.environments}, D = {one.presampled}{by}"
 
 
-FILES = ("KEY/arrangements-*.*",)
+FILES = ("KEY/arrangements-*.csv", "KEY/arrangements-*.json")
 SECTIONS = (Section(81, "Arrangements of training", section, (ARRANGEMENT,), FILES),)
