@@ -102,4 +102,12 @@ def _section(material: Material) -> str:
     return answers(material.results, material.about.key)
 
 
-SECTIONS = (Section(110, "Answers held against measurement", _section, ("sentinel",), ("KEY/questions-*.*",)),)
+SECTIONS = (
+    Section(
+        110,
+        "Answers held against measurement",
+        _section,
+        ("sentinel",),
+        ("KEY/questions-*.csv", "KEY/questions-*.json"),
+    ),
+)
