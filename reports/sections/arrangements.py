@@ -154,7 +154,6 @@ def _named(check: Check | None) -> str:
     return f"{one.arrangement}, A = {one.actors}, E = {one.environments}, D = {one.presampled}{by}"
 
 
-<<<<<<< HEAD
 COMMAND = "python -m benchmarks arrangements"
 ORDER = ("serial", "apart", "pipelined")
 APART = 0.03  # by so much predictions are set to the right, as a share of x
@@ -222,8 +221,5 @@ CHARTS = (
 )
 
 
-FILES = ("KEY/arrangements-*.*",)
-=======
 FILES = ("KEY/arrangements-*.csv", "KEY/arrangements-*.json")
->>>>>>> questions
 SECTIONS = (Section(81, "Arrangements of training", section, (ARRANGEMENT,), FILES),)
