@@ -131,7 +131,7 @@ def test_the_figure_has_bounds_predictions_and_a_line_an_arrangement(tmp_path):
 
 
 def test_runs_that_predictions_rest_on_are_not_compared():
-    from reports.sections.arrangements_points import points  # noqa: PLC0415
+    from reports.sections.arrangements import points  # noqa: PLC0415
 
     found = made_up()
     assert points(found)

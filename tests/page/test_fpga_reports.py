@@ -9,8 +9,8 @@ from dse.published import claims, quoted, rmm_points
 from dse.published.rmm_claims import PAPER as FPGA_PAPER
 from reports import style
 from reports.markup import safe
+from reports.sections import fpga
 from reports.sections import fpga as fpga_section
-from reports.sections import fpga_figures
 from tests.committed import RESULTS
 
 CHARTS = {chart.name: chart for chart in fpga_section.CHARTS}
@@ -100,7 +100,7 @@ def test_no_modeled_curve_is_solid(drawn, name):
 
 
 def test_pictures_are_the_same_every_time():
-    first, second = (style.picture(fpga_figures.banks(), "svg") for _ in range(2))
+    first, second = (style.picture(fpga.banks(), "svg") for _ in range(2))
     assert first == second
 
 

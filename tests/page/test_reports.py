@@ -22,7 +22,6 @@ from reports import building, page, style, tidy
 from reports.chart import Material
 from reports.sections import (
     fpga,
-    fpga_figures,
     mapping,
     peers_figures,
     published,
@@ -535,5 +534,5 @@ def test_pictures_of_the_same_records_are_the_same():
 
 
 def test_examples_in_docstrings_run():
-    for module in (tidy, peers_figures, peers_section, fpga_figures):
+    for module in (tidy, peers_figures, peers_section, fpga):
         assert doctest.testmod(module).failed == 0

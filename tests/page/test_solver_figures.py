@@ -18,7 +18,7 @@ def curve(name, law, at):
 
 
 def shared_cores():
-    from reports.sections import mapping_figures as solver_figures  # noqa: PLC0415
+    from reports.sections import mapping as solver_figures  # noqa: PLC0415
 
     f_a = completed(curve("f_a", Scaling(900.0, 0.01, 2e-4, 1.0), (1, 2, 4, 8, 16, 32)), 56)
     f_l = completed(curve("f_l", Scaling(60.0, 0.2, 1e-3, 1.0), (1, 2, 4, 8, 16)), 56)
@@ -31,7 +31,7 @@ def shared_cores():
 
 
 def drawn_ahead():
-    from reports.sections import mapping_figures as solver_figures  # noqa: PLC0415
+    from reports.sections import mapping as solver_figures  # noqa: PLC0415
     from reports.sections.mapping_points import Depths  # noqa: PLC0415
 
     points = depth_curve(LOOP, range(6), (0.0, 1.0), steps=100)
@@ -40,7 +40,7 @@ def drawn_ahead():
 
 
 def side_by_side():
-    from reports.sections import mapping_figures as solver_figures  # noqa: PLC0415
+    from reports.sections import mapping as solver_figures  # noqa: PLC0415
     from reports.sections.mapping_points import Scaled  # noqa: PLC0415
 
     passes, small = FlatThenLinear(1e-3, 5e-6), FlatThenLinear(1e-4, 1e-7)
@@ -53,7 +53,7 @@ def side_by_side():
 
 
 def devices_and_watts():
-    from reports.sections import mapping_figures as choice_figures  # noqa: PLC0415
+    from reports.sections import mapping as choice_figures  # noqa: PLC0415
     from reports.sections.mapping_points import Point  # noqa: PLC0415
 
     points = [
@@ -65,7 +65,7 @@ def devices_and_watts():
 
 
 def fewer_cores():
-    from reports.sections import mapping_figures as choice_figures  # noqa: PLC0415
+    from reports.sections import mapping as choice_figures  # noqa: PLC0415
     from reports.sections.mapping_points import WhatIf  # noqa: PLC0415
 
     cells = [
@@ -77,7 +77,7 @@ def fewer_cores():
 
 
 def losses():
-    from reports.sections import mapping_figures as choice_figures  # noqa: PLC0415
+    from reports.sections import mapping as choice_figures  # noqa: PLC0415
 
     ratios = mapping_loss.ratios(*mapping_loss.random_tables(2000))
     return ratios, choice_figures.losses(ratios, "2,000 tables")

@@ -14,7 +14,7 @@ from benchmarks import __main__ as command
 from benchmarks import commits, compare
 from benchmarks.cases import Case
 from benchmarks.commits import BrokenCommitError, Installed
-from benchmarks.comparison import BROKEN, INCONCLUSIVE, OK, REGRESSION, Cell, Comparison, as_markdown
+from benchmarks.compare import BROKEN, INCONCLUSIVE, OK, REGRESSION, Cell, Comparison, as_markdown
 from benchmarks.workers import Untimed, Worker, WorkerClock, WorkerError
 from dse import platforms
 from dse.records import Writer
