@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from impls.terminal import listed
+
 from .platforms import Platform, PlatformError, fingerprint, load
 from .platforms.fingerprint import COMPILED_FOR
 from .platforms.reading import FILE, HERE
@@ -207,14 +209,10 @@ def _told(here: Facts, there: Facts, what: str, lacks: str, remedy: str) -> str:
     untold = [NAMES.get(fact, fact) for fact in (*PROCESSOR, "stepping", "vector_sets") if there.get(fact) is None]
     return (
         f"Answered from {what} of machine {_sized(there)}, the nearest there is, because this machine, {_sized(here)}, "
-        f"{lacks}. That machine differs in {_listed(unlike) or 'nothing that both tell'}."
-        + (f" Its records do not tell its {_listed(untold)}." if untold else "")
+        f"{lacks}. That machine differs in {listed(unlike) or 'nothing that both tell'}."
+        + (f" Its records do not tell its {listed(untold)}." if untold else "")
         + f" To be sure, {remedy}."
     )
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), *words[-1:]]) if len(words) > 1 else "".join(words)
 
 
 def _sized(machine: Facts) -> str:

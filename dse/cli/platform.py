@@ -26,7 +26,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from impls.terminal import plural
+from impls.terminal import aligned, plural
 from impls.writing import refusing
 
 from ..platforms import Leaf, Platform, PlatformError, Quantity, busy, leaves, load, names
@@ -34,7 +34,7 @@ from ..platforms.quantities import ORIGINS, readable, split
 from ..platforms.reading import HERE, RESULTS, here, path_of, problems, read, warnings
 from ..platforms.template import copied, template, text_of
 from . import platform_estimate
-from .text import add_command, aligned
+from .text import add_command
 
 WIDTH = 120
 ANOTHER = "name another file with --out"

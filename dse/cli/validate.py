@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from impls.terminal import count, plural
+from impls.terminal import aligned, count, plural
 
 from .. import machines
 from ..platforms import code_commit
@@ -18,7 +18,7 @@ from ..validation.fanouts import NO_PEER, Reach, Regrets, families, reaches, reg
 from ..validation.figures import Headline
 from ..validation.predictor import ROOT, Side, present
 from ..validation.runs import MEASURE
-from .text import add_command, aligned, percent, share, wrapped
+from .text import add_command, percent, share, wrapped
 
 ABOUT = """How good are answers? Ask, measure, compare:
 
