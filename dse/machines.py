@@ -41,10 +41,6 @@ def _is_sweep(record: Measurement) -> bool:
     return timed and record.primitive == "sum_tree" and record.op in ("draw", "update")
 
 
-def _is_profile(record: Measurement) -> bool:
-    return record.primitive == "training"
-
-
 SWEEP = Wanted("sweep", _is_sweep, "sweep --preset quick", "4 minutes")
 ANYTHING = Wanted("records", lambda record: True, "sweep --preset quick", "4 minutes")
 
@@ -89,7 +85,7 @@ def platform(
     if machine is not None:
         return _named(machine, own, probed, results), ""
     records = read_folder(results) if any(results.rglob("*.jsonl")) else []
-    profiled = _facts(one for one in records if _is_profile(one))
+    profiled = _facts(one for one in records if one.primitive == "training")
     pools = [{key: facts for key, facts in known.items() if key in probed} for known in (profiled, _facts(records))]
     pool = pools[0] or pools[1]
     if own in pool or (own in probed and not pool):
