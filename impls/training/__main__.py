@@ -159,7 +159,7 @@ def _summary_text(summary: dict[str, Any]) -> str:
     lines = [
         f"{summary['workload']}, {summary['contestant']} (K={summary['fanout']}), alpha {summary['alpha']:g}, "
         f"seed {summary['seed']}: {plural(summary['steps'], 'step')}, {plural(summary['updates'], 'gradient step')} in "
-        f"{summary['seconds']:,.0f} s",
+        f"{summary['seconds']:,.0f} s"
     ]
     if rates:
         lines.append(
