@@ -12,7 +12,7 @@ from .records import (
 )
 from .solver.infeasible import Infeasible as Infeasible
 from .solver.problem import Flow as Flow, Hop as Hop, Option as Option, Problem as Problem, ProblemError as ProblemError
-from .solver.result import Solution as Solution
+from .solver.solution import Solution as Solution
 from .solver.search import Found as Found
 from .solver.solution import solve as solve
 from .times.fanout_choice import (

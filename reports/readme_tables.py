@@ -21,7 +21,7 @@ from impls.sumtree.registry import names, options_of, traits
 from . import origins
 from .page import charts, names_of, part, sections
 from .sections import plugins as plugins_section
-from .sections import plugins_figures, replay_cells
+from .sections import replay_cells
 from .sections.training import shares
 
 TREES = Path(__file__).resolve().parent.parent / "impls" / "sumtree"
@@ -203,7 +203,7 @@ def plugins(results: Path) -> str:
         return "Not on record yet; measured by `python -m benchmarks plugins`.\n"
     machine = max(records, key=lambda one: one.utc).machine_key
     run = plugin_claims.latest([one for one in records if one.machine_key == machine])
-    rows = plugins_figures.gains(run)
+    rows = plugins_section.gains(run)
     if rows.empty:
         return "Without a time on record; measured by `python -m benchmarks plugins`.\n"
     timed = [one for one in run if one.samples_seconds]

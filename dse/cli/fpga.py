@@ -15,9 +15,7 @@ from impls.fpga.resources import Budget
 from impls.terminal import count, plural
 
 from .. import platforms
-from ..fpga import explore
-from ..fpga.answer import Question, Use, front, greedy, sources, to_dict, uses
-from ..fpga.explore import Choice
+from ..fpga.answer import SHARINGS, Choice, Question, Use, explore, front, greedy, sources, to_dict, uses
 from ..fpga.learner_search import LearnerPoint
 from ..fpga.points import Slice
 from ..fpga.rmm_search import LEAF_BITS, Space
@@ -45,7 +43,7 @@ def add_to(commands: Any) -> None:
     ask.add_argument("--capacity", type=count, default=1 << 20, metavar="N", help="leaves (default: %(default)s)")
     ask.add_argument("--platform", default="u200", help="a name or a file with an FPGA (default: %(default)s)")
     kept = "whether the RMM's slice is kept for it, or the learner may have what is left (default: %(default)s)"
-    ask.add_argument("--slice", choices=explore.SHARINGS, default="kept", help=kept)
+    ask.add_argument("--slice", choices=SHARINGS, default="kept", help=kept)
     ask.add_argument("--fill", choices=FILLS, default="ideal", help="cycles of a tensor unit (default: %(default)s)")
     ask.add_argument("--leaf-bits", type=int, default=LEAF_BITS[0], metavar="W", help="default: %(default)s")
     ask.add_argument("--clock-mhz", type=float, metavar="F", help="default: the platform's")
@@ -58,9 +56,7 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Answer; returns the exit code 0. PlatformError or ValueError where it cannot be answered or does not fit."""
     question = _question(options)
-    choices = explore.explore(
-        question.network, question.space, question.slices, question.sharing, question.fill, question.mac
-    )
+    choices = explore(question.network, question.space, question.slices, question.sharing, question.fill, question.mac)
     print(json.dumps(to_dict(question, choices)) if options.json else text(question, choices, options.front))
     return 0
 

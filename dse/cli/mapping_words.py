@@ -8,9 +8,8 @@ from impls.terminal import listed, plural
 
 from ..estimate import off, weakest, written
 from ..mapping.alternatives import Other
-from ..mapping.answer import MappingAnswer, PartAnswer
+from ..mapping.answer import MappingAnswer, PartAnswer, Rate
 from ..mapping.options import implementation_of
-from ..mapping.rates import Rate
 from ..mapping.step_shares import StepShare
 from ..platforms.reading import HERE
 from ..records import Source

@@ -8,9 +8,8 @@ from ..estimate import Interval
 from ..solver.infeasible import Infeasible
 from ..solver.objectives import EPSILONS, Objective
 from ..solver.problem import PARTS, Configuration, Problem
-from ..solver.result import Alternative
 from ..solver.search import Answer, Found
-from ..solver.solution import first_of, search_modes
+from ..solver.solution import Alternative, first_of, search_modes
 from .options import Place
 
 

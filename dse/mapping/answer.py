@@ -8,21 +8,75 @@ from typing import Any
 
 from ..estimate import Evidence, Interval, off
 from ..records import how_to_measure
+from ..solver.doubt import Candidate, Doubt
 from ..solver.infeasible import Infeasible
-from ..solver.objectives import Objective
-from ..solver.problem import LOOP, PARTS, Configuration, Option
+from ..solver.objectives import EPSILONS, Objective
+from ..solver.problem import LOOP, PARTS, Configuration, Option, Part, Problem
 from ..solver.queues import Simulated
-from ..solver.result import Solution
 from ..solver.sensitivity import Robustness
-from ..solver.solution import solve
+from ..solver.solution import Solution, solve
 from ..solver.throughput import LOOP_BOUND, TOO_HIGH, needed, slowdowns, transfers
 from ..times.whole_runs import REFERENCE
-from .alternatives import Other, other_of
+from .alternatives import Other, Solved, best_placement, other_of
 from .build import Built
 from .options import Place, implementation_of
 from .processes import Process, is_here, processes_of, strategy_of
-from .rates import Rate, by_implementation
 from .step_shares import StepShare, beyond, step_shares
+
+BY: tuple[Part, ...] = ("learner", "actors")
+"""The parts that have implementations: gradient steps, and the policy that actors act by."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The best value by the objective, in [low, high], of mappings with this implementation and E environments."""
+
+    value: float
+    low: float
+    high: float
+    interval: Interval
+    upper_bound: bool
+    implementation: str = ""  # of learner and policy; "" for any
+    environments: int = 1
+
+
+def rate_of(built: Built, objective: Objective, epsilon: float | None, by: str = "") -> Rate | None:
+    """The best rate of a problem, with learner and policy ``by`` an implementation; None where nothing fits."""
+    problems = {place: one for place, problem in built.problems.items() if (one := _by(built, problem, by))}
+    solved = best_placement(problems, objective, epsilon, False) if problems else None
+    if not isinstance(solved, Solved):
+        return None
+    candidate = Candidate(str(solved.place), problems[solved.place], solved.answer)
+    ends = Doubt(objective, EPSILONS[objective] if epsilon is None else epsilon).ends(candidate)
+    is_bound = not Place(solved.place).in_turns
+    return Rate(candidate.value, *ends, candidate.interval, is_bound, by, built.parts.environments)
+
+
+def by_implementation(built: Built, objective: Objective, epsilon: float | None, chosen: Solution) -> tuple[Rate, ...]:
+    """The rate of each implementation of learner and policy, the fastest first; none where there is no choice.
+
+    Of the one by which the ``chosen`` learns and acts, it is that rate.
+    """
+    by = {implementation_of(built.details(chosen.choice.of(part))) for part in BY}
+    ends = chosen.value, chosen.low, chosen.high, chosen.interval, not Place(chosen.mode).in_turns
+    options = [one for problem in built.problems.values() for part in BY for one in problem.options[part]]
+    names = sorted({implementation_of(built.details(one)) for one in options})
+    rates = [
+        rate
+        for name in (names if len(names) > 1 else ())
+        if (rate := Rate(*ends, name) if by == {name} else rate_of(built, objective, epsilon, name))
+    ]
+    return tuple(sorted(rates, key=lambda rate: -rate.value)) if len(rates) > 1 else ()
+
+
+def _by(built: Built, problem: Problem, name: str) -> Problem | None:
+    """The problem with the options of an implementation; None where a part has none."""
+    for part in BY if name else ():
+        options = [one for one in problem.options[part] if implementation_of(built.details(one)) == name]
+        if not options:
+            return None
+        problem = problem.having(part, *options)
+    return problem
 
 
 def notes(built: Built, solution: Solution) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 from ..estimate import written
 from ..solver.doubt import Doubt
 from ..solver.problem import LOOP
-from ..solver.result import Solution
+from ..solver.solution import Solution
 from ..solver.throughput import LOOP_BOUND, charges
 from .answer import MappingAnswer, PartAnswer, Shortage
 

@@ -19,11 +19,10 @@ from ..times.own import Own
 from ..times.parts import Parts
 from ..times.profile import PerformanceTable, tables
 from .alternatives import Solved, best_placement
-from .answer import MappingAnswer, Shortage, build_answer
+from .answer import MappingAnswer, Rate, Shortage, build_answer, rate_of
 from .build import Built, build
 from .explain import Explanation, explain
 from .knee import Knee, knee
-from .rates import Rate, rate_of
 from .values import FREE, NUMBERS, WHERE, unknown, value_of, with_values
 
 BATCHES = tuple(1 << power for power in range(5, 17))

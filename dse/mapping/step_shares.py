@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..solver.problem import TREE
-from ..solver.result import Solution
+from ..solver.solution import Solution
 from ..solver.throughput import seconds, transfers
 from ..times.whole_runs import what_of
 from .build import Built

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .descent import comes_before, descend
 from .equal_devices import Classes, Words
 from .images import Integers
+from .optimum import comes_before, descend
 from .space import Space, needs, roots, single
 from .throughput import Reals
 

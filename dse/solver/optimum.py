@@ -1,4 +1,4 @@
-"""The largest value in a space, and the smallest key of what is worth enough, each by one descent (``descent.py``).
+"""The largest value in a space, and the smallest key of what is worth enough, each by one descent.
 
 Bounds of what a group stands for are closer by what budgets leave, and by what a value asks for: the choices of a group
 that a row can still have take no more of a budget than the rest of the row leaves, so they take at least so many
@@ -7,17 +7,57 @@ looked up in steps; limits are taken a bit wider than they are, as sums of float
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from .descent import comes_before, descend
 from .images import Integers
 from .problem import LOOP, PARTS
 from .settings import Booleans
-from .space import Load, Nodes, Space, affordable, by_part, loads, needs, single
+from .space import Load, Nodes, Space, affordable, by_part, expanded, loads, needs, single
 from .throughput import Reals, steps_per_second
+
+ROWS = 1 << 14  # judged at once; some 300 bytes each
+ORDER = tuple(PARTS.index(part) for part in ("learner", "sampling", "updating", "storage", "actors"))
+"""Parts in the order in which their axes are opened: what decides most comes first. Answers do not depend on it."""
+
+Judge = Callable[[Integers], Integers]
+"""Takes rows, notes the best among those that are configurations, returns those that may still win, best first."""
+
+
+def descend(space: Space, start: Integers, judge: Judge) -> None:
+    """Judges everything that may win, best first."""
+    axes = list(dict.fromkeys(space.stages[place][1] for place in ORDER))
+    sizes = [nodes.size[own] for nodes, own in zip(space.nodes, space.at.groups[:, start[-1]], strict=True)]
+    if np.prod(sizes, axis=0, dtype=np.float64).sum() <= ROWS / 4:  # quicker all at once
+        judge(functools.reduce(functools.partial(expanded, space), axes, start))
+        return
+    for first in range(0, start.shape[1], ROWS):
+        _open(space, start[:, first : first + ROWS], axes, judge)
+
+
+def _open(space: Space, rows: Integers, axes: list[int], judge: Judge) -> None:
+    """Opens ``axes``, which are groups in ``rows``."""
+    rows = judge(rows)
+    if not axes:
+        return
+    step = max(1, ROWS // int(space.nodes[axes[0]].size.max()))
+    for first in range(0, rows.shape[1], step):
+        # Invariant: whatever the rows before stood for is judged, so this block may be beaten by now.
+        block = judge(rows[:, first : first + step])
+        if block.size:
+            _open(space, expanded(space, block, axes[0]), axes[1:], judge)
+
+
+def comes_before(keys: Reals, bound: Reals) -> Booleans:
+    """Whether keys come before others, component by component: [R]."""
+    below = np.zeros(len(keys), dtype=np.bool_)
+    for component in reversed(range(keys.shape[1])):
+        here, there = keys[:, component], bound[:, component]
+        below = (here < there) | ((here == there) & below)
+    return below
+
 
 TIE = (0, 1, 2, 3, 4)
 """Order of a key's components: devices, bytes, depth, cores, seconds, as in ``tie_key``."""

@@ -1,6 +1,6 @@
 """The best configuration of all, exactly, and what comes next.
 
-One descent (``descent.py``) finds the best value, a second one the smallest tie key among all that is as good. Both add
+One descent (``optimum.py``) finds the best value, a second one the smallest tie key among all that is as good. Both add
 in the order of ``outcome`` and compare without tolerance, so what they find is what nested loops over ``outcome`` find.
 """
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dse.solver import descent
+from dse.solver import optimum
 from dse.solver.objectives import OBJECTIVES, frugal_key
 from dse.solver.search import SHARES, Found, frontier, overtaken, scaled, solve
 from dse.solver.space import build
@@ -14,7 +14,7 @@ from tests.solver_cases import all_answers, mapping, numbered, random_problem, t
 def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opens some spaces group by group, which otherwise are small enough to be opened at once."""
     if request.getfixturevalue("seed") // 4 % 2:
-        monkeypatch.setattr(descent, "ROWS", 40)
+        monkeypatch.setattr(optimum, "ROWS", 40)
 
 
 def drawn(seed: int):

@@ -13,7 +13,7 @@ pytest.importorskip("seaborn", reason="reports need seaborn")
 
 from reports import page, tidy
 from reports.chart import Material
-from reports.sections import plugins, plugins_figures
+from reports.sections import plugins
 from tests.committed import RESULTS
 
 MACHINE = {"key": "made-up", "cpu": "Abacus 9000", "cores": 2, "packages": {"numpy": "2"}}
@@ -135,9 +135,9 @@ def test_runs_that_learn_have_a_row_a_kind_and_their_curves(tmp_path):
     assert "<td>cartpole_dqn</td><td>its own, uniform</td><td>1 of 2</td>" in html
     assert "480, 200" in html
     assert "<td>prioritized by ours</td><td>1 of 1</td>" in html
-    curves = plugins_figures.curves(RUNS)
+    curves = plugins.curves(RUNS)
     assert len(curves) == 6
-    figure = plugins_figures.learning(curves, tidy.about(RUNS))
+    figure = plugins.learning(curves, tidy.about(RUNS))
     assert "cartpole_dqn ours: 1 of 1; cartpole_dqn uniform: 1 of 2" in figure.subfigs[0]._suptitle.get_text()
 
 
@@ -146,8 +146,8 @@ def test_the_figure_answers_in_its_title_and_hollows_what_is_unstable():
         *run(),
         record("rllib", "buffer", "ours", "step", 10_000, status="unstable", utc="2026-02-03T00:00:00+00:00"),
     ]
-    rows = plugins_figures.gains(found)
-    figure = plugins_figures.draw(rows, tidy.about(found))
+    rows = plugins.gains(found)
+    figure = plugins.draw(rows, tidy.about(found))
     figure.canvas.draw()
     assert "1.25 to 2.00 times as fast" in figure.subfigs[0]._suptitle.get_text()
     assert [axes.get_title() for axes in figure.axes] == ["buffer step", "CartPole DQN"]

@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from dse.solver import descent
+from dse.solver import optimum
 from dse.solver.infeasible import Infeasible
 from dse.solver.objectives import OBJECTIVES, Objective, tie_key, undominated
 from dse.solver.problem import PARTS, Flow, Option, Part, Problem, ProblemError
@@ -93,7 +93,7 @@ def check(problem: Problem, random: np.random.Generator, seed: int) -> bool:
     epsilon = float(random.choice(EPSILONS))
     with pytest.MonkeyPatch.context() as patch:
         if seed // 4 % 2:  # small spaces are opened at once otherwise
-            patch.setattr(descent, "ROWS", min(descent.ROWS, 40))
+            patch.setattr(optimum, "ROWS", min(optimum.ROWS, 40))
         found = solve(problem, objective, epsilon)
     (equal,) = build(problem, objective).classes or ((),)
     if isinstance(found, Infeasible):
@@ -150,7 +150,7 @@ def test_a_tree_is_one_choice_a_thousand_times() -> None:
 
 @pytest.mark.parametrize("rows", [1, slow(7)])
 def test_small_blocks_change_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(descent, "ROWS", rows)
+    monkeypatch.setattr(optimum, "ROWS", rows)
     assert sum(check(*drawn(seed), seed) for seed in range(20)) > 10
 
 
@@ -166,7 +166,7 @@ def test_large_spaces_take_little_memory_and_blocks_do_not_matter(
     assert isinstance(found, Found)
     assert found.configurations > 5e6 and (scattered or found.reduced > found.configurations / 2)
     assert peak < 100e6
-    monkeypatch.setattr(descent, "ROWS", 1 << 11)
+    monkeypatch.setattr(optimum, "ROWS", 1 << 11)
     assert solve(problem, "ratio") == found
 
 

@@ -18,10 +18,9 @@ from dse.recommend_modeled import recommend_modeled
 from dse.solver.doubt import Candidate, Doubt, undominated
 from dse.solver.objectives import value
 from dse.solver.problem import PARTS, Problem
-from dse.solver.result import plain_choice
 from dse.solver.search import Answer
 from dse.solver.sensitivity import Robustness
-from dse.solver.solution import solve
+from dse.solver.solution import plain_choice, solve
 from dse.solver.throughput import outcome
 from dse.times import analytic
 from dse.times.own import Own

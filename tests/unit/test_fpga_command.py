@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dse.__main__ import main
-from dse.fpga.explore import explore
+from dse.fpga.answer import explore
 from dse.fpga.points import Slice
 from dse.fpga.rmm_search import Space
 from impls.fpga.network import parse

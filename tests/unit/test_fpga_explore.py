@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.fpga import explore, learner_search, rmm_search
+from dse.fpga import answer, learner_search, rmm_search
 from dse.fpga.learner_search import Problem, fastest
 from dse.fpga.points import Point, Slice, front, less, pooled
 from dse.fpga.rmm_search import Space
@@ -186,16 +186,16 @@ def nested(network, space, slices, sharing):
             except DoesNotFit:
                 continue
             names = tuple(one.name for one in slices if sharing == "free" or one is not held)
-            yield from (explore.Choice(point, held.name, one, names) for one in found)
+            yield from (answer.Choice(point, held.name, one, names) for one in found)
 
 
-@pytest.mark.parametrize("sharing", explore.SHARINGS)
+@pytest.mark.parametrize("sharing", answer.SHARINGS)
 @pytest.mark.parametrize(("text", "batch", "count"), [("cartpole", 16, 3), ("cartpole", 500, 3), ("mlp:4-40-2", 9, 2)])
 def test_the_joint_choice_is_that_of_nested_loops(text, batch, count, sharing):
     space = Space(300, batch, fanouts=(2, 4), banks=(1, 4, 8), queues=())
     slices = SLICES[:count]
     every = sorted(nested(parse(text), space, slices, sharing), key=lambda choice: choice.order)
-    best, other = explore.explore(parse(text), space, slices, sharing)
+    best, other = answer.explore(parse(text), space, slices, sharing)
     assert best == every[0]
     pipelines = best.learner.design.pipelines
     assert other.order == next(one.order for one in every if one.learner.design.pipelines != pipelines)
@@ -203,24 +203,24 @@ def test_the_joint_choice_is_that_of_nested_loops(text, batch, count, sharing):
 
 def test_free_is_no_slower_than_kept():
     space = Space(300, 64, banks=(1, 8))
-    kept, free = (explore.explore(parse("cartpole"), space, SLICES, sharing)[0] for sharing in explore.SHARINGS)
+    kept, free = (answer.explore(parse("cartpole"), space, SLICES, sharing)[0] for sharing in answer.SHARINGS)
     assert free.cycles <= kept.cycles
     assert kept.rmm_slice not in kept.learner_slices
     assert free.learner_slices == ("a", "b", "c")
 
 
-@pytest.mark.parametrize("sharing", explore.SHARINGS)
+@pytest.mark.parametrize("sharing", answer.SHARINGS)
 def test_what_does_not_fit_is_named(sharing):
     with pytest.raises(DoesNotFit, match=r"a learner of a unit a stage, in .*uram: have"):
-        explore.explore(parse("pong"), Space(300, 8), SLICES, sharing)
+        answer.explore(parse("pong"), Space(300, 8), SLICES, sharing)
     with pytest.raises(DoesNotFit, match=r"RMM that comes nearest, in a"):
-        explore.explore(parse("cartpole"), Space(1 << 20, 8), SLICES, sharing)
+        answer.explore(parse("cartpole"), Space(1 << 20, 8), SLICES, sharing)
 
 
 def test_a_single_slice_cannot_be_kept():
     with pytest.raises(ValueError, match="free"):
-        explore.explore(parse("cartpole"), Space(300, 8), SLICES[:1])
-    assert explore.explore(parse("cartpole"), Space(300, 8, banks=(1,)), SLICES[:1], "free")
+        answer.explore(parse("cartpole"), Space(300, 8), SLICES[:1])
+    assert answer.explore(parse("cartpole"), Space(300, 8, banks=(1,)), SLICES[:1], "free")
 
 
 def test_sums_of_budgets():

@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from dse.solver import descent, space
+from dse.solver import optimum, space
 from dse.solver.objectives import OBJECTIVES, Objective
 from dse.solver.problem import Problem
 from dse.solver.search import Found, solve
@@ -39,7 +39,7 @@ def test_many_configurations_take_little_memory(gpus: int, cpus: int, least: flo
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_small_machine_is_that_of_nested_loops(objective: Objective, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(descent, "ROWS", 40)  # else it is small enough to be opened at once
+    monkeypatch.setattr(optimum, "ROWS", 40)  # else it is small enough to be opened at once
     problem = dataclasses.replace(machine(2, cores=8, fanouts=2, copies=1), depths=(0, 2))
     answers = all_answers(problem, objective)
     found = solve(problem, objective)
@@ -105,7 +105,7 @@ def test_devices_that_differ_in_anything_are_not_equal(changed: str) -> None:
 
 def test_batches_that_are_always_ahead_take_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound of a group leaves its choices the room of the batches that are ahead at every depth."""
-    monkeypatch.setattr(descent, "ROWS", 1)
+    monkeypatch.setattr(optimum, "ROWS", 1)
     small = machine(1, cores=4, fanouts=2, copies=1)
     (one,) = (one for one in small.options["learner"] if one.device == "gpu0")
     fast = dataclasses.replace(one, ahead={"gpu0.memory": 5e9})
