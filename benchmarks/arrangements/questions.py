@@ -24,8 +24,7 @@ from ..profile.command import workload_of
 from ..questions import chosen, is_sentinel, keeping, with_done
 from ..run import Stamp, Tally, report, run
 from ..sentinels import Sentinels
-from .command import told
-from .records import records
+from .command import records, told
 from .setting import RATE, Setting
 
 FLAG = "--arrangements"

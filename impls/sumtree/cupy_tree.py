@@ -20,16 +20,7 @@ from ..levels import fits_lines, group_size, line_starts
 from .arguments import EXACT, Indices, Priorities, Reals, nothing_to_sample, to_numpy
 from .contract import SumTree
 from .cuda import device, emulation
-from .cuda.program import (
-    BLOCK_THREADS,
-    EMPTY,
-    FUSED_THREADS,
-    REFUSED,
-    TREE,
-    Constants,
-    Device,
-    Launch,
-)
+from .cuda.program import BLOCK_THREADS, EMPTY, FUSED_THREADS, REFUSED, TREE, Constants, Device, Launch
 from .turns import Result
 
 LINE_BYTES = 128

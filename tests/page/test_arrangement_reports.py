@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from benchmarks.arrangements import records as measuring
+from benchmarks.arrangements import command as measuring
 from benchmarks.arrangements.setting import PRIMITIVE, RATIO, Setting
 from benchmarks.arrangements.timed import Mark, Run
 from benchmarks.timing import Timing

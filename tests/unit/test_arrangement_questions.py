@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as cli
+from benchmarks.arrangements import command as measuring
 from benchmarks.arrangements import questions, timed
-from benchmarks.arrangements import records as measuring
 from benchmarks.arrangements.timed import Mark, Run
 from dse import platforms
 from dse.__main__ import main
