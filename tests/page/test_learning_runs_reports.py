@@ -13,7 +13,6 @@ from dse.tuning.learners import learner_scaling
 from reports import tidy
 from reports.chart import Material
 from reports.sections import adaptation, learning_runs, training
-from reports.sections import learning_runs_figures as figures
 from tests.committed import RESULTS
 
 MACHINE = {"key": "made-up", "cpu": "Abacus 9000", "cores": 2, "packages": {}}
@@ -147,20 +146,20 @@ def test_the_formulas_stand_beside_what_ran_on_a_machine_that_is_known():
 
 
 def test_the_depth_figure_has_one_learner_only_and_gains_by_seed(asked):
-    rows = figures.of_depths(latest(asked.measurements))
+    rows = learning_runs.of_depths(latest(asked.measurements))
     assert set(rows["kind"]) == {"apart", "pipelined, D = 1", "pipelined, D = 200"}
     assert set(rows["step"]) == {2500, 5000, 7500}
-    gains = figures.gains(rows).groupby("presampled")["gain"]
+    gains = learning_runs.gains_of(rows).groupby("presampled")["gain"]
     assert gains.median()[[0, 1, 200]].tolist() == pytest.approx([1, 1.25, 2])
     assert gains.count().tolist() == [2, 2, 2]
-    figure = figures.depths(rows, asked.about)
+    figure = learning_runs.depths(rows, asked.about)
     assert [label.get_text() for label in figure.axes[1].get_xticklabels()] == ["0", "1", "200"]
 
 
 def test_the_figure_of_arrangements_has_each_at_its_least_depth(asked):
-    rows = figures.of_arrangements(latest(asked.measurements))
+    rows = learning_runs.of_arrangements(latest(asked.measurements))
     assert set(rows["kind"]) == {"serial", "apart", "pipelined, D = 1", "apart, 2 learners, lock"}
-    figure = figures.arrangements(rows, asked.about)
+    figure = learning_runs.arrangements(rows, asked.about)
     shown = {line.get_label(): line for line in figure.axes[1].get_lines()}
     assert shown["apart"].get_ydata().tolist() == [100, 300, 480]
     assert "2 seeds each" in figure.subfigs[1].texts[0].get_text()
