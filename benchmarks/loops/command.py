@@ -30,6 +30,7 @@ from dse import platforms, records, stats
 from dse.records import Measurement, Status, twins
 
 from ..arguments import add_common, add_list, add_numbers, add_python, one_of, parser_of
+from ..profile.cells import Cell
 from ..run import Stamp, file_of
 from ..timing import Timing
 from ..workers import Bounded, WorkerError
@@ -41,46 +42,18 @@ OPS = ("clean", "median", "cpu")  # seconds of an environment step with its grad
 RATIO_WITHIN = 0.01  # of one gradient step an environment step
 
 
-@dataclass(frozen=True)
-class Loop:
-    """A training loop and its number of environments, with the names of a record's fields; ``op`` is a clock."""
-
-    contestant: str
-    environments: int
-    op: str = ""
-
-    @property
-    def label(self) -> str:
-        """Its name for people."""
-        return self.contestant + (f", {self.environments} environments" if self.environments > 1 else "")
-
-    @property
-    def capacity(self) -> int:
-        """Records of its replay buffer."""
-        return workload().replay.capacity
-
-    @property
-    def batch(self) -> int:
-        """Records of a gradient step."""
-        return workload().learner.batch
-
-    @property
-    def fanout(self) -> int:
-        """Children of a node of its sum tree."""
-        return kind_of(self.contestant).fanout
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Further fields of its records."""
-        replay = kind_of(self.contestant).replay
-        return {"workload": WORKLOAD, "identity": identity(), "environments": self.environments, "replay": replay}
+def loop_of(name: str, environments: int) -> Cell:
+    """Return a training loop with so many environments, under the names of a record; its ``op`` is to be a clock."""
+    kind, own = kind_of(name), workload()
+    options = {"workload": WORKLOAD, "identity": identity(), "environments": environments, "replay": kind.replay}
+    return Cell(name, "", options, own.learner.batch, capacity=own.replay.capacity, fanout=kind.fanout)
 
 
 @dataclass(eq=False)
 class Member:
     """A loop in a process of its own; ``reason`` says why it has no time, once it has none."""
 
-    loop: Loop
+    loop: Cell
     stamp: Stamp
     worker: Bounded | None = None
     status: Status = "ok"
@@ -96,8 +69,8 @@ class Member:
             self.status, self.reason = "skipped", f"{own}: no such interpreter; install the libraries first: make peers"
             return
         self.worker = stack.enter_context(Bounded(own, module=MODULE))
-        name, count = self.loop.contestant, self.loop.environments
-        answer = self._ask("prepare", name=name, environments=count, seed=seed, warm_up=warm_up)
+        count = self.loop.options["environments"]
+        answer = self._ask("prepare", name=self.loop.contestant, environments=count, seed=seed, warm_up=warm_up)
         if self.reason is None:
             self.affinity = answer["affinity"]
             self.stamp = dataclasses.replace(self.stamp, machine={**self.stamp.machine, "packages": answer["packages"]})
@@ -154,7 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.cleanrl:
         os.environ[cleanrl_trainer.FILE] = str(options.cleanrl.resolve())
     chosen = [name for name in names() if name in (options.contestants or names())]
-    loops = [Loop(name, count) for name in chosen for count in kind_of(name).environments]
+    loops = [loop_of(name, count) for name in chosen for count in kind_of(name).environments]
     path = file_of(options.results, FILE)
     with records.Writer(path) as writer:
         for record in _measured(loops, options):
@@ -173,14 +146,16 @@ def latest(path: Path) -> list[Measurement]:
     return [record for record in found if record.utc == max(one.utc for one in found)]
 
 
-def _measured(loops: Sequence[Loop], options: argparse.Namespace) -> Iterator[Measurement]:
+def _measured(loops: Sequence[Cell], options: argparse.Namespace) -> Iterator[Measurement]:
     """Yield the records of all loops, and of an A/A twin of the first that runs."""
     stamp, rng = Stamp.of_this_run(PRIMITIVE), np.random.default_rng(options.seed)
     with ExitStack() as stack:
         start = functools.partial(Member.start, stack=stack, python=options.python, seed=options.seed)
         members = [Member(loop, stamp) for loop in loops]
         for at, member in enumerate(members, 1):
-            _told(options, f"{at} of {len(members)}: {member.loop.label}")
+            count = member.loop.options["environments"]
+            several = f", {count} environments" if count > 1 else ""
+            _told(options, f"{at} of {len(members)}: {member.loop.contestant}{several}")
             start(member, warm_up=options.warmup)
             stack.callback(member.end)
         twin = next((Member(member.loop, stamp) for member in members if member.reason is None), None)

@@ -1,11 +1,10 @@
 """What is timed: a step of a host's buffer, and of its training, on its own replay and on ours."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from impls import training
 
+from ..profile.cells import Cell
 from .host import OURS, hosts
 
 PRIMITIVE = "plugin"
@@ -19,26 +18,9 @@ TASKS = {
 }
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A host's step of a task by one kind of replay, under the names of a record."""
-
-    contestant: str  # the host
-    task: str
-    kind: str
-    op: str
-    capacity: int
-    batch: int
-
-    @property
-    def fanout(self) -> int:
-        """Children of a node of the tree."""
-        return 16 if self.kind.startswith(OURS) else 2
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Further fields of its records."""
-        return {"task": self.task, "kind": self.kind}
+def fanout_of(kind: str) -> int:
+    """Return the children of a node of a kind's tree."""
+    return 16 if kind.startswith(OURS) else 2
 
 
 def groups(names: Sequence[str], tasks: Sequence[str], capacity: int, batch: int) -> Iterator[list[Cell]]:
@@ -54,7 +36,7 @@ def groups(names: Sequence[str], tasks: Sequence[str], capacity: int, batch: int
                 rows = workload.replay.capacity if workload else capacity
                 drawn = workload.learner.batch if workload else batch
                 yield [
-                    Cell(name, task, kind, op, rows, drawn)
+                    Cell(name, op, {"task": task, "kind": kind}, drawn, capacity=rows, fanout=fanout_of(kind))
                     for kind in host.kinds
                     for op in (STEP, TREE)
                     if op == STEP or kind not in host.uniform

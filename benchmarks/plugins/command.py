@@ -16,7 +16,6 @@ import itertools
 import json
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from ..run import run as run_cells
 from ..sentinels import Sentinels
 from ..timing import Timing
 from ..workers import Bounded, ask_once
-from .cells import PRIMITIVE, STEP, TASKS, TREE, TWIN, Cell, groups
+from .cells import PRIMITIVE, STEP, TASKS, TREE, TWIN, Cell, fanout_of, groups
 from .host import OURS, hosts
 from .sb3_host import UNIFORM
 
@@ -41,42 +40,16 @@ KINDS = (UNIFORM, OURS)
 RUN_LIMIT_SECONDS = 3_600.0  # of a run
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run of a workload by a seed, on a kind of replay, with the names of a record's fields."""
-
-    task: str
-    kind: str
-    seed: int
-    steps: int
-    contestant: str = "sb3"
-    op: str = "step"
-
-    @property
-    def capacity(self) -> int:
-        """Rows of the replay."""
-        return training.load(self.task).replay.capacity
-
-    @property
-    def batch(self) -> int:
-        """Rows of a gradient step."""
-        return training.load(self.task).learner.batch
-
-    @property
-    def fanout(self) -> int:
-        """Children of a node of the tree."""
-        return 16 if self.kind == OURS else 2
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Further fields of the record."""
-        return {"task": self.task, "kind": self.kind, "seed": self.seed, "steps": self.steps}
+def run_of(task: str, kind: str, seed: int, steps: int) -> Cell:
+    """Return a run of a workload by a seed, on a kind of replay, under the names of a record."""
+    own, options = training.load(task), {"task": task, "kind": kind, "seed": seed, "steps": steps}
+    return Cell("sb3", STEP, options, own.learner.batch, capacity=own.replay.capacity, fanout=fanout_of(kind))
 
 
 def learn(options: argparse.Namespace, pythons: Sequence[Path]) -> int:
     """Train what is not there yet; print a line a kind; return the exit code."""
     runs = [
-        [Run(task, kind, seed, options.steps or training.load(task).steps)]
+        [run_of(task, kind, seed, options.steps or training.load(task).steps)]
         for task in options.workloads
         for seed in options.seeds
         for kind in KINDS
@@ -84,7 +57,7 @@ def learn(options: argparse.Namespace, pythons: Sequence[Path]) -> int:
     path, stamp = file_of(options.results, LEARNING_FILE), Stamp.of_this_run(RUN)
     measure = functools.partial(_trained, stamp=stamp, pythons=pythons)
     tally = run_cells(
-        runs, path, stamp, measure, unit="run", told=lambda run: f"{run.task} {run.kind} seed {run.seed}",
+        runs, path, stamp, measure, unit="run", told=lambda run: "{task} {kind} seed {seed}".format(**run.options),
         bar=not options.json, is_final=lambda record: record.status in ("ok", "unstable"),
     )  # fmt: skip
     asked = {stamp.cell(run) for group in runs for run in group}
@@ -92,27 +65,26 @@ def learn(options: argparse.Namespace, pythons: Sequence[Path]) -> int:
     return show(tally, path, options.json, {"rows": rows}, [*map(_line, rows), ""])
 
 
-def _trained(runs: Sequence[Run], stamp: Stamp, pythons: Sequence[Path]) -> Iterator[Measurement]:
+def _trained(runs: Sequence[Cell], stamp: Stamp, pythons: Sequence[Path]) -> Iterator[Measurement]:
     """Train each of these in a process of its own, by the first interpreter that has the host."""
     for run in runs:
         answer: dict[str, Any] = {"skipped": f"{hosts()['sb3'].module} is not installed; make plugins installs it"}
         for python in pythons:
-            told = {"task": run.task, "kind": run.kind, "seed": run.seed, "steps": run.steps}
-            answer = ask_once(python, LEARNING_MODULE, RUN_LIMIT_SECONDS, "train", **told)
+            answer = ask_once(python, LEARNING_MODULE, RUN_LIMIT_SECONDS, "train", **run.options)
             if "skipped" not in answer:
                 break
         yield _record(run, answer, stamp)
 
 
-def _record(run: Run, answer: dict[str, Any], stamp: Stamp) -> Measurement:
+def _record(run: Cell, answer: dict[str, Any], stamp: Stamp) -> Measurement:
     for status in ("skipped", "failed"):
         if status in answer:
             return stamp.record(run, status, reason=answer[status])  # type: ignore[arg-type]
     points = [(0, 0.0, 0.0), *answer["points"]]
     seconds = tuple((b[1] - a[1]) / (b[0] - a[0]) for a, b in itertools.pairwise(points))
     if not seconds:
-        return stamp.record(run, "skipped", reason=f"{run.steps:,} steps are too few to evaluate")
-    threshold = training.load(run.task).evaluation.solved
+        return stamp.record(run, "skipped", reason=f"{run.options['steps']:,} steps are too few to evaluate")
+    threshold = training.load(run.options["task"]).evaluation.solved
     solved = next((step for step, _, mean in answer["points"] if mean >= threshold), None)
     return stamp.timed(run, Timing(seconds, 1), {**answer, "solved_at": threshold, "solved_steps": solved})
 
@@ -170,7 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
     cells = list(groups(options.hosts, options.tasks, options.capacity, options.batch))
     measure = functools.partial(_measured, stamp=stamp, options=options, where=_where(pythons, options.hosts))
     tally = run_cells(
-        cells, path, stamp, measure, unit="cell", told=lambda cell: f"{cell.contestant} {cell.task} {cell.kind}",
+        cells, path, stamp, measure, unit="cell", told=lambda cell: " ".join([cell.contestant, *cell.options.values()]),
         bar=not options.json, is_final=lambda record: record.status in ("ok", "unstable"),
         sentinels=Sentinels() if options.sentinels and not options.smoke else None,
     )  # fmt: skip
@@ -195,7 +167,7 @@ def _measured(
     cells: Sequence[Cell], stamp: Stamp, options: argparse.Namespace, where: dict[str, Path]
 ) -> Iterator[Measurement]:
     """Yield the records of a host's task, all measured anew in one process, and that of the A/A twin."""
-    name, task, capacity, batch = cells[0].contestant, cells[0].task, cells[0].capacity, cells[0].batch
+    name, task, capacity, batch = cells[0].contestant, cells[0].options["task"], cells[0].capacity, cells[0].batch
     host = hosts()[name]
     if name not in where:
         reason = f"{host.module} is not installed in any of these environments; make plugins installs it"
@@ -210,17 +182,19 @@ def _measured(
     stamp = dataclasses.replace(stamp, machine={**stamp.machine, "packages": answer["packages"]})
     place, notes = {"affinity": answer["affinity"]}, "; ".join(host.limits) or None
     for cell in cells:
-        if cell.kind in answer["absent"]:
-            status, reason = answer["absent"][cell.kind]
+        kind = cell.options["kind"]
+        if kind in answer["absent"]:
+            status, reason = answer["absent"][kind]
             yield stamp.record(cell, status, reason=reason)
             continue
-        timed = answer["timed"][cell.kind]
+        timed = answer["timed"][kind]
         samples = timed["samples"] if cell.op == STEP else timed["tree"]
         if samples:
             yield stamp.timed(cell, Timing(tuple(samples), timed["calls"]), place, reason=notes)
     if TWIN in answer["timed"]:
         twin, first = answer["timed"][TWIN], next(kind for kind in host.kinds if kind in answer["timed"])
-        cell, timing = dataclasses.replace(cells[0], kind=first, op=STEP), Timing(tuple(twin["samples"]), twin["calls"])
+        options_of, timing = {"task": task, "kind": first}, Timing(tuple(twin["samples"]), twin["calls"])
+        cell = dataclasses.replace(cells[0], options=options_of, fanout=fanout_of(first), op=STEP)
         yield stamp.timed(cell, timing, place, primitive=f"{PRIMITIVE}_again")
 
 

@@ -27,15 +27,16 @@ class Host(ABC):
 
     package: ClassVar[str]  # the distribution
     module: ClassVar[str]  # which tells, if it is there, that the library is installed
+    buffers: ClassVar[type[Buffer]]  # takes the kind
     plugin: ClassVar[str]  # the module of ``impls.plugins``
     kinds: ClassVar[tuple[str, ...]]
     tasks: ClassVar[tuple[str, ...]] = ("buffer", "cartpole_dqn")
     uniform: ClassVar[tuple[str, ...]] = ()  # kinds that know no priorities
     limits: ClassVar[tuple[str, ...]] = ()  # what its times leave out
 
-    @abstractmethod
     def buffer(self, kind: str, capacity: int, seed: int) -> Buffer:
         """Make the empty buffer of a kind. ImportError or RuntimeError where it cannot be made."""
+        return self.buffers(capacity, seed, kind=kind)
 
     @abstractmethod
     def trainer(self, task: str, kind: str, seed: int) -> Trainer:

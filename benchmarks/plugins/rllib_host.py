@@ -19,34 +19,6 @@ EPISODE = 1_000  # rows of an episode
 ROOM = 1.1  # so much larger is the buffer than its rows, so that no episode is dropped while it is timed
 
 
-class Rllib(Host):
-    """``PrioritizedEpisodeReplayBuffer`` and DQN, in one process."""
-
-    package, module, plugin = "ray", "ray", "rllib"
-    kinds = (THEIRS, OURS)
-    limits = ("dropping a whole episode, which reads all rows, once an episode, is left out of the buffer's step",)
-
-    def buffer(self, kind: str, capacity: int, seed: int) -> Buffer:
-        return _Buffer(capacity, seed, kind=kind)
-
-    def trainer(self, task: str, kind: str, seed: int) -> Trainer:
-        made: Trainer = (_Ours if kind == OURS else Trainers)(training.load(task), 1, seed)
-        return made
-
-    def trees(self) -> Iterable[Methods]:
-        from ray.rllib.execution.segment_tree import MinSegmentTree, SegmentTree, SumSegmentTree  # noqa: PLC0415
-
-        return [
-            (SegmentTree, ("__getitem__", "__setitem__", "reduce")),
-            (SumSegmentTree, ("sum", "find_prefixsum_idx")),
-            (MinSegmentTree, ("min",)),
-        ]
-
-
-class _Ours(Trainers):
-    buffer = f"impls.plugins.rllib.{NAME}"
-
-
 class _Buffer(Buffer):
     """A buffer of episodes of 1,000 rows, to the last of which a step adds its row."""
 
@@ -108,3 +80,29 @@ class _Buffer(Buffer):
         for first in range(0, self.capacity, EPISODE):
             numbers = np.arange(first, min(first + EPISODE, self.capacity))
             self._buffer.add(self._of(rows.made(numbers)))
+
+
+class Rllib(Host):
+    """``PrioritizedEpisodeReplayBuffer`` and DQN, in one process."""
+
+    package, module, plugin = "ray", "ray", "rllib"
+    buffers = _Buffer
+    kinds = (THEIRS, OURS)
+    limits = ("dropping a whole episode, which reads all rows, once an episode, is left out of the buffer's step",)
+
+    def trainer(self, task: str, kind: str, seed: int) -> Trainer:
+        made: Trainer = (_Ours if kind == OURS else Trainers)(training.load(task), 1, seed)
+        return made
+
+    def trees(self) -> Iterable[Methods]:
+        from ray.rllib.execution.segment_tree import MinSegmentTree, SegmentTree, SumSegmentTree  # noqa: PLC0415
+
+        return [
+            (SegmentTree, ("__getitem__", "__setitem__", "reduce")),
+            (SumSegmentTree, ("sum", "find_prefixsum_idx")),
+            (MinSegmentTree, ("min",)),
+        ]
+
+
+class _Ours(Trainers):
+    buffer = f"impls.plugins.rllib.{NAME}"

@@ -17,28 +17,6 @@ UNIFORM = "uniform"
 OPTIONS: dict[str, dict[str, Any]] = {OURS: {}, PYTHON: {"implementation": "python", "fanout": 2}}
 
 
-class Sb3(Host):
-    """``ReplayBuffer``, DQN and SAC."""
-
-    package, module, plugin = "stable-baselines3", "stable_baselines3", "sb3"
-    kinds = (UNIFORM, OURS, PYTHON)
-    tasks = ("buffer", "cartpole_dqn", "hopper_sac")
-    uniform = (UNIFORM,)
-
-    def buffer(self, kind: str, capacity: int, seed: int) -> Buffer:
-        return _Buffer(capacity, seed, kind=kind)
-
-    def trainer(self, task: str, kind: str, seed: int) -> Trainer:
-        workload = training.load(task)
-        if task == "hopper_sac":
-            return _Sac(workload, seed, kind)
-        trainer: Trainer = _PRIORITIZED[kind](workload, 1, seed) if kind in OPTIONS else Dqn(workload, 1, seed)
-        return trainer
-
-    def trees(self) -> Iterable[Methods]:
-        return ()
-
-
 class _Buffer(Buffer):
     """A buffer of one environment; the uniform one has no weights and takes no priorities."""
 
@@ -100,6 +78,26 @@ class _Buffer(Buffer):
             state = buffer.tree.state_dict()
             buffer.tree.load_state_dict(state | {"leaves": np.ones_like(state["leaves"])})
         self.insert(self.place(rows.made(np.array([self.capacity - 1]))))
+
+
+class Sb3(Host):
+    """``ReplayBuffer``, DQN and SAC."""
+
+    package, module, plugin = "stable-baselines3", "stable_baselines3", "sb3"
+    buffers = _Buffer
+    kinds = (UNIFORM, OURS, PYTHON)
+    tasks = ("buffer", "cartpole_dqn", "hopper_sac")
+    uniform = (UNIFORM,)
+
+    def trainer(self, task: str, kind: str, seed: int) -> Trainer:
+        workload = training.load(task)
+        if task == "hopper_sac":
+            return _Sac(workload, seed, kind)
+        trainer: Trainer = _PRIORITIZED[kind](workload, 1, seed) if kind in OPTIONS else Dqn(workload, 1, seed)
+        return trainer
+
+    def trees(self) -> Iterable[Methods]:
+        return ()
 
 
 class _Prioritized(Dqn):

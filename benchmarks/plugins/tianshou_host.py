@@ -7,31 +7,12 @@ from impls import training
 
 from ..loops.tianshou_trainer import Tianshou as Trainers
 from ..loops.trainer import Trainer
-from ..replay.buffers import ALPHA, BETA, Buffer
+from ..replay.buffers import ALPHA, BETA
 from ..replay.tianshou_buffer import Tianshou as Buffers
 from .host import OURS, Host, Methods
 
 THEIRS, SWAPPED = "theirs", "ours, tree alone"
 METHODS = ("__getitem__", "__setitem__", "reduce", "get_prefix_sum_idx")
-
-
-class Tianshou(Host):
-    """``PrioritizedReplayBuffer`` and, in training, ``PrioritizedVectorReplayBuffer``."""
-
-    package, module, plugin = "tianshou", "tianshou", "tianshou"
-    kinds = (THEIRS, OURS, SWAPPED)
-
-    def buffer(self, kind: str, capacity: int, seed: int) -> Buffer:
-        return _Buffer(capacity, seed, kind=kind)
-
-    def trainer(self, task: str, kind: str, seed: int) -> Trainer:
-        made: Trainer = _TRAINERS[kind](training.load(task), 1, seed)
-        return made
-
-    def trees(self) -> Iterable[Methods]:
-        from tianshou.data import SegmentTree  # noqa: PLC0415  # optional
-
-        return [(SegmentTree, METHODS)]
 
 
 class _Buffer(Buffers):
@@ -44,6 +25,23 @@ class _Buffer(Buffers):
             self._buffer = PrioritizedReplayBuffer(self.capacity, **how)
         elif options["kind"] == SWAPPED:
             self._buffer = _swapped("PrioritizedReplayBuffer")(self.capacity, **how)
+
+
+class Tianshou(Host):
+    """``PrioritizedReplayBuffer`` and, in training, ``PrioritizedVectorReplayBuffer``."""
+
+    package, module, plugin = "tianshou", "tianshou", "tianshou"
+    buffers = _Buffer
+    kinds = (THEIRS, OURS, SWAPPED)
+
+    def trainer(self, task: str, kind: str, seed: int) -> Trainer:
+        made: Trainer = _TRAINERS[kind](training.load(task), 1, seed)
+        return made
+
+    def trees(self) -> Iterable[Methods]:
+        from tianshou.data import SegmentTree  # noqa: PLC0415  # optional
+
+        return [(SegmentTree, METHODS)]
 
 
 def _swapped(name: str) -> Any:

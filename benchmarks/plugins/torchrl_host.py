@@ -9,7 +9,7 @@ from impls.training.workload import Workload
 
 from ..loops.trainer import TorchTrainer, Trainer, size_of
 from ..peers import torchrl_peer
-from ..replay.buffers import ALPHA, BETA, EPSILON, Buffer
+from ..replay.buffers import ALPHA, BETA, EPSILON
 from ..replay.torchrl_buffer import ERROR
 from ..replay.torchrl_buffer import Torchrl as Buffers
 from .host import OURS, Host, Methods
@@ -18,15 +18,23 @@ THEIRS = "theirs"
 METHODS = ("__getitem__", "__setitem__", "at", "update", "query", "scan_lower_bound")
 
 
+class _Buffer(Buffers):
+    def _allocate(self, seed: int, **options: Any) -> None:
+        self._buffer = _made(options["kind"], self.capacity, 1, alpha=ALPHA, beta=BETA, eps=EPSILON)
+        import torch  # noqa: PLC0415  # once torchrl's extension is in its place
+        from tensordict import TensorDict  # noqa: PLC0415
+
+        torch.manual_seed(seed)
+        self._torch, self._dict = torch, TensorDict
+
+
 class Torchrl(Host):
     """``TensorDictReplayBuffer`` with ``PrioritizedSampler`` on a ``LazyTensorStorage``; DQN by ``DQNLoss``."""
 
     package, module, plugin = "torchrl", "torchrl", "torchrl"
+    buffers = _Buffer
     kinds = (THEIRS, OURS)
     limits = ("environment and acting are a plain loop, not torchrl's collector",)
-
-    def buffer(self, kind: str, capacity: int, seed: int) -> Buffer:
-        return _Buffer(capacity, seed, kind=kind)
 
     def trainer(self, task: str, kind: str, seed: int) -> Trainer:
         return _Dqn(training.load(task), seed, kind)
@@ -56,16 +64,6 @@ def _made(kind: str, capacity: int, batch: int, **priorities: float) -> Any:
         batch_size=batch,
         priority_key=ERROR,
     )
-
-
-class _Buffer(Buffers):
-    def _allocate(self, seed: int, **options: Any) -> None:
-        self._buffer = _made(options["kind"], self.capacity, 1, alpha=ALPHA, beta=BETA, eps=EPSILON)
-        import torch  # noqa: PLC0415  # once torchrl's extension is in its place
-        from tensordict import TensorDict  # noqa: PLC0415
-
-        torch.manual_seed(seed)
-        self._torch, self._dict = torch, TensorDict
 
 
 class _Dqn(TorchTrainer):

@@ -320,7 +320,7 @@ def test_real_commits_run_by_real_processes_get_their_exit_codes(commit, budget,
         return Installed(str(folder), sha, Path(sys.executable))
 
     resolve = compare.resolve
-    monkeypatch.setattr(compare, "resolve", lambda name: resolve(name, real.folder))
+    monkeypatch.setattr(compare, "resolve", lambda name, *_: resolve(name, real.folder))
     monkeypatch.setattr(compare, "install", unpack)
     monkeypatch.setattr(compare, "_worker", lambda side: Worker(side.python, [Path(side.name), suite]))
     cell = ["--contestants", "numpy", "--ops", "draw", "--capacities", "1000", "--batches", "64"]

@@ -205,10 +205,10 @@ def test_every_plug_in_is_a_host_that_can_be_installed_and_timed():
 
 def test_cells_of_one_question_are_one_group_and_uniform_replay_has_no_tree():
     found = list(groups(["sb3", "rllib"], list(TASKS), 1_000, 32))
-    assert [(group[0].contestant, group[0].task) for group in found] == [
+    assert [(group[0].contestant, group[0].options["task"]) for group in found] == [
         ("sb3", BUFFER), ("sb3", "cartpole_dqn"), ("sb3", "hopper_sac"), ("rllib", BUFFER), ("rllib", "cartpole_dqn"),
     ]  # fmt: skip
-    assert {(cell.kind, cell.op) for cell in found[0]} == {
+    assert {(cell.options["kind"], cell.op) for cell in found[0]} == {
         ("uniform", STEP), (OURS, STEP), (OURS, TREE), ("python tree", STEP), ("python tree", TREE),
     }  # fmt: skip
     assert [(cell.capacity, cell.batch) for cell in (found[0][0], found[1][0])] == [(1_000, 32), (50_000, 64)]
