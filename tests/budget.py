@@ -63,7 +63,7 @@ def count(name: str, text: str) -> Counted | None:
     suffix = Path(name).suffix
     if name.startswith(DATA):
         return None
-    if suffix == ".py":
+    if suffix in (".py", ".pyi"):
         return _count_python(text)
     if suffix in OTHER_CODE or name.startswith("tests/mutants/"):
         return Counted(code=sum(bool(line.strip()) for line in text.splitlines()), files=1)
@@ -120,7 +120,7 @@ def count_all(files: Mapping[str, str]) -> dict[str, Counted]:
 
 
 def _may_count(name: str) -> bool:
-    return Path(name).suffix in OTHER_CODE | {".py", ".toml"}
+    return Path(name).suffix in OTHER_CODE | {".py", ".pyi", ".toml"}
 
 
 def commands() -> dict[str, set[str]]:
