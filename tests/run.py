@@ -20,7 +20,10 @@ from tests.durations import FILE
 ROOT = Path(__file__).resolve().parent.parent
 PYTEST = (sys.executable, "-m", "pytest", "--strict-skips", "--durations=25", "--durations-min=1")
 WORKERS = ("--numprocesses=auto", "--dist=loadfile", "--no-loadscope-reorder")
-DAILY = ("tests/unit", "tests/system", "impls", "dse", "benchmarks", "README.md", "results/README.md")
+DAILY = (
+    *("tests/unit", "tests/system", "tests/test_micro.py"),
+    *("impls", "dse", "reports", "README.md", "benchmarks/README.md", "results/README.md"),
+)
 
 
 def stages(every: bool) -> list[list[str]]:
