@@ -11,8 +11,8 @@ from benchmarks.arrangements.timed import Mark, Run
 from benchmarks.timing import Timing
 from impls.training import load
 from tests.profiled import stamp
-from tests.unit.test_arrangement_questions import RATES, TWO, file_of, measured
-from tests.unit.test_loop_questions import folder, machine, world
+from tests.system.test_arrangement_questions import RATES, TWO, file_of, measured
+from tests.system.test_loop_questions import folder, machine, world
 
 pytest.importorskip("pandas", reason="reports need pandas")
 pytest.importorskip("seaborn", reason="reports need seaborn")

@@ -21,7 +21,7 @@ from dse.validation import asking, loops
 from impls.training import learners, load
 from impls.training.__main__ import _parser as training_parser
 from tests.profiled import made_up
-from tests.unit.test_loop_questions import asked_of, folder, machine, world
+from tests.system.test_loop_questions import asked_of, folder, machine, world
 
 CARTPOLE = load("cartpole_dqn")
 BOTH = ("torch", "dense")

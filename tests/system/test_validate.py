@@ -28,8 +28,8 @@ from dse.validation.runs import Candidate, TreeCheck
 from reports.sections import validation
 from tests.asked import COMMIT, asked, few, measure, run
 from tests.committed import RESULTS
+from tests.system.test_between_runs import visit
 from tests.system.test_house import ROOT, imported
-from tests.unit.test_between_runs import visit
 from tests.unit.test_recommend import records, write
 
 HERE = str(platforms.fingerprint()["key"])
