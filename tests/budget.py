@@ -28,6 +28,8 @@ from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
+from tests.mutation import entries
+
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "tests/budget.toml"
 PACKAGES = ("benchmarks", "dse", "impls", "reports")
@@ -288,8 +290,7 @@ def lost_faults(before: Mapping[str, str], after: Mapping[str, str]) -> list[str
 
 
 def _faults(name: str, text: str) -> list[dict[str, Any]]:
-    is_list = name.startswith("tests/mutants/")
-    return cast(list[dict[str, Any]], tomllib.loads(text).get("mutant", [])) if is_list else []
+    return entries(text) if name.startswith("tests/mutants/") else []
 
 
 def read(path: Path = FILE) -> dict[str, Any]:

@@ -29,15 +29,7 @@ def stages(every: bool) -> list[list[str]]:
     also = "" if every else " and not slow"
     clocks = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").rglob("test_*.py")) if _has_clock(path)]
     return [
-        [
-            *([] if every else DAILY),
-            "-m",
-            f"not timing{also}",
-            "--numprocesses=auto",
-            "--dist=loadfile",
-            "--no-loadscope-reorder",
-            *kept,
-        ],
+        [*([] if every else DAILY), "-m", f"not timing{also}", *WORKERS, *kept],
         [*clocks, "-m", f"timing{also}", *kept],
     ]
 

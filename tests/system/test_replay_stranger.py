@@ -95,16 +95,6 @@ def test_layouts_that_no_record_can_have(layout, sentence):
         replay.make(8, layout, **PRIORITIES)
 
 
-def test_tensors_are_inserted_like_arrays(memory):
-    torch = pytest.importorskip("torch")
-    records = {name: torch.as_tensor(values) for name, values in LAYOUT.allocate(3).items()}
-    records["reward"] = torch.arange(3.0)
-    memory.insert(records, errors=torch.ones(3))
-    batch = memory.sample(6, 0.4, np.random.default_rng(0))
-    assert (batch.rows["reward"] == batch.sequence).all()
-    assert torch.from_numpy(batch.rows["observation"]).shape == (6, 4)
-
-
 def test_drawable_given_in_the_place_of_errors(memory):
     storage = replay.LocalStorage(LAYOUT, 2)
     storage.append(np.zeros(4), 0, 0.0, np.zeros(4), False)
