@@ -2,12 +2,10 @@
 
 import copy
 import ctypes
-import io
 import os
 import pickle
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -53,27 +51,6 @@ def test_without_the_compiler_a_sentence_names_the_extra():
 def test_with_the_compiler_switched_off():
     answer = run(MAKE, NUMBA_DISABLE_JIT="1")
     assert answer == "RuntimeError a replay's kernels are compiled, and NUMBA_DISABLE_JIT is set"
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-@pytest.mark.parametrize(("stream", "seconds", "said"), [(Terminal, 1.0, 1), (Terminal, 0.0, 0), (io.StringIO, 1.0, 0)])
-def test_compiling_for_long_is_said_once_on_a_terminal(monkeypatch, stream, seconds, said):
-    compile_it, errors = replay.Replay._compile, stream()
-
-    def slow(self):
-        time.sleep(seconds)
-        compile_it(self)
-
-    kind = type(replay.make(8, LAYOUT, **PRIORITIES))
-    monkeypatch.setattr(kind, "_compile", slow)
-    monkeypatch.setattr("impls.replay.blocks._LONG_SECONDS", 0.5)
-    monkeypatch.setattr(sys, "stderr", errors)
-    replay.make(8, LAYOUT, **PRIORITIES).close()
-    assert errors.getvalue().count("Compiling the replay's kernels once") == errors.getvalue().count("\n") == said
 
 
 @pytest.mark.parametrize(
