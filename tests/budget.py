@@ -288,8 +288,10 @@ def lost_faults(before: Mapping[str, str], after: Mapping[str, str]) -> list[str
 
 
 def _faults(name: str, text: str) -> list[dict[str, Any]]:
-    is_list = name.startswith("tests/mutants/")
-    return cast(list[dict[str, Any]], tomllib.loads(text).get("mutant", [])) if is_list else []
+    if not name.startswith("tests/mutants/"):
+        return []
+    listed = tomllib.loads(text)
+    return [{"file": listed.get("file"), **fault} for fault in listed.get("mutant", [])]
 
 
 def read(path: Path = FILE) -> dict[str, Any]:

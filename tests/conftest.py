@@ -31,7 +31,7 @@ for package in (impls, dse):
 
 os.chdir(CHECKOUT)  # for commands that read results where they are, and processes that run them
 
-collect_ignore = ["warm_replays.py"]  # importing it compiles for a minute, for the server that imports it alone
+collect_ignore = ["warm_replays.py"]  # importing it makes replays, for the server that imports it alone
 
 
 def _once(read_folder):

@@ -203,15 +203,6 @@ def test_a_search_shows_its_path_and_what_it_lost(asked):
     assert [len(list(axes.texts)) for axes in figure.axes] == [3, 3]
 
 
-def test_without_records_the_command_is_named(tmp_path):
-    found = [record("sum_tree", "draw", 1e-6, {"arrangement": "numba"}, {})]
-    nothing = material(found, tmp_path)
-    assert "python -m benchmarks learning" in learning_runs.section(nothing)
-    assert "--running --exhaustive --keep" in adaptation.section(nothing)
-    for chart in (*learning_runs.CHARTS, *adaptation.CHARTS):
-        assert chart.rows(nothing).empty
-
-
 def test_these_records_are_no_primitives_of_training(asked):
     assert "no training system was profiled" in training.section(asked.measurements, "", ())
     (section,) = training.SECTIONS

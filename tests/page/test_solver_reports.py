@@ -8,7 +8,6 @@ import pytest
 from dse.cli import mapping_text
 from dse.mapping.question import recommend_mapping
 from dse.published import mapping_loss
-from dse.records import RecordError
 from dse.times.profile import of_records
 from dse.tuning.learners import measured_terms, side_by_side
 from dse.tuning.multi_learner import data_parallel_seconds, single_seconds
@@ -18,6 +17,12 @@ from tests.matrix import slow
 from tests.profiled import made_up
 
 pytest.importorskip("seaborn", reason="reports need seaborn")
+
+from reports import building
+from reports.markup import safe
+from reports.sections import mapping as solver_section
+from reports.sections import mapping_points as solver_points
+from reports.sections import training, tree
 
 PLATFORM = """
 name = "this"
@@ -53,9 +58,6 @@ def machine(profiled, tmp_path_factory):
 
 
 def test_the_answers_are_what_the_command_prints(machine):
-    from reports.markup import safe  # noqa: PLC0415
-    from reports.sections import mapping as solver_section  # noqa: PLC0415
-
     html = solver_section.section(machine, "made-up", "<figure></figure>", ["Left out, solver_x: why"])
     here = recommend_mapping(machine / "made-up" / "platform.toml", "cartpole_dqn", results=machine)
     seeds = recommend_mapping("u200", "hopper_ddpg", results=machine)
@@ -68,8 +70,6 @@ def test_the_answers_are_what_the_command_prints(machine):
 
 @pytest.mark.parametrize("key", [slow("made-up"), "another"])
 def test_a_machine_that_was_not_probed_has_no_answer_but_the_seeds_platform_has(tmp_path, key):
-    from reports.sections import mapping as solver_section  # noqa: PLC0415
-
     (tmp_path / "made-up").mkdir()
     html = solver_section.section(tmp_path, key, "", ())
     assert html.startswith(f"<p>Left out, cartpole_dqn on the machine of this page, {key}: it was not probed; on it: ")
@@ -78,8 +78,6 @@ def test_a_machine_that_was_not_probed_has_no_answer_but_the_seeds_platform_has(
 
 
 def test_a_platform_without_its_records_is_left_out_with_what_the_solver_says(tmp_path):
-    from reports.sections import mapping as solver_section  # noqa: PLC0415
-
     (tmp_path / "made-up").mkdir()
     (tmp_path / "made-up" / "platform.toml").write_text(PLATFORM.format(key="made-up"))
     html = solver_section.section(tmp_path, "made-up", "", ())
@@ -87,8 +85,6 @@ def test_a_platform_without_its_records_is_left_out_with_what_the_solver_says(tm
 
 
 def test_the_table_of_losses_is_that_of_the_random_tables(tmp_path):
-    from reports.sections import mapping as solver_section  # noqa: PLC0415
-
     html = solver_section.section(tmp_path, "made-up", "", ())
     for one in mapping_loss.losses():
         row = (one.variant, f"{one.share:.1%}", f"{one.mean:.2f}x", f"{one.worst:.3f}x")
@@ -97,8 +93,6 @@ def test_the_table_of_losses_is_that_of_the_random_tables(tmp_path):
 
 
 def test_terms_of_scaling_are_those_of_the_profile(profiled):
-    from reports.sections import mapping_points as scaling_points  # noqa: PLC0415
-
     table = of_records(profiled, "made-up", load("cartpole_dqn"))
     terms = measured_terms(table, 64)
     assert terms.passes.fixed_seconds == pytest.approx(1e-3)  # as in tests/profiled.py
@@ -106,10 +100,10 @@ def test_terms_of_scaling_are_those_of_the_profile(profiled):
     assert terms.replay_seconds == pytest.approx(2 * (1e-5 + 1e-7 * 64))
     assert terms.weights_seconds == pytest.approx(2 * 3e-4)
     assert terms.average.seconds(8) == pytest.approx(8e-4)
-    pong, own, *_ = scaling_points.scaled(profiled, "made-up")
+    pong, own, *_ = solver_points.scaled(profiled, "made-up")
     assert [one.partition(",")[0] for one in (pong.name, own.name)] == ["pong_dqn", "pong_dqn"]
     exact = single_seconds(terms) / data_parallel_seconds(terms, 2) / 2
-    cartpole = next(one for one in scaling_points.scaled(profiled, "made-up") if one.name == "cartpole_dqn, B = 64")
+    cartpole = next(one for one in solver_points.scaled(profiled, "made-up") if one.name == "cartpole_dqn, B = 64")
     assert cartpole.points[1].exact == pytest.approx(exact)
     count, factor, low, high = cartpole.measured[0]
     replay, step = terms.replay_seconds, 1e-3 + 64e-5
@@ -121,16 +115,7 @@ def test_terms_of_scaling_are_those_of_the_profile(profiled):
     assert high == pytest.approx((alone.high + replay) / ran.low / 2)
 
 
-def test_without_a_profile_the_factors_say_how_to_make_one():
-    from reports.sections import mapping_points as scaling_points  # noqa: PLC0415
-
-    with pytest.raises(RecordError, match=r"machine another has no profile .*python -m benchmarks profile"):
-        scaling_points.scaled([], "another")
-
-
 def test_each_point_of_the_front_is_the_best_of_its_devices(tmp_path):
-    from reports.sections import mapping_points as solver_points  # noqa: PLC0415
-
     points = {one.devices: one for one in solver_points.fronts(None)["hopper_ddpg"]}
     best = recommend_mapping("u200", "hopper_ddpg", epsilon=0.0, results=tmp_path)
     assert max(one.hz for one in points.values()) == pytest.approx(best.value)
@@ -144,8 +129,6 @@ def test_each_point_of_the_front_is_the_best_of_its_devices(tmp_path):
 
 
 def test_the_cell_of_all_cores_is_the_answer_and_fewer_are_never_faster(monkeypatch, tmp_path):
-    from reports.sections import mapping_points as solver_points  # noqa: PLC0415
-
     monkeypatch.setattr(solver_points, "BATCHES", (256,))
     monkeypatch.setattr(solver_points, "CORES", (1, 3, 28))
     cells = solver_points.what_if.__wrapped__(None)
@@ -158,8 +141,6 @@ def test_the_cell_of_all_cores_is_the_answer_and_fewer_are_never_faster(monkeypa
 
 
 def test_each_batch_is_solved_as_its_own(monkeypatch):
-    from reports.sections import mapping_points as solver_points  # noqa: PLC0415
-
     monkeypatch.setattr(solver_points, "BATCHES", (64, 256))
     monkeypatch.setattr(solver_points, "CORES", (28,))
     small, large = solver_points.what_if.__wrapped__(None)
@@ -168,8 +149,6 @@ def test_each_batch_is_solved_as_its_own(monkeypatch):
 
 
 def test_depths_are_of_the_answer_and_of_the_one_without_its_accelerator(tmp_path):
-    from reports.sections import mapping_points as solver_points  # noqa: PLC0415
-
     answer, other = solver_points.depths(None)
     given = recommend_mapping("u200", "hopper_ddpg", epsilon=0.01, results=tmp_path)
     learner = next(part.device for part in given.parts if part.part == "learner")
@@ -184,8 +163,6 @@ def test_depths_are_of_the_answer_and_of_the_one_without_its_accelerator(tmp_pat
 
 
 def test_cores_are_those_the_solver_counts_with():
-    from reports.sections import mapping_points as solver_points  # noqa: PLC0415
-
     found = solver_points.platform_cores(None)
     parts = solver_points.parts_of(None)
     for learner in (one for one in parts.learners(parts.cpu) if one.cores < 28):  # the actors have a core at least
@@ -196,10 +173,6 @@ def test_cores_are_those_the_solver_counts_with():
 
 
 def test_the_page_lists_the_figures_and_has_them_in_their_section(monkeypatch, profiled, tmp_path):
-    from reports import building  # noqa: PLC0415
-    from reports.sections import mapping as solver_section  # noqa: PLC0415
-    from reports.sections import training, tree  # noqa: PLC0415
-
     for others in (training, tree):
         monkeypatch.setattr(others, "CHARTS", ())
     without_grids(monkeypatch)
@@ -214,10 +187,6 @@ def test_the_page_lists_the_figures_and_has_them_in_their_section(monkeypatch, p
 
 
 def test_records_of_no_training_leave_out_the_factors_alone(monkeypatch, profiled, tmp_path):
-    from reports import building  # noqa: PLC0415
-    from reports.sections import mapping as solver_section  # noqa: PLC0415
-    from reports.sections import training, tree  # noqa: PLC0415
-
     for others in (training, tree):
         monkeypatch.setattr(others, "CHARTS", ())
     without_grids(monkeypatch)

@@ -10,10 +10,9 @@ import pytest
 
 import impls
 from benchmarks import __main__ as cli
-from benchmarks import gpu, peers, sweep
+from benchmarks import gpu, peers
 from benchmarks.cases import Case, prepare
 from benchmarks.clock import LEAST_SAMPLE_SECONDS
-from benchmarks.presets import Block
 from dse.platforms import fingerprint
 from dse.records import read_file
 from tests import fake_cupy
@@ -147,15 +146,6 @@ def test_events_enclose_every_call_of_a_sample_and_the_inputs_rotate(with_cupy, 
     assert turns == list(range(first, first + 24))
 
 
-def test_a_cell_that_fails_on_the_device_fails_the_run(small, tmp_path, capsys, monkeypatch):
-    def faulty(*words):
-        raise TypeError("a mistake of ours")
-
-    monkeypatch.setattr(sweep, "prepare", faulty)
-    assert run(tmp_path, "--stage", "transfers") == 1
-    assert "load, TypeError: a mistake of ours; see" in capsys.readouterr().err
-
-
 def test_a_graph_replays_what_was_captured(with_cupy):
     with_cupy()
     prepared = prepare(Case("cupy", "update", 300, 8, options={"validate": False}))
@@ -176,11 +166,3 @@ def test_how_it_was_launched_is_no_setting_of_the_tree(with_cupy):
     assert type(tree) is type(impls.make("cupy", 10))
     with pytest.raises(RuntimeError, match="torch"):
         gpu.make("torchrl_cuda", 10, dtype="float32", fanout=2)
-
-
-def test_the_whole_grid_is_what_the_issue_of_ratios_needs():
-    cells = list(gpu._cases("rivals"))
-    for name in ("cupy", "torchrl_cuda", "torch_cumsum"):
-        assert {case.batch for case in cells if case.contestant == name} == {256, 1_024, 4_096, 16_384, 65_536}
-    assert len({repr(case) for case in cells}) == len(cells)
-    assert all(isinstance(block, Block) for block in gpu.CHECKS)

@@ -56,22 +56,6 @@ def tiny(monkeypatch):
     monkeypatch.setattr(command, "probe_once", lambda results: None)  # half a minute
 
 
-@pytest.mark.parametrize(
-    ("name", "preset", "cores", "learners", "count"),
-    [
-        ("cartpole_dqn", "brief", 2, ("torch", "dense"), 58),
-        ("cartpole_dqn", "quick", 2, ("torch",), 57),
-        ("cartpole_dqn", "quick", 1, ("torch",), 48),
-        ("cartpole_dqn", "quick", 2, ("torch", "dense"), 71),
-        ("pong_dqn", "quick", 2, ("torch",), 44),
-    ],
-)
-def test_cells_are_as_many_as_the_presets_say_and_no_two_alike(name, preset, cores, learners, count):
-    found = flat(groups(load(name), PRESETS[preset], cores, learners))
-    told = {json.dumps([c.contestant, c.op, c.batch, c.threads, dict(c.options)]) for c in found}
-    assert len(found) == len(told) == count
-
-
 def test_cells_cover_the_curves_and_the_workloads_own_shape():
     found = groups(load("hopper_ddpg"), PRESETS["full"], 4, ("torch",))
     acting = [cell for cell in named(found, "actor") if "beside" not in cell.options]
@@ -266,15 +250,6 @@ def test_an_environment_that_is_not_there_is_one_sentence(tmp_path, capsys):
     assert cli.main(["profile", "--workload", str(path), "--results", str(tmp_path)]) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("error: gymnasium knows no environment 'Nowhere-v9'")
-
-
-@NEEDED
-def test_a_results_folder_that_is_a_file_is_one_sentence(tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    words = ["--workload", str(write_workload(tmp_path)), "--results", str(tmp_path / "file"), "--json"]
-    for what in ("profile", "share"):
-        assert cli.main([what, *words]) == 2
-        assert "cannot be written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
