@@ -184,18 +184,3 @@ def test_the_page_lists_the_figures_and_has_them_in_their_section(monkeypatch, p
     page = (out / "index.html").read_text()
     section = page[page.index("<h2>Which mapping") : page.index("<h2>Published mappings")]
     assert re.findall(r'<figure id="figure-(\w+)"', section) == drawn
-
-
-def test_records_of_no_training_leave_out_the_factors_alone(monkeypatch, profiled, tmp_path):
-    for others in (training, tree):
-        monkeypatch.setattr(others, "CHARTS", ())
-    without_grids(monkeypatch)
-    charts = [chart for chart in solver_section.CHARTS if chart.name in ("solver_scaling", "solver_loss")]
-    monkeypatch.setattr(solver_section, "CHARTS", charts)
-    weights = [one for one in profiled if one.contestant == "weights"]
-    built = building.build(weights, tmp_path, tmp_path / "out")
-    assert "python -m benchmarks profile --workload" in built["left_out"]["solver_scaling"]
-    assert [path.rpartition("/")[2] for path in built["figures"]] == ["solver_loss.svg", "solver_loss.png"]
-    assert (
-        f"Left out, solver_scaling: {built['left_out']['solver_scaling']}" in (tmp_path / "out/index.html").read_text()
-    )

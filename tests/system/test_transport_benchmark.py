@@ -48,18 +48,6 @@ def run(tmp_path, monkeypatch, capsys):
     return main
 
 
-def test_the_command_asks_for_every_transport_both_hand_overs_and_both_batches():
-    groups = list(cells.systems("hopper_td3", 1_000, 16))
-    assert len(groups) == len(cells.TRANSPORTS) * len(cells.ROWS) * len(cells.BATCHES) == 24
-    assert all([cell.op for cell in group] == list(cells.COLUMNS) for group in groups)
-    assert {group[0].batch for group in groups} == {128, 1_024}
-    assert {f"queue {size}" for size in cells.SIZES} < set(cells.TRANSPORTS)
-    quick = cells.PRESETS["quick"]
-    assert len(groups) * (quick.warm_seconds + quick.blocks * quick.block_seconds) < 200
-    full = cells.PRESETS["full"]
-    assert len(groups) * (full.warm_seconds + full.blocks * full.block_seconds) < 1_000
-
-
 @pytest.mark.parametrize("name", cells.TRANSPORTS)
 def test_a_system_has_one_actor_one_learner_and_a_free_ratio(name):
     workload, arrangement = command.system_of(load("hopper_td3"), name, 64, 1_024)
