@@ -166,12 +166,7 @@ def system_of(workload: Workload, name: str, rows: int, batch: int) -> tuple[Wor
 
 
 def measured(
-    workload: Workload,
-    name: str,
-    rows: int,
-    batch: int,
-    preset: Preset,
-    make_loop: Callable[..., Any] | None = None,
+    workload: Workload, name: str, rows: int, batch: int, preset: Preset, make_loop: Callable[..., Any] | None = None
 ) -> dict[str, list[float]]:
     """Run a system; return the samples of each column, one a block. TrainingError if a process of it fails."""
     from impls.training.parallel import loop as parallel  # noqa: PLC0415  # numba

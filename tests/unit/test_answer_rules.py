@@ -27,7 +27,7 @@ from dse.times import analytic
 from dse.times.own import Own
 from dse.times.parts import Parts
 from impls.training import load
-from impls.training.__main__ import template
+from impls.training.template import template
 from tests.committed import RESULTS
 from tests.solver_cases import every, option
 from tests.unit.test_options import several
