@@ -32,7 +32,7 @@ from dse.platforms import busy
 from dse.records import RecordError
 from impls.checks import near
 from impls.sumtree.registry import options_of
-from impls.terminal import Parser, amount, answering
+from impls.terminal import Parser, aligned, amount, answering
 
 from . import compare, gpu, questions
 from .arguments import DEFAULT, about, add_axes, add_common, listed
@@ -159,9 +159,7 @@ def _list(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(rows))
         return 0
-    widths = {key: max(len(key), *(len(str(row[key])) for row in rows)) for key in rows[0]}
-    for row in [dict(zip(widths, widths, strict=True)), *rows]:
-        print("  ".join(str(value).ljust(widths[key]) for key, value in row.items()).rstrip())
+    print(*aligned([list(rows[0]), *([str(value) for value in row.values()] for row in rows)]), sep="\n")
     return 0
 
 

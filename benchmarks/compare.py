@@ -16,10 +16,17 @@ import dataclasses
 import functools
 import json
 import math
+import os
+import shutil
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
+import venv
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +39,208 @@ from impls.terminal import Progress, plural
 
 from .arguments import AXES, add_axes, add_common, add_numbers, parser_of
 from .cases import OPS, Case
-from .commits import BrokenCommitError, Installed, install, resolve, suite
-from .comparison import Cell, Comparison, as_json, as_markdown, label
 from .presets import Block
 from .run import SHAPE
-from .workers import Untimed, Worker, WorkerClock, WorkerError
+from .workers import ROOT, Untimed, Worker, WorkerClock, WorkerError, quietly
+
+FOLDER = ".compare"
+READY = "ready"
+CONSTRAINTS = "constraints.txt"
+
+
+class BrokenCommitError(Exception):
+    """A commit cannot be built, installed or run; the message says which, and why."""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A commit and the interpreter of the environment that has it."""
+
+    name: str
+    sha: str
+    python: Path
+
+
+def resolve(name: str, root: Path = ROOT) -> str:
+    """Return the hash of a commit. ValueError for a name git does not know."""
+    done = quietly(["git", "-C", str(root), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"])
+    if done.returncode:
+        raise ValueError(f"{name!r} is neither a commit of this repository nor a file of records")
+    return done.stdout.strip()
+
+
+def install(name: str, root: Path = ROOT) -> Installed:
+    """Build a commit of the repository and install it with its dependencies, unless that was done before.
+
+    ValueError for a name git does not know, BrokenCommitError for a commit that does not install.
+    """
+    sha = resolve(name, root)
+    folder = root / FOLDER / sha[:12]
+    python = folder / "bin" / "python"
+    if not (folder / READY).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        with tempfile.TemporaryDirectory() as source:
+            _unpack(root, sha, Path(source))
+            venv.create(folder, with_pip=True)
+            _install(name, python, Path(source))
+        (folder / READY).touch()
+    return Installed(name, sha, python)
+
+
+def suite(root: Path = ROOT) -> Path:
+    """Return a folder where workers find this checkout's ``benchmarks`` and none of its other packages."""
+    folder = root / FOLDER / "suite"
+    folder.mkdir(parents=True, exist_ok=True)
+    link = folder / "benchmarks"
+    if not link.exists():
+        link.symlink_to(Path(__file__).parent, target_is_directory=True)
+    return folder
+
+
+def _unpack(root: Path, sha: str, folder: Path) -> None:
+    archive = folder / "commit.tar"
+    subprocess.run(["git", "-C", str(root), "archive", "-o", str(archive), sha], check=True)
+    shutil.unpack_archive(archive, folder, filter="data")
+    archive.unlink()
+
+
+def _install(name: str, python: Path, source: Path) -> None:
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pinned = {"PIP_CONSTRAINT": str(source / CONSTRAINTS)} if (source / CONSTRAINTS).exists() else {}
+    done = quietly([*pip, f"{source}[numba]"], env={**os.environ, **pinned})
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        print("\n".join(lines[-20:]), file=sys.stderr)
+        raise BrokenCommitError(f"{name} does not install; pip said what is above")
+
+
+OK, REGRESSION, BROKEN, INCONCLUSIVE = range(4)
+OUTCOMES = ("ok", "regression", "broken", "inconclusive")
+
+
+@dataclasses.dataclass
+class Cell:
+    """A case, and its seconds in each round: in the process of BASE, of NEW and of BASE again."""
+
+    case: Case
+    base: list[float] = dataclasses.field(default_factory=list)
+    new: list[float] = dataclasses.field(default_factory=list)
+    again: list[float] = dataclasses.field(default_factory=list)
+    untimed: str | None = None
+    difference: stats.Difference | None = None
+
+    @property
+    def changes(self) -> list[float]:
+        """``ln(new / base)`` of each round; their mean is the change that is judged and shown.
+
+        What a machine does in a round is in both times and cancels, and the geometric means of both times over the
+        rounds have that very ratio, which their medians need not have.
+        """
+        return [math.log(new / base) for base, new in zip(self.base, self.new, strict=True)]
+
+    @property
+    def twins(self) -> list[float]:
+        """``ln(base again / base)`` of each round."""
+        return [math.log(again / base) for base, again in zip(self.base, self.again, strict=True)]
+
+
+@dataclasses.dataclass
+class Comparison:
+    """All cells, the noise floor, and what the verdicts are held against; ``broken`` says what went wrong."""
+
+    base: str
+    new: str
+    cells: list[Cell]
+    threshold: float
+    detect: float
+    floor: float = 0.0
+    rounds: int = 0
+    broken: str | None = None
+    machine: str = ""  # that all of it was timed on
+
+    def judge(self, cells: Sequence[Cell], estimates: Sequence[float], errors: Sequence[float]) -> None:
+        """Give cells their verdicts, by estimates of ln(new / base) and their standard errors."""
+        floor = max(self.floor, math.log1p(self.threshold))
+        differences = stats.differences(estimates, errors, floor, math.log1p(self.detect))
+        for cell, difference in zip(cells, differences, strict=True):
+            cell.difference = difference
+
+    @property
+    def code(self) -> int:
+        """The exit code: OK, REGRESSION, BROKEN or INCONCLUSIVE."""
+        verdicts = [cell.difference.verdict for cell in self.cells if cell.difference]
+        if self.broken:
+            return BROKEN
+        if "slower" in verdicts:
+            return REGRESSION
+        return INCONCLUSIVE if "ambiguous" in verdicts or not verdicts else OK
+
+
+def label(case: Case) -> str:
+    """Describe a case in one line."""
+    options = "".join(f", {key}={value}" for key, value in sorted(case.options.items()))
+    more = f", {case.threads} threads" if case.threads > 1 else ""
+    kind = "" if case.workload == "uniform" else f", {case.workload}"
+    shape = f"N={case.capacity:,} K={case.fanout} B={case.batch:,}"
+    return f"{case.contestant} {case.op}, {shape}, {case.dtype}{more}{kind}{options}"
+
+
+def as_markdown(comparison: Comparison) -> str:
+    """Return a table of the cells for a pull request, and the summary below it."""
+    rows = [("cell", comparison.base, comparison.new, "change", "interval", "verdict")]
+    for cell in comparison.cells:
+        if cell.untimed or not cell.difference:
+            rows.append((label(cell.case), "", "", "", "", f"not timed, {cell.untimed or 'the run ended before'}"))
+            continue
+        base, new = (f"{1e6 * stats.geometric_mean(values):,.2f} us" for values in (cell.base, cell.new))
+        change, low, high = (math.expm1(getattr(cell.difference, name)) for name in ("log_ratio", "low", "high"))
+        interval = f"{low:+.0%} to {high:+.0%}" if math.isfinite(high) else "unknown"
+        verdict = f"**{cell.difference.verdict}**" if cell.difference.verdict == "slower" else cell.difference.verdict
+        rows.append((label(cell.case), base, new, f"{change:+.1%}", interval, verdict))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rows.insert(1, tuple("-" * width for width in widths))
+    lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows] if comparison.cells else []
+    timed_on = [f"timed on machine {comparison.machine}:"] if comparison.machine else []
+    return "\n".join([*lines, "", *timed_on, _summary(comparison)])
+
+
+def _summary(comparison: Comparison) -> str:
+    if comparison.code == BROKEN:
+        return f"broken: {comparison.broken}"
+    counts = dict.fromkeys(("slower", "faster", "same", "ambiguous"), 0)
+    for cell in comparison.cells:
+        if cell.difference:
+            counts[cell.difference.verdict] += 1
+    verdicts = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing was timed"
+    how = "records as they are"
+    if comparison.rounds:
+        how = f"times are geometric means over {plural(comparison.rounds, 'round')}, the change is their ratio"
+    floor = f"A/A noise floor {math.expm1(comparison.floor):.1%}"
+    remedy = {
+        OK: f"nothing is slower, and a slow-down of {comparison.detect:.0%} would have been seen in every cell",
+        REGRESSION: f"slower by more than the noise floor and {comparison.threshold:.0%}",
+        INCONCLUSIVE: f"cannot exclude a slow-down of {comparison.detect:.0%} in every cell; try a larger --budget",
+    }[comparison.code]
+    return f"{OUTCOMES[comparison.code]}: {verdicts} ({how}; {floor}, 95 % confidence for all cells together); {remedy}"
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """Return everything, with ln ratios and the seconds of each round; None for what is not finite."""
+    cells = []
+    for cell in comparison.cells:
+        fields: dict[str, Any] = {"case": dataclasses.asdict(cell.case), "source": "measured", "reason": cell.untimed}
+        if cell.difference:
+            names = ("log_ratio", "low", "high")
+            shown = {name: value if math.isfinite(value := getattr(cell.difference, name)) else None for name in names}
+            fields |= {"verdict": cell.difference.verdict, **shown}
+        cells.append(fields | {"base_seconds": cell.base, "new_seconds": cell.new, "base_again_seconds": cell.again})
+    same = {
+        name: getattr(comparison, name)
+        for name in ("base", "new", "machine", "broken", "rounds", "threshold", "detect")
+    }
+    outcome = {"outcome": OUTCOMES[comparison.code], "exit_code": comparison.code, "noise_floor": comparison.floor}
+    return {**same, **outcome, "cells": cells}
+
 
 BLOCKS = (
     Block(("numba",), capacities=(10_000, 1_000_000), batches=(32, 1_024)),

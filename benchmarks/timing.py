@@ -34,10 +34,7 @@ class Timing:
 
 
 def interleave_calls(
-    calls: Sequence[Call],
-    budget_seconds: float,
-    seed: int = 0,
-    least_sample_seconds: float = LEAST_SAMPLE_SECONDS,
+    calls: Sequence[Call], budget_seconds: float, seed: int = 0, least_sample_seconds: float = LEAST_SAMPLE_SECONDS
 ) -> list[Timing]:
     """Time calls of this process against each other; a call takes the number of its turn."""
     return interleave([CallClock(call, least_sample_seconds) for call in calls], budget_seconds, seed)

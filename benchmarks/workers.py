@@ -100,12 +100,7 @@ class Worker:
         return dict(json.loads(answer))
 
     def prepare(
-        self,
-        case: Case,
-        seed: int,
-        least_seconds: float = LEAST_SAMPLE_SECONDS,
-        callers: int = 0,
-        cpus: int = 1,
+        self, case: Case, seed: int, least_seconds: float = LEAST_SAMPLE_SECONDS, callers: int = 0, cpus: int = 1
     ) -> WorkerClock | Untimed:
         """Prepare a case there, on so many CPUs; return its clock, or why it cannot be timed.
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from impls.terminal import listed
+
 from .platforms import Platform, PlatformError, fingerprint, load
 from .platforms.fingerprint import COMPILED_FOR
 from .platforms.reading import FILE, HERE
@@ -37,10 +39,6 @@ class Wanted:
 def _is_sweep(record: Measurement) -> bool:
     timed = record.source == "measured" and record.median_seconds is not None
     return timed and record.primitive == "sum_tree" and record.op in ("draw", "update")
-
-
-def _is_profile(record: Measurement) -> bool:
-    return record.primitive == "training"
 
 
 SWEEP = Wanted("sweep", _is_sweep, "sweep --preset quick", "4 minutes")
@@ -87,7 +85,7 @@ def platform(
     if machine is not None:
         return _named(machine, own, probed, results), ""
     records = read_folder(results) if any(results.rglob("*.jsonl")) else []
-    profiled = _facts(one for one in records if _is_profile(one))
+    profiled = _facts(one for one in records if one.primitive == "training")
     pools = [{key: facts for key, facts in known.items() if key in probed} for known in (profiled, _facts(records))]
     pool = pools[0] or pools[1]
     if own in pool or (own in probed and not pool):
@@ -207,14 +205,10 @@ def _told(here: Facts, there: Facts, what: str, lacks: str, remedy: str) -> str:
     untold = [NAMES.get(fact, fact) for fact in (*PROCESSOR, "stepping", "vector_sets") if there.get(fact) is None]
     return (
         f"Answered from {what} of machine {_sized(there)}, the nearest there is, because this machine, {_sized(here)}, "
-        f"{lacks}. That machine differs in {_listed(unlike) or 'nothing that both tell'}."
-        + (f" Its records do not tell its {_listed(untold)}." if untold else "")
+        f"{lacks}. That machine differs in {listed(unlike) or 'nothing that both tell'}."
+        + (f" Its records do not tell its {listed(untold)}." if untold else "")
         + f" To be sure, {remedy}."
     )
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), *words[-1:]]) if len(words) > 1 else "".join(words)
 
 
 def _sized(machine: Facts) -> str:

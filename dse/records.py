@@ -260,11 +260,7 @@ def read_file(path: str | Path) -> list[Measurement]:
     return [parse(line, f"{path}:{position}") for position, line in enumerate(lines, 1) if line.strip()]
 
 
-def read_folder(
-    folder: str | Path,
-    machine: str | None = None,
-    here: str = "",
-) -> list[Measurement]:
+def read_folder(folder: str | Path, machine: str | None = None, here: str = "") -> list[Measurement]:
     """Read the records of every ``*.jsonl`` below a folder, one of each cell and machine, as ``select`` has it.
 
     ``machine`` keeps those of one machine. RecordError if nothing is left, naming the machines that are there; ``here``

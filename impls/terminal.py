@@ -10,7 +10,7 @@ import select
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from importlib.util import find_spec
 from types import TracebackType
@@ -85,6 +85,26 @@ def plural(number: float, noun: str) -> str:
     digits = f"{number:,}" if isinstance(number, int) else f"{number:g}"
     ending = "es" if noun.endswith(("s", "ch")) else "s"
     return f"{digits} {noun}{ending * (number != 1)}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Join words by commas, the last one by "and".
+
+    >>> listed(["a", "b", "c"]), listed(["a"])
+    ('a, b and c', 'a')
+    """
+    return " and ".join([", ".join(words[:-1]), *words[-1:]]) if len(words) > 1 else "".join(words)
+
+
+def aligned(rows: Sequence[Sequence[str]], indent: str = "", right: int | None = None) -> Iterator[str]:
+    """Lay out columns as wide as their widest cell, one of them flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if column == right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield f"{indent}{'  '.join(cells)}".rstrip()
 
 
 def in_one_line(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dse.records import Measurement
-from impls.terminal import plural
+from impls.terminal import aligned, plural
 from impls.training import TrainingError
 
 from ..run import Stamp
@@ -87,12 +87,7 @@ def lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for (workload, interval, ratio), own in groups.items():
         free = ", ratio free" if ratio == "free" else ""
         yield f"{workload}, update interval {interval}{free}: gradient steps a second"
-        cells = [HEAD, *map(_cells, own)]
-        widths = [max(len(row[at]) for row in cells) for at in range(len(HEAD))]
-        yield from (
-            "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in cells
-        )
+        yield from aligned([HEAD, *map(_cells, own)], "  ")
         yield f"  {verdict(own)}"
 
 

@@ -28,7 +28,7 @@ from typing import Any
 from dse import records
 from dse.records import Measurement
 from impls import training
-from impls.terminal import plural
+from impls.terminal import aligned, plural
 
 from ..arguments import DEFAULT, add_common, add_list, at_least, one_of, parser_of
 from ..run import Stamp, file_of, latest, show
@@ -129,10 +129,7 @@ def _lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
         if row["run"] != "serial" and (short := len(row["seeds"]) - row["solved"]):
             yield f"{row['run']}: {short} of {len(row['seeds'])} seeds did not get there"
-    cells = [HEAD, *map(_cells, rows)]
-    widths = [max(len(line[at]) for line in cells) for at in range(len(HEAD))]
-    for line in cells:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+    yield from aligned([HEAD, *map(_cells, rows)])
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -43,12 +43,7 @@ class Rllib(TorchTrainer):
             ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         self._ray = ray
         register_env("timed", lambda _: self.environment())
-        buffer = {
-            "type": self.buffer,
-            "capacity": replay.capacity,
-            "alpha": replay.alpha,
-            "beta": replay.beta,
-        }
+        buffer = {"type": self.buffer, "capacity": replay.capacity, "alpha": replay.alpha, "beta": replay.beta}
         config = (
             DQNConfig()
             .environment("timed")

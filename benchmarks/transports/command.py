@@ -7,22 +7,218 @@ cores quick takes about 4 minutes, full under 20.
 """
 
 import argparse
+import dataclasses
 import functools
+import itertools
 import operator
-from collections.abc import Iterator, Sequence
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from dse.records import Measurement, read_file
+from impls.replay import Replay
+from impls.replay.memory import Handle, Memory, allocate
 from impls.training import TrainingError, Workload, load
+from impls.training.actor import Inserted
+from impls.training.parallel.arrangement import Arrangement
 
 from ..arguments import DEFAULT, add_common, add_list, listed, one_of, parser_of
 from ..clock import ALL_CPUS, pin
 from ..run import Stamp, Tally, file_of, latest, run, show
 from ..timing import Timing, interleave
-from . import cells, systems
+from . import cells
 from .cells import COLUMNS, MICRO, PARTS, PRESETS, SYSTEM, Cell, Preset
+
+if TYPE_CHECKING:  # numba
+    from impls.training.parallel.board import Board
+    from impls.training.parallel.handing import Handing, Send
+    from impls.training.parallel.loop import ParallelLoop
+
+
+STARTS, CAPACITY = 1_000, 100_000
+LEAST_SECONDS = 1e-12  # a record's time is above 0
+
+
+class Counts(NamedTuple):
+    """What a system has done so far: seconds by its clocks, steps, and what its transport noted."""
+
+    wall: float
+    cpu: float
+    steps: int
+    updates: int
+    transfer: float
+    age: float
+    looks: int
+
+
+ENTRIES = 1 << 14  # more hand-overs than are ever under way
+_COUNT, _FIRST = 0, 8  # words of the ledger: hand-overs begun; then (records so far, nanoseconds) of each
+
+
+class Ledger:
+    """When each hand-over of one actor was begun, in shared memory: the actor writes, the receiver reads."""
+
+    def __init__(self, memory: "Memory | None" = None) -> None:
+        self._memory = allocate(8 * (_FIRST + 2 * ENTRIES), True) if memory is None else memory
+        self._words = self._memory.view(0, (_FIRST,), np.int64)
+        self._entries = self._memory.view(8 * _FIRST, (ENTRIES, 2), np.int64)
+        self._records, self._at = 0, 0
+
+    def begin(self, records: int) -> None:
+        """Note that the actor hands so many records over."""
+        count = int(self._words[_COUNT])
+        self._records += records
+        self._entries[count % ENTRIES] = self._records, time.perf_counter_ns()
+        self._words[_COUNT] = count + 1
+
+    def newest(self, received: int | None) -> int | None:
+        """Nanoseconds at which the newest of ``received`` records was handed over, of all by default; None before."""
+        count = int(self._words[_COUNT])
+        if received is None:
+            self._at = count
+        while self._at < count and received is not None and self._entries[self._at % ENTRIES, 0] <= received:
+            # Invariant: the hand-overs before ``at`` have been received.
+            self._at += 1
+        return int(self._entries[(self._at - 1) % ENTRIES, 1]) if self._at else None
+
+    def handle(self) -> "Handle":
+        """What the actor's process attaches by."""
+        return self._memory.handle()
+
+
+class Watched:
+    """A transport, timed where it receives: ``transfer_ns`` of the learner, and the ages of its newest record.
+
+    With the replay's strategy "owner" what actors posted is applied here, before each sample, and counts as transfer.
+    """
+
+    def __init__(self, inner: "Handing", ledger: "Ledger | Handle", is_direct: bool) -> None:
+        self._inner, self._ledger, self._is_direct = inner, ledger, is_direct
+        self.is_polled, self.after_kill = True, inner.after_kill
+        self.transfer_ns, self.received, self.age_ns, self.looks = 0, 0, 0, 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        assert isinstance(self._ledger, Ledger)
+        return Watched, (self._inner, self._ledger.handle(), self._is_direct)
+
+    def sender(self, replay: "Replay | None", board: "Board", row: int, number: int) -> "Send":
+        """The transport's own, noted in the ledger."""
+        send = self._inner.sender(replay, board, row, number)
+        assert not isinstance(self._ledger, Ledger)  # in a child it is a handle
+        ledger = Ledger(self._ledger.attach())
+
+        def noted(inserted: "Inserted") -> None:
+            ledger.begin(len(inserted.drawable))
+            send(inserted)
+
+        return noted
+
+    def receive(self, replay: "Replay") -> int:
+        """Receive by the transport and apply what was posted, timed; then look how old the newest record is."""
+        assert isinstance(self._ledger, Ledger)
+        began = time.perf_counter_ns()
+        count = self._inner.receive(replay)
+        if hasattr(replay, "posted"):
+            len(replay)
+        ended = time.perf_counter_ns()
+        self.transfer_ns += ended - began
+        self.received += count
+        newest = self._ledger.newest(None if self._is_direct else self.received)
+        if newest is not None:
+            self.age_ns += max(0, ended - newest)
+            self.looks += 1
+        return count
+
+    def is_settled(self, replay: "Replay") -> bool:
+        """What the transport says."""
+        return self._inner.is_settled(replay)
+
+    def close(self) -> None:
+        """Close the transport that is watched."""
+        self._inner.close()
+
+
+def system_of(workload: Workload, name: str, rows: int, batch: int) -> tuple[Workload, Arrangement]:
+    """Return a workload with one actor that hands so many rows over at once, and its arrangement with a free ratio."""
+    replace = dataclasses.replace
+    changed = replace(
+        workload,
+        steps=1 << 40,
+        learner=replace(workload.learner, batch=batch, learning_starts=STARTS),
+        replay=replace(workload.replay, capacity=CAPACITY, presampled=0),
+        exploration=replace(workload.exploration, random_steps=0),
+        actors=replace(workload.actors, count=1, environments=1, local_storage=rows),
+    )
+    kind, _, size = name.partition(" ")
+    arrangement = Arrangement(
+        name="apart",
+        ratio="free",
+        transport="shared" if kind == "ring" else kind,
+        strategy="owner" if kind == "ring" else "two_lock_checked",
+        queue_size=int(size or 2_000),
+    )
+    return changed, arrangement
+
+
+def measured(
+    workload: Workload, name: str, rows: int, batch: int, preset: Preset, make_loop: Callable[..., Any] | None = None
+) -> dict[str, list[float]]:
+    """Run a system; return the samples of each column, one a block. TrainingError if a process of it fails."""
+    from impls.training.parallel import loop as parallel  # noqa: PLC0415  # numba
+    from impls.training.parallel.transports import make  # noqa: PLC0415
+
+    changed, arrangement = system_of(workload, name, rows, batch)
+    watched = Watched(make(changed, arrangement), Ledger(), arrangement.transport == "shared")
+    mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    loop = (make_loop or parallel.ParallelLoop)(changed, arrangement, handing=watched)
+    try:
+        while loop.updates == 0:
+            loop.advance()
+        _run(loop, preset.warm_seconds)
+        counts = [_counts(loop, watched)]
+        for _ in range(preset.blocks):
+            _run(loop, preset.block_seconds)
+            counts.append(_counts(loop, watched))
+    finally:
+        loop.close()
+        if mine is not None:
+            os.sched_setaffinity(0, mine)
+    return columns(counts)
+
+
+def columns(counts: list[Counts]) -> dict[str, list[float]]:
+    """Return the samples of each column from the counts before, between and after blocks."""
+    samples: dict[str, list[float]] = {}
+    for before, after in itertools.pairwise(counts):
+        done = Counts(*(last - first for first, last in zip(before, after, strict=True)))  # type: ignore[arg-type]
+        values = {
+            "environment step": done.wall / max(1, done.steps),
+            "gradient step": done.wall / max(1, done.updates),
+            "cycle": done.age / max(1, done.looks),
+            "transfer": done.transfer / max(1, done.updates),
+            "cpu": done.cpu / done.wall,
+        }
+        for column, value in values.items():
+            samples.setdefault(column, []).append(max(LEAST_SECONDS, value))
+    return samples
+
+
+def _run(loop: "ParallelLoop", seconds: float) -> None:
+    """Train for so long, and a gradient step at least."""
+    end = time.perf_counter() + seconds
+    updates = loop.updates
+    while time.perf_counter() < end or loop.updates == updates:
+        loop.advance()
+
+
+def _counts(loop: "ParallelLoop", watched: Watched) -> Counts:
+    times = loop.cpu_seconds(), loop.step, loop.updates
+    return Counts(time.perf_counter(), *times, 1e-9 * watched.transfer_ns, 1e-9 * watched.age_ns, watched.looks)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -79,7 +275,7 @@ def _measured(part: str, preset: Preset, path: Path, options: argparse.Namespace
         measure = functools.partial(_hand_overs, stamp, preset.budget_seconds, options.seed)
         return run(list(cells.hand_overs()), path, stamp, measure, **how)
     workload, stamp = load(options.workload), Stamp.of_this_run(SYSTEM)
-    groups = list(cells.systems(workload.name, systems.CAPACITY, workload.replay.fanout))
+    groups = list(cells.systems(workload.name, CAPACITY, workload.replay.fanout))
     return run(groups, path, stamp, functools.partial(_system, workload, stamp, preset), **how)
 
 
@@ -104,7 +300,7 @@ def _system(workload: Workload, stamp: Stamp, preset: Preset, group: Sequence[Ce
     """Yield a record for each column of one running system."""
     first = group[0]
     try:
-        samples = systems.measured(workload, first.contestant, first.options["rows"], first.batch, preset)
+        samples = measured(workload, first.contestant, first.options["rows"], first.batch, preset)
     except TrainingError as error:
         for cell in group:
             yield stamp.record(cell, "failed", reason=str(error))

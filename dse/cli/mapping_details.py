@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from impls.terminal import plural
+from impls.terminal import aligned, plural
 
 from ..estimate import Evidence
 from ..mapping.alternatives import Other
@@ -23,7 +23,7 @@ from .mapping_words import (
     time_of,
     value,
 )
-from .text import aligned, number, records_read, rests_on, rounded, wrapped
+from .text import number, records_read, rests_on, rounded, wrapped
 
 SHOWN = 5  # of a list
 UNPROFILED = ("no profile of", "no records of", "profiled was")

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
-from impls.terminal import COMMAND
+from impls.terminal import COMMAND, aligned
 
 from ..mapping.answer import MappingAnswer, PartAnswer, Shortage, lacking
 from ..mapping.explain import Explanation
@@ -31,7 +31,7 @@ from .mapping_words import (
     unit,
     value,
 )
-from .text import WIDTH, aligned, not_its_own, number, several, wrapped
+from .text import WIDTH, not_its_own, number, several, wrapped
 
 COLUMN = ("execution mode", "actors", "sampling", "storage", "learner", "updating", "rate", "bound by")
 PARTS = COLUMN[1:6]

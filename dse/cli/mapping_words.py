@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from impls.terminal import plural
+from impls.terminal import listed, plural
 
 from ..estimate import off, weakest, written
 from ..mapping.alternatives import Other
@@ -15,7 +15,7 @@ from ..mapping.step_shares import StepShare
 from ..platforms.reading import HERE
 from ..records import Source
 from ..solver.sensitivity import Robustness
-from .text import in_words, listed, roughly, rounded, wrapped
+from .text import in_words, roughly, rounded, wrapped
 
 EVIDENCE = {
     "loop": "whole loops on {0}{1} take",

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from impls.terminal import amount, plural
+from impls.terminal import aligned, amount, plural
 from impls.training import TrainingError, Workload, identity, learners, load
 
 from .. import platforms, stats
@@ -20,7 +20,7 @@ from ..records import Measurement, Writer
 from ..solver.problem import ProblemError
 from ..tuning.adapt import MEMORY, PROCESSOR
 from ..tuning.running import BATCH, SAMPLERS, Run, Step, adapt_running
-from .text import aligned, wrapped
+from .text import wrapped
 
 PRIMITIVE, FILE = "training adaptation", "adaptation.jsonl"
 BATCHES = (32, 64, 128, 256, 512, 1024, 2048)

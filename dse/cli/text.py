@@ -81,15 +81,6 @@ def in_words(value: float, low: float, high: float, kind: Interval, source: str)
     return f"95 % between {rounded(low, low, high)} and {rounded(high, low, high)}"
 
 
-def listed(words: Sequence[str]) -> str:
-    """Join words by commas, the last one by "and".
-
-    >>> listed(["a", "b", "c"]), listed(["a"])
-    ('a, b and c', 'a')
-    """
-    return " and ".join([", ".join(words[:-1]), *words[-1:]]) if len(words) > 1 else "".join(words)
-
-
 def several(begins: str, words: Sequence[str], more: int = 0, ends: str = "") -> str:
     """List as many words as a line has room for, one at least, and count the others, and ``more`` of them.
 
@@ -105,17 +96,6 @@ def several(begins: str, words: Sequence[str], more: int = 0, ends: str = "") ->
             return f"{line}; and {len(words) - index + more} more{ends}"
         line = longer
     return f"{line}{f'; and {more} more' if more else ''}{ends}"
-
-
-def aligned(rows: Sequence[Sequence[str]], indent: str = "", right: int | None = None) -> Iterator[str]:
-    """Lay out columns as wide as their widest cell, one of them flush right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [
-            cell.rjust(width) if column == right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield f"{indent}{'  '.join(cells)}".rstrip()
 
 
 def with_ends(unit: str, estimate: Estimate) -> dict[str, Any]:

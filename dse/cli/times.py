@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from impls.terminal import plural
+from impls.terminal import aligned, plural
 
 from ..estimate import SUREST_FIRST, Estimate, off
 from ..mapping.question import MappingQuestion, ask
@@ -18,7 +18,7 @@ from ..times.own_file import COUNTS, KEYS, SOURCES, TIMES, Entry
 from ..times.parts import Parts
 from ..times.trees import trees
 from .mapping import add_system
-from .text import add_command, aligned, wrapped
+from .text import add_command, wrapped
 
 ABOUT = f"""What times can one give of one's own, and what does a file of them say?
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import impls
-from impls.terminal import plural
+from impls.terminal import listed, plural
 
 from ..drift import Drift
 from ..estimate import Estimate
@@ -13,7 +13,7 @@ from ..times.tree_times import Question
 from ..times.tree_variants import Configuration, TreeTime
 from ..tree import Recommendation
 from .emit import Tables, make_line, tree_tables
-from .text import in_words, listed, not_its_own, roughly, rounded, several, wrapped
+from .text import in_words, not_its_own, roughly, rounded, several, wrapped
 
 MOST_CELLS_SHOWN = 8
 MICRO, NANO = 1e6, 1e9

@@ -1,24 +1,24 @@
 """``python -m dse validate``: how good are answers? Arguments in, text or JSON out."""
 
 import argparse
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from impls.terminal import count, plural
+from impls.terminal import aligned, count, plural
 
 from .. import machines
 from ..platforms import code_commit
+from ..questions import Asked
 from ..records import RecordError, how_to_measure
-from ..validation import arrangements, asking
-from ..validation.figures import Headline, headline, of_machine
-from ..validation.predictor import ROOT, Side
-from ..validation.runs import MEASURE, PATTERN, read
-from . import arrangements_text
-from .arrangements_text import answered
-from .fanouts_text import fanouts_text
-from .text import add_command, aligned, percent, share, wrapped
+from ..validation import arranged, arrangements, asking, figures, runs
+from ..validation.fanouts import NO_PEER, Reach, Regrets, families, reaches, regrets, verdict
+from ..validation.figures import Headline
+from ..validation.predictor import ROOT, Side, present
+from ..validation.runs import MEASURE
+from .text import add_command, percent, share, wrapped
 
 ABOUT = """How good are answers? Ask, measure, compare:
 
@@ -33,6 +33,7 @@ each? --ask --loops writes such a file, python -m benchmarks loop-questions --ar
 Nobody chooses the questions: their seed is the hash of the last commit that changed more than results. Answers are
 written before anything is measured, and never again. A file counts as long as the code that answers is the same;
 what no longer counts is listed with its figures."""
+LACKS = {"without_prediction": "no prediction", "without_time": "no time", "unstable": "a wide interval"}
 NO_COMMIT = "00000000"  # of practice outside of a checkout
 
 
@@ -56,11 +57,9 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Ask, or compare; returns the exit code 0. RecordError or ValueError where that cannot be."""
-    if options.loops:
-        return arrangements_text.run(options)
     if options.ask:
         return _ask(options)
-    if options.fanouts:
+    if options.fanouts and not options.loops:
         print(fanouts_text(options.results))
         return 0
     if options.seed is not None:
@@ -76,51 +75,77 @@ def run(options: argparse.Namespace) -> int:
 def _ask(options: argparse.Namespace) -> int:
     if options.file:
         raise ValueError("--ask names its file itself; leave the file out")
-    if options.seed is None:
-        commit = asking.frozen_commit()
-    else:
-        commit = code_commit(ROOT) or NO_COMMIT
+    commit = asking.frozen_commit() if options.seed is None else code_commit(ROOT) or NO_COMMIT
     records, note = machines.read(options.results, options.machine, machines.SWEEP)
     if note:
         raise RecordError(
             f"this machine has no sweep of its own to answer from; {how_to_measure(machines.SWEEP.command)}"
         )
-    folder = options.results / records[0].machine_key
-    seed, path = asking.first_free(folder, asking.Seed(commit, by_hand=options.seed))
-    asked = asking.ask(records, path, seed, (options.count, options.loop_count))
+    folder, seed = options.results / records[0].machine_key, asking.Seed(commit, by_hand=options.seed)
+    if options.loops:
+        seed, path = asking.first_free(folder, seed, arranged.SIDE)
+        asked = arranged.ask(records, path, seed, options.arrangement_count)
+        counts: dict[str, Any] = {"candidates": len(asked.rows), "answers": sum("told" in row for row in asked.rows)}
+    else:
+        seed, path = asking.first_free(folder, seed)
+        asked = asking.ask(records, path, seed, (options.count, options.loop_count))
+        counts = {"answers": {side: len(asked.answered(side)) for side in MEASURE}}
     asked.create()
-    counts = {side: len(asked.answered(side)) for side in MEASURE}
     if options.json:
-        print(json.dumps({"file": str(path), "seed": seed.value, "answers": counts}))
+        print(json.dumps({"file": str(path), "seed": seed.value, **counts}))
         return 0
-    print(f"{plural(counts['trees'], 'answer')} about trees, {counts['loops']} about loops with their controls: {path}")
-    for side, command in MEASURE.items():
-        for reason in sorted({row["reason"] for row in asked.rows if row["side"] == side and "reason" in row}):
-            print(f"no answer: {reason}")
-        print(f"now {how_to_measure(f'{command} {path}')}")
+    print(*(_arrangements_asked if options.loops else _asked)(asked, **counts), sep="\n")
     if seed.by_hand is not None:
         print("the seed is your own: this is practice, and does not count")
     return 0
 
 
-def _headline(options: argparse.Namespace) -> tuple[Headline, str]:
+def _arrangements_asked(asked: Asked, candidates: int, answers: int) -> Iterator[str]:
+    number = plural(len(asked.questions(arranged.SIDE)), "question")
+    yield f"{number} about arrangements, {answers} of {plural(candidates, 'candidate')} predicted: {asked.path}"
+    yield f"now {how_to_measure(f'{arranged.MEASURE} {asked.path}')}"
+
+
+def _asked(asked: Asked, answers: Mapping[Side, int]) -> Iterator[str]:
+    yield (
+        f"{plural(answers['trees'], 'answer')} about trees, {answers['loops']} about loops with their controls: "
+        f"{asked.path}"
+    )
+    for side, command in MEASURE.items():
+        for reason in sorted({row["reason"] for row in asked.rows if row["side"] == side and "reason" in row}):
+            yield f"no answer: {reason}"
+        yield f"now {how_to_measure(f'{command} {asked.path}')}"
+
+
+def _headline(options: argparse.Namespace) -> tuple[Headline | arranged.Headline, str]:
     """Return (the headline of the files, or of the machine's; whose records they are judged by, if another's)."""
+    sides: Any = arranged if options.loops else figures
     if options.file:
-        runs = [read(path) for path in options.file]
-        machine = str(runs[0].head.get("machine", ""))
-        return headline(runs, machine, options.results), ""
+        files = [(arranged if options.loops else runs).read(path) for path in options.file]
+        return sides.headline(files, str(files[0].head.get("machine", "")), options.results), ""
     key, note = options.machine, ""
     if key is None:
-        records, note = machines.read(options.results, None, answered(options.results, PATTERN))
+        pattern = f"{arranged.SIDE}-*.json" if options.loops else runs.PATTERN
+        records, note = machines.read(options.results, None, answered(options.results, pattern))
         key = records[0].machine_key
-    result = of_machine(options.results, key)
-    if not (any(result.runs.values()) or result.voided or result.waiting):
-        raise RecordError(f"{options.results / key}: no file of answers; write one with: {asking.ASK}")
+    result = sides.headline(sides.read_all(options.results / key), key, options.results)
+    if result.is_empty:
+        about, ask = (" about arrangements", arranged.ASK) if options.loops else ("", asking.ASK)
+        raise RecordError(f"{options.results / key}: no file of answers{about}; write one with: {ask}")
     return result, note
 
 
-def lines(result: Headline) -> Iterator[str]:
+def answered(results: Path, pattern: str) -> machines.Wanted:
+    """Return what is wanted of a machine: that its folder has such files, where any machine's has."""
+    there = {path.parent.name for path in results.glob(f"*/{pattern}")}
+    return dataclasses.replace(machines.ANYTHING, shows=lambda one: not there or one.machine_key in there)
+
+
+def lines(result: Headline | arranged.Headline) -> Iterator[str]:
     """Write a headline: what counts first, then what waits, then what was voided."""
+    if isinstance(result, arranged.Headline):
+        yield from _arrangements(result)
+        return
     yield from _trees(result)
     yield from _loops(result)
     for run, side, left in result.waiting:
@@ -135,36 +160,36 @@ def lines(result: Headline) -> Iterator[str]:
 
 
 def _trees(result: Headline) -> Iterator[str]:
-    figures = result.trees
-    yield _first(result, "trees", figures)
-    if not figures:
+    found = result.trees
+    yield _first(result, "trees", found)
+    if not found:
         return
-    yield f"  95 % intervals hold the measured time of {share(figures['inside'])} candidates"
-    yield f"    and of {share(figures['inside_of_choices'])} chosen ones"
-    groups = figures["inside_by_basis"], figures["inside_by_implementation"]
+    yield f"  95 % intervals hold the measured time of {share(found['inside'])} candidates"
+    yield f"    and of {share(found['inside_of_choices'])} chosen ones"
+    groups = found["inside_by_basis"], found["inside_by_implementation"]
     yield from aligned([[name, share(pair)] for group in groups for name, pair in group.items()], "    ")
-    if figures["without_time"]:
-        yield f"    {plural(figures['without_time'], 'candidate')} without a time, and in none of these counts"
-    if "bins" not in figures:
+    if found["without_time"]:
+        yield f"    {plural(found['without_time'], 'candidate')} without a time, and in none of these counts"
+    if "bins" not in found:
         return
-    yield f"  regret {percent(figures['median_regret'])} in the median, {percent(figures['worst_regret'])} at worst"
-    yield f"    within what the answer bounds at 95 % in {share(figures['regret_95_holds'])}"
-    yield f"  the best was the choice or a tie in {share(figures['best_is_choice_or_tie'])}"
+    yield f"  regret {percent(found['median_regret'])} in the median, {percent(found['worst_regret'])} at worst"
+    yield f"    within what the answer bounds at 95 % in {share(found['regret_95_holds'])}"
+    yield f"  the best was the choice or a tie in {share(found['best_is_choice_or_tie'])}"
     yield "  candidates that were the best, by the probability that the answer gave them:"
-    yield from aligned([BIN_HEAD, *map(bin_row, figures["bins"])], "    ")
+    yield from aligned([BIN_HEAD, *map(bin_row, found["bins"])], "    ")
 
 
 def _loops(result: Headline) -> Iterator[str]:
-    figures = result.loops
-    yield _first(result, "loops", figures)
-    if not figures:
+    found = result.loops
+    yield _first(result, "loops", found)
+    if not found:
         return
-    median, worst = percent(figures["median_error"]), percent(figures["worst_error"])
+    median, worst = percent(found["median_error"]), percent(found["worst_error"])
     yield f"  the rate is off by {median} in the median, {worst} at worst"
-    yield f"  95 % intervals hold {share(figures['inside'])} measured rates"
-    if figures["unstable"]:
-        yield f"  {figures['unstable']} of the measured rates are unstable"
-    yield f"  {figures['drift']}"
+    yield f"  95 % intervals hold {share(found['inside'])} measured rates"
+    if found["unstable"]:
+        yield f"  {found['unstable']} of the measured rates are unstable"
+    yield f"  {found['drift']}"
 
 
 def _first(result: Headline, side: Side, figures: Mapping[str, Any]) -> str:
@@ -203,3 +228,94 @@ def bin_row(one: Mapping[str, Any]) -> tuple[str, ...]:
     ends = f"{one['from']:g} to {one['to']:g}"
     counts = f"{one['candidates']:,}", f"{one['expected']:.1f}", f"{one['observed']}", f"{one['low']} to {one['high']}"
     return ends, *counts
+
+
+def _arrangements(result: arranged.Headline) -> Iterator[str]:
+    found = result.figures
+    if not found:
+        yield f"arrangements: no question was asked of the present predictor and measured; ask with: {arranged.ASK}"
+    else:
+        counts = f"{plural(found['questions'], 'question')}, {plural(found['candidates'], 'candidate')}"
+        yield f"arrangements: {counts}, predictor {present(arranged.SIDE)}, {plural(len(result.counted), 'file')}"
+        yield from _arrangement_figures(found)
+    for file, left in result.waiting:
+        remedy = how_to_measure(f"{MEASURE} {file.path}")
+        yield f"{file.path.name}: {plural(left, 'question')} not measured to the end; {remedy}"
+    if result.voided:
+        yield "voided:"
+    for file, reason in result.voided:
+        yield from wrapped(f"{file.path.name}: {reason}; {arrangements_summary(arranged.figures(file.checked))}")
+
+
+def _arrangement_figures(figures: Mapping[str, Any]) -> Iterator[str]:
+    yield f"  {errors(figures)}"
+    yield from aligned([[name, errors(one)] for name, one in figures["by_arrangement"].items()], "    ")
+    yield f"  {regret(figures)}"
+    for key, what in LACKS.items():
+        if figures[key]:
+            yield f"  {plural(figures[key], 'candidate')} with {what}"
+    yield f"  {figures['drift']}"
+
+
+def errors(figures: Mapping[str, Any]) -> str:
+    """Write how far off the predicted rates were, and how many intervals held the measured one."""
+    if figures["median_error"] is None:
+        return "no rate was both predicted and measured"
+    off = f"{percent(figures['median_error'])} in the median, {percent(figures['worst_error'])} at worst"
+    off += f", too high in {share(figures['too_high'])}"
+    return f"the rate is off by {off}; 95 % intervals hold {share(figures['inside'])}"
+
+
+def regret(figures: Mapping[str, Any]) -> str:
+    """Write what the recommended configurations lost beside the best measured ones."""
+    if figures["median_regret"] is None:
+        return "no recommended configuration was measured"
+    best = f"the best was the recommended one in {share(figures['best_is_recommended'])}"
+    lost = f"{percent(figures['median_regret'])} in the median, {percent(figures['worst_regret'])} at worst"
+    return f"regret of the recommended configuration {lost} over {plural(figures['regrets'], 'question')}; {best}"
+
+
+def arrangements_summary(figures: Mapping[str, Any]) -> str:
+    """Write the figures of a voided file in a clause."""
+    if not figures:
+        return "nothing measured"
+    return f"{plural(figures['questions'], 'question')}, {errors(figures)}; {regret(figures)}"
+
+
+REGRETS = (
+    "family",
+    "left out",
+    "(N, B)",
+    "model",
+    "worst",
+    "always 16",
+    "worst",
+    "printed",
+    "worst",
+    "noise floor",
+    "unstable",
+)
+REACHES = ("family", "op", "left out, times beyond the rest", "cells", "median off", "worst off", "told", "within it")
+"""Heads of the two tables: what a choice of K cost, and how far off times were where the cells end."""
+
+
+def fanouts_text(results: Path) -> str:
+    """Write both tables for a reader. RecordError where no machine's sweep over K is there."""
+    swept = families(results)
+    judged = regrets(swept)
+    regret_lines = aligned([REGRETS, *map(regret_row, judged)])
+    reach_lines = aligned([REACHES, *map(reach_row, reaches(swept))])
+    notes = [line for sentence in (verdict(judged), NO_PEER) for line in wrapped(sentence, "")]
+    return "\n".join([*regret_lines, "", *notes, "", *reach_lines])
+
+
+def regret_row(row: Regrets) -> tuple[str, ...]:
+    """Write the cells of a row under ``REGRETS``."""
+    shares = [f"{share:.1%}" for pair in (row.model, row.sixteen, row.printed) for share in pair]
+    return row.family, row.left_out, str(row.cells), *shares, f"{row.noise_floor:.1%}", str(row.unstable)
+
+
+def reach_row(row: Reach) -> tuple[str, ...]:
+    """Write the cells of a row under ``REACHES``."""
+    factors = (f"{factor:.2f}x" for factor in (row.median, row.worst, row.told))
+    return row.family, row.op, row.left_out, str(row.cells), *factors, f"{row.within} of {row.cells}"

@@ -54,12 +54,7 @@ class Choice:
 
 
 def explore(
-    network: Network,
-    space: Space,
-    slices: Sequence[Slice],
-    sharing: str = "kept",
-    fill: str = "ideal",
-    mac: Mac = FP32,
+    network: Network, space: Space, slices: Sequence[Slice], sharing: str = "kept", fill: str = "ideal", mac: Mac = FP32
 ) -> list[Choice]:
     """Find the best choice, and after it the best with another number of learner pipelines where there is one.
 

@@ -77,12 +77,7 @@ Shape = Callable[[Reals], Reals]
 
 
 def _over_fanouts(
-    text: str,
-    rule: str,
-    cases: tuple[str, Shape, str, Shape],
-    op: str,
-    test: Test,
-    timed: Sequence[Measurement],
+    text: str, rule: str, cases: tuple[str, Shape, str, Shape], op: str, test: Test, timed: Sequence[Measurement]
 ) -> Claim:
     """Judge a claim about the shape of one operation's times over K."""
     paper, ours = (curves(timed, op, options) for options in (PAPERS_OWN, {}))

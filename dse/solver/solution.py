@@ -78,11 +78,7 @@ class _Solving:
     """The steps from what the search found to a solution."""
 
     def __init__(
-        self,
-        problems: Mapping[str, Problem],
-        objective: Objective,
-        epsilon: float | None,
-        found: Mapping[str, Found],
+        self, problems: Mapping[str, Problem], objective: Objective, epsilon: float | None, found: Mapping[str, Found]
     ) -> None:
         self.problems, self.objective, self.found = problems, objective, found
         self.epsilon = EPSILONS[objective] if epsilon is None else epsilon

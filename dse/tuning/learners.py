@@ -260,12 +260,7 @@ def _average(parts: Parts, home: Device, most: int) -> Term:
 
 
 def _term(
-    name: str,
-    law: FlatThenLinear,
-    per: str,
-    description: str,
-    source: Source = "modeled",
-    factor: float | None = None,
+    name: str, law: FlatThenLinear, per: str, description: str, source: Source = "modeled", factor: float | None = None
 ) -> Term:
     return Term(law, per, Evidence(name, source, description), factor)
 

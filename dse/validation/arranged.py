@@ -183,6 +183,11 @@ class Headline:
         """The questions of the files that count."""
         return [one for file in self.counted for one in file.checked]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no file with an answer."""
+        return not (self.counted or self.voided or self.waiting)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {

@@ -18,15 +18,7 @@ from typing import Any
 from .. import stats
 from ..platforms.fingerprint import COMPILED_FOR
 from ..records import Measurement, RecordError, how_to_measure, read_file, twins
-from ..times.fanout_choice import (
-    AXES,
-    FanoutModel,
-    FanoutRegret,
-    doubt,
-    fanout_regrets,
-    leave_out,
-    regrets_of,
-)
+from ..times.fanout_choice import AXES, FanoutModel, FanoutRegret, doubt, fanout_regrets, leave_out, regrets_of
 from ..times.tree_cost_model import LEAST_POINTS, Part, fit
 from ..times.tree_times import family_and_points
 

@@ -47,6 +47,11 @@ class Headline:
     waiting: tuple[tuple[Run, Side, int], ...]
     refused: tuple[tuple[Run, str], ...]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no file with an answer."""
+        return not (any(self.runs.values()) or self.voided or self.waiting)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {

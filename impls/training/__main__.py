@@ -25,11 +25,43 @@ from .environments import warn_of_code
 from .errors import TrainingError
 from .folder import check
 from .interrupts import Interrupted, end_with, terminable
+from .loop import SerialLoop
 from .options import Setting, parser, setting_of
+from .parallel.arrangement import Arrangement
 from .reading import KIND, load, names, path_of
+from .run import Plan, Run
 from .sizes import layout_of, networks
 from .template import template
 from .workload import ALGORITHMS, NAME, Workload
+
+
+def start(
+    workload: Workload,
+    plan: Plan,
+    *,
+    contestant: str = "numba",
+    seed: int = 0,
+    resume: bool = False,
+    arrangement: Arrangement | None = None,
+    **options: Any,
+) -> Run:
+    """A run that is ready to start or resume; ``options`` are the loop's learner, policy, device and compiled.
+
+    TrainingError for what cannot be trained so: several processes have the numba tree, and nothing compiled by torch.
+    """
+    if arrangement is None or not arrangement.is_parallel:
+        return Run(SerialLoop(workload, contestant=contestant, seed=seed, **options), plan, resume)
+    try:
+        from .parallel.loop import ParallelLoop  # noqa: PLC0415  # compiled code and shared memory
+    except ImportError as error:
+        raise TrainingError(f"several processes cannot train here: {error}; leave out --arrangement") from None
+    if contestant != ParallelLoop.contestant:
+        raise TrainingError(
+            f"several processes share the tree {ParallelLoop.contestant}, not {contestant!r}; leave out --contestant"
+        )
+    if options.pop("compiled", False):
+        raise TrainingError("--compile is for a run of one process; leave it out, or --arrangement")
+    return Run(ParallelLoop(workload, arrangement, seed=seed, **options), plan, resume)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -77,7 +109,6 @@ def _train(options: argparse.Namespace) -> int:
         ) from None
     from . import learners  # noqa: PLC0415  # what computes
     from .run import Plan  # noqa: PLC0415  # with torch
-    from .starting import start  # noqa: PLC0415
 
     torch.set_num_threads(arrangement.threads)
     learners.use_threads(arrangement.threads)
@@ -128,7 +159,7 @@ def _summary_text(summary: dict[str, Any]) -> str:
     lines = [
         f"{summary['workload']}, {summary['contestant']} (K={summary['fanout']}), alpha {summary['alpha']:g}, "
         f"seed {summary['seed']}: {plural(summary['steps'], 'step')}, {plural(summary['updates'], 'gradient step')} in "
-        f"{summary['seconds']:,.0f} s",
+        f"{summary['seconds']:,.0f} s"
     ]
     if rates:
         lines.append(

@@ -99,11 +99,7 @@ class Episodes:
 
     def state_dict(self) -> dict[str, Any]:
         """The episode's number and actions, which stand for the environment, and where they have led."""
-        return {
-            "episode": self._begun,
-            "actions": np.asarray(self._actions),
-            "observation": self.observation.copy(),
-        }
+        return {"episode": self._begun, "actions": np.asarray(self._actions), "observation": self.observation.copy()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the state of the same environment. TrainingError if its actions do not lead to where they had led."""

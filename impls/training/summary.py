@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 
 def rates(
-    loop: "SerialLoop | ParallelLoop",
-    watch: Stopwatch,
-    began: tuple[int, int],
-    settled: tuple[float, int, int] | None,
+    loop: "SerialLoop | ParallelLoop", watch: Stopwatch, began: tuple[int, int], settled: tuple[float, int, int] | None
 ) -> dict[str, Any]:
     """Rates of a run, and of it since it has settled, so without its start; both leave evaluations out.
 

@@ -146,9 +146,6 @@ LOOKS = (
 )
 SECTIONS = (
     Section(
-        25,
-        "Look closer",
-        section,
-        ("sum_tree", PEER, "replay_threads", "replay_processes", training_figures.PRIMITIVE),
+        25, "Look closer", section, ("sum_tree", PEER, "replay_threads", "replay_processes", training_figures.PRIMITIVE)
     ),
 )

@@ -1,6 +1,6 @@
 """The page's section that holds the chosen fanout K, and the model's reach, against measurement."""
 
-from dse.cli.fanouts_text import REACHES, REGRETS, reach_row, regret_row
+from dse.cli.validate import REACHES, REGRETS, reach_row, regret_row
 from dse.validation.fanouts import NO_PEER, families, reaches, regrets, verdict
 
 from ..chart import Material, Section

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from benchmarks.replay import buffers, command, rows, team, worker
+from benchmarks.replay import buffers, command, rows, worker
 from dse.platforms import busy
 
 MODULE = "tests.oracles.naive_replay"
@@ -91,7 +91,7 @@ def main():
     buffers._kinds().update({kind.name: kind for kind in KINDS})
     if len(sys.argv) == 1:
         return worker.serve(worker._Session())
-    team.MODULE = MODULE
+    command.MODULE = MODULE
     busy.load = lambda: 0.0  # whatever runs beside the test
     return command.main(sys.argv[1:])
 

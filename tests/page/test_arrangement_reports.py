@@ -21,7 +21,7 @@ pytest.importorskip("seaborn", reason="reports need seaborn")
 from reports import tidy
 from reports.chart import Material
 from reports.sections import arrangements
-from reports.sections.arrangements_points import points
+from reports.sections.arrangements import points
 
 ACTOR, LEARNER, SWITCH = 1e-4, 2e-4, 1e-5
 """Seconds of an environment step, of a gradient step, and what every gradient step waits for."""

@@ -171,18 +171,6 @@ def test_only_one_run_is_compared(tmp_path):
     assert html.count("another") == 0
 
 
-def test_without_twins_threads_or_checks_each_part_says_so(tmp_path):
-    found = [one for one in peers() if one.primitive == "peer" and one.median_seconds is not None]
-    html = text(found, tmp_path)
-    for part in (
-        "No cell was measured twice",
-        "no tree was shared",
-        "no tree was checked",
-        "Every implementation was timed in all",
-    ):
-        assert part in html
-
-
 def checks():
     """One finding of each kind."""
     kind = {"contestant": "tianshou", "dtype": "float64", "capacity": 1_000_000}

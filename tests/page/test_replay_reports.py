@@ -143,16 +143,6 @@ def test_the_first_sentence_names_the_factors_that_follow_from_the_records(html)
     assert re.search(r"3\.00x \[2\.9\dx, 3\.0\dx\] as fast as the plain buffer in Python, PrioritizedBuffer", first)
 
 
-def test_a_factor_below_one_is_said_too(results):
-    slower = [
-        dataclasses.replace(one, **{name: 20 * getattr(one, name) for name in ("median_seconds", "high_seconds")})
-        if (one.primitive, replay_cells.label(one)) == ("replay_operations", DEFAULT)
-        else one
-        for one in everything()
-    ]
-    assert "it is 0.50x [" in section(slower, results)
-
-
 def test_the_table_is_sorted_with_ours_bold_the_fastest_marked_and_losses_told(html):
     shown = rows(html, "insert(1)")
     assert [line[0][1] for line in shown] == [

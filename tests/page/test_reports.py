@@ -44,7 +44,7 @@ NAMES = [
     "gpu_lanes",
 ]
 MODELED = [chart.name for chart in fpga.CHARTS]  # of laws, so they need no records
-RENDERED = ("fanout", "layout", MODELED[0])  # the others by a long test: rendering is most of the time of a report
+RENDERED = ("fanout", "layout", MODELED[0])  # and no others: rendering is most of the time of a report
 SOLVED = [chart.name for chart in mapping.CHARTS if chart.name != "solver_scaling"]  # which needs a profile
 SOLVED += [chart.name for chart in published.CHARTS]
 REPLAY = [chart.name for chart in replay_figures.CHARTS]  # tests/page/test_replay_reports.py draws them
@@ -208,12 +208,6 @@ def built(tmp_path_factory):
         return whole(tmp_path_factory.mktemp("report"))
 
 
-@pytest.fixture(scope="module")
-def rendered(tmp_path_factory):
-    """The folder of a whole report with all its figures."""
-    return whole(tmp_path_factory.mktemp("rendered"))
-
-
 @pytest.fixture
 def unrendered(monkeypatch):
     """Spares rendering and grids of answers where a test is about all else."""
@@ -238,8 +232,9 @@ def drawn():
     return figures
 
 
-def assert_is_a_picture(folder, name):
-    png, svg = (folder / f"{name}.png").read_bytes(), (folder / f"{name}.svg").read_text()
+@pytest.mark.parametrize("name", RENDERED)
+def test_a_figure_is_a_png_and_an_svg_of_sensible_size(built, name):
+    png, svg = (built / f"{name}.png").read_bytes(), (built / f"{name}.svg").read_text()
     assert png.startswith(b"\x89PNG")
     width, height = struct.unpack(">II", png[16:24])
     assert 900 <= width <= 1_400
@@ -247,17 +242,6 @@ def assert_is_a_picture(folder, name):
     assert 10_000 < len(png) < 1_000_000
     assert "<svg" in svg
     assert len(svg) > 10_000
-
-
-@pytest.mark.parametrize("name", RENDERED)
-def test_a_figure_is_a_png_and_an_svg_of_sensible_size(built, name):
-    assert_is_a_picture(built, name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES + MODELED)
-def test_every_figure_is_a_png_and_an_svg_of_sensible_size(rendered, name):
-    assert_is_a_picture(rendered, name)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,7 +10,7 @@ from dse.tuning.presampling import depth_curve, depth_enough, published_loop
 
 pytest.importorskip("seaborn", reason="reports need seaborn")
 
-from reports.sections import mapping_figures as solver_figures
+from reports.sections import mapping as solver_figures
 from reports.sections.mapping_points import Depths, Point, Scaled, WhatIf
 from tests.page_parts import uncovered
 

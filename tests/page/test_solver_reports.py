@@ -153,6 +153,20 @@ def test_cores_are_those_the_solver_counts_with():
     assert not math.isnan(found.f_l.rates[27].value)
 
 
+def test_the_page_lists_the_figures_and_has_them_in_their_section(monkeypatch, profiled, tmp_path):
+    for others in (training, tree):
+        monkeypatch.setattr(others, "CHARTS", ())
+    without_grids(monkeypatch)
+    built = building.build(profiled, tmp_path, tmp_path / "out")
+    drawn = [chart.name for chart in solver_section.CHARTS if chart.name.startswith("solver_")]
+    out = tmp_path / "out"
+    assert built["figures"] == [str(out / f"{name}.{ending}") for name in drawn for ending in ("svg", "png")]
+    assert "nothing is quoted" in built["left_out"]["mapping_throughput"]
+    page = (out / "index.html").read_text()
+    section = page[page.index("<h2>Which mapping") : page.index("<h2>Published mappings")]
+    assert re.findall(r'<figure id="figure-(\w+)"', section) == drawn
+
+
 def test_records_of_no_training_leave_out_the_factors_alone(monkeypatch, profiled, tmp_path):
     for others in (training, tree):
         monkeypatch.setattr(others, "CHARTS", ())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as cli
-from benchmarks.arrangements import command, long, timed
+from benchmarks.arrangements import command, timed
 from benchmarks.arrangements import records as arranged
 from benchmarks.arrangements.setting import PRIMITIVE, Setting
 from benchmarks.arrangements.timed import Mark, Run
@@ -192,7 +192,7 @@ def test_a_long_run_tells_lead_lag_and_the_ratio_of_its_parts(tmp_path, monkeypa
         parts = tuple(Mark(at, round(off * steps * at / 10), steps * at // 10, {}) for at in range(11))
         return Run(parts, {"lead": 9, "lag": 3, "restarts": 0})
 
-    monkeypatch.setattr(long, "timed", made_up)
+    monkeypatch.setattr(command, "timed", made_up)
     words = ["arrangements", "--long", "--workload", "cartpole_dqn", "--steps", "10000", "--results", str(tmp_path)]
     assert cli.main(words) == 0
     text = capsys.readouterr().out

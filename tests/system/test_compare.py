@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import commits, compare
+from benchmarks import compare
 from benchmarks.cases import Case
-from benchmarks.commits import BrokenCommitError, Installed
-from benchmarks.comparison import BROKEN, INCONCLUSIVE, OK, REGRESSION, Cell, Comparison, as_markdown
+from benchmarks.compare import BROKEN, INCONCLUSIVE, OK, REGRESSION, BrokenCommitError, Cell, Comparison, Installed
 from benchmarks.workers import Untimed, Worker, WorkerClock, WorkerError
 from dse import platforms
 from dse.records import Writer
@@ -204,7 +203,7 @@ def test_the_change_is_the_ratio_of_the_two_times_shown(seed):
     for cell in cells:
         for values in (cell.base, cell.new):
             values[:] = [1e-5 * value * (9 if rng.random() < 1 / 3 else 1) for value in values]
-    shown = as_markdown(judged(*cells)).splitlines()[2:6]
+    shown = compare.as_markdown(judged(*cells)).splitlines()[2:6]
     for base, new, change in ([column.strip() for column in line.split("|")[2:5]] for line in shown):
         earlier, later = (float(time.removesuffix(" us")) for time in (base, new))
         rounding = 0.005 * (1 + later / earlier) / earlier + 0.0005
@@ -277,10 +276,10 @@ def test_files_that_cannot_be_compared_are_refused(tmp_path, capsys):
 
 
 def test_the_suite_workers_see_is_the_checkouts_and_nothing_else(tmp_path):
-    folder = commits.suite(tmp_path)
+    folder = compare.suite(tmp_path)
     assert [path.name for path in folder.iterdir()] == ["benchmarks"]
     assert (folder / "benchmarks" / "worker.py").exists()
-    assert commits.suite(tmp_path) == folder
+    assert compare.suite(tmp_path) == folder
 
 
 SLOWER, FIND = (
@@ -309,18 +308,19 @@ def slower(text):
 )
 def test_real_commits_run_by_real_processes_get_their_exit_codes(commit, budget, code, real, capsys, monkeypatch):
     """The slow test below in a reduced form: commits are unpacked, not installed, and differ by more than noise."""
-    suite = commits.suite(real.folder)
+    suite = compare.suite(real.folder)
 
     def unpack(name):
-        sha = commits.resolve(name, real.folder)
+        sha = compare.resolve(name, real.folder)
         folder = real.folder / ".compare" / sha
         if not folder.exists():
             folder.mkdir(parents=True)
-            commits._unpack(real.folder, sha, folder)
+            compare._unpack(real.folder, sha, folder)
             shutil.rmtree(folder / "benchmarks")  # it is the suite that times, not the commit's own
         return Installed(str(folder), sha, Path(sys.executable))
 
-    monkeypatch.setattr(compare, "resolve", lambda name: commits.resolve(name, real.folder))
+    resolve = compare.resolve
+    monkeypatch.setattr(compare, "resolve", lambda name: resolve(name, real.folder))
     monkeypatch.setattr(compare, "install", unpack)
     monkeypatch.setattr(compare, "_worker", lambda side: Worker(side.python, [Path(side.name), suite]))
     cell = ["--contestants", "numpy", "--ops", "draw", "--capacities", "1000", "--batches", "64"]

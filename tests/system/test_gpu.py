@@ -49,7 +49,9 @@ def test_without_a_device_it_stops_with_one_sentence(with_cupy, tmp_path, capsys
     assert not list(tmp_path.iterdir())
 
 
-def test_every_stage_in_one_call_and_again_nothing(small, tmp_path, capsys):
+def test_every_stage_in_one_call_with_the_reason_for_each_library_that_is_not_here_and_again_nothing(
+    small, tmp_path, capsys
+):
     assert run(tmp_path, "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert told["check"]["checked"] == 3 * 2 * 3  # ops, batches, variants
@@ -61,19 +63,14 @@ def test_every_stage_in_one_call_and_again_nothing(small, tmp_path, capsys):
     timed = [one for one in found if one.median_seconds is not None]
     assert {one.machine["device"] for one in timed} == {"cuda:0"}
     assert {one.op for one in timed} == {"draw", "update", "sample", "upload", "download"}
+    skipped = {one.contestant: one.reason for one in found if one.status == "skipped"}
+    assert set(skipped) == set(peers.names("cuda")) == {"torch_cumsum", "torchrl_cuda"}
+    assert all(reason.startswith(name) for name, reason in skipped.items())
+    assert not set(peers.names("cuda")) & set(peers.names())
     assert run(tmp_path, "--json") == 0
     again = json.loads(capsys.readouterr().out)
     assert all(again[stage]["measured_by_status"] == {} for stage in ("trees", "rivals", "transfers"))
     assert recorded(tmp_path) == found
-
-
-def test_a_library_that_is_not_here_is_a_record_with_the_reason(small, tmp_path):
-    run(tmp_path, "--stage", "rivals")
-    skipped = {one.contestant: one.reason for one in recorded(tmp_path) if one.status == "skipped"}
-    assert set(skipped) == set(peers.names("cuda")) == {"torch_cumsum", "torchrl_cuda"}
-    for name, reason in skipped.items():
-        assert reason.startswith(name)
-    assert not set(peers.names("cuda")) & set(peers.names())
 
 
 def test_out_of_time_it_keeps_what_it_has_and_goes_on(small, tmp_path, capsys):

@@ -18,7 +18,7 @@ from impls.replay.registry import strategy_class
 from impls.training import TrainingError
 from impls.training.actor import Episode
 from impls.training.parallel import board as words
-from impls.training.parallel import counter, keeper, programs
+from impls.training.parallel import counter, loop, programs
 from impls.training.parallel.acting import Fetched, claimed
 from impls.training.parallel.arrangement import Arrangement
 from impls.training.parallel.board import EPISODES, Board, Stopped
@@ -300,15 +300,15 @@ def test_who_receives_does_not_rest_in_a_pause_that_began_after_it_looked(board,
         return False
 
     rested, slots = [], SimpleNamespace(taken=0)
-    monkeypatch.setattr(keeper, "settle", looked)
-    monkeypatch.setattr(keeper, "Keeper", lambda *_: SimpleNamespace(slots=slots, turn=lambda: not board.stop()))
+    monkeypatch.setattr(loop, "settle", looked)
+    monkeypatch.setattr(loop, "Keeper", lambda *_: SimpleNamespace(slots=slots, turn=lambda: not board.stop()))
     monkeypatch.setattr(board, "check", rested.append)
     start = SimpleNamespace(
         attached=lambda: (board, object()), workload=small(), arrangement=Arrangement(name="pipelined"),
         handing=Shared(), row=1,
     )  # fmt: skip
     with pytest.raises(Stopped):
-        keeper.keep(start)
+        loop.keep(start)
     assert not rested
 
 
@@ -322,10 +322,10 @@ def test_a_keeper_that_starts_in_a_pause_rests_when_what_was_handed_over_has_arr
 
     def keep():
         with contextlib.suppress(Stopped):
-            keeper.keep(start)
+            loop.keep(start)
 
     monkeypatch.setattr(programs.Board, "attach", lambda *_: board)
-    monkeypatch.setattr(keeper, "Keeper", lambda *_: SimpleNamespace(slots=SimpleNamespace(taken=0)))
+    monkeypatch.setattr(loop, "Keeper", lambda *_: SimpleNamespace(slots=SimpleNamespace(taken=0)))
     monkeypatch.setattr(programs, "attach", lambda *_: object())
     arrangement = Arrangement(name="pipelined")
     start = programs.Start(
@@ -391,7 +391,7 @@ def test_the_sequence_word_is_odd_while_weights_are_written():
 
 def test_errors_that_come_out_of_order_go_to_the_records_of_their_own_batch():
     slots, seen = Slots(LAYOUT, 2, 3), []
-    own = keeper.Keeper.__new__(keeper.Keeper)
+    own = loop.Keeper.__new__(loop.Keeper)
     own.slots, own._oldest, own._sampled, own._done = slots, 0, 3, set()
     own._replay = SimpleNamespace(
         update_priorities=lambda sequence, errors: seen.append((sequence.tolist(), errors.tolist()))
@@ -411,13 +411,13 @@ def test_errors_that_come_out_of_order_go_to_the_records_of_their_own_batch():
 
 def test_a_keeper_samples_the_batches_ahead_that_a_workload_wants_by_the_step_that_it_is_at(board, monkeypatch):
     workload = small(presampled=3, steps=100, beta=0.4, beta_end=1.0)
-    slots, betas = keeper.slots_of(workload, Arrangement(name="pipelined")), []
-    monkeypatch.setattr(keeper, "sample", lambda replay, out, beta, rng, board: betas.append(beta) or out)
+    slots, betas = loop.slots_of(workload, Arrangement(name="pipelined")), []
+    monkeypatch.setattr(loop, "sample", lambda replay, out, beta, rng, board: betas.append(beta) or out)
     start = SimpleNamespace(
         workload=workload, arrangement=Arrangement(name="pipelined"), row=1, extra=slots.handle(), handing=Shared(),
         seed=0, epoch=0,
     )  # fmt: skip
-    own = keeper.Keeper(start, board, None)
+    own = loop.Keeper(start, board, None)
     assert not own._sample()  # no gradient step is due yet
     board.set(words.STEPS, 50)
     board.set(words.UPDATES, 7)

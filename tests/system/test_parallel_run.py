@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 from impls.training import TrainingError, checkpoint, learners, load
-from impls.training.__main__ import _parser, main
+from impls.training.__main__ import _parser, main, start
 from impls.training.actor import VALIDATION, evaluate
 from impls.training.answer import Answer, read
 from impls.training.environments import Environment
@@ -26,7 +26,6 @@ from impls.training.options import RANGES, setting_of
 from impls.training.parallel.arrangement import NAMES, Arrangement
 from impls.training.parallel.testing import TestProcess
 from impls.training.run import Plan
-from impls.training.starting import start
 from tests.parallel_runs import PATIENCE_SECONDS, kill, lives, small, stop
 
 ROOT = Path(__file__).resolve().parents[2]

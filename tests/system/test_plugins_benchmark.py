@@ -9,7 +9,7 @@ import pytest
 import impls
 from benchmarks import __main__ as cli
 from benchmarks import workers
-from benchmarks.plugins import command, install, learning, worker
+from benchmarks.plugins import command, install, worker
 from benchmarks.plugins.cells import BUFFER, STEP, TASKS, TREE, groups
 from benchmarks.plugins.host import OURS, Host, hosts
 from benchmarks.plugins.worker import Inside
@@ -233,7 +233,7 @@ def test_runs_that_learn_are_records_by_seed_and_solved_at_the_first_evaluation_
     assert (rows[OURS]["solved"], rows[OURS]["solved_steps"], rows["uniform"]["solved"]) == (2, 375, 0)
     found = read_file(command.Path(answer["file"]))
     assert {(one.options["seed"], one.options["kind"]) for one in found} == {
-        (s, k) for s in (0, 9) for k in learning.KINDS
+        (s, k) for s in (0, 9) for k in command.KINDS
     }
     assert found[0].samples_seconds == pytest.approx((2.0 / 250, 1.5 / 250))
     assert cli.main(["plugins", "--python", str(tmp_path / "python"), *words]) == 0

@@ -3,9 +3,6 @@
 import dataclasses
 import importlib.util
 import json
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -30,11 +27,6 @@ ROOT = Path(__file__).resolve().parents[2]
 NEEDED = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("torch", "gymnasium", "numba")),
     reason="profiling needs the extra train",
-)
-SHORT = (
-    "import sys; from benchmarks.profile import cells, command; from tests.profiled import TINY; "
-    "from dse.platforms import busy; busy.load = lambda: 0.0; "
-    "command.probe_once = lambda results: None; cells.PRESETS['quick'] = TINY; sys.exit(command.main(sys.argv[1:]))"
 )
 
 
@@ -200,29 +192,6 @@ def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, caps
     second = json.loads(capsys.readouterr().out)
     assert (second["found_done"], second["measured_by_status"]) == (first["cells"], {})
     assert len(read_file(file_of(tmp_path))) == len(found) + len(whole)
-
-
-@pytest.mark.slow
-@NEEDED
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
-def test_a_profile_killed_at_any_moment_keeps_what_it_has_and_repeats_nothing(tmp_path):
-    words = ["--workload", str(write_workload(tmp_path)), "--results", str(tmp_path), "--json"]
-    process = subprocess.Popen([sys.executable, "-c", SHORT, *words], cwd=ROOT, stdout=subprocess.DEVNULL)
-    path = file_of(tmp_path)
-    while process.poll() is None and not (path.exists() and path.stat().st_size):
-        time.sleep(0.01)
-    time.sleep(0.5)
-    process.kill()
-    process.wait()
-    kept = path.read_bytes().rpartition(b"\n")[0].splitlines()
-    assert kept
-    done = subprocess.run([sys.executable, "-c", SHORT, *words], cwd=ROOT, capture_output=True, text=True, check=True)
-    told = json.loads(done.stdout)
-    assert path.read_bytes().splitlines()[: len(kept)] == kept
-    counted = Counter(one.cell for one in read_file(path) if one.primitive in ("training", "training arrangement"))
-    assert set(counted.values()) <= {1, 2}
-    assert sum(counted.values()) - len(counted) == told["measured_again"]  # of groups that a busy machine disturbed
-    assert len(counted) == told["cells"] == told["found_done"] + sum(told["measured_by_status"].values())
 
 
 @pytest.mark.slow

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as cli
-from benchmarks.replay import buffers, command, crew, jobs, partial, rows, summary, team
+from benchmarks.replay import buffers, command, crew, jobs, partial, rows, summary
 from benchmarks.replay.cells import COMPILED, IN_PYTHON, OPERATIONS, PARTS, REUSED, Cell, Plan
-from benchmarks.replay.clocks import LEAD_SECONDS, Operation, Together, quota, stretch
 from benchmarks.replay.crew import Processes, Threads
 from benchmarks.replay.jobs import CrewError, Job, Outcome, Quota
+from benchmarks.replay.worker import LEAD_SECONDS, Operation, Together, quota, stretch
 from benchmarks.workers import WorkerError
 from dse.records import Measurement, read_file
 from tests.oracles import naive_replay
@@ -203,8 +203,8 @@ def test_processes_share_a_buffer_and_one_that_dies_is_named_and_replaced(proces
 
 
 def test_a_worker_that_does_not_answer_in_time_is_ended(monkeypatch):
-    monkeypatch.setattr(team.Bounded, "limit_seconds", 0.01)
-    with team.Bounded(Path(sys.executable), module=team.MODULE) as worker:
+    monkeypatch.setattr(command.Bounded, "limit_seconds", 0.01)
+    with command.Bounded(Path(sys.executable), module=command.MODULE) as worker:
         with pytest.raises(WorkerError, match="ended by SIGKILL"):
             worker.ask("forget")
         worker.close()
@@ -300,15 +300,15 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
 def test_a_cell_that_fails_is_a_record_and_the_others_go_on(monkeypatch):
     """The second of three samples of one cell fails; the other cell is timed all the same."""
 
-    class Fails(team.Remote):
+    class Fails(command.Remote):
         def sample(self):
             if self.cell.op == "two":
-                raise team.FailedError(self, "process 1 ended with exit code -9")
+                raise command.FailedError(self, "process 1 ended with exit code -9")
             self.calls_per_sample = 1
             return 1.0
 
     stamp = command.Stamp.of_this_run("replay_pairs")
-    one = team.Team(team.Pool(None, Path("none")), stamp, 0)
+    one = command.Team(command.Pool(None, Path("none")), stamp, 0)
     one.rows["cpprb_mp"] = 1
     monkeypatch.setattr(one, "clock", lambda cell, seconds, is_twin=False: Fails(cell, None, 0, [0], None))
     cells = [Cell("pairs", "cpprb_mp", op, 8, 100, {"work": "none"}) for op in ("one", "two")]
@@ -339,7 +339,7 @@ def test_a_pair_is_as_fast_as_its_slower_side_and_a_flush_as_its_first():
 
 
 def test_a_run_takes_until_its_last_member_is_done(monkeypatch):
-    monkeypatch.setattr("benchmarks.replay.clocks.time", SimpleNamespace(perf_counter=lambda: 1.0 - LEAD_SECONDS))
+    monkeypatch.setattr("benchmarks.replay.worker.time", SimpleNamespace(perf_counter=lambda: 1.0 - LEAD_SECONDS))
     members = Played(Outcome(20, 1.0, 3.0), Outcome(20, 1.5, 5.0))
     shares = Quota(1, 1, 20, 2)
     assert quota(members, Job("it", "", 0, 1, 4, ()), shares, lambda: None).sample() == pytest.approx(4.0 / 20)

@@ -619,7 +619,7 @@ def fork_in_the_middle(name, options):
 @needs_fork
 @every_name
 def test_a_child_forked_in_the_middle_of_a_long_update_makes_the_sums_anew(name):
-    for options in VARIANTS.get(name, [{}])[:3]:
+    for options in VARIANTS.get(name, [{}])[: 3 if name == "numba" else 2]:
         alone(f"fork_in_the_middle({name!r}, {options})")
 
 
@@ -728,13 +728,15 @@ def interrupt_a_wait(name):
 
 
 class _Interrupted:
-    """A method that does something else first, the third time it is called."""
+    """A method that does something else first, or ``after``, the third time it is called."""
 
-    def __init__(self, method, interruption):
-        self._method, self._interruption, self._calls = method, interruption, 0
+    def __init__(self, method, interruption, after=False):
+        self._method, self._interruption, self._after, self._calls = method, interruption, after, 0
 
     def __call__(self, *arguments):
         self._calls += 1
+        if self._calls == 3 and self._after:
+            self._method(*arguments)
         if self._calls == 3:
             self._interruption()
         return self._method(*arguments)
@@ -780,7 +782,7 @@ def test_after_an_interrupted_draw_every_leaf_is_as_it_was(name, method, kind, m
     tree.update(block(640), np.full(64, WRITTEN[0]))
     expected, uniforms = tree.state_dict()["leaves"], np.linspace(0, 0.9, 10)
     with monkeypatch.context() as patches:
-        interrupted = _Interrupted(getattr(tree, method), _ctrl_c)
+        interrupted = _Interrupted(getattr(tree, method), _ctrl_c, after=method == "_set")
         interrupted._calls = 2 if method == "_give_back" or kind == "beside" else 0
         patches.setattr(tree, method, interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -949,7 +951,7 @@ def compile_under_signals():
     tree, handled = impls.make("numba", 640), []
 
     def handle(*_):
-        handled.append((float(tree.get(7)[0]), tree.total(), float(tree.range_sum(0, 640)[0])))
+        handled.append((float(tree.get(7)[0]), tree.total()))
         signal.setitimer(signal.ITIMER_REAL, 1e-3)
 
     signal.signal(signal.SIGALRM, handle)
@@ -957,7 +959,7 @@ def compile_under_signals():
     tree.get(np.arange(640))
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     assert handled
-    assert set(handled) == {(0.0, 0.0, 0.0)}
+    assert set(handled) == {(0.0, 0.0)}
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timer")

@@ -20,11 +20,10 @@ torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 from impls.training import __main__ as command  # noqa: E402
 from impls.training import checkpoint, summary  # noqa: E402  # with torch
-from impls.training.__main__ import main  # noqa: E402
+from impls.training.__main__ import main, start  # noqa: E402
 from impls.training.folder import Log, check  # noqa: E402
 from impls.training.interrupts import Interrupted, Interrupts  # noqa: E402
 from impls.training.run import Plan  # noqa: E402
-from impls.training.starting import start  # noqa: E402
 from impls.training.throughput import Stopwatch  # noqa: E402
 from impls.training.workload import ALGORITHMS, Evaluation  # noqa: E402
 from tests.matrix import slow  # noqa: E402
@@ -530,7 +529,7 @@ def test_a_failure_of_torch_compile_is_a_sentence(tmp_path, monkeypatch, capsys)
     def fails(*_, **__):
         raise InvalidCxxCompiler("No working C++ compiler found\nand more")
 
-    monkeypatch.setattr("impls.training.starting.start", fails)
+    monkeypatch.setattr("impls.training.__main__.start", fails)
     given = [str(small(tmp_path)), "--contestant", "numpy", "--compile", "--out", str(tmp_path / "out")]
     assert main(given) == 2
     told = "torch.compile failed (No working C++ compiler found); install a C++ compiler, or leave out --compile"

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import __main__ as cli
 from benchmarks import loops
 from benchmarks.install import CONSTRAINTS
-from benchmarks.loops import cleanrl_trainer, command, crew, trainer, worker
+from benchmarks.loops import cleanrl_trainer, command, trainer, worker
 from benchmarks.loops.trainer import Trainer
 from benchmarks.workers import ROOT, Bounded
 from dse.records import read_file
@@ -29,7 +29,7 @@ def known(monkeypatch):
     """Makes the loops of this file known by their names, here and in workers."""
     for name, kind in naive_training.KINDS.items():
         monkeypatch.setitem(loops._kinds(), name, kind)
-    monkeypatch.setattr(crew, "MODULE", naive_training.MODULE)
+    monkeypatch.setattr(command, "MODULE", naive_training.MODULE)
 
 
 def test_the_registry_holds_ours_first_and_every_library_states_what_it_is():
@@ -162,7 +162,7 @@ def test_loops_take_turns_and_what_is_wrong_with_one_is_a_sentence(tmp_path, cap
     assert {one.source for one in kept} == {"measured"}
     assert len({one.utc for one in kept}) == 1
     again = [one for one in kept if one.primitive == "loop_peer_again"]
-    assert [(one.contestant, one.op) for one in again] == [("naive", op) for op in crew.OPS]
+    assert [(one.contestant, one.op) for one in again] == [("naive", op) for op in command.OPS]
     assert all(len(one.samples_seconds) == 3 for one in kept if one.status in ("ok", "unstable"))
 
 
@@ -178,8 +178,8 @@ def test_a_run_measures_all_anew_and_stands_alone(tmp_path, capsys, monkeypatch)
     assert "times slow's (uniform" in said.splitlines()[0]
     (path,) = tmp_path.glob("*/training-peers.jsonl")
     latest = command.latest(path)
-    assert len(latest) == 4 * len(crew.OPS)
-    assert len(read_file(path)) == len(latest) + 3 * len(crew.OPS)
+    assert len(latest) == 4 * len(command.OPS)
+    assert len(read_file(path)) == len(latest) + 3 * len(command.OPS)
 
 
 def test_without_the_libraries_each_is_a_row_that_says_so(tmp_path, capsys):
@@ -200,7 +200,7 @@ def test_a_librarys_loop_runs_where_it_is_installed(name):
     if name == "cleanrl" and not os.environ.get(cleanrl_trainer.FILE):
         pytest.skip("cleanrl's dqn_jax.py is not named")
     for count in loops.kind_of(name).environments:
-        with Bounded(python, module=crew.MODULE) as process:
+        with Bounded(python, module=command.MODULE) as process:
             starts = loops.workload().learner.learning_starts
             answer = process.ask("prepare", name=name, environments=count, seed=0, warm_up=starts + 10)
             assert "affinity" in answer, answer

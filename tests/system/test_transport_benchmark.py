@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("numba", reason="a parallel run is compiled by numba")
-from benchmarks.transports import cells, command, micro, systems
-from benchmarks.transports.systems import Ledger, Watched
+from benchmarks.transports import cells, command, micro
+from benchmarks.transports.command import Ledger, Watched
 from dse.records import read_file
 from impls.training import TrainingError, load
 from impls.training.actor import Inserted
@@ -30,16 +30,16 @@ def faked(workload, name, rows, batch, preset, make_loop=None):
         raise TrainingError("actor 0 failed: <the motor is on fire>")
     cost = COST.get(name, 1.6) * batch / 128 * (2 if rows == 1 else 1)
     counts = [
-        systems.Counts(float(at), 1.5 * at, 5_000 * at, round(1_000 / cost) * at, 0.25 * (COST.get(name, 2.0) - 1) * at,
+        command.Counts(float(at), 1.5 * at, 5_000 * at, round(1_000 / cost) * at, 0.25 * (COST.get(name, 2.0) - 1) * at,
                        0.002 * 100 * at, 100 * at)
         for at in range(BLOCKS + 1)
     ]  # fmt: skip
-    return systems.columns(counts)
+    return command.columns(counts)
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(systems, "measured", faked)
+    monkeypatch.setattr(command, "measured", faked)
 
     def main(*words):
         code = command.main(["--preset", "quick", "--only", "system", "--json", "--results", str(tmp_path), *words])
@@ -48,21 +48,9 @@ def run(tmp_path, monkeypatch, capsys):
     return main
 
 
-def test_the_command_asks_for_every_transport_both_hand_overs_and_both_batches():
-    groups = list(cells.systems("hopper_td3", 1_000, 16))
-    assert len(groups) == len(cells.TRANSPORTS) * len(cells.ROWS) * len(cells.BATCHES) == 24
-    assert all([cell.op for cell in group] == list(cells.COLUMNS) for group in groups)
-    assert {group[0].batch for group in groups} == {128, 1_024}
-    assert {f"queue {size}" for size in cells.SIZES} < set(cells.TRANSPORTS)
-    quick = cells.PRESETS["quick"]
-    assert len(groups) * (quick.warm_seconds + quick.blocks * quick.block_seconds) < 200
-    full = cells.PRESETS["full"]
-    assert len(groups) * (full.warm_seconds + full.blocks * full.block_seconds) < 1_000
-
-
 @pytest.mark.parametrize("name", cells.TRANSPORTS)
 def test_a_system_has_one_actor_one_learner_and_a_free_ratio(name):
-    workload, arrangement = systems.system_of(load("hopper_td3"), name, 64, 1_024)
+    workload, arrangement = command.system_of(load("hopper_td3"), name, 64, 1_024)
     arrangement.check(workload)
     assert (workload.actors.count, workload.actors.local_storage, workload.learner.batch) == (1, 64, 1_024)
     assert (arrangement.name, arrangement.learners, arrangement.ratio) == ("apart", 1, "free")
@@ -73,7 +61,7 @@ def test_a_system_has_one_actor_one_learner_and_a_free_ratio(name):
 
 
 def test_columns_are_differences_between_looks():
-    columns = systems.columns([systems.Counts(0, 0, 0, 0, 0, 0, 0), systems.Counts(2, 3, 100, 10, 0.5, 6, 3)])
+    columns = command.columns([command.Counts(0, 0, 0, 0, 0, 0, 0), command.Counts(2, 3, 100, 10, 0.5, 6, 3)])
     expected = {"environment step": 0.02, "gradient step": 0.2, "cycle": 2, "transfer": 0.05, "cpu": 1.5}
     assert {name: samples for name, (samples,) in columns.items()} == pytest.approx(expected)
 
@@ -153,7 +141,7 @@ def test_the_page_says_what_transfer_costs_beside_the_rows_that_were_printed(run
 
 def test_a_system_runs():
     preset, before = cells.Preset(0.1, 0.1, 2, 0.1), os.sched_getaffinity(0)
-    samples = systems.measured(load("cartpole_dqn"), "queue 500", 1, 128, preset)
+    samples = command.measured(load("cartpole_dqn"), "queue 500", 1, 128, preset)
     assert {name: len(values) for name, values in samples.items()} == dict.fromkeys(cells.COLUMNS, 2)
     assert all(value > 0 for values in samples.values() for value in values)
     assert os.sched_getaffinity(0) == before

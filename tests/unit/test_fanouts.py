@@ -10,7 +10,7 @@ import pytest
 import dse
 from benchmarks import peers
 from benchmarks.presets import PRESETS, groups
-from dse.cli.fanouts_text import fanouts_text
+from dse.cli.validate import fanouts_text
 from dse.records import RecordError, Writer
 from dse.times import fanout_choice, tree_cost_model
 from dse.times.fanout_choice import Doubt, FanoutModel, best_fanout, doubt, fanout_regrets, leave_out, outside

@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from dse.estimate import Estimate, Evidence
-from dse.published import mapping_times, mappings, quoted
+from dse.published import mappings, quoted
 from dse.published.mappings import Judged, Row
 from dse.records import RecordError
 from reports import style
@@ -50,28 +50,28 @@ def test_the_eleven_published_mappings_are_quoted_once_each_with_their_place(pri
 
 
 def test_learners_are_pinned_where_a_rate_is_printed(printed):
-    pong = mapping_times.pins(printed, "pong_dqn", 256)
+    pong = mappings.pins(printed, "pong_dqn", 256)
     rate = 565.3 * 0.246
     assert pong["gpu"].value == pytest.approx(1 / rate)
     assert pong["cpu"].value == pytest.approx(197.6 / rate)
     assert {time.source for time in pong.values()} == {"quoted"}
-    hopper = mapping_times.pins(printed, "hopper_ddpg", 16384)
+    hopper = mappings.pins(printed, "hopper_ddpg", 16384)
     assert hopper["fpga"].value / hopper["gpu"].value == pytest.approx(10.5)
-    assert mapping_times.pins(printed, "hopper_ddpg", 256) == {}
+    assert mappings.pins(printed, "hopper_ddpg", 256) == {}
 
 
 def test_the_design_of_cartpole_is_the_quoted_rate_at_its_own_batch_and_modeled_elsewhere(printed):
-    quoted_time = mapping_times.pins(printed, "cartpole_ddpg", 16384)["fpga"]
-    modeled = mapping_times.pins(printed, "cartpole_ddpg", 2048)["fpga"]
+    quoted_time = mappings.pins(printed, "cartpole_ddpg", 16384)["fpga"]
+    modeled = mappings.pins(printed, "cartpole_ddpg", 2048)["fpga"]
     assert quoted_time.value == pytest.approx(1 / (217.5 * 7.012))
     assert modeled.source == "modeled"
     assert modeled.value == pytest.approx((1024 + 9 - 1) * 16 / 200e6, rel=0.01)
 
 
 def test_a_pin_is_the_time_of_the_fastest_learner_and_keeps_the_others_in_proportion(printed):
-    pinned, _ = mapping_times.problem_of(printed, RESULTS, "pong_dqn", 256)
-    modeled, _ = mapping_times._built(RESULTS, "pong_dqn", 256)
-    for device, time in mapping_times.pins(printed, "pong_dqn", 256).items():
+    pinned, _ = mappings.problem_of(printed, RESULTS, "pong_dqn", 256)
+    modeled, _ = mappings._built(RESULTS, "pong_dqn", 256)
+    for device, time in mappings.pins(printed, "pong_dqn", 256).items():
         after = [one.seconds for one in pinned.options["learner"] if one.device == device]
         before = [one.seconds for one in modeled.options["learner"] if one.device == device]
         assert min(after) == pytest.approx(time.value)
@@ -80,8 +80,8 @@ def test_a_pin_is_the_time_of_the_fastest_learner_and_keeps_the_others_in_propor
 
 
 def test_the_rmms_times_are_of_a_whole_tree(printed):
-    problem, _ = mapping_times.problem_of(printed, RESULTS, "pong_dqn", 256)
-    trees = mapping_times.rmm_times(problem)
+    problem, _ = mappings.problem_of(printed, RESULTS, "pong_dqn", 256)
+    trees = mappings.rmm_times(problem)
     assert set(trees) == {"C", "G", "F"}
     whole = [sum(one.seconds for one in pair) for pair in problem.trees if {one.device for one in pair} == {"gpu"}]
     assert trees["G"].value == min(whole)
@@ -109,7 +109,7 @@ def test_printed_baselines_that_wait_for_a_pinned_learner_are_as_slow_as_printed
 
 def test_the_worked_example_goes_to_fewer_devices(printed):
     """The text of [Zhang2023]: at 2048 the GPU could hide the RMM behind the FPGA's learner, yet F-F-F is chosen."""
-    problem, _ = mapping_times.problem_of(printed, RESULTS, "cartpole_ddpg", 2048)
+    problem, _ = mappings.problem_of(printed, RESULTS, "cartpole_ddpg", 2048)
     one, other = (mappings.judged(problem, mapping) for mapping in ("F-F-F", "F-G-F"))
     assert other.hz == pytest.approx(one.hz, rel=mappings.EPSILON)
     assert (one.devices, other.devices) == (2, 3)
@@ -118,7 +118,7 @@ def test_the_worked_example_goes_to_fewer_devices(printed):
 
 
 def test_a_mapping_that_nothing_runs_says_so(printed):
-    problem, _ = mapping_times.problem_of(printed, RESULTS, "pong_dqn", 256)
+    problem, _ = mappings.problem_of(printed, RESULTS, "pong_dqn", 256)
     assert mappings.judged(problem, "F-C-C").lacks == "nothing runs the part 'learner' on the fpga"
     small = dataclasses.replace(problem, budgets={**problem.budgets, "gpu.memory_bytes": 1e9})
     lacking = mappings.judged(small, "G-C-G")
@@ -221,7 +221,7 @@ def test_without_questions_the_page_says_how_to_ask_them(tmp_path):
 
 def test_a_pair_s_pace_is_that_of_its_best_mapping(printed):
     """One descent finds what a search of each mapping finds, which may give up EPSILON for fewer devices."""
-    problem, _ = mapping_times.problem_of(printed, RESULTS, "pong_dqn", 256)
+    problem, _ = mappings.problem_of(printed, RESULTS, "pong_dqn", 256)
     best = mappings._fastest(problem)
     for letters in itertools.product("CGF", repeat=3):
         learner, rmm, storage = letters
@@ -232,14 +232,14 @@ def test_a_pair_s_pace_is_that_of_its_best_mapping(printed):
 
 def test_a_pace_is_that_of_the_storage_that_is_fastest(printed, monkeypatch):
     monkeypatch.setattr(mappings, "asked", lambda quoted: [("pong_dqn", 256)])
-    problem, _ = mapping_times.problem_of(printed, RESULTS, "pong_dqn", 256)
+    problem, _ = mappings.problem_of(printed, RESULTS, "pong_dqn", 256)
     for pace in mappings.paces(printed, RESULTS):
         alone = max(mappings.judged(problem, f"{pace.pair}-{storage}").hz for storage in "CGF")
         assert (1 - mappings.EPSILON) * (pace.hz or 0.0) <= alone <= (pace.hz or 0.0)
 
 
 def test_another_speed_of_a_device_is_of_all_that_it_does_but_acting(printed, monkeypatch):
-    problem, _ = mapping_times.problem_of(printed, RESULTS, "pong_dqn", 256)
+    problem, _ = mappings.problem_of(printed, RESULTS, "pong_dqn", 256)
     asked, solve = [], mappings.solve
     monkeypatch.setattr(mappings, "solve", lambda problem, **how: asked.append(problem) or solve(problem, **how))
     mappings._answer(problem, "cpu", 2.0)
@@ -257,7 +257,7 @@ def test_another_speed_of_a_device_is_of_all_that_it_does_but_acting(printed, mo
 
 @pytest.mark.parametrize("letter", "CGF")
 def test_the_factors_that_hold_are_the_first_and_the_last_that_do(printed, letter):
-    problem, _ = mapping_times.problem_of(printed, RESULTS, "pong_dqn", 256)
+    problem, _ = mappings.problem_of(printed, RESULTS, "pong_dqn", 256)
     device, published = mappings.DEVICES[letter], mappings._published(printed, "pong_dqn", 256)
     answers = {factor: mappings._answer(problem, device, factor) for factor in mappings.FACTORS}
     pair = published.rpartition("-")[0]
