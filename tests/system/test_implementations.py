@@ -194,11 +194,16 @@ def test_what_the_loop_takes_beyond_its_parts_is_the_rest_and_no_learners(tmp_pa
     assert {one.what: one.seconds for one in told.shares}["the rest"] > before
 
 
-def test_actors_that_no_profile_splits_are_one_share():
+def test_actors_that_no_profile_splits_are_one_share_and_their_number_stays(of_torch):
     told = recommend_mapping("edge", "hopper_ddpg", fix={"arrangement": "serial", "learner": "cpu"})
     assert [one.what for one in told.shares] == ["learner", "acting", "tree", "storage"]
     assert sum(one.seconds for one in told.shares) == pytest.approx(1 / told.hz)
     assert mapping_words.share(StepShare("learner", 240e-6, 0.615)) == "240 us (62 %)"
+    for told in (
+        answer(of_torch, free=["environments"]),
+        recommend_mapping("edge", "hopper_ddpg", free=["environments"]),
+    ):
+        assert (told.environments, told.by_environments) == (1, ())
 
 
 # Whole loops
@@ -288,12 +293,6 @@ def test_free_environments_takes_the_number_that_gives_most_and_says_what_it_cha
     where, how = results / PLATFORM, {"results": results, "free": ["environments"]}
     asked = explain_mapping(where, "cartpole_dqn", {"environments": 1}, **how)
     assert (asked.asked.environments, asked.best.environments) == (1, 8)
-
-
-def test_without_records_of_several_the_number_stays(of_torch):
-    assert answer(of_torch, free=["environments"]).environments == 1
-    told = recommend_mapping("edge", "hopper_ddpg", free=["environments"])
-    assert (told.environments, told.by_environments) == (1, ())
 
 
 # Questions about loops

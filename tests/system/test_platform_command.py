@@ -79,14 +79,6 @@ def test_diff_lists_what_differs_and_what_is_only_in_one(capsys, mine, tmp_path)
     assert (rows[1]["key"], rows[1]["why"]) == ("link.cpu-card.nominal", "only in A")
 
 
-@pytest.mark.parametrize("action", ["show", "check"])
-def test_a_mistake_is_a_sentence_and_exit_code_2(capsys, tmp_path, action):
-    for name in ("u20", tmp_path, tmp_path / "none.toml", "this"):
-        code, told, complaint = ask(capsys, action, name, "--results", tmp_path)
-        assert code == 2
-        assert (told + complaint).count("\n") == 1
-
-
 def test_probe_writes_a_file_that_passes_check_and_becomes_this(capsys, tmp_path, monkeypatch):
     made = probe.describe(platforms.fingerprint(), FOUND, 2, SAMPLES)
     monkeypatch.setattr(probe, "probe", lambda tell: made)

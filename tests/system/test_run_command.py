@@ -110,13 +110,10 @@ def test_a_hint_is_never_what_was_asked_already(monkeypatch, capsys):
     """What a machine's GPU is in, only --fix arrangement=serial makes a run of."""
     monkeypatch.setattr(run, "why_not_run", lambda answer: "" if answer.arrangement == "serial" else "it is on a GPU")
     monkeypatch.setattr(run, "_trained", lambda command, answer, is_quiet: 3)
-    assert main(["run", "cartpole_dqn", *ASKED, "--seconds", "1"]) == 2
-    hint = "--fix arrangement=serial"
-    assert hint in capsys.readouterr().err
-    assert main(["run", "cartpole_dqn", *ASKED, "--seconds", "1", *hint.split()]) == 3
-    capsys.readouterr()
-    assert main(["run", "cartpole_dqn", *ASKED, "--fix", "arrangement=apart"]) == 2
-    assert hint not in capsys.readouterr().err
+    asked, hint = ["run", "cartpole_dqn", *ASKED], ["--fix", "arrangement=serial"]
+    for more, code, has_hint in (([], 2, True), (hint, 3, False), (["--fix", "arrangement=apart"], 2, False)):
+        assert main([*asked, "--seconds", "1", *more]) == code
+        assert (" ".join(hint) in capsys.readouterr().err) == has_hint
 
 
 @pytest.mark.parametrize(
