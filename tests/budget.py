@@ -63,7 +63,7 @@ def count(name: str, text: str) -> Counted | None:
     suffix = Path(name).suffix
     if name.startswith(DATA):
         return None
-    if suffix == ".py":
+    if suffix in (".py", ".pyi"):
         return _count_python(text)
     if suffix in OTHER_CODE or name.startswith("tests/mutants/"):
         return Counted(code=sum(bool(line.strip()) for line in text.splitlines()), files=1)
@@ -120,7 +120,7 @@ def count_all(files: Mapping[str, str]) -> dict[str, Counted]:
 
 
 def _may_count(name: str) -> bool:
-    return Path(name).suffix in OTHER_CODE | {".py", ".toml"}
+    return Path(name).suffix in OTHER_CODE | {".py", ".pyi", ".toml"}
 
 
 def commands() -> dict[str, set[str]]:
@@ -240,7 +240,11 @@ def breaches(counted: Mapping[str, Counted], guards: Mapping[str, Any]) -> list[
             found.append(
                 f"{package}: {share:.1f} % of its lines are docstrings, fewer than {guards['docstrings_percent']}"
             )
+    means: dict[str, Counted] = {}
     for folder, one in counted.items():
+        name = "tests" if folder.startswith("tests/") else folder  # whose tables of cases are dense wherever they stand
+        means[name] = means.get(name, Counted()) + one if one.tokens else means.get(name, Counted())
+    for folder, one in means.items():
         most = guards["denser"].get(folder, guards["tokens_a_code_line"])
         if one.tokens > most * one.code:
             found.append(f"{folder}: {one.tokens / one.code:.2f} tokens a code line, more than {most}")
@@ -288,8 +292,10 @@ def lost_faults(before: Mapping[str, str], after: Mapping[str, str]) -> list[str
 
 
 def _faults(name: str, text: str) -> list[dict[str, Any]]:
-    is_list = name.startswith("tests/mutants/")
-    return cast(list[dict[str, Any]], tomllib.loads(text).get("mutant", [])) if is_list else []
+    if not name.startswith("tests/mutants/"):
+        return []
+    listed = tomllib.loads(text)
+    return [{"file": listed.get("file"), **fault} for fault in listed.get("mutant", [])]
 
 
 def read(path: Path = FILE) -> dict[str, Any]:

@@ -31,7 +31,7 @@ for package in (impls, dse):
 
 os.chdir(CHECKOUT)  # for commands that read results where they are, and processes that run them
 
-collect_ignore = ["warm_replays.py"]  # importing it compiles for a minute, for the server that imports it alone
+collect_ignore = ["warm_replays.py"]  # importing it makes replays, for the server that imports it alone
 
 
 def _once(read_folder):
@@ -163,7 +163,7 @@ def _still(request):
     """Let no test's own process time sentinels, which takes seconds, but those that are about them."""
     sentinels = sys.modules.get("benchmarks.sentinels")
     with pytest.MonkeyPatch.context() as patches:  # a test that asks for ``monkeypatch`` is one that patches
-        if sentinels and request.module.__name__ != "tests.unit.test_between_runs":
+        if sentinels and request.module.__name__ != "tests.system.test_between_runs":
             patches.setattr(sentinels.Sentinels, "visit", lambda self, timed: ())
             patches.setattr(sentinels.Sentinels, "look", lambda self: None)
         yield

@@ -67,13 +67,14 @@ VARIANTS = [_case(name, options) for name in impls.names() for options in [{}, *
 
 
 def with_settings(cases: list[Any], settings: list[tuple[Any, ...]], fast: set[tuple[Any, ...]]) -> list[Any]:
-    """Each case with each of the settings; all but the ``fast`` ones are slow where each is compiled for seconds."""
-
-    def marks(case: Any, setting: tuple[Any, ...]) -> list[Any]:
-        return [*case.marks, pytest.mark.slow] if case.values[0] == "numba" and setting not in fast else [*case.marks]
-
+    """Each case with each of the settings; all but the ``fast`` ones are slow."""
     return [
-        pytest.param(*case.values, *one, id="-".join([*map(str, one), case.id]), marks=marks(case, one))
+        pytest.param(
+            *case.values,
+            *one,
+            id="-".join([*map(str, one), case.id]),
+            marks=[*case.marks] if one in fast else [*case.marks, pytest.mark.slow],
+        )
         for case in cases
         for one in settings
     ]

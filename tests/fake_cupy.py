@@ -189,12 +189,7 @@ def module(devices: int | str = 1) -> Any:
     )
     makers = {name: _making(getattr(np, name)) for name in ("zeros", "empty", "full")}
     return SimpleNamespace(
-        ndarray=DeviceArray,
-        array=array,
-        asarray=asarray,
-        ascontiguousarray=ascontiguousarray,
-        cuda=cuda,
-        **makers,
+        ndarray=DeviceArray, array=array, asarray=asarray, ascontiguousarray=ascontiguousarray, cuda=cuda, **makers
     )
 
 

@@ -13,5 +13,5 @@ def slow(*values: Any, **how: Any) -> Any:
 
 
 def matrix(*axes: Iterable[Any], brief: Callable[..., bool]) -> list[Any]:
-    """Return every combination of the axes; those for which ``brief`` says no are slow."""
-    return [one if brief(*one) else slow(*one) for one in itertools.product(*axes)]
+    """Return every combination of the axes, of a single one its values; those for which ``brief`` says no are slow."""
+    return [pytest.param(*one) if brief(*one) else slow(*one) for one in itertools.product(*axes)]

@@ -1,11 +1,12 @@
 """Puts faults into copies of the code, one at a time, and sees whether the tests named for each catch it.
 
 The faults are data: tests/mutants/*.toml, a file an area, with ``needs`` at its top where the tests need a module that
-the project does not install (areas whose module is missing are left out), and each fault as ``[[mutant]]`` with
+the project does not install (areas whose module is missing are left out), ``file`` where most faults are in one, and
+each fault as ``[[mutant]]`` with
 
   name        what goes wrong
   file, old   where: ``old`` is exact text that occurs once in the file
-  new         what stands there instead
+  new         what stands there instead; nothing where it is left out
   killer      the tests (pytest's node ids), the fewest and fastest, of which at least one fails under it
   equivalent  where no test can see it: why; it is then expected to live
   lives       where no test sees it yet: why; it is then expected to live
@@ -52,7 +53,7 @@ class Mutant:
     name: str
     file: str
     old: str
-    new: str
+    new: str = ""
     killer: tuple[str, ...] = ()
     equivalent: str = ""
     lives: str = ""
@@ -95,12 +96,19 @@ def read(root: Path = ROOT, areas: Sequence[str] = ()) -> list[Mutant]:
         raise ValueError(f"no area {', '.join(sorted(missing))}; there are {', '.join(paths)}")
     found = []
     for area, path in paths.items():
-        for entry in tomllib.loads(path.read_text()).get("mutant", []) if not areas or area in areas else ():
+        for entry in entries(path.read_text()) if not areas or area in areas else ():
             try:
                 found.append(Mutant(area, **entry | {"killer": tuple(entry.get("killer", ()))}))
             except TypeError as error:
                 raise ValueError(f"{path.name}, {entry.get('name')!r}: {error}") from None
     return found
+
+
+def entries(text: str) -> list[dict[str, Any]]:
+    """Read the entries of an area's file, each with the file that its fault is in."""
+    area = tomllib.loads(text)
+    usual = {"file": area["file"]} if "file" in area else {}
+    return [usual | entry for entry in area.get("mutant", [])]
 
 
 def left_out(root: Path = ROOT) -> dict[str, str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from impls.sumtree import registry
@@ -46,6 +47,19 @@ def program(heading: str) -> str:
     if not (found and end):
         raise ValueError(f"impls/plugins/README.md has no program below a heading {heading!r}")
     return code
+
+
+def chi_square(counts: Any, weights: Any) -> float:
+    """How far counts ``[N]`` are from the weights ``[N]`` they are drawn by, in standard deviations of chi-square.
+
+    AssertionError where something of weight 0 was drawn; what is expected at most five times is left out.
+    """
+    counts, weights = np.asarray(counts), np.asarray(weights, np.float64)
+    assert not counts[weights == 0].any()
+    expected = weights / weights.sum() * counts.sum()
+    often = expected > 5
+    freedom = np.count_nonzero(often) - 1
+    return float((((counts - expected)[often] ** 2 / expected[often]).sum() - freedom) / np.sqrt(2 * freedom))
 
 
 @contextlib.contextmanager

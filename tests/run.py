@@ -20,7 +20,10 @@ from tests.durations import FILE
 ROOT = Path(__file__).resolve().parent.parent
 PYTEST = (sys.executable, "-m", "pytest", "--strict-skips", "--durations=25", "--durations-min=1")
 WORKERS = ("--numprocesses=auto", "--dist=loadfile", "--no-loadscope-reorder")
-DAILY = ("tests/unit", "tests/system", "impls", "dse", "benchmarks", "README.md", "results/README.md")
+DAILY = (
+    *("tests/unit", "tests/system", "tests/test_micro.py"),
+    *("impls", "dse", "reports", "README.md", "benchmarks/README.md", "results/README.md"),
+)
 
 
 def stages(every: bool) -> list[list[str]]:
@@ -29,15 +32,7 @@ def stages(every: bool) -> list[list[str]]:
     also = "" if every else " and not slow"
     clocks = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").rglob("test_*.py")) if _has_clock(path)]
     return [
-        [
-            *([] if every else DAILY),
-            "-m",
-            f"not timing{also}",
-            "--numprocesses=auto",
-            "--dist=loadfile",
-            "--no-loadscope-reorder",
-            *kept,
-        ],
+        [*([] if every else DAILY), "-m", f"not timing{also}", *WORKERS, *kept],
         [*clocks, "-m", f"timing{also}", *kept],
     ]
 

@@ -190,12 +190,7 @@ def _compare_without(
 
 
 def _compare_ranges(
-    tree: SumTree,
-    oracle: Oracle,
-    left: np.ndarray[Any, Any],
-    right: np.ndarray[Any, Any],
-    drift: float,
-    where: str,
+    tree: SumTree, oracle: Oracle, left: np.ndarray[Any, Any], right: np.ndarray[Any, Any], drift: float, where: str
 ) -> None:
     starts = np.zeros_like(left)
     for sums, expected in (

@@ -1,10 +1,11 @@
 """Imported by the server that children are forked from: has the kernels of every shared strategy ready for them."""
 
+from impls.replay import make, strategies
 from impls.replay.registry import strategy_class
 
-from .compile_replays import TRIALS, USUAL, compile_one
-from .replay_stress import STEPPED
+from .replay_stress import PLAIN, STEPPED
 
-for _case in USUAL + TRIALS:
-    if strategy_class(_case[0]).processes and (_case in USUAL or _case[0] in STEPPED):
-        compile_one(*_case)
+for _name in (name for name in strategies() if strategy_class(name).processes):
+    make(64, PLAIN, alpha=0.6, epsilon=1e-3, strategy=_name).close()
+    if _name in STEPPED:
+        make(64, PLAIN, alpha=0.6, epsilon=1e-3, strategy=_name, fanout=4, trial=True).close()

@@ -175,7 +175,8 @@ def _show(answer: MappingAnswer, summary: dict[str, Any], as_json: bool) -> None
 
 
 def _is_inside(answer: MappingAnswer, hz: float) -> bool:
-    """Whether a measured rate lies within the ends, or the factor, that were printed."""
+    """Whether a measured rate, as it is printed, lies within the ends, or the factor, that were printed."""
+    hz = float(number(hz).replace(",", ""))
     if answer.interval == "factor":
         factor = float(roughly(off(answer.value, answer.low, answer.high)).replace(",", ""))
         return 1 / factor <= hz / told(answer.value, answer.low, answer.high) <= factor

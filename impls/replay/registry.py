@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..checks import integer_at_least, one_of, short
+from ..sumtree.compiling import import_numba
 from .blocks import ReplayHandle, Settings
 from .layout import Layout
 from .replay import Replay
@@ -27,6 +28,7 @@ def strategy_class(name: str) -> type[Replay]:
     their mutexes cannot be had."""
     one_of("strategy", name, strategies())
     try:
+        import_numba()
         module = importlib.import_module(f"{_LOCKING}.{name}_strategy")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("numba", "llvmlite"):

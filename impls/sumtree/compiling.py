@@ -1,12 +1,31 @@
 """Compiling at first use, one caller at a time, out of reach of signal handlers and forks."""
 
 import contextlib
+import importlib
+import importlib.util
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from .turns import Result
+
+
+def import_numba() -> Any:
+    """Import numba, and not SciPy with it, which takes as long again and is of no use to kernels without np.dot.
+
+    Other kernels of the process load it when they are compiled, as numba always does.
+    """
+    if {"numba", "scipy"}.isdisjoint(sys.modules):
+        sys.modules["scipy"] = None  # type: ignore[assignment]  # an import of it fails
+        try:
+            arrays = importlib.import_module("numba.np.arraymath")
+        finally:
+            del sys.modules["scipy"]
+        if hasattr(arrays, "_HAVE_BLAS"):  # private: what it found, for np.convolve
+            vars(arrays)["_HAVE_BLAS"] = importlib.util.find_spec("scipy") is not None
+    return importlib.import_module("numba")
 
 
 class Compiler:

@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from ..checks import one_of
 from ..levels import allocate, group_size, level_bytes, level_sizes
 from .arguments import EXACT, Indices, Priorities, Reals, nothing_to_sample, to_numpy, uniform_batch
-from .compiling import AtFirstUse
+from .compiling import AtFirstUse, import_numba
 from .contract import READS, SumTree
 from .turns import Result
 
@@ -48,7 +48,7 @@ _LOADS_IN_ORDER = platform.machine() in ("x86_64", "AMD64")  # those of the inte
 def _load() -> None:
     """Import the compiler and the kernels at the first tree, because traits are read without a compiler, too."""
     global numba, kernels, numba_turns  # noqa: PLW0603  # as if imported above
-    import numba  # noqa: PLC0415
+    numba = import_numba()
 
     from . import kernels, numba_turns  # noqa: PLC0415
 

@@ -10,12 +10,18 @@ from benchmarks.arrangements.setting import PRIMITIVE, RATIO, Setting
 from benchmarks.arrangements.timed import Mark, Run
 from benchmarks.timing import Timing
 from impls.training import load
+from tests.page_parts import first_cells
 from tests.profiled import stamp
-from tests.unit.test_arrangement_questions import RATES, TWO, file_of, measured
-from tests.unit.test_loop_questions import folder, machine, world
+from tests.system.test_arrangement_questions import RATES, TWO, file_of, measured
+from tests.system.test_loop_questions import folder, world
 
 pytest.importorskip("pandas", reason="reports need pandas")
 pytest.importorskip("seaborn", reason="reports need seaborn")
+
+from reports import tidy
+from reports.chart import Material
+from reports.sections import arrangements
+from reports.sections.arrangements import points
 
 ACTOR, LEARNER, SWITCH = 1e-4, 2e-4, 1e-5
 """Seconds of an environment step, of a gradient step, and what every gradient step waits for."""
@@ -63,20 +69,11 @@ def made_up():
 
 @pytest.fixture(scope="module")
 def html(tmp_path_factory):
-    from reports import tidy  # noqa: PLC0415
-    from reports.chart import Material  # noqa: PLC0415
-    from reports.sections import arrangements  # noqa: PLC0415
-
     results = tmp_path_factory.mktemp("results")
     found = [*world(load("cartpole_dqn")), *made_up()]
     folder(results, found)
     measured(file_of(results / "made-up" / "arrangements-c0ffee00.json", TWO), RATES)
     return arrangements.section(Material(found, tidy.about(found), results)).replace("&#x27;", "'")
-
-
-def rows(html, after):
-    lines = re.findall(r"<tr>(.*?)</tr>", html[html.index(after) :].partition("</table>")[0])[1:]
-    return {cells[0]: cells[1:] for cells in (re.findall(r"<td[^>]*>(.*?)</td>", line) for line in lines)}
 
 
 def test_the_answers_come_first_and_say_what_is_missed(html):
@@ -88,7 +85,7 @@ def test_the_answers_come_first_and_say_what_is_missed(html):
 
 
 def test_the_table_has_rate_bound_share_and_prediction(html):
-    one = rows(html, "<p>cartpole_dqn, u = 1:</p>")
+    one = first_cells(html, "<p>cartpole_dqn, u = 1:</p>")
     assert set(one) == {"serial, E = 1", "apart, A = 1, E = 1", PIPELINED}
     apart = one["apart, A = 1, E = 1"]
     assert apart[0] == "0"
@@ -97,14 +94,14 @@ def test_the_table_has_rate_bound_share_and_prediction(html):
     assert apart[3:6] == ["95%", "5,000", "learner"]
     assert one["serial, E = 1"][2:4] == ["", ""]
     assert re.match(r"[\d,]+ \[[\d,]+, [\d,]+\]", one["serial, E = 1"][6])
-    assert rows(html, "<p>cartpole_dqn, u = 64:</p>")["apart, A = 1, E = 1"][4:6] == ["156", "actor"]
+    assert first_cells(html, "<p>cartpole_dqn, u = 64:</p>")["apart, A = 1, E = 1"][4:6] == ["156", "actor"]
 
 
 def test_the_long_run_and_the_questions_are_told(html):
     assert "1,000,000 environment steps, at most 8 ahead (9 allowed) and 2 behind" in html
     assert "off by at most 0.20%." in html
     assert "regret of the recommended configuration 55.0 % in the median, 100 % at worst" in html.lower()
-    asked = rows(html, "over 2 questions")
+    asked = first_cells(html, "over 2 questions")
     assert asked["cartpole_dqn"][:8] == [
         *("64", "1", "apart, A = 1, E = 1, D = 0", "200", "250", "-20.0%"),
         *("pipelined, A = 1, E = 1, D = 1", "500"),
@@ -113,10 +110,6 @@ def test_the_long_run_and_the_questions_are_told(html):
 
 
 def test_the_figure_has_bounds_predictions_and_a_line_an_arrangement(tmp_path):
-    from reports import tidy  # noqa: PLC0415
-    from reports.chart import Material  # noqa: PLC0415
-    from reports.sections import arrangements  # noqa: PLC0415
-
     found = [*world(load("cartpole_dqn")), *made_up()]
     material = Material(found, tidy.about(found), folder(tmp_path, found))
     frame = arrangements.rates(material)
@@ -131,20 +124,6 @@ def test_the_figure_has_bounds_predictions_and_a_line_an_arrangement(tmp_path):
 
 
 def test_runs_that_predictions_rest_on_are_not_compared():
-    from reports.sections.arrangements import points  # noqa: PLC0415
-
     found = made_up()
     assert points(found)
     assert not points([dataclasses.replace(one, options=one.options | {"identity": "0a0f8f13"}) for one in found])
-
-
-def test_without_records_the_section_says_what_measures_them(tmp_path):
-    from reports import tidy  # noqa: PLC0415
-    from reports.chart import Material  # noqa: PLC0415
-    from reports.sections import arrangements  # noqa: PLC0415
-
-    found = world(load("cartpole_dqn"))
-    html = arrangements.section(Material(found, tidy.about(found), tmp_path))
-    assert "python -m benchmarks arrangements" in html
-    assert "python -m dse validate --ask --loops" in html
-    assert machine().machine_key == found[0].machine_key

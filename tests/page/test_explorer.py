@@ -16,8 +16,7 @@ from dse.records import RecordError, read_folder
 from reports import page, tidy
 from reports.chart import Material
 from reports.sections import explorer
-from tests.in_browser import assert_sound, shown
-from tests.page.test_page_browser import WIDTHS
+from tests.in_browser import WIDTHS, assert_sound, shown
 from tests.page.test_reports import KEY, everything, write
 
 HEADING = explorer.SECTIONS[0].heading

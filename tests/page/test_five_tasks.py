@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.page.test_page_browser import CHROMIUM, ask
+from tests.in_browser import ask, needs_chromium, probed
 
 GALLERY = Path(__file__).resolve().parents[2] / "reports" / "gallery" / "index.html"
 MOST = 3  # clicks
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="found no Chromium, the system's or Google's, to show the page"
-)
+pytestmark = needs_chromium
 PROBE = """
 addEventListener("load", () => setTimeout(() => {
   const found = {};
@@ -48,7 +46,7 @@ ANSWERS = {
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    text = GALLERY.read_text(encoding="utf-8").replace("<head>", f"<head><script>{PROBE}</script>", 1)
+    text = probed(GALLERY.read_text(encoding="utf-8"), PROBE)
     said, _ = ask(tmp_path_factory.mktemp("tasks"), text, (1_400,))
     return said[1_400]["found"]
 

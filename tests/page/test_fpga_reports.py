@@ -7,11 +7,10 @@ import pytest
 
 from dse.published import claims, quoted, rmm_points
 from dse.published.rmm_claims import PAPER as FPGA_PAPER
-from reports import style
 from reports.markup import safe
-from reports.sections import fpga
 from reports.sections import fpga as fpga_section
 from tests.committed import RESULTS
+from tests.page_parts import uncovered
 
 CHARTS = {chart.name: chart for chart in fpga_section.CHARTS}
 
@@ -57,11 +56,6 @@ def test_a_design_that_is_too_large_for_its_slice_is_marked(html, monkeypatch):
     assert re.search(r'class="number fault"', text)
 
 
-def test_without_quoted_numbers_it_says_so(tmp_path):
-    with pytest.raises(fpga_section.quoted.RecordError, match="nothing is quoted here"):
-        fpga_section.section(tmp_path, ())
-
-
 @pytest.mark.parametrize("name", CHARTS)
 def test_a_figure_says_its_units_in_plain_numbers_and_that_it_is_no_measurement(drawn, name):
     figure = drawn[name]
@@ -78,17 +72,7 @@ def test_a_figure_says_its_units_in_plain_numbers_and_that_it_is_no_measurement(
 
 @pytest.mark.parametrize("name", CHARTS)
 def test_nothing_covers_the_panels(drawn, name):
-    figure = drawn[name]
-    figure.draw_without_rendering()
-    top, bottom = figure.subfigs
-    (legend,), (caption,) = top.legends, bottom.texts
-    whole, below, place = figure.bbox, legend.get_window_extent(), caption.get_window_extent()
-    assert whole.x0 <= below.x0
-    assert below.x1 <= whole.x1
-    assert all(axes.get_window_extent().y0 >= below.y1 for axes in figure.axes)
-    assert whole.y0 <= place.y0
-    assert place.y1 <= below.y0 + 1
-    assert place.x1 <= whole.x1
+    uncovered(drawn[name])
 
 
 @pytest.mark.parametrize("name", CHARTS)
@@ -97,13 +81,3 @@ def test_no_modeled_curve_is_solid(drawn, name):
         curves = [line for line in axes.lines if len(set(line.get_xdata())) > 2]
         assert curves
         assert not any(line.get_linestyle() == "-" for line in curves)
-
-
-def test_pictures_are_the_same_every_time():
-    first, second = (style.picture(fpga.banks(), "svg") for _ in range(2))
-    assert first == second
-
-
-def test_latency_has_a_curve_a_design_and_law_and_the_link(drawn):
-    for axes in drawn["fpga_latency"].axes:
-        assert len(axes.lines) == sum(len(point.laws) for point in rmm_points.BUILDABLE) + 1

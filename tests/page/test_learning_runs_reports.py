@@ -14,6 +14,7 @@ from reports import tidy
 from reports.chart import Material
 from reports.sections import adaptation, learning_runs, training
 from tests.committed import RESULTS
+from tests.page_parts import first_cells
 
 MACHINE = {"key": "made-up", "cpu": "Abacus 9000", "cores": 2, "packages": {}}
 KINDS = {  # arrangement, learners, D: seconds of a gradient step
@@ -93,11 +94,6 @@ def material(found, folder):
     return Material(found, tidy.about(found), folder)
 
 
-def table(html):
-    lines = re.findall(r"<tr>(.*?)</tr>", html)[1:]
-    return {cells[0]: cells[1:] for cells in (re.findall(r"<td.*?>(.*?)</td>", line) for line in lines)}
-
-
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory):
     return material([*runs(), *looks()], tmp_path_factory.mktemp("results"))
@@ -114,7 +110,7 @@ def test_who_solved_it_comes_first_and_who_did_not_is_named(asked):
 
 
 def test_the_table_has_every_kind_beside_the_serial_loop_of_its_seed(asked):
-    rows = table(learning_runs.section(asked))
+    rows = first_cells(learning_runs.section(asked))
     assert next(iter(rows)) == "cartpole_dqn, serial"
     apart = rows["cartpole_dqn, apart"]
     assert apart[:4] == ["2 of 2", "7,503", "1.4", "4,525 [4,505, 4,545]"]
@@ -130,7 +126,7 @@ def test_two_learners_have_the_scaling_factor_of_their_seeds_beside_that_of_the_
     assert key == ("cartpole_dqn", "apart, 2 learners, lock")
     assert factors == pytest.approx([0.2, 0.2])
     html = learning_runs.section(asked)
-    assert table(html)["cartpole_dqn, apart, 2 learners, lock"][5] == "0.20"
+    assert first_cells(html)["cartpole_dqn, apart, 2 learners, lock"][5] == "0.20"
     assert "python -m dse learners gives no scaling factor of cartpole_dqn here" in html  # of no known machine
     one = [run for run in asked.measurements if run.options.get("seed") != 11 or run.options["learners"] == 2]
     assert len(scaling_factors(latest(one))[key]) == 1  # seed 11 has no twin
@@ -142,7 +138,7 @@ def test_the_formulas_stand_beside_what_ran_on_a_machine_that_is_known():
     said = re.search(r"a scaling factor of ([\d.]+) in data parallel training.* and ([\d.]+) by SPO", html)
     scaled = learner_scaling(ask(RESULTS / "8fb834d50a" / "platform.toml", "cartpole_dqn", results=RESULTS), most=2)
     assert said.groups()[0] == f"{next(p.exact for p in scaled.points if (p.learners, p.horizon) == (2, None)):.2f}"
-    assert table(html)["cartpole_dqn, apart, 2 learners, synchronous"][5].startswith("0.17 [")
+    assert first_cells(html)["cartpole_dqn, apart, 2 learners, synchronous"][5].startswith("0.17 [")
 
 
 def test_the_depth_figure_has_one_learner_only_and_gains_by_seed(asked):
@@ -196,19 +192,10 @@ def test_a_search_shows_its_path_and_what_it_lost(asked):
         "samplers, the search loses 75.0%. Of all pairs 3 samplers and "
         "B = 1,024 train on the most records a second, 307,200,000, but" in html
     )
-    assert list(table(html)) == ["1", "2", "3", "4", "5"]
+    assert list(first_cells(html)) == ["1", "2", "3", "4", "5"]
     figure = adaptation.draw(rows, asked.about)
     assert {text.get_text() for axes in figure.axes for text in axes.texts} == {"1", "2", "3", "4", "5"}
     assert [len(list(axes.texts)) for axes in figure.axes] == [3, 3]
-
-
-def test_without_records_the_command_is_named(tmp_path):
-    found = [record("sum_tree", "draw", 1e-6, {"arrangement": "numba"}, {})]
-    nothing = material(found, tmp_path)
-    assert "python -m benchmarks learning" in learning_runs.section(nothing)
-    assert "--running --exhaustive --keep" in adaptation.section(nothing)
-    for chart in (*learning_runs.CHARTS, *adaptation.CHARTS):
-        assert chart.rows(nothing).empty
 
 
 def test_these_records_are_no_primitives_of_training(asked):

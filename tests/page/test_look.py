@@ -12,7 +12,7 @@ from reports.chart import Material
 from reports.sections import closer
 from tests import profiled
 from tests.page import test_replay_reports
-from tests.page.test_reports import KEY, MACHINE, everything, record, write
+from tests.page.test_reports import KEY, everything, record
 
 TREES, PEERS, REPLAYS, TRAINING = closer.LOOKS
 
@@ -98,15 +98,6 @@ def test_runs_that_share_a_replay_are_microseconds_a_step_and_say_what_is_not_ri
     assert us["global"] == pytest.approx(test_replay_reports.STEPS["global"], rel=1e-3)
     cores = set(zip(told(held, "threads"), told(held, "oversubscribed"), strict=True))
     assert cores == {(2, "a core each"), (4, "a core each"), (6, "more of them than cores")}
-
-
-def test_libraries_timed_on_another_machine_are_shown_by_its_name(tmp_path):
-    theirs = [one for one in everything() if one.primitive.startswith("peer")]
-    path = write(tmp_path, theirs) / KEY / "quick.jsonl"
-    path.rename(path.with_name("peers.jsonl"))
-    fresh = material(tmp_path, [record(10.0, machine=MACHINE | {"key": "fresh"})])
-    assert f"Measured on machine {KEY}, for machine fresh has none." in look.html(PEERS, fresh)
-    assert "has none" not in look.html(PEERS, material(tmp_path))
 
 
 def test_what_was_not_measured_is_left_out_with_the_command_for_it_after_what_was(tmp_path):

@@ -12,14 +12,11 @@ pytest.importorskip("pandas", reason="reports need pandas")
 
 from reports import look, page, tidy
 from reports.chart import Material
+from tests.in_browser import WIDTHS, ask, needs_chromium, probed
 from tests.page.test_page import light
-from tests.page.test_page_browser import CHROMIUM, WIDTHS, ask
 from tests.page.test_reports import everything
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="found no Chromium, the system's or Google's, to show the page"
-)
-SCHEMES = {"light": (1, WIDTHS[0]), "dark": (0, WIDTHS[-1])}  # as the browser numbers them, and at which width
+pytestmark = needs_chromium
 PROBE = """
 const errors = [];
 addEventListener("error", (event) => errors.push(event.message));
@@ -108,12 +105,17 @@ CHECKS = """
 addEventListener("load", async () => {
   for (const each of document.querySelectorAll("figure.look")) await drawn(each);
   for (const each of document.querySelectorAll("details")) each.open = true;
-  await pause(100);
+  await pause(500);
   const found = await axe.run(document, { resultTypes: ["violations"] });
-  const of = (one) => one.nodes.slice(0, 3).map((node) => `${node.html} ${node.failureSummary}`);
-  const violations = found.violations.map((one) => [one.impact, one.id, one.nodes.length, of(one)]);
-  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  parent.postMessage({ width: innerWidth, violations, passes: found.passes.length, dark, errors }, "*");
+  const led = Array.from(document.querySelectorAll('a[href^="#"]'), (one) => one.hash.slice(1));
+  parent.postMessage({
+    width: innerWidth, errors, needed: document.documentElement.scrollWidth, passes: found.passes.length,
+    dark: matchMedia("(prefers-color-scheme: dark)").matches,
+    serious: found.violations.filter((one) => one.impact === "serious" || one.impact === "critical").map(
+      (one) => [one.id, one.nodes.length, one.nodes[0].html]),
+    lost: led.filter((name) => !document.getElementById(decodeURIComponent(name))),
+    fetched: performance.getEntriesByType("resource").map((one) => one.name).filter((name) => !/^data:/.test(name)),
+  }, "*");
 });
 """
 
@@ -124,10 +126,6 @@ def text(tmp_path_factory):
     found = list(everything())
     folder = tmp_path_factory.mktemp("look")
     return look.with_library(page.page(Material(found, tidy.about(found), folder), written=light), folder)
-
-
-def probed(text, *scripts):
-    return text.replace("<head>", f"<head>{''.join(f'<script>{script}</script>' for script in scripts)}", 1)
 
 
 @pytest.fixture(scope="module")
@@ -215,17 +213,20 @@ def test_nothing_fails_nothing_is_fetched_and_nothing_is_cut_off(shown):
     assert shown[1] == []
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_axe_finds_nothing_serious(text, scheme, tmp_path):
+def assert_serves(folder, text, width, scheme):
+    """Axe-core finds nothing serious in a page, unfolded, in a scheme of colors, no link is lost, nothing fetched."""
     spec = importlib.util.find_spec("axe_playwright_python")
     axe = (Path(spec.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf-8")
-    number, width = SCHEMES[scheme]
-    said, _ = ask(
-        tmp_path, probed(text, axe, PROBE, CHECKS), (width,), f"--blink-settings=preferredColorScheme={number}"
-    )
+    flag = f"--blink-settings=preferredColorScheme={int(scheme == 'light')}"
+    said, console = ask(folder, probed(text, axe, PROBE, CHECKS), (width,), flag)
     one = said[width]
     assert one["dark"] is (scheme == "dark")
-    assert one["errors"] == []
+    assert one["needed"] <= width
     assert one["passes"] > 20
-    serious = [found for found in one["violations"] if found[0] in ("serious", "critical")]
-    assert serious == [], json.dumps(serious, indent=1)
+    assert one["serious"] == [], json.dumps(one["serious"], indent=1)
+    assert (one["errors"], one["lost"], one["fetched"], console) == ([], [], [], [])
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", WIDTHS[0]), ("dark", WIDTHS[-1])])
+def test_axe_finds_nothing_serious(text, scheme, width, tmp_path):
+    assert_serves(tmp_path, text, width, scheme)

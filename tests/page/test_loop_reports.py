@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from dse.records import Measurement
 from reports import tidy
 from reports.chart import Material
 from reports.sections import loops
+from tests.page_parts import first_cells, made_up
 
 MACHINE = {"key": "made-up", "cpu": "Abacus 9000", "cores": 2, "packages": {"numpy": "2"}}
 CLEAN = {  # microseconds of a clean step
@@ -22,22 +22,18 @@ RUN, EARLIER = "2026-02-02T00:00:00+00:00", "2026-01-01T00:00:00+00:00"
 
 
 def record(name, count, replay, op, us, **fields):
-    samples = tuple(1e-6 * us * (1 + 0.001 * at) for at in range(-7, 8))
     usual = {
-        "source": "measured",
-        "status": "ok",
         "primitive": "loop_peer",
+        "contestant": name,
+        "op": op,
+        "capacity": 50_000,
+        "batch": 64,
         "options": {"workload": "cartpole_dqn", "environments": count, "replay": replay},
-        "samples_seconds": samples,
-        "median_seconds": samples[7],
-        "low_seconds": samples[4],
-        "high_seconds": samples[10],
         "machine": {**MACHINE, "steps": 15_000, "gradient_steps": 15_015},
-        "commit": "0123456789abcdef",
         "command": "python -m benchmarks peers --training",
         "utc": RUN,
     }
-    return Measurement(contestant=name, op=op, capacity=50_000, batch=64, **{**usual, **fields})
+    return made_up(1e-6 * us, **usual | fields)
 
 
 def run(**fields):
@@ -64,11 +60,6 @@ def section(found, results):
     return loops.section(Material(found, tidy.about(found), results)).replace("&#x27;", "'")
 
 
-def table(html):
-    lines = re.findall(r"<tr>(.*?)</tr>", html)[1:]
-    return {cells[0]: cells[1:] for cells in (re.findall(r"<td.*?>(.*?)</td>", line) for line in lines)}
-
-
 def test_the_answer_comes_first_and_a_tie_is_called_one(html):
     second, first, third = re.findall("<li>(.*?)</li>", html)[:3]
     assert html.startswith("<ul><li>fanout, 8 environments trains cartpole_dqn at 4,000 [")
@@ -91,7 +82,7 @@ def test_without_other_libraries_or_loops_of_ours_nothing_is_compared(tmp_path):
 
 
 def test_every_loop_has_a_row_the_fastest_first_with_its_rates_and_ratios(html):
-    body = table(html)
+    body = first_cells(html)
     names = ["fanout, 8 environments", "fanout", "sbx", "fanout_torch", "tianshou, 8 environments", "tianshou"]
     assert list(body) == names
     replay, clean, median, cpu, times, by_cpu, steps, ratio = body["tianshou"]
@@ -108,8 +99,3 @@ def test_only_the_latest_run_counts_and_what_has_no_time_is_said(html):
     assert "a loop timed twice differs by up to 1.0%" in html
     assert "Not timed, pfrl: pfrl needs &lt;torch&gt;." in html
     assert "<li>sbx: numpy 2.</li>" in html
-
-
-def test_without_records_the_section_says_what_would_fill_it(tmp_path):
-    other = record("numba", 1, "prioritized", "draw", 1, primitive="sum_tree")
-    assert "python -m benchmarks peers --training" in section([other], tmp_path)

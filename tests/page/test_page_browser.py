@@ -1,25 +1,16 @@
 """The page in a real browser: at three widths nothing is cut off, nothing fails, nothing is fetched, tables sort."""
 
-import html
-import json
-import re
-import shutil
-import subprocess
-
 import pytest
 
 pytest.importorskip("pandas", reason="reports need pandas")
 
 from reports import page, tidy
 from reports.chart import Chart, Material
+from tests.in_browser import WIDTHS, ask, needs_chromium, probed
 from tests.page.test_page import light
 from tests.page.test_reports import everything
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="found no Chromium, the system's or Google's, to show the page"
-)
-WIDTHS = (360, 768, 1_400)
+pytestmark = needs_chromium
 PICTURE = (
     '<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 900 600"><path d="M0 0h9"/></svg>'
 )
@@ -61,25 +52,7 @@ def shown(tmp_path_factory):
     for name in ("fanout", "peers_batch"):
         chart = Chart(name, lambda it: it.frame, lambda rows, about: None, "A line.")
         material.drawn[name] = page.figure_html(chart, "Which?", PICTURE)
-    text = page.page(material, written=light).replace("<head>", f"<head><script>{PROBE}</script>", 1)
-    return ask(folder, text, WIDTHS)
-
-
-def ask(folder, text, widths, *flags):
-    """What a page's script posts at each width, and the lines that the browser wrote to its console."""
-    (folder / "page.html").write_text(text, encoding="utf-8")
-    frames = "".join(f'<iframe src="page.html" width="{width}" height="900"></iframe>' for width in widths)
-    gather = "const said = []; addEventListener('message', (event) => { said.push(event.data); document"
-    gather += ".querySelector('pre').textContent = JSON.stringify(said); });"
-    harness = folder / "harness.html"
-    harness.write_text(f"<!doctype html><script>{gather}</script><pre></pre>{frames}", encoding="utf-8")
-    usual = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
-    usual += [f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=20000", "--enable-logging=stderr"]
-    command = [CHROMIUM, *usual, *flags, "--dump-dom", harness.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
-    said = json.loads(html.unescape(re.search(r"<pre>(.*?)</pre>", done.stdout, re.DOTALL)[1]))
-    assert sorted(one["width"] for one in said) == sorted(widths)
-    return {one["width"]: one for one in said}, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    return ask(folder, probed(page.page(material, written=light), PROBE), WIDTHS)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -140,7 +113,6 @@ addEventListener("load", () => parent.postMessage({
 def test_the_contents_show_where_the_reader_is(tmp_path):
     found = list(everything())
     material = Material(found, tidy.about(found), tmp_path)
-    text = page.page(material, written=light).replace("<head>", f"<head><script>{SCROLLED}</script>", 1)
-    said, errors = ask(tmp_path, text, WIDTHS[-1:])
+    said, errors = ask(tmp_path, probed(page.page(material, written=light), SCROLLED), WIDTHS[-1:])
     assert said[WIDTHS[-1]]["current"] == [[["#skipped-and-failed-cells", True, True]], [["#the-answer", True, True]]]
     assert errors == []

@@ -6,9 +6,9 @@ import re
 import pandas as pd
 import pytest
 
-from dse import accuracy, records
+from dse import accuracy
 from dse.accuracy import ACCURACY_FILE, Accuracy
-from dse.records import RecordError, twins
+from dse.records import twins
 from reports import building, kept, page, style, tidy
 from reports.chart import Material
 from reports.sections import peers as peer_section
@@ -171,33 +171,6 @@ def test_only_one_run_is_compared(tmp_path):
     assert html.count("another") == 0
 
 
-def test_remarks_of_a_time_are_shown(tmp_path):
-    found = [
-        dataclasses.replace(one, reason="draws its own numbers") if one.contestant == "rllib" else one
-        for one in peers()
-    ]
-    assert "<li>rllib: draws its own numbers</li>" in text(found, tmp_path)
-    assert "What to know" not in text(list(peers()), tmp_path)
-
-
-def test_without_twins_threads_or_checks_each_part_says_so(tmp_path):
-    found = [one for one in peers() if one.primitive == "peer" and one.median_seconds is not None]
-    html = text(found, tmp_path)
-    for part in (
-        "No cell was measured twice",
-        "no tree was shared",
-        "no tree was checked",
-        "Every implementation was timed in all",
-    ):
-        assert part in html
-
-
-def test_without_records_of_libraries_the_section_says_how_to_make_them(tmp_path):
-    for found in ([record(10.0)], [record(1, primitive="peer", status="skipped", reason="absent", **NOTHING)]):
-        with pytest.raises(RecordError, match="make peers"):
-            peer_section.section(found, tmp_path)
-
-
 def checks():
     """One finding of each kind."""
     kind = {"contestant": "tianshou", "dtype": "float64", "capacity": 1_000_000}
@@ -230,12 +203,6 @@ def test_findings_are_shown_with_what_was_seen(tmp_path):
 def test_a_broken_file_of_checks_costs_only_its_table(tmp_path):
     (tmp_path / ACCURACY_FILE).write_text("[{}]")
     assert "not a file of this version" in text(list(peers()), tmp_path)
-
-
-def test_records_on_disk_make_the_section(tmp_path):
-    folder = write(tmp_path, peers())
-    accuracy.write(checks(), folder / KEY / ACCURACY_FILE)
-    assert len(rows(text(records.read_folder(folder, KEY), folder / KEY), "implementation")) == len(PEERS)
 
 
 def test_a_machine_without_any_borrows_those_of_another_and_says_so(tmp_path):

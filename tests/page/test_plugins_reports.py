@@ -6,7 +6,7 @@ import re
 import pytest
 
 from dse.published import plugin_claims, quoted
-from dse.records import Measurement, Writer
+from dse.records import Writer
 
 pytest.importorskip("pandas", reason="reports need pandas")
 pytest.importorskip("seaborn", reason="reports need seaborn")
@@ -15,6 +15,7 @@ from reports import page, tidy
 from reports.chart import Material
 from reports.sections import plugins
 from tests.committed import RESULTS
+from tests.page_parts import made_up
 
 MACHINE = {"key": "made-up", "cpu": "Abacus 9000", "cores": 2, "packages": {"numpy": "2"}}
 TIMES = {  # microseconds of a step, and of the tree's calls in it
@@ -32,22 +33,18 @@ TIMES = {  # microseconds of a step, and of the tree's calls in it
 
 
 def record(host, task, kind, op, us, **fields):
-    samples = tuple(1e-6 * us * (1 + 0.001 * at) for at in range(-7, 8))
     usual = {
-        "source": "measured",
-        "status": "ok",
         "primitive": "plugin",
+        "contestant": host,
+        "op": op,
+        "capacity": 1_000_000,
+        "batch": 256,
         "options": {"task": task, "kind": kind},
-        "samples_seconds": samples,
-        "median_seconds": samples[7],
-        "low_seconds": samples[4],
-        "high_seconds": samples[10],
         "machine": MACHINE,
-        "commit": "0123456789abcdef",
         "command": "python -m benchmarks plugins",
         "utc": "2026-02-02T00:00:00+00:00",
     }
-    return Measurement(contestant=host, op=op, capacity=1_000_000, batch=256, **{**usual, **fields})
+    return made_up(1e-6 * us, **usual | fields)
 
 
 def run(**fields):
@@ -155,11 +152,6 @@ def test_the_figure_answers_in_its_title_and_hollows_what_is_unstable():
     hollow = [line for line in figure.axes[0].lines if line.get_markerfacecolor() == "white" and len(line.get_xdata())]
     assert [list(line.get_ydata()) for line in hollow] == [[pytest.approx(2.0)]]
     assert "Hollow: unstable" in figure.subfigs[1].texts[0].get_text().replace("\n", " ")
-
-
-def test_without_records_the_section_says_what_would_fill_it(tmp_path):
-    other = record("numba", "buffer", "ours", "draw", 1, primitive="sum_tree")
-    assert "python -m benchmarks plugins" in section([other], tmp_path)
 
 
 def test_a_machine_without_any_borrows_the_section_and_both_figures(tmp_path):

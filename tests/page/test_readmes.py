@@ -194,13 +194,7 @@ def test_the_first_page_is_short_and_answers_first():
     assert lines.index("## Three questions") < 30
 
 
-@pytest.mark.parametrize(
-    ("folder", "names"),
-    [
-        ("benchmarks", benchmarks_cli.HELP),
-        ("dse", dse_cli._COMMANDS),
-    ],
-)
+@pytest.mark.parametrize(("folder", "names"), [("benchmarks", benchmarks_cli.HELP), ("dse", dse_cli._COMMANDS)])
 def test_a_folders_readme_names_all_that_it_offers(folder, names):
     text = (ROOT / folder / "README.md").read_text()
     assert [name for name in names if f"`{name}" not in text] == []

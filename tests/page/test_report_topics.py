@@ -38,7 +38,7 @@ SECTIONS = (
 CLAIMS = '''
 """Made-up claims."""
 
-from tests.claims import Claim
+from .claims import Claim
 
 PAPER, ORDER = "{paper}", 99
 

@@ -10,6 +10,10 @@ from dse.tuning.presampling import depth_curve, depth_enough, published_loop
 
 pytest.importorskip("seaborn", reason="reports need seaborn")
 
+from reports.sections import mapping as solver_figures
+from reports.sections.mapping_points import Depths, Point, Scaled, WhatIf
+from tests.page_parts import uncovered
+
 LOOP = published_loop(1.0, 2.0, 0.5, 0.3)
 
 
@@ -18,8 +22,6 @@ def curve(name, law, at):
 
 
 def shared_cores():
-    from reports.sections import mapping as solver_figures  # noqa: PLC0415
-
     f_a = completed(curve("f_a", Scaling(900.0, 0.01, 2e-4, 1.0), (1, 2, 4, 8, 16, 32)), 56)
     f_l = completed(curve("f_l", Scaling(60.0, 0.2, 1e-3, 1.0), (1, 2, 4, 8, 16)), 56)
     two = curve("f_a", Scaling(4000.0, 0.1, 0.0, 1.0), (1, 2)), curve("f_l", Scaling(900.0, 0.02, 0.0, 1.0), (1, 2))
@@ -31,18 +33,12 @@ def shared_cores():
 
 
 def drawn_ahead():
-    from reports.sections import mapping as solver_figures  # noqa: PLC0415
-    from reports.sections.mapping_points import Depths  # noqa: PLC0415
-
     points = depth_curve(LOOP, range(6), (0.0, 1.0), steps=100)
     one = Depths("made-up times", points, depth_enough(LOOP))
     return points, solver_figures.depths([one, one], (0.0, 1.0), 100)
 
 
 def side_by_side():
-    from reports.sections import mapping as solver_figures  # noqa: PLC0415
-    from reports.sections.mapping_points import Scaled  # noqa: PLC0415
-
     passes, small = FlatThenLinear(1e-3, 5e-6), FlatThenLinear(1e-4, 1e-7)
     terms = {batch: Terms(batch, 2e-3, passes, 5e-5, small, 3e-4, small, True) for batch in (256, 1024, 8192)}
     made = [
@@ -53,34 +49,26 @@ def side_by_side():
 
 
 def devices_and_watts():
-    from reports.sections import mapping as choice_figures  # noqa: PLC0415
-    from reports.sections.mapping_points import Point  # noqa: PLC0415
-
     points = [
         Point(("cpu", "gpu"), "pipelined", "G-C-C", 300.0, 200.0, 500.0, 460.0, False),
         Point(("cpu",), "serial", "C-C-C", 100.0, 60.0, 200.0, 210.0, True),
         Point(("cpu", "fpga"), "pipelined", "F-F-F", 2000.0, 900.0, 4000.0, 435.0, True),
     ]
-    return points, choice_figures.fronts({"one": points, "other": points}, "made-up")
+    return points, solver_figures.fronts({"one": points, "other": points}, "made-up")
 
 
 def fewer_cores():
-    from reports.sections import mapping as choice_figures  # noqa: PLC0415
-    from reports.sections.mapping_points import WhatIf  # noqa: PLC0415
-
     cells = [
         WhatIf(64, 1, 900.0, "serial", "G-C-C", "gpu"),
         WhatIf(64, 4, 6965.0, "pipelined", "F-F-F", "fpga"),
         WhatIf(256, 4, 2023.0, "pipelined", "F-F-F", "fpga"),  # nothing fits on one core
     ]
-    return cells, choice_figures.what_if(cells, "made-up")
+    return cells, solver_figures.what_if(cells, "made-up")
 
 
 def losses():
-    from reports.sections import mapping as choice_figures  # noqa: PLC0415
-
     ratios = mapping_loss.ratios(*mapping_loss.random_tables(2000))
-    return ratios, choice_figures.losses(ratios, "2,000 tables")
+    return ratios, solver_figures.losses(ratios, "2,000 tables")
 
 
 DRAWN = (shared_cores, drawn_ahead, side_by_side, devices_and_watts, fewer_cores, losses)
@@ -89,15 +77,8 @@ DRAWN = (shared_cores, drawn_ahead, side_by_side, devices_and_watts, fewer_cores
 @pytest.mark.parametrize("draw", DRAWN)
 def test_nothing_covers_the_axes_and_the_caption_says_the_source(draw):
     _, figure = draw()
-    figure.draw_without_rendering()
-    top, bottom = figure.subfigs
-    (legend,), (caption,) = top.legends, bottom.texts
-    below, place = legend.get_window_extent(), caption.get_window_extent()
-    assert figure.bbox.x0 <= below.x0 <= below.x1 <= figure.bbox.x1
-    assert all(axes.get_window_extent().y0 >= below.y1 for axes in figure.axes)
-    assert figure.bbox.y0 <= place.y0 <= place.y1 <= below.y0 + 1
-    assert figure.bbox.x0 <= place.x0 <= place.x1 <= figure.bbox.x1
-    assert "modeled" in caption.get_text()
+    caption = uncovered(figure)
+    assert "modeled" in caption
     shown = [axes for axes in figure.axes if axes.get_visible()]
     assert shown[0].get_ylabel()
     assert shown[-1].get_xlabel() or shown[-1].get_label() == "<colorbar>"

@@ -14,10 +14,14 @@ from dse.tuning.learners import measured_terms, side_by_side
 from dse.tuning.multi_learner import data_parallel_seconds, single_seconds
 from impls.training import load
 from tests.grids import without_grids
-from tests.matrix import slow
 from tests.profiled import made_up
 
 pytest.importorskip("seaborn", reason="reports need seaborn")
+from reports import building
+from reports.markup import safe
+from reports.sections import mapping as solver_section
+from reports.sections import mapping_points as solver_points
+from reports.sections import training, tree
 
 PLATFORM = """
 name = "this"
@@ -53,52 +57,31 @@ def machine(profiled, tmp_path_factory):
 
 
 def test_the_answers_are_what_the_command_prints(machine):
-    from reports.markup import safe  # noqa: PLC0415
-    from reports.sections import mapping as solver_section  # noqa: PLC0415
-
     html = solver_section.section(machine, "made-up", "<figure></figure>", ["Left out, solver_x: why"])
     here = recommend_mapping(machine / "made-up" / "platform.toml", "cartpole_dqn", results=machine)
     seeds = recommend_mapping("u200", "hopper_ddpg", results=machine)
     texts = re.findall(r"<pre>(.*?)</pre>", html, re.DOTALL)
     assert texts == [safe(mapping_text.text(one)) for one in (here, seeds)]
-    assert "measured" in texts[0]
-    assert html.index("python -m dse recommend --platform u200 --workload hopper_ddpg") < html.index("<figure>")
-    assert html.index("<figure>") < html.index("solver_x: why") < html.index("as printed")
+    assert html.index("python -m dse recommend --platform u200") < html.index("<figure>") < html.index("solver_x: why")
+    for one in mapping_loss.losses():
+        cells = re.search(rf"<tr><td>{re.escape(one.variant)}</td>(.*?)</tr>", html)
+        shown = [f"{one.share:.1%}", f"{one.mean:.2f}x", f"{one.worst:.3f}x"]
+        assert re.findall(r">([\d.]+[%x])<", cells[1])[:3] == shown
 
 
-@pytest.mark.parametrize("key", [slow("made-up"), "another"])
-def test_a_machine_that_was_not_probed_has_no_answer_but_the_seeds_platform_has(tmp_path, key):
-    from reports.sections import mapping as solver_section  # noqa: PLC0415
-
+def test_a_machine_without_platform_or_records_says_what_to_run(tmp_path):
     (tmp_path / "made-up").mkdir()
-    html = solver_section.section(tmp_path, key, "", ())
-    assert html.startswith(f"<p>Left out, cartpole_dqn on the machine of this page, {key}: it was not probed; on it: ")
+    html = solver_section.section(tmp_path, "another", "", ())
+    assert html.startswith("<p>Left out, cartpole_dqn on the machine of this page, another: it was not probed")
     assert "python -m dse platform probe, then python -m benchmarks profile --workload cartpole_dqn" in html
     assert html.count("<pre>") == 1
-
-
-def test_a_platform_without_its_records_is_left_out_with_what_the_solver_says(tmp_path):
-    from reports.sections import mapping as solver_section  # noqa: PLC0415
-
-    (tmp_path / "made-up").mkdir()
     (tmp_path / "made-up" / "platform.toml").write_text(PLATFORM.format(key="made-up"))
-    html = solver_section.section(tmp_path, "made-up", "", ())
-    assert re.match(r"<p>Left out, cartpole_dqn on the machine of this page, made-up: .*no records", html)
-
-
-def test_the_table_of_losses_is_that_of_the_random_tables(tmp_path):
-    from reports.sections import mapping as solver_section  # noqa: PLC0415
-
-    html = solver_section.section(tmp_path, "made-up", "", ())
-    for one in mapping_loss.losses():
-        row = (one.variant, f"{one.share:.1%}", f"{one.mean:.2f}x", f"{one.worst:.3f}x")
-        cells = re.search(rf"<tr><td>{re.escape(row[0])}</td>(.*?)</tr>", html)
-        assert re.findall(r">([\d.]+[%x])<", cells[1])[:3] == list(row[1:])
+    assert re.match(r"<p>Left out, .*, made-up: .*no records", solver_section.section(tmp_path, "made-up", "", ()))
+    with pytest.raises(RecordError, match=r"machine another has no profile .*python -m benchmarks profile"):
+        solver_points.scaled([], "another")
 
 
 def test_terms_of_scaling_are_those_of_the_profile(profiled):
-    from reports.sections import mapping_points as scaling_points  # noqa: PLC0415
-
     table = of_records(profiled, "made-up", load("cartpole_dqn"))
     terms = measured_terms(table, 64)
     assert terms.passes.fixed_seconds == pytest.approx(1e-3)  # as in tests/profiled.py
@@ -106,10 +89,10 @@ def test_terms_of_scaling_are_those_of_the_profile(profiled):
     assert terms.replay_seconds == pytest.approx(2 * (1e-5 + 1e-7 * 64))
     assert terms.weights_seconds == pytest.approx(2 * 3e-4)
     assert terms.average.seconds(8) == pytest.approx(8e-4)
-    pong, own, *_ = scaling_points.scaled(profiled, "made-up")
+    pong, own, *_ = solver_points.scaled(profiled, "made-up")
     assert [one.partition(",")[0] for one in (pong.name, own.name)] == ["pong_dqn", "pong_dqn"]
     exact = single_seconds(terms) / data_parallel_seconds(terms, 2) / 2
-    cartpole = next(one for one in scaling_points.scaled(profiled, "made-up") if one.name == "cartpole_dqn, B = 64")
+    cartpole = next(one for one in solver_points.scaled(profiled, "made-up") if one.name == "cartpole_dqn, B = 64")
     assert cartpole.points[1].exact == pytest.approx(exact)
     count, factor, low, high = cartpole.measured[0]
     replay, step = terms.replay_seconds, 1e-3 + 64e-5
@@ -121,16 +104,7 @@ def test_terms_of_scaling_are_those_of_the_profile(profiled):
     assert high == pytest.approx((alone.high + replay) / ran.low / 2)
 
 
-def test_without_a_profile_the_factors_say_how_to_make_one():
-    from reports.sections import mapping_points as scaling_points  # noqa: PLC0415
-
-    with pytest.raises(RecordError, match=r"machine another has no profile .*python -m benchmarks profile"):
-        scaling_points.scaled([], "another")
-
-
 def test_each_point_of_the_front_is_the_best_of_its_devices(tmp_path):
-    from reports.sections import mapping_points as solver_points  # noqa: PLC0415
-
     points = {one.devices: one for one in solver_points.fronts(None)["hopper_ddpg"]}
     best = recommend_mapping("u200", "hopper_ddpg", epsilon=0.0, results=tmp_path)
     assert max(one.hz for one in points.values()) == pytest.approx(best.value)
@@ -143,33 +117,19 @@ def test_each_point_of_the_front_is_the_best_of_its_devices(tmp_path):
         assert one.is_undominated != beaten
 
 
-def test_the_cell_of_all_cores_is_the_answer_and_fewer_are_never_faster(monkeypatch, tmp_path):
-    from reports.sections import mapping_points as solver_points  # noqa: PLC0415
-
-    monkeypatch.setattr(solver_points, "BATCHES", (256,))
+def test_cells_of_cores_and_batches_are_solved_as_their_own(monkeypatch, tmp_path):
+    monkeypatch.setattr(solver_points, "BATCHES", (64, 256))
     monkeypatch.setattr(solver_points, "CORES", (1, 3, 28))
-    cells = solver_points.what_if.__wrapped__(None)
-    rates = [one.hz for one in cells]
-    assert rates == sorted(rates)
+    found = solver_points.what_if.__wrapped__(None)
+    cells = [one for one in found if one.batch == 256]
+    assert [one.hz for one in cells] == sorted(one.hz for one in cells)
     given = recommend_mapping("u200", "hopper_ddpg", epsilon=0.01, results=tmp_path)
     assert cells[-1].hz == pytest.approx(given.value, rel=0.01)
-    assert cells[-1].arrangement == given.arrangement
-    assert cells[0].arrangement == "serial"
-
-
-def test_each_batch_is_solved_as_its_own(monkeypatch):
-    from reports.sections import mapping_points as solver_points  # noqa: PLC0415
-
-    monkeypatch.setattr(solver_points, "BATCHES", (64, 256))
-    monkeypatch.setattr(solver_points, "CORES", (28,))
-    small, large = solver_points.what_if.__wrapped__(None)
-    assert (small.batch, large.batch) == (64, 256)
-    assert small.hz > large.hz
+    assert (cells[0].arrangement, cells[-1].arrangement) == ("serial", given.arrangement)
+    assert max(one.hz for one in found if one.batch == 64) > cells[-1].hz
 
 
 def test_depths_are_of_the_answer_and_of_the_one_without_its_accelerator(tmp_path):
-    from reports.sections import mapping_points as solver_points  # noqa: PLC0415
-
     answer, other = solver_points.depths(None)
     given = recommend_mapping("u200", "hopper_ddpg", epsilon=0.01, results=tmp_path)
     learner = next(part.device for part in given.parts if part.part == "learner")
@@ -184,8 +144,6 @@ def test_depths_are_of_the_answer_and_of_the_one_without_its_accelerator(tmp_pat
 
 
 def test_cores_are_those_the_solver_counts_with():
-    from reports.sections import mapping_points as solver_points  # noqa: PLC0415
-
     found = solver_points.platform_cores(None)
     parts = solver_points.parts_of(None)
     for learner in (one for one in parts.learners(parts.cpu) if one.cores < 28):  # the actors have a core at least
@@ -196,10 +154,6 @@ def test_cores_are_those_the_solver_counts_with():
 
 
 def test_the_page_lists_the_figures_and_has_them_in_their_section(monkeypatch, profiled, tmp_path):
-    from reports import building  # noqa: PLC0415
-    from reports.sections import mapping as solver_section  # noqa: PLC0415
-    from reports.sections import training, tree  # noqa: PLC0415
-
     for others in (training, tree):
         monkeypatch.setattr(others, "CHARTS", ())
     without_grids(monkeypatch)
@@ -214,19 +168,16 @@ def test_the_page_lists_the_figures_and_has_them_in_their_section(monkeypatch, p
 
 
 def test_records_of_no_training_leave_out_the_factors_alone(monkeypatch, profiled, tmp_path):
-    from reports import building  # noqa: PLC0415
-    from reports.sections import mapping as solver_section  # noqa: PLC0415
-    from reports.sections import training, tree  # noqa: PLC0415
-
     for others in (training, tree):
         monkeypatch.setattr(others, "CHARTS", ())
     without_grids(monkeypatch)
     charts = [chart for chart in solver_section.CHARTS if chart.name in ("solver_scaling", "solver_loss")]
     monkeypatch.setattr(solver_section, "CHARTS", charts)
-    weights = [one for one in profiled if one.contestant == "weights"]
-    built = building.build(weights, tmp_path, tmp_path / "out")
-    assert "python -m benchmarks profile --workload" in built["left_out"]["solver_scaling"]
+    built = building.build([one for one in profiled if one.contestant == "weights"], tmp_path, tmp_path / "out")
     assert [path.rpartition("/")[2] for path in built["figures"]] == ["solver_loss.svg", "solver_loss.png"]
-    assert (
-        f"Left out, solver_scaling: {built['left_out']['solver_scaling']}" in (tmp_path / "out/index.html").read_text()
-    )
+    why = built["left_out"]["solver_scaling"]
+    assert "python -m benchmarks profile --workload" in why
+    page = (tmp_path / "out/index.html").read_text()
+    assert f"Left out, solver_scaling: {why}" in page
+    section = page[page.index("<h2>Which mapping") : page.index("<h2>Published mappings")]
+    assert re.findall(r'<figure id="figure-(\w+)"', section) == ["solver_loss"]

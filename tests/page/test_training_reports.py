@@ -10,10 +10,18 @@ from benchmarks.profile.cells import Cell, options_of
 from benchmarks.timing import Timing
 from dse.times.batch_law import flat_then_linear
 from impls.training import load
+from tests.page_parts import uncovered
 from tests.profiled import made_up, stamp
 
-pd = pytest.importorskip("pandas", reason="reports need pandas")
+pytest.importorskip("pandas", reason="reports need pandas")
 pytest.importorskip("seaborn", reason="reports need seaborn")
+
+from dse.times.learner_products import product_bounds
+from reports import tidy
+from reports.building import build
+from reports.chart import Material
+from reports.sections import learning, training, training_figures
+from reports.sections.training import share_table, shares
 
 FIGURES = {
     "training_cores": "env steps / s",
@@ -30,10 +38,7 @@ def profiled():
 
 
 def test_rows_are_in_the_unit_of_their_figure(profiled):
-    from reports.sections import training_figures  # noqa: PLC0415
-    from reports.tidy import tidy  # noqa: PLC0415
-
-    frame = tidy(profiled)
+    frame = tidy.tidy(profiled)
     batch = training_figures.over_batch(frame)
     step = batch[(batch["workload"] == "cartpole_dqn") & (batch["part"] == "learner step") & (batch["threads"] == 1)]
     assert step.set_index("batch")["ns"][64] == pytest.approx(1.64)  # milliseconds
@@ -50,8 +55,6 @@ def test_rows_are_in_the_unit_of_their_figure(profiled):
 
 @pytest.mark.usefixtures("without_laws")
 def test_every_figure_is_drawn_and_the_page_has_the_knees(profiled, tmp_path):
-    from reports.building import build  # noqa: PLC0415
-
     built = build(profiled, tmp_path, tmp_path / "out")
     assert {f"{name}.svg" for name in FIGURES} <= {path.rpartition("/")[2] for path in built["figures"]}
     assert not set(FIGURES) & set(built["left_out"])
@@ -80,10 +83,7 @@ def by_both():
 
 
 def test_parts_by_both_learners_are_shown_each_by_its_newest_timing(by_both):
-    from reports.sections import training, training_figures  # noqa: PLC0415
-    from reports.tidy import tidy  # noqa: PLC0415
-
-    frame = tidy(by_both)
+    frame = tidy.tidy(by_both)
     rows = training_figures.over_batch(frame)
     steps = rows[(rows["part"] == "learner step") & (rows["threads"] == 1) & (rows["batch"] == 64)]
     assert steps.set_index("by")["ns"].to_dict() == pytest.approx({"torch": 2 * 1.64, "dense": 2 * 0.292})  # ms
@@ -99,52 +99,27 @@ def test_parts_by_both_learners_are_shown_each_by_its_newest_timing(by_both):
 
 
 def test_the_share_of_products_in_a_step_is_by_the_newest_records(by_both):
-    from dse.times.learner_products import product_bounds  # noqa: PLC0415
-    from reports.sections.training import section  # noqa: PLC0415
-
     (bound,) = product_bounds(by_both)
     assert (bound.workload, bound.learner, bound.batch) == ("cartpole_dqn", "dense", 64)
     assert bound.products == pytest.approx(85_248 / 128**2)
     assert bound.share == pytest.approx(bound.products * 1.64e-5 / 2.92e-4)
-    assert f"{bound.share:.0%} of it for 5.2 products of 32.8 us each" in section(by_both, "", [])
+    assert f"{bound.share:.0%} of it for 5.2 products of 32.8 us each" in training.section(by_both, "", [])
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_axes_say_their_units_and_nothing_covers_them(profiled, name, tmp_path):
-    from reports.chart import Material  # noqa: PLC0415
-    from reports.sections.training import CHARTS  # noqa: PLC0415
-    from reports.tidy import about  # noqa: PLC0415
-
-    (chart,) = (chart for chart in CHARTS if chart.name == name)
-    figure = chart.draw(chart.rows(Material(profiled, about(profiled), tmp_path)), about(profiled))
-    figure.canvas.draw()
-    top, bottom = figure.subfigs
-    (legend,), (caption,) = top.legends, bottom.texts
-    below, place = legend.get_window_extent(), caption.get_window_extent()
+    (chart,) = (chart for chart in training.CHARTS if chart.name == name)
+    figure = chart.draw(chart.rows(Material(profiled, tidy.about(profiled), tmp_path)), tidy.about(profiled))
     assert figure.axes[0].get_ylabel() == FIGURES[name]
-    assert figure.bbox.x0 <= below.x0 <= below.x1 <= figure.bbox.x1
-    assert all(axes.get_window_extent().y0 >= below.y1 for axes in figure.axes)
-    assert figure.bbox.y0 <= place.y0 <= place.y1 <= below.y0 + 1
-    told = caption.get_text().replace("\n", " ")
+    told = uncovered(figure)
     assert all(part in told for part in ("measured on a made-up CPU, 4 cores", "c0ffee00", "2030-01-01"))
 
 
 def test_the_split_of_cores_that_makes_most_steps_is_ringed(profiled):
-    from reports import tidy  # noqa: PLC0415
-    from reports.sections import training_figures  # noqa: PLC0415
-
     rows = training_figures.over_cores(tidy.tidy(profiled))
     figure = training_figures.cores(rows, tidy.about(profiled))
     rings = [line for line in figure.axes[0].lines if line.get_fillstyle() == "none"]
     assert [ring.get_xdata()[0] for ring in rings] == [1, 2]  # of four: one actor is faster than two learners
-
-
-def test_without_a_profile_the_section_says_how_to_make_one():
-    from reports.sections import training as training_section  # noqa: PLC0415
-
-    told = training_section.section([], "", ["Left out, training_cores: why"])
-    assert told.startswith("<p>Left out: no training system was profiled; this would: python -m benchmarks profile")
-    assert "training_cores: why" in told
 
 
 def test_a_knee_is_found_through_noise_and_may_be_none():
@@ -165,15 +140,13 @@ def shares_of(trees, actor=1e-4, run="python -m benchmarks share"):
     options = {**options_of(load("cartpole_dqn")), "update_interval": 2}
     found = [made.timed(Cell("actor", "step", options), Timing((actor,) * 3, 5))]
     found.append(made.timed(Cell("loop", "step", options), Timing((8e-4,) * 3, 5)))
-    for name, (tree, learning) in trees.items():
-        for op, samples in (("tree", tree), ("learning", learning)):
+    for name, times in trees.items():
+        for op, samples in zip(("tree", "learning"), times, strict=True):
             found.append(made.timed(Cell(name, op, options, 64), Timing(samples, 5)))
     return found
 
 
 def test_a_share_is_the_trees_time_over_the_whole_step():
-    from reports.sections.training import share_table, shares  # noqa: PLC0415
-
     trees = {"numba": ((1e-5,) * 3, (8e-4,) * 3), "rllib": ((8e-4, 1e-3, 1.2e-3), (1.6e-3, 1.8e-3, 2e-3))}
     numba, rllib = shares(shares_of(trees))
     assert (numba.contestant, rllib.contestant) == ("numba", "rllib")
@@ -193,8 +166,6 @@ def test_a_share_is_the_trees_time_over_the_whole_step():
 
 
 def test_a_whole_loop_by_another_learner_is_told_beside_the_shares():
-    from reports.sections.training import share_table, shares  # noqa: PLC0415
-
     records = shares_of({"numba": ((1e-5,) * 3, (8e-4,) * 3)})
     dense = [
         dataclasses.replace(one, options=one.options | {"learner": "dense"}, median_seconds=one.seconds / 4)
@@ -207,8 +178,6 @@ def test_a_whole_loop_by_another_learner_is_told_beside_the_shares():
 
 
 def test_shares_mix_no_two_runs():
-    from reports.sections.training import shares  # noqa: PLC0415
-
     whole = shares_of({"numba": ((1e-5,) * 3, (8e-4,) * 3)})
     lone = shares_of({"numpy": ((1e-5,) * 3, (8e-4,) * 3)}, run="another")[2:]
     assert [one.contestant for one in shares([*whole, *lone])] == ["numba"]
@@ -216,10 +185,6 @@ def test_shares_mix_no_two_runs():
 
 @pytest.mark.usefixtures("without_laws")
 def test_runs_are_drawn_and_listed_with_their_rates(profiled, tmp_path, monkeypatch):
-    from reports.building import build  # noqa: PLC0415
-    from reports.sections import training  # noqa: PLC0415
-    from reports.sections.learning import curves  # noqa: PLC0415
-
     monkeypatch.setattr(training, "CHARTS", training.CHARTS[-1:])  # the others are drawn above
     machine = tmp_path / profiled[0].machine["key"]
     for alpha, seed, mean, gpu in ((0.6, 0, 498.0, None), (0.6, 1, 500.0, None), (0.0, 0, 250.5, None)):
@@ -238,7 +203,7 @@ def test_runs_are_drawn_and_listed_with_their_rates(profiled, tmp_path, monkeypa
         summary["sample_efficiency"] = 5000 if alpha else None
         (folder / "summary.json").write_text(json.dumps(summary))
         (folder / "curve.csv").write_text("step,mean_score\n2500,100\n5000,480\n")
-    assert curves(machine).groupby("alpha")["seed"].nunique().to_dict() == {0.0: 1, 0.6: 2}
+    assert learning.curves(machine).groupby("alpha")["seed"].nunique().to_dict() == {0.0: 1, 0.6: 2}
     built = build(profiled, tmp_path, tmp_path / "out")
     assert any(path.endswith("training_curves.svg") for path in built["figures"])
     page = (tmp_path / "out" / "index.html").read_text()
@@ -249,8 +214,6 @@ def test_runs_are_drawn_and_listed_with_their_rates(profiled, tmp_path, monkeypa
 
 @pytest.mark.parametrize(("rates", "words"), [((None, 900.0), "<td>900 %</td>"), ((None, None), "<td>none</td>")])
 def test_runs_without_rates_are_left_out_of_the_medians(tmp_path, rates, words):
-    from reports.sections.learning import section  # noqa: PLC0415
-
     for seed, rate in enumerate(rates):
         folder = tmp_path / "training" / "cartpole_dqn" / f"seed{seed}"
         folder.mkdir(parents=True)
@@ -258,6 +221,6 @@ def test_runs_without_rates_are_left_out_of_the_medians(tmp_path, rates, words):
         summary = {"workload": "cartpole_dqn", "alpha": 0.6, "seed": seed, "steps": 5000, "seconds": 50}
         summary["throughput"] = dict.fromkeys(names, rate) if rate else None
         (folder / "summary.json").write_text(json.dumps(summary))
-    found = section(tmp_path)
+    found = learning.section(tmp_path)
     assert words in found
     assert "none %" not in found

@@ -18,8 +18,7 @@ from reports import page, tidy
 from reports.chart import Material
 from reports.sections import what_ifs
 from tests.committed import RESULTS
-from tests.in_browser import assert_sound, shown
-from tests.page.test_page_browser import WIDTHS
+from tests.in_browser import WIDTHS, assert_sound, shown
 from tests.page.test_reports import everything
 
 HEADING = what_ifs.SECTIONS[0].heading

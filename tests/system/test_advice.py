@@ -134,39 +134,31 @@ def mine(tmp_path):
 
 
 def test_the_pattern_finds_commands_and_ends_where_they_do():
-    said = (
-        "none; measure them: python -m benchmarks sweep --dtypes a,b, or ask (make peers), or: make peers. Or: make gpu"
-    )
+    said = "measure them: python -m benchmarks sweep --dtypes a,b, or ask (make peers), or: make peers. Or: make gpu"
     assert advised(said)[0] == ["python -m benchmarks sweep --dtypes a,b", "make peers", "make gpu"]
-    assert advised("run 'python -m dse platform show this', or: python -m impls.training 'my grid.toml' --x 1; ")[
-        0
-    ] == [
+    quoted = "python -m impls.training 'my grid.toml' --x 1"
+    assert advised(f"run 'python -m dse platform show this', or: {quoted}; ")[0] == [
         "python -m dse platform show this",
-        "python -m impls.training 'my grid.toml' --x 1",
+        quoted,
     ]
-    for wrong in ("python -m benchmarks profile", "python -m dse fpga", "make sandwich", "python -m benchmarks swep"):
+    for wrong in ("python -m benchmarks profile", "python -m dse fpga", "make sandwich", "pip install '.[sandwich]'"):
         with pytest.raises(AssertionError):
             check(f"try: {wrong}")
-    with pytest.raises(AssertionError):
-        check("install it with: pip install '.[sandwich]'")
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ["--capacity", "1e6", "--batch", "256", "--machine", MACHINE],
-        ["--capacity", "1e6", "--batch", "256", "--machine", "0123456789"],
-        ["--capacity", "1e6", "--batch", "256", "--dtype", "float64", "--machine", MACHINE],
-        ["--capacity", "1e6", "--batch", "256", "--dtype", "float16", "--machine", MACHINE],
-        ["--capacity", "1e6", "--batch", "256", "--distribution", "foo", "--machine", MACHINE],
-        ["--capacity", "1e6", "--batch", "256", "--threads", "64", "--machine", MACHINE],
-        ["--capacity", "1e12", "--batch", "256", "--machine", MACHINE],
-        ["--capacity", "1e6", "--batch", "256", "--results", "{empty}"],
+        f"--capacity 1e6 --machine {MACHINE}",
+        "--capacity 1e6 --machine 0123456789",
+        f"--capacity 1e6 --dtype float16 --machine {MACHINE}",
+        f"--capacity 1e6 --threads 64 --machine {MACHINE}",
+        f"--capacity 1e12 --machine {MACHINE}",
+        "--capacity 1e6 --results {empty}",
     ],
 )
-def test_answers_about_a_tree(capsys, tmp_path, monkeypatch, words):
-    said = said_by(capsys, dse_main, "recommend", *(word.format(empty=tmp_path) for word in words))
-    check(said, least=0)
+def test_answers_about_a_tree(capsys, tmp_path, words):
+    check(said_by(capsys, dse_main, "recommend", "--batch", "256", *words.format(empty=tmp_path).split()), least=0)
 
 
 @pytest.mark.parametrize(
@@ -188,40 +180,26 @@ def test_answers_about_a_mapping(platform, workload):
 
 @pytest.mark.slow
 def test_advice_has_the_users_file_as_the_user_gave_it(capsys, mine, tmp_path):
-    for platform in (str(HERE), "h200", "u200"):
-        given = recommend_mapping(platform, str(mine))
+    others = ("sweep", "fpga --help", "--example")
+    for platform, free in ((str(HERE), []), (str(HERE), ["batch"]), ("h200", []), ("u200", ["presampled"])):
+        given = recommend_mapping(platform, str(mine), free=free)
         check(text(given))
-        commands = check("\n".join(one.command for one in given.sources))
-        for command in commands:
-            assert (
-                str(mine) in shlex.split(command)
-                or "sweep" in command
-                or "fpga --help" in command
-                or "--example" in command
-            )
-    for free in (["batch"], ["presampled"]):
-        given = recommend_mapping(str(HERE), mine, free=free)
-        commands = check("\n".join(one.command for one in given.sources))
-        assert any(str(mine) in shlex.split(command) for command in commands)
+        for command in check("\n".join(one.command for one in given.sources)):
+            assert str(mine) in shlex.split(command) or any(word in command for word in others)
     asked = explain_mapping("h200", str(mine), {"learner_threads": "1"})
     check("\n".join(one.command for one in asked.asked.sources))
-    said = said_by(
-        capsys, dse_main, "what-if", "--platform", "h200", "--workload", mine, "--set", "cpu.cores=8", "--json"
-    )
-    check(said.replace("\\n", "\n").replace('"', " ;"))
 
 
 @pytest.mark.parametrize("command", ["cores", "depth"])
 def test_answers_about_numbers_of_cores_and_batches(capsys, mine, tmp_path, command):
     ask = [command, "--workload"]
     check(importlib.import_module(f"dse.cli.{command}").ABOUT)
-    for workload in ("cartpole_dqn", "hopper_ddpg"):
-        check(said_by(capsys, dse_main, *ask, workload, "--machine", MACHINE))
-        told = json.loads(said_by(capsys, dse_main, *ask, workload, "--platform", "h200", "--json"))
-        check("\n".join(one["command"] for one in told["sources"]))
+    check(said_by(capsys, dse_main, *ask, "cartpole_dqn", "--machine", MACHINE))
+    told = json.loads(said_by(capsys, dse_main, *ask, "hopper_ddpg", "--platform", "h200", "--json"))
+    check("\n".join(one["command"] for one in told["sources"]))
     check(said_by(capsys, dse_main, *ask, mine, "--platform", "edge"), least=0)
-    check(said_by(capsys, dse_main, *ask, "cartpole_dqn", "--results", tmp_path))
-    check(said_by(capsys, dse_main, *ask, "cartpole_dqn", "--machine", "0123456789"))
+    for where in (("--results", tmp_path), ("--machine", "0123456789")):
+        check(said_by(capsys, dse_main, *ask, "cartpole_dqn", *where))
 
 
 def test_refusals_about_mappings_and_platforms(capsys, tmp_path, monkeypatch):
@@ -246,20 +224,13 @@ def test_what_predictions_of_loops_lack():
 @pytest.mark.parametrize(
     "words",
     [
-        [],
-        ["--help"],
-        ["list", "--results", "{empty}"],
-        ["profile", "--workload", "none"],
-        ["profile", "--help"],
-        ["share", "--help"],
-        ["share", "--workload", "cartpole_dqn", "--contestants", "tianshou", "--python", "no"],
-        ["peers", "--python", "no"],
-        ["peers", "--help"],
-        ["gpu", "--help"],
+        *("", "--help", "list --results {empty}", "profile --workload none", "profile --help", "share --help"),
+        "share --workload cartpole_dqn --contestants tianshou --python no",
+        *("peers --python no", "peers --help", "gpu --help"),
     ],
 )
 def test_benchmarks(capsys, tmp_path, words):
-    check(said_by(capsys, bench.main, *(word.format(empty=tmp_path) for word in words)), least=0)
+    check(said_by(capsys, bench.main, *words.format(empty=tmp_path).split()), least=0)
 
 
 def test_training(capsys, monkeypatch, mine):

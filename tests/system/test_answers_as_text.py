@@ -26,19 +26,13 @@ from dse.times.platform_trees import SHAPE_FACTOR
 from dse.times.tree_variants import Configuration
 from impls.training import names
 from impls.training.__main__ import _parser as training_parser
-from impls.training.__main__ import main as train
 from tests.committed import RESULTS
+from tests.matrix import matrix, slow
 
 MACHINES = ("d7dae63b89", "8fb834d50a")
 PLATFORMS = ("u200", "h200", "edge", *(str(RESULTS / key / "platform.toml") for key in MACHINES))
 NUMBER = r"(\d{1,3}(?:,\d{3})*(?:\.\d+)?)"
-CHOSEN = r"(?:, with \d+ threads? of torch|, learner \w+, policy \w+, \d+ threads?)?"
-PLACES = rf"(in one process on the \w+{CHOSEN}(?:, .* on the \w+)?|with .* on the \w+.*)"
-FIRST = re.compile(
-    rf"Train (\w+) \(B = {NUMBER}\) on (\w+|machine \w+) {PLACES}: (?:at most )?about {NUMBER} gradient steps a "
-    r"second, "
-    rf"(?:95 % between {NUMBER} and {NUMBER}|(?:modeled|extrapolated|quoted), right within \d+(?:\.\d)?x)\."
-)
+FIRST = re.compile(rf"Train (\w+) \(B = {NUMBER}\) on .* on the \w+.*: (?:at most )?(?=about )")
 
 
 def said(capsys, *words):
@@ -60,36 +54,33 @@ def digits(number):
 # Mappings
 
 
-@pytest.mark.parametrize("workload", names())
-@pytest.mark.parametrize("platform", PLATFORMS)
-def test_the_first_line_is_the_choice_in_one_sentence_and_the_second_can_be_pasted(platform, workload):
+@pytest.mark.parametrize(
+    ("platform", "workload"),
+    matrix(PLATFORMS, names(), brief=lambda platform, workload: platform in PLATFORMS[::4] or workload == "pong_dqn"),
+)
+def test_headline_has_choice_and_rate_and_the_second_line_can_be_pasted(platform, workload):
     answer = recommend_mapping(platform, workload)
     if not isinstance(answer, MappingAnswer):
         assert (platform, workload) == ("edge", "pong_dqn")
         return
     first, paste, *rest = text(answer, asked=f"python -m dse recommend --platform {platform}").splitlines()
-    match = FIRST.fullmatch(first)
+    match = FIRST.match(first)
     assert match, first
-    assert match[1] == workload
-    assert match[2] == f"{answer.batch:,}"
-    rate = float(match[5].replace(",", ""))
-    assert rate == pytest.approx(answer.value, rel=0.06)
-    assert digits(match[5]) <= (2 if answer.high > 1.2 * answer.low else 3)
-    assert all(digits(end) <= 2 for end in match.groups()[5:] if end)
+    assert match.groups()[:2] == (workload, f"{answer.batch:,}")
+    rate, *ends = re.findall(NUMBER, first[match.end() :])
+    assert float(rate.replace(",", "")) == pytest.approx(answer.value, rel=0.06)
+    assert digits(rate) <= (2 if answer.high > 1.2 * answer.low else 3)
+    assert ends
+    assert all(digits(end) <= 2 for end in ends)
     assert ("at most about" in first) == answer.upper_bound
-    why = rest[rest.index("") + 1 :]
     said = mapping_words.shares, mapping_words.processes, mapping_words.implementations
-    more = sum(len([*lines(answer)]) for lines in said)
-    assert len(why) <= LINES + more
-    assert len(rest) <= LINES + more + 3  # with warnings
+    assert len(rest) <= LINES + 3 + sum(len([*lines(answer)]) for lines in said)
     assert all(len(line) <= 118 for line in rest)
-    runs = paste.startswith("python -m impls.training ")
-    assert runs == (emit.why_not_run(answer) == "")
-    if runs:
-        runs_exactly(paste, answer)
-    else:
-        assert paste.startswith(f"nothing here runs this mapping: {emit.why_not_run(answer)}; to keep it: ")
+    if why := emit.why_not_run(answer):
+        assert why in paste
         assert paste.endswith(f"python -m dse recommend --platform {platform} --emit toml > mapping.toml")
+    else:
+        runs_exactly(paste, answer)
 
 
 def runs_exactly(paste, answer):
@@ -110,125 +101,79 @@ def runs_exactly(paste, answer):
         assert (given.device, given.threads) == ("cuda", 1)
 
 
-def test_the_command_of_a_serial_answer_trains(tmp_path, capsys):
-    answer = recommend_mapping(PLATFORMS[-1], "cartpole_dqn", fix={"arrangement": "serial", "learner_threads": 1})
-    words = shlex.split(text(answer).splitlines()[1])[3:]
-    assert train([*words, "--steps", "1500", "--test-episodes", "1", "--out", str(tmp_path / "run")]) == 0
-    assert "gradient steps" in capsys.readouterr().out
-
-
 def test_nothing_is_advised_that_would_run_something_else():
     serial = recommend_mapping("h200", "cartpole_dqn", fix={"arrangement": "serial"})
     assert emit.training_command(serial)
-    for change in (
-        {"tree": {"threads": 2}},
-        {"tree": {"options": {"propagate": "delta"}}},
-        {"learner": {"learners": 2}},
+    for name, change in (
+        ("sampling", {"threads": 2}),
+        ("sampling", {"options": {"propagate": "delta"}}),
+        ("learner", {"learners": 2}),
     ):
-        parts = tuple(
-            dataclasses.replace(part, details={**part.details, **change.get("tree", {})})
-            if part.part == "sampling"
-            else dataclasses.replace(part, details={**part.details, **change.get("learner", {})})
-            if part.part == "learner"
-            else part
-            for part in serial.parts
+        parts = (
+            dataclasses.replace(one, details={**one.details, **change}) if one.part == name else one
+            for one in serial.parts
         )
-        assert emit.training_command(dataclasses.replace(serial, parts=parts)) is None, change
+        assert emit.training_command(dataclasses.replace(serial, parts=tuple(parts))) is None, change
     fixed = recommend_mapping("h200", "cartpole_dqn", fix={"arrangement": "serial", "batch": 128})
     assert fixed.called == ""
     assert "a workload file with the values asked for" in text(fixed).splitlines()[1]
 
 
-def test_a_learner_on_the_gpu_is_asked_for_by_its_device():
-    answer = recommend_mapping("h200", "pong_dqn", fix={"arrangement": "serial", "learner": "gpu"})
-    first, paste, *_ = text(answer).splitlines()
-    assert "in one process on the cpu, the learner on the gpu: about" in first
-    runs_exactly(paste, answer)
-    assert "--device cuda" in paste
-
-
-@pytest.mark.parametrize("objective, unit", [("per_watt", "joule"), ("training", "second, actors aside")])
-def test_other_objectives_say_their_unit(objective, unit):
-    first = text(recommend_mapping("u200", "hopper_ddpg", objective)).splitlines()[0]
-    assert f" gradient steps a {unit} (" in first
-    assert " a second with actors), " in first
+@pytest.mark.parametrize(
+    ("platform", "workload", "asked", "words"),
+    [
+        ("u200", "hopper_ddpg", {"objective": "per_watt"}, r"gradient steps a joule \(.* a second with actors\), "),
+        ("u200", "hopper_ddpg", {"objective": "training"}, r"gradient steps a second, actors aside \("),
+        (
+            "h200",
+            "pong_dqn",
+            {"fix": {"arrangement": "serial", "learner": "gpu"}},
+            r"the gpu: about .*\n.*--device cuda",
+        ),
+    ],
+)
+def test_headline_has_the_objectives_unit_and_the_learners_device(platform, workload, asked, words):
+    assert re.search(words, text(recommend_mapping(platform, workload, **asked)))
 
 
 def other(told, cost=0.0):
     return Other(told, "serial", {}, 1.0, cost, 0.5, 2.0, "factor", False)
 
 
-def test_the_why_says_what_the_answer_knows():
+def test_the_why_has_simulation_ties_and_break_evens():
     answer = recommend_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"})
-    decide = Evidence("T_train(fpga)", "modeled", "", "build it; and then more")
-    simulated = (Simulated(1912.0, 1900.0, 1920.0, 0.0), Simulated(1633.0, 1600.0, 1660.0, 1.0))
     survival = (
         Robustness("f_a(cpu)", None, 2.41, "actors on cpu (2 processes)", True, 1.0, decides_up=True),
         Robustness("T_train(gpu)", 0.471, 9.0, "learner on gpu (framework)", False, 1.0),
     )
     answer = dataclasses.replace(
         answer,
-        decide=decide,
-        simulated=simulated,
+        decide=Evidence("T_train(fpga)", "modeled", "", "build it; and then more"),
+        simulated=(Simulated(1912.0, 1900.0, 1920.0, 0.0), Simulated(1633.0, 1600.0, 1660.0, 1.0)),
         survival=survival,
         ties=(other("a", -0.12), other("b")),
         others_tied=7,
+        transfers=(TransferAnswer("cpu>fpga", "new records", 12e-6, 800.0, False),),
     )
-    simulation = "; simulated: about 1,900 with steady times, 1,600 with times that vary as their"
-    assert f"  bound by learner on fpga{simulation}" in text(dataclasses.replace(answer, ties=())).splitlines()[7]
-    lines = text(answer).splitlines()
-    assert lines[7].startswith("  bound by learner on fpga; 3 of ")  # the simulation gives way to what ties
-    assert "  cannot be told apart from: a (+12%); b; and 7 more; fewest devices and cores decide" in lines
-    assert "  to decide, measure T_train(fpga): build it" in lines
+    assert "about 1,900 with steady times, 1,600 with" in text(dataclasses.replace(answer, ties=()))
+    whole, verbose = text(answer), text(answer, verbose=True)
+    for words in (
+        "bound by learner on fpga",
+        "a (+12%); b; and 7 more",
+        "to decide, measure T_train(fpga): build it",
+    ):
+        assert words in whole
     sentences = [mapping_words.changing(one) for one in survival]
-    assert sentences == [
-        "actors on cpu (2 processes) is better if actors on cpu take more than 2.4x as long (they may)",
-        "learner on gpu (framework) is better if the learner on gpu takes less than 0.47x as long",
-    ]
-    assert f"  {sentences[0]}" in lines
+    assert [re.search(r"[\d.]+x", one)[0] for one in sentences] == ["2.4x", "0.47x"]
+    assert sentences[0] in whole
+    for words in (*sentences, "and 7 more, see --json", "new records: 12 us on cpu>fpga, 800 bytes"):
+        assert words in verbose
     near = dataclasses.replace(survival[0], up=1.0004), dataclasses.replace(survival[1], down=0.932)
-    assert mapping_words.changing(near[1]).endswith("takes less than 0.932x as long")
+    assert mapping_words.changing(near[1]).endswith("less than 0.932x as long")
     reached = dataclasses.replace(answer, survival=near)
     assert mapping_words.limited(reached) == [near[1]]
-    assert not any("actors on cpu take" in line for line in text(reached).splitlines())
-    fixed = dataclasses.replace(answer, survival=())
-    assert all(f"  {mapping_words.UNCHANGED}" in text(fixed, verbose).splitlines() for verbose in (False, True))
-    verbose = text(answer, verbose=True).splitlines()
-    assert {f"    {one}" for one in sentences} <= set(verbose)
-    assert "    and 7 more, see --json" in verbose
-
-
-def test_parts_show_what_they_take_and_verbose_what_is_sent():
-    answer = recommend_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"})
-    sent = (TransferAnswer("cpu>fpga", "new records", 12e-6, 800.0, False),)
-    slower = dataclasses.replace(answer, transfers=sent)
-    times = [line.split("~")[1] for line in text(answer).splitlines()[3:7]]
-    assert [line.split()[0] for line in times] == ["240", "0.52", "1.7", "490"]
-    assert "  new records: 12 us on cpu>fpga, 800 bytes, beside the loop" in text(slower, verbose=True).splitlines()
-
-
-def test_no_digits_are_told_that_are_not_known():
-    for verbose in (False, True):
-        lines = text(recommend_mapping("h200", "cartpole_dqn"), verbose).splitlines()
-        for value in re.findall(rf"~{NUMBER}|about {NUMBER} gradient", "\n".join(lines)):
-            assert digits(max(value, key=len)) <= 2, value
-
-
-def test_a_what_if_begins_with_what_the_change_does(capsys):
-    ask = ("what-if", "--platform", "u200", "--workload", "hopper_ddpg", "--set")
-    first = said(capsys, *ask, "cpu.cores=64")[1].splitlines()[0]
-    assert first == (
-        "With cpu.cores=64, hopper_ddpg on u200 still makes about 1,800 gradient steps a second: nothing in "
-        "this answer rests on cpu.cores."
-    )
-    first = said(capsys, *ask, "fpga.clock_mhz=400")[1].splitlines()[0]
-    assert re.fullmatch(
-        rf"With .*, hopper_ddpg on u200 makes (at most )?about {NUMBER} gradient steps a second instead of (at most )?"
-        rf"about 1,800 \(\+\d+%\)\.",
-        first,
-    )
-    fits = said(capsys, "what-if", "--platform", "edge", "--workload", "pong_dqn", "--set", "cpu.memory_gb=16")[1]
-    assert fits.startswith("With cpu.memory_gb=16, pong_dqn on edge fits, which it does not without: ")
+    assert "actors on cpu take" not in text(reached)
+    assert mapping_words.UNCHANGED in text(dataclasses.replace(answer, survival=()))
 
 
 # Files
@@ -237,53 +182,37 @@ def test_a_what_if_begins_with_what_the_change_does(capsys):
 @pytest.mark.parametrize(
     "system",
     [
-        *(("--platform", name, "--workload", "hopper_ddpg") for name in (*PLATFORMS[:3], PLATFORMS[-1])),
+        ("--platform", "u200", "--workload", "hopper_ddpg"),
+        ("--platform", PLATFORMS[-1], "--workload", "hopper_ddpg"),
         ("--platform", "h200", "--workload", "pong_dqn", "--fix", "arrangement=serial"),
-        ("--platform", "u200", "--workload", "hopper_ddpg", "--fix", "sampling=gpu", "--fix", "updating=cpu"),
+        slow(("--platform", "u200", "--workload", "hopper_ddpg", "--fix", "sampling=gpu", "--fix", "updating=cpu")),
     ],
 )
 def test_a_mapping_is_emitted_as_files_that_read_back_the_same(capsys, system):
-    files = {}
-    for kind in emit.FORMATS:
-        code, files[kind], errors = said(capsys, "recommend", *system, "--emit", kind)
-        assert (code, errors) == (0, "")
-    given = json.loads(files["json"])
-    assert tomllib.loads(files["toml"]) == given
-    space = {}
+    files = {kind: said(capsys, "recommend", *system, "--emit", kind)[1] for kind in emit.FORMATS}
+    given, space = json.loads(files["json"]), {}
     exec(files["python"], space)  # what a reader would do with it
-    assert space["mapping"] == given
+    assert tomllib.loads(files["toml"]) == space["mapping"] == given
     assert f"# made by: python -m dse recommend {shlex.join(system)}\n" in files["toml"]
     whole = json.loads(said(capsys, "recommend", *system, "--json")[1])
-    assert (given["platform"], given["mode"]) == (whole["platform"], whole["arrangement"])
-    assert (given["workload"], given["depth"], given["batch"]) == (
-        "hopper_ddpg" if "hopper_ddpg" in system else "pong_dqn",
-        whole["depth"],
-        whole["batch"],
-    )
+    stated = [given[name] for name in ("platform", "mode", "depth", "batch", "workload")]
+    assert stated == [*(whole[name] for name in ("platform", "arrangement", "depth", "batch")), system[3]]
     assert given["expected"]["low"] <= given["expected"]["value"] <= given["expected"]["high"]
     assert given["expected"]["value"] == pytest.approx(whole["value"], rel=0.006)
     for part in whole["parts"]:
-        table = given[part["part"]]
-        assert table["device"] == part["device"]
         details = {"implementation" if key == "contestant" else key: one for key, one in part["details"].items()}
-        assert {key: table[key] for key in details} == details
-    if "tree" in space:
-        assert (space["tree"].capacity, space["tree"].fanout) == (given["capacity"], given["sampling"]["fanout"])
+        assert given[part["part"]].items() >= (details | {"device": part["device"]}).items()
     on = {part["device"] for part in whole["parts"] if part["part"] in ("actors", "sampling", "updating")}
     assert ("tree" in space) == (len(on) == 1)
-
-
-def test_what_does_not_fit_is_no_file(capsys):
-    code, out, errors = said(capsys, "recommend", "--platform", "edge", "--workload", "pong_dqn", "--emit", "toml")
-    assert (code, out) == (1, "")
-    assert "pong_dqn does not fit edge" in errors
+    if "tree" in space:
+        assert (space["tree"].capacity, space["tree"].fanout) == (given["capacity"], given["sampling"]["fanout"])
 
 
 @pytest.mark.parametrize(
     "asked",
     [
-        ("--machine", MACHINES[0], "--capacity", "1e6", "--batch", "256"),
-        ("--machine", MACHINES[1], "--capacity", "1e6", "--batch", "1"),
+        slow(("--machine", MACHINES[0], "--capacity", "1e6", "--batch", "256")),
+        slow(("--machine", MACHINES[1], "--capacity", "1e6", "--batch", "1")),
         ("--machine", MACHINES[1], "--capacity", "5e5", "--batch", "64", "--dtype", "float64"),
         ("--platform", "u200", "--capacity", "1e5", "--batch", "64"),
     ],
@@ -292,28 +221,14 @@ def test_the_line_of_a_tree_makes_that_tree_and_so_do_its_files(capsys, asked):
     first, make, *_ = said(capsys, "recommend", *asked)[1].splitlines()
     whole = json.loads(said(capsys, "recommend", *asked, "--json")[1])
     shape, question = whole["tree"], whole["question"]
-    assert re.fullmatch(
-        rf"(Use|Statistically tied, take the default:) numba, K = {shape['fanout']}(, \w+ = \w+)*, "
-        rf"{shape['threads']} threads?( on the cpu of u200)?: about {NUMBER} us a step "
-        rf"\((95 % between {NUMBER} and {NUMBER}|modeled, right within [\d.]+x)\)(, {NUMBER} ns an element)?\.",
-        first,
-    )
-    space = {"impls": impls}
+    assert make == whole["make"]
     if shape["threads"] <= 2:  # of the machine that tests
-        exec(f"tree = {make}", space)
-        tree = space["tree"]
+        tree = eval(make, {"impls": impls})
         assert (tree.capacity, tree.fanout, tree.threads) == (question["capacity"], shape["fanout"], shape["threads"])
         assert str(tree.dtype) == question["dtype"]
-    assert make == whole["make"]
     files = {kind: said(capsys, "recommend", *asked, "--emit", kind)[1] for kind in emit.FORMATS}
-    table = {
-        "implementation": "numba",
-        "capacity": question["capacity"],
-        "fanout": shape["fanout"],
-        "threads": shape["threads"],
-        "dtype": question["dtype"],
-        "options": shape["options"],
-    }
+    table = {name: shape[name] for name in ("implementation", "fanout", "threads", "options")}
+    table |= {name: question[name] for name in ("capacity", "dtype")}
     assert json.loads(files["json"]) == tomllib.loads(files["toml"]) == {"tree": table} == {"tree": whole["tree"]}
     chosen = whole["choice"]["configuration"]
     is_chosen = all(table[name] == chosen[name] for name in ("fanout", "threads"))
@@ -333,67 +248,58 @@ def test_options_are_in_the_line_and_none_that_is_the_default():
 # Trees
 
 
-def test_a_tree_answer_is_short_unless_asked(capsys):
+def test_a_tree_answer_is_short_and_warns_of_a_batch_beyond_sense(capsys):
     asked = ("recommend", "--machine", MACHINES[1], "--capacity", "1e6", "--batch", "256")
     short, whole = (said(capsys, *asked, *more)[1].splitlines() for more in ((), ("--verbose",)))
     assert short[:2] == whole[:2]
     assert len(short) <= 8
     assert all(len(line) <= 118 for line in short)
-    assert not any("rests on" in line for line in short)
-    assert any("rests on" in line for line in whole)
-
-
-def test_a_batch_beyond_sense_is_said(capsys):
-    asked = ("recommend", "--machine", MACHINES[1])
-    lines = said(capsys, *asked, "--capacity", "1000", "--batch", "2048")[1].splitlines()
-    assert "warning: a batch of 2,048 samples most of the 1,000 leaves more than once" in lines
-    lines = said(capsys, *asked, "--capacity", "1e7", "--batch", "2e6")[1].splitlines()
-    assert "warning: a batch of 2,000,000 is beyond what any training takes: at most 1,048,576 in a workload" in lines
+    assert ["rests on" in "".join(lines) for lines in (short, whole)] == [False, True]
+    notes = "warning: a batch of 2,048 samples", "warning: a batch of 2,000,000 is beyond"
+    for (capacity, batch), note in zip(((1000, 2048), (10**7, 2 * 10**6)), notes, strict=True):
+        assert note in said(capsys, *asked[:3], "--capacity", capacity, "--batch", batch)[1]
     assert "a batch of 2,048 samples" in recommend_modeled("u200", 1000, 2048).notes[0]
 
 
-@pytest.mark.parametrize("platform", ["u200", "h200", "edge"])
-@pytest.mark.parametrize("capacity, batch", [(1_000, 1), (1_000_000, 256), (10_000_000, 65_536)])
+@pytest.mark.parametrize(
+    ("platform", "capacity", "batch"),
+    [
+        ("u200", 1_000, 1),
+        ("h200", 1_000_000, 256),
+        ("edge", 10_000_000, 65_536),
+        *(slow(name, *shape) for name in ("u200", "edge") for shape in ((1_000_000, 256), (10_000, 4_096))),
+    ],
+)
 def test_which_tree_on_a_machine_one_does_not_have(platform, capacity, batch):
     answer = recommend_modeled(platform, capacity, batch)
     best, choice = answer.best, answer.choice
-    assert choice.time.source == "modeled"
-    assert choice.time.interval == "factor"
+    assert (choice.time.source, choice.time.interval) == ("modeled", "factor")
     assert best.seconds <= choice.seconds <= best.seconds / (1 - GIVEN_UP)
-    every = {(one.device, one.configuration) for one in (choice, *answer.ties)}
-    assert (best.device, best.configuration) in every
-    device = dse_device(platform, choice.device)
+    assert (best.device, best.configuration) in {(one.device, one.configuration) for one in (choice, *answer.ties)}
+    devices = {one.name: one for one in dse.platforms.load(platform).devices}
+    device, shape = devices[choice.device], choice.configuration
     if device.kind == "cpu":
-        assert choice.configuration.threads <= device.cores.value
-        shape = choice.configuration
+        assert shape.threads <= device.cores.value
         laws = analytic.tree(device, capacity, shape.fanout, batch, shape.threads)
         assert choice.seconds == pytest.approx(sum(law.value for law in laws))
     for one in (choice, *answer.ties, *answer.elsewhere):
-        assert (one.transfer_seconds > 0) == (dse_device(platform, one.device).kind != "cpu")
+        assert (one.transfer_seconds > 0) == (devices[one.device].kind != "cpu")
         assert one.transfer_seconds < one.seconds
-    cheaper = [
-        one
-        for one in answer.ties
-        if one.device == choice.device and one.configuration.threads < choice.configuration.threads
-    ]
-    assert all(one.seconds > best.seconds / (1 - GIVEN_UP) for one in cheaper)
-    shown = tree_text.text(answer)
-    assert f"modeled from the numbers of {platform}, nothing was timed there" in " ".join(shown.split())
-    assert f" on the {choice.device} of {platform}: about " in shown.splitlines()[0]
-
-
-def dse_device(platform, name):
-    return dse.platforms.load(platform).device(name)
+    for one in answer.ties:
+        if one.device == choice.device and one.configuration.threads < shape.threads:
+            assert one.seconds > best.seconds / (1 - GIVEN_UP)
+    shown = " ".join(tree_text.text(answer).split())
+    assert f" on the {choice.device} of {platform}: about " in shown
+    assert "nothing was timed there" in shown
 
 
 def test_threads_and_room_bound_a_modeled_tree():
     assert recommend_modeled("h200", 1_000_000, 65_536, threads=1).choice.configuration.threads == 1
     with pytest.raises(dse.platforms.PlatformError, match="no device has room for N = 100,000,000,000"):
         recommend_modeled("edge", 100_000_000_000, 256)
-    with pytest.raises(ValueError, match="capacity must be at least 1"):
-        recommend_modeled("edge", 0, 256)
-    with pytest.raises(ValueError, match="distribution"):
-        recommend_modeled("edge", 100, 256, distribution="sparse")
+    for capacity, given, words in ((0, {}, "capacity must be at least 1"), (9, {"distribution": "x"}, "distribution")):
+        with pytest.raises(ValueError, match=words):
+            recommend_modeled("edge", capacity, 256, **given)
 
 
 @pytest.mark.parametrize("key", MACHINES)
@@ -419,37 +325,6 @@ def test_the_ratio_of_two_of_a_devices_trees_is_as_sure_as_it_is_said_to_be(key)
     ]
     assert len(pairs) > 100
     assert sum(off <= SHAPE_FACTOR for off in pairs) / len(pairs) >= 0.9
-
-
-def test_this_machine_answers_about_a_tree_from_records(capsys):
-    asked = ("--capacity", "1e6", "--batch", "256", "--machine", MACHINES[1])
-    one, two = (said(capsys, "recommend", *more, *asked) for more in ((), ("--platform", "this")))
-    assert one == two
-    assert "measured on machine" in one[1]
-
-
-@pytest.mark.parametrize(
-    "arguments, sentence",
-    [
-        (("--platform", "u200", "--capacity", "10"), "--batch is missing"),
-        (("--platform", "u200", "--batch", "10"), "--capacity is missing"),
-        (("--platform", "u200"), "--workload is missing; a tree on a platform needs --capacity and --batch"),
-        (("--platform", "u20", "--capacity", "10", "--batch", "2"), "no platform 'u20'"),
-        (
-            ("--platform", "u200", "--capacity", "10", "--batch", "2", "--machine", "a"),
-            "--machine a goes with --platform",
-        ),
-        (
-            ("--platform", "u200", "--capacity", "10", "--batch", "2", "--fix", "batch=2"),
-            "--fix is of a question about a",
-        ),
-        (("--platform", "u200", "--capacity", "10", "--batch", "2", "--distribution", "foo"), "distribution must be"),
-    ],
-)
-def test_a_mixed_question_gets_one_sentence(capsys, arguments, sentence):
-    code, out, errors = said(capsys, "recommend", *arguments)
-    assert (code, out, errors.count("\n")) == (2, "", 1)
-    assert sentence in errors
 
 
 # Words

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from asv.config import Config
-from asv.machine import Machine
 
 import impls
 from benchmarks.history import bench_trees
@@ -40,14 +39,6 @@ def test_the_configuration_has_only_keys_that_asv_knows():
     assert set(found["matrix"]) <= {"req", "env", "env_nobuild"}
     assert f"asv_runner=={found['matrix']['req']['pip+asv_runner'][0]}" in (ROOT / "pyproject.toml").read_text()
     assert (ROOT / found["benchmark_dir"] / "bench_trees.py").is_file()
-
-
-def test_comparing_names_this_machine_beside_the_histories_of_others():
-    """Or asv asks which of them is meant."""
-    assert len([path for path in (ROOT / "results" / "asv").iterdir() if path.is_dir()]) >= 1
-    name = subprocess.run(["uname", "-n"], capture_output=True, text=True, check=True).stdout.strip()
-    assert name == Machine.get_unique_machine_name()
-    assert 'asv compare --machine "$(uname -n)" HEAD~1 HEAD' in (ROOT / "benchmarks" / "README.md").read_text()
 
 
 def test_asv_finds_the_grid_and_takes_nothing_else_for_a_benchmark(tmp_path):

@@ -13,7 +13,7 @@ from numba import njit
 pytest.importorskip("numba")
 
 from impls.replay import Layout, LocalStorage, attach, make, sampling, trials
-from impls.replay.block import ACTOR, ARRIVED, GRANTED, MODE, READY
+from impls.replay.block import ACTOR, ARRIVED, GRANTED, MODE
 from impls.replay.steps import function_of
 
 FLAT = Layout((4,), "float64", choices=2)
@@ -354,43 +354,6 @@ def learn(replay, bank, rounds, seed):
 def act(replay, rounds, first):
     for number in range(rounds):
         replay.insert(records(first + ACTOR_ROWS * number + np.arange(ACTOR_ROWS)))
-
-
-def test_threads_share_small_banks():
-    with banked(32, 2) as replay:
-        act(replay, 4, 0)
-        learners = [lambda bank=bank: learn(replay, bank, 300, 0) for bank in (0, 1, None)]
-        threads(*learners, lambda: act(replay, 300, 100), lambda: act(replay, 300, 2000), replay.state_dict)
-        assert replay.written == ACTOR_ROWS * 604
-        assert len(replay) == sum(int((bank.words & 3 == READY).sum()) for bank in replay._banks)
-        assert replay.check() == 0.0 and replay.lost == 0
-
-
-def of_a_learner(handle, bank, results):
-    with attach(handle, FLAT) as replay:
-        learn(replay, bank, 200, bank)
-    results.put(bank)
-
-
-def test_two_processes_each_with_a_bank_of_its_own():
-    context = multiprocessing.get_context("spawn")
-    with banked(64, 2, shared=True) as replay:
-        act(replay, 8, 0)
-        results = context.Queue()
-        children = [context.Process(target=of_a_learner, args=(replay.handle(), bank, results)) for bank in (0, 1)]
-        try:
-            for child in children:
-                child.start()
-            end = time.monotonic() + PATIENCE_SECONDS
-            while any(child.is_alive() for child in children) and time.monotonic() < end:
-                act(replay, 20, 100)
-            assert [child.exitcode for child in children] == [0, 0]
-            assert sorted(results.get(timeout=5) for _ in children) == [0, 1]
-        finally:
-            for child in children:
-                child.kill()
-                child.join()
-        assert replay.check() == 0.0 and replay.lost == 0
 
 
 def of_an_actor(handle, number):

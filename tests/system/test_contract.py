@@ -37,7 +37,7 @@ def filled(name, options, capacity=10, **settings):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "fanout"), with_settings(DEFAULTS, [(k,) for k in FANOUTS], {(3,), (7,), (8,), (16,), (64,)})
+    ("name", "options", "fanout"), with_settings(DEFAULTS, [(k,) for k in FANOUTS], {(2,), (3,), (16,), (64,)})
 )
 def test_integer_priorities_give_the_oracles_bits(name, options, fanout):
     rng = np.random.default_rng(fanout)
@@ -194,7 +194,7 @@ def test_draws_next_to_one_on_a_partly_filled_tree(name, options, capacity):
     rng = np.random.default_rng(1)
     filled_leaves = capacity // 3
     tree.update(np.arange(filled_leaves), rng.random(filled_leaves) + 1e-3)
-    draws = 4_000 if name in ("python", "cupy") else 1_000_000  # the one interpreted, the other emulated
+    draws = 200_000 if name == "numba" else 4_000
     indices, priorities = tree.sample(1.0 - np.arange(1, draws + 1) * 2.0**-53)
     assert indices.max() < filled_leaves
     assert indices.min() >= 0
@@ -361,7 +361,7 @@ def test_overflow_of_the_leaf_is_refused(name, options):
 
 
 @every_variant
-@pytest.mark.parametrize("capacity", [1, 3, 6, 7, 9, 150, 1000])
+@pytest.mark.parametrize("capacity", [1, 7, 150, 1000])
 def test_sums_of_the_highest_priorities_stay_finite(name, options, capacity):
     tree = impls.make(name, capacity, dtype="float64", **options)
     highest = tree.largest_priority
@@ -410,10 +410,26 @@ def test_facts(name, options):
             setattr(tree, fact, 1)
 
 
-# Rule 9: types
+@pytest.mark.parametrize(("name", "options"), [case for case in VARIANTS if "full" not in case.values[1].values()])
+def test_memory_does_not_double_at_a_power_of_two(name, options):
+    at, beyond = (impls.make(name, capacity, **options).nbytes for capacity in (2**16, 2**16 + 1))
+    assert beyond < 1.01 * at
 
 
 @every_variant
+def test_no_slot_starts_uninitialized(name, options):
+    tree = impls.make(name, 4096, **options)
+    assert tree.total() == 0.0
+    assert not tree.get(np.arange(4096)).any()
+    tree.update(4095, 2.0)
+    assert tree.sample(np.linspace(0, 1, 50, endpoint=False))[0].tolist() == [4095] * 50
+    assert (tree.check(), tree.total()) == (0.0, 2.0)
+
+
+# Rule 9: types
+
+
+@every_implementation
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", ">i4"])
 def test_any_integer_dtype_is_an_index(name, options, dtype):
     tree = filled(name, options)
@@ -422,7 +438,7 @@ def test_any_integer_dtype_is_an_index(name, options, dtype):
     assert tree.get(3).tolist() == [30.0]
 
 
-@every_variant
+@every_implementation
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "longdouble", ">f8", "int32", "uint8"])
 def test_any_real_dtype_is_a_number(name, options, dtype):
     tree = filled(name, options)
@@ -488,7 +504,7 @@ TORCH = {
 }
 
 
-@every_variant
+@every_implementation
 @pytest.mark.parametrize("kind", TORCH)
 def test_torchs_tensors_are_arrays(name, options, kind):
     torch = pytest.importorskip("torch")
@@ -519,13 +535,6 @@ def test_a_number_of_draws_is_no_uniform(name, options, count):
     advised = re.search(r"sample\(impls.*\)\)", str(refusal.value))[0]
     indices, _ = eval(f"tree.{advised}", {"tree": tree, "impls": impls, "rng": np.random.default_rng(0)})
     assert indices.shape == (int(count),)
-
-
-@every_implementation
-@pytest.mark.parametrize("value", [1.5, -1, np.inf, np.nan, [4], [4.0, 5.0]])
-def test_other_values_outside_are_not_taken_for_a_number_of_draws(name, options, value):
-    with pytest.raises(ValueError, match=r"is outside \[0, 1\)$"):
-        filled(name, options).sample(value)
 
 
 INF, NAN = float("inf"), float("nan")
@@ -575,7 +584,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-@every_variant
+@every_implementation
 def test_refused_calls_say_why_and_change_nothing(name, options, case):
     kind, method, arguments, words = REFUSALS[case]
     tree = filled(name, options)
@@ -615,14 +624,6 @@ def test_a_mass_is_compared_with_the_total_itself_not_with_its_rounding(name, op
 def test_bad_uniforms_are_told_of_even_where_there_is_nothing_to_sample(name, options):
     with pytest.raises(ValueError, match="position 100"):
         impls.make(name, 10, **options).sample(np.where(np.arange(200) == 100, 2.0, 0.5))
-
-
-@every_implementation
-def test_empty_trees_have_nothing_to_sample(name, options):
-    tree = impls.make(name, 10, **options)
-    for call in (lambda: tree.sample(0.5), lambda: tree.prefix_sum_index(0.0), lambda: tree.sample(np.zeros(2000))):
-        with pytest.raises(RuntimeError, match="nothing to sample"):
-            call()
 
 
 @pytest.mark.parametrize(
@@ -666,29 +667,6 @@ def test_any_refused_update_changes_nothing(name, options, data):
     with pytest.raises((ValueError, IndexError), match=f"at position {at}"):
         tree.update(indices, values)
     assert contents(tree) == before
-
-
-@given(data=st.data())
-@every_implementation
-def test_update_and_sample_invariants(name, options, data):
-    capacity, fanout = data.draw(st.integers(1, 80)), data.draw(st.sampled_from([2, 3, 16]))
-    tree = impls.make(name, capacity, fanout=fanout, **options)
-    oracle = Oracle(capacity, rounded=tree.rounded)
-    highest = min(2.0**66, tree.largest_priority)
-    for _ in range(data.draw(st.integers(1, 4))):
-        batch = data.draw(st.integers(0, 40))
-        indices = np.array(data.draw(st.lists(st.integers(0, capacity - 1), min_size=batch, max_size=batch)), int)
-        values = data.draw(st.lists(st.floats(0, highest, width=32), min_size=batch, max_size=batch))
-        tree.update(indices, values)
-        oracle.update(indices, values)
-    assert tree.check() == 0.0
-    assert np.array_equal(tree.get(np.arange(capacity)), oracle.leaves)
-    assert tree.total() == pytest.approx(oracle.total(), rel=1e-12)
-    if oracle.total() > 1e-300:
-        uniforms = np.array(data.draw(st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=30)))
-        indices, priorities = tree.sample(uniforms)
-        assert oracle.misses(indices, uniforms * tree.total()).size == 0
-        assert np.array_equal(priorities, oracle.get(indices))
 
 
 # State: rule of state_dict / load_state_dict, copies
@@ -804,12 +782,3 @@ class _AlwaysHighest:
 @pytest.mark.parametrize("batch", [1, 3, 7, 1000, 65537])
 def test_stratified_uniforms_stay_below_one(batch):
     assert impls.stratified_uniforms(_AlwaysHighest(), batch).max() < 1.0
-
-
-def test_equal_seeds_give_equal_draws_everywhere():
-    draws = set()
-    for name in NAMES:
-        tree = make(name, 500)
-        tree.update(np.arange(500), np.arange(500) % 7)
-        draws.add(tree.sample(impls.uniforms(np.random.default_rng(5), 200))[0].tobytes())
-    assert len(draws) == 1

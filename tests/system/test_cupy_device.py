@@ -8,10 +8,7 @@ from benchmarks import gpu
 from benchmarks.cases import Case, prepare
 from tests.walk import Placing, walk
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(impls.why_not("cupy") is not None, reason=str(impls.why_not("cupy"))),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(impls.why_not("cupy") is not None, reason=str(impls.why_not("cupy")))]
 OPTIONS = [
     {},
     {"propagate": "delta"},

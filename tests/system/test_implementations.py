@@ -2,13 +2,11 @@
 
 import dataclasses
 import functools
-import json
 import re
 
 import pytest
 
 from benchmarks.profile import questions
-from dse.__main__ import main
 from dse.cli import mapping_words
 from dse.cli.emit import training_command
 from dse.cli.mapping_text import text
@@ -18,10 +16,10 @@ from dse.solver.problem import ProblemError
 from dse.times.profile import of_records
 from dse.times.whole_runs import what_of
 from dse.validation import asking, loops
-from impls.training import learners, load
+from impls.training import load
 from impls.training.__main__ import _parser as training_parser
 from tests.profiled import made_up
-from tests.unit.test_loop_questions import asked_of, folder, machine, world
+from tests.system.test_loop_questions import asked_of, folder, machine, world
 
 CARTPOLE = load("cartpole_dqn")
 BOTH = ("torch", "dense")
@@ -80,9 +78,10 @@ def test_rows_of_another_implementation_are_never_those_of_torch():
 
 def test_records_without_a_name_are_of_torch_and_pooled_with_those_that_name_it():
     found = records(("torch",))
-    plain = [dataclasses.replace(one, options={**one.options}) for one in found]
-    for one in plain:
-        one.options.pop("learner", None)
+    plain = [
+        dataclasses.replace(one, options={name: value for name, value in one.options.items() if name != "learner"})
+        for one in found
+    ]
     told = of_records([*plain, *found], "made-up", CARTPOLE).time("learner step", 64)
     assert told.value == pytest.approx(1e-3 + 64e-5)
     assert re.search(r"pooled with \d+ earlier records", told.rests_on.told)
@@ -105,15 +104,11 @@ def test_nothing_is_offered_of_an_implementation_that_was_not_timed(of_torch):
 
 def test_the_fastest_implementations_are_named_and_the_command_runs_them(results):
     told = answer(results)
-    first, paste, *rest = text(told).splitlines()
+    first, paste, *_ = text(told).splitlines()
     assert by(told) == ("dense", "dense")
-    assert "in one process on the cpu, learner dense, policy dense, 1 thread: about" in first
+    assert "learner dense, policy dense, 1 thread: about" in first
     by_both = "--learner dense --policy dense"
     assert paste == f"python -m impls.training cartpole_dqn {by_both} --contestant numba --fanout 16 --threads 1"
-    given = training_parser().parse_args(paste.split()[3:])
-    assert (given.learner, given.policy, given.threads) == ("dense", "dense", 1)
-    assert any(re.match(r"  learner +cpu +dense, 1 thread +\d", line) for line in rest)
-    assert any(re.match(r"  actors +cpu +1 process, policy dense +\d", line) for line in rest)
 
 
 def test_each_implementation_has_a_line_with_what_it_would_give(results):
@@ -140,27 +135,18 @@ def test_learner_and_policy_of_one_process_may_be_of_different_implementations(r
     assert by(answer(results, fix={"policy_implementation": "torch"})) == ("dense", "torch")
 
 
-def test_an_unknown_implementation_is_one_sentence(results):
+def test_explain_says_why_an_implementation_loses(results):
+    told = explain_mapping(results / PLATFORM, "cartpole_dqn", {"learner_implementation": "torch"}, results=results)
+    assert by(told.asked) == ("torch", "dense")
+    assert told.loss > 0.4
     with pytest.raises(ProblemError, match=r"learner_implementation: no learner 'dens'; there are .*torch"):
         answer(results, fix={"learner_implementation": "dens"})
 
 
-def test_explain_says_why_an_implementation_loses(results, capsys):
-    told = explain_mapping(results / PLATFORM, "cartpole_dqn", {"learner_implementation": "torch"}, results=results)
-    assert by(told.asked) == ("torch", "dense")
-    assert told.loss > 0.4
-    words = ["--platform", str(results / PLATFORM), "--workload", "cartpole_dqn", "--results", str(results)]
-    assert main(["explain", *words, "--config", "learner_implementation=torch"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("learner_implementation=torch loses ")
-    for what in ("learner", "policy", "environment", "tree", "storage"):
-        assert re.search(rf"^  {what} +[\d.,]+ us \(\d+ %\)  +[\d.,]+ us \(\d+ %\)$", said, re.MULTILINE)
-
-
 def test_other_modes_name_the_implementations_too(results):
     told = answer(results, fix={"arrangement": "apart"})
-    assert "the learner (dense, 1 thread)" in text(told)
-    assert "1 actor process (policy dense)" in text(told)
+    said = text(told)
+    assert ("the learner (dense, 1 thread)" in said, "1 actor process (policy dense)" in said) == (True, True)
     assert any("as timed with learner and policy torch" in note for note in told.notes)
     assert told.shares == ()
 
@@ -169,12 +155,11 @@ def test_other_modes_name_the_implementations_too(results):
 
 
 def test_the_shares_of_a_step_add_up_to_the_predicted_one(results, of_torch):
+    parts = ["learner", "policy", "environment", "tree", "storage", "the rest"]
     for told in (answer(results), answer(of_torch), answer(results, fix={"policy_implementation": "torch"})):
         assert sum(one.seconds for one in told.shares) == pytest.approx(1 / told.hz)
         assert sum(one.share for one in told.shares) == pytest.approx(1)
-        assert [one.what for one in told.shares] == [
-            *("learner", "policy", "environment", "tree", "storage", "the rest")
-        ]
+        assert [one.what for one in told.shares] == parts
 
 
 def test_policy_and_environment_are_what_they_take_alone(results):
@@ -209,11 +194,16 @@ def test_what_the_loop_takes_beyond_its_parts_is_the_rest_and_no_learners(tmp_pa
     assert {one.what: one.seconds for one in told.shares}["the rest"] > before
 
 
-def test_actors_that_no_profile_splits_are_one_share():
+def test_actors_that_no_profile_splits_are_one_share_and_their_number_stays(of_torch):
     told = recommend_mapping("edge", "hopper_ddpg", fix={"arrangement": "serial", "learner": "cpu"})
     assert [one.what for one in told.shares] == ["learner", "acting", "tree", "storage"]
     assert sum(one.seconds for one in told.shares) == pytest.approx(1 / told.hz)
     assert mapping_words.share(StepShare("learner", 240e-6, 0.615)) == "240 us (62 %)"
+    for told in (
+        answer(of_torch, free=["environments"]),
+        recommend_mapping("edge", "hopper_ddpg", free=["environments"]),
+    ):
+        assert (told.environments, told.by_environments) == (1, ())
 
 
 # Whole loops
@@ -296,33 +286,13 @@ def test_the_workloads_own_number_is_kept_and_another_is_told_as_an_alternative(
 
 def test_free_environments_takes_the_number_that_gives_most_and_says_what_it_changes(results):
     told = answer(results, free=["environments"])
-    assert told.environments == 8
+    assert (told.environments, by(told)) == (8, ("dense", "dense"))
     said = text(told)
-    assert "learner dense, policy dense, 1 thread, 8 environments an actor: about" in said.splitlines()[0]
-    assert "--environments 8" in said.splitlines()[1]
+    assert ("8 environments an actor: about" in said, "warning: actors.environments = 8" in said) == (True, True)
     assert training_parser().parse_args(training_command(told).split()[3:]).environments == 8
-    assert "warning: actors.environments = 8: each actor steps so many at once" in said
-    assert "profiled was" not in said
-    assert by(told) == ("dense", "dense")
-    asked = explain_mapping(
-        results / PLATFORM, "cartpole_dqn", {"environments": 1}, results=results, free=["environments"]
-    )
+    where, how = results / PLATFORM, {"results": results, "free": ["environments"]}
+    asked = explain_mapping(where, "cartpole_dqn", {"environments": 1}, **how)
     assert (asked.asked.environments, asked.best.environments) == (1, 8)
-
-
-def test_without_records_of_several_the_number_stays(of_torch):
-    assert answer(of_torch, free=["environments"]).environments == 1
-    told = recommend_mapping("edge", "hopper_ddpg", free=["environments"])
-    assert (told.environments, told.by_environments) == (1, ())
-
-
-def test_the_values_of_an_answer_are_json(results, capsys):
-    words = ["--platform", str(results / PLATFORM), "--workload", "cartpole_dqn", "--results", str(results)]
-    assert main(["recommend", *words, "--json"]) == 0
-    plain = json.loads(capsys.readouterr().out)
-    assert [one["implementation"] for one in plain["by_implementation"]] == ["dense", "torch"]
-    assert plain["by_environments"][0]["environments"] == 8
-    assert sum(one["share"] for one in plain["shares"]) == pytest.approx(1)
 
 
 # Questions about loops
@@ -343,7 +313,3 @@ def test_a_question_is_measured_by_the_loop_that_its_answer_named():
     named = dataclasses.asdict(dataclasses.replace(asked, learner="dense", policy="torch"))
     cell = questions._question(named).cell
     assert (cell.options["learner"], cell.options["policy"], cell.threads, cell.batch) == ("dense", "torch", 2, 64)
-
-
-def test_the_registry_has_the_reference():
-    assert "torch" in learners.names()

@@ -424,3 +424,13 @@ def test_a_numba_with_other_insides_compiles_and_says_so(monkeypatch, capsys):
     assert kernel_cache.kept_cfunc(types.int64(), divide, nogil=True) == (types.int64(), {"nogil": True})
     sentence = f"Fanout's cache does not know numba {numba.__version__}, so each process compiles its kernels"
     assert capsys.readouterr().err == f"warning: {sentence}\n"
+
+
+def test_a_tree_loads_no_scipy_and_other_kernels_still_find_it():
+    code = (
+        "import sys, impls; impls.make('numba', 10); print('scipy' in sys.modules); "
+        "from numba.np import arraymath, linalg; linalg.ensure_blas(); "
+        "print(arraymath._HAVE_BLAS, 'scipy.linalg' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "True"]

@@ -6,7 +6,6 @@ import dataclasses
 import pytest
 
 from dse.platforms import load as load_platform
-from dse.records import RecordError
 from dse.times import analytic
 from dse.times.analytic import AS_FITTED
 from dse.times.batch_law import flat_then_linear
@@ -162,19 +161,3 @@ def test_a_loop_s_own_record_is_not_seen(monkeypatch):
     for (machine, workload), predicted in after.items():
         is_of_another = workload != "hopper_ddpg"
         assert (predicted != before[machine, workload]) == is_of_another
-
-
-def test_the_page_shows_every_law_and_what_is_only_assumed(answers, monkeypatch):
-    from types import SimpleNamespace  # noqa: PLC0415
-
-    from reports.sections import laws as section  # noqa: PLC0415
-
-    monkeypatch.setattr(section, "held_out", {RESULTS: answers}.__getitem__)  # which take a quarter of a minute
-    html = section._html(SimpleNamespace(results=RESULTS))
-    for law in laws.LAWS:
-        assert f"<td>{law}</td>" in html or f">{law}<" in html
-    assert "are assumptions" in html
-    assert "a gradient step on an FPGA" in html
-    monkeypatch.setattr(section, "held_out", lambda results: ())
-    with pytest.raises(RecordError, match="no machine here has both"):
-        section._html(SimpleNamespace(results=RESULTS))

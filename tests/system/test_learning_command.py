@@ -119,19 +119,6 @@ def test_all_runs_are_kept_and_the_same_command_does_only_what_failed(pretended,
     assert len(Pretended.asked) == 4
 
 
-def test_the_text_names_what_did_not_get_there(pretended, capsys):
-    assert cli.main([*pretended[:-1], "--only", "serial,pipelined"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert "pipelined, D = 1: 1 of 2 seeds did not get there" in lines
-    row = next(line for line in lines if line.startswith("pipelined, D = 1  "))
-    assert row.split()[4:] == ["1", "of", "2", "7,500", "3.0", "2,500", "2.00", "490,", "490"]
-
-
-def test_an_unknown_kind_is_refused(pretended, capsys):
-    assert cli.main([*pretended, "--only", "sideways"]) == 2
-    assert "'sideways' is none of serial, apart, " in capsys.readouterr().err
-
-
 def test_runs_by_one_and_by_several_processes_are_kept(tmp_path, capsys):
     task = write_workload(tmp_path)
     asked = ["learning", "--workload", str(task), "--only", "pipelined", "--seeds", "0", "--least", "100"]

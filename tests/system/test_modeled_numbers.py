@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 
 import pytest
 
@@ -101,34 +102,18 @@ def test_the_width_of_a_told_interpolation_is_what_its_fit_misses():
 
 
 @pytest.mark.parametrize("platform", ["u200", slow("h200"), slow("edge")])
-def test_a_modeled_answer_shows_factors_and_never_95_percent(platform, capsys):
-    ask = ["recommend", "--platform", platform, "--workload", "hopper_ddpg"]
-    assert main(ask) == 0
-    assert "95 %" not in capsys.readouterr().out
-    assert main([*ask, "--verbose"]) == 0
-    shown = capsys.readouterr().out
+def test_a_modeled_answer_shows_factors_and_never_95_percent(platform):
+    answer = recommend_mapping(platform, "hopper_ddpg")
+    assert "95 %" not in text(answer)
+    shown = text(answer, verbose=True)
     assert "95 %" not in shown
     assert "not tested here" in shown
-    answer = recommend_mapping(platform, "hopper_ddpg")
     plain = json.loads(json.dumps(answer.to_dict()))
     others = [*plain["ties"], *filter(None, (plain["runner_up"], plain["elsewhere"]))]
     assert {one["interval"] for one in (plain, *plain["parts"], *others)} == {"factor"}
-    for one in (plain, *others):
-        assert one["low"] <= one["value"] <= one["high"]
+    assert all(one["low"] <= one["value"] <= one["high"] for one in (plain, *others))
     for part in answer.parts:
-        line = next(line for line in shown.splitlines() if line.startswith(f"  {part.part} "))
-        assert f"(x{part.factor:.2g})" in line
-        assert "~" in line
-
-
-@pytest.mark.parametrize("key", MACHINES)
-def test_a_measured_answer_keeps_its_interval(key):
-    answer = recommend_mapping(machine(key), "cartpole_dqn", fix=SERIAL)
-    assert {part.source for part in answer.parts} <= {"measured", "interpolated"}
-    assert answer.interval == "95 %"
-    assert rate(answer).endswith("] at 95 %")
-    assert "~" not in rate(answer)
-    assert "x" not in rate(answer).split("second")[1]
+        assert re.search(rf"(?m)^  {part.part} .*~.*\(x{part.factor:.2g}\)", shown)
 
 
 def test_one_part_that_was_not_timed_makes_a_total_one_too():
@@ -140,38 +125,27 @@ def test_one_part_that_was_not_timed_makes_a_total_one_too():
     assert "not tested here" in rate(answer)
 
 
-def test_alternatives_explanations_and_what_ifs_show_factors(capsys):
-    given = explain_mapping("h200", "hopper_ddpg", {"learner": "cpu"})
-    assert "takes ~" in given.sentence
-    assert "95 %" not in text(given)
-    base = ["what-if", "--platform", "edge", "--workload", "hopper_ddpg", "--set", "cpu.cores=8"]
-    assert main(base) == 0
-    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  rate ")]
-    assert row.count("~") == 2 == row.count("(x")
-    assert main([*base, "--json"]) == 0
-    both = json.loads(capsys.readouterr().out)
-    assert {both[side]["interval"] for side in ("before", "after")} == {"factor"}
-
-
 def test_other_commands_tell_what_their_ends_mean(capsys):
     def asked(*words):
         assert main([*words, "--json"]) == 0
         return json.loads(capsys.readouterr().out)
 
     system = ("--platform", "u200", "--workload", "hopper_ddpg")
+    given = explain_mapping("h200", "hopper_ddpg", {"learner": "cpu"})
+    assert ("takes ~" in given.sentence, "95 %" in given.sentence) == (True, False)
+    both = asked("what-if", *system, "--set", "cpu.cores=8")
+    assert {both[side]["interval"] for side in ("before", "after")} == {"factor"}
     cores = asked("cores", *system, "--cores", "4")
     rates = [one for side in ("f_a", "f_l") for one in cores[side]["rates"].values()]
     assert {one["interval"] for one in (cores["choice"], cores["turns"], *cores["around"], *rates)} == {"factor"}
     own = asked("cores", "--platform", str(machine()), "--workload", "hopper_ddpg")
     assert own["f_a"]["rates"]["1"]["interval"] == "95 %"
-    depth = asked("depth", *system)
+    depth = asked("depth", *system, "--spread", "0")
     assert {one["interval"] for one in depth["times"]} == {"factor"}
     assert "simulation" in depth["points"][0]["simulated"][0]["interval"]
     adapted = asked("adapt", *system, "--memory-gb", "64")
-    assert adapted["upper_bound"]
-    assert set(adapted["batch"]["interval"].values()) == {"factor"}
-    terms = {one["name"]: one for one in asked("learners", *system)["sources"]}
-    assert all(one["factor"] > 1 for one in terms.values())
+    assert (adapted["upper_bound"], set(adapted["batch"]["interval"].values())) == (True, {"factor"})
+    assert all(one["factor"] > 1 for one in asked("learners", *system)["sources"])
     rows = asked("platform", "estimate", "u200")["estimates"]
     assert {row["factor"] is None for row in rows if row["what"] == estimates.MODELED} == {False}
 
@@ -334,12 +308,6 @@ def test_what_a_question_fixes_is_no_cut():
     assert "K of" not in measured
 
 
-def test_the_text_has_the_cuts_in_one_line():
-    answer = recommend_mapping("edge", "hopper_ddpg")
-    flat = " ".join(text(answer, verbose=True).split())
-    assert f"searched: {'; '.join(answer.searched)}" in flat
-
-
 # How sure
 
 
@@ -375,8 +343,5 @@ def test_the_spread_of_a_number_is_the_widest_of_its_options_on_both_sides():
 
 
 def test_the_laws_of_gpus_and_fpgas_say_that_their_factors_are_assumptions():
-    notes = {
-        one.number: one.told for platform in ("u200", "h200") for one in recommend_mapping(platform, "pong_dqn").sources
-    }
-    assert any("assumption" in told for told in notes.values())
-    assert "assumption" in analytic.UNTESTED
+    sources = recommend_mapping("u200", "pong_dqn").sources
+    assert any("assumption" in told for told in (analytic.UNTESTED, *(one.told for one in sources)))

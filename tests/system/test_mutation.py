@@ -18,7 +18,7 @@ def test_twice(): assert code.twice(3) == 6
 def test_zero(): assert code.twice(0) == 0
 def test_fails(): assert False
 """
-ENTRY = 'name = "{}"\nfile = "code_under_test.py"\nold = "{}"\nnew = "{}"\nkiller = ["{}"]\n'
+ENTRY = 'name = "{}"\nold = "{}"\nnew = "{}"\nkiller = ["{}"]\n'
 LIST = [
     ("is killed", "2 * x", "3 * x", "test_toy.py::test_twice"),
     ("lives", "2 * x", "4 * x", "test_toy.py::test_zero"),
@@ -49,7 +49,8 @@ def toy(tmp_path):
     same = 'equivalent = "-0 is 0"\n'
     entries = [ENTRY.format(*entry) for entry in LIST]
     entries.append(ENTRY.format("is equivalent", "x > 0", "x >= 0", "test_toy.py::test_zero") + same)
-    (tmp_path / mutation.FOLDER / "toy.toml").write_text("".join(f"[[mutant]]\n{entry}" for entry in entries))
+    lines = ['file = "code_under_test.py"\n', *(f"[[mutant]]\n{entry}" for entry in entries)]
+    (tmp_path / mutation.FOLDER / "toy.toml").write_text("".join(lines))
     return tmp_path
 
 

@@ -15,8 +15,8 @@ from tests.unit.test_recommend import records, taking, write
 TREE = '''
 """A made-up tree: NumPy's under another name, as if it were compiled and slow to fill."""
 
-from tests.contract import level_bytes, level_sizes
-from tests.numpy_tree import NumpyTree
+from .contract import level_bytes, level_sizes
+from .numpy_tree import NumpyTree
 
 
 class TwinTree(NumpyTree):
@@ -35,7 +35,7 @@ ARRAY = '''
 
 import a_library_that_nobody_has
 
-from tests.contract import SumTree
+from .contract import SumTree
 
 
 class ArrayTree(SumTree):
@@ -44,7 +44,7 @@ class ArrayTree(SumTree):
 PEER = '''
 """A made-up library's tree."""
 
-from tests.torchrl_peer import Torchrl
+from .torchrl_peer import Torchrl
 
 
 class MadeUp(Torchrl):

@@ -4,6 +4,7 @@ import pytest
 
 from impls.sumtree.cuda import program
 from impls.sumtree.cuda.program import Constants
+from tests.matrix import matrix
 
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed")
 
@@ -43,8 +44,17 @@ def compiled(text, architecture, constants):
     return bytes(cubin), said.rstrip(b"\0").decode()
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("constants", ALL_KINDS, ids=lambda kind: "-".join(kind.flags()[1:]).replace("-D", ""))
+def named(value):
+    return value if isinstance(value, str) else "-".join(value.flags()[1:]).replace("-D", "")
+
+
+@pytest.mark.parametrize(
+    ("constants", "architecture"),
+    matrix(
+        ALL_KINDS, ARCHITECTURES, brief=lambda kind, architecture: (kind.leaf == "float") == (architecture == "sm_90")
+    ),
+    ids=named,
+)
 def test_the_text_compiles_for(architecture, constants):
     text = program.kernel_text()
     cubin, said = compiled(text, architecture, constants)

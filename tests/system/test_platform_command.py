@@ -1,20 +1,14 @@
 """Tests of ``python -m dse platform``: what it prints, what it writes, and its exit codes."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from dse import platforms
 from dse.__main__ import main
 from dse.platforms import probe
-from tests.committed import CHECKOUT
 from tests.system.test_probe import FOUND, SAMPLES
 from tests.unit.test_platforms import GOOD
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def ask(capsys, *words):
@@ -51,16 +45,10 @@ def test_show_draws_value_unit_origin_and_note(capsys, mine):
 def test_show_json_has_every_key_in_si_units(capsys, mine):
     code, told, _ = ask(capsys, "show", mine, "--json")
     found = {row["key"]: row for row in json.loads(told)}
+    row = found["device.cpu.memory.bandwidth"]
     assert code == 0
-    assert found["device.cpu.memory.bandwidth"] == {
-        "key": "device.cpu.memory.bandwidth",
-        "documentation": False,
-        "si_unit": "B/s",
-        "value": 51.2e9,
-        "origin": "assumed",
-        "note": "two channels",
-        "spread": None,
-    }
+    stated = [row[name] for name in ("si_unit", "value", "origin", "note", "spread")]
+    assert stated == ["B/s", 51.2e9, "assumed", "two channels", None]
     assert found["device.card.kind"]["value"] == "fpga"
 
 
@@ -83,32 +71,12 @@ def test_diff_lists_what_differs_and_what_is_only_in_one(capsys, mine, tmp_path)
     text = GOOD.replace("size_kib = 32", "size_mib = 1").replace("size_gib = 32", "size_mib = 32768")
     other.write_text(text.replace("hops = 1\n", "hops = 1\nnominal_gb_per_s = 16\n"))
     code, told, _ = ask(capsys, "diff", mine, other)
-    assert code == 0
-    assert told.splitlines()[0] == f"2 keys of {mine} and {other} differ:"
-    assert [line.split() for line in told.splitlines()[2:]] == [
-        ["device.cpu.cache.L1.size", "32", "KiB", "1", "MiB", "x", "32"],
-        ["link.cpu-card.nominal", "16", "GB/s", "only", "in", "B"],
-    ]
+    size, nominal = (line.split() for line in told.splitlines()[2:])
+    assert (code, size) == (0, "device.cpu.cache.L1.size 32 KiB 1 MiB x 32".split())
+    assert nominal == "link.cpu-card.nominal 16 GB/s only in B".split()
     assert ask(capsys, "diff", mine, mine) == (0, "no key differs\n", "")
-    code, told, _ = ask(capsys, "diff", other, mine, "--json")
-    assert [(row["key"], row["why"]) for row in json.loads(told)][1] == ("link.cpu-card.nominal", "only in A")
-
-
-def test_init_takes_the_file_it_is_to_write(capsys, tmp_path):
-    for name, words in (("a.toml", []), ("b.toml", ["--out"])):
-        assert ask(capsys, "init", *words, tmp_path / name)[0] == 0
-        assert f'name = "{name[0]}"' in (tmp_path / name).read_text()
-        code, told, complaint = ask(capsys, "init", *words, tmp_path / name)
-        assert (code, told) == (2, "")
-        assert "is there already" in complaint
-
-
-@pytest.mark.parametrize("action", ["show", "check"])
-def test_a_mistake_is_a_sentence_and_exit_code_2(capsys, tmp_path, action):
-    for name in ("u20", tmp_path, tmp_path / "none.toml", "this"):
-        code, told, complaint = ask(capsys, action, name, "--results", tmp_path)
-        assert code == 2
-        assert (told + complaint).count("\n") == 1
+    rows = json.loads(ask(capsys, "diff", other, mine, "--json")[1])
+    assert (rows[1]["key"], rows[1]["why"]) == ("link.cpu-card.nominal", "only in A")
 
 
 def test_probe_writes_a_file_that_passes_check_and_becomes_this(capsys, tmp_path, monkeypatch):
@@ -127,17 +95,3 @@ def test_probe_writes_a_file_that_passes_check_and_becomes_this(capsys, tmp_path
     code, _, complaint = ask(capsys, "probe", "--out", tmp_path / "file" / "x.toml")
     assert code == 2
     assert "cannot be written" in complaint
-
-
-def test_help_teaches_and_the_command_runs_as_a_module():
-    command = [sys.executable, "-m", "dse", "platform", "--help"]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True)
-    for word in ("list", "show", "check", "diff", "probe", "_gb_per_s", "mine.toml"):
-        assert word in done.stdout
-
-
-def test_a_reader_that_stops_early_is_no_error():
-    command = f"{sys.executable} -m dse platform show u200 | head -n 1"
-    done = subprocess.run(["sh", "-c", command], cwd=CHECKOUT, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("u200")
-    assert done.stderr == ""

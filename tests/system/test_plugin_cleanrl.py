@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests import single_file_replay
-from tests.plugin_hosts import broken
+from tests.plugin_hosts import broken, chi_square
 
 PAGE = Path(__file__).resolve().parents[2] / "impls" / "plugins" / "cleanrl.md"
 
@@ -44,8 +44,7 @@ def frequencies_are_right(priorities, errors):
     chances = (errors + 1e-6) ** 0.6
     chances /= chances.sum()
     counts = np.bincount([priorities.sample(1)[0][0] for _ in range(20_000)], minlength=chances.size)
-    freedom = chances.size - 1
-    assert abs(((counts - 20_000 * chances) ** 2 / (20_000 * chances)).sum() - freedom) < 5 * np.sqrt(2 * freedom)
+    assert abs(chi_square(counts, chances)) < 5
     counts = np.bincount(priorities.sample(10_000)[0], minlength=chances.size)
     assert np.abs(counts - 10_000 * chances).max() <= 2
 

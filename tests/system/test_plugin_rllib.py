@@ -142,9 +142,7 @@ def chi_square(buffer, draws, n_step=1):
     counts = np.zeros(len(shares))
     for drawn in buffer.sample(draws, n_step=n_step):
         counts[rows[drawn.get_actions(0)]] += 1
-    expected = np.array(shares) / sum(shares) * draws
-    freedom = len(shares) - 1
-    return (((counts - expected) ** 2 / expected).sum() - freedom) / math.sqrt(2 * freedom)
+    return plugin_hosts.chi_square(counts, shares)
 
 
 def prioritized(n_episodes=20, seed=1, **options):

@@ -238,18 +238,3 @@ def test_runs_that_learn_are_records_by_seed_and_solved_at_the_first_evaluation_
     assert found[0].samples_seconds == pytest.approx((2.0 / 250, 1.5 / 250))
     assert cli.main(["plugins", "--python", str(tmp_path / "python"), *words]) == 0
     assert "4 were there" in capsys.readouterr().out
-
-
-def test_the_table_says_unstable_and_what_has_no_time():
-    rows = [
-        {
-            "host": "made", "task": BUFFER, "kind": OURS, "seconds": [1e-3, 1e-3, 1e-3], "is_unstable": True,
-            "times": [1.5, 1.4, 1.6], "share": [0.25, 0.2, 0.3], "most": 4 / 3,
-        }
-    ]  # fmt: skip
-    absent = [{"host": "other", "task": BUFFER, "kind": THEIRS, "status": "skipped", "reason": "it is not there"}]
-    head, row, missing, floor = command.lines({"rows": rows, "absent": absent, "noise_floor": 0.02})
-    assert row.split() == ["made", "buffer", "ours", "1,000.0*", "1.50", "[1.40,", "1.60]", "25%", "1.33"]
-    assert head.index("times as fast") < head.index("tree")
-    assert missing == "not timed, other, buffer, theirs: it is not there"
-    assert "up to 2.0%" in floor

@@ -3,9 +3,6 @@
 import dataclasses
 import importlib.util
 import json
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -31,11 +28,6 @@ NEEDED = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("torch", "gymnasium", "numba")),
     reason="profiling needs the extra train",
 )
-SHORT = (
-    "import sys; from benchmarks.profile import cells, command; from tests.profiled import TINY; "
-    "from dse.platforms import busy; busy.load = lambda: 0.0; "
-    "command.probe_once = lambda results: None; cells.PRESETS['quick'] = TINY; sys.exit(command.main(sys.argv[1:]))"
-)
 
 
 def flat(found):
@@ -54,22 +46,6 @@ def file_of(results, name="profile-tiny-quick"):
 def tiny(monkeypatch):
     monkeypatch.setitem(command.PRESETS, "quick", TINY)
     monkeypatch.setattr(command, "probe_once", lambda results: None)  # half a minute
-
-
-@pytest.mark.parametrize(
-    ("name", "preset", "cores", "learners", "count"),
-    [
-        ("cartpole_dqn", "brief", 2, ("torch", "dense"), 58),
-        ("cartpole_dqn", "quick", 2, ("torch",), 57),
-        ("cartpole_dqn", "quick", 1, ("torch",), 48),
-        ("cartpole_dqn", "quick", 2, ("torch", "dense"), 71),
-        ("pong_dqn", "quick", 2, ("torch",), 44),
-    ],
-)
-def test_cells_are_as_many_as_the_presets_say_and_no_two_alike(name, preset, cores, learners, count):
-    found = flat(groups(load(name), PRESETS[preset], cores, learners))
-    told = {json.dumps([c.contestant, c.op, c.batch, c.threads, dict(c.options)]) for c in found}
-    assert len(found) == len(told) == count
 
 
 def test_cells_cover_the_curves_and_the_workloads_own_shape():
@@ -220,29 +196,6 @@ def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, caps
 
 @pytest.mark.slow
 @NEEDED
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
-def test_a_profile_killed_at_any_moment_keeps_what_it_has_and_repeats_nothing(tmp_path):
-    words = ["--workload", str(write_workload(tmp_path)), "--results", str(tmp_path), "--json"]
-    process = subprocess.Popen([sys.executable, "-c", SHORT, *words], cwd=ROOT, stdout=subprocess.DEVNULL)
-    path = file_of(tmp_path)
-    while process.poll() is None and not (path.exists() and path.stat().st_size):
-        time.sleep(0.01)
-    time.sleep(0.5)
-    process.kill()
-    process.wait()
-    kept = path.read_bytes().rpartition(b"\n")[0].splitlines()
-    assert kept
-    done = subprocess.run([sys.executable, "-c", SHORT, *words], cwd=ROOT, capture_output=True, text=True, check=True)
-    told = json.loads(done.stdout)
-    assert path.read_bytes().splitlines()[: len(kept)] == kept
-    counted = Counter(one.cell for one in read_file(path) if one.primitive in ("training", "training arrangement"))
-    assert set(counted.values()) <= {1, 2}
-    assert sum(counted.values()) - len(counted) == told["measured_again"]  # of groups that a busy machine disturbed
-    assert len(counted) == told["cells"] == told["found_done"] + sum(told["measured_by_status"].values())
-
-
-@pytest.mark.slow
-@NEEDED
 def test_what_takes_too_long_is_tried_again_and_what_lies_behind_the_end_is_left(tmp_path, capsys, tiny, monkeypatch):
     short = cells.dataclasses.replace(TINY, longest_cell_seconds=1e-4, most_seconds=0.0)
     monkeypatch.setitem(command.PRESETS, "quick", short)
@@ -266,15 +219,6 @@ def test_an_environment_that_is_not_there_is_one_sentence(tmp_path, capsys):
     assert cli.main(["profile", "--workload", str(path), "--results", str(tmp_path)]) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("error: gymnasium knows no environment 'Nowhere-v9'")
-
-
-@NEEDED
-def test_a_results_folder_that_is_a_file_is_one_sentence(tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    words = ["--workload", str(write_workload(tmp_path)), "--results", str(tmp_path / "file"), "--json"]
-    for what in ("profile", "share"):
-        assert cli.main([what, *words]) == 2
-        assert "cannot be written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ import pytest
 
 import impls
 from tests.contestants import VARIANTS
+from tests.matrix import slow
 from tests.walk import walk
 
-SHAPES = [(1, 2), (2, 16), (17, 16), (100, 3), (257, 16), (1000, 7), (5000, 64)]
+SHAPES = [(1, 2), slow(2, 16), slow(17, 16), (100, 3), (257, 16), slow(1000, 7), (5000, 64)]
 
 
 @pytest.mark.parametrize("integers", [True, False], ids=["integers", "reals"])

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 TWIN = '''"""The NumPy tree under another name."""
 
-from tests.numpy_tree import NumpyTree
+from .numpy_tree import NumpyTree
 
 
 class TwinTree(NumpyTree):

@@ -297,19 +297,6 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
     assert len(cells) == len(set(cells))
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--only", "pears"], "'pears' is none of operations"),
-        (["--strategies", "locked"], "'locked' is none of"),
-        (["--buffers", "cpprb", "--python", "none"], "make peers"),
-    ],
-)
-def test_mistakes_are_one_sentence_and_exit_2(words, said, capsys, tmp_path):
-    assert cli.main(["replay", *words, "--results", str(tmp_path)]) == 2
-    assert said in capsys.readouterr().err
-
-
 def test_a_cell_that_fails_is_a_record_and_the_others_go_on(monkeypatch):
     """The second of three samples of one cell fails; the other cell is timed all the same."""
 

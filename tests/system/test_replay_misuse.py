@@ -149,19 +149,6 @@ def test_outputs_of_another_size_or_replay(replay):
         assert len(replay.sample(2, 0.4, out=same.outputs(2)).sequence) == 2
 
 
-def test_batches_share_no_memory_unless_asked_to(replay):
-    first, second = replay.sample(4, 0.4), replay.sample(4, 0.4)
-    assert not np.shares_memory(first.rows["observation"], second.rows["observation"])
-    kept = first.rows["observation"].copy()
-    out = replay.outputs(4)
-    third = replay.sample(4, 0.4, out=out)
-    assert np.shares_memory(third.rows["observation"], replay.sample(4, 0.4, out=out).rows["observation"])
-    replay.close()
-    assert (first.rows["observation"] == kept).all()
-    replay.__init__(replay.settings)  # for the fixture, which looks at it: as full as before
-    replay.insert(records(5), np.arange(5.0))
-
-
 def test_sampling_more_than_is_stored_and_nothing(replay):
     assert set(replay.sample(100, 0.4).sequence) <= set(range(5))
     assert replay.sample(0, 0.4).sequence.shape == (0,)

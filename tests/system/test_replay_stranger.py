@@ -2,12 +2,10 @@
 
 import copy
 import ctypes
-import io
 import os
 import pickle
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -55,27 +53,6 @@ def test_with_the_compiler_switched_off():
     assert answer == "RuntimeError a replay's kernels are compiled, and NUMBA_DISABLE_JIT is set"
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-@pytest.mark.parametrize(("stream", "seconds", "said"), [(Terminal, 1.0, 1), (Terminal, 0.0, 0), (io.StringIO, 1.0, 0)])
-def test_compiling_for_long_is_said_once_on_a_terminal(monkeypatch, stream, seconds, said):
-    compile_it, errors = replay.Replay._compile, stream()
-
-    def slow(self):
-        time.sleep(seconds)
-        compile_it(self)
-
-    kind = type(replay.make(8, LAYOUT, **PRIORITIES))
-    monkeypatch.setattr(kind, "_compile", slow)
-    monkeypatch.setattr("impls.replay.blocks._LONG_SECONDS", 0.5)
-    monkeypatch.setattr(sys, "stderr", errors)
-    replay.make(8, LAYOUT, **PRIORITIES).close()
-    assert errors.getvalue().count("Compiling the replay's kernels once") == errors.getvalue().count("\n") == said
-
-
 @pytest.mark.parametrize(
     ("layout", "sentence"),
     [
@@ -93,16 +70,6 @@ def test_compiling_for_long_is_said_once_on_a_terminal(monkeypatch, stream, seco
 def test_layouts_that_no_record_can_have(layout, sentence):
     with pytest.raises((TypeError, ValueError), match=sentence):
         replay.make(8, layout, **PRIORITIES)
-
-
-def test_tensors_are_inserted_like_arrays(memory):
-    torch = pytest.importorskip("torch")
-    records = {name: torch.as_tensor(values) for name, values in LAYOUT.allocate(3).items()}
-    records["reward"] = torch.arange(3.0)
-    memory.insert(records, errors=torch.ones(3))
-    batch = memory.sample(6, 0.4, np.random.default_rng(0))
-    assert (batch.rows["reward"] == batch.sequence).all()
-    assert torch.from_numpy(batch.rows["observation"]).shape == (6, 4)
 
 
 def test_drawable_given_in_the_place_of_errors(memory):

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 from impls.training.learner import Learner  # noqa: E402
 from impls.training.loop import SerialLoop  # noqa: E402  # with torch
-from tests.unit.test_actors import fake  # noqa: E402
+from tests.system.test_actors import fake  # noqa: E402
 
 torch.set_num_threads(1)
 

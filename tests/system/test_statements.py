@@ -15,7 +15,7 @@ from dse.solver import search
 from dse.solver.infeasible import Infeasible
 from dse.solver.objectives import EPSILONS, OBJECTIVES
 from dse.solver.problem import Flow, Hop, ProblemError
-from tests.matrix import matrix
+from tests.matrix import matrix, slow
 from tests.oracles import plain_answers as plain
 from tests.oracles import plain_doubt, plain_problems
 from tests.oracles.test_plain_problems import option, system
@@ -44,12 +44,14 @@ def test_the_two_plain_readings_of_the_law_agree():
             assert value == pytest.approx(row.value(objective), rel=1e-12)
 
 
-def test_what_cannot_be_told_apart_is_chosen_by_the_rule():
-    assert not in_plain_problems(0, 25, plain_doubt.faults)
+@pytest.mark.parametrize(("seed", "count"), [(0, 15), *(slow(seed, 100) for seed in range(200, 204))])
+def test_what_cannot_be_told_apart_is_chosen_by_the_rule(seed, count):
+    assert not in_plain_problems(seed, count, plain_doubt.faults)
 
 
-def test_statements_about_plain_problems_hold():
-    assert not in_plain_problems(1, 15, plain_doubt.false_statements)
+@pytest.mark.parametrize(("seed", "count"), [(1, 10), *(slow(seed, 50) for seed in range(300, 304))])
+def test_statements_about_plain_problems_hold(seed, count):
+    assert not in_plain_problems(seed, count, plain_doubt.false_statements)
 
 
 def test_a_transfer_that_takes_no_time_is_simulated_too():
@@ -66,18 +68,6 @@ def test_a_part_on_several_engines_keeps_all_of_them_busy_in_a_simulation():
     solution = solve(problem.having("sampling", option("sampling", "gpu1", 4.0)))
     assert solution.value == 1 / 8
     assert solution.simulated[0].hz <= 1 / 8 * 1.001
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(200, 204))
-def test_what_cannot_be_told_apart_is_chosen_by_the_rule_in_hundreds(seed):
-    assert not in_plain_problems(seed, 100, plain_doubt.faults)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(300, 304))
-def test_statements_about_hundreds_of_plain_problems_hold(seed):
-    assert not in_plain_problems(seed, 50, plain_doubt.false_statements)
 
 
 def false_of_system(platform, workload, objective, count, seed):

@@ -6,6 +6,7 @@ from scipy import stats
 
 import impls
 from tests.contestants import DEFAULTS
+from tests.matrix import slow
 
 LEVEL = 1e-4
 DRAWS = 400_000
@@ -33,7 +34,7 @@ def one_huge(capacity, rng):
 
 
 @pytest.mark.parametrize("priorities", [uniform, rank_based, mostly_zero, one_huge])
-@pytest.mark.parametrize("capacity", [10, 1_000, 100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("capacity", [10, 1_000, slow(100_000), slow(1_000_000)])
 @pytest.mark.parametrize(("name", "options"), DEFAULTS)
 def test_frequencies_follow_priorities(name, options, capacity, priorities):
     draws = DRAWS // 10 if name in ("python", "cupy") else DRAWS  # interpreted, emulated

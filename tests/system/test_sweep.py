@@ -101,7 +101,7 @@ def test_a_sweep_killed_at_random_moments_loses_and_repeats_nothing(tmp_path):
     command = [sys.executable, "-c", ALONE, *arguments(tmp_path)]
     path = file_of(tmp_path)
     kept = []
-    for _ in range(4):
+    for _ in range(2):
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         size = path.stat().st_size if path.exists() else 0
         while process.poll() is None and (not path.exists() or path.stat().st_size <= size):

@@ -191,23 +191,6 @@ def test_without_the_libraries_each_is_a_row_that_says_so(tmp_path, capsys):
     assert "make peers" in said
 
 
-def test_an_unknown_loop_is_one_sentence(tmp_path, capsys):
-    assert cli.main([*COMMAND, "--contestants", "acme", "--results", str(tmp_path)]) == 2
-    assert "'acme' is none of fanout" in capsys.readouterr().err
-
-
-def test_what_is_faster_than_ours_is_said():
-    rows = [{"loop": "fanout_torch", "is_ours": True}, {"loop": "sbx", "is_ours": False}]
-    times = {"fanout_torch": {"clean": [0.5], "cpu": [0.5]}, "sbx": {"clean": [1.5], "cpu": [0.9]}}
-    assert command._lost("fanout", times, rows) == "fanout is slower than sbx by CPU time"
-    assert command._lost("fanout", times, rows[:1]) == "no library's loop is faster than fanout"
-
-
-def test_a_tie_is_called_one():
-    assert command._factor([1.5, 1.4, 1.6], "slow (uniform)", 0.1) == "1.50 times slow's (uniform)"
-    assert command._factor([0.95, 0.9, 1.1], "slow", 0.1) == "0.95 times slow's, a tie within the noise"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", THEIRS)
 def test_a_librarys_loop_runs_where_it_is_installed(name):

@@ -3,7 +3,6 @@
 import json
 import os
 from contextlib import ExitStack
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -47,18 +46,6 @@ def run(tmp_path, monkeypatch, capsys):
         return code, json.loads(capsys.readouterr().out)
 
     return main
-
-
-def test_the_command_asks_for_every_transport_both_hand_overs_and_both_batches():
-    groups = list(cells.systems("hopper_td3", 1_000, 16))
-    assert len(groups) == len(cells.TRANSPORTS) * len(cells.ROWS) * len(cells.BATCHES) == 24
-    assert all([cell.op for cell in group] == list(cells.COLUMNS) for group in groups)
-    assert {group[0].batch for group in groups} == {128, 1_024}
-    assert {f"queue {size}" for size in cells.SIZES} < set(cells.TRANSPORTS)
-    quick = cells.PRESETS["quick"]
-    assert len(groups) * (quick.warm_seconds + quick.blocks * quick.block_seconds) < 200
-    full = cells.PRESETS["full"]
-    assert len(groups) * (full.warm_seconds + full.blocks * full.block_seconds) < 1_000
 
 
 @pytest.mark.parametrize("name", cells.TRANSPORTS)
@@ -150,35 +137,6 @@ def test_the_page_says_what_transfer_costs_beside_the_rows_that_were_printed(run
     assert len(frame) == 22
     assert page.draw(frame, material.about).axes
     assert "python -m benchmarks transports" in page.section(Material([], tidy.about(measured), tmp_path))
-
-
-def test_the_answer_on_transports_says_where_shared_memory_does_not_take_least():
-    def row(setting, name, loss):
-        return SimpleNamespace(
-            setting=setting,
-            name=name,
-            is_unstable=name == "pipe" and loss == 0.4,
-            values={"loss": loss, "updates": 10 - loss, "sampled": 1.0},
-        )
-
-    one, other, third = ("hopper_td3", 128, 1), ("hopper_td3", 128, 64), ("hopper_td3", 1_024, 1)
-    rows = [row(one, "shared", 0.1), row(one, "queue 500", 7.0), row(one, "pipe", 3.0), row(third, "shared", 9.0)]
-    rows += [row(other, "shared", 0.5), row(other, "queue 500", 6.0), row(other, "pipe", 0.4)]
-    assert page.answers(rows)[0] == (
-        "Transfer takes at most 0.50 % of the learner's time by shared memory and up to 7.00 % by another (queue 500); "
-        "shared memory takes least in 1 of 2 settings (measured)."
-    )
-    first, second = page.answers(rows)[1:]
-    assert first == (
-        "hopper_td3, B = 128, 1 row a hand-over: transfer takes 0.10 % of the learner's time by shared memory and at "
-        "most 7.00 % by another (queue 500); updates by queue 500, the slowest, are 0.30 times those by shared "
-        "memory, and its sampling 1.00 times."
-    )
-    assert "updates by queue 500, the slowest, are 0.42 times" in second
-    rows[-2:] = [row(other, "pipe", 0.4)]
-    ratios = "are 1.01* times those by shared memory, and its sampling 1.00* times."
-    assert page.answers(rows)[2].endswith(f"updates by pipe, the slowest, {ratios}")
-    assert page.answers([row(third, "shared", 9.0)]) == []
 
 
 def test_a_system_runs():

@@ -4,12 +4,9 @@ import copy
 import itertools
 import math
 import pickle
-from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import impls
 from impls import to_numpy
@@ -70,22 +67,6 @@ def test_a_tiny_range_behind_huge_leaves_keeps_its_digits(name, options):
         tree.update(np.arange(300), [*[1e12] * 200, *[0.0] * 97, *[1e-9] * 3])
     assert to_numpy(tree.range_sum([297, 298, 200, 299], 300)) == pytest.approx([3e-9, 2e-9, 3e-9, 1e-9], rel=1e-12)
     assert to_numpy(tree.range_sum(200, [297, 298])) == pytest.approx([0.0, 1e-9], rel=1e-12)
-
-
-@given(data=st.data())
-@every_implementation
-def test_sums_of_ranges_of_any_leaves(name, options, data):
-    capacity, fanout = data.draw(st.integers(1, 80)), data.draw(st.sampled_from([3, 16]))
-    tree = impls.make(name, capacity, fanout=fanout, dtype="float64", **options)
-    highest = min(2.0**66, tree.largest_priority)
-    values = data.draw(st.lists(st.floats(0, highest), min_size=capacity, max_size=capacity))
-    tree.update(np.arange(capacity), values)
-    oracle = Oracle(capacity, "float64", tree.rounded)
-    oracle.update(np.arange(capacity), values)
-    pairs = data.draw(st.lists(st.tuples(*[st.integers(0, capacity)] * 2), min_size=1, max_size=20))
-    left, right = np.sort(np.array(pairs), axis=1).T
-    assert to_numpy(tree.range_sum(left, right)) == pytest.approx(oracle.range_sum(left, right), rel=1e-12)
-    assert to_numpy(tree.prefix_sum(right)) == pytest.approx(oracle.range_sum(0 * right, right), rel=1e-12)
 
 
 @every_implementation
@@ -193,22 +174,6 @@ def test_a_refused_update_leaves_the_minimum(name, options):
 # The rule >=
 
 
-@every_shape
-def test_the_left_side_is_the_smallest_leaf_whose_prefix_sum_reaches_the_mass(name, options, fanout):
-    rng = np.random.default_rng(fanout)
-    for capacity in capacities(fanout):
-        tree, oracle = impls.make(name, capacity, fanout=fanout, **options), Oracle(capacity)
-        values = some(rng, capacity)
-        tree.update(np.arange(capacity), values)
-        oracle.update(np.arange(capacity), values)
-        ends = np.unique(oracle.leaves.cumsum())
-        mass = np.concatenate([[0.0], ends, ends - 0.5, ends + 0.5])
-        mass = mass[(mass >= 0) & (mass <= oracle.total())]
-        found = to_numpy(tree.prefix_sum_index(mass, side="left"))
-        assert found.dtype == np.int64
-        assert found.tolist() == oracle.prefix_sum_index(mass, side="left").tolist()
-
-
 @every_variant
 def test_the_left_side_of_what_libraries_ask(name, options):
     tree = impls.make(name, 3, dtype="float64", **options)
@@ -233,36 +198,6 @@ def test_the_left_side_of_a_tree_of_zeros_is_leaf_0_at_mass_0_and_nothing_else(n
 
 
 # Draws beside excluded leaves
-
-
-def drawn_beside(priorities, exclude, uniforms):
-    """Leaves for uniforms where those excluded are 0, by adding fractions."""
-    left = [Fraction(0 if leaf in exclude else priority) for leaf, priority in enumerate(priorities)]
-    ends = list(itertools.accumulate(left))
-    return [next(leaf for leaf, end in enumerate(ends) if uniform * ends[-1] < end) for uniform in uniforms]
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "dtype", "fanout"),
-    with_settings(VARIANTS, [*itertools.product(("float32", "float64"), (3, 16))], {("float32", 16)}),
-)
-def test_excluded_leaves_are_not_drawn_and_the_tree_is_as_it_was(name, options, dtype, fanout):
-    rng = np.random.default_rng(2)
-    for capacity in (2, 17, 300):
-        tree = impls.make(name, capacity, fanout=fanout, dtype=dtype, **options)
-        values = rng.integers(0, 6, capacity).astype(float)
-        values[[0, -1]] = 5.0
-        tree.update(np.arange(capacity), values)
-        before = held(tree, name)
-        for exclude in ([0], [capacity - 1, capacity - 1], rng.integers(0, capacity - 1, 50), []):
-            uniforms = rng.integers(0, 1024, 40) / 1024  # whose product with a sum is exact
-            indices, priorities = map(to_numpy, tree.sample(uniforms, exclude=exclude))
-            by_hand = drawn_beside(values.tolist(), set(np.array(exclude).tolist()), map(Fraction, uniforms.tolist()))
-            assert indices.tolist() == by_hand
-            assert np.array_equal(priorities, values[indices])
-            assert (indices.dtype, priorities.dtype) == (np.int64, np.dtype(dtype))
-            assert held(tree, name) == before
-    assert [answer.shape for answer in tree.sample([], [1])] == [(0,), (0,)]
 
 
 @every_variant
@@ -313,19 +248,6 @@ def test_refused_questions_say_why_and_change_nothing(name, options, case):
     for word in words:
         assert word in str(refusal.value)
     assert contents(tree) == before
-
-
-@every_implementation
-def test_empty_questions_have_empty_answers(name, options):
-    tree = impls.make(name, 10, **options)
-    for answer, dtype in (
-        (tree.prefix_sum([]), np.float64),
-        (tree.range_sum([], []), np.float64),
-        (tree.range_sum([], 3), np.float64),
-        (tree.prefix_sum_index([], side="left"), np.int64),
-        (tree.sample([], [3])[0], np.int64),
-    ):
-        assert (to_numpy(answer).shape, to_numpy(answer).dtype) == ((0,), dtype)
 
 
 @every_variant

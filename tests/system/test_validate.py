@@ -28,8 +28,8 @@ from dse.validation.runs import Candidate, TreeCheck
 from reports.sections import validation
 from tests.asked import COMMIT, asked, few, measure, run
 from tests.committed import RESULTS
+from tests.system.test_between_runs import visit
 from tests.system.test_house import ROOT, imported
-from tests.unit.test_between_runs import visit
 from tests.unit.test_recommend import records, write
 
 HERE = str(platforms.fingerprint()["key"])
@@ -412,29 +412,19 @@ def test_questions_that_wait_and_candidates_without_a_time_are_counted_and_never
     assert told["not_measured"] == [{"file": str(path), "side": "trees", "questions": 2}]
 
 
-def test_the_text_begins_with_how_many_and_ends_with_the_voided(tmp_path, capsys):
-    measure(asked(tmp_path, 4))
-    practice = tmp_path / "here" / "questions-practice.json"
-    asking.ask(list(records()), practice, asking.Seed(COMMIT, by_hand=1), (1, 0)).create()
-    assert cli.main(["validate", "--results", str(tmp_path), "--machine", "here"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("trees: 4 questions, ")
-    for part in ("95 % intervals hold", "regret", "the best was the choice or a tie in", "0.1 to 0.5"):
-        assert any(part in line for line in lines), part
-    assert "loops: no question was asked of the present predictor" in "".join(lines)
-    assert lines[-2:] == ["voided:", "  questions-practice.json, trees: seed chosen by hand; nothing measured"]
-
-
-def test_the_page_has_the_same_figures_the_bins_and_the_voided(tmp_path):
+def test_text_and_page_have_figures_and_the_voided(tmp_path, capsys):
     measure(asked(tmp_path, 4))
     measure(asked(tmp_path, 2, number=2, seed_from="hand"), lambda at, which: 1 + which)
-    text = validation.answers(tmp_path, "here")
+    assert cli.main(["validate", "--results", str(tmp_path), "--machine", "here"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("trees: 4 questions, ")
+    assert "questions-c0ffee00-2.json, trees: seed chosen by hand" in shown.partition("\nvoided:\n")[2]
+    page = validation.answers(tmp_path, "here")
     found = figures.of_machine(tmp_path, "here").trees
-    assert f"4 questions to predictor {predictor.present('trees')}, {found['candidates']} candidates" in text
-    assert f"{found['inside'][0]} of {found['inside'][1]} (100 %) candidates lie in" in text
+    assert f"4 questions to predictor {predictor.present('trees')}, {found['candidates']} candidates" in page
+    assert f"{found['inside'][0]} of {found['inside'][1]} (100 %) candidates lie in" in page
     for part in ("0 to 0.1", "0.5 to 1", "seed chosen by hand", "questions-c0ffee00-2.json"):
-        assert f">{part}</td>" in text
-    assert "About loops: no question was asked of the present predictor" in text
+        assert f">{part}</td>" in page
 
 
 def test_drift_is_told_or_said_to_be_unknown(tmp_path):
@@ -447,22 +437,6 @@ def test_drift_is_told_or_said_to_be_unknown(tmp_path):
     assert "1.30 times as long" in figures.drift([run], tmp_path)
     elsewhere = SimpleNamespace(utc=run.utc, head={"machine": "there"})
     assert figures.drift([elsewhere], tmp_path) == figures.UNKNOWN_DRIFT
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["validate", "--seed", "3"], "--seed goes with --ask"),
-        (["validate", "nowhere.json"], "no file of answers"),
-        (["validate", "nowhere.json", "--ask"], "names its file itself"),
-        (["validate", "--machine", "0123456789"], "write one with: python -m dse validate --ask"),
-    ],
-)
-def test_what_cannot_be_validated_is_one_sentence(words, sentence, capsys):
-    assert cli.main(words) == 2
-    shown = capsys.readouterr().err
-    assert sentence in shown
-    assert shown.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,14 @@ import sys
 
 import pytest
 
+from dse.platforms import fingerprint
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _known_machine():
+    """Ask once what this machine is, which starts a process where there may be GPUs."""
+    fingerprint()
+
 
 @pytest.fixture(autouse=True)
 def _in_this_process_alone(monkeypatch):

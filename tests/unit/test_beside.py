@@ -19,7 +19,7 @@ from impls.training import identity, load
 from impls.training.parallel.arrangement import Arrangement
 from tests.profiled import NOISE, stamp
 from tests.system.test_implementations import PLATFORM, records
-from tests.unit.test_loop_questions import folder
+from tests.system.test_loop_questions import folder
 
 CARTPOLE = load("cartpole_dqn")
 LEARNER, TURN, KEEPER = 4e-4, 1e-4, 5e-5

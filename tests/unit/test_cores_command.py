@@ -31,15 +31,14 @@ def curve(name, rates, off=0.0, source="measured"):
 def test_the_answer_comes_first_and_the_records_last(capsys):
     code, text, errors = told(capsys, *HERE, "hopper_ddpg")
     assert (code, errors) == (0, "")
-    lines = text.splitlines()
-    best = "about 180 gradient steps a second, bound by learners."
-    assert lines[0] == f"Give 1 core to actors and 1 core to learners: {best}"
-    assert lines[1] == f"hopper_ddpg (B = 256) on {MACHINE}, 2 cores, 1 environment step a gradient step:"
-    assert lines[3:5] == ["  1 core to actors, 1 core to learners", f"  {lines[4].strip()}"]
-    assert re.fullmatch(r"  180 \[1\d0, 2\d0\] gradient steps a second, bound by learners", lines[4])
-    assert lines[-1] == f"  records: those of machine {MACHINE} in results"
+    first, *_, last = text.splitlines()
+    assert (
+        first == "Give 1 core to actors and 1 core to learners: about 180 gradient steps a second, bound by learners."
+    )
+    assert re.search(r"\n  180 \[1\d0, 2\d0\] gradient steps a second, bound by learners\n", text)
+    assert last == f"  records: those of machine {MACHINE} in results"
     assert "T_train(cpu), 1 thread of torch: measured, learner step" in text
-    assert all(len(line) <= 120 for line in lines)
+    assert "eq. 5 of [Zhang2021] as printed has no solution in whole cores" in text
 
 
 def test_rates_are_the_profiles_own():
@@ -47,21 +46,17 @@ def test_rates_are_the_profiles_own():
     given = platform_split("this", "hopper_ddpg", machine=MACHINE)
     path = RESULTS / MACHINE / "profile-hopper_ddpg-quick.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-
-    def seconds(contestant, op, batch):
-        return [
+    acting, learning = given.f_a.rates, given.f_l.rates
+    for rate, asked in ((acting[1], ["actor", "step", 1]), (learning[1], ["learner", "step", 256])):
+        seconds = [
             row["median_seconds"]
             for row in rows
-            if (row["primitive"], row["contestant"], row["op"], row["batch"], row["threads"])
-            == ("training", contestant, op, batch, 1)
+            if [row[name] for name in ("primitive", "contestant", "op", "batch", "threads")] == ["training", *asked, 1]
             and row["options"].get("beside", "nothing") == "nothing"
         ]
-
-    acting, learning = seconds("actor", "step", 1), seconds("learner", "step", 256)
-    assert min(acting) <= 1 / given.f_a.rates[1].value <= max(acting)
-    assert min(learning) <= 1 / given.f_l.rates[1].value <= max(learning)
-    assert given.choice.hz == min(given.f_a.rates[1].value, given.f_l.rates[1].value)
-    assert {rate.source for rate in given.f_a.rates.values()} == {"measured"}
+        assert min(seconds) <= 1 / rate.value <= max(seconds)
+    assert given.choice.hz == min(acting[1].value, learning[1].value)
+    assert {rate.source for rate in acting.values()} == {"measured"}
 
 
 def test_a_rate_between_measured_batches_is_interpolated():
@@ -74,20 +69,10 @@ def test_a_rate_between_measured_batches_is_interpolated():
 
 
 def test_curves_of_ones_own(capsys):
-    code, text, errors = told(capsys, *OWN, "--cores", "8")
-    assert (code, errors) == (0, "")
-    assert "2 cores to actors, 6 cores to learners" in text
-    assert "records" not in text
-    _, text, _ = told(capsys, *OWN, "--cores", "8", "--json")
-    given = json.loads(text)
-    assert (given["choice"]["actors"], given["choice"]["learners"], given["choice"]["bottleneck"]) == (2, 6, "learners")
-    assert {x: rate["source"] for x, rate in given["f_a"]["rates"].items()} == {
-        "1": "quoted",
-        "2": "quoted",
-        "3": "modeled",
-        "4": "quoted",
-        **dict.fromkeys("5678", "extrapolated"),
-    }
+    given = json.loads(told(capsys, *OWN, "--cores", "8", "--json")[1])
+    assert [given["choice"][name] for name in ("actors", "learners", "bottleneck")] == [2, 6, "learners"]
+    sources = ["quoted", "quoted", "modeled", "quoted", *["extrapolated"] * 4]
+    assert [given["f_a"]["rates"][str(x)]["source"] for x in range(1, 9)] == sources
     assert given["f_a"]["rates"]["2"]["hz"] == 1700
     for side in ("f_a", "f_l"):
         assert all(rate["low"] <= rate["hz"] <= rate["high"] for rate in given[side]["rates"].values())
@@ -97,24 +82,9 @@ def test_curves_of_ones_own(capsys):
 
 
 def test_equal_sides_are_bound_by_neither(capsys):
-    code, text, _ = told(
-        capsys, *("--actors", "1:900,2:1800,4:3600", "--learners", "1:900,2:1800", "--cores", "10", "--json")
-    )
-    choice = json.loads(text)["choice"]
-    assert (code, choice["actors"], choice["learners"], choice["bottleneck"]) == (0, 5, 5, "neither")
-
-
-def test_one_core_in_turns_is_no_split(capsys):
-    code, text, _ = told(capsys, *HERE, "hopper_ddpg", "--cores", "1", "--json")
-    given = json.loads(text)
-    assert (code, given["choice"]["in_turns"], given["hz_beside"]) == (0, True, given["choice"]["hz"])
-    assert "so the split would make" not in told(capsys, *HERE, "hopper_ddpg", "--cores", "1")[1]
-
-
-def test_counts_are_taken_as_people_write_them(capsys):
-    code, text, _ = told(capsys, *OWN, "--cores", "0.008k", "--update-interval", "1e1", "--reserved", "2.0")
-    assert code == 0
-    assert "\n8 cores, 2 of them reserved, 10 environment steps a gradient step:" in text
+    even = ("--actors", "1:900,2:1800,4:3600", "--learners", "1:900,2:1800", "--cores", "10", "--json")
+    choice = json.loads(told(capsys, *even)[1])["choice"]
+    assert (choice["actors"], choice["learners"], choice["bottleneck"]) == (5, 5, "neither")
 
 
 def test_an_update_interval_is_the_workloads_unless_it_is_asked():
@@ -148,10 +118,10 @@ def test_one_core_serves_both_in_turns(capsys):
     given = platform_split("this", "hopper_ddpg", 1, machine=MACHINE)
     assert given.choice.in_turns
     assert 1 / given.choice.hz == pytest.approx(1 / given.f_a.rates[1].value + 1 / given.f_l.rates[1].value)
+    assert given.hz_beside == given.choice.hz
     code, text, _ = told(capsys, *HERE, "hopper_ddpg", "--cores", "1")
-    assert code == 0
-    assert "1 core for both, in turns" in text
-    assert text.startswith("Let both sides take turns on 1 core: about ")
+    assert (code, text.startswith("Let both sides take turns on 1 core: about ")) == (0, True)
+    assert "so the split would make" not in text
 
 
 def test_ties_are_within_a_percent_or_within_measured_intervals():
@@ -165,12 +135,10 @@ def test_ties_are_within_a_percent_or_within_measured_intervals():
     assert unknown.ties == ()  # all rates of a law are wrong together
 
 
-def test_eq_5_as_printed_is_told(capsys):
+def test_eq_5_as_printed_is_told():
     even = {x: 100.0 * x for x in range(1, 8)}
     given = split_cores(curve("f_a", even), curve("f_l", even), 1, 8)
     assert given.printed == (4, given.choice)
-    _, text, _ = told(capsys, *HERE, "hopper_ddpg")
-    assert "eq. 5 of [Zhang2021] as printed has no solution in whole cores" in text
 
 
 def test_sides_that_slow_each_other_down_are_told(capsys):
@@ -179,36 +147,6 @@ def test_sides_that_slow_each_other_down_are_told(capsys):
     assert given.hz_beside == pytest.approx(given.f_l.rates[1].value / given.slowdown[1])
     _, text, _ = told(capsys, *HERE, "cartpole_dqn")
     assert "a learner 2.91 times as long, so the split would make 467" in re.sub(r"\s+", " ", text)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ([], "name a --workload, or give curves of your own"),
-        ([*OWN[:2]], "curves of your own need --learners and --cores too"),
-        ([*OWN], "curves of your own need --cores too"),
-        ([*OWN, "--cores", "4", "--workload", "hopper_ddpg"], "--workload has curves of its own"),
-        (["--actors", "1:900", *OWN[2:], "--cores", "4"], "--actors: one point says nothing of scaling"),
-        (["--actors", "0:900", *OWN[2:], "--cores", "4"], "a rate on 0 cores"),
-        (
-            ["--actors", "1:nan", *OWN[2:], "--cores", "2"],
-            "--actors 1:nan: a rate is from 1e-09 to 1e+15 steps a second",
-        ),
-        (["--actors", "1:1e300,2:1e301", *OWN[2:], "--cores", "2"], "--actors 1:1e+300: a rate is from"),
-        ([*HERE, "hopper_ddpg", "--cores", "0"], "cores must be at least 1"),
-        ([*HERE, "hopper_ddpg", "--cores", "1e6"], f"cores are at most {MOST_CORES}, not 1,000,000"),
-        ([*HERE, "hopper_ddpg", "--reserved", "2"], "2 cores with 2 reserved leave none"),
-        ([*HERE, "hopper_ddpg", "--update-interval", "0"], "update_interval must be above 0 and finite, not 0"),
-        ([*HERE, "chess"], "chess"),
-        (["--platform", "u2000", "--workload", "hopper_ddpg"], "u2000"),
-    ],
-)
-def test_bad_input_is_refused_in_a_sentence(capsys, arguments, reason):
-    code, text, errors = told(capsys, *arguments)
-    assert (code, text) == (2, "")
-    assert errors.startswith("error: ")
-    assert reason in errors
-    assert len(errors.splitlines()) == 1
 
 
 @pytest.mark.parametrize("words", ["1", "1:x", "x:1", "1:2,", "1:2,1:3", "1.5:3"])
@@ -221,18 +159,14 @@ def test_a_curve_is_written_as_shown(capsys, words):
 
 def test_far_beyond_two_points_it_says_what_to_time_next(capsys):
     """S17: two points are Amdahl's law alone, which leaves out what coherence does to 48 learners."""
-    two = ["--actors", "1:900,2:1700", "--learners", "1:400,2:700"]
-    _, text, _ = told(capsys, *two, "--cores", "56")
-    first = text.splitlines()[0]
-    assert first.startswith("Give 4 cores to actors and 48 cores to learners: about 2,500 gradient steps a second, ")
-    assert "right within 21x" in first
-    assert "time --learners on 8 cores to decide: on 48 it may be from 118 to 16,800 steps a second" in text
-    _, text, _ = told(capsys, *two, "--cores", "56", "--json")
-    assert dict(json.loads(text)["to_decide"])["--learners"] == 8
+    two = ["--actors", "1:900,2:1700", "--learners", "1:400,2:700", "--cores", "56"]
+    text = told(capsys, *two)[1]
+    assert text.startswith("Give 4 cores to actors and 48 cores to learners: about 2,500 gradient steps a second, ")
+    assert "right within 21x" in text.splitlines()[0]
+    assert "on 48 it may be from 118 to 16,800 steps a second" in text
+    assert dict(json.loads(told(capsys, *two, "--json")[1])["to_decide"])["--learners"] == 8
     known = ["--actors", "1:900,8:6000", "--learners", "1:400,8:2000", "--cores", "8"]
     assert "to decide" not in told(capsys, *known)[1]
-    _, text, _ = told(capsys, *HERE, "pong_dqn", "--cores", "8")
-    assert "of a larger machine to decide" in text
 
 
 def test_too_many_cores_are_refused_from_python_too():

@@ -34,36 +34,30 @@ def told(capsys, *arguments):
 def test_the_answer_comes_first(capsys):
     code, text, errors = told(capsys, *OWN)
     assert (code, errors) == (0, "")
-    lines = text.splitlines()
-    assert lines[0] == "Sample 2 batches ahead: at most about 500 gradient steps a second."
-    assert lines[1] == "a loop of the times given:"
-    assert (
-        lines[3] == "  sample 2 batches ahead: D* = 2 by the closed form, 500 gradient steps a second at most, modeled"
-    )
-    assert lines[4] == "  simulated with exact times: D = 1 is within 3% of that"
-    assert "  depth 1 loses 2.4 % by the closed form; 2.4 % simulated with exact times; " in text
-    assert "[Zhang2023] prints no loss of reward at D = 50" in " ".join(text.split())
-    assert all(len(line) <= 120 for line in lines)
+    assert text.startswith("Sample 2 batches ahead: at most about 500 gradient steps a second.\n")
+    for words in (
+        "D* = 2 by the closed form, 500 ",
+        "D = 1 is within 3% of that",
+        "depth 1 loses 2.4 %",
+        "[Zhang2023]",
+    ):
+        assert words in text
+    assert all(len(line) <= 120 for line in text.splitlines())
 
 
 def test_json_has_every_number_with_its_source(capsys):
-    _, text, _ = told(capsys, *OWN, "--json")
-    given = json.loads(text)
+    given = json.loads(told(capsys, *OWN, "--json")[1])
     assert given["depth"] == depth_enough(published_loop(1.0, 2.0, 0.5, 0.3)) == 2
-    assert [(one["name"], one["seconds"], one["source"]) for one in given["times"]] == [
-        ("sampling", 1e-3, "quoted"),
-        ("there", 3e-4, "quoted"),
-        ("training", 2e-3, "quoted"),
-        ("back", 3e-4, "quoted"),
-        ("updating", 5e-4, "quoted"),
-    ]
+    names = ("sampling", "there", "training", "back", "updating")
+    times = dict(zip(names, (1e-3, 3e-4, 2e-3, 3e-4, 5e-4), strict=True))
+    assert {one["name"]: one["seconds"] for one in given["times"]} == times
+    assert {one["source"] for one in given["times"]} == {"quoted"}
     assert given["most_hz"] == pytest.approx(500.0)
     assert given["loss"]["depth_1"]["bound"] == pytest.approx(1 - 2 / 4.1 / 0.5)
     exact, vary = given["simulated"]
     assert (exact["cv"], exact["depth"], vary["cv"]) == (0.0, 1, 1.0)
     assert vary["least"] <= vary["depth"]
-    for point in given["points"]:
-        assert point["simulated"][0]["hz"] <= point["bound_hz"] * (1 + 1e-6)
+    assert all(point["simulated"][0]["hz"] <= point["bound_hz"] * (1 + 1e-6) for point in given["points"])
 
 
 def test_a_platforms_times_are_those_of_its_best_mapping(capsys):
@@ -85,10 +79,8 @@ def test_a_platforms_times_are_those_of_its_best_mapping(capsys):
 def test_in_turns_nothing_is_gained(capsys):
     code, text, _ = told(capsys, "--workload", "hopper_ddpg", "--machine", MACHINE)
     assert code == 0
-    assert "sample none ahead: D* = 0 by the closed form" in text
-    assert "everything takes turns on one engine, so sampling ahead gains nothing" in text
-    assert "note: the workload samples 50 ahead" in text
-    assert f"records: those of machine {MACHINE} in results" in text
+    for words in ("D* = 0 by the closed form", "sampling ahead gains nothing", "50 ahead", f"machine {MACHINE} in"):
+        assert words in text
     together = depth_of(published_loop(1.0, 2.0, 0.5, 0.3, together=True))
     assert (together.depth, together.simulated[0].depth) == (0, 0)
 
@@ -132,42 +124,12 @@ def test_a_depth_is_enough_where_its_rate_is_near_the_most():
     assert STEPS > 400  # than here, so that more can be told
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ([], "name a --workload, or give times of your own"),
-        (OWN[:2], "times of your own need --training-us too"),
-        (["--together"], "times of your own need --sampling-us too"),
-        ([*OWN, "--sampling-us", "0"], "--sampling-us must be from 0.001 to 1e+12, not 0"),
-        ([*OWN, "--training-us", "nan"], "--training-us must be from 0.001 to 1e+12, not nan"),
-        ([*OWN, "--transfer-us", "-1"], "--transfer-us must be 0 or from 0.001 to 1e+12, not -1"),
-        ([*OWN, "--workload", "hopper_ddpg"], "--workload goes with times of a workload"),
-        ([*OWN, "--spread", "11"], "the spread of times (cv) is 0 or from 1e-06 to 3, not 11"),
-        ([*OWN, "--spread", "nan"], "the spread of times (cv) is 0 or from 1e-06 to 3, not nan"),
-        ([*OWN, "--spread", "1e-200"], "the spread of times (cv) is 0 or from 1e-06 to 3, not 1e-200"),
-        ([*OWN, "--together", "--transfer-us", "5"], "--together has nothing to transfer"),
-        (["--workload", "hopper_ddpg", "--machine", MACHINE, "--fix", "speed=3"], "no key 'speed' to fix"),
-        (["--workload", "hopper_ddpg", "--machine", MACHINE, "--exclude", "gpu"], "no device 'gpu' to exclude"),
-        (["--workload", "chess"], "chess"),
-    ],
-)
-def test_bad_input_is_refused_in_a_sentence(capsys, arguments, reason):
-    code, text, errors = told(capsys, *arguments)
-    assert (code, text) == (2, "")
-    assert errors.startswith("error: ")
-    assert reason in errors
-    assert len(errors.splitlines()) == 1
-
-
 def test_where_nothing_fits_it_says_what_would_as_recommend_does(capsys):
-    asked = ["--platform", "edge", "--workload", "pong_dqn", "--fix", "capacity=100M"]
-    for more in ([], ["--json"]):
-        assert main(["recommend", *asked, *more]) == 1
-        other = capsys.readouterr().out
-        assert told(capsys, *asked, *more) == (1, other, "")
-        assert ('"cpu.memory_bytes": [4294967296.0, ' if more else "  cpu.memory: have 4.295 GB, need ") in other
-    code, text, _ = told(capsys, "--workload", "hopper_ddpg", "--machine", MACHINE, "--fix", "arrangement=pipelined")
-    assert (code, text.splitlines()[1:]) == (1, ["  cpu.cores: have 2, need 3"])
+    asked = ["--platform", "edge", "--workload", "pong_dqn", "--fix", "capacity=100M", "--json"]
+    assert main(["recommend", *asked]) == 1
+    other = capsys.readouterr().out
+    assert told(capsys, *asked) == (1, other, "")
+    assert '"cpu.memory_bytes": [4294967296.0, ' in other
     with pytest.raises(ProblemError, match=r"pong_dqn does not fit edge as asked: cpu\.memory: have 4\.295 GB, need"):
         platform_depth("edge", "pong_dqn", fix={"capacity": 10**8})
 

@@ -62,16 +62,18 @@ def test_to_decide_is_said_where_there_is_something_to_decide():
     """Without a tie it is the rate that another measurement makes surer."""
     tied = recommend_mapping("u200", "hopper_ddpg")
     assert (tied.ties or tied.others_tied) and tied.decide
-    assert "  to decide, measure " in mapping_text.text(tied)
     alone = dataclasses.replace(tied, ties=(), others_tied=0)
-    assert "  to decide, measure " not in mapping_text.text(alone)
-    assert f"  to be surer, measure {alone.measure_next.number}: " in mapping_text.text(alone)
+    for answer, words in ((tied, "to decide, "), (alone, f"to be surer, measure {alone.measure_next.number}: ")):
+        assert re.findall(r"\n  (to (?:decide|be surer), )", mapping_text.text(answer)) == [
+            words[: words.index(",") + 2]
+        ]
+        assert words in mapping_text.text(answer)
     far = learners(("8 threads", 100.0, 1.1, 8.0, "T(8)"), ("1 thread", 10.0, 1.1, 1.0, "T(1)"))
     assert "to be surer of this than of the next, measure T(" in str(dse.solve(far))
     near = learners(("8 threads", 100.0, 3.0, 8.0, "T(8)"), ("9 threads", 99.0, 3.0, 9.0, "T(9)"))
     elsewhere = option("learner", "elsewhere", "gpu", 0.0101, {"cpu.cores": 9.0}, "gpu")
     near = near.having("learner", *near.options["learner"], elsewhere)
-    assert "\n1 other, none faster or on less, cannot be told apart\nto decide, measure T(8)" in str(dse.solve(near))
+    assert "\nto decide, measure T(8)" in str(dse.solve(near))
 
 
 def test_modes_have_any_names():
@@ -85,10 +87,7 @@ def test_modes_have_any_names():
 def test_what_is_no_problem_is_said(asked):
     with pytest.raises(dse.ProblemError, match="not "):
         dse.solve(asked)
-
-
-def test_a_problem_of_nothing_is_said():
-    with pytest.raises(dse.ProblemError, match="budgets of a problem are a mapping, not None"):
+    with pytest.raises(dse.ProblemError, match="a mapping, not None"):
         dse.Problem({}, None)
 
 
@@ -119,7 +118,5 @@ def test_no_more_digits_are_told_than_are_known(capsys):
     """A threefold guess has two digits, a distance too."""
     assert main(["explain", "--platform", "u200", "--workload", "hopper_ddpg", "--config", "learner=gpu"]) == 0
     told = capsys.readouterr().out.partition("\n\n")[0]
-    assert not re.search(r"\d\.\d us", told)
     assert re.search(r"~\d{2}0 us \(x3\)", told)
-    assert main(["recommend", "--capacity", "1", "--batch", "1", "--machine", "8fb834d50a"]) == 0
-    assert "by a factor of 1,000 in N or B" in capsys.readouterr().out
+    assert not re.search(r"\d\.\d us", told)

@@ -11,55 +11,26 @@ import pytest
 from dse.__main__ import main
 from dse.platforms import load
 
-PLATFORM = """\
+PLATFORM = """
 name = "rack"
 origin = "datasheet"
 note = "the makers' data sheets"
-[[device]]
-name = "cpu0"
-kind = "cpu"
-cores = 32
-memory = { size_gib = 128, bandwidth_gb_per_s = 150 }
-[[device]]
-name = "cpu1"
-kind = "cpu"
-cores = 16
-memory = { size_gib = 64, bandwidth_gb_per_s = 80 }
+device = [
+  { name = "cpu0", kind = "cpu", cores = 32, memory = { size_gib = 128, bandwidth_gb_per_s = 150 } },
+  { name = "cpu1", kind = "cpu", cores = 16, memory = { size_gib = 64, bandwidth_gb_per_s = 80 } },
+GPUS
+FPGAS
+]
+link = [
+LINKS
+]
 """
-GPU = """
-[[device]]
-name = "{0}"
-kind = "gpu"
-multiprocessors = {1}
-clock_mhz = 1500
-peak_fp32_tops = {2}
-launch_us = 5
-memory = {{ size_gib = 24, bandwidth_gb_per_s = 600 }}
-"""
-FPGA = """
-[[device]]
-name = "{0}"
-kind = "fpga"
-clock_mhz = 200
-memory = {{ size_gib = 32, bandwidth_gb_per_s = 77 }}
-[[device.slice]]
-name = "SLR0"
-lut = 390_000
-ff = 780_000
-bram36 = 720
-uram = 320
-dsp = 2_280
-"""
-LINK = """
-[[link]]
-from = "cpu0"
-to = "{0}"
-hops = 1
-alpha_us = 5
-beta_gb_per_s = 12
-back_alpha_us = 5
-back_beta_gb_per_s = 12
-"""
+GPU = """{{ name = "{}", kind = "gpu", multiprocessors = {}, clock_mhz = 1500, peak_fp32_tops = {}, launch_us = 5,
+  memory = {{ size_gib = 24, bandwidth_gb_per_s = 600 }} }},"""
+FPGA = """{{ name = "{}", kind = "fpga", clock_mhz = 200, memory = {{ size_gib = 32, bandwidth_gb_per_s = 77 }},
+  slice = [{{ name = "SLR0", lut = 390_000, ff = 780_000, bram36 = 720, uram = 320, dsp = 2_280 }}] }},"""
+LINK = """{{ from = "cpu0", to = "{}", hops = 1, alpha_us = 5, beta_gb_per_s = 12, back_alpha_us = 5,
+  back_beta_gb_per_s = 12 }},"""
 TIMES = """\
 device, actors_us, sampling_us, updating_us, storage_us, learner_us, batch, source, factor
 cpu0,          20,          80,          60,         50,       4000,   256, quoted, 1.1
@@ -76,10 +47,11 @@ MINUTE = 60  # lines: of answer and explanation together, what one reads in a mi
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder with the platform file."""
-    extra = [GPU.format("gpu0", 80, 30), GPU.format("gpu1", 40, 12), FPGA.format("fpga0"), FPGA.format("fpga1")]
-    links = [LINK.format(name) for name in ("cpu1", "gpu0", "gpu1", "fpga0", "fpga1")]
     made = tmp_path_factory.mktemp("story")
-    (made / "rack.toml").write_text("".join([PLATFORM, *extra, *links]))
+    text = PLATFORM.replace("GPUS", GPU.format("gpu0", 80, 30) + GPU.format("gpu1", 40, 12))
+    text = text.replace("FPGAS", FPGA.format("fpga0") + FPGA.format("fpga1"))
+    links = "".join(map(LINK.format, ("cpu1", "gpu0", "gpu1", "fpga0", "fpga1")))
+    (made / "rack.toml").write_text(re.sub(r",\n +(?!\{)", ", ", text.replace("LINKS", links)))
     return made
 
 
@@ -110,23 +82,20 @@ def rate(text):
     return float(stated[1].replace(",", ""))
 
 
-def test_the_platform_file_has_six_devices(folder):
-    devices = load(str(folder / "rack.toml")).devices
-    assert [device.kind for device in devices] == ["cpu", "cpu", "gpu", "gpu", "fpga", "fpga"]
-
-
-def test_the_answer_begins_with_the_choice_and_a_line_to_paste(ask):
+def test_the_answer_begins_with_the_choice_and_a_line_to_paste(ask, folder):
     """The learner of 300 us is the fastest, and nothing else takes as long: about 3,333 gradient steps a second."""
+    kinds = [device.kind for device in load(str(folder / "rack.toml")).devices]
+    assert kinds == ["cpu", "cpu", "gpu", "gpu", "fpga", "fpga"]
     lines = ask("recommend").splitlines()
     assert re.search(r"learner\b.*\bfpga0\b", lines[0]), lines[0]
     assert 3333 / 1.2 < rate(ask("recommend")) < 3333 * 1.2
     assert re.search(r"python -m |impls\.make\(", " ".join(lines[1:4])), "a line to paste stands right below"
+    assert len(lines) + len(ask("explain", TIMES, "--config", "learner=gpu0").splitlines()) < MINUTE
 
 
 def test_the_reason_is_what_binds(ask):
     assert re.search(r"bound by .*(learner|fpga0)", ask("recommend"))
-    lost = ask("explain", TIMES, "--config", "learner=gpu0")
-    first = " ".join(lost.splitlines()[:3])
+    first = " ".join(ask("explain", TIMES, "--config", "learner=gpu0").splitlines()[:3])
     assert re.search(r"loses \d+%", first)
     assert "bound by learner on gpu0" in first
     assert "690" in first
@@ -137,10 +106,9 @@ def test_what_is_answered_is_what_was_typed(ask):
     columns, *rows = [[cell.strip() for cell in row.split(",")] for row in TIMES.splitlines()]
     typed = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
     parts = {part["part"]: part for part in answer["parts"] if part["part"] != "actors"}  # of several processes
-    assert len(parts) == 4
-    for name, part in parts.items():
-        assert part["seconds"] == pytest.approx(float(typed[part["device"]][f"{name}_us"]) * 1e-6), name
-        assert part["source"] == "quoted"
+    for name in ("sampling", "updating", "storage", "learner"):
+        seconds = float(typed[parts[name]["device"]][f"{name}_us"]) * 1e-6
+        assert (parts[name]["seconds"], parts[name]["source"]) == (pytest.approx(seconds), "quoted")
     learner = parts["learner"]
     assert learner["device"] == "fpga0"
     assert [learner["low"], learner["high"]] == pytest.approx([300e-6 / 1.1, 330e-6])
@@ -151,11 +119,6 @@ def test_one_number_changed_changes_the_answer_as_it_should(ask):
     before, after = ask("recommend"), ask("recommend", CHANGED)
     assert re.search(r"learner\b.*\bgpu0\b", after.splitlines()[0]), after.splitlines()[0]
     assert rate(after) > 2 * rate(before)
-
-
-def test_answer_and_explanation_are_read_in_a_minute(ask):
-    whole = ask("recommend") + ask("explain", TIMES, "--config", "learner=gpu0")
-    assert len(whole.splitlines()) < MINUTE
 
 
 def test_a_wrong_cell_is_named_by_its_line(folder, capsys):

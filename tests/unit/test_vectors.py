@@ -17,7 +17,7 @@ from impls.training.actor import ACTING, Actor, Episode, seed_of  # noqa: E402  
 from impls.training.environments import Environment  # noqa: E402
 from impls.training.sizes import layout_of  # noqa: E402
 from impls.training.vectors import Native, Separate, VectorActor, actor_of  # noqa: E402
-from tests.unit.test_actors import Upright, fake  # noqa: E402
+from tests.system.test_actors import Upright, fake  # noqa: E402
 
 FRAMES = {"shape": (84, 84), "dtype": "uint8", "frames": 4}
 

@@ -18,8 +18,8 @@ from dse.validation import arranged, arrangements, asking, predictor
 from dse.validation.arrangements import ArrangementQuestion, Candidate, Predictor
 from impls.training import TrainingError, load
 from tests.profiled import write_workload
+from tests.system.test_loop_questions import BEFORE, COMMIT, folder, machine, predict, world
 from tests.system.test_profile import NEEDED
-from tests.unit.test_loop_questions import BEFORE, COMMIT, folder, machine, predict, world
 
 AFTER = "2026-11-22T10:00:00+00:00"
 SERIAL = Candidate("serial", 1, 1, 0, "torch", "torch")
