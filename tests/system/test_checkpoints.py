@@ -13,6 +13,7 @@ pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 from impls.training import checkpoint  # with torch
 from impls.training.run import Plan
+from impls.training.starting import start
 from tests.system.test_actors import fake
 
 
