@@ -1,4 +1,4 @@
-"""Actors: each steps its environment by a policy and hands over records from its local storage."""
+"""Actors: each steps its environment, or several at once, by a policy and hands over records from local storages."""
 
 import contextlib
 import copy
