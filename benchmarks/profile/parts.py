@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from impls.training import Workload, learners
+from impls.training.actor import actor_of, environments_of
 from impls.training.environments import Environment
 from impls.training.sizes import layout_of
-from impls.training.vectors import actor_of, environments_of
 from impls.training.weights import average
 
 from ..cases import Case, prepare

@@ -1,5 +1,4 @@
 """Transports of experience and weights, alone and inside a training system of one actor and one learner.
 
-``cells`` lists what is timed, ``micro`` times one hand-over, ``watched`` measures a transport inside a running system,
-``systems`` runs it.
+``cells`` lists what is timed, ``micro`` times one hand-over, ``command`` runs a system and times a transport inside it.
 """

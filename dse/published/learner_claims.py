@@ -48,15 +48,10 @@ def _critic_macs(quoted: Quoted, name: str) -> Claim:
         _near(network.macs, row["macs"], ROUNDING),
         f"computed: a critic of three layers with |S| + |A| + 1 = {inputs} inputs has {network.parameters:,} weights "
         f"and biases, which is the number printed. Its MACs are {network.macs:,} forward, and "
-        f"{_all_macs(network):,} with backward pass and weight gradients",
+        f"{sum(stage.gemm.macs for stage in stages(network)):,} with backward pass and weight gradients",
         f"adds up if the network's forward MACs are within {ROUNDING:.1%} of the number, refuted otherwise",
         within(ROUNDING),
     )
-
-
-def _all_macs(network: Network) -> int:
-    """Count the MACs of a sample in training: forward, backward and weight gradients."""
-    return sum(stage.gemm.macs for stage in stages(network))
 
 
 def _pong_macs(quoted: Quoted) -> Claim:

@@ -7,7 +7,7 @@ parts, and last part by part its seconds, where it runs, what it needs, and its 
 
 Taking away a **dominated** choice never changes the answer. Let choices a and b, of a part or of a tree, be on the same
 devices and engines, b with no more seconds and no more of any need than a in any part, and b before a in the order of
-``option_key``. Put b in place of a: the same engines are shared and the same links are used, so no engine is busier and
+``option_keys``. Put b in place of a: the same engines are shared, the same links are used, so no engine is busier and
 no loop longer; budgets hold. Hence
 
 * the value is not smaller (rounding is monotone, so this also holds for the floats), and what was as good as the best
@@ -68,13 +68,8 @@ def cores(needs: Mapping[str, float]) -> float:
     return sum(needs[name] for name in sorted(needs) if name.endswith(".cores"))
 
 
-def option_key(problem: Problem, option: Option) -> OptionKey:
-    """Order of the options of one part."""
-    return option_keys(problem, [option])[0]
-
-
 def option_keys(problem: Problem, options: Iterable[Option]) -> list[OptionKey]:
-    """``option_key`` of several options."""
+    """Keys by which the options of one part are ordered."""
     budgets, keys = sorted(problem.budgets), list[OptionKey]()
     for option in options:
         needs = tuple(taken.get(budget, 0.0) for taken in (option.needs, option.ahead) for budget in budgets)
@@ -88,7 +83,7 @@ def option_keys(problem: Problem, options: Iterable[Option]) -> list[OptionKey]:
 def undominated(problem: Problem, choices: Iterable[Choice]) -> tuple[Choice, ...]:
     """The choices that no answer can do without, of those of one axis on the same devices and engines, in order.
 
-    One is dropped where another comes before it in the order of ``option_key`` and needs no more seconds, and no more
+    One is dropped where another comes before it in the order of ``option_keys`` and needs no more seconds, and no more
     of anything, in any part: see above. Of equal ones the first stays.
     """
     keyed = sorted(((option_keys(problem, choice), choice) for choice in choices), key=lambda pair: pair[0])

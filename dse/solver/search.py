@@ -58,7 +58,7 @@ def rescaled(space: Space, number: str, factor: float) -> Space:
 
 
 def reranked(space: Space) -> Space:
-    """The same with options in the order of ``option_key`` at the times that they are rescaled to."""
+    """The same with options in the order of ``option_keys`` at the times that they are rescaled to."""
     nodes = []
     for one in space.nodes:
         columns = []

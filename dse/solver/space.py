@@ -29,9 +29,9 @@ Group = tuple[tuple[tuple[str, str], ...], ...]
 
 
 class Column(NamedTuple):
-    """The options of a part, node by node; ``rank``: place in ``option_key`` order. ``needs``, ``ahead`` [nodes, B].
+    """The options of a part, node by node; ``rank``: place in ``option_keys`` order. ``needs``, ``ahead`` [nodes, B].
 
-    ``tail``: place in the order of ``option_key`` without seconds.
+    ``tail``: place in the order of ``option_keys`` without seconds.
     """
 
     seconds: Reals

@@ -31,8 +31,8 @@ AMDAHL, RETROGRADE, UNIVERSAL = (0, 1), (0, 2), (0, 1, 2)
 class RateCurve:
     """Calls a second by number of cores: f_a or f_l. ProblemError without points, or for a rate outside any sense.
 
-    >>> RateCurve.of("f_a", {1: 100.0, 2: 90.0}).falls
-    (2,)
+    >>> RateCurve.of("f_a", {2: 90.0, 1: 100.0}).cores
+    (1, 2)
     """
 
     name: str
@@ -68,12 +68,6 @@ class RateCurve:
     def cores(self) -> tuple[int, ...]:
         """Numbers of cores that have a rate, rising."""
         return tuple(sorted(self.rates))
-
-    @property
-    def falls(self) -> tuple[int, ...]:
-        """Numbers of cores on which the rate is lower than on the next smaller number."""
-        pairs = zip(self.cores, self.cores[1:], strict=False)
-        return tuple(more for fewer, more in pairs if self.rates[more].value < self.rates[fewer].value)
 
 
 def _senseless(low: float, high: float) -> str:

@@ -211,8 +211,10 @@ def _of_workload(cpu: Device, workload: Workload, table: PerformanceTable) -> It
     def cell(law: str, seconds: float, told: Callable[[Constants], float]) -> Cell:
         return Cell(law, table.machine_key, workload.name, seconds, told)
 
-    yield from _of_cores(cpu, workload, table)
-    for op, nbytes in (("gather", _gathered(workload)), ("write", _written(workload))):
+    yield from _of_cores(cell, cpu, workload, table)
+    layout, local = layout_of(workload), workload.actors.local_storage
+    read = float(layout.record_bytes * analytic.records_read(workload))
+    for op, nbytes in (("gather", read), ("write", layout.record_bytes * (local + layout.fillers) / local)):
         for (_, count), _ in table.alone(f"storage {op}").items():
             if known := table.time(f"storage {op}", count):
                 yield cell("rows", known.value, functools.partial(_rows, cpu, count, count * nbytes))
@@ -227,12 +229,8 @@ def _of_workload(cpu: Device, workload: Workload, table: PerformanceTable) -> It
             yield cell("fetch", known.value, functools.partial(_fetch, weights, kind == FLAT))
 
 
-def _of_cores(cpu: Device, workload: Workload, table: PerformanceTable) -> Iterator[Cell]:
+def _of_cores(cell: Callable[..., Cell], cpu: Device, workload: Workload, table: PerformanceTable) -> Iterator[Cell]:
     """The times of learners and actors, and what more cores make of each."""
-
-    def cell(law: str, seconds: float, told: Callable[[Constants], float]) -> Cell:
-        return Cell(law, table.machine_key, workload.name, seconds, told)
-
     for (threads, batch), _ in table.alone("learner step").items():
         known, alone = table.time("learner step", batch, threads), table.time("learner step", batch)
         if known:
@@ -246,15 +244,6 @@ def _of_cores(cpu: Device, workload: Workload, table: PerformanceTable) -> Itera
             yield cell("actor", known.value, functools.partial(_actor, cpu, processes))
         if known and alone and processes > 1:
             yield cell("processes", known.value / alone.value, functools.partial(_processes, cpu, processes))
-
-
-def _gathered(workload: Workload) -> float:
-    return float(layout_of(workload).record_bytes * analytic.records_read(workload))
-
-
-def _written(workload: Workload) -> float:
-    layout, local = layout_of(workload), workload.actors.local_storage
-    return layout.record_bytes * (local + layout.fillers) / local
 
 
 def _learner(cpu: Device, workload: Workload, batch: int, threads: int, constants: Constants) -> float:

@@ -13,13 +13,12 @@ from .. import make
 from ..replay import Batch, PrioritizedBuffer, Replay
 from ..replay import make as make_replay
 from . import learners
-from .actor import TRAINING, Episode, beta_at, explore_at, seed_of
+from .actor import TRAINING, Episode, actor_of, beta_at, explore_at, seed_of
 from .errors import ProcessLost, TrainingError
 from .learner import Learner
 from .parallel.arrangement import Arrangement
 from .sizes import layout_of
 from .throughput import cpu_seconds
-from .vectors import actor_of
 from .workload import Workload
 
 COMPILED = "numba"

@@ -13,10 +13,9 @@ from impls.training.workload import RESULTS_ALONE
 
 torch = pytest.importorskip("torch", reason="actors need the extra `train`")
 gymnasium = pytest.importorskip("gymnasium", reason="actors need the extra `train`")
-from impls.training.actor import ACTING, Actor, Episode, seed_of  # noqa: E402  # with torch
+from impls.training.actor import ACTING, Actor, Episode, Native, Separate, VectorActor, actor_of, seed_of  # noqa: E402
 from impls.training.environments import Environment  # noqa: E402
 from impls.training.sizes import layout_of  # noqa: E402
-from impls.training.vectors import Native, Separate, VectorActor, actor_of  # noqa: E402
 from tests.system.test_actors import Upright, fake  # noqa: E402
 
 FRAMES = {"shape": (84, 84), "dtype": "uint8", "frames": 4}

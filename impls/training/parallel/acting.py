@@ -3,10 +3,9 @@
 import time
 
 from .. import learners
-from ..actor import Inserted, explore_at, seed_of
+from ..actor import Inserted, actor_of, explore_at, seed_of
 from ..errors import TrainingError
 from ..learner import Learner
-from ..vectors import actor_of
 from . import board as words
 from .board import FREE
 from .handing import Send

@@ -1,4 +1,4 @@
-"""Training by several processes: what the serial loop offers, of which this process is the first learner."""
+"""Training by several processes: what the serial loop offers; further learners and the keeper of the replay besides."""
 
 import contextlib
 import os
