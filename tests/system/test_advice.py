@@ -247,6 +247,7 @@ def test_what_the_commands_of_impls_and_dse_say_of_themselves():
     check(done.stdout, least=2)
 
 
+@pytest.mark.slow
 def test_the_page_and_what_is_left_out_of_it(capsys, tmp_path, monkeypatch):
     """Of records that suffice for no figure, so that nearly all are left out; and of a folder without any."""
     kept = [line for line in (RESULTS / MACHINE / "quick.jsonl").read_text().splitlines() if '"memory"' in line][:2]

@@ -252,6 +252,7 @@ def test_a_missing_package_is_one_sentence(what, capsys, monkeypatch, tmp_path):
     assert "this needs the package no_such_package; install the extra" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @NEEDED
 def test_a_step_and_the_tree_in_it_are_timed_on_every_contestant(tmp_path, capsys):
     words = ["share", "--workload", str(write_workload(tmp_path)), "--results", str(tmp_path), "--json"]

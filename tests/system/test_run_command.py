@@ -69,6 +69,7 @@ def test_a_run_prints_the_rate_predicted_and_measured(tmp_path, capfd):
     )
 
 
+@pytest.mark.slow
 def test_a_run_of_seconds_is_json_and_leaves_no_folder(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.chdir(tmp_path)

@@ -181,7 +181,7 @@ def test_weights_arrive_as_they_were_published_and_once(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "transport", "weights"), [slow("apart", "queue", "file"), ("pipelined", "pipe", "torch")]
+    ("name", "transport", "weights"), [slow("apart", "queue", "file"), slow("pipelined", "pipe", "torch")]
 )
 def test_a_run_hands_over_by_it_and_nothing_is_under_way_in_a_pause(name, transport, weights):
     workload = small(count=2, local_storage=2, update_interval=4, steps=100_000)

@@ -22,6 +22,7 @@ from tests.oracles.fpga_brute_force import KINDS, brute_force, drawn, small_prim
 PROBLEMS = 2_000
 
 
+@pytest.mark.slow
 def test_the_fastest_learner_is_that_of_brute_force(monkeypatch):
     small_primitives(monkeypatch)
     rng = random.Random(6)
