@@ -62,15 +62,6 @@ def test_pairs_of_sweeps_and_of_other_libraries_are_not_mixed():
     assert all(again / first == pytest.approx(PEER_AGAIN) for first, again in pairs)
 
 
-def test_labels_name_the_dtype_only_where_there_are_two():
-    frame = peers_figures.peers(tidy.tidy(list(peers())))
-    labels = list(frame["label"].cat.categories)
-    assert labels[:4] == ["numba float32, unchecked", "numba float32", "numba float64", "python"]
-    assert set(labels[4:]) == {"tianshou", "torchrl float32", "torchrl float64", "rllib"}
-    assert labels[-1] == "rllib"
-    assert frame.groupby("label", observed=True)["variant"].first()["numba float32"] == 0
-
-
 def test_the_figure_over_n_adds_draw_and_update():
     shown = peers_figures.by_capacity(tidy.tidy(list(peers()))).set_index(["label", "capacity"])
     assert shown["ns"]["tianshou", 1 << 20] == pytest.approx(both("tianshou", 128, "float64"))

@@ -16,7 +16,7 @@ import pytest
 from dse.published import mappings
 from dse.records import Writer, to_rows
 from reports import __main__ as command
-from reports import style, tidy
+from reports import page, style, tidy
 from reports.chart import Material
 from reports.sections import fpga, mapping, published, replay_figures, training, tree, tree_figures
 from tests.committed import RESULTS
@@ -51,20 +51,6 @@ TRAINING = [chart.name for chart in training.CHARTS]  # tests/page/test_training
 PARALLEL = {"arrangements", "transports", "learning_depths", "learning_arrangements", "adaptation_path"}
 """Figures of training by several processes, which tests of their own draw."""
 PLUGINS = {"plugins", "plugins_learning"}  # tests/page/test_plugins_reports.py draws them
-COMMANDS = {
-    "peers": "make peers",
-    "gpu": "make gpu",
-    "replay": "benchmarks replay",
-    "arrangements": "benchmarks arrangements",
-    "transports": "benchmarks transports",
-    "learning": "benchmarks learning",
-    "plugins": "benchmarks plugins",
-    "adaptation": "dse adapt",
-    "training": "benchmarks profile",
-    "training_curves": "impls.training",
-    "history": "asv run",
-    "solver": "benchmarks profile",
-}  # that measure for a figure of that name, or whose name begins so
 GPU_TREES = {  # nanoseconds of an element, and of a call
     ("cupy", "float32", ()): (0.5, 30_000.0),
     ("cupy", "float32", (("validate", False),)): (0.5, 8_000.0),
@@ -237,11 +223,6 @@ def test_a_figure_says_its_units_and_source_and_nothing_covers_it(drawn, name):
         assert part in told
 
 
-def test_the_best_fanout_of_each_line_is_ringed(drawn):
-    rings = [line for axes in drawn["fanout"].axes for line in axes.lines if line.get_fillstyle() == "none"]
-    assert [ring.get_xdata()[0] for ring in rings] == [BEST_FANOUT] * 4
-
-
 def test_a_line_joins_points_of_one_run_and_its_ring_is_among_them():
     own = [record(ns, fanout=k) for k, ns in ((4, 30), (8, 20), (16, 25))]
     others = [record(1, fanout=k, command="make demo", utc="2027-01-02T03:04:05+00:00") for k in (2, 32)]
@@ -313,9 +294,9 @@ def test_what_was_not_measured_is_left_out_with_the_command_for_it(tmp_path, cap
     }
     assert set(said["left_out"]) == left_out
     text = (tmp_path / "out" / "index.html").read_text()
+    command_for = {chart.name: chart.command for chart in page.charts()}
     for name, reason in said["left_out"].items():
-        command_for = COMMANDS.get(name, COMMANDS.get(name.partition("_")[0], "python -m benchmarks sweep"))
-        assert command_for in reason
+        assert command_for[name].format(key=KEY) in reason
         assert f"Left out, {name}: {reason}" in text
     assert "No cell was measured twice" in text
 
