@@ -28,6 +28,12 @@ def first_cells(html: str, after: str = "") -> dict[str, list[str]]:
     return {cells[0]: cells[1:] for cells in (re.findall(r"<td[^>]*>(.*?)</td>", line) for line in lines)}
 
 
+def assert_plain(axes: Any) -> None:
+    """Assert that no number beside a panel is written with a power of ten."""
+    labels = [label.get_text() for axis in (axes.xaxis, axes.yaxis) for label in axis.get_ticklabels()]
+    assert not any(re.search(r"[$^]|e\+", label) for label in labels), labels
+
+
 def uncovered(figure: Any) -> str:
     """Assert that no panel, legend or caption of a figure covers another or is cut off; return the caption."""
     figure.draw_without_rendering()

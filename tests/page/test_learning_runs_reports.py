@@ -99,16 +99,6 @@ def asked(tmp_path_factory):
     return material([*runs(), *looks()], tmp_path_factory.mktemp("results"))
 
 
-def test_who_solved_it_comes_first_and_who_did_not_is_named(asked):
-    html = learning_runs.section(asked)
-    first, second = html.split("</p>")[:2]
-    assert first == (
-        "<p>cartpole_dqn was solved by every seed: serial; apart, 2 learners, lock; pipelined, D = 1; apart."
-    )
-    assert second == "\n<p>cartpole_dqn, pipelined, D = 200: 1 of 2 solved, not seed 11."
-    assert "<li>Failed, apart, 2 learners, lock, seed 12: diverged &lt; here</li>" in html
-
-
 def test_the_table_has_every_kind_beside_the_serial_loop_of_its_seed(asked):
     rows = first_cells(learning_runs.section(asked))
     assert next(iter(rows)) == "cartpole_dqn, serial"
@@ -186,12 +176,8 @@ def test_a_search_shows_its_path_and_what_it_lost(asked):
     assert len(rows) == 5 + 9
     assert adaptation.pair_of(rows) == (2, 256)
     html = adaptation.section(asked)
-    assert "<p>cartpole_dqn: 2 samplers and B = 256, found by 5 looks (measured); samplers: 3 is the fastest" in html
-    assert (
-        "of all measured at B = 32, the search loses 25.0%; batch: 1,024 is the fastest of all measured with 2 "
-        "samplers, the search loses 75.0%. Of all pairs 3 samplers and "
-        "B = 1,024 train on the most records a second, 307,200,000, but" in html
-    )
+    assert re.findall(r"the search loses ([\d.]+%)", html) == ["25.0%", "75.0%"]
+    assert "3 samplers and B = 1,024 train on the most records a second, 307,200,000, but" in html
     assert list(first_cells(html)) == ["1", "2", "3", "4", "5"]
     figure = adaptation.draw(rows, asked.about)
     assert {text.get_text() for axes in figure.axes for text in axes.texts} == {"1", "2", "3", "4", "5"}

@@ -130,8 +130,3 @@ def test_the_library_is_made_once_and_ends_no_script(tmp_path):
     assert 500_000 < len(made) < 1_500_000
     path.write_text("kept")
     assert look._library(tmp_path) == "kept"
-
-
-def test_the_page_may_neither_fetch_nor_compile():
-    assert "unsafe-eval" not in page.ALONE
-    assert "default-src 'none'" in page.ALONE

@@ -108,9 +108,6 @@ def test_the_contents_list_every_section_twice_and_say_what_is_left_out(html):
         assert re.findall(r'<a href="#([^"]*)">', contents) == [one.anchor for one in page.sections()]
         parts = re.findall(r"<li>([^<]+)<ol>(.*?)</ol>", contents, re.DOTALL)
         assert [name for name, _ in parts] == list(page.PARTS.values())
-        first = [re.search(r'href="#([^"]*)"', lines)[1] for _, lines in parts]
-        assert first[:6] == ["the-answer", "figures", "replay", "on-a-gpu", "training-primitives", "which-mapping"]
-        assert first[6:] == ["answers-held-against-measurement", "papers-against-us", "what-was-measured"]
         left_out = re.findall(r'<li class="left-out"[^>]*><a href="#([^"]*)"', contents)
         assert "replay" in left_out
         assert "other-libraries" not in left_out
@@ -151,12 +148,7 @@ def test_the_headline_is_computed_from_the_records(tmp_path):
     )
     assert f"leaves, take {ours:.1f} ns an element; torchrl float32, the fastest of 3 other libraries" in text
     assert f"takes {library / ours:.1f} times as long" in text
-    slowest = per_element("python", "float32", 1_024)  # of ours, so not among the libraries
-    assert f"{slowest / ours:,.0f} times" not in text
     assert f"{per_element('rllib', 'float64', 1_024) / ours:,.0f} times" in text
-    assert "What share of a training step it takes was not measured" in text
-    assert "impls.make(" in text
-    assert "python -m benchmarks compare HEAD~1 HEAD" in text
 
 
 def test_the_first_question_is_of_all_threads_of_the_machine(tmp_path, monkeypatch):
@@ -166,17 +158,13 @@ def test_the_first_question_is_of_all_threads_of_the_machine(tmp_path, monkeypat
     assert [one.threads for one in asked] == [4]  # cores of tests.page.test_reports.MACHINE
 
 
-def test_a_library_that_is_faster_is_said_to_be(tmp_path):
-    fast = {"primitive": "peer", "capacity": 1_000_000, "batch": 1_024, "command": "make peers"}
-    found = [record(100, contestant="numba", op=op, **fast) for op in ("draw", "update")]
-    found += [record(10, contestant="torchrl", op=op, **fast) for op in ("draw", "update")]
-    text = answer.section(material(tmp_path, found))
-    assert "Beside other libraries the fastest tree of ours is numba (K =" in text
-    assert "torchrl, the fastest of 1 other library, takes 10% of that time" in text
-
-
 @pytest.mark.parametrize(
-    ("times", "told"), [(1.01, "takes as long, within the noise"), (2.0, "takes 2.0 times as long")]
+    ("times", "told"),
+    [
+        (1.01, "takes as long, within the noise"),
+        (2.0, "takes 2.0 times as long"),
+        (0.1, "takes 10% of that time"),
+    ],
 )
 def test_the_headline_is_of_the_usual_batch_and_calls_what_the_noise_explains_no_difference(tmp_path, times, told):
     fast = {"primitive": "peer", "capacity": 1_000_000, "command": "make peers"}

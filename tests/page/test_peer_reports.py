@@ -13,7 +13,7 @@ from reports import building, kept, page, style, tidy
 from reports.chart import Material
 from reports.sections import peers as peer_section
 from reports.sections import peers_figures, tree
-from tests.page.test_reports import KEY, NOTHING, PEER_AGAIN, PEERS, everything, no_picture, peers, record, run, write
+from tests.page.test_reports import KEY, NOTHING, PEER_AGAIN, PEERS, everything, no_picture, peers, record, write
 
 
 def ns(name, part, batch, dtype="float32", **options):
@@ -62,15 +62,6 @@ def test_pairs_of_sweeps_and_of_other_libraries_are_not_mixed():
     assert all(again / first == pytest.approx(PEER_AGAIN) for first, again in pairs)
 
 
-def test_labels_name_the_dtype_only_where_there_are_two():
-    frame = peers_figures.peers(tidy.tidy(list(peers())))
-    labels = list(frame["label"].cat.categories)
-    assert labels[:4] == ["numba float32, unchecked", "numba float32", "numba float64", "python"]
-    assert set(labels[4:]) == {"tianshou", "torchrl float32", "torchrl float64", "rllib"}
-    assert labels[-1] == "rllib"
-    assert frame.groupby("label", observed=True)["variant"].first()["numba float32"] == 0
-
-
 def test_the_figure_over_n_adds_draw_and_update():
     shown = peers_figures.by_capacity(tidy.tidy(list(peers()))).set_index(["label", "capacity"])
     assert shown["ns"]["tianshou", 1 << 20] == pytest.approx(both("tianshou", 128, "float64"))
@@ -79,30 +70,9 @@ def test_the_figure_over_n_adds_draw_and_update():
     assert "rllib" not in set(peers_figures.by_capacity(tidy.tidy(lone))["label"])
 
 
-def test_both_figures_draw_a_contestant_alike(tmp_path):
-    material = Material(list(peers()), tidy.about(list(peers())), tmp_path)
-    styles = []
-    for chart in (chart for chart in tree.CHARTS if chart.name.startswith("peers")):
-        figure = chart.draw(chart.rows(material), material.about)
-        styles.append(
-            {
-                line.get_label(): (line.get_color(), line.get_marker(), line.get_linestyle(), line.get_linewidth())
-                for axes in figure.axes
-                for line in axes.lines
-                if not line.get_label().startswith("_")
-            }
-        )
-    assert styles[0] == styles[1]
-    assert len(set(styles[0].values())) == len(PEERS)
-    wide = {name for name, (*_, width) in styles[0].items() if width > 2}
-    assert wide == {"numba float32, unchecked", "numba float32", "numba float64", "python"}
-
-
 def test_the_table_is_sorted_with_ours_bold_and_the_fastest_marked(tmp_path):
     held = rows(text(list(peers()), tmp_path), "implementation")
-    names = [row[0][1] for row in held]
-    assert names[:3] == ["numba float32, unchecked", "numba float32", "numba float64"]
-    assert names.index("torchrl float32") < names.index("torchrl float64") < names.index("tianshou")
+    assert [row[0][1] for row in held[:3]] == ["numba float32, unchecked", "numba float32", "numba float64"]
     by_name = {row[0][1]: row for row in held}
     assert [cell for _, cell in by_name["tianshou"]] == [
         "tianshou",
@@ -149,15 +119,9 @@ def test_two_threads_speed_up_who_lets_go_of_the_gil(tmp_path):
     assert [row[3][1] for row in held] == sorted(speed_ups.values(), reverse=True)
 
 
-@pytest.mark.usefixtures("without_laws")  # which show no library
-def test_who_is_absent_is_listed_with_the_reason_and_not_among_the_sweeps(tmp_path, monkeypatch):
-    monkeypatch.setattr(style, "picture", no_picture)
-    found = list(everything())
-    (absent,) = rows(text(found, tmp_path), "reason")
+def test_who_is_absent_is_listed_with_the_reason(tmp_path):
+    (absent,) = rows(text(list(everything()), tmp_path), "reason")
     assert [cell for _, cell in absent] == ["pfrl", "float64", "skipped", "pfrl is not &lt;here&gt;", "1", "draw"]
-    assert run(write(tmp_path / "results", found), tmp_path / "out") == 0
-    page = (tmp_path / "out" / "index.html").read_text()
-    assert page.count("pfrl is not &lt;here&gt;") == 1
 
 
 def test_only_one_run_is_compared(tmp_path):
@@ -196,8 +160,6 @@ def test_findings_are_shown_with_what_was_seen(tmp_path):
     assert theirs[4] == ("fault", "yes<br><small>answered leaf 0</small>")
     assert theirs[5] == ("", "not checked<br><small>takes no masses</small>")
     assert theirs[6] == ("number", "1.2e-07<br><small>read 2 for &lt;1&gt;</small>")
-    assert f"<li>wrong leaf: {accuracy.CHECKS['wrong_leaf']}</li>" in html
-    assert "out of range:" not in html
 
 
 def test_a_broken_file_of_checks_costs_only_its_table(tmp_path):
@@ -216,15 +178,6 @@ def test_a_machine_without_any_borrows_those_of_another_and_says_so(tmp_path):
     assert "; machine elsewhere, at " in html.partition("<summary>Rests on</summary>")[2]
     assert material.of("peer").about.key == "elsewhere"
     assert material.of("sum_tree") is material.of("no such primitive") is material
-
-
-def test_a_version_is_that_of_the_package_of_its_own():
-    found = list(peers())
-    versions = {one.label: one.version for one in peer_section.implementations(found, found)}
-    assert versions["numba float32"] == "0.68"
-    assert versions["torchrl float32"] == "0.7"
-    assert versions["rllib"] == "ray 0.5"
-    assert versions["python"] == "3.11"
 
 
 def of(key, found):

@@ -13,15 +13,12 @@ from dse.times.profile import of_records
 from dse.tuning.learners import measured_terms, side_by_side
 from dse.tuning.multi_learner import data_parallel_seconds, single_seconds
 from impls.training import load
-from tests.grids import without_grids
 from tests.profiled import made_up
 
 pytest.importorskip("seaborn", reason="reports need seaborn")
-from reports import building
 from reports.markup import safe
 from reports.sections import mapping as solver_section
 from reports.sections import mapping_points as solver_points
-from reports.sections import training, tree
 
 PLATFORM = """
 name = "this"
@@ -151,33 +148,3 @@ def test_cores_are_those_the_solver_counts_with():
     assert found.f_a.rates[4].value == pytest.approx(1 / parts.actor_step(4).value)
     assert found.f_a.cores == found.f_l.cores == tuple(range(1, 28))
     assert not math.isnan(found.f_l.rates[27].value)
-
-
-def test_the_page_lists_the_figures_and_has_them_in_their_section(monkeypatch, profiled, tmp_path):
-    for others in (training, tree):
-        monkeypatch.setattr(others, "CHARTS", ())
-    without_grids(monkeypatch)
-    built = building.build(profiled, tmp_path, tmp_path / "out")
-    drawn = [chart.name for chart in solver_section.CHARTS if chart.name.startswith("solver_")]
-    out = tmp_path / "out"
-    assert built["figures"] == [str(out / f"{name}.{ending}") for name in drawn for ending in ("svg", "png")]
-    assert "nothing is quoted" in built["left_out"]["mapping_throughput"]
-    page = (out / "index.html").read_text()
-    section = page[page.index("<h2>Which mapping") : page.index("<h2>Published mappings")]
-    assert re.findall(r'<figure id="figure-(\w+)"', section) == drawn
-
-
-def test_records_of_no_training_leave_out_the_factors_alone(monkeypatch, profiled, tmp_path):
-    for others in (training, tree):
-        monkeypatch.setattr(others, "CHARTS", ())
-    without_grids(monkeypatch)
-    charts = [chart for chart in solver_section.CHARTS if chart.name in ("solver_scaling", "solver_loss")]
-    monkeypatch.setattr(solver_section, "CHARTS", charts)
-    built = building.build([one for one in profiled if one.contestant == "weights"], tmp_path, tmp_path / "out")
-    assert [path.rpartition("/")[2] for path in built["figures"]] == ["solver_loss.svg", "solver_loss.png"]
-    why = built["left_out"]["solver_scaling"]
-    assert "python -m benchmarks profile --workload" in why
-    page = (tmp_path / "out/index.html").read_text()
-    assert f"Left out, solver_scaling: {why}" in page
-    section = page[page.index("<h2>Which mapping") : page.index("<h2>Published mappings")]
-    assert re.findall(r'<figure id="figure-(\w+)"', section) == ["solver_loss"]

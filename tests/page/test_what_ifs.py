@@ -1,7 +1,6 @@
 """The table of mappings: what the library answers, row by row, and a switch in a browser that puts other answers in."""
 
 import json
-import re
 import shutil
 from types import SimpleNamespace
 
@@ -18,7 +17,7 @@ from reports import page, tidy
 from reports.chart import Material
 from reports.sections import what_ifs
 from tests.committed import RESULTS
-from tests.in_browser import WIDTHS, assert_sound, shown
+from tests.in_browser import assert_sound, shown
 from tests.page.test_reports import everything
 
 HEADING = what_ifs.SECTIONS[0].heading
@@ -154,11 +153,3 @@ def test_a_switch_puts_the_answers_of_its_change_into_the_table(browser, modeled
             assert one["marked"][place] == [[*row[:-1], False] for row in differs]
         assert one["labelled"]
         assert one["shown"]
-
-
-def test_the_page_says_how_many_rows_differ(browser, modeled):
-    last = list(what_ifs.CHANGES)[-1]
-    differ = sum(row[-1][:-1] != row[0][:-1] for row in modeled.values())
-    said = browser[0][WIDTHS[0]]["words"]
-    assert said == f"{last}: {differ} of {len(modeled)} rows differ."
-    assert re.search(r"\d", said)

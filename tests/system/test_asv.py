@@ -225,11 +225,6 @@ def test_draws_that_take_twice_as_long_are_flagged(repository):
 
 
 @pytest.mark.slow
-def test_a_commit_that_is_not_there_exits_as_a_regression_does(repository):
-    assert asv(repository.folder, "continuous", "nowhere", "HEAD").returncode == 1
-
-
-@pytest.mark.slow
 def test_every_cell_runs_or_is_skipped_and_is_published(repository):
     assert asv(repository.folder, "run", *QUICKLY, "--bench", "bench_trees", "HEAD^!").returncode == 0
     assert asv(repository.folder, "publish").returncode == 0

@@ -139,22 +139,6 @@ def test_writers_that_are_killed_leave_nothing_that_counts(tmp_path):
     assert len(list((tmp_path / "kernels").iterdir())) == 1
 
 
-def damaged():
-    for _ in range(2):
-        assert child(lambda: print(list(answers([4])))) == 0
-        (path,) = cache_folder("kernels").iterdir()
-        path.write_bytes(path.read_bytes()[:-1])
-    assert child(lambda: print(list(answers([4])))) == 0
-    assert child(lambda: print(list(answers([4])))) == 0
-
-
-@needs_fork
-def test_a_damaged_file_is_compiled_again(tmp_path):
-    done = alone("damaged()", tmp_path)
-    assert done.stdout.splitlines() == ["[(256, False)]"] * 3 + ["[(256, True)]"]
-    assert done.stderr == ""
-
-
 def test_what_is_not_whole_is_not_read(folder):
     path = folder / "one"
     kernel_cache._write(path, KEY, CODE)

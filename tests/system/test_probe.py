@@ -42,11 +42,6 @@ def test_samples_become_medians_with_their_spread():
     assert "4 rounds" in device.memory.gather_seconds.note
 
 
-def test_what_the_probe_writes_reads_back_the_same_and_is_right():
-    platform = probe.describe(HERE, FOUND, 2, SAMPLES)
-    assert parse(to_toml(platform, "# a comment\n"), "again") == (platform, [])
-
-
 def test_the_spread_covers_what_blocks_and_rounds_differ_by():
     steady = [[1.0] * 20] * 4
     assert probe.spread_of(steady) == probe.LEAST_SPREAD

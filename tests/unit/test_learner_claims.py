@@ -2,7 +2,7 @@
 
 import pytest
 
-from dse.published import learner_claims, learner_points, quoted, rmm_device
+from dse.published import learner_claims, learner_points, quoted
 from impls.fpga.learner import FP32, ledger, resources
 from impls.fpga.network import parse
 from tests.printed import QUOTED, but
@@ -86,13 +86,6 @@ def test_the_published_cartpole_design_makes_its_throughput(found):
     own = learner_points.best(design.network, 16384, learner_points.published_slices(found))
     assert 1 / learner_points.seconds(own, 16384) > 20 * rate
     assert learner_points.published_cycles(found) == pytest.approx(131_138, abs=1)
-
-
-def test_the_clock_is_inferred_from_the_same_design(found):
-    """Three hints at the clock are a claim of the device; the learner's law gives the same cycles a stage."""
-    clock = next(claim for claim in rmm_device.verdicts(found) if "TOPS" in claim.text)
-    cycles = learner_points.published_cycles(found) / (16384 / 2 + 8)
-    assert f"{cycles:.2f} cycles each at 200 MHz" in clock.evidence
 
 
 def test_default_costs_of_a_unit_are_the_quoted_ones(found):

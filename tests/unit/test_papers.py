@@ -90,19 +90,6 @@ def test_every_claim_of_every_paper_is_there_as_it_is_judged(section, material):
             assert [cells[1], *cells[3:]] == [claim.text, claim.verdict, claim.rule, claim.power]
 
 
-def test_what_a_paper_links_to_is_on_the_page(section, material):
-    led = re.findall('href="#(figure|verdict)-([^"]*)"', section)
-    verdicts = {f"verdict-{name}" for kind, name in led if kind == "verdict"}
-    whole = "".join(page.section_html(one, material) for one in page.sections("claims of"))
-    fpga = {name for name in verdicts if "zhang2023" in name}  # they stand in the section on an FPGA
-    assert len(verdicts) > len(fpga) > 0
-    assert verdicts - fpga <= set(re.findall('id="([^"]*)"', whole))
-    figures = {name for kind, name in led if kind == "figure"}
-    assert (
-        {chart.name for chart in page.charts() if papers.CITED.search(chart.reading)} <= figures <= set(material.drawn)
-    )
-
-
 def test_papers_are_called_as_in_the_list_of_references():
     listed = " ".join((ROOT / "REFERENCES.md").read_text(encoding="utf-8").split())
     for paper in PAPERS:
