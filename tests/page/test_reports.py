@@ -45,7 +45,7 @@ NAMES = [
 MODELED = [chart.name for chart in fpga.CHARTS]  # of laws, so they need no records
 SOLVED = [chart.name for chart in mapping.CHARTS if chart.name != "solver_scaling"]  # which needs a profile
 SOLVED += [chart.name for chart in published.CHARTS]
-REPLAY = [chart.name for chart in replay_figures.CHARTS]  # tests/page/test_replay_reports.py draws them
+REPLAY = [chart.name for chart in replay_figures.CHARTS]  # tests/system/test_replay_reports.py draws them
 QUOTED = RESULTS / "quoted"
 TRAINING = [chart.name for chart in training.CHARTS]  # tests/page/test_training_reports.py draws them
 PARALLEL = {"arrangements", "transports", "learning_depths", "learning_arrangements", "adaptation_path"}
