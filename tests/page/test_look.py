@@ -11,8 +11,8 @@ from reports import look, page, tidy
 from reports.chart import Material
 from reports.sections import closer
 from tests import profiled
-from tests.page import test_replay_reports
 from tests.page.test_reports import KEY, everything, record
+from tests.system import test_replay_reports
 
 TREES, PEERS, REPLAYS, TRAINING = closer.LOOKS
 
