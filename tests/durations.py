@@ -1,4 +1,4 @@
-"""How long each file of tests took when all were run last: the longest begin first, so that no worker ends with one."""
+"""How long each file of tests took when it was kept last: the longest begin first, so that no worker ends with one."""
 
 import json
 from collections import Counter

@@ -11,6 +11,7 @@ import re
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -26,9 +27,12 @@ DAILY = (
 )
 
 
-def stages(every: bool) -> list[list[str]]:
-    """List the words of pytest's calls: whether a test asserts on a clock decides which it is in."""
-    kept = [f"--keep-durations={FILE}"] if every else []
+def stages(every: bool, path: Path) -> list[list[str]]:
+    """List the words of pytest's calls: whether a test asserts on a clock decides which it is in.
+
+    What each file takes is kept at ``path`` where all are run.
+    """
+    kept = [f"--keep-durations={path}"] if every else []
     also = "" if every else " and not slow"
     clocks = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").rglob("test_*.py")) if _has_clock(path)]
     return [
@@ -46,17 +50,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m tests.run", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--all", action="store_true", help="the page, the oracles and the long tests as well")
     options, words = parser.parse_known_args(arguments)
-    if options.all:
-        FILE.unlink(missing_ok=True)
     begin = time.monotonic()
-    codes = [
-        subprocess.run([*PYTEST, *stage, *words], cwd=ROOT, check=False).returncode for stage in stages(options.all)
-    ]
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    wall, cpu = round(time.monotonic() - begin), round(used.ru_utime + used.ru_stime)
-    print(f"{wall} s, {cpu} CPU s")
-    if options.all:
-        durations.write({"wall_seconds": wall, "cpu_seconds": cpu} | durations.read())
+    with tempfile.TemporaryDirectory() as folder:  # what was kept orders this run, and stays if it is interrupted
+        path = Path(folder) / FILE.name
+        calls = [[*PYTEST, *stage, *words] for stage in stages(options.all, path)]
+        codes = [subprocess.run(call, cwd=ROOT, check=False).returncode for call in calls]
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        wall, cpu = round(time.monotonic() - begin), round(used.ru_utime + used.ru_stime)
+        print(f"{wall} s, {cpu} CPU s")
+        if options.all:
+            durations.write({"wall_seconds": wall, "cpu_seconds": cpu} | durations.read(path))
     return next((code for code in codes if code), 0)
 
 
