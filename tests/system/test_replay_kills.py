@@ -197,8 +197,8 @@ def test_twenty_kills_at_random_moments(strategy):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", SHARED)
-def test_a_thousand_kills_at_random_moments(strategy):
-    kill_many(strategy, 1000, 0.05)
+def test_three_hundred_kills_at_random_moments(strategy):
+    kill_many(strategy, 300, 0.05)
 
 
 # Memory

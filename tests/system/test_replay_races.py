@@ -29,8 +29,8 @@ def test_a_million_rows_show_no_fault(strategy, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("strategy", "kind"), CASES)
-def test_a_hundred_million_rows_show_no_fault(strategy, kind):
-    assert run(Plan(strategy, kind=kind, rows=1e8, seconds=1800.0, **LARGE).usual).rows >= 1e8
+def test_twenty_million_rows_show_no_fault(strategy, kind):
+    assert run(Plan(strategy, kind=kind, rows=2e7, seconds=1800.0, **LARGE).usual).rows >= 2e7
 
 
 @pytest.mark.parametrize("strategy", VALID)

@@ -338,7 +338,7 @@ def test_any_two_operations_on_two_threads(name):
     ("name", "options"), [(name, options) for name in NAMES for options in VARIANTS.get(name, [{}])], ids=str
 )
 def test_any_two_operations_on_two_threads_for_long(name, options, pair):
-    alone(f"hammer({name!r}, 1_000_000, 8, [{options}], [{pair}])")
+    alone(f"hammer({name!r}, 1_000_000, 3, [{options}], [{pair}])")
 
 
 def hop(name, capacity, seconds, options):
