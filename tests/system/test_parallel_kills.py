@@ -8,7 +8,8 @@ import pytest
 from impls.training import TrainingError
 from impls.training.parallel.board import TURNS
 from tests.parallel_runs import advance, kill, running, small
-from tests.system.test_parallel_loop import check_ratio, ended, test_no_record_is_torn_or_lost
+from tests.system import test_parallel_loop as short
+from tests.system.test_parallel_loop import check_ratio, ended
 
 KILLS = int(os.environ.get("KILLS", "50"))
 
@@ -56,4 +57,4 @@ def test_keepers_killed_at_random_moments(strategy):
 
 @pytest.mark.parametrize(("name", "strategy"), [("apart", "two_lock_checked"), ("pipelined", "owner")])
 def test_ten_million_records(name, strategy):
-    test_no_record_is_torn_or_lost(name, strategy, inserts=10_000_000)
+    short.test_no_record_is_torn_or_lost(name, strategy, inserts=10_000_000)
