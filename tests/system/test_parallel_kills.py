@@ -1,4 +1,4 @@
-"""Stress of training by several processes: each kind killed at random moments 50 times, and 1e7 inserts."""
+"""Stress of training by several processes: each kind killed at random moments 20 times, and 1e7 inserts."""
 
 import os
 
@@ -11,7 +11,7 @@ from tests.parallel_runs import advance, kill, running, small
 from tests.system import test_parallel_loop as short
 from tests.system.test_parallel_loop import check_ratio, ended
 
-KILLS = int(os.environ.get("KILLS", "50"))
+KILLS = int(os.environ.get("KILLS", "20"))
 
 pytestmark = pytest.mark.slow
 
