@@ -90,28 +90,6 @@ def processor(cpuinfo: str) -> dict[str, Any]:
     }
 
 
-def commit(folder: Path) -> tuple[str | None, bool | None]:
-    """Return (commit, whether tracked files but results differ from it) of a checkout; (None, None) outside of one."""
-    try:
-        head = _git(folder, "rev-parse", "HEAD")
-        return head, bool(_git(folder, "status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/results"))
-    except (OSError, subprocess.CalledProcessError):
-        return None, None
-
-
-def code_commit(folder: Path) -> str | None:
-    """Return the last commit of a checkout that changed anything but results; None outside of one."""
-    try:
-        return _git(folder, "log", "-1", "--format=%H", "--", ":/", ":!/results") or None
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
 def now() -> str:
     """Return the UTC time of a record, to the second."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
