@@ -66,46 +66,55 @@ class Installed:
 def resolve(name: str, root: Path = ROOT) -> str:
     """Return the hash of a commit. ValueError for a name git does not know, and where it knows none."""
     try:
-        return git(root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+        sha = git(root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+        git(root, "rev-parse", "--verify", "--quiet", f"{sha}:./")  # has this folder, and is no commit around it
+        return sha
     except GitError as error:
-        why = f": {error}" if str(error) else ""
-        if not why and is_shallow(root):
-            why = ": this clone is shallow; git fetch --unshallow brings the commits before"
+        if why := str(error):
+            raise ValueError(f"{name!r} is no file of records, and git cannot look for a commit: {why}") from None
+        why = "; this clone is shallow: git fetch --unshallow brings older ones" if is_shallow(root) else ""
         raise ValueError(f"{name!r} is neither a commit of this repository nor a file of records{why}") from None
 
 
 def install(name: str, root: Path = ROOT) -> Installed:
     """Build a commit of the repository and install it with its dependencies, unless that was done before.
 
-    ValueError for a name git does not know, BrokenCommitError for a commit that does not install. An environment is
-    made beside its place, and is there when it is whole; another interpreter has one of its own.
+    ValueError for a name git does not know, BrokenCommitError for a commit that does not install. Every interpreter has
+    an environment of its own.
     """
     sha = resolve(name, root)
     made_by = zlib.crc32(f"{sys.version} {sys.base_prefix} {sysconfig.get_platform()}".encode())
     folder = root / FOLDER / f"{sha[:12]}-{made_by:08x}"
-    part, python = (folder.with_suffix(".part"), folder / "bin" / "python")
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with folder.with_suffix(".lock").open("w") as file, tempfile.TemporaryDirectory() as source:
-            lock(file, f"{name} is being installed by another command; this one waits for its end")
-            if not python.exists():  # nor where the interpreter that it links to has gone
-                for old in (folder, part):
-                    shutil.rmtree(old, ignore_errors=True)
-                _unpack(root, sha, Path(source))
-                venv.create(part, with_pip=True)
-                _install(name, part / "bin" / "python", Path(source))
-                part.rename(folder)
+        if not folder.exists():
+            _make(name, sha, folder, root)
     except (OSError, GitError, subprocess.CalledProcessError) as error:
         raise BrokenCommitError(f"{name} cannot be installed: {error}") from None
-    return Installed(name, sha, python)
+    return Installed(name, sha, folder / "bin" / "python")
+
+
+def _make(name: str, sha: str, folder: Path, root: Path) -> None:
+    """Make an environment beside its folder, which is there when it is whole, unless another command does."""
+    part = folder.with_suffix(".part")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as file, tempfile.TemporaryDirectory() as source:
+        lock(file, f"{name} is being installed by another command; this one waits for its end")
+        if not folder.exists():
+            shutil.rmtree(part, ignore_errors=True)
+            _unpack(root, sha, Path(source))
+            venv.create(part, with_pip=True)
+            _install(name, part / "bin" / "python", Path(source))
+            part.rename(folder)
 
 
 def suite(root: Path = ROOT) -> Path:
     """Return a folder where workers find this checkout's ``benchmarks`` and none of its other packages."""
     folder, ours = root / FOLDER / "suite", Path(__file__).resolve().parent
     folder.mkdir(parents=True, exist_ok=True)
-    link, made = folder / "benchmarks", folder.parent / f"suite-{os.getpid()}"
-    if not (link.exists() and link.samefile(ours)):  # it is the link of another checkout, which this is a copy of
+    link, made = folder / "benchmarks", folder.with_suffix(f".{os.getpid()}")
+    if not (link.exists() and link.samefile(ours)):  # it was made in the checkout that this is a copy of
+        if link.is_dir() and not link.is_symlink():
+            shutil.rmtree(link)
         made.unlink(missing_ok=True)
         made.symlink_to(os.path.relpath(ours, folder.resolve()), target_is_directory=True)
         made.replace(link)

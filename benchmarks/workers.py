@@ -181,7 +181,7 @@ def install_into(python: Path, *words: str, **settings: str) -> subprocess.Compl
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON"))}
     kept |= {name: os.environ[name] for name in REACHING if name in os.environ}
     command = [str(python), "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    return quietly([*command, "--no-user", "--target=", "--prefix=", "--root=", *words], env=kept | settings)
+    return quietly([*command, "--no-user", "--target=", *words], env=kept | settings)
 
 
 def quietly(command: Sequence[str], **how: Any) -> subprocess.CompletedProcess[str]:
