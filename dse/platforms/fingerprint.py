@@ -30,8 +30,16 @@ VECTOR_SETS = (
 Other flags are no part of a machine's key: a new kernel shows new ones of the same processor.
 """
 
-COMPILED_FOR = {"compiled_for": "NUMBA_CPU_NAME", "compiled_with": "NUMBA_CPU_FEATURES"}
-"""Facts that are stated where numba is set to compile for another processor than this one, and these settings."""
+COMPILED_FOR = {
+    "compiled_for": "NUMBA_CPU_NAME",
+    "compiled_with": "NUMBA_CPU_FEATURES",
+    "optimized": "NUMBA_OPT",
+    "bounds_checked": "NUMBA_BOUNDSCHECK",
+    "with_avx": "NUMBA_ENABLE_AVX",
+    "loops_vectorized": "NUMBA_LOOP_VECTORIZE",
+    "slp_vectorized": "NUMBA_SLP_VECTORIZE",
+}
+"""Facts that are stated where numba is set to compile for another processor or in another way, and these settings."""
 
 
 def where(machine: str | None) -> str:
