@@ -61,14 +61,24 @@ def test_a_hook_of_another_repository_does_not_lend_its_commit(ours, tmp_path, m
         assert "code" in files.getnames()
 
 
+MONITOR = "#!/bin/sh\nprintf 'token\\0'\n"  # of files; it says that none was changed
+SIGNER = """#!/bin/sh
+case "$*" in
+*verify*) echo "gpg: a good signature" >&2 ;;
+*) cat >/dev/null && echo "[GNUPG:] SIG_CREATED D" >&2 && printf -- '-----BEGIN PGP SIGNATURE-----\\n\\nx\\n' ;;
+esac
+"""
+
+
 def test_what_a_user_has_set_of_git_changes_no_answer(ours, tmp_path, monkeypatch):
-    monitor = tmp_path / "monitor"  # one that says that nothing was changed
-    monitor.write_text("#!/bin/sh\nprintf 'token\\0'\n")
-    monitor.chmod(0o755)
+    for name, text in (("monitor", MONITOR), ("signer", SIGNER)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
     settings = {
-        "core.fsmonitor": str(monitor),
-        "color.ui": "always",
+        "core.fsmonitor": str(tmp_path / "monitor"),
+        "gpg.program": str(tmp_path / "signer"),
         "log.showSignature": "true",
+        "color.ui": "always",
         "status.branch": "true",
         "status.showUntrackedFiles": "all",
         "diff.external": "false",
@@ -77,12 +87,22 @@ def test_what_a_user_has_set_of_git_changes_no_answer(ours, tmp_path, monkeypatc
     for number, (name, value) in enumerate(settings.items()):
         monkeypatch.setenv(f"GIT_CONFIG_KEY_{number}", name)
         monkeypatch.setenv(f"GIT_CONFIG_VALUE_{number}", value)
+    (ours.folder / "code").write_text("x = 2\n")
+    git(ours.folder, "commit", "-q", "-a", "-S", "-m", "signed")
+    signed = git(ours.folder, "rev-parse", "HEAD")
     git(ours.folder, "status")  # which has git keep what the monitor says
     (ours.folder / "not-tracked").write_text("")
-    assert platforms.commit(ours.folder) == (ours.head, False)
-    (ours.folder / "code").write_text("x = 2\n")
-    assert platforms.commit(ours.folder) == (ours.head, True)
-    assert code_commit(ours.folder) == ours.code
+    assert platforms.commit(ours.folder) == (signed, False)
+    assert code_commit(ours.folder) == signed
+    (ours.folder / "code").write_text("x = 3\n")
+    assert platforms.commit(ours.folder) == (signed, True)
+
+
+def test_settings_of_git_that_say_what_may_be_read_are_kept(ours, monkeypatch):
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "safe.directory")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", str(ours.folder))
+    assert platforms.git(ours.folder, "config", "--get", "safe.directory") == str(ours.folder)
 
 
 def test_who_cannot_tell_a_commit_says_why_once(ours, tmp_path, monkeypatch, capsys):
