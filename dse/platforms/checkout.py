@@ -46,16 +46,17 @@ def head(folder: Path) -> str:
     return git(folder, "rev-parse", "HEAD", "HEAD:./").split()[0]
 
 
-def commit(folder: Path) -> tuple[str | None, bool | None]:
+def commit(folder: Path, is_told: bool = True) -> tuple[str | None, bool | None]:
     """Return (commit, whether tracked files but results differ from it) of a checkout.
 
-    Outside of one, and where git cannot tell, it is (None, None), and a line on stderr says why.
+    Outside of one, and where git cannot tell, it is (None, None), and a line on stderr says why if ``is_told``.
     """
     try:
         changed = git(folder, "status", "--porcelain=v1", "--no-renames", "--untracked-files=no", "--", *CODE)
         return head(folder), bool(changed)
     except GitError as error:
-        warn_once(f"no commit is recorded, for git cannot tell it: {error}")
+        if is_told:
+            warn_once(f"no commit is recorded, for git cannot tell it: {error}")
         return None, None
 
 

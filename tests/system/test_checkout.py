@@ -108,6 +108,8 @@ def test_settings_of_git_that_say_what_may_be_read_are_kept(ours, monkeypatch):
 def test_who_cannot_tell_a_commit_says_why_once(ours, tmp_path, monkeypatch, capsys):
     ignored = ours.folder / "environment"  # such as site-packages within a user's own repository
     ignored.mkdir()
+    assert platforms.commit(ignored, is_told=False) == (None, None)
+    assert capsys.readouterr().err == ""
     assert platforms.commit(ignored) == (None, None)
     assert "environment" in capsys.readouterr().err
     with pytest.raises(GitError, match="environment"):
