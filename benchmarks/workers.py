@@ -166,12 +166,9 @@ def ask_once(python: Path, module: str, limit_seconds: float, what: str, **argum
             return {"failed": str(error)}
 
 
-REACHING = tuple(
-    f"PIP_{name}"
-    for name in (
-        *("CONFIG_FILE", "INDEX_URL", "EXTRA_INDEX_URL", "NO_INDEX", "FIND_LINKS", "TRUSTED_HOST", "KEYRING_PROVIDER"),
-        *("PROXY", "CERT", "CLIENT_CERT", "RETRIES", "TIMEOUT", "DEFAULT_TIMEOUT", "CACHE_DIR", "NO_CACHE_DIR"),
-    )
+REACHING = (
+    "CONFIG_FILE INDEX_URL EXTRA_INDEX_URL NO_INDEX FIND_LINKS TRUSTED_HOST KEYRING_PROVIDER USE_FEATURE "
+    "PROXY CERT CLIENT_CERT RETRIES TIMEOUT DEFAULT_TIMEOUT CACHE_DIR NO_CACHE_DIR"
 )
 """The user's settings that pip keeps: where packages come from. Others change where they go, and which."""
 
@@ -179,7 +176,8 @@ REACHING = tuple(
 def install_into(python: Path, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """Run ``pip install`` in the environment of an interpreter, and into it, whatever is set elsewhere."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON"))}
-    kept |= {name: os.environ[name] for name in REACHING if name in os.environ}
+    reaching = {f"PIP_{name}" for name in REACHING.split()} & os.environ.keys()
+    kept |= {name: os.environ[name] for name in reaching}
     command = [str(python), "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     return quietly([*command, "--no-user", "--target=", *words], env=kept | settings)
 
