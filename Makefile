@@ -10,6 +10,15 @@ PLUGINS := .venv-plugins
 HOSTED := hosts rllib
 COMPARED := compare 2baad35~1 5d6aed6 --contestants numba --capacities 1000000 --batches 1024 --fanouts 16 --budget 400
 
+# Where else modules are, where else packages go and which other repository a hook is of, is not for what is made here.
+unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_NO_DEPS
+unexport GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR GIT_PREFIX
+
+# What is installed names the folder it was made in: in a copied or moved checkout it is made anew.
+$(shell for made in $(VENV) $(PLUGINS)/*; do \
+  was="$$(cat "$$made"/.made 2>/dev/null)"; \
+  [ -z "$$was" ] || [ "$$was" = "$$(cd "$$made" && pwd -P)" ] || rm -f "$$made"/.ready "$$made"/.demo; done)
+
 .PHONY: help demo peers plugins gpu gallery comparison test test-all mutants bench check format clean
 
 help:  ## this list
@@ -38,6 +47,7 @@ plugins: $(HOSTED:%=$(PLUGINS)/%/.ready)  ## test our trees inside other librari
 	done
 	@echo "to time them: $(BIN)/python -m benchmarks plugins"
 
+gpu: export PYTHONPATH := $(PYTHONPATH)
 gpu:  ## where there is a CUDA device: check, time and plot the GPU tree; PYTHON=... has CuPy, nothing is installed
 	@$(PYTHON) -c 'import numpy' || { echo "error: $(PYTHON) has no NumPy; name one that has it and CuPy: make gpu PYTHON=..." >&2; exit 2; }
 	$(PYTHON) -m benchmarks gpu
@@ -69,13 +79,13 @@ bench: $(READY)  ## time samples and updates with pytest-benchmark, in seconds
 	$(BIN)/python -m pytest tests/test_micro.py --benchmark-enable --benchmark-only
 
 check: $(READY)  ## format, lint, strict types
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m mypy
 
 format: $(READY)  ## bring the code into the house's format
-	$(BIN)/ruff format .
-	$(BIN)/ruff check --fix .
+	$(BIN)/python -m ruff format .
+	$(BIN)/python -m ruff check --fix .
 
 clean:  ## remove the environment and every cache
 	rm -rf $(VENV) $(PEERS) $(PLUGINS) .compare .asv .benchmarks .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -90,6 +100,7 @@ $(READY) $(DEMO): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --disable-pip-version-check -e '.[$(EXTRA)]' \
 	  2>$(VENV)/pip.log || { cat $(VENV)/pip.log >&2; exit 1; }
+	@cd $(VENV) && pwd -P >.made
 	@touch $(DEMO) $@
 
 $(PEERS)/.ready: benchmarks/peers/constraints.txt benchmarks/install.py
@@ -102,4 +113,5 @@ $(PLUGINS)/%/.ready: benchmarks/plugins/%.txt benchmarks/plugins/install.py
 	$(PYTHON) -m venv $(PLUGINS)/$*
 	$(PLUGINS)/$*/bin/python -m pip install --quiet --disable-pip-version-check -c $< numpy
 	$(PLUGINS)/$*/bin/python -m benchmarks.plugins.install $*
+	@cd $(PLUGINS)/$* && pwd -P >.made
 	@touch $@

@@ -21,9 +21,11 @@ import shutil
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import venv
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -33,18 +35,18 @@ from typing import Any
 import numpy as np
 
 from dse import records, stats
-from dse.platforms import fingerprint
+from dse.platforms import GitError, files_at, fingerprint, git, is_shallow
 from dse.records import Measurement, RecordError
 from impls.terminal import Progress, plural
+from impls.writing import lock
 
 from .arguments import AXES, add_axes, add_common, add_numbers, parser_of
 from .cases import OPS, Case
 from .presets import Block
 from .run import SHAPE
-from .workers import ROOT, Untimed, Worker, WorkerClock, WorkerError, quietly
+from .workers import ROOT, Untimed, Worker, WorkerClock, WorkerError, install_into
 
 FOLDER = ".compare"
-READY = "ready"
 CONSTRAINTS = "constraints.txt"
 
 
@@ -62,56 +64,81 @@ class Installed:
 
 
 def resolve(name: str, root: Path = ROOT) -> str:
-    """Return the hash of a commit. ValueError for a name git does not know."""
-    done = quietly(["git", "-C", str(root), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"])
-    if done.returncode:
-        raise ValueError(f"{name!r} is neither a commit of this repository nor a file of records")
-    return done.stdout.strip()
+    """Return the hash of a commit. ValueError for a name git does not know, and where it knows none."""
+    try:
+        sha = git(root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+        git(root, "rev-parse", "--verify", "--quiet", f"{sha}:./")  # has this folder, and is no commit around it
+        return sha
+    except GitError as error:
+        if why := str(error):
+            raise ValueError(f"{name!r} is no file of records, and git cannot look for a commit: {why}") from None
+        why = "; this clone is shallow: git fetch --unshallow brings older ones" if is_shallow(root) else ""
+        raise ValueError(f"{name!r} is neither a commit of this repository nor a file of records{why}") from None
 
 
 def install(name: str, root: Path = ROOT) -> Installed:
     """Build a commit of the repository and install it with its dependencies, unless that was done before.
 
-    ValueError for a name git does not know, BrokenCommitError for a commit that does not install.
+    ValueError for a name git does not know, BrokenCommitError for a commit that does not install. Every interpreter has
+    an environment of its own.
     """
     sha = resolve(name, root)
-    folder = root / FOLDER / sha[:12]
-    python = folder / "bin" / "python"
-    if not (folder / READY).exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        with tempfile.TemporaryDirectory() as source:
+    made_by = zlib.crc32(f"{sys.version} {sys.base_prefix} {sysconfig.get_platform()}".encode())
+    folder = root / FOLDER / f"{sha[:12]}-{made_by:08x}"
+    try:
+        if not folder.exists():
+            _make(name, sha, folder, root)
+    except (OSError, GitError, subprocess.CalledProcessError) as error:
+        raise BrokenCommitError(f"{name} cannot be installed: {error}") from None
+    return Installed(name, sha, folder / "bin" / "python")
+
+
+def _make(name: str, sha: str, folder: Path, root: Path) -> None:
+    """Make an environment beside its folder, which is there when it is whole, unless another command does."""
+    part = folder.with_suffix(".part")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as file, tempfile.TemporaryDirectory() as source:
+        lock(file, f"{name} is being installed by another command; this one waits for its end")
+        if not folder.exists():
+            shutil.rmtree(part, ignore_errors=True)
             _unpack(root, sha, Path(source))
-            venv.create(folder, with_pip=True)
-            _install(name, python, Path(source))
-        (folder / READY).touch()
-    return Installed(name, sha, python)
+            venv.create(part, with_pip=True)
+            _install(name, part / "bin" / "python", Path(source))
+            part.rename(folder)
 
 
 def suite(root: Path = ROOT) -> Path:
     """Return a folder where workers find this checkout's ``benchmarks`` and none of its other packages."""
-    folder = root / FOLDER / "suite"
+    folder, ours = root / FOLDER / "suite", Path(__file__).resolve().parent
     folder.mkdir(parents=True, exist_ok=True)
-    link = folder / "benchmarks"
-    if not link.exists():
-        link.symlink_to(Path(__file__).parent, target_is_directory=True)
+    link, made = folder / "benchmarks", folder.with_suffix(f".{os.getpid()}")
+    if not (link.exists() and link.samefile(ours)):  # it was made in the checkout that this is a copy of
+        if link.is_dir() and not link.is_symlink():
+            shutil.rmtree(link)
+        made.unlink(missing_ok=True)
+        made.symlink_to(os.path.relpath(ours, folder.resolve()), target_is_directory=True)
+        made.replace(link)
     return folder
 
 
 def _unpack(root: Path, sha: str, folder: Path) -> None:
-    archive = folder / "commit.tar"
-    subprocess.run(["git", "-C", str(root), "archive", "-o", str(archive), sha], check=True)
-    shutil.unpack_archive(archive, folder, filter="data")
-    archive.unlink()
+    with files_at(root, sha) as files:
+        files.extractall(folder, filter="data")
 
 
 def _install(name: str, python: Path, source: Path) -> None:
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    """Install a commit, and start a worker there. BrokenCommitError."""
     pinned = {"PIP_CONSTRAINT": str(source / CONSTRAINTS)} if (source / CONSTRAINTS).exists() else {}
-    done = quietly([*pip, f"{source}[numba]"], env={**os.environ, **pinned})
+    done = install_into(python, f"{source}[numba]", **pinned)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         print("\n".join(lines[-20:]), file=sys.stderr)
         raise BrokenCommitError(f"{name} does not install; pip said what is above")
+    try:
+        with Worker(python, [suite()]) as worker:
+            worker.forget()
+    except WorkerError as error:
+        raise BrokenCommitError(f"{name} installs, but cannot be timed: {error}") from None
 
 
 OK, REGRESSION, BROKEN, INCONCLUSIVE = range(4)

@@ -13,7 +13,7 @@ from pathlib import Path
 from . import loops
 from .peers import adapter, names
 from .replay import buffers
-from .workers import quietly
+from .workers import environment, install_into, quietly
 
 CONSTRAINTS = Path(__file__).parent / "peers" / "constraints.txt"
 BUILDS_FOR_GPUS = ("nvidia-", "cuda-")
@@ -50,27 +50,28 @@ def _tree(name: str) -> None:
         if need.startswith("torch=="):
             refuse_gpu_builds(need)
     if kind.needs:
-        pip("install", *kind.needs)
-    pip("install", "--no-deps", f"{kind.package}=={kind.version}")
+        pip(*kind.needs)
+    pip("--no-deps", f"{kind.package}=={kind.version}")
     check_runs(f"from {kind.__module__} import {kind.__name__} as kind; kind.after_install()")
 
 
 def _buffer(name: str) -> None:
     check_runs("import torch")
-    pip("install", *buffers.kind_of(name).needs)
+    pip(*buffers.kind_of(name).needs)
     check_runs(f"from benchmarks.replay import buffers; buffers.make({name!r}, 100)")
 
 
 def _loop(name: str) -> None:
     check_runs("import torch")
-    pip("install", *loops.kind_of(name).needs)
-    pip("install", "--no-deps", *loops.kind_of(name).alone)
+    pip(*loops.kind_of(name).needs)
+    pip("--no-deps", *loops.kind_of(name).alone)
     check_runs(f"from benchmarks import loops; loops.make({name!r}).close()")
 
 
 def check_runs(code: str) -> None:
     """Raise LeftOutError with the last line of what code prints on standard error, where it fails."""
-    done = quietly([sys.executable, "-c", code])
+    python = Path(sys.executable)
+    done = quietly([str(python), "-P", "-c", code], env=environment(python))
     if done.returncode:
         raise LeftOutError((done.stderr.strip() or "it does not load").splitlines()[-1])
 
@@ -78,16 +79,15 @@ def check_runs(code: str) -> None:
 def refuse_gpu_builds(requirement: str, constraints: Path = CONSTRAINTS) -> None:
     """Raise LeftOutError where pip would install a build for GPUs."""
     dry = ("--dry-run", "--ignore-installed", "--no-deps", "--report", "-")
-    report = json.loads(pip("install", *dry, requirement, constraints=constraints))
+    report = json.loads(pip(*dry, requirement, constraints=constraints))
     needs = report["install"][0]["metadata"].get("requires_dist", [])
     if any(need.startswith(BUILDS_FOR_GPUS) for need in needs):
         raise LeftOutError(f"pip would fetch a GPU build of {requirement}; put a CPU build of it into this environment")
 
 
 def pip(*arguments: str, constraints: Path = CONSTRAINTS) -> str:
-    """Run pip with the versions of a file of constraints; return its output. LeftOutError with its first error."""
-    command = [sys.executable, "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check"]
-    done = quietly([*command, "-c", str(constraints)])
+    """Install with the versions of a file of constraints; return pip's output. LeftOutError with its first error."""
+    done = install_into(Path(sys.executable), *arguments, "-c", str(constraints))
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
         raise LeftOutError(errors[-1].removeprefix("ERROR: "))

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -51,19 +52,29 @@ class WorkerClock:
         return float(self.worker.ask("sample", number=self.number)["seconds"])
 
 
+def environment(python: Path, paths: Sequence[Path] = (ROOT,)) -> dict[str, str]:
+    """Return the variables of a process of ``python`` that finds modules in ``paths`` first.
+
+    What this interpreter is told of where modules are is for no other one.
+    """
+    is_own, found = Path(python) == Path(sys.executable), [str(path) for path in paths]
+    kept = {name: value for name, value in os.environ.items() if is_own or name not in ("PYTHONHOME", "PYTHONPATH")}
+    found += [kept["PYTHONPATH"]] if kept.get("PYTHONPATH") else []
+    return {**kept, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(found)}
+
+
 class Worker:
     """A process of ``python`` that finds its modules in ``paths`` first and nowhere else beside its environment."""
 
     def __init__(self, python: Path, paths: Sequence[Path] = (ROOT,), module: str = "benchmarks.worker") -> None:
         self._errors = tempfile.TemporaryFile()  # closed with the worker
-        settings = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(map(str, paths))}
         self._process = subprocess.Popen(
             [str(python), "-P", "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env=settings,
+            env=environment(python, paths),
         )
 
     def __enter__(self) -> Self:
@@ -153,6 +164,22 @@ def ask_once(python: Path, module: str, limit_seconds: float, what: str, **argum
             return worker.ask(what, **arguments)
         except WorkerError as error:
             return {"failed": str(error)}
+
+
+REACHING = (
+    "CONFIG_FILE INDEX_URL EXTRA_INDEX_URL NO_INDEX FIND_LINKS TRUSTED_HOST KEYRING_PROVIDER USE_FEATURE "
+    "PROXY CERT CLIENT_CERT RETRIES TIMEOUT DEFAULT_TIMEOUT CACHE_DIR NO_CACHE_DIR"
+)
+"""The user's settings that pip keeps: where packages come from. Others change where they go, and which."""
+
+
+def install_into(python: Path, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run ``pip install`` in the environment of an interpreter, and into it, whatever is set elsewhere."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON"))}
+    reaching = {f"PIP_{name}" for name in REACHING.split()} & os.environ.keys()
+    kept |= {name: os.environ[name] for name in reaching}
+    command = [str(python), "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    return quietly([*command, "--no-user", "--target=", *words], env=kept | settings)
 
 
 def quietly(command: Sequence[str], **how: Any) -> subprocess.CompletedProcess[str]:

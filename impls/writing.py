@@ -1,5 +1,6 @@
 """Files and folders that one process writes at a time: tried before anything is begun, and locked."""
 
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -33,12 +34,19 @@ def try_to_write(folder: Path) -> None:
                 one.rmdir()
 
 
-def lock(file: Any) -> None:
+def lock(file: Any, waiting: str = "") -> None:
     """Lock an open file, or the descriptor of one, until it is closed or its process ends, however that ends.
 
-    BlockingIOError if another process has it; OSError where files cannot be locked. Readers are not kept out.
+    BlockingIOError if another process has it, unless there is a sentence to say before ``waiting`` for it; OSError
+    where files cannot be locked. Readers are not kept out.
     """
     with suppress(ModuleNotFoundError):  # without such locks, no other process is kept out
         import fcntl  # noqa: PLC0415  # not on every system
 
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not waiting:
+                raise
+            print(waiting, file=sys.stderr, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)

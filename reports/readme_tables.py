@@ -1,10 +1,10 @@
 """Tables that READMEs show, each a function from the folder of results to Markdown."""
 
 import ast
+import contextlib
 import itertools
 import json
 import statistics
-import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import dse
 from dse import Measurement, stats
+from dse.platforms import GitError, git
 from dse.published import plugin_claims
 from dse.published.peer_claims import is_ours
 from dse.questions import Asked, is_measured
@@ -71,8 +72,9 @@ def coverage(results: Path) -> str:
 
 def implementations(_: Path) -> str:
     """The trees that git has: what the first line of each file says, and the options that not every tree has."""
-    listed = subprocess.run(["git", "ls-files"], cwd=TREES, capture_output=True, text=True, check=False).stdout.split()
-    rows = []
+    listed, rows = [], []
+    with contextlib.suppress(GitError):
+        listed = git(TREES, "ls-files").split()
     for name in names():
         if (file := f"{name}_tree.py") in listed or not listed:
             about = ast.get_docstring(ast.parse((TREES / file).read_text(encoding="utf-8"))) or ""

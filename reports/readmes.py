@@ -10,13 +10,11 @@ whatever was measured since.
 """
 
 import argparse
-import io
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import dse
+from dse.platforms import GitError, files_at
 
 from . import readme_tables, style, tidy
 from .chart import Material
@@ -84,12 +83,11 @@ def figures(results: Path) -> dict[Path, bytes]:
 @contextmanager
 def committed_results() -> Iterator[Path]:
     """A copy of ``results/`` as the last commit has it, or as it is where this is no checkout, in an empty folder."""
-    archive = subprocess.run(["git", "archive", "HEAD", "results"], cwd=ROOT, capture_output=True, check=False)
     with tempfile.TemporaryDirectory() as folder:
-        if archive.returncode == 0:
-            with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        try:
+            with files_at(ROOT, "HEAD", "results") as files:
                 files.extractall(folder, filter="data")
-        else:
+        except GitError:
             shutil.copytree(ROOT / "results", Path(folder) / "results")
         yield Path(folder) / "results"
 

@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's: on networks as small as the tests' more of them only wait
+os.environ.pop("GIT_DIR", None)  # a hook sets them, and tests make commits in repositories of their own
+os.environ.pop("GIT_WORK_TREE", None)
+os.environ.pop("GIT_INDEX_FILE", None)
 
 import pytest
 from hypothesis import settings

@@ -38,8 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         _told(f"{name}: torch, numba and the tests' own needs")
         refuse_gpu_builds(TORCH, versions)
-        pip("install", *TESTS, TORCH, constraints=versions)
-        pip("install", "--no-deps", "--editable", str(ROOT), constraints=versions)
+        pip(*TESTS, TORCH, constraints=versions)
+        pip("--no-deps", "--editable", str(ROOT), constraints=versions)
     except LeftOutError as reason:
         _told(f"error: no plug-in can be tested, {reason}")
         return 1
@@ -51,9 +51,9 @@ def _installed(host: str, needs: tuple[str, ...], alone: tuple[str, ...], versio
     """Install a host, and say so, or why not."""
     _told(f"{host}: installing {', '.join([*alone, *needs][:3])} ..")
     try:
-        pip("install", *needs, constraints=versions)
+        pip(*needs, constraints=versions)
         if alone:
-            pip("install", "--no-deps", *alone, constraints=versions)
+            pip("--no-deps", *alone, constraints=versions)
         check_runs(f"import impls.plugins.{hosts()[host].plugin}")
     except LeftOutError as reason:
         _told(f"{host}: left out, {reason}")

@@ -122,7 +122,7 @@ class _Path:
 
 @cache
 def _commit() -> tuple[str | None, bool | None]:
-    return platforms.commit(Path(__file__).parent)
+    return platforms.commit(Path(__file__).parent, is_told=False)  # where this is installed, there is no checkout
 
 
 def record_of(step: Step, workload: Workload, own: str, utc: str, look: int) -> Measurement:

@@ -9,8 +9,7 @@ from typing import Any
 
 from impls.terminal import aligned, count, plural
 
-from .. import machines
-from ..platforms import code_commit
+from .. import machines, platforms
 from ..questions import Asked
 from ..records import RecordError, how_to_measure
 from ..validation import arranged, arrangements, asking, figures, runs
@@ -75,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
 def _ask(options: argparse.Namespace) -> int:
     if options.file:
         raise ValueError("--ask names its file itself; leave the file out")
-    commit = asking.frozen_commit() if options.seed is None else code_commit(ROOT) or NO_COMMIT
+    commit = asking.frozen_commit() if options.seed is None else platforms.commit(ROOT)[0] or NO_COMMIT
     records, note = machines.read(options.results, options.machine, machines.SWEEP)
     if note:
         raise RecordError(

@@ -2,7 +2,8 @@
 
 from impls.strict_toml import Problem
 
-from .fingerprint import code_commit, command_line, commit, fingerprint, now
+from .checkout import GitError, code_commit, commit, files_at, git, head, is_shallow
+from .fingerprint import command_line, fingerprint, now
 from .platform import Cache, Device, Leaf, Link, Memory, Platform, Resources, Slice, leaves
 from .quantities import Quantity
 from .reading import PlatformError, load, names, problems
@@ -10,6 +11,7 @@ from .reading import PlatformError, load, names, problems
 __all__ = [
     "Cache",
     "Device",
+    "GitError",
     "Leaf",
     "Link",
     "Memory",
@@ -22,7 +24,11 @@ __all__ = [
     "code_commit",
     "command_line",
     "commit",
+    "files_at",
     "fingerprint",
+    "git",
+    "head",
+    "is_shallow",
     "leaves",
     "load",
     "names",

@@ -30,8 +30,16 @@ VECTOR_SETS = (
 Other flags are no part of a machine's key: a new kernel shows new ones of the same processor.
 """
 
-COMPILED_FOR = {"compiled_for": "NUMBA_CPU_NAME", "compiled_with": "NUMBA_CPU_FEATURES"}
-"""Facts that are stated where numba is set to compile for another processor than this one, and these settings."""
+COMPILED_FOR = {
+    "compiled_for": "NUMBA_CPU_NAME",
+    "compiled_with": "NUMBA_CPU_FEATURES",
+    "optimized": "NUMBA_OPT",
+    "bounds_checked": "NUMBA_BOUNDSCHECK",
+    "with_avx": "NUMBA_ENABLE_AVX",
+    "loops_vectorized": "NUMBA_LOOP_VECTORIZE",
+    "slp_vectorized": "NUMBA_SLP_VECTORIZE",
+}
+"""Facts that are stated where numba is set to compile for another processor or in another way, and these settings."""
 
 
 def where(machine: str | None) -> str:
@@ -88,28 +96,6 @@ def processor(cpuinfo: str) -> dict[str, Any]:
         "vector_sets": None if flags is None else [name for name in VECTOR_SETS if name in flags.split()],
         "cpu": values.get("model name") or platform.processor() or platform.machine(),
     }
-
-
-def commit(folder: Path) -> tuple[str | None, bool | None]:
-    """Return (commit, whether tracked files but results differ from it) of a checkout; (None, None) outside of one."""
-    try:
-        head = _git(folder, "rev-parse", "HEAD")
-        return head, bool(_git(folder, "status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/results"))
-    except (OSError, subprocess.CalledProcessError):
-        return None, None
-
-
-def code_commit(folder: Path) -> str | None:
-    """Return the last commit of a checkout that changed anything but results; None outside of one."""
-    try:
-        return _git(folder, "log", "-1", "--format=%H", "--", ":/", ":!/results") or None
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def now() -> str:

@@ -87,10 +87,13 @@ def seed_of(commit: str, number: int = 1) -> int:
 
 def frozen_commit(folder: Path = ROOT) -> str:
     """Return the last commit that changed code. RecordError outside of a checkout, and where code is not committed."""
-    commit, (head, is_dirty) = platforms.code_commit(folder), platforms.commit(folder)
-    if commit is None or head is None:
-        raise RecordError("questions take their seed from a commit, and this is no checkout of Fanout; git clone one")
-    if is_dirty:
+    try:
+        commit = platforms.code_commit(folder)
+    except platforms.GitError as error:
+        raise RecordError(
+            f"questions take their seed from a commit, and git finds no checkout of Fanout to tell it: {error}"
+        ) from None
+    if platforms.commit(folder)[1]:
         raise RecordError(
             "questions take their seed from a commit, and files here differ from it: commit them first, or practice "
             f"with a seed of your own: {ASK} --seed 1"

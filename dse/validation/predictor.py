@@ -10,13 +10,12 @@ import ast
 import fnmatch
 import functools
 import hashlib
-import io
 import itertools
-import subprocess
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
+
+from ..platforms import GitError, files_at, git
 
 ROOT = Path(__file__).resolve().parents[2]
 Side = Literal["trees", "loops", "arrangements"]
@@ -66,10 +65,10 @@ def changed_at(side: Side, commit: str, known: str) -> str:
     A predictor that changes and is as before again answers as before.
     """
     try:
-        later = _git("log", "--format=%H", f"{commit}..HEAD", "--", *FILES[side]).decode().split()
+        later = git(ROOT, "rev-list", f"{commit}..HEAD", "--", *FILES[side]).split()
         others = list(itertools.takewhile(lambda one: _id_at(side, one) != known, later))
         return others[-1][:8] if others else ""
-    except (OSError, subprocess.CalledProcessError):
+    except GitError:
         return ""
 
 
@@ -105,10 +104,6 @@ def _here() -> dict[str, str]:
 
 def _at(commit: str) -> dict[str, str]:
     """Read the texts of the packages at a commit."""
-    with tarfile.open(fileobj=io.BytesIO(_git("archive", commit, "dse", "impls"))) as archive:
+    with files_at(ROOT, commit, "dse", "impls") as archive:
         members = [one for one in archive.getmembers() if one.isfile() and one.name.endswith(".py")]
         return {one.name: file.read().decode() for one in members if (file := archive.extractfile(one))}
-
-
-def _git(*arguments: str) -> bytes:
-    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=True).stdout

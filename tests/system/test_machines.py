@@ -155,14 +155,15 @@ def test_records_spell_out_what_the_key_is_made_of():
         assert spelled["key"] == fingerprints.key_of({name: spelled[name] for name in order})
 
 
-def test_code_compiled_for_another_processor_has_a_key_of_its_own(monkeypatch):
+def test_code_compiled_for_another_processor_or_in_another_way_has_a_key_of_its_own(monkeypatch):
     monkeypatch.delenv("NUMBA_CPU_NAME", raising=False)
     monkeypatch.delenv("NUMBA_CPU_FEATURES", raising=False)
     found = [fingerprints.fingerprint.__wrapped__()]
-    for name, value in (("NAME", "haswell"), ("FEATURES", "+avx2"), ("NAME", "znver1")):
-        monkeypatch.setenv(f"NUMBA_CPU_{name}", value)
+    settings = (("CPU_NAME", "haswell"), ("CPU_FEATURES", "+avx2"), ("CPU_NAME", "znver1"), ("OPT", "0"))
+    for name, value in (*settings, ("BOUNDSCHECK", "1"), ("LOOP_VECTORIZE", "0")):
+        monkeypatch.setenv(f"NUMBA_{name}", value)
         found.append(fingerprints.fingerprint.__wrapped__())
-    assert len({one["key"] for one in found}) == 4
+    assert len({one["key"] for one in found}) == 7
     assert "compiled_for" not in found[0]
     assert (found[-1]["compiled_for"], found[-1]["compiled_with"]) == ("znver1", "+avx2")
 

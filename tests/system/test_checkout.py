@@ -1,0 +1,277 @@
+"""What the user's environment and settings do to what git, pip and make are asked: nothing."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks import compare, workers
+from dse import platforms
+from dse.platforms import GitError, checkout, code_commit
+from dse.records import RecordError
+from dse.validation import asking
+from impls import user_cache
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def git(folder, *words, **more):
+    who = ["-c", "user.name=Tester", "-c", "user.email=tester@example.org"]
+    command = ["git", "-C", str(folder), *who, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True, **more).stdout.strip()
+
+
+def repository(folder, **texts):
+    """A repository with a commit of these files; returns its folder and the commit."""
+    folder.mkdir()
+    git(folder, "init", "-q")
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "a commit")
+    return folder, git(folder, "rev-parse", "HEAD")
+
+
+@pytest.fixture
+def ours(tmp_path):
+    """A repository whose last commit is of results alone, after one of code."""
+    folder, code = repository(tmp_path / "ours", code="x = 1\n")
+    (folder / "results").mkdir()
+    (folder / "results" / "kept").write_text("1\n")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "records")
+    user_cache.warn_once.cache_clear()
+    return SimpleNamespace(folder=folder, code=code, head=git(folder, "rev-parse", "HEAD"))
+
+
+def test_a_hook_of_another_repository_does_not_lend_its_commit(ours, tmp_path, monkeypatch):
+    other, _ = repository(tmp_path / "other", file="not ours")
+    for name, value in (("DIR", ".git"), ("WORK_TREE", "."), ("INDEX_FILE", ".git/index"), ("LITERAL_PATHSPECS", "1")):
+        monkeypatch.setenv(f"GIT_{name}", str(other / value) if value != "1" else value)
+    assert platforms.commit(ours.folder) == (ours.head, False)
+    assert code_commit(ours.folder) == ours.code
+    assert compare.resolve("HEAD", ours.folder) == ours.head
+    with platforms.files_at(ours.folder, "HEAD") as files:
+        assert "code" in files.getnames()
+
+
+MONITOR = "#!/bin/sh\nprintf 'token\\0'\n"  # of files; it says that none was changed
+SIGNER = """#!/bin/sh
+case "$*" in
+*verify*) echo "gpg: a good signature" >&2 ;;
+*) cat >/dev/null && echo "[GNUPG:] SIG_CREATED D" >&2 && printf -- '-----BEGIN PGP SIGNATURE-----\\n\\nx\\n' ;;
+esac
+"""
+
+
+def test_what_a_user_has_set_of_git_changes_no_answer(ours, tmp_path, monkeypatch):
+    for name, text in (("monitor", MONITOR), ("signer", SIGNER)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    settings = {
+        "core.fsmonitor": str(tmp_path / "monitor"),
+        "gpg.program": str(tmp_path / "signer"),
+        "log.showSignature": "true",
+        "color.ui": "always",
+        "status.branch": "true",
+        "status.showUntrackedFiles": "all",
+        "diff.external": "false",
+    }
+    monkeypatch.setenv("GIT_CONFIG_COUNT", str(len(settings)))
+    for number, (name, value) in enumerate(settings.items()):
+        monkeypatch.setenv(f"GIT_CONFIG_KEY_{number}", name)
+        monkeypatch.setenv(f"GIT_CONFIG_VALUE_{number}", value)
+    (ours.folder / "code").write_text("x = 2\n")
+    git(ours.folder, "commit", "-q", "-a", "-S", "-m", "signed")
+    signed = git(ours.folder, "rev-parse", "HEAD")
+    git(ours.folder, "status")  # which has git keep what the monitor says
+    (ours.folder / "not-tracked").write_text("")
+    assert platforms.commit(ours.folder) == (signed, False)
+    assert code_commit(ours.folder) == signed
+    (ours.folder / "code").write_text("x = 3\n")
+    assert platforms.commit(ours.folder) == (signed, True)
+
+
+def test_settings_of_git_that_say_what_may_be_read_are_kept(ours, monkeypatch):
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "safe.directory")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", str(ours.folder))
+    assert platforms.git(ours.folder, "config", "--get", "safe.directory") == str(ours.folder)
+
+
+def test_who_cannot_tell_a_commit_says_why_once(ours, tmp_path, monkeypatch, capsys):
+    ignored = ours.folder / "environment"  # such as site-packages within a user's own repository
+    ignored.mkdir()
+    assert platforms.commit(ignored, is_told=False) == (None, None)
+    assert capsys.readouterr().err == ""
+    assert platforms.commit(ignored) == (None, None)
+    assert "environment" in capsys.readouterr().err
+    with pytest.raises(GitError, match="environment"):
+        code_commit(ignored)
+    with pytest.raises(ValueError, match="'HEAD'"):
+        compare.resolve("HEAD", ignored)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    for _ in range(2):
+        assert platforms.commit(ours.folder) == (None, None)
+    assert capsys.readouterr().err.count("install") == 1
+    with pytest.raises(ValueError, match=r"'HEAD'.*git.*install"):
+        compare.resolve("HEAD", ours.folder)
+
+
+def test_what_git_says_is_shown(ours, monkeypatch):
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own tests have it
+    monkeypatch.setattr(checkout, "KEPT", (*checkout.KEPT, "GIT_TEST"))
+    with pytest.raises(ValueError, match=r"'HEAD'.*safe\.directory"):
+        compare.resolve("HEAD", ours.folder)
+    with pytest.raises(RecordError, match=r"safe\.directory"):
+        asking.frozen_commit(ours.folder)
+
+
+def test_a_shallow_clone_is_named_where_commits_are_missing(ours, tmp_path):
+    shallow = tmp_path / "shallow"
+    git(tmp_path, "clone", "-q", "--depth", "1", f"file://{ours.folder}", str(shallow))
+    assert platforms.commit(shallow) == (ours.head, False)
+    with pytest.raises(ValueError, match=r"'HEAD~1'.*unshallow"):
+        compare.resolve("HEAD~1", shallow)
+    with pytest.raises(RecordError, match="unshallow"):  # git would name the clone's oldest commit, of results alone
+        asking.frozen_commit(shallow)
+
+
+# Environments of Python
+
+
+def test_pip_is_told_where_packages_come_from_and_not_where_else_they_are_or_go(monkeypatch):
+    ran = []
+    monkeypatch.setattr(workers, "quietly", lambda command, env: ran.append((command, env)))
+    away = ("PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_NO_DEPS")
+    kept = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CONFIG_FILE", "PIP_FIND_LINKS", "PIP_CERT", "HTTPS_PROXY")
+    for name in (*away, *kept):
+        monkeypatch.setenv(name, "theirs")
+    workers.install_into(Path("a/python"), "a-package", PIP_CONSTRAINT="versions")
+    ((command, env),) = ran
+    assert not env.keys() & set(away)
+    assert {env[name] for name in kept} == {"theirs"}
+    assert env["PIP_CONSTRAINT"] == "versions"
+    assert command[:2] == ["a/python", "-I"]  # nor what lies in the working folder
+    assert command[-1] == "a-package"
+
+
+def test_what_this_interpreter_is_told_of_modules_is_for_no_other(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/modules/of/a/cluster")
+    monkeypatch.setenv("PYTHONHOME", "/elsewhere")
+    own, other = workers.environment(Path(sys.executable)), workers.environment(Path("a/python"), [ROOT / "dse"])
+    assert own["PYTHONPATH"] == f"{ROOT}{os.pathsep}/modules/of/a/cluster"
+    assert own["PYTHONHOME"] == "/elsewhere"
+    assert other["PYTHONPATH"] == str(ROOT / "dse")
+    assert "PYTHONHOME" not in other
+
+
+@pytest.fixture
+def made(ours, monkeypatch):
+    """Installs that write a file as slowly as pip; returns the list of their names."""
+    names = []
+
+    def install(name, python, source):
+        assert (source / "code").exists()
+        names.append(name)
+        with (python.parent.parent / "written").open("a") as file:
+            for _ in range(4):
+                file.write(name)
+                time.sleep(0.02)
+
+    monkeypatch.setattr(compare, "_install", install)
+    monkeypatch.setattr(compare.venv, "create", lambda folder, **_: folder.mkdir())
+    return names
+
+
+def test_of_two_compares_that_need_a_commit_one_installs_it_and_one_waits(ours, made, capsys):
+    found = []
+
+    def install():
+        python = compare.install("HEAD", ours.folder).python
+        found.append((python.parent.parent / "written").read_text())
+
+    both = [threading.Thread(target=install) for _ in range(2)]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+    assert found == ["HEAD" * 4] * 2
+    assert made == ["HEAD"]
+    assert "waits" in capsys.readouterr().err
+
+
+def test_an_environment_that_was_not_finished_or_is_of_another_python_is_made_anew(ours, made, monkeypatch):
+    install = compare._install
+
+    def fails(name, python, source):
+        install(name, python, source)
+        raise compare.BrokenCommitError("it installs, but cannot be imported")
+
+    monkeypatch.setattr(compare, "_install", fails)
+    with pytest.raises(compare.BrokenCommitError):
+        compare.install("HEAD", ours.folder)
+    monkeypatch.setattr(compare, "_install", install)
+    first = compare.install("HEAD", ours.folder).python
+    assert (first.parent.parent / "written").read_text() == "HEAD" * 4
+    assert compare.install("HEAD", ours.folder).python == first
+    monkeypatch.setattr(compare.sys, "version", "4.0")
+    assert compare.install("HEAD", ours.folder).python != first
+    assert made == ["HEAD"] * 3
+
+
+def test_what_keeps_a_commit_from_being_made_is_a_sentence(ours, monkeypatch):
+    monkeypatch.setattr(compare, "files_at", lambda *_: platforms.files_at(ours.folder, "0" * 40))
+    with pytest.raises(compare.BrokenCommitError, match=r"HEAD cannot be installed: .*0000"):
+        compare.install("HEAD", ours.folder)
+    (ours.folder / ".compare").rename(ours.folder / "away")
+    (ours.folder / ".compare").write_text("no folder")
+    with pytest.raises(compare.BrokenCommitError, match="HEAD cannot be installed"):
+        compare.install("HEAD", ours.folder)
+
+
+def test_an_install_is_tried_as_workers_run_before_it_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(compare, "install_into", lambda *_, **__: SimpleNamespace(returncode=0, stderr=""))
+
+    def starts(python, paths):
+        assert (paths[0] / "benchmarks" / "worker.py").exists()
+        raise workers.WorkerError("No module named 'numpy'")
+
+    monkeypatch.setattr(compare, "Worker", starts)
+    with pytest.raises(compare.BrokenCommitError, match="numpy"):
+        compare._install("HEAD", tmp_path / "bin" / "python", tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["link", "copy"])
+def test_a_copied_checkout_times_its_own_suite(kind, tmp_path):
+    there = tmp_path / "another" / "benchmarks"
+    there.mkdir(parents=True)
+    link = compare.suite(tmp_path / "one") / "benchmarks"
+    assert not link.readlink().is_absolute()
+    link.unlink()
+    link.symlink_to(there) if kind == "link" else shutil.copytree(there, link)
+    assert (compare.suite(tmp_path / "one") / "benchmarks").samefile(ROOT / "benchmarks")
+    assert [path.name for path in (tmp_path / "one" / ".compare").iterdir()] == ["suite"]
+
+
+def test_make_makes_an_environment_anew_that_was_made_elsewhere(tmp_path):
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy2(ROOT / name, tmp_path)
+    stamps = [tmp_path / ".venv" / name for name in (".made", ".demo", ".ready")]
+    stamps[0].parent.mkdir()
+
+    def commands():
+        stamps[1].touch()
+        stamps[2].touch()
+        return subprocess.run(["make", "-n", "check"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    stamps[0].write_text(f"{tmp_path.resolve() / '.venv'}\n")
+    assert "pip install" not in commands()
+    stamps[0].write_text("/elsewhere/.venv\n")
+    assert "pip install" in commands()
