@@ -79,23 +79,26 @@ class _Asked:
 _asked = dse.mapping.question.answer_question = _Asked(dse.mapping.question.answer_question)
 
 import dse.published.mappings  # noqa: E402  # which has what is above by name
+import dse.times.untimed_trees  # noqa: E402
 
 
-def _known(holds):
-    """Let each process solve once for how far off the times of Table V may be, which every page with it asks anew."""
+def _kept(function, setting):
+    """Let each process call a function once for the same arguments, which page after page and test after test ask."""
     kept = {}
 
-    @functools.wraps(holds)
-    def answer(problem, device, published):
-        key = repr(problem), device, published, dse.published.mappings.FACTORS
+    @functools.wraps(function)
+    def answer(*arguments):
+        key = repr((arguments, setting()))
         if key not in kept:
-            kept[key] = holds(problem, device, published)
+            kept[key] = function(*arguments)
         return kept[key]
 
     return answer
 
 
-dse.published.mappings._holds = _known(dse.published.mappings._holds)
+mappings, untimed = dse.published.mappings, dse.times.untimed_trees
+mappings._holds = _kept(mappings._holds, lambda: mappings.FACTORS)  # how far off the times of Table V may be
+untimed._step = _kept(untimed._step, lambda: untimed.REFERENCE)
 
 
 def _bundled(library):
