@@ -105,13 +105,13 @@ def check(problem: Problem, random: np.random.Generator, seed: int) -> bool:
 
 
 def test_equals_nested_loops() -> None:
-    feasible = sum(check(*drawn(seed), seed) for seed in range(150))
-    assert 75 < feasible < 142  # both kinds are many
+    feasible = sum(check(*drawn(seed), seed) for seed in range(80))
+    assert 40 < feasible < 75  # both kinds are many
 
 
 def test_a_tree_is_one_choice() -> None:
-    feasible = sum(check(*drawn(seed, trees=True), seed) for seed in range(150))
-    assert 75 < feasible < 142
+    feasible = sum(check(*drawn(seed, trees=True), seed) for seed in range(80))
+    assert 40 < feasible < 75
 
 
 def twins_are_equal(seeds: range, trees: bool) -> list[int]:
@@ -140,15 +140,15 @@ def test_equal_devices_are_looked_at_once_two_thousand_times(trees: bool) -> Non
 
 @pytest.mark.slow
 def test_equals_nested_loops_ten_thousand_times() -> None:
-    assert sum(check(*drawn(seed), seed) for seed in range(150, 11_000)) > 5425
+    assert sum(check(*drawn(seed), seed) for seed in range(80, 11_000)) > 5460
 
 
 @pytest.mark.slow
 def test_a_tree_is_one_choice_a_thousand_times() -> None:
-    assert sum(check(*drawn(seed, trees=True), seed) for seed in range(150, 1150)) > 500
+    assert sum(check(*drawn(seed, trees=True), seed) for seed in range(80, 1150)) > 535
 
 
-@pytest.mark.parametrize("rows", [1, slow(7)])
+@pytest.mark.parametrize("rows", [slow(1), 7])
 def test_small_blocks_change_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimum, "ROWS", rows)
     assert sum(check(*drawn(seed), seed) for seed in range(20)) > 10
