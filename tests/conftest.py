@@ -78,8 +78,8 @@ class _Asked:
 
 _asked = dse.mapping.question.answer_question = _Asked(dse.mapping.question.answer_question)
 
-import dse.published.mappings  # noqa: E402  # which has what is above by name
-import dse.times.untimed_trees  # noqa: E402
+import dse.published.mappings as table  # noqa: E402  # which has what is above by name
+import dse.times.untimed_trees as modeled  # noqa: E402
 
 
 def _kept(function, setting):
@@ -96,9 +96,8 @@ def _kept(function, setting):
     return answer
 
 
-mappings, untimed = dse.published.mappings, dse.times.untimed_trees
-mappings._holds = _kept(mappings._holds, lambda: mappings.FACTORS)  # how far off the times of Table V may be
-untimed._step = _kept(untimed._step, lambda: untimed.REFERENCE)
+table._holds = _kept(table._holds, lambda: table.FACTORS)  # how far off the times of Table V may be
+modeled._step = _kept(modeled._step, lambda: modeled.REFERENCE)
 
 
 def _bundled(library):

@@ -27,7 +27,6 @@ from impls.training.parallel.arrangement import NAMES, Arrangement
 from impls.training.parallel.testing import TestProcess
 from impls.training.run import Plan
 from impls.training.starting import start
-from tests.matrix import slow
 from tests.parallel_runs import PATIENCE_SECONDS, kill, lives, small, stop
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,7 +91,7 @@ def meddled(run, step, what):
 # A run and its folder
 
 
-@pytest.mark.parametrize("name", [slow("apart"), "pipelined"])
+@pytest.mark.parametrize("name", [pytest.param("apart", marks=pytest.mark.slow), "pipelined"])
 def test_a_run_writes_what_the_serial_loops_does_and_says_who_did_it(tmp_path, name):
     summary = ended(begun(tmp_path / "run", name, of=workload(presampled=2)))
     assert json.loads((tmp_path / "run" / "summary.json").read_text()) == json.loads(json.dumps(summary))
