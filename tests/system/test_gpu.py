@@ -10,7 +10,7 @@ import pytest
 
 import impls
 from benchmarks import __main__ as cli
-from benchmarks import gpu, peers
+from benchmarks import cases, gpu, peers
 from benchmarks.cases import Case, prepare
 from benchmarks.clock import LEAST_SAMPLE_SECONDS
 from dse.platforms import fingerprint
@@ -27,6 +27,7 @@ def small(monkeypatch, with_cupy):
     for name in ("CHECKS", "TREES", "RIVALS", "TRANSFERS"):
         block = getattr(gpu, name)[0]
         monkeypatch.setattr(gpu, name, (dataclasses.replace(block, **SMALL, options=block.options[:3]),))
+    monkeypatch.setattr(cases, "MOST_BATCHES", 64)
     for clock in (gpu.EventClock, gpu.GraphClock):
         shorter = tuple(5e-4 if default == LEAST_SAMPLE_SECONDS else default for default in clock.__init__.__defaults__)
         monkeypatch.setattr(clock.__init__, "__defaults__", shorter)

@@ -96,12 +96,13 @@ def test_the_sentinels_are_asked_at_the_start_and_after_every_group(tmp_path, mo
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
-def test_a_sweep_killed_at_random_moments_loses_and_repeats_nothing(tmp_path):
+@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_sweep_killed_at_random_moments_loses_and_repeats_nothing(tmp_path, times):
     chance = random.Random(1)
     command = [sys.executable, "-c", ALONE, *arguments(tmp_path)]
     path = file_of(tmp_path)
     kept = []
-    for _ in range(2):
+    for _ in range(times):
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         size = path.stat().st_size if path.exists() else 0
         while process.poll() is None and (not path.exists() or path.stat().st_size <= size):
