@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dse.platforms.reading import here
-from dse.records import Measurement, RecordError, read_file
+from dse.records import Measurement, RecordError, in_order, read_file
 from impls.training import TrainingError, Workload, load, path_of
 from impls.training.environments import warn_of_code
 from impls.writing import refusing
@@ -86,7 +86,8 @@ def _arrangements(options: argparse.Namespace, workload: Workload, where: Path, 
 
 def loop_rates(path: Path) -> str:
     """Say how fast the serial loop is by each implementation of its learner and policy, the reference first."""
-    newest = {one.options["learner"]: one for one in read_file(path) if one.contestant == "loop" and one.median_seconds}
+    loops = (one for one in read_file(path) if one.contestant == "loop" and one.median_seconds)
+    newest = {one.options["learner"]: one for one in in_order(loops)}
     first, *others = sorted(newest, key=lambda name: (name != REFERENCE, name)) or [""]
     if not others:
         return ""

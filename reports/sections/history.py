@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from dse.records import RecordError
+from impls.writing import list_files
 
 from .. import style
 from ..chart import Chart, Material, Section
@@ -62,7 +63,7 @@ class Change:
 
 def folder_of(results: Path, key: str) -> Path:
     """Return the folder of a machine's history, or that of another machine if it has none. RecordError without any."""
-    found = sorted(path.parent for path in (results / FOLDER).glob(f"*/{MACHINE}"))
+    found = [path.parent for path in list_files(results / FOLDER, f"*/{MACHINE}")]
     if not found:
         raise RecordError(f"no history is on record; this would measure one: {MEASURE.format(key=key)}")
     return next((path for path in found if path.name == key), found[0])
