@@ -287,10 +287,11 @@ def read_folder(folder: str | Path, machine: str | None = None, here: str = "") 
 def in_order(found: Iterable[Stamped], utc: Callable[[Stamped], str] = operator.attrgetter("utc")) -> list[Stamped]:
     """Sort records, or others with a time stamp, so that the last one of a key is the one that counts: the latest.
 
-    Equal stamps keep their order. One from the future, by more than ``AHEAD``, stands first: its clock was wrong.
+    Stamps from the future, by more than ``AHEAD``, are of a clock that was wrong, and stand before all others. Equal
+    stamps keep their order.
     """
     latest = (datetime.datetime.now(datetime.UTC) + AHEAD).isoformat()
-    return sorted(found, key=lambda one: stamp if (stamp := utc(one)) <= latest else "")
+    return sorted(found, key=lambda one: ((stamp := utc(one)) <= latest, stamp))
 
 
 def select(records: Iterable[Measurement]) -> list[Measurement]:

@@ -86,7 +86,7 @@ def ask(folder, **question):
 def test_a_disturbed_run_leaves_answers_as_they_are(tmp_path):
     quiet = [*records(), *sentinels()]
     before = ask(write(tmp_path, quiet)).to_dict()
-    rng, later = random.Random(1), {"utc": "2030-01-01T00:00:00+00:00", "command": "make demo"}
+    rng, later = random.Random(1), {"utc": "2026-03-01T00:00:00+00:00", "command": "make demo"}
     loud = [taking(one.seconds * rng.uniform(1, 8), one, **later) for one in quiet]
     loud += [taking(2 * one.seconds, one, primitive="sum_tree_again") for one in loud if one.primitive == "sum_tree"]
     assert ask(write(tmp_path, loud, "brief.jsonl")).to_dict() == before
@@ -385,7 +385,7 @@ def test_an_unchecked_tree_is_chosen_only_where_it_is_asked_for_and_is_said_to_c
 )
 def test_records_that_answers_are_tested_with_are_never_rested_on(tmp_path, told):
     folder = write(tmp_path, records())
-    later = {"utc": "2040-01-01T00:00:00+00:00"}
+    later = {"utc": "2026-03-01T00:00:00+00:00"}
     write(folder, [dataclasses.replace(taking(1e-9, r), **told, **later) for r in records()], "questions-1.jsonl")
     assert ask(folder).choice.seconds > 1e-8
 
