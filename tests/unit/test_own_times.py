@@ -69,13 +69,9 @@ def test_toml_and_csv_say_the_same(tmp_path):
 
 def test_a_column_of_text_is_text_whatever_it_looks_like(tmp_path):
     """A note that is a year, and a device that is called by its number."""
-    zero = with_devices(named("gpu", "0"))
     own = csv(tmp_path, "device,part,batch,us,note", "0,learner,256,690,2024", 'cpu,sampling,256,28,"1e3"')
-    assert [(one.device, one.note, one.counts["batch"]) for one in own.entries] == [
-        ("0", "2024", 256),
-        ("cpu", "1e3", 256),
-    ]
-    assert zero.device("0")
+    assert [(one.device, one.note) for one in own.entries] == [("0", "2024"), ("cpu", "1e3")]
+    assert {one.counts["batch"] for one in own.entries} == {256}
 
 
 @pytest.mark.parametrize("sign", [";", "\t"])
