@@ -252,7 +252,7 @@ def _check_times(fields: dict[str, Any], where: str) -> None:
 def read_file(path: str | Path) -> list[Measurement]:
     """Read all records of a file in order. A torn last line is dropped with a warning; RecordError for other faults."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:

@@ -309,6 +309,9 @@ def test_hidden_files_of_other_systems_are_no_records(tmp_path):
     (results / ".trash").mkdir()
     (results / ".trash" / "old.jsonl").write_text("{")
     assert read_folder(results) == [measurement()]
+    saved = (results / "here" / "quick.jsonl").read_text().replace("\n", "\r\n")
+    (results / "here" / "quick.jsonl").write_bytes(b"\xef\xbb\xbf" + saved.encode())  # as an editor may save it
+    assert read_folder(results) == [measurement()]
     (tmp_path / "quoted").mkdir()
     (tmp_path / "quoted" / "._x.toml").write_bytes(b"\xff")
     with pytest.raises(RecordError, match="nothing is quoted here"):
