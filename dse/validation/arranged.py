@@ -129,7 +129,7 @@ def read(path: Path) -> File:
 
 def read_all(folder: Path) -> list[File]:
     """Read every file of a machine's folder, the oldest first."""
-    return in_order(map(read, list_files(folder, f"{SIDE}-*.json")))
+    return in_order(map(read, sorted(list_files(folder, f"{SIDE}-*.json"), key=lambda path: path.stem)))
 
 
 def figures(checked: Sequence[Checked]) -> dict[str, Any]:

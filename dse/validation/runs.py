@@ -180,4 +180,4 @@ def read(path: Path) -> Run:
 
 def read_all(folder: Path) -> list[Run]:
     """Read every file of answers of a machine's folder, the oldest first."""
-    return in_order(map(read, list_files(folder, PATTERN)))
+    return in_order(map(read, sorted(list_files(folder, PATTERN), key=lambda path: path.stem)))
