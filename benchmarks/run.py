@@ -203,13 +203,13 @@ def _failures(known: Iterable[Measurement], asked: set[str]) -> list[str]:
 
 def latest(found: Iterable[Measurement]) -> list[Measurement]:
     """Return the last record of each cell."""
-    return list({record.cell: record for record in found}.values())
+    return list({record.cell: record for record in records.in_order(found)}.values())
 
 
 def latest_run(found: Iterable[Measurement], primitive: str) -> list[Measurement]:
     """Return the last record of each cell of the commit that last measured primitives that begin so."""
     own = [record for record in found if record.primitive.startswith(primitive)]
-    last = max(own, key=lambda record: record.utc).commit if own else None
+    last = records.in_order(own)[-1].commit if own else None
     return latest(record for record in own if record.commit == last)
 
 

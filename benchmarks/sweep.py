@@ -15,7 +15,7 @@ from dse.platforms import memory
 from dse.records import Measurement
 
 from .cases import Case, Prepared, WrongAnswerError, prepare
-from .clock import ALL_CPUS, Call, Clock, clock_of, pin
+from .clock import ALL_CPUS, CORES, Call, Clock, clock_of, pin
 from .run import Stamp, Tally, run
 from .sentinels import Sentinels
 from .timing import LEAST_SAMPLES, Timing, interleave, interleave_calls
@@ -133,8 +133,8 @@ def _call_seconds(ready: Prepared, longest: float) -> float:
 
 
 def _oversubscribed(threads: int, timing: Timing) -> str | None:
-    if ALL_CPUS and threads > len(ALL_CPUS):
-        return f"oversubscribed: {threads} threads on {len(ALL_CPUS)} cores"
+    if threads > CORES:
+        return f"oversubscribed: {threads} threads on {CORES} cores"
     return f"interval of {timing.interval.relative_width:.0%} of the median" if timing.is_unstable else None
 
 

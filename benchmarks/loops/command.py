@@ -143,7 +143,7 @@ def main(arguments: list[str] | None = None) -> int:
 def latest(path: Path) -> list[Measurement]:
     """Return the records of the latest run in a file: those of the last moment."""
     found = [record for record in records.read_file(path) if record.primitive.startswith(PRIMITIVE)]
-    return [record for record in found if record.utc == max(one.utc for one in found)]
+    return [record for record in found if record.utc == records.in_order(found)[-1].utc]
 
 
 def _measured(loops: Sequence[Cell], options: argparse.Namespace) -> Iterator[Measurement]:

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from dse.platforms.reading import here
-from dse.records import Measurement, RecordError, read_file
+from dse.records import Measurement, RecordError, in_order, read_file
 from impls.training import TrainingError, Workload, load, path_of
 from impls.training.environments import warn_of_code
 from impls.writing import refusing
 
 from ..arguments import DEFAULT, add_common, add_workload, listed, parser_of
-from ..clock import ALL_CPUS, Clock
+from ..clock import ALL_CPUS, CORES, Clock
 from ..run import Stamp, file_of, report, run
 from ..sentinels import Sentinels
 from ..timing import LEAST_SAMPLES, Timing, interleave
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     path = file_of(options.results, f"profile-{workload.name}-{options.preset}.jsonl")
     if options.arrangements:
         return _arrangements(options, workload, where, preset)
-    cores, stamp = len(ALL_CPUS) or 1, Stamp.of_this_run(TRAINING, **facts_of(workload))
+    cores, stamp = CORES, Stamp.of_this_run(TRAINING, **facts_of(workload))
     serial, *parts = groups(workload, preset, cores)
     cells = [serial, *beside.whole(workload, preset, cores, implementations(workload)), *parts]
     how: dict[str, Any] = {"most_seconds": preset.most_seconds, "unit": "cell", "bar": not options.json}
@@ -75,7 +75,7 @@ def probe_once(results: Path) -> None:
 def _arrangements(options: argparse.Namespace, workload: Workload, where: Path, preset: Preset) -> int:
     """Measure the parts of parallel runs beside each other; return the exit code."""
     path = file_of(options.results, f"beside-{workload.name}-{options.preset}.jsonl")
-    cells = beside.groups(workload, preset, len(ALL_CPUS) or 1, implementations(workload))
+    cells = beside.groups(workload, preset, CORES, implementations(workload))
     stamp = Stamp.of_this_run(beside.PRIMITIVE, **facts_of(workload))
     with ExitStack() as stack:
         measure = functools.partial(_run_beside, Team(stack, where, preset), stamp)
@@ -86,7 +86,8 @@ def _arrangements(options: argparse.Namespace, workload: Workload, where: Path, 
 
 def loop_rates(path: Path) -> str:
     """Say how fast the serial loop is by each implementation of its learner and policy, the reference first."""
-    newest = {one.options["learner"]: one for one in read_file(path) if one.contestant == "loop" and one.median_seconds}
+    loops = (one for one in read_file(path) if one.contestant == "loop" and one.median_seconds)
+    newest = {one.options["learner"]: one for one in in_order(loops)}
     first, *others = sorted(newest, key=lambda name: (name != REFERENCE, name)) or [""]
     if not others:
         return ""
@@ -303,8 +304,8 @@ def _run_beside(team: Team, stamp: Stamp, cells: Sequence[Cell]) -> Iterator[Mea
 def _reason(cell: Cell, timing: Timing, note: str | None) -> str | None:
     """Return remarks on a cell's time, if there are any."""
     reasons = [note] if note else []
-    if ALL_CPUS and cell.threads > len(ALL_CPUS):
-        reasons.append(f"oversubscribed: {cell.threads} on {len(ALL_CPUS)} cores")
+    if cell.threads > CORES:
+        reasons.append(f"oversubscribed: {cell.threads} on {CORES} cores")
     if timing.is_unstable:
         reasons.append(f"interval of {timing.interval.relative_width:.0%} of the median")
     return "; ".join(reasons) or None

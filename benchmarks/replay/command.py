@@ -22,7 +22,7 @@ from dse.records import Measurement, RecordError
 from impls.replay import registry
 
 from ..arguments import add_common, add_list, add_numbers, add_python, listed, one_of, parser_of
-from ..clock import ALL_CPUS
+from ..clock import CORES
 from ..run import Stamp, Tally, file_of, latest_run, run, show
 from ..sentinels import Sentinels
 from ..timing import Timing, interleave
@@ -165,8 +165,8 @@ def reason_of(clock: Remote, rows: dict[str, int]) -> str | None:
     """Return what to know of a cell's time, if anything."""
     cell = clock.cell
     reasons = [*kind_of(cell.contestant).limits]
-    if ALL_CPUS and cell.threads > len(ALL_CPUS):
-        reasons.append(f"oversubscribed: {cell.threads} on {len(ALL_CPUS)} cores")
+    if cell.threads > CORES:
+        reasons.append(f"oversubscribed: {cell.threads} on {CORES} cores")
     if cell.part == "pairs":
         reasons.append(f"{rows[cell.contestant]} rows an insertion")
     return "; ".join([*reasons, *([clock.note] if clock.note else [])]) or None

@@ -28,7 +28,7 @@ from impls.training.actor import Inserted
 from impls.training.parallel.arrangement import Arrangement
 
 from ..arguments import DEFAULT, add_common, add_list, listed, one_of, parser_of
-from ..clock import ALL_CPUS, pin
+from ..clock import ALL_CPUS, CORES, pin
 from ..run import Stamp, Tally, file_of, latest, run, show
 from ..timing import Timing, interleave
 from . import cells
@@ -305,7 +305,7 @@ def _system(workload: Workload, stamp: Stamp, preset: Preset, group: Sequence[Ce
         for cell in group:
             yield stamp.record(cell, "failed", reason=str(error))
         return
-    shared = "both processes share one core" if len(ALL_CPUS) < cells.PROCESSES else None
+    shared = "both processes share one core" if CORES < cells.PROCESSES else None
     for cell in group:
         yield stamp.timed(cell, Timing(tuple(samples[cell.op]), 1), {"affinity": list(ALL_CPUS)}, reason=shared)
 

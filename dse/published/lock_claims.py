@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from .. import stats
-from ..records import Measurement, how_to_measure
+from ..records import Measurement, how_to_measure, in_order
 from .claims import Claim
 from .noise import LEVEL, Noise, noise_of, own_sigma, two_sided
 from .quoted import NOTHING, Quoted
@@ -31,7 +31,7 @@ def one_run(records: Iterable[Measurement], primitive: str) -> list[Measurement]
     own = [record for record in records if record.primitive in (primitive, f"{primitive}_again")]
     if not own:
         return []
-    commit = max(own, key=lambda record: record.utc).commit
+    commit = in_order(own)[-1].commit
     own = [record for record in own if record.commit == commit]
     sizes = Counter(record.capacity for record in own)
     capacity = max(sizes, key=lambda size: (size == CAPACITY, sizes[size]))

@@ -7,7 +7,7 @@ of each library is timed on its own replay and on ours; what a tree that takes n
 from collections.abc import Mapping, Sequence
 
 from .. import stats
-from ..records import Measurement, how_to_measure
+from ..records import Measurement, how_to_measure, in_order
 from . import fanout_curves
 from .claims import Claim, not_run
 from .quoted import NOTHING, Quoted
@@ -24,8 +24,8 @@ Times = tuple[float, float, float]
 
 def latest(records: Sequence[Measurement]) -> list[Measurement]:
     """Select the latest record of each cell, A/A twins too, of the commit that timed plug-ins last."""
-    own = [record for record in records if record.primitive in (PRIMITIVE, f"{PRIMITIVE}_again")]
-    last = max(own, key=lambda record: record.utc).commit if own else None
+    own = in_order(record for record in records if record.primitive in (PRIMITIVE, f"{PRIMITIVE}_again"))
+    last = own[-1].commit if own else None
     return list({record.cell: record for record in own if record.commit == last}.values())
 
 

@@ -1,6 +1,7 @@
 """Tests of records: strict reading, append-only writing, nothing lost."""
 
 import dataclasses
+import datetime
 import errno
 import json
 import os
@@ -10,7 +11,9 @@ import sys
 
 import pytest
 
+from benchmarks.run import latest
 from dse import platforms, records
+from dse.published import quoted
 from dse.records import Measurement, RecordError, Writer, parse, read_file, read_folder, select
 
 
@@ -282,6 +285,37 @@ def test_the_latest_record_is_that_of_the_last_time_wherever_its_file_stands(tmp
     assert read_folder(tmp_path) == [new]
     write(tmp_path / f"{names[1]}.jsonl", dataclasses.replace(old, median_seconds=2.9e-6))
     assert read_folder(tmp_path) == [new]  # nor is it the last of its file
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_stamp_from_the_future_is_no_reason_to_win(is_first):
+    ahead = records.AHEAD
+    then, soon = (datetime.datetime.now(datetime.UTC) + by for by in (2 * ahead, ahead / 2))
+    wrong = measurement(median_seconds=2.9e-6, utc=then.isoformat(), commit="old")
+    found = [wrong, measurement()] if is_first else [measurement(), wrong]
+    assert select(found) == latest(found) == [measurement()]
+    near = measurement(utc=soon.isoformat())  # of a clock that is a little ahead
+    assert select([near, measurement()]) == [near]
+    later = dataclasses.replace(wrong, utc=f"9{wrong.utc[1:]}")
+    assert select([later, wrong]) == [later]  # of clocks that were wrong the latest
+    twins = [measurement(median_seconds=seconds) for seconds in (1.2e-6, 1.8e-6)]
+    assert select(twins) == twins[1:]  # of equal times the last
+
+
+def test_hidden_files_of_other_systems_are_no_records(tmp_path):
+    results = tmp_path / ".results"  # a folder that the user names may be hidden
+    write(results / "here" / "quick.jsonl", measurement())
+    (results / "here" / "._quick.jsonl").write_bytes(b"\0\5\26\7\xb0\xff")
+    (results / ".trash").mkdir()
+    (results / ".trash" / "old.jsonl").write_text("{")
+    assert read_folder(results) == [measurement()]
+    saved = (results / "here" / "quick.jsonl").read_text().replace("\n", "\r\n")
+    (results / "here" / "quick.jsonl").write_bytes(b"\xef\xbb\xbf" + saved.encode())  # as an editor may save it
+    assert read_folder(results) == [measurement()]
+    (tmp_path / "quoted").mkdir()
+    (tmp_path / "quoted" / "._x.toml").write_bytes(b"\xff")
+    with pytest.raises(RecordError, match="nothing is quoted here"):
+        quoted.read(tmp_path / "quoted")
 
 
 def test_a_disturbed_record_replaces_no_quiet_one():

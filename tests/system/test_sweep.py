@@ -140,11 +140,11 @@ def test_ctrl_c_keeps_what_is_done(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "cells", "swept"),  # of 64 cells a combination of options and dtype
+    ("words", "cells", "swept"),  # of 64 cells an option and dtype, of 32 where two threads would do what one does
     [
-        (["numba"], 128, {("numba", "{}")}),
+        (["numba"], 64, {("numba", "{}")}),
         (["numpy"], 256, {("numpy", "{}"), ("numpy", "{'aligned': False}"), ("numpy", "{'padding': 'full'}")}),
-        (["numba", "--options", "validate=False"], 128, {("numba", "{'validate': False}")}),
+        (["numba", "--options", "validate=False"], 64, {("numba", "{'validate': False}")}),
     ],
 )
 def test_a_named_tree_is_swept_with_its_own_variants_alone(tmp_path, monkeypatch, words, cells, swept):
