@@ -104,6 +104,11 @@ class Measurement:
         return self.machine_key, self.commit, self.command, LOAD in self.machine
 
     @property
+    def code(self) -> str | None:
+        """The code that was timed: the hash of its files, or the commit of records that have none."""
+        return (self.machine.get("evidence") or {}).get("code") or self.commit
+
+    @property
     def machine_key(self) -> str:
         """Key of the machine it was measured on."""
         return str(self.machine.get("key", ""))
@@ -123,6 +128,11 @@ class Measurement:
     def to_json(self) -> str:
         """Write the record as one line, without its newline."""
         return json.dumps(dataclasses.asdict(self), allow_nan=False)
+
+
+def identity_of(record: Measurement) -> tuple[str, str]:
+    """Return what a record is a measurement of, its machine and its cell: equal identities are the same cell."""
+    return record.machine_key, record.cell
 
 
 _CELL = ("primitive", "contestant", "op", "capacity", "fanout", "batch", "threads", "dtype", "options", "distribution")
@@ -298,10 +308,10 @@ def select(records: Iterable[Measurement]) -> list[Measurement]:
     noisy = {run for run, own in runs.items() if _is_noisy(own)}
     chosen: dict[tuple[str, str], Measurement] = {}
     for one in sorted(latest.values(), key=lambda one: one.utc):
-        old = chosen.get((one.machine_key, one.cell), one)
+        old = chosen.get(identity_of(one), one)
         is_louder = one.commit == old.commit and old.status == "ok" and one.status != "ok"
         if (old.run in noisy, not is_louder) >= (one.run in noisy, True):
-            chosen[one.machine_key, one.cell] = one
+            chosen[identity_of(one)] = one
     counting = {one.run for one in chosen.values() if one.primitive != SENTINEL or one.run not in noisy}
     return [one for one in chosen.values() if one.run in counting]
 

@@ -25,7 +25,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dse import records
 from dse.records import Measurement
 from impls import training
 from impls.terminal import aligned, plural
@@ -56,10 +55,10 @@ def main(arguments: list[str] | None = None) -> int:
     measure = functools.partial(_measured, stamp=stamp)
     tally = run_cells(
         [[cell] for cell in cells], path, stamp, measure, unit="run", told=lambda cell: cell.label,
-        bar=not options.json, is_final=lambda record: record.status != "failed",
+        bar=not options.json,
     )  # fmt: skip
     asked = {stamp.cell(cell) for cell in cells}
-    rows = summary(latest(record for record in records.read_file(path) if record.cell in asked))
+    rows = summary(latest(record for record in stamp.known(path) if record.cell in asked))
     return show(tally, path, options.json, {"rows": rows}, [*_lines(rows), ""])
 
 

@@ -54,7 +54,7 @@ def one_run(records: Sequence[Measurement], primitive: str = PEER) -> list[Measu
     runs: dict[tuple[str | None, str], list[Measurement]] = defaultdict(list)
     for record in records:
         if record.primitive.startswith(primitive):
-            runs[record.commit, record.command].append(record)
+            runs[record.code, record.command].append(record)
     return max(runs.values(), key=lambda run: (len(run), max(record.utc for record in run)), default=[])
 
 
