@@ -352,6 +352,16 @@ def test_cells_are_equal_exactly_where_the_same_thing_was_measured():
         assert measurement(**{field: value}).cell != measurement().cell
 
 
+def test_a_cell_on_another_machine_is_another_one_and_code_is_told_by_its_hash_or_commit():
+    one = measurement()
+    elsewhere = dataclasses.replace(one, machine={**one.machine, "key": "elsewhere"})
+    assert one.cell == elsewhere.cell
+    assert records.identity_of(one) != records.identity_of(elsewhere)
+    hashed = dataclasses.replace(one, machine={**one.machine, "evidence": {"code": "c0de"}})
+    assert (hashed.code, one.code) == ("c0de", one.commit)
+    assert records.identity_of(hashed) == records.identity_of(one)
+
+
 def test_an_export_that_cannot_be_written_is_one_sentence(tmp_path):
     pytest.importorskip("pandas", reason="tables need pandas")
     with pytest.raises(RecordError, match=r"t\.csv: cannot be written"):
