@@ -125,6 +125,11 @@ class Tally:
             "aa_pairs": len(self.pairs),
         }
 
+    def lines(self) -> list[str]:
+        """Say the outcome, and for what most cells were skipped."""
+        reasons = self.reasons.most_common(3)
+        return [str(self), *(f"skipped {plural(count, 'cell')}: {reason}" for reason, count in reasons)]
+
     def __str__(self) -> str:
         statuses = ", ".join(f"{count} {status}" for status, count in sorted(self.by_status.items())) or "none"
         again = f"; {self.repeated:,} of them again, for the machine was disturbed" if self.repeated else ""
@@ -231,7 +236,7 @@ def show(tally: Tally, path: Path, as_json: bool, found: Mapping[str, Any], line
     if as_json:
         print(json.dumps({"file": str(path), **tally.as_json(), **found}))
     else:
-        print("\n".join([*lines, str(tally), f"records: {path}"]))
+        print("\n".join([*lines, *tally.lines(), f"records: {path}"]))
     return exit_code(tally, path)
 
 
@@ -241,9 +246,7 @@ def report(tally: Tally, path: Path, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"file": str(path), **tally.as_json()}))
         return code
-    print(tally)
-    for reason, count in tally.reasons.most_common(3):
-        print(f"skipped {plural(count, 'cell')}: {reason}")
+    print("\n".join(tally.lines()))
     if tally.pairs:
         print(f"the same cell measured twice differs by up to {tally.noise_floor:.1%} ({len(tally.pairs)} A/A pairs)")
     if records.LOAD in _machine() or tally.noise_floor > records.NOISY:
