@@ -126,6 +126,8 @@ def _median(values: Any) -> float | None:
 def _lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Write the rows as a table."""
     for row in rows:
+        if row["failed"]:
+            yield f"{row['run']}: without a time by seed {', '.join(map(str, row['failed']))}, which no column has"
         if row["run"] != "serial" and (short := len(row["seeds"]) - row["solved"]):
             yield f"{row['run']}: {short} of {len(row['seeds'])} seeds did not get there"
     yield from aligned([HEAD, *map(_cells, rows)])

@@ -115,7 +115,8 @@ def learning_summary(found: Sequence[Measurement]) -> list[dict[str, Any]]:
 def _line(row: dict[str, Any]) -> str:
     steps = f", after {row['solved_steps']:,.0f} steps (median)" if row["solved"] else ""
     best = ", ".join(f"{mean:.0f}" for mean in row["best_means"]) or "none"
-    return f"{row['workload']}, {row['kind']}: {row['solved']} of {row['seeds']} solved{steps}; best means {best}"
+    lost = f"; {row['seeds'] - row['trained']} without a time" if row["trained"] < row["seeds"] else ""
+    return f"{row['workload']}, {row['kind']}: {row['solved']} of {row['seeds']} solved{steps}; best means {best}{lost}"
 
 
 FILE = "plugins.jsonl"
