@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from dse.platforms import fingerprint
 from dse.records import LOAD, Measurement
 
 from .clock import ALL_CPUS
@@ -21,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 CODE = ("impls/**/*", "benchmarks/**/*", "dse/stats.py", "dse/platforms/memory.py")
 """What is timed and what times it, of ``SOURCES``: no test, text or report among it."""
 SOURCES = (".py", ".cu", ".cpp", ".h")
+VERSIONS = ("python", "packages")
 SETTING = re.compile(r"NUMBA_(?!CACHE_DIR).*|.*_NUM_THREADS")
 """Environment variables that change compiled code, or how many threads run."""
 
@@ -34,7 +36,8 @@ def evidence_here(libraries: Iterable[Path] = (), **asked: Any) -> dict[str, Any
     settings = {name: value for name, value in sorted(os.environ.items()) if SETTING.fullmatch(name)}
     facts = {"cpus": len(ALL_CPUS) or os.cpu_count(), "settings": settings, "asked": asked}
     environments = [_installed(python) for python in libraries]
-    facts |= {"libraries": _hash(environments)} if environments else {}
+    ours = [fingerprint()[name] for name in VERSIONS]
+    facts |= {"libraries": _hash(ours + environments)} if environments else {}
     return {"code": hash_code(), **{name: fact for name, fact in facts.items() if fact}}
 
 
@@ -59,11 +62,10 @@ def is_done(kept: Measurement) -> bool:
 def _key(machine: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what two machines of records must share for one to answer for the other.
 
-    Where libraries are timed the versions are theirs, and in the evidence.
+    Where libraries are timed a record has their versions, and the evidence has all.
     """
-    names = ["key", "gpus", "evidence"]
-    names += [] if "libraries" in machine.get("evidence", {}) else ["python", "packages"]
-    return tuple(machine.get(name) for name in names)
+    versions = () if "libraries" in machine.get("evidence", {}) else VERSIONS
+    return tuple(machine.get(name) for name in ("key", "gpus", "evidence", *versions))
 
 
 @functools.cache
@@ -75,7 +77,8 @@ def hash_code(root: Path = ROOT) -> str:
 
 def _installed(python: Path) -> list[str]:
     """List the packages of an interpreter's environment with their versions; to ask nobody, by their folders."""
-    return sorted(path.name for path in python.parent.parent.glob("lib/python*/site-packages/*.dist-info"))
+    folder = python.parent.parent
+    return sorted(str(path.relative_to(folder)) for path in folder.glob("lib/python*/site-packages/*.dist-info"))
 
 
 def _hash(content: Any) -> str:

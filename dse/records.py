@@ -100,8 +100,8 @@ class Measurement:
 
     @property
     def run(self) -> tuple[Any, ...]:
-        """The run that made it: one command at one commit, on one machine, idle or under load."""
-        return self.machine_key, self.commit, self.command, LOAD in self.machine
+        """The run that made it: one command of one code, on one machine, idle or under load."""
+        return self.machine_key, self.code, self.command, LOAD in self.machine
 
     @property
     def code(self) -> str | None:
@@ -295,9 +295,9 @@ def select(records: Iterable[Measurement]) -> list[Measurement]:
 
     What was measured under load (``LOAD``) counts only where no other run of the machine measured its primitive, of its
     workload. Of one run the latest record of a cell counts. Of several runs a quiet run's counts before a noisy one's;
-    else the latest, but at one commit never an unstable time, or none, in place of a stable one (at another commit it
-    is of other code). A run is noisy where its A/A twins differ by more than ``NOISY``, or where most of its times are
-    unstable. The sentinels of a noisy run count where a cell of it does.
+    else the latest, but of one code never an unstable time, or none, in place of a stable one. A run is noisy where its
+    A/A twins differ by more than ``NOISY``, or where most of its times are unstable. The sentinels of a noisy run count
+    where a cell of it does.
     """
     known = sorted(records, key=lambda one: one.utc)
     quiet = {_kind(one) for one in known if LOAD not in one.machine}
@@ -309,7 +309,7 @@ def select(records: Iterable[Measurement]) -> list[Measurement]:
     chosen: dict[tuple[str, str], Measurement] = {}
     for one in sorted(latest.values(), key=lambda one: one.utc):
         old = chosen.get(identity_of(one), one)
-        is_louder = one.commit == old.commit and old.status == "ok" and one.status != "ok"
+        is_louder = one.code == old.code and old.status == "ok" and one.status != "ok"
         if (old.run in noisy, not is_louder) >= (one.run in noisy, True):
             chosen[identity_of(one)] = one
     counting = {one.run for one in chosen.values() if one.primitive != SENTINEL or one.run not in noisy}

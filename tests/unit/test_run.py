@@ -236,6 +236,8 @@ def test_evidence_has_what_an_environment_installs_and_what_is_set(tmp_path, mon
     (packages / "ray-2.1.dist-info").rename(packages / "ray-2.2.dist-info")
     second = evidence.evidence_here([tmp_path / "bin" / "python"], budget=0.5)
     assert second == {**first, "libraries": second["libraries"]} != first
+    monkeypatch.setattr(evidence, "fingerprint", lambda: {"python": "3.8.1", "packages": {}})  # ours run beside them
+    assert evidence.evidence_here([tmp_path / "bin" / "python"], budget=0.5)["libraries"] != second["libraries"]
     assert "libraries" not in evidence.evidence_here()
 
 
