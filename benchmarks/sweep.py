@@ -55,12 +55,12 @@ def sweep(
     bar: bool = True,
     sentinels: Sentinels | None = None,
 ) -> Tally:
-    """Measure groups of cells (each group in turns) into a results file; cells of this commit already in it are kept.
+    """Measure groups of cells (each group in turns) into a results file; those that it has of this code are kept.
 
     No group is begun after ``most_seconds``; ``sentinels`` watch the machine. RecordError if the file cannot be read or
     written.
     """
-    stamp = Stamp.of_this_run(method.primitive)
+    stamp = Stamp.of_this_run(method.primitive, asked={"budget": budget_seconds})
     start_threads(cells)
     if with_floor and impls.why_not("numba") is None:
         _sweep_floor(path, stamp, budget_seconds, seed)

@@ -104,8 +104,13 @@ class Measurement:
 
     @property
     def run(self) -> tuple[Any, ...]:
-        """The run that made it: one command at one commit, on one machine, idle or under load."""
-        return self.machine_key, self.commit, self.command, LOAD in self.machine
+        """The run that made it: one command of one code, on one machine, idle or under load."""
+        return self.machine_key, self.code, self.command, LOAD in self.machine
+
+    @property
+    def code(self) -> str | None:
+        """The code that was timed: the hash of its files, or the commit of records that have none."""
+        return (self.machine.get("evidence") or {}).get("code") or self.commit
 
     @property
     def machine_key(self) -> str:
@@ -127,6 +132,11 @@ class Measurement:
     def to_json(self) -> str:
         """Write the record as one line, without its newline."""
         return json.dumps(dataclasses.asdict(self), allow_nan=False)
+
+
+def identity_of(record: Measurement) -> tuple[str, str]:
+    """Return what a record is a measurement of, its machine and its cell: equal identities are the same cell."""
+    return record.machine_key, record.cell
 
 
 _CELL = ("primitive", "contestant", "op", "capacity", "fanout", "batch", "threads", "dtype", "options", "distribution")
@@ -299,9 +309,9 @@ def select(records: Iterable[Measurement]) -> list[Measurement]:
 
     What was measured under load (``LOAD``) counts only where no other run of the machine measured its primitive, of its
     workload. Of one run the latest record of a cell counts. Of several runs a quiet run's counts before a noisy one's;
-    else the latest, but at one commit never an unstable time, or none, in place of a stable one (at another commit it
-    is of other code). A run is noisy where its A/A twins differ by more than ``NOISY``, or where most of its times are
-    unstable. The sentinels of a noisy run count where a cell of it does.
+    else the latest, but of one code never an unstable time, or none, in place of a stable one. A run is noisy where its
+    A/A twins differ by more than ``NOISY``, or where most of its times are unstable. The sentinels of a noisy run count
+    where a cell of it does.
     """
     known = in_order(records)
     quiet = {_kind(one) for one in known if LOAD not in one.machine}
@@ -312,10 +322,10 @@ def select(records: Iterable[Measurement]) -> list[Measurement]:
     noisy = {run for run, own in runs.items() if _is_noisy(own)}
     chosen: dict[tuple[str, str], Measurement] = {}
     for one in in_order(latest.values()):
-        old = chosen.get((one.machine_key, one.cell), one)
-        is_louder = one.commit == old.commit and old.status == "ok" and one.status != "ok"
+        old = chosen.get(identity_of(one), one)
+        is_louder = one.code == old.code and old.status == "ok" and one.status != "ok"
         if (old.run in noisy, not is_louder) >= (one.run in noisy, True):
-            chosen[one.machine_key, one.cell] = one
+            chosen[identity_of(one)] = one
     counting = {one.run for one in chosen.values() if one.primitive != SENTINEL or one.run not in noisy}
     return [one for one in chosen.values() if one.run in counting]
 

@@ -137,6 +137,9 @@ def main(arguments: list[str] | None = None) -> int:
     failed = [f"{row['loop']}, {row['reason']}" for row in found["absent"] if row["status"] == "failed"]
     if failed:
         print(f"error: {len(failed)} failed, such as {failed[0]}", file=sys.stderr)
+    elif not found["rows"]:
+        print(f"error: nothing was measured: {found['absent'][0]['reason']}; see {path}", file=sys.stderr)
+        return 2
     return 1 if failed else 0
 
 

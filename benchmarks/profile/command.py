@@ -12,13 +12,13 @@ import importlib.util
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from dse.platforms.reading import here
-from dse.records import Measurement, RecordError, in_order, read_file
+from dse.records import Measurement, RecordError, in_order
 from impls.training import TrainingError, Workload, load, path_of
 from impls.training.environments import warn_of_code
 from impls.writing import refusing
@@ -55,10 +55,10 @@ def main(arguments: list[str] | None = None) -> int:
     how |= {"sentinels": Sentinels(), "name": lambda cell: _stamp_of(stamp, cell).cell(cell)}
     with ExitStack() as stack:
         measure = functools.partial(_measure, Team(stack, where, preset), stamp, options.seed)
-        tally = run(cells, path, stamp, measure, is_final=_is_final, **how)
+        tally = run(cells, path, stamp, measure, **how)
     probe_once(options.results)
     code = report(tally, path, options.json)
-    if not options.json and (rates := loop_rates(path)):
+    if not options.json and (rates := loop_rates(stamp.known(path))):
         print(f"serial loop of {workload.name}, gradient steps a second: {rates}")
     return code
 
@@ -80,13 +80,13 @@ def _arrangements(options: argparse.Namespace, workload: Workload, where: Path, 
     with ExitStack() as stack:
         measure = functools.partial(_run_beside, Team(stack, where, preset), stamp)
         how: dict[str, Any] = {"unit": "cell", "bar": not options.json, "sentinels": Sentinels()}
-        tally = run(cells, path, stamp, measure, is_final=_is_final, **how)
+        tally = run(cells, path, stamp, measure, **how)
     return report(tally, path, options.json)
 
 
-def loop_rates(path: Path) -> str:
+def loop_rates(found: Iterable[Measurement]) -> str:
     """Say how fast the serial loop is by each implementation of its learner and policy, the reference first."""
-    loops = (one for one in read_file(path) if one.contestant == "loop" and one.median_seconds)
+    loops = (one for one in found if one.contestant == "loop" and one.median_seconds)
     newest = {one.options["learner"]: one for one in in_order(loops)}
     first, *others = sorted(newest, key=lambda name: (name != REFERENCE, name)) or [""]
     if not others:
@@ -94,11 +94,6 @@ def loop_rates(path: Path) -> str:
     rates = {name: 1 / newest[name].seconds for name in newest}
     faster = (f"{rates[name]:,.0f} by {name}, {rates[name] / rates[first]:.1f} times as many" for name in others)
     return "; ".join((f"{rates[first]:,.0f} by {first}", *faster))
-
-
-def _is_final(record: Measurement) -> bool:
-    """Say whether a cell is done: one that took too long is tried again, for the machine may have caused it."""
-    return record.status != "skipped" or not (record.reason or "").endswith(TOO_LONG)
 
 
 def workload_of(name: str) -> tuple[Workload, Path]:

@@ -23,7 +23,7 @@ from impls.replay import registry
 
 from ..arguments import add_common, add_list, add_numbers, add_python, listed, one_of, parser_of
 from ..clock import CORES
-from ..run import Stamp, Tally, file_of, latest_run, run, show
+from ..run import Stamp, Tally, file_of, latest, run, show
 from ..sentinels import Sentinels
 from ..timing import Timing, interleave
 from ..workers import Bounded, Untimed, WorkerError
@@ -187,7 +187,7 @@ def main(arguments: list[str] | None = None) -> int:
     with ExitStack() as stack:
         pool = Pool(stack, options.python)
         tally = functools.reduce(operator.add, [_measured(part, plan, path, options, pool) for part in options.only])
-    found = summary.of(latest_run(records.read_file(path), "replay"), plan.default)
+    found = summary.of(latest(_stamp("", options).known(path)), plan.default)
     return show(tally, path, options.json, found, [*summary.lines(found), ""])
 
 
@@ -212,9 +212,14 @@ def _plan(options: argparse.Namespace) -> Plan:
     return Plan(ordered, default, sorted(chosen, key=lambda name: name != IN_PYTHON), **sizes)
 
 
+def _stamp(part: str, options: argparse.Namespace) -> Stamp:
+    asked = {"sample": options.sample, "budget": options.budget}
+    return Stamp.of_this_run(f"replay_{part}", [options.python], asked)
+
+
 def _measured(part: str, plan: Plan, path: Path, options: argparse.Namespace, pool: Pool) -> Tally:
     """Measure one part; where each buffer has a process of its own, they end with the part."""
-    stamp = Stamp.of_this_run(f"replay_{part}")
+    stamp = _stamp(part, options)
     seconds = options.sample if part in ALONE else 2 * options.sample
     with ExitStack() as stack:
         team = Team(Pool(stack, options.python) if part in ALONE else pool, stamp, options.seed)
@@ -244,7 +249,7 @@ def _beside(stamp: Stamp, clock: Remote, timing: Timing) -> Iterator[Measurement
 
 def _balance(team: Team, stamp: Stamp, cells: Sequence[Cell], path: Path, seed: int) -> None:
     """Set the rows of an insertion so that it takes as long as sampling and updating: from the file, or measured."""
-    known = [record for record in (records.read_file(path) if path.exists() else []) if stamp.covers(record)]
+    known = stamp.known(path)
     for contestant in dict.fromkeys(cell.contestant for cell in cells):
         cell = _balanced(next(cell for cell in cells if cell.contestant == contestant), cells)
         before = [one for one in known if _is_balance(one, contestant)]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dse.records import Measurement, read_file
+from dse.records import Measurement
 from impls.replay import Replay
 from impls.replay.memory import Handle, Memory, allocate
 from impls.training import TrainingError, Workload, load
@@ -228,7 +228,7 @@ def main(arguments: list[str] | None = None) -> int:
     path = file_of(options.results, f"transports-{options.preset}.jsonl")
     preset = PRESETS[options.preset]
     tally = functools.reduce(operator.add, [_measured(part, preset, path, options) for part in options.only])
-    rows = table(latest(read_file(path)))
+    rows = table(latest(Stamp.of_this_run(SYSTEM).known(path)))
     return show(tally, path, options.json, {"table": rows}, [*lines(rows), ""])
 
 

@@ -54,7 +54,7 @@ def one_run(records: Sequence[Measurement], primitive: str = PEER) -> list[Measu
     runs: dict[tuple[str | None, str], list[Measurement]] = defaultdict(list)
     for record in in_order(records):
         if record.primitive.startswith(primitive):
-            runs[record.commit, record.command].append(record)
+            runs[record.code, record.command].append(record)
     return max(reversed(in_order(runs.values(), lambda run: run[-1].utc)), key=len, default=[])
 
 

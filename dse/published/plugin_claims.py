@@ -23,10 +23,10 @@ Times = tuple[float, float, float]
 
 
 def latest(records: Sequence[Measurement]) -> list[Measurement]:
-    """Select the latest record of each cell, A/A twins too, of the commit that timed plug-ins last."""
+    """Select the latest record of each cell, A/A twins too, of the code that timed plug-ins last."""
     own = in_order(record for record in records if record.primitive in (PRIMITIVE, f"{PRIMITIVE}_again"))
-    last = own[-1].commit if own else None
-    return list({record.cell: record for record in own if record.commit == last}.values())
+    last = own[-1].code if own else None
+    return list({record.cell: record for record in own if record.code == last}.values())
 
 
 def by_step(records: Sequence[Measurement]) -> dict[Key, dict[tuple[str, str], Measurement]]:

@@ -386,6 +386,30 @@ def test_cells_are_equal_exactly_where_the_same_thing_was_measured():
         assert measurement(**{field: value}).cell != measurement().cell
 
 
+def test_a_cell_on_another_machine_is_another_one_and_code_is_told_by_its_hash_or_commit():
+    one = measurement()
+    elsewhere = dataclasses.replace(one, machine={**one.machine, "key": "elsewhere"})
+    assert one.cell == elsewhere.cell
+    assert records.identity_of(one) != records.identity_of(elsewhere)
+    hashed = dataclasses.replace(one, machine={**one.machine, "evidence": {"code": "c0de"}})
+    assert (hashed.code, one.code) == ("c0de", one.commit)
+    assert records.identity_of(hashed) == records.identity_of(one)
+
+
+def test_a_stable_time_of_other_code_gives_way_at_one_commit_too():
+    def of(code, status, utc):
+        machine = {"key": "here", "evidence": {"code": code}}
+        return measurement(machine=machine, status=status, utc=utc, commit="beef")
+
+    clean, edited = of("c0de", "ok", "2026-01-01"), of("ed17", "unstable", "2026-01-02")
+    steady = [
+        dataclasses.replace(of(code, "ok", "2026-01-02"), op=op) for code in ("c0de", "ed17") for op in ("get", "step")
+    ]
+    assert edited in select([clean, edited, *steady])
+    again = dataclasses.replace(edited, machine=clean.machine, command="another")
+    assert clean in select([clean, again, *steady, *(dataclasses.replace(one, command="another") for one in steady)])
+
+
 def test_an_export_that_cannot_be_written_is_one_sentence(tmp_path):
     pytest.importorskip("pandas", reason="tables need pandas")
     with pytest.raises(RecordError, match=r"t\.csv: cannot be written"):

@@ -186,8 +186,9 @@ def test_a_run_measures_all_anew_and_stands_alone(tmp_path, capsys, monkeypatch)
 
 def test_without_the_libraries_each_is_a_row_that_says_so(tmp_path, capsys):
     words = [*COMMAND, "--python", str(tmp_path / "none"), "--results", str(tmp_path)]
-    assert cli.main([*words, "--contestants", "tianshou,sbx"]) == 0
-    said = capsys.readouterr().out
+    assert cli.main([*words, "--contestants", "tianshou,sbx"]) == 2
+    said, failed = capsys.readouterr()
+    assert "no such interpreter" in failed
     for name in ("tianshou", "tianshou (8 environments)", "sbx (uniform)"):
         assert f"not timed, {name}: {tmp_path / 'none'}: no such interpreter" in said
     assert "make peers" in said
