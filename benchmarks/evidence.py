@@ -65,7 +65,7 @@ def _key(machine: Mapping[str, Any]) -> tuple[Any, ...]:
     Where libraries are timed a record has their versions, and the evidence has all.
     """
     versions = () if "libraries" in machine.get("evidence", {}) else VERSIONS
-    return tuple(machine.get(name) for name in ("key", "gpus", "evidence", *versions))
+    return tuple(machine.get(name) for name in ("key", "gpus", "evidence", "workload", *versions))
 
 
 @functools.cache

@@ -60,7 +60,7 @@ def sweep(
     No group is begun after ``most_seconds``; ``sentinels`` watch the machine. RecordError if the file cannot be read or
     written.
     """
-    stamp = Stamp.of_this_run(method.primitive, asked={"budget": budget_seconds})
+    stamp = Stamp.of_this_run(method.primitive, asked={"budget": budget_seconds, "seed": seed})
     start_threads(cells)
     if with_floor and impls.why_not("numba") is None:
         _sweep_floor(path, stamp, budget_seconds, seed)

@@ -16,7 +16,7 @@ from typing import Any
 
 from dse.records import Measurement
 from impls.terminal import aligned, plural
-from impls.training import TrainingError, Workload, learners
+from impls.training import TrainingError, Workload, identity, learners
 
 from ..arguments import add_common, add_list, add_numbers, at_least, one_of, parser_of
 from ..profile.command import workload_of
@@ -212,10 +212,14 @@ def sentence(one: dict[str, Any]) -> str:
     )
 
 
+def _identities(workloads: Sequence[Workload]) -> dict[str, str]:
+    return {f"workload {one.name}": identity(one) for one in workloads}
+
+
 def measure_long(workloads: Sequence[Workload], options: argparse.Namespace) -> int:
     """Measure the long runs; return the exit code: 0 done, 1 where one failed."""
     path = file_of(options.results, LONG_FILE)
-    stamp = Stamp.of_this_run(PRIMITIVE, asked={"steps": options.steps})
+    stamp = Stamp.of_this_run(PRIMITIVE, asked={"steps": options.steps, **_identities(workloads)})
     groups = [[one] for workload in workloads for one in long_settings(workload) if one.name in options.only]
     how: dict[str, Any] = {"name": lambda one: stamp.cell(one.cell(RATIO)), "bar": not options.json, "unit": "long run"}
     tally = run(groups, path, stamp, functools.partial(measured_long, stamp, options.steps), **how)
@@ -272,7 +276,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.long:
         return measure_long(workloads[:1], options)
     path = file_of(options.results, FILE)
-    stamp = Stamp.of_this_run(PRIMITIVE, asked={"seconds": options.seconds, "warm": options.warm})
+    asked = {"seconds": options.seconds, "warm": options.warm, **_identities(workloads)}
+    stamp = Stamp.of_this_run(PRIMITIVE, asked=asked)
     every = [settings(workload, options.only, options.intervals) for workload in workloads]
     measure = functools.partial(measured, stamp, [own[0] for own in every], options.seconds, options.warm)
     how: dict[str, Any] = {"name": lambda one: stamp.cell(one.cell()), "told": told, "bar": not options.json}

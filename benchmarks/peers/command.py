@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _list(options.json)
     if not options.python.exists():
         raise RecordError(f"{options.python}: no such interpreter; install the libraries first: make peers")
-    path, asked = file_of(options.results, FILE), {"budget": options.budget}
+    path, asked = file_of(options.results, FILE), {"budget": options.budget, "seed": options.seed}
     stamp = Stamp.of_this_run(PEER, [options.python], asked)
     try:
         with ExitStack() as stack:

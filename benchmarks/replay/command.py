@@ -213,7 +213,7 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _stamp(part: str, options: argparse.Namespace) -> Stamp:
-    asked = {"sample": options.sample, "budget": options.budget}
+    asked = {"sample": options.sample, "budget": options.budget, "seed": options.seed}
     return Stamp.of_this_run(f"replay_{part}", [options.python], asked)
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from dse.records import Measurement
 from impls.replay import Replay
 from impls.replay.memory import Handle, Memory, allocate
-from impls.training import TrainingError, Workload, load
+from impls.training import TrainingError, Workload, identity, load
 from impls.training.actor import Inserted
 from impls.training.parallel.arrangement import Arrangement
 
@@ -228,7 +228,7 @@ def main(arguments: list[str] | None = None) -> int:
     path = file_of(options.results, f"transports-{options.preset}.jsonl")
     preset = PRESETS[options.preset]
     tally = functools.reduce(operator.add, [_measured(part, preset, path, options) for part in options.only])
-    rows = table(latest(Stamp.of_this_run(SYSTEM).known(path)))
+    rows = table(latest(_stamp(options).known(path)))
     return show(tally, path, options.json, {"table": rows}, [*lines(rows), ""])
 
 
@@ -268,13 +268,17 @@ def lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     return text
 
 
+def _stamp(options: argparse.Namespace) -> Stamp:
+    return Stamp.of_this_run(SYSTEM, asked={"workload": identity(load(options.workload)), "seed": options.seed})
+
+
 def _measured(part: str, preset: Preset, path: Path, options: argparse.Namespace) -> Tally:
     how: dict[str, Any] = {"unit": f"{part} cell", "told": told, "bar": not options.json}
     if part == "hand-over":
-        stamp = Stamp.of_this_run(MICRO)
+        stamp = Stamp.of_this_run(MICRO, asked={"seed": options.seed})
         measure = functools.partial(_hand_overs, stamp, preset.budget_seconds, options.seed)
         return run(list(cells.hand_overs()), path, stamp, measure, **how)
-    workload, stamp = load(options.workload), Stamp.of_this_run(SYSTEM)
+    workload, stamp = load(options.workload), _stamp(options)
     groups = list(cells.systems(workload.name, CAPACITY, workload.replay.fanout))
     return run(groups, path, stamp, functools.partial(_system, workload, stamp, preset), **how)
 
