@@ -171,6 +171,7 @@ OTHERS = {
     "budget": {"evidence": {**CODE, "asked": {"budget": 2.0}}},
     "setting": {"evidence": {**CODE, "settings": {"NUMBA_OPT": "0"}}},
     "libraries": {"evidence": {**CODE, "libraries": "0123"}},
+    "workload": {"workload": {"steps": 2}},
 }
 
 
