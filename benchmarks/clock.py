@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from impls.cores import allowed_cpus, count_allowed
-
 from .cases import Prepared
 
 LEAST_SAMPLE_SECONDS = 0.010
 MOST_CALLS = 1 << 20
-ALL_CPUS = allowed_cpus() if hasattr(os, "sched_getaffinity") else ()  # by number, to be kept on; () without affinity
-CORES = count_allowed()  # that can be busy, as this process began
+ALL_CPUS = (
+    tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
+)  # by number
 
 Call = Callable[[int], object]
 

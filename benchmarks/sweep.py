@@ -15,7 +15,8 @@ from dse.platforms import memory
 from dse.records import Measurement
 
 from .cases import Case, Prepared, WrongAnswerError, prepare
-from .clock import ALL_CPUS, CORES, Call, Clock, clock_of, pin
+from .clock import ALL_CPUS, Call, Clock, clock_of, pin
+from .evidence import CORES
 from .run import Stamp, Tally, run
 from .sentinels import Sentinels
 from .timing import LEAST_SAMPLES, Timing, interleave, interleave_calls

@@ -24,7 +24,8 @@ from impls.training.environments import warn_of_code
 from impls.writing import refusing
 
 from ..arguments import DEFAULT, add_common, add_workload, listed, parser_of
-from ..clock import ALL_CPUS, CORES, Clock
+from ..clock import ALL_CPUS, Clock
+from ..evidence import CORES
 from ..run import Stamp, file_of, report, run
 from ..sentinels import Sentinels
 from ..timing import LEAST_SAMPLES, Timing, interleave

@@ -22,7 +22,7 @@ from dse.records import Measurement, RecordError
 from impls.replay import registry
 
 from ..arguments import add_common, add_list, add_numbers, add_python, listed, one_of, parser_of
-from ..clock import CORES
+from ..evidence import CORES
 from ..run import Stamp, Tally, file_of, latest, run, show
 from ..sentinels import Sentinels
 from ..timing import Timing, interleave

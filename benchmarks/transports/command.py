@@ -28,7 +28,8 @@ from impls.training.actor import Inserted
 from impls.training.parallel.arrangement import Arrangement
 
 from ..arguments import DEFAULT, add_common, add_list, listed, one_of, parser_of
-from ..clock import ALL_CPUS, CORES, pin
+from ..clock import ALL_CPUS, pin
+from ..evidence import CORES
 from ..run import Stamp, Tally, file_of, latest, run, show
 from ..timing import Timing, interleave
 from . import cells
