@@ -18,7 +18,7 @@ from impls.writing import list_files
 
 from .platforms import Platform, PlatformError, fingerprint, load
 from .platforms.fingerprint import COMPILED_FOR
-from .platforms.reading import FILE, HERE
+from .platforms.reading import FILE, HERE, keep_to_allowed
 from .records import Measurement, RecordError, how_to_measure, in_order, read_folder
 
 Facts = Mapping[str, Any]  # of a machine, as its records spell them out
@@ -97,7 +97,8 @@ def platform(
             "of a checkout of Fanout with --results FOLDER, or begin with: python -m dse platform probe"
         )
     key, (lacks, remedy) = nearest(here, pool), _missing(own in probed, own in profiled, workload)
-    return _named(key, own, probed, results), _told(here, pool[key], "records and platform file", lacks, remedy)
+    there = keep_to_allowed(_named(key, own, probed, results))
+    return there, _told(here, pool[key], "records and platform file", lacks, remedy)
 
 
 def _named(machine: str, own: str, probed: Sequence[str], results: Path) -> Platform:

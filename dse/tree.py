@@ -85,7 +85,7 @@ def recommend(
 ) -> Recommendation:
     """The best configuration for N leaves and batches of B on a machine (default: this one, or the nearest swept one).
 
-    ``threads`` bounds the threads (default: the machine's cores, of this one those that this process may use);
+    ``threads`` bounds the threads (default: the machine's cores, for this one those that this process may use);
     ``unchecked`` admits trees that do not check their input (``validate=False``). RecordError if the results cannot
     answer; ValueError for a question out of bounds.
     """
@@ -96,7 +96,8 @@ def recommend(
     if table.memory_bytes is None:
         table.memory_bytes = probed_memory_bytes(results, table.machine_key)
     there = int(table.machine.get("cores", 1))
-    most = threads or (min(there, count_allowed()) if table.machine_key == platforms.fingerprint()["key"] else there)
+    is_another = machine not in (None, platforms.fingerprint()["key"])
+    most = threads or (there if is_another else min(there, count_allowed()))
     answered = answer(table, Question(capacity, batch, updates_per_sample, most, dtype, distribution))
     return replace(answered, machine_note=note, results=str(results))
 

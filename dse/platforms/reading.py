@@ -55,10 +55,10 @@ def load(name: str | Path, results: Path = RESULTS) -> Platform:
             f"{where}: was probed on machine {platform.machine_key}, this one is {key}; probe it with: "
             "python -m dse platform probe"
         )
-    return _allowed(platform) if str(name) == HERE else platform
+    return keep_to_allowed(platform) if str(name) == HERE else platform
 
 
-def _allowed(platform: Platform) -> Platform:
+def keep_to_allowed(platform: Platform) -> Platform:
     """Leave this machine's processor the cores and threads that this process may use."""
     most, devices = {"cores": count_cores(), "threads": count_allowed()}, []
     for device in platform.devices:
