@@ -8,6 +8,7 @@ import copy
 from typing import Any
 
 import numpy as np
+import tree
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
@@ -42,6 +43,14 @@ def transition(
     new.t_started, new.t = step, step + 1
     new._custom_data = {}
     return new
+
+
+def follows(episode: Any, chunk: Any) -> bool:
+    """Whether a chunk goes on where an episode stands: RLlib joins no others."""
+    if episode.is_done or episode.t != chunk.t_started:
+        return False
+    ends, begins = tree.flatten(episode.observations[-1]), tree.flatten(chunk.observations[0])
+    return len(ends) == len(begins) and all(map(np.array_equal, ends, begins))
 
 
 def copy_of(episode: Any) -> Any:
