@@ -300,7 +300,9 @@ def wander(seed):
             errors = rng.uniform(1e-6, 2.0, 8)
             buffer.update_priorities(errors)
             there = [at in model.priorities for at in waiting]
-            model.priorities |= {at: error**alpha for at, error, is_there in zip(waiting, errors, there, strict=True) if is_there}
+            model.priorities |= {
+                at: error**alpha for at, error, is_there in zip(waiting, errors, there, strict=True) if is_there
+            }
             model.largest = max([model.largest, *errors[there]])
             waiting = None
         elif what > 0.95:
@@ -553,7 +555,11 @@ def test_states_go_to_rllibs_own_buffer_and_come_from_it():
         (lambda b: b.add(_steps(3), weight=-1.0), ValueError, "weight must be at least 0 and finite, not -1.0"),
         (lambda b: b.add([_steps(15), _steps(15)]), ValueError, "2 episodes of 30 steps exceed the capacity of 20"),
         (lambda b: b.add(_steps(70)), ValueError, "an episode of 70 steps exceeds the tree's 64: raise the capacity"),
-        (lambda b: b.add(_after(b, t=3)), ValueError, "stored up to step 10, and a chunk from step 3 on does not follow"),
+        (
+            lambda b: b.add(_after(b, t=3)),
+            ValueError,
+            "stored up to step 10, and a chunk from step 3 on does not follow",
+        ),
         (lambda b: b.add(_after(b, seen=1)), ValueError, "stored up to step 10, and a chunk from step 10 on does not"),
         (lambda b: b.add([_after(b, done=True), _after(b)]), ValueError, "up to step 13 and is over, and a chunk from"),
         (lambda b: b.sample(2, n_step=(3, 3)), ValueError, "the end of n_step must be at least 4, not 3"),
