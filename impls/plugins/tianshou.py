@@ -7,6 +7,8 @@ that the same seed draws the same rows.
 
 Where the host errs, our buffers differ from it: an update that comes after its row was overwritten is left out, rows
 cannot be drawn once ``reset`` has emptied the buffer, and ``set_beta`` and ``weight_norm`` of a vector buffer work.
+Returns over several steps and stacks of frames are put together by tianshou from rows that follow each other: where you
+reset an environment before its episode has ended, tell it by ``truncated`` of its last row.
 """
 
 from .hosts import require

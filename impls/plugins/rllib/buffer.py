@@ -348,19 +348,20 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
     def set_state(self, state: dict[str, Any]) -> None:
         """Take a state of this class, at any fanout, or of RLlib's, in place of what is stored.
 
-        Raises ValueError, before anything is written, for a state of another number of leaves.
+        Raises ValueError, before anything is written, for a state of more leaves than this buffer has.
         """
-        size = len(self._tree)
-        if len(state["_sum_segment"]) != 2 * size:
-            held = len(state["_sum_segment"]) // 2
-            raise ValueError(f"the state has {held} leaves and this buffer {size}: make both of one capacity")
-        leaves = np.asarray(state["_sum_segment"][size:], np.float64)
+        size, held = len(self._tree), len(state["_sum_segment"]) // 2
+        if held > size:
+            raise ValueError(f"the state has {held} leaves and this buffer {size}: make it of the capacity of that one")
+        leaves = np.zeros(size)
+        leaves[:held] = state["_sum_segment"][held:]
         self._tree.load_state_dict({"leaves": leaves, "capacity": size, "dtype": "float64"})
         self._waiting[:], self._shortest = 0.0, 1
         self.episodes = deque()  # RLlib's set_state keeps what is there
         EpisodeReplayBuffer.set_state(self, state)
         self.episodes = deque(map(copy_of, self.episodes))
-        self._rows.load(state["_indices"], state["_free_nodes"], len(self.episodes), self._num_episodes_evicted)
+        free = [*state["_free_nodes"], *range(held, size)]
+        self._rows.load(state["_indices"], free, len(self.episodes), self._num_episodes_evicted)
         self._max_priority = float(state["_max_priority"])
         self._last_sampled_indices = list(state["_last_sampled_indices"])
         if "rng" in state:
