@@ -255,7 +255,7 @@ class Model:
         least, most = n_step if isinstance(n_step, tuple) else (n_step, n_step + 1)
         rows = self.rows(least)
         (at,) = [(name, step) for name, step in rows if self.episodes[name][1][step] == action]
-        (name, step), (seen, actions, rewards, ends) = at, self.episodes[at[0]]
+        step, (seen, actions, rewards, ends) = at[1], self.episodes[at[0]]
         assert least <= n < most and step + n <= len(actions)
         assert np.array_equal(drawn.get_observations(0), seen[step])
         assert np.array_equal(drawn.get_observations(1), seen[step + n])
@@ -385,7 +385,7 @@ def test_where_only_rows_that_cannot_be_returned_have_a_priority_it_says_so(weig
         assert len(buffer.sample(4, n_step=3)) == 4
         return
     leaves = buffer.tree.state_dict()["leaves"].tolist()
-    with pytest.raises(RuntimeError, match="nothing to sample: no row that n_step = 3 steps .* above 0"):
+    with pytest.raises(RuntimeError, match=r"nothing to sample: no row that n_step = 3 steps .* above 0"):
         buffer.sample(4, n_step=3)
     assert buffer.tree.state_dict()["leaves"].tolist() == leaves
     assert len(buffer.sample(4)) == 4

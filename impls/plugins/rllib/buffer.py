@@ -28,8 +28,8 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
     """RLlib's ``PrioritizedEpisodeReplayBuffer`` with one K-ary sum tree in place of its two trees in Python lists.
 
     A row is a time step of a stored episode. For one state of ``rng`` it draws the rows that RLlib's draws, with the
-    same weights up to rounding: the same random numbers in the same order, the same leaf for each row. So for n = 1, and
-    for any n in a call in which no row is too near to its episode's end.
+    same weights up to rounding: the same random numbers in the same order, the same leaf for each row. So for n = 1,
+    and for any n in a call in which no row is too near to its episode's end.
 
     RLlib draws such a row and then another in its place. As nobody ever updates its priority, it stays the largest, and
     ever more draws are lost, until a sample does not return. Here such rows have no part in the draws, sums and minimum
@@ -173,10 +173,9 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
             index = self.episode_id_to_index.get(chunk.id_)
             before = at.get(chunk.id_) or (None if index is None else self.episodes[index - first])
             if before is not None and not follows(before, chunk):
-                raise ValueError(
-                    f"episode {chunk.id_} is stored up to step {before.t}{' and is over' * before.is_done}, and a chunk "
-                    f"from step {chunk.t_started} on does not follow: add its chunks in order, another one by a new id"
-                )
+                held = f"{before.t}{' and is over' * before.is_done}, and a chunk from step {chunk.t_started} on"
+                remedy = "add its chunks in order, and another episode by an id of its own"
+                raise ValueError(f"episode {chunk.id_} is stored up to step {held} does not follow: {remedy}")
             at[chunk.id_] = chunk
 
     def _evictions(self, chunks: list[Any]) -> int:
@@ -283,8 +282,8 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
             uniforms, lengths = np.array([pair[0] for pair in pairs]), [pair[1] for pair in pairs]
         found, priorities = map(on_host, self._tree.sample(uniforms))
         steps, redrawn = [], 0
-        for (place, step), n in zip(self._rows.of(found), lengths, strict=True):
-            episode = self.episodes[place]
+        for (place, step), wanted in zip(self._rows.of(found), lengths, strict=True):
+            episode, n = self.episodes[place], wanted
             if n > (left := len(episode) - step):
                 n, redrawn = int(self.rng.integers(low, left + 1)), redrawn + 1  # so that all that fit are as likely
             steps.append((episode, step, n))
@@ -312,8 +311,9 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
     def update_priorities(self, priorities: ArrayLike, module_id: Any = None) -> None:
         """Set the priorities ``[B]`` (errors in absolute value) of the rows that the last :meth:`sample` returned.
 
-        Of a row that was drawn twice the last counts; one that was evicted meanwhile is left out. Raises ValueError, with nothing written, for another number of
-        priorities (those of a sample can be set once) and for one that is NaN or infinite.
+        Of a row that was drawn twice the last counts; one that was evicted meanwhile is left out. Raises ValueError,
+        with nothing written, for another number of priorities (those of a sample can be set once) and for one that is
+        NaN or infinite.
         """
         errors = np.asarray(on_host(priorities), np.float64).reshape(-1)
         if errors.size != (expected := len(self._last_sampled_indices)):
