@@ -431,7 +431,7 @@ def test_slices_begin_in_proportion_to_their_priorities_and_never_run_over_an_en
 
 
 def wander(seed):
-    """Episodes of any length in chunks into a ring, updates, states: slices, shorter ones too, beside what was given."""
+    """Episodes of any length in chunks into a ring, updates, states: slices beside what was given."""
     rng = np.random.default_rng(seed)
     np.random.seed(seed)  # noqa: NPY002
     rows, piece, is_strict = int(rng.integers(20, 60)), int(rng.integers(2, 6)), bool(rng.integers(2))
