@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from impls.terminal import count, plural
-from impls.training import TrainingError
+from impls.training import TrainingError, Workload
 from impls.training.folder import check
 from impls.training.interrupts import Interrupted, terminable
 from impls.training.options import check_ranges
-from impls.training.workload import Workload
 
 from ..estimate import off
 from ..mapping.answer import MappingAnswer, Shortage

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +87,9 @@ def _check_state(folder: Path, resume: bool, steps: int) -> None:
     if (folder / ".lock").exists():
         with alone(folder):
             pass
-    is_there, done = (folder / "checkpoint.pt").exists(), folder / "summary.json"
-    taken = _steps_of(done) if done.exists() else 0
+    is_there, done, taken = (folder / "checkpoint.pt").exists(), folder / "summary.json", 0
+    with suppress(OSError, KeyError, TypeError, ValueError):  # of a run that is not done, or whose summary was changed
+        taken = int(json.loads(done.read_text())["steps"])
     if done.exists() and not (resume and is_there and steps > taken):
         more = f"go on with it by --resume and more --steps than {taken:,}, or " if is_there and taken else ""
         raise TrainingError(f"{folder} holds a run that is done, see its summary.json; {more}name another with --out")
@@ -96,14 +97,6 @@ def _check_state(folder: Path, resume: bool, steps: int) -> None:
         raise TrainingError(f"{folder} holds no checkpoint; {_to_begin(folder)}")
     if is_there and not resume:
         raise TrainingError(f"{folder} holds a run; go on with it by --resume, or name another folder with --out")
-
-
-def _steps_of(summary: Path) -> int:
-    """The environment steps of a run that is done; 0 where its summary does not say."""
-    try:
-        return int(json.loads(summary.read_text())["steps"])
-    except (KeyError, TypeError, ValueError):
-        return 0
 
 
 def _to_begin(folder: Path) -> str:

@@ -65,17 +65,15 @@ def check_state(path: Path, state: Any, loop: "SerialLoop | ParallelLoop", form:
         raise _refused(path, "it lacks what a run saves")
     with refusing(path):  # whatever stands in place of a setting
         other = _differences(state["identity"], loop.identity())
-    steps, is_longer = loop.workload.steps, other == [STEPS]
-    if other and not is_longer:
+    if other not in ([], [STEPS]):
         raise TrainingError(f"{path}: is of another run, which differs in {', '.join(other)}")
     if place := _misfit(state, form, ""):
         raise _refused(path, f"{place} has not the form that a run saves")
     if (taken := state["loop"]["step"]) > _last_step(loop):
-        if not is_longer:
-            raise _refused(path, "loop.step has not the form that a run saves")
-        raise TrainingError(f"{path}: has taken {taken:,} steps already; give more --steps than {steps:,}")
-    if is_longer:
-        print(f"note: the run goes on to {steps:,} steps, another end than it was begun with", file=sys.stderr)
+        raise TrainingError(f"{path}: has taken {taken:,} steps already; give as many --steps, or more")
+    if other:
+        end = f"{loop.workload.steps:,} steps"
+        print(f"note: the run goes on to {end}, another end than it was begun with", file=sys.stderr)
     setting, here = state["setting"], setting_of(loop)
     if setting["threads"] != here["threads"]:
         raise TrainingError(

@@ -271,10 +271,13 @@ class Model:
 def wander(seed):
     """Do at random what users do, beside a model; how many of the rows drawn had an n above 1."""
     rng = np.random.default_rng(seed)
-    capacity, alpha, gamma, beta = int(rng.integers(20, 60)), float(rng.choice([0.6, 1.0])), 0.9, 0.5
-    buffer, model, running, reached = Buffer(capacity, alpha=alpha), Model(capacity, alpha), [None] * 3, 0
+    capacity = int(rng.integers(20, 60))
+    alpha = float(rng.choice([0.6, 1.0]))
+    gamma, beta = 0.9, 0.5
+    buffer = Buffer(capacity, alpha=alpha)
     buffer.rng = np.random.default_rng(seed)
-    waiting = None
+    model = Model(capacity, alpha)
+    running, waiting, reached = [None] * 3, None, 0
     for _ in range(60):
         what = rng.random()
         if what < 0.5:

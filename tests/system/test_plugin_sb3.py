@@ -188,7 +188,9 @@ def test_returns_over_n_steps_are_those_of_brute_force(kind, environments, n, ga
 def wander(seed):
     """Rows, resets from outside, updates and pickles at random, and each batch beside brute force."""
     rng = np.random.default_rng(seed)
-    kind, environments, n = str(rng.choice(["box", "dict"])), int(rng.integers(1, 4)), int(rng.integers(1, 6))
+    kind = str(rng.choice(["box", "dict"]))
+    environments = int(rng.integers(1, 4))
+    n = int(rng.integers(1, 6))
     optimized = kind == "box" and rng.random() < 0.5
     buffer = made(
         int(rng.integers(4, 20)), environments, kind=kind, n_steps=n, gamma=0.9, optimize_memory_usage=optimized

@@ -459,7 +459,9 @@ def wander(number):
     """Episodes that end, or are cut, at random, beside brute force: returns over n steps, and stacks of frames."""
     seed(number)
     rng = np.random.default_rng(number)
-    count, steps, frames = int(rng.integers(1, 4)), int(rng.integers(1, 6)), int(rng.integers(1, 4))
+    count = int(rng.integers(1, 4))
+    steps = int(rng.integers(1, 6))
+    frames = int(rng.integers(1, 4))
     memory = ours.PrioritizedVectorReplayBuffer(int(rng.integers(12, 60)), count, 0.6, 0.4, stack_num=frames)
     given, kept, ids = [[] for _ in range(count)], -(-memory.maxsize // count), 0
     for _ in range(40):

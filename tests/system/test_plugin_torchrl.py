@@ -434,7 +434,9 @@ def wander(seed):
     """Episodes of any length in chunks into a ring, updates, states: slices beside what was given."""
     rng = np.random.default_rng(seed)
     np.random.seed(seed)  # noqa: NPY002
-    rows, piece, is_strict = int(rng.integers(20, 60)), int(rng.integers(2, 6)), bool(rng.integers(2))
+    rows = int(rng.integers(20, 60))
+    piece = int(rng.integers(2, 6))
+    is_strict = bool(rng.integers(2))
     options = {"slice_len": piece, "traj_key": "episode", "truncated_key": None, "strict_length": is_strict}
     sampler = samplers.PrioritizedSliceSampler(rows, alpha=0.6, beta=1.0, **options)
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(rows), sampler=sampler, batch_size=8 * piece)

@@ -312,7 +312,7 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_2(tmp_path, capsys):
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["throughput"] is None
     (tmp_path / "out" / "summary.json").unlink()
     assert main([*common, str(path), "--steps", "200", "--resume"]) == 2
-    assert "has taken 300 steps already; give more --steps than 200" in capsys.readouterr().err
+    assert "has taken 300 steps already; give as many --steps" in capsys.readouterr().err
     assert main([*common, str(path), "--steps", "400", "--resume", "--seed", "1"]) == 2
     assert "is of another run, which differs in workload.steps, seed" in capsys.readouterr().err
     (tmp_path / "out" / "checkpoint.pt").write_bytes(b"PK\3\4 not a checkpoint")

@@ -274,7 +274,11 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
         self._wait(shortest)
         if self._tree.total() == 0:
             self._wait(before)
-            raise self._nothing(shortest)
+            longest = max(map(len, self.episodes), default=shortest)
+            if longest < shortest:
+                raise ValueError(f"n_step is {shortest}, and the longest of the stored episodes has {longest} steps")
+            said = f"nothing to sample: no row that n_step = {shortest} steps of its episode follow has a priority"
+            raise RuntimeError(f"{said} above 0; give add() no weight, or one above 0")
         if high is None:
             uniforms, lengths = self.rng.random(batch), [low] * batch
         else:
@@ -299,14 +303,6 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
         self._waiting[tails] = on_host(self._tree.get(tails))
         self._tree.update(tails, 0.0)
         self._shortest = shortest
-
-    def _nothing(self, shortest: int) -> Exception:
-        """Why nothing can be drawn that ``shortest`` steps follow."""
-        longest = max(map(len, self.episodes), default=shortest)
-        if longest < shortest:
-            return ValueError(f"n_step is {shortest}, and the longest of the stored episodes has {longest} steps")
-        said = f"nothing to sample: no row that n_step = {shortest} steps of its episode follow has a priority above 0"
-        return RuntimeError(f"{said}; give add() no weight, or one above 0")
 
     def update_priorities(self, priorities: ArrayLike, module_id: Any = None) -> None:
         """Set the priorities ``[B]`` (errors in absolute value) of the rows that the last :meth:`sample` returned.

@@ -8,7 +8,6 @@ import copy
 from typing import Any
 
 import numpy as np
-import tree
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
@@ -47,10 +46,8 @@ def transition(
 
 def follows(episode: Any, chunk: Any) -> bool:
     """Whether a chunk goes on where an episode stands: RLlib joins no others."""
-    if episode.is_done or episode.t != chunk.t_started:
-        return False
-    ends, begins = tree.flatten(episode.observations[-1]), tree.flatten(chunk.observations[0])
-    return len(ends) == len(begins) and all(map(np.array_equal, ends, begins))
+    goes_on = not episode.is_done and episode.t == chunk.t_started
+    return goes_on and _alike(episode.observations[-1], chunk.observations[0])
 
 
 def copy_of(episode: Any) -> Any:
@@ -63,6 +60,13 @@ def copy_of(episode: Any) -> Any:
         new.extra_model_outputs[name] = _copy_of_column(column)
     new._custom_data = copy.deepcopy(episode._custom_data)
     return new
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two observations are equal in every part."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    return all(map(_alike, one, other)) if isinstance(one, tuple) else np.array_equal(one, other)
 
 
 def _item(column: Any, at: int) -> Any:
