@@ -130,8 +130,9 @@ class Doubt:
 
         seconds = {option.part: option.seconds * slower(option) for option in one.configuration.options}
         busy, loop = law(charges(one.problem, where_of(one.configuration), seconds, slower), self.objective)
-        hz = steps_per_second(busy.values(), loop, one.configuration.depth)
-        return np.asarray(hz / divisor(one.problem, one.outcome.devices, self.objective), dtype=np.float64)
+        watts = divisor(one.problem, one.outcome.devices, self.objective)
+        values: Reals = steps_per_second(busy.values(), loop, one.configuration.depth, watts)
+        return values
 
 
 @functools.cache

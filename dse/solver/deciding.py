@@ -81,8 +81,8 @@ def deciding(
     factor = functools.cache(lambda number: np.array([end if number == own else 1.0 for own, end in ends]))
     seconds = {one.part: one.seconds * factor(one.time.rests_on.number) for one in options}
     busy, loop = law(charges(chosen.problem, where, seconds, lambda hop: factor(hop.rests_on.number)), objective)
-    mine = steps_per_second(busy.values(), loop, chosen.configuration.depth)
-    mine = mine / divisor(chosen.problem, chosen.outcome.devices, objective) * np.ones(len(ends))
+    watts = divisor(chosen.problem, chosen.outcome.devices, objective)
+    mine = steps_per_second(busy.values(), loop, chosen.configuration.depth, watts) * np.ones(len(ends))
     best, winner = mine / (1 - allowed) * (1 + ROUNDING), dict[int, Placement]()
     search = Search(problems, objective, by_evidence=True)
 

@@ -138,10 +138,10 @@ def law(charged: Iterable[Charge], objective: Objective = "ratio") -> tuple[dict
     return busy, loop
 
 
-def steps_per_second(busy: Iterable[Seconds], loop: Seconds, depth: Reals | int = 0) -> Any:
-    """Gradient steps a second: as many as the busiest engine and D + 1 batches under way allow."""
+def steps_per_second(busy: Iterable[Seconds], loop: Seconds, depth: Any = 0, watts: float = 1.0) -> Seconds:
+    """Gradient steps a second, or per joule: as many as the busiest engine and D + 1 batches under way allow."""
     in_turn = sorted((*busy, loop / (depth + 1)), key=np.size)  # small arrays first
-    return 1 / functools.reduce(np.maximum, in_turn)
+    return 1 / functools.reduce(np.maximum, in_turn) / watts
 
 
 def devices_of(problem: Problem, where: Where) -> tuple[str, ...]:

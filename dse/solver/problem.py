@@ -214,14 +214,14 @@ def _check_options(problem: Problem) -> None:
     """ProblemError unless every part has options, each where it belongs."""
     together = [getattr(option, "part", None) for option in problem.trees[0]] if problem.trees else []
     in_order = [part for part in problem.parts if part in together]
+    for tree in problem.trees:
+        if not together or [getattr(option, "part", None) for option in tree] != in_order:
+            raise ProblemError(f"a tree is an option of sampling and one of updating, in this order, not {tree}")
     for part in problem.parts:
         if part not in together and not problem.options.get(part):
             raise ProblemError(f"nothing can run the part {part!r}: give it an option on some device")
         if part in together and part in problem.options:
             raise ProblemError(f"the part {part!r} has its options in trees; give it no others")
-    for tree in problem.trees:
-        if not together or [getattr(option, "part", None) for option in tree] != in_order:
-            raise ProblemError(f"a tree is an option of sampling and one of updating, in this order, not {tree}")
     for part, option in ((part, option) for part, options in problem.options.items() for option in options):
         if part not in problem.parts or option.part != part:
             raise ProblemError(f"{option.name!r} is an option of {option.part!r}, not of {part!r}")

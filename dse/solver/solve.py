@@ -275,7 +275,7 @@ class Placement:
         """Values where parts take so many seconds, and links ``factor`` of their evidence times as long."""
         charged = charges(self.problem, self.where, seconds, lambda hop: factor(hop.rests_on.number))
         busy, loop = law(charged, self.objective)
-        return steps_per_second(busy.values(), loop, depth) / self.divisor
+        return steps_per_second(busy.values(), loop, depth, self.divisor)
 
     def ideal(self) -> float:
         """The value of every part on its fastest option at once, without sharing, transfers or budgets."""

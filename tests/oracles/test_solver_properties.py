@@ -6,16 +6,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.solver.objectives import OBJECTIVES, Objective
+from dse.solver.law import OBJECTIVES, Objective
 from dse.solver.problem import PARTS, Option, Problem
-from dse.solver.search import Found, solve
+from dse.solver.solve import Solution, solve
 from tests.solver_cases import EPSILONS, hop, option, random_problem, timed
 
 
 def best(problem: Problem, objective: Objective = "ratio") -> float:
     """0 where nothing fits."""
-    found = solve(problem, objective, 0.0, alternatives=False)
-    return found.best if isinstance(found, Found) else 0.0
+    found = solve(problem, objective, 0.0)
+    return found.best if isinstance(found, Solution) else 0.0
 
 
 def drawn(seed: int) -> tuple[Problem, np.random.Generator]:
@@ -64,7 +64,7 @@ def test_scaling_all_times_scales_throughput_and_changes_no_choice(seed: int, fa
         },
     )
     found, slower = solve(problem, "ratio"), solve(scaled, "ratio")
-    if isinstance(found, Found) and isinstance(slower, Found):
+    if isinstance(found, Solution) and isinstance(slower, Solution):
         assert slower.best == found.best / factor  # exact: a power of two
         names = [(each.name, each.engine) for each in found.choice.options]
         assert [(each.name, each.engine) for each in slower.choice.options] == names
@@ -77,7 +77,7 @@ def test_scaling_all_times_scales_throughput_and_changes_no_choice(seed: int, fa
 def test_removing_what_is_chosen_never_helps_and_what_is_not_never_matters(seed: int, objective: Objective) -> None:
     problem, random = drawn(seed)
     found = solve(problem, objective, 0.0)
-    if not isinstance(found, Found):
+    if not isinstance(found, Solution):
         return
     part = PARTS[random.integers(5)]
     for gone in problem.options[part]:
@@ -87,15 +87,15 @@ def test_removing_what_is_chosen_never_helps_and_what_is_not_never_matters(seed:
             if gone == found.choice.of(part):
                 assert best(without, objective) <= found.best
             else:
-                assert solve(without, objective, 0.0).answer == found.answer
+                assert solve(without, objective, 0.0).choice == found.choice
 
 
 @given(seeds)
 def test_more_patience_never_takes_more_devices(seed: int) -> None:
     problem, _ = drawn(seed)
-    found = [solve(problem, "ratio", epsilon, alternatives=False) for epsilon in EPSILONS]
-    if isinstance(found[0], Found):
-        counts = [len(each.outcome.devices) for each in found]
+    found = [solve(problem, "ratio", epsilon) for epsilon in EPSILONS]
+    if isinstance(found[0], Solution):
+        counts = [len(each.answer.outcome.devices) for each in found]
         assert counts == sorted(counts, reverse=True)
         assert all(
             each.value >= each.best * (1 - each.epsilon) and each.best <= each.bound * (1 + 1e-12) for each in found

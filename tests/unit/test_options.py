@@ -11,9 +11,9 @@ from dse.mapping.options import ARRANGEMENT
 from dse.mapping.question import MappingQuestion, recommend_mapping, tables
 from dse.platforms import load as load_platform
 from dse.platforms.reading import RESULTS
-from dse.solver.problem import TREE, Configuration
-from dse.solver.search import solve
-from dse.solver.throughput import needed, outcome
+from dse.solver.law import needed, outcome
+from dse.solver.problem import PARTS, TREE, Configuration
+from dse.solver.solve import solve
 from dse.times.parts import Learner, Parts
 from impls.training import load, names
 from tests.matrix import matrix
@@ -67,7 +67,8 @@ def first_of(problem, **names):
         for part, options in problem.options.items()
     }
     tree = next(pair for pair in problem.trees if names["tree"] == (pair[0].device, pair[1].device))
-    return Configuration(**picked, sampling=tree[0], updating=tree[1], depth=problem.depths[0])
+    picked |= {one.part: one for one in tree}
+    return Configuration(tuple(picked[part] for part in PARTS), problem.depths[0])
 
 
 # Processes and their cores

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dse.estimate import Estimate, Evidence
+from dse.solver.law import TOO_HIGH, outcome
 from dse.solver.problem import LOOP, PARTS, Configuration, Flow, Hop, Option, Problem, ProblemError
-from dse.solver.simulation import Network, Visit, network, simulate
-from dse.solver.throughput import TOO_HIGH, outcome
+from dse.solver.queues import Network, Visit, network, simulate
 from dse.tuning.presampling import bound_hz, depth_curve, depth_enough, published_loop
 
 STEPS = 400
