@@ -340,7 +340,7 @@ def test_what_is_done_in_turns_waits_for_its_transfers(place, gb_per_s):
     wishes = {"learner": "gpu", "storage": "cpu"}
     problem = build(Parts(platform, workload, *tables(platform, workload, RESULTS), wishes)).problems[place]
     found = solve(problem, "ratio", 0.0)
-    chosen, given = found.choice, found.outcome
+    chosen, given = found.choice, found.answer.outcome
     in_turns = [part for part in PARTS if place == "serial" or part != "actors"]
     sent = sum(taken for _, _, taken in transfers(problem, chosen))
     slower = slowdowns(problem, chosen)
