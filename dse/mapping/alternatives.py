@@ -82,7 +82,8 @@ class Chosen:
 
     def decides(self, problems: Mapping[Any, Problem]) -> tuple[Decides, ...]:
         """Each end of a number's interval, what decides first, then what moves the rate most."""
-        allowed = max(self.found.epsilon, 1 - self.answer.value / self.found.best)
+        # Something may be better already: then that it is so by more than epsilon more is news.
+        allowed = 1 - (1 - self.found.epsilon) * self.answer.value / max(self.found.best, self.answer.value)
         return tuple(map(self._told, deciding(problems, self.found.objective, self.answer, allowed)))
 
     def _told(self, one: Deciding) -> Decides:
