@@ -151,7 +151,8 @@ def normals(number: str) -> Reals:
 @functools.lru_cache(maxsize=1000)
 def _drawn_factors(number: str, spread: Spread) -> Reals:
     z = normals(number)
-    return np.exp(np.where(z > 0, z * np.log(spread[1]), -z * np.log(spread[0])))
+    factors: Reals = np.exp(np.where(z > 0, z * np.log(spread[1]), -z * np.log(spread[0])))
+    return factors
 
 
 def _ends_of(number: str, name: str, spread: Spread) -> Reals:

@@ -6,15 +6,15 @@ are one array [ends], so that options are looked at just where something may be 
 
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from .law import Objective, Reals, charges, divisor, law, sent, steps_per_second, where_of
-from .problem import Configuration, Hop, Option, Part, Problem
-from .solve import Answer, Group, Placement, Search
+from .problem import Configuration, Hop, Option, Problem
+from .solve import Answer, Column, Placement, Search
 
 ROUNDING = 1e-9  # by which two values may differ that are the same
 LINK_FACTORS = {"measured": 1.1, "quoted": 1.3, "modeled": 2.0, "extrapolated": 2.0}
@@ -45,13 +45,17 @@ def spread_of(one: Option | Hop) -> Spread:
     return one.time.low / one.time.value, one.time.high / one.time.value
 
 
+def number_of(one: Option | Hop) -> str:
+    """What a time rests on."""
+    return (one if isinstance(one, Hop) else one.time).rests_on.number
+
+
 def widest(timed: Iterable[Option | Hop]) -> dict[str, Spread]:
     """The widest ends of every number that some of these rest on."""
     known: dict[str, Spread] = {}
     for one in timed:
-        number = (one if isinstance(one, Hop) else one.time).rests_on.number
-        (low, high), (least, most) = spread_of(one), known.get(number, (1.0, 1.0))
-        known[number] = min(low, least), max(high, most)
+        (low, high), (least, most) = spread_of(one), known.get(number_of(one), (1.0, 1.0))
+        known[number_of(one)] = min(low, least), max(high, most)
     return known
 
 
@@ -62,6 +66,25 @@ def spreads(problems: Iterable[Problem], chosen: Configuration) -> dict[str, Spr
     return widest([*options, *hops]) | widest(chosen.options)
 
 
+def ends_of(problems: Mapping[Any, Problem], chosen: Answer) -> list[tuple[str, float]]:
+    """(number, end of its interval as a factor) of all that may make something better than the choice."""
+    used = {number_of(one) for one in chosen.configuration.options}
+    used |= {number_of(hop) for _, hop in sent(chosen.problem, where_of(chosen.configuration))}
+    known = sorted(spreads(problems.values(), chosen.configuration).items())
+    # What takes longer only where others rest on it makes nothing better.
+    return [(number, end) for number, both in known for end in both if end < 1 or (end > 1 and number in used)]
+
+
+def _values_of(chosen: Answer, objective: Objective, factor: Callable[[str], Reals]) -> Reals:
+    """The choice's value where times take ``factor`` of their evidence times as long."""
+    where, options = where_of(chosen.configuration), chosen.configuration.options
+    seconds = {one.part: one.seconds * factor(number_of(one)) for one in options}
+    busy, loop = law(charges(chosen.problem, where, seconds, lambda hop: factor(number_of(hop))), objective)
+    watts = divisor(chosen.problem, chosen.outcome.devices, objective)
+    values: Reals = steps_per_second(busy.values(), loop, chosen.configuration.depth, watts)
+    return values
+
+
 def deciding(
     problems: Mapping[Any, Problem], objective: Objective, chosen: Answer, allowed: float = 0.0
 ) -> list[Deciding]:
@@ -69,28 +92,21 @@ def deciding(
 
     What decides comes first, then what moves the choice's value most. ProblemError as for ``solve``.
     """
-    where, options = where_of(chosen.configuration), chosen.configuration.options
-    used = {one.time.rests_on.number for one in options} | {
-        hop.rests_on.number for _, hop in sent(chosen.problem, where)
-    }
-    known = sorted(spreads(problems.values(), chosen.configuration).items())
-    # What takes longer only where others rest on it makes nothing better.
-    ends = [(number, end) for number, both in known for end in both if end < 1 or (end > 1 and number in used)]
+    ends = ends_of(problems, chosen)
     if not ends:
         return []
     factor = functools.cache(lambda number: np.array([end if number == own else 1.0 for own, end in ends]))
-    seconds = {one.part: one.seconds * factor(one.time.rests_on.number) for one in options}
-    busy, loop = law(charges(chosen.problem, where, seconds, lambda hop: factor(hop.rests_on.number)), objective)
-    watts = divisor(chosen.problem, chosen.outcome.devices, objective)
-    mine = steps_per_second(busy.values(), loop, chosen.configuration.depth, watts) * np.ones(len(ends))
+    mine = _values_of(chosen, objective, factor) * np.ones(len(ends))
     best, winner = mine / (1 - allowed) * (1 + ROUNDING), dict[int, Placement]()
     search = Search(problems, objective, by_evidence=True)
 
     @functools.cache
-    def least(group: Group, part: Part) -> Reals:
-        numbers, result = np.array(group.numbers[part]), np.full(len(ends), group.seconds[part].min())
-        for e in (e for e, (number, _) in enumerate(ends) if number in group.numbers[part]):
-            result[e] = np.where(numbers == ends[e][0], group.seconds[part] * ends[e][1], group.seconds[part]).min()
+    def least(column: Column) -> Reals:
+        """The fewest seconds of a part at each end."""
+        numbers, result = np.array(column.numbers), np.full(len(ends), column.seconds.min())
+        for e, (number, end) in enumerate(ends):
+            if number in column.numbers:
+                result[e] = np.where(numbers == number, column.seconds * end, column.seconds).min()
         return result
 
     def values(placement: Placement, e: int) -> Reals:
@@ -98,9 +114,8 @@ def deciding(
 
     for one in (one for one in search.placements if not one.lacks):
         # Invariant: ``best`` is what is best at each end of the placements before, or what the choice may lose against.
-        bounds = one.rate(
-            {part: least(group, part) for part, (_, group, _) in one.columns.items()}, one.depths.max(), factor
-        )
+        shortest = {part: least(column) for part, (_, column, _) in one.columns.items()}
+        bounds = one.rate(shortest, one.depths.max(), factor)
         for e in np.flatnonzero(bounds > best).tolist():
             top = float(values(one, e).max()) if ends[e][0] in one.numbers else one.best
             if top > best[e]:
@@ -108,7 +123,15 @@ def deciding(
     rows = []
     for e, (number, end) in enumerate(ends):
         row = Deciding(number, end, float(mine[e]))
-        if e in winner and (first := winner[e].first(values(winner[e], e), best[e])):
-            row = replace(row, winner=search.answer(winner[e].mode, first), gain=float(best[e] / mine[e]) - 1)
+        placement = winner.get(e)
+        first = placement and placement.first(values(placement, e), best[e])
+        if placement and first:
+            better = search.answer(placement.mode, first)
+            row = replace(row, winner=better, gain=float(best[e] / mine[e]) - 1)
         rows.append(row)
-    return sorted(rows, key=lambda one: (-one.gain, -abs(math.log(one.value / chosen.value)), one.number, one.factor))
+
+    def order(one: Deciding) -> tuple[Any, ...]:
+        moved = abs(math.log(one.value / chosen.value))
+        return -one.gain, -moved, one.number, one.factor
+
+    return sorted(rows, key=order)

@@ -20,6 +20,7 @@ Letters: a an axis of the problem, D batches sampled ahead, g a group of an axis
 import functools
 import itertools
 import math
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -139,39 +140,57 @@ def option_keys(problem: Problem, options: Iterable[Option]) -> list[tuple[Any, 
     for one in options:
         needs = tuple(taken.get(budget, 0.0) for taken in (one.needs, one.ahead) for budget in budgets)
         time, evidence = one.time, one.time.rests_on
-        keys.append((time.value, one.where, needs, one.name, time.low, time.high, evidence.number, evidence.source))
+        last = time.low, time.high, evidence.number, evidence.source
+        keys.append((time.value, one.where, needs, one.name, *last))
     return keys
 
 
 def tie_key(problem: Problem, chosen: Configuration, order: Sequence[int] = TIED) -> tuple[Any, ...]:
     """Devices, bytes moved, depth, cores, seconds of all parts, keys of options: the smallest one is the answer."""
-    where, options = where_of(chosen), chosen.options
-    cores = total([*map(cores_of, engines_of(problem, where)), *(cores_of(one.needs) for one in options)])
-    nbytes, seconds = total(flow.nbytes for flow, _ in sent(problem, where)), total(one.seconds for one in options)
-    keys = tuple(option_keys(problem, options))
-    key = len(devices_of(problem, where)), nbytes, chosen.depth, cores, seconds, keys
+    where = where_of(chosen)
+    taken = [*engines_of(problem, where), *(one.needs for one in chosen.options)]
+    key = (
+        len(devices_of(problem, where)),
+        total(flow.nbytes for flow, _ in sent(problem, where)),
+        chosen.depth,
+        total(map(cores_of, taken)),
+        total(one.seconds for one in chosen.options),
+        tuple(option_keys(problem, chosen.options)),
+    )
     return tuple(key[place] for place in order)
 
 
 # Groups and placements
 
 
-class Group:
-    """Choices of an axis that run in the same places: columns [choices] by part."""
+class Column:
+    """The options of a part in a group, as arrays [choices], and the ``numbers`` of their evidence."""
 
-    def __init__(self, choices: Sequence[Choice]) -> None:
-        self.choices, self.options = choices, choices[0]
-        parts = {options[0].part: options for options in zip(*choices, strict=True)}
-        self.seconds = {part: np.array([one.seconds for one in options]) for part, options in parts.items()}
-        self.cores = {part: np.array([cores_of(one.needs) for one in options]) for part, options in parts.items()}
-        self.numbers = {part: [one.time.rests_on.number for one in options] for part, options in parts.items()}
-        self.needs = {part: _columns([one.needs for one in options]) for part, options in parts.items()}
-        self.ahead = {part: _columns([one.ahead for one in options]) for part, options in parts.items()}
+    def __init__(self, options: Sequence[Option]) -> None:
+        self.first = options[0]
+        self.seconds = np.array([one.seconds for one in options])
+        self.cores = np.array([cores_of(one.needs) for one in options])
+        self.numbers = [one.time.rests_on.number for one in options]
+        self.needs = _amounts([one.needs for one in options])
+        self.ahead = _amounts([one.ahead for one in options])
 
 
-def _columns(taken: Sequence[Mapping[str, float]]) -> dict[str, Reals]:
+def _amounts(taken: Sequence[Mapping[str, float]]) -> dict[str, Reals]:
     budgets = dict.fromkeys(budget for one in taken for budget in one)
     return {budget: np.array([one.get(budget, 0.0) for one in taken]) for budget in budgets}
+
+
+class Group:
+    """Choices of an axis that run in the same places, and a column for each part of them."""
+
+    def __init__(self, choices: Sequence[Choice]) -> None:
+        self.choices = choices
+        self.columns = [Column(options) for options in zip(*choices, strict=True)]
+
+    @property
+    def options(self) -> list[Option]:
+        """The options of one of the choices: all run where they do."""
+        return [column.first for column in self.columns]
 
 
 def undominated(problem: Problem, choices: Iterable[Choice]) -> list[Choice]:
@@ -183,11 +202,13 @@ def undominated(problem: Problem, choices: Iterable[Choice]) -> list[Choice]:
 
 def groups_of(problem: Problem, choices: Sequence[Choice], by_evidence: bool = False) -> list[Group]:
     """The undominated choices by group. ``by_evidence``: of each evidence that their times rest on."""
-    groups = defaultdict[Any, dict[Any, list[Choice]]](dict)
+    groups: dict[Any, dict[Any, list[Choice]]] = {}
     for choice in choices:
         evidence = tuple(one.time.rests_on.number for one in choice) if by_evidence else ()
-        groups[tuple(one.where for one in choice)].setdefault(evidence, []).append(choice)
-    return [Group([one for each in kept.values() for one in undominated(problem, each)]) for kept in groups.values()]
+        group = groups.setdefault(tuple(one.where for one in choice), {})
+        group.setdefault(evidence, []).append(choice)
+    kept = [[one for each in group.values() for one in undominated(problem, each)] for group in groups.values()]
+    return [Group(choices) for choices in kept]
 
 
 Put = tuple[Group, Mapping[str, str]]
@@ -207,8 +228,10 @@ def every_put(problem: Problem, axes: Sequence[Sequence[Group]]) -> Iterator[tup
         for g, group in enumerate(axes[len(done)]):
             here = {device: (len(done), g, role) for device, role in _roles(problem, group.options).items()}
             for names in _ways(problem, here, roles):
-                after = {names[device]: (*roles.get(names[device], ()), role) for device, role in here.items()}
-                yield from extend({**roles, **after}, (*done, (group, names)))
+                after = dict(roles)
+                for own, role in here.items():
+                    after[names[own]] = (*roles.get(names[own], ()), role)
+                yield from extend(after, (*done, (group, names)))
 
     return extend({}, ())
 
@@ -216,22 +239,28 @@ def every_put(problem: Problem, axes: Sequence[Sequence[Group]]) -> Iterator[tup
 def _roles(problem: Problem, options: Iterable[Option]) -> dict[str, tuple[int, ...]]:
     """By part, 0 for the one of equal devices that is sent to, 1 for those that share its batch, 2 for others."""
     on = {option.part: [device for device, _ in option.where] for option in options}
-    used = {device for devices in on.values() for device in devices}
-    equal = [device for devices in problem.equal for device in devices if device in used]
     places = [on.get(part, [""]) for part in problem.parts]
-    return {device: tuple(2 - (device in each) - (device == each[0]) for each in places) for device in equal}
+    roles = {}
+    for device in (device for devices in problem.equal for device in devices):
+        role = tuple(2 - (device in each) - (device == each[0]) for each in places)
+        if min(role) < 2:
+            roles[device] = role
+    return roles
 
 
 def _ways(problem: Problem, here: Roles, roles: Roles) -> Iterable[dict[str, str]]:
     """Which of equal devices those of a group may be, of those that do the same so far just the first."""
     ways: dict[Any, dict[str, str]] = {(): {}}
     for device in here:
+        # Invariant: ways are those of the devices before this one, by what makes them mirror images.
         more: dict[Any, dict[str, str]] = {}
         for names in ways.values():
             free = [one for one in problem.class_of(device) if one not in names.values()]
-            for one in {roles.get(one, ()): one for one in reversed(free)}.values():
-                does = {**names, device: one}
-                more.setdefault(tuple(sorted((here[own], roles.get(other, ())) for own, other in does.items())), does)
+            alike = {roles.get(one, ()): one for one in reversed(free)}
+            for one in alike.values():
+                way = {**names, device: one}
+                does = sorted((here[own], roles.get(other, ())) for own, other in way.items())
+                more.setdefault(tuple(does), way)
         ways = more
     return ways.values()
 
@@ -240,10 +269,12 @@ def _in_order(problem: Problem, done: tuple[Put, ...]) -> tuple[Put, ...]:
     """The mirror image whose parts, in their order, are on the first of equal devices."""
     if not problem.equal:
         return done
-    roles, idle = _roles(problem, [one.on(names) for group, names in done for one in group.options]), (2,)
+    placed = [one.on(names) for group, names in done for one in group.options]
+    roles, idle = _roles(problem, placed), (2,) * len(problem.parts)
     image: dict[str, str] = {}
     for devices in problem.equal:
-        image.update(zip(sorted(devices, key=lambda one: roles.get(one, idle * 99)), devices, strict=True))
+        first = sorted(devices, key=lambda one: roles.get(one, idle))
+        image.update(zip(first, devices, strict=True))
     return tuple((group, {own: image[one] for own, one in names.items()}) for group, names in done)
 
 
@@ -256,9 +287,11 @@ class Placement:
 
     def __init__(self, mode: str, problem: Problem, objective: Objective, puts: tuple[Put, ...]) -> None:
         self.mode, self.problem, self.objective, self.puts = mode, problem, objective, puts
-        of = {one.part: (a, *put, one.on(put[1]).where) for a, put in enumerate(puts) for one in put[0].options}
-        self.columns = {part: of[part][:3] for part in problem.parts}
-        self.where = {part: of[part][3] for part in problem.parts}
+        columns = {
+            column.first.part: (a, column, names) for a, (group, names) in enumerate(puts) for column in group.columns
+        }
+        self.columns = {part: columns[part] for part in problem.parts}
+        self.where = {part: column.first.on(names).where for part, (_, column, names) in self.columns.items()}
         self.mapping = mapping_of(self.where.values())
         self.devices = devices_of(problem, self.where)
         self.engines = engines_of(problem, self.where)
@@ -266,10 +299,12 @@ class Placement:
         self.divisor = divisor(problem, self.devices, objective)
         self.depths = np.unique(problem.depths).reshape([-1] + [1] * len(puts))
         self.shape = (len(self.depths), *(len(group.choices) for group, _ in puts))
-        self.least = {part: group.seconds[part].min() for part, (_, group, _) in self.columns.items()}
-        hops = {hop.rests_on.number for _, hop in sent(problem, self.where)} if not self.lacks else set()
-        self.numbers = hops.union(*(group.numbers[part] for part, (_, group, _) in self.columns.items()))
-        self.bound = 0.0 if self.lacks else float(self.rate(self.least, self.depths.max()))
+        self.least = {part: column.seconds.min() for part, (_, column, _) in self.columns.items()}
+        self.numbers = {number for _, column, _ in self.columns.values() for number in column.numbers}
+        self.bound = 0.0
+        if not self.lacks:
+            self.numbers |= {hop.rests_on.number for _, hop in sent(problem, self.where)}
+            self.bound = float(self.rate(self.least, self.depths.max()))
 
     def rate(self, seconds: Mapping[Part, Any], depth: Any, factor: Callable[[str], Any] = _same) -> Any:
         """Values where parts take so many seconds, and links ``factor`` of their evidence times as long."""
@@ -279,21 +314,25 @@ class Placement:
 
     def ideal(self) -> float:
         """The value of every part on its fastest option at once, without sharing, transfers or budgets."""
-        spent = {p: least * min(slowdown(self.problem, self.where, p), 1.0) for p, least in self.least.items()}
+        spent = {}
+        for part, least in self.least.items():
+            spent[part] = least * min(slowdown(self.problem, self.where, part), 1.0)
         loop = sum(spent[part] for part in self.problem.loop) / (self.depths.max() + 1)
         parts = self.problem.loop if self.objective == "training" else self.problem.parts
         return float(1 / max(loop, *(spent[part] for part in parts)) / self.divisor)
 
     def along(self, part: Part, column: Any) -> Reals:
         """A column of a part, along its axis of the arrays."""
-        return np.reshape(column, [-1 if a == self.columns[part][0] else 1 for a in range(-1, len(self.puts))])
+        shape = [1] * len(self.shape)
+        shape[self.columns[part][0] + 1] = -1
+        return np.reshape(column, shape)
 
     def values(self, factor: Callable[[str], float] = _same) -> Reals:
         """Of all configurations, 0 of what does not fit; times take ``factor`` of their evidence times as long."""
         seconds = {}
-        for part, (_, group, _) in self.columns.items():
-            factors = 1.0 if factor is _same else np.array([factor(number) for number in group.numbers[part]])
-            seconds[part] = self.along(part, group.seconds[part] * factors)
+        for part, (_, column, _) in self.columns.items():
+            factors = 1.0 if factor is _same else np.array([factor(number) for number in column.numbers])
+            seconds[part] = self.along(part, column.seconds * factors)
         return np.where(self.fits, self.rate(seconds, self.depths, factor), 0.0)
 
     @functools.cached_property
@@ -309,10 +348,11 @@ class Placement:
     def taken(self) -> Iterator[tuple[str, float, list[Reals]]]:
         """(budget, what engines take of it, what parts do and their batches ahead) of each that something takes."""
         needs = defaultdict[str, list[Reals]](list)
-        for part, (_, group, names) in self.columns.items():
-            for columns, times in ((group.needs[part], np.ones(1)), (group.ahead[part], self.depths)):
-                for budget, column in moved(columns, names).items():
-                    needs[budget].append(times * self.along(part, column))
+        for part, (_, column, names) in self.columns.items():
+            for budget, amounts in moved(column.needs, names).items():
+                needs[budget].append(self.along(part, amounts))
+            for budget, amounts in moved(column.ahead, names).items():
+                needs[budget].append(self.depths * self.along(part, amounts))
         for budget in dict.fromkeys([*needs, *(name for each in self.engines for name in each)]):
             yield budget, total(each.get(budget, 0.0) for each in self.engines), needs[budget]
 
@@ -327,28 +367,32 @@ class Placement:
         if not len(at):
             return None
         cores, seconds = total(map(cores_of, self.engines)), np.zeros(len(at))
-        for part, (a, group, _) in self.columns.items():
-            cores = cores + group.cores[part][at[:, a + 1]]
-            seconds = seconds + group.seconds[part][at[:, a + 1]]
-        key = {2: self.depths.flat[at[:, 0]], 3: cores, 4: seconds}
+        for a, column, _ in self.columns.values():
+            cores = cores + column.cores[at[:, a + 1]]
+            seconds = seconds + column.seconds[at[:, a + 1]]
+        key = {2: self.depths.flat[at[:, 0]], 3: cores, 4: seconds}  # by their places in a ``tie_key``
         keys = np.stack([key[place] for place in order if place in key])
-        equal = at[(keys == keys[:, [np.lexsort(keys[::-1])[0]]]).all(axis=0)]
+        smallest = keys[:, np.lexsort(keys[::-1])[0]]
+        equal = at[(keys == smallest[:, None]).all(axis=0)]
         return min(map(self.configuration, equal), key=lambda one: option_keys(self.problem, one.options))
 
     def configuration(self, at: Sequence[int]) -> Configuration:
         """What stands at a place of the arrays."""
-        chosen = {
-            one.part: one.on(names)
-            for (group, names), j in zip(self.puts, at[1:], strict=True)
-            for one in group.choices[j]
-        }
-        return Configuration(tuple(chosen[part] for part in self.problem.parts), int(self.depths.flat[at[0]]))
+        chosen = {}
+        for (group, names), place in zip(self.puts, at[1:], strict=True):
+            chosen.update({one.part: one.on(names) for one in group.choices[place]})
+        options = tuple(chosen[part] for part in self.problem.parts)
+        return Configuration(options, int(self.depths.flat[at[0]]))
 
 
 def no_routes(problem: Problem, where: Mapping[Part, Sequence[tuple[str, str]]]) -> list[tuple[str, str]]:
     """(from, to) of every two devices that would have to talk and have no link."""
-    ends = {(where[flow.source][0][0], where[flow.target][0][0]) for flow in problem.flows if flow.nbytes}
-    return sorted(pair for pair in ends - problem.ways.keys() if pair[0] != pair[1])
+    lacks = set()
+    for flow in (flow for flow in problem.flows if flow.nbytes):
+        source, target = where[flow.source][0][0], where[flow.target][0][0]
+        if source != target and (source, target) not in problem.ways:
+            lacks.add((source, target))
+    return sorted(lacks)
 
 
 def _pieces(puts: tuple[Put, ...], most: int) -> Iterator[tuple[Put, ...]]:
@@ -443,7 +487,9 @@ class Search:
 
     def solution(self, epsilon: float) -> Solution | Infeasible:
         """What ``solve`` answers."""
-        count = sum(math.prod(map(len, one.axes)) * len(one.depths) for one in self.problems.values())
+        count = 0
+        for problem in self.problems.values():
+            count += math.prod(map(len, problem.axes)) * len(problem.depths)
         best, answers = self.as_good(epsilon)
         if not answers:
             return Infeasible(tuple(self.repairs()), count)
@@ -454,32 +500,45 @@ class Search:
 
     def repairs(self) -> list[Repair]:
         """The budgets and links that lack in what lacks the fewest of them, each set with the least that it takes."""
-        fewest, kept = math.inf, dict[tuple[Any, ...], tuple[list[float], Repair]]()
+        fewest = math.inf
+        kept: dict[tuple[Any, ...], tuple[list[float], Repair]] = {}
         for one in self.placements:
-            have, shape = one.problem.budgets, one.shape[1:]
-            needs = {budget: np.broadcast_to(total(each, fixed), one.shape)[0] for budget, fixed, each in one.taken()}
-            short = {budget: need > have[budget] for budget, need in needs.items() if (need > have[budget]).any()}
-            lacking = np.sum([np.full(shape, len(one.lacks)), *short.values()], axis=0)
+            have, ways = one.problem.budgets, one.lacks
+            needs = {}
+            for budget, fixed, taken in one.taken():
+                needs[budget] = np.broadcast_to(total(taken, fixed), one.shape)[0]
+            short = {budget: need > have[budget] for budget, need in sorted(needs.items())}
+            lacking = np.full(one.shape[1:], len(ways))
+            for each in short.values():
+                lacking += each
             if lacking.min() < fewest:
                 fewest, kept = lacking.min(), {}
-            for budgets in itertools.combinations(sorted(short), max(0, int(fewest) - len(one.lacks))):
+            scarce = [budget for budget, each in short.items() if each.any()]
+            for budgets in itertools.combinations(scarce, max(0, int(fewest) - len(ways))):
                 at = np.logical_and.reduce([lacking == fewest, *(short[budget] for budget in budgets)])
                 if at.any():
-                    each = np.array([needs[budget][at] for budget in budgets]).reshape(len(budgets), at.sum())
-                    with np.errstate(divide="ignore"):
-                        excess = (each / np.array([have[budget] for budget in budgets]).reshape(-1, 1)).max(
-                            axis=0, initial=0.0
-                        )
-                    i = np.lexsort([*each[::-1], excess])[0]
-                    image = one.problem.first_image((*budgets, *itertools.chain(*one.lacks)))
-                    names = [named(budget, image) for budget in budgets]
-                    ways = tuple((named(source, image), named(target, image)) for source, target in one.lacks)
-                    key, least = (*names, *ways), [excess[i], *each[:, i].tolist()]
-                    if key not in kept or least < kept[key][0]:
-                        amounts = zip(names, budgets, each[:, i].tolist(), strict=True)
-                        kept[key] = least, Repair({name: (have[own], need) for name, own, need in amounts}, ways)
+                    image = one.problem.first_image((*budgets, *itertools.chain(*ways)))
+                    least, repair = _least({name: (have[name], needs[name][at]) for name in budgets}, ways, image)
+                    key = (*repair.budgets, *repair.ways)
+                    kept[key] = min(kept.get(key, (least, repair)), (least, repair), key=operator.itemgetter(0))
         repairs = [repair for _, repair in kept.values()]
         return sorted(repairs, key=lambda one: (len(one.budgets) + len(one.ways), str(one)))
+
+
+def _least(
+    short: Mapping[str, tuple[float, Reals]], ways: Iterable[tuple[str, str]], image: Mapping[str, str]
+) -> tuple[list[float], Repair]:
+    """What takes least of the budgets that are short: its largest need / have and its needs, and the repair."""
+    needs = np.array([need for _, need in short.values()])
+    have = np.array([have for have, _ in short.values()])
+    least, place = [0.0], 0
+    if short:
+        with np.errstate(divide="ignore"):
+            excess = (needs / have[:, None]).max(axis=0)
+        place = int(np.lexsort([*needs[::-1], excess])[0])
+        least = [float(excess[place]), *needs[:, place].tolist()]
+    budgets = {named(name, image): (have, float(need[place])) for name, (have, need) in short.items()}
+    return least, Repair(budgets, tuple((named(source, image), named(target, image)) for source, target in ways))
 
 
 def solve(
