@@ -7,6 +7,7 @@ from typing import Any
 
 from ..estimate import Evidence, Interval, off
 from ..records import how_to_measure
+from ..solver.deciding import evidence_of, timed_of
 from ..solver.law import LOOP_BOUND, TOO_HIGH, Objective, needed, slowdowns, transfers
 from ..solver.problem import LOOP, PARTS, Configuration, Option, Part, Problem
 from ..solver.queues import Simulated, simulated
@@ -14,7 +15,7 @@ from ..solver.solve import Answer, Infeasible, solve
 from ..times.whole_runs import REFERENCE
 from .alternatives import Chosen, Decides, Other, choose
 from .build import Built
-from .doubt import Doubt, evidence_of, interval, timed_of
+from .doubt import Doubt, interval
 from .options import Place, implementation_of
 from .processes import Process, is_here, processes_of, strategy_of
 from .step_shares import StepShare, beyond, step_shares

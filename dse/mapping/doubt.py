@@ -21,16 +21,14 @@ from typing import Any
 import numpy as np
 
 from ..estimate import Evidence, Interval, interval_of
-from ..solver.deciding import Spread, spread_of
-from ..solver.law import GIVEN_UP, Objective, Reals, charges, divisor, law, sent, steps_per_second, where_of
-from ..solver.problem import Hop, Option
+from ..solver.deciding import Spread, Timed, evidence_of, spread_of, timed_of
+from ..solver.law import GIVEN_UP, Objective, Reals, charges, divisor, law, steps_per_second, where_of
 from ..solver.solve import FRUGAL, TIED, Answer, tie_key
 from ..stats import CONFIDENCE, Z, percentile_interval
 
 DRAWS = 1000
 WORTH = 2.0
 """How many times as fast another one may be expected to be where the two cannot be told apart."""
-Timed = Option | Hop
 
 
 def kind(mode: str) -> str:
@@ -40,17 +38,6 @@ def kind(mode: str) -> str:
     ('apart', 'serial')
     """
     return mode.partition(",")[0]
-
-
-def timed_of(one: Answer) -> list[Timed]:
-    """All that a configuration's value rests on: the options of its parts, then its links."""
-    hops = (hop for _, hop in sent(one.problem, where_of(one.configuration)))
-    return [*one.configuration.options, *hops]
-
-
-def evidence_of(timed: Timed) -> Evidence:
-    """The evidence of a time."""
-    return timed.rests_on if isinstance(timed, Hop) else timed.time.rests_on
 
 
 def interval(one: Answer) -> Interval:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..estimate import Evidence
 from .law import Objective, Reals, charges, divisor, law, sent, steps_per_second, where_of
 from .problem import Configuration, Hop, Option, Problem
 from .solve import Answer, Column, Placement, Search
@@ -19,6 +20,7 @@ from .solve import Answer, Column, Placement, Search
 ROUNDING = 1e-9  # by which two values may differ that are the same
 LINK_FACTORS = {"measured": 1.1, "quoted": 1.3, "modeled": 2.0, "extrapolated": 2.0}
 """How far off a link's time may be, by its source: 1.3 spans what one vendor's log and the data sheet differ by."""
+Timed = Option | Hop
 Spread = tuple[float, float]
 """How far off a number may be, by its estimate's ends: factors down to the first (at most 1) and up to the second."""
 
@@ -38,24 +40,31 @@ class Deciding:
     gain: float = 0.0
 
 
-def spread_of(one: Option | Hop) -> Spread:
+def spread_of(one: Timed) -> Spread:
     """How far off an option's time may be, by its own ends; a link's, by its source."""
     if isinstance(one, Hop):
         return 1 / LINK_FACTORS[one.rests_on.source], LINK_FACTORS[one.rests_on.source]
     return one.time.low / one.time.value, one.time.high / one.time.value
 
 
-def number_of(one: Option | Hop) -> str:
+def evidence_of(one: Timed) -> Evidence:
     """What a time rests on."""
-    return (one if isinstance(one, Hop) else one.time).rests_on.number
+    return one.rests_on if isinstance(one, Hop) else one.time.rests_on
 
 
-def widest(timed: Iterable[Option | Hop]) -> dict[str, Spread]:
+def timed_of(one: Answer) -> list[Timed]:
+    """All that a configuration's value rests on: the options of its parts, then its links."""
+    hops = (hop for _, hop in sent(one.problem, where_of(one.configuration)))
+    return [*one.configuration.options, *hops]
+
+
+def widest(timed: Iterable[Timed]) -> dict[str, Spread]:
     """The widest ends of every number that some of these rest on."""
     known: dict[str, Spread] = {}
     for one in timed:
-        (low, high), (least, most) = spread_of(one), known.get(number_of(one), (1.0, 1.0))
-        known[number_of(one)] = min(low, least), max(high, most)
+        number, (low, high) = evidence_of(one).number, spread_of(one)
+        least, most = known.get(number, (1.0, 1.0))
+        known[number] = min(low, least), max(high, most)
     return known
 
 
@@ -68,8 +77,7 @@ def spreads(problems: Iterable[Problem], chosen: Configuration) -> dict[str, Spr
 
 def ends_of(problems: Mapping[Any, Problem], chosen: Answer) -> list[tuple[str, float]]:
     """(number, end of its interval as a factor) of all that may make something better than the choice."""
-    used = {number_of(one) for one in chosen.configuration.options}
-    used |= {number_of(hop) for _, hop in sent(chosen.problem, where_of(chosen.configuration))}
+    used = {evidence_of(one).number for one in timed_of(chosen)}
     known = sorted(spreads(problems.values(), chosen.configuration).items())
     # What takes longer only where others rest on it makes nothing better.
     return [(number, end) for number, both in known for end in both if end < 1 or (end > 1 and number in used)]
@@ -78,8 +86,8 @@ def ends_of(problems: Mapping[Any, Problem], chosen: Answer) -> list[tuple[str, 
 def _values_of(chosen: Answer, objective: Objective, factor: Callable[[str], Reals]) -> Reals:
     """The choice's value where times take ``factor`` of their evidence times as long."""
     where, options = where_of(chosen.configuration), chosen.configuration.options
-    seconds = {one.part: one.seconds * factor(number_of(one)) for one in options}
-    busy, loop = law(charges(chosen.problem, where, seconds, lambda hop: factor(number_of(hop))), objective)
+    seconds = {one.part: one.seconds * factor(evidence_of(one).number) for one in options}
+    busy, loop = law(charges(chosen.problem, where, seconds, lambda hop: factor(hop.rests_on.number)), objective)
     watts = divisor(chosen.problem, chosen.outcome.devices, objective)
     values: Reals = steps_per_second(busy.values(), loop, chosen.configuration.depth, watts)
     return values
