@@ -79,7 +79,7 @@ class Option:
             return self
         (device, engine), *also = ((named(device, names), named(engine, names)) for device, engine in self.where)
         needs, ahead = (moved(amounts, names) for amounts in (self.needs, self.ahead))
-        return replace(self, device=device, engine=engine, also=tuple(also), needs=needs, ahead=ahead)
+        return replace(self, device=device, engine=engine, also=tuple(sorted(also)), needs=needs, ahead=ahead)
 
 
 def moved(amounts: Mapping[str, Amount], names: Mapping[str, str]) -> dict[str, Amount]:
