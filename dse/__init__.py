@@ -24,8 +24,8 @@ The cost model of a tree
 The solver
     ``Problem``             what to choose from: each ``Option``, each ``Flow``, each link's ``Hop``
     ``Estimate``            a time, how far off it may be, and the ``Evidence`` it rests on
-    ``solve``               what to choose, how sure and why: a ``Solution``, or ``Infeasible``; ``ProblemError`` for
-                            what is outside any sense. By epsilon alone: ``dse.solver.search.solve``, with a ``Found``
+    ``solve``               what to choose, what ties and what else there is, an ``Answer`` each: a ``Solution``, or
+                            ``Infeasible``, which says what lacks; ``ProblemError`` for what is outside any sense
 
 Each is imported when it is first asked for, so that ``import dse`` is quick; ``__init__.pyi`` says where from.
 """

@@ -10,11 +10,8 @@ from .records import (
     read_file as read_file,
     read_folder as read_folder,
 )
-from .solver.infeasible import Infeasible as Infeasible
 from .solver.problem import Flow as Flow, Hop as Hop, Option as Option, Problem as Problem, ProblemError as ProblemError
-from .solver.solution import Solution as Solution
-from .solver.search import Found as Found
-from .solver.solution import solve as solve
+from .solver.solve import Answer as Answer, Infeasible as Infeasible, Solution as Solution, solve as solve
 from .times.fanout_choice import (
     FanoutChoice as FanoutChoice,
     FanoutModel as FanoutModel,

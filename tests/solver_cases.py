@@ -1,17 +1,14 @@
-"""Small random mapping problems that have a bit of everything, and the answer by nested loops over ``outcome``."""
+"""Small random mapping problems that have a bit of everything, large ones, and machines of equal devices."""
 
 import dataclasses
 import itertools
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from dse.estimate import Estimate, Evidence
-from dse.solver.objectives import Objective, threshold, tie_key, value
-from dse.solver.problem import PARTS, TREE, Configuration, Flow, Hop, Option, Part, Problem
-from dse.solver.search import Answer
-from dse.solver.throughput import fits, outcome
+from dse.solver.problem import PARTS, TREE, Flow, Hop, Option, Part, Problem, moved, named
 
 EVIDENCE = Evidence("test", "modeled")
 EPSILONS = (0.0, 1e-9, 0.01, 0.1, 0.5)
@@ -125,119 +122,6 @@ def with_shares(problem: Problem, random: np.random.Generator, exact: bool) -> P
     return dataclasses.replace(problem, options=options, engines=engines)
 
 
-def numbered(problem: Problem, random: np.random.Generator) -> Problem:
-    """The same where times rest on "one", on "two", or on a number that names the device."""
-
-    def evidence(*devices: str) -> Evidence:
-        return Evidence(str(random.choice(["one", "two", f"of {'>'.join(devices)}"])), "modeled")
-
-    def other(one: Option) -> Option:
-        return dataclasses.replace(one, time=dataclasses.replace(one.time, rests_on=evidence(one.device)))
-
-    return dataclasses.replace(
-        problem,
-        options={part: tuple(map(other, options)) for part, options in problem.options.items()},
-        ways={
-            pair: tuple(dataclasses.replace(one, rests_on=evidence(*pair)) for one in way)
-            for pair, way in problem.ways.items()
-        },
-    )
-
-
-def twinned(problem: Problem, random: np.random.Generator) -> Problem:
-    """The same with two or three equal GPUs, gpu0 and so on, in place of one.
-
-    Some options are on several of them, on each set once or with each of a set as the one that is sent to.
-    """
-    names = ("gpu0", "gpu1", "gpu2")[: random.integers(2, 4)]
-    first_only, talk = random.random() < 0.5, random.random() < 0.7
-
-    def on(text: str, name: str) -> str:
-        return text.replace("gpu", name)
-
-    def amounts(needs: Mapping[str, float], name: str) -> dict[str, float]:
-        return {on(budget, name): amount for budget, amount in needs.items()}
-
-    def moved(one: Option, name: str) -> Option:
-        where = tuple((on(device, name), on(engine, name)) for device, engine in one.where)
-        time = one.time.resting_on(number=on(one.time.rests_on.number, name))
-        changes = {
-            "needs": amounts(one.needs, name),
-            "ahead": amounts(one.ahead, name),
-            "also": where[1:],
-            "time": time,
-        }
-        return dataclasses.replace(one, device=where[0][0], engine=where[0][1], **changes)
-
-    def copied(one: Option) -> list[Option]:
-        copies = [
-            moved(one, name) for name in names if name == names[0] or "gpu" in str((one.where, one.needs, one.ahead))
-        ]
-        if one.device == "gpu" and one.part in ("learner", "storage") and not one.also and random.random() < 0.5:
-            time = one.time.scaled(0.5)
-            for size in range(2, len(names) + 1):
-                for group in itertools.permutations(names, size):
-                    if group[1:] == tuple(sorted(group[1:])) and (not first_only or group[0] < group[1]):
-                        also = tuple((name, on(one.engine, name)) for name in group[1:])
-                        copies.append(dataclasses.replace(moved(one, group[0]), time=time, also=also))
-        return copies
-
-    ways = {
-        (on(source, name), on(target, name)): tuple(
-            dataclasses.replace(
-                one,
-                engine=on(one.engine, name),
-                rests_on=dataclasses.replace(one.rests_on, number=on(one.rests_on.number, name)),
-            )
-            for one in way
-        )
-        for (source, target), way in problem.ways.items()
-        for name in names
-    }
-    if talk:
-        ways |= {pair: (hop(">".join(pair), 1.0, 0.5),) for pair in itertools.permutations(names, 2)}
-    return dataclasses.replace(
-        problem,
-        options={part: tuple(o for one in each for o in copied(one)) for part, each in problem.options.items()},
-        budgets={on(budget, name): have for budget, have in problem.budgets.items() for name in names},
-        ways=ways,
-        slowdown={(*key[:2], on(key[2], name)): f for key, f in problem.slowdown.items() for name in names},
-        watts={on(device, name): watts for device, watts in problem.watts.items() for name in names},
-        engines={on(engine, name): amounts(needs, name) for engine, needs in problem.engines.items() for name in names},
-    )
-
-
-def images(equal: tuple[str, ...]) -> Iterator[Callable[[str], str]]:
-    """Every way to exchange the names of equal devices in a text."""
-    for order in itertools.permutations(equal):
-        image = dict(zip(equal, order, strict=True))
-        yield lambda text, image=image: re.sub(r"gpu\d", lambda match: image.get(match[0], match[0]), text)
-
-
-def first_image(one: Configuration, equal: tuple[str, ...]) -> tuple[str, ...]:
-    """The same text for configurations that are mirror images of each other."""
-
-    def text(option: Option, on: Callable[[str], str]) -> str:
-        needs = [sorted((on(budget), n) for budget, n in needs.items()) for needs in (option.needs, option.ahead)]
-        where = [(on(device), on(engine)) for device, engine in option.where]
-        return str((where[0], sorted(where[1:]), on(option.name), option.time, needs, one.depth))
-
-    return min(tuple(text(option, on) for option in one.options) for on in images(equal))
-
-
-def first_limits(limits: frozenset, equal: tuple[str, ...]) -> tuple[str, ...]:
-    """The same text for limits that are mirror images of each other."""
-    return min(tuple(sorted(on(str(limit)) for limit in limits)) for on in images(equal))
-
-
-def every(problem: Problem) -> Iterator[Configuration]:
-    """All configurations, whether they fit or not."""
-    for chosen in itertools.product(*problem.axes):
-        options = {option.part: option for choice in chosen for option in choice}
-        for depth in problem.depths:
-            yield Configuration(**options, depth=depth)
-
-
 def with_trees(problem: Problem, random: np.random.Generator) -> Problem:
     """The same where some pairs of sampling and updating go together, and no others."""
     pairs = list(itertools.product(problem.options["sampling"], problem.options["updating"]))
@@ -246,32 +130,73 @@ def with_trees(problem: Problem, random: np.random.Generator) -> Problem:
     return dataclasses.replace(problem, options=options, trees=tuple(pairs[place] for place in sorted(kept)))
 
 
-def all_answers(problem: Problem, objective: Objective) -> list[Answer]:
-    """Of everything that fits."""
-    given = ((one, outcome(problem, one)) for one in every(problem) if fits(problem, one))
-    return [Answer(one, gives, value(objective, gives)) for one, gives in given]
+def with_equal(problem: Problem, random: np.random.Generator) -> Problem:
+    """The same with two or three equal GPUs in place of one; some options are on two, some trees copied to another."""
+    names = ("gpu", "gpu1", "gpu2")[: random.integers(2, 4)]
+
+    def renamed(what: Any, name: str) -> Any:
+        if isinstance(what, Hop):
+            return dataclasses.replace(what, engine=what.engine.replace("gpu", name))
+        if isinstance(what, dict):
+            return {renamed(key, name): renamed(value, name) for key, value in what.items()}
+        if isinstance(what, tuple):
+            return tuple(renamed(one, name) for one in what)
+        return named(what, {"gpu": name}) if isinstance(what, str) else what
+
+    def each(stated: Mapping) -> dict:
+        return {key: value for name in names for key, value in renamed(dict(stated), name).items()}
+
+    def wide(one: Option) -> list[Option]:
+        if one.device != "gpu" or one.also or random.random() < 0.5:
+            return [one]
+        own = moved({name: need for name, need in one.needs.items() if name.startswith("gpu")}, {"gpu": "gpu1"})
+        also = (("gpu1", named(one.engine, {"gpu": "gpu1"})),)
+        return [one, dataclasses.replace(one, also=also, needs={**one.needs, **own}, time=one.time.scaled(0.5))]
+
+    options = {part: tuple(more for one in some for more in wide(one)) for part, some in problem.options.items()}
+    copies = [(a, b.on({"gpu": "gpu1"})) for a, b in problem.trees if a.device == b.device == "gpu"]
+    ways = each(problem.ways)
+    if random.random() < 0.7:
+        ways |= {pair: (hop(">".join(pair), 1.0, 0.5),) for pair in itertools.permutations(names, 2)}
+    own = {
+        engine: needs for engine, needs in problem.engines.items() if engine[:3] == "gpu" or "gpu.cores" not in needs
+    }
+    problem = dataclasses.replace(problem, engines=own)
+    stated = {name: each(getattr(problem, name)) for name in ("budgets", "slowdown", "watts", "engines")}
+    trees = (*problem.trees, *copies)
+    return dataclasses.replace(problem, options=options, trees=trees, ways=ways, equal=(names,), **stated)
 
 
-def by_the_rule(problem: Problem, answers: list[Answer], epsilon: float) -> list[Answer]:
-    """All that is as good as the best, in the order of the tie rule."""
-    if not answers:
-        return []
-    least = threshold(max(answer.value for answer in answers), epsilon)
-    good = [answer for answer in answers if answer.value >= least]
-    return sorted(good, key=lambda answer: tie_key(problem, answer.configuration, answer.outcome))
+def doubtful(problem: Problem, random: np.random.Generator, most: float = 3.0) -> Problem:
+    """The same with times that rest on few numbers, shared by parts and links, each within ends of its own."""
+
+    def evidence() -> Evidence:
+        return Evidence(f"number {random.integers(4)}", "modeled", command="measure it")
+
+    def time(one: Option) -> Option:
+        low, high = np.exp(random.uniform(0, np.log(most), 2))
+        return dataclasses.replace(one, time=Estimate(one.seconds, one.seconds / low, one.seconds * high, evidence()))
+
+    options = {part: tuple(map(time, choices)) for part, choices in problem.options.items()}
+    ways = {
+        pair: tuple(dataclasses.replace(one, rests_on=evidence()) for one in way) for pair, way in problem.ways.items()
+    }
+    return dataclasses.replace(problem, options=options, ways=ways)
 
 
-Devices = tuple[tuple[str, ...], ...]
-
-
-def mapping(answer: Answer, equal: tuple[str, ...] = ()) -> Devices:
-    """Devices of each part; of mirror images, where some are equal, always the same one."""
-    devices = [[device for device, _ in one.where] for one in answer.configuration.options]
-    images = (dict(zip(equal, image, strict=True)) for image in itertools.permutations(equal))
-    return min(
-        tuple((image.get(first, first), *sorted(image.get(one, one) for one in more)) for first, *more in devices)
-        for image in images
-    )
+def learners(*hz: tuple[str, float, float, float, str]) -> Problem:
+    """A problem of nothing but learners: (name, steps a second, factor, cores, evidence)."""
+    rest = {part: (option(part, part, "cpu", 1e-9, {}, f"cpu.{part}"),) for part in PARTS}
+    made = [
+        dataclasses.replace(
+            option("learner", name, "cpu", 1 / rate, {"cpu.cores": cores}, "cpu.learner"),
+            time=Estimate(
+                1 / rate, 1 / rate / factor, factor / rate, Evidence(number, "modeled", "", f"time {number}")
+            ),
+        )
+        for name, rate, factor, cores, number in hz
+    ]
+    return Problem({**rest, "learner": tuple(made)}, {"cpu.cores": 64.0})
 
 
 WORK = {"actors": 8e-3, "sampling": 4e-4, "storage": 8e-5, "learner": 8e-3, "updating": 2e-4}
@@ -341,64 +266,63 @@ def threads(part: Part, device: str, engine: str, one: float, most: int, gain: f
         yield Option(part, f"{count} threads", device, f"{device}.{engine}", time, {f"{device}.cores": float(count)})
 
 
-def machine(gpus: int, cpus: int = 1, cores: int = 128, fanouts: int = 12, copies: int = 3) -> Problem:
-    """A machine of equal GPUs, every number of threads on each processor, trees on each device or copied to another.
+def machine(gpus: int, cores: int = 128, fanouts: int = 12, copies: int = 3) -> Problem:
+    """A machine of equal GPUs, every number of threads on its processor, trees on each device or copied to another.
 
-    Learners are on a processor, or share their batch on every set of GPUs. Actors are on the first processor.
+    Learners are on the processor, or share their batch on some of the GPUs.
     """
     names = [f"gpu{number}" for number in range(gpus)]
-    hosts = [f"cpu{number}" for number in range(cpus)]
-
-    def drawn_trees(device: str) -> list[tuple[str, float, dict[str, float]]]:
-        if device in names:
-            gpu = {f"{device}.memory": 1e8, "cpu0.cores": 1.0}
-            return [(f"K={2**k}", 3e-5 * (1 + abs(k - 4) / 4), gpu) for k in range(1, fanouts + 1)]
-        counts = [(k, n) for k in range(1, fanouts + 1) for n in range(1, cores // 4 + 1)]
-        return [
-            (f"K={2**k}, {n} threads", 5e-5 * (1 + abs(k - 4) / 4) / n**0.5, {f"{device}.cores": float(n)})
-            for k, n in counts
-        ]
+    shapes = [(k, n) for k in range(1, fanouts + 1) for n in range(1, cores // 4 + 1)]
+    slower = {k: 1 + abs(k - 4) / 4 for k in range(1, fanouts + 1)}
+    drawn = {
+        "cpu": [(f"K={2**k}, {n} threads", 5e-5 * slower[k] / n**0.5, {"cpu.cores": float(n)}) for k, n in shapes],
+        **{
+            name: [(f"K={2**k}", 3e-5 * slower[k], {f"{name}.memory": 1e8, "cpu.cores": 1.0}) for k in slower]
+            for name in names[:2]
+        },
+    }
 
     def tree(on: tuple[str, str], sampling: tuple, updating: tuple) -> tuple[Option, Option]:
-        engines = [device if device in names else f"{device}.replay" for device in on]
+        engines = ["cpu.replay" if device == "cpu" else device for device in on]
         both = on[0] != on[1]
         return (
             option("sampling", sampling[0], on[0], sampling[1] * (1 + both), sampling[2], engines[0]),
             option("updating", updating[0], on[1], updating[1] * 1.5, updating[2] if both else {}, engines[1]),
         )
 
-    learners = [one for host in hosts for one in threads("learner", host, "learner", 5e-3, cores - 1, 0.6)]
-    for group in (group for size in range(1, gpus + 1) for group in itertools.combinations(names, size)):
-        needs = {"cpu0.cores": 1.0, **{f"{name}.memory": 1e9 for name in group}}
-        taken = 4e-4 / len(group) + 2e-5 * (len(group) - 1)
-        one = option("learner", "+".join(group), group[0], taken, needs)
+    learners = [*threads("learner", "cpu", "learner", 5e-3, cores - 1, 0.6)]
+    for group in (names[:size] for size in range(1, gpus + 1)):
+        needs = {"cpu.cores": 1.0, **{f"{name}.memory": 1e9 for name in group}}
+        one = option("learner", "+".join(group), group[0], 4e-4 / len(group) + 2e-5 * (len(group) - 1), needs)
         also = tuple((name, name) for name in group[1:])
         learners.append(dataclasses.replace(one, ahead={f"{group[0]}.memory": 1e7}, also=also))
-    devices, ways = [*hosts, *names], {}
-    for pair in itertools.permutations(devices, 2):
-        ways[pair] = (hop(">".join(pair), 1e-5, 1 / 300e9 if pair[0] in names and pair[1] in names else 1 / 25e9),)
-    trees = [tree((device, device), one, one) for device in devices for one in drawn_trees(device)]
-    for pair in itertools.permutations(devices, 2):
-        trees += [tree(pair, *both) for both in itertools.product(*(drawn_trees(device)[:copies] for device in pair))]
+    ways = {
+        pair: (hop(">".join(pair), 1e-5, 1 / 25e9 if "cpu" in pair else 1 / 300e9),)
+        for pair in itertools.permutations(["cpu", *names], 2)
+    }
+    pairs = [
+        pair for pair in itertools.permutations(drawn, 2) if pair != ("gpu1", "gpu0") and set(pair) != {"cpu", "gpu1"}
+    ]
+    firsts = [device for device in drawn if device != "gpu1"]
+    trees = [tree((device, device), one, one) for device in firsts for one in drawn[device]]
+    for one, other in pairs:
+        trees += [tree((one, other), *both) for both in itertools.product(drawn[one][:copies], drawn[other][:copies])]
     sizes = {("actors", "storage"): 1e5, ("storage", "learner"): 2e6, ("learner", "actors"): 4e6}
+    stored = [option("storage", "records", one, 3e-5, {}, "cpu.replay" if one == "cpu" else one) for one in firsts]
     return Problem(
         {
-            "actors": tuple(threads("actors", "cpu0", "actors", 8e-3, cores - 1, 0.95)),
-            "storage": tuple(
-                option("storage", "records", one, 3e-5, {}, one if one in names else f"{one}.replay") for one in devices
-            ),
+            "actors": tuple(threads("actors", "cpu", "actors", 8e-3, cores - 1, 0.95)),
+            "storage": tuple(stored),
             "learner": tuple(learners),
         },
-        {f"{host}.cores": float(cores) for host in hosts} | {f"{name}.memory": 80e9 for name in names},
-        tuple(
-            Flow(source, target, sizes.get((source, target), 4e3), "actors" not in (source, target))
-            for source, target in TALKS
-        ),
+        {"cpu.cores": float(cores)} | {f"{name}.memory": 80e9 for name in names},
+        tuple(Flow(*pair, sizes.get(pair, 4e3), "actors" not in pair) for pair in TALKS),
         ways,
         (0, 1, 2, 3, 4, 8, 16, 50),
-        {("learner", "actors", "cpu0"): 1.13, ("actors", "learner", "cpu0"): 1.13},
-        dict.fromkeys(names, 700.0) | dict.fromkeys(hosts, 280.0),
-        ("cpu0",),
+        {("learner", "actors", "cpu"): 1.13, ("actors", "learner", "cpu"): 1.13},
+        dict.fromkeys(names, 700.0) | {"cpu": 280.0},
+        ("cpu",),
         tuple(trees),
-        {f"{host}.replay": {f"{host}.cores": 1.0} for host in hosts},
+        {"cpu.replay": {"cpu.cores": 1.0}},
+        (tuple(names),) if gpus > 1 else (),
     )

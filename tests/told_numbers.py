@@ -242,7 +242,7 @@ def _mapping(reader: Reader, text: str, plain: dict) -> None:
     for used, have in re.findall(r"(\d+) of (\d+) cores?", whole.partition(" rests on: ")[0]):
         reader.holds("cores", "cores", [float(used), float(have)] == list(plain["cores"]), (used, have), plain["cores"])
     named = [{**one, "told": f"learner and policy by {one['implementation']}"} for one in plain["by_implementation"]]
-    for one in [*plain["ties"], plain["runner_up"], plain["elsewhere"], *named]:
+    for one in [*plain["ties"], plain["elsewhere"], *named]:
         if one and one["told"].split(" (")[0] in whole and plain["low"] < 0.999 * plain["value"]:
             chosen = plain["value"] * max(1, (1 + plain["epsilon"]) / 1.005)
             reader.slower(one["told"], chosen, one["value"], re.search(REASON, text) is not None)
@@ -289,7 +289,7 @@ def _rate_line(reader: Reader, text: str, plain: dict) -> None:
 def _alternatives(reader: Reader, plain: dict) -> None:
     """Ties and others: their cost, and as both texts write them."""
     brief, whole = flat(reader.told.text), flat(reader.told.verbose)
-    for one in filter(None, [*plain["ties"], plain["runner_up"], plain["elsewhere"]]):
+    for one in filter(None, [*plain["ties"], plain["elsewhere"]]):
         name, percent = one["told"], 100 * one["cost"]
         reader.same("cost of an alternative", name, 1 - one["cost"], one["value"] / plain["value"])
         if match := re.search(rf"[:;] {re.escape(name)} \(([+-]\d+)%\)", brief):

@@ -66,8 +66,6 @@ def run(options: argparse.Namespace) -> int:
         answer = _asked(options)
     except presampling.NothingFits as error:
         return show_mapping(error.shortage, options.json)
-    except ModuleNotFoundError as error:
-        raise ValueError(f"the simulation needs {error.name}; install it with: pip install '.[suite]'") from None
     show(options, answer, _dict(answer), _text(answer))
     return 0
 

@@ -22,7 +22,7 @@ from ..mapping.what_if import with_changes
 from ..platforms import names
 from ..platforms.reading import HERE, RESULTS
 from ..records import has_benchmarks
-from ..solver.objectives import EPSILONS
+from ..solver.law import EPSILONS
 from .emit import FORMATS, emitted, mapping_make_line, mapping_tables
 from .mapping_details import GOALS
 from .mapping_text import beside, text

@@ -65,7 +65,7 @@ def whole(answer: MappingAnswer) -> Iterator[str]:
         f"({answer.distance:.0%} below that); {about}{fastest}{pace} by the fastest learner alone"
     )
     yield from _alternatives(answer)
-    yield from _survival(answer)
+    yield from _decides(answer)
     yield from _evidence(answer)
 
 
@@ -86,10 +86,7 @@ def _alternatives(answer: MappingAnswer) -> Iterator[str]:
     if answer.ties:
         yield "  cannot be told apart; fewest devices, bytes moved and cores decided:"
         yield from _others(answer.ties, answer.others_tied)
-    if answer.runner_up and answer.runner_up not in answer.ties[:SHOWN]:
-        yield "  runner-up:"
-        yield from _others([answer.runner_up])
-    if answer.elsewhere and answer.elsewhere not in (answer.runner_up, *answer.ties[:SHOWN]):
+    if answer.elsewhere and answer.elsewhere not in answer.ties[:SHOWN]:
         yield "  best on other devices:"
         yield from _others([answer.elsewhere])
 
@@ -102,13 +99,13 @@ def _others(others: Sequence[Other], more: int = 0) -> Iterator[str]:
         yield f"    and {more} more, see --json"
 
 
-def _survival(answer: MappingAnswer) -> Iterator[str]:
+def _decides(answer: MappingAnswer) -> Iterator[str]:
     shown = limited(answer)[:SHOWN]
     if shown:
-        yield "  by how much times may be wrong:"
+        yield "  what decides:"
     for one in shown:
         yield from wrapped(changing(one), "    ")
-    if not any(one.up or one.down for one in answer.survival):
+    if not shown:
         yield f"  {UNCHANGED}"
 
 

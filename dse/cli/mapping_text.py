@@ -105,8 +105,8 @@ def _why(answer: MappingAnswer) -> list[str]:
         first = shortened(first, WIDTH - len(begins) - len("; and 999 more") - len(decide))
         lines.append(several(begins, [first, *others], answer.others_tied, decide))
     sentences = [changing(one, WIDTH - 2) for one in limited(answer)]
-    if not any(one.up or one.down for one in answer.survival):
-        other = answer.elsewhere or answer.runner_up
+    if not sentences:
+        other = answer.elsewhere
         sentences = [f"the next best: {alternative(answer, other)}" if other and not answer.ties else UNCHANGED]
     changes = [[f"  {one}"] if len(one) <= WIDTH else wrapped(one) for one in sentences]
     room = LINES + len(more) - len(lines) - len(measured)

@@ -7,13 +7,12 @@ from typing import cast
 from impls.terminal import listed, plural
 
 from ..estimate import off, weakest, written
-from ..mapping.alternatives import Other
+from ..mapping.alternatives import Decides, Other
 from ..mapping.answer import MappingAnswer, PartAnswer, Rate
 from ..mapping.options import implementation_of
 from ..mapping.step_shares import StepShare
 from ..platforms.reading import HERE
 from ..records import Source
-from ..solver.sensitivity import Robustness
 from .text import in_words, roughly, rounded, wrapped
 
 EVIDENCE = {
@@ -25,9 +24,9 @@ EVIDENCE = {
     "storage": "the records on {0}{1} take",
 }
 """Evidence in words, by how its number begins: the device, and what else the number says."""
-UNCHANGED = "no single time that is wrong by up to 30 times makes another choice better"
-DIGITS, NEAR, TOLD = 2, 0.1, 0.05
-"""Digits of a factor; how near to 1 it has one more; and how near it is not told."""
+UNCHANGED = "no single time, as far off as it may be, makes another choice better"
+DIGITS, NEAR = 2, 0.1
+"""Digits of a factor, and how near to 1 it has one more."""
 
 
 def headline(answer: MappingAnswer) -> str:
@@ -219,35 +218,21 @@ def shortened(words: str, room: int) -> str:
     return words
 
 
-def limited(answer: MappingAnswer) -> list[Robustness]:
-    """The robustness against every number that can put another choice ahead, of those the choice rests on first.
+def limited(answer: MappingAnswer) -> list[Decides]:
+    """The ends of times that put another choice ahead."""
+    return [one for one in answer.decides if one.told]
 
-    Where another is ahead by what is expected, but cannot be told apart, any little more of a number does: not these.
+
+def changing(one: Decides, room: int | None = None) -> str:
+    """Say at which end of one time another choice is better, and by how much.
+
+    ``room``: characters that the sentence may have; what sets the other choice apart is cut where it takes more.
     """
-    used = {part.number for part in answer.parts}
-    limited = [one for one in answer.survival if (one.up or one.down) and abs(_nearest(one)[1] - 1) >= TOLD]
-    return sorted(limited, key=lambda one: (not one.decides, one.number not in used))
-
-
-def _nearest(one: Robustness) -> tuple[str, float]:
-    """(side, factor) at which another choice is better, upward or downward, whichever is nearer."""
-    is_up = one.down is None or (one.up is not None and one.up < 1 / one.down)
-    return ("up", cast(float, one.up)) if is_up else ("down", cast(float, one.down))
-
-
-def changing(one: Robustness, room: int | None = None) -> str:
-    """Say at which factor on one time another choice is better.
-
-    "It may": the interval of that time allows it. ``room``: characters that the sentence may have; what sets the other
-    choice apart is cut where it takes more.
-    """
-    (side, factor), what = _nearest(one), subject(one.number)
-    digits = f"{factor:.{DIGITS + (abs(factor - 1) < NEAR)}g}"
-    allowed = " (it may)" if what.endswith("takes") else " (they may)"
-    sure = allowed * getattr(one, f"decides_{side}")
-    times = f"{'more' if side == 'up' else 'less'} than {digits}x as long"
-    rest = f" is better if {what} {times}{sure}".replace(" of torch", "")
-    winner = (getattr(one, f"winner_{side}", "") or one.winner).replace(" of torch", "")
+    what = subject(one.number)
+    may = "it may" if what.endswith("takes") else "they may"
+    times = f"{one.factor:.{DIGITS + (abs(one.factor - 1) < NEAR)}g}x as long"
+    rest = f" is {one.gain:.0%} better if {what} {times}, as {may}".replace(" of torch", "")
+    winner = one.told.replace(" of torch", "")
     return f"{winner if room is None else shortened(winner, room - len(rest))}{rest}"
 
 

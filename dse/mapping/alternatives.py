@@ -1,15 +1,15 @@
-"""The alternatives of a mapping, each described by what sets it apart; and the best by the exact rule of epsilon."""
+"""What is chosen of all execution modes, what cannot be told apart from it, and alternatives in words."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import overload
+from dataclasses import dataclass, field
+from typing import Any
 
-from ..estimate import Interval
-from ..solver.infeasible import Infeasible
-from ..solver.objectives import EPSILONS, Objective
-from ..solver.problem import PARTS, Configuration, Problem
-from ..solver.search import Answer, Found
-from ..solver.solution import Alternative, first_of, search_modes
+from ..estimate import Evidence, Interval
+from ..solver.deciding import Deciding, deciding
+from ..solver.law import EPSILONS, Objective
+from ..solver.problem import PARTS, Configuration, Option, Problem
+from ..solver.solve import Answer, Infeasible, Search, Solution
+from .doubt import Doubt, cores, interval, kind, undominated
 from .options import Place
 
 
@@ -34,51 +34,135 @@ class Other:
     cores: float = 0.0
 
 
-@overload
-def other_of(one: Alternative) -> Other: ...
-@overload
-def other_of(one: None) -> None: ...
-def other_of(one: Alternative | None) -> Other | None:
-    """An alternative in plain values."""
-    if one is None:
-        return None
-    place = Place(one.mode)
-    rate = (one.value, one.cost, one.low, one.high, one.interval)
-    beside = one.chance, one.outcome.devices, one.cores
-    return Other(one.described, place.arrangement, mapping_of(one.configuration), *rate, not place.in_turns, *beside)
+@dataclass(frozen=True)
+class Decides:
+    """What all that rests on a number makes of the choice at an end of its interval, ``factor`` times as long.
+
+    ``value``: the choice's then. ``told``: what then is better, in words, by a share of ``gain``; "" where nothing is.
+    """
+
+    number: str
+    factor: float
+    value: float
+    told: str = ""
+    gain: float = 0.0
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The choice and what surrounds it.
+
+    ``best``: what is expected to give most, where that is another one. ``ties``: what cannot be told apart from the
+    best, of which no other is as fast on as few devices and cores; ``others_tied``: how many more (kind of execution
+    mode, devices of the parts) cannot. ``elsewhere``: the answer if its devices could not be had. ``decide``: what to
+    measure to tell the choice from the best of those that tie, or from ``elsewhere``.
+    """
+
+    answer: Answer
+    found: Solution
+    doubt: Doubt = field(repr=False)
+    best: Answer | None
+    ties: tuple[Answer, ...]
+    others_tied: int
+    elsewhere: Answer | None
+    decide: Evidence | None
+
+    def other(self, one: Answer) -> Other:
+        """An alternative in plain values."""
+        place, mine = Place(one.mode), self.answer
+        return Other(
+            *(difference(mine, one), place.arrangement, mapping_of(one.configuration)),
+            *(one.value, 1 - one.value / mine.value),
+            *self.doubt.ends(one),
+            *(interval(one), not place.in_turns),
+            self.doubt.chance(one, mine),
+            one.outcome.devices,
+            cores(one),
+        )
+
+    def decides(self, problems: Mapping[Any, Problem]) -> tuple[Decides, ...]:
+        """Each end of a number's interval, what decides first, then what moves the rate most."""
+        # Something may be better already: then that it is so by more than epsilon more is news.
+        allowed = 1 - (1 - self.found.epsilon) * self.answer.value / max(self.found.best, self.answer.value)
+        return tuple(map(self._told, deciding(problems, self.found.objective, self.answer, allowed)))
+
+    def _told(self, one: Deciding) -> Decides:
+        told = difference(self.answer, one.winner) if one.winner else ""
+        return Decides(one.number, one.factor, one.value, told, one.gain)
+
+
+def choose(problems: Mapping[Any, Problem], objective: Objective, epsilon: float | None) -> Chosen | Infeasible:
+    """The answer of execution modes: equally good is what cannot be told apart, or what is within an ``epsilon``."""
+    search = Search(problems, objective)
+    found = search.solution(EPSILONS[objective] if epsilon is None else epsilon)
+    if isinstance(found, Infeasible):
+        return found
+    doubt = Doubt(objective, found.epsilon, epsilon is not None, search.modes)
+
+    def group(without: Answer | None = None) -> list[Answer]:
+        best, good = search.as_good(found.epsilon, without)
+        if good and epsilon is None:
+            good += search.frontier(best, len(good[0].outcome.devices), without)
+        return doubt.group(good) if good else []
+
+    chosen, *rest = group()
+    places = {place_of(one) for one in rest} - {place_of(chosen)}
+    shown: dict[object, Answer] = {}
+    for one in undominated([chosen, *rest]):
+        if one is not chosen:
+            shown.setdefault(place_of(one), one)
+    best = max((chosen, *rest), key=lambda one: one.value)
+    elsewhere = next(iter(group(chosen)), None)
+    other = max(rest, key=lambda one: one.value, default=elsewhere)
+    return Chosen(
+        chosen,
+        found,
+        doubt,
+        best if best.value > chosen.value else None,
+        tuple(shown.values()),
+        len(places - shown.keys()),
+        elsewhere,
+        doubt.decisive(chosen, other) if other else None,
+    )
+
+
+def place_of(one: Answer) -> tuple[object, ...]:
+    """The kind of an execution mode, and the devices of each part."""
+    return kind(one.mode), one.mapping
 
 
 def mapping_of(chosen: Configuration) -> dict[str, str]:
     """The device of each part, by the part's name."""
-    return {str(part): chosen.of(part).device for part in PARTS}
+    return {part: chosen.of(part).device for part in PARTS}
 
 
-@dataclass(frozen=True)
-class Solved:
-    """The best answer with its execution mode, and the best of each mode."""
+def difference(chosen: Answer, other: Answer) -> str:
+    """What an alternative has and the choice has not, in words."""
+    mine, yours = chosen.configuration, other.configuration
+    words = [kind(other.mode)] if kind(chosen.mode) != kind(other.mode) else []
+    for part in ("actors", "learner", "storage"):
+        one, two = mine.of(part), yours.of(part)
+        if (_devices(one), one.name) != (_devices(two), two.name):
+            words.append(f"{part} on {_devices(two)}" + (f" ({two.name})" if two.name != one.name else ""))
+    if _tree(mine) != _tree(yours):
+        words.append(_tree(yours))
+    if mine.depth != yours.depth:
+        words.append(f"{yours.depth} batches sampled ahead")
+    return ", ".join(words) or "another of these names"
 
-    place: Place
-    answer: Answer
-    found: Mapping[Place, Found]
-    epsilon: float
 
-    @property
-    def best(self) -> float:
-        """The largest value of all."""
-        return max(one.best for one in self.found.values())
+def _devices(option: Option) -> str:
+    return " and ".join(device for device, _ in option.where)
 
 
-def best_placement(
-    problems: Mapping[Place, Problem], objective: Objective, epsilon: float | None = None, alternatives: bool = True
-) -> Solved | list[Infeasible]:
-    """The answer over all execution modes by epsilon alone, however sure the times are: for those who solve often.
+def _tree(one: Configuration) -> str:
+    sampling, updating = one.sampling, one.updating
+    if (sampling.where, sampling.name) == (updating.where, updating.name):
+        return f"tree on {_named(updating)}"
+    if sampling.device == updating.device and sampling.name == updating.name:
+        return f"tree on {_named(updating)}, sampling and updating apart"
+    return f"sampling on {_named(sampling)}, updating on {_named(updating)}"
 
-    Of equal ones the mode that comes first. ProblemError for an unknown objective, or as ``search.solve``.
-    """
-    modes = dict[str, Problem](problems.items())
-    found = search_modes(modes, objective, epsilon, alternatives)
-    if isinstance(found, Infeasible):
-        return [found]
-    epsilon = EPSILONS[objective] if epsilon is None else epsilon
-    place = first_of(modes, found, epsilon)
-    return Solved(Place(place), found[place].answer, {Place(mode): one for mode, one in found.items()}, epsilon)
+
+def _named(option: Option) -> str:
+    return f"{_devices(option)} ({option.name})"

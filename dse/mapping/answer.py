@@ -1,6 +1,5 @@
 """The answer to a mapping question: what to run where, how fast, how sure, what is next, and what it all rests on."""
 
-import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -8,17 +7,15 @@ from typing import Any
 
 from ..estimate import Evidence, Interval, off
 from ..records import how_to_measure
-from ..solver.doubt import Candidate, Doubt
-from ..solver.infeasible import Infeasible
-from ..solver.objectives import EPSILONS, Objective
+from ..solver.deciding import evidence_of, timed_of
+from ..solver.law import LOOP_BOUND, TOO_HIGH, Objective, needed, slowdowns, transfers
 from ..solver.problem import LOOP, PARTS, Configuration, Option, Part, Problem
-from ..solver.queues import Simulated
-from ..solver.sensitivity import Robustness
-from ..solver.solution import Solution, solve
-from ..solver.throughput import LOOP_BOUND, TOO_HIGH, needed, slowdowns, transfers
+from ..solver.queues import Simulated, simulated
+from ..solver.solve import Answer, Infeasible, solve
 from ..times.whole_runs import REFERENCE
-from .alternatives import Other, Solved, best_placement, other_of
+from .alternatives import Chosen, Decides, Other, choose
 from .build import Built
+from .doubt import Doubt, interval
 from .options import Place, implementation_of
 from .processes import Process, is_here, processes_of, strategy_of
 from .step_shares import StepShare, beyond, step_shares
@@ -43,28 +40,33 @@ class Rate:
 def rate_of(built: Built, objective: Objective, epsilon: float | None, by: str = "") -> Rate | None:
     """The best rate of a problem, with learner and policy ``by`` an implementation; None where nothing fits."""
     problems = {place: one for place, problem in built.problems.items() if (one := _by(built, problem, by))}
-    solved = best_placement(problems, objective, epsilon, False) if problems else None
-    if not isinstance(solved, Solved):
+    found = solve(problems, objective, epsilon) if problems else None
+    if found is None or isinstance(found, Infeasible):
         return None
-    candidate = Candidate(str(solved.place), problems[solved.place], solved.answer)
-    ends = Doubt(objective, EPSILONS[objective] if epsilon is None else epsilon).ends(candidate)
-    is_bound = not Place(solved.place).in_turns
-    return Rate(candidate.value, *ends, candidate.interval, is_bound, by, built.parts.environments)
+    return _rate(built, found.answer, Doubt(objective, found.epsilon).ends(found.answer), by)
 
 
-def by_implementation(built: Built, objective: Objective, epsilon: float | None, chosen: Solution) -> tuple[Rate, ...]:
+def _rate(built: Built, one: Answer, ends: tuple[float, float], by: str) -> Rate:
+    return Rate(one.value, *ends, interval(one), not Place(one.mode).in_turns, by, built.parts.environments)
+
+
+def by_implementation(built: Built, objective: Objective, epsilon: float | None, chosen: Chosen) -> tuple[Rate, ...]:
     """The rate of each implementation of learner and policy, the fastest first; none where there is no choice.
 
     Of the one by which the ``chosen`` learns and acts, it is that rate.
     """
-    by = {implementation_of(built.details(chosen.choice.of(part))) for part in BY}
-    ends = chosen.value, chosen.low, chosen.high, chosen.interval, not Place(chosen.mode).in_turns
-    options = [one for problem in built.problems.values() for part in BY for one in problem.options[part]]
-    names = sorted({implementation_of(built.details(one)) for one in options})
+    one = chosen.answer
+    by = {implementation_of(built.details(one.configuration.of(part))) for part in BY}
+    options = [option for problem in built.problems.values() for part in BY for option in problem.options[part]]
+    names = sorted({implementation_of(built.details(option)) for option in options})
     rates = [
         rate
         for name in (names if len(names) > 1 else ())
-        if (rate := Rate(*ends, name) if by == {name} else rate_of(built, objective, epsilon, name))
+        if (
+            rate := _rate(built, one, chosen.doubt.ends(one), name)
+            if by == {name}
+            else rate_of(built, objective, epsilon, name)
+        )
     ]
     return tuple(sorted(rates, key=lambda rate: -rate.value)) if len(rates) > 1 else ()
 
@@ -79,18 +81,18 @@ def _by(built: Built, problem: Problem, name: str) -> Problem | None:
     return problem
 
 
-def notes(built: Built, solution: Solution) -> list[str]:
+def notes(built: Built, objective: Objective, one: Answer) -> list[str]:
     """What the rate counts and what it leaves out, a sentence each."""
-    parts, place, notes = built.parts, Place(solution.mode), list[str]()
-    chosen = solution.choice
+    parts, place, notes = built.parts, Place(one.mode), list[str]()
+    chosen, slower = one.configuration, slowdowns(one.problem, one.configuration)
     workload = parts.workload
     if parts.table and parts.table.differs:
         notes.append(
             f"profiled was {parts.table.workload} with other {', '.join(parts.table.differs)}; what depends on those "
             "was interpolated or modeled, the rest is that profile's"
         )
-    for option, factor in zip(chosen.options, slowdowns(solution.problem, chosen), strict=True):
-        if factor != 1:
+    for option in chosen.options:
+        if (factor := slower[option.part]) != 1:
             notes.append(
                 f"on {option.device} the time of {option.part} is {factor:.2f} times as long beside what runs on other "
                 f"cores; the time above counts that{_by_reference(built, option)}"
@@ -111,14 +113,14 @@ def notes(built: Built, solution: Solution) -> list[str]:
     if place.arrangement == "serial" and (ratio := built.ratios.get(place, 1.0)) != 1:
         notes.append(f"a whole serial loop took {ratio:.2f} times its parts, each timed alone; the rate is the loop's")
     count = workload.actors.count
-    if solution.outcome.bottleneck == chosen.actors.engine != chosen.learner.engine:
+    if one.outcome.bottleneck == chosen.actors.engine != chosen.learner.engine:
         if built.details(chosen.actors).get("processes") == count:
             notes.append(
                 f"each of the workload's actors ({count}) has a process already; --fix actor_count= takes others"
             )
     if chosen.sampling.device != chosen.updating.device:
         notes.append("sampling and updating part: how sums travel between two trees is our model, nobody has built it")
-    return [*notes, *_of_the_rate(solution.objective, place, parts.environments), *built.notes(chosen)]
+    return [*notes, *_of_the_rate(objective, place, parts.environments), *built.notes(chosen)]
 
 
 def _by_reference(built: Built, option: Option) -> str:
@@ -202,8 +204,9 @@ class MappingAnswer:
     could be made. ``bound``: the value of every part on its fastest option, without sharing, transfers or budgets.
     ``best``: what is expected to give most, where that is another one. ``ties``: what cannot be told apart from it,
     undominated ones; ``others_tied``: how many more; ``decide``: what to measure to tell them apart. ``simulated``:
-    runs of the mapping with exact and with exponential times. ``watts``: the limits of all ``devices`` that it uses,
-    each whole. ``shares``: how the step of a serial loop is spent. ``environments``: how many each actor steps at once.
+    runs of the mapping with exact and with exponential times. ``decides``: ends of times' intervals, where
+    another mapping is better first. ``watts``: the limits of all ``devices`` in use, each whole. ``shares``: how the
+    step of a serial loop is spent. ``environments``: how many each actor steps at once.
     ``by_implementation``: what each implementation of learner and policy would give; ``by_environments``: what other
     numbers of environments would. ``runs_here``: whether impls.training has a program for its arrangement; of such with
     several processes those, and the locking ``strategy`` of the replay that they share.
@@ -230,9 +233,8 @@ class MappingAnswer:
     learner_hz: float
     watts: float | None
     ties: tuple[Other, ...]
-    runner_up: Other | None
     elsewhere: Other | None
-    survival: tuple[Robustness, ...]
+    decides: tuple[Decides, ...]
     sources: tuple[Evidence, ...]
     measure_next: Evidence | None
     configurations: int
@@ -257,7 +259,7 @@ class MappingAnswer:
     processes: tuple[Process, ...] = ()
     by_implementation: tuple[Rate, ...] = ()
     by_environments: tuple[Rate, ...] = ()
-    solution: Solution | None = field(default=None, repr=False, compare=False)  # what it was made from
+    chosen: Answer | None = field(default=None, repr=False, compare=False)  # what it was made from
 
     @property
     def busy(self) -> dict[str, float]:
@@ -275,8 +277,8 @@ class MappingAnswer:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        plain = asdict(replace(self, solution=None))
-        del plain["solution"]
+        plain = asdict(replace(self, chosen=None))
+        del plain["chosen"]
         return plain
 
 
@@ -300,63 +302,66 @@ class Shortage:
 def build_answer(built: Built, objective: Objective, epsilon: float | None = None) -> MappingAnswer | Shortage:
     """The best mapping with its alternatives and how sure it is, or what lacks for any to fit.
 
-    What cannot be told apart from the best counts as equally good (``solver/doubt.py``); with an epsilon just that.
+    What cannot be told apart from the best counts as equally good (``doubt.py``); with an epsilon just that.
     """
-    solution = solve(built.problems, objective, epsilon)
-    if isinstance(solution, Infeasible):
-        return _shortage(built, solution)
-    parts, place, problem = built.parts, Place(solution.mode), solution.problem
-    chosen, outcome, survival = solution.choice, solution.outcome, solution.survival
-    cpu, workload = f"{parts.cpu.name}.cores", parts.workload
-    slower = slowdowns(problem, chosen)
+    made = choose(built.problems, objective, epsilon)
+    if isinstance(made, Infeasible):
+        return _shortage(built, made)
+    one, found, parts, place = made.answer, made.found, built.parts, Place(made.answer.mode)
+    chosen, outcome, decides = one.configuration, one.outcome, made.decides(built.problems)
+    low, high = made.doubt.ends(one)
+    workload, slower = parts.workload, slowdowns(one.problem, chosen)
     at_home = all({device for device, _ in option.where} == {parts.cpu.name} for option in chosen.options)
     is_shared = place.arrangement != "serial" and at_home and is_here(parts)
     runs_here, actors = is_shared or place.arrangement == "serial", built.details(chosen.actors).get("processes", 1)
+    numbers = dict.fromkeys(evidence_of(timed).number for timed in timed_of(one))
+    engine = outcome.training_bottleneck if objective == "training" else outcome.bottleneck
     return MappingAnswer(
         platform=parts.platform.name,
         workload=workload.name,
         batch=workload.learner.batch,
         update_interval=workload.learner.update_interval,
         objective=objective,
-        epsilon=solution.epsilon,
+        epsilon=found.epsilon,
         arrangement=place.arrangement,
-        parts=tuple(map(functools.partial(_part, built, beyond(built, place)), chosen.options, slower)),
+        parts=tuple(_part(built, beyond(built, place), option, slower[option.part]) for option in chosen.options),
         depth=chosen.depth,
-        cores=(needed(problem, chosen)[cpu], float(parts.cores)),
-        value=solution.value,
-        low=solution.low,
-        high=solution.high,
+        cores=(needed(one.problem, chosen)[f"{parts.cpu.name}.cores"], float(parts.cores)),
+        value=one.value,
+        low=low,
+        high=high,
         hz=outcome.hz,
         actor_hz=outcome.actor_hz,
-        bottleneck=_bottleneck(chosen, objective, solution.bottleneck),
-        bound=solution.bound,
-        distance=1 - solution.value / solution.bound,
-        learner_hz=solution.learner_hz,
+        bottleneck=_bottleneck(chosen, objective, engine),
+        bound=found.bound,
+        distance=1 - one.value / found.bound,
+        learner_hz=max(
+            1 / option.seconds for problem in built.problems.values() for option in problem.options["learner"]
+        ),
         watts=outcome.watts,
-        ties=tuple(map(other_of, solution.ties)),
-        runner_up=other_of(solution.runner_up),
-        elsewhere=other_of(solution.elsewhere),
-        survival=survival,
-        sources=tuple(built.rests_on(one.number, chosen) for one in solution.evidence),
-        measure_next=_next(built, chosen, survival),
-        configurations=solution.configurations,
-        notes=tuple(notes(built, solution)),
-        interval=solution.interval,
+        ties=tuple(map(made.other, made.ties)),
+        elsewhere=made.other(made.elsewhere) if made.elsewhere else None,
+        decides=decides,
+        sources=tuple(built.rests_on(number, chosen) for number in numbers),
+        measure_next=_next(built, one, decides),
+        configurations=found.configurations,
+        notes=tuple(notes(built, objective, one)),
+        interval=interval(one),
         upper_bound=not place.in_turns,
         searched=built.searched,
-        best=other_of(solution.best),
-        others_tied=solution.others_tied,
-        decide=solution.decide and built.rests_on(solution.decide.number, chosen),
-        simulated=solution.simulated,
-        transfers=tuple(_transfers(solution)),
+        best=made.other(made.best) if made.best else None,
+        others_tied=made.others_tied,
+        decide=made.decide and built.rests_on(made.decide.number, chosen),
+        simulated=simulated(one.problem, chosen, objective != "training"),
+        transfers=tuple(_transfers(one)),
         devices=outcome.devices,
-        shares=step_shares(built, solution),
+        shares=step_shares(built, one),
         environments=parts.environments,
         runs_here=runs_here,
         strategy=strategy_of(place.arrangement) if is_shared else "",
         processes=processes_of(parts, place.arrangement, actors) if is_shared else (),
-        by_implementation=by_implementation(built, objective, epsilon, solution),
-        solution=solution,
+        by_implementation=by_implementation(built, objective, epsilon, made),
+        chosen=one,
     )
 
 
@@ -372,8 +377,8 @@ def _part(built: Built, beyond: float, option: Option, slower: float) -> PartAns
     )
 
 
-def _transfers(solution: Solution) -> Iterator[TransferAnswer]:
-    for flow, hop, taken in transfers(solution.problem, solution.choice):
+def _transfers(one: Answer) -> Iterator[TransferAnswer]:
+    for flow, hop, taken in transfers(one.problem, one.configuration):
         yield TransferAnswer(hop.engine, f"{flow.source} to {flow.target}", taken, flow.nbytes, flow.waits)
 
 
@@ -389,12 +394,10 @@ def _bottleneck(chosen: Configuration, objective: Objective, engine: str) -> str
     return f"{engine}, which does {', '.join(option.part for option in on)} in turns"
 
 
-def _next(built: Built, chosen: Configuration, survival: Sequence[Robustness]) -> Evidence | None:
+def _next(built: Built, one: Answer, decides: Sequence[Decides]) -> Evidence | None:
     """The evidence whose interval moves the decision most, or else the predicted rate."""
-    for one in survival:
-        if one.number in built.evidence and (one.decides or one.rate_factor > 1 + CLOSE):
-            return built.rests_on(one.number, chosen)
-    return None
+    moving = (each.number for each in decides if each.told or abs(math.log(each.value / one.value)) > CLOSE)
+    return next((built.rests_on(number, one.configuration) for number in moving if number in built.evidence), None)
 
 
 def _shortage(built: Built, result: Infeasible) -> Shortage:

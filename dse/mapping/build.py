@@ -168,6 +168,7 @@ def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
         (builder.cpu,),
         tuple(builder.trees),
         builder.engines,
+        tuple(tuple(one.name for one in each) for each in builder.classes if len(each) > 1),
     )
 
 

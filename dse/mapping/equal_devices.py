@@ -1,15 +1,18 @@
 """Devices of one model: what the parts take on the first of them holds for the others, and rests on the same evidence.
 
-So a doubt about a model moves all its devices at once, and a search may exchange them.
+So a doubt about a model moves all its devices at once. Those that nothing tells apart are a **class**: options are
+listed of its first devices, and the search puts them on any.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..estimate import Estimate
 from ..platforms import Device, Link
+from ..solver.problem import moved
 from ..times.analytic import budgets, training_bytes
 from ..times.parts import Learner, Parts
 from ..times.trees import Tree, trees
@@ -47,6 +50,41 @@ class EqualDevices:
         """All devices of a device's model, in the platform's order."""
         return [other for other in self.devices if self.first(other) is self.first(device)]
 
+    @functools.cached_property
+    def classes(self) -> list[list[Device]]:
+        """Devices of a model that may be exchanged: no part is fixed to one of them, and all are linked alike."""
+        fixed, alike = set(map(str, self.parts.constraints.values())), dict[Any, list[Device]]()
+        for device in self.devices:
+            own = device.name if device.name in fixed else ""
+            alike.setdefault((self.first(device).name, own), []).append(device)
+        return [
+            each for found in alike.values() for each in ([found] if self._linked(found) else [[one] for one in found])
+        ]
+
+    def _linked(self, devices: Sequence[Device]) -> bool:
+        """Whether transfers take as long whichever of these devices they are from or to."""
+        if len(devices) == 1:
+            return True
+        names = [one.name for one in devices]
+        pairs = [list(itertools.permutations(names, 2))]
+        for other in (one.name for one in self.devices if one.name not in names):
+            pairs += [[(one, other) for one in names], [(other, one) for one in names]]
+        seconds = self.parts.transfer_seconds
+        return all(len({seconds(*pair, size) for pair in each}) == 1 for each in pairs for size in TRANSFERS)
+
+    def class_of(self, device: Device) -> list[Device]:
+        """The devices that a device may be exchanged with, itself among them."""
+        return next(each for each in self.classes if device in each)
+
+    def sets(self, device: Device, count: int) -> Iterator[tuple[Device, ...]]:
+        """What a device of a model may have beside it to be so many: of each class the first ones."""
+        others = [[one for one in each if one is not device] for each in self.classes if each[0] in self.of(device)]
+        for pick in itertools.combinations(itertools.chain(*others), count - 1):
+            if all(
+                one in pick for each in others for at, after in enumerate(each) if after in pick for one in each[:at]
+            ):
+                yield pick
+
     def learners(self, device: Device) -> list[Learner]:
         """Every option for gradient steps on a device, or on several of its model beginning with it."""
         return [replace(one, needs=self._needs(one.needs, device)) for one in self.parts.learners(self.first(device))]
@@ -76,14 +114,7 @@ class EqualDevices:
 
     def _needs(self, needs: Mapping[str, float], device: Device) -> Mapping[str, float]:
         """Needs of the first device of a model as those of another."""
-        first = self.first(device).name
-        if first == device.name:
-            return needs
-        mine = f"{first}."
-        return {
-            f"{device.name}.{name.removeprefix(mine)}" if name.startswith(mine) else name: amount
-            for name, amount in needs.items()
-        }
+        return moved(needs, {self.first(device).name: device.name})
 
     def _model(self, device: Device) -> Any:
         """What tells devices apart but their names: budgets, watts, routes to the processor, and times of parts."""

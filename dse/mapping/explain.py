@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..estimate import written
-from ..solver.doubt import Doubt
+from ..solver.law import LOOP_BOUND, Objective, charges, law, where_of
 from ..solver.problem import LOOP
-from ..solver.solution import Solution
-from ..solver.throughput import LOOP_BOUND, charges
+from ..solver.solve import Answer
 from .answer import MappingAnswer, PartAnswer, Shortage
+from .doubt import Doubt
 
 WATTS = "watts"
 """The cause where it is no engine: devices that may take more power, for an answer in steps a joule."""
@@ -41,38 +41,38 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         sides = {"asked": self.asked.to_dict(), "best": self.best.to_dict()}
-        return asdict(replace(self, **{side: replace(getattr(self, side), solution=None) for side in sides})) | sides
+        return asdict(replace(self, **{side: replace(getattr(self, side), chosen=None) for side in sides})) | sides
 
 
 def explain(described: dict[str, Any], asked: MappingAnswer | Shortage, best: MappingAnswer) -> Explanation | Shortage:
     """Why the best configuration of a description loses to the best of all, or that it ties."""
     if isinstance(asked, Shortage):
         return asked
-    mine, other = asked.solution, best.solution
+    mine, other = asked.chosen, best.chosen
     assert mine and other  # as every answer to a question has
     loss, doubt = 1 - asked.value / best.value, Doubt(best.objective, best.epsilon)
-    chance = doubt.chance(mine.candidate, other.candidate)
-    here, there = busy_of(mine), busy_of(other)
+    chance = doubt.chance(mine, other)
+    here, there = (busy_of(one, best.objective) for one in (mine, other))
     engines = {engine: (here.get(engine, 0.0), there.get(engine, 0.0)) for engine in {**here, **there}}
     cause = ""
     if loss <= best.epsilon:
         sentence = _tie(loss, best, asked)
     else:
-        cause = WATTS if best.objective == "per_watt" and asked.hz >= best.hz else mine.bottleneck
+        bound_by = mine.outcome.training_bottleneck if best.objective == "training" else mine.outcome.bottleneck
+        cause = WATTS if best.objective == "per_watt" and asked.hz >= best.hz else bound_by
         sentence = f"loses {loss:.0%}: {_why(cause, asked, best, engines)}"
-        if doubt.no_worse(mine.candidate, other.candidate):
+        if doubt.no_worse(mine, other):
             sentence += f"; it may be no worse, and is as good with a probability of {chance:.0%}"
     notes = tuple(_notes(described, asked, best))
     return Explanation(described, asked, best, loss, sentence, notes, cause, engines, chance)
 
 
-def busy_of(solution: Solution) -> dict[str, float]:
+def busy_of(one: Answer, objective: Objective) -> dict[str, float]:
     """Seconds a gradient step that bound the value: of each engine, and of a batch on its way for each under way."""
-    spent: dict[str, float] = {}
-    for charge in charges(solution.problem, solution.choice):
-        if solution.objective != "training" or not charge.acting:
-            spent[charge.engine] = spent.get(charge.engine, 0.0) + charge.seconds
-    return spent | {LOOP_BOUND: solution.outcome.loop_seconds / (solution.choice.depth + 1)}
+    chosen = one.configuration
+    seconds = {option.part: option.seconds for option in chosen.options}
+    busy, _ = law(charges(one.problem, where_of(chosen), seconds), objective)
+    return busy | {LOOP_BOUND: one.outcome.loop_seconds / (chosen.depth + 1)}
 
 
 def _tie(loss: float, best: MappingAnswer, asked: MappingAnswer) -> str:

@@ -83,6 +83,11 @@ class OptionBuilder:
         ]
 
     @property
+    def classes(self) -> list[list[Device]]:
+        """The same by what may be exchanged."""
+        return [each for each in self.equal.classes if each[0] in self.devices]
+
+    @property
     def engines(self) -> dict[str, dict[str, float]]:
         """The cores that a processor's replay process takes once, whatever it does; its tree's threads take more."""
         cpus = [] if self.place.in_turns else [device for device in self.devices if device.kind == "cpu"]
@@ -115,7 +120,9 @@ class OptionBuilder:
 
     def _with_call(self, option: Option, details: Mapping[str, Any]) -> Option:
         """Keeps an option's details, and adds what calling its device takes where one process does everything."""
-        self.shown[key_of(option)] = details
+        (device,) = (one for one in self.equal.devices if one.name == option.device)
+        for other in self.equal.class_of(device):
+            self.shown[key_of(option.on({device.name: other.name}))] = details
         call = self.parts.call_seconds(option.device) if self.place.in_turns else 0.0
         return replace(option, time=option.time.plus(call, 2.0)) if call else option
 
@@ -157,7 +164,7 @@ class OptionBuilder:
 
     def _learners(self) -> None:
         """Adds the learners of every device; a serial loop drives no FPGA."""
-        for device in self.devices:
+        for device in (each[0] for each in self.classes):
             if device.kind == "fpga" and self.place.arrangement == "serial":
                 continue
             for learner in self.equal.learners(device):
@@ -177,8 +184,7 @@ class OptionBuilder:
         step = learner.step
         if self.beside and device.kind == "cpu":
             step = self.beside.step(step, implementation_of(learner.details))
-        of_model = self.equal.of(device)
-        for beside in itertools.combinations(of_model[of_model.index(device) + 1 :], count - 1):
+        for beside in self.equal.sets(device, count):
             if count > 1 and self.place.in_turns:
                 continue
             together = (device, *beside)
@@ -207,14 +213,18 @@ class OptionBuilder:
 
     def _replay(self) -> None:
         """Adds sum trees and storage. A serial loop drives a GPU's learner, but its replay is the processor's."""
-        devices = [device for device in self.devices if self.place.arrangement != "serial" or device.name == self.cpu]
-        fitting = {device.name: list(self._fitting(device)) for device in devices}
+        classes = [each for each in self.classes if self.place.arrangement != "serial" or each[0].name == self.cpu]
+        devices = [each[0] for each in classes]
+        fitting = {device.name: list(self._fitting(device)) for each in classes for device in each[:2]}
         for device in devices:
             for tree in fitting[device.name]:
                 self._one_tree(device, tree)
         if not self.place.in_turns:
             copied = {name: _fastest(trees) for name, trees in fitting.items()}
-            for here, there in itertools.permutations(devices, 2):
+            pairs = itertools.product(devices, classes)
+            for here, there in (
+                (here, other) for here, each in pairs for other in [o for o in each if o is not here][:1]
+            ):
                 for tree, other in itertools.product(copied[here.name], copied[there.name]):
                     self._copies(here, tree, there, other)
         for device in devices:

@@ -13,12 +13,12 @@ from impls.training import load as load_workload
 from .. import machines
 from ..platforms import Platform
 from ..platforms.reading import RESULTS
-from ..solver.objectives import EPSILONS, OBJECTIVES, Objective, threshold
+from ..solver.law import EPSILONS, OBJECTIVES, Objective
 from ..solver.problem import ProblemError
+from ..solver.solve import Solution, solve
 from ..times.own import Own
 from ..times.parts import Parts
 from ..times.profile import PerformanceTable, tables
-from .alternatives import Solved, best_placement
 from .answer import MappingAnswer, Rate, Shortage, build_answer, rate_of
 from .build import Built, build
 from .explain import Explanation, explain
@@ -202,7 +202,7 @@ def _of_environments(question: MappingQuestion) -> MappingAnswer | Shortage:
     """The best mapping with as many environments as give most; the fewest of those that give nearly as much."""
     given = EPSILONS[question.objective] if question.epsilon is None else question.epsilon
     rates = [rate for count in _environments(question) if (rate := _rate(question, question.workload, count))]
-    least = threshold(max((rate.value for rate in rates), default=0.0), given)
+    least = max((rate.value for rate in rates), default=0.0) * (1 - given)
     own = question.workload.actors.environments
     chosen = next((rate.environments for rate in rates if rate.value >= least), own)
     fixed = with_values(question.workload, {"environments": chosen})
@@ -310,5 +310,5 @@ def _records(question: MappingQuestion, batch: int) -> float:
         problems = question.built(with_values(question.workload, {"batch": batch})).problems
     except ProblemError:
         return 0.0
-    result = best_placement(problems, question.objective, question.epsilon, False)
-    return result.best * batch if isinstance(result, Solved) else 0.0
+    result = solve(problems, question.objective, question.epsilon)
+    return result.best * batch if isinstance(result, Solution) else 0.0

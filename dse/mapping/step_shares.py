@@ -6,9 +6,9 @@ Letters: E environments an actor steps at once.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..solver.law import slowdowns, transfers
 from ..solver.problem import TREE
-from ..solver.solution import Solution
-from ..solver.throughput import seconds, transfers
+from ..solver.solve import Answer
 from ..times.whole_runs import what_of
 from .build import Built
 from .options import Place, implementation_of
@@ -23,15 +23,15 @@ class StepShare:
     share: float
 
 
-def step_shares(built: Built, solution: Solution) -> tuple[StepShare, ...]:
+def step_shares(built: Built, one: Answer) -> tuple[StepShare, ...]:
     """The step of a serial loop, the shares of which add up to it; none where parts run at the same time.
 
     The tree and the storage are the replay's. "the rest" is what actors take beyond policy and environment (local
     storage, weights fetched), and what the whole loop took beyond its parts as each was timed alone, or less than they.
     """
-    if Place(solution.mode).arrangement != "serial":
+    if Place(one.mode).arrangement != "serial":
         return ()
-    spent = [(what, taken) for what, taken in _spent(built, solution) if taken]
+    spent = [(what, taken) for what, taken in _spent(built, one) if taken]
     whole = sum(taken for _, taken in spent)
     return tuple(StepShare(what, taken, taken / whole) for what, taken in spent)
 
@@ -41,24 +41,25 @@ def beyond(built: Built, mode: str) -> float:
     return built.ratios.get(mode, 1.0) if Place(mode).arrangement == "serial" else 1.0
 
 
-def _spent(built: Built, solution: Solution) -> Iterator[tuple[str, float]]:
-    chosen, times = solution.choice, beyond(built, solution.mode)
-    charged = seconds(solution.problem, chosen)
+def _spent(built: Built, one: Answer) -> Iterator[tuple[str, float]]:
+    chosen, times = one.configuration, beyond(built, one.mode)
+    slower = slowdowns(one.problem, chosen)
+    charged = {option.part: option.seconds * slower[option.part] for option in chosen.options}
     part = {name: taken / times for name, taken in charged.items()}
-    acting = dict(_acting(built, solution, part["actors"]))
+    acting = dict(_acting(built, one, part["actors"]))
     yield "learner", part["learner"]
     yield from acting.items()
     yield "tree", sum(part[name] for name in TREE)
     yield "storage", part["storage"]
-    yield "transfers", sum(taken for _, _, taken in transfers(solution.problem, chosen))
+    yield "transfers", sum(taken for _, _, taken in transfers(one.problem, chosen))
     yield "the rest", sum(charged.values()) - sum(part.values()) + part["actors"] - sum(acting.values())
 
 
-def _acting(built: Built, solution: Solution, whole: float) -> Iterator[tuple[str, float]]:
+def _acting(built: Built, one: Answer, whole: float) -> Iterator[tuple[str, float]]:
     """Policy and environment, as far as both were timed alone; where they were not, "acting" as one."""
     parts = built.parts
     count, steps = parts.environments, parts.workload.learner.update_interval
-    policy = what_of("inference act", implementation_of(built.details(solution.choice.actors)))
+    policy = what_of("inference act", implementation_of(built.details(one.configuration.actors)))
     timed = [
         parts.table and parts.table.time(what, size)
         for what, size in ((policy, count), (what_of("env step", environments=count), 1))
@@ -66,6 +67,6 @@ def _acting(built: Built, solution: Solution, whole: float) -> Iterator[tuple[st
     if parts.stated("actors", parts.cpu) or not all(timed):
         yield "acting", whole
         return
-    spent = [steps / count * one.value for one in timed if one]
+    spent = [steps / count * each.value for each in timed if each]
     fits = min(1.0, whole / sum(spent))  # timed alone, both may take a little more than in an actor
-    yield from zip(("policy", "environment"), (fits * one for one in spent), strict=True)
+    yield from zip(("policy", "environment"), (fits * each for each in spent), strict=True)

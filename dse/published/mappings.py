@@ -4,7 +4,7 @@ All three from the same times: those of any question about that platform (``mapp
 Tables V and VII print or imply, for the few learners whose rate they state.
 
 A mapping is three letters, learner-RMM-storage: C (CPU), G (GPU), F (FPGA). Where several are as fast, the rule of
-``solver/objectives`` decides: fewest devices, then fewest bytes.
+``solver/solve`` decides: fewest devices, then fewest bytes.
 """
 
 import dataclasses
@@ -16,8 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from impls.fpga.learner import ledger
 from impls.training import Workload, load
 from impls.training.sizes import layout_of
@@ -26,12 +24,9 @@ from ..estimate import Estimate, Evidence
 from ..mapping.options import Place
 from ..mapping.question import MappingQuestion
 from ..platforms import load as load_platform
-from ..solver.infeasible import Infeasible
-from ..solver.objectives import EPSILONS, bottleneck
-from ..solver.optimum import best_values
+from ..solver.law import EPSILONS
 from ..solver.problem import LOOP, Configuration, Option, Part, Problem
-from ..solver.search import Found, solve
-from ..solver.space import build, roots
+from ..solver.solve import Infeasible, Search, Solution, solve
 from .greedy_mapping import ACTORS, LEARNER, RMM, DeviceTable, printed, printed_storage, traffic_words
 from .learner_points import published
 from .quoted import Quoted
@@ -221,7 +216,7 @@ def agreement(quoted: Quoted, results: Path, pinned_too: bool) -> Agreement:
     where = asked(quoted)
     for name, batch in where:
         problem, _ = problem_of(quoted, results, name, batch, pinned_too)
-        answer = solve(problem, alternatives=False)
+        answer = solve(problem, "training")
         if not isinstance(answer, Infeasible):
             ours, published = letters(answer.choice), _published(quoted, name, batch)
             pairs += Judged(ours).pair == Judged(published).pair
@@ -240,7 +235,7 @@ def row(quoted: Quoted, results: Path, name: str, batch: int) -> Row:
     problem, workload = problem_of(quoted, results, name, batch)
     speedups = quoted.table(f"{TABLE}.{name}.{batch}")
     printed_best = _published(quoted, name, batch)
-    answer = solve(problem, alternatives=False)
+    answer = solve(problem, "training")
     if isinstance(answer, Infeasible):
         raise ValueError(f"{name} at B = {batch}: {answer}")
     learner, rmm = learner_times(problem), rmm_times(problem)
@@ -253,7 +248,7 @@ def row(quoted: Quoted, results: Path, name: str, batch: int) -> Row:
         _ties(problem, answer),
         learner,
         rmm,
-        answer.learner_hz,
+        1 / min(one.seconds for one in problem.options["learner"]),
         tuple((judged(problem, mapping), behind) for mapping, behind in speedups.items() if behind != 1),
         {letter: _holds(problem, device, printed_best) for letter, device in DEVICES.items()},
     )
@@ -297,24 +292,24 @@ def judged(problem: Problem, mapping: str) -> Judged:
     for name, (device, choices) in there.items():
         if not choices:
             return Judged(mapping, lacks=f"nothing runs the part {name!r} on the {device}")
-    best = solve(dataclasses.replace(problem, options=options, trees=pairs), alternatives=False)
+    best = solve(dataclasses.replace(problem, options=options, trees=pairs), "training")
     return Judged(mapping, lacks=str(best)) if isinstance(best, Infeasible) else _judged(best)
 
 
-def _ties(problem: Problem, found: Found) -> tuple[Judged, ...]:
+def _ties(problem: Problem, found: Solution) -> tuple[Judged, ...]:
     """List each other mapping once: ``Found`` has one for each device of sampling, too."""
     names = dict.fromkeys(letters(tie.configuration) for tie in found.ties)
     names.pop(letters(found.choice), None)
     return tuple(judged(problem, name) for name in names)
 
 
-def _judged(found: Found) -> Judged:
-    outcome = found.outcome
+def _judged(found: Solution) -> Judged:
+    outcome = found.answer.outcome
     return Judged(letters(found.choice), found.value, _bottleneck(found), len(outcome.devices), outcome.bytes_moved)
 
 
-def _bottleneck(found: Found) -> str:
-    engine, choice = bottleneck(found.objective, found.outcome), found.choice
+def _bottleneck(found: Solution) -> str:
+    engine, choice = found.answer.outcome.training_bottleneck, found.choice
     on = [part for part in LOOP if choice.of(part).engine == engine]
     shown = [f"{part} {1e6 * choice.of(part).seconds:,.3g} us" for part in on]
     return f"{engine} ({', '.join(shown)})" if shown else engine
@@ -370,7 +365,7 @@ def _answer(problem: Problem, device: str, factor: float) -> str:
 
     options = {part: tuple(map(scaled, choices)) for part, choices in problem.options.items()}
     pairs = tuple((scaled(sampling), scaled(updating)) for sampling, updating in problem.trees)
-    answer = solve(dataclasses.replace(problem, options=options, trees=pairs), alternatives=False)
+    answer = solve(dataclasses.replace(problem, options=options, trees=pairs), "training")
     return "" if isinstance(answer, Infeasible) else letters(answer.choice)
 
 
@@ -397,17 +392,10 @@ def paces(quoted: Quoted, results: Path) -> Iterator[Pace]:
 
 
 def _fastest(problem: Problem) -> defaultdict[tuple[str, ...], float]:
-    """Find the highest rate of each mapping, by the letters of learner, sampling, updating and storage; 0 if none fits.
-
-    One descent finds all of them.
-    """
-    space = build(problem, "training")
-    whole = np.flatnonzero(~space.at.missing.any(axis=1))
-    best = best_values(space, roots(space, whole), space.at.mapping)
+    """Find the highest rate of each mapping, by letters of learner, sampling, updating and storage; 0 if none fits."""
     parts: tuple[Part, ...] = ("learner", "sampling", "updating", "storage")
     found: defaultdict[tuple[str, ...], float] = defaultdict(float)
-    for setting in whole:
-        groups = zip(space.axes, space.at.groups[:, setting], strict=True)
-        devices = {option.part: option.device for axis, group in groups for option in axis[group][0]}
-        found[tuple(LETTERS[devices[part]] for part in parts)] = float(best[space.at.mapping[setting]])
+    for one in Search({"": problem}, "training").placements:
+        key = tuple(LETTERS[one.where[part][0][0]] for part in parts)
+        found[key] = max(found[key], 0.0 if one.lacks else one.best)
     return found

@@ -1,28 +1,125 @@
-"""A run of a network of queues in milliseconds, for every answer: what ``simulation.py`` plays, without its library.
+"""A configuration as a network of queues, run in milliseconds: what ``law.py`` bounds, this shows.
 
-The same rules: an engine serves in the order of arrival; D + 1 batches go round and round; actors and transfers that no
-batch waits for may be D + 1 behind or ahead. A test holds the two against each other.
+An engine serves one thing at a time, in the order of arrival, and lets it finish. Each of the D + 1 batches under way
+goes round and round: sampling, storage, learner, updating, and every transfer that it waits for. Sampling and updating
+of different batches meet on one engine where they share it, which is what a bound leaves out.
+
+What no batch waits for (new records, weights) goes beside: actors make the environment steps of one gradient step at a
+time, and each batch drawn needs such a turn; transfers that do not wait follow what sets them off. All of these may be
+D + 1 ahead or behind, no more, so a slow one holds up the whole. The queues of [Zhang2023] (200 or 10 batches) are not
+there: one that holds D batches never fills, a shorter one never leaves the learner without a batch.
 
 A **process** repeats its operations: it takes one thing out of a box, or puts one into it, and waits where it is empty
-or full; or it is served by an engine. Batches, actors and each link of a chain beside them are processes.
+or full; or it is served by an engine. Batches, actors and each link of a chain beside them are processes. A test plays
+the same with a library (simpy).
+
+Letters: D batches sampled ahead (so D + 1 are under way), cv coefficient of variation of a time (deviation over mean).
 """
 
 import heapq
+import itertools
+import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from ..estimate import Estimate, Evidence
 from ..stats import STRETCHES, batch_means
-from .problem import Configuration, Problem
-from .simulation import ACTORS, Network, Visit, factors, network
+from .law import slowdowns, transfers, where_of
+from .problem import Configuration, Problem, ProblemError
 
+DRAWN = 4096  # random times at once
+ACTORS = -1  # the place of actors, before all places of the round
 TAKE, PUT, SERVE, DONE = range(4)
 Operation = tuple[int, int, float]
 """(kind, box or engine, mean seconds)."""
 STEPS = {0.0: 200, 1.0: 1000}
 """Steps of a run by the coefficient of variation of its times."""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """An engine that is kept busy for so long, on average."""
+
+    engine: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Network:
+    """``round``: what a batch passes, in order. ``actors``: their visit a gradient step; None leaves them out.
+
+    ``beside``: (place, visits): what follows when the visit at this place of the round, or that of ACTORS, has ended.
+    """
+
+    round: tuple[Visit, ...]
+    actors: Visit | None = None
+    beside: tuple[tuple[int, tuple[Visit, ...]], ...] = ()
+
+    def __post_init__(self) -> None:
+        for visit in self.visits:
+            if not 0 < visit.seconds < math.inf:
+                raise ProblemError(f"a visit of {visit.engine} must take a finite time above 0, not {visit.seconds}")
+
+    @property
+    def visits(self) -> tuple[Visit, ...]:
+        """All that a gradient step asks of engines."""
+        chains = [visits for _, visits in self.beside]
+        return (*self.round, *((self.actors,) if self.actors else ()), *itertools.chain(*chains))
+
+    @property
+    def busy(self) -> dict[str, float]:
+        """Seconds a gradient step keeps each engine busy."""
+        spent: dict[str, float] = {}
+        for visit in self.visits:
+            spent[visit.engine] = spent.get(visit.engine, 0.0) + visit.seconds
+        return spent
+
+    @property
+    def round_seconds(self) -> float:
+        """A batch takes for a round without any waiting."""
+        return sum(visit.seconds for visit in self.round)
+
+
+def network(problem: Problem, configuration: Configuration, actors: bool = True) -> Network:
+    """The network of a configuration that fits, without actors and their traffic unless ``actors``.
+
+    Further engines that a part keeps busy are so as soon as it is done with its own.
+    """
+    where = where_of(configuration)
+    slower = slowdowns(problem, configuration)
+    spent = {one.part: one.seconds * slower[one.part] for one in configuration.options}
+    round, places, beside = list[Visit](), {"actors": ACTORS}, list[tuple[str, tuple[Visit, ...]]]()
+    after, before = ({part: list[Visit]() for part in problem.loop} for _ in range(2))
+    for flow, hops in itertools.groupby(transfers(problem, configuration), key=lambda one: one[0]):
+        chain = tuple(Visit(hop.engine, seconds) for _, hop, seconds in hops if seconds)
+        if not chain or ("actors" in (flow.source, flow.target) and not actors):
+            continue
+        if not flow.waits:
+            beside.append((flow.source, chain))
+        elif flow.source == "actors":
+            before[flow.target] += chain
+        else:
+            after[flow.source] += chain
+    for part in (one for one in problem.parts if actors or one in problem.loop):
+        beside += [(part, (Visit(engine, spent[part]),)) for _, engine in where[part][1:]]
+    for part in problem.loop:
+        round += before[part]
+        places[part] = len(round)
+        round += [Visit(where[part][0][1], spent[part]), *after[part]]
+    acting = Visit(where["actors"][0][1], spent["actors"]) if actors else None
+    return Network(tuple(round), acting, tuple((places[part], chain) for part, chain in beside))
+
+
+def factors(cv: float, seed: int) -> Iterator[float]:
+    """Random numbers of mean 1 and deviation cv."""
+    if cv == 0:
+        yield from itertools.repeat(1.0)
+    rng = np.random.default_rng(seed)
+    while True:
+        yield from rng.gamma(1 / cv**2, cv**2, DRAWN).tolist()
 
 
 @dataclass(frozen=True)
@@ -45,11 +142,26 @@ def simulated(problem: Problem, configuration: Configuration, actors: bool = Tru
 
 
 def run(loop: Network, depth: int, cv: float, steps: int, seed: int = 0) -> Simulated:
-    """A run of ``steps`` after a warm-up; at least ``STRETCHES``."""
+    """A run of ``steps`` after a warm-up; at least ``STRETCHES``. A seed gives the same run always."""
     warm = max(steps // 10, 4 * (depth + 1))
     ends = np.array(_Queues(loop, depth + 1, factors(cv, seed)).finished(warm + steps)[warm - 1 :])
     each, half = batch_means(ends)
     return Simulated(1 / each, 1 / (each + half), 1 / max(each - half, each / STRETCHES), cv)
+
+
+def simulate(loop: Network, depth: int, cv: float = 0.0, steps: int = 2000, seed: int = 0) -> Estimate:
+    """Gradient steps a second of a run as an estimate, which may show slightly more than the bound: by steps that were
+    under way when counting began. ProblemError for a negative depth or cv, or too few steps to bound a rate.
+    """
+    if depth < 0 or not 0 <= cv < math.inf or steps < STRETCHES:
+        raise ProblemError(
+            f"a simulation wants a depth and cv from 0 on and {STRETCHES} steps at least, not {depth}, {cv} and {steps}"
+        )
+    found = run(loop, depth, cv, steps, seed)
+    if found.high >= found.hz * STRETCHES:
+        raise ProblemError(f"{steps} simulated steps of cv = {cv:g} are too few to bound their rate; simulate more")
+    evidence = Evidence("simulation", "modeled", f"{steps:,} steps with times of cv = {cv:g}")
+    return Estimate(found.hz, found.low, found.high, evidence)
 
 
 class _Queues:

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from impls.checks import near
 from impls.terminal import plural
@@ -147,8 +146,7 @@ class Own:
         known: dict[tuple[Part, Part, str], float] = {}
         for one in self.entries:
             if one.beside and (base := alone(one)):
-                part, beside = cast(Part, one.part), cast(Part, one.beside)
-                known.setdefault((part, beside, one.device), one.seconds / base.value)
+                known.setdefault((one.part, one.beside, one.device), one.seconds / base.value)
         return known
 
     def unused(self, platform: Platform, excluded: Iterable[str] = ()) -> Iterator[str]:

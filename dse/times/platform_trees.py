@@ -16,7 +16,7 @@ import impls
 from ..estimate import Estimate, Evidence
 from ..fpga import placement
 from ..platforms import Device, Platform, PlatformError
-from ..solver.doubt import GIVEN_UP
+from ..solver.law import GIVEN_UP
 from . import analytic
 from .fanout_choice import DEFAULT
 from .tree_times import Question

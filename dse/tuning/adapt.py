@@ -19,10 +19,9 @@ from ..mapping.build import build
 from ..mapping.knee import Knee, knee
 from ..mapping.question import BATCHES, MappingQuestion, measured_batches
 from ..platforms import Platform
-from ..solver.objectives import EPSILONS, threshold
+from ..solver.law import EPSILONS, Outcome, outcome
 from ..solver.problem import Configuration, Problem, ProblemError
-from ..solver.search import Found, solve
-from ..solver.throughput import Outcome, outcome
+from ..solver.solve import Search
 from ..times.parts import Parts
 from ..times.trees import LEAF_BYTES
 from .looks import Adapted, Cap, adapt, joint
@@ -148,7 +147,7 @@ def _choice(rates: Replayed, samplers: Sequence[int], batches: Sequence[int], ow
     at = knee(batches, fastest.__getitem__)
     fitting = [batch for batch in batches if fastest[batch]]
     batch = at.batch or max((batch for batch in fitting if batch <= own), default=fitting[0])
-    least = threshold(fastest[batch], EPSILONS["ratio"])
+    least = fastest[batch] * (1 - EPSILONS["ratio"])
     return (min(x for x in samplers if rates.records_hz(x, batch) >= least), batch), at
 
 
@@ -235,12 +234,10 @@ def _row(
 
 def _fastest(problems: Sequence[Problem], acting: Mapping[int, Estimate], samplers: int) -> _Chosen | None:
     """Find the mapping on which the learner could take the most steps, of equal ones that with the most steps."""
-    solved = []
+    solved = list[_Chosen]()
     for problem in problems:
         if samplers <= len(problem.options["actors"]):
             option = dataclasses.replace(problem.options["actors"][samplers - 1], time=acting[samplers])
-            one = problem.having("actors", option)
-            answer = solve(one, "training", 0.0, alternatives=False)
-            if isinstance(answer, Found):
-                solved.append((problem, answer.choice, answer.outcome))
+            _, answers = Search({"": problem.having("actors", option)}, "training").as_good(0.0)
+            solved += [(problem, one.configuration, one.outcome) for one in answers[:1]]
     return max(solved, key=lambda one: (one[2].training_hz, one[2].hz)) if solved else None

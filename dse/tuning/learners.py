@@ -16,8 +16,8 @@ from ..estimate import Estimate, Evidence, weakest
 from ..mapping.question import MappingQuestion
 from ..platforms import Device
 from ..records import Source
+from ..solver.deciding import LINK_FACTORS
 from ..solver.problem import ProblemError
-from ..solver.sensitivity import LINK_FACTORS
 from ..times import analytic
 from ..times.batch_law import FlatThenLinear, flat_then_linear
 from ..times.parts import Parts

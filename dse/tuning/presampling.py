@@ -25,15 +25,16 @@ from typing import Any, cast
 from impls.training import Workload
 
 from ..estimate import Estimate, Evidence, Interval, interval_of, off
-from ..mapping.alternatives import Solved, best_placement
 from ..mapping.answer import Shortage, lacking
+from ..mapping.options import Place
 from ..mapping.question import answer_question, ask
 from ..platforms import Platform
 from ..platforms.reading import RESULTS
 from ..records import Source
-from ..solver.problem import LOOP, PARTS, Configuration, Problem, ProblemError
-from ..solver.simulation import Network, Visit, network, simulate
-from ..solver.throughput import slowdowns, steps_per_second, transfers
+from ..solver.law import slowdowns, steps_per_second, transfers
+from ..solver.problem import LOOP, Configuration, Problem, ProblemError
+from ..solver.queues import Network, Visit, network, simulate
+from ..solver.solve import Infeasible, solve
 
 SPREAD, LEAST_SPREAD, MOST_SPREAD = 1.0, 1e-6, 3.0  # cv of times that vary: as exponential ones do, unless asked
 LOSS = 0.03  # of the most steps a second, within which a simulated rate is enough: noise hides less
@@ -58,7 +59,7 @@ def published_loop(
 
 def bound_hz(network: Network, depth: int) -> float:
     """Bound the steps a second: by the busiest engine, or by D + 1 batches that never wait."""
-    return float(steps_per_second(max(network.busy.values()), network.round_seconds, depth))
+    return float(steps_per_second(network.busy.values(), network.round_seconds, depth))
 
 
 def depth_enough(network: Network) -> int:
@@ -236,10 +237,10 @@ def platform_depth(
     """
     asked = ask(platform, workload, fix=fix, exclude=exclude, results=results, machine=machine)
     built = asked.built()
-    result = best_placement(built.problems, "ratio", alternatives=False)
-    if not isinstance(result, Solved):
+    result = solve(built.problems, "ratio")
+    if isinstance(result, Infeasible):
         raise NothingFits(cast(Shortage, answer_question(asked)))
-    problem, chosen = built.problems[result.place], result.answer.configuration
+    problem, chosen = result.answer.problem, result.choice
     loop, *ends = (network(problem, one, actors=False) for one in (chosen, _at(chosen, "low"), _at(chosen, "high")))
     numbers = dict.fromkeys(chosen.of(part).time.rests_on.number for part in LOOP)
     return replace(
@@ -247,7 +248,7 @@ def platform_depth(
         times=tuple(_times(problem, chosen)),
         sources=tuple(built.rests_on(number, chosen) for number in numbers if number in built.evidence),
         batch=built.parts.batch,
-        arrangement=result.place.arrangement,
+        arrangement=Place(result.answer.mode).arrangement,
         mapping={part: chosen.of(part).device for part in LOOP},
         presampled=asked.workload.replay.presampled,
         **asked.provenance,
@@ -262,7 +263,7 @@ def _at(chosen: Configuration, end: str) -> Configuration:
 
 
 def _times(problem: Problem, chosen: Configuration) -> Iterator[Busy]:
-    slower = dict(zip(PARTS, slowdowns(problem, chosen), strict=True))
+    slower = slowdowns(problem, chosen)
     for option in (chosen.of(part) for part in LOOP):
         time = option.time.scaled(slower[option.part])
         yield Busy(option.part, option.engine, time.value, time.low, time.high, time.source)

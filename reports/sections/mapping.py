@@ -18,7 +18,7 @@ from dse.mapping.question import recommend_mapping
 from dse.platforms import PlatformError
 from dse.published import mapping_loss
 from dse.records import SOURCES, RecordError
-from dse.solver.objectives import EPSILONS
+from dse.solver.law import EPSILONS
 from dse.tuning.core_split import Allocation, RateCurve, allocate
 from impls.terminal import plural
 

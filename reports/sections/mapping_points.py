@@ -6,22 +6,19 @@ averages of the weights.
 
 import dataclasses
 import functools
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dse.mapping.alternatives import Solved, best_placement
 from dse.mapping.build import Built, build
+from dse.mapping.doubt import Doubt
 from dse.mapping.options import Place
 from dse.mapping.question import load_workload, tables
 from dse.platforms import load
 from dse.records import Measurement, RecordError
-from dse.solver.objectives import EPSILONS, threshold, tie_key
-from dse.solver.problem import Configuration, Problem
-from dse.solver.search import Answer, front
-from dse.solver.sensitivity import Terms, spreads
-from dse.solver.simulation import network
+from dse.solver.problem import Configuration
+from dse.solver.queues import network
+from dse.solver.solve import Answer, Search, Solution, solve
 from dse.stats import front_of
 from dse.times.parts import Parts
 from dse.times.profile import PerformanceTable, of_records
@@ -114,11 +111,11 @@ def depths(results: Evidence) -> list[Depths]:
     # Invariant: ``panels`` has the depths of every answer with fewer devices excluded.
     while True:
         model = built(results, excluded=excluded)
-        result = best_placement(model.problems, "ratio")
-        if not isinstance(result, Solved):
+        result = solve(model.problems)
+        if not isinstance(result, Solution):
             return panels
-        chosen = result.answer.configuration
-        loop = network(model.problems[result.place], chosen, actors=False)
+        chosen = result.choice
+        loop = network(result.answer.problem, chosen, actors=False)
         points = depth_curve(loop, DEPTHS, CVS, STEPS)
         panels.append(Depths(f"{WORKLOAD}, {title}: {letters(chosen)}", points, depth_enough(loop)))
         device = chosen.learner.device
@@ -151,38 +148,29 @@ def fronts(results: Evidence) -> dict[str, list[Point]]:
 
 
 def _front(results: Evidence, workload: str) -> list[Point]:
-    fastest: dict[tuple[str, ...], tuple[Built, Place, Answer]] = {}
-    # Invariant: ``fastest`` has the fastest mapping so far on each set of devices that some front used.
-    for count in range(len(ACCELERATORS) + 1):
-        for excluded in itertools.combinations(ACCELERATORS, count):
-            model = built(results, workload, excluded=excluded)
-            for placement, answer in fastest_of(model.problems):
-                best = fastest.get(answer.outcome.devices)
-                if best is None or answer.value > best[2].value:
-                    fastest[answer.outcome.devices] = (model, placement, answer)
-    watts = [answer.outcome.watts for _, _, answer in fastest.values()]
+    fastest: dict[tuple[str, ...], Answer] = {}
+    # Invariant: ``fastest`` has the fastest mapping so far on each set of devices.
+    for answer in Search(built(results, workload).problems, "ratio").fastest(lambda one: one.devices):
+        best = fastest.get(answer.outcome.devices)
+        if best is None or answer.value > best.value:
+            fastest[answer.outcome.devices] = answer
+    watts = [answer.outcome.watts for answer in fastest.values()]
     if None in watts:
         raise RecordError(f"platform {PLATFORM} does not state the watts of each device")
     points = [
         (answer.value, -float(power or 0), -float(len(devices)))
-        for (devices, (_, _, answer)), power in zip(fastest.items(), watts, strict=True)
+        for (devices, answer), power in zip(fastest.items(), watts, strict=True)
     ]
     kept = front_of(points)
-    return [_point(*entry, position in kept) for position, entry in enumerate(fastest.values())]
+    return [_point(answer, position in kept) for position, answer in enumerate(fastest.values())]
 
 
-def _point(model: Built, placement: Place, answer: Answer, is_undominated: bool) -> Point:
-    problem, chosen = model.problems[placement], answer.configuration
-    low, high = Terms([(problem, chosen)], "ratio", spreads([problem])).interval(0)
-    outcome = answer.outcome
-    ends = min(low, outcome.hz), max(high, outcome.hz)
-    arrangement = placement.arrangement
-    return Point(outcome.devices, arrangement, letters(chosen), outcome.hz, *ends, outcome.watts or 0.0, is_undominated)
-
-
-def fastest_of(problems: Mapping[Place, Problem]) -> list[tuple[Place, Answer]]:
-    """Return (placement, answer) of each placement's front over steps a second, watts and devices."""
-    return [(placement, answer) for placement, problem in problems.items() for answer in front(problem)]
+def _point(one: Answer, is_undominated: bool) -> Point:
+    ends, given = Doubt("ratio", 0.0).ends(one), one.outcome
+    arrangement = Place(one.mode).arrangement
+    return Point(
+        given.devices, arrangement, letters(one.configuration), given.hz, *ends, given.watts or 0.0, is_undominated
+    )
 
 
 @dataclass(frozen=True)
@@ -209,19 +197,10 @@ def what_if(results: Evidence) -> list[WhatIf]:
                 placement: dataclasses.replace(problem, budgets={**problem.budgets, name: float(count)})
                 for placement, problem in model.problems.items()
             }
-            answers = fastest_of(problems)
-            if answers:
-                placement, answer = _chosen(problems, answers)
-                chosen = answer.configuration
-                arrangement, learner = placement.arrangement, chosen.learner.device
-                cells.append(WhatIf(batch, count, answer.value, arrangement, letters(chosen), learner))
+            if isinstance(found := solve(problems), Solution):
+                chosen, arrangement = found.choice, Place(found.answer.mode).arrangement
+                cells.append(WhatIf(batch, count, found.value, arrangement, letters(chosen), chosen.learner.device))
     return cells
-
-
-def _chosen(problems: Mapping[Place, Problem], answers: Sequence[tuple[Place, Answer]]) -> tuple[Place, Answer]:
-    least = threshold(max(answer.value for _, answer in answers), EPSILONS["ratio"])
-    good = [(placement, answer) for placement, answer in answers if answer.value >= least]
-    return min(good, key=lambda pair: tie_key(problems[pair[0]], pair[1].configuration, pair[1].outcome)[:5])
 
 
 # Learners

@@ -11,15 +11,16 @@ from pathlib import Path
 
 from dse.cli.text import in_words, rounded
 from dse.estimate import weakest
-from dse.mapping.alternatives import Solved, best_placement
 from dse.mapping.build import build
+from dse.mapping.doubt import Doubt, interval
+from dse.mapping.options import Place
 from dse.mapping.question import load_workload
 from dse.mapping.what_if import with_changes
 from dse.platforms import Device, Platform, PlatformError, load, names
 from dse.records import RecordError
-from dse.solver.doubt import Candidate, Doubt
-from dse.solver.objectives import EPSILONS, Objective
+from dse.solver.law import EPSILONS, Objective
 from dse.solver.problem import Option, ProblemError
+from dse.solver.solve import Solution, solve
 from dse.times.parts import Parts
 from dse.times.profile import PerformanceTable, evidence, tables
 from dse.times.tree_times import Table
@@ -151,23 +152,22 @@ def answer(known: Known, changed: Changed, workload: str) -> Answer:
     """Return the best mapping by epsilon alone."""
     try:
         problems = build(known.parts(changed.platform, workload), excluded=changed.excluded).problems
-        solved = best_placement(problems, OBJECTIVE, EPSILON, False)
+        solved = solve(problems, OBJECTIVE, EPSILON)
     except ProblemError:
-        solved = []
-    if not isinstance(solved, Solved):
+        solved = None
+    if not isinstance(solved, Solution):
         return Answer((*[("", "")] * 5, ("nothing fits", "")), 0.0)
-    chosen = solved.answer.configuration
-    one = Candidate(str(solved.place), problems[solved.place], solved.answer)
+    one, chosen, place = solved.answer, solved.choice, Place(solved.answer.mode)
     low, high = Doubt(OBJECTIVE, EPSILON).ends(one)
     source = weakest(option.time.rests_on.source for option in chosen.options)
-    most = "at most, " * (not solved.place.in_turns)
-    rate = rounded(one.value, low, high), most + in_words(one.value, low, high, one.interval, source)
+    most = "at most, " * (not place.in_turns)
+    rate = rounded(one.value, low, high), most + in_words(one.value, low, high, interval(one), source)
     trees = list(dict.fromkeys(map(_where, (chosen.sampling, chosen.updating))))
     tree = (
         trees[0] if len(trees) == 1 else (" + ".join(name for name, _ in trees), "; ".join(told for _, told in trees))
     )
     places = (_where(chosen.actors), tree, (chosen.storage.device, ""), _where(chosen.learner))
-    return Answer(((solved.place.arrangement, ""), *places, rate), one.value)
+    return Answer(((place.arrangement, ""), *places, rate), one.value)
 
 
 def _where(option: Option) -> tuple[str, str]:

@@ -11,9 +11,8 @@ import pytest
 import scipy.optimize
 import scipy.sparse
 
-from dse.solver.infeasible import Infeasible
 from dse.solver.problem import LOOP, PARTS, Part, Problem
-from dse.solver.search import Found, solve
+from dse.solver.solve import Infeasible, Solution, solve
 from tests.solver_cases import large_problem, random_problem
 
 
@@ -165,11 +164,11 @@ def check(problem: Problem, objective: str) -> bool:
     """The same throughput, or both find nothing; whether there is any."""
     steps = [least_step(problem, objective == "ratio", depth) for depth in problem.depths]
     step = min((step for step in steps if step), default=None)
-    found = solve(problem, objective, 0.0, alternatives=False)
+    found = solve(problem, objective, 0.0)
     if step is None:
         assert isinstance(found, Infeasible)
         return False
-    assert isinstance(found, Found)
+    assert isinstance(found, Solution)
     assert 1 / step == pytest.approx(found.best, rel=1e-6)
     return True
 

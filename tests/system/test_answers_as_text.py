@@ -15,12 +15,11 @@ from dse.cli import emit, mapping_words, tree_text
 from dse.cli.mapping_text import LINES, text
 from dse.cli.text import in_words, several
 from dse.estimate import Evidence
-from dse.mapping.alternatives import Other
+from dse.mapping.alternatives import Decides, Other
 from dse.mapping.answer import MappingAnswer, Simulated, TransferAnswer
 from dse.mapping.question import recommend_mapping
 from dse.recommend_modeled import recommend_modeled
-from dse.solver.doubt import GIVEN_UP
-from dse.solver.sensitivity import Robustness
+from dse.solver.law import GIVEN_UP
 from dse.times import analytic
 from dse.times.platform_trees import SHAPE_FACTOR
 from dse.times.tree_variants import Configuration
@@ -142,15 +141,15 @@ def other(told, cost=0.0):
 
 def test_the_why_has_simulation_ties_and_break_evens():
     answer = recommend_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"})
-    survival = (
-        Robustness("f_a(cpu)", None, 2.41, "actors on cpu (2 processes)", True, 1.0, decides_up=True),
-        Robustness("T_train(gpu)", 0.471, 9.0, "learner on gpu (framework)", False, 1.0),
+    decides = (
+        Decides("f_a(cpu)", 2.41, 1.0, "actors on cpu (2 processes)", 0.2),
+        Decides("T_train(gpu)", 0.471, 1.0, "learner on gpu (framework)", 0.1),
     )
     answer = dataclasses.replace(
         answer,
         decide=Evidence("T_train(fpga)", "modeled", "", "build it; and then more"),
         simulated=(Simulated(1912.0, 1900.0, 1920.0, 0.0), Simulated(1633.0, 1600.0, 1660.0, 1.0)),
-        survival=survival,
+        decides=decides,
         ties=(other("a", -0.12), other("b")),
         others_tied=7,
         transfers=(TransferAnswer("cpu>fpga", "new records", 12e-6, 800.0, False),),
@@ -163,17 +162,17 @@ def test_the_why_has_simulation_ties_and_break_evens():
         "to decide, measure T_train(fpga): build it",
     ):
         assert words in whole
-    sentences = [mapping_words.changing(one) for one in survival]
+    sentences = [mapping_words.changing(one) for one in decides]
     assert [re.search(r"[\d.]+x", one)[0] for one in sentences] == ["2.4x", "0.47x"]
     assert sentences[0] in whole
     for words in (*sentences, "and 7 more, see --json", "new records: 12 us on cpu>fpga, 800 bytes"):
         assert words in verbose
-    near = dataclasses.replace(survival[0], up=1.0004), dataclasses.replace(survival[1], down=0.932)
-    assert mapping_words.changing(near[1]).endswith("less than 0.932x as long")
-    reached = dataclasses.replace(answer, survival=near)
-    assert mapping_words.limited(reached) == [near[1]]
+    near = Decides("T_train(gpu)", 0.932, 1.0, "learner on gpu (framework)", 0.1), Decides("f_a(cpu)", 0.5, 1.0)
+    assert mapping_words.changing(near[0]).endswith("0.932x as long, as it may")
+    reached = dataclasses.replace(answer, decides=near)
+    assert mapping_words.limited(reached) == [near[0]]
     assert "actors on cpu take" not in text(reached)
-    assert mapping_words.UNCHANGED in text(dataclasses.replace(answer, survival=()))
+    assert mapping_words.UNCHANGED in text(dataclasses.replace(answer, decides=()))
 
 
 # Files

@@ -16,9 +16,10 @@ from dse.mapping.options import COPIES
 from dse.mapping.question import explain_mapping, recommend_mapping, tables
 from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
-from dse.solver.problem import PARTS, Configuration, Problem
-from dse.solver.sensitivity import Spread, Terms, spreads, widest
-from dse.solver.throughput import TOO_HIGH
+from dse.solver.deciding import deciding, widest
+from dse.solver.law import TOO_HIGH
+from dse.solver.problem import PARTS, Problem
+from dse.solver.solve import solve
 from dse.times import analytic, estimates
 from dse.times.batch_law import flat_then_linear
 from dse.times.parts import Parts
@@ -109,7 +110,7 @@ def test_a_modeled_answer_shows_factors_and_never_95_percent(platform):
     assert "95 %" not in shown
     assert "not tested here" in shown
     plain = json.loads(json.dumps(answer.to_dict()))
-    others = [*plain["ties"], *filter(None, (plain["runner_up"], plain["elsewhere"]))]
+    others = [*plain["ties"], *filter(None, (plain["elsewhere"],))]
     assert {one["interval"] for one in (plain, *plain["parts"], *others)} == {"factor"}
     assert all(one["low"] <= one["value"] <= one["high"] for one in (plain, *others))
     for part in answer.parts:
@@ -162,7 +163,7 @@ def test_a_pipelined_rate_is_at_most_so_high():
     assert not any("upper bound" in note for note in apart.notes)
     (note,) = [note for note in pipelined.notes if "upper bound" in note]
     assert all(f"{share:.0%} at D = {depth}" in note for depth, share in TOO_HIGH.items())
-    beside = [one for one in (*apart.ties, apart.runner_up) if one]
+    beside = [one for one in (*apart.ties, apart.elsewhere) if one]
     assert all(one.upper_bound == (one.arrangement == "pipelined") for one in beside)
 
 
@@ -320,26 +321,26 @@ def learner_of(seconds, number):
 def test_a_number_decides_only_where_its_own_ends_reach_the_flip(reach, decides):
     """1.0 s against 1.5 s with 1 % of patience: the choice loses when its time grows by 1.5 / 0.99 = 1.515."""
     fast, slow = learner_of(1.0, "fast"), learner_of(1.5, "slow")
-    rest = {part: option(part, part, "other", 1e-6) for part in PARTS if part != "learner"}
-    problem = Problem({"learner": (fast, slow), **{part: (one,) for part, one in rest.items()}}, {})
-    rows = [(problem, Configuration(**rest, learner=learner)) for learner in (fast, slow)]
-    sure = spreads([problem]) | {"fast": Spread(1 / reach, reach)}
-    told = {one.number: one for one in Terms(rows, "ratio", sure).survival(0, 0.01, ["fast", "slow"])}
-    assert told["fast"].up == pytest.approx(1.5 / 0.99, rel=1e-4)
-    assert told["slow"].down == pytest.approx(0.99 / 1.5, rel=1e-4)
-    assert (told["fast"].down, told["slow"].up) == (None, None)
-    assert told["fast"].winner == "slow" == told["slow"].winner
-    assert told["fast"].decides == decides
-    assert not told["slow"].decides
-    assert told["fast"].rate_factor == pytest.approx(reach**2, rel=1e-4)
+    fast = dataclasses.replace(fast, time=dataclasses.replace(fast.time, low=1 / reach, high=reach))
+    rest = {part: (option(part, part, "other", 1e-6),) for part in PARTS if part != "learner"}
+    problem = Problem({**rest, "learner": (fast, slow)}, {})
+    found = solve(problem, "ratio", 0.0)
+    told = {(one.number, one.factor): one for one in deciding({"": problem}, "ratio", found.answer, 0.01)}
+    end = told["fast", reach]
+    assert (end.winner is not None) == decides
+    assert not any(one.winner for key, one in told.items() if key != ("fast", reach))
+    assert end.value == pytest.approx(found.value / reach, rel=1e-4)
+    if decides:
+        assert end.winner.configuration.learner.name == "slow"
+        assert end.gain == pytest.approx(reach / 1.5 - 1, rel=1e-3)
 
 
 def test_the_spread_of_a_number_is_the_widest_of_its_options_on_both_sides():
     evidence = Evidence("a", "modeled")
     ends = ((1.0, 0.5, 1.1), (2.0, 1.9, 6.0))
     options = [dataclasses.replace(option("learner", "x", "cpu", 1.0), time=Estimate(*one, evidence)) for one in ends]
-    assert widest(options) == {"a": Spread(0.5, 3.0)}
-    assert widest(options[1:]) == {"a": Spread(0.95, 3.0)}
+    assert widest(options) == {"a": (0.5, 3.0)}
+    assert widest(options[1:]) == {"a": (0.95, 3.0)}
 
 
 def test_the_laws_of_gpus_and_fpgas_say_that_their_factors_are_assumptions():

@@ -1,10 +1,8 @@
 import dataclasses
 import json
 
-import numpy as np
 import pytest
 
-from dse.mapping.alternatives import best_placement
 from dse.mapping.answer import MappingAnswer, Shortage, build_answer
 from dse.mapping.build import build
 from dse.mapping.knee import SHARE
@@ -12,15 +10,13 @@ from dse.mapping.question import MappingQuestion, answer_question, ask, explain_
 from dse.mapping.what_if import with_changes
 from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
-from dse.solver.objectives import value
-from dse.solver.problem import PARTS, TREE, Configuration, Problem, ProblemError
-from dse.solver.sensitivity import Spread, Terms, around, spreads
-from dse.solver.throughput import fits, outcome
+from dse.solver.problem import PARTS, ProblemError
+from dse.solver.solve import solve
 from dse.times.parts import Parts
 from impls.training import load
 from tests.committed import RESULTS
 from tests.matrix import slow
-from tests.solver_cases import every
+from tests.oracles import plain_loops as plain
 
 HERE = RESULTS / "d7dae63b89" / "platform.toml"
 
@@ -28,37 +24,6 @@ HERE = RESULTS / "d7dae63b89" / "platform.toml"
 def built_of(platform, name, **fixed):
     machine, workload = load_platform(platform), load(name)
     return build(Parts(machine, workload, *tables(machine, workload, RESULTS), fixed))
-
-
-def scaled(problem, number, factor):
-    """The problem with a number so many times as large, wherever it is."""
-
-    def time(one):
-        return one.scaled(factor) if one.rests_on.number == number else one
-
-    def hop(one):
-        if one.rests_on.number != number:
-            return one
-        alpha, each = one.alpha_seconds * factor, one.seconds_per_byte * factor
-        return dataclasses.replace(one, alpha_seconds=alpha, seconds_per_byte=each)
-
-    def longer(option):
-        return dataclasses.replace(option, time=time(option.time))
-
-    options = {part: tuple(map(longer, held)) for part, held in problem.options.items()}
-    pairs = tuple(tuple(map(longer, pair)) for pair in problem.trees)
-    ways = {pair: tuple(map(hop, way)) for pair, way in problem.ways.items()}
-    return dataclasses.replace(problem, options=options, trees=pairs, ways=ways)
-
-
-def same(problem, chosen):
-    """A configuration's twin in a scaled problem."""
-    found = {}
-    for two in problem.every_option():
-        one = chosen.of(two.part)
-        if (two.name, two.device, two.engine) == (one.name, one.device, one.engine):
-            found.setdefault(two.part, two)
-    return Configuration(**found, depth=chosen.depth)
 
 
 @pytest.fixture(scope="module")
@@ -76,114 +41,25 @@ def here():
 
 @pytest.mark.parametrize("objective", ["ratio", "training"])
 def test_the_choice_over_all_places_is_that_of_nested_loops(here, objective):
-    best, top = {}, 0.0
-    for place, problem in here.problems.items():
-        for one in every(problem):
-            if fits(problem, one):
-                found = value(objective, outcome(problem, one))
-                best[place] = max(best.get(place, 0.0), found)
-                top = max(top, found)
-    result = best_placement(here.problems, objective)
-    assert {place: one.best for place, one in result.found.items()} == best
+    rows = [plain.judged(one, chosen, objective) for one in here.problems.values() for chosen in plain.every(one)]
+    result, top = solve(here.problems, objective), max(row.value for row in rows if not row.broken)
     assert result.best == top
     assert result.answer.value >= top * 0.99
 
 
 def test_a_place_that_comes_first_wins_a_tie(here):
     """With patience for anything, the fewest cores decide: a loop on one core."""
-    result = best_placement(here.problems, "ratio", 0.9)
-    assert result.place.arrangement == "serial"
-    assert sum(option.needs.get("cpu.cores", 0) for option in result.answer.configuration.options) == 1
-
-
-def test_a_second_place_is_solved_again_where_its_patience_was_used_up():
-    """Place b is best at 100 and its own answer within 10 % lies at 91; a has 99, 90 within 10 % of that is too low."""
-
-    def timed(option, seconds, **changes):
-        time = dataclasses.replace(option.time, value=seconds, low=seconds, high=seconds)
-        return dataclasses.replace(option, time=time, **changes)
-
-    def place(fast, slow, cores):
-        machine = built_of(HERE, "hopper_ddpg").problems["serial, 1, torch, torch"]
-        trimmed = {part: held[0] for part, held in machine.options.items()} | dict(
-            zip(TREE, machine.trees[0], strict=True)
-        )
-        learners = tuple(
-            timed(trimmed["learner"], 1 / hz, name=name, needs={"cpu.cores": need})
-            for name, hz, need in (("fast", fast, cores + 1), ("slow", slow, cores))
-        )
-        rest = {part: (timed(trimmed[part], 1e-12, needs={}),) for part in ("sampling", "storage", "updating")}
-        options = {"actors": (timed(trimmed["actors"], 1e-12),), "learner": learners, **rest}
-        return Problem(options, {**machine.budgets, "cpu.cores": 8.0})
-
-    result = best_placement({"a": place(99.0, 89.5, 1.0), "b": place(100.0, 91.0, 3.0)}, "ratio", 0.1)
-    assert result.found["a"].choice.learner.name == "fast"
-    assert (result.place, result.answer.configuration.learner.name) == ("a", "fast")
+    result = solve(here.problems, "ratio", 0.9)
+    assert result.answer.mode.startswith("serial")
+    assert sum(option.needs.get("cpu.cores", 0) for option in result.choice.options) == 1
 
 
 # How sure
 
 
-def test_terms_are_outcomes(hopper):
-    result = best_placement(hopper.problems, "ratio")
-    rows = [(problem, result.found[place].choice) for place, problem in hopper.problems.items()]
-    rows += [(rows[-1][0], one) for one in around(*rows[-1])]
-    for objective in ("ratio", "training", "per_watt"):
-        terms = Terms(rows, objective, spreads(list(hopper.problems.values())))
-        told = terms.values(np.ones(len(terms.numbers)))
-        assert told == pytest.approx([value(objective, outcome(*row)) for row in rows], rel=1e-12)
-        assert len(rows) > 50
-
-
-def test_terms_at_other_numbers_are_outcomes_of_a_scaled_problem(hopper):
-    problem = hopper.problems["pipelined"]
-    chosen = best_placement(hopper.problems, "ratio").found["pipelined"].choice
-    terms = Terms([(problem, chosen)], "ratio", spreads([problem]))
-    for position, number in enumerate(terms.numbers):
-        factors = np.ones(len(terms.numbers))
-        factors[position] = 7.0
-        other = scaled(problem, number, 7.0)
-        assert terms.values(factors)[0] == pytest.approx(outcome(other, same(other, chosen)).hz, rel=1e-12)
-
-
-def test_a_rate_is_as_sure_as_its_numbers(hopper):
-    result = best_placement(hopper.problems, "ratio")
-    row = [(hopper.problems[result.place], result.answer.configuration)]
-    wide = spreads(list(hopper.problems.values()))
-    sure = dict.fromkeys(wide, Spread(1.0, 1.0))
-    assert Terms(row, "ratio", sure).interval(0) == pytest.approx((result.answer.value,) * 2)
-    only = sure | {"T_train(fpga)": Spread(0.5, 2.0)}
-    low, high = Terms(row, "ratio", only).interval(0)
-    assert low == pytest.approx(result.answer.outcome.hz / 2, rel=0.1)  # the learner alone bounds it
-    # A learner twice as fast leaves the rate to whatever is slowest then: the actors, by some machines' records.
-    problem, chosen = row[0]
-    faster = scaled(problem, "T_train(fpga)", 0.5)
-    assert high == pytest.approx(outcome(faster, same(faster, chosen)).hz, rel=0.1)
-
-
-@pytest.mark.parametrize("platform, name", [(HERE, "cartpole_dqn"), (HERE, "hopper_ddpg"), ("edge", "hopper_ddpg")])
-def test_solving_again_agrees_on_what_the_choice_survives(platform, name):
-    """Just inside each factor the choice is within epsilon of the best, just outside of it no longer."""
-    built = built_of(platform, name)
-    given = build_answer(built, "ratio", 0.01)
-    result = best_placement(built.problems, "ratio", 0.01)
-    tested = 0
-    for one in given.survival[:6]:
-        for factor in (one.down, one.up):
-            if factor is None:
-                continue
-            for nearer, loses in ((factor**0.98, False), (factor**1.02, True)):
-                problems = {place: scaled(problem, one.number, nearer) for place, problem in built.problems.items()}
-                again = best_placement(problems, "ratio")
-                mine = outcome(problems[result.place], same(problems[result.place], result.answer.configuration))
-                assert (mine.hz < 0.99 * again.best * (1 - 1e-9)) == loses, (one, factor)
-                tested += 1
-    assert tested >= 4
-
-
 def test_what_to_measure_next_is_what_the_answer_hangs_on(here):
     given = build_answer(here, "ratio")
-    assert given.measure_next.number == given.survival[0].number
+    assert given.measure_next.number == given.decides[0].number
     assert given.measure_next.number.startswith("loop(cpu)")  # which was timed whole
     assert "benchmarks profile --workload hopper_ddpg" in given.measure_next.command
 

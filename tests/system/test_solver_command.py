@@ -41,7 +41,7 @@ def test_an_answer_in_words(capsys):
     assert (code, errors) == (0, "")
     for words in (
         *("on machine d7dae63b89", "with 1 thread of torch", "python -m impls.training hopper_ddpg", "95 % between"),
-        *("bound by cpu.main", "if every part had its fastest option to itself", " is better if ", "rests on:"),
+        *("bound by cpu.main", "if every part had its fastest option to itself", " better if ", "rests on:"),
     ):
         assert words in text, words
     assert all(len(line) <= 120 for line in text.splitlines()[1:])

@@ -12,10 +12,10 @@ from dse.mapping.question import recommend_mapping, tables
 from dse.mapping.what_if import with_changes
 from dse.platforms import load as load_platform
 from dse.records import read_folder
+from dse.solver.law import needed, slowdowns, transfers
 from dse.solver.problem import LOOP, PARTS, TREE, ProblemError
-from dse.solver.search import solve
-from dse.solver.simulation import network, simulate
-from dse.solver.throughput import seconds, shortages, transfers
+from dse.solver.queues import network, simulate
+from dse.solver.solve import solve
 from dse.times import analytic
 from dse.times.parts import Parts
 from dse.times.profile import PerformanceTable, carried, of_records, over_batch
@@ -38,6 +38,10 @@ def records():
 @pytest.fixture(scope="module")
 def machine():
     return load_platform(RESULTS / KEY / "platform.toml")
+
+
+def short(problem, chosen):
+    return [name for name, need in needed(problem, chosen).items() if need > problem.budgets[name]]
 
 
 def with_batch(workload, batch, **more):
@@ -336,10 +340,11 @@ def test_what_is_done_in_turns_waits_for_its_transfers(place, gb_per_s):
     wishes = {"learner": "gpu", "storage": "cpu"}
     problem = build(Parts(platform, workload, *tables(platform, workload, RESULTS), wishes)).problems[place]
     found = solve(problem, "ratio", 0.0)
-    chosen, given = found.choice, found.outcome
+    chosen, given = found.choice, found.answer.outcome
     in_turns = [part for part in PARTS if place == "serial" or part != "actors"]
     sent = sum(taken for _, _, taken in transfers(problem, chosen))
-    whole = sum(seconds(problem, chosen)[part] for part in in_turns) + sent
+    slower = slowdowns(problem, chosen)
+    whole = sum(slower[part] * chosen.of(part).seconds for part in in_turns) + sent
     assert sent > 512 * 5 * 7056 / (gb_per_s * 1e9)
     assert given.hz == pytest.approx(1 / whole, rel=1e-12)
     played = simulate(network(problem, chosen), chosen.depth, steps=40)
@@ -424,10 +429,10 @@ def test_a_tree_is_in_one_slice_and_a_learner_takes_its_share_of_each():
         assert 0 < learner.needs[f"fpga.{name}.dsp"] <= problem.budgets[f"fpga.{name}.dsp"]
         shares = [learner.needs[f"fpga.{name}.{kind}"] for kind in ("dsp", "lut")]
         assert shares[1] / shares[0] == pytest.approx(learner.needs["fpga.SLR0.lut"] / learner.needs["fpga.SLR0.dsp"])
-    assert not shortages(problem, found.choice)
+    assert not short(problem, found.choice)
     fastest = min(problem.trees, key=lambda pair: pair[0].seconds + pair[1].seconds)
     crowded = found.choice.having(*fastest)
-    assert any(name.startswith("fpga.SLR") for name in shortages(problem, crowded))
+    assert any(name.startswith("fpga.SLR") for name in short(problem, crowded))
 
 
 # Wishes, and what the numbers leave out

@@ -9,28 +9,24 @@ from dse.cli import emit, mapping_words
 from dse.cli.mapping_details import SHOWN
 from dse.cli.mapping_text import text
 from dse.estimate import Estimate, Evidence
-from dse.mapping.alternatives import Other
+from dse.mapping.alternatives import Decides, Other, choose
 from dse.mapping.answer import TransferAnswer
+from dse.mapping.doubt import Doubt, undominated
 from dse.mapping.equal_devices import EqualDevices
 from dse.mapping.question import recommend_mapping, tables
 from dse.platforms import load as load_platform
 from dse.recommend_modeled import recommend_modeled
-from dse.solver.doubt import Candidate, Doubt, undominated
-from dse.solver.objectives import value
 from dse.solver.problem import PARTS, Problem
-from dse.solver.search import Answer
-from dse.solver.sensitivity import Robustness
-from dse.solver.solution import plain_choice, solve
-from dse.solver.throughput import outcome
+from dse.solver.solve import Search
 from dse.times import analytic
 from dse.times.own import Own
 from dse.times.parts import Parts
 from impls.training import load
 from impls.training.template import template
 from tests.committed import RESULTS
-from tests.solver_cases import every, option
+from tests.oracles.plain_loops import every
+from tests.solver_cases import learners, option
 from tests.unit.test_options import several
-from tests.unit.test_solution import learners
 
 HOPPER, PONG = load("hopper_ddpg"), load("pong_dqn")
 U200 = load_platform("u200")
@@ -43,8 +39,11 @@ def only(problem, objective="ratio"):
 
 
 def candidate(problem, configuration, objective="ratio"):
-    result = outcome(problem, configuration)
-    return Candidate("", problem, Answer(configuration, result, value(objective, result)))
+    return Search({"": problem}, objective).answer("", configuration)
+
+
+def chosen_of(problem, **modes):
+    return choose(modes or {"": problem}, "ratio", None)
 
 
 def with_times(problem, **times):
@@ -68,17 +67,17 @@ def own(tmp_path, *lines):
 def test_at_most_a_fifth_is_given_up_for_fewer_cores():
     def chosen(hz):
         cases = (("8 threads", 100.0, 20.0, 8.0, "T(8)"), ("1 thread", hz, 20.0, 1.0, "T(1)"))
-        return solve(learners(*cases))
+        return chosen_of(learners(*cases))
 
-    assert chosen(80.1).choice.learner.name == "1 thread"
-    assert chosen(79.0).choice.learner.name == "8 threads"
+    assert chosen(80.1).answer.configuration.learner.name == "1 thread"
+    assert chosen(79.0).answer.configuration.learner.name == "8 threads"
     assert [one.configuration.learner.name for one in chosen(80.1).ties] == ["8 threads"]
 
 
 def test_what_is_expected_to_give_less_than_half_is_not_listed():
     def listed(hz):
         cases = (("8 threads", 100.0, 20.0, 8.0, "T(8)"), ("1 thread", hz, 20.0, 1.0, "T(1)"))
-        return [one.configuration.learner.name for one in solve(learners(*cases)).ties]
+        return [one.configuration.learner.name for one in chosen_of(learners(*cases)).ties]
 
     assert (listed(51.0), listed(49.0)) == (["1 thread"], [])
 
@@ -92,15 +91,7 @@ def test_of_two_on_as_many_cores_the_slower_is_dominated():
 def test_elsewhere_is_on_other_devices_whatever_the_mode():
     both = learners(("only", 100.0, 1.1, 1.0, "T"))
     slower = learners(("only", 50.0, 1.1, 1.0, "T"))
-    solution = solve({"apart": both, "pipelined": slower})
-    assert solution.runner_up.mode == "pipelined"
-    assert solution.elsewhere is None
-
-
-def test_plain_values_have_each_parts_own_ends():
-    (one,) = every(learners(("only", 100.0, 2.0, 1.0, "T")))
-    (part,) = (part for part in plain_choice(one)["parts"] if part["part"] == "learner")
-    assert (part["low"], part["seconds"], part["high"]) == pytest.approx((0.005, 0.01, 0.02))
+    assert chosen_of(None, apart=both, pipelined=slower).elsewhere is None
 
 
 # Ends of a rate
@@ -250,12 +241,10 @@ def test_a_command_has_the_learners_threads():
     assert emit.training_command(dataclasses.replace(answer, parts=parts)).endswith(" --threads 3")
 
 
-def test_words_name_the_nearer_factor():
+def test_words_name_the_end_that_decides():
     answer = recommend_mapping("u200", "hopper_ddpg")
-    one = Robustness("T_train(gpu)", 0.471, 9.0, "another", False, 1.0)
-    told = "another is better if the learner on gpu takes "
-    assert mapping_words.changing(one) == f"{told}less than 0.47x as long"
-    assert mapping_words.changing(dataclasses.replace(one, up=2.0)) == f"{told}more than 2x as long"
+    one = Decides("T_train(gpu)", 0.471, 9.0, "another", 0.12)
+    assert mapping_words.changing(one) == "another is 12% better if the learner on gpu takes 0.47x as long, as it may"
     gains = Other("another", "serial", {}, 1.0, -0.12, 0.5, 2.0, "factor", False)
     assert mapping_words.alternative(answer, gains) == "another (+12%)"
     sent = dataclasses.replace(answer, transfers=(TransferAnswer("cpu>fpga", "new records", 12e-6, 800.0, False),))

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from dse.__main__ import main
 from dse.mapping.answer import Shortage, lacking
 from dse.mapping.question import recommend_mapping
 from dse.solver.problem import ProblemError
-from dse.solver.simulation import Network, Visit
+from dse.solver.queues import Network, Visit
 from dse.tuning import presampling
 from dse.tuning.presampling import LOSS, STEPS, depth_enough, depth_of, platform_depth, published_loop
 
@@ -143,13 +142,6 @@ def test_amounts_of_memory_are_told_in_units_that_suit_them():
         "gpu.memory: have 1e-09 GB, need 2.5 GB",
         "no chain of links from cpu to gpu",
     ]
-
-
-def test_without_the_simulator_it_says_what_to_install(capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "simpy", None)
-    code, _, errors = told(capsys, *OWN)
-    assert code == 2
-    assert "the simulation needs simpy; install it with: pip install '.[suite]'" in errors
 
 
 def test_a_loop_of_impossible_spread_is_refused_from_python_too():

@@ -7,7 +7,7 @@ import pytest
 from dse.mapping.answer import MappingAnswer
 from dse.mapping.explain import WATTS, Explanation
 from dse.mapping.question import answer_question, ask, explain_choice
-from dse.solver.throughput import LOOP_BOUND, outcome
+from dse.solver.law import LOOP_BOUND, outcome
 from tests.matrix import slow
 
 HERE = "results/d7dae63b89/platform.toml"
@@ -18,12 +18,12 @@ QUESTIONS = [("u200", "hopper_ddpg"), ("h200", "pong_dqn"), ("edge", "cartpole_d
 def test_parts_and_transfers_of_an_engine_are_all_that_keeps_it_busy(platform, workload):
     """S10: nothing that is charged is hidden, and all of it is the busy time that the rate follows from."""
     given = answer_question(ask(platform, workload, fix={"arrangement": "apart"} if platform == "u200" else {}))
-    assert given.busy == pytest.approx(given.solution.outcome.busy)
+    assert given.busy == pytest.approx(given.chosen.outcome.busy)
     loop = sum(part.charged for part in given.parts if part.part != "actors")
     loop += sum(one.seconds for one in given.transfers if one.waits)
     assert 1 / given.hz == pytest.approx(max(*given.busy.values(), loop / (given.depth + 1)))
-    assert sum(one.nbytes for one in given.transfers) == pytest.approx(given.solution.outcome.bytes_moved)
-    assert given.devices == given.solution.outcome.devices
+    assert sum(one.nbytes for one in given.transfers) == pytest.approx(given.chosen.outcome.bytes_moved)
+    assert given.devices == given.chosen.outcome.devices
     assert [one.cv for one in given.simulated] == [0.0, 1.0]
     assert all(one.low <= one.hz <= one.high for one in given.simulated)
     plain = json.loads(json.dumps(given.to_dict()))
@@ -60,7 +60,7 @@ def test_a_cause_is_the_engine_that_bounds_the_asked_one(platform, workload, obj
         assert given.sentence.startswith("ties")
         assert given.cause == ""
         return
-    again = outcome(given.asked.solution.problem, given.asked.solution.choice)
+    again = outcome(given.asked.chosen.problem, given.asked.chosen.configuration)
     asked = {engine: pair[0] for engine, pair in given.engines.items() if pair[0]}
     if given.cause == WATTS:
         assert given.asked.watts > given.best.watts

@@ -11,9 +11,9 @@ from dse.mapping.options import ARRANGEMENT
 from dse.mapping.question import MappingQuestion, recommend_mapping, tables
 from dse.platforms import load as load_platform
 from dse.platforms.reading import RESULTS
-from dse.solver.problem import TREE, Configuration
-from dse.solver.search import solve
-from dse.solver.throughput import needed, outcome
+from dse.solver.law import needed
+from dse.solver.problem import PARTS, TREE, Configuration
+from dse.solver.solve import solve
 from dse.times.parts import Learner, Parts
 from impls.training import load, names
 from tests.matrix import matrix
@@ -67,7 +67,8 @@ def first_of(problem, **names):
         for part, options in problem.options.items()
     }
     tree = next(pair for pair in problem.trees if names["tree"] == (pair[0].device, pair[1].device))
-    return Configuration(**picked, sampling=tree[0], updating=tree[1], depth=problem.depths[0])
+    picked |= {one.part: one for one in tree}
+    return Configuration(tuple(picked[part] for part in PARTS), problem.depths[0])
 
 
 # Processes and their cores
@@ -213,7 +214,8 @@ def test_learners_of_several_devices_are_on_every_set_of_them(monkeypatch):
     problem = built.problems["pipelined"]
     learners = [one for one in problem.options["learner"] if one.name.endswith("devices")]
     sets = [frozenset(engine for _, engine in one.where) for one in learners]
-    assert sorted(map(sorted, sets)) == [["gpu", "gpu1"], ["gpu", "gpu1", "gpu2"], ["gpu", "gpu2"], ["gpu1", "gpu2"]]
+    assert sorted(map(sorted, sets)) == [["gpu", "gpu1"], ["gpu", "gpu1", "gpu2"]]
+    assert problem.equal == (("gpu", "gpu1", "gpu2"),), "the search puts them on any"
     batch = parts_of(platform).batch
     for one in learners:
         used = {device for device, _ in one.where}
@@ -247,28 +249,32 @@ def test_a_faster_set_is_the_answer(monkeypatch):
     assert {device for device, _ in found.choice.learner.where} == {"gpu", "gpu1"}
 
 
-def test_equal_devices_have_equal_options_that_rest_on_the_same():
+def test_options_are_listed_of_one_of_equal_devices_and_rest_on_the_same():
     problem = pipelined(several("u200", "gpu", 2))
-    for part in ("learner", "storage"):
-        one, two = (
-            [o for o in problem.options[part] if o.where[0][0] == name and not o.also] for name in ("gpu", "gpu1")
-        )
-        assert [(o.name, o.time) for o in one] == [(o.name, o.time) for o in two]
-        renamed = [{key.replace("gpu.", "gpu1."): amount for key, amount in o.needs.items()} for o in one]
-        assert renamed == [dict(o.needs) for o in two]
-    trees = [[pair for pair in problem.trees if {o.device for o in pair} == {name}] for name in ("gpu", "gpu1")]
-    assert [[o.time for o in pair] for pair in trees[0]] == [[o.time for o in pair] for pair in trees[1]]
+    assert {device for one in problem.every_option() for device, _ in one.where} == {"cpu", "fpga", "gpu", "gpu1"}
+    alone = {one.device for part in ("learner", "storage") for one in problem.options[part] if not one.also}
+    assert alone == {"cpu", "fpga", "gpu"}
+    assert {tuple(one.device for one in tree) for tree in problem.trees if "gpu1" in {one.device for one in tree}} == {
+        ("gpu", "gpu1")
+    }
     numbers = {hop.rests_on.number for route in problem.ways.values() for hop in route}
     assert numbers == {"link cpu-gpu", "link cpu-fpga"}
 
 
-def test_an_exchange_of_equal_devices_changes_no_rate():
-    problem = pipelined(several("h200", "gpu", 2))
-    rates = {
-        name: outcome(problem, first_of(problem, learner=name, storage="cpu", tree=("cpu", name))).hz
-        for name in ("gpu", "gpu1")
-    }
-    assert rates["gpu"] == rates["gpu1"] > 0
+def test_an_answer_has_the_details_of_whichever_device_it_is_on():
+    platform = several("h200", "gpu", 2)
+    given = recommend_mapping(platform, "hopper_ddpg", fix={"sampling": "gpu", "updating": "gpu1"})
+    assert {part.device for part in given.parts if part.part in TREE} == {"gpu", "gpu1"}
+    assert all("fanout" in part.details for part in given.parts if part.part in TREE)
+
+
+def test_what_is_fixed_to_one_of_equal_devices_sets_it_apart(monkeypatch):
+    shared(monkeypatch, (2,))
+    problem = pipelined(several("h200", "gpu", 3), storage="gpu1")
+    assert problem.equal == (("gpu", "gpu2"),)
+    assert {one.device for one in problem.options["storage"]} == {"gpu1"}
+    sets = [tuple(device for device, _ in one.where) for one in problem.options["learner"] if one.also]
+    assert sorted(sets) == [("gpu", "gpu1"), ("gpu", "gpu2"), ("gpu1", "gpu")]
 
 
 def _calls(devices):

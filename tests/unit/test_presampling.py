@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dse.estimate import Estimate, Evidence
+from dse.solver.law import TOO_HIGH, outcome
 from dse.solver.problem import LOOP, PARTS, Configuration, Flow, Hop, Option, Problem, ProblemError
-from dse.solver.simulation import Network, Visit, network, simulate
-from dse.solver.throughput import TOO_HIGH, outcome
+from dse.solver.queues import Network, Visit, network, simulate
 from dse.tuning.presampling import bound_hz, depth_curve, depth_enough, published_loop
 
 STEPS = 400
@@ -54,7 +54,7 @@ def random_case(rng):
     }
     slowdown = {("sampling", "learner", "cpu"): 1.3}
     problem = Problem({part: (option,) for part, option in chosen.items()}, {}, flows, ways, slowdown=slowdown)
-    return problem, Configuration(**chosen, depth=int(rng.integers(0, 6)))
+    return problem, Configuration(tuple(chosen.values()), int(rng.integers(0, 6)))
 
 
 def highest_hz(found, depth, steps):
@@ -180,4 +180,4 @@ def test_senseless_questions_are_refused_with_a_sentence():
         simulate(EXAMPLE, -1)
     together = published_loop(1.0, 2.0, 0.5, together=True)
     with pytest.raises(ProblemError, match="20 simulated steps of cv = 3 are too few to bound their rate"):
-        simulate(together, 0, cv=3.0, steps=20, seed=9)
+        simulate(together, 0, cv=3.0, steps=20, seed=14)

@@ -25,7 +25,7 @@ from dse.published.greedy_mapping import (
 )
 from dse.published.mapping_loss import DEVICES, losses, random_tables, ratios
 from dse.solver.problem import PARTS, Option, Part, Problem, ProblemError
-from dse.solver.search import Found, solve
+from dse.solver.solve import Solution, solve
 
 
 def table(learner: tuple[float, ...], rmm: tuple[float, ...], **more) -> DeviceTable:
@@ -115,7 +115,7 @@ def test_greedy_is_never_better_than_joint_and_the_simple_model_is_an_instance_o
     optimum = joint(given)
     assert all(variant(given).seconds >= optimum.seconds for variant in VARIANTS.values())
     answer = solve(table_problem(given), "training", 0.0)
-    assert isinstance(answer, Found)
+    assert isinstance(answer, Solution)
     assert answer.best == 1 / optimum.seconds
     assert step_seconds(given, {LEARNER: answer.choice.learner.device, RMM: answer.choice.sampling.device}) == (
         optimum.seconds
@@ -135,7 +135,7 @@ def test_times_measured_together_take_the_place_of_taking_turns(seed: int) -> No
     on_cpu = dict.fromkeys((LEARNER, RMM), "CPU")
     assert step_seconds(given, on_cpu) == max(together[LEARNER, RMM, "CPU"], together[RMM, LEARNER, "CPU"])
     answer = solve(table_problem(given), "training", 0.0)
-    assert isinstance(answer, Found)
+    assert isinstance(answer, Solution)
     assert answer.best == pytest.approx(1 / joint(given).seconds, rel=1e-12)
 
 

@@ -14,8 +14,7 @@ from dse.cli.mapping_words import bound
 from dse.mapping.question import recommend_mapping
 from dse.solver.queues import Simulated
 from dse.times.own_file import TimesError, read_entries
-from tests.solver_cases import option
-from tests.unit.test_solution import learners
+from tests.solver_cases import learners
 
 H200 = Path(dse.__file__).parent / "platforms" / "h200.toml"
 
@@ -68,19 +67,12 @@ def test_to_decide_is_said_where_there_is_something_to_decide():
             words[: words.index(",") + 2]
         ]
         assert words in mapping_text.text(answer)
-    far = learners(("8 threads", 100.0, 1.1, 8.0, "T(8)"), ("1 thread", 10.0, 1.1, 1.0, "T(1)"))
-    assert "to be surer of this than of the next, measure T(" in str(dse.solve(far))
-    near = learners(("8 threads", 100.0, 3.0, 8.0, "T(8)"), ("9 threads", 99.0, 3.0, 9.0, "T(9)"))
-    elsewhere = option("learner", "elsewhere", "gpu", 0.0101, {"cpu.cores": 9.0}, "gpu")
-    near = near.having("learner", *near.options["learner"], elsewhere)
-    assert "\nto decide, measure T(8)" in str(dse.solve(near))
 
 
 def test_modes_have_any_names():
     slow, fast = (learners(("1 thread", hz, 1.1, 1.0, "T")) for hz in (10.0, 100.0))
     answer = dse.solve({"my mode": slow, "my other mode": fast})
-    assert answer.mode == "my other mode"
-    assert answer.runner_up.described == "my mode"
+    assert answer.answer.mode == "my other mode"
 
 
 @pytest.mark.parametrize("asked", ["x", None, {"": None}, {5: learners(("1 thread", 10.0, 1.1, 1.0, "T"))}])

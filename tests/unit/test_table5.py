@@ -113,7 +113,7 @@ def test_the_worked_example_goes_to_fewer_devices(printed):
     one, other = (mappings.judged(problem, mapping) for mapping in ("F-F-F", "F-G-F"))
     assert other.hz == pytest.approx(one.hz, rel=mappings.EPSILON)
     assert (one.devices, other.devices) == (2, 3)
-    found = mappings.solve(problem, alternatives=False)
+    found = mappings.solve(problem, "training")
     assert mappings.letters(found.choice) == "F-F-F"
 
 
@@ -241,7 +241,7 @@ def test_a_pace_is_that_of_the_storage_that_is_fastest(printed, monkeypatch):
 def test_another_speed_of_a_device_is_of_all_that_it_does_but_acting(printed, monkeypatch):
     problem, _ = mappings.problem_of(printed, RESULTS, "pong_dqn", 256)
     asked, solve = [], mappings.solve
-    monkeypatch.setattr(mappings, "solve", lambda problem, **how: asked.append(problem) or solve(problem, **how))
+    monkeypatch.setattr(mappings, "solve", lambda problem, *how: asked.append(problem) or solve(problem, *how))
     mappings._answer(problem, "cpu", 2.0)
     (scaled,) = asked
     pairs = [

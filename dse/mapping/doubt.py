@@ -1,0 +1,158 @@
+"""What cannot be told apart: configurations whose rates differ by less than their times are known to.
+
+All times are drawn at once, log-normal by sides, an estimate's ends taken for its 95 %. Times that rest on the same
+evidence are wrong together, so they share a draw, each within its own ends; all others are drawn independently. A
+configuration cannot be told apart from the best where the 95 % interval of the quotient of their values reaches
+1 - epsilon: a learner that both use makes both uncertain, and their quotient not at all.
+
+Of these, those that are expected to give at least 1 / ``WORTH`` of the best's value are listed. Chosen is what takes
+least (devices, then cores, bytes moved, depth) of those that are expected to give ``GIVEN_UP`` less at most: a device
+or a core is not worth more, however little is known. With exact times epsilon alone decides.
+
+Letters: d draws.
+"""
+
+import functools
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from ..estimate import Evidence, Interval, interval_of
+from ..solver.deciding import Spread, Timed, evidence_of, spread_of, timed_of
+from ..solver.law import GIVEN_UP, Objective, Reals, charges, divisor, law, steps_per_second, where_of
+from ..solver.solve import FRUGAL, TIED, Answer, tie_key
+from ..stats import CONFIDENCE, Z, percentile_interval
+
+DRAWS = 1000
+WORTH = 2.0
+"""How many times as fast another one may be expected to be where the two cannot be told apart."""
+
+
+def kind(mode: str) -> str:
+    """The kind of an execution mode, before the comma of its name: modes of a kind differ in their times alone.
+
+    >>> kind("apart, 2 actors"), kind("serial")
+    ('apart', 'serial')
+    """
+    return mode.partition(",")[0]
+
+
+def interval(one: Answer) -> Interval:
+    """What the ends of a value mean: by all that it rests on."""
+    return interval_of(evidence_of(timed).source for timed in timed_of(one))
+
+
+def cores(one: Answer) -> float:
+    """Cores that a configuration's engines and options take, whatever device they are of."""
+    return float(tie_key(one.problem, one.configuration, FRUGAL)[1])
+
+
+class Doubt:
+    """Values of configurations where all numbers are drawn jointly. ``choose`` is the rule; see above.
+
+    ``exact``: equally good is what lies within epsilon, whatever is known of the times, in the order of ``tie_key``.
+    ``modes``: of candidates with equal keys those come first whose mode does.
+    """
+
+    def __init__(self, objective: Objective, epsilon: float, exact: bool = False, modes: Sequence[str] = ()) -> None:
+        self.objective, self.epsilon, self.exact, self._modes = objective, epsilon, exact, list(modes)
+        self.values = functools.cache(self._drawn)
+        self._key = functools.cache(self._made_key)
+
+    def _drawn(self, one: Answer) -> Reals:
+        """Values [d] of a candidate; the same draws for the same evidence, whoever asks."""
+        return self._values(one, _drawn_factors)
+
+    def ends(self, one: Answer) -> tuple[float, float]:
+        """The 95 % interval of a candidate's value, which holds the value itself."""
+        low, high = percentile_interval(self.values(one))
+        return min(low, one.value), max(high, one.value)
+
+    def chance(self, one: Answer, other: Answer) -> float:
+        """The probability that one gives at least as much as another."""
+        return float((self.values(one) >= self.values(other) * (1 - 1e-12)).mean())
+
+    def no_worse(self, one: Answer, best: Answer) -> bool:
+        """Whether one cannot be told apart from the best."""
+        if one.value >= best.value * (1 - self.epsilon):
+            return True
+        if self.exact or all(spread_of(timed) == (1.0, 1.0) for timed in (*timed_of(one), *timed_of(best))):
+            return False
+        quotient = self.values(one) / self.values(best)
+        return bool(np.quantile(quotient, (1 + CONFIDENCE) / 2) >= 1 - self.epsilon)
+
+    def group(self, candidates: Sequence[Answer]) -> list[Answer]:
+        """The best, and whatever cannot be told apart from it: what may be chosen first, in the order of the rule."""
+        best = max(candidates, key=lambda one: one.value)
+        worth = [one for one in candidates if one.value * WORTH >= best.value or self.exact]
+        least = best.value * (1 - max(GIVEN_UP, self.epsilon))
+        return sorted(
+            (one for one in worth if self.no_worse(one, best)), key=lambda one: (one.value < least, *self._key(one))
+        )
+
+    def decisive(self, one: Answer, other: Answer) -> Evidence | None:
+        """The evidence whose doubt moves the quotient of two values most; None where none moves it."""
+        moved: dict[str, tuple[float, Evidence]] = {}
+        for timed in (timed for each in (one, other) for timed in timed_of(each) if spread_of(timed) != (1.0, 1.0)):
+            evidence = evidence_of(timed)
+            if evidence.number not in moved:
+                at = functools.partial(_ends_of, evidence.number)
+                moves = float(np.ptp(np.log(self._values(one, at) / self._values(other, at))))
+                moved[evidence.number] = moves, evidence
+        most = max(moved.values(), key=lambda pair: pair[0], default=None)
+        return most[1] if most and most[0] > self.epsilon / 10 else None
+
+    def _made_key(self, one: Answer) -> tuple[Any, ...]:
+        *numbers, options = tie_key(one.problem, one.configuration, TIED if self.exact else FRUGAL)
+        return *numbers, self._modes.index(one.mode) if self._modes else 0, options
+
+    def _values(self, one: Answer, factor: Callable[[str, Spread], Reals]) -> Reals:
+        """Values where every time takes ``factor(number, spread)`` times as long."""
+
+        def slower(timed: Timed) -> Reals:
+            return factor(evidence_of(timed).number, spread_of(timed))
+
+        seconds = {option.part: option.seconds * slower(option) for option in one.configuration.options}
+        busy, loop = law(charges(one.problem, where_of(one.configuration), seconds, slower), self.objective)
+        watts = divisor(one.problem, one.outcome.devices, self.objective)
+        values: Reals = steps_per_second(busy.values(), loop, one.configuration.depth, watts)
+        return values
+
+
+@functools.cache
+def _grid() -> Reals:
+    """``DRAWS`` equally likely values of a normal distribution, 95 % of them within 1."""
+    normal = NormalDist()
+    return np.array([normal.inv_cdf((place + 0.5) / DRAWS) for place in range(DRAWS)]) / Z
+
+
+@functools.cache
+def normals(number: str) -> Reals:
+    """What is drawn for a piece of evidence, [d]: the same in every answer, and independent of all other evidence."""
+    return np.random.default_rng(zlib.crc32(number.encode())).permutation(_grid())
+
+
+@functools.lru_cache(maxsize=1000)
+def _drawn_factors(number: str, spread: Spread) -> Reals:
+    z = normals(number)
+    factors: Reals = np.exp(np.where(z > 0, z * np.log(spread[1]), -z * np.log(spread[0])))
+    return factors
+
+
+def _ends_of(number: str, name: str, spread: Spread) -> Reals:
+    """Factors [3] of a time: its low end, itself and its high end if it rests on the evidence, else just itself."""
+    return np.array([spread[0], 1.0, spread[1]] if name == number else [1.0, 1.0, 1.0])
+
+
+def undominated(candidates: Iterable[Answer]) -> list[Answer]:
+    """Those of which no other is as fast with no more devices and cores, and better in one of these; fastest first."""
+    kept: list[tuple[Answer, int, float]] = []
+    costs = [(one, len(one.outcome.devices), cores(one)) for one in candidates]
+    # Invariant: kept has whatever is undominated among the candidates before, which are at least as fast.
+    for one, devices, own in sorted(costs, key=lambda cost: (-cost[0].value, *cost[1:])):
+        if not any(other[1] <= devices and other[2] <= own for other in kept):
+            kept.append((one, devices, own))
+    return [one for one, *_ in kept]

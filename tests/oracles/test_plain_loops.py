@@ -1,0 +1,158 @@
+"""The search beside plain loops over every configuration: what is best, what ties, what lacks, what decides."""
+
+import dataclasses
+import resource
+import time
+
+import numpy as np
+import pytest
+
+from dse.solver.deciding import deciding, spreads
+from dse.solver.law import OBJECTIVES
+from dse.solver.solve import Answer, Infeasible, Search, Solution, solve
+from tests.matrix import slow
+from tests.oracles import plain_loops as plain
+from tests.solver_cases import (
+    EPSILONS,
+    doubtful,
+    large_problem,
+    learners,
+    machine,
+    random_problem,
+    with_equal,
+    with_trees,
+)
+
+MOST = 3000  # configurations that loops look at
+
+
+def drawn(seed):
+    """(problem, all of its rows, objective, epsilon), in a third of the problems with equal devices."""
+    random = np.random.default_rng(seed)
+    problem = random_problem(random)
+    problem = with_trees(problem, random) if random.random() < 0.5 else problem
+    problem = with_equal(problem, random) if seed % 3 == 0 else problem
+    objective, epsilon = OBJECTIVES[seed % 4], EPSILONS[seed % 5]
+    configurations = list(plain.every(problem))
+    rows = [plain.judged(problem, one, objective) for one in configurations] if len(configurations) < MOST else []
+    return problem, rows, objective, epsilon
+
+
+def differences(seed):
+    """What the search says of a problem and plain loops do not; None of one that is too large."""
+    problem, rows, objective, epsilon = drawn(seed)
+    if not rows:
+        return None
+    found, fitting = solve(problem, objective, epsilon), [row for row in rows if not row.broken]
+    if isinstance(found, Infeasible):
+        return _lacking(problem, rows, found) if not fitting else ["fits"]
+    first, *rest = plain.by_the_rule(fitting, epsilon)
+    home = plain.mirrored(problem, first.mapping)
+    tied = list(dict.fromkeys(plain.mirrored(problem, row.mapping) for row in rest if row.mapping))
+    away = plain.by_the_rule([row for row in fitting if plain.mirrored(problem, row.mapping) != home], epsilon)
+    pairs = {
+        "best": (max(row.value for row in fitting), found.best),
+        "answer": (first.key, key_of(problem, found.answer)),
+        "value": (first.value, found.value),
+        "ties": ([one for one in tied if one != home], [plain.mirrored(problem, one.mapping) for one in found.ties]),
+        "elsewhere": (away[0].key if away else None, found.elsewhere and key_of(problem, found.elsewhere)),
+    }
+    wrong = [
+        f"{what}: {mine} by loops, {theirs} by the search" for what, (mine, theirs) in pairs.items() if mine != theirs
+    ]
+    return wrong + ["bound"] * (found.best > found.bound * (1 + 1e-12))
+
+
+def key_of(problem, answer: Answer):
+    return plain.judged(problem, answer.configuration, "ratio").key
+
+
+def _lacking(problem, rows, found):
+    mine = plain.repairs(problem, rows)
+    theirs = {}
+    for repair in found.repairs:
+        broken = {**{name: need for name, (_, need) in repair.budgets.items()}, **dict.fromkeys(repair.ways)}
+        name = plain.mirrored(problem, next(iter(broken))) if len(broken) == 1 else repr(sorted(map(repr, broken)))
+        theirs[name] = [need for _, need in sorted((one, need) for one, (_, need) in repair.budgets.items())]
+    if len(next(iter(found.repairs)).budgets) + len(found.repairs[0].ways) > 1 and problem.equal:
+        return []  # mirror images of several limits have no one name here
+    return [] if {name: least[1:] for name, least in mine.items()} == theirs else [f"lacks: {mine} by loops, {theirs}"]
+
+
+@pytest.mark.parametrize("seeds", [range(200), slow(range(1000, 1600))])
+def test_the_search_says_what_plain_loops_do(seeds):
+    said = {seed: wrong for seed in seeds if (wrong := differences(seed)) is not None}
+    assert not {seed: wrong for seed, wrong in said.items() if wrong}
+    assert len(said) > 0.6 * len(seeds)
+
+
+def false_statements(seed):
+    """(how many ends were judged, what is said of them and plain loops do not)."""
+    random = np.random.default_rng(seed)
+    problem, objective = doubtful(random_problem(random), random), OBJECTIVES[seed % 4]
+    found, rows = solve(problem, objective, 0.05), list(plain.every(problem))
+    if isinstance(found, Infeasible) or len(rows) > MOST:
+        return 0, []
+    rows = [one for one in rows if not plain.judged(problem, one, objective).broken]
+    said, wrong = {(one.number, one.factor): one for one in deciding({"": problem}, objective, found.answer, 0.1)}, []
+    ends = [(number, end) for number, both in spreads([problem], found.choice).items() for end in both if end != 1]
+    for number, end in ends:
+        then = [plain.judged(problem, one, objective, {number: end}).value for one in rows]
+        mine = plain.judged(problem, found.choice, objective, {number: end}).value
+        one = said.get((number, end))
+        better = max(then) * 0.9 > mine * (1 + 1e-8)
+        if one is None:
+            wrong += [f"{number} x {end}: {max(then) / mine} of the choice's"] * better
+            continue
+        told = [one.value, (1 + one.gain) * mine if one.winner else 0.0]
+        told += (
+            [plain.judged(problem, one.winner.configuration, objective, {number: end}).value] if one.winner else [0.0]
+        )
+        if told != pytest.approx([mine, *[max(then) * better] * 2], rel=1e-9):
+            wrong.append(f"{number} x {end}: {told}, but {mine} and {max(then)}")
+    return len(ends), wrong
+
+
+@pytest.mark.parametrize("seeds", [range(40), slow(range(300, 450))])
+def test_what_is_said_to_decide_does_and_nothing_else(seeds):
+    told = [false_statements(seed) for seed in seeds]
+    assert not [wrong for _, wrong in told if wrong]
+    assert sum(count for count, _ in told) > 2 * len(seeds)
+
+
+# Large machines
+
+
+def test_eight_equal_gpus_and_128_cores_take_under_two_seconds():
+    problem, start = machine(8), time.process_time()
+    found = solve(problem)
+    assert time.process_time() - start < 2
+    assert isinstance(found, Solution)
+    devices = {device for one in found.choice.options for device, _ in one.where if device != "cpu"}
+    assert devices == {f"gpu{number}" for number in range(len(devices))}, "the first of equal ones are used"
+    assert len({one.mapping for one in (found.answer, *found.ties)}) == len(found.ties) + 1
+
+
+@pytest.mark.parametrize("objective", ["ratio", "training", "per_watt"])
+def test_a_small_machine_is_that_of_plain_loops(objective):
+    problem = dataclasses.replace(machine(2, cores=8, fanouts=2, copies=1), depths=(0, 2))
+    rows = [plain.judged(problem, one, objective) for one in plain.every(problem)]
+    first = plain.by_the_rule([row for row in rows if not row.broken], 0.01)[0]
+    found = solve(problem, objective)
+    assert (found.value, found.choice) == (first.value, first.configuration)
+
+
+def test_1e8_configurations_take_under_a_second_and_300_mb():
+    problem, start = large_problem(np.random.default_rng(0), 64, True), time.process_time()
+    found = solve(problem)
+    assert found.configurations > 1e8
+    assert time.process_time() - start < 1
+    assert max(one.fits.size for one in Search({"": problem}, "ratio").placements) <= 1 << 18
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 1.5e6  # in kB, of all that ran in this process
+
+
+@pytest.mark.slow
+def test_ten_thousand_cores_are_answered():
+    rates = [(f"{count} threads", 100.0 * count**0.5, 1.0, float(count), "T") for count in range(1, 10_001)]
+    problem = dataclasses.replace(learners(*rates), budgets={"cpu.cores": 9_000.0})
+    assert solve(problem, epsilon=0.0).choice.learner.name == "9000 threads"

@@ -1,0 +1,192 @@
+"""What is chosen by the rule, any number of parts, what lacks, and what makes no sense."""
+
+import dataclasses
+
+import pytest
+
+from dse.mapping.alternatives import choose
+from dse.solver.problem import LOOP, PARTS, Flow, Problem, ProblemError
+from dse.solver.solve import Infeasible, Solution, solve, undominated
+from tests.solver_cases import hop, learners, machine, option
+
+
+def two_devices(fast: float = 1.0) -> Problem:
+    """All on the CPU takes 2 s, with the learner on the GPU ``fast``."""
+    parts = {part: (option(part, "only", "cpu", 1e-3, {"cpu.cores": 1.0}, f"cpu.{part}"),) for part in PARTS}
+    parts["learner"] = (
+        option("learner", "host", "cpu", 2.0, {"cpu.cores": 1.0}, "cpu.learner"),
+        option("learner", "device", "gpu", fast, {"gpu.memory_bytes": 8.0}),
+    )
+    return Problem(
+        parts,
+        {"cpu.cores": 8.0, "gpu.memory_bytes": 10.0},
+        (Flow("storage", "learner", 100.0, True),),
+        {("cpu", "gpu"): (hop("cpu>gpu", 0.0, 1e-9),)},
+        depths=(3,),
+        watts={"cpu": 10.0, "gpu": 20.0},
+    )
+
+
+def test_what_is_as_good_has_fewer_devices():
+    nearly = two_devices(fast=1.99)
+    assert solve(nearly, "ratio", 0.01).choice.learner.device == "cpu"
+    assert solve(nearly, "ratio", 0.0).choice.learner.device == "gpu"
+    assert solve(two_devices(1.9), "ratio").choice.learner.device == "gpu"
+    fewest = solve(two_devices(1.9), "fewest_devices")
+    assert fewest.choice.learner.device == "cpu"
+    assert fewest.value / fewest.elsewhere.value == pytest.approx(1.9 / 2)  # speed was traded for a device
+    assert solve(two_devices(), "per_watt").choice.learner.device == "cpu"
+    assert solve(two_devices(0.5), "per_watt").choice.learner.device == "gpu"
+    alone = solve(two_devices(), "ratio")
+    assert (alone.value, alone.bound, alone.configurations) == (1.0, 1.0, 2)
+
+
+def test_as_good_as_the_best_is_no_chain():
+    """1, 0.992 and 0.984: the last is within 1 % of the middle one, and not of the best."""
+    problem = learners(("3", 1.0, 1.0, 3.0, "a"), ("2", 0.992, 1.0, 2.0, "b"), ("1", 0.984, 1.0, 1.0, "c"))
+    assert solve(problem, "ratio", 0.01).choice.learner.name == "2"
+    assert solve(problem, "ratio", 0.02).choice.learner.name == "1"
+
+
+def test_dominated_options_go_and_no_others():
+    sizes = {"fast": (1.0, 4.0), "same": (1.0, 4.0), "slower": (1.5, 4.0), "small": (2.0, 1.0), "useless": (2.0, 2.0)}
+    designs = [(option("learner", name, "gpu", taken, {"cpu.cores": need}),) for name, (taken, need) in sizes.items()]
+    assert [one.name for (one,) in undominated(two_devices(), designs)] == ["fast", "small"]
+
+
+# What cannot be told apart
+
+
+def test_what_cannot_be_told_apart_goes_to_the_fewest_cores():
+    """One thread at 80 a second against eight at 100, both right within 3x: nobody knows which is faster."""
+    problem = learners(("8 threads", 100.0, 3.0, 8.0, "T(8)"), ("1 thread", 80.0, 3.0, 1.0, "T(1)"))
+    chosen = choose({"": problem}, "ratio", None)
+    assert chosen.answer.configuration.learner.name == "1 thread"
+    assert chosen.best.configuration.learner.name == "8 threads"
+    assert [one.configuration.learner.name for one in chosen.ties] == ["8 threads"]
+    fastest = chosen.other(chosen.best)
+    assert 0.5 < fastest.chance < 0.8
+    assert fastest.cost == pytest.approx(1 - 100 / 80)
+    assert chosen.decide.number in ("T(1)", "T(8)")
+    for epsilon, name in ((0.0, "8 threads"), (0.1, "8 threads"), (0.3, "1 thread")):
+        assert choose({"": problem}, "ratio", epsilon).answer.configuration.learner.name == name
+
+
+def test_what_is_wrong_together_is_told_apart():
+    """The same two threads' counts on the same evidence with the same ends: their quotient is exact."""
+    chosen = choose({"": learners(("8", 100.0, 3.0, 8.0, "T"), ("1", 80.0, 3.0, 1.0, "T"))}, "ratio", None)
+    assert chosen.answer.configuration.learner.name == "8"
+    assert (chosen.best, chosen.ties, chosen.others_tied) == (None, (), 0)
+
+
+# Parts
+
+
+def test_any_number_of_parts_is_solved():
+    """Six: an evaluator acts beside the loop and takes the longest."""
+    parts = (*PARTS[:1], "evaluator", *PARTS[1:])
+    options = {part: (option(part, part, "cpu", 1.0, {"cpu.cores": 1.0}, f"cpu.{part}"),) for part in parts}
+    options["evaluator"] += (option("evaluator", "fast", "gpu", 0.25),)
+    problem = Problem(options, {"cpu.cores": 6.0}, depths=(3,), parts=parts, loop=LOOP)
+    found = solve(problem, "ratio", 0.0)
+    assert (found.value, found.choice.of("evaluator").device, len(found.choice.options)) == (1.0, "cpu", 6)
+    fewer = solve(dataclasses.replace(problem, budgets={"cpu.cores": 5.0}), "ratio")
+    assert fewer.choice.evaluator.device == "gpu"
+    slower = problem.having("evaluator", option("evaluator", "slow", "cpu", 4.0, {}, "cpu.evaluator"))
+    assert (solve(slower, "ratio").value, solve(slower, "training").value) == (0.25, 1.0)
+
+
+# What lacks, and what makes no sense
+
+
+def test_one_option_each_and_no_time_on_a_link():
+    free = dataclasses.replace(two_devices(), ways={("cpu", "gpu"): (hop("cpu>gpu", 0.0, 0.0),)})
+    assert solve(free.having("learner", free.options["learner"][1])).value == 1.0
+
+
+def test_nothing_fits_in_words():
+    tight = dataclasses.replace(two_devices(), budgets={"cpu.cores": 4.0, "gpu.memory_bytes": 6.0}, ways={})
+    answer = solve(tight)
+    assert str(answer) == "nothing fits: cpu.cores has 4 of 5"
+    assert answer.configurations == 2
+    only = tight.having("learner", tight.options["learner"][1])
+    assert str(solve(only)) == "nothing fits: gpu.memory_bytes has 6 of 8 and no link from cpu to gpu"
+    assert isinstance(solve(dataclasses.replace(only, budgets={"cpu.cores": 4.0, "gpu.memory_bytes": 8.0})), Infeasible)
+    assert isinstance(solve(dataclasses.replace(tight, budgets={"cpu.cores": 5.0, "gpu.memory_bytes": 6.0})), Solution)
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        (("fastest",), "the objective is one of training, ratio, per_watt, fewest_devices, not 'fastest'"),
+        (("ratio", 1.0), "epsilon is a share of the best value, from 0 up to 1, not 1.0"),
+        (("ratio", float("nan")), "not nan"),
+        (("per_watt",), "state those of gpu"),
+    ],
+)
+def test_questions_without_sense(question, message):
+    with pytest.raises(ProblemError, match=message):
+        solve(dataclasses.replace(two_devices(), watts={"cpu": 10.0}), *question)
+
+
+@pytest.mark.parametrize("what", ["budgets", "watts", "hosts", "slowdown", "engines", "ways"])
+def test_devices_that_differ_in_anything_are_not_equal(what):
+    problem = machine(3, cores=4, fanouts=1, copies=1)
+    other = {
+        "budgets": {**problem.budgets, "gpu1.memory": 40e9},
+        "watts": {**problem.watts, "gpu1": 300.0},
+        "hosts": (*problem.hosts, "gpu1"),
+        "slowdown": {**problem.slowdown, ("learner", "storage", "gpu1"): 1.2},
+        "engines": {**problem.engines, "gpu1": {"cpu.cores": 1.0}},
+        "ways": {**problem.ways, ("cpu", "gpu1"): (hop("cpu>gpu1", 2e-5, 1 / 25e9),)},
+    }
+    with pytest.raises(ProblemError, match=f"gpu1 differ in {what}, so they are not equal"):
+        dataclasses.replace(problem, **{what: other[what]})
+
+
+def wrong(**changes):
+    """The fields of a problem with some of them replaced."""
+    good = two_devices()
+    return {field.name: getattr(good, field.name) for field in dataclasses.fields(good)} | changes
+
+
+ALL = two_devices().options
+TREES = tuple(zip(ALL["sampling"], ALL["updating"], strict=True))
+REST = {part: options for part, options in ALL.items() if part not in ("sampling", "updating")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"options": REST, "trees": tuple(pair[::-1] for pair in TREES)},
+            "sampling and one of updating, in this order",
+        ),
+        ({"options": REST, "trees": tuple((*pair, pair[0]) for pair in TREES)}, "sampling and one of updating"),
+        ({"options": REST, "trees": ((),)}, "sampling and one of updating"),
+        ({"trees": TREES}, "the part 'sampling' has its options in trees"),
+        ({"options": REST}, "nothing can run the part 'sampling'"),
+        (
+            {"options": ALL | {"storage": ALL["learner"]}},
+            "is an option of 'learner'",
+        ),
+        ({"options": ALL | {"critic": ALL["learner"]}}, "not of 'critic'"),
+        ({"options": ALL | {"actors": (option("actors", "x", "cpu", 1e31),)}}, "an Estimate from 1e-30 to 1e[+]30 s"),
+        ({"budgets": {"cpu.cores": float("nan"), "gpu.memory_bytes": 1.0}}, "budget cpu.cores must be a number from 0"),
+        ({"budgets": {"cpu.cores": -1.0, "gpu.memory_bytes": 1.0}}, "budget cpu.cores must be a number from 0"),
+        ({"depths": (1.5,)}, "depths must be one or more whole numbers from 0 on"),
+        ({"depths": ()}, "depths must be"),
+        ({"hosts": "cpu"}, "hosts are a tuple"),
+        ({"watts": {"cpu": -1.0}}, "watts of cpu must be a number from 0"),
+        ({"flows": (Flow("storage", "critic", 1.0, True),)}, "a flow from 'storage' to 'critic'"),
+        ({"flows": (Flow("storage", "learner", -1.0, True),)}, "bytes from storage to learner must be a number from 0"),
+        ({"flows": (Flow("storage", "learner", 1.0, True, float("nan")),)}, "transfers from storage to learner"),
+        ({"ways": {("cpu", "gpu"): (hop("x", -1.0, 0.0),)}}, "alpha of x must be a number from 0"),
+        ({"ways": {("cpu", "gpu"): (hop("x", 0.0, float("inf")),)}}, "seconds per byte of x"),
+        ({"slowdown": {("learner", "critic", "cpu"): 2.0}}, "a slowdown of 'learner' beside 'critic'"),
+        ({"slowdown": {("learner", "actors", "cpu"): 0.0}}, "cannot take 0.0 times as long"),
+    ],
+)
+def test_a_problem_without_sense_is_refused_before_it_is_solved(changes, message):
+    with pytest.raises(ProblemError, match=message):
+        Problem(**wrong(**changes))
