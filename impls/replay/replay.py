@@ -89,8 +89,6 @@ class Replay(BlockOfBanks):
             raise ValueError(without_drawable(self.layout))
         keep = _ALL if drawable is None else mask_of(drawable, count)  # a copy: it is read twice
         sizes = _NOTHING if errors is None else reals(errors)
-        if getattr(errors, "dtype", None) == np.bool_:
-            raise ValueError("errors are bool: which records may be sampled is given as drawable=...")
         self._check_insert(count, keep, None if errors is None else sizes.size)
         if count and self._put(banks[self._next_bank()], address, count, sizes, keep):
             raise not_finite(sizes)
