@@ -48,7 +48,7 @@ class LocalStorage:
         if self._lead:
             frames, seen, following = self._arrays["frame"], step.pop("observation"), step.pop("next_observation")
             stack = frames[at - self._lead : at + 1]
-            _check_stacks(stack[None], seen[None], following[None], np.array([self._count > 0]))
+            _check_stacks(stack[None], seen[None], following[None], np.array([self._count > 0]), np.array([0]))
             stack[:], frames[at + 1] = seen, following[-1]
         for name, value in step.items():
             self._arrays[name][at] = value
@@ -109,7 +109,7 @@ class LocalStorages:
             seen, following = step.pop("observation"), step.pop("next_observation")
             begun = self._counts[who] == 0
             stacks = rows[:, None] + np.arange(-self._lead, 1)
-            _check_stacks(arrays["frame"][stacks], seen, following, ~begun)
+            _check_stacks(arrays["frame"][stacks], seen, following, ~begun, who)
             arrays["frame"][stacks[begun]] = seen[begun]
             arrays["frame"][rows + 1] = following[:, -1]
         for name, values in step.items():
@@ -151,12 +151,12 @@ def _check_room(count: int, size: int) -> None:
         raise ValueError(f"the local storage holds {size} transitions and is full: take() them first")
 
 
-def _check_stacks(kept: Any, seen: Any, following: Any, goes_on: NDArray[np.bool_]) -> None:
-    """ValueError where stacks ``[E, frames, ...]`` are not those ``kept`` of an episode that ``goes_on [E]``."""
+def _check_stacks(kept: Any, seen: Any, following: Any, goes_on: NDArray[np.bool_], who: NDArray[np.int64]) -> None:
+    """ValueError where stacks ``[w, frames, ...]`` of environments ``who`` are not those ``kept`` of an episode."""
     is_cut, jumps = goes_on & differing(kept, seen), differing(following[:, :-1], seen[:, 1:])
-    if (is_cut | jumps).any():
-        at, what = int((is_cut | jumps).argmax()), "observation" if is_cut.any() else "next observation"
-        raise ValueError(
-            f"the {what} of number {at} is of another episode: its frames are not those of the stack before it; "
-            "take() what an episode has left before the next begins"
-        )
+    for what, is_bad in (("observation", is_cut), ("next observation", jumps)):
+        if is_bad.any():
+            raise ValueError(
+                f"the {what} of environment {who[is_bad.argmax()]} is of another episode: its frames are not those of "
+                "the stack before it; take() what an episode has left before the next begins"
+            )
