@@ -10,7 +10,7 @@ from ..checks import integer_at_least, short
 from ..levels import line_starts
 from ..sumtree.arguments import to_numpy
 from .layout import Layout
-from .values import NO_NUMBERS, array_of, check_names, rules_of
+from .values import NO_NUMBERS, array_of, check_names, rules_of, without_drawable
 
 _MOST_BYTES = (1 << 31) - 1
 _SMALL = 64  # rows up to which a thread's own array is used again to pack them
@@ -127,13 +127,23 @@ def reals(errors: ArrayLike, what: str = "errors") -> NDArray[np.float64]:
     return values if values.ndim == 1 else values.reshape(-1)
 
 
-def mask_of(drawable: ArrayLike, count: int) -> NDArray[np.bool_]:
-    """Return which of ``count`` records may be sampled, as a copy. ValueError for what is neither bool nor 0 or 1."""
+def mask_of(drawable: ArrayLike | None, count: int, layout: Layout) -> NDArray[np.bool_] | None:
+    """Return which of ``count`` records may be sampled, as a copy; None stands for all.
+
+    ValueError for what is neither bool nor 0 or 1, and for stacks that would reach into what another insert stores.
+    """
+    lead = layout.frames - 1
+    if drawable is None:
+        if count and lead:
+            raise ValueError(without_drawable(layout))
+        return None
     mask = np.array(drawable, ndmin=1)
     if mask.shape != (count,):
         raise ValueError(f"drawable must be [{count}], not {list(mask.shape)}")
     if mask.dtype != np.bool_ and not ((mask == 0) | (mask == 1)).all():
         raise ValueError(f"drawable must be bool, one for each record, not {short(drawable)}")
+    if lead and (mask[:lead].any() or mask[-1:].any()):
+        raise ValueError(without_drawable(layout))
     return mask.astype(np.bool_, copy=False)
 
 

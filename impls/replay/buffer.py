@@ -18,7 +18,7 @@ from .batches import check_beta, check_pairs, mask_of, not_finite, reals, ticket
 from .layout import Arrays, Layout, check_layout
 from .memory import check_free
 from .state import checked
-from .values import check_count, fields_of, number, rules_of, without_drawable
+from .values import check_count, fields_of, number, rules_of
 
 Sequence = NDArray[np.int64]
 Reals = NDArray[np.floating[Any]]
@@ -85,9 +85,8 @@ class PrioritizedBuffer:
         """
         fields = fields_of(records, self._rules)
         count = fields["reward"].size
-        if drawable is None and count and self.layout.frames > 1:
-            raise ValueError(without_drawable(self.layout))
-        keep = np.ones(count, np.bool_) if drawable is None else mask_of(drawable, count)
+        mask = mask_of(drawable, count, self.layout)
+        keep = np.ones(count, np.bool_) if mask is None else mask
         new = None if errors is None else self._leaves(errors)
         check_count(count, self.tree.capacity, keep, None if new is None else new.size)
         leaves = np.zeros(count)

@@ -41,17 +41,28 @@ class LocalStorage:
         That is when the storage is full, a shape or value is not the layout's, or a stack of frames is not the one that
         the last transition led to.
         """
+        _check_room(self._count, self._size)
         given: dict[str, Any] = {"observation": observation, "next_observation": following}
         given |= {"action": action, "reward": reward, "terminated": terminated}
         step, at = steps_of(given, self._rules, ()), self._count + self._lead
-        _check_room(self._count, self._size)
+        seen, led = step["observation"], step["next_observation"]
         if self._lead:
-            frames, seen, following = self._arrays["frame"], step.pop("observation"), step.pop("next_observation")
-            stack = frames[at - self._lead : at + 1]
-            _check_stacks(stack[None], seen[None], following[None], np.array([self._count > 0]), np.array([0]))
-            stack[:], frames[at + 1] = seen, following[-1]
-        for name, value in step.items():
-            self._arrays[name][at] = value
+            stack = self._arrays["frame"][at - self._lead : at + 1]
+            # Alike bytes are alike frames, sooner compared; others may be, such as 0.0 and -0.0.
+            if (self._count and stack.tobytes() != seen.tobytes()) or led[:-1].tobytes() != seen[1:].tobytes():
+                _check_stacks(stack[None], seen[None], led[None], np.array([self._count > 0]), np.array([0]))
+        self.store(seen, step["action"], step["reward"], led, step["terminated"])
+
+    def store(self, observation: Any, action: Any, reward: Any, following: Any, terminated: Any) -> None:
+        """:meth:`append` what was judged before: of the layout's shapes and dtypes, and of the running episode."""
+        at, arrays = self._count + self._lead, self._arrays
+        if self._lead:
+            if self._count == 0:
+                arrays["frame"][: at + 1] = observation
+            arrays["frame"][at + 1] = following[-1]
+        else:
+            arrays["observation"][at], arrays["next_observation"][at] = observation, following
+        arrays["action"][at], arrays["reward"][at], arrays["terminated"][at] = action, reward, terminated
         self._count += 1
 
     def transitions(self) -> Arrays:
