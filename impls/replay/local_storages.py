@@ -107,7 +107,7 @@ class LocalStorages:
         return np.equal(self._counts, self._size)
 
     def append(self, transitions: Mapping[str, NDArray[Any]], stepped: NDArray[np.bool_]) -> None:
-        """Add a transition ``[E, ...]`` of each environment where ``stepped [E]``; what others have is not looked at.
+        """Add a transition ``[E, ...]`` of each environment where ``stepped [E]``; the others' rows are ignored.
 
         ValueError, with nothing changed, where :meth:`LocalStorage.append` raises it.
         """

@@ -15,7 +15,7 @@ from .values import differing, flags_of, number, rules_of, steps_of
 
 _RESETS = (
     "a step began where an episode had ended, without reward: it is taken for the reset of gymnasium's NEXT_STEP mode "
-    "and left out; say which environments took a step: append(..., stepped=[E] bool)"
+    "and omitted; say which environments took a step: append(..., stepped=[E] bool)"
 )
 
 
@@ -74,14 +74,14 @@ class NStep:
         ``truncated [E]`` is True where an episode was cut off without having terminated: its open records end there
         too, and a learner still values what follows. The next observation of a step that ends an episode is that
         episode's last one, not the first after a reset. ``stepped [E]`` is False for environments that took no step,
-        as those that gymnasium's vectors reset in the call after an episode's end; what they have is not looked at. An
+        as those that gymnasium's vectors reset in the call after an episode's end; their rows are ignored. An
         environment's records come oldest first. ValueError or TypeError for fields, shapes or values that are not the
         layout's, with nothing changed.
 
         An observation that is not the last step's next one is of another episode, so that records never reach from one
         into the next: those still open end with the last step, as if it had been truncated. That is not asked of steps
         none of which ever met. Without ``stepped``, a step from an ended episode's last observation with neither reward
-        nor end is such a reset: it is left out, with a warning.
+        nor end is such a reset: it is omitted, with a warning.
         """
         who = np.flatnonzero(flags_of("stepped", True if stepped is None else stepped, self._open.size))
         cut = flags_of("truncated", truncated, self._open.size)[who]
