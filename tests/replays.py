@@ -65,6 +65,12 @@ def chunk(layout, rng, size):
     return local.take()
 
 
+def within(layout, drawable):
+    """The records of these whose stacks are of one insert."""
+    at = np.arange(drawable.size)
+    return drawable & (at >= layout.frames - 1) & (at < drawable.size - (layout.frames > 1))
+
+
 def equal_batches(batch, expected):
     np.testing.assert_array_equal(batch.sequence, expected.sequence)
     assert batch.rows.keys() == expected.rows.keys()
@@ -100,8 +106,8 @@ class Pair:
         records, drawable = rows_of(layout, rng, count), rng.random(count) < 0.8 if rng.random() < 0.3 else None
         if layout.frames > 1 and layout.fillers < count and rng.random() < 0.8:
             records, drawable = chunk(layout, rng, count - layout.fillers)
-        if layout.frames > 1 and drawable is None:
-            drawable = np.ones(count, np.bool_)
+        if layout.frames > 1:
+            drawable = within(layout, np.ones(count, np.bool_) if drawable is None else drawable)
         kept = count if drawable is None else int(drawable.sum())
         errors = rng.standard_normal(kept) * 10.0 ** rng.integers(-3, 4) if rng.random() < 0.6 else None
         self.twin.insert(records, errors, drawable)

@@ -51,13 +51,6 @@ class TimedTree:
         """Fill the tree, outside of the clock."""
         self._tree.load_state_dict(state)
 
-    def total(self) -> float:
-        """Return the sum of all priorities."""
-        begin = time.perf_counter()
-        total = float(self._tree.total())
-        self.seconds += time.perf_counter() - begin
-        return total
-
 
 class Learning:
     """A full buffer and a learner; ``call`` is a gradient step with the insertions that come between two steps."""

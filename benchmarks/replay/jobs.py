@@ -151,7 +151,7 @@ def _iteration(buffer: Buffer, job: Job) -> Callable[[int], None]:
 
     def flush(turn: int) -> None:
         for step in steps[turn % ROTATING]:
-            storage.append(*step)
+            storage.store(*step)  # as actors do
         buffer.insert(buffer.place(storage.take()[0]))
 
     names = ("observation", "action", "reward", "next_observation", "terminated")  # as a local cache takes them

@@ -3,7 +3,8 @@
 from .batches import Outputs
 from .blocks import ReplayHandle
 from .buffer import Batch, PrioritizedBuffer, importance_weights
-from .layout import Layout, LocalStorage
+from .layout import Layout
+from .local_storages import LocalStorage
 from .memory import ClosedError
 from .n_step import NStep, NStepLayout
 from .registry import attach, make, strategies

@@ -10,7 +10,7 @@ from ..checks import integer_at_least, short
 from ..levels import line_starts
 from ..sumtree.arguments import to_numpy
 from .layout import Layout
-from .values import NO_NUMBERS, Check, array_of, check_names, checks_of
+from .values import NO_NUMBERS, array_of, check_names, rules_of, without_drawable
 
 _MOST_BYTES = (1 << 31) - 1
 _SMALL = 64  # rows up to which a thread's own array is used again to pack them
@@ -38,12 +38,7 @@ class Plan:
     """Where tickets, weights and fields of a batch lie: in the order that kernels know, each from a whole line on."""
 
     def __init__(self, layout: Layout) -> None:
-        fields = layout.fields
-        stacks = {}
-        if layout.frames > 1:
-            shape, dtype = fields.pop("frame")
-            stacks = dict.fromkeys(("observation", "next_observation"), ((layout.frames, *shape), dtype))
-        self.fields = stacks | fields
+        self.fields = layout.transition
         self.names = tuple(self.fields)
         self._known: dict[int, np.dtype[Any]] = {}
 
@@ -85,7 +80,7 @@ class Packer(threading.local):
 
     def __init__(self, row: np.dtype[Any], layout: Layout) -> None:
         self._row, self._names = row, dict.fromkeys(row.names or ()).keys()
-        self._rows, self._checks = np.zeros(_SMALL, row), checks_of(layout)
+        self._rows, self._rules = np.zeros(_SMALL, row), rules_of(layout)
         self._fields = self._fields_of(self._rows)
         self._address = int(self._rows.ctypes.data)
 
@@ -106,36 +101,49 @@ class Packer(threading.local):
         if count > _SMALL:
             rows = np.zeros(count, self._row)
             fields, address = self._fields_of(rows), int(rows.ctypes.data)
-        for name, values, shape, check in fields:
+        for name, values, shape, unseen, check in fields:
             value = array_of(name, records[name])
             if value.shape != (count, *shape):
                 raise ValueError(f"{name} must be {[count, *shape]}, not {list(value.shape)}")
-            if check is not None:
+            if value.dtype is not unseen:
                 check(value)
             values[:count] = value
         return rows, address, count
 
-    def _fields_of(self, rows: NDArray[Any]) -> list[tuple[str, NDArray[Any], tuple[int, ...], Check | None]]:
-        """(name, values ``[n, ...]``, shape of one, check of values) of each field of packed rows."""
-        return [(name, rows[name], rows[name].shape[1:], self._checks.get(name)) for name in self._names]
+    def _fields_of(self, rows: NDArray[Any]) -> list[tuple[Any, ...]]:
+        """(name, values ``[n, ...]``, shape, dtype unseen and check of its rule) of each field of packed rows."""
+        rules = self._rules.items()
+        return [(name, rows[name], shape, unseen, check) for name, (shape, _, unseen, check) in rules]
 
 
-def reals(errors: ArrayLike) -> NDArray[np.float64]:
+def reals(errors: ArrayLike, what: str = "errors") -> NDArray[np.float64]:
     """Errors ``[B]`` as float64, from whatever device they are on."""
     array: NDArray[Any] = errors if type(errors) is np.ndarray else to_numpy(errors)
     if array.dtype.kind in NO_NUMBERS:
-        raise TypeError(f"errors must be numbers, not {array.dtype}, such as {short(errors)}")
+        raise TypeError(f"{what} must be numbers, not {array.dtype}, such as {short(errors)}")
+    if array.dtype == np.bool_:
+        raise ValueError(f"{what} are bool: which records may be sampled is given as drawable=...")
     values = np.ascontiguousarray(array, np.float64)
     return values if values.ndim == 1 else values.reshape(-1)
 
 
-def mask_of(drawable: ArrayLike, count: int) -> NDArray[np.bool_]:
-    """Return which of ``count`` records may be sampled, as a copy. ValueError for what is neither bool nor 0 or 1."""
+def mask_of(drawable: ArrayLike | None, count: int, layout: Layout) -> NDArray[np.bool_] | None:
+    """Return which of ``count`` records may be sampled, as a copy; None stands for all.
+
+    ValueError for what is neither bool nor 0 or 1, and for stacks that would reach into what another insert stores.
+    """
+    lead = layout.frames - 1
+    if drawable is None:
+        if count and lead:
+            raise ValueError(without_drawable(layout))
+        return None
     mask = np.array(drawable, ndmin=1)
     if mask.shape != (count,):
         raise ValueError(f"drawable must be [{count}], not {list(mask.shape)}")
     if mask.dtype != np.bool_ and not ((mask == 0) | (mask == 1)).all():
         raise ValueError(f"drawable must be bool, one for each record, not {short(drawable)}")
+    if lead and (mask[:lead].any() or mask[-1:].any()):
+        raise ValueError(without_drawable(layout))
     return mask.astype(np.bool_, copy=False)
 
 
@@ -173,10 +181,7 @@ def uniforms_of(batch: int, rng: np.random.Generator | None, uniforms: NDArray[A
                 f"rng must be a generator such as np.random.default_rng({rng if isinstance(rng, int) else ''}), "
                 f"not {short(rng)}"
             ) from None
-    try:
-        values = np.ascontiguousarray(uniforms, np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"uniforms must be numbers, not {short(uniforms)}") from None
+    values = reals(uniforms, "uniforms")
     if values.shape != (batch,) or not ((values >= 0) & (values < 1)).all():
         raise ValueError(f"uniforms must be [{batch}] within [0, 1)")
     return values

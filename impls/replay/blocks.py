@@ -97,7 +97,7 @@ class BlockOfBanks:
             signature[0] = self._shape.signature
         limits = np.finfo(settings.dtype)
         most = min(float(limits.max), float(np.finfo(np.float64).max) / 2 / self.capacity)
-        self._exponent = np.array([settings.alpha, settings.epsilon, float(limits.smallest_subnormal), most])
+        self._exponent = np.array([settings.alpha, settings.epsilon, float(limits.tiny), most])
         self._packer, self._plan = Packer(self._shape.row, settings.layout), Plan(settings.layout)
         self._compile()
         _all.add(self)

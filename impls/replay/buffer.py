@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..checks import integer_at_least, one_of, short
+from ..checks import integer_at_least, one_of
 from ..sumtree.arguments import to_numpy
-from ..sumtree.arithmetic import stratified_uniforms
+from ..sumtree.arithmetic import stratified
 from ..sumtree.contract import SumTree
-from .batches import check_beta, check_pairs, mask_of, tickets_of
-from .layout import Arrays, Layout
+from .batches import check_beta, check_pairs, mask_of, not_finite, reals, tickets_of, uniforms_of
+from .layout import Arrays, Layout, check_layout
+from .memory import check_free
 from .state import checked
-from .values import check_count, checks_of, fields_of, number, without_drawable
+from .values import check_count, fields_of, number, rules_of
 
 Sequence = NDArray[np.int64]
 Reals = NDArray[np.floating[Any]]
@@ -49,10 +50,13 @@ class PrioritizedBuffer:
     ) -> None:
         if not (0 <= number("alpha", alpha) < np.inf and 0 < number("epsilon", epsilon) < np.inf):
             raise ValueError(f"alpha must be at least 0 and epsilon above 0, not {alpha} and {epsilon}")
+        check_layout(layout)
         self.tree, self.layout = tree, layout
         self._alpha, self._epsilon = alpha, epsilon
+        # No subnormal priority: threads that take these for 0 would never sample it.
+        self._least = max(tree.smallest_priority, float(np.finfo(tree.dtype).tiny))
         self._is_current = one_of("max_priority", max_priority, ("ever", "current")) == "current"
-        self._arrays, self._checks = layout.allocate(tree.capacity), checks_of(layout)
+        self._arrays, self._rules = layout.allocate(tree.capacity), rules_of(layout)
         # Invariants: the s-th record inserted (from 0) lies in slot s % N until the (s + N)-th takes its place; a leaf
         # is above 0 just where its slot is drawable, and ``_count`` slots are.
         self._drawable = np.zeros(tree.capacity, np.bool_)
@@ -79,11 +83,10 @@ class PrioritizedBuffer:
         before anything is written, for errors that are no priorities, fields, shapes or values that are not the
         layout's, or more records than the capacity.
         """
-        fields = fields_of(records, self.layout, self._checks)
+        fields = fields_of(records, self._rules)
         count = fields["reward"].size
-        if drawable is None and count and self.layout.frames > 1:
-            raise ValueError(without_drawable(self.layout))
-        keep = np.ones(count, np.bool_) if drawable is None else mask_of(drawable, count)
+        mask = mask_of(drawable, count, self.layout)
+        keep = np.ones(count, np.bool_) if mask is None else mask
         new = None if errors is None else self._leaves(errors)
         check_count(count, self.tree.capacity, keep, None if new is None else new.size)
         leaves = np.zeros(count)
@@ -99,24 +102,21 @@ class PrioritizedBuffer:
         self._written += count
         self._largest = max(self._largest, float(leaves.max(initial=0.0)))
 
-    def sample(self, batch: int, beta: float, rng: np.random.Generator, *, distinct: bool = False) -> Batch:
+    def sample(
+        self, batch: int, beta: float, rng: np.random.Generator | None = None, *, distinct: bool = False
+    ) -> Batch:
         """B = ``batch`` records sampled in proportion to their priorities. RuntimeError when there are none.
 
         ``distinct`` samples without replacement, each next one in proportion to its priority among those left, from
         uniforms that are not stratified; weights are as ever. RuntimeError when there are fewer than B records.
         """
         check_beta(beta)
-        integer_at_least("batch", batch, 0)
-        if not isinstance(rng, np.random.Generator):
-            raise TypeError(f"rng must be a generator such as np.random.default_rng(), not {short(rng)}")
-        if distinct:
-            slots, priorities = self.tree.sample_distinct(rng.random(batch))
-        else:
-            slots, priorities = self.tree.sample(stratified_uniforms(rng, batch))
-        slots, priorities = to_numpy(slots), to_numpy(priorities)
-        weights = importance_weights(priorities, self.tree.total(), self._count, beta)
-        # The division by the largest keeps a gradient step from growing with a rare record; N and the total cancel.
-        weights = (weights / weights.max()).astype(np.float32)
+        uniforms = uniforms_of(integer_at_least("batch", batch, 0), rng, None)
+        sampled = self.tree.sample_distinct(uniforms) if distinct else self.tree.sample(stratified(uniforms))
+        slots, priorities = to_numpy(sampled[0]), to_numpy(sampled[1]).astype(np.float64)
+        # Divided by the largest, a gradient step does not grow with a rare record. N and the total cancel: left out,
+        # for at the ends of float64's range a priority over the total is 0.
+        weights = ((priorities.min(initial=np.inf) / priorities) ** beta).astype(np.float32)
         return Batch(self.layout.gather(self._arrays, slots), weights, self._sequence(slots))
 
     def update_priorities(self, sequence: Sequence, errors: ArrayLike) -> NDArray[np.bool_]:
@@ -130,15 +130,15 @@ class PrioritizedBuffer:
         slots = sequence % self.tree.capacity
         present: NDArray[np.bool_] = (self._sequence(slots) == sequence) & self._drawable[slots]
         self.tree.update(slots[present], leaves[present])
-        self._largest = max(self._largest, float(leaves.max(initial=0.0)))
+        self._largest = max(self._largest, float(leaves[present].max(initial=0.0)))
         return present
 
     def _leaves(self, errors: ArrayLike) -> Reals:
         """(|TD error| + epsilon)^alpha ``[B]`` float64, clipped to the priorities that the tree can sample."""
-        sizes = np.abs(to_numpy(errors).astype(np.float64)) + self._epsilon
+        sizes = np.abs(reals(errors)) + self._epsilon
         if not np.isfinite(sizes).all():
-            raise ValueError(f"a TD error is {sizes[~np.isfinite(sizes)][0]}; training has diverged")
-        leaves: Reals = np.clip(sizes**self._alpha, self.tree.smallest_priority, self.tree.largest_priority)
+            raise not_finite(sizes)
+        leaves: Reals = np.clip(sizes**self._alpha, self._least, self.tree.largest_priority)
         return leaves
 
     def _largest_without(self, slots: NDArray[np.int64], stale: NDArray[np.int64]) -> float:
@@ -163,6 +163,7 @@ class PrioritizedBuffer:
     def state_dict(self) -> dict[str, Any]:
         """Records, leaves and counters, as copies; slots that were never written are left out."""
         filled = min(self._written, self.tree.capacity)
+        check_free(filled * self.layout.record_bytes)
         return {
             "arrays": {name: array[:filled].copy() for name, array in self._arrays.items()},
             "leaves": to_numpy(self.tree.get(np.arange(filled))),
@@ -174,7 +175,7 @@ class PrioritizedBuffer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the state of any replay of this layout, no larger one. ValueError, with nothing changed, for others."""
         tree = self.tree
-        new = checked(state, self.layout, tree.capacity, tree.smallest_priority, tree.largest_priority)
+        new = checked(state, self.layout, tree.capacity, self._least, tree.largest_priority)
         filled = len(new.leaves)
         leaves = np.zeros(tree.capacity, tree.dtype)
         leaves[:filled] = new.leaves

@@ -1,4 +1,4 @@
-"""The layout of a record, in bytes, and the local storage in which an actor collects records before it inserts them.
+"""The layout of a record, in bytes.
 
 A record is a transition (observation, action, reward, next observation, terminated). Where observations are stacks of
 frames it holds the newest frame alone, and the stack is read back from the records before it. Records inserted at once
@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..checks import integer_at_least
+from .memory import check_free
 
 Arrays = dict[str, NDArray[Any]]
 _SMALL = 256  # actions that fit a byte
@@ -46,6 +49,15 @@ class Layout:
         return {name: (shape, np.dtype(dtype)) for name, (shape, dtype) in every.items()}
 
     @property
+    def transition(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Shape and dtype of each part of a transition, with whole stacks of frames."""
+        fields, stacks = self.fields, {}
+        if self.frames > 1:
+            shape, dtype = fields.pop("frame")
+            stacks = dict.fromkeys(("observation", "next_observation"), ((self.frames, *shape), dtype))
+        return stacks | fields
+
+    @property
     def record_bytes(self) -> int:
         """Bytes of one record, fillers not counted.
 
@@ -60,7 +72,11 @@ class Layout:
         return self.frames if self.frames > 1 else 0
 
     def allocate(self, records: int) -> Arrays:
-        """Zeros ``[records, *shape]`` for each field; the system provides memory as they are written."""
+        """Zeros ``[records, *shape]`` for each field; the system provides memory as they are written.
+
+        MemoryError for more than the machine has free, before the first is.
+        """
+        check_free(records * self.record_bytes)
         return {name: np.zeros((records, *shape), dtype) for name, (shape, dtype) in self.fields.items()}
 
     def gather(self, arrays: Mapping[str, NDArray[Any]], slots: NDArray[np.int64]) -> Arrays:
@@ -75,55 +91,18 @@ class Layout:
         return {"observation": seen[:, :-1], "next_observation": seen[:, 1:]} | rest
 
 
-class LocalStorage:
-    """Up to ``size`` consecutive transitions of one episode, as they will be inserted."""
-
-    def __init__(self, layout: Layout, size: int) -> None:
-        self._layout, self._size, self._count = layout, size, 0
-        # Invariant: transition i < count is row lead + i; before the rows are the frames that lead up to the first.
-        self._lead = layout.frames - 1
-        self._arrays = layout.allocate(size + layout.fillers)
-
-    def __len__(self) -> int:
-        return self._count
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it must be taken before another transition is appended."""
-        return self._count == self._size
-
-    def append(
-        self, observation: NDArray[Any], action: Any, reward: float, following: NDArray[Any], terminated: bool
-    ) -> None:
-        """Add the transition that follows the last one; the storage must not be full."""
-        at, arrays = self._count + self._lead, self._arrays
-        if self._lead:
-            if self._count == 0:
-                arrays["frame"][: at + 1] = observation
-            arrays["frame"][at + 1] = following[-1]
-        else:
-            arrays["observation"][at], arrays["next_observation"][at] = observation, following
-        arrays["action"][at], arrays["reward"][at], arrays["terminated"][at] = action, reward, terminated
-        self._count += 1
-
-    def transitions(self) -> Arrays:
-        """The transitions collected so far, ``[count, ...]`` of each part."""
-        return self._layout.gather(self._arrays, np.arange(self._count) + self._lead)
-
-    def take(self) -> tuple[Arrays, NDArray[np.bool_]]:
-        """(records with their fillers, which of them may be sampled), valid until the next append. Empties it."""
-        count, self._count = self._count, 0
-        length = count + self._layout.fillers
-        drawable = np.zeros(length, np.bool_)
-        drawable[self._lead : self._lead + count] = True
-        return {name: array[:length] for name, array in self._arrays.items()}, drawable
-
-    def state_dict(self) -> dict[str, Any]:
-        """The whole storage, as copies."""
-        return {"count": self._count, "arrays": {name: array.copy() for name, array in self._arrays.items()}}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the state of a local storage of the same layout and size."""
-        self._count = int(state["count"])
-        for name, array in self._arrays.items():
-            array[:] = state["arrays"][name]
+def check_layout(layout: Layout) -> None:
+    """TypeError or ValueError for a layout whose records are no plain bytes: their copies would be pointers."""
+    if not isinstance(layout, Layout):
+        raise TypeError(f"layout must be a Layout, not {type(layout).__name__}")
+    for name, least in {"frames": 1, "choices": 0, "action_size": 0}.items():
+        integer_at_least(name, getattr(layout, name), least)
+    if not isinstance(layout.observation, tuple):
+        raise TypeError(f"observation must be a shape such as (4,), not {layout.observation!r}")
+    for size in layout.observation:
+        integer_at_least("each size of an observation", size, 1)
+    if layout.dtype is None:  # which NumPy takes for float64
+        raise TypeError("dtype of an observation must be a name such as 'float32', not None")
+    for name, (_, dtype) in layout.fields.items():
+        if dtype.kind not in "biufc":
+            raise ValueError(f"{name} must be of a numeric dtype, not {dtype}")

@@ -59,9 +59,7 @@ class Memory:
 
 def allocate(nbytes: int, shared: bool) -> Memory:
     """Zeroed memory. MemoryError, before anything is taken, for more than the machine has free."""
-    free = _free_bytes()
-    if nbytes > _MARGIN * free:
-        raise MemoryError(f"{nbytes / 1e9:,.1f} GB are needed and {free / 1e9:,.1f} GB are free: lower the capacity")
+    check_free(nbytes)
     if not shared:
         mapped = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with contextlib.suppress(OSError):  # fewer misses of the address cache when rows are gathered
@@ -77,6 +75,13 @@ def allocate(nbytes: int, shared: bool) -> Memory:
     except OSError as error:  # such as a limit on the size of files
         raise MemoryError(f"{nbytes / 1e9:,.3g} GB of shared memory cannot be had ({error.strerror})") from None
     return Memory(mmap.mmap(descriptor.number, nbytes), descriptor)
+
+
+def check_free(nbytes: int) -> None:
+    """MemoryError for more bytes than the machine has free."""
+    free = _free_bytes()
+    if nbytes > _MARGIN * free:
+        raise MemoryError(f"{nbytes / 1e9:,.1f} GB are needed and {free / 1e9:,.1f} GB are free: lower the capacity")
 
 
 class _Descriptor:

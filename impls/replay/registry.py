@@ -9,7 +9,7 @@ from pathlib import Path
 from ..checks import integer_at_least, one_of, short
 from ..sumtree.compiling import import_numba
 from .blocks import ReplayHandle, Settings
-from .layout import Layout
+from .layout import Layout, check_layout
 from .replay import Replay
 from .values import number
 
@@ -77,7 +77,7 @@ def make(
     Raises ValueError for settings outside their bounds, MemoryError for more than the machine has free, ImportError
     without numba, RuntimeError where it is switched off or the system has no robust mutexes.
     """
-    _check_layout(layout)
+    check_layout(layout)
     kind = strategy_class(strategy)
     alpha, epsilon = number("alpha", alpha), number("epsilon", epsilon)
     if not (0 <= alpha < math.inf and 0 < epsilon < math.inf):
@@ -96,23 +96,6 @@ def make(
     )
     rings, ring_rows = _rings(strategy, kind, settings, rings, ring_rows)
     return kind(replace(settings, rings=rings, ring_rows=ring_rows), shared=shared)
-
-
-def _check_layout(layout: Layout) -> None:
-    """TypeError or ValueError for a layout whose records are no plain bytes: their copies would be pointers."""
-    if not isinstance(layout, Layout):
-        raise TypeError(f"layout must be a Layout, not {type(layout).__name__}")
-    for name, least in {"frames": 1, "choices": 0, "action_size": 0}.items():
-        integer_at_least(name, getattr(layout, name), least)
-    if not isinstance(layout.observation, tuple):
-        raise TypeError(f"observation must be a shape such as (4,), not {layout.observation!r}")
-    for size in layout.observation:
-        integer_at_least("each size of an observation", size, 1)
-    if layout.dtype is None:  # which NumPy takes for float64
-        raise TypeError("dtype of an observation must be a name such as 'float32', not None")
-    for name, (_, dtype) in layout.fields.items():
-        if dtype.kind not in "biufc":
-            raise ValueError(f"{name} must be of a numeric dtype, not {dtype}")
 
 
 def _rings(

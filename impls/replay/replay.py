@@ -20,7 +20,7 @@ from .blocks import BlockOfBanks, ReplayHandle
 from .buffer import Batch
 from .memory import ClosedError
 from .state import checked, load, saved, states_of
-from .values import check_count, without_drawable
+from .values import check_count
 
 _NOTHING: NDArray[np.float64] = np.empty(0)
 _ALL = np.empty(0, np.bool_)
@@ -85,12 +85,9 @@ class Replay(BlockOfBanks):
         """
         banks = self._open()
         _rows, address, count = self._packer.packed(records)
-        if drawable is None and count and self.layout.frames > 1:
-            raise ValueError(without_drawable(self.layout))
-        keep = _ALL if drawable is None else mask_of(drawable, count)  # a copy: it is read twice
+        mask = mask_of(drawable, count, self.layout)  # a copy: it is read twice
+        keep = _ALL if mask is None else mask
         sizes = _NOTHING if errors is None else reals(errors)
-        if getattr(errors, "dtype", None) == np.bool_:
-            raise ValueError("errors are bool: which records may be sampled is given as drawable=...")
         self._check_insert(count, keep, None if errors is None else sizes.size)
         if count and self._put(banks[self._next_bank()], address, count, sizes, keep):
             raise not_finite(sizes)

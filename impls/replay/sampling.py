@@ -1,18 +1,18 @@
 """Steps of a sample: searching the tree, copying records, drawing anew those taken away meanwhile, and weights.
 
 A batch under way is ``DRAWN`` words for each of its B places, at the address ``drawn``: values to search for, slots,
-the words of the slots, P(i), and the list of the places yet to draw, ``[B]`` each.
+the words of the slots, their priorities, and the list of the places yet to draw, ``[B]`` each.
 """
 
 from typing import Any
 
 import numpy as np
 
-from ..sumtree.kernels.header import CAPACITY, HEIGHT, SUMS
+from ..sumtree.kernels.header import CAPACITY
 from ..sumtree.kernels.searching import descend
 from ..sumtree.kernels.updating import recompute
-from ..sumtree.lanes import load_i64, load_real, prefetch, stack_words, store_i64, store_real
-from .block import BANK, COUNT, FIELD, FIELDS, FRAME_BYTES, FRAMES, LENT, LENT_LEAVES, ROWS, STRIDE, TICKET, WORDS
+from ..sumtree.lanes import load_real, prefetch, stack_words, store_i64, store_real
+from .block import BANK, FIELD, FIELDS, FRAME_BYTES, FRAMES, LENT, LENT_LEAVES, ROWS, STRIDE, TICKET, WORDS
 from .steps import DONE, NOTHING, step
 from .sync import array_at, copy_bytes, fence, inner, is_on, load_acquire, store_release, word_of
 from .trials import DESCEND, READ_FIRST, READ_SECOND, point
@@ -22,6 +22,7 @@ _WORD = 8
 _BLOCK = 64  # places searched for at once
 _AHEAD = 64  # rows that a gather asks memory for ahead
 _LINE = 64
+_NORMAL = float(np.finfo(np.float32).tiny)  # below it a float32 loses digits
 
 
 @inner
@@ -43,8 +44,8 @@ def words_of(drawn: int, batch: int) -> Any:
 
 
 @inner
-def shares_of(drawn: int, batch: int) -> Any:
-    """P(i) of each record ``[B]``."""
+def priorities_of(drawn: int, batch: int) -> Any:
+    """The priority of each record ``[B]``."""
     return array_at(drawn + 3 * _WORD * batch, batch, 0.0)
 
 
@@ -66,13 +67,12 @@ def begin(view: int, form: Any, drawn: int, batch: int, uniforms: int, stratifie
 
 @step
 def search(view: int, form: Any, drawn: int, batch: int, low: int, high: int) -> int:
-    """Draw the slots for ``places[low:high]``, with their words and P(i) of each; a status."""
+    """Draw the slots for ``places[low:high]``, with their words and the priority of each; a status."""
     point(form.trial, view, DESCEND)
     values, slots, words = values_of(drawn, batch), slots_of(drawn, batch), words_of(drawn, batch)
-    shares, places, at = shares_of(drawn, batch), places_of(drawn, batch), word_of(view, WORDS)
+    theirs, places, at = priorities_of(drawn, batch), places_of(drawn, batch), word_of(view, WORDS)
     some, found = array_at(stack_words(_BLOCK), _BLOCK, 0.0), array_at(stack_words(_BLOCK), _BLOCK, low)
     priorities = array_at(stack_words(_BLOCK), _BLOCK, form.like)
-    scale = 1.0 / load_real(word_of(view, SUMS + word_of(view, HEIGHT)), 0.0)
     for start in range(low, high, _BLOCK):
         # Invariant: ``places[low:start]`` are drawn.
         count = min(_BLOCK, high - start)
@@ -86,7 +86,7 @@ def search(view: int, form: Any, drawn: int, batch: int, low: int, high: int) ->
             place = places[start + j]
             slots[place] = found[j]
             words[place] = load_acquire(at + _WORD * found[j])
-            shares[place] = scale * priorities[j]
+            theirs[place] = np.float64(priorities[j])
     return DONE
 
 
@@ -103,11 +103,10 @@ def search_distinct(view: int, form: Any, drawn: int, batch: int, uniforms: int,
     Each next record is drawn among those left, in proportion to its priority. The tree is afterwards as it was.
     ``scratch`` has 2 B words.
     """
-    slots, words, shares = slots_of(drawn, batch), words_of(drawn, batch), shares_of(drawn, batch)
+    slots, words, theirs = slots_of(drawn, batch), words_of(drawn, batch), priorities_of(drawn, batch)
     given, changed_slots = array_at(uniforms, batch, 0.0), array_at(scratch, batch, batch)
     priorities = array_at(stack_words(1), 1, form.like)
     bank, lent, at = word_of(view, BANK), word_of(view, LENT_LEAVES), word_of(view, WORDS)
-    scale = load_i64(bank + COUNT) / load_real(word_of(view, SUMS + word_of(view, HEIGHT)), 0.0)
     count = 0
     while count < batch:
         # Invariant: the leaves of slots[:count] are 0, and listed as lent since before they were.
@@ -116,7 +115,7 @@ def search_distinct(view: int, form: Any, drawn: int, batch: int, uniforms: int,
         if _descend(view, form, given[place], slots[place], priorities) != DONE:
             break
         words[count] = load_acquire(at + _WORD * slots[count])
-        shares[count] = scale * priorities[0]
+        theirs[count] = np.float64(priorities[0])
         store_i64(lent + 2 * _WORD * count, slots[count])
         store_real(lent + 2 * _WORD * count + _WORD, np.float64(priorities[0]))
         changed_slots[0] = slots[count]
@@ -269,15 +268,16 @@ def redraw(
 def weigh(view: int, form: Any, drawn: int, batch: int, beta: float, out: int) -> int:
     """Write tickets and importance weights (1 / N P(i))^beta, the largest 1, to the batch's arrays at ``out``.
 
-    N cancels in the division by the largest.
+    That is (min p / p)^beta: N and the total cancel, and at the ends of float64's range p over the total is 0.
     """
-    words, shares = words_of(drawn, batch), shares_of(drawn, batch)
+    words, priorities = words_of(drawn, batch), priorities_of(drawn, batch)
     least = np.inf
     for j in range(batch):
-        least = min(least, shares[j])
+        least = min(least, priorities[j])
     tickets = array_at(out, batch, out)
     weights, power = array_at(out + lines_of(_WORD * batch), batch, np.float32(0.0)), np.float32(beta)
     for j in range(batch):
         tickets[j] = words[j] // TICKET - 1
-        weights[j] = np.float32(least / shares[j]) ** power
+        ratio = least / priorities[j]
+        weights[j] = np.float32(ratio) ** power if ratio >= _NORMAL else np.float32(ratio**beta)
     return 0

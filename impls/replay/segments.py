@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..checks import integer_at_least, short
+from .batches import reals
 from .buffer import Batch
-from .layout import Layout
-from .values import check_mapping, checks_of, fields_of
+from .layout import Layout, check_layout
+from .state import arrays_of, counted
+from .values import check_mapping, fields_of, rules_of
 
 
 class SegmentedReplay:
@@ -28,11 +30,10 @@ class SegmentedReplay:
     def __init__(self, segments: int, rows: int, layout: Layout) -> None:
         self.segments = integer_at_least("segments", segments, 1)
         self.rows = integer_at_least("rows", rows, 1)
-        if not isinstance(layout, Layout):
-            raise TypeError(f"layout must be a Layout, not {type(layout).__name__}")
+        check_layout(layout)
         if layout.frames > 1:
             raise ValueError(f"records of a segment are single states: frames must be 1, not {layout.frames}")
-        self.layout, self._checks = layout, checks_of(layout)
+        self.layout, self._rules = layout, rules_of(layout)
         self._arrays = layout.allocate(segments * rows)
         # Invariant: the s-th record inserted (from 0) lies in slot s % (K M), hence in segment s // M % K, from where
         # record s + K M displaces it; weights of a full segment are at most 1, those of the one being filled as given.
@@ -63,13 +64,13 @@ class SegmentedReplay:
         check_mapping("records", records)
         if names := self._arrays.keys() ^ records.keys():
             raise ValueError(f"the records are of another layout: they differ in {', '.join(sorted(names))}")
-        count, values = np.asarray(records["reward"]).size, np.asarray(weights, np.float64)
+        count, values = np.asarray(records["reward"]).size, reals(weights, "weights")
         if count > self.room:
             raise ValueError(f"{count} records do not fit into the {self.room} rows left of a segment of {self.rows}")
         if values.shape != (count,) or not ((values > 0) & (values < np.inf)).all():
             raise ValueError(f"weights must be [{count}], positive and finite")
         start = self._written % self._weights.size
-        fields = fields_of(records, self.layout, self._checks)
+        fields = fields_of(records, self._rules)
         for name, array in self._arrays.items():
             array[start : start + count] = fields[name]
         self._weights[start : start + count] = values
@@ -116,19 +117,14 @@ class SegmentedReplay:
         check_mapping("a state", state)
         if missing := {"arrays", "weights", "written", "rows"} - state.keys():
             raise ValueError(f"the state lacks {', '.join(sorted(missing))}")
-        filled, written = len(state["weights"]), int(state["written"])
-        if int(state["rows"]) != self.rows or filled != min(written, self._weights.size):
+        weights, written = reals(state["weights"], "weights"), counted(state["written"])
+        filled = weights.size
+        if counted(state["rows"]) != self.rows or filled != min(written, self._weights.size):
             raise ValueError(
                 f"the state holds {filled} records in segments of {state['rows']}, "
                 f"which {self.segments} segments of {self.rows} do not"
             )
-        if names := self._arrays.keys() ^ state["arrays"].keys():
-            raise ValueError(f"the state is of another layout: it differs in {', '.join(sorted(names))}")
-        for name, array in self._arrays.items():
-            if np.shape(state["arrays"][name]) != (filled, *array.shape[1:]):
-                shape = list(np.shape(state["arrays"][name]))
-                raise ValueError(f"the state is of another layout: {name} is {shape}, not {[filled, *array.shape[1:]]}")
-        for name, array in self._arrays.items():
-            array[:filled] = state["arrays"][name]
-        self._weights[:filled] = state["weights"]
+        for name, array in arrays_of(state["arrays"], self._arrays, filled).items():
+            self._arrays[name][:filled] = array
+        self._weights[:filled] = weights
         self._written = written

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..checks import short
 from .block import CLOSED, DAMAGED, LARGEST, READY, TICKET, WRITTEN, Bank
 from .layout import Arrays, Layout
+from .memory import check_free
 from .values import NO_NUMBERS, check_mapping, number
 
 _MOST = 1 << 60  # records that tickets can count
@@ -52,7 +53,7 @@ def states_of(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list(states)
 
 
-def _counted(value: Any) -> int:
+def counted(value: Any) -> int:
     """The number of records ever written. TypeError for what is no integer."""
     try:
         return index(value)
@@ -69,7 +70,7 @@ def checked(state: Mapping[str, Any], layout: Layout, capacity: int, smallest: f
     if missing := {"arrays", "leaves", "drawable", "written", "largest"} - set(state):
         raise ValueError(f"the state lacks {', '.join(sorted(missing))}")
     leaves, drawable = np.asarray(state["leaves"]), np.asarray(state["drawable"])
-    written, largest = _counted(state["written"]), number("largest", state["largest"])
+    written, largest = counted(state["written"]), number("largest", state["largest"])
     if leaves.dtype.kind in NO_NUMBERS:
         raise TypeError(f"leaves must be numbers, not {leaves.dtype}")
     leaves = leaves.astype(np.float64)
@@ -86,29 +87,35 @@ def checked(state: Mapping[str, Any], layout: Layout, capacity: int, smallest: f
         raise ValueError(
             f"priorities must be finite and above 0, not {(*leaves[~is_priority], largest)[0]}: the state is damaged"
         )
-    check_mapping("arrays", state["arrays"])
-    arrays = {name: np.asarray(array) for name, array in state["arrays"].items()}
-    _check_layout(arrays, layout, leaves.size)
+    arrays = arrays_of(state["arrays"], layout.allocate(0), leaves.size)
     leaves = np.where(drawable, np.clip(leaves, smallest, most), 0.0)
-    return State(arrays, leaves, drawable, written, largest).placed(capacity)
+    return State(arrays, leaves, drawable, written, min(largest, most)).placed(capacity)
 
 
-def _check_layout(arrays: Arrays, layout: Layout, filled: int) -> None:
-    if names := set(layout.fields) ^ set(arrays):
+def arrays_of(state: Any, like: Arrays, *leading: int) -> Arrays:
+    """Return the arrays of a state: ``like`` others, ``[*leading, ...]`` in place of the first axis of those if given.
+
+    ValueError for other names, shapes or dtypes, TypeError for what is no mapping.
+    """
+    check_mapping("arrays", state)
+    if names := set(like) ^ set(state):
         raise ValueError(f"the state is of another layout: it differs in {', '.join(sorted(names))}")
-    for name, (shape, dtype) in layout.fields.items():
-        array = arrays[name]
-        if array.shape != (filled, *shape) or array.dtype != dtype:
+    arrays = {name: np.asarray(array) for name, array in state.items()}
+    for name, (array, other) in ((name, (arrays[name], like[name])) for name in like):
+        shape = (*leading, *other.shape[1:]) if leading else other.shape
+        if array.shape != shape or array.dtype != other.dtype:
             raise ValueError(
-                f"the state is of another layout: {name} must be {[filled, *shape]} {dtype}, "
+                f"the state is of another layout: {name} must be {list(shape)} {other.dtype}, "
                 f"not {list(array.shape)} {array.dtype}"
             )
+    return arrays
 
 
 def saved(bank: Bank) -> dict[str, Any]:
     """The state of a bank in which nothing is being written, as copies."""
     written = int(bank.word(WRITTEN)[0])
     filled = min(written, bank.shape.slots)
+    check_free(filled * bank.shape.row.itemsize)
     rows = bank.rows[:filled]
     return {
         "arrays": {name: rows[name].copy() for name in bank.shape.row.names or ()},

@@ -86,7 +86,7 @@ def update(
         set_byte(present + j, there)
         slots_there[listed] = slot
         listed += there
-        largest = max(largest, load_real(leaves + _WORD * j, 0.0))
+        largest = max(largest, load_real(leaves + _WORD * j, 0.0) if there else 0.0)
     store_real(bank + LARGEST, largest)
     if listed == 0:
         return 0

@@ -1,8 +1,9 @@
-"""What a record's action and reward may be, judged before the record is stored."""
+"""What the fields of a record may be, judged before the record is stored."""
 
 import math
 from collections.abc import Callable, KeysView, Mapping
-from typing import Any, SupportsFloat
+from functools import partial
+from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,17 +17,39 @@ _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 NO_NUMBERS = frozenset("cmMOSU")
 """Kinds of dtypes that are no real numbers."""
 
+
 Check = Callable[[NDArray[Any]], None]
 
 
-def checks_of(layout: Layout) -> dict[str, Check]:
-    """Return the check of each field that has one: it raises ValueError for values ``[n, ...]`` that it refuses.
+class Rule(NamedTuple):
+    """Shape and dtype of a field, and the check that raises ValueError for values ``[n, ...]`` which it refuses.
 
-    A discrete action is an integer in [0, choices); a reward and the numbers of a continuous action are finite.
-    Observations are not looked at: to read them all would cost as much as to store them.
+    Values of the dtype ``unseen`` need no check: to read all observations would cost as much as to store them.
     """
-    action = _choice(layout.choices) if layout.choices else _finite("action")
-    return {"action": action, "reward": _finite("reward")}
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    unseen: np.dtype[Any] | None
+    check: Check
+
+
+Rules = dict[str, Rule]
+
+
+def rules_of(layout: Layout, fields: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]] | None = None) -> Rules:
+    """Return the rule of each of ``fields``, by default those of a record.
+
+    A discrete action is an integer in [0, choices); a reward and the numbers of a continuous action are finite; a
+    discount is in [0, 1]. Any other field is of a dtype that converts to its own without loss, rounding left aside.
+    """
+    action: Check = partial(_check_choice, layout.choices) if layout.choices else partial(_check_finite, "action")
+    own: dict[str, Check] = {"action": action, "reward": partial(_check_finite, "reward"), "discount": _check_discount}
+    return {
+        name: Rule(
+            shape, dtype, None if name in own else dtype, own.get(name) or partial(_check_conversion, name, dtype)
+        )
+        for name, (shape, dtype) in (layout.fields if fields is None else fields).items()
+    }
 
 
 def array_of(name: str, values: Any) -> NDArray[Any]:
@@ -55,16 +78,47 @@ def check_names(what: str, given: Any, names: KeysView[str]) -> None:
     raise ValueError(f"{what} must have {', '.join(names)}, not {', '.join(map(str, given)) or 'nothing'}")
 
 
-def fields_of(records: Mapping[str, Any], layout: Layout, checks: Mapping[str, Check]) -> Arrays:
+def fields_of(records: Mapping[str, Any], rules: Rules) -> Arrays:
     """Return the fields ``[n, ...]`` of records. TypeError or ValueError for what is not of the layout."""
-    check_names("records", records, layout.fields.keys())
-    arrays = {name: array_of(name, records[name]) for name in layout.fields}
-    for name, (shape, _) in layout.fields.items():
-        if arrays[name].shape != (arrays["reward"].size, *shape):
-            raise ValueError(f"{name} must be {[arrays['reward'].size, *shape]}, not {list(arrays[name].shape)}")
-        if name in checks:
-            checks[name](arrays[name])
+    check_names("records", records, rules.keys())
+    return judged(records, rules, (array_of("reward", records["reward"]).size,))
+
+
+def steps_of(transitions: Mapping[str, Any], rules: Rules, leading: tuple[int, ...], which: Any = ...) -> Arrays:
+    """Return the fields ``[*leading, ...]`` of transitions, those ``which`` of the environments. Errors as above."""
+    check_names("transitions", transitions, rules.keys())
+    return judged(transitions, rules, leading, which)
+
+
+def judged(given: Mapping[str, Any], rules: Rules, leading: tuple[int, ...], which: Any = ...) -> Arrays:
+    """Return fields in their dtypes. ValueError for shapes or values that the rules refuse."""
+    arrays = {}
+    for name, (shape, dtype, unseen, check) in rules.items():
+        array = array_of(name, given[name])
+        if array.shape != (*leading, *shape):
+            raise ValueError(f"{name} must be {[*leading, *shape]}, not {list(array.shape)}")
+        array = array[which]
+        if array.dtype is not unseen:
+            check(array)
+        arrays[name] = array.astype(dtype, copy=False)
     return arrays
+
+
+def flags_of(name: str, values: Any, count: int) -> NDArray[np.bool_]:
+    """Return a bool of each environment ``[count]``, or one for all of them. ValueError for anything else."""
+    flags = np.asarray(values)
+    if flags.dtype != np.bool_ or flags.shape not in ((), (count,)):
+        raise ValueError(f"{name} must be {[count]} bool, not {list(flags.shape)} {flags.dtype}")
+    return np.broadcast_to(flags, (count,))
+
+
+def differing(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which rows of two arrays ``[E, ...]`` differ; two NaN do not."""
+    differs = one != other
+    if one.dtype.kind in "fc":
+        differs &= (one == one) | (other == other)  # noqa: PLR0124  # NaN is not itself
+    result: NDArray[np.bool_] = differs.any(axis=tuple(range(1, one.ndim)))
+    return result
 
 
 def check_count(count: int, capacity: int, keep: NDArray[np.bool_], errors: int | None) -> None:
@@ -94,39 +148,57 @@ def _check_kind(name: str, values: NDArray[Any]) -> None:
         raise ValueError(f"{name} must be numbers, not {values.dtype}, such as {short(values.ravel()[:1].tolist())}")
 
 
-def _finite(name: str) -> Check:
-    def check(values: NDArray[Any]) -> None:
-        if values.dtype.kind == "f":
-            if values.size == 1:  # a few numbers are judged faster outside of NumPy
-                if -_MOST <= values.item() <= _MOST:
-                    return
-            elif values.size <= _FEW:
-                if math.hypot(*values.ravel().tolist()) <= _MOST:
-                    return
-            elif values.item(values.argmax()) <= _MOST and values.item(values.argmin()) >= -_MOST:
-                return  # both are the place of a nan, where there is one
-            is_bad = ~(np.abs(values) <= _MOST)
-            if is_bad.any():
-                raise ValueError(f"{name} must be finite and at most {_MOST:.1e} in size, not {values[is_bad][0]}")
-        else:
-            _check_kind(name, values)
-
-    return check
-
-
-def _choice(choices: int) -> Check:
-    allowed = range(choices)
-
-    def check(values: NDArray[Any]) -> None:
-        if values.dtype.kind in "iu":
-            if values.size == 1:
-                if values.item() in allowed:
-                    return
-            elif not values.size or values.item(values.view(_UNSIGNED[values.itemsize]).argmax()) in allowed:
-                return  # a negative number is the largest without its sign
-        _check_kind("action", values)
-        is_bad = ~((values >= 0) & (values < choices) & (values == np.trunc(values)))
+def _check_finite(name: str, values: NDArray[Any]) -> None:
+    if values.dtype.kind == "f":
+        if values.size == 1:  # a few numbers are judged faster outside of NumPy
+            if -_MOST <= values.item() <= _MOST:
+                return
+        elif values.size <= _FEW:
+            if math.hypot(*values.ravel().tolist()) <= _MOST:
+                return
+        elif values.item(values.argmax()) <= _MOST and values.item(values.argmin()) >= -_MOST:
+            return  # both are the place of a nan, where there is one
+        is_bad = ~(np.abs(values) <= _MOST)
         if is_bad.any():
-            raise ValueError(f"action must be an integer from 0 to {choices - 1}, not {values[is_bad][0]}")
+            raise ValueError(f"{name} must be finite and at most {_MOST:.1e} in size, not {values[is_bad][0]}")
+    else:
+        _check_kind(name, values)
 
-    return check
+
+def _check_choice(choices: int, values: NDArray[Any]) -> None:
+    if values.dtype.kind in "iu":
+        if values.size == 1:
+            if 0 <= values.item() < choices:
+                return
+        elif not values.size or 0 <= values.item(values.view(_UNSIGNED[values.itemsize]).argmax()) < choices:
+            return  # a negative number is the largest without its sign
+    _check_kind("action", values)
+    is_bad = ~((values >= 0) & (values < choices) & (values == np.trunc(values)))
+    if is_bad.any():
+        raise ValueError(f"action must be an integer from 0 to {choices - 1}, not {values[is_bad][0]}")
+
+
+def _check_discount(values: NDArray[Any]) -> None:
+    _check_kind("discount", values)
+    is_bad = ~((values >= 0) & (values <= 1))
+    if is_bad.any():
+        raise ValueError(f"discount must be within [0, 1], not {values[is_bad][0]}")
+
+
+def _check_conversion(name: str, dtype: np.dtype[Any], values: NDArray[Any]) -> None:
+    """O(1) but for integers of a wider type than the field's, and for a bool field given numbers: these are read."""
+    given = values.dtype.kind
+    if not values.size or (given in "biufc" and np.can_cast(values.dtype, dtype)):
+        return
+    if given in ("biufc" if dtype.kind == "c" else "biuf") and dtype.kind in "fc":
+        return  # rounded
+    is_bad = np.ones(values.shape, np.bool_)
+    if dtype.kind == "b" and given in "iuf":
+        is_bad = (values != 0) & (values != 1)
+    elif dtype.kind in "iu" and given in "iu":
+        is_bad = (values < np.iinfo(dtype).min) | (values > np.iinfo(dtype).max)
+    if is_bad.any():
+        bad = short(values[is_bad][:1].tolist()[0])
+        raise ValueError(
+            f"{name} is stored as {dtype}, which {bad} of {values.dtype} would not survive: convert it first"
+        )

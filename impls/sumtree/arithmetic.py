@@ -19,7 +19,13 @@ def uniforms(rng: np.random.Generator, batch: int) -> Reals:
 
 def stratified_uniforms(rng: np.random.Generator, batch: int) -> Reals:
     """``[B]`` float64 in [0, 1), one in each of B equal intervals, in order."""
-    return np.minimum((np.arange(batch) + rng.random(batch)) / max(batch, 1), BELOW_ONE)
+    return stratified(rng.random(batch))
+
+
+def stratified(uniforms: Reals) -> Reals:
+    """Uniforms ``[B]``, each moved into one of B equal intervals, in order."""
+    batch = uniforms.size
+    return np.minimum((np.arange(batch) + uniforms) / max(batch, 1), BELOW_ONE)
 
 
 def prefix_values(uniforms: Reals, total: float) -> Reals:

@@ -133,7 +133,7 @@ class Actor:
         seen = self._episodes.observation
         action = self._random_action() if at_random else policy.act(seen[None], explore, self._rng)[0]
         following, reward, terminated, truncated = self._episodes.step(action)
-        self._local.append(seen, action, reward, following, terminated)
+        self._local.store(seen, action, reward, following, terminated)
         self._score += reward
         over = terminated or truncated
         inserted = self._hand_over(policy) if over or self._local.is_full else None

@@ -29,6 +29,7 @@ from impls.replay.trials import (
     SUM_UP,
     TAKEN,
 )
+from tests.replays import within
 
 pytest.importorskip("numba")
 
@@ -84,8 +85,8 @@ def test_for_one_thread_it_equals_the_reference(layout, ring_rows):
         fields = layout.fields.items()
         records = {name: rng.integers(0, 2, (count, *shape)).astype(dtype) for name, (shape, dtype) in fields}
         drawable = rng.random(count) < 0.7 if step % 3 else None
-        if drawable is None and layout is STACKED:
-            drawable = np.ones(count, np.bool_)
+        if layout is STACKED:
+            drawable = within(layout, np.ones(count, np.bool_) if drawable is None else drawable)
         errors = rng.normal(size=count if drawable is None else drawable.sum()) * 3 if rng.random() < 0.4 else None
         for buffer in (replay, twin):
             buffer.insert(records, errors, drawable)

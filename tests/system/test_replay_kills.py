@@ -13,6 +13,7 @@ from impls.replay.block import ACTOR, ARRIVED, GRANTED, MODE
 from impls.replay.registry import strategy_class
 from tests.matrix import matrix
 from tests.replay_stress import PLAIN, STACKED, STEPPED, Plan, Processes, inspect, learn, numbers_in, packed, server
+from tests.replays import within
 
 SHARED = [name for name in strategies() if strategy_class(name).valid and strategy_class(name).processes]
 SETTINGS = {"alpha": 0.6, "epsilon": 1e-3, "shared": True, "fanout": 4}
@@ -33,7 +34,9 @@ def _victim(handle, operation, pipe):
         pipe.send("ready")
         pipe.recv()
         if operation == "insert":
-            replay.insert(packed(replay.row, (1 << 40) + np.arange(ROWS)), drawable=np.ones(ROWS, np.bool_))
+            replay.insert(
+                packed(replay.row, (1 << 40) + np.arange(ROWS)), drawable=within(replay.layout, np.ones(ROWS, np.bool_))
+            )
         elif operation == "sample":
             replay.sample(8, 0.4, uniforms=np.arange(8) / 8)
         else:
@@ -86,7 +89,7 @@ def go_on(replay, layout=PLAIN):
     """Use a replay whose other user has died; it must be whole at once."""
     began = time.monotonic()
     assert replay.check() == 0
-    replay.insert(packed(replay.row, (2 << 40) + np.arange(3)), drawable=np.ones(3, np.bool_))
+    replay.insert(packed(replay.row, (2 << 40) + np.arange(3)), drawable=within(layout, np.ones(3, np.bool_)))
     batch = replay.sample(16, 0.4, np.random.default_rng(0))
     if layout.frames == 1:
         numbers_in(batch, layout)

@@ -87,7 +87,7 @@ def test_settings_out_of_bounds(settings, sentence, shared):
         ({"reward": np.float32(0)}, None, None, r"must be \[1"),
         ({"observation": np.zeros((2, 4))}, None, None, r"observation must be \[2, 3\], not \[2, 4\]"),
         ({"terminated": True}, None, None, r"terminated must be \[2\], not \[\]"),
-        ({"observation": np.full((2, 3), "x")}, None, None, "could not convert string"),
+        ({"observation": np.full((2, 3), "x")}, None, None, "observation is stored as float32"),
         ({"more": np.zeros(2)}, None, None, "records must have observation"),
         ({}, [1.0], None, r"errors must be \[2\]"),
         ({}, [1.0, float("nan")], None, "a TD error is nan"),

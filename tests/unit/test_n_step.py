@@ -1,5 +1,8 @@
 """n-step records, beside those computed by hand from whole episodes."""
 
+import pickle
+import warnings
+
 import numpy as np
 import pytest
 
@@ -109,3 +112,125 @@ def test_a_layout_of_n_steps_is_another_than_that_of_one():
     assert isinstance(turned.layout, NStepLayout)
     assert turned.layout != LAYOUT
     assert turned.layout.record_bytes == LAYOUT.record_bytes + 4
+
+
+# Episodes that end untold
+
+
+def play(rng, environments, steps, next_step):
+    """Turns of environments whose steps meet, with the records by brute force: told ends, untold ones, late resets.
+
+    Each turn is (transition ``[E, ...]``, truncated, stepped). An observation is a number that no other has. With
+    ``next_step``, environments are reset in the turn after an end, as gymnasium's vectors are by default.
+    """
+    segments, over = [[[]] for _ in range(environments)], np.zeros(environments, bool)
+    at, count, turns = np.arange(environments), environments, []
+    has_met, goes_on = False, np.zeros(environments, bool)
+    for _ in range(steps):
+        ends = rng.choice(["no", "no", "no", "terminated", "truncated", "untold"], environments)
+        stepped = ~over if next_step else np.ones(environments, bool)
+        has_met |= goes_on.any()
+        if not has_met:  # steps that have yet to meet tell nothing
+            ends[ends == "untold"] = "no"
+        led = count + np.arange(environments)
+        count += 2 * environments
+        step = {
+            "observation": np.stack((at, -at), 1).astype(float),
+            "next_observation": np.stack((led, -led), 1).astype(float),
+            "action": rng.integers(0, 5, environments),
+            "reward": np.where(stepped, rng.integers(1, 9, environments), 0.0),
+            "terminated": stepped & (ends == "terminated"),
+        }
+        turns.append((step, stepped & (ends == "truncated"), stepped))
+        for environment in np.flatnonzero(stepped):
+            segments[environment][-1].append({name: values[environment] for name, values in step.items()})
+            if ends[environment] != "no":
+                segments[environment].append([])
+        over = stepped & np.isin(ends, ("terminated", "truncated"))
+        # A told end is followed by another observation at once, or by the turn that leads to it; an untold one is not.
+        is_new = (over & (not next_step)) | (stepped & (ends == "untold"))
+        goes_on = stepped & (ends == "no")
+        at = np.where(is_new, led + environments, led)
+    return turns, segments
+
+
+def records_of(segment, n, gamma):
+    for first in range(len(segment)):
+        some = segment[first : first + n]
+        parts = segment[first] | {name: some[-1][name] for name in ("next_observation", "terminated")}
+        reward = sum(gamma**age * float(step["reward"]) for age, step in enumerate(some))
+        yield parts | {"reward": reward, "discount": gamma ** len(some)}
+
+
+def play_and_compare(seed):
+    rng = np.random.default_rng(seed)
+    n, environments = int(rng.integers(1, 6)), int(rng.integers(1, 5))
+    gamma, next_step, tells = rng.choice([0.0, 0.5, 1.0]), rng.random() < 0.5, rng.random() < 0.5
+    turns, segments = play(rng, environments, int(rng.integers(3, 40)), next_step)
+    turned, records = NStep(LAYOUT, n, gamma, environments=environments), []
+    for step, truncated, stepped in turns:
+        if tells:  # what an environment has that took no step is not looked at
+            step["reward"] = np.where(stepped, step["reward"], np.nan)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error" if tells or not next_step else "ignore")
+            records.append(turned.append(step, truncated, stepped if tells else None))
+        if rng.random() < 0.2:
+            state, turned = turned.state_dict(), NStep(LAYOUT, n, gamma, environments=environments)
+            turned.load_state_dict(state)
+        if rng.random() < 0.1:
+            turned = pickle.loads(pickle.dumps(turned))
+    records.append(turned.cut())
+    assert not turned.cut()["reward"].size
+    found = {name: np.concatenate([part[name] for part in records]) for name in turned.layout.fields}
+    expected = [record for each in segments for segment in each for record in records_of(segment, n, gamma)]
+    order = np.argsort(found["observation"][:, 0], kind="stable")
+    expected.sort(key=lambda record: record["observation"][0])
+    for name, values in found.items():
+        np.testing.assert_allclose(values[order], np.array([record[name] for record in expected]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("seeds", [range(12), pytest.param(range(12, 300), marks=pytest.mark.slow)])
+def test_no_record_reaches_into_another_episode_whoever_tells_its_end(seeds):
+    for seed in seeds:
+        play_and_compare(seed)
+
+
+def one(observation, following, reward=1.0, terminated=False):
+    seen = {"observation": [[observation] * 2], "next_observation": [[following] * 2]}
+    return seen | {"action": [0], "reward": [reward], "terminated": [terminated]}
+
+
+def test_the_step_that_resets_is_left_out_with_a_warning_and_stored_if_it_is_called_a_step():
+    for stepped, count in ((None, 0), ([True], 1)):
+        turned = NStep(LAYOUT, 1, 0.9)
+        turned.append(one(0, 1, terminated=True))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert turned.append(one(1, 7, reward=0.0), stepped=stepped)["reward"].size == count
+        assert len(caught) == 1 - count
+        assert turned.append(one(7, 8))["observation"][:, 0].tolist() == [7]
+
+
+@pytest.mark.parametrize(("second", "reward"), [((1, 1), 0.0), ((1, 7), 1.0), ((5, 7), 0.0)])
+def test_a_step_after_an_end_that_is_no_reset_is_stored(second, reward):
+    turned = NStep(LAYOUT, 1, 0.9)
+    turned.append(one(0, 1, terminated=True))
+    assert turned.append(one(*second, reward=reward))["next_observation"][:, 0].tolist() == [second[1]]
+
+
+def test_steps_that_never_meet_are_joined_and_nan_meets_nan():
+    apart, met = NStep(LAYOUT, 2, 0.5), NStep(LAYOUT, 2, 0.5)
+    assert [len(apart.append(one(10 * at, 10 * at + 3))["reward"]) for at in range(3)] == [0, 1, 1]
+    assert [len(met.append(one(np.nan, np.nan))["reward"]) for _ in range(3)] == [0, 1, 1]
+    assert met.append(one(4, 5))["discount"].tolist() == [0.5]  # of another episode: what was open has one reward
+
+
+@pytest.mark.parametrize("change", [{"n": 2}, {"gamma": 0.5}, {"environments": 2}, {"layout": Layout((3,), "float32")}])
+def test_a_state_of_other_steps_is_refused_with_nothing_changed(change):
+    turned, options = NStep(LAYOUT, 3, 0.9), {"layout": LAYOUT, "n": 3, "gamma": 0.9} | change
+    turned.append(one(0, 1))
+    before = turned.state_dict()
+    for bad in (NStep(**options).state_dict(), before | {"open": before["open"] + 9}, {}):
+        with pytest.raises(ValueError, match="the state is of another"):
+            turned.load_state_dict(bad)
+    assert all((part == before[name]).all() for name, part in turned.state_dict().items())

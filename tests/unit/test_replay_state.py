@@ -116,3 +116,51 @@ def test_a_bad_state_is_refused_before_anything_is_written(bad):
         np.testing.assert_array_equal(compiled._memory.bytes, memory)
         equal_states(twin.state_dict(), before)
         equal_states(compiled.state_dict(), before)
+
+
+# What is refused leaves no trace, and the ends of the number range
+
+
+def pair(dtype="float32", **options):
+    fanout = 16 if dtype == "float32" else 3  # compiled for other tests too
+    shape = {"capacity": 4, "fanout": fanout, "dtype": dtype, "alpha": 1.0, "layout": LAYOUTS["flat"]} | options
+    return made("two_lock_checked", **shape), twin_of(**shape)
+
+
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "two_lock_lazy"])
+def test_errors_of_records_that_are_gone_raise_no_priority(strategy):
+    for buffer in (made(strategy, 4, alpha=1.0, epsilon=1e-6), twin_of(capacity=4, alpha=1.0, epsilon=1e-6)):
+        rows = buffer.layout.allocate(4)
+        for _ in range(2):
+            buffer.insert(rows)
+        present = buffer.update_priorities([0, 1, 6, 99], [1000.0, 1000.0, 3.0, 1000.0])
+        assert present.tolist() == [False, False, True, False]
+        buffer.insert({name: part[:1] for name, part in rows.items()})
+        state = buffer.state_dict()
+        assert (state["leaves"][0], state["largest"]) == pytest.approx((3.0, 3.0))
+
+
+def test_weights_are_the_least_priority_over_each_at_the_ends_of_the_range():
+    errors = np.array([0.0, 1e-200, 1e-30, 1e30])
+    for buffer in pair("float64", epsilon=1e-300):
+        buffer.insert(buffer.layout.allocate(4), errors)
+        for beta in (1.0, 0.1, 0.0):
+            batch = buffer.sample(4, beta, np.random.default_rng(0), distinct=True)
+            least = (1e-300 + errors[batch.sequence]).min()
+            expected = (least / (1e-300 + errors[batch.sequence])) ** beta
+            np.testing.assert_allclose(batch.weights, expected.astype(np.float32), rtol=1e-5)
+            assert np.isfinite(batch.weights).all() and batch.weights.max() == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_no_priority_is_so_small_that_a_thread_may_take_it_for_0(dtype):
+    least, most = float(np.finfo(dtype).tiny), float(np.finfo(dtype).max)
+    for buffer in pair(dtype, epsilon=5e-324):
+        buffer.insert(buffer.layout.allocate(2), [0.0, 0.0])
+        assert buffer.state_dict()["leaves"].tolist() == [least, least]
+        buffer.load_state_dict(buffer.state_dict() | {"leaves": np.array([least / 4, 1e300]), "largest": 1e300})
+        buffer.insert(buffer.layout.allocate(1))
+        leaves = buffer.state_dict()["leaves"]
+        assert leaves[0] == least
+        assert (leaves[1:] == min(1e300, most)).all()
+        assert buffer.sample(8, 0.4, np.random.default_rng(0)).weights.tolist() == [1.0] * 8

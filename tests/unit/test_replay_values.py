@@ -1,5 +1,7 @@
 """Values that no record may have are refused before anything is written, alike by every kind of replay."""
 
+import functools
+import pickle
 import re
 import warnings
 
@@ -8,6 +10,9 @@ import pytest
 
 import impls
 from impls import replay
+from impls.replay import LocalStorage, NStep
+from impls.replay import memory as memory_module
+from impls.replay.local_storages import LocalStorages
 
 pytest.importorskip("numba")
 
@@ -174,3 +179,180 @@ def test_a_replay_says_what_it_is():
     assert repr(made) == "<banked replay of 8 records: this replay is closed>"
     with replay.make(8, DISCRETE, **PRIORITIES) as made:
         assert repr(made) == f"<two_lock_checked replay: 0 of 8 records, {layout}, private to its process>"
+
+
+# Conversions
+
+U8, I32, F32, FLAGS, COMPLEX = (
+    replay.Layout((2,), dtype, choices=3) for dtype in ("uint8", "int32", "float32", "bool", "complex64")
+)
+
+
+def entries(layout):
+    """(what takes one transition of the layout, what it has taken) of everything that takes one."""
+    for buffer in kinds(layout):
+        yield functools.partial(insert, buffer), functools.partial(getattr, buffer, "written")
+    one, several = LocalStorage(layout, 4), LocalStorages(layout, 4, 1)
+    names = ("observation", "action", "reward", "next_observation", "terminated")
+    yield lambda rows: one.append(*(np.asarray(rows[name])[0] for name in names)), lambda: len(one)
+    yield lambda rows: several.append(rows, [True]), lambda: int(several._counts[0])
+    steps = replay.NStep(layout, 1, 0.9)
+    yield steps.append, lambda: int(steps._steps[0])
+
+
+def transition(layout, **changes):
+    return {name: np.zeros((1, *shape), dtype) for name, (shape, dtype) in layout.transition.items()} | changes
+
+
+LOST = [
+    (U8, "observation", [[0.7, 0]], "0.7 of float64"),
+    (U8, "next_observation", np.float32([[0.5, 0]]), "0.5 of float32"),
+    (U8, "observation", [[0, 300]], "300 of int64"),
+    (U8, "observation", np.int8([[0, -1]]), "-1 of int8"),
+    (U8, "observation", [[np.nan, 0]], "nan of float64"),
+    (U8, "next_observation", [["a", "b"]], "'a' of <U1"),
+    (I32, "observation", [[0, 2**31 + 5]], "2147483653 of int64"),
+    (I32, "observation", np.uint64([[0, 2**63]]), "9223372036854775808 of uint64"),
+    (F32, "observation", [[1 + 2j, 0]], r"(1+2j) of complex128"),
+    (F32, "observation", [[None, 0]], "None of object"),
+    (F32, "observation", np.array([[1, 2]], "m8[s]"), "of timedelta64"),
+    (FLAGS, "observation", [[0, 2]], "2 of int64"),
+    (F32, "terminated", [np.nan], "nan of float64"),
+    (F32, "terminated", ["False"], "'False' of <U5"),
+    (F32, "terminated", [2], "2 of int64"),
+]
+
+
+@pytest.mark.parametrize(("layout", "name", "bad", "sentence"), LOST)
+def test_a_conversion_that_loses_the_value_is_refused_by_whatever_takes_it(layout, name, bad, sentence):
+    for take, count in entries(layout):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(ValueError, match=f"{name} is stored as .*{re.escape(sentence)}"):
+                take(transition(layout, **{name: np.asarray(bad)}))
+        assert count() == 0
+        take(transition(layout))
+        assert count() == 1
+
+
+@pytest.mark.parametrize(
+    ("layout", "name", "good"),
+    [
+        (U8, "observation", [[0, 255]]),
+        (U8, "observation", [[True, False]]),
+        (I32, "next_observation", np.uint16([[0, 65535]])),
+        (F32, "observation", [[0.5, 3]]),
+        (F32, "observation", np.array([[2, 7]])),
+        (F32, "observation", np.array([[0.5, np.nan]], ">f4")),
+        (COMPLEX, "observation", [[1 + 2j, 0]]),
+        (FLAGS, "observation", [[1, 0]]),
+        (F32, "terminated", [1.0]),
+        (F32, "terminated", np.uint8([1])),
+    ],
+)
+def test_a_conversion_that_keeps_the_value_is_made(layout, name, good):
+    for take, count in entries(layout):
+        take(transition(layout, **{name: good}))
+        assert count() == 1
+    for buffer in kinds(layout):
+        insert(buffer, {each: np.repeat(part, 300, 0) for each, part in transition(layout, **{name: good}).items()})
+        rows = buffer.sample(1, *([0.4] if hasattr(buffer, "update_priorities") else []), np.random.default_rng(0)).rows
+        np.testing.assert_array_equal(rows[name], np.asarray(good))
+
+
+def test_frames_are_converted_as_other_observations_are():
+    for buffer in kinds(STACKED):
+        for bad in (0.5, 300, -1):
+            frames = np.full((5, 2), bad)
+            with pytest.raises(ValueError, match=f"frame is stored as uint8, which {bad} of"):
+                buffer.insert(records(STACKED, 5, frame=frames), drawable=[0, 0, 1, 1, 0])
+        assert buffer.written == 0
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -0.1, 1.001, 5])
+def test_a_discount_is_within_0_and_1(bad):
+    layout = replay.NStep(DISCRETE, 2, 0.9).layout
+    for buffer in kinds(layout):
+        with pytest.raises(ValueError, match=re.escape(f"discount must be within [0, 1], not {bad}")):
+            insert(buffer, records(layout, 2, discount=np.array([1.0, bad])))
+        assert buffer.written == 0
+        insert(buffer, records(layout, 2, discount=[1, 0]))
+
+
+# The plain replay keeps the compiled one's promises
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda m: m.update_priorities([0, 1], np.full((2, 1), 3.0)).tolist(),
+        lambda m: m.sample(0, 0.4, np.random.default_rng(0)).weights.size,
+        lambda m: m.sample(0, 0.4, np.random.default_rng(0), distinct=True).rows["reward"].shape,
+        lambda m: m.sample(3, 0.4, np.random.RandomState(0)).sequence.tolist(),
+        lambda m: m.sample(2, 0.4, np.random.RandomState(0), distinct=True).sequence.tolist(),
+        lambda m: m.sample(3, 0.4).weights.size,
+        lambda m: m.sample(3, 0.4, 7),
+        lambda m: m.insert(records(DISCRETE, 1), np.array([True])),
+        lambda m: m.insert(records(DISCRETE, 1), [1j]),
+        lambda m: m.update_priorities([0], [None]),
+        lambda m: m.update_priorities([0], [np.nan]),
+        lambda m: m.update_priorities([0, 1], [1e308, -1e308]).tolist(),
+        lambda m: m.insert(records(DISCRETE, 2), [[2.0], [3.0]]),
+        lambda m: type(m)(m.tree, None, **PRIORITIES) if hasattr(m, "tree") else replay.make(3, None, **PRIORITIES),
+    ],
+)
+def test_the_plain_replay_answers_as_the_compiled_one(ask):
+    answers = []
+    for buffer in (made for made in kinds(DISCRETE) if hasattr(made, "update_priorities")):
+        buffer.insert(records(DISCRETE, 3))
+        try:
+            answer = ask(buffer)
+        except (TypeError, ValueError) as error:
+            answer = type(error), str(error)
+        answers.append((answer, buffer.written, np.float32(buffer.state_dict()["leaves"]).tolist()))
+    assert answers[0][:2] == answers[1][:2]
+    assert answers[0][2] == pytest.approx(answers[1][2], rel=1e-6)
+
+
+def test_an_empty_replay_gives_empty_batches():
+    for buffer in kinds(DISCRETE):
+        if hasattr(buffer, "update_priorities"):
+            assert buffer.sample(0, 0.4).sequence.shape == (0,)
+
+
+def test_more_memory_than_there_is_is_refused_before_any_is_filled(monkeypatch):
+    monkeypatch.setattr(memory_module, "_free_bytes", lambda: 1e6)
+    images = replay.Layout((100, 100), "uint8", choices=3)
+    for make in (
+        lambda: replay.PrioritizedBuffer(impls.make("numpy", 64), images, **PRIORITIES),
+        lambda: replay.make(64, images, **PRIORITIES),
+        lambda: replay.SegmentedReplay(1, 64, images),
+        lambda: LocalStorage(images, 64),
+        lambda: LocalStorages(images, 8, 8),
+    ):
+        with pytest.raises(MemoryError, match=r"0\.0 GB are free"):
+            make()
+    for buffer in list(kinds(DISCRETE))[:2]:
+        buffer.insert(records(DISCRETE, 500))
+        monkeypatch.setattr(memory_module, "_free_bytes", lambda: 1e3)
+        with pytest.raises(MemoryError):
+            buffer.state_dict()
+        monkeypatch.setattr(memory_module, "_free_bytes", lambda: 1e6)
+
+
+def test_copies_by_pickle_are_independent():
+    plain, steps = (
+        replay.PrioritizedBuffer(impls.make("numpy", 8), DISCRETE, **PRIORITIES),
+        replay.NStep(DISCRETE, 2, 1),
+    )
+    segments, local = replay.SegmentedReplay(1, 4, DISCRETE), LocalStorages(DISCRETE, 4, 1)
+    for made, take in ((plain, insert), (segments, insert), (steps, NStep.append), (local, None)):
+        again = pickle.loads(pickle.dumps(made))
+        for each in (made, again):
+            local.append(transition(DISCRETE), [True]) if take is None else take(each, transition(DISCRETE))
+        assert type(again) is type(made)
+    again = pickle.loads(pickle.dumps(plain))
+    again.insert(records(DISCRETE, 2))
+    assert (plain.written, again.written) == (1, 3)
+    with pytest.raises(ValueError, match="action must be an integer"):
+        again.insert(records(DISCRETE, 1, action=[9]))

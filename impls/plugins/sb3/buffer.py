@@ -197,7 +197,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         oldest = max(self._written - rows, self._first)
         present: NDArray[np.bool_] = (tickets >= oldest * self.n_envs) & (tickets < self._written * self.n_envs)
         self.tree.update(tickets[present] % self.tree.capacity, priorities[present])
-        self._largest = max(self._largest, float(priorities.max(initial=0.0)))
+        self._largest = max(self._largest, float(priorities[present].max(initial=0.0)))
         self.is_waiting = False
         return present
 

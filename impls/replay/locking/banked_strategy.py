@@ -95,17 +95,16 @@ def _take_from(
 def _weigh(views: Any, drawn: Any, beta: float, out: int, sums: Any, numbers: Any, is_own: bool, printed: bool) -> None:
     """Write sequences and weights of a batch from the banks ``numbers [B]``; ``is_own``: of a learner with a bank."""
     batch, total = numbers.size, sums.sum()
-    probabilities = sampling.shares_of(drawn.ctypes.data, batch)
+    priorities = sampling.priorities_of(drawn.ctypes.data, batch)
     banks, records, least = 0, 0, np.inf
     for number in range(sums.size):
         banks += sums[number] > 0.0
         records += load_i64(word_of(views[number], BANK) + COUNT)
     for j in range(batch):
-        probabilities[j] *= sums[numbers[j]] / total
-        least = min(least, probabilities[j])
+        least = min(least, priorities[j])
     sampling.weigh(views[0], drawn, batch, beta, out)
     weights, largest = out + sampling.lines_of(_WORD * batch), np.float32(0.0)
-    scale = (1.0 / (records * least)) ** beta if is_own else 1.0
+    scale = (total / (records * least)) ** beta if is_own else 1.0
     for j in range(batch):
         store_i64(out + _WORD * j, load_i64(out + _WORD * j) * sums.size + numbers[j])
         factor = scale if printed else scale * (banks * sums[numbers[j]] / total)
