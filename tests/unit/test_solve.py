@@ -99,6 +99,13 @@ def test_any_number_of_parts_is_solved():
 # What lacks, and what makes no sense
 
 
+def test_what_takes_of_one_of_equal_devices_runs_there():
+    problem = machine(2, cores=4, fanouts=1, copies=1)
+    far = option("learner", "far", "cpu", 1.0, {"gpu0.memory": 1.0}, "cpu.learner")
+    with pytest.raises(ProblemError, match="takes of gpu0, one of equal devices"):
+        problem.having("learner", far)
+
+
 def test_one_option_each_and_no_time_on_a_link():
     free = dataclasses.replace(two_devices(), ways={("cpu", "gpu"): (hop("cpu>gpu", 0.0, 0.0),)})
     assert solve(free.having("learner", free.options["learner"][1])).value == 1.0
