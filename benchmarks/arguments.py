@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from impls.checks import near, short
 from impls.terminal import amount, count
 
 DEFAULT = "default: %(default)s"
-LEAST = {"capacity": 1, "batch": 1, "fanout": 2, "threads": 1}
+LEAST = {"capacity": 1, "batch": 1, "fanout": 2, "threads": 1, "iterations": 1, "rounds": 1, "steps": 1}
 """The least of options that are whole numbers, where that is not 0."""
+GROUPED = re.compile(r"(?<![\w.])\d{1,3}(,\d{3})*,0\d\d(,\d{3})*(?![\w.])")
+"""Digits in groups of three, as a number is printed, of which one begins with a 0: no value of a list does."""
 PEERS = Path(__file__).parent / "peers"
 ENVIRONMENT = Path(".venv-peers/bin/python")
 
@@ -60,9 +63,12 @@ AXES: dict[str, tuple[Callable[[str], Any], str]] = {
 
 
 def list_of(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
-    """Return a parser of comma-separated values, each read by ``kind``."""
+    """Return a parser of comma-separated values, each read by ``kind``. It refuses a number printed as "1,024"."""
 
     def parse(text: str) -> tuple[Any, ...]:
+        if grouped := GROUPED.search(text):
+            whole = grouped[0].replace(",", "")
+            raise argparse.ArgumentTypeError(f"commas part values, so that {grouped[0]} is no number: write {whole}")
         return tuple(kind(word) for word in text.split(","))
 
     parse.__name__ = f"list of {getattr(kind, '__name__', 'words')}"  # what argparse calls it in an error
@@ -143,7 +149,7 @@ def add_common(
         text = f"where the records are ({DEFAULT})"
         parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help=text)
     if seed_of:
-        parser.add_argument("--seed", type=int, default=seed, help=f"seed of {seed_of} ({DEFAULT})")
+        parser.add_argument("--seed", type=at_least(0, "seed"), default=seed, help=f"seed of {seed_of} ({DEFAULT})")
     parser.add_argument("--json", action="store_true", help=json)
     if measures:
         parser.add_argument("--anyway", action="store_true", help="measure under load too; the records are marked")

@@ -13,7 +13,7 @@ from .cases import Prepared
 
 LEAST_SAMPLE_SECONDS = 0.010
 MOST_CALLS = 1 << 20
-ALL_CPUS: tuple[int, ...] = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
+ALL_CPUS = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()  # by number
 
 Call = Callable[[int], object]
 

@@ -8,7 +8,7 @@ how much BASE differs from itself. Intervals hold at 95 % confidence for all cel
   same            it lies within --detect either way: a slow-down of that size would have been seen
   ambiguous       neither; a larger --budget narrows it
 
-exit code 0: nothing is slower, 1: something is, 2: a commit is broken or cannot be compared, 3: inconclusive.
+exit code 0: nothing is slower, 1: something is, 2: a side is broken or lacks a cell of the other, 3: inconclusive.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from dse import records, stats
-from dse.platforms import GitError, files_at, fingerprint, git, is_shallow
+from dse.platforms import GitError, commit, files_at, fingerprint, git, is_shallow
 from dse.records import Measurement, RecordError
 from impls.terminal import Progress, plural
 from impls.writing import lock
@@ -154,7 +154,11 @@ class Cell:
     new: list[float] = dataclasses.field(default_factory=list)
     again: list[float] = dataclasses.field(default_factory=list)
     untimed: str | None = None
+    machine: str = ""  # that it was timed on, where there are several
     difference: stats.Difference | None = None
+
+    def __str__(self) -> str:
+        return label(self.case) + f", machine {self.machine}" * bool(self.machine)
 
     @property
     def changes(self) -> list[float]:
@@ -217,13 +221,13 @@ def as_markdown(comparison: Comparison) -> str:
     rows = [("cell", comparison.base, comparison.new, "change", "interval", "verdict")]
     for cell in comparison.cells:
         if cell.untimed or not cell.difference:
-            rows.append((label(cell.case), "", "", "", "", f"not timed, {cell.untimed or 'the run ended before'}"))
+            rows.append((str(cell), "", "", "", "", f"not timed, {cell.untimed or 'the run ended before'}"))
             continue
         base, new = (f"{1e6 * stats.geometric_mean(values):,.2f} us" for values in (cell.base, cell.new))
         change, low, high = (math.expm1(getattr(cell.difference, name)) for name in ("log_ratio", "low", "high"))
         interval = f"{low:+.0%} to {high:+.0%}" if math.isfinite(high) else "unknown"
         verdict = f"**{cell.difference.verdict}**" if cell.difference.verdict == "slower" else cell.difference.verdict
-        rows.append((label(cell.case), base, new, f"{change:+.1%}", interval, verdict))
+        rows.append((str(cell), base, new, f"{change:+.1%}", interval, verdict))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rows.insert(1, tuple("-" * width for width in widths))
     lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows] if comparison.cells else []
@@ -232,19 +236,20 @@ def as_markdown(comparison: Comparison) -> str:
 
 
 def _summary(comparison: Comparison) -> str:
-    if comparison.code == BROKEN:
-        return f"broken: {comparison.broken}"
     counts = dict.fromkeys(("slower", "faster", "same", "ambiguous"), 0)
     for cell in comparison.cells:
         if cell.difference:
             counts[cell.difference.verdict] += 1
+    counts["not timed"] = len(comparison.cells) - sum(counts.values())
     verdicts = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing was timed"
+    if comparison.code == BROKEN:
+        return f"broken: {comparison.broken}" + f" ({verdicts})" * bool(comparison.cells)
     how = "records as they are"
     if comparison.rounds:
         how = f"times are geometric means over {plural(comparison.rounds, 'round')}, the change is their ratio"
     floor = f"A/A noise floor {math.expm1(comparison.floor):.1%}"
     remedy = {
-        OK: f"nothing is slower, and a slow-down of {comparison.detect:.0%} would have been seen in every cell",
+        OK: f"nothing is slower, and a slow-down of {comparison.detect:.0%} would have been seen in every cell timed",
         REGRESSION: f"slower by more than the noise floor and {comparison.threshold:.0%}",
         INCONCLUSIVE: f"cannot exclude a slow-down of {comparison.detect:.0%} in every cell; try a larger --budget",
     }[comparison.code]
@@ -256,6 +261,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     cells = []
     for cell in comparison.cells:
         fields: dict[str, Any] = {"case": dataclasses.asdict(cell.case), "source": "measured", "reason": cell.untimed}
+        fields |= {"machine": cell.machine} if cell.machine else {}
         if cell.difference:
             names = ("log_ratio", "low", "high")
             shown = {name: value if math.isfinite(value := getattr(cell.difference, name)) else None for name in names}
@@ -293,7 +299,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def compare_commits(base: str, new: str, options: argparse.Namespace) -> Comparison:
     """Measure two commits. ValueError for a name that git does not know, BrokenCommitError."""
-    resolve(new)  # before anything is installed for the other
+    for name in (base, new):
+        resolve(name)  # before anything is installed for the other
+    if commit(ROOT)[1]:
+        print("note: files here differ from their commit: what is not committed is not compared", file=sys.stderr)
     sides = install(base), install(new)
     cells = [Cell(case) for case in _cases(options)]
     names = [f"{side.name} ({side.sha[:8]})" for side in sides]
@@ -372,25 +381,36 @@ def _undecided(comparison: Comparison) -> list[Cell]:
 
 
 def compare_files(base: Path, new: Path, options: argparse.Namespace) -> Comparison:
-    """Compare the cells that two files of records share; the noise floor is the larger of theirs.
+    """Compare the cells that two files of records share, each machine's with its own; the noise floor is the larger.
 
-    RecordError for files of different machines, or without a common cell.
+    What one file alone has timed is no part of any verdict, and breaks the comparison. RecordError for files of
+    different machines, or without a common cell.
     """
-    sides = [_timed(path) for path in (base, new)]
+    sides = [_latest(path) for path in (base, new)]
     machines = [{record.machine_key for record in side.values()} for side in sides]
     if machines[0] != machines[1]:
         keys = " and ".join(", ".join(sorted(keys)) or "no machine" for keys in machines)
         raise RecordError(f"{base} and {new} are of different machines ({keys}): nothing can be said of the code")
-    shared = [cell for cell in sides[0] if cell in sides[1]]
-    if not shared:
+    timed = [{which for which, record in side.items() if record.median_seconds is not None} for side in sides]
+    pairs = [(record, sides[1][which]) for which, record in sides[0].items() if which in timed[0] & timed[1]]
+    if not pairs:
         raise RecordError(f"{base} and {new} have no measured cell in common")
-    pairs = [(sides[0][cell], sides[1][cell]) for cell in shared]
-    cells = [Cell(_case(earlier), [earlier.seconds], [later.seconds]) for earlier, later in pairs]
-    machine = _machine(pairs[0][0].machine)
-    comparison = Comparison(base.name, new.name, cells, options.threshold, options.detect, machine=machine)
+    where = (lambda record: record.machine_key) if len(machines[0]) > 1 else lambda record: ""
+    shared = [Cell(_case(one), [one.seconds], [other.seconds], machine=where(one)) for one, other in pairs]
+    lost = [
+        Cell(_case(record), untimed=f"{path.name}: {_why_not(other.get(which))}", machine=where(record))
+        for own, other, path in ((sides[0], sides[1], new), (sides[1], sides[0], base))
+        for which, record in own.items()
+        if which in timed[0] ^ timed[1] and record.median_seconds is not None
+    ]
+    machine = ", ".join(dict.fromkeys(_machine(earlier.machine) for earlier, _ in pairs))
+    names = base.name, new.name
+    comparison = Comparison(*names, shared + lost, options.threshold, options.detect, machine=machine)
     comparison.floor = max(stats.noise_floor(records.twins(records.read_file(path))) for path in (base, new))
     errors = [math.hypot(_error(earlier), _error(later)) for earlier, later in pairs]
-    comparison.judge(cells, [cell.changes[0] for cell in cells], errors)
+    comparison.judge(shared, [cell.changes[0] for cell in shared], errors)
+    if lost:
+        comparison.broken = f"{plural(len(lost), 'cell')} timed in one file only, such as {lost[0]}: {lost[0].untimed}"
     return comparison
 
 
@@ -399,10 +419,14 @@ def _machine(facts: Mapping[str, Any]) -> str:
     return f"{facts.get('key')} ({facts.get('cpu', 'unknown processor')}, {plural(facts.get('cores', 1), 'core')})"
 
 
-def _timed(path: Path) -> dict[str, Measurement]:
-    """Return the latest measured record of each cell."""
-    timed = [record for record in records.read_file(path) if record.median_seconds is not None]
-    return {record.cell: record for record in timed if (record.source, record.primitive) == ("measured", "sum_tree")}
+def _latest(path: Path) -> dict[tuple[str, str], Measurement]:
+    """Return the latest record of each cell of a tree on each machine, timed or not."""
+    found = [one for one in records.read_file(path) if (one.source, one.primitive) == ("measured", "sum_tree")]
+    return {records.identity_of(one): one for one in found}
+
+
+def _why_not(record: Measurement | None) -> str:
+    return f"{record.status}, {record.reason}" if record else "no record of it"
 
 
 def _error(record: Measurement) -> float:

@@ -29,6 +29,7 @@ from . import peers
 from .arguments import add_common, add_numbers, parser_of
 from .cases import ROTATION, Case, Prepared, WrongAnswerError, prepare
 from .clock import LEAST_SAMPLE_SECONDS, Call, Clock
+from .evidence import answers
 from .presets import ENDS, ON_DEVICE, UNCHECKED, Block, groups
 from .run import Stamp, Tally, exit_code, file_of
 from .sweep import SweepMethod, sweep
@@ -181,8 +182,8 @@ def main(arguments: list[str] | None = None) -> int:
             shown = f"{outcome['checked']} cases, {verdict}"
         else:
             tally = _timed(stage, path, options)
-            report[stage], shown = tally.as_json(), str(tally)
-            failed |= exit_code(tally, path)
+            report[stage], shown = tally.as_json(), "\n".join(tally.lines())
+            failed = max(failed, exit_code(tally, path))
         if not options.json:
             print(f"{stage}: {shown}", flush=True)
         if wrong:
@@ -193,12 +194,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _check(path: Path, seed: int) -> dict[str, Any]:
-    """Compare every variant with the oracle; the outcome is kept, for this commit on this machine and device."""
+    """Compare every variant with the oracle; the outcome is kept, for this code on this machine and device."""
     stamp = Stamp.of_this_run()
-    gpus = stamp.machine["gpus"]
-    if path.exists() and stamp.commit and not stamp.dirty:
+    if path.exists():
         kept: dict[str, Any] = json.loads(path.read_text())
-        if (kept["commit"], kept["dirty"], kept["machine"]["gpus"], kept["wrong"]) == (stamp.commit, False, gpus, []):
+        if answers(kept["machine"], stamp.machine) and not kept["wrong"]:
             return kept
     cases = [case for block in CHECKS for case in block.cases()]
     wrong = []

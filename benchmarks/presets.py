@@ -205,10 +205,22 @@ PRESETS = {
 }
 
 
+def _plain(case: Case) -> Case:
+    """Return the case that runs the very same code, in as few words as can be; that of another library as it is."""
+    if case.contestant not in TREES:
+        return case
+    shape = case.capacity, case.batch, case.fanout, case.threads, case.options
+    fanout, threads, options = TREES[case.contestant].runs_as(*shape)
+    return replace(case, fanout=fanout, threads=threads, options=options)
+
+
 def groups(cases: Iterable[Case]) -> list[list[Case]]:
-    """Group the cases that answer the same question, to be measured in turns; each once, small trees first."""
+    """Group the cases that answer the same question, to be measured in turns; each once, small trees first.
+
+    Cases that run the very same code are one.
+    """
     by_question: dict[tuple[Any, ...], dict[str, Case]] = {}
-    for case in cases:
+    for case in map(_plain, cases):
         question = (case.capacity, case.dtype, case.workload, case.batch, case.op)
         by_question.setdefault(question, {})[repr(case)] = case
     return [list(by_question[question].values()) for question in sorted(by_question)]

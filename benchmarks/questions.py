@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from dse import platforms
 from dse.questions import Asked, Row, fill, is_measured
-from dse.records import SENTINEL, Measurement, RecordError
+from dse.records import SENTINEL, Measurement, RecordError, in_order
+from impls.writing import list_files
 
 from .arguments import add_common, add_numbers, parser_of
 from .cases import Case
@@ -54,8 +55,8 @@ def chosen(path: Path | None, results: Path, side: str, ask: str = ASK) -> Asked
         return read(path, ask)
     folder = results / str(platforms.fingerprint()["key"])
     name = side if side == "arrangements" else "questions"
-    known = [read(one, ask) for one in folder.glob(f"{name}-*.json")]
-    for asked in sorted(known, key=lambda one: str(one.head.get("utc")), reverse=True):
+    known = [read(one, ask) for one in list_files(folder, f"{name}-*.json")]
+    for asked in reversed(in_order(known, lambda one: str(one.head.get("utc")))):
         if left(asked, side):
             return asked
     raise RecordError(f"{folder}: no file of questions that is not measured to the end; write one with: {ask}")

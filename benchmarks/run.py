@@ -23,6 +23,7 @@ from dse.records import Measurement, Status
 from impls.terminal import Progress, plural
 
 from .cases import Case
+from .evidence import answers, evidence_here, is_done
 from .sentinels import Sentinels
 from .timing import Timing
 
@@ -48,9 +49,12 @@ class Stamp:
     machine: dict[str, Any] = dataclasses.field(default_factory=_machine)
 
     @classmethod
-    def of_this_run(cls, primitive: str = "sum_tree", **facts: Any) -> Self:
-        """Return the stamp of the checkout's commit and the command line; its machine has these ``facts`` too."""
-        machine = {**_machine(), **facts}
+    def of_this_run(
+        cls, primitive: str = "sum_tree", libraries: Iterable[Path] = (), asked: Mapping[str, Any] = {}, **facts: Any
+    ) -> Self:
+        """Return the stamp of the checkout's commit and the command line; its machine has these ``facts`` too, and the
+        evidence of what is timed by ``libraries`` and ``asked`` for (``evidence_here``)."""
+        machine = {**_machine(), "evidence": evidence_here(libraries, **asked), **facts}
         return cls(*platforms.commit(Path(__file__).parent), platforms.command_line(), primitive, machine)
 
     def record(self, case: Case, status: Status, **fields: Any) -> Measurement:
@@ -78,13 +82,10 @@ class Stamp:
         """Return the ``cell`` by which the case's record is found again."""
         return self.record(case, "skipped", **fields).cell
 
-    def covers(self, record: Measurement) -> bool:
-        """Say whether a record was made at this commit, on this machine's GPUs (its key stands for the rest).
-
-        One that was made under load is not enough where this run is not.
-        """
-        is_as_quiet = records.LOAD in self.machine or records.LOAD not in record.machine
-        return is_as_quiet and (record.commit, record.machine.get("gpus", [])) == (self.commit, self.machine["gpus"])
+    def known(self, path: Path) -> list[Measurement]:
+        """Read the records of a file that answer what this run asks for; none where there is no file."""
+        kept = records.read_file(path) if path.exists() else []
+        return [record for record in kept if answers(record.machine, self.machine)]
 
 
 @dataclasses.dataclass
@@ -124,6 +125,11 @@ class Tally:
             "aa_pairs": len(self.pairs),
         }
 
+    def lines(self) -> list[str]:
+        """Say the outcome, and for what most cells were skipped."""
+        reasons = self.reasons.most_common(3)
+        return [str(self), *(f"skipped {plural(count, 'cell')}: {reason}" for reason, count in reasons)]
+
     def __str__(self) -> str:
         statuses = ", ".join(f"{count} {status}" for status, count in sorted(self.by_status.items())) or "none"
         again = f"; {self.repeated:,} of them again, for the machine was disturbed" if self.repeated else ""
@@ -138,7 +144,6 @@ def run(
     measure: Callable[[list[Cell]], Iterable[Measurement]],
     *,
     name: Callable[[Cell], str] | None = None,
-    is_final: Callable[[Measurement], bool] = lambda record: True,
     most_seconds: float = math.inf,
     unit: str = "",
     told: Callable[[Cell], str] | None = None,
@@ -149,23 +154,24 @@ def run(
     """Measure the cells that are not in a results file yet, group by group, and append their records to it.
 
     ``measure`` yields the records of a group's cells, and others that are kept beside them, such as A/A twins. ``name``
-    returns the ``cell`` of a cell's record, by default ``stamp.cell``. A cell is done if the file has a record of it
-    that ``stamp`` covers and that ``is_final``. No group but the first that is measured is begun after
-    ``most_seconds``. Progress is shown in ``unit``, if there is one, and ``told`` describes a cell. With ``sentinels``
-    their records are kept too, and groups that were timed while the machine was disturbed are measured once more at the
-    end; the latest record of a cell counts. Only records that ``keeps`` accepts go to the file. RecordError if the
-    file cannot be read or written.
+    returns the ``cell`` of a cell's record, by default ``stamp.cell``. A cell is done if the file has a time of it that
+    answers what ``stamp`` asks for; one that was skipped or failed is tried again. No group but the first that is
+    measured is begun after ``most_seconds``. Progress is shown in ``unit``, if there is one, and ``told`` describes a
+    cell. With ``sentinels`` their records are kept too, and groups that were timed while the machine was disturbed are
+    measured once more at the end; the latest record of a cell counts. Only records that ``keeps`` accepts go to the
+    file, and none that refuses a cell as one there does. RecordError if the file cannot be read or written.
     """
     end, tally = time.monotonic() + most_seconds, Tally(sum(map(len, groups)))
     looked: list[list[Cell]] = []
     with records.Writer(path) as writer, Progress(tally.cells, unit, bar=bar, shown=bool(unit)) as progress:
-        known = [record for record in records.read_file(path) if stamp.covers(record)]
-        done = {record.cell for record in known if is_final(record)}
+        known = stamp.known(path)
+        done = {record.cell for record in known if is_done(record)}
+        refusals = {(record.cell, record.reason) for record in known if not is_done(record)}
 
         def kept(group: list[Cell]) -> Iterator[Measurement]:
             visit = sentinels.visit(stamp.timed) if sentinels else ()
             for record in itertools.chain(visit, measure(group)):
-                if keeps(record):
+                if keeps(record) and (is_done(record) or (record.cell, record.reason) not in refusals):
                     writer.append(record)
                 known.append(record)
                 yield record
@@ -203,14 +209,7 @@ def _failures(known: Iterable[Measurement], asked: set[str]) -> list[str]:
 
 def latest(found: Iterable[Measurement]) -> list[Measurement]:
     """Return the last record of each cell."""
-    return list({record.cell: record for record in found}.values())
-
-
-def latest_run(found: Iterable[Measurement], primitive: str) -> list[Measurement]:
-    """Return the last record of each cell of the commit that last measured primitives that begin so."""
-    own = [record for record in found if record.primitive.startswith(primitive)]
-    last = max(own, key=lambda record: record.utc).commit if own else None
-    return latest(record for record in own if record.commit == last)
+    return list({record.cell: record for record in records.in_order(found)}.values())
 
 
 def file_of(results: Path, name: str) -> Path:
@@ -221,12 +220,15 @@ def file_of(results: Path, name: str) -> Path:
 
 
 def exit_code(tally: Tally, path: Path) -> int:
-    """Return 0, or 1 where cells failed, which one sentence on standard error says."""
-    if not tally.failures:
-        return 0
-    count, first = plural(len(tally.failures), "cell"), tally.failures[0]
-    print(f"error: {count} failed, such as {first}; see {path}", file=sys.stderr)
-    return 1
+    """Return 0, 1 where cells failed, or 2 where none has a time; one sentence on standard error says which."""
+    if tally.failures:
+        count, first = plural(len(tally.failures), "cell"), tally.failures[0]
+        print(f"error: {count} failed, such as {first}; see {path}", file=sys.stderr)
+        return 1
+    if tally.reasons.total() and tally.reasons.total() == tally.cells:
+        print(f"error: nothing was measured: {tally.reasons.most_common(1)[0][0]}; see {path}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def show(tally: Tally, path: Path, as_json: bool, found: Mapping[str, Any], lines: Iterable[str]) -> int:
@@ -234,7 +236,7 @@ def show(tally: Tally, path: Path, as_json: bool, found: Mapping[str, Any], line
     if as_json:
         print(json.dumps({"file": str(path), **tally.as_json(), **found}))
     else:
-        print("\n".join([*lines, str(tally), f"records: {path}"]))
+        print("\n".join([*lines, *tally.lines(), f"records: {path}"]))
     return exit_code(tally, path)
 
 
@@ -244,9 +246,7 @@ def report(tally: Tally, path: Path, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"file": str(path), **tally.as_json()}))
         return code
-    print(tally)
-    for reason, count in tally.reasons.most_common(3):
-        print(f"skipped {plural(count, 'cell')}: {reason}")
+    print("\n".join(tally.lines()))
     if tally.pairs:
         print(f"the same cell measured twice differs by up to {tally.noise_floor:.1%} ({len(tally.pairs)} A/A pairs)")
     if records.LOAD in _machine() or tally.noise_floor > records.NOISY:

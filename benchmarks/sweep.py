@@ -16,6 +16,7 @@ from dse.records import Measurement
 
 from .cases import Case, Prepared, WrongAnswerError, prepare
 from .clock import ALL_CPUS, Call, Clock, clock_of, pin
+from .evidence import CORES
 from .run import Stamp, Tally, run
 from .sentinels import Sentinels
 from .timing import LEAST_SAMPLES, Timing, interleave, interleave_calls
@@ -55,12 +56,12 @@ def sweep(
     bar: bool = True,
     sentinels: Sentinels | None = None,
 ) -> Tally:
-    """Measure groups of cells (each group in turns) into a results file; cells of this commit already in it are kept.
+    """Measure groups of cells (each group in turns) into a results file; those that it has of this code are kept.
 
     No group is begun after ``most_seconds``; ``sentinels`` watch the machine. RecordError if the file cannot be read or
     written.
     """
-    stamp = Stamp.of_this_run(method.primitive)
+    stamp = Stamp.of_this_run(method.primitive, asked={"budget": budget_seconds, "seed": seed})
     start_threads(cells)
     if with_floor and impls.why_not("numba") is None:
         _sweep_floor(path, stamp, budget_seconds, seed)
@@ -133,8 +134,8 @@ def _call_seconds(ready: Prepared, longest: float) -> float:
 
 
 def _oversubscribed(threads: int, timing: Timing) -> str | None:
-    if ALL_CPUS and threads > len(ALL_CPUS):
-        return f"oversubscribed: {threads} threads on {len(ALL_CPUS)} cores"
+    if threads > CORES:
+        return f"oversubscribed: {threads} threads on {CORES} cores"
     return f"interval of {timing.interval.relative_width:.0%} of the median" if timing.is_unstable else None
 
 

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from impls.terminal import listed
+from impls.writing import list_files
 
 from .platforms import Platform, PlatformError, fingerprint, load
 from .platforms.fingerprint import COMPILED_FOR
-from .platforms.reading import FILE, HERE
-from .records import Measurement, RecordError, how_to_measure, read_folder
+from .platforms.reading import FILE, HERE, keep_to_allowed
+from .records import Measurement, RecordError, how_to_measure, in_order, read_folder
 
 Facts = Mapping[str, Any]  # of a machine, as its records spell them out
 PROCESSOR = ("vendor", "family", "model")  # the first that differs counts most
@@ -80,11 +81,11 @@ def platform(
                 f"--machine {machine} goes with --platform {HERE}, not with {name}; leave --machine out"
             )
         return load(name, results), ""
-    here, probed = fingerprint(), sorted(path.parent.name for path in results.glob(f"*/{FILE}"))
+    here, probed = fingerprint(), [path.parent.name for path in list_files(results, f"*/{FILE}")]
     own = str(here["key"])
     if machine is not None:
         return _named(machine, own, probed, results), ""
-    records = read_folder(results) if any(results.rglob("*.jsonl")) else []
+    records = read_folder(results) if list_files(results, "**/*.jsonl") else []
     profiled = _facts(one for one in records if one.primitive == "training")
     pools = [{key: facts for key, facts in known.items() if key in probed} for known in (profiled, _facts(records))]
     pool = pools[0] or pools[1]
@@ -96,7 +97,8 @@ def platform(
             "of a checkout of Fanout with --results FOLDER, or begin with: python -m dse platform probe"
         )
     key, (lacks, remedy) = nearest(here, pool), _missing(own in probed, own in profiled, workload)
-    return _named(key, own, probed, results), _told(here, pool[key], "records and platform file", lacks, remedy)
+    there = keep_to_allowed(_named(key, own, probed, results))
+    return there, _told(here, pool[key], "records and platform file", lacks, remedy)
 
 
 def _named(machine: str, own: str, probed: Sequence[str], results: Path) -> Platform:
@@ -195,8 +197,8 @@ def _apart(one: float | None, other: float | None) -> float:
 
 def _facts(records: Iterable[Measurement]) -> dict[str, Facts]:
     """Collect the facts of each machine, by key, from its latest record; the machine measured last comes first."""
-    latest = {one.machine_key: one for one in sorted(records, key=lambda one: one.utc) if one.machine_key}
-    return {key: one.machine for key, one in sorted(latest.items(), key=lambda pair: pair[1].utc, reverse=True)}
+    latest = {one.machine_key: one for one in in_order(records) if one.machine_key}
+    return {one.machine_key: one.machine for one in reversed(in_order(latest.values()))}
 
 
 def _told(here: Facts, there: Facts, what: str, lacks: str, remedy: str) -> str:

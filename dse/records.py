@@ -5,17 +5,19 @@ leaves whole lines and at most one torn line at the end, which readers drop with
 """
 
 import dataclasses
+import datetime
 import functools
 import json
+import operator
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, TracebackType
-from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from impls.checks import near, short
-from impls.writing import lock, refusing, try_to_write
+from impls.writing import list_files, lock, refusing, try_to_write
 
 from . import stats
 
@@ -37,6 +39,8 @@ NOISY = 0.10
 """Noise floor from which a run is noisy."""
 STATUSES = ("ok", "skipped", "failed", "unstable")
 ANOTHER = "choose another folder"
+AHEAD = datetime.timedelta(days=1)  # of this clock, from which on a time stamp is of a wrong one
+Stamped = TypeVar("Stamped")
 
 
 class RecordError(Exception):
@@ -100,8 +104,13 @@ class Measurement:
 
     @property
     def run(self) -> tuple[Any, ...]:
-        """The run that made it: one command at one commit, on one machine, idle or under load."""
-        return self.machine_key, self.commit, self.command, LOAD in self.machine
+        """The run that made it: one command of one code, on one machine, idle or under load."""
+        return self.machine_key, self.code, self.command, LOAD in self.machine
+
+    @property
+    def code(self) -> str | None:
+        """The code that was timed: the hash of its files, or the commit of records that have none."""
+        return (self.machine.get("evidence") or {}).get("code") or self.commit
 
     @property
     def machine_key(self) -> str:
@@ -123,6 +132,11 @@ class Measurement:
     def to_json(self) -> str:
         """Write the record as one line, without its newline."""
         return json.dumps(dataclasses.asdict(self), allow_nan=False)
+
+
+def identity_of(record: Measurement) -> tuple[str, str]:
+    """Return what a record is a measurement of, its machine and its cell: equal identities are the same cell."""
+    return record.machine_key, record.cell
 
 
 _CELL = ("primitive", "contestant", "op", "capacity", "fanout", "batch", "threads", "dtype", "options", "distribution")
@@ -248,7 +262,7 @@ def _check_times(fields: dict[str, Any], where: str) -> None:
 def read_file(path: str | Path) -> list[Measurement]:
     """Read all records of a file in order. A torn last line is dropped with a warning; RecordError for other faults."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
@@ -266,7 +280,7 @@ def read_folder(folder: str | Path, machine: str | None = None, here: str = "") 
     ``machine`` keeps those of one machine. RecordError if nothing is left, naming the machines that are there; ``here``
     is the one that asks.
     """
-    records = [record for path in sorted(Path(folder).rglob("*.jsonl")) for record in read_file(path)]
+    records = [record for path in list_files(Path(folder), "**/*.jsonl") for record in read_file(path)]
     if not records:
         other = ", or name a folder that has some: --results FOLDER" if has_benchmarks() else ""
         raise RecordError(f"{folder}: no records here; {how_to_measure('sweep --preset quick')}{other}")
@@ -280,16 +294,26 @@ def read_folder(folder: str | Path, machine: str | None = None, here: str = "") 
     return select(kept)
 
 
+def in_order(found: Iterable[Stamped], utc: Callable[[Stamped], str] = operator.attrgetter("utc")) -> list[Stamped]:
+    """Sort records, or others with a time stamp, so that the last one of a key is the one that counts: the latest.
+
+    Stamps from the future, by more than ``AHEAD``, are of a clock that was wrong, and stand before all others. Equal
+    stamps keep their order.
+    """
+    latest = (datetime.datetime.now(datetime.UTC) + AHEAD).isoformat()
+    return sorted(found, key=lambda one: ((stamp := utc(one)) <= latest, stamp))
+
+
 def select(records: Iterable[Measurement]) -> list[Measurement]:
-    """Select one record of each cell and machine: the latest, but a disturbed one never replaces a quiet one.
+    """Select one record of each cell and machine: the last ``in_order``, but no disturbed one in place of a quiet one.
 
     What was measured under load (``LOAD``) counts only where no other run of the machine measured its primitive, of its
     workload. Of one run the latest record of a cell counts. Of several runs a quiet run's counts before a noisy one's;
-    else the latest, but at one commit never an unstable time, or none, in place of a stable one (at another commit it
-    is of other code). A run is noisy where its A/A twins differ by more than ``NOISY``, or where most of its times are
-    unstable. The sentinels of a noisy run count where a cell of it does.
+    else the latest, but of one code never an unstable time, or none, in place of a stable one. A run is noisy where its
+    A/A twins differ by more than ``NOISY``, or where most of its times are unstable. The sentinels of a noisy run count
+    where a cell of it does.
     """
-    known = sorted(records, key=lambda one: one.utc)
+    known = in_order(records)
     quiet = {_kind(one) for one in known if LOAD not in one.machine}
     latest = {(one.run, one.cell): one for one in known if LOAD not in one.machine or _kind(one) not in quiet}
     runs: dict[tuple[Any, ...], list[Measurement]] = {}
@@ -297,11 +321,11 @@ def select(records: Iterable[Measurement]) -> list[Measurement]:
         runs.setdefault(one.run, []).append(one)
     noisy = {run for run, own in runs.items() if _is_noisy(own)}
     chosen: dict[tuple[str, str], Measurement] = {}
-    for one in sorted(latest.values(), key=lambda one: one.utc):
-        old = chosen.get((one.machine_key, one.cell), one)
-        is_louder = one.commit == old.commit and old.status == "ok" and one.status != "ok"
+    for one in in_order(latest.values()):
+        old = chosen.get(identity_of(one), one)
+        is_louder = one.code == old.code and old.status == "ok" and one.status != "ok"
         if (old.run in noisy, not is_louder) >= (one.run in noisy, True):
-            chosen[one.machine_key, one.cell] = one
+            chosen[identity_of(one)] = one
     counting = {one.run for one in chosen.values() if one.primitive != SENTINEL or one.run not in noisy}
     return [one for one in chosen.values() if one.run in counting]
 

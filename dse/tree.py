@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from impls.checks import one_of
+from impls.cores import count_allowed
 from impls.sumtree.contract import LEAF_DTYPES
 from impls.terminal import plural
 
@@ -84,9 +85,9 @@ def recommend(
 ) -> Recommendation:
     """The best configuration for N leaves and batches of B on a machine (default: this one, or the nearest swept one).
 
-    ``threads`` bounds the threads (default: the machine's cores); ``unchecked`` admits trees that do not check their
-    input (``validate=False``). RecordError if the results cannot answer; ValueError
-    for a question out of bounds.
+    ``threads`` bounds the threads (default: the machine's cores, for this one those that this process may use);
+    ``unchecked`` admits trees that do not check their input (``validate=False``). RecordError if the results cannot
+    answer; ValueError for a question out of bounds.
     """
     check(Question(capacity, batch, updates_per_sample, 1 if threads is None else threads, dtype, distribution))
     results = Path(results)
@@ -94,7 +95,9 @@ def recommend(
     table = Table(records, unchecked)
     if table.memory_bytes is None:
         table.memory_bytes = probed_memory_bytes(results, table.machine_key)
-    most = threads or int(table.machine.get("cores", 1))
+    there = int(table.machine.get("cores", 1))
+    is_another = machine not in (None, platforms.fingerprint()["key"])
+    most = threads or (there if is_another else min(there, count_allowed()))
     answered = answer(table, Question(capacity, batch, updates_per_sample, most, dtype, distribution))
     return replace(answered, machine_note=note, results=str(results))
 

@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from .checks import near, short
 from .toml_lines import KeyPath, line_of, locate, too_deep
+from .writing import list_files
 
 MOST_BYTES = 1 << 20
 MOST_TOLD = 100  # problems that are listed
@@ -111,7 +112,7 @@ class Files(Generic[T]):
 
     def names(self) -> list[str]:
         """Names of the files that ship, sorted."""
-        return sorted(path.stem for path in self.folder.glob("*.toml"))
+        return [path.stem for path in list_files(self.folder, "*.toml")]
 
     def path_of(self, name: str | Path, *others: str) -> Path:
         """The file of a name, or the path itself. ``error`` for an unknown name; ``others`` are names too."""

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import errno
+import io
 import math
 import os
 import re
@@ -116,10 +117,12 @@ def answering(main: Callable[[], int]) -> int:
     """Run a command; returns its exit code.
 
     It is 0 where the output has no reader any more, as after ``| head -1``, 2 where the output cannot be written, and
-    130 after Ctrl-C.
+    130 after Ctrl-C. A letter that the output's encoding lacks, as an umlaut in ASCII, is escaped.
     """
     global is_command  # it is one for the process
     warnings.showwarning, is_command = in_one_line, True
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             quiet.ready()

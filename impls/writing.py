@@ -1,4 +1,4 @@
-"""Files and folders that one process writes at a time: tried before anything is begun, and locked."""
+"""Files and folders: which there are, and those that one process writes, tried before anything is begun, and locked."""
 
 import sys
 import tempfile
@@ -6,6 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+
+def list_files(folder: Path, pattern: str) -> list[Path]:
+    """List what fits a pattern below a folder, in order, but what is hidden: a Mac leaves ``._x`` beside each x."""
+    found = ((path, path.relative_to(folder).parts) for path in folder.glob(pattern))
+    return sorted(path for path, parts in found if not any(part.startswith(".") for part in parts))
 
 
 @contextmanager

@@ -9,7 +9,6 @@ examples: python -m reports --open
 
 import argparse
 import json
-import os
 import sys
 import time
 import webbrowser
@@ -22,6 +21,7 @@ from typing import Any
 from dse import machines
 from dse.records import Measurement, RecordError
 from dse.times.profile import evidence
+from impls.cores import count_allowed
 from impls.terminal import answering, count, plural
 
 from . import kept
@@ -107,9 +107,8 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(f"--{name}", type=Path, default=Path(default), metavar="FOLDER", help=help_text)
     only = "build only sections with these words in their headings, on a page of their own, SECTION.html"
     parser.add_argument("--only", default="", metavar="SECTION", help=only)
-    cores = os.cpu_count() or 1
     parser.add_argument(
-        "--jobs", type=count, default=cores, metavar="N", help="processes at once (default: %(default)s)"
+        "--jobs", type=count, default=count_allowed(), metavar="N", help="processes at once (default: %(default)s)"
     )
     no_models = "leave out what rests on models more than on records, which takes half of the time"
     parser.add_argument("--no-models", action="store_true", help=no_models)

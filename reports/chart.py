@@ -13,6 +13,7 @@ from dse.published import quoted
 from dse.published.quoted import Quoted
 from dse.records import Measurement, RecordError
 from dse.times.profile import evidence
+from impls.writing import list_files
 
 from . import origins
 from .markup import slug
@@ -153,7 +154,7 @@ class Section:
         """Return a phrase for each file of results that the section rests on: its records, machine, commits, days."""
         kept = [one for one in material.placed if self._is_of(one[1].primitive)]
         patterns = (pattern.replace("KEY", material.about.key) for pattern in self.files)
-        others = sorted(path for pattern in patterns for path in material.results.glob(pattern))
+        others = sorted(path for pattern in patterns for path in list_files(material.results, pattern))
         names = (str(path.relative_to(material.results)) for path in others)
         return [*origins.rests_on(kept), *names]
 

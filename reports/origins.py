@@ -4,17 +4,17 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from dse import records
 from dse.questions import Asked, is_measured
 from dse.records import Measurement
 from impls.terminal import plural
+from impls.writing import list_files
 
 
 def placed(found: Sequence[Measurement], results: Path) -> list[tuple[str, Measurement]]:
     """Return each record of a machine with its file, as a path below ``results``."""
-    paths = sorted((results / found[0].machine_key).rglob("*.jsonl")) if found else []
+    paths = list_files(results / found[0].machine_key, "**/*.jsonl") if found else []
     files = {_key_of(one): str(path.relative_to(results)) for path in paths for one in records.read_file(path)}
     return [(files.get(_key_of(one), "records of no file"), one) for one in found]
 
@@ -57,12 +57,12 @@ def span(times: Iterable[str]) -> str:
 
 def listing(results: Path) -> list[list[str]]:
     """Return a row for each file of results, for a workload's training runs together: file, counts, when, command."""
-    rows = [_row_of_records(path, results) for path in sorted(results.rglob("*.jsonl"))]
-    rows += [_row_of_json(path, results) for path in sorted(results.rglob("*.json")) if path.name != SUMMARY]
-    rows += [_row_of_questions(path, results) for path in sorted(results.glob("*/*.csv"))]
-    rows += [[_name(path, results), "", "", TOML[path.stem]] for path in sorted(results.glob("*/platform.toml"))]
-    rows += [[_name(path, results), "", "", TOML["quoted"]] for path in sorted(results.glob("quoted/*.toml"))]
-    rows += [_row_of_runs(path, results) for path in sorted(results.glob("*/training/*"))]
+    rows = [_row_of_records(path, results) for path in list_files(results, "**/*.jsonl")]
+    rows += [_row_of_json(path, results) for path in list_files(results, "**/*.json") if path.name != SUMMARY]
+    rows += [_row_of_questions(path, results) for path in list_files(results, "*/*.csv")]
+    rows += [[_name(path, results), "", "", TOML[path.stem]] for path in list_files(results, "*/platform.toml")]
+    rows += [[_name(path, results), "", "", TOML["quoted"]] for path in list_files(results, "quoted/*.toml")]
+    rows += [_row_of_runs(path, results) for path in list_files(results, "*/training/*")]
     return sorted(rows)
 
 
@@ -106,7 +106,7 @@ def _row_of_json(path: Path, results: Path) -> list[str]:
 
 
 def _row_of_runs(folder: Path, results: Path) -> list[str]:
-    runs: list[dict[str, Any]] = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob(f"*/{SUMMARY}")]
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in list_files(folder, f"*/{SUMMARY}")]
     days = span(run["utc"] for run in runs)
     return [f"`{folder.relative_to(results)}/`", f"{len(runs)} runs", days, f"`python -m impls.training {folder.name}`"]
 

@@ -16,8 +16,9 @@ from dse.platforms import GitError, git
 from dse.published import plugin_claims
 from dse.published.peer_claims import is_ours
 from dse.questions import Asked, is_measured
-from dse.records import twins
+from dse.records import in_order, twins
 from impls.sumtree.registry import names, options_of, traits
+from impls.writing import list_files
 
 from . import origins
 from .page import charts, names_of, part, sections
@@ -62,7 +63,7 @@ def coverage(results: Path) -> str:
         kind = f"`{one.contestant}` tree" if one.primitive in ("sum_tree", "gpu") else CELLS.get(one.primitive)
         if kind:
             cells[kind][one.source if one.median_seconds is not None else "skipped"] += 1
-    for row in (row for path in results.glob("*/*.csv") for row in Asked.read(path.with_suffix(".json")).rows):
+    for row in (row for path in list_files(results, "*/*.csv") for row in Asked.read(path.with_suffix(".json")).rows):
         if is_measured(row):
             cells["answers, checked"]["measured" if "measured" in row else "skipped"] += 1
     columns = ("measured", "modeled", "skipped")
@@ -104,8 +105,8 @@ def trees(results: Path) -> str:
 def peers(results: Path) -> str:
     """How many times as long other libraries take as the numba tree, for a draw and an update, by batch."""
     timed = [one for one in dse.read_folder(results, COMPARED) if one.median_seconds is not None]
-    ((run, _),) = Counter((one.commit, one.command) for one in timed if one.primitive == "peer").most_common(1)
-    timed = [one for one in timed if (one.commit, one.command) == run and one.primitive in ("peer", "peer_again")]
+    ((run, _),) = Counter((one.code, one.command) for one in timed if one.primitive == "peer").most_common(1)
+    timed = [one for one in timed if (one.code, one.command) == run and one.primitive in ("peer", "peer_again")]
     cells = [one for one in timed if one.primitive == "peer" and one.capacity == 10**6]
     seconds: dict[tuple[str, str, str], Counter[int]] = defaultdict(Counter)
     unstable = set()
@@ -203,7 +204,7 @@ def plugins(results: Path) -> str:
     records = [one for one in dse.read_folder(results) if one.primitive in ("plugin", "plugin_again")]
     if not records:
         return "Not on record yet; measured by `python -m benchmarks plugins`.\n"
-    machine = max(records, key=lambda one: one.utc).machine_key
+    machine = in_order(records)[-1].machine_key
     run = plugin_claims.latest([one for one in records if one.machine_key == machine])
     rows = plugins_section.gains(run)
     if rows.empty:
@@ -230,7 +231,8 @@ def training(results: Path) -> str:
 
     A seed counts once in a row, by its first run: to run a seed again, elsewhere or later, tells of no other seed.
     """
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in results.glob("*/training/*/*/summary.json")]
+    paths = list_files(results, "*/training/*/*/summary.json")
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     runs: dict[tuple[str, float, str], dict[int, Any]] = defaultdict(dict)
     for run in sorted(found, key=lambda one: str(one["utc"])):
         runs[run["workload"], run["alpha"], run.get("learner", "torch")].setdefault(run["seed"], run)

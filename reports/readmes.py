@@ -23,6 +23,7 @@ from pathlib import Path
 
 import dse
 from dse.platforms import GitError, files_at
+from impls.cores import count_allowed
 
 from . import readme_tables, style, tidy
 from .chart import Material
@@ -50,7 +51,7 @@ def _body(found: re.Match[str], results: Path) -> str:
     if found["name"] != OUTPUT:
         return str(getattr(readme_tables, found["name"])(results))
     commands = COMMAND.findall(found["body"])
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(count_allowed()) as pool:
         outputs = pool.map(lambda command: output_of(command, results.parent), commands)
         shown = [f"$ {command}\n{output}" for command, output in zip(commands, outputs, strict=True)]
     return "```console\n" + "\n".join(shown) + "```\n"

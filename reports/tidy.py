@@ -5,6 +5,7 @@ timed cell ``ns``, ``low_ns``, ``high_ns`` (nanoseconds per element: median and 
 ``bytes`` (of the tree, or of the buffer that is read; NaN where unknown) and ``samples_seconds``.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ import pandas as pd
 
 from dse import stats
 from dse.accuracy import Accuracy
-from dse.records import Measurement, text_of, twins
+from dse.records import Measurement, in_order, text_of, twins
 from dse.times import tree_cost_model
 
 OPS = ("draw", "update")
@@ -116,8 +117,9 @@ def _bytes(record: Measurement) -> float:
 
 def of_one_run(rows: pd.DataFrame) -> pd.DataFrame:
     """Select the rows of the run that has most of them, of equals the latest: only those may be compared."""
-    runs = rows.groupby("run")["utc"].agg(["size", "max"]).sort_values(["size", "max"])
-    return rows[rows["run"].isin(runs.index[-1:])]
+    runs = rows["run"].iloc[in_order(range(len(rows)), [*rows["utc"]].__getitem__)].to_list()
+    last, sizes = {run: place for place, run in enumerate(runs)}, Counter(runs)
+    return rows[rows["run"].isin(sorted(last, key=lambda run: (sizes[run], last[run]))[-1:])]
 
 
 def either(status: pd.Series, other: pd.Series) -> Any:

@@ -72,18 +72,14 @@ def count(name: str, text: str) -> Counted | None:
 
 def _count_python(text: str) -> Counted:
     tree = ast.parse(text)
-    prose: set[int] = set()
+    prose, inside = set[int](), set[int]()  # lines of a string count, whatever they hold
     for node in ast.walk(tree):
-        body = node.body if isinstance(getattr(node, "body", None), list) else []
-        for one in body:  # a docstring, or the string under an attribute
+        if isinstance(node, (ast.Constant, ast.JoinedStr)):
+            inside.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        body = getattr(node, "body", None)
+        for one in body if isinstance(body, list) else ():  # a docstring, or the string under an attribute
             if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str):
                 prose.update(range(one.lineno, (one.end_lineno or one.lineno) + 1))
-    inside = {
-        number
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant | ast.JoinedStr)
-        for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    }  # lines of a string count, whatever they hold
     lines = text.splitlines()
     bare = {number for number, line in enumerate(lines, 1) if not (stripped := line.strip()) or stripped[0] == "#"}
     code = len(lines) - len(bare - inside | prose)

@@ -81,24 +81,26 @@ class _Asked:
 
 _asked = dse.mapping.question.answer_question = _Asked(dse.mapping.question.answer_question)
 
-import dse.published.mappings  # noqa: E402  # which has what is above by name
+import dse.published.mappings as table  # noqa: E402  # which has what is above by name
+import dse.times.untimed_trees as modeled  # noqa: E402
 
 
-def _known(holds):
-    """Let each process solve once for how far off the times of Table V may be, which every page with it asks anew."""
+def _kept(function, setting):
+    """Let each process call a function once for the same arguments, which page after page and test after test ask."""
     kept = {}
 
-    @functools.wraps(holds)
-    def answer(problem, device, published):
-        key = repr(problem), device, published, dse.published.mappings.FACTORS
+    @functools.wraps(function)
+    def answer(*arguments):
+        key = repr((arguments, setting()))
         if key not in kept:
-            kept[key] = holds(problem, device, published)
+            kept[key] = function(*arguments)
         return kept[key]
 
     return answer
 
 
-dse.published.mappings._holds = _known(dse.published.mappings._holds)
+table._holds = _kept(table._holds, lambda: table.FACTORS)  # how far off the times of Table V may be
+modeled._step = _kept(modeled._step, lambda: modeled.REFERENCE)
 
 
 def _bundled(library):

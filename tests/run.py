@@ -7,6 +7,7 @@ Words that are not its own go to pytest.
 """
 
 import argparse
+import os
 import re
 import resource
 import subprocess
@@ -54,7 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:  # what was kept orders this run, and stays if it is interrupted
         path = Path(folder) / FILE.name
         calls = [[*PYTEST, *stage, *words] for stage in stages(options.all, path)]
-        codes = [subprocess.run(call, cwd=ROOT, check=False).returncode for call in calls]
+        kept = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}  # else every process compiles all that it imports
+        codes = [subprocess.run(call, cwd=ROOT, env=kept, check=False).returncode for call in calls]
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         wall, cpu = round(time.monotonic() - begin), round(used.ru_utime + used.ru_stime)
         print(f"{wall} s, {cpu} CPU s")

@@ -14,9 +14,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dse.records import Measurement, read_file
+from dse.records import Measurement
 from impls.terminal import aligned, plural
-from impls.training import TrainingError, Workload, learners
+from impls.training import TrainingError, Workload, identity, learners
 
 from ..arguments import add_common, add_list, add_numbers, at_least, one_of, parser_of
 from ..profile.command import workload_of
@@ -212,14 +212,18 @@ def sentence(one: dict[str, Any]) -> str:
     )
 
 
+def _identities(workloads: Sequence[Workload]) -> dict[str, str]:
+    return {f"workload {one.name}": identity(one) for one in workloads}
+
+
 def measure_long(workloads: Sequence[Workload], options: argparse.Namespace) -> int:
     """Measure the long runs; return the exit code: 0 done, 1 where one failed."""
-    path, stamp = file_of(options.results, LONG_FILE), Stamp.of_this_run(PRIMITIVE)
+    path = file_of(options.results, LONG_FILE)
+    stamp = Stamp.of_this_run(PRIMITIVE, asked={"steps": options.steps, **_identities(workloads)})
     groups = [[one] for workload in workloads for one in long_settings(workload) if one.name in options.only]
     how: dict[str, Any] = {"name": lambda one: stamp.cell(one.cell(RATIO)), "bar": not options.json, "unit": "long run"}
-    how["is_final"] = lambda record: record.status != "failed"
     tally = run(groups, path, stamp, functools.partial(measured_long, stamp, options.steps), **how)
-    found = latest(record for record in read_file(path) if stamp.covers(record) and record.op == RATIO)
+    found = latest(record for record in stamp.known(path) if record.op == RATIO)
     rows = [summary(record) for record in found if record.median_seconds is not None]
     return show(tally, path, options.json, {"long": rows}, map(sentence, rows))
 
@@ -271,13 +275,15 @@ def main(arguments: list[str] | None = None) -> int:
     workloads = [workload_of(name)[0] for name in options.workload]
     if options.long:
         return measure_long(workloads[:1], options)
-    path, stamp = file_of(options.results, FILE), Stamp.of_this_run(PRIMITIVE)
+    path = file_of(options.results, FILE)
+    asked = {"seconds": options.seconds, "warm": options.warm, **_identities(workloads)}
+    stamp = Stamp.of_this_run(PRIMITIVE, asked=asked)
     every = [settings(workload, options.only, options.intervals) for workload in workloads]
     measure = functools.partial(measured, stamp, [own[0] for own in every], options.seconds, options.warm)
     how: dict[str, Any] = {"name": lambda one: stamp.cell(one.cell()), "told": told, "bar": not options.json}
-    how |= {"is_final": lambda record: record.status != "failed", "sentinels": Sentinels(), "unit": "arrangement"}
+    how |= {"sentinels": Sentinels(), "unit": "arrangement"}
     tally = run([[one] for own in every for one in own], path, stamp, measure, **how)
-    rows = rates(latest(record for record in read_file(path) if stamp.covers(record)), PRIMITIVE)
+    rows = rates(latest(stamp.known(path)), PRIMITIVE)
     return show(tally, path, options.json, {"rates": rows}, lines(rows))
 
 

@@ -25,7 +25,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dse import records
 from dse.records import Measurement
 from impls import training
 from impls.terminal import aligned, plural
@@ -56,10 +55,10 @@ def main(arguments: list[str] | None = None) -> int:
     measure = functools.partial(_measured, stamp=stamp)
     tally = run_cells(
         [[cell] for cell in cells], path, stamp, measure, unit="run", told=lambda cell: cell.label,
-        bar=not options.json, is_final=lambda record: record.status != "failed",
+        bar=not options.json,
     )  # fmt: skip
     asked = {stamp.cell(cell) for cell in cells}
-    rows = summary(latest(record for record in records.read_file(path) if record.cell in asked))
+    rows = summary(latest(record for record in stamp.known(path) if record.cell in asked))
     return show(tally, path, options.json, {"rows": rows}, [*_lines(rows), ""])
 
 
@@ -127,6 +126,8 @@ def _median(values: Any) -> float | None:
 def _lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Write the rows as a table."""
     for row in rows:
+        if row["failed"]:
+            yield f"{row['run']}: without a time by seed {', '.join(map(str, row['failed']))}, which no column has"
         if row["run"] != "serial" and (short := len(row["seeds"]) - row["solved"]):
             yield f"{row['run']}: {short} of {len(row['seeds'])} seeds did not get there"
     yield from aligned([HEAD, *map(_cells, rows)])

@@ -137,13 +137,16 @@ def main(arguments: list[str] | None = None) -> int:
     failed = [f"{row['loop']}, {row['reason']}" for row in found["absent"] if row["status"] == "failed"]
     if failed:
         print(f"error: {len(failed)} failed, such as {failed[0]}", file=sys.stderr)
+    elif not found["rows"]:
+        print(f"error: nothing was measured: {found['absent'][0]['reason']}; see {path}", file=sys.stderr)
+        return 2
     return 1 if failed else 0
 
 
 def latest(path: Path) -> list[Measurement]:
     """Return the records of the latest run in a file: those of the last moment."""
     found = [record for record in records.read_file(path) if record.primitive.startswith(PRIMITIVE)]
-    return [record for record in found if record.utc == max(one.utc for one in found)]
+    return [record for record in found if record.utc == records.in_order(found)[-1].utc]
 
 
 def _measured(loops: Sequence[Cell], options: argparse.Namespace) -> Iterator[Measurement]:

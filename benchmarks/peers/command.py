@@ -18,11 +18,11 @@ from typing import Any, Self
 import impls
 from benchmarks.arguments import add_common, add_list, add_numbers, add_python, at_least, one_of, parser_of
 from benchmarks.cases import Case
-from benchmarks.run import Stamp, file_of, latest, run
+from benchmarks.run import Stamp, Tally, exit_code, file_of, latest, run
 from benchmarks.sentinels import Sentinels
 from benchmarks.timing import Timing, interleave
 from benchmarks.workers import Untimed, Worker, WorkerClock, WorkerError
-from dse import accuracy, platforms, records
+from dse import accuracy, platforms
 from dse.accuracy import ACCURACY_FILE, Accuracy
 from dse.records import Measurement, RecordError, Status
 
@@ -60,18 +60,22 @@ def implementations(chosen: Sequence[str] | None = None) -> list[dict[str, Any]]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, or list the libraries; return the exit code 0. RecordError where that cannot be done."""
+    """Measure, or list the libraries; return the exit code: 0 done, 1 where cells failed.
+
+    RecordError where that cannot be done.
+    """
     options = _parser().parse_args(arguments)
     if options.list:
         return _list(options.json)
     if not options.python.exists():
         raise RecordError(f"{options.python}: no such interpreter; install the libraries first: make peers")
-    path = file_of(options.results, FILE)
+    path, asked = file_of(options.results, FILE), {"budget": options.budget, "seed": options.seed}
+    stamp = Stamp.of_this_run(PEER, [options.python], asked)
     try:
         with ExitStack() as stack:
-            opened = functools.partial(_opened, stack, options.python)
+            opened = functools.partial(_opened, stack, options.python, stamp)
             members = [opened(fields) for fields in implementations(options.contestants)]
-            _run(members, opened(members[0].fields), path, options)
+            tally = _run(members, opened(members[0].fields), path, options)
             if options.accuracy:
                 checks = [check for member in members for check in member.checks(options.seed)]
                 accuracy.write(checks, path.with_name(ACCURACY_FILE))
@@ -79,7 +83,8 @@ def main(arguments: list[str] | None = None) -> int:
         raise RecordError(
             f"{error}; what is measured is kept: run it again to go on, or choose with --contestants"
         ) from None
-    return _report(path, options)
+    _report(latest(stamp.known(path)), path, options)
+    return exit_code(tally, path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,16 +136,15 @@ class _Member:
             yield Accuracy(**fields, **common, utc=platforms.now())
 
 
-def _opened(stack: ExitStack, python: Path, fields: dict[str, Any]) -> _Member:
+def _opened(stack: ExitStack, python: Path, stamp: Stamp, fields: dict[str, Any]) -> _Member:
     """Start a process for an implementation."""
     worker, name = stack.enter_context(Worker(python)), fields["contestant"]
     packages = ["numpy", "numba", *([adapter(name).package] if name in names() else [])]
-    stamp = Stamp.of_this_run(PEER)
     machine = {**stamp.machine, "packages": worker.ask("versions", packages=packages)}
     return _Member(fields, worker, dataclasses.replace(stamp, machine=machine))
 
 
-def _run(members: Sequence[_Member], twin: _Member, path: Path, options: argparse.Namespace) -> None:
+def _run(members: Sequence[_Member], twin: _Member, path: Path, options: argparse.Namespace) -> Tally:
     """Measure every cell that is not in the file yet: a group has one shape, and all implementations with the twin of
     the first; in the last group several threads share each tree instead."""
     shapes = [(options.capacity, batch) for batch in options.batches]
@@ -151,7 +155,9 @@ def _run(members: Sequence[_Member], twin: _Member, path: Path, options: argpars
     groups.append([(member, member.case("draw", options.capacity, SHARED_BATCH)) for member in shared])
     how: dict[str, Any] = {"unit": "cell", "told": _described, "bar": not options.json, "sentinels": Sentinels()}
     measure = functools.partial(_measure, options)
-    run(groups, path, members[0].stamp, measure, name=lambda pair: pair[0].record(pair[1], "skipped").cell, **how)
+    return run(
+        groups, path, members[0].stamp, measure, name=lambda pair: pair[0].record(pair[1], "skipped").cell, **how
+    )
 
 
 def _described(pair: tuple[_Member, Case]) -> str:
@@ -175,11 +181,11 @@ def _measure(options: argparse.Namespace, pairs: Sequence[tuple[_Member, Case]])
         yield member.timed(case, timing, clock.affinity)
 
 
-def _report(path: Path, options: argparse.Namespace) -> int:
+def _report(found: Sequence[Measurement], path: Path, options: argparse.Namespace) -> None:
     """Print a line for each implementation: nanoseconds per element of draw + update at the chosen capacity."""
     rows: dict[str, dict[int, float]] = {}
     absent: dict[str, str] = {}
-    for record in latest(record for record in records.read_file(path) if record.primitive == PEER):
+    for record in (one for one in found if one.primitive == PEER):
         label = " ".join(
             [record.contestant, record.dtype, *("unchecked" for key in record.options if key == "validate")]
         )
@@ -190,14 +196,13 @@ def _report(path: Path, options: argparse.Namespace) -> int:
             rows.setdefault(label, {})[record.batch] = rows.get(label, {}).get(record.batch, 0.0) + ns
     if options.json:
         print(json.dumps({"file": str(path), "ns_per_element": rows, "absent": absent}))
-        return 0
+        return
     print(f"{'ns per element, draw + update':32}" + "".join(f"{f'B={batch:,}':>12}" for batch in options.batches))
     for label, by_batch in sorted(rows.items(), key=lambda row: row[1].get(1_024, float("inf"))):
         print(f"{label:32}" + "".join(f"{by_batch.get(batch, float('nan')):12,.1f}" for batch in options.batches))
     for label, reason in sorted(absent.items()):
         print(f"not timed, {label}: {reason}")
     print(f"records: {path}\nchecks: {path.with_name(ACCURACY_FILE)}\nthe whole table: python -m reports")
-    return 0
 
 
 def _list(as_json: bool) -> int:

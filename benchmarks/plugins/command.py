@@ -19,12 +19,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dse import records, stats
+from dse import stats
 from dse.records import Measurement, RecordError, twins
 from impls import training
 
 from ..arguments import add_common, add_list, add_numbers, at_least, list_of, listed, one_of, parser_of
-from ..run import Stamp, exit_code, file_of, latest, latest_run, report, show
+from ..run import Stamp, exit_code, file_of, latest, report, show
 from ..run import run as run_cells
 from ..sentinels import Sentinels
 from ..timing import Timing
@@ -54,14 +54,14 @@ def learn(options: argparse.Namespace, pythons: Sequence[Path]) -> int:
         for seed in options.seeds
         for kind in KINDS
     ]
-    path, stamp = file_of(options.results, LEARNING_FILE), Stamp.of_this_run(RUN)
+    path, stamp = file_of(options.results, LEARNING_FILE), Stamp.of_this_run(RUN, pythons)
     measure = functools.partial(_trained, stamp=stamp, pythons=pythons)
     tally = run_cells(
         runs, path, stamp, measure, unit="run", told=lambda run: "{task} {kind} seed {seed}".format(**run.options),
-        bar=not options.json, is_final=lambda record: record.status in ("ok", "unstable"),
+        bar=not options.json,
     )  # fmt: skip
     asked = {stamp.cell(run) for group in runs for run in group}
-    rows = learning_summary([record for record in records.read_file(path) if record.cell in asked])
+    rows = learning_summary([record for record in stamp.known(path) if record.cell in asked])
     return show(tally, path, options.json, {"rows": rows}, [*map(_line, rows), ""])
 
 
@@ -115,7 +115,8 @@ def learning_summary(found: Sequence[Measurement]) -> list[dict[str, Any]]:
 def _line(row: dict[str, Any]) -> str:
     steps = f", after {row['solved_steps']:,.0f} steps (median)" if row["solved"] else ""
     best = ", ".join(f"{mean:.0f}" for mean in row["best_means"]) or "none"
-    return f"{row['workload']}, {row['kind']}: {row['solved']} of {row['seeds']} solved{steps}; best means {best}"
+    lost = f"; {row['seeds'] - row['trained']} without a time" if row["trained"] < row["seeds"] else ""
+    return f"{row['workload']}, {row['kind']}: {row['solved']} of {row['seeds']} solved{steps}; best means {best}{lost}"
 
 
 FILE = "plugins.jsonl"
@@ -138,15 +139,16 @@ def main(arguments: list[str] | None = None) -> int:
         return learn(options, pythons)
     if options.smoke:
         vars(options).update(SMOKE)
-    path, stamp = file_of(options.results, FILE), Stamp.of_this_run(PRIMITIVE)
+    path, asked = file_of(options.results, FILE), {name: getattr(options, name) for name in SMOKE}
+    stamp = Stamp.of_this_run(PRIMITIVE, pythons, asked)
     cells = list(groups(options.hosts, options.tasks, options.capacity, options.batch))
     measure = functools.partial(_measured, stamp=stamp, options=options, where=_where(pythons, options.hosts))
     tally = run_cells(
         cells, path, stamp, measure, unit="cell", told=lambda cell: " ".join([cell.contestant, *cell.options.values()]),
-        bar=not options.json, is_final=lambda record: record.status in ("ok", "unstable"),
+        bar=not options.json,
         sentinels=Sentinels() if options.sentinels and not options.smoke else None,
     )  # fmt: skip
-    found = summary(latest_run(records.read_file(path), PRIMITIVE))
+    found = summary(latest(stamp.known(path)))
     if not options.json:
         print("\n".join([*lines(found), ""]))
         return report(tally, path, as_json=False)

@@ -12,19 +12,20 @@ import importlib.util
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from dse.platforms.reading import here
-from dse.records import Measurement, RecordError, read_file
+from dse.records import Measurement, RecordError, in_order
 from impls.training import TrainingError, Workload, load, path_of
 from impls.training.environments import warn_of_code
 from impls.writing import refusing
 
 from ..arguments import DEFAULT, add_common, add_workload, listed, parser_of
 from ..clock import ALL_CPUS, Clock
+from ..evidence import CORES
 from ..run import Stamp, file_of, report, run
 from ..sentinels import Sentinels
 from ..timing import LEAST_SAMPLES, Timing, interleave
@@ -48,17 +49,17 @@ def main(arguments: list[str] | None = None) -> int:
     path = file_of(options.results, f"profile-{workload.name}-{options.preset}.jsonl")
     if options.arrangements:
         return _arrangements(options, workload, where, preset)
-    cores, stamp = len(ALL_CPUS) or 1, Stamp.of_this_run(TRAINING, **facts_of(workload))
+    cores, stamp = CORES, Stamp.of_this_run(TRAINING, **facts_of(workload))
     serial, *parts = groups(workload, preset, cores)
     cells = [serial, *beside.whole(workload, preset, cores, implementations(workload)), *parts]
     how: dict[str, Any] = {"most_seconds": preset.most_seconds, "unit": "cell", "bar": not options.json}
     how |= {"sentinels": Sentinels(), "name": lambda cell: _stamp_of(stamp, cell).cell(cell)}
     with ExitStack() as stack:
         measure = functools.partial(_measure, Team(stack, where, preset), stamp, options.seed)
-        tally = run(cells, path, stamp, measure, is_final=_is_final, **how)
+        tally = run(cells, path, stamp, measure, **how)
     probe_once(options.results)
     code = report(tally, path, options.json)
-    if not options.json and (rates := loop_rates(path)):
+    if not options.json and (rates := loop_rates(stamp.known(path))):
         print(f"serial loop of {workload.name}, gradient steps a second: {rates}")
     return code
 
@@ -75,29 +76,25 @@ def probe_once(results: Path) -> None:
 def _arrangements(options: argparse.Namespace, workload: Workload, where: Path, preset: Preset) -> int:
     """Measure the parts of parallel runs beside each other; return the exit code."""
     path = file_of(options.results, f"beside-{workload.name}-{options.preset}.jsonl")
-    cells = beside.groups(workload, preset, len(ALL_CPUS) or 1, implementations(workload))
+    cells = beside.groups(workload, preset, CORES, implementations(workload))
     stamp = Stamp.of_this_run(beside.PRIMITIVE, **facts_of(workload))
     with ExitStack() as stack:
         measure = functools.partial(_run_beside, Team(stack, where, preset), stamp)
         how: dict[str, Any] = {"unit": "cell", "bar": not options.json, "sentinels": Sentinels()}
-        tally = run(cells, path, stamp, measure, is_final=_is_final, **how)
+        tally = run(cells, path, stamp, measure, **how)
     return report(tally, path, options.json)
 
 
-def loop_rates(path: Path) -> str:
+def loop_rates(found: Iterable[Measurement]) -> str:
     """Say how fast the serial loop is by each implementation of its learner and policy, the reference first."""
-    newest = {one.options["learner"]: one for one in read_file(path) if one.contestant == "loop" and one.median_seconds}
+    loops = (one for one in found if one.contestant == "loop" and one.median_seconds)
+    newest = {one.options["learner"]: one for one in in_order(loops)}
     first, *others = sorted(newest, key=lambda name: (name != REFERENCE, name)) or [""]
     if not others:
         return ""
     rates = {name: 1 / newest[name].seconds for name in newest}
     faster = (f"{rates[name]:,.0f} by {name}, {rates[name] / rates[first]:.1f} times as many" for name in others)
     return "; ".join((f"{rates[first]:,.0f} by {first}", *faster))
-
-
-def _is_final(record: Measurement) -> bool:
-    """Say whether a cell is done: one that took too long is tried again, for the machine may have caused it."""
-    return record.status != "skipped" or not (record.reason or "").endswith(TOO_LONG)
 
 
 def workload_of(name: str) -> tuple[Workload, Path]:
@@ -303,8 +300,8 @@ def _run_beside(team: Team, stamp: Stamp, cells: Sequence[Cell]) -> Iterator[Mea
 def _reason(cell: Cell, timing: Timing, note: str | None) -> str | None:
     """Return remarks on a cell's time, if there are any."""
     reasons = [note] if note else []
-    if ALL_CPUS and cell.threads > len(ALL_CPUS):
-        reasons.append(f"oversubscribed: {cell.threads} on {len(ALL_CPUS)} cores")
+    if cell.threads > CORES:
+        reasons.append(f"oversubscribed: {cell.threads} on {CORES} cores")
     if timing.is_unstable:
         reasons.append(f"interval of {timing.interval.relative_width:.0%} of the median")
     return "; ".join(reasons) or None

@@ -20,6 +20,7 @@ from impls.training import TrainingError, Workload, learners
 
 from ..arguments import add_common, add_numbers, parser_of
 from ..clock import ALL_CPUS, Clock, StretchClock, pin
+from ..evidence import CORES
 from ..questions import add_file, asked_about, chosen, is_sentinel, keeping, left, with_done
 from ..run import Stamp, report, run
 from ..sentinels import Sentinels
@@ -91,8 +92,8 @@ class Run:
 
     def _clock(self, question: Question) -> Clock | str:
         """Return a clock of a question's loop, or why there is none."""
-        if question.threads > len(ALL_CPUS):
-            return f"{question.threads} threads, and {len(ALL_CPUS)} cores"
+        if question.threads > CORES:
+            return f"{question.threads} threads, and {CORES} cores"
         try:
             loop = Loop(World(question.workload, 0, STORAGE_BYTES), TREE, question.learner, question.policy)
             return StretchClock(loop.call, self.sample_seconds)

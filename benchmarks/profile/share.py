@@ -40,7 +40,8 @@ class Shares:
 
     def __init__(self, stack: ExitStack, workload: Workload, where: Path, options: argparse.Namespace) -> None:
         self._workload, self._options = workload, options
-        self.stamp = Stamp.of_this_run(STEP, **facts_of(workload))
+        asked = {"sample": options.sample, "budget": options.budget}
+        self.stamp = Stamp.of_this_run(STEP, [options.python], asked, **facts_of(workload))
         self._opened = functools.partial(opened, stack, workload=str(where), number=0, storage_bytes=STORAGE_BYTES)
         self._ours = self._opened(Path(sys.executable), "environment")
 

@@ -22,8 +22,8 @@ from dse.records import Measurement, RecordError
 from impls.replay import registry
 
 from ..arguments import add_common, add_list, add_numbers, add_python, listed, one_of, parser_of
-from ..clock import ALL_CPUS
-from ..run import Stamp, Tally, file_of, latest_run, run, show
+from ..evidence import CORES
+from ..run import Stamp, Tally, file_of, latest, run, show
 from ..sentinels import Sentinels
 from ..timing import Timing, interleave
 from ..workers import Bounded, Untimed, WorkerError
@@ -165,8 +165,8 @@ def reason_of(clock: Remote, rows: dict[str, int]) -> str | None:
     """Return what to know of a cell's time, if anything."""
     cell = clock.cell
     reasons = [*kind_of(cell.contestant).limits]
-    if ALL_CPUS and cell.threads > len(ALL_CPUS):
-        reasons.append(f"oversubscribed: {cell.threads} on {len(ALL_CPUS)} cores")
+    if cell.threads > CORES:
+        reasons.append(f"oversubscribed: {cell.threads} on {CORES} cores")
     if cell.part == "pairs":
         reasons.append(f"{rows[cell.contestant]} rows an insertion")
     return "; ".join([*reasons, *([clock.note] if clock.note else [])]) or None
@@ -187,7 +187,7 @@ def main(arguments: list[str] | None = None) -> int:
     with ExitStack() as stack:
         pool = Pool(stack, options.python)
         tally = functools.reduce(operator.add, [_measured(part, plan, path, options, pool) for part in options.only])
-    found = summary.of(latest_run(records.read_file(path), "replay"), plan.default)
+    found = summary.of(latest(_stamp("", options).known(path)), plan.default)
     return show(tally, path, options.json, found, [*summary.lines(found), ""])
 
 
@@ -212,9 +212,14 @@ def _plan(options: argparse.Namespace) -> Plan:
     return Plan(ordered, default, sorted(chosen, key=lambda name: name != IN_PYTHON), **sizes)
 
 
+def _stamp(part: str, options: argparse.Namespace) -> Stamp:
+    asked = {"sample": options.sample, "budget": options.budget, "seed": options.seed}
+    return Stamp.of_this_run(f"replay_{part}", [options.python], asked)
+
+
 def _measured(part: str, plan: Plan, path: Path, options: argparse.Namespace, pool: Pool) -> Tally:
     """Measure one part; where each buffer has a process of its own, they end with the part."""
-    stamp = Stamp.of_this_run(f"replay_{part}")
+    stamp = _stamp(part, options)
     seconds = options.sample if part in ALONE else 2 * options.sample
     with ExitStack() as stack:
         team = Team(Pool(stack, options.python) if part in ALONE else pool, stamp, options.seed)
@@ -244,7 +249,7 @@ def _beside(stamp: Stamp, clock: Remote, timing: Timing) -> Iterator[Measurement
 
 def _balance(team: Team, stamp: Stamp, cells: Sequence[Cell], path: Path, seed: int) -> None:
     """Set the rows of an insertion so that it takes as long as sampling and updating: from the file, or measured."""
-    known = [record for record in (records.read_file(path) if path.exists() else []) if stamp.covers(record)]
+    known = stamp.known(path)
     for contestant in dict.fromkeys(cell.contestant for cell in cells):
         cell = _balanced(next(cell for cell in cells if cell.contestant == contestant), cells)
         before = [one for one in known if _is_balance(one, contestant)]

@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dse.records import Measurement, read_file
+from dse.records import Measurement
 from impls.replay import Replay
 from impls.replay.memory import Handle, Memory, allocate
-from impls.training import TrainingError, Workload, load
+from impls.training import TrainingError, Workload, identity, load
 from impls.training.actor import Inserted
 from impls.training.parallel.arrangement import Arrangement
 
 from ..arguments import DEFAULT, add_common, add_list, listed, one_of, parser_of
 from ..clock import ALL_CPUS, pin
+from ..evidence import CORES
 from ..run import Stamp, Tally, file_of, latest, run, show
 from ..timing import Timing, interleave
 from . import cells
@@ -228,7 +229,7 @@ def main(arguments: list[str] | None = None) -> int:
     path = file_of(options.results, f"transports-{options.preset}.jsonl")
     preset = PRESETS[options.preset]
     tally = functools.reduce(operator.add, [_measured(part, preset, path, options) for part in options.only])
-    rows = table(latest(read_file(path)))
+    rows = table(latest(_stamp(options).known(path)))
     return show(tally, path, options.json, {"table": rows}, [*lines(rows), ""])
 
 
@@ -268,13 +269,17 @@ def lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     return text
 
 
+def _stamp(options: argparse.Namespace) -> Stamp:
+    return Stamp.of_this_run(SYSTEM, asked={"workload": identity(load(options.workload)), "seed": options.seed})
+
+
 def _measured(part: str, preset: Preset, path: Path, options: argparse.Namespace) -> Tally:
     how: dict[str, Any] = {"unit": f"{part} cell", "told": told, "bar": not options.json}
     if part == "hand-over":
-        stamp = Stamp.of_this_run(MICRO)
+        stamp = Stamp.of_this_run(MICRO, asked={"seed": options.seed})
         measure = functools.partial(_hand_overs, stamp, preset.budget_seconds, options.seed)
         return run(list(cells.hand_overs()), path, stamp, measure, **how)
-    workload, stamp = load(options.workload), Stamp.of_this_run(SYSTEM)
+    workload, stamp = load(options.workload), _stamp(options)
     groups = list(cells.systems(workload.name, CAPACITY, workload.replay.fanout))
     return run(groups, path, stamp, functools.partial(_system, workload, stamp, preset), **how)
 
@@ -305,7 +310,7 @@ def _system(workload: Workload, stamp: Stamp, preset: Preset, group: Sequence[Ce
         for cell in group:
             yield stamp.record(cell, "failed", reason=str(error))
         return
-    shared = "both processes share one core" if len(ALL_CPUS) < cells.PROCESSES else None
+    shared = "both processes share one core" if CORES < cells.PROCESSES else None
     for cell in group:
         yield stamp.timed(cell, Timing(tuple(samples[cell.op]), 1), {"affinity": list(ALL_CPUS)}, reason=shared)
 

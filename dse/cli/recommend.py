@@ -42,7 +42,7 @@ def add_to(commands: Any) -> None:
     add(
         "--updates-per-sample", type=float, default=TREE["updates_per_sample"], metavar="R", help="default: %(default)s"
     )
-    add("--threads", type=count, metavar="T", help="at most so many (default: the machine's cores)")
+    add("--threads", type=count, metavar="T", help="at most so many (default: the machine's cores, as far as allowed)")
     add("--dtype", default=TREE["dtype"], help="of the leaves (default: %(default)s)")
     add("--distribution", default=TREE["distribution"], help="of the priorities (default: %(default)s)")
     add("--unchecked", action="store_true", help="admit measured trees that do not check their input (validate=False)")

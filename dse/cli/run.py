@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from impls.terminal import count, plural
-from impls.training import TrainingError
+from impls.training import TrainingError, Workload
 from impls.training.folder import check
 from impls.training.interrupts import Interrupted, terminable
 from impls.training.options import check_ranges
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
             f"python -m dse recommend {asked}"
         )
     question = question_of(options)
-    _check(options, question.workload.name)
+    _check(options, question.workload)
     answer = answer_question(question)
     if isinstance(answer, Shortage):
         if options.json:
@@ -91,12 +91,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check(options: argparse.Namespace, workload: str) -> None:
+def _check(options: argparse.Namespace, workload: Workload) -> None:
     """ValueError for options that no run can have, or its folder, before the seconds that an answer takes."""
     try:
         check_ranges({name: getattr(options, name) for name in ("seconds", "steps", "seed")})
         if _is_kept(options):
-            check(_kept(options, workload), options.resume)
+            check(_kept(options, workload.name), options.resume, options.steps or workload.steps)
     except TrainingError as error:
         raise ValueError(str(error)) from None
 

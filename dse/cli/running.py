@@ -4,13 +4,13 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from impls.cores import count_allowed
 from impls.terminal import aligned, amount, plural
 from impls.training import TrainingError, Workload, identity, learners, load
 
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     """Train and search; returns the exit code 0. ProblemError for options that do not go together."""
     if options.platform != HERE:
         raise ProblemError(f"--running measures the machine that runs it: ask with --platform {HERE}")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = count_allowed()
     samplers = options.samplers or tuple(range(1, 2 * cores + 1))
     workload = _workload(options.workload, max(samplers))
     with contextlib.ExitStack() as stack:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from impls.terminal import aligned, count, plural
+from impls.writing import list_files
 
 from .. import machines, platforms
 from ..questions import Asked
@@ -136,7 +137,7 @@ def _headline(options: argparse.Namespace) -> tuple[Headline | arranged.Headline
 
 def answered(results: Path, pattern: str) -> machines.Wanted:
     """Return what is wanted of a machine: that its folder has such files, where any machine's has."""
-    there = {path.parent.name for path in results.glob(f"*/{pattern}")}
+    there = {path.parent.name for path in list_files(results, f"*/{pattern}")}
     return dataclasses.replace(machines.ANYTHING, shows=lambda one: not there or one.machine_key in there)
 
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from impls.cores import read_text
+
 PACKAGES = ("numpy", "numba", "llvmlite", "fanout", "cupy-cuda13x", "torch", "torchrl", "gymnasium")
 PROCESSOR = {  # facts of a processor, and what /proc/cpuinfo calls them on x86 and on ARM
     "vendor": ("vendor_id", "CPU implementer"),
@@ -141,14 +143,6 @@ def _gpus() -> list[str]:
     except (OSError, subprocess.SubprocessError):
         return []
     return [line.strip() for line in printed.splitlines() if line.strip()]
-
-
-def read_text(path: Path | str) -> str:
-    """Read a file in which the system describes itself, without space around it; empty where there is none."""
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return ""
 
 
 def _first_line(path: Path | str) -> str:

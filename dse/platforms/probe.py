@@ -5,7 +5,6 @@ shared caches, of memory and of the other half of a core is. Samples of all cell
 taken in *blocks*, each on memory of its own, for where the buffers happen to lie changes their speed.
 """
 
-import os
 import sys
 import threading
 import time
@@ -17,12 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from impls.cores import count_allowed, count_cores, read_text
 from impls.writing import try_to_write
 
-from .fingerprint import command_line, data_caches, fingerprint, now, read_text
+from .fingerprint import command_line, data_caches, fingerprint, now
 from .memory import Work, compiled, memory_reads, memory_streams
 from .platform import Cache, Device, Memory, Platform
 from .quantities import Quantity
+from .reading import PlatformError, read
 from .writing import to_toml
 
 SECONDS = 27.0
@@ -172,14 +173,18 @@ def _rounded(value: float, digits: int) -> float:
 def probe(seconds: float = SECONDS, tell: Tell = lambda told: None) -> Platform:
     """Describe this machine with one device, its processor. ``tell`` is handed the progress several times a second."""
     here = fingerprint()
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else here["cores"]
+    threads = count_allowed()
     found = levels(here["caches"], here["memory_bytes"], threads)
     return describe(here, found, threads, measure(found, threads, seconds, tell))
 
 
 def write_probe(path: Path) -> Platform:
-    """Probe this machine, its progress on standard error, and write what it is. OSError where it cannot be written."""
+    """Probe this machine, its progress on standard error, and write what it is. OSError where it cannot be written.
+
+    PlatformError where the file there is of more of the machine than this process may use.
+    """
     try_to_write(path.parent)
+    _check_allowed(path)
     shown = sys.stderr.isatty()
     if not shown:
         print("probing this machine takes half a minute", file=sys.stderr, flush=True)
@@ -193,6 +198,20 @@ def write_probe(path: Path) -> Platform:
     return platform
 
 
+def _check_allowed(path: Path) -> None:
+    """Warn where this process may use a part of the machine, and keep a file of more. PlatformError for such a file."""
+    allowed, there = count_allowed(), fingerprint()["cores"]
+    if allowed >= there:
+        return
+    limit = f"this process may use {allowed} of the machine's {there} hardware threads"
+    platform = read(path)[0] if path.is_file() else None
+    known = max((one.threads.value for one in platform.devices if one.threads), default=0) if platform else 0
+    if known > allowed:
+        where = "probe without that limit (of taskset, a container or a batch system), or into another file: --out FILE"
+        raise PlatformError(f"{path}: was probed with {known:g} hardware threads, and {limit}; {where}")
+    print(f"warning: {limit}; the file describes those alone", file=sys.stderr)
+
+
 def describe(here: Mapping[str, Any], found: Sequence[Level], threads: int, samples: Samples) -> Platform:
     """Build the platform from samples of the machine whose fingerprint is ``here``."""
     blocks = next(iter(samples.values()))
@@ -202,27 +221,22 @@ def describe(here: Mapping[str, Any], found: Sequence[Level], threads: int, samp
     for (level_name, name), rates in samples.items():
         parts[level_name][name] = quantity(name, rates, note)
     *caches, memory = found
+    part = f", of {here['cores']} hardware threads those that the probe might use" * (threads < here["cores"])
     model = " ".join(here["cpu"].split()) or "a processor"
     processor = Device(
         name="cpu",
         kind="cpu",
         model=model,
-        cores=_told(_physical_cores() or here["cores"]),
-        threads=_told(here["cores"]),
-        caches=tuple(Cache(name=level.name, shared_by=_told(level.shared_by), **parts[level.name]) for level in caches),
+        cores=_told(count_cores(), part),
+        threads=_told(threads, part),
+        caches=tuple(Cache(name=one.name, shared_by=_told(one.shared_by, part), **parts[one.name]) for one in caches),
         memory=Memory(**parts[memory.name]),
     )
     return Platform(name="this", title=f"{model}, as probed", machine_key=here["key"], devices=(processor,))
 
 
-def _told(value: float) -> Quantity:
-    return Quantity(value=value, origin="measured", note="as the operating system tells")
-
-
-def _physical_cores() -> int:
-    """Count cores, where the system tells threads of one core apart; 0 where it does not."""
-    folders = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology")
-    return len({(read_text(folder / "physical_package_id"), read_text(folder / "core_id")) for folder in folders})
+def _told(value: float, part: str = "") -> Quantity:
+    return Quantity(value=value, origin="measured", note=f"as the operating system tells{part}")
 
 
 def _shared_by(level: str, threads: int) -> int:

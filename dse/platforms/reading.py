@@ -17,8 +17,10 @@ which keys there are. ``origin`` and ``note`` hold for the table they stand in a
 states an origin of its own states its note too.
 """
 
+import dataclasses
 from pathlib import Path
 
+from impls.cores import count_allowed, count_cores
 from impls.strict_toml import Files, Problem, content
 from impls.toml_lines import locate
 
@@ -42,6 +44,8 @@ names, read, parse = _FILES.names, _FILES.read, _FILES.parse
 def load(name: str | Path, results: Path = RESULTS) -> Platform:
     """Load the shipped platform of that name, ``this`` machine as it was probed, or that of a file.
 
+    Of ``this`` machine's processor no more than this process may use.
+
     PlatformError with everything that is wrong, if anything is.
     """
     where = path_of(name, results)
@@ -51,7 +55,21 @@ def load(name: str | Path, results: Path = RESULTS) -> Platform:
             f"{where}: was probed on machine {platform.machine_key}, this one is {key}; probe it with: "
             "python -m dse platform probe"
         )
-    return platform
+    return keep_to_allowed(platform) if str(name) == HERE else platform
+
+
+def keep_to_allowed(platform: Platform) -> Platform:
+    """Leave this machine's processor the cores and threads that this process may use."""
+    most, devices = {"cores": count_cores(), "threads": count_allowed()}, []
+    for device in platform.devices:
+        there = {name: stated for name in most if device.kind == "cpu" and (stated := getattr(device, name))}
+        fewer = {
+            name: dataclasses.replace(stated, value=most[name], note=f"of {stated.value:g}: those this process may use")
+            for name, stated in there.items()
+            if stated.value > most[name]
+        }
+        devices.append(dataclasses.replace(device, **fewer))
+    return dataclasses.replace(platform, devices=tuple(devices))
 
 
 def path_of(name: str | Path, results: Path = RESULTS) -> Path:

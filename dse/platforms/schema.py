@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -11,11 +12,13 @@ from impls.checks import near, short
 from impls.strict_toml import MOST_TABLES, Faults, Field, Reader
 from impls.toml_lines import KeyPath
 
-from .platform import NEEDED, Platform, Slice
-from .quantities import COUNT, ORIGINS, Quantity, Unit, split, to_si
+from .platform import NEEDED, Device, Platform, Slice
+from .quantities import COUNT, ORIGINS, UNITS, Quantity, Unit, readable, split, to_si
 
 BLANK = "?"  # what a template has for each value that is left to fill in
 LARGEST = 1e30  # no number of a machine is larger, in any unit
+LONGEST_SECONDS = 1.0  # every latency is below it
+LARGEST_CACHE_BYTES = 1 << 30  # every cache is below it; one of half as much is the largest that is sold
 MOST_NEAR = 100  # unknown keys that are compared with all known ones
 _ENDING = re.compile(r"(_[a-z]{1,6}(_per_s)?)?")
 _SOURCE: Mapping[str, Mapping[str, Any]] = {
@@ -48,6 +51,11 @@ def _name_and_units(field: Field) -> tuple[str, tuple[Unit, ...]]:
     return field.metadata.get("key", name), units if field.metadata["shape"] == "number" else (COUNT,)
 
 
+def _shown(nbytes: float) -> str:
+    amount, unit = readable("size_bytes", nbytes)
+    return f"{amount} {unit.sign}"
+
+
 class _Reader(Reader):
     """A reader of numbers in units of the writer's choice, each with the origin and the note of its surroundings."""
 
@@ -70,7 +78,19 @@ class _Reader(Reader):
             for name, left in built.usable().items():
                 if left < 0:
                     self.fault((*path, "shell"), f"the shell takes {-left} {name} more than the slice has")
+        if isinstance(built, Device) and len(self.faults) == before:
+            self._sizes(built, path)
         return built
+
+    def _sizes(self, device: Device, path: KeyPath) -> None:
+        """Check that caches are smaller than any memory, and than the device's own."""
+        memory = device.memory.size_bytes.value if device.memory else math.inf
+        most = min(memory, LARGEST_CACHE_BYTES)
+        bound = f"{_shown(most)}{', the memory of its device' * (most == memory)}"
+        for level, one in enumerate(device.caches):
+            if one.size_bytes.value >= most:
+                wrong = f"{one.name} must be below {bound}, not {_shown(one.size_bytes.value)}"
+                self.fault((*path, "cache", level), f"{wrong}; state both in the units of their keys")
 
     def _source(self, data: Mapping[str, Any], path: KeyPath) -> dict[str, str]:
         """Find the origin and note of a table: its own, else those around it. An origin brings a note of its own."""
@@ -101,6 +121,9 @@ class _Reader(Reader):
             )
         elif self._is_finite(key, amount, path):
             self._in_range(key, amount, path, unit, field.metadata.get("zero", False))
+            if unit in UNITS["_seconds"] and to_si(amount, unit) >= LONGEST_SECONDS:
+                most = f"below {LONGEST_SECONDS:g} s, not {amount:g} {unit.sign}"
+                self.fault(path, f"{key} must be {most}; state it in the unit of its key")
         if len(self.faults) > before:
             return None
         origin: Any = source["origin"]

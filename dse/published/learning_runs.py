@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from impls.training.throughput import scaling_factor
 
-from ..records import Measurement, how_to_measure
+from ..records import Measurement, how_to_measure, in_order
 
 PRIMITIVE = "training run"
 SERIAL = "serial"
@@ -21,7 +21,7 @@ Groups = Mapping[tuple[str, str], Sequence[Measurement]]
 def latest(measurements: Sequence[Measurement]) -> list[Measurement]:
     """Return the runs that ended, of each workload, kind and seed the latest, in the order of kinds and seeds."""
     kept = {}
-    for record in sorted(measurements, key=lambda record: record.utc):
+    for record in in_order(measurements):
         if record.primitive == PRIMITIVE and record.median_seconds is not None:
             kept[tuple(record.options[name] for name in ("workload", "kind", "seed"))] = record
     first = {key[1]: at for at, key in reversed(list(enumerate(kept)))}

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from .. import stats
-from ..records import Measurement, how_to_measure
+from ..records import Measurement, how_to_measure, in_order
 from .claims import Claim
 from .noise import LEVEL, Noise, noise_of, own_sigma, two_sided
 from .quoted import NOTHING, Quoted
@@ -26,13 +26,13 @@ Times = tuple[float, float, float]
 
 
 def one_run(records: Iterable[Measurement], primitive: str) -> list[Measurement]:
-    """Select a primitive's records, A/A twins too, that the latest commit made at N = 1,000,000, or else at its most
-    frequent N: times of two commits are not divided by each other."""
+    """Select a primitive's records, A/A twins too, that the latest code made at N = 1,000,000, or else at its most
+    frequent N: times of two codes are not divided by each other."""
     own = [record for record in records if record.primitive in (primitive, f"{primitive}_again")]
     if not own:
         return []
-    commit = max(own, key=lambda record: record.utc).commit
-    own = [record for record in own if record.commit == commit]
+    code = in_order(own)[-1].code
+    own = [record for record in own if record.code == code]
     sizes = Counter(record.capacity for record in own)
     capacity = max(sizes, key=lambda size: (size == CAPACITY, sizes[size]))
     return [record for record in own if record.capacity == capacity]

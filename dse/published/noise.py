@@ -54,10 +54,10 @@ def student(level: float, freedom: int) -> float:
 def noise_of(
     records: Iterable[Measurement], primitive: str = "sum_tree", runs: Collection[tuple[str | None, str]] = ()
 ) -> Noise:
-    """Measure the noise by the A/A twins among the records; by those of the ``runs`` (commit, command) if there are
+    """Measure the noise by the A/A twins among the records; by those of the ``runs`` (code, command) if there are
     ``LEAST_PAIRS`` of them."""
     timed = list(records)
-    pairs = twins([record for record in timed if (record.commit, record.command) in runs], primitive)
+    pairs = twins([record for record in timed if (record.code, record.command) in runs], primitive)
     if len(pairs) < LEAST_PAIRS:
         pairs = twins(timed, primitive)
     return Noise(stats.noise_floor(pairs), len(pairs))

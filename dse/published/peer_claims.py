@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import impls
 
-from ..records import Measurement
+from ..records import Measurement, in_order
 from . import fanout_curves, growth
 from .claims import Claim
 from .noise import LEVEL, Noise, noise_of, own_sigma, two_sided
@@ -52,10 +52,10 @@ def one_run(records: Sequence[Measurement], primitive: str = PEER) -> list[Measu
     Times of two runs may differ by the hour alone, so only those of one are divided by each other.
     """
     runs: dict[tuple[str | None, str], list[Measurement]] = defaultdict(list)
-    for record in records:
+    for record in in_order(records):
         if record.primitive.startswith(primitive):
-            runs[record.commit, record.command].append(record)
-    return max(runs.values(), key=lambda run: (len(run), max(record.utc for record in run)), default=[])
+            runs[record.code, record.command].append(record)
+    return max(reversed(in_order(runs.values(), lambda run: run[-1].utc)), key=len, default=[])
 
 
 def verdicts(records: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:

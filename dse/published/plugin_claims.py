@@ -7,7 +7,7 @@ of each library is timed on its own replay and on ours; what a tree that takes n
 from collections.abc import Mapping, Sequence
 
 from .. import stats
-from ..records import Measurement, how_to_measure
+from ..records import Measurement, how_to_measure, in_order
 from . import fanout_curves
 from .claims import Claim, not_run
 from .quoted import NOTHING, Quoted
@@ -23,10 +23,10 @@ Times = tuple[float, float, float]
 
 
 def latest(records: Sequence[Measurement]) -> list[Measurement]:
-    """Select the latest record of each cell, A/A twins too, of the commit that timed plug-ins last."""
-    own = [record for record in records if record.primitive in (PRIMITIVE, f"{PRIMITIVE}_again")]
-    last = max(own, key=lambda record: record.utc).commit if own else None
-    return list({record.cell: record for record in own if record.commit == last}.values())
+    """Select the latest record of each cell, A/A twins too, of the code that timed plug-ins last."""
+    own = in_order(record for record in records if record.primitive in (PRIMITIVE, f"{PRIMITIVE}_again"))
+    last = own[-1].code if own else None
+    return list({record.cell: record for record in own if record.code == last}.values())
 
 
 def by_step(records: Sequence[Measurement]) -> dict[Key, dict[tuple[str, str], Measurement]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from impls.checks import closest
+from impls.writing import list_files
 
 from ..records import RecordError
 
@@ -55,7 +56,7 @@ NOTHING = Quoted({}, {})
 
 def read(folder: Path) -> Quoted:
     """Read all that a folder quotes. RecordError for a file that is not TOML, or a number without source or place."""
-    paths = sorted(folder.glob("*.toml"))
+    paths = list_files(folder, "*.toml")
     if not paths:
         raise RecordError(f"{folder}: nothing is quoted here; the numbers that others printed come with the sources")
     numbers: dict[str, float] = {}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from impls.training.sizes import step_macs
 
-from ..records import Measurement
+from ..records import Measurement, in_order
 from .workloads import workloads
 
 
@@ -32,11 +32,10 @@ class ProductBound:
 def product_bounds(measurements: Sequence[Measurement]) -> list[ProductBound]:
     """Return the bound of each workload whose product was timed, by its newest records."""
     newest: dict[tuple[str, str, str, str, int], Measurement] = {}
-    for record in measurements:
+    for record in in_order(measurements):
         if record.primitive == "training" and record.median_seconds and record.threads == 1:
             name, own, learner = (str(record.options.get(one)) for one in ("workload", "identity", "learner"))
-            key = name, own, learner, record.contestant, record.batch
-            newest[key] = max((newest.get(key, record), record), key=lambda one: one.utc)
+            newest[name, own, learner, record.contestant, record.batch] = record
     bounds, told = [], workloads(newest.values())
     for (workload, own, learner, contestant, batch), product in sorted(newest.items()):
         step, known = newest.get((workload, own, learner, "learner", batch)), told.get((workload, own))

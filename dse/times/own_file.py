@@ -50,6 +50,7 @@ EVERY = ("source", "note", "factor")
 CHOICES = {"source": SOURCES, "beside": ALONE, "contestant": impls.names()}
 NARROW = ("part", "beside", *ENDS, *TIMES, "from", "to")  # of a row with one time alone
 TOP = (*EVERY, "batch")
+WORDS = ("part", "device", "from", "to", "beside", "contestant", "source", "note")  # columns of text
 WIDE = {f"{part}_{unit}": (part, unit) for part in ALONE for unit in TIMES}
 KNOWN = (
     "part",
@@ -138,12 +139,15 @@ def _of_csv(text: str, where: str) -> tuple[tuple[Entry, ...] | None, list[Probl
         how = "name the columns in the first line (device, batch, learner_us, ...), and write a line a device below it"
         return None, [Problem(where, lines[()], f"states no time; {how}")]
     header = [word.strip() for word in rows[0]]
+    if other := next((sign for sign in ";\t" if len(header) == 1 and sign in header[0]), ""):
+        said = f"columns are separated by {other!r}; write commas between them, and a point in numbers (28.5)"
+        return None, [Problem(where, lines[()], said)]
     data, faults = [], Faults()
     for n, ((number, _), row) in enumerate(zip(numbered[1:], rows[1:], strict=True)):
         lines["time", n] = number
         if len(row) > len(header):
             faults.append((("time", n), f"{len(row)} values, but the first line names {len(header)} columns"))
-        data.append({key: _typed(value) for key, value in zip(header, row, strict=False) if value.strip()})
+        data.append({key: _typed(key, value) for key, value in zip(header, row, strict=False) if value.strip()})
     for twice in {word for word in header if header.count(word) > 1}:
         faults.append(((), f"the column {short(twice)} stands twice; leave one out"))
     entries, more = build({"time": data})
@@ -153,10 +157,10 @@ def _of_csv(text: str, where: str) -> tuple[tuple[Entry, ...] | None, list[Probl
     return entries and tuple(dataclasses.replace(one, line=lines["time", one.row]) for one in entries), []
 
 
-def _typed(value: str) -> Any:
-    """A CSV value as a number where it is one."""
+def _typed(key: str, value: str) -> Any:
+    """A CSV value of a column of numbers as a number where it is one; a note may be a year, and a device 0."""
     value = value.strip()
-    for kind in (int, float):
+    for kind in () if key in WORDS else (int, float):
         try:
             return kind(value)
         except ValueError:

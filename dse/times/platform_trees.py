@@ -139,8 +139,8 @@ def _compiled(device: Device, question: Question) -> Iterator[tuple[Configuratio
     cores = int(device.cores.value) if device.cores else 1
     for name in names:
         kind = impls.traits(name)
-        is_shared = kind.threaded and device.kind == "cpu" and question.batch >= kind.least_shared
-        most = min(cores, question.threads) if is_shared else 1
+        able = min(cores, question.threads) if kind.threaded and device.kind == "cpu" else 1
+        most = kind.threads_used(question.batch, able)
         for fanout in FANOUTS:
             nbytes = impls.traits(name).nbytes_of(question.capacity, fanout, question.dtype, {}) or 0
             if device.memory and nbytes + BATCH_BYTES * question.batch > device.memory.size_bytes.value:

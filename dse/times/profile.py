@@ -18,6 +18,7 @@ from typing import Any
 from impls.terminal import plural
 from impls.training import Workload, identity
 from impls.training.workload import RESULTS_ALONE
+from impls.writing import list_files
 
 from .. import stats
 from ..drift import Drift, drift
@@ -247,7 +248,7 @@ class Known:
 
 def evidence(results: Path) -> Mapping[str, Known]:
     """The evidence in a folder by machine, read anew only where a file has changed. RecordError where there is none."""
-    files = sorted((path, path.stat()) for path in results.rglob("*.jsonl"))
+    files = [(path, path.stat()) for path in list_files(results, "**/*.jsonl")]
     return _evidence(results, tuple((path, one.st_ino, one.st_mtime_ns, one.st_size) for path, one in files))
 
 

@@ -91,14 +91,17 @@ class Table:
     def configurations(self, question: Question) -> list[Configuration]:
         """Configurations with both a draw and an update of the dtype and distribution asked for.
 
-        Without those of several threads where so small a batch is the calling thread's alone.
+        Of those that run the very same code there the plainest alone.
         """
         timed: dict[str, set[Configuration]] = {"draw": set(), "update": set()}
         for (contestant, threads, options, op, *leaves), cells in self._cells.items():
             if leaves == [question.dtype, question.distribution]:
                 timed[op] |= {Configuration(contestant, fanout, threads, options) for fanout in cells}
         both = sorted(timed["draw"] & timed["update"], key=repr)
-        return [one for one in both if one.threads == 1 or question.batch >= impls.traits(one.contestant).least_shared]
+        plain = {one: _plain(one, question.capacity, question.batch) for one in both}
+        return [
+            one for one in both if plain[one] == one or (plain[one] not in plain and plain[one].threads == one.threads)
+        ]
 
     def step(self, configuration: Configuration, question: Question) -> TreeTime | None:
         """Time of one sample and R updates; None where no cell and no model has it."""
@@ -247,6 +250,13 @@ def family_and_points(
 
 def _configuration(record: Measurement) -> Configuration:
     return Configuration(record.contestant, record.fanout, record.threads, tuple(sorted(record.options.items())))
+
+
+def _plain(chosen: Configuration, capacity: int, batch: int) -> Configuration:
+    """The configuration that runs the very same code at that N and B, in as few words as can be."""
+    kind, options = impls.traits(chosen.contestant), dict(chosen.options)
+    fanout, threads, options = kind.runs_as(capacity, batch, chosen.fanout, chosen.threads, options)
+    return Configuration(chosen.contestant, fanout, threads, tuple(sorted(options.items())))
 
 
 def _key(chosen: Configuration, op: str = "", dtype: str = "", distribution: str = "") -> _Key:

@@ -179,9 +179,9 @@ def _modeled(parts: Parts, device: Device) -> Iterator[Tree]:
     insertions = parts.inserts, parts.inserted
     for contestant, fanout in _compiled(parts, device):
         kind = impls.traits(contestant)
-        threaded = kind.threaded and device.kind == "cpu" and parts.batch >= kind.least_shared
+        able = min(parts.cores_of(device), MOST_THREADS) if kind.threaded and device.kind == "cpu" else 1
         needs = {f"{device.name}.memory_bytes": _bytes(contestant, parts, fanout)}
-        for threads in range(1, (min(parts.cores_of(device), MOST_THREADS) if threaded else 1) + 1):
+        for threads in range(1, kind.threads_used(parts.batch, able) + 1):
             laws = analytic.tree(device, replay.capacity, fanout, parts.batch, threads, *insertions)
             draw, update = (parts.modeled(law, evidence_id) for law in laws)
             name, details = f"{contestant} K={fanout}", {"contestant": contestant, "fanout": fanout}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from .. import stats
 from ..drift import Drift
 from ..estimate import Estimate, Evidence
-from ..records import Measurement
+from ..records import Measurement, in_order
 
 REFERENCE = "torch"
 """The implementation of learners and policies in records that name none."""
@@ -61,7 +61,7 @@ def whole_runs(records: Sequence[Measurement], changes: Drift) -> dict[str, tupl
     """By the identity of a workload its runs that were timed whole; of several of one shape the latest."""
     learning = {one.options.get("identity"): one.batch for one in records if one.op == "learning"}
     found: dict[str, dict[tuple[object, ...], Whole]] = {}
-    for one in sorted(filter(is_whole, records), key=lambda record: record.utc):
+    for one in in_order(filter(is_whole, records)):
         identity, by = str(one.options.get("identity")), str(one.options.get("learner", REFERENCE))
         # The record of a loop that was timed beside trees has no batch: it is that of their learning.
         batch = learning.get(identity, 0) if one.primitive == "serial_step" else one.batch

@@ -12,10 +12,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from impls.writing import list_files
+
 from .. import platforms
 from ..platforms.reading import FILE
 from ..questions import Asked, Row, is_measured, numbered
-from ..records import Measurement, RecordError
+from ..records import Measurement, RecordError, in_order
 from . import arrangements
 from .arrangements import ArrangementQuestion, Candidate, Predictor
 from .asking import UNPROBED, Seed, head
@@ -127,7 +129,7 @@ def read(path: Path) -> File:
 
 def read_all(folder: Path) -> list[File]:
     """Read every file of a machine's folder, the oldest first."""
-    return sorted(map(read, folder.glob(f"{SIDE}-*.json")), key=lambda file: (file.utc, file.path.stem))
+    return in_order(map(read, sorted(list_files(folder, f"{SIDE}-*.json"), key=lambda path: path.stem)))
 
 
 def figures(checked: Sequence[Checked]) -> dict[str, Any]:

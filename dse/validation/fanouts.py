@@ -15,6 +15,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from impls.writing import list_files
+
 from .. import stats
 from ..platforms.fingerprint import COMPILED_FOR
 from ..records import Measurement, RecordError, how_to_measure, read_file, twins
@@ -85,7 +87,7 @@ class Swept:
 
 def families(results: Path) -> list[Swept]:
     """Read every family that some machine's run of the preset measured. RecordError where there is none."""
-    found = [swept for path in sorted(results.glob(f"*/{FANOUTS_FILE}")) for swept in _families(read_file(path))]
+    found = [swept for path in list_files(results, f"*/{FANOUTS_FILE}") for swept in _families(read_file(path))]
     if not found:
         raise RecordError(f"{results}: no sweep over K to judge a choice of K by; {how_to_measure(SWEEP)}")
     return found

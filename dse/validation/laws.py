@@ -20,6 +20,7 @@ from typing import Literal
 
 from impls.training import Workload, identity
 from impls.training.sizes import layout_of
+from impls.writing import list_files
 
 from .. import platforms
 from ..mapping.answer import MappingAnswer, build_answer
@@ -194,8 +195,8 @@ def untold(results: Path = RESULTS) -> tuple[str, ...]:
 
 def _folders(results: Path) -> list[Path]:
     """The folders of machines that were probed and have profiles."""
-    every = sorted(results.glob("*"))
-    return [folder for folder in every if (folder / FILE).is_file() and any(folder.glob("profile-*.jsonl"))]
+    every = list_files(results, "*")
+    return [folder for folder in every if (folder / FILE).is_file() and list_files(folder, "profile-*.jsonl")]
 
 
 def _profiles(results: Path) -> Iterator[tuple[str, str, Workload | None, Sequence[Measurement]]]:

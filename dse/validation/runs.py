@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from impls.writing import list_files
+
 from ..questions import Asked, Row, is_measured
-from ..records import RecordError
+from ..records import RecordError, in_order
 from ..times.tree_times import Question
 from ..times.tree_variants import Configuration
 from .asking import ASK, LoopQuestion, seed_of
@@ -178,4 +180,4 @@ def read(path: Path) -> Run:
 
 def read_all(folder: Path) -> list[Run]:
     """Read every file of answers of a machine's folder, the oldest first."""
-    return sorted(map(read, folder.glob(PATTERN)), key=lambda run: (run.utc, run.path.stem))
+    return in_order(map(read, sorted(list_files(folder, PATTERN), key=lambda path: path.stem)))

@@ -6,7 +6,10 @@ host's own classes instead, for code that makes these itself. Random numbers are
 that the same seed draws the same rows.
 
 Where the host errs, our buffers differ from it: an update that comes after its row was overwritten is left out, rows
-cannot be drawn once ``reset`` has emptied the buffer, and ``set_beta`` and ``weight_norm`` of a vector buffer work.
+cannot be drawn once ``reset`` has emptied the buffer, a vector buffer that was copied, pickled or loaded still knows
+where its episodes end, and ``set_beta`` and ``weight_norm`` of one work.
+Returns over several steps and stacks of frames are put together by tianshou from rows that follow each other: where you
+reset an environment before its episode has ended, tell it by ``truncated`` of its last row.
 """
 
 from .hosts import require
@@ -216,6 +219,8 @@ class PrioritizedReplayBuffer(host.PrioritizedReplayBuffer):
         super().__setstate__(state)
         # HDF5 gives NumPy's numbers, and a float32 to the power of one is a float64: another priority.
         self._alpha, self._beta = float(self._alpha), float(self._beta)
+        if isinstance(self, host.ReplayBufferManager) and self._meta.get_keys():
+            self._set_batch_for_children()  # whose rows are copies by now, as those of views are
         if isinstance(self.weight, SegmentTree):
             return
         leaves = self.weight[np.arange(self.maxsize)]  # the host's tree, of a buffer that its own class had saved

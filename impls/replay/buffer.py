@@ -172,7 +172,7 @@ class PrioritizedBuffer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the state of any replay of this capacity and layout. ValueError, with nothing changed, for others."""
+        """Take the state of any replay of this layout, no larger one. ValueError, with nothing changed, for others."""
         tree = self.tree
         new = checked(state, self.layout, tree.capacity, tree.smallest_priority, tree.largest_priority)
         filled = len(new.leaves)

@@ -223,7 +223,7 @@ class Replay(BlockOfBanks):
         return states[0] if len(states) == 1 else {"banks": states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the state of any replay or ``PrioritizedBuffer`` of the same capacity, layout and number of banks.
+        """Take the state of any replay or ``PrioritizedBuffer`` of the same layout and number of banks, no larger one.
 
         Others may use the replay meanwhile: each batch is of the old state or of the new one. A sequence number stands
         for the record of that number in the new one, also in updates of batches that were sampled before. ValueError

@@ -26,6 +26,22 @@ class State:
     written: int
     largest: float
 
+    def placed(self, capacity: int) -> "State":
+        """The same in the ring of a replay of ``capacity``: where it is larger, slots before the oldest are empty."""
+        size, filled = self.leaves.size, min(self.written, capacity)
+        if size == filled:
+            return self
+        tickets = np.arange(self.written - size, self.written)
+        old, new = tickets % size, tickets % capacity
+
+        def spread(values: NDArray[Any]) -> NDArray[Any]:
+            out = np.zeros((filled, *values.shape[1:]), values.dtype)
+            out[new] = values[old]
+            return out
+
+        arrays = {name: spread(array) for name, array in self.arrays.items()}
+        return State(arrays, spread(self.leaves), spread(self.drawable), self.written, self.largest)
+
 
 def states_of(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the state of each bank. TypeError for what no replay saves."""
@@ -47,7 +63,7 @@ def _counted(value: Any) -> int:
 def checked(state: Mapping[str, Any], layout: Layout, capacity: int, smallest: float, most: float) -> State:
     """A saved state that fits a replay, its priorities clipped to [smallest, most], which the replay's tree can sample.
 
-    Raises ValueError or TypeError for what no replay of that layout and capacity saves.
+    Raises ValueError or TypeError for what no replay of that layout, and of that capacity or less, saves.
     """
     check_mapping("a state", state)
     if missing := {"arrays", "leaves", "drawable", "written", "largest"} - set(state):
@@ -57,9 +73,11 @@ def checked(state: Mapping[str, Any], layout: Layout, capacity: int, smallest: f
     if leaves.dtype.kind in NO_NUMBERS:
         raise TypeError(f"leaves must be numbers, not {leaves.dtype}")
     leaves = leaves.astype(np.float64)
-    if leaves.shape != (min(written, capacity),) or written > _MOST:
+    # Fewer than were ever written are those of a ring of that many slots.
+    if leaves.ndim != 1 or not min(written, 1) <= leaves.size <= min(written, capacity) or written > _MOST:
         raise ValueError(
-            f"the state holds {leaves.size} records of {written} ever written, which a buffer of {capacity} does not"
+            f"the state holds {leaves.size} records of {written} ever written, which a buffer of {capacity} does not; "
+            "load it into one of its own capacity or more"
         )
     if drawable.shape != leaves.shape or drawable.dtype != np.bool_:
         raise ValueError(f"drawable must be {[leaves.size]} bool, not {list(drawable.shape)} {drawable.dtype}")
@@ -71,7 +89,8 @@ def checked(state: Mapping[str, Any], layout: Layout, capacity: int, smallest: f
     check_mapping("arrays", state["arrays"])
     arrays = {name: np.asarray(array) for name, array in state["arrays"].items()}
     _check_layout(arrays, layout, leaves.size)
-    return State(arrays, np.where(drawable, np.clip(leaves, smallest, most), 0.0), drawable, written, largest)
+    leaves = np.where(drawable, np.clip(leaves, smallest, most), 0.0)
+    return State(arrays, leaves, drawable, written, largest).placed(capacity)
 
 
 def _check_layout(arrays: Arrays, layout: Layout, filled: int) -> None:

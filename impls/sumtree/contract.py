@@ -31,10 +31,14 @@ by its name and reads the class's **traits** to know how to treat it. Each has a
 * ``fill_seconds``: seconds to fill one leaf, where filling takes so long that large trees are left out.
 * ``variants``: options, beside the defaults, that are swept too.
 
-Bytes come from ``nbytes_of``, by default those of ragged levels. Import libraries that may be missing where the tree is
-made, not above the class: the class itself must load everywhere, to state its traits and bytes.
+Bytes come from ``nbytes_of``, by default those of ragged levels. Configurations that run the very same code at some N
+and B are one, which ``runs_as`` names: nothing else is swept, ranked or recommended there. Import libraries that may be
+missing where the tree is made, not above the class: the class itself must load everywhere, to state its traits and
+bytes.
 """
 
+import functools
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -44,7 +48,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ..checks import integer_at_least, one_of
-from ..levels import level_bytes, level_sizes
+from ..levels import group_size, level_bytes, level_sizes
 from .arguments import (
     Indices,
     Priorities,
@@ -454,6 +458,24 @@ class SumTree(ABC):
         """Largest ``threads`` that is accepted."""
         return 1
 
+    @classmethod
+    def threads_used(cls, batch: int, threads: int) -> int:
+        """Threads that really share a batch, where ``threads`` may."""
+        return 1 if cls.threaded and batch < cls.least_shared else threads
+
+    @classmethod
+    def runs_as(
+        cls, capacity: int, batch: int, fanout: int, threads: int, options: Mapping[str, Any]
+    ) -> tuple[int, int, dict[str, Any]]:
+        """(K, threads, options) of the plainest configuration that runs the very same code at that N and B.
+
+        A group has no more room than the leaves ask for, and an option at its default is none.
+        """
+        usual = _defaults(cls)
+        own = {name: value for name, value in options.items() if name not in usual or usual[name] != value}
+        wide = group_size(capacity, fanout) if cls.uses_fanout else usual["fanout"]
+        return wide, cls.threads_used(batch, threads), own
+
     def rounded(self, priorities: ArrayLike) -> Reals:
         """Priorities ``[B]`` as leaves hold them, in float64: by default the nearest in the leaf dtype."""
         return np.asarray(priorities).astype(self._dtype).astype(np.float64)
@@ -554,6 +576,11 @@ class SumTree(ABC):
         more = ", minimum=True" if self._minimum else ""
         settings = f"capacity={self._capacity}, fanout={self._fanout}, dtype={self._dtype.name!r}{more}"
         return f"{type(self).__name__}({settings})"
+
+
+@functools.cache
+def _defaults(kind: type[SumTree]) -> Mapping[str, Any]:
+    return {name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()}
 
 
 def _restore(kind: type[SumTree], capacity: int, settings: dict[str, Any], state: dict[str, Any]) -> SumTree:

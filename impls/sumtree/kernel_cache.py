@@ -94,13 +94,14 @@ class KernelCache:
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """What was compiled for a signature, or None, which makes numba compile it."""
-        target.refresh()
         with self._told_not_raised("read"):
+            from numba.core import compiler, runtime  # noqa: PLC0415  # private
+
+            # All that machine code needs: ``refresh`` imports what numba compiles with as well, SciPy too, in 0.3 s.
+            runtime.rtsys.initialize(target)
             key = self._key(signature, target.codegen())
             if (payload := _read(self._path(key), key)) is not None:
-                from numba.core.compiler import CompileResult  # noqa: PLC0415  # private
-
-                return CompileResult._rebuild(target, *pickle.loads(payload))
+                return compiler.CompileResult._rebuild(target, *pickle.loads(payload))
         progress.begin()
         return None
 

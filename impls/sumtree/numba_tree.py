@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _empty = np.empty  # looking such names up takes a third of the time of a call with B = 1
 _FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
 _THREADS_A_PROCESSOR = 4  # that may be asked for
+_CHUNK = 512  # elements that a thread searches at a time: the kernels', which take a compiler to import
 _MOST_LANES = 16  # numbers of a vector
 _LOADS_IN_ORDER = platform.machine() in ("x86_64", "AMD64")  # those of the interpreter, which fences nothing
 
@@ -77,6 +78,7 @@ class NumbaTree(SumTree):
 
     threaded = True
     least_shared = 8192  # for less it does not pay to wake another thread
+    most_shared = 1 << 22  # elements of a batch, whose arrays the helpers keep
     compiled = True
     concurrent = READS
     optimistic = READS - {"check"}
@@ -140,6 +142,21 @@ class NumbaTree(SumTree):
     def _most_threads(cls) -> int:
         """Four a processor: more would be a mistake, up to four may be a measurement of oversubscription."""
         return _THREADS_A_PROCESSOR * (os.cpu_count() or 1)
+
+    @classmethod
+    def threads_used(cls, batch: int, threads: int) -> int:
+        """Each searches a chunk at least; a batch above ``most_shared`` is the calling thread's, as a small one is."""
+        return min(threads, batch // _CHUNK) if cls.least_shared <= batch <= cls.most_shared else 1
+
+    @classmethod
+    def runs_as(
+        cls, capacity: int, batch: int, fanout: int, threads: int, options: Mapping[str, Any]
+    ) -> tuple[int, int, dict[str, Any]]:
+        fanout, threads, own = super().runs_as(capacity, batch, fanout, threads, options)
+        idle = {"aligned"} if own.get("aligned") else set()  # None aligns wherever True does
+        if capacity <= fanout:
+            idle.add("layout")  # which is of levels between the leaves and the root
+        return fanout, threads, {name: value for name, value in own.items() if name not in idle}
 
     @classmethod
     def unavailable(cls) -> str | None:
@@ -369,7 +386,7 @@ class NumbaTree(SumTree):
         search, help_search, sharing, size = self._shared_search_kernel, self._help_kernel, self._sharing, len(batch[0])
         began, shared, status = time.perf_counter(), sharing.is_worth_it(), kernels.BUSY
         if shared:
-            count = min(self._threads, size // kernels.CHUNK) - 1
+            count = self.threads_used(size, self._threads) - 1
             status = numba_turns.helpers.search(count, self, search, help_search, *batch)
         if status == kernels.BUSY:
             status = self._search_kernel(*batch)

@@ -19,8 +19,6 @@ from . import kernels
 from .compiling import compiler
 from .turns import survive_forks, waits, within
 
-_MOST_SHARED = 1 << 22  # elements of a batch, whose arrays the helpers keep
-
 
 class KernelTurns:
     """Turns of a tree whose kernels take them by themselves; a call whose kernel was BUSY waits here."""
@@ -136,9 +134,9 @@ class Helpers:
         """Search a batch of an ``owner`` of kernels together with ``count`` helpers, into arrays for the answer.
 
         Returns the status: BUSY where the caller is to search by itself, since others have the helpers, one of them is
-        late from the batch before, no thread can be started, the batch is huge, or the tree was changed meanwhile.
+        late from the batch before, no thread can be started, no helper has work, or the tree was changed meanwhile.
         """
-        if values.size > _MOST_SHARED or not self._turn.acquire(blocking=False):
+        if not count or not self._turn.acquire(blocking=False):
             return kernels.BUSY
         try:
             if self._room[kernels.ENDED] < self._asked or not self._has(count):

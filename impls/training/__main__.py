@@ -3,7 +3,8 @@
   python -m impls.training cartpole_dqn                   a shipped workload, or your own .toml file; one process
   python -m impls.training cartpole_dqn --arrangement apart --actors 1    actors in processes of their own
   python -m impls.training cartpole_dqn --mapping answer.json     what dse recommend --json wrote
-  python -m impls.training cartpole_dqn --resume          go on from the run's last checkpoint, on the same curve
+  python -m impls.training cartpole_dqn --resume          go on from the run's last checkpoint, on the same curve;
+                                                          with more --steps also once it is done
   python -m impls.training list                           the shipped workloads, their records and networks
   python -m impls.training keys                           every key of a workload file, with its range and default
   python -m impls.training show cartpole_dqn              a shipped workload's file, to begin your own with
@@ -66,7 +67,7 @@ def _train(options: argparse.Namespace) -> int:
         warn_of_code(workload)
     kind = arrangement.name if arrangement.is_parallel else setting.contestant
     folder = options.out or Path("runs") / workload.name / f"{kind}-seed{options.seed}"
-    check(folder, options.resume)  # before seconds pass with what follows
+    check(folder, options.resume, workload.steps)  # before seconds pass with what follows
     if options.parent is not None:
         end_with(options.parent)
     try:

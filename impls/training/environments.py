@@ -168,7 +168,10 @@ def _make(workload: Workload) -> Any:
     with _making(workload.environment):
         if workload.environment.startswith("ALE/"):
             return _atari(workload)
-        return _stacked(gymnasium.make(workload.environment, disable_env_checker=True), workload)
+        made = gymnasium.make(workload.environment, disable_env_checker=True)
+        if not made.observation_space.shape:  # one number, or parts: Discrete ones as one-hot vectors
+            made = gymnasium.wrappers.FlattenObservation(made)
+        return _stacked(made, workload)
 
 
 @contextlib.contextmanager

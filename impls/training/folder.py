@@ -1,8 +1,9 @@
 """The folder of a run: CSV files that grow by whole lines, and a lock, so that it belongs to one run at a time."""
 
+import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,22 +71,28 @@ class Log:
         return TrainingError(f"{self._path}: cannot be written ({why}); what was saved before is kept")
 
 
-def check(folder: Path, resume: bool = False) -> None:
-    """TrainingError unless a run can begin in a folder, or go on in it where it is to ``resume``; it stays as it is."""
+def check(folder: Path, resume: bool = False, steps: int = 0) -> None:
+    """TrainingError unless a run can begin in a folder, or go on in it where it is to ``resume``; it stays as it is.
+
+    A run that is done goes on where it is to have more ``steps``.
+    """
     try:
-        _check_state(folder, resume)
+        _check_state(folder, resume, steps)
         try_to_write(folder)
     except OSError as error:
         raise _unwritable(folder, error) from None
 
 
-def _check_state(folder: Path, resume: bool) -> None:
+def _check_state(folder: Path, resume: bool, steps: int) -> None:
     if (folder / ".lock").exists():
         with alone(folder):
             pass
-    if (folder / "summary.json").exists():
-        raise TrainingError(f"{folder} holds a run that is done, see its summary.json; name another with --out")
-    is_there = (folder / "checkpoint.pt").exists()
+    is_there, done, taken = (folder / "checkpoint.pt").exists(), folder / "summary.json", 0
+    with suppress(OSError, KeyError, TypeError, ValueError):  # of a run that is not done, or whose summary was changed
+        taken = int(json.loads(done.read_text())["steps"])
+    if done.exists() and not (resume and is_there and steps > taken):
+        more = f"go on with it by --resume and more --steps than {taken:,}, or " if is_there and taken else ""
+        raise TrainingError(f"{folder} holds a run that is done, see its summary.json; {more}name another with --out")
     if resume and not is_there:
         raise TrainingError(f"{folder} holds no checkpoint; {_to_begin(folder)}")
     if is_there and not resume:

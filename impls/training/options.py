@@ -160,7 +160,11 @@ def _add_folder(add: Any) -> None:
         metavar="FOLDER",
         help="of the run (default: runs/WORKLOAD/TREE-seedN, or ARRANGEMENT-seedN)",
     )
-    add("--resume", action="store_true", help="go on from the folder's checkpoint")
+    add(
+        "--resume",
+        action="store_true",
+        help="go on from the folder's checkpoint; with more --steps also of a run that is done",
+    )
     add("--parent", type=int, metavar="PID", help="of the process that starts this one: save and end when that ends")
     every = "steps; taken at an episode's end (default: %(default)s)"
     add("--checkpoint-every", type=count, default=10_000, metavar="S", help=every)

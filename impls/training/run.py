@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from .parallel.testing import TestProcess
 
 
+STEPS = "workload.steps"  # in which a run may differ from its checkpoint
+
+
 def setting_of(loop: "SerialLoop | ParallelLoop") -> dict[str, Any]:
     """Threads and all that computes; a resumed run repeats bit for bit only where they stay the same."""
     import torch  # noqa: PLC0415  # loaded long since
@@ -62,10 +65,15 @@ def check_state(path: Path, state: Any, loop: "SerialLoop | ParallelLoop", form:
         raise _refused(path, "it lacks what a run saves")
     with refusing(path):  # whatever stands in place of a setting
         other = _differences(state["identity"], loop.identity())
-    if other:
+    if other not in ([], [STEPS]):
         raise TrainingError(f"{path}: is of another run, which differs in {', '.join(other)}")
-    if place := _misfit(state, form, "") or (state["loop"]["step"] > _last_step(loop) and "loop.step"):
+    if place := _misfit(state, form, ""):
         raise _refused(path, f"{place} has not the form that a run saves")
+    if (taken := state["loop"]["step"]) > _last_step(loop):
+        raise TrainingError(f"{path}: has taken {taken:,} steps already; give as many --steps, or more")
+    if other:
+        end = f"{loop.workload.steps:,} steps"
+        print(f"note: the run goes on to {end}, another end than it was begun with", file=sys.stderr)
     setting, here = state["setting"], setting_of(loop)
     if setting["threads"] != here["threads"]:
         raise TrainingError(
@@ -203,7 +211,7 @@ class Run:
         self._resources = ExitStack()
         self._resources.callback(loop.close)
         try:
-            check(plan.folder, resume)
+            check(plan.folder, resume, self._workload.steps)
             self._resources.enter_context(alone(plan.folder))
             self._evaluated = Environment(self._workload)
             self._resources.callback(self._evaluated.close)
@@ -359,6 +367,7 @@ class Run:
         self._episodes, self._seconds, self._is_owed = state["episodes"], state["seconds"], state["owed"]
         self._due = self._loop.step + self._plan.checkpoint_every
         self._open(*state["lengths"])
+        (self._plan.folder / "summary.json").unlink(missing_ok=True)  # it goes on, so it is not done
 
     def _open(self, curve: int | None, log: int | None) -> None:
         """The files that grow, cut to these lengths, or new."""

@@ -55,7 +55,9 @@ def flag(meaning: str, default: bool) -> Any:
 class Observation:
     """Observations of the environment."""
 
-    shape: tuple[int, ...] = wholes("of one observation, or of one frame", 1, 4096, 3)
+    shape: tuple[int, ...] = wholes(
+        "of one observation, or of one frame; [n] for one of n choices, which is one-hot", 1, 4096, 3
+    )
     dtype: str = text("of its values in the replay buffer", DTYPES, "float32")
     frames: int = whole("frames stacked into an observation; a record then stores one frame alone", 1, 16, 1)
 

@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from dse.records import RecordError
+from impls.writing import list_files
 
 from .. import style
 from ..chart import Chart, Material, Section
@@ -31,8 +32,8 @@ CHANGED = ("commit", "the one before", "verdict", "benchmark", "setting", "befor
 SERIES = ("benchmark", "setting", "commits", "first (us)", "last (us)", "last / first", "slower at", "faster at")
 RULE = (
     f"A commit counts as slower than the one before it where it takes over {THRESHOLD:.0%} longer and the 99 % "
-    "intervals that asv stored of both lie apart; as faster likewise. What was timed at a single commit, and what this "
-    "machine has no device for, is left out."
+    "intervals that asv stored of both lie apart; as faster likewise. What was timed at a single commit, what this "
+    "machine has no device for and, as asv does, what another version of a benchmark took is left out."
 )
 
 
@@ -62,7 +63,7 @@ class Change:
 
 def folder_of(results: Path, key: str) -> Path:
     """Return the folder of a machine's history, or that of another machine if it has none. RecordError without any."""
-    found = sorted(path.parent for path in (results / FOLDER).glob(f"*/{MACHINE}"))
+    found = [path.parent for path in list_files(results / FOLDER, f"*/{MACHINE}")]
     if not found:
         raise RecordError(f"no history is on record; this would measure one: {MEASURE.format(key=key)}")
     return next((path for path in found if path.name == key), found[0])
@@ -75,12 +76,8 @@ def rows(material: Material) -> pd.DataFrame:
     result that asv left out has no row.
     """
     folder = folder_of(material.results, material.about.key)
-    names = _read(material.results / FOLDER / BENCHMARKS)
-    runs = [_read(path) for path in sorted(folder.glob("*.json")) if path.name != MACHINE]
-    found = pd.DataFrame(
-        [row for run in runs for row in _rows(run, names)],
-        columns=[*FIRST, "environment", "commit", "date", "seconds", "low", "high"],
-    )
+    columns = [*FIRST, "environment", "commit", "date", "seconds", "low", "high"]
+    found = pd.DataFrame(_stored(material.results, folder)[0], columns=columns)
     if found["environment"].nunique() > 1:  # a series each: what one of them took says nothing of another
         found["setting"] += ", " + found["environment"]
     found = found.assign(machine=folder.name)
@@ -88,6 +85,20 @@ def rows(material: Material) -> pd.DataFrame:
     found["place"] = found["commit"].map({commit: place for place, commit in enumerate(commits)})
     several = found.groupby(FIRST)["commit"].transform("nunique") > 1
     return found[several].sort_values([*FIRST, "place"]).reset_index(drop=True)
+
+
+def _stored(results: Path, folder: Path) -> tuple[list[tuple[Any, ...]], list[str]]:
+    """Return a row for each value of a machine's files, and why a file was left out."""
+    made, left_out, names = [], [], _read(results / FOLDER / BENCHMARKS)
+    for path in list_files(folder, "*.json"):
+        if path.name != MACHINE:
+            run = _read(path)
+            try:
+                made += list(_rows(run, names))
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                why = f"{type(error).__name__}: {error}, as of an asv before 0.5"
+                left_out.append(f"Left out: {path.name} ({why}); measure that commit again.")
+    return made, left_out
 
 
 def _read(path: Path) -> Any:
@@ -102,16 +113,18 @@ def _rows(run: Any, benchmarks: Any) -> Iterator[tuple[Any, ...]]:
     for name, stored in run["results"].items():
         if name not in benchmarks or not name.rpartition(".")[2].startswith(TIMED):
             continue
-        known = dict(zip(run["result_columns"], stored, strict=False))
+        known, now = dict(zip(run["result_columns"], stored, strict=False)), benchmarks[name]
+        versions = {known.get("version"), now.get("version")} - {None}
+        if len(versions) > 1 or len(now["param_names"]) != len(known["params"]):  # the benchmark was another one
+            continue
         settings = list(itertools.product(*known["params"]))
         values, lows, highs = (
             known.get(column) or [None] * len(settings) for column in ("result", "stats_ci_99_a", "stats_ci_99_b")
         )
-        words = benchmarks[name]["param_names"]
         for setting, value, low, high in zip(settings, values, lows, highs, strict=True):
             if value is not None and not math.isnan(value):
                 ends = (-math.inf if low is None else low, math.inf if high is None else high)
-                told = ", ".join(itertools.starmap(_told, zip(words, setting, strict=True)))
+                told = ", ".join(map(_told, now["param_names"], setting))
                 short = name.partition(".")[2]
                 yield short, told, run.get("env_name", ""), run["commit_hash"][:HASH], run["date"], value, *ends
 
@@ -202,6 +215,7 @@ def _html(material: Material) -> str:
         paragraph(f"asv timed {commits} commits on machine {machine}{whose}. {says} {drift}")
         + material.pictures(CHARTS)
         + paragraph(RULE)
+        + paragraphs(_stored(material.results, folder_of(material.results, material.about.key))[1])
         + (table(CHANGED, (_change_row(one, _back(one, every)) for one in told)) if told else "")
         + table(SERIES, _series_rows(found, every))
     )

@@ -10,6 +10,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from impls.writing import list_files
+
 from .. import style
 from ..markup import paragraph, table
 from ..tidy import About, short
@@ -22,7 +24,7 @@ HEAD = ("workload", "alpha", "learner", "seeds", "steps", *REACHED, *RATES.value
 def runs(machine: Path) -> list[tuple[dict[str, Any], pd.DataFrame]]:
     """Return (summary, curve) of every finished run below ``machine/training``, in the order of their folders."""
     finished = []
-    for path in sorted((machine / "training").glob("*/*/summary.json")):
+    for path in list_files(machine / "training", "*/*/summary.json"):
         curve = path.with_name("curve.csv")
         finished.append((json.loads(path.read_text()), pd.read_csv(curve) if curve.exists() else pd.DataFrame()))
     return finished

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from dse import stats
-from dse.records import Measurement, how_to_measure, twins
+from dse.records import Measurement, how_to_measure, in_order, twins
 
 from .. import origins
 from ..chart import Material, Section
@@ -33,7 +33,7 @@ def section(material: Material) -> str:
     every = [record for record in material.measurements if record.primitive.startswith(LOOP)]
     if not every:
         return paragraph(f"Left out: no training loop was timed; {how_to_measure('peers --training')}.")
-    latest = max(record.utc for record in every)
+    latest = in_order(every)[-1].utc
     run = [record for record in every if record.utc == latest]  # records of one run are of one moment
     loops: dict[str, dict[str, Measurement]] = {}
     for record in run:

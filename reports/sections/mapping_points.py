@@ -28,6 +28,7 @@ from dse.tuning.learners import measured_terms, side_by_side
 from dse.tuning.multi_learner import FactorPoint, factors
 from dse.tuning.multi_learner import Terms as StepTerms
 from dse.tuning.presampling import DepthPoint, depth_curve, depth_enough
+from impls.writing import list_files
 
 PLATFORM, WORKLOAD = "u200", "hopper_ddpg"  # the machine of [Zhang2023], and one of its workloads
 ACCELERATORS = ("gpu", "fpga")
@@ -46,7 +47,7 @@ Evidence = Path | None
 
 def evidence(results: Path) -> Evidence:
     """Return the folder if a machine in it was profiled; otherwise no answer for another machine depends on it."""
-    return results if any(results.glob("*/profile-*.jsonl")) else None
+    return results if list_files(results, "*/profile-*.jsonl") else None
 
 
 def parts_of(results: Evidence, workload: str = WORKLOAD, batch: int | None = None) -> Parts:

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from dse import stats
 from dse.published import plugin_claims as claims
-from dse.records import Measurement, how_to_measure, twins
+from dse.records import Measurement, how_to_measure, in_order, twins
 
 from .. import origins, style
 from ..chart import Chart, Material, Section
@@ -102,7 +102,7 @@ def _title(rows: pd.DataFrame) -> str:
 def trained_runs(measurements: Sequence[Measurement]) -> list[Measurement]:
     """Return the training runs that ended, of each workload, kind and seed the latest."""
     kept = {}
-    for record in sorted(measurements, key=lambda record: record.utc):
+    for record in in_order(measurements):
         if record.primitive == RUN and record.median_seconds is not None:
             kept[tuple(record.options[name] for name in ("task", "kind", "seed"))] = record
     return [kept[key] for key in sorted(kept, key=str)]

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dse.estimate import Estimate, Evidence
+from dse.records import in_order
 from dse.times.batch_law import FlatThenLinear, flat_then_linear
 from dse.tuning.core_split import RateCurve, allocate
 
@@ -48,7 +49,8 @@ def parts(frame: pd.DataFrame, *names: str, by: Sequence[str] = (REFERENCE,)) ->
 
 def newest(rows: pd.DataFrame) -> pd.DataFrame:
     """Select the newest of the timings of each cell."""
-    return rows.sort_values("utc", kind="stable").drop_duplicates([*CELL], keep="last").sort_index()
+    ordered = rows.iloc[in_order(range(len(rows)), [*rows["utc"]].__getitem__)]
+    return ordered.drop_duplicates([*CELL], keep="last").sort_index()
 
 
 def _all_parts(frame: pd.DataFrame, *names: str, by: Sequence[str] = (REFERENCE,)) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from dse.published.quoted import Quoted
-from dse.records import Measurement, how_to_measure
+from dse.records import Measurement, how_to_measure, in_order
 from impls.terminal import plural
 
 from .. import style
@@ -90,7 +90,7 @@ def section(material: Material) -> str:
     if not rows:
         why = paragraph(f"Left out: no transport was timed; {how_to_measure('transports')}.")
         return why + paragraphs(material.missing(CHARTS))
-    latest = max((row.records["cpu"] for row in rows), key=lambda record: record.utc)
+    latest = in_order(row.records["cpu"] for row in rows)[-1]
     source = f"Source: measured on {latest.machine.get('cpu')}, at {commit_of(latest, 'with uncommitted changes')}."
     printed, said = _printed(material.printed), answers(rows)
     return (

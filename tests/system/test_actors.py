@@ -93,6 +93,18 @@ def test_bytes_take_no_floats():
         environment.reset(0)
 
 
+@pytest.mark.parametrize(("name", "choices", "size", "ones"), [("FrozenLake-v1", 4, 16, 1), ("Blackjack-v1", 2, 45, 3)])
+def test_an_observation_of_choices_is_one_hot(name, choices, size, ones):
+    parts = {"action": {"choices": choices}, "observation": {"shape": (size,)}}
+    environment = Environment(dataclasses.replace(fake(**parts), environment=name))
+    for seen in (environment.reset(0), environment.step(1)[0]):
+        assert (seen.shape, seen.dtype, sorted(seen)[-ones:]) == ((size,), np.float32, [1.0] * ones)
+        assert seen.sum() == ones
+    assert environment.vector(3) is None  # gymnasium's own would show the numbers
+    with pytest.raises(TrainingError, match=rf"have the shape \[{size}\], the workload says \[2\]"):
+        Environment(dataclasses.replace(fake(**parts | {"observation": {"shape": (2,)}}), environment=name))
+
+
 def test_choices_begin_where_the_environment_says():
     workload = fake("FromOne-v0")
     assert [Environment(workload)._action(choice) for choice in (0, 1)] == [1, 2]

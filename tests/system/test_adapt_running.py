@@ -109,7 +109,7 @@ def pretended(monkeypatch):
         yield rates
 
     monkeypatch.setattr(command, "_loop", loop)
-    monkeypatch.setattr(command.os, "sched_getaffinity", lambda pid: set(range(CORES)))
+    monkeypatch.setattr(command, "count_allowed", lambda: CORES)
 
 
 ASK = ["adapt", "--platform", "this", "--workload", "cartpole_dqn", "--running", "--seconds", "0.5"]

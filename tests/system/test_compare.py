@@ -275,6 +275,44 @@ def test_files_that_cannot_be_compared_are_refused(tmp_path, capsys):
     assert "no measured cell in common" in capsys.readouterr().err
 
 
+def test_each_machine_of_two_files_is_compared_with_itself(tmp_path, capsys):
+    slow, quick = {"key": "slow"}, {"key": "quick"}
+    base = write(tmp_path / "base.jsonl", [*cells(machine=quick), record(40, machine=slow)])
+    same = write(tmp_path / "same.jsonl", [record(40, machine=slow), *cells(machine=quick)])
+    code, found = run(capsys, base, same)
+    assert (code, [cell["verdict"] for cell in found["cells"]]) == (OK, ["same"] * 3)
+    assert {cell["machine"] for cell in found["cells"]} == {"slow", "quick"}
+    code, found = run(capsys, base, write(tmp_path / "new.jsonl", [record(80, machine=slow), *cells(machine=quick)]))
+    assert (code, [cell["machine"] for cell in found["cells"] if cell["verdict"] == "slower"]) == (REGRESSION, ["slow"])
+
+
+@pytest.mark.parametrize("lost", ["missing", "failed", "failed after a time"])
+@pytest.mark.parametrize("side", ["base", "new"])
+def test_a_cell_that_one_file_alone_has_timed_is_named_and_is_no_success(tmp_path, capsys, side, lost):
+    whole = [*cells(), record(5, op="draw", capacity=7)]
+    failed = dataclasses.replace(
+        whole[-1], status="failed", reason="3 wrong", median_seconds=None, low_seconds=None, high_seconds=None
+    )
+    less = {"missing": whole[:-1], "failed": [*whole[:-1], failed], "failed after a time": [*whole, failed]}[lost]
+    sides = {side: less}
+    base, new = (write(tmp_path / f"{name}.jsonl", sides.get(name, whole)) for name in ("base", "new"))
+    code, found = run(capsys, base, new)
+    assert code == BROKEN
+    assert [cell["case"]["capacity"] for cell in found["cells"] if cell["reason"]] == [7]
+    assert found["cells"][-1]["reason"].startswith(f"{side}.jsonl")
+    assert ("3 wrong" in found["broken"]) == (lost != "missing")
+    assert command.main(["compare", base, new]) == BROKEN
+    assert "2 same, 1 not timed" in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("is_dirty", [False, True])
+def test_edits_that_are_not_committed_are_said_to_be_in_neither_commit(monkeypatch, capsys, is_dirty):
+    simulate(monkeypatch)
+    monkeypatch.setattr(compare, "commit", lambda folder: ("beef", is_dirty))
+    command.main(["compare", "old", "new", "--budget", "0"])
+    assert ("not committed" in capsys.readouterr().err) == is_dirty
+
+
 def test_the_suite_workers_see_is_the_checkouts_and_nothing_else(tmp_path):
     folder = compare.suite(tmp_path)
     assert [path.name for path in folder.iterdir()] == ["benchmarks"]

@@ -61,7 +61,7 @@ def test_integer_priorities_give_the_oracles_bits(name, options, fanout):
 
 @every_implementation
 def test_a_million_leaves(name, options):
-    capacity = 1_000_000
+    capacity = 100_000 if name == "python" else 1_000_000  # which has as many levels
     rng = np.random.default_rng(6)
     values = rng.integers(0, 8, capacity)
     tree, oracle = impls.make(name, capacity, **options), Oracle(capacity)

@@ -201,6 +201,39 @@ def test_a_file_that_is_not_asvs_is_one_sentence(tmp_path):
         history.rows(material(tmp_path))
 
 
+def rewrite(path, change):
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def test_what_another_benchmark_took_is_left_out(tmp_path):
+    """Of another version, or with a parameter that it had not: as asv has it."""
+    first, *rest = sorted((write(tmp_path) / "asv" / KEY).glob("[!m]*.json"))
+
+    def outdate(run):
+        stored = run["results"][STEP]
+        stored[run["result_columns"].index("version")] = "0"
+
+    rewrite(first, outdate)
+    kept = history.rows(material(tmp_path))
+    assert len(set(kept["commit"])) == len(rest)
+    assert json.loads(first.read_text())["commit_hash"][:8] not in set(kept["commit"])
+    rewrite(tmp_path / "asv" / history.BENCHMARKS, lambda known: known[STEP]["param_names"].append("threads"))
+    assert history.rows(material(tmp_path)).empty
+    assert "no call was timed at two commits" in page.section_html(history.SECTIONS[0], material(tmp_path))
+
+
+def test_a_file_of_an_asv_that_wrote_otherwise_is_left_out_by_name(tmp_path):
+    first, *_ = sorted((write(tmp_path) / "asv" / KEY).glob("[!m]*.json"))
+    first.with_name(f"._{first.name}").write_bytes(b"\0\5")
+    rewrite(first, lambda run: run.pop("result_columns"))
+    text = page.section_html(history.SECTIONS[0], material(tmp_path))
+    assert f"Left out: {first.name}" in text
+    assert "measure that commit again" in text
+    assert len(set(history.rows(material(tmp_path))["commit"])) == len(COMMITS) - 1
+
+
 def test_examples_in_docstrings_run():
     tried = doctest.testmod(history)
     assert tried.attempted

@@ -117,6 +117,10 @@ def test_all_runs_are_kept_and_the_same_command_does_only_what_failed(pretended,
     assert cli.main(pretended) == 1
     assert {run["arrangement"]["sync"] for run in Pretended.asked} == {"lock", "hogwild"}
     assert len(Pretended.asked) == 4
+    assert read_file(path) == kept  # each failure once
+    capsys.readouterr()
+    assert cli.main(pretended[:-1]) == 1
+    assert "hogwild: without a time by seed 10, 11" in capsys.readouterr().out  # whose medians are of none
 
 
 def test_runs_by_one_and_by_several_processes_are_kept(tmp_path, capsys):

@@ -54,6 +54,24 @@ def test_threads_give_equal_bits(layout, propagate):
         assert results[0] == results[1] == results[2]
 
 
+def test_a_batch_is_shared_by_as_many_threads_as_its_class_says(monkeypatch):
+    kind, asked = impls.traits("numba"), []
+    tree = impls.make("numba", 100, threads=3)
+    tree.update(0, 1.0)
+    search = numba_turns.helpers.search
+    monkeypatch.setattr(
+        numba_turns.helpers, "search", lambda count, *more: asked.append(count + 1) or search(count, *more)
+    )
+    monkeypatch.setattr(kind, "most_shared", 9_000)
+    for batch in (kind.least_shared - 1, kind.least_shared, 9_001):
+        asked.clear()
+        monkeypatch.setattr(tree, "_sharing", numba_turns.Sharing())  # which shares the first
+        assert set(tree.sample(np.full(batch, 0.5))[0]) == {0}
+        assert (asked or [1]) == [kind.threads_used(batch, 3)]
+    assert [kind.threads_used(batch, 3) for batch in (8_191, 8_192, 9_001)] == [1, 3, 1]
+    assert kind.threads_used(kind.least_shared, 10**6) * compiled.CHUNK == kind.least_shared
+
+
 def test_more_threads_than_any_machine_of_this_size_has_are_refused():
     most = 4 * os.cpu_count()
     assert impls.make("numba", 10, threads=most).threads == most

@@ -138,7 +138,7 @@ def test_a_killed_keeper_ends_the_run_with_a_sentence():
         assert len(state["buffer"]["leaves"]) >= 20
 
 
-@pytest.mark.parametrize("fault", ["ResetRaises", "NanReward"])
+@pytest.mark.parametrize("fault", [slow("ResetRaises"), "NanReward"])
 def test_a_fault_of_an_environment_is_one_sentence(fault):
     sentence = {"ResetRaises": "no such robot", "NanReward": "reward is nan"}[fault]
     with running(small(f"tests.fake_environments:{fault}-v0")) as loop:

@@ -91,7 +91,7 @@ def meddled(run, step, what):
 # A run and its folder
 
 
-@pytest.mark.parametrize("name", ["apart", "pipelined"])
+@pytest.mark.parametrize("name", [pytest.param("apart", marks=pytest.mark.slow), "pipelined"])
 def test_a_run_writes_what_the_serial_loops_does_and_says_who_did_it(tmp_path, name):
     summary = ended(begun(tmp_path / "run", name, of=workload(presampled=2)))
     assert json.loads((tmp_path / "run" / "summary.json").read_text()) == json.loads(json.dumps(summary))

@@ -7,6 +7,7 @@ import pytest
 from dse import platforms
 from dse.__main__ import main
 from dse.platforms import probe
+from impls.cores import count_allowed
 from tests.system.test_probe import FOUND, SAMPLES
 from tests.unit.test_platforms import GOOD
 
@@ -80,7 +81,7 @@ def test_diff_lists_what_differs_and_what_is_only_in_one(capsys, mine, tmp_path)
 
 
 def test_probe_writes_a_file_that_passes_check_and_becomes_this(capsys, tmp_path, monkeypatch):
-    made = probe.describe(platforms.fingerprint(), FOUND, 2, SAMPLES)
+    made = probe.describe(platforms.fingerprint(), FOUND, count_allowed(), SAMPLES)
     monkeypatch.setattr(probe, "probe", lambda tell: made)
     code, told, _ = ask(capsys, "probe", "--results", tmp_path)
     path = tmp_path / platforms.fingerprint()["key"] / "platform.toml"

@@ -1,5 +1,6 @@
 """RLlib's buffer on our trees: beside RLlib's own, its draws and weights, its states, its errors, and DQN with it."""
 
+import contextlib
 import copy
 import importlib
 import math
@@ -29,7 +30,7 @@ from ray.rllib.utils.replay_buffers.utils import update_priorities_in_episode_re
 Buffer = plugin.FanoutPrioritizedEpisodeReplayBuffer
 
 
-def episode(rng, steps, *, after=None, done=True):
+def episode(rng, steps, *, after=None, done=True, cut=False):
     """An episode of random data, or the next chunk ``after`` another; an action tells its step from all others."""
     observations = list(rng.random((steps + 1, 3), np.float32))
     if after is not None:
@@ -41,7 +42,8 @@ def episode(rng, steps, *, after=None, done=True):
         rewards=rng.random(steps).tolist(),
         infos=[{"step": j} if j % 2 else {} for j in range(steps + 1)],
         extra_model_outputs={"action_logp": rng.random(steps).tolist()},
-        terminated=done,
+        terminated=done and not cut,
+        truncated=cut,
         t_started=after.t if after else 0,
         len_lookback_buffer=0,
     )
@@ -95,6 +97,19 @@ def both(capacity, seed=5, **options):
     return ours, theirs
 
 
+@contextlib.contextmanager
+def without_tails(theirs, n_step):
+    """RLlib's buffer while the rows that fewer than n steps follow have no priority: what ours makes of such rows."""
+    first, kept = theirs.get_num_episodes_evicted(), []
+    for place, step, leaf in theirs._indices:
+        if step + (n_step or 1) > len(theirs.episodes[place - first]):
+            kept.append((leaf, theirs._sum_segment[leaf], theirs._min_segment[leaf]))
+            theirs._sum_segment[leaf], theirs._min_segment[leaf] = 0.0, math.inf
+    yield
+    for leaf, priority, least in kept:
+        theirs._sum_segment[leaf], theirs._min_segment[leaf] = priority, least
+
+
 def walk_together(ours, theirs, rounds, batch=32):
     """Do the same to both and compare all that can be seen. Priorities are eighths, so that their sums are exact."""
     rng = np.random.default_rng(0)
@@ -107,14 +122,15 @@ def walk_together(ours, theirs, rounds, batch=32):
             assert getattr(ours, name) == getattr(theirs, name), name
         assert len(ours) == len(theirs)
         options = {
-            "n_step": (None, 3, (1, 6))[count % 3],
+            "n_step": (None, 3, 6)[count % 3],
             "beta": 0.4,
             "gamma": 0.9,
             "to_numpy": count % 2 == 0,
             "include_infos": count % 4 < 2,
             "include_extra_model_outputs": count % 5 == 0,
         }
-        samples = [buffer.sample(batch, **options) for buffer in (ours, theirs)]
+        with without_tails(theirs, options["n_step"]):
+            samples = [buffer.sample(batch, **options) for buffer in (ours, theirs)]
         for one, other in zip(*samples, strict=True):
             assert_same(facts(one), facts(other))
         errors = rng.integers(1, 100, batch) / 8
@@ -170,6 +186,19 @@ def test_every_implementation_and_fanout_does_as_rllibs_own(implementation):
     walk_together(ours, both(100)[1], 12)
 
 
+def test_an_n_from_a_range_is_rllibs_where_no_row_is_too_near_to_an_end():
+    ours, theirs = both(300)
+    stored = episode(np.random.default_rng(0), 200)
+    for buffer in (ours, theirs):
+        buffer.add(stored, weight=1.0)
+        buffer.add(episode(np.random.default_rng(1), 3), weight=0.0)
+    drawn, wanted = (buffer.sample(20, n_step=(1, 4)) for buffer in (ours, theirs))
+    assert ours._last_sampled_indices == theirs._last_sampled_indices
+    assert [each.get_extra_model_outputs("n_step", 0) for each in drawn] == [
+        each.get_extra_model_outputs("n_step", 0) for each in wanted
+    ]
+
+
 def test_the_comparison_notices_a_tree_that_is_off_by_one_leaf():
     with plugin_hosts.broken():
         ours, theirs = both(300)
@@ -190,6 +219,179 @@ def test_the_chi_square_and_the_weights_notice_a_tree_that_is_off_by_one_leaf():
         each.tree.update([149], 1e-9)  # whose right neighbor is no row
     assert abs(chi_square(buffer, 10_000)) < 4
     assert chi_square(wrong, 10_000) > 100
+
+
+class Model:
+    """What RLlib's buffer of episodes is to hold: every step of every episode as it was given, and its priority."""
+
+    def __init__(self, capacity, alpha):
+        self.capacity, self.alpha, self.largest = capacity, alpha, 1.0
+        self.episodes, self.priorities = {}, {}  # by id; by (id, step)
+
+    def add(self, chunk, weight):
+        held = self.episodes.get(chunk.id_, ([chunk.observations.data[0]], [], [], None))
+        size = sum(len(actions) for _, actions, _, _ in self.episodes.values()) + len(chunk)
+        for name in list(self.episodes):
+            if size <= self.capacity or len(self.episodes.keys() | {chunk.id_}) == 1:
+                break
+            size -= len(self.episodes.pop(name)[1]) + len(chunk) * (name == chunk.id_)
+            self.priorities = {row: one for row, one in self.priorities.items() if row[0] != name}
+            if name == chunk.id_:
+                return
+        seen, actions, rewards, _ = held
+        for step in range(len(actions), len(actions) + len(chunk)):
+            self.priorities[chunk.id_, step] = (self.largest if weight is None else weight) ** self.alpha
+        ends = chunk.is_terminated, chunk.is_truncated
+        seen, actions = [*seen, *chunk.observations.data[1:]], [*actions, *chunk.actions.data]
+        self.episodes[chunk.id_] = seen, actions, [*rewards, *chunk.rewards.data], ends
+
+    def rows(self, n_step):
+        """(id, step): priority of the rows that n steps follow."""
+        return {at: p for at, p in self.priorities.items() if at[1] + n_step <= len(self.episodes[at[0]][1])}
+
+    def check(self, drawn, n_step, gamma, beta):
+        """Compare a row that was drawn with what was given; its id and step."""
+        action, n = drawn.get_actions(0), drawn.get_extra_model_outputs("n_step", 0)
+        least, most = n_step if isinstance(n_step, tuple) else (n_step, n_step + 1)
+        rows = self.rows(least)
+        (at,) = [(name, step) for name, step in rows if self.episodes[name][1][step] == action]
+        step, (seen, actions, rewards, ends) = at[1], self.episodes[at[0]]
+        assert least <= n < most and step + n <= len(actions)
+        assert np.array_equal(drawn.get_observations(0), seen[step])
+        assert np.array_equal(drawn.get_observations(1), seen[step + n])
+        expected = sum(gamma**j * rewards[step + j] for j in range(n))
+        assert drawn.get_rewards(0) == pytest.approx(expected, rel=1e-9)
+        is_last = step + n == len(actions)
+        assert (drawn.is_terminated, drawn.is_truncated) == (is_last and ends[0], is_last and ends[1])
+        weight = (rows[at] / min(p for p in rows.values() if p > 0)) ** -beta
+        assert drawn.get_extra_model_outputs("weights", 0) == pytest.approx(weight, rel=1e-9)
+        return at
+
+
+def wander(seed):
+    """Do at random what users do, beside a model; how many of the rows drawn had an n above 1."""
+    rng = np.random.default_rng(seed)
+    capacity = int(rng.integers(20, 60))
+    alpha = float(rng.choice([0.6, 1.0]))
+    gamma, beta = 0.9, 0.5
+    buffer = Buffer(capacity, alpha=alpha)
+    buffer.rng = np.random.default_rng(seed)
+    model = Model(capacity, alpha)
+    running, waiting, reached = [None] * 3, None, 0
+    for _ in range(60):
+        what = rng.random()
+        if what < 0.5:
+            lane, ends = int(rng.integers(3)), rng.random()
+            chunk = episode(rng, int(rng.integers(1, 9)), after=running[lane], done=ends < 0.3, cut=0.3 < ends < 0.4)
+            weight = float(rng.choice([0.0, 0.3])) if rng.random() < 0.1 else None
+            # Left alone from here on: an episode that ended, and now and then one that somebody reset from outside.
+            running[lane] = None if chunk.is_done or rng.random() < 0.1 else chunk
+            buffer.add(chunk, weight)
+            model.add(chunk, weight)
+            running = [each if each and each.id_ in buffer.episode_id_to_index else None for each in running]
+        elif what < 0.8:
+            n_step = [1, 2, 3, 5, (1, 4), (2, 6)][int(rng.integers(6))]
+            least = n_step if isinstance(n_step, int) else n_step[0]
+            if not any(model.rows(least).values()):
+                with pytest.raises((RuntimeError, ValueError)):
+                    buffer.sample(4, n_step=n_step, gamma=gamma, beta=beta)
+                continue
+            drawn = buffer.sample(8, n_step=n_step, gamma=gamma, beta=beta)
+            waiting = [model.check(each, n_step, gamma, beta) for each in drawn]
+            reached += sum(each.get_extra_model_outputs("n_step", 0) > 1 for each in drawn)
+        elif what < 0.95 and waiting:
+            errors = rng.uniform(1e-6, 2.0, 8)
+            buffer.update_priorities(errors)
+            there = [at in model.priorities for at in waiting]
+            model.priorities |= {
+                at: error**alpha for at, error, is_there in zip(waiting, errors, there, strict=True) if is_there
+            }
+            model.largest = max([model.largest, *errors[there]])
+            waiting = None
+        elif what > 0.95:
+            capacity = model.capacity = capacity + int(rng.integers(0, 40)) * (capacity < 150)
+            other = Buffer(capacity, alpha=alpha, fanout=int(rng.choice([4, 16])))
+            other.set_state(pickle.loads(pickle.dumps(buffer.get_state())))
+            buffer = pickle.loads(pickle.dumps(other))
+        first, leaves = buffer.get_num_episodes_evicted(), buffer._sum_segment
+        rows = {(buffer.episodes[place - first].id_, step): leaf for place, step, leaf in buffer._indices}
+        assert rows.keys() == model.priorities.keys()
+        np.testing.assert_allclose([leaves[rows[at]] for at in rows], [model.priorities[at] for at in rows], rtol=1e-12)
+        assert leaves.sum() == pytest.approx(sum(model.priorities.values()))
+        assert buffer.tree.total() == pytest.approx(sum(model.rows(buffer._shortest).values()))
+    assert buffer.tree.check() == 0.0
+    return reached
+
+
+@pytest.mark.parametrize("walks", [12, pytest.param(200, marks=pytest.mark.slow)])
+def test_returns_weights_and_priorities_are_those_of_what_was_given(walks):
+    """Chunks that grow, are cut, left alone, evicted; n that changes; states, pickles; updates, late ones too."""
+    assert sum(wander(seed) for seed in range(walks)) > 10 * walks
+
+
+@pytest.mark.parametrize("n_step", [3, (1, 6), (2, 4)])
+def test_rows_are_drawn_by_their_priorities_and_each_n_that_fits_alike(n_step):
+    rng = np.random.default_rng(3)
+    buffer = Buffer(100)
+    buffer.rng = np.random.default_rng(3)
+    for steps in (2, 7, 12):
+        buffer.add(episode(rng, steps))
+    buffer.sample(3000)
+    buffer.update_priorities(rng.uniform(0.5, 2.0, 3000))
+    least, end = n_step if isinstance(n_step, tuple) else (n_step, n_step + 1)
+    shares = {}
+    for stored, step, leaf in _rows(buffer):
+        fits = range(least, min(end, len(stored) - step + 1))
+        shares |= {(stored.get_actions(step), n): buffer._sum_segment[leaf] / len(fits) for n in fits}
+    counts = dict.fromkeys(shares, 0)
+    for drawn in buffer.sample(5_000, n_step=n_step):
+        counts[drawn.get_actions(0), drawn.get_extra_model_outputs("n_step", 0)] += 1
+    assert abs(plugin_hosts.chi_square(list(counts.values()), list(shares.values()))) < 4
+
+
+@pytest.mark.parametrize("alpha", [0.6, 1.0])
+@pytest.mark.parametrize("n_step", [3, (1, 6)])
+def test_a_sample_draws_as_often_whatever_was_learned_before(alpha, n_step):
+    """Rows too near to their end are never updated: they must not be drawn in vain ever more often."""
+    rng = np.random.default_rng(0)
+    buffer = Buffer(400, alpha=alpha)
+    buffer.rng = np.random.default_rng(0)
+    for _ in range(40):
+        buffer.add(episode(rng, 10))
+    asked = []
+    tree_sample = buffer.tree.sample
+    buffer.tree.sample = lambda uniforms: asked.append(len(uniforms)) or tree_sample(uniforms)
+    for _ in range(300):
+        buffer.sample(32, n_step=n_step)
+        buffer.update_priorities(np.full(32, 1e-6))
+    assert asked == [32] * 300
+
+
+def test_a_row_evicted_before_its_update_takes_none_and_raises_nothing():
+    rng = np.random.default_rng(4)
+    buffer = Buffer(20)
+    buffer.add(episode(rng, 15))
+    buffer.sample(4)
+    buffer.add(episode(rng, 9))
+    buffer.update_priorities(np.full(4, 50.0))
+    assert buffer.tree.get(np.arange(len(buffer.tree))).sum() == 9.0
+    buffer.add(episode(rng, 2))
+    assert buffer.tree.total() == 11.0
+
+
+@pytest.mark.parametrize("weights", [(0.0, None), (None, 0.0)])
+def test_where_only_rows_that_cannot_be_returned_have_a_priority_it_says_so(weights):
+    buffer = Buffer(100)
+    for steps, weight in zip((10, 2), weights, strict=True):
+        buffer.add(_steps(steps), weight)
+    if weights[0] is None:
+        assert len(buffer.sample(4, n_step=3)) == 4
+        return
+    leaves = buffer.tree.state_dict()["leaves"].tolist()
+    with pytest.raises(RuntimeError, match=r"nothing to sample: no row that n_step = 3 steps .* above 0"):
+        buffer.sample(4, n_step=3)
+    assert buffer.tree.state_dict()["leaves"].tolist() == leaves
+    assert len(buffer.sample(4)) == 4
 
 
 @pytest.mark.parametrize(("n_step", "alpha"), [(1, 0.6), (4, 1.0)])
@@ -357,6 +559,14 @@ def test_states_go_to_rllibs_own_buffer_and_come_from_it():
         (lambda b: b.add(_steps(3), weight=-1.0), ValueError, "weight must be at least 0 and finite, not -1.0"),
         (lambda b: b.add([_steps(15), _steps(15)]), ValueError, "2 episodes of 30 steps exceed the capacity of 20"),
         (lambda b: b.add(_steps(70)), ValueError, "an episode of 70 steps exceeds the tree's 64: raise the capacity"),
+        (
+            lambda b: b.add(_after(b, t=3)),
+            ValueError,
+            "stored up to step 10, and a chunk from step 3 on does not follow",
+        ),
+        (lambda b: b.add(_after(b, seen=1)), ValueError, "stored up to step 10, and a chunk from step 10 on does not"),
+        (lambda b: b.add([_after(b, done=True), _after(b)]), ValueError, "up to step 13 and is over, and a chunk from"),
+        (lambda b: b.sample(2, n_step=(3, 3)), ValueError, "the end of n_step must be at least 4, not 3"),
         (lambda b: b.sample(2, batch_size_B=2), ValueError, "give num_items .2. or batch_size_B .2., not both"),
         (lambda b: b.sample(2, beta=-0.1), ValueError, "beta must be at least 0 and finite, not -0.1"),
         (lambda b: b.sample(2, n_step=-1), ValueError, "n_step must be at least 1, not -1"),
@@ -364,19 +574,27 @@ def test_states_go_to_rllibs_own_buffer_and_come_from_it():
         (lambda b: Buffer(9).sample(2), RuntimeError, "nothing to sample"),
         (lambda b: b.update_priorities([1.0]), ValueError, "3 rows of the last sample wait .*, and 1 came"),
         (lambda b: b.update_priorities([1.0, math.nan, 1.0]), ValueError, "nan"),
-        (lambda b: Buffer(33).set_state(b.get_state()), ValueError, "the state has 64 leaves and this buffer 128"),
+        (lambda b: b.set_state(Buffer(33).get_state()), ValueError, "the state has 128 leaves and this buffer 64"),
     ],
 )
 def test_a_mistake_is_told_in_one_sentence_and_changes_nothing(misuse, kind, words):
     buffer = Buffer(20)
     buffer.rng = np.random.default_rng(0)
-    buffer.add(_steps(10))
+    buffer.add(episode(np.random.default_rng(0), 10, done=False))
     buffer.sample(3)
     before = (buffer._indices, buffer.tree.state_dict()["leaves"].tolist(), buffer._last_sampled_indices)
     with pytest.raises(kind, match=words) as told:
         misuse(buffer)
     assert "\n" not in str(told.value)
     assert before == (buffer._indices, buffer.tree.state_dict()["leaves"].tolist(), buffer._last_sampled_indices)
+
+
+def _after(buffer, t=10, seen=0, done=False):
+    """A chunk for the one stored episode, at another step or from another observation."""
+    chunk = episode(np.random.default_rng(1), 3, after=buffer.episodes[0], done=done)
+    chunk.observations.data[0] = chunk.observations.data[0] + seen
+    chunk.t_started, chunk.t = t, t + 3
+    return chunk
 
 
 def _steps(steps):

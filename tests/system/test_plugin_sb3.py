@@ -185,6 +185,66 @@ def test_returns_over_n_steps_are_those_of_brute_force(kind, environments, n, ga
             np.testing.assert_array_equal(following[i], added[last][1][who])
 
 
+def wander(seed):
+    """Rows, resets from outside, updates and pickles at random, and each batch beside brute force."""
+    rng = np.random.default_rng(seed)
+    kind = str(rng.choice(["box", "dict"]))
+    environments = int(rng.integers(1, 4))
+    n = int(rng.integers(1, 6))
+    optimized = kind == "box" and rng.random() < 0.5
+    buffer = made(
+        int(rng.integers(4, 20)), environments, kind=kind, n_steps=n, gamma=0.9, optimize_memory_usage=optimized
+    )
+    added = []
+    for number in range(50):
+        taken = step(number, environments, rng)
+        if number and rng.random() < 0.1:  # who was reset sees something else, and what went on before was cut
+            who = rng.random(environments) < 0.6
+            jump = 1000.0 * who[:, None].astype(np.float32)
+            taken = (taken[0] + jump, taken[1] + jump, *taken[2:])
+        for who in range(environments):
+            if number and not added[-1][4][who] and (added[-1][1][who] != taken[0][who]).any():
+                added[-1][4][who], added[-1][5][who] = True, {} if optimized else {"cut": True}
+        added.append(taken)
+        places = [{"seen": seen, "place": seen[:, 0].astype(np.int64) % 7} for seen in taken[:2]]
+        buffer.add(*(places if kind == "dict" else taken[:2]), *(part.copy() for part in taken[2:5]), list(taken[5]))
+        if rng.random() < 0.1:
+            buffer = pickle.loads(pickle.dumps(buffer))
+        if number < 2 or rng.random() < 0.7:
+            continue
+        batch = buffer.sample(16)
+        following = batch.next_observations if kind == "box" else batch.next_observations["seen"]
+        for i, (first, who) in enumerate(zip(*divmod(batch.sequence, environments), strict=True)):
+            total, discount, last, ended = returns(buffer, added, first, who)
+            ended = ended and "cut" not in added[last][5][who]
+            assert batch.rewards[i, 0] == pytest.approx(total, rel=1e-5, abs=1e-6)
+            assert n == 1 or batch.discounts[i, 0] == pytest.approx(discount, rel=1e-5)
+            assert batch.dones[i, 0] == ended
+            if not (optimized and ended):  # where SB3 has what the next episode began with
+                np.testing.assert_array_equal(following[i], added[last][1][who])
+        buffer.update_priorities(batch.sequence, rng.random(16))
+
+
+@pytest.mark.parametrize("walks", [20, pytest.param(200, marks=pytest.mark.slow)])
+def test_no_return_reaches_from_one_episode_into_the_next_whoever_reset_it(walks):
+    for seed in range(walks):
+        wander(seed)
+
+
+@pytest.mark.parametrize("reset", [True, False])
+def test_learning_again_joins_no_episodes(reset):
+    learner = model("PrioritizedDQN", n_steps=3)
+    for _ in range(3):
+        learner.learn(64, reset_num_timesteps=reset)
+    buffer, rows = learner.replay_buffer, np.arange(learner.replay_buffer.pos)
+    jumps = (buffer.next_observations[rows[:-1], 0] != buffer.observations[rows[1:], 0]).any(axis=1)
+    ends = (buffer.dones + buffer.timeouts)[rows[:-1], 0] > 0
+    assert ends[jumps].all()
+    cuts = [row for row in (63, 127) if not buffer.dones[row, 0]]
+    assert np.flatnonzero(buffer.timeouts[rows, 0]).tolist() == (cuts if reset else [])
+    assert cuts
+
+
 @pytest.mark.parametrize("environments", [1, 4])
 @pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
 def test_weights_are_those_of_the_formula(environments, beta):

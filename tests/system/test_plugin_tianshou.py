@@ -452,6 +452,70 @@ def test_the_hosts_buffer_on_our_tree_is_saved_and_loaded(installed, again, tmp_
     assert isinstance(twin.weight, ours.SegmentTree)
 
 
+# Neighbors in time
+
+
+def wander(number):
+    """Episodes that end, or are cut, at random, beside brute force: returns over n steps, and stacks of frames."""
+    seed(number)
+    rng = np.random.default_rng(number)
+    count = int(rng.integers(1, 4))
+    steps = int(rng.integers(1, 6))
+    frames = int(rng.integers(1, 4))
+    memory = ours.PrioritizedVectorReplayBuffer(int(rng.integers(12, 60)), count, 0.6, 0.4, stack_num=frames)
+    given, kept, ids = [[] for _ in range(count)], -(-memory.maxsize // count), 0
+    for _ in range(40):
+        lanes = rng.permutation(count)[: int(rng.integers(1, count + 1))]
+        rows = []
+        for lane in lanes:
+            ids += 1
+            ends = rng.random(2) < 0.15
+            begins = not given[lane] or given[lane][-1][2].any()
+            given[lane].append((float(ids), rng.standard_normal(), ends, begins))
+            rows.append(_row(*given[lane][-1][:3]))
+        memory.add(Batch.stack(rows), buffer_ids=lanes)
+        if rng.random() < 0.1:
+            memory = pickle.loads(pickle.dumps(memory))
+        if rng.random() < 0.05:
+            memory.reset()
+            given = [[] for _ in range(count)]
+            continue
+        if rng.random() < 0.5:
+            continue
+        batch, indices = memory.sample(16)
+        seen = np.asarray(batch.obs).reshape(16, -1)
+        algorithm = DQN.compute_nstep_return(batch, memory, indices, lambda *_: torch.zeros(16), 0.9, steps)
+        for i, index in enumerate(indices):
+            lane = index // kept
+            history = given[lane][-kept:]
+            at = [one[0] for one in history].index(memory.obs[index])
+            expected, last = 0.0, at
+            for last in range(at, min(at + steps, len(history))):
+                expected += 0.9 ** (last - at) * history[last][1]
+                if history[last][2].any():
+                    break
+            assert algorithm.returns[i].item() == pytest.approx(expected, abs=1e-5)
+            stack = [history[at][0]]
+            for before in range(at, at - frames + 1, -1):
+                stack.insert(0, stack[0] if before <= 0 or history[max(before, 0)][3] else history[before - 1][0])
+                if before <= 0 or history[before][3]:
+                    stack = [stack[0]] * (frames - len(stack)) + stack
+                    break
+            assert seen[i].tolist() == stack[-frames:]
+        memory.update_weight(indices, rng.random(16))
+
+
+def _row(number, reward, ends):
+    ended = {"terminated": bool(ends[0]), "truncated": bool(ends[1])}
+    return Batch(obs=number, act=0, rew=reward, obs_next=number + 0.5, info={}, **ended)
+
+
+@pytest.mark.parametrize("walks", [10, pytest.param(200, marks=pytest.mark.slow)])
+def test_returns_and_stacks_are_those_of_brute_force(walks):
+    for number in range(walks):
+        wander(number)
+
+
 # Training
 
 

@@ -430,6 +430,48 @@ def test_slices_begin_in_proportion_to_their_priorities_and_never_run_over_an_en
     assert sampler._sum_tree[np.arange(ROWS)].tolist() == leaves.tolist()
 
 
+def wander(seed):
+    """Episodes of any length in chunks into a ring, updates, states: slices beside what was given."""
+    rng = np.random.default_rng(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    rows = int(rng.integers(20, 60))
+    piece = int(rng.integers(2, 6))
+    is_strict = bool(rng.integers(2))
+    options = {"slice_len": piece, "traj_key": "episode", "truncated_key": None, "strict_length": is_strict}
+    sampler = samplers.PrioritizedSliceSampler(rows, alpha=0.6, beta=1.0, **options)
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(rows), sampler=sampler, batch_size=8 * piece)
+    episode, step, given = 0, 0, {}
+    for _ in range(25):
+        facts = []
+        for _ in range(int(rng.integers(piece, 15))):
+            facts.append((episode, step))
+            is_over = step >= piece and rng.random() < 0.2
+            episode, step = (episode + 1, 0) if is_over else (episode, step + 1)
+        chunk = TensorDict({"episode": torch.tensor(facts)[:, 0], "step": torch.tensor(facts)[:, 1]}, [len(facts)])
+        given |= dict(zip(buffer.extend(chunk).tolist(), facts, strict=True))
+        if not is_strict or max(np.unique([one for one, _ in given.values()], return_counts=True)[1]) > 2 * piece:
+            before = sampler._sum_tree[np.arange(rows)].tolist()
+            sample, info = buffer.sample(return_info=True)
+            assert sampler._sum_tree[np.arange(rows)].tolist() == before
+            index = np.asarray(info["index"]).reshape(-1)
+            drawn = list(zip(sample["episode"].tolist(), sample["step"].tolist(), strict=True))
+            assert drawn == [given[row] for row in index.tolist()]
+            if is_strict:
+                for first in range(0, len(drawn), piece):
+                    one, at = drawn[first]
+                    assert drawn[first : first + piece] == [(one, at + more) for more in range(piece)]
+            buffer.update_priority(torch.as_tensor(index), torch.from_numpy(10 ** rng.uniform(-6, 0, index.size)))
+        if rng.random() < 0.1:
+            sampler.load_state_dict(pickle.loads(pickle.dumps(sampler.state_dict())))
+    assert sampler._sum_tree._tree.check() == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("walks", [10, pytest.param(200, marks=pytest.mark.slow)])
+def test_slices_stay_within_an_episode_whatever_is_added_updated_and_loaded(installed, walks):
+    for seed in range(walks):
+        wander(seed)
+
+
 def test_neither_extension_nor_its_warning_is_needed(monkeypatch):
     for name in ("SumSegmentTreeFp32", "SumSegmentTreeFp64", "MinSegmentTreeFp32", "MinSegmentTreeFp64"):
         monkeypatch.setattr(samplers.prioritized, name, None)

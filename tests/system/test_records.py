@@ -1,6 +1,7 @@
 """Tests of records: strict reading, append-only writing, nothing lost."""
 
 import dataclasses
+import datetime
 import errno
 import json
 import os
@@ -10,7 +11,9 @@ import sys
 
 import pytest
 
+from benchmarks.run import latest
 from dse import platforms, records
+from dse.published import quoted
 from dse.records import Measurement, RecordError, Writer, parse, read_file, read_folder, select
 
 
@@ -284,6 +287,37 @@ def test_the_latest_record_is_that_of_the_last_time_wherever_its_file_stands(tmp
     assert read_folder(tmp_path) == [new]  # nor is it the last of its file
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_stamp_from_the_future_is_no_reason_to_win(is_first):
+    ahead = records.AHEAD
+    then, soon = (datetime.datetime.now(datetime.UTC) + by for by in (2 * ahead, ahead / 2))
+    wrong = measurement(median_seconds=2.9e-6, utc=then.isoformat(), commit="old")
+    found = [wrong, measurement()] if is_first else [measurement(), wrong]
+    assert select(found) == latest(found) == [measurement()]
+    near = measurement(utc=soon.isoformat())  # of a clock that is a little ahead
+    assert select([near, measurement()]) == [near]
+    later = dataclasses.replace(wrong, utc=f"9{wrong.utc[1:]}")
+    assert select([later, wrong]) == [later]  # of clocks that were wrong the latest
+    twins = [measurement(median_seconds=seconds) for seconds in (1.2e-6, 1.8e-6)]
+    assert select(twins) == twins[1:]  # of equal times the last
+
+
+def test_hidden_files_of_other_systems_are_no_records(tmp_path):
+    results = tmp_path / ".results"  # a folder that the user names may be hidden
+    write(results / "here" / "quick.jsonl", measurement())
+    (results / "here" / "._quick.jsonl").write_bytes(b"\0\5\26\7\xb0\xff")
+    (results / ".trash").mkdir()
+    (results / ".trash" / "old.jsonl").write_text("{")
+    assert read_folder(results) == [measurement()]
+    saved = (results / "here" / "quick.jsonl").read_text().replace("\n", "\r\n")
+    (results / "here" / "quick.jsonl").write_bytes(b"\xef\xbb\xbf" + saved.encode())  # as an editor may save it
+    assert read_folder(results) == [measurement()]
+    (tmp_path / "quoted").mkdir()
+    (tmp_path / "quoted" / "._x.toml").write_bytes(b"\xff")
+    with pytest.raises(RecordError, match="nothing is quoted here"):
+        quoted.read(tmp_path / "quoted")
+
+
 def test_a_disturbed_record_replaces_no_quiet_one():
     quiet = measurement(status="ok", median_seconds=1.0, low_seconds=1.0, high_seconds=1.0, utc="2026-01-01T00:00:00")
     loud = dataclasses.replace(quiet, median_seconds=9.0, high_seconds=9.0, utc="2026-01-02T00:00:00", command="again")
@@ -350,6 +384,30 @@ def test_cells_are_equal_exactly_where_the_same_thing_was_measured():
     assert measurement(utc="later", median_seconds=1.0).cell == measurement().cell
     for field, value in (("op", "get"), ("options", {"aligned": False}), ("threads", 2), ("distribution", "rank0.6")):
         assert measurement(**{field: value}).cell != measurement().cell
+
+
+def test_a_cell_on_another_machine_is_another_one_and_code_is_told_by_its_hash_or_commit():
+    one = measurement()
+    elsewhere = dataclasses.replace(one, machine={**one.machine, "key": "elsewhere"})
+    assert one.cell == elsewhere.cell
+    assert records.identity_of(one) != records.identity_of(elsewhere)
+    hashed = dataclasses.replace(one, machine={**one.machine, "evidence": {"code": "c0de"}})
+    assert (hashed.code, one.code) == ("c0de", one.commit)
+    assert records.identity_of(hashed) == records.identity_of(one)
+
+
+def test_a_stable_time_of_other_code_gives_way_at_one_commit_too():
+    def of(code, status, utc):
+        machine = {"key": "here", "evidence": {"code": code}}
+        return measurement(machine=machine, status=status, utc=utc, commit="beef")
+
+    clean, edited = of("c0de", "ok", "2026-01-01"), of("ed17", "unstable", "2026-01-02")
+    steady = [
+        dataclasses.replace(of(code, "ok", "2026-01-02"), op=op) for code in ("c0de", "ed17") for op in ("get", "step")
+    ]
+    assert edited in select([clean, edited, *steady])
+    again = dataclasses.replace(edited, machine=clean.machine, command="another")
+    assert clean in select([clean, again, *steady, *(dataclasses.replace(one, command="another") for one in steady)])
 
 
 def test_an_export_that_cannot_be_written_is_one_sentence(tmp_path):

@@ -96,12 +96,13 @@ def test_the_sentinels_are_asked_at_the_start_and_after_every_group(tmp_path, mo
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
-def test_a_sweep_killed_at_random_moments_loses_and_repeats_nothing(tmp_path):
+@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_sweep_killed_at_random_moments_loses_and_repeats_nothing(tmp_path, times):
     chance = random.Random(1)
     command = [sys.executable, "-c", ALONE, *arguments(tmp_path)]
     path = file_of(tmp_path)
     kept = []
-    for _ in range(2):
+    for _ in range(times):
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         size = path.stat().st_size if path.exists() else 0
         while process.poll() is None and (not path.exists() or path.stat().st_size <= size):
@@ -139,11 +140,11 @@ def test_ctrl_c_keeps_what_is_done(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "cells", "swept"),  # of 64 cells a combination of options and dtype
+    ("words", "cells", "swept"),  # of 64 cells an option and dtype, of 32 where two threads would do what one does
     [
-        (["numba"], 128, {("numba", "{}")}),
+        (["numba"], 64, {("numba", "{}")}),
         (["numpy"], 256, {("numpy", "{}"), ("numpy", "{'aligned': False}"), ("numpy", "{'padding': 'full'}")}),
-        (["numba", "--options", "validate=False"], 128, {("numba", "{'validate': False}")}),
+        (["numba", "--options", "validate=False"], 64, {("numba", "{'validate': False}")}),
     ],
 )
 def test_a_named_tree_is_swept_with_its_own_variants_alone(tmp_path, monkeypatch, words, cells, swept):
@@ -165,7 +166,7 @@ def test_cells_that_cannot_run_are_records_with_reasons(tmp_path, capsys):
     assert "threads must be 1, not 2" in reasons["numpy", 2]
     assert ("numpy", 1) not in reasons
     lists = ["--contestants", "python", "--capacities", "100000000", "--ops", "draw"]
-    assert cli.main([*arguments(tmp_path), *lists, "--name", "lists", "--json"]) == 0
+    assert cli.main([*arguments(tmp_path), *lists, "--name", "lists", "--json"]) == 2
     assert all("filling it takes about 120 s" in record.reason for record in read_file(file_of(tmp_path, "lists")))
 
 
@@ -192,12 +193,40 @@ def test_a_fault_of_the_code_fails_the_cell_and_the_run_and_loses_no_other(fault
 
 @pytest.mark.parametrize("refusal", [ValueError, RuntimeError, NotImplementedError, MemoryError])
 def test_a_configuration_that_an_implementation_refuses_is_skipped_and_fails_nothing(refusal, tmp_path, monkeypatch):
+    prepare = sweep.prepare
+
     def refusing(case, *words):
-        raise refusal("not here")
+        if case.op == "draw":
+            raise refusal("not here")
+        return prepare(case, *words)
 
     monkeypatch.setattr(sweep, "prepare", refusing)
     assert cli.main([*arguments(tmp_path), "--capacities", "50"]) == 0
-    assert {(one.status, one.reason) for one in read_file(file_of(tmp_path))} == {("skipped", "not here")}
+    found = read_file(file_of(tmp_path))
+    assert {(one.status, one.reason) for one in found if one.op == "draw"} == {("skipped", "not here")}
+    monkeypatch.undo()
+
+
+def test_a_run_without_a_time_is_no_success_and_says_why(tmp_path, capsys, monkeypatch):
+    def refusing(case, *words):
+        raise RuntimeError("'numpy' needs the module 'numpy', which is not installed")
+
+    monkeypatch.setattr(sweep, "prepare", refusing)
+    for more in ([], ["--json"]):
+        assert cli.main([*arguments(tmp_path), "--capacities", "50", *more]) == 2
+        assert "'numpy', which is not installed" in capsys.readouterr().err.splitlines()[-1]
+    assert len(read_file(file_of(tmp_path))) == 8  # each refusal once
+
+
+def test_a_cell_too_long_for_a_budget_is_measured_with_a_longer_one_and_then_kept(tmp_path, capsys, monkeypatch):
+    asked = [*arguments(tmp_path), "--contestants", "numpy", "--capacities", "50", "--batches", "4", "--json"]
+    monkeypatch.setattr(sweep, "_call_seconds", lambda ready, longest: 0.01)
+    told = []
+    for budget in ("0.001", "0.1", "0.1"):
+        code = cli.main([*asked, "--budget", budget])
+        outcome = json.loads(capsys.readouterr().out)
+        told.append((code, outcome["found_done"], outcome["measured_by_status"].get("skipped", 0)))
+    assert told == [(2, 0, 2), (0, 0, 0), (0, 2, 0)]
 
 
 def test_a_wrong_answer_fails_the_run(tmp_path, capsys, monkeypatch):
@@ -310,6 +339,14 @@ UNBOUNDED = {
     "replay --batch 0": "batch is at least 1, not 0",
     "peers --batches 0": "B is at least 1, not 0",
     "learning --depths -1": "D is at least 0, not -1",
+    "learning --seeds 10,011": "write 10011",
+    "sweep --seed -1": "seed is at least 0, not -1",
+    "sweep --capacities 1,000,000": "write 1000000",
+    "sweep --batches 32,1,024": "write 1024",
+    "arrangements --long --steps 0": "steps is at least 1, not 0",
+    "peers --training --rounds 0": "rounds is at least 1, not 0",
+    "compare HEAD HEAD --threshold nan": "from 0 on",
+    "compare HEAD HEAD --detect -1": "from 0 on",
     "compare HEAD HEAD --fanouts 1": "K is at least 2, not 1",
     "sweep --budget inf": "from 0 on",
 }

@@ -1,6 +1,7 @@
 """What all commands share: counts as people write them, output whose reader has gone, progress without a terminal."""
 
 import argparse
+import io
 import os
 import signal
 import subprocess
@@ -283,6 +284,13 @@ def test_where_the_end_is_unknown_the_line_counts_and_what_was_said_last_is_said
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+def test_letters_that_the_output_has_not_are_escaped(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    assert answering(lambda: print("Gr\u00f6\u00dfe: 4 GiB") or 0) == 0
+    assert written.getvalue() == b"Gr\\xf6\\xdfe: 4 GiB\n"
+
+
 def test_a_full_disk_is_a_sentence():
     command = [sys.executable, "-m", "dse", "platform", "list"]
     with Path("/dev/full").open("w") as full:

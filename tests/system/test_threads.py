@@ -333,12 +333,11 @@ def test_any_two_operations_on_two_threads(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pair", PAIRS, ids="+".join)
 @pytest.mark.parametrize(
     ("name", "options"), [(name, options) for name in NAMES for options in VARIANTS.get(name, [{}])], ids=str
 )
-def test_any_two_operations_on_two_threads_for_long(name, options, pair):
-    alone(f"hammer({name!r}, 1_000_000, 3, [{options}], [{pair}])")
+def test_any_two_operations_on_two_threads_for_long(name, options):
+    alone(f"hammer({name!r}, 10_000, 0.4, [{options}], PAIRS)")
 
 
 def hop(name, capacity, seconds, options):

@@ -112,6 +112,21 @@ def test_a_resumed_run_is_bit_for_bit_the_run_that_was_not_interrupted(tmp_path,
     assert_same(*states)
 
 
+def test_a_run_that_is_done_goes_on_to_more_steps_as_if_it_had_been_begun_with_them(tmp_path, capsys):
+    workload = load(small(tmp_path))
+    long, longer = (dataclasses.replace(workload, steps=steps) for steps in (650, 900))
+    run_to(longer, tmp_path / "whole")
+    assert run_to(long, tmp_path / "parts")["steps"] == 650
+    with pytest.raises(TrainingError, match="more --steps than 650"):
+        run_to(long, tmp_path / "parts", resume=True)
+    assert run_to(longer, tmp_path / "parts", until=800, resume=True) is None
+    assert "the run goes on to 900 steps" in capsys.readouterr().err
+    assert not (tmp_path / "parts" / "summary.json").exists()  # it is not done any more
+    assert run_to(longer, tmp_path / "parts", resume=True)["steps"] == 900
+    assert curve(tmp_path / "whole") == curve(tmp_path / "parts")
+    assert_same(*(checkpoint.load(tmp_path / name / "checkpoint.pt")["loop"] for name in ("whole", "parts")))
+
+
 @pytest.mark.parametrize("environment", ["CartPole-v1", "tests.fake_environments:OpaqueCarts-v0"])
 def test_a_run_of_several_environments_is_resumed_bit_for_bit(tmp_path, environment):
     workload = load(small(tmp_path, environment, actors=2, sync=4))
@@ -282,9 +297,10 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_2(tmp_path, capsys):
         assert main([*common, str(path), "--device", "cuda"]) == 2
         assert "there is no CUDA device here" in capsys.readouterr().err
     assert main([*common, str(path), "--steps", "300"]) == 0
-    for resume in ([], ["--resume"]):
-        assert main([*common, str(path), "--steps", "300", *resume]) == 2
-        assert "holds a run that is done, see its summary.json; name another" in capsys.readouterr().err
+    for more in ([], ["--steps", "400"], ["--resume"], ["--resume", "--steps", "200"]):
+        assert main([*common, str(path), "--steps", "300", *more]) == 2
+        said = "holds a run that is done, see its summary.json; go on with it by --resume and more --steps than 300, or"
+        assert said in capsys.readouterr().err
     (tmp_path / "out" / "checkpoint.pt").rename(tmp_path / "kept.pt")
     assert main([*common, str(path), "--steps", "300"]) == 2
     assert "holds a run that is done, see its summary.json; name another" in capsys.readouterr().err
@@ -295,6 +311,8 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_2(tmp_path, capsys):
     assert main([*common, str(path), "--steps", "300", "--resume"]) == 0
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["throughput"] is None
     (tmp_path / "out" / "summary.json").unlink()
+    assert main([*common, str(path), "--steps", "200", "--resume"]) == 2
+    assert "has taken 300 steps already; give as many --steps" in capsys.readouterr().err
     assert main([*common, str(path), "--steps", "400", "--resume", "--seed", "1"]) == 2
     assert "is of another run, which differs in workload.steps, seed" in capsys.readouterr().err
     (tmp_path / "out" / "checkpoint.pt").write_bytes(b"PK\3\4 not a checkpoint")

@@ -1,5 +1,6 @@
 """The command peers --training: loops take turns, what is wrong with one is a sentence, and one run is compared."""
 
+import datetime
 import json
 import os
 import sys
@@ -171,7 +172,8 @@ def test_a_run_measures_all_anew_and_stands_alone(tmp_path, capsys, monkeypatch)
     monkeypatch.setattr(command, "OURS", "naive")
     words = [*COMMAND, "--results", str(tmp_path), "--contestants"]
     assert cli.main([*words, "naive"]) == 0
-    monkeypatch.setattr(command.platforms, "now", lambda: "2999-01-01T00:00:00+00:00")
+    later = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)).isoformat()
+    monkeypatch.setattr(command.platforms, "now", lambda: later)
     assert cli.main([*words, "naive,slow"]) == 0
     said = capsys.readouterr().out.split(".jsonl\n")[1]
     assert said.startswith("naive")
@@ -184,8 +186,9 @@ def test_a_run_measures_all_anew_and_stands_alone(tmp_path, capsys, monkeypatch)
 
 def test_without_the_libraries_each_is_a_row_that_says_so(tmp_path, capsys):
     words = [*COMMAND, "--python", str(tmp_path / "none"), "--results", str(tmp_path)]
-    assert cli.main([*words, "--contestants", "tianshou,sbx"]) == 0
-    said = capsys.readouterr().out
+    assert cli.main([*words, "--contestants", "tianshou,sbx"]) == 2
+    said, failed = capsys.readouterr()
+    assert "no such interpreter" in failed
     for name in ("tianshou", "tianshou (8 environments)", "sbx (uniform)"):
         assert f"not timed, {name}: {tmp_path / 'none'}: no such interpreter" in said
     assert "make peers" in said

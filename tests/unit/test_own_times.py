@@ -67,6 +67,21 @@ def test_toml_and_csv_say_the_same(tmp_path):
     assert [[one.line for one in entries] for entries in both] == [[4, 10, 10, 14], [2, 4, 4, 5]]
 
 
+def test_a_column_of_text_is_text_whatever_it_looks_like(tmp_path):
+    """A note that is a year, and a device that is called by its number."""
+    own = csv(tmp_path, "device,part,batch,us,note", "0,learner,256,690,2024", 'cpu,sampling,256,28,"1e3"')
+    assert [(one.device, one.note) for one in own.entries] == [("0", "2024"), ("cpu", "1e3")]
+    assert {one.counts["batch"] for one in own.entries} == {256}
+
+
+@pytest.mark.parametrize("sign", [";", "\t"])
+def test_columns_of_a_spreadsheet_without_commas_are_refused_by_what_separates_them(tmp_path, sign):
+    with pytest.raises(TimesError) as refused:
+        csv(tmp_path, sign.join(("device", "part", "batch", "us")), sign.join(("cpu", "sampling", "256", "28,5")))
+    assert str(refused.value).count("\n") == 0
+    assert all(words in str(refused.value) for words in (":1:", repr(sign), "commas"))
+
+
 def test_a_rate_is_the_other_way_up(tmp_path):
     (one,) = csv(tmp_path, "part,device,per_second,low,high", "actors,cpu,5000,4000,8000").entries
     assert (one.seconds, one.low, one.high) == (1 / 5000, 1 / 8000, 1 / 4000)

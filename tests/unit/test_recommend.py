@@ -9,6 +9,8 @@ import pytest
 
 import dse
 import impls
+from benchmarks.cases import Case
+from benchmarks.presets import groups
 from dse import __main__ as cli
 from dse import platforms, stats
 from dse.cli import tree_text
@@ -86,7 +88,7 @@ def ask(folder, **question):
 def test_a_disturbed_run_leaves_answers_as_they_are(tmp_path):
     quiet = [*records(), *sentinels()]
     before = ask(write(tmp_path, quiet)).to_dict()
-    rng, later = random.Random(1), {"utc": "2030-01-01T00:00:00+00:00", "command": "make demo"}
+    rng, later = random.Random(1), {"utc": "2026-03-01T00:00:00+00:00", "command": "make demo"}
     loud = [taking(one.seconds * rng.uniform(1, 8), one, **later) for one in quiet]
     loud += [taking(2 * one.seconds, one, primitive="sum_tree_again") for one in loud if one.primitive == "sum_tree"]
     assert ask(write(tmp_path, loud, "brief.jsonl")).to_dict() == before
@@ -385,7 +387,7 @@ def test_an_unchecked_tree_is_chosen_only_where_it_is_asked_for_and_is_said_to_c
 )
 def test_records_that_answers_are_tested_with_are_never_rested_on(tmp_path, told):
     folder = write(tmp_path, records())
-    later = {"utc": "2040-01-01T00:00:00+00:00"}
+    later = {"utc": "2026-03-01T00:00:00+00:00"}
     write(folder, [dataclasses.replace(taking(1e-9, r), **told, **later) for r in records()], "questions-1.jsonl")
     assert ask(folder).choice.seconds > 1e-8
 
@@ -586,3 +588,52 @@ def test_a_model_does_not_play_batches_through_that_no_hardware_holds(tmp_path, 
 def test_records_that_only_models_made_answer_nothing(tmp_path):
     with pytest.raises(RecordError, match="no measured time"):
         ask(write(tmp_path, [modeled("draw"), modeled("update")]))
+
+
+@pytest.mark.parametrize(
+    ("contestant", "shape", "plain"),  # N, B, K, threads, options
+    [
+        ("numba", (1000, 8191, 16, 2, {}), (16, 1, {})),
+        ("numba", (1000, 8192, 16, 2, {}), (16, 2, {})),
+        ("numba", (1000, 8192, 16, 64, {}), (16, 16, {})),  # a thread each chunk
+        ("numba", (1000, 1 << 23, 16, 2, {}), (16, 1, {})),
+        ("numba", (1000, 32, 4096, 1, {}), (1024, 1, {})),
+        ("numba", (1000, 32, 16, 1, {"layout": "prefix", "propagate": "delta"}), (16, 1, {"propagate": "delta"})),
+        ("numba", (1000, 32, 16, 1, {"layout": "plain", "aligned": True}), (16, 1, {"layout": "plain"})),
+        ("numba", (16, 32, 16, 1, {"layout": "plain", "aligned": False}), (16, 1, {"aligned": False})),
+        ("flat", (1000, 32, 64, 1, {}), (16, 1, {})),
+        ("numpy", (1000, 32, 3, 2, {"aligned": True}), (3, 2, {"aligned": True})),  # which it refuses, as it should
+    ],
+)
+def test_configurations_that_run_the_same_code_are_one(contestant, shape, plain):
+    assert impls.traits(contestant).runs_as(*shape) == plain
+    capacity, batch, fanout, threads, options = shape
+    case = Case(contestant, "draw", capacity, batch, fanout, threads, options=options)
+    other = dataclasses.replace(case, fanout=plain[0], threads=plain[1], options=plain[2])
+    assert groups([case, other]) == [[other]]
+
+
+def test_of_configurations_that_run_the_same_code_the_plainest_is_ranked():
+    assert {one.options for one in ranked(4096)} == {(), (("layout", "plain"),)}
+    assert [one.options for one in ranked(10)] == [()]
+    threaded = [record for record in records() if record.contestant == "numba"]
+    for batch in (512, 8_192):
+        used = {one.threads for one in Table(threaded).configurations(Question(30_000, batch, threads=2))}
+        assert used == ({1} if batch == 512 else {1, 2})
+
+
+def ranked(capacity):
+    """The configurations at N, of trees that are told apart by options alone."""
+    every = ({}, {"layout": "prefix"}, {"aligned": True}, {"layout": "plain"}, {"validate": True})
+    found = [measurement(op=op, options=options) for op in ("draw", "update") for options in every]
+    return Table(found).configurations(Question(capacity, 32))
+
+
+def test_no_more_threads_are_recommended_than_this_process_may_use(tmp_path, monkeypatch):
+    write(tmp_path, records())
+    monkeypatch.setattr("dse.tree.count_allowed", lambda: 1)
+    for key, expected in (("here", 1), ("elsewhere", 2)):
+        monkeypatch.setattr("dse.tree.platforms.fingerprint", lambda key=key: {"key": key})
+        answered = dse.recommend(1_000_000, 8_192, results=tmp_path, machine="here")
+        assert (answered.question.threads, answered.choice.configuration.threads) == (expected, expected)
+        assert dse.recommend(1_000_000, 8_192, threads=2, results=tmp_path, machine="here").question.threads == 2

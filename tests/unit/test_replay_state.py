@@ -42,8 +42,40 @@ def test_a_state_goes_from_the_twin_to_the_replay_and_back_whatever_fanout_and_d
             Pair(compiled, back, np.random.default_rng(3)).walk(15)
 
 
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 11])
+@pytest.mark.parametrize("layout", ["flat", "two frames"])
+@pytest.mark.parametrize("capacity", [9, 32])
+def test_a_state_goes_into_a_larger_replay_with_its_order_and_priorities(capacity, layout, count):
+    shape, rng = {"layout": LAYOUTS[layout]}, np.random.default_rng(count)
+    small = twin_of(**shape, capacity=8)
+    for _ in range(count):
+        records, drawable = chunk(shape["layout"], rng, 2)
+        small.insert(records, rng.standard_normal(2), drawable)
+    with made("two_lock_checked", capacity, **shape) as compiled:
+        for buffer in (twin := twin_of(**shape, capacity=capacity)), compiled:
+            buffer.load_state_dict(small.state_dict())
+            assert (len(buffer), buffer.written) == (len(small), small.written)
+            kept, told = (by_number(each.sample(200, 1.0, np.random.default_rng(0))) for each in (small, buffer))
+            assert len(kept) == len(small)
+            assert told == kept
+            assert buffer.update_priorities([max(kept)], [3.0]).all()
+            assert not buffer.update_priorities([-1, small.written - 9, small.written], [3.0] * 3).any()
+        assert compiled.check() == 0.0
+        Pair(compiled, twin, rng).walk(15)
+
+
+def by_number(batch):
+    """Each record's fields, and its weight, by its number."""
+    rows = [{name: values[j].tolist() for name, values in batch.rows.items()} for j in range(len(batch.weights))]
+    return {
+        number: (row, pytest.approx(weight, rel=1e-6))
+        for number, row, weight in zip(batch.sequence.tolist(), rows, batch.weights.tolist(), strict=True)
+    }
+
+
 BAD_STATES = {
     "another capacity": (lambda s: made(capacity=64).state_dict() | {"written": 64}, "which a buffer of 40 does not"),
+    "fewer than one": (lambda s: s | {"leaves": s["leaves"][:0]}, "holds 0 records of 30 ever written"),
     "more than it holds": (lambda s: s | {"written": 12}, "holds 30 records of 12 ever written"),
     "below nothing": (lambda s: s | {"written": -1}, "of -1 ever written"),
     "beyond any ticket": (lambda s: s | {"written": 1 << 62}, "which a buffer of 40 does not"),

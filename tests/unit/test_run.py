@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import compare, sweep
+from benchmarks import compare, evidence, sweep
 from benchmarks.__main__ import main
 from benchmarks.cases import Case
 from benchmarks.peers import command as peers
@@ -21,19 +21,20 @@ from dse.records import Measurement, RecordError, read_file
 from impls.training import load
 from tests.committed import RESULTS
 from tests.matrix import slow
-from tests.profiled import MACHINE
 
-HERE = "8fb834d50a"
+HERE, CODE = "8fb834d50a", {"code": "c0de"}
 
 
 def shipped(name):
     """The records of a file that one commit measured: a profile's newest, whose cells are today's, else the first.
 
-    Each cell is there once, although a disturbed machine had some measured again.
+    Each cell is there once, although a disturbed machine had some measured again, and each record has its evidence,
+    which those that are shipped were made without.
     """
     found = read_file(RESULTS / HERE / name)
     commit = found[-1 if name.startswith("profile") else 0].commit
-    return list({one.cell: one for one in reversed(found) if one.commit == commit}.values())[::-1]
+    once = list({one.cell: one for one in reversed(found) if one.commit == commit}.values())[::-1]
+    return [dataclasses.replace(one, machine={**one.machine, "evidence": CODE}) for one in once]
 
 
 def swept(stamp):
@@ -81,7 +82,7 @@ def test_it_goes_on_with_a_file_of_the_shipped_format_wherever_that_was_cut_off(
     else:
         tally = again()
     wanted = {named(cell) for group in found for cell in group}
-    done = len({one.cell for one in first} & wanted)
+    done = len({one.cell for one in first if one.median_seconds is not None} & wanted)
     assert (tally.cells, tally.resumed, tally.by_status.total()) == (count, done, count - done)
     after = read_file(path)
     assert after[: len(first)] == first
@@ -89,36 +90,45 @@ def test_it_goes_on_with_a_file_of_the_shipped_format_wherever_that_was_cut_off(
         cell: times for cell, times in Counter(one.cell for one in after).items() if cell in wanted
     } == dict.fromkeys(wanted, 1)
     second = again()
-    assert (second.resumed, second.by_status) == (count, {})
+    refused = sum(by_cell[cell].median_seconds is None for cell in wanted)
+    assert (second.resumed, second.by_status) == (count - refused, {"skipped": refused} if refused else {})
     assert read_file(path) == after
 
 
 def test_what_a_sweep_and_the_peers_measure_beside_their_cells_is_found_done_too(tmp_path, monkeypatch):
-    machine = {**MACHINE, "gpus": []}
     monkeypatch.setattr(sweep, "interleave_calls", lambda *words: pytest.fail("the memory floor was there"))
     path = RESULTS / HERE / "quick.jsonl"
-    copied = tmp_path / "quick.jsonl"
-    copied.write_bytes(path.read_bytes())
+    copied, machine = with_evidence(path, tmp_path / "quick.jsonl", CODE)
     before = copied.read_bytes()
-    sweep._sweep_floor(copied, Stamp(read_file(path)[0].commit, False, "made up", "sum_tree", machine), 0.1, 0)
+    sweep._sweep_floor(copied, Stamp("beef", False, "made up", "sum_tree", machine), 0.1, 0)
     assert copied.read_bytes() == before
 
     path = RESULTS / "d7dae63b89" / "peers.jsonl"
-    stamp = Stamp(read_file(path)[0].commit, False, "made up", peers.PEER, machine)
+    copied, machine = with_evidence(path, tmp_path / "peers.jsonl", {**CODE, "libraries": "those of peers"})
+    stamp = Stamp("beef", False, "made up", peers.PEER, machine)
     members = [peers._Member(fields, None, stamp) for fields in peers.implementations()]
     options = peers._parser().parse_args(["--json"])
-    copied = tmp_path / "peers.jsonl"
-    copied.write_bytes(path.read_bytes())
     before = copied.read_bytes()
     peers._run(members, members[0], copied, options)  # without a process to ask: none is needed
     assert copied.read_bytes() == before
 
 
+def with_evidence(path, copied, evidence):
+    """A copy of a file whose times have their evidence; and the machine that a run with the same has."""
+    times = [one for one in read_file(path) if one.median_seconds is not None]
+    made = [dataclasses.replace(one, machine={**one.machine, "evidence": evidence}) for one in times]
+    copied.write_text("".join(one.to_json() + "\n" for one in made))
+    return copied, made[0].machine
+
+
 # Made-up cells: their numbers.
 
 
+MADE_UP = {"key": "x", "gpus": [], "python": "3.11.7", "packages": {"numpy": "2.4.6"}, "evidence": CODE}
+
+
 def stamp(**fields):
-    return dataclasses.replace(Stamp("c0ffee", False, "made up", "made_up", {"key": "x", "gpus": []}), **fields)
+    return dataclasses.replace(Stamp("c0ffee", False, "made up", "made_up", MADE_UP), **fields)
 
 
 def record(number, by=None, **fields):
@@ -150,18 +160,108 @@ def test_only_what_was_asked_for_counts_and_the_twins_are_pairs(tmp_path):
     assert (tally.resumed, tally.by_status, measured) == (3, {"ok": 1}, [4])
 
 
-def test_records_of_another_commit_or_other_gpus_are_kept_and_not_counted(tmp_path):
+OTHERS = {
+    "nothing": {},
+    "GPUs": {"gpus": ["one"]},
+    "Python": {"python": "3.8.1"},
+    "NumPy": {"packages": {"numpy": "1.20.0"}},
+    "machine": {"key": "y"},
+    "code": {"evidence": {"code": "beef"}},
+    "CPUs": {"evidence": {**CODE, "cpus": 1}},
+    "budget": {"evidence": {**CODE, "asked": {"budget": 2.0}}},
+    "setting": {"evidence": {**CODE, "settings": {"NUMBA_OPT": "0"}}},
+    "libraries": {"evidence": {**CODE, "libraries": "0123"}},
+    "workload": {"workload": {"steps": 2}},
+}
+
+
+def test_records_by_whatever_may_change_a_number_are_kept_and_not_counted(tmp_path):
     path = tmp_path / "a.jsonl"
-    for other in (stamp(), stamp(commit="beef"), stamp(machine={"key": "x", "gpus": ["one"]})):
-        tally, measured = counted(path, [1, 2], by=other)
+    for other in OTHERS.values():
+        tally, measured = counted(path, [1, 2], by=stamp(machine={**MADE_UP, **other}))
         assert (tally.resumed, measured) == (0, [1, 2])
-    assert len(read_file(path)) == 3 * 3
+    assert len(read_file(path)) == 3 * len(OTHERS)
 
 
-def test_what_is_not_final_is_measured_again_and_nothing_is_begun_after_the_end(tmp_path):
+def test_the_same_code_counts_at_another_commit_and_edits_count_as_code(tmp_path):
+    counted(tmp_path / "a.jsonl", [1, 2])
+    tally, measured = counted(tmp_path / "a.jsonl", [1, 2, 3], by=stamp(commit="beef", dirty=True))
+    assert (tally.resumed, measured) == (2, [3])
+
+
+def test_records_that_were_kept_before_there_was_evidence_answer_nothing(tmp_path):
+    old = stamp(machine={key: fact for key, fact in MADE_UP.items() if key != "evidence"})
+    counted(tmp_path / "a.jsonl", [1], by=old)
+    for by in (stamp(), old):
+        assert counted(tmp_path / "a.jsonl", [1], by=by)[1] == [1]
+
+
+def test_versions_of_libraries_in_another_environment_stand_in_the_evidence(tmp_path):
+    theirs = {**MADE_UP, "evidence": {**CODE, "libraries": "0123"}}
+    counted(tmp_path / "a.jsonl", [1], by=stamp(machine={**theirs, "packages": {"ray": "2.60.0"}}))
+    assert counted(tmp_path / "a.jsonl", [1], by=stamp(machine=theirs))[1] == []
+
+
+def checkout(folder):
+    for name in ("impls/tree.py", "impls/kernel.cu", "benchmarks/replay/clock.py", "dse/platforms/memory.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("one = 1\n")
+    return evidence.hash_code(folder)
+
+
+@pytest.mark.parametrize("name", ["impls/tree.py", "impls/kernel.cu", "benchmarks/replay/clock.py", "impls/new.py"])
+def test_an_edit_of_what_is_timed_or_times_is_other_code(tmp_path, name):
+    before = checkout(tmp_path)
+    (tmp_path / name).write_text("one = 2\n")
+    evidence.hash_code.cache_clear()
+    assert evidence.hash_code(tmp_path) != before
+
+
+@pytest.mark.parametrize("name", ["tests/test_tree.py", "impls/README.md", "dse/tree.py", "impls/._tree.py", "a.py"])
+def test_an_edit_of_a_test_or_a_text_is_the_same_code(tmp_path, name):
+    before = checkout(tmp_path)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("two = 2\n")
+    evidence.hash_code.cache_clear()
+    assert evidence.hash_code(tmp_path) == before
+
+
+def test_evidence_has_what_an_environment_installs_and_what_is_set(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_OPT", "1")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "somewhere")
+    packages = tmp_path / "lib" / "python3.11" / "site-packages"
+    (packages / "ray-2.1.dist-info").mkdir(parents=True)
+    first = evidence.evidence_here([tmp_path / "bin" / "python"], budget=0.5)
+    assert (first["asked"], first["settings"]["NUMBA_OPT"]) == ({"budget": 0.5}, "1")
+    assert "NUMBA_CACHE_DIR" not in first["settings"]
+    (packages / "ray-2.1.dist-info").rename(packages / "ray-2.2.dist-info")
+    second = evidence.evidence_here([tmp_path / "bin" / "python"], budget=0.5)
+    assert second == {**first, "libraries": second["libraries"]} != first
+    monkeypatch.setattr(evidence, "fingerprint", lambda: {"python": "3.8.1", "packages": {}})  # ours run beside them
+    assert evidence.evidence_here([tmp_path / "bin" / "python"], budget=0.5)["libraries"] != second["libraries"]
+    assert "libraries" not in evidence.evidence_here()
+
+
+@pytest.mark.parametrize("status", ["skipped", "failed"])
+def test_what_was_refused_is_tried_again_and_its_refusal_is_kept_once(tmp_path, status):
     path = tmp_path / "a.jsonl"
-    counted(path, [1, 2])
-    tally, measured = counted(path, [1, 2], [3], is_final=lambda one: one.contestant != "2", most_seconds=0.0)
+    refusal = record(1, status=status, median_seconds=None, reason="NUMBA_DISABLE_JIT is set")
+    for reasons in (1, 1):
+        run([[1]], path, stamp(), lambda todo: [refusal], name=lambda number: record(number).cell)
+        assert len(read_file(path)) == reasons
+    other = dataclasses.replace(refusal, reason="not enough memory")
+    run([[1]], path, stamp(), lambda todo: [other], name=lambda number: record(number).cell)
+    assert [one.reason for one in read_file(path)] == [refusal.reason, other.reason]
+    assert counted(path, [1])[1] == [1]
+    assert counted(path, [1])[1] == []
+
+
+def test_what_was_skipped_is_measured_again_and_nothing_is_begun_after_the_end(tmp_path):
+    path = tmp_path / "a.jsonl"
+    with records.Writer(path) as writer:
+        writer.append(record(1))
+        writer.append(record(2, status="skipped", median_seconds=None, reason="too long"))
+    tally, measured = counted(path, [1, 2], [3], most_seconds=0.0)
     assert (measured, tally.resumed, tally.left) == ([2], 1, 1)
     assert str(tally) == "3 cells: 1 were there, measured now: 1 ok; 1 are left: the same command goes on"
 
@@ -180,7 +280,7 @@ def test_a_timing_whose_interval_is_wide_is_recorded_as_unstable():
     found = stamp().timed(case, shaky, {"affinity": [0]})
     assert (found.low_seconds, found.median_seconds, found.high_seconds) == (1.0, 1.0, 2.0)
     assert (found.samples_seconds, found.calls_per_sample) == (shaky.samples, 5)
-    assert found.machine == {"key": "x", "gpus": [], "affinity": [0]}
+    assert found.machine == {**MADE_UP, "affinity": [0]}
 
 
 def test_what_failed_fails_until_a_later_record_says_otherwise(tmp_path):
@@ -190,7 +290,13 @@ def test_what_failed_fails_until_a_later_record_says_otherwise(tmp_path):
             writer.append(record(number, status="failed", median_seconds=None, reason="a mistake"))
         writer.append(record(2))
     tally, measured = counted(path, [1, 2], [3])
-    assert (tally.failures, measured) == (["1 op, a mistake"], [3])  # 7 was not asked for
+    assert (tally.failures, measured) == ([], [1, 3])
+
+    def failing(todo):
+        return [record(number, status="failed", median_seconds=None, reason="a mistake") for number in todo]
+
+    tally = run([[2, 7]], path, stamp(), failing, name=lambda number: record(number).cell)
+    assert tally.failures == ["7 op, a mistake"]  # not 1, which was not asked for
 
 
 def test_whatever_ends_it_each_finished_cell_is_on_disk(tmp_path):

@@ -13,6 +13,7 @@ from dse.__main__ import main
 from dse.mapping.question import tables
 from dse.mapping.values import with_values
 from dse.platforms import load as load_platform
+from dse.platforms.fingerprint import now
 from dse.platforms.quantities import Quantity
 from dse.records import Measurement, Writer, read_file, read_folder
 from dse.times import analytic
@@ -254,7 +255,7 @@ def test_evidence_is_read_once_and_anew_where_a_file_has_changed(tmp_path):
     changed = next(one for one in read_file(path) if (one.contestant, one.op, one.batch) == ("learner", "step", 64))
     longer = {key: 10 * getattr(changed, key) for key in ("median_seconds", "low_seconds", "high_seconds")}
     with Writer(path) as writer:
-        writer.append(dataclasses.replace(changed, utc="2100-01-01T00:00:00+00:00", **longer))
+        writer.append(dataclasses.replace(changed, utc=now(), **longer))
     assert evidence(tmp_path)[KEY].table(CARTPOLE).time("learner step", 64).value > 2 * timed
 
 

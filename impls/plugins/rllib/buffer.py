@@ -17,7 +17,7 @@ from ...checks import integer_at_least
 from ...sumtree.arguments import to_numpy as on_host
 from ...sumtree.contract import SumTree
 from ...sumtree.registry import make
-from .episodes import copy_of, transition
+from .episodes import copy_of, follows, transition
 from .rows import Row, Rows, binary_nodes
 
 SMALLEST_PRIORITY = 1e-12
@@ -27,13 +27,19 @@ SMALLEST_PRIORITY = 1e-12
 class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
     """RLlib's ``PrioritizedEpisodeReplayBuffer`` with one K-ary sum tree in place of its two trees in Python lists.
 
-    For one state of ``rng`` it draws the rows that RLlib's draws, with the same weights up to rounding: the same random
-    numbers in the same order, the same leaf for each row, rows too near to the end of their episode drawn again. A row
-    is a time step of a stored episode.
+    A row is a time step of a stored episode. For one state of ``rng`` it draws the rows that RLlib's draws, with the
+    same weights up to rounding: the same random numbers in the same order, the same leaf for each row. So for n = 1,
+    and for any n in a call in which no row is too near to its episode's end.
 
-    What differs: the tree draws the rows of a call at once, and sets their priorities at once; an eviction touches only
-    the rows of its episodes; sums are float64 also where priorities come as float32; a mistake is told in one sentence,
-    before anything is stored; spaces are not copied with the episodes. It serves one thread and process, as RLlib's.
+    RLlib draws such a row and then another in its place. As nobody ever updates its priority, it stays the largest, and
+    ever more draws are lost, until a sample does not return. Here such rows have no part in the draws, sums and minimum
+    until their episode has grown; of the others each is as likely as in RLlib's. Where n comes from a range, a row is
+    never drawn anew but its n, among those that fit.
+
+    What else differs: the tree draws the rows of a call at once, and sets their priorities at once; an eviction touches
+    only the rows of its episodes, and a priority for a row that it took is left out; sums are float64 also where
+    priorities come as float32; a mistake is told in one sentence, before anything is stored; spaces are not copied with
+    the episodes. It serves one thread and process, as RLlib's.
 
     Parameters beyond RLlib's: ``implementation`` and ``fanout`` of the tree, as of :func:`impls.make`.
     """
@@ -59,6 +65,9 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
         leaves = 2 << (capacity - 1).bit_length()
         self._tree: SumTree = make(implementation, leaves, fanout=fanout, dtype="float64", minimum=True)
         self._rows = Rows(leaves)
+        # Invariant: the priority of a row that fewer than ``_shortest`` steps follow is here, and 0 in the tree.
+        self._waiting = np.zeros(leaves)
+        self._shortest = 1
         EpisodeReplayBuffer.__init__(  # not the next class's, which makes two trees
             self,
             capacity,
@@ -73,7 +82,7 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
 
     @property
     def tree(self) -> SumTree:
-        """The tree: priority**alpha of each row, and 0 at leaves that no row has."""
+        """The tree: priority**alpha of each row, 0 at leaves without one or too near to an end for the last sample."""
         return self._tree
 
     @property
@@ -89,7 +98,7 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
 
     @property
     def _sum_segment(self) -> NDArray[np.float64]:
-        return _frozen(self._tree.state_dict()["leaves"].astype(np.float64))
+        return _frozen(self._tree.state_dict()["leaves"] + self._waiting)
 
     @property
     def _min_segment(self) -> NDArray[np.float64]:
@@ -118,34 +127,56 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
         Each row begins with the priority ``weight``, or else with the largest so far. A chunk joins the episode of its
         id; it is dropped if that one is evicted by this very call. Raises, before anything is stored, TypeError (no
         episode of a single agent) and ValueError (several new episodes that exceed the capacity together, an episode
-        that exceeds the tree, a weight that is negative or not finite).
+        that exceeds the tree, a chunk that does not follow what is stored of its episode, a weight that is negative or
+        not finite).
         """
         chunks = _single_agent([episodes] if isinstance(episodes, SingleAgentEpisode) else list(episodes))
         priority = (self._max_priority if weight is None else float(weight)) ** self._alpha
         if weight is not None and not 0 <= weight < math.inf:
             raise ValueError(f"weight must be at least 0 and finite, not {weight}")
+        self._check_order(chunks)
         oldest = list(islice(self.episodes, self._evictions(chunks)))
         evicted = {episode.id_ for episode in oldest}
         known = len(self.episodes)
 
         freed = self._rows.drop(len(oldest))
+        self._waiting[freed] = 0.0
+        gone = set(freed.tolist()).intersection(self._last_sampled_indices)
+        self._last_sampled_indices = [-1 if leaf in gone else leaf for leaf in self._last_sampled_indices]
         for episode in oldest:
             self.episodes.popleft()
             del self.episode_id_to_index[episode.id_]
         self._num_episodes_evicted += len(oldest)
-        taken = [self._store(copy_of(chunk)) for chunk in chunks if chunk.id_ not in evicted]
-        changed = np.concatenate([freed, *taken])
+        before = len(self._rows)
+        ready = [self._store(copy_of(chunk), priority) for chunk in chunks if chunk.id_ not in evicted]
         # Of equal leaves the last counts: one that was freed and taken ends with the new row's priority.
-        self._tree.update(changed, np.repeat([0.0, priority], [freed.size, changed.size - freed.size]))
+        changed = np.concatenate([freed, *ready])
+        priorities = self._waiting[changed]
+        priorities[: freed.size] = 0.0
+        self._tree.update(changed, priorities)
+        self._waiting[changed[freed.size :]] = 0.0
         self._num_timesteps = len(self._rows)
-        self._num_timesteps_added += changed.size - freed.size
+        added = self._num_timesteps - before
+        self._num_timesteps_added += added
         counts = _counts(
             num_episodes_added=len(self.episodes) + len(oldest) - known,
-            num_env_steps_added=changed.size - freed.size,
+            num_env_steps_added=added,
             num_episodes_evicted=len(oldest),
             num_env_steps_evicted=freed.size,
         )
         self._update_add_metrics(**counts)
+
+    def _check_order(self, chunks: list[Any]) -> None:
+        """ValueError for a chunk that does not go on where its episode stands."""
+        first, at = self._num_episodes_evicted, dict[str, Any]()
+        for chunk in chunks:
+            index = self.episode_id_to_index.get(chunk.id_)
+            before = at.get(chunk.id_) or (None if index is None else self.episodes[index - first])
+            if before is not None and not follows(before, chunk):
+                held = f"{before.t}{' and is over' * before.is_done}, and a chunk from step {chunk.t_started} on"
+                remedy = "add its chunks in order, and another episode by an id of its own"
+                raise ValueError(f"episode {chunk.id_} is stored up to step {held} does not follow: {remedy}")
+            at[chunk.id_] = chunk
 
     def _evictions(self, chunks: list[Any]) -> int:
         """How many of the oldest episodes must go for the chunks to fit; an only episode may exceed the capacity."""
@@ -168,17 +199,19 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
             raise ValueError(f"an episode of {rows} steps exceeds the tree's {len(self._tree)}: raise the capacity")
         return count
 
-    def _store(self, chunk: Any) -> NDArray[np.int64]:
-        """Append a chunk to its episode; the leaves of its rows, which have no priorities yet."""
-        length = len(chunk)
+    def _store(self, chunk: Any, priority: float) -> NDArray[np.int64]:
+        """Append a chunk to its episode; the leaves of the rows, all waiting, that enough steps follow by now."""
+        length, first = len(chunk), 0
         if (index := self.episode_id_to_index.get(chunk.id_)) is None:
             index = self.episode_id_to_index[chunk.id_] = len(self.episodes) + self._num_episodes_evicted
             self.episodes.append(chunk)
-            return self._rows.append(index, 0, length)
-        episode = self.episodes[index - self._num_episodes_evicted]
-        first = len(episode)
-        episode.concat_episode(chunk)
-        return self._rows.append(index, first, length)
+        else:
+            episode = self.episodes[index - self._num_episodes_evicted]
+            first = len(episode)
+            episode.concat_episode(chunk)
+        self._waiting[self._rows.append(index, first, length)] = priority
+        fewer = self._shortest - 1
+        return self._rows.between(index, max(first - fewer, 0), max(first + length - fewer, 0))
 
     def sample(
         self,
@@ -196,19 +229,20 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
     ) -> list[Any]:
         """B transitions (o_t, a_t, r_t + .. + gamma**(n-1) r_(t+n-1), o_(t+n)), each an episode of one step.
 
-        Row t is drawn with probability p_t / total, p = priority**alpha, and anew where t + n exceeds its episode. In
+        Row t is drawn with probability p_t / total, p = priority**alpha, among those that n steps follow. In
         ``extra_model_outputs`` "weights" is (p_t / smallest p)**-beta [Schaul2016] and "n_step" is n. ``n_step``: n, or
-        the half-open range from which each row's n is drawn; ``num_items``: another name of ``batch_size_B``;
-        ``batch_length_T`` is ignored, as by RLlib's. Raises ValueError (negative beta, n below 1, both names of B, no
-        episode as long as n) and RuntimeError (no row has a priority above 0).
+        the half-open range from which each row's n is drawn, as far as its episode reaches; ``num_items``: another name
+        of ``batch_size_B``; ``batch_length_T`` is ignored, as by RLlib's. A call with another least n than the last one
+        looks at every episode. Raises ValueError (negative beta, n below 1, an empty range, both names of B, no episode
+        as long as n) and RuntimeError (no row that n steps follow has a priority above 0).
         """
         if num_items is not None and batch_size_B is not None:
             raise ValueError(f"give num_items ({num_items}) or batch_size_B ({batch_size_B}), not both")
         if not 0 <= beta < math.inf:
             raise ValueError(f"beta must be at least 0 and finite, not {beta}")
         batch = integer_at_least("batch_size_B", num_items or batch_size_B or self.batch_size_B, 1)
-        leaves, priorities, steps, resampled = self._draw(batch, n_step or 1)
-        weights = ((np.array(priorities) / self._tree.min()) ** -beta).tolist()
+        leaves, priorities, steps, redrawn = self._draw(batch, n_step or 1)
+        weights = ((priorities / self._tree.min()) ** -beta).tolist()
         names = os.urandom(16 * batch).hex()
         sampled = []
         for j, (episode, step, n) in enumerate(steps):
@@ -226,52 +260,66 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
             num_episodes_per_sample=len({id(episode) for episode, _, _ in steps}),
             num_env_steps_per_sample=len(set(leaves)),
             sampled_n_step=sum(n for _, _, n in steps) / batch,
-            num_resamples=resampled,
+            num_resamples=redrawn,
         )
         self._update_sample_metrics(**counts)
         return sampled
 
-    def _draw(self, batch: int, n_step: Any) -> tuple[list[int], list[float], list[tuple[Any, int, int]], int]:
-        """Leaves ``[B]``, their priorities, (episode, step, n) of each, and how many more were drawn than kept."""
-        shortest = integer_at_least("n_step", n_step[0] if isinstance(n_step, tuple) else n_step, 1)
-        leaves: list[int] = []
-        priorities: list[float] = []
-        steps: list[tuple[Any, int, int]] = []
-        drawn = 0
-        while (missing := batch - len(steps)) > 0:
-            # Invariant: RLlib's loop, which draws one by one, would draw these random numbers next, and no fewer.
-            if isinstance(n_step, tuple):
-                pairs = [(self.rng.random(), int(self.rng.integers(*n_step))) for _ in range(missing)]
-                uniforms, lengths = np.array([pair[0] for pair in pairs]), [pair[1] for pair in pairs]
-            else:
-                uniforms, lengths = self.rng.random(missing), [n_step] * missing
-            drawn += missing
-            found, sizes = map(on_host, self._tree.sample(uniforms))
-            rows = zip(found.tolist(), sizes.tolist(), self._rows.of(found), lengths, strict=True)
-            for leaf, priority, (place, step), n in rows:
-                episode = self.episodes[place]
-                if step + n <= len(episode):
-                    leaves.append(leaf)
-                    priorities.append(priority)
-                    steps.append((episode, step, n))
-            if not steps and (longest := max(map(len, self.episodes))) < shortest:
+    def _draw(self, batch: int, n_step: Any) -> tuple[list[int], NDArray[np.float64], list[tuple[Any, int, int]], int]:
+        """Leaves ``[B]``, their priorities, (episode, step, n) of each, and how many of the n were drawn again."""
+        low, high = n_step if isinstance(n_step, tuple) else (n_step, None)
+        before, shortest = self._shortest, integer_at_least("n_step", low, 1)
+        if high is not None:
+            integer_at_least("the end of n_step", high, low + 1)
+        self._wait(shortest)
+        if self._tree.total() == 0:
+            self._wait(before)
+            longest = max(map(len, self.episodes), default=shortest)
+            if longest < shortest:
                 raise ValueError(f"n_step is {shortest}, and the longest of the stored episodes has {longest} steps")
-        return leaves, priorities, steps, drawn - batch
+            said = f"nothing to sample: no row that n_step = {shortest} steps of its episode follow has a priority"
+            raise RuntimeError(f"{said} above 0; give add() no weight, or one above 0")
+        if high is None:
+            uniforms, lengths = self.rng.random(batch), [low] * batch
+        else:
+            pairs = [(self.rng.random(), int(self.rng.integers(low, high))) for _ in range(batch)]
+            uniforms, lengths = np.array([pair[0] for pair in pairs]), [pair[1] for pair in pairs]
+        found, priorities = map(on_host, self._tree.sample(uniforms))
+        steps, redrawn = [], 0
+        for (place, step), wanted in zip(self._rows.of(found), lengths, strict=True):
+            episode, n = self.episodes[place], wanted
+            if n > (left := len(episode) - step):
+                n, redrawn = int(self.rng.integers(low, left + 1)), redrawn + 1  # so that all that fit are as likely
+            steps.append((episode, step, n))
+        return found.tolist(), priorities, steps, redrawn
+
+    def _wait(self, shortest: int) -> None:
+        """Let the rows that fewer than ``shortest`` steps follow wait, and no others."""
+        if shortest == self._shortest:
+            return
+        back, tails = np.flatnonzero(self._waiting), self._rows.tails(shortest - 1)
+        self._tree.update(back, self._waiting[back])
+        self._waiting[:] = 0.0
+        self._waiting[tails] = on_host(self._tree.get(tails))
+        self._tree.update(tails, 0.0)
+        self._shortest = shortest
 
     def update_priorities(self, priorities: ArrayLike, module_id: Any = None) -> None:
         """Set the priorities ``[B]`` (errors in absolute value) of the rows that the last :meth:`sample` returned.
 
-        Of a row that was drawn twice the last counts. Raises ValueError, with nothing written, for another number of
-        priorities (those of a sample can be set once) and for one that is NaN or infinite.
+        Of a row that was drawn twice the last counts; one that was evicted meanwhile is left out. Raises ValueError,
+        with nothing written, for another number of priorities (those of a sample can be set once) and for one that is
+        NaN or infinite.
         """
         errors = np.asarray(on_host(priorities), np.float64).reshape(-1)
         if errors.size != (expected := len(self._last_sampled_indices)):
             raise ValueError(f"{expected} rows of the last sample wait for their priorities, and {errors.size} came")
         if not expected:
             return
-        errors = np.maximum(errors, SMALLEST_PRIORITY)
-        self._tree.update(self._last_sampled_indices, errors**self._alpha)
-        self._max_priority = max(self._max_priority, float(errors.max()))
+        leaves = np.array(self._last_sampled_indices)
+        errors = np.maximum(errors, SMALLEST_PRIORITY)[leaves >= 0]
+        self._tree.update(leaves[leaves >= 0], errors**self._alpha)
+        self._max_priority = max(self._max_priority, float(errors.max(initial=0.0)))
         self._last_sampled_indices = []
 
     def get_state(self) -> dict[str, Any]:
@@ -296,18 +344,20 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
     def set_state(self, state: dict[str, Any]) -> None:
         """Take a state of this class, at any fanout, or of RLlib's, in place of what is stored.
 
-        Raises ValueError, before anything is written, for a state of another number of leaves.
+        Raises ValueError, before anything is written, for a state of more leaves than this buffer has.
         """
-        size = len(self._tree)
-        if len(state["_sum_segment"]) != 2 * size:
-            held = len(state["_sum_segment"]) // 2
-            raise ValueError(f"the state has {held} leaves and this buffer {size}: make both of one capacity")
-        leaves = np.asarray(state["_sum_segment"][size:], np.float64)
+        size, held = len(self._tree), len(state["_sum_segment"]) // 2
+        if held > size:
+            raise ValueError(f"the state has {held} leaves and this buffer {size}: make it of the capacity of that one")
+        leaves = np.zeros(size)
+        leaves[:held] = state["_sum_segment"][held:]
         self._tree.load_state_dict({"leaves": leaves, "capacity": size, "dtype": "float64"})
+        self._waiting[:], self._shortest = 0.0, 1
         self.episodes = deque()  # RLlib's set_state keeps what is there
         EpisodeReplayBuffer.set_state(self, state)
         self.episodes = deque(map(copy_of, self.episodes))
-        self._rows.load(state["_indices"], state["_free_nodes"], len(self.episodes), self._num_episodes_evicted)
+        free = [*state["_free_nodes"], *range(held, size)]
+        self._rows.load(state["_indices"], free, len(self.episodes), self._num_episodes_evicted)
         self._max_priority = float(state["_max_priority"])
         self._last_sampled_indices = list(state["_last_sampled_indices"])
         if "rng" in state:

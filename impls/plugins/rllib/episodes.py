@@ -44,6 +44,12 @@ def transition(
     return new
 
 
+def follows(episode: Any, chunk: Any) -> bool:
+    """Whether a chunk goes on where an episode stands: RLlib joins no others."""
+    goes_on = not episode.is_done and episode.t == chunk.t_started
+    return goes_on and _alike(episode.observations[-1], chunk.observations[0])
+
+
 def copy_of(episode: Any) -> Any:
     """A copy of an episode, as deep as the maker's later changes may reach, but for its spaces."""
     new = _copy_of_slots(episode)
@@ -54,6 +60,13 @@ def copy_of(episode: Any) -> Any:
         new.extra_model_outputs[name] = _copy_of_column(column)
     new._custom_data = copy.deepcopy(episode._custom_data)
     return new
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two observations are equal in every part."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    return all(map(_alike, one, other)) if isinstance(one, tuple) else np.array_equal(one, other)
 
 
 def _item(column: Any, at: int) -> Any:

@@ -49,6 +49,15 @@ class Rows:
         self._dropped += episodes
         return leaves
 
+    def between(self, episode: int, start: int, stop: int) -> Leaves:
+        """The leaves of steps ``start`` .. stop - 1 of a stored episode."""
+        return np.array(self._leaves[episode - self._dropped][start:stop], np.int64)
+
+    def tails(self, length: int) -> Leaves:
+        """The leaves of the last ``length`` steps of every episode."""
+        tails = [each[max(len(each) - length, 0) :] for each in self._leaves]
+        return np.concatenate([np.zeros(0, np.int64), *map(np.asarray, tails)])
+
     def of(self, leaves: Leaves) -> list[list[int]]:
         """Place among the stored episodes and step of each leaf's row."""
         facts: list[list[int]] = (self._facts[leaves, :2] - [self._dropped, 0]).tolist()

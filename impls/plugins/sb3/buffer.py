@@ -60,7 +60,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     ``anneal`` moves beta from ``beta`` to ``final_beta``.
 
     ``n_steps`` > 1 returns sums of up to n rewards, discounted by ``gamma``, each of which ends where its episode does
-    or with the newest row. ``optimize_memory_usage`` stores each observation once, as in SB3, whose oldest row then has
+    or with the newest row; also where another observation follows than was told, as in a second ``learn``, which begins
+    with a reset. ``optimize_memory_usage`` stores each observation once, as in SB3, whose oldest row then has
     lost its observation: it has priority 0. ``implementation`` and ``fanout`` are those of ``impls.make``.
 
     Draws do not depend on what an algorithm does with them: SB3's own classes take this buffer too, but leave every
@@ -139,12 +140,28 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     ) -> None:
         """Add a row: one step of each environment. ValueError, with nothing written, for shapes that are not E's."""
         self._check_row(obs, next_obs, action, reward, done, infos)
+        self._end_what_was_cut(obs)
         row = self.pos
         self._written += 1
         super().add(obs, next_obs, action, reward, done, infos)
         self.tree.update(self._leaves_of(row), self._largest)
         if self.optimize_memory_usage:  # SB3 has put next_obs where the oldest row had its observation
             self.tree.update(self._leaves_of(self.pos), 0.0)
+
+    def _end_what_was_cut(self, obs: Any) -> None:
+        """Mark the newest row's episodes that do not go on with ``obs``: somebody reset their environments."""
+        is_single = self.optimize_memory_usage
+        if self._written == self._first or not (is_single or self.n_steps > 1):
+            return
+        newest = (self.pos - 1) % self.buffer_size
+        told, at = (self.observations, self.pos) if is_single else (self.next_observations, newest)
+        parts = [(told[name][at], obs[name]) for name in told] if isinstance(told, dict) else [(told[at], obs)]
+        shape = self.n_envs, -1
+        same = [kept == np.asarray(given).reshape(kept.shape).astype(kept.dtype) for kept, given in parts]
+        goes_on = np.all([each.reshape(shape).all(axis=1) for each in same], axis=0)
+        # What followed is still there to value, but for the observation that is stored once and is overwritten next.
+        ended = self.dones if is_single else self.timeouts
+        ended[newest] = np.where(goes_on | (self.dones[newest] > 0), ended[newest], 1)
 
     def sample(self, batch_size: int, env: Any = None) -> PrioritizedSamples:
         """``batch_size`` transitions, normalized by ``env`` if it is given. RuntimeError while the buffer is empty."""

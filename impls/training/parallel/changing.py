@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...checks import integer_at_least
+from ...cores import count_allowed
 from ..errors import TrainingError
 from ..workload import Workload
 from .acting import act
@@ -118,7 +119,7 @@ class ChangingLoop(ParallelLoop):
         memory = [_bytes_of(pid) for pid in self.pids.values()]
         return Rates(
             self.actors, batch, steps_hz, updates_hz, updates_hz * batch,
-            min(100.0, 100 * cores / _cores()), max(0.0, cores - learner_cores) / self.actors, learner_cores,
+            min(100.0, 100 * cores / count_allowed()), max(0.0, cores - learner_cores) / self.actors, learner_cores,
             sum(memory) / self.actors, _bytes_of(os.getpid()),
             tuple((b[1] - a[1]) / max(1, b[0] - a[0]) for a, b in itertools.pairwise(ends)),
         )  # fmt: skip
@@ -138,11 +139,6 @@ class ChangingLoop(ParallelLoop):
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             self.advance()
-
-
-def _cores() -> int:
-    """Cores of this machine."""
-    return os.cpu_count() or 1
 
 
 def _bytes_of(pid: int) -> float:

@@ -309,10 +309,3 @@ def share_of_cores(processes: int, cores: tuple[int, ...], needs: Sequence[int] 
         return [cores] * processes
     stops = list(itertools.accumulate(needs[1:], initial=0))
     return [cores[stops[-1] :], *(cores[start:stop] for start, stop in itertools.pairwise(stops))]
-
-
-def cores_here() -> tuple[int, ...]:
-    """The cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ... import replay as replays
+from ...cores import allowed_cpus
 from ...replay import Replay
 from ...replay.memory import Handle
 from .. import learners
@@ -22,7 +23,7 @@ from . import counter, syncs, transports
 from .acting import act
 from .arrangement import Arrangement
 from .board import Board, processes_of
-from .crew import Crew, cores_here, share_of_cores
+from .crew import Crew, share_of_cores
 from .handing import Handing, settle
 from .learning import Batches, Learning, OwnBatches, sample
 from .pace import Pace
@@ -219,7 +220,7 @@ class ParallelLoop:
         needs = [
             self.arrangement.threads if kind == "learner" else 1 for kind, rows in self._rows.items() for _ in rows
         ]
-        cores = self.arrangement.cores or cores_here()
+        cores = self.arrangement.cores or allowed_cpus()
         looks = counter.looks_of(SPIN_MICROSECONDS if len(cores) >= sum(needs) else 0.0)
         board = Board(len(needs), self.workload.actors.count, len(self.learner.parameters), looks=looks)
         board.set(words.LAST_STEP, self.workload.steps)

@@ -1,0 +1,85 @@
+"""Which kept record answers a request: one with a time, of the same cell, by the same code, versions and settings.
+
+A record's machine has its ``evidence``: what may change a number beside the cell, the machine and its versions. The
+commit is kept beside it and not compared, for edits need not be committed, and most commits change nothing that is
+timed. Records that were kept before there was evidence are of other code, and answer nothing.
+"""
+
+import functools
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dse.platforms import fingerprint
+from dse.records import LOAD, Measurement
+from impls.cores import count_allowed
+
+ROOT = Path(__file__).parents[1]
+CORES = count_allowed()  # that can be busy, as this process began: later it may keep to some of them
+CODE = ("impls/**/*", "benchmarks/**/*", "dse/stats.py", "dse/platforms/memory.py")
+"""What is timed and what times it, of ``SOURCES``: no test, text or report among it."""
+SOURCES = (".py", ".cu", ".cpp", ".h")
+VERSIONS = ("python", "packages")
+SETTING = re.compile(r"NUMBA_(?!CACHE_DIR).*|.*_NUM_THREADS")
+"""Environment variables that change compiled code, or how many threads run."""
+
+
+def evidence_here(libraries: Iterable[Path] = (), **asked: Any) -> dict[str, Any]:
+    """Return the evidence of what is measured by this process: its code, the CPUs it may use and its settings.
+
+    ``libraries``: other interpreters whose packages are timed. ``asked``: what changes a time and is in no cell, such
+    as the seconds of sampling.
+    """
+    settings = {name: value for name, value in sorted(os.environ.items()) if SETTING.fullmatch(name)}
+    facts = {"cpus": CORES, "settings": settings, "asked": asked}
+    environments = [_installed(python) for python in libraries]
+    ours = [fingerprint()[name] for name in VERSIONS]
+    facts |= {"libraries": _hash(ours + environments)} if environments else {}
+    return {"code": hash_code(), **{name: fact for name, fact in facts.items() if fact}}
+
+
+def answers(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    """Say whether what was kept is evidence of what is asked for: both are told by the ``machine`` of their records.
+
+    What was made under load is not enough where this run is not.
+    """
+    is_as_quiet = LOAD in asked or LOAD not in kept
+    return "evidence" in kept and is_as_quiet and _key(kept) == _key(asked)
+
+
+def is_done(kept: Measurement) -> bool:
+    """Say whether a record ends the search for its cell's time.
+
+    A skip or a failure does not: whatever it was for (a budget, a variable, a package, memory) may be gone, and to look
+    costs little beside a time that is never measured.
+    """
+    return kept.median_seconds is not None
+
+
+def _key(machine: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what two machines of records must share for one to answer for the other.
+
+    Where libraries are timed a record has their versions, and the evidence has all.
+    """
+    versions = () if "libraries" in machine.get("evidence", {}) else VERSIONS
+    return tuple(machine.get(name) for name in ("key", "gpus", "evidence", "workload", *versions))
+
+
+@functools.cache
+def hash_code(root: Path = ROOT) -> str:
+    """Hash the files of ``CODE`` as they are, committed or not."""
+    paths = sorted({path for pattern in CODE for path in root.glob(pattern) if path.suffix in SOURCES})
+    return _hash([(path.relative_to(root).as_posix(), path.read_bytes()) for path in paths if path.name[0] != "."])
+
+
+def _installed(python: Path) -> list[str]:
+    """List the packages of an interpreter's environment with their versions; to ask nobody, by their folders."""
+    folder = python.parent.parent
+    return sorted(str(path.relative_to(folder)) for path in folder.glob("lib/python*/site-packages/*.dist-info"))
+
+
+def _hash(content: Any) -> str:
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:12]
