@@ -233,6 +233,9 @@ def _check_options(problem: Problem) -> None:
         if len({engine for _, engine in option.where}) < len(option.where):
             raise ProblemError(f"{what} is on an engine twice: {option.where}")
         _check_needs(problem, what, (*option.needs.items(), *option.ahead.items()))
+        others = {budget.partition(".")[0] for budget in (*option.needs, *option.ahead)} - dict(option.where).keys()
+        if wrong := [device for device in others if problem.class_of(device)]:
+            raise ProblemError(f"{what} takes of {wrong[0]}, one of equal devices, and does not run there")
     for engine, needs in problem.engines.items():
         _check_needs(problem, f"the engine {engine!r}", needs.items())
 

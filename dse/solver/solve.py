@@ -255,12 +255,11 @@ def _ways(problem: Problem, here: Roles, roles: Roles) -> Iterable[dict[str, str
         # Invariant: ways are those of the devices before this one, by what makes them mirror images.
         more: dict[Any, dict[str, str]] = {}
         for names in ways.values():
-            free = [one for one in problem.class_of(device) if one not in names.values()]
-            alike = {roles.get(one, ()): one for one in reversed(free)}
-            for one in alike.values():
-                way = {**names, device: one}
-                does = sorted((here[own], roles.get(other, ())) for own, other in way.items())
-                more.setdefault(tuple(does), way)
+            for one in problem.class_of(device):
+                if one not in names.values():
+                    way = {**names, device: one}
+                    does = sorted((here[own], roles.get(other, ())) for own, other in way.items())
+                    more.setdefault(tuple(does), way)
         ways = more
     return ways.values()
 

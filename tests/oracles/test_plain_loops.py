@@ -1,14 +1,17 @@
 """The search beside plain loops over every configuration: what is best, what ties, what lacks, what decides."""
 
 import dataclasses
+import itertools
 import resource
 import time
 
 import numpy as np
 import pytest
 
+from dse.solver import solve as search
 from dse.solver.deciding import deciding, spreads
 from dse.solver.law import OBJECTIVES
+from dse.solver.problem import PARTS
 from dse.solver.solve import Answer, Infeasible, Search, Solution, solve
 from tests.matrix import slow
 from tests.oracles import plain_loops as plain
@@ -84,6 +87,30 @@ def test_the_search_says_what_plain_loops_do(seeds):
     said = {seed: wrong for seed in seeds if (wrong := differences(seed)) is not None}
     assert not {seed: wrong for seed, wrong in said.items() if wrong}
     assert len(said) > 0.6 * len(seeds)
+
+
+def test_the_frontier_takes_least_of_what_is_worth_each_share():
+    def frugal(key):
+        return key[0], key[3], key[1], key[2], *key[4:]
+
+    for seed in range(40):
+        problem = random_problem(np.random.default_rng(seed))
+        rows = [row for row in (plain.judged(problem, one, "ratio") for one in plain.every(problem)) if not row.broken]
+        best, least = max((row.value for row in rows), default=0.0), {}
+        for share, row in itertools.product(search.SHARES if rows else (), rows):
+            if row.value >= best * share:
+                key = least.setdefault((share, row.mapping), frugal(row.key))
+                least[share, row.mapping] = min(key, frugal(row.key))
+        told = Search({"": problem}, "ratio").frontier(best, len(PARTS)) if rows else ()
+        assert {frugal(key_of(problem, one)) for one in told} == set(least.values())
+
+
+def test_placements_in_pieces_change_nothing(monkeypatch):
+    drawn = [random_problem(np.random.default_rng(seed)) for seed in range(40)]
+    whole = [solve(problem) for problem in drawn]
+    monkeypatch.setattr(search, "AT_ONCE", 4)
+    for before, after in zip(whole, map(solve, drawn), strict=True):
+        assert str(before) == str(after)
 
 
 def false_statements(seed):

@@ -16,9 +16,9 @@ from dse.mapping.options import COPIES
 from dse.mapping.question import explain_mapping, recommend_mapping, tables
 from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
-from dse.solver.deciding import deciding, widest
+from dse.solver.deciding import deciding, spreads, widest
 from dse.solver.law import TOO_HIGH
-from dse.solver.problem import PARTS, Problem
+from dse.solver.problem import PARTS, Configuration, Problem
 from dse.solver.solve import solve
 from dse.times import analytic, estimates
 from dse.times.batch_law import flat_then_linear
@@ -341,6 +341,10 @@ def test_the_spread_of_a_number_is_the_widest_of_its_options_on_both_sides():
     options = [dataclasses.replace(option("learner", "x", "cpu", 1.0), time=Estimate(*one, evidence)) for one in ends]
     assert widest(options) == {"a": (0.5, 3.0)}
     assert widest(options[1:]) == {"a": (0.95, 3.0)}
+    rest = {part: (option(part, part, "cpu", 1.0),) for part in PARTS}
+    problem = Problem({**rest, "learner": tuple(options)}, {})
+    chosen = Configuration(tuple(rest[part][0] for part in PARTS)).having(options[0])
+    assert spreads([problem], chosen)["a"] == (0.5, 1.1), "what was not chosen makes it no less sure"
 
 
 def test_the_laws_of_gpus_and_fpgas_say_that_their_factors_are_assumptions():

@@ -6,7 +6,7 @@ import pytest
 
 from dse.mapping.alternatives import choose
 from dse.solver.problem import LOOP, PARTS, Flow, Problem, ProblemError
-from dse.solver.solve import Infeasible, Solution, solve, undominated
+from dse.solver.solve import Infeasible, Search, Solution, solve, undominated
 from tests.solver_cases import hop, learners, machine, option
 
 
@@ -97,6 +97,18 @@ def test_any_number_of_parts_is_solved():
 
 
 # What lacks, and what makes no sense
+
+
+def test_no_placement_is_the_mirror_image_of_another():
+    found = Search({"": machine(3, cores=4, fanouts=1, copies=1)}, "ratio").placements
+    assert len({str(one.where) for one in found}) == len(found) > 20
+
+
+def test_what_takes_of_one_of_equal_devices_runs_there():
+    problem = machine(2, cores=4, fanouts=1, copies=1)
+    far = option("learner", "far", "cpu", 1.0, {"gpu0.memory": 1.0}, "cpu.learner")
+    with pytest.raises(ProblemError, match="takes of gpu0, one of equal devices"):
+        problem.having("learner", far)
 
 
 def test_one_option_each_and_no_time_on_a_link():
