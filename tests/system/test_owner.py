@@ -99,8 +99,12 @@ def test_for_one_thread_it_equals_the_reference(layout, ring_rows):
             assert np.array_equal(replay.update_priorities(late, sizes), twin.update_priorities(late, sizes))
         if step % 10 == 9:
             ours, theirs = replay.state_dict(), twin.state_dict()
-            assert np.allclose(ours.pop("leaves"), theirs.pop("leaves"), rtol=1e-6)
-            assert same({**ours, "leaves": 0}, {**theirs, "leaves": 0})
+            for name, close in (
+                ("leaves", 1e-6),
+                ("largest", 1e-15),
+            ):  # powers by two libraries, whose last bit differs
+                assert np.allclose(ours[name], theirs.pop(name), rtol=close, atol=0)
+            assert same(ours, {name: ours[name] for name in ("leaves", "largest")} | theirs)
             assert replay.check() == 0.0
 
 
