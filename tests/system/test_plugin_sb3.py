@@ -307,7 +307,7 @@ def test_updates_of_what_was_overwritten_are_refused(environments, optimized):
 
 def test_a_reset_forgets_everything():
     buffer = made(8, 2)
-    fill(buffer, 11)
+    fill(buffer, 13)
     old = buffer.sample(32).sequence
     buffer.update_priorities(old, np.full(32, 9.0))
     buffer.reset()
