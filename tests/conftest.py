@@ -17,6 +17,7 @@ import dse
 import dse.records
 import impls
 from dse.platforms import busy
+from impls.cores import allowed_cpus
 from impls.sumtree.cuda import device, emulation
 from tests import durations, fake_cupy
 from tests.committed import CHECKOUT
@@ -161,6 +162,15 @@ def _idle(request):
         if request.module.__name__ != "tests.system.test_busy":
             patches.setattr(busy, "load", lambda: 0.0)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _free():
+    """Leave the tests' own process on the processors that it had, wherever a test keeps it."""
+    allowed = allowed_cpus()
+    yield
+    if allowed != allowed_cpus():
+        os.sched_setaffinity(0, allowed)
 
 
 @pytest.fixture(autouse=True)
