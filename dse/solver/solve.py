@@ -327,7 +327,7 @@ class Placement:
         return np.reshape(column, shape)
 
     def values(self, factor: Callable[[str], float] = _same) -> Reals:
-        """Of all configurations, 0 of what does not fit; times take ``factor`` of their evidence times as long."""
+        """Return every configuration's value, 0 where it does not fit; ``factor`` scales times by their evidence."""
         seconds = {}
         for part, (_, column, _) in self.columns.items():
             factors = 1.0 if factor is _same else np.array([factor(number) for number in column.numbers])
@@ -468,7 +468,7 @@ class Search:
         return sorted(every, key=lambda one: -one.value)
 
     def fastest(self, by: Callable[[Placement], Any]) -> Iterator[Answer]:
-        """Of each kind of placement the first with the largest value of all of its kind; of none where nothing fits."""
+        """Yield the first fastest answer of each kind of placement; kinds in which nothing fits yield none."""
         kinds = defaultdict[Any, list[Placement]](list)
         for one in (one for one in self.placements if not one.lacks):
             kinds[by(one)].append(one)
@@ -485,7 +485,7 @@ class Search:
         return list(kept.values())
 
     def solution(self, epsilon: float) -> Solution | Infeasible:
-        """What ``solve`` answers."""
+        """Return the answer by the tie rule and what surrounds it, or what lacks where nothing fits."""
         count = 0
         for problem in self.problems.values():
             count += math.prod(map(len, problem.axes)) * len(problem.depths)
