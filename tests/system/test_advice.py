@@ -183,7 +183,7 @@ def test_advice_has_the_users_file_as_the_user_gave_it(capsys, mine, tmp_path):
     others = ("sweep", "fpga --help", "--example")
     for platform, free in ((str(HERE), []), (str(HERE), ["batch"]), ("h200", []), ("u200", ["presampled"])):
         given = recommend_mapping(platform, str(mine), free=free)
-        check(text(given))
+        check(text(given), least=0)  # where no time makes another choice better, none is to be measured
         for command in check("\n".join(one.command for one in given.sources)):
             assert str(mine) in shlex.split(command) or any(word in command for word in others)
     asked = explain_mapping("h200", str(mine), {"learner_threads": "1"})
