@@ -46,7 +46,8 @@ from .header import (
 from .turns import begin_change, begin_writing, end_change, end_writing
 
 _AHEAD = 64  # elements the update prefetches ahead, for the same reason
-_SPARSE = 16  # leaf groups per element of the batch, from which marking those seen costs more than it saves
+_LAG = 32  # elements after which a leaf's group is summed: its store has left the store buffer, its row is still in L1
+_GROUPS_AHEAD = 12
 
 
 @inlined
@@ -106,8 +107,8 @@ def _renew_minima(tree: int, like: Any, fanout: int, lanes: int, chunks: int, le
             renew_minimum(tree, like, fanout, lanes, chunks, level, node)
 
 
-@inner
-def _refresh(
+@inlined
+def _renew(
     tree: int,
     like: Any,
     fanout: int,
@@ -116,104 +117,69 @@ def _refresh(
     prefix: int,
     level: int,
     children: int,
-    groups: Indices,
-    count: int,
-) -> int:
-    """Sum ``count`` groups of a level into their parents; ``groups`` then lists those parents' groups, each once.
-
-    Returns how many those are.
-    """
-    width, size = lanes * chunks, bytes_of(like)
-    above = level + 1
-    is_root = above == word_of(tree, HEIGHT)
-    parents = word_of(tree, SUMS + above)
-    parent_prefixes = word_of(tree, PREFIX + above)
-    marks = word_of(tree, MARKS + level)
-    parent_marks = word_of(tree, MARKS + above)
-    prefixes = word_of(tree, PREFIX + level)
-    has_prefixes = (prefix & HAS_PREFIXES) != 0
-    listed = 0
-    for j in range(count):
-        group = groups[j]
-        clear_mark(marks + group)
-        row = children + size * width * group
-        total = 0.0
-        for chunk in range(chunks):
-            if has_prefixes and level > 0:
-                target = prefixes + WORD * (width * group + lanes * chunk)
-                total = store_prefixes(row + WORD * lanes * chunk, target, total, lanes)
-            else:
-                _, _, total = scan_group(row + size * lanes * chunk, total, 0.0, like, lanes)
-        if has_prefixes and level > 0:
-            store_real(prefixes + WORD * width * group, total)
-        parent_group = unsigned_divide(group, fanout)
-        store_real(parents + WORD * offset_of(group, fanout, width), total)
-        if prefix & HAS_MINIMA:
-            store_real(
-                word_of(tree, MINIMA + above) + WORD * offset_of(group, fanout, width),
-                _least(tree, like, lanes, chunks, level, group),
-            )
-        if not is_root:
-            # Invariant: a parent group is marked just where it is listed; listed <= j: the entry overwritten was read.
-            groups[listed] = parent_group
-            listed += take_mark(parent_marks + parent_group)
-            prefetch_row(parents + WORD * width * parent_group, 0.0, lanes, chunks)
-            if has_prefixes:
-                prefetch_row(parent_prefixes + WORD * width * parent_group, 0.0, lanes, chunks)
-    return listed
-
-
-@inlined
-def set_leaves(
-    tree: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    batch: int,
-    scratch: Indices,
-    values: int,
-) -> int:
-    """Set the leaves at ``scratch[:batch]`` to the float64 at the address ``values``; the last duplicate wins.
-
-    Puts the touched groups in the place of the indices, for :func:`sum_up`; returns how many it lists.
-    """
-    leaves = word_of(tree, LEAVES)
-    parents = word_of(tree, SUMS + 1)
-    marks = word_of(tree, MARKS)
-    width, size = lanes * chunks, bytes_of(like)
-    sparse = _SPARSE * batch * fanout < word_of(tree, CAPACITY)
-    for j in range(min(_AHEAD, batch)):
-        prefetch_row(leaves + size * width * unsigned_divide(scratch[j], fanout), like, lanes, chunks)
-    count = 0
-    for j in range(batch):
-        if j + _AHEAD < batch:
-            prefetch_row(leaves + size * width * unsigned_divide(scratch[j + _AHEAD], fanout), like, lanes, chunks)
-        store_real(
-            leaves + size * offset_of(scratch[j], fanout, width), rounded(load_real(values + WORD * j, 0.0), like)
-        )
-        group = unsigned_divide(scratch[j], fanout)
-        # Invariant: scratch[:count] lists the groups touched so far, count <= j, and scratch[j:] are still indices.
-        # A group listed twice is only summed twice; where that is rare, marks would be the greater waste.
-        is_new = (count == 0 or scratch[count - 1] != group) if sparse else take_mark(marks + group)
-        scratch[count] = group
-        count += is_new
-        prefetch(parents + WORD * offset_of(group, fanout, width))
-    return count
-
-
-@inlined
-def sum_up(
-    tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, scratch: Indices, count: int
+    group: int,
 ) -> None:
-    """Sum the leaf groups ``scratch[:count]`` again, then each group above them once, level by level to the root."""
-    leaves = word_of(tree, LEAVES)
-    count = _refresh(tree, like, fanout, lanes, chunks, prefix, 0, leaves, scratch, count)
-    for level in range(1, word_of(tree, HEIGHT)):
-        # Invariant: sums up to this level are right, and scratch[:count] lists its groups that changed, each once.
-        children = word_of(tree, SUMS + level)
-        count = _refresh(tree, 0.0, fanout, lanes, chunks, prefix, level, children, scratch, count)
+    """Sum a group of a level, whose rows are at ``children``, into its parent; minima and prefix sums alike."""
+    width, size, total = lanes * chunks, bytes_of(like), 0.0
+    has_prefixes = (prefix & HAS_PREFIXES) != 0 and level > 0
+    prefixes = word_of(tree, PREFIX + level) + WORD * width * group
+    for chunk in range(chunks):
+        row = children + size * (width * group + lanes * chunk)
+        if has_prefixes:
+            total = store_prefixes(row, prefixes + WORD * lanes * chunk, total, lanes)
+        else:
+            _, _, total = scan_group(row, total, 0.0, like, lanes)
+    if has_prefixes:
+        store_real(prefixes, total)
+    parent = WORD * offset_of(group, fanout, width)
+    store_real(word_of(tree, SUMS + level + 1) + parent, total)
+    if prefix & HAS_MINIMA:
+        store_real(word_of(tree, MINIMA + level + 1) + parent, _least(tree, like, lanes, chunks, level, group))
+
+
+@inlined
+def _list_parent(tree: int, fanout: int, level: int, scratch: Indices, count: int, group: int) -> int:
+    """Write the group above a group of a level to ``scratch[count]``, unless it is listed; returns how many are."""
+    parent = unsigned_divide(group, fanout)
+    scratch[count] = parent
+    return count + take_mark(word_of(tree, MARKS + level + 1) + parent)
+
+
+@inner
+def _climb(
+    tree: int, fanout: int, lanes: int, chunks: int, prefix: int, scratch: Indices, count: int
+) -> None:
+    """Sum the groups ``scratch[:count]`` of level 1, then each group above them once, level by level to the root."""
+    height, nodes, is_dense = word_of(tree, HEIGHT), word_of(tree, CAPACITY), False
+    nodes = unsigned_divide(nodes + fanout - 1, fanout)
+    for level in range(1, height):
+        # Invariant: sums up to this level are right, and scratch[:count] lists its groups that changed, each once, or
+        # they are most of them.
+        nodes = unsigned_divide(nodes + fanout - 1, fanout)
+        children, marks = word_of(tree, SUMS + level), word_of(tree, MARKS + level)
+        if not is_dense and 2 * count > nodes:
+            for j in range(count):
+                clear_mark(marks + scratch[j])
+            is_dense = True
+        if is_dense:
+            for group in range(nodes):
+                _renew(tree, 0.0, fanout, lanes, chunks, prefix, level, children, group)
+            continue
+        listed, row_bytes = 0, WORD * lanes * chunks
+        prefixes = word_of(tree, PREFIX + level)
+        for j in range(count):
+            if j + _GROUPS_AHEAD < count:
+                ahead = row_bytes * scratch[j + _GROUPS_AHEAD]
+                prefetch_row(children + ahead, 0.0, lanes, chunks)
+                if prefix & HAS_PREFIXES:
+                    prefetch_row(prefixes + ahead, 0.0, lanes, chunks)
+            group = scratch[j]
+            clear_mark(marks + group)
+            _renew(tree, 0.0, fanout, lanes, chunks, prefix, level, children, group)
+            if level + 1 < height:
+                # Invariant: a group is marked just where it is listed; listed <= j: the entry overwritten was read.
+                listed = _list_parent(tree, fanout, level, scratch, listed, group)
+        count = listed
 
 
 @inlined
@@ -228,9 +194,27 @@ def recompute(
     scratch: Indices,
     values: int,
 ) -> None:
-    """Set a batch of leaves, then sum each touched group once, level by level."""
-    count = set_leaves(tree, like, fanout, lanes, chunks, prefix, batch, scratch, values)
-    sum_up(tree, like, fanout, lanes, chunks, prefix, scratch, count)
+    """Set a batch of leaves and, a little later, sum their groups; then each touched group above once."""
+    leaves, parents = word_of(tree, LEAVES), word_of(tree, SUMS + 1)
+    width, size = lanes * chunks, bytes_of(like)
+    has_more = word_of(tree, HEIGHT) > 1
+    count, lag = 0, min(_LAG, batch)
+    for j in range(min(_AHEAD, batch)):
+        prefetch_row(leaves + size * width * unsigned_divide(scratch[j], fanout), like, lanes, chunks)
+    for j in range(batch + lag):
+        if j + _AHEAD < batch:
+            ahead = unsigned_divide(scratch[j + _AHEAD], fanout)
+            prefetch_row(leaves + size * width * ahead, like, lanes, chunks)
+            prefetch(parents + WORD * offset_of(ahead, fanout, width))
+        if j < batch:
+            leaf = offset_of(scratch[j], fanout, width)
+            store_real(leaves + size * leaf, rounded(load_real(values + WORD * j, 0.0), like))
+        if j >= lag:
+            group = unsigned_divide(scratch[j - lag], fanout)
+            _renew(tree, like, fanout, lanes, chunks, prefix, 0, leaves, group)
+            if has_more:
+                count = _list_parent(tree, fanout, 0, scratch, count, group)
+    _climb(tree, fanout, lanes, chunks, prefix, scratch, count)
 
 
 @inlined
