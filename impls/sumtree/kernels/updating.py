@@ -15,9 +15,9 @@ from ..lanes import (
     prefetch,
     prefetch_row,
     rounded,
-    scan_group,
     store_prefixes,
     store_real,
+    sum_group,
     take_mark,
     unsigned_divide,
 )
@@ -128,7 +128,7 @@ def _renew(
         if has_prefixes:
             total = store_prefixes(row, prefixes + WORD * lanes * chunk, total, lanes)
         else:
-            _, _, total = scan_group(row, total, 0.0, like, lanes)
+            total += sum_group(row, like, lanes)
     if has_prefixes:
         store_real(prefixes, total)
     parent = WORD * offset_of(group, fanout, width)
@@ -147,25 +147,32 @@ def _list_parent(tree: int, fanout: int, level: int, scratch: Indices, count: in
 
 @inner
 def _climb(
-    tree: int, fanout: int, lanes: int, chunks: int, prefix: int, scratch: Indices, count: int
+    tree: int,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    is_dense: bool,
+    groups: int,
+    scratch: Indices,
+    count: int,
 ) -> None:
     """Sum the groups ``scratch[:count]`` of level 1, then each group above them once, level by level to the root."""
-    height, nodes, is_dense = word_of(tree, HEIGHT), word_of(tree, CAPACITY), False
-    nodes = unsigned_divide(nodes + fanout - 1, fanout)
+    height, row_bytes = word_of(tree, HEIGHT), WORD * lanes * chunks
     for level in range(1, height):
         # Invariant: sums up to this level are right, and scratch[:count] lists its groups that changed, each once, or
         # they are most of them.
-        nodes = unsigned_divide(nodes + fanout - 1, fanout)
+        groups = unsigned_divide(groups + fanout - 1, fanout)
         children, marks = word_of(tree, SUMS + level), word_of(tree, MARKS + level)
-        if not is_dense and 2 * count > nodes:
+        if not is_dense and 2 * count > groups:
             for j in range(count):
                 clear_mark(marks + scratch[j])
             is_dense = True
         if is_dense:
-            for group in range(nodes):
+            for group in range(groups):
                 _renew(tree, 0.0, fanout, lanes, chunks, prefix, level, children, group)
             continue
-        listed, row_bytes = 0, WORD * lanes * chunks
+        listed = 0
         prefixes = word_of(tree, PREFIX + level)
         for j in range(count):
             if j + _GROUPS_AHEAD < count:
@@ -197,8 +204,9 @@ def recompute(
     """Set a batch of leaves and, a little later, sum their groups; then each touched group above once."""
     leaves, parents = word_of(tree, LEAVES), word_of(tree, SUMS + 1)
     width, size = lanes * chunks, bytes_of(like)
-    has_more = word_of(tree, HEIGHT) > 1
-    count, lag = 0, min(_LAG, batch)
+    groups = unsigned_divide(word_of(tree, CAPACITY) + fanout - 1, fanout)
+    is_dense, has_more = 2 * batch > groups, word_of(tree, HEIGHT) > 1
+    count, lag = 0, 0 if is_dense else min(_LAG, batch)
     for j in range(min(_AHEAD, batch)):
         prefetch_row(leaves + size * width * unsigned_divide(scratch[j], fanout), like, lanes, chunks)
     for j in range(batch + lag):
@@ -209,12 +217,15 @@ def recompute(
         if j < batch:
             leaf = offset_of(scratch[j], fanout, width)
             store_real(leaves + size * leaf, rounded(load_real(values + WORD * j, 0.0), like))
-        if j >= lag:
+        if j >= lag and not is_dense:
             group = unsigned_divide(scratch[j - lag], fanout)
             _renew(tree, like, fanout, lanes, chunks, prefix, 0, leaves, group)
             if has_more:
                 count = _list_parent(tree, fanout, 0, scratch, count, group)
-    _climb(tree, fanout, lanes, chunks, prefix, scratch, count)
+    if is_dense:
+        for group in range(groups):
+            _renew(tree, like, fanout, lanes, chunks, prefix, 0, leaves, group)
+    _climb(tree, fanout, lanes, chunks, prefix, is_dense, groups, scratch, count)
 
 
 @inlined
