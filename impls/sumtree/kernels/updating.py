@@ -48,6 +48,7 @@ from .turns import begin_change, begin_writing, end_change, end_writing
 _AHEAD = 64  # elements the update prefetches ahead, for the same reason
 _LAG = 32  # elements after which a leaf's group is summed: its store has left the store buffer, its row is still in L1
 _GROUPS_AHEAD = 12
+_LINE = 64
 
 
 @inlined
@@ -146,6 +147,12 @@ def _list_parent(tree: int, fanout: int, level: int, scratch: Indices, count: in
 
 
 @inner
+def _is_dense(count: int, groups: int, row_bytes: int) -> bool:
+    """Whether ``count`` groups of a level are so many that all in order take no longer: most of its cache lines."""
+    return 8 * count * max(1, _LINE // row_bytes) > 7 * groups
+
+
+@inner
 def _climb(
     tree: int,
     fanout: int,
@@ -164,7 +171,7 @@ def _climb(
         # they are most of them.
         groups = unsigned_divide(groups + fanout - 1, fanout)
         children, marks = word_of(tree, SUMS + level), word_of(tree, MARKS + level)
-        if not is_dense and 2 * count > groups:
+        if not is_dense and _is_dense(count, groups, row_bytes):
             for j in range(count):
                 clear_mark(marks + scratch[j])
             is_dense = True
@@ -205,7 +212,7 @@ def recompute(
     leaves, parents = word_of(tree, LEAVES), word_of(tree, SUMS + 1)
     width, size = lanes * chunks, bytes_of(like)
     groups = unsigned_divide(word_of(tree, CAPACITY) + fanout - 1, fanout)
-    is_dense, has_more = 2 * batch > groups, word_of(tree, HEIGHT) > 1
+    is_dense, has_more = _is_dense(batch, groups, size * width), word_of(tree, HEIGHT) > 1
     count, lag = 0, 0 if is_dense else min(_LAG, batch)
     for j in range(min(_AHEAD, batch)):
         prefetch_row(leaves + size * width * unsigned_divide(scratch[j], fanout), like, lanes, chunks)
