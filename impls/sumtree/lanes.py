@@ -19,7 +19,6 @@ from numba.extending import intrinsic
 
 _I8, _I32, _I64, _F32, _F64 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.DoubleType()
 _LINE = 64  # bytes
-_NO_MINUS_ZERO = ("nsz",)  # no leaf is one, and so no sum: what adds 0.0 may be left out
 
 
 def _pointer(builder: Any, address: Any, kind: Any) -> Any:
@@ -57,7 +56,7 @@ def _scan(builder: Any, values: Any, lanes: int) -> Any:
     while step < lanes:
         # Invariant: each lane is the sum of the lanes from the start of its block of ``step`` up to itself.
         sources = [lane // step * step - 1 if lane & step else lanes for lane in range(lanes)]  # lanes means 0.0
-        values = builder.fadd(values, builder.shuffle_vector(values, _zeros(lanes), _lane_numbers(sources)), _NO_MINUS_ZERO)
+        values = builder.fadd(values, builder.shuffle_vector(values, _zeros(lanes), _lane_numbers(sources)))
         step *= 2
     return values
 
@@ -117,7 +116,7 @@ def scan_group(typingctx: Any, address: Any, carry: Any, mass: Any, like: Any, l
         width = lanes.literal_value
         address, carry, mass = arguments[:3]
         prefixes = _scan(builder, _load_lanes(builder, address, kind, width), width)
-        prefixes = builder.fadd(prefixes, _splat(builder, carry, width), _NO_MINUS_ZERO)
+        prefixes = builder.fadd(prefixes, _splat(builder, carry, width))
         count, mask = _count_at_most(builder, prefixes, mass, width)
         kept = builder.select(mask, prefixes, _zeros(width))
         largest = cgutils.get_or_insert_function(
@@ -181,7 +180,7 @@ def store_prefixes(typingctx: Any, source: Any, target: Any, carry: Any, lanes: 
         width = lanes.literal_value
         source, target, carry = arguments[:3]
         carried = _splat(builder, carry, width)
-        prefixes = builder.fadd(_scan(builder, _load_lanes(builder, source, _F64, width), width), carried, _NO_MINUS_ZERO)
+        prefixes = builder.fadd(_scan(builder, _load_lanes(builder, source, _F64, width), width), carried)
         shifted = builder.shuffle_vector(prefixes, carried, _lane_numbers([width, *range(width - 1)]))
         _store_lanes(builder, shifted, target)
         return _last_lane(builder, prefixes, width)
@@ -207,6 +206,16 @@ def add_delta(typingctx: Any, address: Any, first: Any, child: Any, delta: Any, 
         return context.get_dummy_value()
 
     return types.none(types.int64, types.int64, types.int64, types.float64, lanes), emit
+
+
+@intrinsic
+def pointer_to(typingctx: Any, address: Any, like: Any) -> Any:
+    """The address as a pointer to numbers such as ``like``: compilers see through loops over arrays of such."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(like).as_pointer())
+
+    return types.CPointer(like)(types.int64, like), emit
 
 
 @intrinsic

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from numba import njit
+from numba import carray, njit
 
 from ..kernel_cache import kept_njit
-from ..lanes import load_i64, unsigned_divide
+from ..lanes import load_i64, pointer_to, unsigned_divide
 
 WORD = 8  # bytes of an address, an index, a float64
 MOST_LEVELS = 64
@@ -50,3 +50,9 @@ def offset_of(node: int, fanout: int, width: int) -> int:
     """Number of a node's element in its level's rows."""
     group = unsigned_divide(node, fanout)
     return group * width + (node - group * fanout)
+
+
+@inner
+def array_at(address: int, count: int, like: Any) -> Any:
+    """The ``count`` numbers such as ``like`` from an address on, as an array."""
+    return carray(pointer_to(address, like), (count,))

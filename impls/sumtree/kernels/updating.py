@@ -37,6 +37,7 @@ from .header import (
     SCRATCH,
     SUMS,
     WORD,
+    array_at,
     inlined,
     inner,
     kernel,
@@ -53,9 +54,9 @@ _LINE = 64
 
 @inlined
 def _take(
-    tree: int, indices: Indices, priorities: Reals, like: Any, highest: float, scratch: Indices, values: int
+    tree: int, indices: Indices, priorities: Reals, like: Any, highest: float, slots: Indices, values: Reals
 ) -> bool:
-    """Copy a batch: indices into the scratch, priorities as leaves store them to the address ``values``.
+    """Copy a batch: indices to ``slots [B]``, priorities as leaves store them to ``values [B]``.
 
     False if an index is outside [0, N) or a priority outside [0, highest] once rounded to a leaf.
     """
@@ -66,8 +67,8 @@ def _take(
         stored = np.float64(rounded(priority, like)) + 0.0  # which makes 0.0 of -0.0
         good = (np.uint64(index) < capacity) & (priority >= 0.0) & (stored <= highest)
         bad += not good
-        scratch[j] = index
-        store_real(values + WORD * j, stored)
+        slots[j] = index
+        values[j] = stored
     return bad == 0
 
 
@@ -110,17 +111,9 @@ def _renew_minima(tree: int, like: Any, fanout: int, lanes: int, chunks: int, le
 
 @inlined
 def _renew(
-    tree: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    level: int,
-    children: int,
-    group: int,
+    tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, level: int, children: int, group: int
 ) -> None:
-    """Sum a group of a level, whose rows are at ``children``, into its parent; minima and prefix sums alike."""
+    """Sum a group of a level, whose rows are at ``children``, into its parent; its prefix sums and minimum as well."""
     width, size, total = lanes * chunks, bytes_of(like), 0.0
     has_prefixes = (prefix & HAS_PREFIXES) != 0 and level > 0
     prefixes = word_of(tree, PREFIX + level) + WORD * width * group
@@ -139,16 +132,17 @@ def _renew(
 
 
 @inlined
-def _list_parent(tree: int, fanout: int, level: int, scratch: Indices, count: int, group: int) -> int:
-    """Write the group above a group of a level to ``scratch[count]``, unless it is listed; returns how many are."""
+def _list_parent(tree: int, fanout: int, level: int, group: int, listed: Indices, count: int) -> int:
+    """Add the group above a group of a level to ``listed[:count]``, unless it is there; returns the new count."""
     parent = unsigned_divide(group, fanout)
-    scratch[count] = parent
+    listed[count] = parent
+    # Invariant: a group is marked just where it is listed.
     return count + take_mark(word_of(tree, MARKS + level + 1) + parent)
 
 
 @inner
-def _is_dense(count: int, groups: int, row_bytes: int) -> bool:
-    """Whether ``count`` groups of a level are so many that all in order take no longer: most of its cache lines."""
+def _are_most(count: int, groups: int, row_bytes: int) -> bool:
+    """Whether ``count`` groups lie on most cache lines of a level, so that all in order take no longer."""
     return 8 * count * max(1, _LINE // row_bytes) > 7 * groups
 
 
@@ -159,80 +153,89 @@ def _climb(
     lanes: int,
     chunks: int,
     prefix: int,
-    is_dense: bool,
     groups: int,
-    scratch: Indices,
+    is_dense: bool,
+    listed: Indices,
     count: int,
 ) -> None:
-    """Sum the groups ``scratch[:count]`` of level 1, then each group above them once, level by level to the root."""
+    """Sum groups above the leaf level, which has ``groups``, level by level to the root.
+
+    Those are each group of a level if ``is_dense``, else ``listed[:count]`` of level 1 and those above them.
+    """
     height, row_bytes = word_of(tree, HEIGHT), WORD * lanes * chunks
     for level in range(1, height):
-        # Invariant: sums up to this level are right, and scratch[:count] lists its groups that changed, each once, or
-        # they are most of them.
+        # Invariant: sums up to this level are right, and listed[:count] are its groups that changed, each once.
         groups = unsigned_divide(groups + fanout - 1, fanout)
-        children, marks = word_of(tree, SUMS + level), word_of(tree, MARKS + level)
-        if not is_dense and _is_dense(count, groups, row_bytes):
-            for j in range(count):
-                clear_mark(marks + scratch[j])
+        children, prefixes = word_of(tree, SUMS + level), word_of(tree, PREFIX + level)
+        marks = word_of(tree, MARKS + level)
+        if not is_dense and _are_most(count, groups, row_bytes):
             is_dense = True
+            for j in range(count):
+                clear_mark(marks + listed[j])
         if is_dense:
             for group in range(groups):
                 _renew(tree, 0.0, fanout, lanes, chunks, prefix, level, children, group)
             continue
-        listed = 0
-        prefixes = word_of(tree, PREFIX + level)
+        above = 0
         for j in range(count):
+            # Invariant: above <= j, so that no entry is overwritten before it is read.
             if j + _GROUPS_AHEAD < count:
-                ahead = row_bytes * scratch[j + _GROUPS_AHEAD]
+                ahead = row_bytes * listed[j + _GROUPS_AHEAD]
                 prefetch_row(children + ahead, 0.0, lanes, chunks)
                 if prefix & HAS_PREFIXES:
                     prefetch_row(prefixes + ahead, 0.0, lanes, chunks)
-            group = scratch[j]
+            group = listed[j]
             clear_mark(marks + group)
             _renew(tree, 0.0, fanout, lanes, chunks, prefix, level, children, group)
             if level + 1 < height:
-                # Invariant: a group is marked just where it is listed; listed <= j: the entry overwritten was read.
-                listed = _list_parent(tree, fanout, level, scratch, listed, group)
-        count = listed
+                above = _list_parent(tree, fanout, level, group, listed, above)
+        count = above
+
+
+@inlined
+def set_leaves(tree: int, like: Any, fanout: int, lanes: int, chunks: int, slots: Indices, values: Reals) -> None:
+    """Set the leaves ``slots [B]`` to ``values [B]``, the last duplicate wins; their sums are left to recompute."""
+    leaves, width, size = word_of(tree, LEAVES), lanes * chunks, bytes_of(like)
+    for j in range(values.size):
+        if j + _AHEAD < values.size:
+            prefetch(leaves + size * offset_of(slots[j + _AHEAD], fanout, width))
+        store_real(leaves + size * offset_of(slots[j], fanout, width), rounded(values[j], like))
 
 
 @inlined
 def recompute(
-    tree: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    batch: int,
-    scratch: Indices,
-    values: int,
+    tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, slots: Indices, values: Reals
 ) -> None:
-    """Set a batch of leaves and, a little later, sum their groups; then each touched group above once."""
-    leaves, parents = word_of(tree, LEAVES), word_of(tree, SUMS + 1)
-    width, size = lanes * chunks, bytes_of(like)
+    """Set the leaves ``slots [B]`` to ``values [B]``, the last duplicate wins, and renew all sums above them.
+
+    Without values the leaves are set already. ``slots`` are then of no use any more.
+    """
+    leaves, parents, batch = word_of(tree, LEAVES), word_of(tree, SUMS + 1), slots.size
+    width, size, has_more = lanes * chunks, bytes_of(like), word_of(tree, HEIGHT) > 1
     groups = unsigned_divide(word_of(tree, CAPACITY) + fanout - 1, fanout)
-    is_dense, has_more = _is_dense(batch, groups, size * width), word_of(tree, HEIGHT) > 1
+    is_dense = _are_most(batch, groups, size * width)
     count, lag = 0, 0 if is_dense else min(_LAG, batch)
     for j in range(min(_AHEAD, batch)):
-        prefetch_row(leaves + size * width * unsigned_divide(scratch[j], fanout), like, lanes, chunks)
+        prefetch_row(leaves + size * width * unsigned_divide(slots[j], fanout), like, lanes, chunks)
     for j in range(batch + lag):
         if j + _AHEAD < batch:
-            ahead = unsigned_divide(scratch[j + _AHEAD], fanout)
+            ahead = unsigned_divide(slots[j + _AHEAD], fanout)
             prefetch_row(leaves + size * width * ahead, like, lanes, chunks)
             prefetch(parents + WORD * offset_of(ahead, fanout, width))
-        if j < batch:
-            leaf = offset_of(scratch[j], fanout, width)
-            store_real(leaves + size * leaf, rounded(load_real(values + WORD * j, 0.0), like))
+        if j < values.size:
+            store_real(leaves + size * offset_of(slots[j], fanout, width), rounded(values[j], like))
         if j >= lag and not is_dense:
-            group = unsigned_divide(scratch[j - lag], fanout)
-            _renew(tree, like, fanout, lanes, chunks, prefix, 0, leaves, group)
-            if has_more:
-                count = _list_parent(tree, fanout, 0, scratch, count, group)
+            # Invariant: count <= j - lag, so that no slot is overwritten before it is read. A group that is summed
+            # before all of its leaves are set is summed again; of neighbors in the batch only the last one sums it.
+            group = unsigned_divide(slots[j - lag], fanout)
+            if j - lag + 1 == batch or group != unsigned_divide(slots[j - lag + 1], fanout):
+                _renew(tree, like, fanout, lanes, chunks, prefix, 0, leaves, group)
+                if has_more:
+                    count = _list_parent(tree, fanout, 0, group, slots, count)
     if is_dense:
         for group in range(groups):
             _renew(tree, like, fanout, lanes, chunks, prefix, 0, leaves, group)
-    _climb(tree, fanout, lanes, chunks, prefix, is_dense, groups, scratch, count)
+    _climb(tree, fanout, lanes, chunks, prefix, groups, is_dense, slots, count)
 
 
 @inlined
@@ -243,40 +246,37 @@ def _add_deltas(
     lanes: int,
     chunks: int,
     prefix: int,
-    batch: int,
-    scratch: Indices,
-    values: int,
+    slots: Indices,
+    values: Reals,
+    before: Reals,
 ) -> None:
-    """Set a batch of leaves and add the change of each to its ancestors."""
+    """Set the leaves ``slots [B]`` to ``values [B]`` and add the changes to their ancestors; ``before [B]`` is room."""
     leaves = word_of(tree, LEAVES)
     height = word_of(tree, HEIGHT)
-    width, size = lanes * chunks, bytes_of(like)
-    before = values + WORD * batch  # the leaves as they were
+    width, size, batch = lanes * chunks, bytes_of(like), slots.size
     for j in range(batch):
         if j + _AHEAD < batch:
-            prefetch(leaves + size * offset_of(scratch[j + _AHEAD], fanout, width))
-        leaf = leaves + size * offset_of(scratch[j], fanout, width)
-        store_real(before + WORD * j, np.float64(load_real(leaf, like)))
+            prefetch(leaves + size * offset_of(slots[j + _AHEAD], fanout, width))
+        leaf = leaves + size * offset_of(slots[j], fanout, width)
+        before[j] = load_real(leaf, like)
     for j in range(batch):  # the last duplicate wins
         # Invariant: from here on a leaf with its sign bit set is one whose change its ancestors lack.
-        store_real(
-            leaves + size * offset_of(scratch[j], fanout, width), -abs(rounded(load_real(values + WORD * j, 0.0), like))
-        )
+        store_real(leaves + size * offset_of(slots[j], fanout, width), -abs(rounded(values[j], like)))
     for j in range(batch):
         if j + _AHEAD < batch:
-            ahead = unsigned_divide(scratch[j + _AHEAD], fanout)
+            ahead = unsigned_divide(slots[j + _AHEAD], fanout)
             prefetch(word_of(tree, SUMS + 1) + WORD * offset_of(ahead, fanout, width))
             if prefix & HAS_PREFIXES and height > 1:
                 row = word_of(tree, PREFIX + 1) + WORD * width * unsigned_divide(ahead, fanout)
                 prefetch_row(row, 0.0, lanes, chunks)
-        leaf = leaves + size * offset_of(scratch[j], fanout, width)
+        leaf = leaves + size * offset_of(slots[j], fanout, width)
         stored = load_real(leaf, like)
         if math.copysign(1.0, np.float64(stored)) > 0.0:
             continue
         stored = abs(stored)
         store_real(leaf, stored)
-        delta = np.float64(stored) - load_real(before + WORD * j, 0.0)
-        node = scratch[j]
+        delta = np.float64(stored) - before[j]
+        node = slots[j]
         for level in range(1, height + 1):
             node = unsigned_divide(node, fanout)
             total = word_of(tree, SUMS + level) + WORD * offset_of(node, fanout, width)
@@ -287,7 +287,7 @@ def _add_deltas(
                 for chunk in range(chunks):
                     add_delta(row + WORD * lanes * chunk, lanes * chunk, node - group * fanout, delta, lanes)
     if prefix & HAS_MINIMA:
-        _renew_minima(tree, like, fanout, lanes, chunks, scratch, batch)
+        _renew_minima(tree, like, fanout, lanes, chunks, slots, batch)
 
 
 @kernel()
@@ -311,10 +311,11 @@ def update_by_recompute(
     if not begin_writing(tree, head):
         return BUSY
     status = REFUSED
-    values = scratch.ctypes.data + WORD * indices.size
-    if _take(tree, indices, priorities, like, highest, scratch, values):
+    batch, room = indices.size, scratch.ctypes.data
+    slots, values = array_at(room, batch, room), array_at(room + WORD * batch, batch, 0.0)
+    if _take(tree, indices, priorities, like, highest, slots, values):
         begin_change(tree)
-        recompute(tree, like, fanout, lanes, chunks, prefix, indices.size, scratch, values)
+        recompute(tree, like, fanout, lanes, chunks, prefix, slots, values)
         end_change(tree)
         status = DONE
     end_writing(tree)
@@ -342,10 +343,13 @@ def update_by_delta(
     if not begin_writing(tree, head):
         return BUSY
     status = REFUSED
-    values = scratch.ctypes.data + WORD * indices.size
-    if _take(tree, indices, priorities, like, highest, scratch, values):
+    batch, room = indices.size, scratch.ctypes.data
+    slots, values = array_at(room, batch, room), array_at(room + WORD * batch, batch, 0.0)
+    if _take(tree, indices, priorities, like, highest, slots, values):
         begin_change(tree)
-        _add_deltas(tree, like, fanout, lanes, chunks, prefix, indices.size, scratch, values)
+        _add_deltas(
+            tree, like, fanout, lanes, chunks, prefix, slots, values, array_at(room + 2 * WORD * batch, batch, 0.0)
+        )
         end_change(tree)
         status = DONE
     end_writing(tree)
