@@ -37,6 +37,13 @@ def return_lent(tree: int, like: Any, fanout: int, width: int) -> None:
     store_i64(tree + WORD * LENT, 0)
 
 
+@inner
+def _set(
+    tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, slots: Indices, values: Reals
+) -> None:
+    recompute(tree, like, fanout, lanes, chunks, prefix, slots, values)  # once for all that call it
+
+
 @inlined
 def _search_distinct(
     tree: int,
@@ -78,11 +85,11 @@ def _search_distinct(
         store_release(tree + WORD * LENT, end)
         release_fence()
         slots[0], values[0] = indices[count], 0.0
-        recompute(tree, like, fanout, lanes, chunks, prefix, slots[:1], values[:1])
+        _set(tree, like, fanout, lanes, chunks, prefix, slots[:1], values[:1])
         count = end
     for j in range(count):
         slots[j], values[j] = indices[j], priorities[j]
-    recompute(tree, like, fanout, lanes, chunks, prefix, slots[:count], values[:count])
+    _set(tree, like, fanout, lanes, chunks, prefix, slots[:count], values[:count])
     store_release(tree + WORD * LENT, 0)
     drawn[0] = count
     return status
@@ -166,12 +173,12 @@ def search_without(
         for j in range(count):
             # Invariant: whatever of these is 0 by now is listed as lent.
             slots[j], values[j] = load_i64(lent + 2 * WORD * j), 0.0
-        recompute(tree, like, fanout, lanes, chunks, prefix, slots, values)
+        _set(tree, like, fanout, lanes, chunks, prefix, slots, values)
         prefixes = prefix & HAS_PREFIXES
         status = descend(tree, like, fanout, lanes, chunks, prefixes, uniforms, True, indices, priorities)
         for j in range(count):
             slots[j], values[j] = load_i64(lent + 2 * WORD * j), load_real(lent + 2 * WORD * j + WORD, 0.0)
-        recompute(tree, like, fanout, lanes, chunks, prefix, slots, values)
+        _set(tree, like, fanout, lanes, chunks, prefix, slots, values)
         store_release(tree + WORD * LENT, 0)
         end_change(tree)
     end_writing(tree)

@@ -109,7 +109,7 @@ def _renew_minima(tree: int, like: Any, fanout: int, lanes: int, chunks: int, le
             renew_minimum(tree, like, fanout, lanes, chunks, level, node)
 
 
-@inlined
+@inner
 def _renew(
     tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, level: int, children: int, group: int
 ) -> None:
