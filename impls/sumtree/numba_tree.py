@@ -118,7 +118,7 @@ class NumbaTree(SumTree):
             self._minima = list(allocate(shapes[1 : height + 1], aligned=self._aligned is not False))
             for minima in self._minima:
                 minima[:] = math.inf  # of padding, too
-        self._marks = [np.zeros(rows[level], np.uint8) for level in range(height)]
+        self._marks = [np.zeros(rows[level], np.uint8) for level in range(1, height)]
         self._leaves, self._root = self._arrays[0], self._arrays[height]
         self._scratch = np.empty(1024 * kernels.SCRATCH, np.int64)  # of the update that is inside
         (header,) = allocate([(kernels.HEADER_WORDS, _INT64)])
@@ -128,7 +128,7 @@ class NumbaTree(SumTree):
         ]
         prefixes = self._arrays[height + 1 :]
         header[kernels.PREFIX + 1 : kernels.PREFIX + 1 + len(prefixes)] = [array.ctypes.data for array in prefixes]
-        header[kernels.MARKS : kernels.MARKS + height] = [marks.ctypes.data for marks in self._marks]
+        header[kernels.MARKS + 1 : kernels.MARKS + height] = [marks.ctypes.data for marks in self._marks]
         header[kernels.MINIMA + 1 : kernels.MINIMA + 1 + len(self._minima)] = [
             minima.ctypes.data for minima in self._minima
         ]
