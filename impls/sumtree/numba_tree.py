@@ -11,8 +11,9 @@ One level of the descent is then: load the row, compare every lane with the pref
 value within the group, so the count is the child; the sum left of the child is in its lane.
 
 A batch of 64 descends level by level together, each element prefetching its next row, so that cache misses overlap.
-An update writes all leaves of the batch, then sums each touched group once, level by level: exact, and duplicates share
-the work. The kernels check their arguments themselves, before they write.
+An update sets leaves and sums the group of each 32 elements later, then each touched group above once, level by level:
+exact, and duplicates share the work; a level most of which is touched is summed whole. The kernels check their
+arguments themselves, before they write.
 """
 
 import functools

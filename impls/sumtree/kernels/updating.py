@@ -48,8 +48,8 @@ from .turns import begin_change, begin_writing, end_change, end_writing
 
 _AHEAD = 64  # elements the update prefetches ahead, for the same reason
 _LAG = 32  # elements after which a leaf's group is summed: its store has left the store buffer, its row is still in L1
-_GROUPS_AHEAD = 12
-_LINE = 64
+_GROUPS_AHEAD = 12  # groups of an inner level that are asked for ahead: two rows each
+_LINE = 64  # bytes
 
 
 @inlined
@@ -176,14 +176,14 @@ def _climb(
             for group in range(groups):
                 _renew(tree, 0.0, fanout, lanes, chunks, prefix, level, children, group)
             continue
-        above = 0
+        above, ahead = 0, _GROUPS_AHEAD if count > _AHEAD else count  # the processor looks at so few at once
         for j in range(count):
             # Invariant: above <= j, so that no entry is overwritten before it is read.
-            if j + _GROUPS_AHEAD < count:
-                ahead = row_bytes * listed[j + _GROUPS_AHEAD]
-                prefetch_row(children + ahead, 0.0, lanes, chunks)
+            if j + ahead < count:
+                row = row_bytes * listed[j + ahead]
+                prefetch_row(children + row, 0.0, lanes, chunks)
                 if prefix & HAS_PREFIXES:
-                    prefetch_row(prefixes + ahead, 0.0, lanes, chunks)
+                    prefetch_row(prefixes + row, 0.0, lanes, chunks)
             group = listed[j]
             clear_mark(marks + group)
             _renew(tree, 0.0, fanout, lanes, chunks, prefix, level, children, group)
