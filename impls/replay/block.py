@@ -216,8 +216,8 @@ class Bank:
         view[kernels.SUMS + 1 : kernels.SUMS + 1 + height] = addresses[3 : 3 + height]
         view[kernels.PREFIX + 1 : kernels.PREFIX + height] = addresses[3 + height : -2]
         view[[BOUNDS, BLOCK_SHIFT, LENT_LEAVES]] = addresses[-2], shape.block_shift, addresses[-1]
-        self._marks = [np.zeros(-(-size // shape.group), np.uint8) for size in shape.sizes[:-1]]
-        view[kernels.MARKS : kernels.MARKS + height] = [int(marks.ctypes.data) for marks in self._marks]
+        self._marks = [np.zeros(-(-size // shape.group), np.uint8) for size in shape.sizes[1:-1]]
+        view[kernels.MARKS + 1 : kernels.MARKS + height] = [int(marks.ctypes.data) for marks in self._marks]
         view[[BLOCK, BANK, WORDS, ROWS]] = self.memory.address, self.memory.address + self.start, *addresses[:2]
         view[[STRIDE, FRAMES, PID, BEGAN, ACTOR]] = shape.row.itemsize, shape.layout.frames, *process(), -1
         rings = self.memory.address + shape.rings_start

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..sumtree.kernels.header import CAPACITY, LEAVES, offset_of
-from ..sumtree.kernels.updating import set_leaves, sum_up
+from ..sumtree.kernels.header import CAPACITY, LEAVES, array_at, offset_of
+from ..sumtree.kernels.updating import recompute, set_leaves
 from ..sumtree.lanes import bytes_of, load_real, rounded, stack_words, store_real, unsigned_divide
 from .block import BANK, BLOCK_SHIFT, BOUNDS, LEAF_MUTEX
 from .steps import step
-from .sync import OWNER_DIED, acquire, array_at, inner, mutex_consistent, mutex_unlock, word_of
+from .sync import OWNER_DIED, acquire, inner, mutex_consistent, mutex_unlock, word_of
 from .trials import LEAF_LOCK, LEAF_UNLOCK, SET_LEAVES, SUM_UP, point
 
 _WORD = 8
@@ -33,26 +33,26 @@ def _unlock_leaves(trial: int, view: int) -> None:
 
 
 @inner
-def _renew_sums(view: int, form: Any, groups: Any, count: int) -> None:
+def _recompute(view: int, form: Any, slots: Any, values: Any) -> None:
     point(form.trial, view, SUM_UP)
-    sum_up(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, groups, count)
+    recompute(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, slots, values)
 
 
 @step
 def set_priorities(view: int, form: Any, leaf_lock: int, scratch: int, batch: int) -> int:
     """Store ``batch`` leaves and renew the sums; at ``scratch`` are the slots, and float64 priorities behind them."""
-    slots, values = array_at(scratch, batch, scratch), scratch + _WORD * batch
+    slots, values = array_at(scratch, batch, scratch), array_at(scratch + _WORD * batch, batch, 0.0)
     if leaf_lock:
         _lock_leaves(form.trial, view)
     if word_of(view, BOUNDS) != 0:
         for j in range(batch):
-            priority = rounded(load_real(values + _WORD * j, 0.0), form.like)
-            raise_bound(view, form.fanout, slots[j], np.float64(priority))
+            raise_bound(view, form.fanout, slots[j], np.float64(rounded(values[j], form.like)))
     point(form.trial, view, SET_LEAVES)
-    count = set_leaves(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, batch, slots, values)
     if leaf_lock:
+        set_leaves(view, form.like, form.fanout, form.lanes, form.chunks, slots, values)
+        values = values[:0]
         _unlock_leaves(form.trial, view)
-    _renew_sums(view, form, slots, count)
+    _recompute(view, form, slots, values)
     return 0
 
 
@@ -64,7 +64,7 @@ def set_range(view: int, form: Any, leaf_lock: int, slot: int, count: int, value
     need no marks, and no leaf costs more than its store.
     """
     slots = word_of(view, CAPACITY)
-    groups, portion = array_at(stack_words(_GROUPS), _GROUPS, slot), (_GROUPS - 2) * form.fanout
+    touched, portion = array_at(stack_words(_GROUPS), _GROUPS, slot), (_GROUPS - 2) * form.fanout
     for low in range(0, count, portion):
         # Invariant: ``low`` leaves are stored and summed, up to ``slot``.
         high, at, listed = min(count, low + portion), low, 0
@@ -72,16 +72,16 @@ def set_range(view: int, form: Any, leaf_lock: int, slot: int, count: int, value
             _lock_leaves(form.trial, view)
         point(form.trial, view, SET_LEAVES)
         while at < high:
-            # Invariant: ``at`` leaves are stored; groups[:listed] are those of this portion.
+            # Invariant: ``at`` leaves are stored; touched[:listed] is a leaf of each group of this portion.
             some = min(high - at, slots - slot)
             _store_neighbors(view, form, slot, some, values + _WORD * at if values != 0 else 0, priority)
             for group in range(unsigned_divide(slot, form.fanout), unsigned_divide(slot + some - 1, form.fanout) + 1):
-                groups[listed] = group
+                touched[listed] = group * form.fanout
                 listed += 1
             at, slot = at + some, slot + some if slot + some < slots else 0
         if leaf_lock:
             _unlock_leaves(form.trial, view)
-        _renew_sums(view, form, groups, listed)
+        _recompute(view, form, touched[:listed], array_at(values, 0, 0.0))
     return 0
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ..sumtree.kernels.header import CAPACITY
+from ..sumtree.kernels.header import CAPACITY, array_at
 from ..sumtree.kernels.searching import descend
 from ..sumtree.kernels.updating import recompute
 from ..sumtree.lanes import load_real, prefetch, stack_words, store_i64, store_real
 from .block import BANK, FIELD, FIELDS, FRAME_BYTES, FRAMES, LENT, LENT_LEAVES, ROWS, STRIDE, TICKET, WORDS
 from .steps import DONE, NOTHING, step
-from .sync import array_at, copy_bytes, fence, inner, is_on, load_acquire, store_release, word_of
+from .sync import copy_bytes, fence, inner, is_on, load_acquire, store_release, word_of
 from .trials import DESCEND, READ_FIRST, READ_SECOND, point
 
 DRAWN = 5
@@ -104,7 +104,11 @@ def search_distinct(view: int, form: Any, drawn: int, batch: int, uniforms: int,
     ``scratch`` has 2 B words.
     """
     slots, words, theirs = slots_of(drawn, batch), words_of(drawn, batch), priorities_of(drawn, batch)
-    given, changed_slots = array_at(uniforms, batch, 0.0), array_at(scratch, batch, batch)
+    given, leaves, values = (
+        array_at(uniforms, batch, 0.0),
+        array_at(scratch, batch, batch),
+        array_at(scratch + _WORD * batch, batch, 0.0),
+    )
     priorities = array_at(stack_words(1), 1, form.like)
     bank, lent, at = word_of(view, BANK), word_of(view, LENT_LEAVES), word_of(view, WORDS)
     count = 0
@@ -118,23 +122,21 @@ def search_distinct(view: int, form: Any, drawn: int, batch: int, uniforms: int,
         theirs[count] = np.float64(priorities[0])
         store_i64(lent + 2 * _WORD * count, slots[count])
         store_real(lent + 2 * _WORD * count + _WORD, np.float64(priorities[0]))
-        changed_slots[0] = slots[count]
-        store_real(scratch + _WORD * batch, 0.0)
+        leaves[0], values[0] = slots[count], 0.0
         count += 1
         store_release(bank + LENT, count)
         fence()
-        _set(view, form, 1, changed_slots, scratch + _WORD * batch)
+        _set(view, form, leaves[:1], values[:1])
     for j in range(count):
-        changed_slots[j] = slots[j]
-        store_real(scratch + _WORD * (batch + j), load_real(lent + 2 * _WORD * j + _WORD, 0.0))
-    _set(view, form, count, changed_slots, scratch + _WORD * batch)
+        leaves[j], values[j] = slots[j], load_real(lent + 2 * _WORD * j + _WORD, 0.0)
+    _set(view, form, leaves[:count], values[:count])
     store_release(bank + LENT, 0)
     return count
 
 
 @inner
-def _set(view: int, form: Any, count: int, slots: Any, values: int) -> None:
-    recompute(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, count, slots, values)
+def _set(view: int, form: Any, leaves: Any, values: Any) -> None:
+    recompute(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, leaves, values)
 
 
 @step

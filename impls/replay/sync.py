@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, config, njit, types
+from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from ..sumtree.kernels.header import array_at
 from ..sumtree.lanes import load_i64, stack_words, store_i64
 
 _I8, _I64 = ir.IntType(8), ir.IntType(64)
@@ -94,16 +95,6 @@ def pause(typingctx: Any) -> Any:
 
 
 @intrinsic
-def pointer_to(typingctx: Any, address: Any, like: Any) -> Any:
-    """The address as a pointer to numbers such as ``like``: compilers see through loops over arrays of such."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(like).as_pointer())
-
-    return types.CPointer(like)(types.int64, like), emit
-
-
-@intrinsic
 def load_acquire(typingctx: Any, address: Any) -> Any:
     """The int64 at an address, read before whatever is read after it."""
 
@@ -151,12 +142,6 @@ def is_on(typingctx: Any, trial: Any) -> Any:
 def word_of(view: int, field: int) -> int:
     """A word of a view."""
     return load_i64(view + _WORD * field)
-
-
-@inner
-def array_at(address: int, count: int, like: Any) -> Any:
-    """The ``count`` numbers such as ``like`` from an address on, as an array."""
-    return carray(pointer_to(address, like), (count,))
 
 
 @inner

@@ -129,6 +129,28 @@ def scan_group(typingctx: Any, address: Any, carry: Any, mass: Any, like: Any, l
 
 
 @intrinsic
+def sum_group(typingctx: Any, address: Any, like: Any, lanes: Any) -> Any:
+    """The last prefix sum of a group, by the very additions of :func:`scan_group`, without those of other lanes."""
+    if not isinstance(lanes, types.IntegerLiteral):
+        return None
+    kind = _F32 if like == types.float32 else _F64
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        width = lanes.literal_value
+        values = _load_lanes(builder, arguments[0], kind, width)
+        step, left = 1, [lane + half for lane in range(0, width // 2, 2) for half in (0, width // 2)]
+        while width > 2:
+            right = [lane + step for lane in left]
+            parts = [builder.shuffle_vector(values, values, _lane_numbers(each)) for each in (right, left)]
+            values, width = builder.fadd(*parts), width // 2
+            # Invariant: lane 2 i is the sum of a block of the lower half, lane 2 i + 1 of the same block of the upper.
+            step, left = 2, [lane for lane in range(width) if lane & 2 == 0]
+        return builder.fadd(_last_lane(builder, values, 2), _last_lane(builder, values, 1))
+
+    return types.float64(types.int64, like, lanes), emit
+
+
+@intrinsic
 def least_positive(typingctx: Any, address: Any, like: Any, lanes: Any) -> Any:
     """The smallest lane above 0 as float64, infinity where there is none; ``like`` is a number of the lanes' type."""
     if not isinstance(lanes, types.IntegerLiteral):
@@ -184,6 +206,16 @@ def add_delta(typingctx: Any, address: Any, first: Any, child: Any, delta: Any, 
         return context.get_dummy_value()
 
     return types.none(types.int64, types.int64, types.int64, types.float64, lanes), emit
+
+
+@intrinsic
+def pointer_to(typingctx: Any, address: Any, like: Any) -> Any:
+    """The address as a pointer to numbers such as ``like``: compilers see through loops over arrays of such."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(like).as_pointer())
+
+    return types.CPointer(like)(types.int64, like), emit
 
 
 @intrinsic

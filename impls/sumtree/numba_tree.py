@@ -11,8 +11,9 @@ One level of the descent is then: load the row, compare every lane with the pref
 value within the group, so the count is the child; the sum left of the child is in its lane.
 
 A batch of 64 descends level by level together, each element prefetching its next row, so that cache misses overlap.
-An update writes all leaves of the batch, then sums each touched group once, level by level: exact, and duplicates share
-the work. The kernels check their arguments themselves, before they write.
+An update sets leaves and sums the group of each 32 elements later, then each touched group above once, level by level:
+exact, and duplicates share the work; a level most of which is touched is summed whole. The kernels check their
+arguments themselves, before they write.
 """
 
 import functools
@@ -118,7 +119,7 @@ class NumbaTree(SumTree):
             self._minima = list(allocate(shapes[1 : height + 1], aligned=self._aligned is not False))
             for minima in self._minima:
                 minima[:] = math.inf  # of padding, too
-        self._marks = [np.zeros(rows[level], np.uint8) for level in range(height)]
+        self._marks = [np.zeros(rows[level], np.uint8) for level in range(1, height)]
         self._leaves, self._root = self._arrays[0], self._arrays[height]
         self._scratch = np.empty(1024 * kernels.SCRATCH, np.int64)  # of the update that is inside
         (header,) = allocate([(kernels.HEADER_WORDS, _INT64)])
@@ -128,7 +129,7 @@ class NumbaTree(SumTree):
         ]
         prefixes = self._arrays[height + 1 :]
         header[kernels.PREFIX + 1 : kernels.PREFIX + 1 + len(prefixes)] = [array.ctypes.data for array in prefixes]
-        header[kernels.MARKS : kernels.MARKS + height] = [marks.ctypes.data for marks in self._marks]
+        header[kernels.MARKS + 1 : kernels.MARKS + height] = [marks.ctypes.data for marks in self._marks]
         header[kernels.MINIMA + 1 : kernels.MINIMA + 1 + len(self._minima)] = [
             minima.ctypes.data for minima in self._minima
         ]

@@ -8,7 +8,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -174,7 +173,7 @@ class Helpers:
         found = self._found.get(dtype)
         if found is None or len(found[0]) < batch:
             found = self._found[dtype] = np.empty(batch, np.int64), np.empty(batch, dtype)
-        self._room[[0, kernels.ENDED]] = kernels.CLOSED_TICKET, 0
+        self._room[0], self._room[kernels.ENDED] = kernels.CLOSED_TICKET, 0
         return self._room, found
 
 
@@ -187,16 +186,17 @@ class Sharing:
     _LAST, _EVERY = 15, 50  # calls of each kind that are judged; one in so many is of the other kind, to see if it pays
 
     def __init__(self) -> None:
-        self._seconds = {shared: deque[float](maxlen=self._LAST) for shared in (False, True)}
+        self._seconds = deque[float](maxlen=self._LAST), deque[float](maxlen=self._LAST)  # alone, shared
         self._calls = 0
 
     def is_worth_it(self) -> bool:
         """Whether the next batch is shared."""
-        alone, shared = (self._seconds[kind] for kind in (False, True))
+        alone, shared = self._seconds
         if len(shared) < self._LAST or len(alone) < self._LAST:
             return len(shared) <= len(alone)
         self._calls += 1
-        return (median(shared) < median(alone)) != (self._calls % self._EVERY == 0)
+        middle = self._LAST // 2
+        return (sorted(shared)[middle] < sorted(alone)[middle]) != (self._calls % self._EVERY == 0)
 
     def add(self, shared: bool, seconds: float) -> None:
         """Note the time an element of a batch that was shared, or not."""

@@ -278,6 +278,14 @@ def test_node_sums_are_the_leaves_own_added_by_numpy(layout, capacity, batch):
         below = rows
 
 
+def test_a_groups_sum_counts_leaves_set_long_after_others():
+    tree, rng = impls.make("numba", 100_000, fanout=64, dtype="float64"), np.random.default_rng(0)
+    for leaves in (np.arange(100_000), np.arange(6_400, 6_464)):  # all groups, and one
+        tree.update(leaves, rng.random(leaves.size))
+        assert tree.total() == pytest.approx(tree.get(np.arange(100_000)).sum())
+        assert tree.check() == 0.0  # by kernels that add in the order of the search
+
+
 @pytest.mark.parametrize("layout", ["prefix", "plain"])
 def test_check_audits_every_stored_sum_and_rebuild_mends_it(layout):
     tree = impls.make("numba", 1_000, layout=layout)

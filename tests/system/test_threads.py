@@ -100,7 +100,7 @@ def operation(tree, op, seed):
     """A call of ``op`` that fails if what it sees is not a whole tree."""
     rng, capacity, where = np.random.default_rng(seed), tree.capacity, block(tree.capacity)
     masses, state = capacity * rng.random(64), {**tree.state_dict(), "leaves": np.full(capacity, LOADED)}
-    draws = rng.random(4096 if tree.threads > 1 else 64)  # a batch that threads share
+    draws = rng.random(tree.least_shared if tree.threads > 1 else 64)  # a batch that threads share
 
     def update():
         batch = np.tile(where, rng.choice([1, 1, 1, 40]))  # now and then one that scratch must grow for
@@ -555,6 +555,49 @@ def forks(name, options):
 def test_a_child_forked_from_a_busy_process_has_whole_trees(name):
     for options in VARIANTS.get(name, [{}])[:3]:
         alone(f"forks({name!r}, {options})")
+
+
+def share_under_stress(seconds):
+    """Threads share batches while the only leaf above 0 moves, every core is busy, helpers are late, and it forks."""
+    from impls.sumtree import numba_turns  # noqa: PLC0415  # where there is numba
+
+    numba_turns.Sharing.is_worth_it = lambda self: True
+    sys.setswitchinterval(1e-5)
+    tree, rng = filled("numba", 640, {"threads": 2}), np.random.default_rng(0)
+    place, uniforms = [0], np.linspace(0, 0.99, 20_000)
+    tree.update(np.arange(640), np.eye(640)[0])
+    help_search, search, helped, statuses = tree._help_kernel, tree._shared_search_kernel, [], set()
+    tree._help_kernel = lambda *job: helped.append(time.sleep(rng.choice([0, 0, 0, 1e-3, 2e-2]))) or help_search(*job)
+    tree._shared_search_kernel = lambda *batch: statuses.add(status := search(*batch)) or status
+
+    def move():
+        place.append((place[-1] * 7 + 5) % 640)
+        tree.update(place[-2:], [0.0, 1.0])
+        time.sleep(1e-3)  # which some batches fit in
+
+    def sample():
+        indices, priorities = tree.sample(uniforms)
+        assert (indices == indices[0]).all()
+        assert (priorities == 1.0).all()
+
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        with running([sample, sample, sample, move]):
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                child_of(lambda: [sample() for _ in range(20)])
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    assert helped
+    assert 0 in statuses  # some batches were shared and counted
+
+
+@needs_fork
+def test_shared_batches_are_right_beside_updates_late_helpers_busy_cores_and_forks():
+    pytest.importorskip("numba")
+    alone("share_under_stress(2.0)", seconds=120)
 
 
 def fork_while_compiling():

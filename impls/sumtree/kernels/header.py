@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from numba import njit
+from numba import carray, njit
 
 from ..kernel_cache import kept_njit
-from ..lanes import load_i64, unsigned_divide
+from ..lanes import load_i64, pointer_to, unsigned_divide
 
 WORD = 8  # bytes of an address, an index, a float64
 MOST_LEVELS = 64
@@ -15,7 +15,7 @@ MOST_LEVELS = 64
 CAPACITY, HEIGHT, LEAVES = 0, 1, 2
 SUMS = 8  # + level 1..height: address of the level's node sums
 PREFIX = 72  # + level 1..height-1: address of its prefix rows
-MARKS = 136  # + level 0..height-1: address of a byte for each of its groups
+MARKS = 136  # + level 1..height-1: address of a byte for each of its groups
 LOCK = 200  # on a cache line of their own, these two
 SEQUENCE = 201  # odd while a kernel changes the tree, and 2 more after it
 LENT, LENT_AT = 202, 203  # leaves that a kernel has set to 0 and sets again: how many, and the address of their list
@@ -50,3 +50,9 @@ def offset_of(node: int, fanout: int, width: int) -> int:
     """Number of a node's element in its level's rows."""
     group = unsigned_divide(node, fanout)
     return group * width + (node - group * fanout)
+
+
+@inner
+def array_at(address: int, count: int, like: Any) -> Any:
+    """The ``count`` numbers such as ``like`` from an address on, as an array."""
+    return carray(pointer_to(address, like), (count,))

@@ -37,6 +37,13 @@ def return_lent(tree: int, like: Any, fanout: int, width: int) -> None:
     store_i64(tree + WORD * LENT, 0)
 
 
+@inner
+def _set(
+    tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, slots: Indices, values: Reals
+) -> None:
+    recompute(tree, like, fanout, lanes, chunks, prefix, slots, values)  # once for all that call it
+
+
 @inlined
 def _search_distinct(
     tree: int,
@@ -53,7 +60,7 @@ def _search_distinct(
 ) -> int:
     """Put leaves and their priorities, drawn one after the other, into ``[B]``, and their number into ``drawn [1]``."""
     batch = uniforms.size
-    lent, scratch, values = room.ctypes.data, room[2 * batch : 3 * batch], room.ctypes.data + 3 * WORD * batch
+    lent, slots, values = room.ctypes.data, room[2 * batch : 3 * batch], room.view(np.float64)[3 * batch : 4 * batch]
     store_i64(tree + WORD * LENT_AT, lent)
     status, count = DONE, 0
     while count < batch:
@@ -77,14 +84,12 @@ def _search_distinct(
         store_real(lent + 2 * WORD * count + WORD, np.float64(priorities[count]))
         store_release(tree + WORD * LENT, end)
         release_fence()
-        scratch[0] = indices[count]
-        store_real(values, 0.0)
-        recompute(tree, like, fanout, lanes, chunks, prefix, 1, scratch, values)
+        slots[0], values[0] = indices[count], 0.0
+        _set(tree, like, fanout, lanes, chunks, prefix, slots[:1], values[:1])
         count = end
     for j in range(count):
-        scratch[j] = indices[j]
-        store_real(values + WORD * j, np.float64(priorities[j]))
-    recompute(tree, like, fanout, lanes, chunks, prefix, count, scratch, values)
+        slots[j], values[j] = indices[j], priorities[j]
+    _set(tree, like, fanout, lanes, chunks, prefix, slots[:count], values[:count])
     store_release(tree + WORD * LENT, 0)
     drawn[0] = count
     return status
@@ -156,22 +161,24 @@ def search_without(
     status = REFUSED
     if _list_excluded(tree, like, fanout, lanes * chunks, excluded, room):
         count = excluded.size
-        lent, scratch, values = room.ctypes.data, room[2 * count : 3 * count], room.ctypes.data + 3 * WORD * count
+        lent, slots, values = (
+            room.ctypes.data,
+            room[2 * count : 3 * count],
+            room.view(np.float64)[3 * count : 4 * count],
+        )
         begin_change(tree)
         store_i64(tree + WORD * LENT_AT, lent)
         store_release(tree + WORD * LENT, count)
         release_fence()
         for j in range(count):
             # Invariant: whatever of these is 0 by now is listed as lent.
-            scratch[j] = load_i64(lent + 2 * WORD * j)
-            store_real(values + WORD * j, 0.0)
-        recompute(tree, like, fanout, lanes, chunks, prefix, count, scratch, values)
+            slots[j], values[j] = load_i64(lent + 2 * WORD * j), 0.0
+        _set(tree, like, fanout, lanes, chunks, prefix, slots, values)
         prefixes = prefix & HAS_PREFIXES
         status = descend(tree, like, fanout, lanes, chunks, prefixes, uniforms, True, indices, priorities)
         for j in range(count):
-            scratch[j] = load_i64(lent + 2 * WORD * j)
-            store_real(values + WORD * j, load_real(lent + 2 * WORD * j + WORD, 0.0))
-        recompute(tree, like, fanout, lanes, chunks, prefix, count, scratch, values)
+            slots[j], values[j] = load_i64(lent + 2 * WORD * j), load_real(lent + 2 * WORD * j + WORD, 0.0)
+        _set(tree, like, fanout, lanes, chunks, prefix, slots, values)
         store_release(tree + WORD * LENT, 0)
         end_change(tree)
     end_writing(tree)

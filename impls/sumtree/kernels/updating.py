@@ -15,9 +15,9 @@ from ..lanes import (
     prefetch,
     prefetch_row,
     rounded,
-    scan_group,
     store_prefixes,
     store_real,
+    sum_group,
     take_mark,
     unsigned_divide,
 )
@@ -37,6 +37,7 @@ from .header import (
     SCRATCH,
     SUMS,
     WORD,
+    array_at,
     inlined,
     inner,
     kernel,
@@ -46,14 +47,16 @@ from .header import (
 from .turns import begin_change, begin_writing, end_change, end_writing
 
 _AHEAD = 64  # elements the update prefetches ahead, for the same reason
-_SPARSE = 16  # leaf groups per element of the batch, from which marking those seen costs more than it saves
+_LAG = 32  # elements after which a leaf's group is summed: its store has left the store buffer, its row is still in L1
+_GROUPS_AHEAD = 12  # groups of an inner level that are asked for ahead: two rows each
+_LINE = 64  # bytes
 
 
 @inlined
 def _take(
-    tree: int, indices: Indices, priorities: Reals, like: Any, highest: float, scratch: Indices, values: int
+    tree: int, indices: Indices, priorities: Reals, like: Any, highest: float, slots: Indices, values: Reals
 ) -> bool:
-    """Copy a batch: indices into the scratch, priorities as leaves store them to the address ``values``.
+    """Copy a batch: indices to ``slots [B]``, priorities as leaves store them to ``values [B]``.
 
     False if an index is outside [0, N) or a priority outside [0, highest] once rounded to a leaf.
     """
@@ -64,8 +67,8 @@ def _take(
         stored = np.float64(rounded(priority, like)) + 0.0  # which makes 0.0 of -0.0
         good = (np.uint64(index) < capacity) & (priority >= 0.0) & (stored <= highest)
         bad += not good
-        scratch[j] = index
-        store_real(values + WORD * j, stored)
+        slots[j] = index
+        values[j] = stored
     return bad == 0
 
 
@@ -107,130 +110,132 @@ def _renew_minima(tree: int, like: Any, fanout: int, lanes: int, chunks: int, le
 
 
 @inner
-def _refresh(
-    tree: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    level: int,
-    children: int,
-    groups: Indices,
-    count: int,
-) -> int:
-    """Sum ``count`` groups of a level into their parents; ``groups`` then lists those parents' groups, each once.
-
-    Returns how many those are.
-    """
-    width, size = lanes * chunks, bytes_of(like)
-    above = level + 1
-    is_root = above == word_of(tree, HEIGHT)
-    parents = word_of(tree, SUMS + above)
-    parent_prefixes = word_of(tree, PREFIX + above)
-    marks = word_of(tree, MARKS + level)
-    parent_marks = word_of(tree, MARKS + above)
-    prefixes = word_of(tree, PREFIX + level)
-    has_prefixes = (prefix & HAS_PREFIXES) != 0
-    listed = 0
-    for j in range(count):
-        group = groups[j]
-        clear_mark(marks + group)
-        row = children + size * width * group
-        total = 0.0
-        for chunk in range(chunks):
-            if has_prefixes and level > 0:
-                target = prefixes + WORD * (width * group + lanes * chunk)
-                total = store_prefixes(row + WORD * lanes * chunk, target, total, lanes)
-            else:
-                _, _, total = scan_group(row + size * lanes * chunk, total, 0.0, like, lanes)
-        if has_prefixes and level > 0:
-            store_real(prefixes + WORD * width * group, total)
-        parent_group = unsigned_divide(group, fanout)
-        store_real(parents + WORD * offset_of(group, fanout, width), total)
-        if prefix & HAS_MINIMA:
-            store_real(
-                word_of(tree, MINIMA + above) + WORD * offset_of(group, fanout, width),
-                _least(tree, like, lanes, chunks, level, group),
-            )
-        if not is_root:
-            # Invariant: a parent group is marked just where it is listed; listed <= j: the entry overwritten was read.
-            groups[listed] = parent_group
-            listed += take_mark(parent_marks + parent_group)
-            prefetch_row(parents + WORD * width * parent_group, 0.0, lanes, chunks)
-            if has_prefixes:
-                prefetch_row(parent_prefixes + WORD * width * parent_group, 0.0, lanes, chunks)
-    return listed
-
-
-@inlined
-def set_leaves(
-    tree: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    batch: int,
-    scratch: Indices,
-    values: int,
-) -> int:
-    """Set the leaves at ``scratch[:batch]`` to the float64 at the address ``values``; the last duplicate wins.
-
-    Puts the touched groups in the place of the indices, for :func:`sum_up`; returns how many it lists.
-    """
-    leaves = word_of(tree, LEAVES)
-    parents = word_of(tree, SUMS + 1)
-    marks = word_of(tree, MARKS)
-    width, size = lanes * chunks, bytes_of(like)
-    sparse = _SPARSE * batch * fanout < word_of(tree, CAPACITY)
-    for j in range(min(_AHEAD, batch)):
-        prefetch_row(leaves + size * width * unsigned_divide(scratch[j], fanout), like, lanes, chunks)
-    count = 0
-    for j in range(batch):
-        if j + _AHEAD < batch:
-            prefetch_row(leaves + size * width * unsigned_divide(scratch[j + _AHEAD], fanout), like, lanes, chunks)
-        store_real(
-            leaves + size * offset_of(scratch[j], fanout, width), rounded(load_real(values + WORD * j, 0.0), like)
-        )
-        group = unsigned_divide(scratch[j], fanout)
-        # Invariant: scratch[:count] lists the groups touched so far, count <= j, and scratch[j:] are still indices.
-        # A group listed twice is only summed twice; where that is rare, marks would be the greater waste.
-        is_new = (count == 0 or scratch[count - 1] != group) if sparse else take_mark(marks + group)
-        scratch[count] = group
-        count += is_new
-        prefetch(parents + WORD * offset_of(group, fanout, width))
-    return count
-
-
-@inlined
-def sum_up(
-    tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, scratch: Indices, count: int
+def _renew(
+    tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, level: int, children: int, group: int
 ) -> None:
-    """Sum the leaf groups ``scratch[:count]`` again, then each group above them once, level by level to the root."""
-    leaves = word_of(tree, LEAVES)
-    count = _refresh(tree, like, fanout, lanes, chunks, prefix, 0, leaves, scratch, count)
-    for level in range(1, word_of(tree, HEIGHT)):
-        # Invariant: sums up to this level are right, and scratch[:count] lists its groups that changed, each once.
-        children = word_of(tree, SUMS + level)
-        count = _refresh(tree, 0.0, fanout, lanes, chunks, prefix, level, children, scratch, count)
+    """Sum a group of a level, whose rows are at ``children``, into its parent; its prefix sums and minimum as well."""
+    width, size, total = lanes * chunks, bytes_of(like), 0.0
+    has_prefixes = (prefix & HAS_PREFIXES) != 0 and level > 0
+    prefixes = word_of(tree, PREFIX + level) + WORD * width * group
+    for chunk in range(chunks):
+        row = children + size * (width * group + lanes * chunk)
+        if has_prefixes:
+            total = store_prefixes(row, prefixes + WORD * lanes * chunk, total, lanes)
+        else:
+            total += sum_group(row, like, lanes)
+    if has_prefixes:
+        store_real(prefixes, total)
+    parent = WORD * offset_of(group, fanout, width)
+    store_real(word_of(tree, SUMS + level + 1) + parent, total)
+    if prefix & HAS_MINIMA:
+        store_real(word_of(tree, MINIMA + level + 1) + parent, _least(tree, like, lanes, chunks, level, group))
+
+
+@inlined
+def _list_parent(tree: int, fanout: int, level: int, group: int, listed: Indices, count: int) -> int:
+    """Add the group above a group of a level to ``listed[:count]``, unless it is there; returns the new count."""
+    parent = unsigned_divide(group, fanout)
+    listed[count] = parent
+    # Invariant: a group is marked just where it is listed.
+    return count + take_mark(word_of(tree, MARKS + level + 1) + parent)
+
+
+@inner
+def _are_most(count: int, groups: int, row_bytes: int) -> bool:
+    """Whether ``count`` groups lie on most cache lines of a level, so that all in order take no longer."""
+    return 8 * count * max(1, _LINE // row_bytes) > 7 * groups
+
+
+@inner
+def _climb(
+    tree: int,
+    fanout: int,
+    lanes: int,
+    chunks: int,
+    prefix: int,
+    groups: int,
+    is_dense: bool,
+    listed: Indices,
+    count: int,
+) -> None:
+    """Sum groups above the leaf level, which has ``groups``, level by level to the root.
+
+    Those are each group of a level if ``is_dense``, else ``listed[:count]`` of level 1 and those above them.
+    """
+    height, row_bytes = word_of(tree, HEIGHT), WORD * lanes * chunks
+    for level in range(1, height):
+        # Invariant: sums up to this level are right, and listed[:count] are its groups that changed, each once.
+        groups = unsigned_divide(groups + fanout - 1, fanout)
+        children, prefixes = word_of(tree, SUMS + level), word_of(tree, PREFIX + level)
+        marks = word_of(tree, MARKS + level)
+        if not is_dense and _are_most(count, groups, row_bytes):
+            is_dense = True
+            for j in range(count):
+                clear_mark(marks + listed[j])
+        if is_dense:
+            for group in range(groups):
+                _renew(tree, 0.0, fanout, lanes, chunks, prefix, level, children, group)
+            continue
+        above, ahead = 0, _GROUPS_AHEAD if count > _AHEAD else count  # the processor looks at so few at once
+        for j in range(count):
+            # Invariant: above <= j, so that no entry is overwritten before it is read.
+            if j + ahead < count:
+                row = row_bytes * listed[j + ahead]
+                prefetch_row(children + row, 0.0, lanes, chunks)
+                if prefix & HAS_PREFIXES:
+                    prefetch_row(prefixes + row, 0.0, lanes, chunks)
+            group = listed[j]
+            clear_mark(marks + group)
+            _renew(tree, 0.0, fanout, lanes, chunks, prefix, level, children, group)
+            if level + 1 < height:
+                above = _list_parent(tree, fanout, level, group, listed, above)
+        count = above
+
+
+@inlined
+def set_leaves(tree: int, like: Any, fanout: int, lanes: int, chunks: int, slots: Indices, values: Reals) -> None:
+    """Set the leaves ``slots [B]`` to ``values [B]``, the last duplicate wins; their sums are left to recompute."""
+    leaves, width, size = word_of(tree, LEAVES), lanes * chunks, bytes_of(like)
+    for j in range(values.size):
+        if j + _AHEAD < values.size:
+            prefetch(leaves + size * offset_of(slots[j + _AHEAD], fanout, width))
+        store_real(leaves + size * offset_of(slots[j], fanout, width), rounded(values[j], like))
 
 
 @inlined
 def recompute(
-    tree: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    batch: int,
-    scratch: Indices,
-    values: int,
+    tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, slots: Indices, values: Reals
 ) -> None:
-    """Set a batch of leaves, then sum each touched group once, level by level."""
-    count = set_leaves(tree, like, fanout, lanes, chunks, prefix, batch, scratch, values)
-    sum_up(tree, like, fanout, lanes, chunks, prefix, scratch, count)
+    """Set the leaves ``slots [B]`` to ``values [B]``, the last duplicate wins, and renew all sums above them.
+
+    Without values the leaves are set already. ``slots`` are then of no use any more.
+    """
+    leaves, parents, batch = word_of(tree, LEAVES), word_of(tree, SUMS + 1), slots.size
+    width, size, has_more = lanes * chunks, bytes_of(like), word_of(tree, HEIGHT) > 1
+    groups = unsigned_divide(word_of(tree, CAPACITY) + fanout - 1, fanout)
+    is_dense = _are_most(batch, groups, size * width)
+    count, lag = 0, 0 if is_dense else min(_LAG, batch)
+    for j in range(min(_AHEAD, batch)):
+        prefetch_row(leaves + size * width * unsigned_divide(slots[j], fanout), like, lanes, chunks)
+    for j in range(batch + lag):
+        if j + _AHEAD < batch:
+            ahead = unsigned_divide(slots[j + _AHEAD], fanout)
+            prefetch_row(leaves + size * width * ahead, like, lanes, chunks)
+            prefetch(parents + WORD * offset_of(ahead, fanout, width))
+        if j < values.size:
+            store_real(leaves + size * offset_of(slots[j], fanout, width), rounded(values[j], like))
+        if j >= lag and not is_dense:
+            # Invariant: count <= j - lag, so that no slot is overwritten before it is read. A group that is summed
+            # before all of its leaves are set is summed again; of neighbors in the batch only the last one sums it.
+            group = unsigned_divide(slots[j - lag], fanout)
+            if j - lag + 1 == batch or group != unsigned_divide(slots[j - lag + 1], fanout):
+                _renew(tree, like, fanout, lanes, chunks, prefix, 0, leaves, group)
+                if has_more:
+                    count = _list_parent(tree, fanout, 0, group, slots, count)
+    if is_dense:
+        for group in range(groups):
+            _renew(tree, like, fanout, lanes, chunks, prefix, 0, leaves, group)
+    _climb(tree, fanout, lanes, chunks, prefix, groups, is_dense, slots, count)
 
 
 @inlined
@@ -241,40 +246,37 @@ def _add_deltas(
     lanes: int,
     chunks: int,
     prefix: int,
-    batch: int,
-    scratch: Indices,
-    values: int,
+    slots: Indices,
+    values: Reals,
+    before: Reals,
 ) -> None:
-    """Set a batch of leaves and add the change of each to its ancestors."""
+    """Set the leaves ``slots [B]`` to ``values [B]`` and add the changes to their ancestors; ``before [B]`` is room."""
     leaves = word_of(tree, LEAVES)
     height = word_of(tree, HEIGHT)
-    width, size = lanes * chunks, bytes_of(like)
-    before = values + WORD * batch  # the leaves as they were
+    width, size, batch = lanes * chunks, bytes_of(like), slots.size
     for j in range(batch):
         if j + _AHEAD < batch:
-            prefetch(leaves + size * offset_of(scratch[j + _AHEAD], fanout, width))
-        leaf = leaves + size * offset_of(scratch[j], fanout, width)
-        store_real(before + WORD * j, np.float64(load_real(leaf, like)))
+            prefetch(leaves + size * offset_of(slots[j + _AHEAD], fanout, width))
+        leaf = leaves + size * offset_of(slots[j], fanout, width)
+        before[j] = load_real(leaf, like)
     for j in range(batch):  # the last duplicate wins
         # Invariant: from here on a leaf with its sign bit set is one whose change its ancestors lack.
-        store_real(
-            leaves + size * offset_of(scratch[j], fanout, width), -abs(rounded(load_real(values + WORD * j, 0.0), like))
-        )
+        store_real(leaves + size * offset_of(slots[j], fanout, width), -abs(rounded(values[j], like)))
     for j in range(batch):
         if j + _AHEAD < batch:
-            ahead = unsigned_divide(scratch[j + _AHEAD], fanout)
+            ahead = unsigned_divide(slots[j + _AHEAD], fanout)
             prefetch(word_of(tree, SUMS + 1) + WORD * offset_of(ahead, fanout, width))
             if prefix & HAS_PREFIXES and height > 1:
                 row = word_of(tree, PREFIX + 1) + WORD * width * unsigned_divide(ahead, fanout)
                 prefetch_row(row, 0.0, lanes, chunks)
-        leaf = leaves + size * offset_of(scratch[j], fanout, width)
+        leaf = leaves + size * offset_of(slots[j], fanout, width)
         stored = load_real(leaf, like)
         if math.copysign(1.0, np.float64(stored)) > 0.0:
             continue
         stored = abs(stored)
         store_real(leaf, stored)
-        delta = np.float64(stored) - load_real(before + WORD * j, 0.0)
-        node = scratch[j]
+        delta = np.float64(stored) - before[j]
+        node = slots[j]
         for level in range(1, height + 1):
             node = unsigned_divide(node, fanout)
             total = word_of(tree, SUMS + level) + WORD * offset_of(node, fanout, width)
@@ -285,7 +287,7 @@ def _add_deltas(
                 for chunk in range(chunks):
                     add_delta(row + WORD * lanes * chunk, lanes * chunk, node - group * fanout, delta, lanes)
     if prefix & HAS_MINIMA:
-        _renew_minima(tree, like, fanout, lanes, chunks, scratch, batch)
+        _renew_minima(tree, like, fanout, lanes, chunks, slots, batch)
 
 
 @kernel()
@@ -309,10 +311,11 @@ def update_by_recompute(
     if not begin_writing(tree, head):
         return BUSY
     status = REFUSED
-    values = scratch.ctypes.data + WORD * indices.size
-    if _take(tree, indices, priorities, like, highest, scratch, values):
+    batch, room = indices.size, scratch.ctypes.data
+    slots, values = array_at(room, batch, room), array_at(room + WORD * batch, batch, 0.0)
+    if _take(tree, indices, priorities, like, highest, slots, values):
         begin_change(tree)
-        recompute(tree, like, fanout, lanes, chunks, prefix, indices.size, scratch, values)
+        recompute(tree, like, fanout, lanes, chunks, prefix, slots, values)
         end_change(tree)
         status = DONE
     end_writing(tree)
@@ -340,10 +343,13 @@ def update_by_delta(
     if not begin_writing(tree, head):
         return BUSY
     status = REFUSED
-    values = scratch.ctypes.data + WORD * indices.size
-    if _take(tree, indices, priorities, like, highest, scratch, values):
+    batch, room = indices.size, scratch.ctypes.data
+    slots, values = array_at(room, batch, room), array_at(room + WORD * batch, batch, 0.0)
+    if _take(tree, indices, priorities, like, highest, slots, values):
         begin_change(tree)
-        _add_deltas(tree, like, fanout, lanes, chunks, prefix, indices.size, scratch, values)
+        _add_deltas(
+            tree, like, fanout, lanes, chunks, prefix, slots, values, array_at(room + 2 * WORD * batch, batch, 0.0)
+        )
         end_change(tree)
         status = DONE
     end_writing(tree)
