@@ -45,7 +45,7 @@ def load(path: Path) -> Any:
     Each part of the file has a checksum, so that no damaged number is ever loaded.
     """
     try:
-        with np.load(path, allow_pickle=False) as parts:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as parts:
             text, *arrays = (parts[f"arr_{number}"] for number in range(len(parts.files)))
         saved = json.loads(text.tobytes())
     except OSError as error:
