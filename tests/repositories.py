@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-KERNEL_CALL = "status = self._search_kernel(values, uniform, indices, priorities)"
+SEARCH = "status = descend(tree, like, fanout, lanes, chunks, prefix, values, uniform, indices, priorities)"
 
 
 class Repository:
@@ -34,10 +34,9 @@ class Repository:
 
     def slow_sampling(self) -> str:
         """A commit in which every search of the numba tree is done twice."""
-        before = (self.folder / "impls/sumtree/numba_tree.py").read_text()
-        assert before.count(KERNEL_CALL) == 1
-        twice = f"self._search_kernel(values, uniform, indices, priorities); {KERNEL_CALL}"
-        return self.commit("impls/sumtree/numba_tree.py", lambda text: text.replace(KERNEL_CALL, twice))
+        kernels = "impls/sumtree/kernels/searching.py"
+        assert (self.folder / kernels).read_text().count(SEARCH) == 1
+        return self.commit(kernels, lambda text: text.replace(SEARCH, f"{SEARCH}; {SEARCH}"))
 
     def same_code(self) -> str:
         """A commit that changes a word of prose."""

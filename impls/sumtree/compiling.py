@@ -95,5 +95,5 @@ class AtFirstUse:
 
     def __get__(self, tree: Any, owner: type) -> Callable[..., int]:
         kernel = compiler.run(self._compile, tree)
-        tree.__dict__[self._name] = kernel
+        setattr(tree, self._name, kernel)
         return kernel

@@ -37,7 +37,7 @@ from .turns import Result
 if TYPE_CHECKING:
     import numba
 
-    from . import kernels, numba_turns
+    from . import direct_calls, kernels, numba_turns
 
 _empty = np.empty  # looking such names up takes a third of the time of a call with B = 1
 _FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
@@ -49,10 +49,10 @@ _LOADS_IN_ORDER = platform.machine() in ("x86_64", "AMD64")  # those of the inte
 
 def _load() -> None:
     """Import the compiler and the kernels at the first tree, because traits are read without a compiler, too."""
-    global numba, kernels, numba_turns  # noqa: PLW0603  # as if imported above
+    global numba, direct_calls, kernels, numba_turns  # noqa: PLW0603  # as if imported above
     numba = import_numba()
 
-    from . import kernels, numba_turns  # noqa: PLC0415
+    from . import direct_calls, kernels, numba_turns  # noqa: PLC0415
 
 
 class NumbaTree(SumTree):
@@ -76,6 +76,9 @@ class NumbaTree(SumTree):
     Python threads: calls that only read run side by side, and an update waits for none of them but ``check``; updates
     take turns. Of batches that ``threads`` share one at a time is shared, and the others run on their calling threads.
     """
+
+    # That of direct_calls, and others: a tree's methods are found faster where its dict has fewer than 30 attributes.
+    __slots__ = ("_direct", "_group", "_kernel_turns", "_lanes", "_layout", "_propagate", "_sharing", "_words")
 
     threaded = True
     least_shared = 8192  # for less it does not pay to wake another thread
@@ -186,6 +189,7 @@ class NumbaTree(SumTree):
         constants = (self._group, self._lanes, self._chunks, keeps)
         signature = (types.int64, types.boolean, leaf, *map(types.literal, constants), *arguments)
         kernel.compile(signature)
+        direct_calls.open_to(self, kernel, signature, constants)
         return functools.partial(kernel.overloads[signature].entry_point, self._address, False, 0.0, *constants)
 
     @AtFirstUse

@@ -70,17 +70,10 @@ def _train(options: argparse.Namespace) -> int:
     check(folder, options.resume, workload.steps)  # before seconds pass with what follows
     if options.parent is not None:
         end_with(options.parent)
-    try:
-        import torch  # noqa: PLC0415  # heavy, and needed only to train
-    except ModuleNotFoundError:
-        raise TrainingError(
-            "training needs the package torch; install the extra with: pip install '.[train]'"
-        ) from None
     from . import learners  # noqa: PLC0415  # what computes
-    from .run import Plan  # noqa: PLC0415  # with torch
+    from .run import Plan  # noqa: PLC0415
     from .starting import start  # noqa: PLC0415
 
-    torch.set_num_threads(arrangement.threads)
     learners.use_threads(arrangement.threads)
     plan = Plan(
         folder,

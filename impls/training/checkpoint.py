@@ -1,22 +1,21 @@
-"""Checkpoints: a state in one file, which is written as a whole or not at all."""
+"""Checkpoints: a state in one file, which is written as a whole or not at all.
 
-import contextlib
-import errno
+The file is one of numpy.savez: first the state as JSON, in which a number stands for each array, then the arrays.
+"""
+
+import functools
+import json
 import os
-import pickle
-import shutil
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from .errors import TrainingError
 
-FORMAT = 4
-_LITTLE = 1 << 16  # bytes: a disk with less is full
+FORMAT = 5
 BEGIN_AGAIN = "restore it from a copy, or begin again in another folder with --out"
 """The remedy for a checkpoint that cannot be resumed from."""
 
@@ -26,41 +25,35 @@ def save(state: Any, path: Path) -> None:
 
     The caller has the folder to itself; the remains of a save that was killed are overwritten by the next.
     """
-    beside = path.with_name(f".{path.name}.part")
+    beside, arrays = path.with_name(f".{path.name}.part"), list[NDArray[Any]]()
+    text = json.dumps({"format": FORMAT, "state": _each(state, functools.partial(_put_away, arrays))})
     try:
         with beside.open("wb") as file:
-            torch.save({"format": FORMAT, "state": _each(state, _to_tensor)}, file)
+            np.savez(file, np.frombuffer(text.encode(), np.uint8), *arrays)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
-    except (OSError, RuntimeError) as error:  # torch raises either where a write fails
-        why = error.strerror if isinstance(error, OSError) and error.strerror else _first_line(error)
-        with contextlib.suppress(OSError):  # a folder that is gone
-            if isinstance(error, RuntimeError) and shutil.disk_usage(path.parent).free < _LITTLE:
-                why = os.strerror(errno.ENOSPC)  # of which torch tells only where it stood
+    except OSError as error:
         beside.unlink(missing_ok=True)
+        why = error.strerror or _first_line(error)
         raise TrainingError(f"{path}: cannot be written ({why}); what was saved before is kept") from error
 
 
 def load(path: Path) -> Any:
     """The state in a file. TrainingError if there is none, MemoryError if it is too large. No code is executed.
 
-    The checksums of the file's parts are verified first, which torch does not: no damaged number is ever loaded.
+    Each part of the file has a checksum, so that no damaged number is ever loaded.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise zipfile.BadZipFile(f"the checksum of its part {damaged} differs")
-        saved = torch.load(path, map_location="cpu", weights_only=True)
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as parts:
+            text, *arrays = (parts[f"arr_{number}"] for number in range(len(parts.files)))
+        saved = json.loads(text.tobytes())
     except OSError as error:
         raise TrainingError(f"{path}: cannot be read ({error.strerror or error})") from None
     except MemoryError:
         raise
-    except Exception as error:  # whatever zipfile, zlib and torch make of bytes that are no checkpoint
-        if "DefaultCPUAllocator" in str(error):
-            raise MemoryError(str(error)) from None
-        why = "it holds other things than numbers" if isinstance(error, pickle.UnpicklingError) else _first_line(error)
+    except Exception as error:  # whatever zipfile, zlib, NumPy and json make of bytes that are no checkpoint
+        why = _first_line(error)
         raise TrainingError(f"{path}: is no checkpoint, or was damaged ({why}); {BEGIN_AGAIN}") from None
     if not isinstance(saved, dict) or "format" not in saved:
         raise TrainingError(f"{path}: is no checkpoint; {BEGIN_AGAIN}")
@@ -68,26 +61,25 @@ def load(path: Path) -> Any:
         raise TrainingError(
             f"{path}: is a checkpoint of format {saved['format']}, this program reads format {FORMAT}; {BEGIN_AGAIN}"
         )
-    return _each(saved["state"], _to_array)
+    return _each(saved["state"], functools.partial(_take_back, arrays))
 
 
 def _first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
-_MARK = "numpy array"  # the only key of a dict that stands for an array, to distinguish it from weights
+_MARK = "numpy array"  # the only key of a dict that stands for an array, whose number it has
 
 
-def _to_tensor(value: Any) -> Any:
+def _put_away(arrays: list[NDArray[Any]], value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return {_MARK: torch.from_numpy(np.ascontiguousarray(value))}
+        arrays.append(value)
+        return {_MARK: len(arrays) - 1}
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _to_array(value: Any) -> Any:
-    if isinstance(value, dict) and set(value) == {_MARK}:
-        return cast(torch.Tensor, value[_MARK]).numpy()
-    return value
+def _take_back(arrays: list[NDArray[Any]], value: Any) -> Any:
+    return arrays[value[_MARK]] if isinstance(value, dict) and set(value) == {_MARK} else value
 
 
 def _each(value: Any, change: Callable[[Any], Any]) -> Any:

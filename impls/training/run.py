@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..terminal import Progress, plural
-from . import checkpoint, summary
+from . import checkpoint, learners, summary
 from .actor import VALIDATION, Episode, Tested, evaluate
 from .checkpoint import BEGIN_AGAIN
 from .environments import Environment
@@ -50,10 +50,8 @@ STEPS = "workload.steps"  # in which a run may differ from its checkpoint
 
 def setting_of(loop: "SerialLoop | ParallelLoop") -> dict[str, Any]:
     """Threads and all that computes; a resumed run repeats bit for bit only where they stay the same."""
-    import torch  # noqa: PLC0415  # loaded long since
-
     made = {"device": loop.device, "compile": loop.compiled, "learner": loop.learner.implementation}
-    return {"threads": torch.get_num_threads(), **made, "policy": loop.policy_name}
+    return {"threads": learners.threads(), **made, "policy": loop.policy_name}
 
 
 def check_state(path: Path, state: Any, loop: "SerialLoop | ParallelLoop", form: Mapping[str, Any]) -> None:

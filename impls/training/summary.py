@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
+from . import learners
 from .actor import TEST, evaluate
 from .environments import Environment
 from .errors import TrainingError
@@ -99,13 +100,11 @@ def _ratio(loop: "SerialLoop | ParallelLoop") -> float | None:
 
 def _made_by() -> dict[str, Any]:
     """Time, command, threads and library versions of a summary."""
-    import torch  # noqa: PLC0415  # loaded long since
-
     packages = ("numpy", "torch", "gymnasium", "numba")
     versions = {name: sys.modules[name].__version__ for name in packages if sys.modules.get(name)}
     return {
         "utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["python", "-m", "impls.training", *sys.argv[1:]]),
-        "threads": torch.get_num_threads(),
+        "threads": learners.threads(),
         "versions": {"python": platform.python_version()} | versions,
     }

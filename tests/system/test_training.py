@@ -260,13 +260,18 @@ def test_what_init_writes_trains(tmp_path, monkeypatch, algorithm):
     assert (summary["workload"], summary["updates"]) == ("mine", 21)
 
 
-def test_without_torch_the_command_says_so(tmp_path):
-    code = "import sys; sys.modules['torch'] = None; from impls.training.__main__ import main; "
-    code += "main(['list']); sys.exit(main(['cartpole_dqn']))"
+def test_no_torch_is_needed_or_loaded_but_for_its_own_learner(tmp_path):
+    short = ["--steps", "1020", "--contestant", "numpy", "--test-episodes", "1", "--out", str(tmp_path / "run")]
+    code = (
+        "import sys; from impls.training.__main__ import main; "
+        f"codes = [main(['cartpole_dqn', *{short}]), main(['cartpole_dqn', '--resume', *{short}, '--steps', '1040'])]; "
+        "print(codes, 'torch' in sys.modules); sys.modules['torch'] = None; "
+        f"sys.exit(main(['cartpole_dqn', '--learner', 'torch', '--out', {str(tmp_path / 'other')!r}]))"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "[0, 0] False"
     assert done.returncode == 2
-    assert "cartpole_dqn: " in done.stdout
-    assert done.stderr == "error: training needs the package torch; install the extra with: pip install '.[train]'\n"
+    assert done.stderr.splitlines()[-1].startswith("error: the learner torch needs the package torch, which is not")
 
 
 def test_what_cannot_be_done_is_a_sentence_and_exit_2(tmp_path, capsys):
@@ -482,9 +487,13 @@ def test_a_run_goes_on_with_as_many_threads_and_is_warned_of_another_device(tmp_
     assert capsys.readouterr().err == "warning: the run changes from device cuda to cpu; it may leave its curve\n"
 
 
-def test_a_checkpoint_of_another_format_is_a_sentence(tmp_path):
-    torch.save({"format": 1, "state": {}}, tmp_path / "checkpoint.pt")
-    with pytest.raises(TrainingError, match=r"is a checkpoint of format 1, this program reads format 4; .*begin again"):
+def test_a_checkpoint_of_another_format_is_a_sentence(tmp_path, monkeypatch):
+    with monkeypatch.context() as patches:
+        patches.setattr(checkpoint, "FORMAT", 1)
+        checkpoint.save({}, tmp_path / "checkpoint.pt")
+    with pytest.raises(
+        TrainingError, match=r"is a checkpoint of format 1, this program reads format \d; .*begin again"
+    ):
         run_to_fake(fake(), tmp_path)
 
 
@@ -501,7 +510,7 @@ def test_a_checkpoint_that_memory_cannot_take_is_a_sentence(tmp_path, monkeypatc
         run.run()
     run.close()
     assert (tmp_path / "checkpoint.pt").read_bytes() == kept
-    monkeypatch.setattr(checkpoint.torch, "load", too_large)
+    monkeypatch.setattr(np, "load", too_large)
     with pytest.raises(TrainingError, match="cannot be read, as it takes up to"):
         run_to_fake(workload, tmp_path)
 
@@ -611,10 +620,16 @@ def test_a_full_disk_at_a_line_of_the_curve_is_a_sentence():
 
 
 def test_nothing_in_a_checkpoint_is_executed(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "made"),)
+
     path = tmp_path / "evil.pt"
-    torch.save({"format": 1, "state": Path("x")}, path)
+    with path.open("wb") as file:
+        np.savez(file, np.array([Evil()]))
     with pytest.raises(TrainingError, match="is no checkpoint, or was damaged"):
         checkpoint.load(path)
+    assert not (tmp_path / "made").exists()
 
 
 @pytest.mark.slow

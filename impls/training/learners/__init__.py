@@ -92,6 +92,12 @@ def use_threads(count: int) -> None:
         _module(name).use_threads(count)
 
 
+def threads() -> int:
+    """Threads by which those learners multiply matrices."""
+    count: int = _module(REFERENCE).threads()
+    return count
+
+
 def _module(name: str) -> ModuleType:
     if name not in names():
         raise TrainingError(f"there is no learner {name!r}; there are {', '.join(names())}{near(name, names())}")

@@ -25,16 +25,30 @@ def unsuited(workload: Workload, device: str) -> str | None:
 
 def make(workload: Workload, **options: Any) -> "TorchLearner":
     """A fresh learner of the workload's algorithm; see :class:`~.base.TorchLearner` for the options."""
+    is_fresh = "torch" not in sys.modules
     from .ddpg import DDPG  # noqa: PLC0415  # with torch
     from .dqn import DQN  # noqa: PLC0415
     from .sac import SAC  # noqa: PLC0415
     from .td3 import TD3  # noqa: PLC0415
 
+    if is_fresh:
+        use_threads(_wanted)
     algorithms: dict[str, type[TorchLearner]] = {"dqn": DQN, "ddpg": DDPG, "td3": TD3, "sac": SAC}
     return algorithms[workload.algorithm](workload, **options)
 
 
+_wanted = 0  # threads; 0: torch's own choice
+
+
 def use_threads(count: int) -> None:
-    """Let torch compute by so many threads in this process, if it is loaded."""
-    if torch := sys.modules.get("torch"):
+    """Let torch compute by so many threads in this process, now or once it is loaded; 0 leaves it as it is."""
+    global _wanted  # noqa: PLW0603  # as torch has it
+    _wanted = count
+    if count and (torch := sys.modules.get("torch")):
         torch.set_num_threads(count)
+
+
+def threads() -> int:
+    """Threads by which torch computes, or would if it were loaded."""
+    torch = sys.modules.get("torch")
+    return int(torch.get_num_threads()) if torch else max(_wanted, 1)

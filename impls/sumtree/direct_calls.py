@@ -1,0 +1,221 @@
+"""Calls of a tree's methods that reach its kernel without Python code, which takes most of the time of a small batch.
+
+Each is a compiled function with the signature of METH_FASTCALL, which takes the place of a method of the class. The
+usual call has the kernel's arguments and no others: aligned arrays ``[B]`` of its own dtypes, of at most ``MOST``
+elements. Whatever else a call is, and whatever its kernel does not do at once, is left to the method in Python, with
+its conversions, turns and messages. So nothing but the time tells which of the two has answered.
+
+A tree takes part once :func:`open_to` has put the addresses of its kernels into words that it holds in a slot.
+"""
+
+import ctypes
+import functools
+import importlib
+import inspect
+import sys
+from typing import Any
+
+import numpy as np
+from llvmlite import binding, ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from .contract import SumTree
+from .kernel_cache import kept_cfunc
+from .kernels.header import DONE, SCRATCH, WORD, inner
+from .lanes import load_i64, load_real, stack_words, store_i64
+
+MOST = 1024  # elements of a batch, beyond which Python takes a few percent of the time
+_LONG = 64  # elements from which on other threads may run meanwhile, which takes 20 ns
+
+# Offsets in objects: CPython's with its GIL, and those of NumPy's ABI. The slot is the first one of the class.
+_KIND, _DATA, _RANK, _SHAPE, _DTYPE, _FLAGS, _SLOT = 8, 16, 24, 32, 56, 64, SumTree.__basicsize__
+_ITEMS = tuple.__basicsize__
+_INT, _USUAL = (1 << 32) - 1, 0x0101  # C-contiguous and aligned
+
+# Words of the process: objects. Words of a tree: for each method its kernel and what that is compiled for, and others.
+_ARRAY, _INT64, _FLOAT64, _INDEX, _NONE, _SAMPLE_IN_PYTHON, _UPDATE_IN_PYTHON = range(7)
+_TREE, _LEAF, _LEAF_BYTES, _HIGHEST, _SAMPLE, _UPDATE, _ROOM = 0, 1, 2, 3, 4, 9, 16
+_WORDS, _NEW_ARRAY = "fanout_direct_calls", "fanout_new_array"  # symbols
+
+_word, _int = types.int64, types.int32
+_new_array = types.ExternalFunction(_NEW_ARRAY, _word(_word, _int, _word, _int, _word, _word, _int, _int, _word))
+_new_tuple = types.ExternalFunction("PyTuple_New", _word(_word))
+_bind = types.ExternalFunction("PyMethod_New", _word(_word, _word))
+_call = types.ExternalFunction("PyObject_Vectorcall", _word(_word, _word, _word, _word))
+_keep = types.ExternalFunction("Py_IncRef", types.void(_word))
+_drop = types.ExternalFunction("Py_DecRef", types.void(_word))  # of no object, too
+_let_others_run = types.ExternalFunction("PyEval_SaveThread", _word())
+_run_again = types.ExternalFunction("PyEval_RestoreThread", types.void(_word))
+
+
+@intrinsic
+def _of_process(typingctx: Any, number: Any) -> Any:
+    """A word of the process."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(builder.gep(context.get_c_value(builder, ir.IntType(64), _WORDS), arguments))
+
+    return _word(_word), emit
+
+
+@intrinsic
+def _run(typingctx: Any, words: Any, method: Any, arguments: Any) -> Any:
+    """The status of a tree's kernel, called as numba does; an array is (address, elements, bytes of an element)."""
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        word, words = ir.IntType(64), builder.inttoptr(values[0], ir.IntType(64).as_pointer())
+        first, none = builder.gep(words, [values[1]]), ir.Constant(word, 0)
+        address, *constants = (builder.load(builder.gep(first, [ir.Constant(word, number)])) for number in range(5))
+        kinds = [types.int64, types.boolean, types.float64, *[types.int64] * 4]
+        given = [builder.load(words), ir.Constant(ir.IntType(1), 0), ir.Constant(ir.DoubleType(), 0.0), *constants]
+        for kind, value in zip(arguments, cgutils.unpack_tuple(builder, values[2]), strict=True):
+            whole = [value]
+            if isinstance(kind, types.UniTuple):
+                at, size, width = cgutils.unpack_tuple(builder, value)
+                whole = [none, none, size, width, at, size, width]  # owner, object, elements, .., shape, strides
+            given += whole
+            kinds += [types.int64] * 7 if len(whole) > 1 else [kind]
+        kernel = context.call_conv.get_function_type(types.int64, kinds)
+        results = [cgutils.alloca_once(builder, result.pointee) for result in kernel.args[:2]]
+        packed = context.get_arg_packer(kinds).as_arguments(builder, given)
+        builder.call(builder.inttoptr(address, kernel.as_pointer()), [*results, *packed])
+        return builder.load(results[0])
+
+    return types.int64(words, method, arguments), emit
+
+
+@inner
+def _words_of(tree: int, method: int) -> int:
+    """The words of a tree whose kernel for a method is compiled; else 0."""
+    held = load_i64(tree + _SLOT)
+    words = load_i64(held + _DATA) if held != 0 else 0
+    return words if words != 0 and load_i64(words + WORD * method) != 0 else 0
+
+
+@inner
+def _size(array: int, dtype: int) -> int:
+    """Elements of an aligned, C-contiguous array ``[B]`` of the dtype; 0 for any other object, and for large ones."""
+    if load_i64(array + _KIND) != _of_process(_ARRAY) or load_i64(array + _DTYPE) != _of_process(dtype):
+        return 0
+    if load_i64(array + _RANK) & _INT != 1 or load_i64(array + _FLAGS) & _USUAL != _USUAL:
+        return 0
+    size = load_i64(load_i64(array + _SHAPE))
+    return size if size <= MOST else 0
+
+
+@inner
+def _call_python(method: int, tree: int, arguments: int, count: int, names: int) -> int:
+    """What the method in Python returns; 0 where it raises."""
+    bound = _bind(method, tree)
+    result = _call(bound, arguments, count, names) if bound != 0 else 0
+    _drop(bound)
+    return result
+
+
+def _sample(tree: int, arguments: int, count: int, names: int) -> int:
+    words = _words_of(tree, _SAMPLE) if count == 1 and names == 0 else 0
+    uniforms = load_i64(arguments) if words != 0 else 0
+    size = _size(uniforms, _FLOAT64) if words != 0 else 0
+    if size > 0:
+        shape, kind, status = stack_words(1), _of_process(_ARRAY), DONE
+        store_i64(shape, size)
+        indices = _new_array(kind, 1, shape, _of_process(_INDEX), 0, 0, 0, 0, 0)
+        leaf = load_i64(words + WORD * _LEAF)
+        priorities = _new_array(kind, 1, shape, leaf, 0, 0, 0, 0, 0) if indices != 0 else 0
+        if priorities != 0:
+            values = (load_i64(uniforms + _DATA), size, WORD)
+            leaves = (load_i64(priorities + _DATA), size, load_i64(words + WORD * _LEAF_BYTES))
+            others = _let_others_run() if size >= _LONG else 0
+            status = _run(words, _SAMPLE, (values, True, (load_i64(indices + _DATA), size, WORD), leaves))
+            if others != 0:
+                _run_again(others)
+            pair = _new_tuple(2) if status == DONE else 0
+            if pair != 0:
+                store_i64(pair + _ITEMS, indices)
+                store_i64(pair + _ITEMS + WORD, priorities)
+                return pair
+        _drop(indices)
+        _drop(priorities)
+        if status == DONE:
+            return 0  # memory ran out, which is the error that is set
+    return _call_python(_of_process(_SAMPLE_IN_PYTHON), tree, arguments, count, names)
+
+
+def _update(tree: int, arguments: int, count: int, names: int) -> int:
+    words = _words_of(tree, _UPDATE) if count == 2 and names == 0 else 0
+    if words != 0:
+        indices, priorities = load_i64(arguments), load_i64(arguments + WORD)
+        size = _size(indices, _INT64)
+        if size > 0 and _size(priorities, _FLOAT64) == size:
+            where, values = (load_i64(indices + _DATA), size, WORD), (load_i64(priorities + _DATA), size, WORD)
+            room, highest = (words + WORD * _ROOM, SCRATCH * MOST, WORD), load_real(words + WORD * _HIGHEST, 0.0)
+            others = _let_others_run() if size >= _LONG else 0
+            status = _run(words, _UPDATE, (highest, where, values, room))
+            if others != 0:
+                _run_again(others)
+            if status == DONE:
+                _keep(_of_process(_NONE))
+                return _of_process(_NONE)
+    return _call_python(_of_process(_UPDATE_IN_PYTHON), tree, arguments, count, names)
+
+
+_METHODS = {
+    "sample": (_sample, _SAMPLE, _SAMPLE_IN_PYTHON, "($self, uniforms, exclude=None)"),
+    "update": (_update, _UPDATE, _UPDATE_IN_PYTHON, "($self, indices, priorities)"),
+}
+_SERVED = {"search": "sample", "update_by_recompute": "update", "update_by_delta": "update"}  # by kernel
+_FASTCALL = 0x82  # METH_FASTCALL | METH_KEYWORDS
+_NEW_ARRAY_AT = 93  # the number of PyArray_New in NumPy's table of functions
+_DTYPES, _process = (np.dtype(np.int64), np.dtype(np.float64)), np.zeros(7, np.int64)
+_kept: dict[str, tuple[Any, ...]] = {}  # by method, what others have the addresses of
+
+
+def open_to(tree: Any, kernel: Any, signature: tuple[Any, ...], constants: tuple[int, ...]) -> None:
+    """Let calls of a tree's method reach the kernel that serves it, compiled for the signature, hence the constants.
+
+    It does nothing for a tree of a subclass, which may override what the method in Python calls, or where objects are
+    laid out in another way, as in builds without the GIL.
+    """
+    kind: Any = type(tree)
+    method = _SERVED.get(kernel.__name__)
+    if not method or "_direct" not in vars(kind) or object.__basicsize__ != 2 * WORD or sys.byteorder != "little":
+        return
+    if not hasattr(tree, "_direct"):
+        words = np.zeros(_ROOM + SCRATCH * MOST, np.int64)
+        words[[_TREE, _LEAF, _LEAF_BYTES]] = tree._address, tree.dtype.num, tree.dtype.itemsize
+        words.view(np.float64)[_HIGHEST] = tree.largest_priority
+        tree._direct, tree._scratch = words, words[_ROOM:]
+    if ctypes.c_void_p.from_address(id(tree) + _SLOT).value == id(tree._direct):
+        _replace(kind, method)
+        first, compiled = _METHODS[method][1], kernel.overloads[signature]
+        address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+        tree._direct[first : first + 5] = address, *constants
+
+
+@functools.cache
+def _replace(kind: Any, method: str) -> None:
+    """Put the compiled function into the class in place of its method in Python."""
+    if not _kept:
+        array = importlib.import_module("numpy._core._multiarray_umath")
+        table = _function("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+        at = table(array._ARRAY_API, None) + WORD * _NEW_ARRAY_AT
+        binding.add_symbol(_NEW_ARRAY, ctypes.c_void_p.from_address(at).value)
+        binding.add_symbol(_WORDS, int(_process.ctypes.data))
+        _process[:_SAMPLE_IN_PYTHON] = id(np.ndarray), *map(id, _DTYPES), _DTYPES[0].num, id(None)
+    plain, (function, _, number, signature) = vars(kind)[method], _METHODS[method]
+    _process[number] = id(plain)
+    compiled = kept_cfunc(_word(*[_word] * 4), function, error_model="numpy")
+    text = f"{method}{signature}\n--\n\n{inspect.getdoc(plain)}"  # as inspect.signature wants it
+    strings = [ctypes.create_string_buffer(each.encode()) for each in (method, text)]
+    name, documentation = map(ctypes.addressof, strings)
+    definition = np.array([name, compiled.address, _FASTCALL, documentation])  # a PyMethodDef
+    _kept[method] = plain, compiled, strings, definition
+    new = _function("PyDescr_NewMethod", ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
+    setattr(kind, method, new(kind, int(definition.ctypes.data)))
+
+
+def _function(name: str, *kinds: Any) -> Any:
+    """A function of CPython, by the types of what it returns and takes."""
+    return ctypes.PYFUNCTYPE(*kinds)((name, ctypes.pythonapi))

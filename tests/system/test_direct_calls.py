@@ -1,0 +1,318 @@
+"""Calls that reach a kernel without Python: they answer, raise and keep references as the methods in Python do."""
+
+import copy
+import gc
+import inspect
+import pickle
+import random
+import resource
+import sys
+import threading
+import types
+import warnings
+import weakref
+
+import numpy as np
+import pytest
+
+import impls
+
+numba = pytest.importorskip("numba", reason="the numba tree needs numba")
+from impls.sumtree import direct_calls  # noqa: E402
+from impls.sumtree.lanes import store_i64  # noqa: E402
+
+KIND, CAPACITY = impls.traits("numba"), 1_000
+FORMS = (
+    {},
+    {"dtype": "float64"},
+    {"layout": "plain", "threads": 2},
+    {"propagate": "delta"},
+    {"minimum": True},
+    {"validate": False},
+)
+
+
+sleep_microseconds = numba.types.ExternalFunction("usleep", numba.int32(numba.uint32))
+
+
+def filled(**options):
+    """A tree whose calls of ``sample`` and ``update`` reach kernels."""
+    tree = impls.make("numba", CAPACITY, **options)
+    tree.update(np.arange(CAPACITY), np.random.default_rng(0).integers(0, 9, CAPACITY).astype(float))
+    tree.sample(np.array([0.5]))
+    return tree
+
+
+def in_python(tree, method):
+    """The method that calls were left to if they were all unusual."""
+    return types.MethodType(direct_calls._kept[method][0], tree)
+
+
+@pytest.mark.parametrize("options", FORMS, ids=str)
+@pytest.mark.parametrize("batch", [1, 63, 64, direct_calls.MOST])
+def test_usual_calls_reach_the_kernel_and_do_as_python_does(options, batch, monkeypatch):
+    tree, twin, rng = filled(**options), filled(**options), np.random.default_rng(batch)
+    where, values, uniforms = rng.integers(0, CAPACITY, batch), rng.random(batch) * 9, rng.random(batch)
+    uniforms.flags.writeable = False
+    expected = [in_python(twin, "update")(where, values), *in_python(twin, "sample")(uniforms)]
+    with monkeypatch.context() as patches:
+        for hook in ("_search", "_write"):
+            patches.setattr(KIND, hook, lambda *_: pytest.fail("Python was asked"))
+        found = [tree.update(where, values), *tree.sample(uniforms)]
+    assert found[0] is expected[0] is None
+    for one, other in zip(found[1:], expected[1:], strict=True):
+        assert (one.dtype, one.flags.owndata, one.flags.carray) == (other.dtype, True, True)
+        np.testing.assert_array_equal(one, other)
+    assert tree.state_dict()["leaves"].tobytes() == twin.state_dict()["leaves"].tobytes()
+    assert (tree.total(), tree.min(), tree.check()) == (twin.total(), twin.min(), twin.check())
+
+
+class Special(np.ndarray):
+    pass
+
+
+def shaped(array, rng):
+    """The array, or its values in another layout."""
+    array = np.asarray(array)
+    wide = np.zeros(array.nbytes + 8, np.uint8)
+    unaligned = wide[1 : 1 + array.nbytes].view(array.dtype)
+    unaligned[:] = array
+    frozen = array.copy()
+    frozen.flags.writeable = False
+    return rng.choice(
+        [
+            *[array] * 4,
+            frozen,
+            unaligned,
+            np.repeat(array, 2)[::2],
+            array[::-1],
+            array.astype(array.dtype.newbyteorder()),
+            array.view(Special),
+            np.ma.MaskedArray(array),
+            array.astype(np.dtype(array.dtype.str, metadata={"of": "somebody"})),
+            array.reshape(1, -1),
+            array.reshape(-1, 1),
+            array[:1].reshape(()) if array.size else array,
+            array.tolist(),
+            tuple(array.tolist()),
+            array.astype(object),
+            array.astype(rng.choice(["f2", "f4", "i1", "i4", "q", "u8", "?", "c16", "g", "U9"])),
+            array[0] if array.size else array,
+            array[0].item() if array.size else 0.5,
+            memoryview(array),
+        ]
+    )
+
+
+def argument(rng, size, kind):
+    """An argument of a call as users may give it, seldom a right one."""
+    if kind == "where":
+        array = np.array([rng.randrange(CAPACITY) for _ in range(size)], np.int64)
+        bad = rng.choice([-1, CAPACITY, 2**62, -(2**63)])
+    else:
+        array = np.array([rng.random() for _ in range(size)])
+        bad = rng.choice([1.0, -1e-9, np.nan, np.inf, 1e39, -0.0, 5e-324])
+    if size and rng.random() < 0.2:
+        array[rng.randrange(size)] = bad
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of casts
+        return rng.choice([*[shaped(array, rng)] * 12, None, "x", {}, 10**400, np.empty(0), float("nan")])
+
+
+def call(rng, method):
+    """(arguments, arguments by name) of a call."""
+    size, kinds = (
+        rng.choice([0, 1, 1, 2, 5, 63, 64, 70, 1_024, 1_025]),
+        {"sample": ["uniforms"], "update": ["where", "values"]},
+    )
+    taken = [argument(rng, size, kind) for kind in kinds[method]]
+    names = {"sample": ["uniforms", "exclude"], "update": ["indices", "priorities"]}[method]
+    if rng.random() < 0.1:
+        taken.append(rng.choice([None, [3], np.arange(3), "x"]))
+    if rng.random() < 0.1:
+        taken = taken[: rng.randrange(len(taken) + 1)]
+    by_name = {name: taken.pop() for name in reversed(names[: len(taken)]) if rng.random() < 0.1 and taken}
+    return taken, by_name
+
+
+def outcome(method, arguments, by_name):
+    """What a call returns, by dtypes and bytes, or raises."""
+    try:
+        result = method(*arguments, **by_name)
+    except Exception as error:
+        return type(error), str(error)
+    return result and [(array.dtype, array.shape, array.tobytes()) for array in result]
+
+
+@pytest.mark.parametrize("options", FORMS[:-1], ids=str)
+def test_whatever_the_arguments_results_and_messages_are_pythons(options):
+    rng, tree, twin = random.Random(str(options)), filled(**options), filled(**options)
+    done, raised = 0, 0
+    for _ in range(400):
+        method = rng.choice(["sample", "update"])
+        arguments, by_name = call(rng, method)
+        given = [one for one in [*arguments, *by_name.values()] if isinstance(one, np.ndarray)]
+        before = [sys.getrefcount(one) for one in given]
+        found = outcome(getattr(tree, method), arguments, by_name)
+        assert [sys.getrefcount(one) for one in given] == before
+        assert found == outcome(in_python(twin, method), arguments, by_name), (method, arguments, by_name)
+        raised += isinstance(found, tuple)
+        done += not isinstance(found, tuple)
+    assert min(done, raised) > 50
+    assert tree.state_dict()["leaves"].tobytes() == twin.state_dict()["leaves"].tobytes()
+    assert tree.check() == twin.check()
+
+
+def test_an_empty_tree_refuses_as_python_does():
+    for options in FORMS:
+        tree = impls.make("numba", CAPACITY, **options)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=r"nothing to sample: the total is 0\.0"):
+                tree.sample(np.array([0.5]))
+
+
+def test_arguments_by_name_are_not_left_out():
+    tree = filled()
+    tree.update(np.arange(CAPACITY), np.ones(CAPACITY))
+    assert tree.sample(np.array([0.0005]), exclude=np.arange(1, CAPACITY))[0].tolist() == [0]
+    assert tree.sample(np.array([0.0005]), exclude=np.arange(CAPACITY - 1))[0].tolist() == [CAPACITY - 1]
+    tree.update(priorities=np.array([2.0]), indices=np.array([7]))
+    assert tree.get(7) == 2.0
+
+
+def sleep(result, error):
+    """A kernel that takes long and does nothing."""
+    sleep_microseconds(200_000)
+    store_i64(result, 0)
+    return 0
+
+
+def test_other_threads_run_beside_a_long_call_and_not_beside_a_short_one():
+    tree, looks, done = filled(), [0], threading.Event()
+    kernel = numba.cfunc(numba.int32(numba.int64, numba.int64))(sleep)
+    tree._direct[[direct_calls._SAMPLE, direct_calls._UPDATE]] = kernel.address
+
+    def look():
+        while not done.wait(0.001):
+            looks[0] += 1
+
+    worker = threading.Thread(target=look, daemon=True)
+    worker.start()
+    for size in (63, 64):
+        for call in (tree.sample, lambda u: tree.update(np.zeros(u.size, np.int64), u)):
+            uniforms = np.full(size, 0.5)
+            before = looks[0]
+            call(uniforms)
+            assert (looks[0] - before > 1) == (size == 64)
+    done.set()
+    worker.join()
+
+
+def test_where_memory_runs_out_there_is_an_error_and_no_leak():
+    hooks = pytest.importorskip("_testcapi", reason="this Python has no module that makes memory run out")
+    tree, uniforms = filled(), np.array([0.5, 0.2])
+    expected, sizes = tree.sample(uniforms)[0].tolist(), []
+    for _ in range(3):
+        for allowed in range(8):
+            answer = None
+            hooks.set_nomemory(allowed + 1)
+            try:
+                answer = tree.sample(uniforms)
+            except MemoryError:
+                pass
+            finally:
+                hooks.remove_mem_hooks()
+            assert answer is None or answer[0].tolist() == expected
+        sizes.append(sys.getallocatedblocks())
+    assert answer is not None
+    assert sizes[2] - sizes[1] < 8
+    assert sys.getrefcount(uniforms) == 2
+
+
+def test_a_tree_is_freed_with_its_last_reference():
+    tree, blocks = filled(), []
+    call = tree.sample
+    gone = weakref.ref(tree)
+    del tree
+    assert call(np.array([0.5]))[0].size == 1  # which holds it
+    del call
+    assert gone() is None
+    for _ in range(2):
+        for _ in range(200):
+            tree = impls.make("numba", 20_000)
+            for _ in range(2):
+                tree.update(np.array([3]), np.array([1.0]))
+                assert tree.sample(np.array([0.5]))[0][0] == 3
+        gc.collect()
+        blocks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    assert blocks[1] - blocks[0] < 10_000  # kilobytes, where the trees have 90 each
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda tree: pickle.loads(pickle.dumps(tree))])
+def test_a_copy_has_calls_and_leaves_of_its_own(duplicate):
+    tree = filled()
+    twin = duplicate(tree)
+    twin.update(np.array([3]), np.array([1e6]))
+    twin.update(np.array([3]), np.array([2e6]))
+    assert (twin.get(3), tree.get(3)) == (2e6, filled().get(3))
+    assert set(twin.sample(np.array([0.5]))[0]) == set(twin.sample(np.array([0.5]))[0]) == {3}
+    assert pickle.loads(pickle.dumps(tree.update))(0, 1.0) is None
+
+
+def test_methods_that_a_subclass_or_a_patch_brings_are_those_that_run(monkeypatch):
+    filled()
+
+    class Mine(KIND):
+        def _write(self, indices, priorities):
+            return super()._write(indices, 2 * priorities)
+
+        def sample(self, uniforms, exclude=None):
+            return super().sample(np.full(3, 0.5), exclude)
+
+    tree = Mine(10)
+    for _ in range(2):
+        tree.update(np.array([4]), np.array([1.5]))
+        assert tree.sample(np.array([0.1]))[1].tolist() == [3.0] * 3
+    other = filled()
+    monkeypatch.setattr(other, "sample", lambda uniforms: "patched")
+    assert other.sample(np.array([0.5])) == "patched"
+    blank = KIND.__new__(KIND)
+    with pytest.raises(AttributeError, match="_validate"):
+        blank.sample(np.array([0.5]))
+    with pytest.raises(TypeError, match="NumbaTree"):
+        KIND.sample(impls.make("numpy", 10), np.array([0.5]))
+
+
+def test_its_signature_and_its_documentation_are_those_of_the_contract():
+    tree = filled()
+    for method in direct_calls._METHODS:
+        found, plain = getattr(tree, method), in_python(tree, method)
+        assert not inspect.isfunction(vars(KIND)[method])
+        assert inspect.getdoc(found) == inspect.getdoc(getattr(impls.SumTree, method))
+        taken, others = (inspect.signature(each).parameters.values() for each in (found, plain))
+        assert [(each.name, each.default) for each in taken] == [(each.name, each.default) for each in others]
+
+
+def test_where_objects_are_laid_out_in_another_way_python_answers(monkeypatch):
+    monkeypatch.setattr(direct_calls, "_SLOT", direct_calls._SLOT + 8)
+    tree = filled()
+    assert not tree._direct[:16][[direct_calls._SAMPLE, direct_calls._UPDATE]].any()
+    assert tree.sample(np.array([0.5]))[0].tolist() == filled().sample([0.5])[0].tolist()
+
+
+def test_a_batch_that_threads_share_is_none_of_these():
+    assert direct_calls.MOST < KIND.least_shared
+
+
+def test_what_is_refused_leaks_nothing():
+    tree, empty, blocks = filled(), impls.make("numba", CAPACITY), []
+    with pytest.raises(RuntimeError, match="nothing to sample"):
+        empty.sample(np.array([0.5]))
+    where, values = np.array([1, 2]), np.array([0.5, np.nan])
+    calls = (lambda: tree.sample(values), lambda: empty.sample(values[:1]), lambda: tree.update(where, values))
+    for _ in range(3):
+        for call in calls * 50:
+            assert isinstance(outcome(call, (), {}), tuple)
+        gc.collect()
+        blocks.append(sys.getallocatedblocks())
+    assert blocks[2] - blocks[1] < 50
