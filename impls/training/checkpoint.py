@@ -47,7 +47,7 @@ def load(path: Path) -> Any:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as parts:
             text, *arrays = (parts[f"arr_{number}"] for number in range(len(parts.files)))
-        saved = json.loads(text.tobytes())
+        saved = _each(json.loads(text.tobytes()), functools.partial(_take_back, arrays))
     except OSError as error:
         raise TrainingError(f"{path}: cannot be read ({error.strerror or error})") from None
     except MemoryError:
@@ -61,7 +61,7 @@ def load(path: Path) -> Any:
         raise TrainingError(
             f"{path}: is a checkpoint of format {saved['format']}, this program reads format {FORMAT}; {BEGIN_AGAIN}"
         )
-    return _each(saved["state"], functools.partial(_take_back, arrays))
+    return saved["state"]
 
 
 def _first_line(error: Exception) -> str:

@@ -236,7 +236,7 @@ def test_benchmarks(capsys, tmp_path, words):
 def test_training(capsys, monkeypatch, mine):
     check(said_by(capsys, training_main, "--help"), least=4)
     monkeypatch.setitem(sys.modules, "torch", None)
-    said = said_by(capsys, training_main, str(mine))
+    said = said_by(capsys, training_main, str(mine), "--learner", "torch")
     assert "pip install" in said
     check(said)
 
