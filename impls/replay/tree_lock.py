@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..sumtree.kernels.auditing import largest_error
-from ..sumtree.kernels.header import CAPACITY, LEAVES, offset_of
+from ..sumtree.kernels.header import CAPACITY, LEAVES, array_at, offset_of
 from ..sumtree.lanes import bytes_of, load_i64, load_real, rounded, store_i64, store_real
 from .block import (
     BANK,
@@ -31,7 +31,6 @@ from .steps import step
 from .sync import (
     OWNER_DIED,
     acquire,
-    array_at,
     inner,
     mutex_consistent,
     mutex_unlock,
