@@ -104,11 +104,8 @@ def search_distinct(view: int, form: Any, drawn: int, batch: int, uniforms: int,
     ``scratch`` has 2 B words.
     """
     slots, words, theirs = slots_of(drawn, batch), words_of(drawn, batch), priorities_of(drawn, batch)
-    given, leaves, values = (
-        array_at(uniforms, batch, 0.0),
-        array_at(scratch, batch, batch),
-        array_at(scratch + _WORD * batch, batch, 0.0),
-    )
+    given, leaves = array_at(uniforms, batch, 0.0), array_at(scratch, batch, batch)
+    values = array_at(scratch + _WORD * batch, batch, 0.0)
     priorities = array_at(stack_words(1), 1, form.like)
     bank, lent, at = word_of(view, BANK), word_of(view, LENT_LEAVES), word_of(view, WORDS)
     count = 0

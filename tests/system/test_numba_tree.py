@@ -184,6 +184,16 @@ def test_helpers_take_part_and_all_of_a_batch_is_searched_once():
     assert took_part
 
 
+def test_a_shared_search_of_a_tree_that_changed_meanwhile_does_not_count():
+    tree, one = impls.make("numba", 1_000, threads=2), np.empty(1, np.int64)
+    tree.update(np.arange(1_000), 1.0)
+    room, priorities = np.zeros(compiled.room_of(1), np.int64), np.empty(1, np.float32)
+    sequence = tree._header[compiled.SEQUENCE :][:1]  # where the leaf is written, as if an update had ended
+    taken = np.full(1, 0.5), True, sequence, priorities, one, priorities
+    assert tree._shared_search_kernel(int(room.ctypes.data), *taken) == compiled.BUSY
+    assert sequence[0] == 500
+
+
 def test_a_call_that_is_interrupted_leaves_helpers_to_the_next(monkeypatch):
     tree = impls.make("numba", 1_000, threads=2)
     tree.update(np.arange(1_000), 1.0)

@@ -580,7 +580,8 @@ def share_under_stress(seconds):
         assert (indices == indices[0]).all()
         assert (priorities == 1.0).all()
 
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    spin = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
+    busy = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(os.cpu_count() or 1)]
     try:
         with running([sample, sample, sample, move]):
             end = time.monotonic() + seconds

@@ -161,11 +161,8 @@ def search_without(
     status = REFUSED
     if _list_excluded(tree, like, fanout, lanes * chunks, excluded, room):
         count = excluded.size
-        lent, slots, values = (
-            room.ctypes.data,
-            room[2 * count : 3 * count],
-            room.view(np.float64)[3 * count : 4 * count],
-        )
+        lent, slots = room.ctypes.data, room[2 * count : 3 * count]
+        values = room.view(np.float64)[3 * count : 4 * count]
         begin_change(tree)
         store_i64(tree + WORD * LENT_AT, lent)
         store_release(tree + WORD * LENT, count)

@@ -194,7 +194,7 @@ def _climb(
 
 @inlined
 def set_leaves(tree: int, like: Any, fanout: int, lanes: int, chunks: int, slots: Indices, values: Reals) -> None:
-    """Set the leaves ``slots [B]`` to ``values [B]``, the last duplicate wins; their sums are left to recompute."""
+    """Set the leaves ``slots [B]`` to ``values [B]``, the last duplicate wins, and no sum: recompute renews those."""
     leaves, width, size = word_of(tree, LEAVES), lanes * chunks, bytes_of(like)
     for j in range(values.size):
         if j + _AHEAD < values.size:
