@@ -27,7 +27,7 @@ import numpy as np
 
 from ..estimate import Estimate, Evidence
 from ..stats import STRETCHES, batch_means
-from .law import slowdowns, transfers, where_of
+from .law import slowdowns, transfers
 from .problem import Configuration, Problem, ProblemError
 
 DRAWN = 4096  # random times at once
@@ -88,13 +88,13 @@ def network(problem: Problem, configuration: Configuration, actors: bool = True)
 
     Further engines that a part keeps busy are so as soon as it is done with its own.
     """
-    where = where_of(configuration)
-    slower = slowdowns(problem, configuration)
+    where = configuration.where
+    slower = slowdowns(problem, where)
     spent = {one.part: one.seconds * slower[one.part] for one in configuration.options}
     round, places, beside = list[Visit](), {"actors": ACTORS}, list[tuple[str, tuple[Visit, ...]]]()
     after, before = ({part: list[Visit]() for part in problem.loop} for _ in range(2))
-    for flow, hops in itertools.groupby(transfers(problem, configuration), key=lambda one: one[0]):
-        chain = tuple(Visit(hop.engine, seconds) for _, hop, seconds in hops if seconds)
+    for flow, hops in itertools.groupby(transfers(problem, where), key=lambda one: one[0]):
+        chain = tuple(Visit(hop.engine, hop.seconds(flow)) for _, hop in hops if hop.seconds(flow))
         if not chain or ("actors" in (flow.source, flow.target) and not actors):
             continue
         if not flow.waits:
