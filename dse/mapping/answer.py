@@ -10,7 +10,7 @@ from ..records import how_to_measure
 from ..solver.deciding import timed_of
 from ..solver.law import LOOP_BOUND, TOO_HIGH, Objective, slowdowns, sum_needs, transfers
 from ..solver.problem import LOOP, PARTS, Configuration, Option, Part, Problem
-from ..solver.queues import Simulated, simulated
+from ..solver.queues import Simulated, run_configuration
 from ..solver.solve import Answer, Infeasible, solve
 from ..times.whole_runs import REFERENCE
 from .alternatives import Chosen, Decides, Other, choose
@@ -352,7 +352,7 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         best=made.other(made.best) if made.best else None,
         others_tied=made.others_tied,
         decide=made.decide and built.rests_on(made.decide.number, chosen),
-        simulated=simulated(one.problem, chosen, objective != "training"),
+        simulated=run_configuration(one.problem, chosen, objective != "training"),
         transfers=tuple(_transfers(one)),
         devices=outcome.devices,
         shares=step_shares(built, one),
