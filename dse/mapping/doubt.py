@@ -20,8 +20,9 @@ from statistics import NormalDist
 import numpy as np
 
 from ..estimate import Evidence, Interval, interval_of
-from ..solver.deciding import Spread, Timed, spread_of, timed_of
-from ..solver.law import GIVEN_UP, Objective, Reals, scaled_value
+from ..solver.deciding import Spread, spread_of, timed_of
+from ..solver.law import GIVEN_UP, Objective, Reals, value_of
+from ..solver.problem import Timed
 from ..solver.solve import FRUGAL, TIED, Answer
 from ..stats import CONFIDENCE, Z, percentile_interval
 
@@ -109,7 +110,7 @@ class Doubt:
         def slower(timed: Timed) -> Reals:
             return factor(timed.rests_on.number, spread_of(timed))
 
-        values: Reals = scaled_value(one.problem, one.configuration, self.objective, slower)
+        values: Reals = value_of(one.problem, one.configuration, self.objective, slower)
         return values
 
 

@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from .law import Objective, Reals, scaled_value, transfers
-from .problem import Configuration, Hop, Option, Problem
-from .solve import Answer, Column, Factor, Placement, Search
+from .law import Factor, Objective, Reals, rate, transfers, value_of
+from .problem import Configuration, Hop, Problem, Timed
+from .solve import Answer, Column, Placement, Search
 
 ROUNDING = 1e-9  # by which two values may differ that are the same
 LINK_FACTORS = {"measured": 1.1, "quoted": 1.3, "modeled": 2.0, "extrapolated": 2.0}
 """How far off a link's time may be, by its source: 1.3 spans what one vendor's log and the data sheet differ by."""
-Timed = Option | Hop
 Spread = tuple[float, float]
 """How far off a number may be, by its estimate's ends: factors down to the first (at most 1) and up to the second."""
 
@@ -88,26 +87,32 @@ def deciding(
     if not ends:
         return []
     search = Search(problems, objective, by_evidence=True)
-    factors = functools.cache(lambda number: np.array([end if number == own else 1.0 for own, end in ends]))
+    by_number = functools.cache(lambda number: np.array([end if number == own else 1.0 for own, end in ends]))
+
+    def at_all(timed: Timed) -> Reals:
+        factors: Reals = by_number(timed.rests_on.number)
+        return factors
 
     def at(e: int) -> Factor:
-        return lambda number: ends[e][1] if number == ends[e][0] else 1.0
+        return lambda timed: ends[e][1] if timed.rests_on.number == ends[e][0] else 1.0
 
     @functools.cache
     def fewest(column: Column) -> Reals:
         """The fewest seconds of a part at each end."""
-        scaled: Reals = column.seconds[:, None] * np.array([factors(number) for number in column.numbers])
-        return scaled.min(axis=0)
+        scaled: Reals = column.seconds[:, None] * np.array([at_all(option) for option in column.options])
+        fewest_at: Reals = scaled.min(axis=0)
+        return fewest_at
 
-    values = scaled_value(chosen.problem, chosen.configuration, objective, lambda timed: factors(timed.rests_on.number))
+    values = value_of(chosen.problem, chosen.configuration, objective, at_all)
     mine = np.broadcast_to(values, len(ends))
     best, winners = mine / (1 - allowed) * (1 + ROUNDING), dict[int, Placement]()
     for placement in (placement for placement in search.placements if not placement.missing_ways):
         # Invariant: best is the largest value at each end of the placements before, or the least that beats the choice.
-        numbers = {hop.rests_on.number for _, hop in transfers(placement.problem, placement.where)}
-        numbers = numbers.union(*(column.numbers for column in placement.columns.values()))
+        timed: list[Timed] = [hop for _, hop in transfers(placement.problem, placement.where)]
+        timed += [option for column in placement.columns.values() for option in column.options]
+        numbers = {one.rests_on.number for one in timed}
         shortest = {part: fewest(column) for part, column in placement.columns.items()}
-        bounds = placement.rate(shortest, placement.depths.max(), factors)
+        bounds = rate(placement.problem, placement.where, shortest, placement.depths.max(), objective, at_all)
         for e in np.flatnonzero(bounds > best).tolist():
             top = placement.best_with(at(e)) if ends[e][0] in numbers else placement.best
             if top > best[e]:

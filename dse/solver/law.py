@@ -20,13 +20,15 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from .problem import Configuration, Flow, Hop, Option, Part, Problem, ProblemError
+from .problem import Configuration, Flow, Hop, Part, Problem, ProblemError, Timed
 
 Reals = NDArray[np.float64]
 Seconds = Any
 """A number, or an array of many configurations."""
 Where = Mapping[Part, tuple[tuple[str, str], ...]]
 """(device, engine) of all that is busy with each part, its own first; parts in the order of the problem's."""
+Factor = Callable[[Timed], Seconds]
+"""A factor on the time of an option or a link."""
 Objective = Literal["training", "ratio", "per_watt", "fewest_devices"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 EPSILONS: dict[Objective, float] = {"training": 0.01, "ratio": 0.01, "per_watt": 0.01, "fewest_devices": 0.1}
@@ -37,6 +39,11 @@ GIVEN_UP = 0.2
 LOOP_BOUND = "batches under way"
 TOO_HIGH = {1: 0.46, 2: 0.27, 5: 0.03}
 """By D, how much too high the bound is at worst: of 240 random loops with exact times, simulated, as a test does."""
+
+
+def unscaled(_: Timed) -> float:
+    """The factor 1 on all times."""
+    return 1.0
 
 
 class Charge(NamedTuple):
@@ -98,11 +105,11 @@ def slowdowns(problem: Problem, where: Where) -> dict[Part, float]:
 
 
 def charges(
-    problem: Problem, where: Where, seconds: Mapping[Part, Seconds], factor: Callable[[Hop], Seconds] = lambda _: 1.0
+    problem: Problem, where: Where, seconds: Mapping[Part, Seconds], factor: Factor = unscaled
 ) -> Iterator[Charge]:
     """Yield all that a gradient step asks of engines: transfers first, then parts in order with their ``seconds``.
 
-    ``factor``: on the times of a link.
+    ``factor``: on the times of links.
     """
     for flow, hop in transfers(problem, where):
         acting = not {flow.source, flow.target} <= set(problem.loop)
@@ -145,14 +152,23 @@ def watts_of(problem: Problem, devices: Iterable[str], objective: Objective) -> 
     return math.fsum(problem.watts[device] for device in devices)  # whatever their names' order
 
 
-def scaled_value(
-    problem: Problem, chosen: Configuration, objective: Objective, factor: Callable[[Option | Hop], Seconds]
+def rate(
+    problem: Problem,
+    where: Where,
+    seconds: Mapping[Part, Seconds],
+    depth: Any,
+    objective: Objective,
+    factor: Factor = unscaled,
 ) -> Seconds:
-    """The value of a configuration whose times are multiplied by the ``factor`` of their option or link."""
+    """The value, gradient steps/s or per joule, where parts take these seconds and times of links have a factor."""
+    busy, loop = sum_charges(charges(problem, where, seconds, factor), objective)
+    return steps_per_second(busy.values(), loop, depth, watts_of(problem, devices_of(problem, where), objective))
+
+
+def value_of(problem: Problem, chosen: Configuration, objective: Objective, factor: Factor = unscaled) -> Seconds:
+    """The value of a configuration whose times are multiplied by a factor."""
     seconds = {option.part: option.seconds * factor(option) for option in chosen.options}
-    busy, loop = sum_charges(charges(problem, chosen.where, seconds, factor), objective)
-    watts = watts_of(problem, devices_of(problem, chosen.where), objective)
-    return steps_per_second(busy.values(), loop, chosen.depth, watts)
+    return rate(problem, chosen.where, seconds, chosen.depth, objective, factor)
 
 
 def outcome(problem: Problem, configuration: Configuration) -> Outcome:
@@ -179,12 +195,6 @@ def outcome(problem: Problem, configuration: Configuration) -> Outcome:
         bytes_moved=total(flow.nbytes for flow, _ in transfers(problem, where)),
         watts=math.fsum(problem.watts[device] for device in devices) if known else None,
     )
-
-
-def value_of(problem: Problem, outcome: Outcome, objective: Objective) -> float:
-    """Larger is better: gradient steps/s, or per joule. ProblemError where watts are asked for and not known."""
-    hz = outcome.training_hz if objective == "training" else outcome.hz
-    return hz / watts_of(problem, outcome.devices, objective)
 
 
 def total(amounts: Iterable[Any], start: Any = 0.0) -> Any:

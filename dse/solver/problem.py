@@ -134,6 +134,10 @@ class Hop:
         return flow.times * (self.alpha_seconds * factor) + flow.nbytes * (self.seconds_per_byte * factor)
 
 
+Timed = Option | Hop
+"""Takes a time, which rests on evidence."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """What there is to choose from. ProblemError for a part without an option, or a number outside any sense.

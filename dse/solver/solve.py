@@ -9,14 +9,14 @@ since "within epsilon of each other" is no order. The answer is the tied configu
    choice that takes no more time and no more of any budget can replace a dominated one of its group in every
    configuration, since both use the same engines and links.
 2. A **placement** takes a group of each axis. That settles which parts share an engine, and which links and devices
-   are used. Placements are listed by ``every_placement``; of those that differ by an exchange of equal devices just one.
+   are used. ``every_placement`` makes one of those that differ only by an exchange of equal devices.
 3. The **bound** of a placement is its value if every part took its fewest seconds there. Placements are searched from
    the largest bound on, until no later one can be tied with the best.
-4. A **block** has some choices of each axis of a placement. Large blocks are halved; blocks that cannot fit, or whose
-   bound is too low, are skipped. The values of any other block are one array, with an axis for D and for each axis of
-   the problem. Sums are taken in the order of ``law.charges``, so values equal those of ``law.outcome`` to the last bit.
+4. The values of a placement are one array, with an axis for D and for each axis of the problem. A large placement is
+   halved, some choices of an axis in each half; halves that cannot fit, or whose bound is too low, are skipped. Sums
+   are taken in the order of ``law.charges``, so values equal those of ``law.outcome`` to the last bit.
 
-Letters: a axis of a block (0 is that of D), D batches sampled ahead.
+Letters: a axis of an array (0 is that of D), D batches sampled ahead.
 """
 
 import copy
@@ -25,7 +25,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,36 +35,34 @@ from ..stats import frugal
 from .law import (
     EPSILONS,
     OBJECTIVES,
+    Factor,
     Objective,
     Outcome,
     Reals,
     Where,
-    charges,
     cores_of,
     devices_of,
     engine_needs,
     missing_ways,
     outcome,
+    rate,
     slowdowns,
-    steps_per_second,
-    sum_charges,
     total,
+    unscaled,
     value_of,
     watts_of,
 )
-from .problem import Choice, Configuration, Hop, Option, Part, Problem, ProblemError, named
+from .problem import Choice, Configuration, Option, Problem, ProblemError, named
 
-AT_ONCE = 1 << 14
-"""Configurations of a block; larger ones are halved."""
+AT_ONCE = 1 << 15
+"""Configurations of a placement; larger ones are halved."""
 TIED = ("devices", "bytes", "depth", "cores", "seconds")
 FRUGAL = ("devices", "cores", "bytes", "depth", "seconds")
 """Costs in an ``Answer.key``, the most important first: those of the answer, and of a ``frontier``."""
 SHARES = (1.0, 0.99, 0.95, 0.9, 0.8, 0.65, 0.5)
 """Shares of the best value that a ``frontier`` asks for."""
-Factor = Callable[[str], Any]
-"""The factor on all times that rest on a number of evidence."""
 Pick = Callable[[int, NDArray[Any]], Any]
-"""Some of the values that stand along an axis of a block."""
+"""Some of the values that stand along an axis."""
 
 
 # Answers
@@ -74,7 +72,7 @@ Pick = Callable[[int, NDArray[Any]], Any]
 class Answer:
     """A configuration of an execution mode, with what it gives and its value. Equal only to itself.
 
-    ``place``: of the mode among all modes.
+    ``place``: the place of the mode among all modes.
     """
 
     mode: str
@@ -167,12 +165,11 @@ def mapping_of(where: Where) -> tuple[tuple[str, ...], ...]:
 
 
 def option_key(problem: Problem, option: Option) -> tuple[Any, ...]:
-    """The order of options of a part: seconds, devices and engines, needs, name, then what tells estimates apart."""
-    needs = tuple(
-        taken.get(budget, 0.0) for taken in (option.needs, option.ahead) for budget in sorted(problem.budgets)
-    )
-    time, evidence = option.time, option.rests_on
-    return time.value, option.where, needs, option.name, time.low, time.high, evidence.number, evidence.source
+    """The order of options of a part: seconds, devices and engines, needs, name, interval and evidence."""
+    budgets, time = sorted(problem.budgets), option.time
+    needs = tuple(taken.get(budget, 0.0) for taken in (option.needs, option.ahead) for budget in budgets)
+    evidence = time.rests_on.number, time.rests_on.source
+    return time.value, option.where, needs, option.name, time.low, time.high, *evidence
 
 
 # Groups
@@ -181,26 +178,23 @@ def option_key(problem: Problem, option: Option) -> tuple[Any, ...]:
 class Column:
     """The options of a part in a group, as arrays over the group's choices.
 
-    ``first``: the first option; all run where it does. ``numbers``: of the evidence that times rest on. ``needs`` and
-    ``ahead``: by budget.
+    ``needs`` and ``ahead``: by budget.
     """
 
     def __init__(self, axis: int, options: Sequence[Option]) -> None:
-        self.axis, self.first = axis, options[0]
+        def amounts(needs: Sequence[Mapping[str, float]]) -> dict[str, Reals]:
+            budgets = dict.fromkeys(itertools.chain(*needs))
+            return {budget: np.array([each.get(budget, 0.0) for each in needs]) for budget in budgets}
+
+        self.axis, self.options, self.where = axis, options, options[0].where  # where all of the group run
         self.seconds = np.array([option.seconds for option in options])
         self.cores = np.array([cores_of(option.needs) for option in options])
-        self.numbers = [option.rests_on.number for option in options]
-        self.needs = _amounts([option.needs for option in options])
-        self.ahead = _amounts([option.ahead for option in options])
+        self.needs = amounts([option.needs for option in options])
+        self.ahead = amounts([option.ahead for option in options])
 
-    def scaled(self, factor: Factor | None) -> Reals:
-        """The seconds, multiplied by a factor if there is one."""
-        return self.seconds * [factor(number) for number in self.numbers] if factor else self.seconds
-
-
-def _amounts(needs: Sequence[Mapping[str, float]]) -> dict[str, Reals]:
-    budgets = dict.fromkeys(itertools.chain(*needs))
-    return {budget: np.array([each.get(budget, 0.0) for each in needs]) for budget in budgets}
+    def scaled(self, factor: Factor) -> Reals:
+        """The seconds, multiplied by a factor."""
+        return self.seconds if factor is unscaled else self.seconds * [factor(option) for option in self.options]
 
 
 class Group:
@@ -209,10 +203,6 @@ class Group:
     def __init__(self, axis: int, choices: Sequence[Choice]) -> None:
         self.axis, self.choices = axis, choices
         self.columns = [Column(axis, options) for options in zip(*choices, strict=True)]
-
-    def on(self, names: Mapping[str, str]) -> "Group":
-        """The same choices on the devices that ``names`` puts in place of theirs."""
-        return Group(self.axis, [tuple(option.on(names) for option in choice) for choice in self.choices])
 
 
 def groups_of(problem: Problem, by_evidence: bool = False) -> list[list[Group]]:
@@ -241,32 +231,41 @@ def undominated(problem: Problem, choices: Iterable[Choice]) -> list[Choice]:
 
 
 class Placement:
-    """A group for each axis: where every part runs, and all configurations there."""
+    """A group for each axis: where every part runs, and the configurations there.
+
+    ``bound``: the value if every part took its fewest seconds, 0 where links are missing.
+    """
 
     def __init__(self, mode: str, problem: Problem, objective: Objective, groups: Sequence[Group]) -> None:
         self.mode, self.problem, self.objective, self.groups = mode, problem, objective, groups
-        columns = {column.first.part: column for group in groups for column in group.columns}
+        columns = {column.options[0].part: column for group in groups for column in group.columns}
         self.columns = {part: columns[part] for part in problem.parts}
-        self.where = {part: column.first.where for part, column in self.columns.items()}
+        self.where = {part: column.where for part, column in self.columns.items()}
         self.devices, self.mapping = devices_of(problem, self.where), mapping_of(self.where)
         self.engines = engine_needs(problem, self.where)
         self.watts = watts_of(problem, self.devices, objective)
         self.missing_ways = missing_ways(problem, self.where)
-        self.depths = np.unique(problem.depths)[::-1]
-        self.positions = [np.arange(len(some)) for some in (self.depths, *(group.choices for group in groups))]
-        self.bound = 0.0
-        if not self.missing_ways:
-            fewest = {part: column.seconds.min() for part, column in self.columns.items()}
-            self.bound = float(self.rate(fewest, self.depths.max()))
+        self.depths = np.unique(problem.depths)
+        self.shape = (len(self.depths), *(len(group.choices) for group in groups))
+        self.bound = 0.0 if self.missing_ways else self.bound_with(unscaled)
 
-    def rate(self, seconds: Mapping[Part, Any], depth: Any, factor: Factor | None = None) -> Any:
-        """The value where parts take these seconds, and the times of links are multiplied by the factor."""
+    def bound_with(self, factor: Factor) -> float:
+        """The bound where times are multiplied by a factor."""
+        fewest = {part: column.scaled(factor).min() for part, column in self.columns.items()}
+        return float(rate(self.problem, self.where, fewest, self.depths.max(), self.objective, factor))
 
-        def slower(hop: Hop) -> Any:
-            return factor(hop.rests_on.number) if factor else 1.0
+    def values(self, factor: Factor = unscaled) -> Reals:
+        """The value of each configuration, 0 where it does not fit."""
+        seconds = {part: self.along(column.axis, column.scaled(factor)) for part, column in self.columns.items()}
+        values = rate(self.problem, self.where, seconds, self.along(0, self.depths), self.objective, factor)
+        for budget, have in self.problem.budgets.items():
+            if self.need(budget, lambda _, amounts: amounts.max()) > have:
+                values = np.where(self.need(budget, self.along) <= have, values, 0.0)
+        return np.broadcast_to(values, self.shape)
 
-        busy, loop = sum_charges(charges(self.problem, self.where, seconds, slower), self.objective)
-        return steps_per_second(busy.values(), loop, depth, self.watts)
+    def along(self, axis: int, values: NDArray[Any]) -> NDArray[Any]:
+        """Values of the choices of an axis, as an array that lies along it."""
+        return values.reshape([-1 if a == axis else 1 for a in range(len(self.shape))])
 
     def need(self, budget: str, pick: Pick) -> Any:
         """What configurations take of a budget, in the order of ``law.sum_needs``."""
@@ -278,59 +277,82 @@ class Placement:
                 need = need + pick(0, self.depths) * pick(column.axis, column.ahead[budget])
         return need
 
-    @functools.cached_property
-    def scarce(self) -> dict[str, float]:
-        """The budgets that do not suffice for all configurations."""
+    def may_fit(self) -> bool:
+        """Whether the least needs fit."""
         budgets = self.problem.budgets.items()
-        return {name: have for name, have in budgets if self.need(name, lambda _, amounts: amounts.max()) > have}
+        return all(self.need(budget, lambda _, amounts: amounts.min()) <= have for budget, have in budgets)
 
-    def blocks(
-        self, is_worth: Callable[[float], bool], factor: Factor | None = None
-    ) -> Iterator[tuple["Block", Reals]]:
-        """Yield (block, its values) of every block with a value that is worth it; 0 is the value of what does not fit."""
-        seconds = {part: column.scaled(factor) for part, column in self.columns.items()}
-        waiting = [] if self.missing_ways else [(math.inf, Block(self, self.positions, seconds, factor))]
+    def parts(self, is_worth: Callable[["Placement"], bool]) -> Iterator["Placement"]:
+        """Yield the placement in parts of at most ``AT_ONCE`` configurations, without those that are not worth it."""
+        waiting = [self]
         while waiting:
-            # Invariant: whatever fits, is worth it and was not yielded is in a block that waits.
-            bound, block = waiting.pop()
-            if not is_worth(bound):
-                continue
-            if block.size > AT_ONCE:
-                waiting += sorted(((half.bound(), half) for half in block.halves()), key=lambda pair: pair[0])
-            elif is_worth((values := block.values()).max()):
-                yield block, values
+            # Invariant: all that is worth it and was not yielded is in a part that waits; the largest bound is last.
+            part = waiting.pop()
+            if math.prod(part.shape) <= AT_ONCE or max(part.shape[1:]) == 1:
+                yield part
+            else:
+                waiting += sorted(filter(is_worth, part.halves()), key=lambda half: half.bound)
+
+    def halves(self) -> list["Placement"]:
+        """The placement with either half of the choices of its longest axis."""
+        longest = max(self.groups, key=lambda group: len(group.choices))
+        middle, halves = len(longest.choices) // 2, []
+        for choices in (longest.choices[:middle], longest.choices[middle:]):
+            groups = [Group(group.axis, choices) if group is longest else group for group in self.groups]
+            halves.append(Placement(self.mode, self.problem, self.objective, groups))
+        return halves
+
+    def worthy_parts(
+        self, is_worth: Callable[[float], bool], factor: Factor = unscaled
+    ) -> Iterator[tuple["Placement", Reals]]:
+        """Yield (part, its values) of all parts with a value that is worth it."""
+        if self.missing_ways:
+            return
+        for part in self.parts(lambda part: part.may_fit() and is_worth(part.bound_with(factor))):
+            values = part.values(factor)
+            if is_worth(values.max()):
+                yield part, values
 
     @functools.cached_property
     def best(self) -> float:
         """The largest value of all that fits, 0 if nothing does."""
-        return self.best_with(None)
+        return self.best_with(unscaled)
 
-    def best_with(self, factor: Factor | None) -> float:
+    def best_with(self, factor: Factor) -> float:
         """The largest value of all that fits, where times are multiplied by a factor."""
+
+        def is_better(value: float) -> bool:
+            return value > best
+
         best = 0.0
-        for _, values in self.blocks(lambda value: value > best, factor):  # noqa: B023
+        for _, values in self.worthy_parts(is_better, factor):
             best = float(values.max())
         return best
 
-    def first(self, least: float, order: Sequence[str] = TIED, factor: Factor | None = None) -> Configuration:
+    def first(self, least: float, order: Sequence[str] = TIED, factor: Factor = unscaled) -> Configuration:
         """The configuration with the smallest key of those that are worth at least ``least``, of which there is one."""
-        columns, keyed = self.columns.values(), []
-        for block, values in self.blocks(lambda value: value >= least, factor):
+        found = []
+        for part, values in self.worthy_parts(lambda value: value >= least, factor):
+            columns, cores = part.columns.values(), total(map(cores_of, part.engines))
             costs = {  # devices and bytes are those of the placement
-                "depth": block.along(0, self.depths),
-                "cores": total(
-                    (block.along(one.axis, one.cores) for one in columns), total(map(cores_of, self.engines))
-                ),
-                "seconds": total(block.along(one.axis, one.seconds) for one in columns),
+                "depth": part.along(0, part.depths),
+                "cores": total((part.along(column.axis, column.cores) for column in columns), cores),
+                "seconds": total(part.along(column.axis, column.seconds) for column in columns),
             }
             kept, smallest = values >= least, []
-            for cost in (np.broadcast_to(costs[name], block.shape) for name in order if name in costs):
+            for cost in (np.broadcast_to(costs[name], part.shape) for name in order if name in costs):
                 smallest.append(cost[kept].min())
                 kept = kept & (cost == smallest[-1])
-            keyed += [(smallest, block.configuration(at)) for at in np.argwhere(kept)]
-        return min(keyed, key=lambda pair: (pair[0], [option_key(self.problem, option) for option in pair[1].options]))[
-            1
-        ]
+            for at in np.argwhere(kept).tolist():
+                chosen = part.configuration(at)
+                found.append((smallest, [option_key(self.problem, option) for option in chosen.options], chosen))
+        return min(found, key=lambda one: one[:2])[-1]
+
+    def configuration(self, at: Sequence[int]) -> Configuration:
+        """The configuration at a place of the array."""
+        chosen = [option for group in self.groups for option in group.choices[at[group.axis]]]
+        options = {option.part: option for option in chosen}
+        return Configuration(tuple(options[part] for part in self.problem.parts), int(self.depths[at[0]]))
 
     def ideal(self) -> float:
         """The value of every part on its fastest option at once, without sharing, transfers or budgets."""
@@ -339,68 +361,6 @@ class Placement:
         counted = loop if self.objective == "training" else self.problem.parts
         under_way = sum(spent[part] for part in loop) / (self.depths.max() + 1)
         return float(1 / max(under_way, *(spent[part] for part in counted)) / self.watts)
-
-
-@dataclass(frozen=True, eq=False)
-class Block:
-    """Configurations of a placement: all combinations of some depths and some choices of each axis.
-
-    ``positions``: of these, by axis. ``seconds``: of each part's options, multiplied by the ``factor`` if there is one.
-    """
-
-    placement: Placement
-    positions: list[NDArray[np.intp]]
-    seconds: Mapping[Part, Reals]
-    factor: Factor | None = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The number of positions of each axis."""
-        return tuple(map(len, self.positions))
-
-    @property
-    def size(self) -> int:
-        """The number of configurations."""
-        return math.prod(self.shape)
-
-    def halves(self) -> list["Block"]:
-        """Two blocks, each with half of the longest axis."""
-        a = self.shape.index(max(self.shape))
-        before, after = self.positions[:a], self.positions[a + 1 :]
-        return [replace(self, positions=[*before, half, *after]) for half in np.array_split(self.positions[a], 2)]
-
-    def least(self, axis: int, values: NDArray[Any]) -> Any:
-        """The least of the values that stand along an axis."""
-        return values[self.positions[axis]].min()
-
-    def along(self, axis: int, values: NDArray[Any]) -> NDArray[Any]:
-        """The values that stand along an axis, in an array that lies along it."""
-        return values[self.positions[axis]].reshape([-1 if a == axis else 1 for a in range(len(self.positions))])
-
-    def bound(self) -> float:
-        """The value if every part took its fewest seconds; 0 if even the least needs do not fit."""
-        placement = self.placement
-        if any(placement.need(budget, self.least) > have for budget, have in placement.scarce.items()):
-            return 0.0
-        fewest = {part: self.least(column.axis, self.seconds[part]) for part, column in placement.columns.items()}
-        return float(placement.rate(fewest, placement.depths[self.positions[0]].max(), self.factor))
-
-    def values(self) -> Reals:
-        """The value of each configuration, 0 where it does not fit."""
-        placement = self.placement
-        seconds = {part: self.along(column.axis, self.seconds[part]) for part, column in placement.columns.items()}
-        values = placement.rate(seconds, self.along(0, placement.depths), self.factor)
-        for budget, have in placement.scarce.items():
-            values = np.where(placement.need(budget, self.along) <= have, values, 0.0)
-        return np.broadcast_to(values, self.shape)
-
-    def configuration(self, at: Iterable[int]) -> Configuration:
-        """The configuration at a place of the array."""
-        depth, *chosen = (positions[place] for positions, place in zip(self.positions, at, strict=True))
-        choices = [group.choices[position] for group, position in zip(self.placement.groups, chosen, strict=True)]
-        options = {option.part: option for choice in choices for option in choice}
-        depths, parts = self.placement.depths, self.placement.problem.parts
-        return Configuration(tuple(options[part] for part in parts), int(depths[depth]))
 
 
 # The search
@@ -431,8 +391,8 @@ class Search:
     def answer(self, mode: str, chosen: Configuration) -> Answer:
         """A configuration with what it gives."""
         problem, place = self.problems[mode], list(self.problems).index(mode)
-        gives = outcome(problem, chosen)
-        return Answer(mode, problem, chosen, gives, value_of(problem, gives, self.objective), place)
+        value = float(value_of(problem, chosen, self.objective))
+        return Answer(mode, problem, chosen, outcome(problem, chosen), value, place)
 
     def list_tied(self, epsilon: float) -> tuple[float, list[Answer]]:
         """(the best value, ``list_firsts`` of the configurations that are tied with it)."""
@@ -445,7 +405,7 @@ class Search:
         return best, self.list_firsts(best * (1 - epsilon), TIED)
 
     def list_firsts(self, least: float, order: Sequence[str]) -> list[Answer]:
-        """For each mode and mapping the smallest key of all that is worth at least ``least`` > 0; smallest keys first."""
+        """Of each mode and mapping the smallest key among values of at least ``least`` > 0; smallest keys first."""
         worth = itertools.takewhile(lambda placement: placement.bound >= least > 0, self.placements)
         answers = [self.answer(one.mode, one.first(least, order)) for one in worth if one.best >= least]
         firsts: dict[Any, Answer] = {}
@@ -506,25 +466,22 @@ Roles = dict[str, tuple[int, ...]]
 def every_placement(problem: Problem, axes: Sequence[Sequence[Group]]) -> list[list[Group]]:
     """Every way to take a group of each axis and to put it on some of equal devices.
 
-    Placements that differ by an exchange of equal devices are mirror images: as good, and made once.
+    Placements that differ by an exchange of equal devices are **mirror images**. One of them is made: that whose parts,
+    in their order, are on the first devices of each class.
     """
-    idle = (2,) * len(problem.parts)
     roles_of = functools.cache(functools.partial(_roles, problem))
+    move, idle = functools.cache(_moved), (2,) * len(problem.parts)
     partial: list[tuple[Roles, list[tuple[Group, dict[str, str]]]]] = [({}, [])]
     for groups in axes:
-        # Invariant: partial has (roles of devices, groups with new names of their devices) of every placement of the
+        # Invariant: partial has (roles of devices, groups with the devices that they are on) of the placements of all
         # axes before; no two are mirror images.
-        longer = []
-        for (roles, sites), group in itertools.product(partial, groups):
-            own = roles_of(group)
-            for names in _renamings(problem, own, roles):
-                new = {other: tuple(map(min, own[one], roles.get(other, idle))) for one, other in names.items()}
-                longer.append((roles | new, [*sites, (group, names)]))
-        partial = longer
-    move = functools.cache(lambda group, names: group.on(dict(names)) if names else group)
+        partial = [
+            (roles | more, [*sites, (group, names)])
+            for (roles, sites), group in itertools.product(partial, groups)
+            for names, more in _renamings(problem, roles_of(group), roles)
+        ]
     placements = []
     for roles, sites in partial:
-        # Of mirror images the one is made whose parts, in their order, are on the first devices of each class.
         image: dict[str, str] = {}
         for devices in problem.equal:
             image.update(zip(sorted(devices, key=lambda device: roles.get(device, idle)), devices, strict=True))
@@ -535,14 +492,14 @@ def every_placement(problem: Problem, axes: Sequence[Sequence[Group]]) -> list[l
 
 def _roles(problem: Problem, group: Group) -> Roles:
     """The roles of the equal devices that a group's choices name."""
-    on = {column.first.part: [device for device, _ in column.first.where] for column in group.columns}
+    on = {column.options[0].part: [device for device, _ in column.where] for column in group.columns}
     each = [on.get(part, []) for part in problem.parts]
     used = [device for device in itertools.chain(*problem.equal) if any(device in devices for devices in each)]
     return {name: tuple(min(devices.index(name), 1) if name in devices else 2 for devices in each) for name in used}
 
 
-def _renamings(problem: Problem, own: Roles, roles: Roles) -> list[dict[str, str]]:
-    """The devices that a group's ``own`` ones may be put on, where devices have ``roles`` in the axes before."""
+def _renamings(problem: Problem, own: Roles, roles: Roles) -> list[tuple[dict[str, str], Roles]]:
+    """(the devices that a group's ``own`` ones are put on, their roles then), after ``roles`` in the axes before."""
     renamings: list[dict[str, str]] = [{}]
     for device in own:
         # Invariant: renamings are those of the devices before; no two make mirror images.
@@ -553,16 +510,17 @@ def _renamings(problem: Problem, own: Roles, roles: Roles) -> list[dict[str, str
                 both = [(problem.class_of(one), own[one], roles.get(two, ())) for one, two in more.items()]
                 longer.setdefault(tuple(sorted(both)), more)
         renamings = list(longer.values())
-    return renamings
+    return [
+        (names, {two: tuple(map(min, own[one], roles.get(two, own[one]))) for one, two in names.items()})
+        for names in renamings
+    ]
 
 
-def first_image(problem: Problem, names: Iterable[str]) -> dict[str, str]:
-    """New names of equal devices, where each device of ``names`` is the first of its class that is left."""
-    image: dict[str, str] = {}
-    for device in dict.fromkeys(name.partition(".")[0] for name in names):
-        if others := [other for other in problem.class_of(device) if other not in image.values()]:
-            image[device] = others[0]
-    return image
+def _moved(group: Group, names: tuple[tuple[str, str], ...]) -> Group:
+    """The same choices on the devices that ``names`` put in place of theirs."""
+    if not names:
+        return group
+    return Group(group.axis, [tuple(option.on(dict(names)) for option in choice) for choice in group.choices])
 
 
 # What lacks
@@ -571,45 +529,49 @@ def first_image(problem: Problem, names: Iterable[str]) -> dict[str, str]:
 def list_repairs(placements: Iterable[Placement]) -> list[Repair]:
     """The smallest sets of budgets and links that some configuration lacks, each with the least that would do."""
     fewest, kept = math.inf, dict[Any, tuple[list[float], Repair]]()
-    for placement in placements:
-        budgets = sorted(placement.problem.budgets)
-        have = np.array([[placement.problem.budgets[budget]] for budget in budgets])
-        for needs in _every_need(placement, budgets):
-            # Invariant: kept has the repairs of all configurations before that lack just ``fewest``.
-            short = needs > have
-            lacking = short.sum(axis=0) + len(placement.missing_ways)
-            if lacking.min() < fewest:
-                fewest, kept = lacking.min(), {}
-            for is_short in np.unique(short[:, lacking == fewest], axis=1).T:
-                names = list(itertools.compress(budgets, is_short))
-                alike = needs[is_short][:, (short == is_short[:, None]).all(axis=0)]
-                least, repair = _repair(placement, names, alike)
-                key = (*repair.budgets, *repair.ways)
-                if key not in kept or least < kept[key][0]:
-                    kept[key] = least, repair
+    for part in (part for placement in placements for part in placement.parts(lambda _: True)):
+        # Invariant: kept has the repairs of all configurations before that lack just ``fewest``.
+        budgets = sorted(part.problem.budgets)
+        have = np.array([part.problem.budgets[budget] for budget in budgets])
+        need = needs_of(part, budgets)
+        short = need > have[:, None]
+        lacking = short.sum(axis=0) + len(part.missing_ways)
+        if lacking.min() < fewest:
+            fewest, kept = lacking.min(), {}
+        for is_short in np.unique(short[:, lacking == fewest], axis=1).T:
+            alike = need[is_short][:, (short == is_short[:, None]).all(axis=0)]
+            with np.errstate(divide="ignore"):
+                ratios = (alike.T / have[is_short]).max(axis=1, initial=0.0)
+            least = min([ratio, *each] for ratio, each in zip(ratios.tolist(), alike.T.tolist(), strict=True))
+            repair = repair_of(part, list(itertools.compress(budgets, is_short)), least[1:])
+            key = (*repair.budgets, *repair.ways)
+            if key not in kept or least < kept[key][0]:
+                kept[key] = least, repair
     repairs = [repair for _, repair in kept.values()]
     return sorted(repairs, key=lambda repair: (len(repair.budgets) + len(repair.ways), str(repair)))
 
 
-def _every_need(placement: Placement, budgets: Sequence[str]) -> Iterator[Reals]:
-    """Yield what configurations take of these budgets, [budgets, configurations], where D is smallest: least."""
-    waiting = [Block(placement, [placement.positions[0][-1:], *placement.positions[1:]], {})]
-    while waiting:
-        block = waiting.pop()
-        if block.size > AT_ONCE:
-            waiting += block.halves()
-        else:
-            needs = [np.broadcast_to(placement.need(budget, block.along), block.shape) for budget in budgets]
-            yield np.reshape(needs, (len(budgets), block.size))
+def needs_of(placement: Placement, budgets: Sequence[str]) -> Reals:
+    """What configurations with the fewest batches ahead take of budgets, [budgets, configurations]."""
+
+    def pick(axis: int, values: NDArray[Any]) -> Any:
+        return placement.along(axis, values) if axis else values.min()
+
+    shape = placement.shape[1:]
+    needs = [np.broadcast_to(placement.need(budget, pick), (1, *shape)) for budget in budgets]
+    return np.reshape(needs, (len(budgets), math.prod(shape)))
 
 
-def _repair(placement: Placement, names: Sequence[str], needs: Reals) -> tuple[list[float], Repair]:
-    """(largest need / have and the needs, the repair) where least is taken of these budgets, [budgets, configurations]."""
-    problem, ways = placement.problem, placement.missing_ways
-    have = [problem.budgets[name] for name in names]
-    with np.errstate(divide="ignore"):
-        ratios = (needs.T / have).max(axis=1, initial=0.0)
-    least = min([ratio, *each] for ratio, each in zip(ratios.tolist(), needs.T.tolist(), strict=True))
-    image = first_image(problem, (*names, *itertools.chain(*ways)))
-    budgets = dict(zip((named(name, image) for name in names), zip(have, least[1:], strict=True), strict=True))
-    return least, Repair(budgets, tuple((named(source, image), named(target, image)) for source, target in ways))
+def repair_of(placement: Placement, budgets: Sequence[str], needs: Sequence[float]) -> Repair:
+    """The repair of these budgets and the missing links, with equal devices named in the order of their classes."""
+    image: dict[str, str] = {}
+    for name in (*budgets, *itertools.chain(*placement.missing_ways)):
+        device = name.partition(".")[0]
+        others = [other for other in placement.problem.class_of(device) if other not in image.values()]
+        if others and device not in image:
+            image[device] = others[0]
+    have = [placement.problem.budgets[budget] for budget in budgets]
+    return Repair(
+        dict(zip((named(budget, image) for budget in budgets), zip(have, needs, strict=True), strict=True)),
+        tuple((named(source, image), named(target, image)) for source, target in placement.missing_ways),
+    )
