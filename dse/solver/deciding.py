@@ -114,14 +114,14 @@ def deciding(
         shortest = {part: fewest(column) for part, column in placement.columns.items()}
         bounds = rate(placement.problem, placement.where, shortest, placement.depths.max(), objective, at_all)
         for e in np.flatnonzero(bounds > best).tolist():
-            top = placement.best_with(at(e)) if ends[e][0] in numbers else placement.best
-            if top > best[e]:
-                best[e], winners[e] = top, placement
+            then = placement.scaled(at(e)) if ends[e][0] in numbers else placement
+            if then.best > best[e]:
+                best[e], winners[e] = then.best, then
     rows = []
     for e, (number, end) in enumerate(ends):
         winner, gain = None, 0.0
         if e in winners:
-            winner = search.answer(winners[e].mode, winners[e].first(best[e], factor=at(e)))
+            winner = search.answer(winners[e].mode, winners[e].first(best[e]))
             gain = float(best[e] / mine[e]) - 1
         rows.append(Deciding(number, end, float(mine[e]), winner, gain))
 

@@ -54,7 +54,7 @@ from .law import (
 )
 from .problem import Choice, Configuration, Option, Problem, ProblemError, named
 
-AT_ONCE = 1 << 15
+AT_ONCE = 1 << 16
 """Configurations of a placement; larger ones are halved."""
 TIED = ("devices", "bytes", "depth", "cores", "seconds")
 FRUGAL = ("devices", "cores", "bytes", "depth", "seconds")
@@ -233,13 +233,16 @@ def undominated(problem: Problem, choices: Iterable[Choice]) -> list[Choice]:
 class Placement:
     """A group for each axis: where every part runs, and the configurations there.
 
-    ``bound``: the value if every part took its fewest seconds, 0 where links are missing.
+    ``factor``: on all times. ``bound``: the value if every part took its fewest seconds, 0 where links are missing.
     """
 
-    def __init__(self, mode: str, problem: Problem, objective: Objective, groups: Sequence[Group]) -> None:
-        self.mode, self.problem, self.objective, self.groups = mode, problem, objective, groups
+    def __init__(
+        self, mode: str, problem: Problem, objective: Objective, groups: Sequence[Group], factor: Factor = unscaled
+    ) -> None:
+        self.mode, self.problem, self.objective, self.groups, self.factor = mode, problem, objective, groups, factor
         columns = {column.options[0].part: column for group in groups for column in group.columns}
         self.columns = {part: columns[part] for part in problem.parts}
+        self.seconds = {part: column.scaled(factor) for part, column in self.columns.items()}
         self.where = {part: column.where for part, column in self.columns.items()}
         self.devices, self.mapping = devices_of(problem, self.where), mapping_of(self.where)
         self.engines = engine_needs(problem, self.where)
@@ -247,17 +250,19 @@ class Placement:
         self.missing_ways = missing_ways(problem, self.where)
         self.depths = np.unique(problem.depths)
         self.shape = (len(self.depths), *(len(group.choices) for group in groups))
-        self.bound = 0.0 if self.missing_ways else self.bound_with(unscaled)
+        self.bound = 0.0
+        if not self.missing_ways:
+            fewest = {part: seconds.min() for part, seconds in self.seconds.items()}
+            self.bound = float(rate(problem, self.where, fewest, self.depths.max(), objective, factor))
 
-    def bound_with(self, factor: Factor) -> float:
-        """The bound where times are multiplied by a factor."""
-        fewest = {part: column.scaled(factor).min() for part, column in self.columns.items()}
-        return float(rate(self.problem, self.where, fewest, self.depths.max(), self.objective, factor))
+    def scaled(self, factor: Factor) -> "Placement":
+        """The same placement with a factor on all times."""
+        return Placement(self.mode, self.problem, self.objective, self.groups, factor)
 
-    def values(self, factor: Factor = unscaled) -> Reals:
+    def values(self) -> Reals:
         """The value of each configuration, 0 where it does not fit."""
-        seconds = {part: self.along(column.axis, column.scaled(factor)) for part, column in self.columns.items()}
-        values = rate(self.problem, self.where, seconds, self.along(0, self.depths), self.objective, factor)
+        seconds = {part: self.along(column.axis, self.seconds[part]) for part, column in self.columns.items()}
+        values = rate(self.problem, self.where, seconds, self.along(0, self.depths), self.objective, self.factor)
         for budget, have in self.problem.budgets.items():
             if self.need(budget, lambda _, amounts: amounts.max()) > have:
                 values = np.where(self.need(budget, self.along) <= have, values, 0.0)
@@ -277,6 +282,7 @@ class Placement:
                 need = need + pick(0, self.depths) * pick(column.axis, column.ahead[budget])
         return need
 
+    @functools.cached_property
     def may_fit(self) -> bool:
         """Whether the least needs fit."""
         budgets = self.problem.budgets.items()
@@ -291,48 +297,43 @@ class Placement:
             if math.prod(part.shape) <= AT_ONCE or max(part.shape[1:]) == 1:
                 yield part
             else:
-                waiting += sorted(filter(is_worth, part.halves()), key=lambda half: half.bound)
+                waiting += sorted(filter(is_worth, part.halves), key=lambda half: half.bound)
 
+    @functools.cached_property
     def halves(self) -> list["Placement"]:
         """The placement with either half of the choices of its longest axis."""
         longest = max(self.groups, key=lambda group: len(group.choices))
         middle, halves = len(longest.choices) // 2, []
         for choices in (longest.choices[:middle], longest.choices[middle:]):
             groups = [Group(group.axis, choices) if group is longest else group for group in self.groups]
-            halves.append(Placement(self.mode, self.problem, self.objective, groups))
+            halves.append(Placement(self.mode, self.problem, self.objective, groups, self.factor))
         return halves
 
-    def worthy_parts(
-        self, is_worth: Callable[[float], bool], factor: Factor = unscaled
-    ) -> Iterator[tuple["Placement", Reals]]:
+    def parts_worth(self, is_worth: Callable[[float], bool]) -> Iterator[tuple["Placement", Reals]]:
         """Yield (part, its values) of all parts with a value that is worth it."""
         if self.missing_ways:
             return
-        for part in self.parts(lambda part: part.may_fit() and is_worth(part.bound_with(factor))):
-            values = part.values(factor)
+        for part in self.parts(lambda half: is_worth(half.bound) and half.may_fit):
+            values = part.values()
             if is_worth(values.max()):
                 yield part, values
 
     @functools.cached_property
     def best(self) -> float:
         """The largest value of all that fits, 0 if nothing does."""
-        return self.best_with(unscaled)
-
-    def best_with(self, factor: Factor) -> float:
-        """The largest value of all that fits, where times are multiplied by a factor."""
 
         def is_better(value: float) -> bool:
             return value > best
 
         best = 0.0
-        for _, values in self.worthy_parts(is_better, factor):
+        for _, values in self.parts_worth(is_better):
             best = float(values.max())
         return best
 
-    def first(self, least: float, order: Sequence[str] = TIED, factor: Factor = unscaled) -> Configuration:
+    def first(self, least: float, order: Sequence[str] = TIED) -> Configuration:
         """The configuration with the smallest key of those that are worth at least ``least``, of which there is one."""
         found = []
-        for part, values in self.worthy_parts(lambda value: value >= least, factor):
+        for part, values in self.parts_worth(lambda value: value >= least):
             columns, cores = part.columns.values(), total(map(cores_of, part.engines))
             costs = {  # devices and bytes are those of the placement
                 "depth": part.along(0, part.depths),
@@ -357,7 +358,7 @@ class Placement:
     def ideal(self) -> float:
         """The value of every part on its fastest option at once, without sharing, transfers or budgets."""
         slower, loop = slowdowns(self.problem, self.where), self.problem.loop
-        spent = {part: column.seconds.min() * min(slower[part], 1.0) for part, column in self.columns.items()}
+        spent = {part: seconds.min() * min(slower[part], 1.0) for part, seconds in self.seconds.items()}
         counted = loop if self.objective == "training" else self.problem.parts
         under_way = sum(spent[part] for part in loop) / (self.depths.max() + 1)
         return float(1 / max(under_way, *(spent[part] for part in counted)) / self.watts)

@@ -175,7 +175,9 @@ def test_1e8_configurations_take_under_a_second_and_300_mb():
     found = solve(problem)
     assert found.configurations > 1e8
     assert time.process_time() - start < 1
-    parts = [part for one in Search({"": problem}, "ratio").placements for part, _ in one.worthy_parts(found.best.__le__)]
+    parts = [
+        part for one in Search({"": problem}, "ratio").placements for part, _ in one.parts_worth(found.best.__le__)
+    ]
     assert parts and max(math.prod(part.shape) for part in parts) <= search.AT_ONCE
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 1.5e6  # in kB, of all that ran in this process
 
