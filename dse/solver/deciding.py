@@ -99,7 +99,7 @@ def deciding(
     @functools.cache
     def fewest(column: Column) -> Reals:
         """The fewest seconds of a part at each end."""
-        scaled: Reals = column.seconds[:, None] * np.array([at_all(option) for option in column.options])
+        scaled: Reals = column.seconds.reshape(-1, 1) * np.array([at_all(option) for option in column.options])
         fewest_at: Reals = scaled.min(axis=0)
         return fewest_at
 
@@ -109,9 +109,9 @@ def deciding(
     for placement in (placement for placement in search.placements if not placement.missing_ways):
         # Invariant: best is the largest value at each end of the placements before, or the least that beats the choice.
         timed: list[Timed] = [hop for _, hop in transfers(placement.problem, placement.where)]
-        timed += [option for column in placement.columns.values() for option in column.options]
+        timed += [option for column in placement.columns for option in column.options]
         numbers = {one.rests_on.number for one in timed}
-        shortest = {part: fewest(column) for part, column in placement.columns.items()}
+        shortest = {column.part: fewest(column) for column in placement.columns}
         bounds = rate(placement.problem, placement.where, shortest, placement.depths.max(), objective, at_all)
         for e in np.flatnonzero(bounds > best).tolist():
             then = placement.scaled(at(e)) if ends[e][0] in numbers else placement

@@ -6,7 +6,7 @@ other, and every transfer between them, in ``loop`` seconds; D + 1 batches under
 steps/s. The throughput is the smallest of these bounds: exact for D = 0 with one engine, an upper bound elsewhere
 (``queues.py``, which simulates the queues, says how close).
 
-``charges`` alone says which engine is busy for how long; seconds are numbers, or arrays of many configurations.
+``charges`` alone says which engine is busy for how long. Every number may be an array, for many configurations.
 """
 
 import functools
@@ -212,13 +212,25 @@ def engine_needs(problem: Problem, where: Where) -> list[Mapping[str, float]]:
     return [problem.engines.get(engine, {}) for engine in sorted({one for each in where.values() for _, one in each})]
 
 
-def sum_needs(problem: Problem, configuration: Configuration) -> dict[str, float]:
-    """What a configuration takes of every budget: its engines, its options, and D times what a batch ahead takes."""
-    need = dict.fromkeys(problem.budgets, 0.0)
-    taken = [(needs, 1) for needs in engine_needs(problem, configuration.where)]
-    for option in configuration.options:
-        taken += [(option.needs, 1), (option.ahead, configuration.depth)]
+def sum_needs(problem: Problem, chosen: Configuration, budgets: Iterable[str] | None = None) -> dict[str, Any]:
+    """What a configuration takes of budgets: its engines, its options, and D times what each batch ahead takes."""
+    need: dict[str, Any] = dict.fromkeys(problem.budgets if budgets is None else budgets, 0.0)
+    taken = [(needs, 1) for needs in engine_needs(problem, chosen.where)]
+    for option in chosen.options:
+        taken += [(option.needs, 1), (option.ahead, chosen.depth)]
     for needs, times in taken:
-        for budget, amount in needs.items():
-            need[budget] += times * amount
+        for budget in need.keys() & needs.keys():
+            need[budget] = need[budget] + times * needs[budget]
     return need
+
+
+def costs_of(problem: Problem, chosen: Configuration) -> dict[str, Any]:
+    """What decides between configurations of equal value, by name: less is better."""
+    needs = [*engine_needs(problem, chosen.where), *(option.needs for option in chosen.options)]
+    return {
+        "devices": len(devices_of(problem, chosen.where)),
+        "bytes": total(flow.nbytes for flow, _ in transfers(problem, chosen.where)),
+        "depth": chosen.depth,
+        "cores": total(map(cores_of, needs)),
+        "seconds": total(option.seconds for option in chosen.options),
+    }

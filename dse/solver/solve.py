@@ -25,7 +25,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -40,29 +40,28 @@ from .law import (
     Outcome,
     Reals,
     Where,
-    cores_of,
+    costs_of,
     devices_of,
-    engine_needs,
     missing_ways,
     outcome,
     rate,
     slowdowns,
-    total,
+    sum_needs,
     unscaled,
     value_of,
     watts_of,
 )
-from .problem import Choice, Configuration, Option, Problem, ProblemError, named
+from .problem import Choice, Configuration, Option, Part, Problem, ProblemError, named
 
-AT_ONCE = 1 << 16
+AT_ONCE = 1 << 15
 """Configurations of a placement; larger ones are halved."""
 TIED = ("devices", "bytes", "depth", "cores", "seconds")
 FRUGAL = ("devices", "cores", "bytes", "depth", "seconds")
 """Costs in an ``Answer.key``, the most important first: those of the answer, and of a ``frontier``."""
 SHARES = (1.0, 0.99, 0.95, 0.9, 0.8, 0.65, 0.5)
 """Shares of the best value that a ``frontier`` asks for."""
-Pick = Callable[[int, NDArray[Any]], Any]
-"""Some of the values that stand along an axis."""
+Pick = Callable[[NDArray[Any]], Any]
+"""One number of an array."""
 
 
 # Answers
@@ -87,18 +86,10 @@ class Answer:
         """The devices of each part."""
         return mapping_of(self.configuration.where)
 
-    def key(self, order: Sequence[str] = TIED) -> tuple[Any, ...]:
+    def key(self, order: Sequence[str]) -> tuple[Any, ...]:
         """Its costs in an order, then the place of its mode and the keys of its options. The smallest key wins."""
-        chosen = self.configuration
-        needs = [*engine_needs(self.problem, chosen.where), *(option.needs for option in chosen.options)]
-        costs = {
-            "devices": len(self.outcome.devices),
-            "bytes": self.outcome.bytes_moved,
-            "depth": chosen.depth,
-            "cores": total(map(cores_of, needs)),
-            "seconds": total(option.seconds for option in chosen.options),
-        }
-        options = [option_key(self.problem, option) for option in chosen.options]
+        costs = costs_of(self.problem, self.configuration)
+        options = [option_key(self.problem, option) for option in self.configuration.options]
         return *(costs[name] for name in order), self.place, options
 
 
@@ -176,38 +167,44 @@ def option_key(problem: Problem, option: Option) -> tuple[Any, ...]:
 
 
 class Column:
-    """The options of a part in a group, as arrays over the group's choices.
+    """The options of a part in a group, as one option whose numbers are arrays of this ``shape``."""
 
-    ``needs`` and ``ahead``: by budget.
-    """
-
-    def __init__(self, axis: int, options: Sequence[Option]) -> None:
-        def amounts(needs: Sequence[Mapping[str, float]]) -> dict[str, Reals]:
+    def __init__(self, options: Sequence[Option], shape: Sequence[int]) -> None:
+        def arrays(needs: Sequence[Mapping[str, float]]) -> dict[str, Reals]:
             budgets = dict.fromkeys(itertools.chain(*needs))
-            return {budget: np.array([each.get(budget, 0.0) for each in needs]) for budget in budgets}
+            return {budget: np.reshape([each.get(budget, 0.0) for each in needs], shape) for budget in budgets}
 
-        self.axis, self.options, self.where = axis, options, options[0].where  # where all of the group run
-        self.seconds = np.array([option.seconds for option in options])
-        self.cores = np.array([cores_of(option.needs) for option in options])
-        self.needs = amounts([option.needs for option in options])
-        self.ahead = amounts([option.ahead for option in options])
+        self.options, self.part, self.where = options, options[0].part, options[0].where
+        self.seconds = np.reshape([option.seconds for option in options], shape)
+        self.needs = arrays([option.needs for option in options])
+        self.ahead = arrays([option.ahead for option in options])
 
     def scaled(self, factor: Factor) -> Reals:
-        """The seconds, multiplied by a factor."""
-        return self.seconds if factor is unscaled else self.seconds * [factor(option) for option in self.options]
+        """The seconds with a factor."""
+        if factor is unscaled:
+            return self.seconds
+        return self.seconds * np.reshape([factor(option) for option in self.options], self.seconds.shape)
+
+    def picked(self, pick: Pick) -> "Column":
+        """With one number, such as the least, in place of each array."""
+        column = copy.copy(self)
+        column.seconds = pick(self.seconds)
+        column.needs = {budget: pick(each) for budget, each in self.needs.items()}
+        column.ahead = {budget: pick(each) for budget, each in self.ahead.items()}
+        return column
 
 
 class Group:
     """Choices of an axis that run on the same devices and engines, with a column for each of their parts."""
 
-    def __init__(self, axis: int, choices: Sequence[Choice]) -> None:
-        self.axis, self.choices = axis, choices
-        self.columns = [Column(axis, options) for options in zip(*choices, strict=True)]
+    def __init__(self, choices: Sequence[Choice], shape: Sequence[int]) -> None:
+        self.choices, self.shape = choices, shape
+        self.columns = [Column(options, shape) for options in zip(*choices, strict=True)]
 
 
 def groups_of(problem: Problem, by_evidence: bool = False) -> list[list[Group]]:
     """The undominated choices of each axis by group; ``by_evidence``: those of each evidence that times rest on."""
-    axes = []
+    axes, numbered = [], len(problem.axes) + 1
     for axis, choices in enumerate(problem.axes, 1):
         alike, kept = defaultdict[Any, list[Choice]](list), defaultdict[Any, list[Choice]](list)
         for choice in choices:
@@ -215,7 +212,8 @@ def groups_of(problem: Problem, by_evidence: bool = False) -> list[list[Group]]:
             alike[tuple(option.where for option in choice), numbers].append(choice)
         for (where, _), each in alike.items():
             kept[where] += undominated(problem, each)
-        axes.append([Group(axis, each) for each in kept.values()])
+        shape = [-1 if a == axis else 1 for a in range(numbered)]
+        axes.append([Group(each, shape) for each in kept.values()])
     return axes
 
 
@@ -240,53 +238,51 @@ class Placement:
         self, mode: str, problem: Problem, objective: Objective, groups: Sequence[Group], factor: Factor = unscaled
     ) -> None:
         self.mode, self.problem, self.objective, self.groups, self.factor = mode, problem, objective, groups, factor
-        columns = {column.options[0].part: column for group in groups for column in group.columns}
-        self.columns = {part: columns[part] for part in problem.parts}
-        self.seconds = {part: column.scaled(factor) for part, column in self.columns.items()}
-        self.where = {part: column.where for part, column in self.columns.items()}
+        columns = {column.part: column for group in groups for column in group.columns}
+        self.columns = [columns[part] for part in problem.parts]
+        self.depths = np.reshape(np.unique(problem.depths), [-1] + [1] * len(groups))
+        self.shape = (len(self.depths), *(len(group.choices) for group in groups))
+        self.where = {column.part: column.where for column in self.columns}
         self.devices, self.mapping = devices_of(problem, self.where), mapping_of(self.where)
-        self.engines = engine_needs(problem, self.where)
         self.watts = watts_of(problem, self.devices, objective)
         self.missing_ways = missing_ways(problem, self.where)
-        self.depths = np.unique(problem.depths)
-        self.shape = (len(self.depths), *(len(group.choices) for group in groups))
-        self.bound = 0.0
-        if not self.missing_ways:
-            fewest = {part: seconds.min() for part, seconds in self.seconds.items()}
-            self.bound = float(rate(problem, self.where, fewest, self.depths.max(), objective, factor))
+        fewest = {column.part: column.scaled(factor).min() for column in self.columns}
+        self.bound = 0.0 if self.missing_ways else float(self.rate(fewest, self.depths.max()))
+
+    def rate(self, seconds: Mapping[Part, Any], depth: Any) -> Any:
+        """The value where parts take these seconds."""
+        return rate(self.problem, self.where, seconds, depth, self.objective, self.factor)
 
     def scaled(self, factor: Factor) -> "Placement":
         """The same placement with a factor on all times."""
         return Placement(self.mode, self.problem, self.objective, self.groups, factor)
 
+    def picked(self, pick: Pick) -> Configuration:
+        """All configurations as one, with a number, such as the least, in place of each array."""
+        options: list[Any] = [column.picked(pick) for column in self.columns]
+        return Configuration(tuple(options), pick(self.depths))
+
+    def all(self) -> Configuration:
+        """All configurations as one whose numbers are arrays."""
+        options: list[Any] = self.columns
+        depths: Any = self.depths
+        return Configuration(tuple(options), depths)
+
     def values(self) -> Reals:
         """The value of each configuration, 0 where it does not fit."""
-        seconds = {part: self.along(column.axis, self.seconds[part]) for part, column in self.columns.items()}
-        values = rate(self.problem, self.where, seconds, self.along(0, self.depths), self.objective, self.factor)
-        for budget, have in self.problem.budgets.items():
-            if self.need(budget, lambda _, amounts: amounts.max()) > have:
-                values = np.where(self.need(budget, self.along) <= have, values, 0.0)
+        values = self.rate({column.part: column.scaled(self.factor) for column in self.columns}, self.depths)
+        most = sum_needs(self.problem, self.picked(np.ndarray.max))
+        scarce = [budget for budget, have in self.problem.budgets.items() if most[budget] > have]
+        for budget in scarce:
+            need = sum_needs(self.problem, self.all(), [budget])[budget]
+            values = np.where(need <= self.problem.budgets[budget], values, 0.0)
         return np.broadcast_to(values, self.shape)
-
-    def along(self, axis: int, values: NDArray[Any]) -> NDArray[Any]:
-        """Values of the choices of an axis, as an array that lies along it."""
-        return values.reshape([-1 if a == axis else 1 for a in range(len(self.shape))])
-
-    def need(self, budget: str, pick: Pick) -> Any:
-        """What configurations take of a budget, in the order of ``law.sum_needs``."""
-        need = total(engine.get(budget, 0.0) for engine in self.engines)
-        for column in self.columns.values():
-            if budget in column.needs:
-                need = need + pick(column.axis, column.needs[budget])
-            if budget in column.ahead:
-                need = need + pick(0, self.depths) * pick(column.axis, column.ahead[budget])
-        return need
 
     @functools.cached_property
     def may_fit(self) -> bool:
         """Whether the least needs fit."""
-        budgets = self.problem.budgets.items()
-        return all(self.need(budget, lambda _, amounts: amounts.min()) <= have for budget, have in budgets)
+        least = sum_needs(self.problem, self.picked(np.ndarray.min))
+        return all(least[budget] <= have for budget, have in self.problem.budgets.items())
 
     def parts(self, is_worth: Callable[["Placement"], bool]) -> Iterator["Placement"]:
         """Yield the placement in parts of at most ``AT_ONCE`` configurations, without those that are not worth it."""
@@ -305,7 +301,7 @@ class Placement:
         longest = max(self.groups, key=lambda group: len(group.choices))
         middle, halves = len(longest.choices) // 2, []
         for choices in (longest.choices[:middle], longest.choices[middle:]):
-            groups = [Group(group.axis, choices) if group is longest else group for group in self.groups]
+            groups = [Group(choices, group.shape) if group is longest else group for group in self.groups]
             halves.append(Placement(self.mode, self.problem, self.objective, groups, self.factor))
         return halves
 
@@ -334,14 +330,8 @@ class Placement:
         """The configuration with the smallest key of those that are worth at least ``least``, of which there is one."""
         found = []
         for part, values in self.parts_worth(lambda value: value >= least):
-            columns, cores = part.columns.values(), total(map(cores_of, part.engines))
-            costs = {  # devices and bytes are those of the placement
-                "depth": part.along(0, part.depths),
-                "cores": total((part.along(column.axis, column.cores) for column in columns), cores),
-                "seconds": total(part.along(column.axis, column.seconds) for column in columns),
-            }
-            kept, smallest = values >= least, []
-            for cost in (np.broadcast_to(costs[name], part.shape) for name in order if name in costs):
+            costs, kept, smallest = costs_of(self.problem, part.all()), values >= least, []
+            for cost in (np.broadcast_to(costs[name], part.shape) for name in order):
                 smallest.append(cost[kept].min())
                 kept = kept & (cost == smallest[-1])
             for at in np.argwhere(kept).tolist():
@@ -351,14 +341,15 @@ class Placement:
 
     def configuration(self, at: Sequence[int]) -> Configuration:
         """The configuration at a place of the array."""
-        chosen = [option for group in self.groups for option in group.choices[at[group.axis]]]
-        options = {option.part: option for option in chosen}
-        return Configuration(tuple(options[part] for part in self.problem.parts), int(self.depths[at[0]]))
+        options = {}
+        for group, place in zip(self.groups, at[1:], strict=True):
+            options.update({option.part: option for option in group.choices[place]})
+        return Configuration(tuple(options[part] for part in self.problem.parts), int(self.depths.flat[at[0]]))
 
     def ideal(self) -> float:
         """The value of every part on its fastest option at once, without sharing, transfers or budgets."""
         slower, loop = slowdowns(self.problem, self.where), self.problem.loop
-        spent = {part: seconds.min() * min(slower[part], 1.0) for part, seconds in self.seconds.items()}
+        spent = {column.part: column.seconds.min() * min(slower[column.part], 1.0) for column in self.columns}
         counted = loop if self.objective == "training" else self.problem.parts
         under_way = sum(spent[part] for part in loop) / (self.depths.max() + 1)
         return float(1 / max(under_way, *(spent[part] for part in counted)) / self.watts)
@@ -493,7 +484,7 @@ def every_placement(problem: Problem, axes: Sequence[Sequence[Group]]) -> list[l
 
 def _roles(problem: Problem, group: Group) -> Roles:
     """The roles of the equal devices that a group's choices name."""
-    on = {column.options[0].part: [device for device, _ in column.where] for column in group.columns}
+    on = {column.part: [device for device, _ in column.where] for column in group.columns}
     each = [on.get(part, []) for part in problem.parts]
     used = [device for device in itertools.chain(*problem.equal) if any(device in devices for devices in each)]
     return {name: tuple(min(devices.index(name), 1) if name in devices else 2 for devices in each) for name in used}
@@ -521,7 +512,7 @@ def _moved(group: Group, names: tuple[tuple[str, str], ...]) -> Group:
     """The same choices on the devices that ``names`` put in place of theirs."""
     if not names:
         return group
-    return Group(group.axis, [tuple(option.on(dict(names)) for option in choice) for choice in group.choices])
+    return Group([tuple(option.on(dict(names)) for option in choice) for choice in group.choices], group.shape)
 
 
 # What lacks
@@ -534,7 +525,9 @@ def list_repairs(placements: Iterable[Placement]) -> list[Repair]:
         # Invariant: kept has the repairs of all configurations before that lack just ``fewest``.
         budgets = sorted(part.problem.budgets)
         have = np.array([part.problem.budgets[budget] for budget in budgets])
-        need = needs_of(part, budgets)
+        needs = sum_needs(part.problem, replace(part.all(), depth=part.depths.min()))
+        shape = (1, *part.shape[1:])
+        need = np.reshape([np.broadcast_to(needs[name], shape) for name in budgets], (len(budgets), math.prod(shape)))
         short = need > have[:, None]
         lacking = short.sum(axis=0) + len(part.missing_ways)
         if lacking.min() < fewest:
@@ -550,17 +543,6 @@ def list_repairs(placements: Iterable[Placement]) -> list[Repair]:
                 kept[key] = least, repair
     repairs = [repair for _, repair in kept.values()]
     return sorted(repairs, key=lambda repair: (len(repair.budgets) + len(repair.ways), str(repair)))
-
-
-def needs_of(placement: Placement, budgets: Sequence[str]) -> Reals:
-    """What configurations with the fewest batches ahead take of budgets, [budgets, configurations]."""
-
-    def pick(axis: int, values: NDArray[Any]) -> Any:
-        return placement.along(axis, values) if axis else values.min()
-
-    shape = placement.shape[1:]
-    needs = [np.broadcast_to(placement.need(budget, pick), (1, *shape)) for budget in budgets]
-    return np.reshape(needs, (len(budgets), math.prod(shape)))
 
 
 def repair_of(placement: Placement, budgets: Sequence[str], needs: Sequence[float]) -> Repair:
