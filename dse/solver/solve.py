@@ -61,7 +61,7 @@ FRUGAL = ("devices", "cores", "bytes", "depth", "seconds")
 SHARES = (1.0, 0.99, 0.95, 0.9, 0.8, 0.65, 0.5)
 """Shares of the best value that a ``frontier`` asks for."""
 Pick = Callable[[NDArray[Any]], Any]
-"""One number of an array."""
+"""Picks something of an array, such as its least number."""
 
 
 # Answers
@@ -186,7 +186,7 @@ class Column:
         return self.seconds * np.reshape([factor(option) for option in self.options], self.seconds.shape)
 
     def picked(self, pick: Pick) -> "Column":
-        """With one number, such as the least, in place of each array."""
+        """The same with what is picked of each array."""
         column = copy.copy(self)
         column.seconds = pick(self.seconds)
         column.needs = {budget: pick(each) for budget, each in self.needs.items()}
@@ -231,7 +231,7 @@ def undominated(problem: Problem, choices: Iterable[Choice]) -> list[Choice]:
 class Placement:
     """A group for each axis: where every part runs, and the configurations there.
 
-    ``factor``: on all times. ``bound``: the value if every part took its fewest seconds, 0 where links are missing.
+    ``factor``: on all times. ``bound``: the value if every part took its fewest seconds; 0 where links are missing.
     """
 
     def __init__(
@@ -257,31 +257,24 @@ class Placement:
         """The same placement with a factor on all times."""
         return Placement(self.mode, self.problem, self.objective, self.groups, factor)
 
-    def picked(self, pick: Pick) -> Configuration:
-        """All configurations as one, with a number, such as the least, in place of each array."""
+    def as_one(self, pick: Pick = lambda array: array) -> Configuration:
+        """All configurations as one whose numbers are arrays, or what is picked of these, such as the least."""
         options: list[Any] = [column.picked(pick) for column in self.columns]
         return Configuration(tuple(options), pick(self.depths))
-
-    def all(self) -> Configuration:
-        """All configurations as one whose numbers are arrays."""
-        options: list[Any] = self.columns
-        depths: Any = self.depths
-        return Configuration(tuple(options), depths)
 
     def values(self) -> Reals:
         """The value of each configuration, 0 where it does not fit."""
         values = self.rate({column.part: column.scaled(self.factor) for column in self.columns}, self.depths)
-        most = sum_needs(self.problem, self.picked(np.ndarray.max))
-        scarce = [budget for budget, have in self.problem.budgets.items() if most[budget] > have]
-        for budget in scarce:
-            need = sum_needs(self.problem, self.all(), [budget])[budget]
-            values = np.where(need <= self.problem.budgets[budget], values, 0.0)
+        most, each = sum_needs(self.problem, self.as_one(np.ndarray.max)), self.as_one()
+        for budget, have in self.problem.budgets.items():
+            if most[budget] > have:
+                values = np.where(sum_needs(self.problem, each, [budget])[budget] <= have, values, 0.0)
         return np.broadcast_to(values, self.shape)
 
     @functools.cached_property
     def may_fit(self) -> bool:
         """Whether the least needs fit."""
-        least = sum_needs(self.problem, self.picked(np.ndarray.min))
+        least = sum_needs(self.problem, self.as_one(np.ndarray.min))
         return all(least[budget] <= have for budget, have in self.problem.budgets.items())
 
     def parts(self, is_worth: Callable[["Placement"], bool]) -> Iterator["Placement"]:
@@ -307,7 +300,7 @@ class Placement:
 
     def parts_worth(self, is_worth: Callable[[float], bool]) -> Iterator[tuple["Placement", Reals]]:
         """Yield (part, its values) of all parts with a value that is worth it."""
-        if self.missing_ways:
+        if not is_worth(self.bound):
             return
         for part in self.parts(lambda half: is_worth(half.bound) and half.may_fit):
             values = part.values()
@@ -330,7 +323,7 @@ class Placement:
         """The configuration with the smallest key of those that are worth at least ``least``, of which there is one."""
         found = []
         for part, values in self.parts_worth(lambda value: value >= least):
-            costs, kept, smallest = costs_of(self.problem, part.all()), values >= least, []
+            costs, kept, smallest = costs_of(self.problem, part.as_one()), values >= least, []
             for cost in (np.broadcast_to(costs[name], part.shape) for name in order):
                 smallest.append(cost[kept].min())
                 kept = kept & (cost == smallest[-1])
@@ -525,7 +518,7 @@ def list_repairs(placements: Iterable[Placement]) -> list[Repair]:
         # Invariant: kept has the repairs of all configurations before that lack just ``fewest``.
         budgets = sorted(part.problem.budgets)
         have = np.array([part.problem.budgets[budget] for budget in budgets])
-        needs = sum_needs(part.problem, replace(part.all(), depth=part.depths.min()))
+        needs = sum_needs(part.problem, replace(part.as_one(), depth=part.depths.min()))
         shape = (1, *part.shape[1:])
         need = np.reshape([np.broadcast_to(needs[name], shape) for name in budgets], (len(budgets), math.prod(shape)))
         short = need > have[:, None]

@@ -12,7 +12,7 @@ import pytest
 from dse.solver import solve as search
 from dse.solver.deciding import deciding, spreads
 from dse.solver.law import OBJECTIVES
-from dse.solver.problem import PARTS
+from dse.solver.problem import PARTS, Problem
 from dse.solver.solve import Answer, Infeasible, Search, Solution, solve
 from tests.matrix import slow
 from tests.oracles import plain_loops as plain
@@ -22,6 +22,7 @@ from tests.solver_cases import (
     large_problem,
     learners,
     machine,
+    option,
     random_problem,
     with_equal,
     with_trees,
@@ -146,6 +147,19 @@ def test_what_is_said_to_decide_does_and_nothing_else(seeds):
     told = [false_statements(seed) for seed in seeds]
     assert not [wrong for _, wrong in told if wrong]
     assert sum(count for count, _ in told) > 2 * len(seeds)
+
+
+def test_devices_of_two_classes_are_no_mirror_images_of_each_other():
+    """Storage and learner each share the work of a GPU and an FPGA: of each the same one, or two."""
+    parts = {part: (option(part, part, "cpu", 1.0, {}, f"cpu.{part}"),) for part in PARTS}
+    for part in ("storage", "learner"):
+        parts[part] = (dataclasses.replace(parts[part][0], also=(("gpu0", "gpu0"), ("fpga0", "fpga0"))),)
+    problem = Problem(parts, {}, equal=(("gpu0", "gpu1"), ("fpga0", "fpga1")))
+    mappings = [plain.judged(problem, one, "ratio").mapping for one in plain.every(problem)]
+    made = [placement.mapping for placement in Search({"": problem}, "ratio").placements]
+    assert sorted(plain.mirrored(problem, one) for one in made) == sorted(
+        {plain.mirrored(problem, one) for one in mappings}
+    )
 
 
 # Large machines
