@@ -1,7 +1,7 @@
-"""Which time's interval changes the choice: all that rests on one evidence is put at an end of it, and solved again.
+"""Whose interval changes the choice: all times that rest on one number are put at an end of it, and solved again.
 
-Placements are kept from one end to the next, just columns of seconds are scaled. The bounds of a placement at all ends
-are one array [ends], so that options are looked at just where something may be better than the choice is then.
+The bounds of a placement at all ends are one array [ends], so its options are looked at only for the ends at which it
+may be better than the choice.
 """
 
 import functools
@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from .law import Factor, Objective, Reals, rate, transfers, value_of
+from .law import Factor, Objective, rate, transfers, value_of
 from .problem import Configuration, Hop, Problem, Timed
 from .solve import Answer, Column, Placement, Search
 
 ROUNDING = 1e-9  # by which two values may differ that are the same
 LINK_FACTORS = {"measured": 1.1, "quoted": 1.3, "modeled": 2.0, "extrapolated": 2.0}
-"""How far off a link's time may be, by its source: 1.3 spans what one vendor's log and the data sheet differ by."""
+"""Error bounds of a link's time, by its source: 1.3 spans what one vendor's log and the data sheet differ by."""
 Spread = tuple[float, float]
-"""How far off a number may be, by its estimate's ends: factors down to the first (at most 1) and up to the second."""
+"""Error bounds of a number, by the ends of its estimate: factors from the first (at most 1) up to the second."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Deciding:
 
 
 def spread_of(timed: Timed) -> Spread:
-    """How far off an option's time may be, by its own ends; a link's, by its source."""
+    """The error bounds of an option's time, by its own ends; of a link's, by its source."""
     if isinstance(timed, Hop):
         return 1 / LINK_FACTORS[timed.rests_on.source], LINK_FACTORS[timed.rests_on.source]
     return timed.time.low / timed.time.value, timed.time.high / timed.time.value
@@ -87,24 +87,21 @@ def deciding(
     if not ends:
         return []
     search = Search(problems, objective, by_evidence=True)
-    by_number = functools.cache(lambda number: np.array([end if number == own else 1.0 for own, end in ends]))
+    factors_of = functools.cache(lambda number: np.array([end if number == own else 1.0 for own, end in ends]))
 
-    def at_all(timed: Timed) -> Reals:
-        factors: Reals = by_number(timed.rests_on.number)
-        return factors
+    def at_all(timed: Timed) -> Any:
+        """The factor on a time at each end."""
+        return factors_of(timed.rests_on.number)
 
     def at(e: int) -> Factor:
-        return lambda timed: ends[e][1] if timed.rests_on.number == ends[e][0] else 1.0
+        return lambda timed: at_all(timed)[e]
 
     @functools.cache
-    def fewest(column: Column) -> Reals:
+    def fewest(column: Column) -> Any:
         """The fewest seconds of a part at each end."""
-        scaled: Reals = column.seconds.reshape(-1, 1) * np.array([at_all(option) for option in column.options])
-        fewest_at: Reals = scaled.min(axis=0)
-        return fewest_at
+        return (column.seconds.reshape(-1, 1) * np.array(list(map(at_all, column.options)))).min(axis=0)
 
-    values = value_of(chosen.problem, chosen.configuration, objective, at_all)
-    mine = np.broadcast_to(values, len(ends))
+    mine = np.broadcast_to(value_of(chosen.problem, chosen.configuration, objective, at_all), len(ends))
     best, winners = mine / (1 - allowed) * (1 + ROUNDING), dict[int, Placement]()
     for placement in (placement for placement in search.placements if not placement.missing_ways):
         # Invariant: best is the largest value at each end of the placements before, or the least that beats the choice.

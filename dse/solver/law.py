@@ -1,4 +1,4 @@
-"""The throughput model: gradient steps/s of a configuration, its bottleneck, and what it takes of the budgets.
+"""The throughput model: gradient steps/s of a configuration, its bottleneck, and its needs.
 
 Every engine (a processor's thread group, a GPU, a slice, a link in one direction) is busy for the sum of what a
 gradient step asks of it, so there are at most 1 / busy steps/s. A batch passes the parts of the loop one after the
@@ -35,7 +35,7 @@ EPSILONS: dict[Objective, float] = {"training": 0.01, "ratio": 0.01, "per_watt":
 """What counts as equally good unless a question says otherwise. ``fewest_devices`` is ``ratio`` with more patience:
 devices come first in every tie, so it takes only a larger epsilon."""
 GIVEN_UP = 0.2
-"""The share of the expected value that may be given up for less where two cannot be told apart."""
+"""The share of the expected value that may be given up for fewer devices or cores where two are statistically tied."""
 LOOP_BOUND = "batches under way"
 TOO_HIGH = {1: 0.46, 2: 0.27, 5: 0.03}
 """By D, how much too high the bound is at worst: of 240 random loops with exact times, simulated, as a test does."""

@@ -1,4 +1,4 @@
-"""A mapping problem as plain values: what each part of a training system could run on, and what that would take.
+"""A mapping problem as plain values: options of each part of a training system, their times and their needs.
 
 A training system has **parts**, five of them here. Actors step environments and insert records; for each gradient step
 a batch of B is sampled (sampling), its records are gathered (storage), the learner trains on it, and its new priorities
@@ -56,7 +56,7 @@ def moved(amounts: Mapping[str, Amount], names: Mapping[str, str]) -> dict[str, 
 
 @dataclass(frozen=True)
 class Option:
-    """A way to run a part: a device, the time of a gradient step there, and what it takes of the budgets.
+    """A way to run a part: a device, the time of a gradient step there, and the needs of budgets.
 
     ``engine`` is busy for that time: parts on the same engine take turns, others run concurrently. ``needs``: amounts
     by budget, such as ``{"cpu.cores": 2, "gpu.memory_bytes": 4e9}``; ``ahead``: further amounts for each batch sampled

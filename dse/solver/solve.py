@@ -401,7 +401,7 @@ class Search:
     def frontier(self, best: float, most_devices: int) -> list[Answer]:
         """For each of ``SHARES`` of the best value, mode and mapping, what takes least; fastest first.
 
-        Mappings to more devices are left out: with many equal ones those are most of all.
+        Mappings to more devices are omitted: with many equal ones those are most of all.
         """
         few = self.among(lambda placement: len(placement.devices) <= most_devices)
         every = [answer for share in SHARES for answer in few.list_firsts(best * share, FRUGAL)]
