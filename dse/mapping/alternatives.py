@@ -94,25 +94,25 @@ class Chosen:
 def choose(problems: Mapping[Any, Problem], objective: Objective, epsilon: float | None) -> Chosen | Infeasible:
     """The answer of execution modes: equally good is what cannot be told apart, or what is within an ``epsilon``."""
     search = Search(problems, objective)
-    found = search.solution(EPSILONS[objective] if epsilon is None else epsilon)
+    found = search.solve(EPSILONS[objective] if epsilon is None else epsilon)
     if isinstance(found, Infeasible):
         return found
-    doubt = Doubt(objective, found.epsilon, epsilon is not None, search.modes)
+    doubt = Doubt(objective, found.epsilon, epsilon is not None)
 
-    def group(without: Answer | None = None) -> list[Answer]:
-        best, good = search.as_good(found.epsilon, without)
-        if good and epsilon is None:
-            good += search.frontier(best, len(good[0].outcome.devices), without)
-        return doubt.group(good) if good else []
+    def group(search: Search) -> list[Answer]:
+        best, tied = search.list_tied(found.epsilon)
+        if tied and epsilon is None:
+            tied += search.frontier(best, len(tied[0].outcome.devices))
+        return doubt.group(tied) if tied else []
 
-    chosen, *rest = group()
+    chosen, *rest = group(search)
     places = {place_of(one) for one in rest} - {place_of(chosen)}
     shown: dict[object, Answer] = {}
     for one in undominated([chosen, *rest]):
         if one is not chosen:
             shown.setdefault(place_of(one), one)
     best = max((chosen, *rest), key=lambda one: one.value)
-    elsewhere = next(iter(group(chosen)), None)
+    elsewhere = next(iter(group(search.among(lambda placement: placement.mapping != chosen.mapping))), None)
     other = max(rest, key=lambda one: one.value, default=elsewhere)
     return Chosen(
         chosen,

@@ -7,10 +7,10 @@ from typing import Any
 
 from ..estimate import Evidence, Interval, off
 from ..records import how_to_measure
-from ..solver.deciding import evidence_of, timed_of
-from ..solver.law import LOOP_BOUND, TOO_HIGH, Objective, needed, slowdowns, transfers
+from ..solver.deciding import timed_of
+from ..solver.law import LOOP_BOUND, TOO_HIGH, Objective, slowdowns, sum_needs, transfers
 from ..solver.problem import LOOP, PARTS, Configuration, Option, Part, Problem
-from ..solver.queues import Simulated, simulated
+from ..solver.queues import Simulated, run_configuration
 from ..solver.solve import Answer, Infeasible, solve
 from ..times.whole_runs import REFERENCE
 from .alternatives import Chosen, Decides, Other, choose
@@ -84,7 +84,7 @@ def _by(built: Built, problem: Problem, name: str) -> Problem | None:
 def notes(built: Built, objective: Objective, one: Answer) -> list[str]:
     """What the rate counts and what it leaves out, a sentence each."""
     parts, place, notes = built.parts, Place(one.mode), list[str]()
-    chosen, slower = one.configuration, slowdowns(one.problem, one.configuration)
+    chosen, slower = one.configuration, slowdowns(one.problem, one.configuration.where)
     workload = parts.workload
     if parts.table and parts.table.differs:
         notes.append(
@@ -310,11 +310,11 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
     one, found, parts, place = made.answer, made.found, built.parts, Place(made.answer.mode)
     chosen, outcome, decides = one.configuration, one.outcome, made.decides(built.problems)
     low, high = made.doubt.ends(one)
-    workload, slower = parts.workload, slowdowns(one.problem, chosen)
+    workload, slower = parts.workload, slowdowns(one.problem, chosen.where)
     at_home = all({device for device, _ in option.where} == {parts.cpu.name} for option in chosen.options)
     is_shared = place.arrangement != "serial" and at_home and is_here(parts)
     runs_here, actors = is_shared or place.arrangement == "serial", built.details(chosen.actors).get("processes", 1)
-    numbers = dict.fromkeys(evidence_of(timed).number for timed in timed_of(one))
+    numbers = dict.fromkeys(timed.rests_on.number for timed in timed_of(one))
     engine = outcome.training_bottleneck if objective == "training" else outcome.bottleneck
     return MappingAnswer(
         platform=parts.platform.name,
@@ -326,7 +326,7 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         arrangement=place.arrangement,
         parts=tuple(_part(built, beyond(built, place), option, slower[option.part]) for option in chosen.options),
         depth=chosen.depth,
-        cores=(needed(one.problem, chosen)[f"{parts.cpu.name}.cores"], float(parts.cores)),
+        cores=(sum_needs(one.problem, chosen)[f"{parts.cpu.name}.cores"], float(parts.cores)),
         value=one.value,
         low=low,
         high=high,
@@ -352,7 +352,7 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         best=made.other(made.best) if made.best else None,
         others_tied=made.others_tied,
         decide=made.decide and built.rests_on(made.decide.number, chosen),
-        simulated=simulated(one.problem, chosen, objective != "training"),
+        simulated=run_configuration(one.problem, chosen, objective != "training"),
         transfers=tuple(_transfers(one)),
         devices=outcome.devices,
         shares=step_shares(built, one),
@@ -378,8 +378,8 @@ def _part(built: Built, beyond: float, option: Option, slower: float) -> PartAns
 
 
 def _transfers(one: Answer) -> Iterator[TransferAnswer]:
-    for flow, hop, taken in transfers(one.problem, one.configuration):
-        yield TransferAnswer(hop.engine, f"{flow.source} to {flow.target}", taken, flow.nbytes, flow.waits)
+    for flow, hop in transfers(one.problem, one.configuration.where):
+        yield TransferAnswer(hop.engine, f"{flow.source} to {flow.target}", hop.seconds(flow), flow.nbytes, flow.waits)
 
 
 def _bottleneck(chosen: Configuration, objective: Objective, engine: str) -> str:

@@ -16,14 +16,14 @@ import functools
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 
 from ..estimate import Evidence, Interval, interval_of
-from ..solver.deciding import Spread, Timed, evidence_of, spread_of, timed_of
-from ..solver.law import GIVEN_UP, Objective, Reals, charges, divisor, law, steps_per_second, where_of
-from ..solver.solve import FRUGAL, TIED, Answer, tie_key
+from ..solver.deciding import Spread, spread_of, timed_of
+from ..solver.law import GIVEN_UP, Objective, Reals, value_of
+from ..solver.problem import Timed
+from ..solver.solve import FRUGAL, TIED, Answer
 from ..stats import CONFIDENCE, Z, percentile_interval
 
 DRAWS = 1000
@@ -42,25 +42,24 @@ def kind(mode: str) -> str:
 
 def interval(one: Answer) -> Interval:
     """What the ends of a value mean: by all that it rests on."""
-    return interval_of(evidence_of(timed).source for timed in timed_of(one))
+    return interval_of(timed.rests_on.source for timed in timed_of(one))
 
 
 def cores(one: Answer) -> float:
     """Cores that a configuration's engines and options take, whatever device they are of."""
-    return float(tie_key(one.problem, one.configuration, FRUGAL)[1])
+    return float(one.key(("cores",))[0])
 
 
 class Doubt:
     """Values of configurations where all numbers are drawn jointly. ``choose`` is the rule; see above.
 
-    ``exact``: equally good is what lies within epsilon, whatever is known of the times, in the order of ``tie_key``.
-    ``modes``: of candidates with equal keys those come first whose mode does.
+    ``exact``: equally good is what lies within epsilon, whatever is known of the times, in the order of ``TIED``.
     """
 
-    def __init__(self, objective: Objective, epsilon: float, exact: bool = False, modes: Sequence[str] = ()) -> None:
-        self.objective, self.epsilon, self.exact, self._modes = objective, epsilon, exact, list(modes)
+    def __init__(self, objective: Objective, epsilon: float, exact: bool = False) -> None:
+        self.objective, self.epsilon, self.exact = objective, epsilon, exact
         self.values = functools.cache(self._drawn)
-        self._key = functools.cache(self._made_key)
+        self._key = functools.partial(Answer.key, order=TIED if exact else FRUGAL)
 
     def _drawn(self, one: Answer) -> Reals:
         """Values [d] of a candidate; the same draws for the same evidence, whoever asks."""
@@ -97,7 +96,7 @@ class Doubt:
         """The evidence whose doubt moves the quotient of two values most; None where none moves it."""
         moved: dict[str, tuple[float, Evidence]] = {}
         for timed in (timed for each in (one, other) for timed in timed_of(each) if spread_of(timed) != (1.0, 1.0)):
-            evidence = evidence_of(timed)
+            evidence = timed.rests_on
             if evidence.number not in moved:
                 at = functools.partial(_ends_of, evidence.number)
                 moves = float(np.ptp(np.log(self._values(one, at) / self._values(other, at))))
@@ -105,20 +104,13 @@ class Doubt:
         most = max(moved.values(), key=lambda pair: pair[0], default=None)
         return most[1] if most and most[0] > self.epsilon / 10 else None
 
-    def _made_key(self, one: Answer) -> tuple[Any, ...]:
-        *numbers, options = tie_key(one.problem, one.configuration, TIED if self.exact else FRUGAL)
-        return *numbers, self._modes.index(one.mode) if self._modes else 0, options
-
     def _values(self, one: Answer, factor: Callable[[str, Spread], Reals]) -> Reals:
         """Values where every time takes ``factor(number, spread)`` times as long."""
 
         def slower(timed: Timed) -> Reals:
-            return factor(evidence_of(timed).number, spread_of(timed))
+            return factor(timed.rests_on.number, spread_of(timed))
 
-        seconds = {option.part: option.seconds * slower(option) for option in one.configuration.options}
-        busy, loop = law(charges(one.problem, where_of(one.configuration), seconds, slower), self.objective)
-        watts = divisor(one.problem, one.outcome.devices, self.objective)
-        values: Reals = steps_per_second(busy.values(), loop, one.configuration.depth, watts)
+        values: Reals = value_of(one.problem, one.configuration, self.objective, slower)
         return values
 
 

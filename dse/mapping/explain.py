@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..estimate import written
-from ..solver.law import LOOP_BOUND, Objective, charges, law, where_of
+from ..solver.law import LOOP_BOUND, Objective, charges, sum_charges
 from ..solver.problem import LOOP
 from ..solver.solve import Answer
 from .answer import MappingAnswer, PartAnswer, Shortage
@@ -71,7 +71,7 @@ def busy_of(one: Answer, objective: Objective) -> dict[str, float]:
     """Seconds a gradient step that bound the value: of each engine, and of a batch on its way for each under way."""
     chosen = one.configuration
     seconds = {option.part: option.seconds for option in chosen.options}
-    busy, _ = law(charges(one.problem, where_of(chosen), seconds), objective)
+    busy, _ = sum_charges(charges(one.problem, chosen.where, seconds), objective)
     return busy | {LOOP_BOUND: one.outcome.loop_seconds / (chosen.depth + 1)}
 
 

@@ -43,7 +43,7 @@ def beyond(built: Built, mode: str) -> float:
 
 def _spent(built: Built, one: Answer) -> Iterator[tuple[str, float]]:
     chosen, times = one.configuration, beyond(built, one.mode)
-    slower = slowdowns(one.problem, chosen)
+    slower = slowdowns(one.problem, chosen.where)
     charged = {option.part: option.seconds * slower[option.part] for option in chosen.options}
     part = {name: taken / times for name, taken in charged.items()}
     acting = dict(_acting(built, one, part["actors"]))
@@ -51,7 +51,7 @@ def _spent(built: Built, one: Answer) -> Iterator[tuple[str, float]]:
     yield from acting.items()
     yield "tree", sum(part[name] for name in TREE)
     yield "storage", part["storage"]
-    yield "transfers", sum(taken for _, _, taken in transfers(one.problem, chosen))
+    yield "transfers", sum(hop.seconds(flow) for flow, hop in transfers(one.problem, chosen.where))
     yield "the rest", sum(charged.values()) - sum(part.values()) + part["actors"] - sum(acting.values())
 
 

@@ -397,5 +397,5 @@ def _fastest(problem: Problem) -> defaultdict[tuple[str, ...], float]:
     found: defaultdict[tuple[str, ...], float] = defaultdict(float)
     for one in Search({"": problem}, "training").placements:
         key = tuple(LETTERS[one.where[part][0][0]] for part in parts)
-        found[key] = max(found[key], 0.0 if one.lacks else one.best)
+        found[key] = max(found[key], one.best)
     return found

@@ -1,5 +1,5 @@
 """Which option for each part of a training system: an exact answer, and why.
 
-``problem``: options, budgets, traffic and links as plain values; ``throughput``: what one configuration gives, the
-definition everything else is held against; the other modules search, compare and explain.
+To be read in this order: ``problem`` (options, budgets and links as plain values), ``law`` (the rate of a
+configuration), ``solve`` (the best one), ``deciding`` (whose interval changes the choice), ``queues`` (a simulation).
 """

@@ -263,10 +263,11 @@ def _at(chosen: Configuration, end: str) -> Configuration:
 
 
 def _times(problem: Problem, chosen: Configuration) -> Iterator[Busy]:
-    slower = slowdowns(problem, chosen)
+    slower = slowdowns(problem, chosen.where)
     for option in (chosen.of(part) for part in LOOP):
         time = option.time.scaled(slower[option.part])
         yield Busy(option.part, option.engine, time.value, time.low, time.high, time.source)
-    for flow, hop, seconds in transfers(problem, chosen):
+    for flow, hop in transfers(problem, chosen.where):
         if "actors" not in (flow.source, flow.target):
-            yield Busy(f"{flow.source} to {flow.target}", hop.engine, seconds, None, None, hop.rests_on.source)
+            name = f"{flow.source} to {flow.target}"
+            yield Busy(name, hop.engine, hop.seconds(flow), None, None, hop.rests_on.source)

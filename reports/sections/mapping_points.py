@@ -18,7 +18,7 @@ from dse.platforms import load
 from dse.records import Measurement, RecordError
 from dse.solver.problem import Configuration
 from dse.solver.queues import network
-from dse.solver.solve import Answer, Search, Solution, solve
+from dse.solver.solve import Answer, Placement, Search, Solution, solve
 from dse.stats import front_of
 from dse.times.parts import Parts
 from dse.times.profile import PerformanceTable, of_records
@@ -147,13 +147,16 @@ def fronts(results: Evidence) -> dict[str, list[Point]]:
     return {workload: _front(results, workload) for workload in FRONTS}
 
 
+def _is_on(devices: tuple[str, ...], placement: Placement) -> bool:
+    return placement.devices == devices
+
+
 def _front(results: Evidence, workload: str) -> list[Point]:
-    fastest: dict[tuple[str, ...], Answer] = {}
-    # Invariant: ``fastest`` has the fastest mapping so far on each set of devices.
-    for answer in Search(built(results, workload).problems, "ratio").fastest(lambda one: one.devices):
-        best = fastest.get(answer.outcome.devices)
-        if best is None or answer.value > best.value:
-            fastest[answer.outcome.devices] = answer
+    search, fastest = Search(built(results, workload).problems, "ratio"), dict[tuple[str, ...], Answer]()
+    for devices in {placement.devices: None for placement in search.placements}:
+        there = search.among(functools.partial(_is_on, devices))
+        _, answers = there.list_tied(0.0)
+        fastest.update((devices, answer) for answer in answers[:1])
     watts = [answer.outcome.watts for answer in fastest.values()]
     if None in watts:
         raise RecordError(f"platform {PLATFORM} does not state the watts of each device")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from dse.solver.queues import ACTORS, Network, Visit, factors
+from dse.solver.queues import ACTORS, Network, Visit, draw_factors
 from dse.stats import batch_means
 
 
@@ -24,7 +24,7 @@ def simulated_hz(loop: Network, depth: int, cv: float = 0.0, steps: int = 2000, 
         if len(finished) == warm + steps:
             enough.succeed()
 
-    _Play(world, loop, under_way, factors(cv, seed)).start(done)
+    _Play(world, loop, under_way, draw_factors(cv, seed)).start(done)
     world.run(until=enough)
     each, _ = batch_means(np.array(finished[warm - 1 :]))
     return 1 / each
@@ -42,7 +42,7 @@ class _Play:
     def start(self, done: Callable[[], None]) -> None:
         self.engines = {engine: simpy.Resource(self.world) for engine in self.network.busy}
         self.doors: dict[int, list[Any]] = {}
-        for place, chain in self.network.beside:
+        for place, chain in self.network.chains:
             self.doors.setdefault(place, []).append(self._line(chain))
         turns = None
         if self.network.actors:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import resource
 import time
 
@@ -11,7 +12,7 @@ import pytest
 from dse.solver import solve as search
 from dse.solver.deciding import deciding, spreads
 from dse.solver.law import OBJECTIVES
-from dse.solver.problem import PARTS
+from dse.solver.problem import PARTS, Problem
 from dse.solver.solve import Answer, Infeasible, Search, Solution, solve
 from tests.matrix import slow
 from tests.oracles import plain_loops as plain
@@ -21,6 +22,7 @@ from tests.solver_cases import (
     large_problem,
     learners,
     machine,
+    option,
     random_problem,
     with_equal,
     with_trees,
@@ -147,6 +149,19 @@ def test_what_is_said_to_decide_does_and_nothing_else(seeds):
     assert sum(count for count, _ in told) > 2 * len(seeds)
 
 
+def test_devices_of_two_classes_are_no_mirror_images_of_each_other():
+    """Storage and learner each share the work of a GPU and an FPGA: of each the same one, or two."""
+    parts = {part: (option(part, part, "cpu", 1.0, {}, f"cpu.{part}"),) for part in PARTS}
+    for part in ("storage", "learner"):
+        parts[part] = (dataclasses.replace(parts[part][0], also=(("gpu0", "gpu0"), ("fpga0", "fpga0"))),)
+    problem = Problem(parts, {}, equal=(("gpu0", "gpu1"), ("fpga0", "fpga1")))
+    mappings = [plain.judged(problem, one, "ratio").mapping for one in plain.every(problem)]
+    made = [placement.mapping for placement in Search({"": problem}, "ratio").placements]
+    assert sorted(plain.mirrored(problem, one) for one in made) == sorted(
+        {plain.mirrored(problem, one) for one in mappings}
+    )
+
+
 # Large machines
 
 
@@ -174,7 +189,10 @@ def test_1e8_configurations_take_under_a_second_and_300_mb():
     found = solve(problem)
     assert found.configurations > 1e8
     assert time.process_time() - start < 1
-    assert max(one.fits.size for one in Search({"": problem}, "ratio").placements) <= 1 << 18
+    parts = [
+        part for one in Search({"": problem}, "ratio").placements for part, _ in one.parts_worth(found.best.__le__)
+    ]
+    assert parts and max(math.prod(part.shape) for part in parts) <= search.AT_ONCE
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 1.5e6  # in kB, of all that ran in this process
 
 

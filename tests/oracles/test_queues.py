@@ -7,7 +7,7 @@ import pytest
 
 from dse.solver.law import outcome
 from dse.solver.problem import PARTS, Configuration, Flow, Problem
-from dse.solver.queues import network, run, simulated
+from dse.solver.queues import network, run, run_configuration
 from tests.oracles.simulation import simulated_hz
 from tests.solver_cases import hop, option
 from tests.unit.test_presampling import random_case
@@ -27,7 +27,7 @@ def test_a_quick_run_is_as_fast_as_a_thorough_one(seed):
 def test_no_run_of_exact_times_exceeds_its_bound(seed):
     problem, configuration = random_case(np.random.default_rng(seed))
     bound = outcome(problem, configuration)
-    exact, noisy = simulated(problem, configuration)
+    exact, noisy = run_configuration(problem, configuration)
     assert (exact.cv, noisy.cv) == (0.0, 1.0)
     assert exact.hz <= bound.hz * (1 + 2 * (configuration.depth + 1) / 200)
     assert noisy.low <= noisy.hz <= noisy.high
@@ -36,7 +36,7 @@ def test_no_run_of_exact_times_exceeds_its_bound(seed):
 
 def test_a_run_is_the_same_each_time():
     problem, configuration = random_case(np.random.default_rng(1))
-    assert simulated(problem, configuration) == simulated(problem, configuration)
+    assert run_configuration(problem, configuration) == run_configuration(problem, configuration)
 
 
 def test_further_engines_are_busy_too_and_empty_transfers_are_none():
@@ -48,5 +48,5 @@ def test_further_engines_are_busy_too_and_empty_transfers_are_none():
     flows = (Flow("storage", "learner", 1.0, True), Flow("learner", "updating", 1.0, False))
     problem = Problem({part: (one,) for part, one in parts.items()}, {}, flows, ways, depths=(3,))
     chosen = Configuration(tuple(parts.values()), depth=3)
-    exact, _ = simulated(problem, chosen)
+    exact, _ = run_configuration(problem, chosen)
     assert exact.hz == pytest.approx(outcome(problem, chosen).hz, rel=0.02) == pytest.approx(1 / 3, rel=0.02)

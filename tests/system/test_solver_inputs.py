@@ -12,7 +12,7 @@ from dse.mapping.question import recommend_mapping, tables
 from dse.mapping.what_if import with_changes
 from dse.platforms import load as load_platform
 from dse.records import read_folder
-from dse.solver.law import needed, slowdowns, transfers
+from dse.solver.law import slowdowns, sum_needs, transfers
 from dse.solver.problem import LOOP, PARTS, TREE, ProblemError
 from dse.solver.queues import network, simulate
 from dse.solver.solve import solve
@@ -41,7 +41,7 @@ def machine():
 
 
 def short(problem, chosen):
-    return [name for name, need in needed(problem, chosen).items() if need > problem.budgets[name]]
+    return [name for name, need in sum_needs(problem, chosen).items() if need > problem.budgets[name]]
 
 
 def with_batch(workload, batch, **more):
@@ -342,8 +342,8 @@ def test_what_is_done_in_turns_waits_for_its_transfers(place, gb_per_s):
     found = solve(problem, "ratio", 0.0)
     chosen, given = found.choice, found.answer.outcome
     in_turns = [part for part in PARTS if place == "serial" or part != "actors"]
-    sent = sum(taken for _, _, taken in transfers(problem, chosen))
-    slower = slowdowns(problem, chosen)
+    sent = sum(hop.seconds(flow) for flow, hop in transfers(problem, chosen.where))
+    slower = slowdowns(problem, chosen.where)
     whole = sum(slower[part] * chosen.of(part).seconds for part in in_turns) + sent
     assert sent > 512 * 5 * 7056 / (gb_per_s * 1e9)
     assert given.hz == pytest.approx(1 / whole, rel=1e-12)

@@ -11,7 +11,7 @@ from dse.mapping.options import ARRANGEMENT
 from dse.mapping.question import MappingQuestion, recommend_mapping, tables
 from dse.platforms import load as load_platform
 from dse.platforms.reading import RESULTS
-from dse.solver.law import needed
+from dse.solver.law import sum_needs
 from dse.solver.problem import PARTS, TREE, Configuration
 from dse.solver.solve import solve
 from dse.times.parts import Learner, Parts
@@ -94,7 +94,7 @@ def test_the_modes_are_those_of_processes():
 def test_cores_of_processes(threads, tree, storage, learner, cores):
     """One of actors; replay takes a core once and a tree's further threads theirs; a core drives an accelerator."""
     problem = pipelined("h200", batch=SHARED, threads=threads)
-    assert needed(problem, first_of(problem, tree=tree, storage=storage, learner=learner))["cpu.cores"] == cores
+    assert sum_needs(problem, first_of(problem, tree=tree, storage=storage, learner=learner))["cpu.cores"] == cores
 
 
 def test_the_loop_of_apart_takes_its_learners_threads():
@@ -103,7 +103,7 @@ def test_the_loop_of_apart_takes_its_learners_threads():
     for option in problem.options["learner"]:
         threads = 1 if option.device == "gpu" else int(option.name.split()[0])
         chosen = first_of(problem, tree=("cpu", "cpu")).having(option)
-        assert needed(problem, chosen)["cpu.cores"] == 1 + threads
+        assert sum_needs(problem, chosen)["cpu.cores"] == 1 + threads
 
 
 def test_a_tree_may_have_every_number_of_threads_that_its_times_have_up_to_the_cores():

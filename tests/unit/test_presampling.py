@@ -72,7 +72,7 @@ def check_cases(count, steps, seed):
         assert simulate(found, depth, steps=steps).value <= highest_hz(found, depth, steps)
         if not any(flow.waits and flow.source == "actors" for flow in problem.flows):  # else part of the loop itself
             assert bound_hz(trained, depth) == pytest.approx(outcome(problem, configuration).training_hz)
-        if not trained.beside:
+        if not trained.chains:
             assert simulate(trained, 0, steps=20).value == pytest.approx(bound_hz(trained, 0), rel=1e-9)
         noisy = simulate(found, depth, cv=0.7, steps=steps, seed=number)
         # Twice its half width: a 95 % interval misses the mean now and then, among so many.
@@ -161,7 +161,7 @@ def test_how_optimistic_the_bound_is():
 
 
 def test_what_no_batch_waits_for_holds_up_the_whole_when_it_is_slow():
-    work = Network((Visit("learner", 1.0),), beside=((0, (Visit("link", 3.0), Visit("far link", 2.0))),))
+    work = Network((Visit("learner", 1.0),), chains=((0, (Visit("link", 3.0), Visit("far link", 2.0))),))
     assert simulate(work, 2, steps=STEPS).value == pytest.approx(1 / 3, rel=0.01)
     actors = Network((Visit("learner", 1.0),), actors=Visit("cpu", 4.0))
     assert simulate(actors, 2, steps=STEPS).value == pytest.approx(1 / 4, rel=0.01)
