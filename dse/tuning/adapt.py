@@ -239,5 +239,6 @@ def _fastest(problems: Sequence[Problem], acting: Mapping[int, Estimate], sample
         if samplers <= len(problem.options["actors"]):
             option = dataclasses.replace(problem.options["actors"][samplers - 1], time=acting[samplers])
             _, answers = Search({"": problem.having("actors", option)}, "training").list_tied(0.0)
-            solved += [(problem, one.configuration, one.outcome) for one in answers[:1]]
+            for one in answers[:1]:
+                solved.append((problem, one.configuration, one.outcome))
     return max(solved, key=lambda one: (one[2].training_hz, one[2].hz)) if solved else None
