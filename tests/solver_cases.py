@@ -171,7 +171,7 @@ def doubtful(problem: Problem, random: np.random.Generator, most: float = 3.0) -
     """The same with times that rest on few numbers, shared by parts and links, each within ends of its own."""
 
     def evidence() -> Evidence:
-        return Evidence(f"number {random.integers(4)}", "modeled", command="measure it")
+        return Evidence(f"number {random.integers(8)}", "modeled", command="measure it")
 
     def time(one: Option) -> Option:
         low, high = np.exp(random.uniform(0, np.log(most), 2))

@@ -14,6 +14,7 @@ are written (updating). Sampling and updating work on the sum **tree**: one tree
 Letters: B batch, D batches sampled ahead. Times are seconds, bytes are traffic; both are those of one gradient step.
 """
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -255,6 +256,8 @@ def _senseless(problem: Problem) -> Iterator[str]:
         for device in sorted(needed - dict(option.where).keys()):
             if problem.class_of(device):
                 yield f"{what} takes of {device}, one of equal devices, and does not run there"
+        if option.also and problem.equal:
+            yield from _uneven(problem, what, option)
     if not problem.depths or not all(isinstance(depth, Integral) and depth >= 0 for depth in problem.depths):
         yield f"depths must be one or more whole numbers from 0 on, not {problem.depths}"
     if isinstance(problem.hosts, str):
@@ -292,13 +295,31 @@ def _out_of_bounds(problem: Problem) -> Iterator[str]:
                 yield f"{what} must be a number from 0 to {most:g}, not {value!r}"
 
 
+def _uneven(problem: Problem, what: str, option: Option) -> Iterator[str]:
+    """Say which of equal devices an option takes more of than of others, beyond the one that is sent to."""
+    further = dict(option.also).keys() - {option.device}
+    for devices in problem.equal:
+        for one, other in itertools.pairwise(device for device in devices if device in further):
+            if option.on({one: other, other: one}) != replace(option, also=tuple(sorted(option.also))):
+                yield f"{what} does not take as much of {one} as of {other}, its equal; state the most"
+
+
 def _unequal(problem: Problem) -> Iterator[str]:
     """Say which devices of a class differ in what is stated of them."""
+    busy = {engine for option in problem.every_option() for _, engine in option.where} if problem.equal else set()
     for first, other in ((devices[0], other) for devices in problem.equal for other in devices[1:]):
+        names = {first: other, other: first}
         for what in ("budgets", "watts", "hosts", "slowdown", "engines", "ways"):
             stated = getattr(problem, what)
-            if _exchanged(stated, {first: other, other: first}) != _exchanged(stated, {}):
+            if _exchanged(stated, names) != _exchanged(stated, {}):
                 yield f"{first} and {other} differ in {what}, so they are not equal; leave one out"
+        twins = {
+            (hop.engine, twin.engine)
+            for (source, target), way in problem.ways.items()
+            for hop, twin in zip(way, problem.ways[names.get(source, source), names.get(target, target)], strict=True)
+        }
+        if len(dict(twins)) < len(twins) or any(twin != named(one, names) for one, twin in twins if one in busy):
+            yield f"{first} and {other} differ in what shares their ways; leave one out of those equal"
 
 
 def _exchanged(stated: Any, names: Mapping[str, str]) -> Any:

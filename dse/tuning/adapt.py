@@ -145,7 +145,7 @@ def _choice(rates: Replayed, samplers: Sequence[int], batches: Sequence[int], ow
     """The pair at the knee, and the knee; where the rate only rises, the workload's own batch, or the next smaller."""
     fastest = {batch: max(rates.records_hz(x, batch) for x in samplers) for batch in batches}
     at = knee(batches, fastest.__getitem__)
-    fitting = [batch for batch in batches if fastest[batch]]
+    fitting = list(filter(fastest.get, batches))
     batch = at.batch or max((batch for batch in fitting if batch <= own), default=fitting[0])
     least = fastest[batch] * (1 - EPSILONS["ratio"])
     return (min(x for x in samplers if rates.records_hz(x, batch) >= least), batch), at
@@ -239,6 +239,5 @@ def _fastest(problems: Sequence[Problem], acting: Mapping[int, Estimate], sample
         if samplers <= len(problem.options["actors"]):
             option = dataclasses.replace(problem.options["actors"][samplers - 1], time=acting[samplers])
             _, answers = Search({"": problem.having("actors", option)}, "training").list_tied(0.0)
-            for one in answers[:1]:
-                solved.append((problem, one.configuration, one.outcome))
+            solved += [(problem, one.configuration, one.outcome) for one in answers[:1]]
     return max(solved, key=lambda one: (one[2].training_hz, one[2].hz)) if solved else None

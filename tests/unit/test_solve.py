@@ -39,6 +39,8 @@ def test_what_is_as_good_has_fewer_devices():
     assert solve(two_devices(0.5), "per_watt").choice.learner.device == "gpu"
     alone = solve(two_devices(), "ratio")
     assert (alone.value, alone.bound, alone.configurations) == (1.0, 1.0, 2)
+    faster = solve(dataclasses.replace(two_devices(4.0), slowdown={("learner", "actors", "cpu"): 0.5}))
+    assert (faster.value, faster.bound) == (1.0, 1.0)
 
 
 def test_as_good_as_the_best_is_no_chain():
@@ -46,6 +48,22 @@ def test_as_good_as_the_best_is_no_chain():
     problem = learners(("3", 1.0, 1.0, 3.0, "a"), ("2", 0.992, 1.0, 2.0, "b"), ("1", 0.984, 1.0, 1.0, "c"))
     assert solve(problem, "ratio", 0.01).choice.learner.name == "2"
     assert solve(problem, "ratio", 0.02).choice.learner.name == "1"
+
+
+def test_of_equal_answers_the_first_modes_comes_first_and_the_other_ties():
+    modes = {name: learners((learner, 1.0, 1.0, 1.0, "T")) for name, learner in (("one", "b"), ("other", "a"))}
+    found = solve(modes)
+    assert (found.answer.mode, [one.mode for one in found.ties]) == ("one", ["other"])
+
+
+def test_seconds_of_a_tie_add_up_in_the_order_of_the_parts():
+    """Either the learner or updating may be fast: 0.03 + 0.3 + 0.1 is less than 0.03 + 0.1 + 0.3, in floats."""
+    taken = {part: ((0.1, {"memory": 1.0}), (0.3, {})) for part in ("learner", "updating")}
+    options = {
+        part: tuple(option(part, part, "cpu", *each, f"cpu.{part}") for each in taken.get(part, ((0.01, {}),)))
+        for part in PARTS
+    }
+    assert solve(Problem(options, {"memory": 1.0})).choice.updating.seconds == 0.1
 
 
 def test_dominated_options_go_and_no_others():
@@ -94,6 +112,14 @@ def test_any_number_of_parts_is_solved():
     assert fewer.choice.evaluator.device == "gpu"
     slower = problem.having("evaluator", option("evaluator", "slow", "cpu", 4.0, {}, "cpu.evaluator"))
     assert (solve(slower, "ratio").value, solve(slower, "training").value) == (0.25, 1.0)
+    assert solve(slower, "training").answer.outcome.actor_hz == 0.25
+
+
+def test_an_engine_that_is_always_busy_is_what_bounds():
+    """With one batch under way that is as long as it: the engine of the loop, on which actors are not."""
+    options = {part: (option(part, part, "cpu", 1.0, {}, f"cpu.{part == 'actors'}"),) for part in PARTS}
+    given = solve(Problem(options, {})).answer.outcome
+    assert (given.hz, given.bottleneck, given.training_bottleneck) == (0.25, "cpu.False", "cpu.False")
 
 
 # What lacks, and what makes no sense
@@ -109,6 +135,17 @@ def test_what_takes_of_one_of_equal_devices_runs_there():
     far = option("learner", "far", "cpu", 1.0, {"gpu0.memory": 1.0}, "cpu.learner")
     with pytest.raises(ProblemError, match="takes of gpu0, one of equal devices"):
         problem.having("learner", far)
+    uneven = dataclasses.replace(far, also=(("gpu0", "gpu0"), ("gpu1", "gpu1")))
+    with pytest.raises(ProblemError, match="take as much of gpu0 as of gpu1"):
+        problem.having("learner", uneven)
+
+
+def test_what_an_option_takes_of_a_device_goes_with_it_to_another():
+    one = option("learner", "three", "gpu0", 1.0, {"gpu0.memory": 1.0}, "gpu0.learner")
+    one = dataclasses.replace(one, ahead={"gpu1.memory": 2.0}, also=(("gpu1", "gpu1"), ("gpu2", "gpu2")))
+    there = one.on({"gpu0": "gpu1", "gpu1": "gpu2", "gpu2": "gpu0"})
+    assert there.where == (("gpu1", "gpu1.learner"), ("gpu0", "gpu0"), ("gpu2", "gpu2"))
+    assert (there.needs, there.ahead) == ({"gpu1.memory": 1.0}, {"gpu2.memory": 2.0})
 
 
 def test_one_option_each_and_no_time_on_a_link():
@@ -123,6 +160,10 @@ def test_nothing_fits_in_words():
     assert answer.configurations == 2
     only = tight.having("learner", tight.options["learner"][1])
     assert str(solve(only)) == "nothing fits: gpu.memory_bytes has 6 of 8 and no link from cpu to gpu"
+    sizes = [{"cpu.cores": 9.0, "gpu.memory_bytes": need} for need in (9.0, 8.0)]
+    either = tight.having("learner", *(option("learner", f"{9 - n}", "gpu", n + 1.0, sizes[n]) for n in (0, 1)))
+    least = "nothing fits: cpu.cores has 4 of 13 and gpu.memory_bytes has 6 of 8 and no link from cpu to gpu"
+    assert str(solve(either)) == least
     assert isinstance(solve(dataclasses.replace(only, budgets={"cpu.cores": 4.0, "gpu.memory_bytes": 8.0})), Infeasible)
     assert isinstance(solve(dataclasses.replace(tight, budgets={"cpu.cores": 5.0, "gpu.memory_bytes": 6.0})), Solution)
 
@@ -141,7 +182,9 @@ def test_questions_without_sense(question, message):
         solve(dataclasses.replace(two_devices(), watts={"cpu": 10.0}), *question)
 
 
-@pytest.mark.parametrize("what", ["budgets", "watts", "hosts", "slowdown", "engines", "ways"])
+@pytest.mark.parametrize(
+    "what", ["budgets", "watts", "hosts", "slowdown", "engines", "ways", "ways, by bytes", "ways, by bus"]
+)
 def test_devices_that_differ_in_anything_are_not_equal(what):
     problem = machine(3, cores=4, fanouts=1, copies=1)
     other = {
@@ -151,9 +194,13 @@ def test_devices_that_differ_in_anything_are_not_equal(what):
         "slowdown": {**problem.slowdown, ("learner", "storage", "gpu1"): 1.2},
         "engines": {**problem.engines, "gpu1": {"cpu.cores": 1.0}},
         "ways": {**problem.ways, ("cpu", "gpu1"): (hop("cpu>gpu1", 2e-5, 1 / 25e9),)},
+        "ways, by bytes": {**problem.ways, ("cpu", "gpu1"): (hop("cpu>gpu1", 1e-5, 1 / 50e9),)},
     }
-    with pytest.raises(ProblemError, match=f"gpu1 differ in {what}, so they are not equal"):
-        dataclasses.replace(problem, **{what: other[what]})
+    shared = {("cpu", name): (hop("bus", 1e-5, 1 / 25e9),) for name in ("gpu0", "gpu2")}
+    other["ways, by bus"] = {**problem.ways, **shared}
+    name = what.split(",")[0]
+    with pytest.raises(ProblemError, match=f"gpu1 differ in .*{name}"):
+        dataclasses.replace(problem, **{name: other[what]})
 
 
 def wrong(**changes):
@@ -182,6 +229,11 @@ REST = {part: options for part, options in ALL.items() if part not in ("sampling
             {"options": ALL | {"storage": ALL["learner"]}},
             "is an option of 'learner'",
         ),
+        *(
+            ({"options": ALL | {"actors": (dataclasses.replace(ALL["actors"][0], **{taken: {"disk": 1.0}}),)}}, "disk")
+            for taken in ("needs", "ahead")
+        ),
+        ({"engines": {"cpu": {"disk": 1.0}}}, "the engine 'cpu' needs disk, of which no budget is stated"),
         ({"options": ALL | {"critic": ALL["learner"]}}, "not of 'critic'"),
         ({"options": ALL | {"actors": (option("actors", "x", "cpu", 1e31),)}}, "an Estimate from 1e-30 to 1e[+]30 s"),
         ({"budgets": {"cpu.cores": float("nan"), "gpu.memory_bytes": 1.0}}, "budget cpu.cores must be a number from 0"),
