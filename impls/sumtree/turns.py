@@ -63,10 +63,10 @@ class Turns:
     """Turns of trees whose code Python runs."""
 
     def __init__(self) -> None:
-        # Invariant: a call is in its set before it looks at the other one, so of two that must not meet at least one
-        # sees the other. Whatever interrupts a call, it leaves its set.
-        self._together: set[int] = set()  # threads whose calls share
-        self._alone: set[int] = set()  # threads whose calls do not
+        # Invariant: a call is listed before it looks at the others, so of two that must not meet at least one sees the
+        # other. Whatever interrupts a call, it is listed no longer. By thread: whether it is inside, or looks.
+        self._together: dict[int, bool] = {}  # calls that share
+        self._alone: dict[int, bool] = {}  # calls that do not
         self._line = threading.RLock()  # reentrant, because a signal handler may take it again
         self._head_waits = False
         self._fork: int | None = None  # the thread that forks and holds the line
@@ -78,7 +78,7 @@ class Turns:
         RuntimeError for a call from within another one of the same thread: it would wait for itself.
         """
         me = threading.get_ident()
-        if me in self._alone or me in self._together:
+        if self._is_inside(me):
             raise RuntimeError(
                 "this thread is inside another call of the same tree, which a signal handler or a finalizer has "
                 "interrupted: let the handler set a flag, and call the tree where the flag is read (a tree's own "
@@ -90,15 +90,27 @@ class Turns:
                 self._stand_in_line(me, shared)
             return hook(*arguments)
         finally:
-            mine.discard(me)
+            mine.pop(me, None)
+
+    def _is_inside(self, me: int) -> bool:
+        """Whether this thread is inside a call; one that it interrupts while that looks is to look again."""
+        if me not in self._alone and me not in self._together:
+            return False
+        if self._alone.get(me) or self._together.get(me):
+            return True
+        self._alone.pop(me, None)
+        self._together.pop(me, None)
+        return False
 
     def _enter(self, me: int, shared: bool) -> bool:
         """Enter if no call is inside that this one must not meet; whether it did."""
         mine = self._together if shared else self._alone
-        mine.add(me)
+        mine[me] = False
         if not self._alone if shared else not self._together and len(self._alone) == 1:
-            return True
-        mine.discard(me)
+            if me in mine:  # else a signal handler's call had its turn meanwhile
+                mine[me] = True
+                return True
+        mine.pop(me, None)
         return False
 
     def _stand_in_line(self, me: int, shared: bool) -> None:
@@ -116,7 +128,7 @@ class Turns:
     def try_to_hold(self, seconds: float) -> bool:
         """Wait until no call is inside and let none in; False if that takes longer."""
         me = threading.get_ident()
-        if me in self._alone or me in self._together:  # a signal handler forks: the child goes on with the call
+        if self._is_inside(me):  # a signal handler forks: the child goes on with the call
             return True
         if not self._line.acquire(timeout=seconds):
             return False
@@ -129,15 +141,16 @@ class Turns:
     def let_go(self) -> None:
         """Let calls in again, if this thread holds it."""
         if self._fork == threading.get_ident():
-            self._alone.discard(self._fork)
+            self._alone.pop(self._fork, None)
             self._fork, self._head_waits = None, False
             self._line.release()
 
     def be_alone(self) -> None:
         """Forget every other thread, in a forked child that has none."""
         me = threading.get_ident()
-        self._alone &= {me}
-        self._together &= {me}
+        for listed in (self._alone, self._together):
+            for thread in listed.keys() - {me}:
+                del listed[thread]
         self._line, self._head_waits, self._fork = threading.RLock(), False, None
 
 

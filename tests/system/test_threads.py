@@ -7,6 +7,7 @@ the middle of a call.
 
 import contextlib
 import copy
+import functools
 import itertools
 import os
 import pickle
@@ -320,7 +321,7 @@ def test_turns_let_in_only_calls_that_may_meet(inside, lets_in):
     try:
         for shared in (True, False):
             assert turns._enter(me, shared) == (shared in lets_in)
-            turns._together.discard(me)
+            turns._together.pop(me, None)
     finally:
         leave.set()
         worker.join()
@@ -403,9 +404,9 @@ def someone_inside(tree, op):
         tree._header[kernels.LOCK] -= counted * (kernels.WRITES if changes else 1)
     else:
         inside = tree._turns._together if op in tree.concurrent else tree._turns._alone
-        inside.add(-1)
+        inside[-1] = True
         yield
-        inside.remove(-1)
+        del inside[-1]
 
 
 ALL = (*READS, "update", "sample_distinct", "sample_without", "rebuild", "load_state_dict")
@@ -902,11 +903,40 @@ def handler_in_line():
     tree = filled("numpy", 640, {})
     call = operation(tree, "get", 0)
     signal.signal(signal.SIGALRM, lambda *_: call())
-    tree._turns._alone.add(-1)
-    threading.Timer(0.5, tree._turns._alone.remove, [-1]).start()
+    tree._turns._alone[-1] = True
+    threading.Timer(0.5, tree._turns._alone.pop, [-1]).start()
     signal.setitimer(signal.ITIMER_REAL, 0.1)
     tree.update(block(640), np.full(64, WRITTEN[1]))
     assert_whole(tree)
+
+
+class _Looked(dict):
+    """Calls in a list of turns, the next of which is interrupted as it begins to look at the other list."""
+
+    def __init__(self, interrupt):
+        self.interrupt = [interrupt, interrupt]
+
+    def __setitem__(self, thread, is_inside):
+        super().__setitem__(thread, is_inside)
+        if not is_inside and self.interrupt:
+            self.interrupt.pop()()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("handled", [True, False])
+@pytest.mark.parametrize("is_free", [True, False])
+def test_a_call_within_one_that_looks_has_its_turn_and_the_other_looks_again(shared, handled, is_free):
+    turns, done = Turns(), []
+    call = functools.partial(turns.run, handled, done.append, "handled")
+    turns._alone, turns._together = _Looked(call), _Looked(call)
+    unlisted = turns._together if shared else turns._alone
+    (turns._alone if shared else turns._together).interrupt.clear()
+    if not is_free:
+        turns._alone[-1] = True
+        threading.Timer(0.05, turns._alone.pop, [-1]).start()
+    turns.run(shared, done.append, "called")
+    assert done == ["handled", "handled", "called"]
+    assert not turns._alone and not turns._together and not unlisted.interrupt
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timer")
@@ -917,8 +947,8 @@ def test_a_handler_may_call_the_tree_whose_turn_its_thread_waits_for():
 def test_a_child_forgets_the_threads_it_does_not_have():
     tree = filled("python", 64, {})
     assert tree._turns.try_to_hold(1.0)
-    tree._turns._together.add(-1)
-    tree._turns._alone.add(-2)
+    tree._turns._together[-1] = True
+    tree._turns._alone[-2] = True
     tree._turns.let_go()
     tree._turns.be_alone()
     assert not tree._turns._together | tree._turns._alone
