@@ -39,6 +39,7 @@ from .header import (
     WORD,
     array_at,
     inlined,
+    inlined_late,
     inner,
     kernel,
     offset_of,
@@ -109,7 +110,7 @@ def _renew_minima(tree: int, like: Any, fanout: int, lanes: int, chunks: int, le
             renew_minimum(tree, like, fanout, lanes, chunks, level, node)
 
 
-@inner
+@inlined_late
 def _renew(
     tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, level: int, children: int, group: int
 ) -> None:
