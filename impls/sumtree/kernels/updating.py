@@ -39,6 +39,7 @@ from .header import (
     WORD,
     array_at,
     inlined,
+    inlined_late,
     inner,
     kernel,
     offset_of,
@@ -109,7 +110,7 @@ def _renew_minima(tree: int, like: Any, fanout: int, lanes: int, chunks: int, le
             renew_minimum(tree, like, fanout, lanes, chunks, level, node)
 
 
-@inner
+@inlined_late
 def _renew(
     tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, level: int, children: int, group: int
 ) -> None:
@@ -176,11 +177,11 @@ def _climb(
             for group in range(groups):
                 _renew(tree, 0.0, fanout, lanes, chunks, prefix, level, children, group)
             continue
-        above, ahead = 0, _GROUPS_AHEAD if count > _AHEAD else count  # the processor looks at so few at once
+        above = 0
         for j in range(count):
             # Invariant: above <= j, so that no entry is overwritten before it is read.
-            if j + ahead < count:
-                row = row_bytes * listed[j + ahead]
+            if j + _GROUPS_AHEAD < count:
+                row = row_bytes * listed[j + _GROUPS_AHEAD]
                 prefetch_row(children + row, 0.0, lanes, chunks)
                 if prefix & HAS_PREFIXES:
                     prefetch_row(prefixes + row, 0.0, lanes, chunks)
