@@ -9,10 +9,10 @@ import numpy as np
 
 from ..sumtree.kernels.header import CAPACITY, LEAVES, offset_of
 from ..sumtree.kernels.updating import set_leaves, sum_up
-from ..sumtree.lanes import bytes_of, load_real, rounded, stack_words, store_real, unsigned_divide
+from ..sumtree.lanes import bytes_of, load_real, rounded, stack_words, store_real, unsigned_divide, word_of
 from .block import BANK, BLOCK_SHIFT, BOUNDS, LEAF_MUTEX
 from .steps import step
-from .sync import OWNER_DIED, acquire, array_at, inner, mutex_consistent, mutex_unlock, word_of
+from .sync import OWNER_DIED, acquire, array_at, inner, mutex_consistent, mutex_unlock
 from .trials import LEAF_LOCK, LEAF_UNLOCK, SET_LEAVES, SUM_UP, point
 
 _WORD = 8
@@ -34,6 +34,7 @@ def _unlock_leaves(trial: int, view: int) -> None:
 
 @inner
 def _renew_sums(view: int, form: Any, groups: Any, count: int) -> None:
+    # The count is given as np.int64: from the 0 that a count begins with it would be compiled for a literal, too.
     point(form.trial, view, SUM_UP)
     sum_up(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, groups, count)
 
@@ -52,7 +53,7 @@ def set_priorities(view: int, form: Any, leaf_lock: int, scratch: int, batch: in
     count = set_leaves(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, batch, slots, values)
     if leaf_lock:
         _unlock_leaves(form.trial, view)
-    _renew_sums(view, form, slots, count)
+    _renew_sums(view, form, slots, np.int64(count))
     return 0
 
 
@@ -81,7 +82,7 @@ def set_range(view: int, form: Any, leaf_lock: int, slot: int, count: int, value
             at, slot = at + some, slot + some if slot + some < slots else 0
         if leaf_lock:
             _unlock_leaves(form.trial, view)
-        _renew_sums(view, form, groups, listed)
+        _renew_sums(view, form, groups, np.int64(listed))
     return 0
 
 

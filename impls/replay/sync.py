@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, config, njit, types
+from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 
 from ..sumtree.lanes import load_i64, stack_words, store_i64
 
@@ -94,13 +95,19 @@ def pause(typingctx: Any) -> Any:
 
 
 @intrinsic
-def pointer_to(typingctx: Any, address: Any, like: Any) -> Any:
-    """The address as a pointer to numbers such as ``like``: compilers see through loops over arrays of such."""
+def array_at(typingctx: Any, address: Any, count: Any, like: Any) -> Any:
+    """The ``count`` numbers such as ``like`` from an address on, as an array."""
+    like = types.unliteral(like)
+    kind = types.Array(like, 1, "C")
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(like).as_pointer())
+        array = context.make_array(kind)(context, builder)
+        width = ir.Constant(_I64, context.get_abi_sizeof(context.get_data_type(like)))
+        data = builder.inttoptr(arguments[0], array.data.type)
+        populate_array(array, data=data, shape=arguments[1:2], strides=(width,), itemsize=width, meminfo=None)
+        return array._getvalue()
 
-    return types.CPointer(like)(types.int64, like), emit
+    return kind(types.int64, types.int64, like), emit
 
 
 @intrinsic
@@ -145,18 +152,6 @@ def is_on(typingctx: Any, trial: Any) -> Any:
         return ir.Constant(ir.IntType(1), trial.literal_value & 1)
 
     return types.boolean(trial), emit
-
-
-@inner
-def word_of(view: int, field: int) -> int:
-    """A word of a view."""
-    return load_i64(view + _WORD * field)
-
-
-@inner
-def array_at(address: int, count: int, like: Any) -> Any:
-    """The ``count`` numbers such as ``like`` from an address on, as an array."""
-    return carray(pointer_to(address, like), (count,))
 
 
 @inner

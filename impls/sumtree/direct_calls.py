@@ -35,8 +35,8 @@ _ITEMS = tuple.__basicsize__
 _INT, _USUAL = (1 << 32) - 1, 0x0101  # C-contiguous and aligned
 
 # Words of the process: objects. Words of a tree: for each method its kernel and what that is compiled for, and others.
-_ARRAY, _INT64, _FLOAT64, _INDEX, _NONE, _SAMPLE_IN_PYTHON, _UPDATE_IN_PYTHON = range(7)
-_TREE, _LEAF, _LEAF_BYTES, _HIGHEST, _SAMPLE, _UPDATE, _ROOM = 0, 1, 2, 3, 4, 9, 16
+_ARRAY, _INT64, _FLOAT64, _INDEX, _NONE, _SAMPLE_IN_PYTHON, _UPDATE_IN_PYTHON = np.arange(7)  # no types, as ints are
+_TREE, _LEAF, _LEAF_BYTES, _HIGHEST, _SAMPLE, _UPDATE, _ROOM = np.array([0, 1, 2, 3, 4, 9, 16])
 _WORDS, _NEW_ARRAY = "fanout_direct_calls", "fanout_new_array"  # symbols
 
 _word, _int = types.int64, types.int32

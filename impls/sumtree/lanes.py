@@ -197,6 +197,16 @@ def load_i64(typingctx: Any, address: Any) -> Any:
 
 
 @intrinsic
+def word_of(typingctx: Any, address: Any, number: Any) -> Any:
+    """The int64 word of that number, counted from an address on."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(builder.gep(_pointer(builder, arguments[0], _I64), [arguments[1]]))
+
+    return types.int64(types.int64, types.int64), emit
+
+
+@intrinsic
 def store_i64(typingctx: Any, address: Any, value: Any) -> Any:
     """Write an int64 to an address."""
 

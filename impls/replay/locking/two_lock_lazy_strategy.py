@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...sumtree.kernels.header import CAPACITY, kernel
-from ...sumtree.lanes import load_real, store_real
+from ...sumtree.lanes import load_real, store_real, word_of
 from ..block import BANK, LARGEST
 from ..compiled import Kernels
 from ..insertion import commit, first_of, rank, reserve, write_rows
@@ -19,7 +19,7 @@ from ..priorities import set_priorities
 from ..replay import Replay
 from ..sampling import DRAWN, begin, gather, search, weigh
 from ..steps import DONE, NOT_FINITE
-from ..sync import array_at, inner, word_of
+from ..sync import array_at, inner
 from ..tree_lock import enter, leave
 from ..trials import COMMIT, COMMITTED, RESERVE, RESERVED, SEARCH, SEARCHED, UPDATE, UPDATED, point
 from ..updating import are_finite, leaves_of

@@ -6,7 +6,7 @@ from typing import Any
 from numba import njit
 
 from ..kernel_cache import kept_njit
-from ..lanes import load_i64, unsigned_divide
+from ..lanes import unsigned_divide
 
 WORD = 8  # bytes of an address, an index, a float64
 MOST_LEVELS = 64
@@ -38,11 +38,6 @@ inlined = njit(**_INSIDE, inline="always")  # a call with so many arguments woul
 def kernel() -> Callable[[Callable[..., Any]], Any]:
     """Compile a kernel, once a machine; what it calls is compiled into it."""
     return kept_njit(nogil=True, error_model="numpy")
-
-
-@inner
-def word_of(tree: int, field: int) -> int:
-    return load_i64(tree + WORD * field)
 
 
 @inner

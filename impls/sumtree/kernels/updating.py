@@ -20,6 +20,7 @@ from ..lanes import (
     store_real,
     take_mark,
     unsigned_divide,
+    word_of,
 )
 from .header import (
     BUSY,
@@ -41,7 +42,6 @@ from .header import (
     inner,
     kernel,
     offset_of,
-    word_of,
 )
 from .turns import begin_change, begin_writing, end_change, end_writing
 
