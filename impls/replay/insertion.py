@@ -4,8 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from ..sumtree.kernels.header import CAPACITY, array_at
-from ..sumtree.lanes import load_i64, load_real, store_i64, store_real
+from ..sumtree.kernels.header import CAPACITY
+from ..sumtree.lanes import (
+    array_at,
+    load_i64,
+    load_real,
+    store_i64,
+    store_real,
+    word_of,
+)
 from .block import (
     BANK,
     BEGAN,
@@ -28,7 +35,7 @@ from .block import (
 )
 from .priorities import largest_now, set_range
 from .steps import DONE, NOT_FINITE, step
-from .sync import copy_bytes, fence, inner, is_on, store_release, word_of
+from .sync import copy_bytes, fence, inner, is_on, store_release
 from .trials import EVEN, FIRST_HALF, ODD, RAISE, SECOND_HALF, ZERO, point
 from .updating import are_finite, limits_at, power_of
 
@@ -129,7 +136,7 @@ def _close(view: int, first: int, count: int, cut: int) -> int:
         theirs = array_at(words + _WORD * slot, high - low, first)
         for j in range(theirs.size):
             taken += theirs[j] & 3 == READY
-        _write_words(theirs, first + low, WRITING)
+        _write_words(theirs, first + low, np.int64(WRITING))
         low, slot = high, (slot + high - low) % slots
     for j in range(cut):
         at = words + _WORD * ((first + count + j) % slots)
@@ -176,18 +183,18 @@ def commit(view: int, form: Any, leaf_lock: int, entry: int, values: int, count:
     leaves, first = array_at(values, count, 0.0), first_of(view, entry)
     largest = load_real(bank + LARGEST, 0.0)
     priority = largest
-    if word_of(view, BOUNDS) != 0 and leaves.min() < 0.0:
-        priority = largest_now(view)
-    point(form.trial, view, EVEN)
-    drawable, low, slot = 0, 0, first % slots
+    drawable, low, slot, least = 0, 0, first % slots, 0.0
     for j in range(count):
         drawable += leaves[j] != 0.0
-        largest = max(largest, leaves[j])
+        largest, least = max(largest, leaves[j]), min(least, leaves[j])
+    if word_of(view, BOUNDS) != 0 and least < 0.0:
+        priority = largest_now(view)
+    point(form.trial, view, EVEN)
     while low < count:
         # Invariant: ``low`` words are written, up to ``slot``.
         high = min(count, low + slots - slot)
         theirs = array_at(words + _WORD * slot, high - low, first)
-        _write_words(theirs, first + low, READY)
+        _write_words(theirs, first + low, np.int64(READY))
         for j in range(theirs.size if drawable < count else 0):
             theirs[j] += CLOSED - READY if leaves[low + j] == 0.0 else 0
         low, slot = high, (slot + high - low) % slots

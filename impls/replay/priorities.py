@@ -7,12 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from ..sumtree.kernels.header import CAPACITY, LEAVES, array_at, offset_of
+from ..sumtree.kernels.header import CAPACITY, LEAVES, offset_of
 from ..sumtree.kernels.updating import recompute, set_leaves
-from ..sumtree.lanes import bytes_of, load_real, rounded, stack_words, store_real, unsigned_divide
+from ..sumtree.lanes import (
+    array_at,
+    bytes_of,
+    load_real,
+    rounded,
+    stack_words,
+    store_real,
+    unsigned_divide,
+    word_of,
+)
 from .block import BANK, BLOCK_SHIFT, BOUNDS, LEAF_MUTEX
 from .steps import step
-from .sync import OWNER_DIED, acquire, inner, mutex_consistent, mutex_unlock, word_of
+from .sync import OWNER_DIED, acquire, inner, mutex_consistent, mutex_unlock
 from .trials import LEAF_LOCK, LEAF_UNLOCK, SET_LEAVES, SUM_UP, point
 
 _WORD = 8

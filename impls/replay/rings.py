@@ -6,8 +6,15 @@ number of rows ever posted to it, a tail how many of them were applied.
 
 from typing import Any
 
-from ..sumtree.kernels.header import CAPACITY, array_at
-from ..sumtree.lanes import load_i64, load_real, store_i64, store_real
+from ..sumtree.kernels.header import CAPACITY
+from ..sumtree.lanes import (
+    array_at,
+    load_i64,
+    load_real,
+    store_i64,
+    store_real,
+    word_of,
+)
 from .block import (
     BANK,
     BOUNDS,
@@ -40,7 +47,7 @@ from .block import (
 from .insertion import write_rows
 from .priorities import largest_now, set_priorities
 from .steps import step
-from .sync import copy_bytes, fence, inner, load_acquire, store_release, word_of
+from .sync import copy_bytes, fence, inner, load_acquire, store_release
 from .trials import COMMITTED, DRAIN, EVEN, ODD, POST, PUBLISH, TAKEN, point
 
 _WORD = 8

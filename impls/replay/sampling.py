@@ -8,13 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from ..sumtree.kernels.header import CAPACITY, array_at
+from ..sumtree.kernels.header import CAPACITY
 from ..sumtree.kernels.searching import descend
 from ..sumtree.kernels.updating import recompute
-from ..sumtree.lanes import load_real, prefetch, stack_words, store_i64, store_real
+from ..sumtree.lanes import (
+    array_at,
+    load_real,
+    prefetch,
+    stack_words,
+    store_i64,
+    store_real,
+    word_of,
+)
 from .block import BANK, FIELD, FIELDS, FRAME_BYTES, FRAMES, LENT, LENT_LEAVES, ROWS, STRIDE, TICKET, WORDS
 from .steps import DONE, NOTHING, step
-from .sync import copy_bytes, fence, inner, is_on, load_acquire, store_release, word_of
+from .sync import copy_bytes, fence, inner, is_on, load_acquire, store_release
 from .trials import DESCEND, READ_FIRST, READ_SECOND, point
 
 DRAWN = 5
@@ -182,7 +190,7 @@ def _gather_halves(view: int, form: Any, slot: int, out: int, batch: int, place:
     is_single = word_of(view, FRAMES) == 1
     to = out + _head(batch)
     if is_single:
-        _scatter(view, row, to, batch, place, 0, half)
+        _scatter(view, row, to, batch, place, np.int64(0), half)
     point(form.trial, view, READ_SECOND)
     if is_single:
         _scatter(view, row, to, batch, place, half, word_of(view, STRIDE))
@@ -206,7 +214,7 @@ def _gather_one(view: int, slot: int, out: int, batch: int, place: int) -> None:
             if k > 0:
                 copy_bytes(following + size * (place * frames + k - 1), source, size)
         to = following + lines_of(batch * frames * size)
-    _scatter(view, rows + stride * slot, to, batch, place, 0, stride)
+    _scatter(view, rows + stride * slot, to, batch, place, np.int64(0), stride)
 
 
 @inner

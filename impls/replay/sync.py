@@ -16,8 +16,12 @@ from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..sumtree.kernels.header import array_at
-from ..sumtree.lanes import load_i64, stack_words, store_i64
+from ..sumtree.lanes import (
+    array_at,
+    load_i64,
+    stack_words,
+    store_i64,
+)
 
 _I8, _I64 = ir.IntType(8), ir.IntType(64)
 BUSY, TIMED_OUT, OWNER_DIED = 16, 110, 130  # EBUSY, ETIMEDOUT, EOWNERDEAD
@@ -136,12 +140,6 @@ def is_on(typingctx: Any, trial: Any) -> Any:
         return ir.Constant(ir.IntType(1), trial.literal_value & 1)
 
     return types.boolean(trial), emit
-
-
-@inner
-def word_of(view: int, field: int) -> int:
-    """A word of a view."""
-    return load_i64(view + _WORD * field)
 
 
 @inner

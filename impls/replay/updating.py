@@ -3,12 +3,22 @@
 import math
 from typing import Any
 
-from ..sumtree.kernels.header import CAPACITY, LEAVES, array_at
-from ..sumtree.lanes import bytes_of, load_i64, load_real, prefetch, prefetch_row, store_real, unsigned_divide
+from ..sumtree.kernels.header import CAPACITY, LEAVES
+from ..sumtree.lanes import (
+    array_at,
+    bytes_of,
+    load_i64,
+    load_real,
+    prefetch,
+    prefetch_row,
+    store_real,
+    unsigned_divide,
+    word_of,
+)
 from .block import BANK, LARGEST, READY, TICKET, WORDS
 from .priorities import set_priorities
 from .steps import step
-from .sync import byte_at, inner, set_byte, word_of
+from .sync import byte_at, inner, set_byte
 
 _WORD = 8
 

@@ -1,6 +1,7 @@
 """Compiling at first use, one caller at a time, out of reach of signal handlers and forks."""
 
 import contextlib
+import gc
 import importlib
 import importlib.util
 import os
@@ -72,11 +73,14 @@ class Compiler:
                     "a finalizer calls a tree whose kernel is not compiled while its thread compiles another: "
                     "call each method once before"
                 )
-            self._busy = True
+            self._busy, collects = True, gc.isenabled()
+            gc.disable()  # as nothing that is compiled is garbage yet, which to find out again and again takes a tenth
             try:
                 return compile_it(*arguments)
             finally:
                 self._busy = False
+                if collects:
+                    gc.enable()
 
 
 compiler = Compiler()

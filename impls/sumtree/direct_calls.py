@@ -5,11 +5,11 @@ usual call has the kernel's arguments and no others: aligned arrays ``[B]`` of i
 elements. Whatever else a call is, and whatever its kernel does not do at once, is left to the method in Python, with
 its conversions, turns and messages. So nothing but the time tells which of the two has answered.
 
-A tree takes part once :func:`open_to` has put the addresses of its kernels into words that it holds in a slot.
+A class takes part from its first tree on, so that a bound method that is kept does too, and a tree once :func:`open_to`
+has put the addresses of its kernels into words that it holds in a slot.
 """
 
 import ctypes
-import functools
 import importlib
 import inspect
 import sys
@@ -21,6 +21,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from .compiling import compiler
 from .contract import SumTree
 from .kernel_cache import kept_cfunc
 from .kernels.header import DONE, SCRATCH, WORD, inner
@@ -35,8 +36,8 @@ _ITEMS = tuple.__basicsize__
 _INT, _USUAL = (1 << 32) - 1, 0x0101  # C-contiguous and aligned
 
 # Words of the process: objects. Words of a tree: for each method its kernel and what that is compiled for, and others.
-_ARRAY, _INT64, _FLOAT64, _INDEX, _NONE, _SAMPLE_IN_PYTHON, _UPDATE_IN_PYTHON = range(7)
-_TREE, _LEAF, _LEAF_BYTES, _HIGHEST, _SAMPLE, _UPDATE, _ROOM = 0, 1, 2, 3, 4, 9, 16
+_ARRAY, _INT64, _FLOAT64, _INDEX, _NONE, _SAMPLE_IN_PYTHON, _UPDATE_IN_PYTHON = np.arange(7)  # no types, as ints are
+_TREE, _LEAF, _LEAF_BYTES, _HIGHEST, _SAMPLE, _UPDATE, _ROOM = np.array([0, 1, 2, 3, 4, 9, 16])
 _WORDS, _NEW_ARRAY = "fanout_direct_calls", "fanout_new_array"  # symbols
 
 _word, _int = types.int64, types.int32
@@ -170,17 +171,23 @@ _FASTCALL = 0x82  # METH_FASTCALL | METH_KEYWORDS
 _NEW_ARRAY_AT = 93  # the number of PyArray_New in NumPy's table of functions
 _DTYPES, _process = (np.dtype(np.int64), np.dtype(np.float64)), np.zeros(7, np.int64)
 _kept: dict[str, tuple[Any, ...]] = {}  # by method, what others have the addresses of
+opened: dict[type, bool] = {}  # classes of trees, and whether these take part
+
+
+def open_class(kind: Any) -> None:
+    """Put the compiled functions into a class of trees in place of its methods in Python.
+
+    It does nothing for a subclass, which may override what the methods in Python call, or where objects are laid out in
+    another way, as in builds without the GIL.
+    """
+    if kind not in opened:
+        compiler.run(_open, kind)
 
 
 def open_to(tree: Any, kernel: Any, signature: tuple[Any, ...], constants: tuple[int, ...]) -> None:
-    """Let calls of a tree's method reach the kernel that serves it, compiled for the signature, hence the constants.
-
-    It does nothing for a tree of a subclass, which may override what the method in Python calls, or where objects are
-    laid out in another way, as in builds without the GIL.
-    """
-    kind: Any = type(tree)
+    """Let calls of a tree's method reach the kernel that serves it, compiled for the signature, hence the constants."""
     method = _SERVED.get(kernel.__name__)
-    if not method or "_direct" not in vars(kind) or object.__basicsize__ != 2 * WORD or sys.byteorder != "little":
+    if not method or not opened[type(tree)]:
         return
     if not hasattr(tree, "_direct"):
         words = np.zeros(_ROOM + SCRATCH * MOST, np.int64)
@@ -188,32 +195,34 @@ def open_to(tree: Any, kernel: Any, signature: tuple[Any, ...], constants: tuple
         words.view(np.float64)[_HIGHEST] = tree.largest_priority
         tree._direct, tree._scratch = words, words[_ROOM:]
     if ctypes.c_void_p.from_address(id(tree) + _SLOT).value == id(tree._direct):
-        _replace(kind, method)
         first, compiled = _METHODS[method][1], kernel.overloads[signature]
         address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
         tree._direct[first : first + 5] = address, *constants
 
 
-@functools.cache
-def _replace(kind: Any, method: str) -> None:
-    """Put the compiled function into the class in place of its method in Python."""
-    if not _kept:
-        array = importlib.import_module("numpy._core._multiarray_umath")
-        table = _function("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-        at = table(array._ARRAY_API, None) + WORD * _NEW_ARRAY_AT
-        binding.add_symbol(_NEW_ARRAY, ctypes.c_void_p.from_address(at).value)
-        binding.add_symbol(_WORDS, int(_process.ctypes.data))
-        _process[:_SAMPLE_IN_PYTHON] = id(np.ndarray), *map(id, _DTYPES), _DTYPES[0].num, id(None)
-    plain, (function, _, number, signature) = vars(kind)[method], _METHODS[method]
-    _process[number] = id(plain)
-    compiled = kept_cfunc(_word(*[_word] * 4), function, error_model="numpy")
-    text = f"{method}{signature}\n--\n\n{inspect.getdoc(plain)}"  # as inspect.signature wants it
-    strings = [ctypes.create_string_buffer(each.encode()) for each in (method, text)]
-    name, documentation = map(ctypes.addressof, strings)
-    definition = np.array([name, compiled.address, _FASTCALL, documentation])  # a PyMethodDef
-    _kept[method] = plain, compiled, strings, definition
+def _open(kind: Any) -> None:
+    if kind in opened:  # by another thread meanwhile
+        return
+    opened[kind] = "_direct" in vars(kind) and object.__basicsize__ == 2 * WORD and sys.byteorder == "little"
+    if not opened[kind]:
+        return
+    array = importlib.import_module("numpy._core._multiarray_umath")
+    table = _function("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    at = table(array._ARRAY_API, None) + WORD * _NEW_ARRAY_AT
+    binding.add_symbol(_NEW_ARRAY, ctypes.c_void_p.from_address(at).value)
+    binding.add_symbol(_WORDS, int(_process.ctypes.data))
+    _process[:_SAMPLE_IN_PYTHON] = id(np.ndarray), *map(id, _DTYPES), _DTYPES[0].num, id(None)
     new = _function("PyDescr_NewMethod", ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
-    setattr(kind, method, new(kind, int(definition.ctypes.data)))
+    for method, (function, _, number, signature) in _METHODS.items():
+        plain = vars(kind)[method]
+        _process[number] = id(plain)
+        compiled = kept_cfunc(_word(*[_word] * 4), function, error_model="numpy")
+        text = f"{method}{signature}\n--\n\n{inspect.getdoc(plain)}"  # as inspect.signature wants it
+        strings = [ctypes.create_string_buffer(each.encode()) for each in (method, text)]
+        name, documentation = map(ctypes.addressof, strings)
+        definition = np.array([name, compiled.address, _FASTCALL, documentation])  # a PyMethodDef
+        _kept[method] = plain, compiled, strings, definition
+        setattr(kind, method, new(kind, int(definition.ctypes.data)))
 
 
 def _function(name: str, *kinds: Any) -> Any:

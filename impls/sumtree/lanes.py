@@ -16,6 +16,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 
 _I8, _I32, _I64, _F32, _F64 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.DoubleType()
 _LINE = 64  # bytes
@@ -209,13 +210,19 @@ def add_delta(typingctx: Any, address: Any, first: Any, child: Any, delta: Any, 
 
 
 @intrinsic
-def pointer_to(typingctx: Any, address: Any, like: Any) -> Any:
-    """The address as a pointer to numbers such as ``like``: compilers see through loops over arrays of such."""
+def array_at(typingctx: Any, address: Any, count: Any, like: Any) -> Any:
+    """The ``count`` numbers such as ``like`` from an address on, as an array."""
+    like = types.unliteral(like)
+    kind = types.Array(like, 1, "C")
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(like).as_pointer())
+        array = context.make_array(kind)(context, builder)
+        width = ir.Constant(_I64, context.get_abi_sizeof(context.get_data_type(like)))
+        data = builder.inttoptr(arguments[0], array.data.type)
+        populate_array(array, data=data, shape=arguments[1:2], strides=(width,), itemsize=width, meminfo=None)
+        return array._getvalue()
 
-    return types.CPointer(like)(types.int64, like), emit
+    return kind(types.int64, types.int64, like), emit
 
 
 @intrinsic
@@ -226,6 +233,16 @@ def load_i64(typingctx: Any, address: Any) -> Any:
         return builder.load(_pointer(builder, arguments[0], _I64))
 
     return types.int64(types.int64), emit
+
+
+@intrinsic
+def word_of(typingctx: Any, address: Any, number: Any) -> Any:
+    """The int64 word of that number, counted from an address on."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(builder.gep(_pointer(builder, arguments[0], _I64), [arguments[1]]))
+
+    return types.int64(types.int64, types.int64), emit
 
 
 @intrinsic

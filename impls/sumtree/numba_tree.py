@@ -141,6 +141,7 @@ class NumbaTree(SumTree):
         self._words, self._root_word = header.data, self._root.data  # read faster than arrays
         self._minimum_word = self._minima[-1].data if self._minima else None
         self._kernel_turns, self._sharing = numba_turns.KernelTurns(header), numba_turns.Sharing()
+        direct_calls.open_class(type(self))
 
     @classmethod
     def _most_threads(cls) -> int:

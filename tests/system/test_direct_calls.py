@@ -43,6 +43,18 @@ def filled(**options):
     return tree
 
 
+def test_a_bound_method_kept_before_any_call_reaches_the_kernel_too(monkeypatch):
+    tree = impls.make("numba", CAPACITY)
+    sample, update = tree.sample, tree.update
+    update(np.arange(CAPACITY), np.ones(CAPACITY))
+    update(np.arange(2), np.ones(2))
+    sample(np.array([0.5]))
+    for hook in ("_search", "_write"):
+        monkeypatch.setattr(KIND, hook, lambda *_: pytest.fail("Python was asked"))
+    update(np.array([3]), np.array([1.0]))
+    assert sample(np.array([0.5]))[0].tolist() == [CAPACITY // 2]
+
+
 def in_python(tree, method):
     """The method that calls were left to if they were all unusual."""
     return types.MethodType(direct_calls._kept[method][0], tree)

@@ -15,7 +15,8 @@ import pytest
 numba = pytest.importorskip("numba", reason="kernels need numba")
 from numba import types  # noqa: E402
 
-from impls import terminal, user_cache  # noqa: E402
+import impls  # noqa: E402
+from impls import replay, terminal, user_cache  # noqa: E402
 from impls.sumtree import kernel_cache  # noqa: E402  # with numba
 from impls.sumtree.lanes import unsigned_divide  # noqa: E402
 from impls.user_cache import cache_folder  # noqa: E402
@@ -418,3 +419,31 @@ def test_a_tree_loads_no_scipy_and_other_kernels_still_find_it():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True", "True"]
+
+
+def test_warming_compiles_what_first_uses_would_and_tells_of_each(monkeypatch, capsys):
+    from impls import __main__ as command  # noqa: PLC0415
+    from impls import training  # noqa: PLC0415
+
+    begun = []
+    monkeypatch.setattr(kernel_cache.progress, "begin", lambda: begun.append(1))
+    monkeypatch.setattr(command, "_FORMS", [(16, "float32")])
+    monkeypatch.setattr(training, "names", lambda: ("cartpole_dqn", "pong_dqn"))
+    for _ in range(2):
+        assert command.main(["warm"]) == 0
+        told = [line.partition(" s: ")[2] for line in capsys.readouterr().err.splitlines()]
+        assert told == ["the numba tree, K=16, float32", "the replay", "the learner of cartpole_dqn", "all is compiled"]
+        begun.clear()
+    tree = impls.make("numba", 5_000)
+    tree.update([1], [1.0])
+    tree.sample([0.5])
+    replay.make(50, replay.Layout((7,), "float64", choices=3), alpha=0.5, epsilon=0.1)
+    assert begun == []
+
+
+def test_where_there_is_no_compiler_warming_says_so(monkeypatch, capsys):
+    from impls import __main__ as command  # noqa: PLC0415
+
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    assert command.main(["warm"]) == 2
+    assert "NUMBA_DISABLE_JIT" in capsys.readouterr().err

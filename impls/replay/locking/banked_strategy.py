@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ...checks import integer_at_least, one_of
 from ...sumtree.kernels.header import HEIGHT, SUMS, kernel
-from ...sumtree.lanes import load_i64, load_real, store_i64, store_real
+from ...sumtree.lanes import load_i64, load_real, store_i64, store_real, word_of
 from .. import sampling, tree_lock
 from ..batches import Outputs, check_beta, uniforms_of
 from ..block import BANK, COUNT, LARGEST
@@ -33,7 +33,7 @@ from ..compiled import Kernels
 from ..memory import Memory
 from ..replay import Replay
 from ..steps import DONE, NOT_FINITE, NOTHING
-from ..sync import inner, word_of
+from ..sync import inner
 from ..updating import are_finite
 from . import two_lock_checked_strategy as checked
 

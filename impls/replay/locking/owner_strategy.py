@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...sumtree.kernels.header import kernel
-from ...sumtree.lanes import load_i64
+from ...sumtree.lanes import load_i64, word_of
 from ..block import FIRST_RING, HEAD, RING_CLAIM, RING_ROWS, TAIL, Bank, is_alive, process
 from ..compiled import Kernels
 from ..replay import Replay
 from ..rings import drain, post, ring_at
 from ..sampling import DRAWN, begin, changed, gather, redraw, search, weigh
 from ..steps import DONE, NOT_FINITE, PATIENCE, PORTION
-from ..sync import load_acquire, word_of
+from ..sync import load_acquire
 from ..tree_lock import enter, leave
 from ..trials import RECHECK, SEARCH, SEARCHED, UPDATE, UPDATED, point
 from ..updating import are_finite, leaves_of, update

@@ -9,14 +9,14 @@ import numpy as np
 from numba import types
 
 from ...sumtree.kernels.header import kernel
-from ...sumtree.lanes import load_i64, store_i64
+from ...sumtree.lanes import load_i64, store_i64, word_of
 from ..block import BANK, READ_WRITE
 from ..compiled import Kernels
 from ..insertion import commit, first_of, rank, reserve, write_rows
 from ..replay import Replay
 from ..sampling import DRAWN, begin, gather, search, weigh
 from ..steps import DONE, NOT_FINITE
-from ..sync import inner, read_lock, read_write_unlock, word_of, write_lock
+from ..sync import inner, read_lock, read_write_unlock, write_lock
 from ..trials import COMMITTED, RESERVE, SEARCH, SEARCHED, UPDATE, UPDATED, point
 from ..updating import are_finite, leaves_of, update
 

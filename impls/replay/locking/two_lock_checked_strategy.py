@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...sumtree.kernels.header import kernel
+from ...sumtree.lanes import word_of
 from ..block import BOUNDS, FRAMES, STRIDE
 from ..compiled import Kernels
 from ..insertion import blocked, commit, first_of, rank, reserve, write_rows
 from ..replay import Replay
 from ..sampling import DRAWN, begin, changed, gather, redraw, search, weigh
 from ..steps import DONE, NEIGHBORS, NOT_FINITE, PATIENCE, PORTION
-from ..sync import inner, word_of
+from ..sync import inner
 from ..tree_lock import enter, leave
 from ..trials import COMMIT, COMMITTED, RECHECK, RESERVE, RESERVED, SEARCH, SEARCHED, UPDATE, UPDATED, point
 from ..updating import are_finite, ask_for, leaves_of, update

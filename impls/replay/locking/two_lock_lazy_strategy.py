@@ -10,8 +10,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...sumtree.kernels.header import CAPACITY, array_at, kernel
-from ...sumtree.lanes import load_real, store_real
+from ...sumtree.kernels.header import CAPACITY, kernel
+from ...sumtree.lanes import (
+    array_at,
+    load_real,
+    store_real,
+    word_of,
+)
 from ..block import BANK, LARGEST
 from ..compiled import Kernels
 from ..insertion import commit, first_of, rank, reserve, write_rows
@@ -19,7 +24,7 @@ from ..priorities import set_priorities
 from ..replay import Replay
 from ..sampling import DRAWN, begin, gather, search, weigh
 from ..steps import DONE, NOT_FINITE
-from ..sync import inner, word_of
+from ..sync import inner
 from ..tree_lock import enter, leave
 from ..trials import COMMIT, COMMITTED, RESERVE, RESERVED, SEARCH, SEARCHED, UPDATE, UPDATED, point
 from ..updating import are_finite, leaves_of

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import Reals
-from ..lanes import bytes_of, load_real, scan_group, store_prefixes, store_real, unsigned_divide
+from ..lanes import bytes_of, load_real, scan_group, store_prefixes, store_real, unsigned_divide, word_of
 from .header import (
     BUSY,
     CAPACITY,
@@ -20,7 +20,6 @@ from .header import (
     inner,
     kernel,
     offset_of,
-    word_of,
 )
 from .lending import return_lent
 from .turns import begin_change, begin_reading, begin_writing, end_change, end_reading, end_writing

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from numba import carray, njit
+from numba import njit
 
 from ..kernel_cache import kept_njit
-from ..lanes import load_i64, pointer_to, unsigned_divide
+from ..lanes import unsigned_divide
 
 WORD = 8  # bytes of an address, an index, a float64
 MOST_LEVELS = 64
@@ -42,18 +42,7 @@ def kernel() -> Callable[[Callable[..., Any]], Any]:
 
 
 @inner
-def word_of(tree: int, field: int) -> int:
-    return load_i64(tree + WORD * field)
-
-
-@inner
 def offset_of(node: int, fanout: int, width: int) -> int:
     """Number of a node's element in its level's rows."""
     group = unsigned_divide(node, fanout)
     return group * width + (node - group * fanout)
-
-
-@inner
-def array_at(address: int, count: int, like: Any) -> Any:
-    """The ``count`` numbers such as ``like`` from an address on, as an array."""
-    return carray(pointer_to(address, like), (count,))

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import Indices, Priorities, Reals
-from ..lanes import bytes_of, load_i64, load_real, release_fence, rounded, store_i64, store_real, store_release
+from ..lanes import bytes_of, load_i64, load_real, release_fence, rounded, store_i64, store_real, store_release, word_of
 from .header import (
     BUSY,
     CAPACITY,
@@ -20,7 +20,6 @@ from .header import (
     inner,
     kernel,
     offset_of,
-    word_of,
 )
 from .searching import descend
 from .turns import begin_change, begin_writing, end_change, end_writing

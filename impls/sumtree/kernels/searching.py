@@ -21,6 +21,7 @@ from ..lanes import (
     store_real,
     store_release,
     unsigned_divide,
+    word_of,
 )
 from .header import (
     BUSY,
@@ -38,7 +39,6 @@ from .header import (
     inner,
     kernel,
     offset_of,
-    word_of,
 )
 from .turns import KEPT_OUT, begin_attempt, end_attempt
 

@@ -3,23 +3,8 @@
 from typing import Any
 
 from ..arguments import Indices, Reals
-from ..lanes import bytes_of, load_real, unsigned_divide
-from .header import (
-    BUSY,
-    CAPACITY,
-    DONE,
-    HEIGHT,
-    LEAVES,
-    PREFIX,
-    REFUSED,
-    SUMS,
-    WORD,
-    inlined,
-    inner,
-    kernel,
-    offset_of,
-    word_of,
-)
+from ..lanes import bytes_of, load_real, unsigned_divide, word_of
+from .header import BUSY, CAPACITY, DONE, HEIGHT, LEAVES, PREFIX, REFUSED, SUMS, WORD, inlined, inner, kernel, offset_of
 from .turns import KEPT_OUT, begin_attempt, end_attempt
 
 

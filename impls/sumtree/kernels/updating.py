@@ -8,6 +8,7 @@ import numpy as np
 from ..arguments import Indices, Reals
 from ..lanes import (
     add_delta,
+    array_at,
     bytes_of,
     clear_mark,
     least_positive,
@@ -20,6 +21,7 @@ from ..lanes import (
     sum_group,
     take_mark,
     unsigned_divide,
+    word_of,
 )
 from .header import (
     BUSY,
@@ -37,13 +39,11 @@ from .header import (
     SCRATCH,
     SUMS,
     WORD,
-    array_at,
     inlined,
     inlined_late,
     inner,
     kernel,
     offset_of,
-    word_of,
 )
 from .turns import begin_change, begin_writing, end_change, end_writing
 

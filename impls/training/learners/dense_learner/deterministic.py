@@ -6,15 +6,15 @@ They differ in the number of critics, in the noise (none in DDPG) and in how oft
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from ....sumtree.kernel_cache import kept_njit
 from .losses import regress, smallest_value
-from .perceptron import LOOSE, backward, forward, load
+from .perceptron import LOOSE, backward, copy, forward, load
+from .product import inside
 from .update import descend, move
 
 
-@njit(nogil=True, fastmath=LOOSE)
+@inside(fastmath=LOOSE)
 def _aim(weights: Any, sizes: Any, layers: Any, columns: int, actions: Any) -> None:
     """actions[:, b] = tanh of the policy's outputs for the inputs that ``layers`` begin with."""
     outputs = forward(weights, sizes, layers, columns)
@@ -29,15 +29,15 @@ def act(observations: Any, noise: Any, weights: Any, sizes: Any, settings: Any, 
     columns, layers = len(observations), scratch.policy_layers
     load(observations, layers, 0)
     _aim(weights[sizes.critic_stop : sizes.policy_stop], sizes.policy, layers, columns, scratch.policy_slopes)
-    actions[:] = scratch.policy_slopes[: sizes.policy[-1], :columns].T
+    copy(scratch.policy_slopes, sizes.policy[-1], actions.T)
 
 
-@njit(nogil=True, fastmath=LOOSE)
+@inside(fastmath=LOOSE)
 def _follow(rows: Any, targets: Any, sizes: Any, settings: Any, scratch: Any) -> None:
     """scratch.values[0] = the smallest target value of the next state and the target policy's action there."""
     columns, seen, layers = len(rows.reward), sizes.policy[0], scratch.layers[0]
     load(rows.following, scratch.policy_layers, 0)
-    layers[:seen] = scratch.policy_layers[:seen]
+    copy(scratch.policy_layers, seen, layers)
     actions = layers[seen:]
     _aim(targets[sizes.critic_stop : sizes.policy_stop], sizes.policy, scratch.policy_layers, columns, actions)
     for noise in rows.noise:
@@ -49,7 +49,7 @@ def _follow(rows: Any, targets: Any, sizes: Any, settings: Any, scratch: Any) ->
     smallest_value(critics, sizes.critic, settings.critics, layers, columns, scratch.values[0])
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy")
+@inside(fastmath=LOOSE, error_model="numpy")
 def _ascend(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> Any:
     """Derive -mean Q(s, policy(s)) by the policy's weights, Q the first critic; returns it."""
     columns, seen = len(rows.reward), sizes.policy[0]

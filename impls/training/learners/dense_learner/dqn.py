@@ -3,15 +3,15 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from ....sumtree.kernel_cache import kept_njit
 from .losses import loss_of
 from .perceptron import LOOSE, backward, forward, load
+from .product import inside
 from .update import descend, move
 
 
-@njit(nogil=True, fastmath=LOOSE)
+@inside(fastmath=LOOSE)
 def _values(outputs: Any, actions: int, dueling: bool, columns: int) -> Any:
     """Action values ``[actions, columns]``: the outputs, or V + advantage - mean advantage [Wang2016, Eq. 9]."""
     if not dueling:
@@ -26,7 +26,7 @@ def _values(outputs: Any, actions: int, dueling: bool, columns: int) -> Any:
     return outputs[1:]
 
 
-@njit(nogil=True)
+@inside()
 def _best(values: Any, actions: int, b: int) -> int:
     """The action of the largest value in a column, the first of equal ones; NaN counts as the largest."""
     best = 0

@@ -3,12 +3,12 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from .perceptron import LOOSE, backward, forward, load
+from .product import inside
 
 
-@njit(nogil=True)
+@inside()
 def loss_of(error: Any, huber: bool) -> Any:
     """(loss, derivative) of a TD error: half its square, or Huber's with its bend at 1."""
     if huber and error > 1:
@@ -18,19 +18,19 @@ def loss_of(error: Any, huber: bool) -> Any:
     return np.float32(0.5) * error * error, error
 
 
-@njit(nogil=True)
+@inside()
 def smaller(first: Any, second: Any) -> Any:
     """The smaller number, or NaN if one is."""
     return first if first < second or first != first else second  # noqa: PLR0124  # NaN alone differs from itself
 
 
-@njit(nogil=True)
+@inside()
 def larger(first: Any, second: Any) -> Any:
     """The larger number, or NaN if one is."""
     return first if first > second or first != first else second  # noqa: PLR0124  # NaN alone differs from itself
 
 
-@njit(nogil=True, fastmath=LOOSE)
+@inside(fastmath=LOOSE)
 def smallest_value(weights: Any, sizes: Any, critics: int, layers: Any, columns: int, values: Any) -> None:
     """values[b] = the smallest of the critics' values of the inputs that ``layers`` begin with."""
     each = len(weights) // critics
@@ -40,7 +40,7 @@ def smallest_value(weights: Any, sizes: Any, critics: int, layers: Any, columns:
             values[b] = smaller(values[b], outputs[b]) if critic else outputs[b]
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy")
+@inside(fastmath=LOOSE, error_model="numpy")
 def regress(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any, priorities: Any, training: bool) -> Any:
     """Set the priorities, and derive the critics' loss by their weights [Zhang2021, Eqs. 1 and 3]; returns the loss.
 

@@ -8,15 +8,14 @@ and outputs too. Weights lie layer by layer, ``[out, in]`` and then the bias ``[
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from .product import multiply, turn
+from .product import inside, multiply, turn
 
 # NaN must go through every kernel as it does in torch, so no flag may assume that there is none.
 LOOSE = {"reassoc", "contract"}
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy")
+@inside(fastmath=LOOSE, error_model="numpy")
 def forward(weights: Any, sizes: Any, layers: Any, columns: int) -> Any:
     """Fill the layers ``[sum of sizes, >= columns]`` from their inputs, the first rows; returns the outputs' rows."""
     at = row = 0
@@ -36,7 +35,7 @@ def forward(weights: Any, sizes: Any, layers: Any, columns: int) -> Any:
     return layers[row:]
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy")
+@inside(fastmath=LOOSE, error_model="numpy")
 def backward(
     weights: Any, sizes: Any, layers: Any, slopes: Any, columns: int, turned: Any, gradient: Any, first: int
 ) -> None:
@@ -73,9 +72,20 @@ def backward(
                 slope[b] = np.float32(0) if value[b] <= 0 else slope[b]
 
 
-@njit(nogil=True)
+@inside()
 def load(observations: Any, layers: Any, start: int) -> None:
     """Put observations ``[B, inputs]`` into the columns of the first rows, from ``start`` on."""
     for b in range(len(observations)):
         for i in range(observations.shape[1]):
             layers[i, start + b] = observations[b, i]
+
+
+@inside()
+def copy(source: Any, rows: int, target: Any) -> None:
+    """target[:rows] = source[:rows], as far as the target has columns.
+
+    With a slice numba compiles the text of its error, too, in seconds.
+    """
+    for i in range(rows):
+        for b in range(target.shape[1]):
+            target[i, b] = source[i, b]

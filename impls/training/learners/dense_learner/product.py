@@ -4,6 +4,7 @@ A network's batch is the contiguous axis of its activations, so all operands are
 or copied, as general libraries must. LLVM lowers the same text to AVX-512, AVX2, SSE2 or NEON.
 """
 
+import functools
 from typing import Any
 
 from llvmlite import binding, ir
@@ -11,6 +12,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+inside = functools.partial(njit, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # which kernels alone call
 WIDE = bool(binding.get_host_cpu_features().get("avx512f"))
 LANES = 16 if WIDE else 8  # float32 numbers of a vector
 ROWS = 8 if WIDE else 6  # of a tile, two vectors wide: as many as the registers hold
@@ -110,7 +112,7 @@ def _tile(
     return types.none(*[types.int64] * 9, rows, vectors), emit
 
 
-@njit(nogil=True)
+@inside()
 def multiply(left: Any, right: Any, out: Any, columns: int) -> None:
     """out[:, :columns] = left @ right[:, :columns], float32; the columns of ``right`` and ``out`` are contiguous."""
     height, inner = left.shape
@@ -118,7 +120,7 @@ def multiply(left: Any, right: Any, out: Any, columns: int) -> None:
     _multiply(out.ctypes.data, left.ctypes.data, right.ctypes.data, strides, height, inner, columns)
 
 
-@njit(nogil=True)
+@inside()
 def _multiply(out: int, left: int, right: int, strides: Any, height: int, inner: int, columns: int) -> None:
     """Multiply by addresses and strides in bytes: one compiled function for operands of every layout."""
     (out_row, row, depth, right_row), high, wide = strides, height - height % ROWS, columns - columns % COLUMNS
@@ -161,7 +163,7 @@ def _turn_block(typingctx: Any, source: Any, source_row: Any, out: Any, out_row:
     return types.none(types.int64, types.int64, types.int64, types.int64), emit
 
 
-@njit(nogil=True)
+@inside()
 def turn(source: Any, columns: int, out: Any) -> None:
     """out[:columns, :height] = source[:, :columns] transposed, float32; the columns of both are contiguous."""
     height = len(source)

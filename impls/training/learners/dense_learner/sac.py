@@ -7,11 +7,11 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from ....sumtree.kernel_cache import kept_njit
 from .losses import regress, smaller, smallest_value
-from .perceptron import LOOSE, backward, forward, load
+from .perceptron import LOOSE, backward, copy, forward, load
+from .product import inside
 from .update import descend, move
 
 LOW, HIGH = np.float32(-5), np.float32(2)  # bounds of a deviation's logarithm
@@ -19,12 +19,12 @@ HALF_LOG_2PI = np.float32(math.log(2 * math.pi) / 2)
 LOG_2 = np.float32(math.log(2))
 
 
-@njit(nogil=True)
+@inside()
 def _log_deviation(output: Any) -> Any:
     return LOW + (HIGH - LOW) * (np.tanh(output) + np.float32(1)) / np.float32(2)
 
 
-@njit(nogil=True, fastmath=LOOSE)
+@inside(fastmath=LOOSE)
 def _sample(weights: Any, sizes: Any, layers: Any, noise: Any, actions: Any, log_density: Any) -> None:
     """Actions ``[size, B]`` and their log density ``[B]`` of the policy, for standard normal noise ``[B, size]``.
 
@@ -48,20 +48,20 @@ def _sample(weights: Any, sizes: Any, layers: Any, noise: Any, actions: Any, log
 @kept_njit(nogil=True, fastmath=LOOSE)
 def act(observations: Any, noise: Any, weights: Any, sizes: Any, settings: Any, scratch: Any, actions: Any) -> None:
     """Fill ``actions`` ``[A, size]`` with those sampled by ``noise`` ``[A, size]``, the means where it is 0."""
-    columns, size, layers = len(observations), sizes.policy[-1] // 2, scratch.policy_layers
+    size, layers = sizes.policy[-1] // 2, scratch.policy_layers
     load(observations, layers, 0)
     policy, sampled = weights[sizes.critic_stop : sizes.policy_stop], scratch.policy_slopes
     _sample(policy, sizes.policy, layers, noise, sampled, scratch.values[1])
-    actions[:] = sampled[:size, :columns].T
+    copy(sampled, size, actions.T)
 
 
-@njit(nogil=True, fastmath=LOOSE)
+@inside(fastmath=LOOSE)
 def _follow(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> None:
     """scratch.values[0] = min_j Q'_j(s', a') - temperature * log pi(a'|s'), a' sampled from the policy."""
     columns, seen, layers = len(rows.reward), sizes.policy[0], scratch.layers[0]
     values, log_density = scratch.values[0], scratch.values[1]
     load(rows.following, scratch.policy_layers, 0)
-    layers[:seen] = scratch.policy_layers[:seen]
+    copy(scratch.policy_layers, seen, layers)
     policy = state.weights[sizes.critic_stop : sizes.policy_stop]
     _sample(policy, sizes.policy, scratch.policy_layers, rows.noise[1], layers[seen:], log_density)
     smallest_value(state.targets, sizes.critic, settings.critics, layers, columns, values)
@@ -70,7 +70,7 @@ def _follow(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> N
         values[b] -= temperature * log_density[b]
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy")
+@inside(fastmath=LOOSE, error_model="numpy")
 def _smaller_slopes(state: Any, sizes: Any, scratch: Any, columns: int) -> Any:
     """Derive -mean min_j Q_j by the actions, into the actions' rows of ``scratch.layers[1]``; returns it.
 
@@ -79,7 +79,7 @@ def _smaller_slopes(state: Any, sizes: Any, scratch: Any, columns: int) -> Any:
     seen = sizes.policy[0]
     slopes, each, none = scratch.slopes, sizes.critic_stop // 2, state.gradient[:0]
     first_layers, second_layers = scratch.layers[0], scratch.layers[1]
-    second_layers[: sizes.critic[0]] = first_layers[: sizes.critic[0]]
+    copy(first_layers, sizes.critic[0], second_layers)
     first = forward(state.weights[:each], sizes.critic, first_layers, columns)[0]
     second = forward(state.weights[each : 2 * each], sizes.critic, second_layers, columns)[0]
     total, share = 0.0, np.float32(-1 / columns)
@@ -100,7 +100,7 @@ def _smaller_slopes(state: Any, sizes: Any, scratch: Any, columns: int) -> Any:
     return total / columns
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy")
+@inside(fastmath=LOOSE, error_model="numpy")
 def _ascend(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> Any:
     """Derive mean(temperature * log pi(a|s) - min_j Q_j(s, a)) by the policy's weights; returns it.
 
@@ -130,7 +130,7 @@ def _ascend(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> A
     return total
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy")
+@inside(fastmath=LOOSE, error_model="numpy")
 def _tune(rows: Any, state: Any, sizes: Any, scratch: Any) -> Any:
     """Derive -mean(log temperature * (log pi(a|s) - size)) by the logarithm; returns it.
 

@@ -3,13 +3,13 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from ....sumtree.kernel_cache import kept_njit
 from .perceptron import LOOSE
+from .product import inside
 
 
-@njit(nogil=True, fastmath=LOOSE, error_model="numpy")
+@inside(fastmath=LOOSE, error_model="numpy")
 def descend(state: Any, start: int, stop: int, count: int, rate: float, clip: float) -> None:
     """Clip a network's gradient to the norm ``clip`` (0: leave it), and take Adam's step number ``count``.
 
@@ -36,11 +36,12 @@ def descend(state: Any, start: int, stop: int, count: int, rate: float, clip: fl
         weights[i] -= step * mean[i] / (np.sqrt(square[i]) / root + np.float32(1e-8))
 
 
-@njit(nogil=True, fastmath=LOOSE)
+@inside(fastmath=LOOSE)
 def move(targets: Any, weights: Any, tau: float) -> None:
     """targets += tau * (weights - targets) over the targets' length; a tau of 1 copies, and of 0 does nothing."""
     if tau == 1:
-        targets[:] = weights[: len(targets)]
+        for i in range(len(targets)):  # see ``copy``
+            targets[i] = weights[i]
     elif tau > 0:
         share = np.float32(tau)
         for i in range(len(targets)):
