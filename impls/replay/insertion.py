@@ -5,14 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..sumtree.kernels.header import CAPACITY
-from ..sumtree.lanes import (
-    array_at,
-    load_i64,
-    load_real,
-    store_i64,
-    store_real,
-    word_of,
-)
+from ..sumtree.lanes import array_at, load_i64, load_real, store_i64, store_real, word_of
 from .block import (
     BANK,
     BEGAN,

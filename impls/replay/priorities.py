@@ -9,16 +9,7 @@ import numpy as np
 
 from ..sumtree.kernels.header import CAPACITY, LEAVES, offset_of
 from ..sumtree.kernels.updating import recompute, set_leaves
-from ..sumtree.lanes import (
-    array_at,
-    bytes_of,
-    load_real,
-    rounded,
-    stack_words,
-    store_real,
-    unsigned_divide,
-    word_of,
-)
+from ..sumtree.lanes import array_at, bytes_of, load_real, rounded, stack_words, store_real, unsigned_divide, word_of
 from .block import BANK, BLOCK_SHIFT, BOUNDS, LEAF_MUTEX
 from .steps import step
 from .sync import OWNER_DIED, acquire, inner, mutex_consistent, mutex_unlock

@@ -7,14 +7,7 @@ number of rows ever posted to it, a tail how many of them were applied.
 from typing import Any
 
 from ..sumtree.kernels.header import CAPACITY
-from ..sumtree.lanes import (
-    array_at,
-    load_i64,
-    load_real,
-    store_i64,
-    store_real,
-    word_of,
-)
+from ..sumtree.lanes import array_at, load_i64, load_real, store_i64, store_real, word_of
 from .block import (
     BANK,
     BOUNDS,

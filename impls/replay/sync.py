@@ -16,12 +16,7 @@ from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..sumtree.lanes import (
-    array_at,
-    load_i64,
-    stack_words,
-    store_i64,
-)
+from ..sumtree.lanes import array_at, load_i64, stack_words, store_i64
 
 _I8, _I64 = ir.IntType(8), ir.IntType(64)
 BUSY, TIMED_OUT, OWNER_DIED = 16, 110, 130  # EBUSY, ETIMEDOUT, EOWNERDEAD

@@ -6,16 +6,7 @@ import numpy as np
 
 from ..sumtree.kernels.auditing import largest_error
 from ..sumtree.kernels.header import CAPACITY, LEAVES, offset_of
-from ..sumtree.lanes import (
-    array_at,
-    bytes_of,
-    load_i64,
-    load_real,
-    rounded,
-    store_i64,
-    store_real,
-    word_of,
-)
+from ..sumtree.lanes import array_at, bytes_of, load_i64, load_real, rounded, store_i64, store_real, word_of
 from .block import (
     BANK,
     CLOSED,

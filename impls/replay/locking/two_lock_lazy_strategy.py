@@ -11,12 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...sumtree.kernels.header import CAPACITY, kernel
-from ...sumtree.lanes import (
-    array_at,
-    load_real,
-    store_real,
-    word_of,
-)
+from ...sumtree.lanes import array_at, load_real, store_real, word_of
 from ..block import BANK, LARGEST
 from ..compiled import Kernels
 from ..insertion import commit, first_of, rank, reserve, write_rows
