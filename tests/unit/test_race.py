@@ -29,6 +29,7 @@ class Clock:
 def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(module, "random", random.Random(2))
     return clock
 
 
@@ -40,42 +41,27 @@ def statuses(result):
 def test_equal_ones_ever_cross_with_at_most_the_stated_probability(level):
     """The probability of every number of longer rounds, of those that have not crossed in any round before."""
     alive, crossed = {0: 1.0}, 0.0
-    for n in range(1, 400):
+    for n in range(1, 250):
         after = dict.fromkeys(range(n + 1), 0.0)
         for longer, probability in alive.items():
             after[longer] += probability / 2
             after[longer + 1] += probability / 2
         crossed += sum(probability for longer, probability in after.items() if longer >= fewest(n, level))
         alive = {longer: probability for longer, probability in after.items() if longer < fewest(n, level)}
-    assert level / 3 < crossed <= level
+    assert level / 4 < crossed <= level
 
 
-def test_twins_are_separated_in_at_most_the_stated_share_of_races(clock):
-    apart = 0
-    for _ in range(400):
-        result = race({"one": clock.call(1e-3), "twin": clock.call(1e-3)}, seconds=0.5, zone=0, error=0.05)
-        apart += "slower" in statuses(result).values()
-    assert apart <= 28
-
-
-def test_the_fastest_is_lost_in_few_races_of_many_under_load(clock):
-    clock.load = lambda now: 1.0 + 9.0 * (now % 0.07 > 0.035)
-    lost = 0
-    for _ in range(60):
-        times = {str(one): 1e-3 * (1 + 0.03 * one) for one in range(6)}
-        result = race({name: clock.call(seconds) for name, seconds in times.items()}, seconds=9)
-        lost += statuses(result)["0"] == "slower"
-        assert result.ending == "decided"
-    assert lost <= 3
+def test_bounds_are_told_of_thousands_of_rounds():
+    assert 1050 < fewest(2000, 0.025) < 1150
 
 
 def test_of_equally_fast_ones_the_first_is_taken(clock):
-    result = race({"cheap": clock.call(1.004e-3), "dear": clock.call(1e-3), "slow": clock.call(1.2e-3)}, seconds=60)
+    result = race({"cheap": clock.call(1.001e-3), "dear": clock.call(1e-3), "slow": clock.call(1.2e-3)}, seconds=60)
     assert result.ending == "decided"
     assert statuses(result) == {"cheap": "fastest", "dear": "equal", "slow": "slower"}
     assert [one.name for one in result.standings] == ["cheap", "dear", "slow"]
     slow = result.standings[-1]
-    assert slow.ratio[1] < 1.2 / 1.004 < slow.ratio[2]
+    assert slow.ratio[1] < 1.2 / 1.001 < slow.ratio[2]
     assert slow.seconds[1] < 1.2e-3 < slow.seconds[2]
 
 
@@ -84,12 +70,6 @@ def test_what_time_does_not_decide_stays_undecided(clock):
     assert result.ending == "out of time"
     assert sorted(statuses(result).values()) == ["fastest", "undecided"]
     assert 0.1 <= result.seconds < 0.12
-
-
-def test_a_single_candidate_is_timed(clock):
-    (only,) = race({"only": clock.call(1e-3)}).standings
-    assert only.status == "fastest"
-    assert only.seconds[1] < 1e-3 < only.seconds[2]
 
 
 def test_what_raises_has_failed_and_the_others_race_on(clock):
@@ -111,14 +91,15 @@ def test_what_raises_has_failed_and_the_others_race_on(clock):
     assert "no more" in reasons["late"]
     assert "no device" in reasons["never"]
     with pytest.raises(ValueError, match="no device"):
-        race([Candidate("never", cannot_be_made)])
+        race([Candidate("never", cannot_be_made), Candidate("nor", cannot_be_made)])
 
 
 def test_the_hopeless_run_no_rounds(clock):
     result = race({"fast": clock.call(1e-4), "hopeless": clock.call(1e-2)})
     hopeless = result.standings[-1]
-    assert (hopeless.name, hopeless.status, hopeless.rounds) == ("hopeless", "slower", 0)
+    assert (hopeless.name, hopeless.status) == ("hopeless", "slower")
     assert hopeless.reason
+    assert result.blocks["hopeless"] == {}
 
 
 @pytest.mark.parametrize("best", range(6))
@@ -150,7 +131,7 @@ def test_waves_keep_to_the_memory_and_find_the_fastest_of_all(clock, best):
         return Candidate(str(name), make, 10)
 
     result = race([candidate(name) for name in range(6)], seconds=30, memory_bytes=30)
-    assert result.fastest.name == str(best)
+    assert result.standings[0].name == str(best)
     assert most == 3
 
 
@@ -172,7 +153,7 @@ def test_an_interrupt_gives_the_answer_so_far(clock):
     most = 30
     result = race({"slow": clock.call(2e-3), "fast": interrupted}, seconds=60, zone=0)
     assert result.ending in ("interrupted", "decided")
-    assert result.fastest.name == "fast"
+    assert result.standings[0].name == "fast"
     calls.clear()
     most = 2
     with pytest.raises(KeyboardInterrupt):
@@ -192,7 +173,7 @@ def test_inputs_are_the_same_within_a_round_and_others_in_the_next(clock):
 
     race({name: call(name) for name in seen}, [(number,) for number in range(100)], seconds=0.05)
     assert seen["one"] == seen["other"]
-    rounds = seen["one"][module.TRIALS :]
+    rounds = seen["one"][2 * module.TRIALS :]
     assert len(set(rounds[:20])) == 20
 
 
@@ -201,9 +182,46 @@ def test_inputs_are_the_same_within_a_round_and_others_in_the_next(clock):
     [
         {"seconds": 0}, {"seconds": math.nan}, {"seconds": math.inf}, {"zone": -0.1}, {"zone": math.nan}, {"error": 0},
         {"error": 1}, {"cold_bytes": -1}, {"inputs": ()}, {"candidates": {}},
-        {"candidates": [Candidate("same", list), Candidate("same", list)]},
+        {"candidates": {"only": list}}, {"candidates": [Candidate("same", list), Candidate("same", list)]},
     ],
 )  # fmt: skip
 def test_bounds_that_make_no_sense_are_refused(wrong):
-    with pytest.raises(ValueError, match=r"race|candidate"):
-        race(**{"candidates": {"sum": lambda: sum(range(9))}} | wrong)
+    with pytest.raises(ValueError, match=r"race|zone"):
+        race(**{"candidates": {"sum": lambda: sum(range(9)), "list": list}} | wrong)
+
+
+def test_an_interrupt_while_the_next_wave_is_filled_gives_the_answer_so_far(clock):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    calls = {"slow": clock.call(2e-3), "fast": clock.call(1e-3)}
+    made = [Candidate(name, lambda call=call: call, 10) for name, call in calls.items()]
+    result = race([*made, Candidate("next", interrupted, 10)], memory_bytes=20)
+    assert result.ending == "interrupted"
+    assert statuses(result) == {"fast": "fastest", "slow": "slower", "next": "undecided"}
+
+
+def test_what_a_wave_leaves_undecided_leaves_the_race_undecided(clock):
+    noisy = [Candidate(str(name), lambda: clock.call(1e-3, 0.3), 10) for name in range(2)]
+    last = Candidate("last", lambda: clock.call(1e-2), 10)
+    assert race([*noisy, last], seconds=0.2, memory_bytes=20).ending == "out of time"
+
+
+def test_memory_is_written_before_each_call_alone_and_takes_no_time_of_it(clock, monkeypatch):
+    written, calls = [], []
+
+    class Scratch:
+        def __iadd__(self, more):
+            written.append(len(calls))
+            clock.now += 1e-2
+            return self
+
+    def call():
+        calls.append(None)
+        clock.now += 1e-5
+
+    monkeypatch.setattr(module.np, "zeros", lambda count: Scratch())
+    result = race({"one": call, "other": call}, seconds=1, cold_bytes=1 << 20)
+    assert written == [*range(len(calls))]
+    assert result.standings[0].seconds == pytest.approx((1e-5,) * 3)
+    assert result.seconds < 1.1
