@@ -130,7 +130,7 @@ def fewest(n: int, level: float) -> int:
     """Return the least S with e(S, n) >= 1 / level, n + 1 where no S has that.
 
     >>> fewest(7, 0.025), fewest(8, 0.025), fewest(100, 0.025)
-    (8, 8, 68)
+    (8, 8, 66)
     """
     below, term, chosen, odds = 0, 1, 1, math.ceil(1 / level)  # sum of C(n + 1, i), its next term, C(n, S): no floats
     for longer in range(n + 1):
