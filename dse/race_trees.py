@@ -1,0 +1,337 @@
+"""Which tree on this machine: raced, where records are the prior, or by records alone; from Python ``best`` makes it.
+
+What is raced takes steps of training: a sample of B leaves, R updates of B leaves, and updates of one leaf, on inputs
+that change from call to call. A race is a record, which answers the same question until the code, a version or the
+machine changes. What drifts (``propagate="delta"``) races against the choice, and is not the choice unless asked for.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import impls
+from impls import SumTree
+from impls.cores import count_allowed, free_bytes
+from impls.race import Candidate, Result, race
+from impls.sumtree.registry import options_of
+from impls.user_cache import cache_folder
+
+from . import machines, platforms, stats
+from .estimate import Estimate, Evidence
+from .platforms.evidence import answers, evidence_here
+from .records import Measurement, NoRecordsError, Writer, check_writable, parse, read_file
+from .times.fanout_choice import DEFAULT
+from .times.tree_times import Question, Table
+from .times.tree_variants import Configuration, TreeTime
+from .tree import Recommendation, answer, bytes_of, check, keep_fitting, probed_memory_bytes, unusual
+
+Progress = Callable[[float, int], None]
+FILE = "races.jsonl"
+CODE = ("impls/*", "impls/sumtree/**/*", "dse/race_trees.py")  # what is raced, and what races it
+FANOUTS = (4, 8, 16, 32, 64)
+AXES = {"layout": ("prefix", "plain"), "propagate": ("recompute", "delta")}
+DRIFTS = ("propagate", "delta")
+SECONDS = {False: 5.0, True: 15.0}  # of a race with hot caches, and with cold ones
+SHARE = 0.7  # of the seconds, for the race of what does not drift
+ZONE = 0.01
+COLD_BYTES = 16 << 20  # a gradient step's: weights, gradients, moments and activations
+HOPELESS = 1.5  # predicted to be so many times slower than the best, in spite of all doubt, a tree is not raced
+FILL_SECONDS = 10.0  # a tree that takes longer to fill is not raced
+MOST_CALLS = 100  # updates or insertions of a step
+LEAST_INPUTS = 4  # calls with inputs of their own
+ELEMENTS, ARRAYS = 1 << 20, 1 << 17  # of these inputs, at most
+DENOMINATOR = 16  # updates per sample are told apart by 1 / 16: so many steps are a call
+
+
+def recommend(
+    capacity: int,
+    batch: int,
+    updates_per_sample: float = 1.0,
+    threads: int | None = None,
+    dtype: str = "float32",
+    distribution: str = "uniform",
+    results: str | Path = Path("results"),
+    machine: str | None = None,
+    unchecked: bool = False,
+    inserts: int = 0,
+    race: bool = False,
+    seconds: float | None = None,
+    cold: bool = False,
+    again: bool = False,
+    allow_drift: bool = False,
+    progress: Progress = lambda spent, left: None,
+) -> Recommendation:
+    """The best configuration for N leaves and batches of B on a machine (default: this one, or the nearest swept one).
+
+    A step is a sample, ``updates_per_sample`` updates of B leaves, and ``inserts`` updates of one leaf. ``threads``
+    bounds the threads (default: the machine's cores, for this one those that this process may use); ``unchecked``
+    admits trees that do not check their input (``validate=False``).
+
+    ``race``: decide on this machine in at most so many ``seconds`` (default: 5, or 15 with ``cold`` caches), unless the
+    question was raced before and not ``again``; ``allow_drift`` admits ``propagate="delta"`` as the choice.
+    ``progress`` is told (seconds spent, candidates left). RecordError if the results cannot answer, or cannot be
+    written; ValueError for a question out of bounds.
+    """
+    check(
+        Question(capacity, batch, updates_per_sample, 1 if threads is None else threads, dtype, distribution, inserts)
+    )
+    results, here = Path(results), platforms.fingerprint()
+    if race:
+        most, terms = threads or count_allowed(), {"cold": cold, "unchecked": unchecked, "allow_drift": allow_drift}
+        question = Question(capacity, batch, updates_per_sample, most, dtype, distribution, inserts)
+        return _raced(question, results, SECONDS[cold] if seconds is None else seconds, terms, again, progress)
+    records, note = machines.read(results, machine, machines.SWEEP)
+    table = Table(records, unchecked)
+    if table.memory_bytes is None:
+        table.memory_bytes = probed_memory_bytes(results, table.machine_key)
+    there = int(table.machine.get("cores", 1))
+    most = threads or (there if machine not in (None, here["key"]) else min(there, count_allowed()))
+    question = Question(capacity, batch, updates_per_sample, most, dtype, distribution, inserts)
+    return dataclasses.replace(answer(table, question), machine_note=note, results=str(results))
+
+
+def best(
+    capacity: int,
+    batch: int = 256,
+    updates_per_sample: float = 1.0,
+    *,
+    threads: int | None = None,
+    dtype: str = "float32",
+    inserts: int = 0,
+    cold: bool = False,
+    results: str | Path | None = None,
+) -> SumTree:
+    """Make the tree that is the fastest here for N leaves and batches of B, empty; raced where it was not before.
+
+    ``results``: the folder that keeps races (default: one in the user's cache).
+
+    >>> best(1_000_000, batch=256)  # doctest: +SKIP
+    NumbaTree(capacity=1000000, fanout=16, dtype='float32')
+    """
+    kept = cache_folder("races") if results is None else results
+    asked: dict[str, Any] = {"threads": threads, "dtype": dtype, "inserts": inserts, "cold": cold, "results": kept}
+    chosen = recommend(capacity, batch, updates_per_sample, race=True, **asked).choice.configuration
+    return _make(chosen, capacity, dtype)
+
+
+def _make(chosen: Configuration, capacity: int, dtype: str) -> SumTree:
+    shape: dict[str, Any] = {"fanout": chosen.fanout, "dtype": dtype, "threads": chosen.threads}
+    return impls.make(chosen.contestant, capacity, **shape, **dict(chosen.options))
+
+
+def _raced(
+    question: Question, results: Path, limit: float, terms: Mapping[str, bool], again: bool, progress: Progress
+) -> Recommendation:
+    """The answer of a race that is kept, or is run and kept. ValueError and RecordError before anything is written."""
+    if not 0 < limit < math.inf:
+        raise ValueError(f"the seconds of a race must be above 0 and finite, not {limit:g}")
+    for what, calls in (("updates per sample", question.updates_per_sample), ("inserts", question.inserts)):
+        if calls > MOST_CALLS:
+            raise ValueError(f"a race takes at most {MOST_CALLS} {what}, not {calls:g}; ask records with --no-race")
+    if question.distribution != "uniform":
+        raise ValueError(f"a race has uniform priorities, not {question.distribution}; ask records with --no-race")
+    here = platforms.fingerprint()
+    machine: dict[str, Any] = {**here, "evidence": evidence_here(code=CODE)}
+    path, asked = results / str(here["key"]) / FILE, {**dataclasses.asdict(question), **terms}
+    for record in () if again or not path.exists() else reversed(read_file(path)):
+        told = record.machine["race"]
+        is_enough = told["ending"] == "decided" or limit <= told["limit"]
+        if told["asked"] == asked and is_enough and answers(record.machine, machine):
+            return _answered(record, question, path)
+    check_writable(path)
+    able, more = _candidates(question, results, terms["unchecked"])
+    with Writer(path) as writer:
+        try:
+            told = _run(question, able, limit, terms, progress)
+            record = _record(question, machine | {"race": {"asked": asked, "limit": limit, **more, **told}})
+            if told["ending"] != "interrupted":
+                writer.append(record)
+        finally:
+            if not path.stat().st_size:
+                path.unlink()
+    return _answered(parse(record.to_json(), str(path)), question, path)  # as it is read again
+
+
+def _candidates(question: Question, results: Path, unchecked: bool) -> tuple[list[Configuration], dict[str, Any]]:
+    """What is raced, the cheapest first, and what is not: how many the records of which machine exclude.
+
+    RecordError where no tree fits the free memory.
+    """
+    found = set[Configuration]()
+    for name in impls.names():
+        kind, own = impls.traits(name), options_of(name)
+        if kind.modeled or kind.fill_seconds * question.capacity > FILL_SECONDS or impls.why_not(name):
+            continue
+        axes: list[list[tuple[str, Any]]] = [
+            [(key, value) for value in values] for key, values in AXES.items() if key in own
+        ]
+        axes += [[("validate", True), ("validate", False)]] * unchecked
+        counts = {min(2**power, question.threads) for power in range(question.threads.bit_length() + 1)}
+        shapes = itertools.product(FANOUTS if kind.uses_fanout else [DEFAULT], counts if kind.threaded else [1], *axes)
+        for fanout, threads, *options in shapes:
+            plain = kind.runs_as(question.capacity, question.batch, fanout, threads, dict(options))
+            found.add(Configuration(name, plain[0], plain[1], tuple(sorted(plain[2].items()))))
+    able = keep_fitting(sorted(found, key=repr), question, free_bytes(), "free")
+    able.sort(key=lambda one: (one != Configuration(one.contestant, DEFAULT, 1), one.threads, bytes_of(one, question)))
+    try:
+        records, note = machines.read(results, None, machines.SWEEP)
+    except NoRecordsError:
+        return able, {"candidates": len(able), "excluded": 0, "prior": ""}
+    table = Table(records, unchecked)
+    times = {one: time for one in able if (time := table.step(one, question))}
+    least = {one: time.seconds / math.exp(stats.Z * time.own_sigma) for one, time in times.items()}
+    most = HOPELESS * (1 + bool(note)) * min((time.seconds for time in times.values()), default=math.inf)
+    surest = sorted((one for one in able if DRIFTS not in one.options), key=lambda one: least.get(one, 0.0))[:2]
+    kept = [one for one in able if one in surest or least.get(one, 0.0) <= most]
+    return kept, {"candidates": len(able), "excluded": len(able) - len(kept), "prior": table.machine_key}
+
+
+def _run(
+    question: Question, able: Sequence[Configuration], limit: float, terms: Mapping[str, bool], progress: Progress
+) -> dict[str, Any]:
+    """Race what does not drift, then the choice against what does; or all together, if that is asked for."""
+    inputs, steps = _inputs(question)
+    leaves = np.random.default_rng(1).random(question.capacity).astype(question.dtype)
+    state = {"leaves": leaves, "capacity": question.capacity, "dtype": question.dtype}
+
+    def made(chosen: Configuration) -> Candidate:
+        def make() -> Callable[..., None]:
+            tree = _make(chosen, question.capacity, question.dtype)
+            tree.load_state_dict(state)
+            return _stepper(tree)
+
+        return Candidate(repr(chosen), make, bytes_of(chosen, question))
+
+    def run(trees: Sequence[Configuration], most: float) -> Result:
+        caches, room = COLD_BYTES * terms["cold"], free_bytes()
+        candidates = [made(one) for one in trees]
+        return race(candidates, inputs, most, ZONE, cold_bytes=caches, memory_bytes=room, progress=progress)
+
+    drifting = [] if terms["allow_drift"] else [one for one in able if DRIFTS in one.options]
+    exact = [one for one in able if one not in drifting]
+    first = run(exact, limit * (SHARE if drifting else 1.0))
+    rows, told = _rows(first, exact, steps), {"zone": ZONE, "ending": first.ending, "seconds": first.seconds}
+    if drifting and first.ending != "interrupted":
+        second = run([configuration_of(rows[0]), *drifting], limit * (1 - SHARE))
+        beside = _rows(second, [configuration_of(rows[0]), *drifting], steps)
+        behind = next(row for row in beside if configuration_of(row) == configuration_of(rows[0]))
+        told |= {"seconds": first.seconds + second.seconds, "drifting": beside}
+        is_behind = behind["status"] == "slower" and behind["ratio"][0] > 1 + ZONE
+        told |= {"faster": beside[0], "gain": behind["ratio"]} if is_behind else {}
+    return {"rows": rows, "drifting": [], "faster": None, "gain": None, **told}
+
+
+def _inputs(question: Question) -> tuple[list[tuple[Any, ...]], int]:
+    """The arguments of one call after the other, each of a few steps, and the steps of a call."""
+    rng, share = np.random.default_rng(0), Fraction(question.updates_per_sample).limit_denominator(DENOMINATOR)
+    updates, steps = share.numerator, share.denominator
+    arrays = updates + steps * (1 + question.inserts)
+    count = max(LEAST_INPUTS, min(ARRAYS // arrays, ELEMENTS // (question.batch * (updates + steps))))
+    shape = count, question.batch
+    uniforms = rng.random((steps, *shape))
+    indices, priorities = rng.integers(0, question.capacity, (updates, *shape)), rng.random((updates, *shape))
+    slots, ones = np.arange(count * question.inserts * steps)[:, None] % question.capacity, np.ones(1)
+
+    def step(call: int, at: int) -> tuple[Any, ...]:
+        which = range(at * updates // steps, (at + 1) * updates // steps)
+        first = (call * steps + at) * question.inserts
+        inserted = [(slots[slot], ones) for slot in range(first, first + question.inserts)]
+        return uniforms[at, call], [*((indices[one, call], priorities[one, call]) for one in which), *inserted]
+
+    return [tuple(step(call, at) for at in range(steps)) for call in range(count)], steps
+
+
+def _stepper(tree: SumTree) -> Callable[..., None]:
+    """A call that takes steps of training on a tree."""
+    sample, update, wait = tree.sample, tree.update, tree.synchronize
+
+    def run(*steps: tuple[Any, ...]) -> None:
+        for uniforms, updates in steps:
+            sample(uniforms)
+            for indices, priorities in updates:
+                update(indices, priorities)
+        wait()
+
+    return run
+
+
+def _rows(result: Result, trees: Sequence[Configuration], steps: int) -> list[dict[str, Any]]:
+    """The standings of a race as plain values, the fastest first; bounds that no round told are null, or the samples'
+    ends."""
+    by_name, rows = {repr(one): one for one in trees}, []
+    for one in result.standings:
+        samples = [float(f"{seconds / steps:.4g}") for seconds in result.blocks[one.name].values()]
+        ends = [
+            None if not samples else seconds / steps if math.isfinite(seconds) else told(samples)
+            for seconds, told in zip(one.seconds, (min, min, max), strict=True)
+        ]
+        row = dataclasses.asdict(by_name[one.name]) | {"status": one.status, "reason": one.reason, "seconds": ends}
+        ratio = [bound if math.isfinite(bound) else None for bound in one.ratio]
+        rows.append(row | {"ratio": ratio, "first_round": min(result.blocks[one.name], default=0), "samples": samples})
+    return rows
+
+
+def _record(question: Question, machine: dict[str, Any]) -> Measurement:
+    """A race as a record: the time of its choice, and all samples."""
+    row = machine["race"]["rows"][0]
+    median, low, high = row["seconds"]
+    commit, is_dirty = platforms.commit(Path(__file__).parent, is_told=False)
+    return Measurement(
+        source="measured",
+        status="ok" if machine["race"]["ending"] == "decided" else "unstable",
+        primitive="race",
+        contestant=row["contestant"],
+        op="step",
+        capacity=question.capacity,
+        batch=question.batch,
+        fanout=row["fanout"],
+        threads=row["threads"],
+        dtype=question.dtype,
+        options={**dict(row["options"]), "asked": machine["race"]["asked"]},
+        distribution=question.distribution,
+        samples_seconds=tuple(row["samples"]),
+        median_seconds=median,
+        low_seconds=low,
+        high_seconds=high,
+        machine=machine,
+        commit=commit,
+        dirty=is_dirty,
+        utc=platforms.now(),
+        command=platforms.command_line(),
+    )
+
+
+def _answered(record: Measurement, question: Question, path: Path) -> Recommendation:
+    """The answer that a race's record gives."""
+    told = dict(record.machine["race"])
+    rows = [(row["status"], _time(row)) for row in told["rows"] if row["samples"]]
+    return Recommendation(
+        question=question,
+        choice=rows[0][1],
+        ties=tuple(time for status, time in rows if status == "equal"),
+        runner_up=next((time for status, time in rows[1:] if status in ("slower", "undecided")), None),
+        machine=record.machine_key,
+        notes=tuple(unusual(question)),
+        warnings=tuple(unusual(question)),
+        results=str(path),
+        race={**told, "utc": record.utc},
+    )
+
+
+def configuration_of(row: Mapping[str, Any]) -> Configuration:
+    """The tree of a row of a race."""
+    options = tuple((str(key), value) for key, value in row["options"])
+    return Configuration(row["contestant"], row["fanout"], row["threads"], options)
+
+
+def _time(row: Mapping[str, Any]) -> TreeTime:
+    chosen = configuration_of(row)
+    median, low, high = row["seconds"]
+    time = Estimate(median, low, high, Evidence(f"race({chosen})", "measured"))
+    return TreeTime(chosen, time, stats.log_sigma(time.low, time.high, 0.0))
