@@ -7,6 +7,7 @@ machine changes. What drifts (``propagate="delta"``) races against the choice, a
 
 import dataclasses
 import itertools
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -96,28 +97,17 @@ def recommend(
     return dataclasses.replace(answer(table, question), machine_note=note, results=str(results))
 
 
-def best(
-    capacity: int,
-    batch: int = 256,
-    updates_per_sample: float = 1.0,
-    *,
-    threads: int | None = None,
-    dtype: str = "float32",
-    inserts: int = 0,
-    cold: bool = False,
-    results: str | Path | None = None,
-) -> SumTree:
+def best(capacity: int, batch: int = 256, results: str | Path | None = None, **asked: Any) -> SumTree:
     """Make the tree that is the fastest here for N leaves and batches of B, empty; raced where it was not before.
 
-    ``results``: the folder that keeps races (default: one in the user's cache).
+    ``results``: the folder that keeps races (default: in the user's cache). ``asked``: what else ``recommend`` takes.
 
     >>> best(1_000_000, batch=256)  # doctest: +SKIP
     NumbaTree(capacity=1000000, fanout=16, dtype='float32')
     """
     kept = cache_folder("races") if results is None else results
-    asked: dict[str, Any] = {"threads": threads, "dtype": dtype, "inserts": inserts, "cold": cold, "results": kept}
-    chosen = recommend(capacity, batch, updates_per_sample, race=True, **asked).choice.configuration
-    return _make(chosen, capacity, dtype)
+    answered = recommend(capacity, batch, results=kept, race=True, **asked)
+    return _make(answered.choice.configuration, capacity, answered.question.dtype)
 
 
 def _make(chosen: Configuration, capacity: int, dtype: str) -> SumTree:
@@ -168,9 +158,7 @@ def _candidates(question: Question, results: Path, unchecked: bool) -> tuple[lis
         kind, own = impls.traits(name), options_of(name)
         if kind.modeled or kind.fill_seconds * question.capacity > FILL_SECONDS or impls.why_not(name):
             continue
-        axes: list[list[tuple[str, Any]]] = [
-            [(key, value) for value in values] for key, values in AXES.items() if key in own
-        ]
+        axes: list[Any] = [[(key, value) for value in AXES[key]] for key in AXES if key in own]
         axes += [[("validate", True), ("validate", False)]] * unchecked
         counts = {min(2**power, question.threads) for power in range(question.threads.bit_length() + 1)}
         shapes = itertools.product(FANOUTS if kind.uses_fanout else [DEFAULT], counts if kind.threaded else [1], *axes)
@@ -206,7 +194,7 @@ def _run(
             tree.load_state_dict(state)
             return _stepper(tree)
 
-        return Candidate(repr(chosen), make, bytes_of(chosen, question))
+        return Candidate(json.dumps(dataclasses.asdict(chosen)), make, bytes_of(chosen, question))
 
     def run(trees: Sequence[Configuration], most: float) -> Result:
         caches, room = COLD_BYTES * terms["cold"], free_bytes()
@@ -214,17 +202,17 @@ def _run(
         return race(candidates, inputs, most, ZONE, cold_bytes=caches, memory_bytes=room, progress=progress)
 
     drifting = [] if terms["allow_drift"] else [one for one in able if DRIFTS in one.options]
-    exact = [one for one in able if one not in drifting]
-    first = run(exact, limit * (SHARE if drifting else 1.0))
-    rows, told = _rows(first, exact, steps), {"zone": ZONE, "ending": first.ending, "seconds": first.seconds}
+    first = run([one for one in able if one not in drifting], limit * (SHARE if drifting else 1.0))
+    told = {"zone": ZONE, "ending": first.ending, "seconds": first.seconds, "rows": _rows(first, steps)}
     if drifting and first.ending != "interrupted":
-        second = run([configuration_of(rows[0]), *drifting], limit * (1 - SHARE))
-        beside = _rows(second, [configuration_of(rows[0]), *drifting], steps)
-        behind = next(row for row in beside if configuration_of(row) == configuration_of(rows[0]))
+        chosen = configuration_of(told["rows"][0])
+        second = run([chosen, *drifting], limit * (1 - SHARE))
+        beside = _rows(second, steps)
         told |= {"seconds": first.seconds + second.seconds, "drifting": beside}
-        is_behind = behind["status"] == "slower" and behind["ratio"][0] > 1 + ZONE
-        told |= {"faster": beside[0], "gain": behind["ratio"]} if is_behind else {}
-    return {"rows": rows, "drifting": [], "faster": None, "gain": None, **told}
+        behind = [row for row in beside if row["status"] == "slower" and configuration_of(row) == chosen]
+        if behind and behind[0]["ratio"][0] > 1 + ZONE:
+            told |= {"faster": beside[0], "gain": behind[0]["ratio"]}
+    return told
 
 
 def _inputs(question: Question) -> tuple[list[tuple[Any, ...]], int]:
@@ -261,64 +249,44 @@ def _stepper(tree: SumTree) -> Callable[..., None]:
     return run
 
 
-def _rows(result: Result, trees: Sequence[Configuration], steps: int) -> list[dict[str, Any]]:
-    """The standings of a race as plain values, the fastest first; bounds that no round told are null, or the samples'
-    ends."""
-    by_name, rows = {repr(one): one for one in trees}, []
-    for one in result.standings:
+def _rows(result: Result, steps: int) -> list[dict[str, Any]]:
+    """The standings of a race as plain values, the fastest first, of those that ran; bounds nobody knows are null."""
+    rows = []
+    for one in (one for one in result.standings if result.blocks[one.name]):
         samples = [float(f"{seconds / steps:.4g}") for seconds in result.blocks[one.name].values()]
-        ends = [
-            None if not samples else seconds / steps if math.isfinite(seconds) else told(samples)
-            for seconds, told in zip(one.seconds, (min, min, max), strict=True)
-        ]
-        row = dataclasses.asdict(by_name[one.name]) | {"status": one.status, "reason": one.reason, "seconds": ends}
+        median, low, high = (seconds / steps for seconds in one.seconds)
+        ends = [median, max(low, min(median, *samples)), min(high, max(median, *samples))]
         ratio = [bound if math.isfinite(bound) else None for bound in one.ratio]
-        rows.append(row | {"ratio": ratio, "first_round": min(result.blocks[one.name], default=0), "samples": samples})
+        row = {**json.loads(one.name), "status": one.status, "seconds": ends, "ratio": ratio}
+        rows.append(row | {"first_round": min(result.blocks[one.name]), "samples": samples})
     return rows
 
 
 def _record(question: Question, machine: dict[str, Any]) -> Measurement:
     """A race as a record: the time of its choice, and all samples."""
-    row = machine["race"]["rows"][0]
-    median, low, high = row["seconds"]
-    commit, is_dirty = platforms.commit(Path(__file__).parent, is_told=False)
-    return Measurement(
-        source="measured",
-        status="ok" if machine["race"]["ending"] == "decided" else "unstable",
-        primitive="race",
-        contestant=row["contestant"],
-        op="step",
-        capacity=question.capacity,
-        batch=question.batch,
-        fanout=row["fanout"],
-        threads=row["threads"],
-        dtype=question.dtype,
-        options={**dict(row["options"]), "asked": machine["race"]["asked"]},
-        distribution=question.distribution,
-        samples_seconds=tuple(row["samples"]),
-        median_seconds=median,
-        low_seconds=low,
-        high_seconds=high,
-        machine=machine,
-        commit=commit,
-        dirty=is_dirty,
-        utc=platforms.now(),
-        command=platforms.command_line(),
-    )
+    told, row = machine["race"], machine["race"]["rows"][0]
+    fields: dict[str, Any] = {name: row[name] for name in ("contestant", "fanout", "threads")}
+    fields |= {name: getattr(question, name) for name in ("capacity", "batch", "dtype", "distribution")}
+    fields |= dict(zip(("median_seconds", "low_seconds", "high_seconds"), row["seconds"], strict=True))
+    fields |= dict(zip(("commit", "dirty"), platforms.commit(Path(__file__).parent, is_told=False), strict=True))
+    fields |= {"source": "measured", "status": "ok" if told["ending"] == "decided" else "unstable", "op": "step"}
+    fields |= {"options": {**dict(row["options"]), "asked": told["asked"]}, "samples_seconds": tuple(row["samples"])}
+    fields |= {"primitive": "race", "utc": platforms.now(), "command": platforms.command_line()}
+    return Measurement(machine=machine, **fields)
 
 
 def _answered(record: Measurement, question: Question, path: Path) -> Recommendation:
     """The answer that a race's record gives."""
-    told = dict(record.machine["race"])
-    rows = [(row["status"], _time(row)) for row in told["rows"] if row["samples"]]
+    told, warnings = record.machine["race"], tuple(unusual(question))
+    rows = [(row["status"], _time(row)) for row in told["rows"]]
     return Recommendation(
         question=question,
         choice=rows[0][1],
         ties=tuple(time for status, time in rows if status == "equal"),
         runner_up=next((time for status, time in rows[1:] if status in ("slower", "undecided")), None),
         machine=record.machine_key,
-        notes=tuple(unusual(question)),
-        warnings=tuple(unusual(question)),
+        notes=warnings,
+        warnings=warnings,
         results=str(path),
         race={**told, "utc": record.utc},
     )
@@ -326,12 +294,10 @@ def _answered(record: Measurement, question: Question, path: Path) -> Recommenda
 
 def configuration_of(row: Mapping[str, Any]) -> Configuration:
     """The tree of a row of a race."""
-    options = tuple((str(key), value) for key, value in row["options"])
-    return Configuration(row["contestant"], row["fanout"], row["threads"], options)
+    return Configuration(row["contestant"], row["fanout"], row["threads"], tuple(map(tuple, row["options"])))
 
 
 def _time(row: Mapping[str, Any]) -> TreeTime:
-    chosen = configuration_of(row)
     median, low, high = row["seconds"]
-    time = Estimate(median, low, high, Evidence(f"race({chosen})", "measured"))
-    return TreeTime(chosen, time, stats.log_sigma(time.low, time.high, 0.0))
+    time = Estimate(median, low, high, Evidence(f"race({configuration_of(row)})", "measured"))
+    return TreeTime(configuration_of(row), time, stats.log_sigma(low, high, 0.0))

@@ -193,7 +193,7 @@ def _raced(answer: Recommendation, race: Mapping[str, Any], verbose: bool) -> It
     yield from wrapped(f"{_asked(question)}; {caches} caches; raced on this machine, {answer.machine}, {race['utc']}")
 
     def listed_as(status: str) -> list[str]:
-        rows = [row for row in race["rows"] if row["status"] == status and row["samples"]]
+        rows = [row for row in race["rows"] if row["status"] == status]
         return [f"{_besides(configuration_of(row), chosen)}: {_slower(row['ratio'])}" for row in rows]
 
     undecided, slower = listed_as("undecided"), listed_as("slower")
@@ -204,7 +204,7 @@ def _raced(answer: Recommendation, race: Mapping[str, Any], verbose: bool) -> It
         yield several(f"  {why} after {race['seconds']:.1f} s; --seconds gives more:", undecided)
     for one in slower if verbose else slower[:1]:
         yield from wrapped(f"{'slower' if one is not slower[0] else 'next best'}: {one}")
-    if row := race["faster"]:
+    if row := race.get("faster"):
         tree, by = _besides(configuration_of(row), chosen), _slower(race["gain"])
         yield from wrapped(f"faster, but its sums drift: {tree}; the choice is {by}; --allow-drift takes it")
     raced = f"raced {plural(race['candidates'] - race['excluded'], 'candidate')} in {race['seconds']:.1f} s"

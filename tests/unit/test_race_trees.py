@@ -74,8 +74,8 @@ def test_what_drifts_is_told_where_it_is_faster_and_chosen_where_it_is_asked_for
     clock.step = step
     given = ask(tmp_path)
     assert given.choice.configuration == Configuration("numba", 16, 1)
-    assert (given.race["faster"] is not None) == (gain > 1.01)
-    if given.race["faster"]:
+    assert ("faster" in given.race) == (gain > 1.01)
+    if "faster" in given.race:
         assert race_trees.configuration_of(given.race["faster"]) == Configuration("numba", 16, 1, DELTA)
         assert given.race["gain"][1] < gain < given.race["gain"][2]
     chosen = ask(tmp_path, allow_drift=True).choice.configuration
@@ -197,7 +197,7 @@ def test_the_command_tells_choice_time_call_next_best_and_what_drifts(tmp_path, 
     assert call in rest
     for part in (
         "95 % CI [",
-        "next best: K = 8, 1 thread: 20",
+        "next best: K = 8",
         "--allow-drift",
         "equally fast, within 1%: K = 16, layout",
     ):
