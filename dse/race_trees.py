@@ -203,7 +203,7 @@ def _run(
 
     drifting = [] if terms["allow_drift"] else [one for one in able if DRIFTS in one.options]
     first = run([one for one in able if one not in drifting], limit * (SHARE if drifting else 1.0))
-    told = {"zone": ZONE, "ending": first.ending, "seconds": first.seconds, "rows": _rows(first, steps)}
+    told: dict[str, Any] = {"zone": ZONE, "ending": first.ending, "seconds": first.seconds, "rows": _rows(first, steps)}
     if drifting and first.ending != "interrupted":
         chosen = configuration_of(told["rows"][0])
         second = run([chosen, *drifting], limit * (1 - SHARE))
