@@ -225,3 +225,25 @@ def test_memory_is_written_before_each_call_alone_and_takes_no_time_of_it(clock,
     assert written == [*range(len(calls))]
     assert result.standings[0].seconds == pytest.approx((1e-5,) * 3)
     assert result.seconds < 1.1
+
+
+def test_a_block_is_timed_with_the_caches_that_its_own_calls_left(clock):
+    ran = []
+
+    def call(name):
+        clock.now += 1e-4 if ran[-1:] == [name] else 1e-2
+        ran.append(name)
+
+    result = race({name: (lambda name=name: call(name)) for name in ("one", "other")}, seconds=0.5)
+    assert result.standings[0].seconds == pytest.approx((1e-4,) * 3)
+
+
+def test_of_a_disturbed_race_the_leader_is_what_was_faster_within_rounds(clock):
+    """Each block is disturbed or not, by a factor of ten, so that medians of times tell nothing."""
+    took = {"fast": 1e-3, "slow": 1.05e-3}
+
+    def call(name):
+        clock.now += took[name] * (10 if int(clock.now * 40) % 2 else 1)
+
+    result = race({name: (lambda name=name: call(name)) for name in ("slow", "fast")}, seconds=5)
+    assert result.standings[0].name == "fast"
