@@ -39,10 +39,11 @@ FANOUTS = (4, 8, 16, 32, 64)
 AXES = {"layout": ("prefix", "plain"), "propagate": ("recompute", "delta")}
 DRIFTS = ("propagate", "delta")
 SECONDS = {False: 5.0, True: 15.0}  # of a race with hot caches, and with cold ones
-SHARE = 0.7  # of the seconds, for the race of what does not drift
-ZONE = 0.01
+SHARE = 0.8  # of the seconds, for the race of what does not drift
+ZONE, DRIFT_ZONE = 0.01, 0.03  # of that race, and of the race of the choice against what drifts
 COLD_BYTES = 16 << 20  # a gradient step's: weights, gradients, moments and activations
-HOPELESS = 1.5  # predicted to be so many times slower than the best, in spite of all doubt, a tree is not raced
+HOPELESS = {True: 1.5, False: 2.0}  # by own records and by another machine's: a tree predicted, with its uncertainty,
+# to be slower than the best by more than this factor is not raced
 FILL_SECONDS = 10.0  # a tree that takes longer to fill is not raced
 MOST_CALLS = 100  # updates or insertions of a step
 LEAST_INPUTS = 4  # calls with inputs of their own
@@ -174,7 +175,7 @@ def _candidates(question: Question, results: Path, unchecked: bool) -> tuple[lis
     table = Table(records, unchecked)
     times = {one: time for one in able if (time := table.step(one, question))}
     least = {one: time.seconds / math.exp(stats.Z * time.own_sigma) for one, time in times.items()}
-    most = HOPELESS * (1 + bool(note)) * min((time.seconds for time in times.values()), default=math.inf)
+    most = HOPELESS[not note] * min((time.seconds for time in times.values()), default=math.inf)
     surest = sorted((one for one in able if DRIFTS not in one.options), key=lambda one: least.get(one, 0.0))[:2]
     kept = [one for one in able if one in surest or least.get(one, 0.0) <= most]
     return kept, {"candidates": len(able), "excluded": len(able) - len(kept), "prior": table.machine_key}
@@ -196,21 +197,21 @@ def _run(
 
         return Candidate(json.dumps(dataclasses.asdict(chosen)), make, bytes_of(chosen, question))
 
-    def run(trees: Sequence[Configuration], most: float) -> Result:
+    def run(trees: Sequence[Configuration], most: float, zone: float) -> Result:
         caches, room = COLD_BYTES * terms["cold"], free_bytes()
         candidates = [made(one) for one in trees]
-        return race(candidates, inputs, most, ZONE, cold_bytes=caches, memory_bytes=room, progress=progress)
+        return race(candidates, inputs, most, zone, cold_bytes=caches, memory_bytes=room, progress=progress)
 
     drifting = [] if terms["allow_drift"] else [one for one in able if DRIFTS in one.options]
-    first = run([one for one in able if one not in drifting], limit * (SHARE if drifting else 1.0))
+    first = run([one for one in able if one not in drifting], limit * (SHARE if drifting else 1.0), ZONE)
     told: dict[str, Any] = {"zone": ZONE, "ending": first.ending, "seconds": first.seconds, "rows": _rows(first, steps)}
     if drifting and first.ending != "interrupted":
         chosen = configuration_of(told["rows"][0])
-        second = run([chosen, *drifting], limit * (1 - SHARE))
+        second = run([chosen, *drifting], limit * (1 - SHARE), DRIFT_ZONE)
         beside = _rows(second, steps)
         told |= {"seconds": first.seconds + second.seconds, "drifting": beside}
         behind = [row for row in beside if row["status"] == "slower" and configuration_of(row) == chosen]
-        if behind and behind[0]["ratio"][0] > 1 + ZONE:
+        if behind and behind[0]["ratio"][0] > 1 + DRIFT_ZONE:
             told |= {"faster": beside[0], "gain": behind[0]["ratio"]}
     return told
 

@@ -24,7 +24,7 @@ import numpy as np
 
 BLOCK_SECONDS, LEAST_CALLS = 1.5e-3, 2  # and as many calls before it: caches hold what the candidate before touched
 TRIALS, LEAST_ROUNDS = 3, 8  # calls of each candidate before its first round, and rounds before the first look
-HOPELESS = 20.0  # what is so many times slower than the fastest in the shortest of its trials runs no rounds
+HOPELESS = 8.0  # what is so many times slower than the fastest in the shortest of its trials runs no rounds
 LOOK_EVERY = 1.05  # the rounds of a look by those of the look before: a look takes time, and costs no certainty
 
 Call = Callable[..., Any]

@@ -94,8 +94,8 @@ def _about_a_tree(options: argparse.Namespace) -> int:
         _check(options, RACE, "a race, which is on this machine, without --no-race")
     if is_race:
         raced = {name: getattr(options, name) for name in RACE}
-        with Progress(None, "look") as shown:
-            words = "{1} candidates left after {0:.1f} s of racing".format
+        with Progress(None, "stage") as shown:
+            words = "{1} candidates, raced for {0:.1f} s".format
             progress = lambda *far: shown.update(1, partial(words, *far))  # noqa: E731
             answer = recommend(**asked, **raced, results=options.results, race=True, progress=progress)
     elif options.platform in (None, HERE):
