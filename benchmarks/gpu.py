@@ -23,13 +23,13 @@ from typing import Any
 
 import impls
 from dse import platforms
+from dse.platforms.evidence import answers
 from dse.records import RecordError
 
 from . import peers
 from .arguments import add_common, add_numbers, parser_of
 from .cases import ROTATION, Case, Prepared, WrongAnswerError, prepare
 from .clock import LEAST_SAMPLE_SECONDS, Call, Clock
-from .evidence import answers
 from .presets import ENDS, ON_DEVICE, UNCHECKED, Block, groups
 from .run import Stamp, Tally, exit_code, file_of
 from .sweep import SweepMethod, sweep

@@ -19,11 +19,11 @@ from typing import Any, Self, TypeVar
 
 from dse import platforms, records, stats
 from dse.platforms import busy
+from dse.platforms.evidence import answers, evidence_here, is_done
 from dse.records import Measurement, Status
 from impls.terminal import Progress, plural
 
 from .cases import Case
-from .evidence import answers, evidence_here, is_done
 from .sentinels import Sentinels
 from .timing import Timing
 

@@ -12,11 +12,11 @@ import numpy as np
 
 import impls
 from dse.platforms import memory
+from dse.platforms.evidence import CORES
 from dse.records import Measurement
 
 from .cases import Case, Prepared, WrongAnswerError, prepare
 from .clock import ALL_CPUS, Call, Clock, clock_of, pin
-from .evidence import CORES
 from .run import Stamp, Tally, run
 from .sentinels import Sentinels
 from .timing import LEAST_SAMPLES, Timing, interleave, interleave_calls

@@ -1,7 +1,8 @@
 """Choose from measured records: implementations, mappings, and how many of each.
 
 Which tree
-    ``recommend``           for N leaves and batches of B: a ``Recommendation``
+    ``recommend``           for N leaves and batches of B: a ``Recommendation``; ``race=True`` decides on this machine
+    ``best``                the tree itself, made and empty: the fastest on this machine, raced where it was not before
 Which mapping
     ``recommend_mapping``   what to run where, of a workload on a platform: a ``MappingAnswer``, or a ``Shortage``
     ``explain_mapping``     why another configuration loses, ties or does not fit: an ``Explanation``

@@ -4,6 +4,7 @@ from .estimate import Estimate as Estimate, Evidence as Evidence
 from .mapping.answer import MappingAnswer as MappingAnswer, Shortage as Shortage
 from .mapping.explain import Explanation as Explanation
 from .mapping.question import explain_mapping as explain_mapping, recommend_mapping as recommend_mapping
+from .race_trees import best as best, recommend as recommend
 from .records import (
     Measurement as Measurement,
     RecordError as RecordError,
@@ -29,7 +30,7 @@ from .times.tree_cost_model import (
     fit as fit,
 )
 from .times.tree_times import family_and_points as family_and_points
-from .tree import Recommendation as Recommendation, recommend as recommend
+from .tree import Recommendation as Recommendation
 from .tuning.core_question import CoreSplit as CoreSplit, platform_split as platform_split, split_cores as split_cores
 from .tuning.core_split import RateCurve as RateCurve
 from .tuning.presampling import DepthAnswer as DepthAnswer, platform_depth as platform_depth

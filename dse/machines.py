@@ -19,7 +19,7 @@ from impls.writing import list_files
 from .platforms import Platform, PlatformError, fingerprint, load
 from .platforms.fingerprint import COMPILED_FOR
 from .platforms.reading import FILE, HERE, keep_to_allowed
-from .records import Measurement, RecordError, how_to_measure, in_order, read_folder
+from .records import Measurement, NoRecordsError, how_to_measure, in_order, read_folder
 
 Facts = Mapping[str, Any]  # of a machine, as its records spell them out
 PROCESSOR = ("vendor", "family", "model")  # the first that differs counts most
@@ -57,7 +57,7 @@ def read(results: Path, machine: str | None, wanted: Wanted) -> tuple[list[Measu
     here = fingerprint()
     known = _facts(one for one in records if wanted.shows(one))
     if not known:
-        raise RecordError(f"{results}: no {wanted.what} of any machine here; {how_to_measure(wanted.command)}")
+        raise NoRecordsError(f"{results}: no {wanted.what} of any machine here; {how_to_measure(wanted.command)}")
     key, note = str(here["key"]), ""
     if key not in known:
         key = nearest(here, known)

@@ -47,6 +47,10 @@ class RecordError(Exception):
     """Unusable results, a file or a folder; the message names the file, the line and the remedy."""
 
 
+class NoRecordsError(RecordError):
+    """There are no records of what is asked for."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measurement:
     """A number, or the reason why there is none. Times are seconds per call of ``batch`` elements.
@@ -64,7 +68,8 @@ class Measurement:
     step, of ours or of a library, by the clock that ``op`` names), "training run" (a gradient step of a whole run by
     ``options``' seed, with its curve in ``machine``), "plugin" (a step of another library's replay or training, on its
     own replay or on ours, and the time of the tree's calls in it), "plugin run" (a step of a run of such a library),
-    "training adaptation" (one of a running loop at a look of a search), or "sentinel" (timed in every run, to tell by
+    "training adaptation" (one of a running loop at a look of a search), "race" (a step of the winner of trees that were
+    raced, with all samples in ``machine``), or "sentinel" (timed in every run, to tell by
     how much the machine changes). ``contestant`` is the implementation that was timed.
     """
 
@@ -283,7 +288,7 @@ def read_folder(folder: str | Path, machine: str | None = None, here: str = "") 
     records = [record for path in list_files(Path(folder), "**/*.jsonl") for record in read_file(path)]
     if not records:
         other = ", or name a folder that has some: --results FOLDER" if has_benchmarks() else ""
-        raise RecordError(f"{folder}: no records here; {how_to_measure('sweep --preset quick')}{other}")
+        raise NoRecordsError(f"{folder}: no records here; {how_to_measure('sweep --preset quick')}{other}")
     kept = [record for record in records if machine in (None, record.machine_key)]
     if not kept:
         there = sorted({record.machine_key for record in records})

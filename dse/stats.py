@@ -112,45 +112,16 @@ def log_sigma(low: float, high: float, floor: float) -> float:
     return math.hypot(own, floor / Z)
 
 
-@dataclass(frozen=True)
-class Choice:
-    """One of several uncertain times: its position, those that tie with it, and the regret of choosing it.
-
-    ``probabilities [n]``: of each to be the least when all are measured again.
-    """
-
-    best: int
-    ties: tuple[int, ...]
-    regret_95: float
-    probabilities: tuple[float, ...]
-
-    @property
-    def probability_best(self) -> float:
-        """The choice's own probability."""
-        return self.probabilities[self.best]
-
-
-def choose(
-    log_times: Sequence[float], sigmas: Sequence[float], drift: float = 0.0, best: int | None = None, seed: int = 0
-) -> Choice:
-    """Judge the choice ``best``, by default the least expected time, by resampling what all take in another run.
+def ties(log_times: Sequence[float], sigmas: Sequence[float], drift: float, best: int, seed: int = 0) -> list[int]:
+    """List those that tie with the choice ``best``, by resampling what all take in another run.
 
     Each ln(time) is normal with its sigma, and changes from run to run by ``drift`` (the 95 % quantile of its size).
     Ties are faster than the choice in at least 2.5 % of the resampled runs: a 95 % test cannot tell them from it.
-    ``regret_95``: in 95 % of them the choice takes at most this fraction longer than the least.
-    ValueError without candidates.
     """
-    mean, sigma = np.asarray(log_times, dtype=float), np.asarray(sigmas, dtype=float)
-    if not mean.size:
-        raise ValueError("no candidates to choose from")
-    best = int((mean + sigma**2 / 2).argmin()) if best is None else best
-    rng, shape = np.random.default_rng(seed), (DRAWS, mean.size)
-    times = rng.normal(mean, sigma, shape) + drift / STUDENT_3 * rng.standard_t(3, shape)
+    rng, shape = np.random.default_rng(seed), (DRAWS, len(log_times))
+    times = rng.normal(log_times, sigmas, shape) + drift / STUDENT_3 * rng.standard_t(3, shape)
     faster = (times < times[:, [best]]).mean(axis=0)
-    ties = tuple(int(i) for i in np.flatnonzero(faster >= (1 - CONFIDENCE) / 2) if i != best)
-    regrets = np.exp(times[:, best] - times.min(axis=1)) - 1
-    probabilities = np.bincount(times.argmin(axis=1), minlength=mean.size) / DRAWS
-    return Choice(best, ties, float(np.quantile(regrets, CONFIDENCE)), tuple(probabilities.tolist()))
+    return [int(i) for i in np.flatnonzero(faster >= (1 - CONFIDENCE) / 2) if i != best]
 
 
 @dataclass(frozen=True)
@@ -295,16 +266,3 @@ class Field:
         near = self._covariance(np.array([place], dtype=np.float64))[0]
         variance = self._sigma**2 + self._offset**2 - float(near @ self._inverse @ near)
         return float(near @ self._weighted), math.sqrt(max(0.0, variance))
-
-
-def count_interval(probabilities: Sequence[float]) -> tuple[int, int]:
-    """Compute the exact 95 % interval of how many independent events happen (the Poisson binomial distribution).
-
-    >>> count_interval([0.5] * 10), count_interval([0.0, 1.0, 1.0])
-    ((2, 8), (2, 2))
-    """
-    mass = np.ones(1)
-    for probability in probabilities:
-        mass = np.convolve(mass, [1 - probability, probability])
-    below, tail = np.cumsum(mass), (1 - CONFIDENCE) / 2
-    return int(np.searchsorted(below, tail, side="right")), int(np.searchsorted(below, 1 - tail, side="left"))

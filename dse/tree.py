@@ -5,20 +5,19 @@ asked (N, B) from ``times.tree_times``, with its uncertainty; ties, regret and t
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from impls.checks import one_of
-from impls.cores import count_allowed
 from impls.sumtree.contract import LEAF_DTYPES
 from impls.terminal import plural
 
-from . import machines, platforms, stats
-from .drift import Drift
+from . import platforms, stats
+from .drift import USUAL, Drift
 from .platforms.reading import FILE
 from .records import RecordError, benchmark, how_to_measure
 from .times import tree_cost_model
@@ -39,7 +38,7 @@ BATCH_BYTES = 24  # of an element beside its priority: a uniform or index, a flo
 
 @dataclass(frozen=True)
 class Recommendation:
-    """Which tree to choose. ``regret_95``: at 95 % confidence it costs at most this fraction more than the best one.
+    """Which tree to choose, by records or, as ``race`` tells, by a race on this machine.
 
     ``modeled``: the fastest of what only a model knows. It is never the choice, for nobody has timed it here.
     ``machine_note``: where ``machine`` is not the one asked about, but the nearest with records, a sentence that says
@@ -51,17 +50,16 @@ class Recommendation:
     choice: TreeTime
     ties: tuple[TreeTime, ...]
     runner_up: TreeTime | None
-    regret_95: float
-    probability_best: float
-    noise_floor: float
-    drift: Drift
     machine: str
-    rests_on: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
+    noise_floor: float = 0.0
+    drift: Drift = USUAL
+    rests_on: tuple[dict[str, Any], ...] = ()
     modeled: Modeled | None = None
     machine_note: str = ""
     results: str = ""
     warnings: tuple[str, ...] = ()
+    race: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -70,36 +68,6 @@ class Recommendation:
             "ties": [tie.to_dict() for tie in self.ties],
             "runner_up": self.runner_up.to_dict() if self.runner_up else None,
         }
-
-
-def recommend(
-    capacity: int,
-    batch: int,
-    updates_per_sample: float = 1.0,
-    threads: int | None = None,
-    dtype: str = "float32",
-    distribution: str = "uniform",
-    results: str | Path = Path("results"),
-    machine: str | None = None,
-    unchecked: bool = False,
-) -> Recommendation:
-    """The best configuration for N leaves and batches of B on a machine (default: this one, or the nearest swept one).
-
-    ``threads`` bounds the threads (default: the machine's cores, for this one those that this process may use);
-    ``unchecked`` admits trees that do not check their input (``validate=False``). RecordError if the results cannot
-    answer; ValueError for a question out of bounds.
-    """
-    check(Question(capacity, batch, updates_per_sample, 1 if threads is None else threads, dtype, distribution))
-    results = Path(results)
-    records, note = machines.read(results, machine, machines.SWEEP)
-    table = Table(records, unchecked)
-    if table.memory_bytes is None:
-        table.memory_bytes = probed_memory_bytes(results, table.machine_key)
-    there = int(table.machine.get("cores", 1))
-    is_another = machine not in (None, platforms.fingerprint()["key"])
-    most = threads or (there if is_another else min(there, count_allowed()))
-    answered = answer(table, Question(capacity, batch, updates_per_sample, most, dtype, distribution))
-    return replace(answered, machine_note=note, results=str(results))
 
 
 def unusual(question: Question) -> list[str]:
@@ -120,6 +88,8 @@ def check(question: Question) -> None:
             raise ValueError(f"{what} must be at least 1, not {value}")
     if not 0 <= question.updates_per_sample <= MOST_UPDATES:
         raise ValueError(f"updates per sample must be from 0 to {MOST_UPDATES:,}, not {question.updates_per_sample:g}")
+    if question.inserts < 0:
+        raise ValueError(f"inserts must be at least 0, not {question.inserts}")
     one_of("dtype", question.dtype, LEAF_DTYPES)
 
 
@@ -142,9 +112,8 @@ def answer(table: Table, question: Question) -> Recommendation:
     if question.threads > (most := table.most_threads()):
         notes.append(f"{question.threads} threads are allowed, and more than {most} were never measured")
     times = _times(table, question)
-    chosen = _choose(table, times)
-    choice = times[chosen.best]
-    tied = sorted(chosen.ties, key=lambda i: times[i].seconds)
+    best, tied = _choose(table, times)
+    choice = times[best]
     others = sorted((time for time in times if time is not choice), key=lambda time: time.seconds)
     if choice.basis == "extrapolated":
         outside = float(f"{math.exp(choice.distance):.2g}")
@@ -161,10 +130,8 @@ def answer(table: Table, question: Question) -> Recommendation:
     return Recommendation(
         question=question,
         choice=choice,
-        ties=tuple(times[i] for i in tied),
+        ties=tuple(sorted((times[i] for i in tied), key=lambda time: time.seconds)),
         runner_up=others[0] if others else None,
-        regret_95=chosen.regret_95,
-        probability_best=chosen.probability_best,
         noise_floor=table.noise_floor,
         drift=table.drift,
         machine=table.machine_key,
@@ -173,6 +140,20 @@ def answer(table: Table, question: Question) -> Recommendation:
         modeled=fastest(table.modeled, question),
         warnings=warnings,
     )
+
+
+def keep_fitting(
+    able: Sequence[Configuration], question: Question, memory_bytes: float | None, what: str
+) -> list[Configuration]:
+    """Keep the trees that fit a machine's memory. RecordError if none does."""
+    most = math.inf if memory_bytes is None else memory_bytes
+    needs = {configuration: bytes_of(configuration, question) for configuration in able}
+    if min(needs.values()) > most:
+        raise RecordError(
+            f"N = {question.capacity:,} {question.dtype} leaves and batches of {question.batch:,} need at least "
+            f"{min(needs.values()) / 1e9:,.1f} GB, and the machine has {most / 1e9:,.1f} GB {what}"
+        )
+    return [configuration for configuration in able if needs[configuration] <= most]
 
 
 def _times(table: Table, question: Question) -> list[TreeTime]:
@@ -190,13 +171,7 @@ def _times(table: Table, question: Question) -> list[TreeTime]:
         raise RecordError(
             f"the records hold no draws and updates of {question.dtype} leaves{fewer}; {how_to_measure(SWEEP)}"
         )
-    needs = {configuration: _bytes(configuration, question) for configuration in able}
-    if table.memory_bytes is not None and min(needs.values()) > table.memory_bytes:
-        raise RecordError(
-            f"N = {question.capacity:,} {question.dtype} leaves and batches of {question.batch:,} need at least "
-            f"{min(needs.values()) / 1e9:,.1f} GB, and the machine has {table.memory_bytes / 1e9:,.1f} GB of memory"
-        )
-    fitting = [tree for tree in able if table.memory_bytes is None or needs[tree] <= table.memory_bytes]
+    fitting = keep_fitting(able, question, table.memory_bytes, "of memory")
     times = [time for configuration in fitting if (time := table.step(configuration, question))]
     if not times:
         raise RecordError(
@@ -207,18 +182,14 @@ def _times(table: Table, question: Question) -> list[TreeTime]:
     return [table.under_doubt(time, question) for time in times]
 
 
-def weighed(table: Table, question: Question) -> list[tuple[TreeTime, float]]:
-    """Every candidate with its probability of being the best when all are measured again, the choice first.
-
-    RecordError as for ``answer``.
-    """
+def ranked(table: Table, question: Question) -> list[TreeTime]:
+    """Every candidate, the choice first, the others by their times. RecordError as for ``answer``."""
     times = _times(table, question)
-    chosen = _choose(table, times)
-    order = sorted(range(len(times)), key=lambda i: (i != chosen.best, times[i].seconds))
-    return [(times[i], chosen.probabilities[i]) for i in order]
+    best, _ = _choose(table, times)
+    return sorted(times, key=lambda time: (time is not times[best], time.seconds))
 
 
-def _choose(table: Table, times: Sequence[TreeTime]) -> stats.Choice:
+def _choose(table: Table, times: Sequence[TreeTime]) -> tuple[int, list[int]]:
     """Choose the time whose bound, one standard deviation up, is least, of those with the cells nearest the question.
 
     A guess from afar must not beat what is known, but it may tie with it. Within 2 % fewer threads win: a free core is
@@ -233,10 +204,10 @@ def _choose(table: Table, times: Sequence[TreeTime]) -> stats.Choice:
     }
     close = [i for i, bound in bounds.items() if bound - min(bounds.values()) <= CLOSE_ENOUGH]
     best = min(close, key=lambda i: (times[i].configuration.threads, bounds[i]))
-    return stats.choose(logs, sigmas, max(table.drift.own, table.noise_floor), best)
+    return best, stats.ties(logs, sigmas, max(table.drift.own, table.noise_floor), best)
 
 
-def _bytes(chosen: Configuration, question: Question) -> float:
+def bytes_of(chosen: Configuration, question: Question) -> float:
     """Bytes that a tree and one batch take at least; a tree that is no array counts as its leaves."""
     leaf, options = np.dtype(question.dtype).itemsize, dict(chosen.options)
     try:

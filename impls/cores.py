@@ -1,9 +1,10 @@
-"""Which processors this process may use: those of its affinity, as far as a quota of its control groups pays for them.
+"""Which processors and how much memory this process may use, as its affinity and its control groups have it.
 
 A container, a batch system or ``taskset`` leaves a process some of a machine's hardware threads, which ``os.cpu_count``
 does not know. What is said of a whole machine (its key, its load) counts them all; what is chosen or run, these.
 """
 
+import contextlib
 import math
 import os
 from pathlib import Path
@@ -56,3 +57,17 @@ def read_text(path: Path | str) -> str:
         return Path(path).read_text().strip()
     except OSError:
         return ""
+
+
+def free_bytes() -> float:
+    """Bytes that this process may still take: of the machine, or of its control group where that has fewer."""
+    free = float("inf")
+    with contextlib.suppress(OSError, KeyError):  # where nobody says, nothing is refused
+        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        free = 1024.0 * int(lines["MemAvailable"].split()[0])
+    with contextlib.suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text())  # "max" where there is none
+        inactive = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())["inactive_file"]
+        free = min(free, limit - int((group / "memory.current").read_text()) + int(inactive))
+    return free

@@ -384,10 +384,8 @@ def _tree(reader: Reader) -> None:
             found = reader.read("least time against JSON", pattern, whole, 1e6 * least, must=False)
             reader.slower("tree", 1 / seconds["seconds"], 1 / least, found is not None)
             continue
-        if match := re.search(r"fastest by the nearest records: .*?(?=  | regret| runner-up| note|$)", whole):
+        if match := re.search(r"fastest by the nearest records: .*?(?=  | runner-up| note|$)", whole):
             _step(reader, "least time against JSON", match[0], best)
-        if match := re.search(r"regret at most (\d+)%", whole):
-            reader.shown("regret against JSON", "regret", match[1], 100 * plain["regret_95"])
         if match := re.search(r"runner-up: (.*?us a step.*?\))", whole):
             _step(reader, "runner-up against JSON", match[1], plain["runner_up"])
             reason = re.search(r"fewest|less sure|statistically tied", whole, re.I) is not None

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from dse.platforms.evidence import CORES
 from dse.platforms.reading import here
 from dse.records import Measurement, RecordError, in_order
 from impls.training import TrainingError, Workload, load, path_of
@@ -25,7 +26,6 @@ from impls.writing import refusing
 
 from ..arguments import DEFAULT, add_common, add_workload, listed, parser_of
 from ..clock import ALL_CPUS, Clock
-from ..evidence import CORES
 from ..run import Stamp, file_of, report, run
 from ..sentinels import Sentinels
 from ..timing import LEAST_SAMPLES, Timing, interleave

@@ -14,13 +14,13 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from dse.platforms.evidence import CORES
 from dse.questions import Row
 from dse.records import Measurement
 from impls.training import TrainingError, Workload, learners
 
 from ..arguments import add_common, add_numbers, parser_of
 from ..clock import ALL_CPUS, Clock, StretchClock, pin
-from ..evidence import CORES
 from ..questions import add_file, asked_about, chosen, is_sentinel, keeping, left, with_done
 from ..run import Stamp, report, run
 from ..sentinels import Sentinels

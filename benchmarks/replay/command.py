@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from dse import records
+from dse.platforms.evidence import CORES
 from dse.records import Measurement, RecordError
 from impls.replay import registry
 
 from ..arguments import add_common, add_list, add_numbers, add_python, listed, one_of, parser_of
-from ..evidence import CORES
 from ..run import Stamp, Tally, file_of, latest, run, show
 from ..sentinels import Sentinels
 from ..timing import Timing, interleave

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from dse.platforms.evidence import CORES
 from dse.records import Measurement
 from impls.replay import Replay
 from impls.replay.memory import Handle, Memory, allocate
@@ -29,7 +30,6 @@ from impls.training.parallel.arrangement import Arrangement
 
 from ..arguments import DEFAULT, add_common, add_list, listed, one_of, parser_of
 from ..clock import ALL_CPUS, pin
-from ..evidence import CORES
 from ..run import Stamp, Tally, file_of, latest, run, show
 from ..timing import Timing, interleave
 from . import cells

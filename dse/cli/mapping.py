@@ -31,7 +31,7 @@ from .text import WIDTH, add_command
 PRINTED = ("json", "verbose", "emit")
 PROCESSES = ("apart", "pipelined")
 """Arrangements of several processes."""
-_OF_TREES = {"updates_per_sample": 1.0, "dtype": "float32", "distribution": "uniform", "unchecked": False}
+_OF_TREES = {"updates_per_sample": 1.0, "dtype": "float32", "distribution": "uniform", "inserts": 0}
 DEFAULTS = {"objective": "ratio", "fix": [], "exclude": [], "free": [], "results": RESULTS, **_OF_TREES}
 """Options that say how to print an answer, and what the others are where they are not given."""
 
@@ -171,7 +171,8 @@ def words_of(options: argparse.Namespace) -> str:
     """Write the command of ``recommend`` that has these options, without what says how to print the answer."""
     words = ["python", "-m", "dse", "recommend"]
     for name, value in vars(options).items():
-        if name not in (*PRINTED, "command") and value is not None and value != DEFAULTS.get(name):
+        is_given = value is not None and value is not False and value != DEFAULTS.get(name)
+        if is_given and name not in (*PRINTED, "command"):
             flag = f"--{name.replace('_', '-')}"
             values = value if isinstance(value, list) else [value]
             words += [flag] if value is True else [word for one in values for word in (flag, str(one))]

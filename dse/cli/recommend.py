@@ -3,15 +3,17 @@
 import argparse
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from impls.terminal import count
+from impls.terminal import Progress, count
 
 from ..mapping.values import FIX
 from ..platforms.reading import HERE
+from ..race_trees import recommend
 from ..recommend_modeled import recommend_modeled
 from ..times.platform_trees import ModeledChoice
-from ..tree import Recommendation, recommend
+from ..tree import Recommendation
 from . import mapping
 from .emit import emitted
 from .text import add_command
@@ -22,10 +24,14 @@ ABOUT = f"""Which mapping of a workload is the best on a platform; or which tree
 {mapping.ABOUT}
 
 Without a workload, --capacity and --batch ask which implementation of a tree, which K and how many threads:
-a step samples B leaves once and updates B leaves R times, answered from the records in results/; with --platform
-by models of that machine's numbers, which need not be there (`this`: the records)."""
+a step samples B leaves once, updates B leaves R times and sets single leaves I times. On this machine the candidates
+race for a few seconds; what its records, or the nearest machine's, predict to be much slower is left out. A race is
+kept, and answers the same question until the code, a version or the machine changes. --no-race and --machine
+answer from the records in results/, and --platform from models of that machine's numbers, which need not be there."""
 NUMBERS = {"capacity": None, "batch": None, "updates_per_sample": 1.0, "threads": None}
-TREE = {**NUMBERS, "dtype": "float32", "distribution": "uniform", "unchecked": False}
+ASKED = {**NUMBERS, "dtype": "float32", "distribution": "uniform", "unchecked": False, "inserts": 0}
+RACE = {"seconds": None, "cold": False, "again": False, "allow_drift": False}
+TREE = {**ASKED, **RACE, "no_race": False}
 MAPPING: dict[str, Any] = {"objective": "ratio", "fix": [], "exclude": [], "free": [], "times": None, "epsilon": None}
 """Defaults of the options that only one of the two questions of ``recommend`` has."""
 
@@ -45,7 +51,17 @@ def add_to(commands: Any) -> None:
     add("--threads", type=count, metavar="T", help="at most so many (default: the machine's cores, as far as allowed)")
     add("--dtype", default=TREE["dtype"], help="of the leaves (default: %(default)s)")
     add("--distribution", default=TREE["distribution"], help="of the priorities (default: %(default)s)")
-    add("--unchecked", action="store_true", help="admit measured trees that do not check their input (validate=False)")
+    add("--unchecked", action="store_true", help="admit trees that do not check their input (validate=False)")
+    add("--inserts", type=count, default=0, metavar="I", help="updates of one leaf per sample (default: %(default)s)")
+    add(
+        "--cold",
+        action="store_true",
+        help="race with cold caches: a gradient step's memory is written before each step",
+    )
+    add("--seconds", type=float, metavar="S", help="at most so many seconds of racing (default: 5, with --cold 15)")
+    add("--again", action="store_true", help="race anew, though a race is kept that answers")
+    add("--allow-drift", action="store_true", help="admit propagate=delta, whose sums drift, as the choice")
+    add("--no-race", action="store_true", help="answer from records alone")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -71,14 +87,25 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _about_a_tree(options: argparse.Namespace) -> int:
-    asked = {name: getattr(options, name) for name in TREE}
+    asked = {name: getattr(options, name) for name in ASKED}
     answer: Recommendation | ModeledChoice
-    if options.platform in (None, HERE):
+    is_race = not (options.no_race or options.machine) and options.platform in (None, HERE)
+    if not is_race:
+        _check(options, RACE, "a race, which is on this machine, without --no-race")
+    if is_race:
+        raced = {name: getattr(options, name) for name in RACE}
+        with Progress(None, "stage") as shown:
+            words = "{1} candidates, raced for {0:.1f} s".format
+            progress = lambda *far: shown.update(1, partial(words, *far))  # noqa: E731
+            answer = recommend(**asked, **raced, results=options.results, race=True, progress=progress)
+    elif options.platform in (None, HERE):
         answer = recommend(**asked, results=options.results, machine=options.machine)
     elif options.machine:
         raise ValueError(f"--machine {options.machine} goes with --platform {HERE}, not with {options.platform}")
     elif asked.pop("unchecked"):
         raise ValueError(f"--unchecked is of measured trees: leave out --platform {options.platform}")
+    elif asked.pop("inserts"):
+        raise ValueError(f"--inserts is of measured trees: leave out --platform {options.platform}")
     else:
         answer = recommend_modeled(options.platform, **asked)
     tree = (taken(answer) if isinstance(answer, Recommendation) else answer.choice).configuration

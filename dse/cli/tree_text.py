@@ -1,12 +1,15 @@
 """Write answers about trees as text for a reader: what to use, the line that makes it, and how sure that is."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import impls
 from impls.terminal import listed, plural
 
 from ..drift import Drift
 from ..estimate import Estimate
+from ..race_trees import configuration_of
 from ..times.fanout_choice import DEFAULT
 from ..times.platform_trees import LINK_FACTOR, ModeledChoice
 from ..times.tree_times import Question
@@ -21,12 +24,18 @@ MICRO, NANO = 1e6, 1e9
 
 def text(answer: Recommendation | ModeledChoice, verbose: bool = False) -> str:
     """Write the answer for a reader."""
-    lines = _modeled(answer, verbose) if isinstance(answer, ModeledChoice) else _answer(answer, verbose)
-    return "\n".join(lines)
+    if isinstance(answer, ModeledChoice):
+        return "\n".join(_modeled(answer, verbose))
+    return "\n".join(_raced(answer, answer.race, verbose) if answer.race else _answer(answer, verbose))
 
 
 def taken(answer: Recommendation) -> TreeTime:
-    """Return what to take: the default configuration where it is tied with the choice, else the choice."""
+    """Return what to take: the default configuration where it is tied with the choice, else the choice.
+
+    What a race chose is that already.
+    """
+    if answer.race:
+        return answer.choice
     default = Configuration(answer.choice.configuration.contestant, DEFAULT, 1)
     return next((tie for tie in answer.ties if tie.configuration == default), answer.choice)
 
@@ -95,12 +104,6 @@ def _answer(answer: Recommendation, verbose: bool) -> Iterator[str]:
         yield several("  cannot be told apart from:", ties)
     if tree is not choice:
         yield from wrapped(f"fastest by the nearest records: {_runner_up(choice, choice)}")
-    if verbose or not _is_tied_default(answer):
-        of = "" if tree is choice else f"of {_besides(choice.configuration, choice.configuration)}: "
-        yield from wrapped(
-            f"{of}regret at most {answer.regret_95:.0%}: so much longer than the truly best it may take, at 95 %; it "
-            f"is the best with probability {answer.probability_best:.0%}"
-        )
     if answer.runner_up and tree is choice:
         reason = ", by records further from the question or less sure"
         is_faster = answer.runner_up.seconds < choice.seconds
@@ -123,9 +126,10 @@ def _besides(other: Configuration, choice: Configuration) -> str:
 
 
 def _asked(question: Question) -> str:
+    inserts = f", {plural(question.inserts, 'insert')}" if question.inserts else ""
     return (
         f"N = {question.capacity:,} {question.dtype} leaves, batches of {question.batch:,}, "
-        f"{plural(question.updates_per_sample, 'update')} a sample, up to {plural(question.threads, 'thread')}"
+        f"{plural(question.updates_per_sample, 'update')} a sample{inserts}, up to {plural(question.threads, 'thread')}"
     )
 
 
@@ -172,6 +176,52 @@ def _evidence(answer: Recommendation) -> Iterator[str]:
 
 def _known(drift: Drift) -> str:
     return f"told by {plural(drift.runs, 'run')} of this machine" if drift.runs else "as is usual"
+
+
+# Of a race
+
+
+def _raced(answer: Recommendation, race: Mapping[str, Any], verbose: bool) -> Iterator[str]:
+    question, time, chosen = answer.question, answer.choice.time, answer.choice.configuration
+    middle, low, high = (rounded(MICRO * one) for one in _ends(time))
+    ends = f"{middle} us per step now, 95 % CI [{low}, {high}]"
+    yield f"Use {named(chosen)}: {ends}; {_each(time, question)} per element."
+    yield made(chosen, question)
+    yield from (line for warning in answer.warnings for line in wrapped(f"warning: {warning}", ""))
+    yield ""
+    caches = "cold" if race["asked"]["cold"] else "hot"
+    yield from wrapped(f"{_asked(question)}; {caches} caches; raced on this machine, {answer.machine}, {race['utc']}")
+
+    def listed_as(status: str) -> list[str]:
+        rows = [row for row in race["rows"] if row["status"] == status]
+        return [f"{_besides(configuration_of(row), chosen)}: {_slower(row['ratio'])}" for row in rows]
+
+    undecided, slower = listed_as("undecided"), listed_as("slower")
+    if equal := listed_as("equal"):
+        yield several(f"  equally fast, within {race['zone']:.0%}:", [one.partition(":")[0] for one in equal])
+    if undecided:
+        why = "interrupted" if race["ending"] == "interrupted" else "too disturbed to decide"
+        yield several(f"  {why} after {race['seconds']:.1f} s; --seconds gives more:", undecided)
+    for one in slower if verbose else slower[:1]:
+        yield from wrapped(f"{'slower' if one is not slower[0] else 'next best'}: {one}")
+    if row := race.get("faster"):
+        tree, by = _besides(configuration_of(row), chosen), _slower(race["gain"])
+        yield from wrapped(f"faster, but its sums drift: {tree}; the choice is {by}; --allow-drift takes it")
+    raced = f"raced {plural(race['candidates'] - race['excluded'], 'candidate')} in {race['seconds']:.1f} s"
+    less = f"; records of machine {race['prior']} exclude {race['excluded']} others" if race["excluded"] else ""
+    yield from wrapped(f"{raced}{less}; kept in {answer.results}; --again races anew")
+
+
+def _slower(ratio: Sequence[float | None]) -> str:
+    """Write by how much a tree is slower.
+
+    >>> _slower([1.0314, 1.02, 1.04]), _slower([2.5, None, None]), _slower([0.99, 0.9, 1.1])
+    ('3.1 % slower, 95 % CI [2.0, 4.0]', '2.5x slower', '1.0 % faster, 95 % CI [-10.0, 10.0]')
+    """
+    middle, *ends = (100 * (one or math.nan) - 100 for one in ratio)
+    said = f"{abs(middle):.1f} %" if middle < 100 else f"{1 + middle / 100:.1f}x"
+    known = "" if any(map(math.isnan, ends)) else f", 95 % CI [{ends[0]:.1f}, {ends[1]:.1f}]"
+    return f"{said} {'faster' if middle < 0 else 'slower'}{known}"
 
 
 # Of a machine that nobody has here

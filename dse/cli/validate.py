@@ -170,13 +170,10 @@ def _trees(result: Headline) -> Iterator[str]:
     yield from aligned([[name, share(pair)] for group in groups for name, pair in group.items()], "    ")
     if found["without_time"]:
         yield f"    {plural(found['without_time'], 'candidate')} without a time, and in none of these counts"
-    if "bins" not in found:
+    if "median_regret" not in found:
         return
     yield f"  regret {percent(found['median_regret'])} in the median, {percent(found['worst_regret'])} at worst"
-    yield f"    within what the answer bounds at 95 % in {share(found['regret_95_holds'])}"
     yield f"  the best was the choice or a tie in {share(found['best_is_choice_or_tie'])}"
-    yield "  candidates that were the best, by the probability that the answer gave them:"
-    yield from aligned([BIN_HEAD, *map(bin_row, found["bins"])], "    ")
 
 
 def _loops(result: Headline) -> Iterator[str]:
@@ -212,22 +209,12 @@ def summary(figures: Mapping[str, Any]) -> str:
             f"{percent(figures['worst_error'])} at worst, {share(figures['inside'])} inside"
         )
     words = f"{plural(figures['questions'], 'question')}, {share(figures['inside_of_choices'])} choices inside"
-    if "bins" not in figures:
+    if "median_regret" not in figures:
         return words
     return (
         f"{words}, {share(figures['inside'])} candidates; regret {percent(figures['median_regret'])} in the median and "
         f"{percent(figures['worst_regret'])} at worst; the best was the choice in {share(figures['best_is_choice'])}"
     )
-
-
-BIN_HEAD = ("probability", "candidates", "expected", "were the best", "95 % interval")
-
-
-def bin_row(one: Mapping[str, Any]) -> tuple[str, ...]:
-    """Write one bin of probabilities as a row of ``BIN_HEAD``."""
-    ends = f"{one['from']:g} to {one['to']:g}"
-    counts = f"{one['candidates']:,}", f"{one['expected']:.1f}", f"{one['observed']}", f"{one['low']} to {one['high']}"
-    return ends, *counts
 
 
 def _arrangements(result: arranged.Headline) -> Iterator[str]:

@@ -26,7 +26,7 @@ _Key = tuple[str, int, tuple[tuple[str, Any], ...], str, str, str]
 
 @dataclass(frozen=True)
 class Question:
-    """N leaves, batches of B, R updates a sample, at most so many threads."""
+    """N leaves, batches of B, R updates and ``inserts`` of one leaf per sample, at most so many threads."""
 
     capacity: int
     batch: int
@@ -34,6 +34,7 @@ class Question:
     threads: int = 1
     dtype: str = "float32"
     distribution: str = "uniform"
+    inserts: int = 0
 
 
 class Table:
@@ -104,14 +105,19 @@ class Table:
         ]
 
     def step(self, configuration: Configuration, question: Question) -> TreeTime | None:
-        """Time of one sample and R updates; None where no cell and no model has it."""
-        draw, update = (self.call(configuration, op, question) for op in ("draw", "update"))
-        if draw is None or update is None:
+        """Time of one sample, R updates and the insertions; None where no cell and no model has it."""
+        parts = [("draw", 1.0, question.batch), ("update", question.updates_per_sample, question.batch)]
+        parts += [("update", float(question.inserts), 1)] * (question.inserts > 0)
+        calls = [
+            (times, call)
+            for op, times, batch in parts
+            if (call := self.call(configuration, op, replace(question, batch=batch)))
+        ]
+        if len(calls) < len(parts):
             return None
-        rate, drawing, updating = question.updates_per_sample, draw.seconds, update.seconds
-        seconds = drawing + rate * updating
-        sigma = math.hypot(drawing * draw.own_sigma, rate * updating * update.own_sigma) / seconds
-        used = [draw, update] if rate else [draw]
+        seconds = sum(times * call.seconds for times, call in calls)
+        sigma = math.hypot(*(times * call.seconds * call.own_sigma for times, call in calls)) / seconds
+        used = [call for times, call in calls if times]
         source, distance = weakest(call.basis for call in used), max(call.distance for call in used)
         beyond = max(call.beyond for call in used)
         return TreeTime.log_normal(configuration, seconds, sigma, source, self.drift, distance, beyond)

@@ -27,7 +27,7 @@ from ..records import Measurement, RecordError
 from ..solver.problem import ProblemError
 from ..times.tree_times import Question, Table
 from ..times.whole_runs import REFERENCE
-from ..tree import answer, probed_memory_bytes, weighed
+from ..tree import answer, probed_memory_bytes, ranked
 from .loops import predicted, recommended, shaped
 from .predictor import ROOT, Side, present
 
@@ -139,28 +139,26 @@ def loop_questions(count: int, seed: int) -> list[LoopQuestion]:
 def answer_tree(table: Table, kind: str, question: Question) -> list[Row]:
     """Answer a question with a row for each candidate, or with one that has the reason why there is no answer.
 
-    Left out are those that are predicted to take over ``RIVAL`` times as long as the choice and that were the best in
-    none of the resampled runs: to measure them takes most of the time, and tells least.
+    Left out are those that are predicted to take over ``RIVAL`` times as long as the choice and that do not tie with
+    it: to measure them takes most of the time, and tells least.
     """
     shape = dataclasses.asdict(question)
     asked = {"kind": kind, "cores": shape.pop("threads")} | shape
     try:
-        answered, candidates = answer(table, question), weighed(table, question)
+        answered, candidates = answer(table, question), ranked(table, question)
     except RecordError as error:
         return [asked | {"reason": str(error)}]
-    most = RIVAL * candidates[0][0].seconds
+    most = RIVAL * candidates[0].seconds
     ties = [tie.configuration for tie in answered.ties]
-    rivals = [(time, p) for time, p in candidates if time.seconds <= most or p or time.configuration in ties]
-    rows = [
+    rivals = [time for time in candidates if time.seconds <= most or time.configuration in ties]
+    return [
         asked
         | dataclasses.asdict(time.configuration)
         | {"options": dict(time.configuration.options), "basis": time.basis}
-        | {"told": time.seconds, "low": time.low_seconds, "high": time.high_seconds, "probability_best": probability}
+        | {"told": time.seconds, "low": time.low_seconds, "high": time.high_seconds}
         | ({"is_tie": True} if time.configuration in ties else {})
-        for time, probability in rivals
+        for time in rivals
     ]
-    rows[0]["regret_95"] = answered.regret_95
-    return rows
 
 
 def answer_loop(records: Sequence[Measurement], platform: Platform | None, question: LoopQuestion) -> Row:

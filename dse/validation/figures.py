@@ -1,4 +1,4 @@
-"""How good were answers? Coverage of intervals, regret, and probabilities beside what was measured.
+"""How good were answers? Coverage of intervals, and regret, by what was measured.
 
 Every share comes as (how many, of how many).
 """
@@ -12,12 +12,10 @@ from typing import Any
 
 from ..drift import between
 from ..records import SENTINEL, Measurement, RecordError
-from ..stats import count_interval
 from ..times.profile import evidence
 from .predictor import Side, present
 from .runs import Candidate, LoopCheck, Run, TreeCheck, counted, read_all
 
-BINS = ((0.0, 0.1), (0.1, 0.5), (0.5, 1.0))  # of the probability to be the best; the last holds its upper end
 Share = tuple[int, int]
 
 
@@ -109,7 +107,7 @@ def of_machine(results: Path, machine: str) -> Headline:
 
 
 def tree_figures(checks: Sequence[TreeCheck]) -> dict[str, Any]:
-    """Compute coverage, regret and calibration; {} without questions. Without regrets to bound, coverage alone."""
+    """Compute coverage and regret; {} without questions. Where the choice alone was asked about, coverage alone."""
     if not checks:
         return {}
     timed = [one for check in checks for one in check.candidates if one.measured is not None]
@@ -122,17 +120,14 @@ def tree_figures(checks: Sequence[TreeCheck]) -> dict[str, Any]:
         "inside_by_basis": _by(timed, lambda one: one.basis),
         "inside_by_implementation": _by(timed, lambda one: one.configuration.contestant),
     }
-    bounded = [(check, bound) for check in checks if (bound := check.regret_95) is not None]
-    if len(bounded) < len(checks):
+    if any(check.is_alone for check in checks):
         return figures
     regrets = [check.regret for check in checks]
     return figures | {
         "median_regret": median(regrets),
         "worst_regret": max(regrets),
-        "regret_95_holds": (sum(check.regret <= bound for check, bound in bounded), len(checks)),
         "best_is_choice": (sum(check.best == 0 for check in checks), len(checks)),
         "best_is_choice_or_tie": (sum(check.best in (0, *check.ties) for check in checks), len(checks)),
-        "bins": [_bin(checks, *ends) for ends in BINS],
     }
 
 
@@ -177,28 +172,6 @@ def _sentinels(results: Path) -> list[Measurement]:
 
 
 UNKNOWN_DRIFT = "the drift between was not measured"
-
-
-def _bin(checks: Iterable[TreeCheck], low: float, high: float) -> dict[str, Any]:
-    """Count the candidates of a bin that were best beside what their probabilities expect.
-
-    Of a question's candidates one alone is the best, so in a bin that one is best with the sum of their probabilities;
-    the interval is exact for questions that do not depend on each other.
-    """
-    sums, observed, count = [], 0, 0
-    for check in checks:
-        members = [
-            (at, one.probability_best)
-            for at, one in enumerate(check.candidates)
-            if one.measured is not None and one.probability_best is not None
-        ]
-        inside = {at: p for at, p in members if low <= p < high or (p == high == 1.0)}
-        sums.append(min(1.0, sum(inside.values())))
-        count += len(inside)
-        observed += check.best in inside
-    ends = count_interval(sums)
-    shown = {"from": low, "to": high, "candidates": count, "expected": sum(sums)}
-    return shown | {"observed": observed, "low": ends[0], "high": ends[1]}
 
 
 def _inside(candidates: Iterable[Candidate]) -> Share:

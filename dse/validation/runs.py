@@ -26,17 +26,13 @@ PATTERN = "questions-*.json"
 
 @dataclass(frozen=True)
 class Candidate:
-    """A configuration with its answer and the seconds that a step then took; None where it was not timed.
-
-    ``probability_best`` is None where the choice alone was asked about.
-    """
+    """A configuration with its answer and the seconds that a step then took; None where it was not timed."""
 
     configuration: Configuration
     seconds: float
     low: float
     high: float
     basis: str
-    probability_best: float | None
     measured: float | None
 
     @property
@@ -51,13 +47,13 @@ class Candidate:
 class TreeCheck:
     """A question with its candidates, of which the first was the choice and those at ``ties`` tied with it.
 
-    ``regret_95`` is None where the choice is the one candidate.
+    ``is_alone``: the choice alone was asked about, so that no regret is known.
     """
 
     question: Question
     candidates: tuple[Candidate, ...]
     ties: tuple[int, ...]
-    regret_95: float | None
+    is_alone: bool
 
     @cached_property
     def best(self) -> int:
@@ -147,14 +143,14 @@ def _tree(rows: Sequence[Row]) -> TreeCheck:
     shape = {name: rows[0][name] for name in ("capacity", "batch", "updates_per_sample", "dtype", "distribution")}
     candidates = tuple(map(_candidate, rows))
     ties = tuple(at for at, row in enumerate(rows) if row.get("is_tie"))
-    return TreeCheck(Question(threads=rows[0]["cores"], **shape), candidates, ties, rows[0].get("regret_95"))
+    return TreeCheck(Question(threads=rows[0]["cores"], **shape), candidates, ties, len(rows) == 1)
 
 
 def _candidate(row: Row) -> Candidate:
     shape = {name: row[name] for name in ("contestant", "fanout", "threads")}
     chosen = Configuration(options=tuple(row["options"].items()), **shape)
     ends = row["low"], row["high"]
-    return Candidate(chosen, row["told"], *ends, row["basis"], row.get("probability_best"), row.get("measured"))
+    return Candidate(chosen, row["told"], *ends, row["basis"], row.get("measured"))
 
 
 def _loop(row: Row) -> LoopCheck:

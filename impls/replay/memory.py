@@ -12,11 +12,12 @@ import os
 import weakref
 from dataclasses import dataclass
 from multiprocessing import context, reduction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..cores import free_bytes
 
 _MARGIN = 0.97  # of the memory that is free, which one block may take
 
@@ -79,7 +80,7 @@ def allocate(nbytes: int, shared: bool) -> Memory:
 
 def check_free(nbytes: int) -> None:
     """MemoryError for more bytes than the machine has free."""
-    free = _free_bytes()
+    free = free_bytes()
     if nbytes > _MARGIN * free:
         raise MemoryError(f"{nbytes / 1e9:,.1f} GB are needed and {free / 1e9:,.1f} GB are free: lower the capacity")
 
@@ -145,17 +146,3 @@ class Handle:
 
 def _received(sent: Any, *parts: Any) -> Handle:
     return Handle(None if sent is None else _Descriptor(sent.detach()), *parts)
-
-
-def _free_bytes() -> float:
-    """Bytes that this process may still take: of the machine, or of its control group where that has fewer."""
-    free = float("inf")
-    with contextlib.suppress(OSError, KeyError):  # where nobody says, nothing is refused
-        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        free = 1024.0 * int(lines["MemAvailable"].split()[0])
-    with contextlib.suppress(OSError, ValueError):
-        group = Path("/sys/fs/cgroup")
-        limit = int((group / "memory.max").read_text())  # "max" where there is none
-        inactive = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())["inactive_file"]
-        free = min(free, limit - int((group / "memory.current").read_text()) + int(inactive))
-    return free

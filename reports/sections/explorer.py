@@ -84,11 +84,8 @@ class Point:
         if self.answer is None:
             return self.reason, "", "", ""
         tree, choice = taken(self.answer), self.answer.choice
-        which = "It" if tree is choice else named(choice.configuration)
-        sure = (
-            f"{which} is the best with probability {self.answer.probability_best:.0%}, and takes at most "
-            f"{self.answer.regret_95:.0%} longer than the truly best (95 %); {choice.time.source}."
-        )
+        fastest = "" if tree is choice else f"Fastest by the nearest records: {named(choice.configuration)}; "
+        sure = f"{fastest}{choice.time.source}."
         warnings = "; ".join(self.answer.warnings)
         return advice(self.answer), sure, warnings, made(tree.configuration, self.question)
 

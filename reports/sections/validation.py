@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dse.cli.text import percent, share
-from dse.cli.validate import BIN_HEAD, bin_row, summary
+from dse.cli.validate import summary
 from dse.records import RecordError, how_to_measure
 from dse.validation.asking import ASK
 from dse.validation.figures import Headline, of_machine
@@ -37,7 +37,6 @@ def answers(results: Path, machine: str) -> str:
             f"is listed with its figures. {TARGETS}"
         ),
         paragraph(_side(result, "trees", result.trees)),
-        *([table(BIN_HEAD, map(bin_row, result.trees["bins"]))] if "bins" in result.trees else []),
         paragraph(_side(result, "loops", result.loops)),
         *([table(LOOP_HEAD, _loop_rows(result))] if result.loops else []),
         *([items(_waiting(result))] if result.waiting else []),
@@ -65,13 +64,12 @@ def _side(result: Headline, side: Side, figures: Mapping[str, Any]) -> str:
         f"measured. {share(figures['inside'])} candidates lie in their 95 % interval ({parts}), and "
         f"{share(figures['inside_of_choices'])} chosen ones."
     )
-    if "bins" not in figures:
+    if "median_regret" not in figures:
         return said
     return (
         f"{said} Regret of the choice: {percent(figures['median_regret'])} in the median, "
-        f"{percent(figures['worst_regret'])} at worst, within its bound in {share(figures['regret_95_holds'])}. The "
-        f"best was the choice or a tie in {share(figures['best_is_choice_or_tie'])}. By the probability to be the best "
-        "that the answer gave, so many were:"
+        f"{percent(figures['worst_regret'])} at worst. The best was the choice or a tie in "
+        f"{share(figures['best_is_choice_or_tie'])}."
     )
 
 

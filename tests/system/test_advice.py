@@ -154,7 +154,7 @@ def test_the_pattern_finds_commands_and_ends_where_they_do():
         f"--capacity 1e6 --dtype float16 --machine {MACHINE}",
         f"--capacity 1e6 --threads 64 --machine {MACHINE}",
         f"--capacity 1e12 --machine {MACHINE}",
-        "--capacity 1e6 --results {empty}",
+        "--capacity 1e6 --no-race --results {empty}",
     ],
 )
 def test_answers_about_a_tree(capsys, tmp_path, words):

@@ -45,7 +45,7 @@ def size(rng, most):
 
 
 def tree_question(rng):
-    words = ["recommend", "--capacity", str(size(rng, 12)), "--batch", str(size(rng, 9))]
+    words = ["recommend", "--no-race", "--capacity", str(size(rng, 12)), "--batch", str(size(rng, 9))]
     words += ["--updates-per-sample", f"{rng.choice([0, rng.uniform(0, 100), 1]):g}"]
     words += rng.choice([[], ["--threads", str(size(rng, 2.4))]])
     words += rng.choice([[], ["--dtype", rng.choice(["float32", "float64", "float16", "int8"])]])

@@ -20,7 +20,7 @@ from dse.drift import LEAST_VISITS, USUAL, WORTH, Drift, _runs, between, drift
 from dse.records import SENTINEL, read_file, read_folder
 from dse.times.tree_times import Question, Table
 from dse.times.tree_variants import Configuration
-from dse.tree import _choose, weighed
+from dse.tree import _choose, ranked
 from tests.committed import RESULTS
 from tests.system.test_records import measurement
 from tests.unit.test_recommend import DEFAULT
@@ -202,21 +202,21 @@ def test_what_lies_beside_a_slow_look_was_disturbed():
 
 def test_a_surer_time_is_chosen_over_one_that_is_hardly_faster():
     table, question = Table(DEFAULT), Question(1_000_000, 512)
-    known = {time.configuration.fanout: time for time, _ in weighed(table, question)}
+    known = {time.configuration.fanout: time for time in ranked(table, question)}
     best = min(known.values(), key=lambda time: time.seconds)
     vague = dataclasses.replace(best, own_sigma=2.0)
     others = [time for time in known.values() if time is not best]
-    assert _choose(table, [best, *others]).best == 0
-    assert _choose(table, [vague, *others]).best != 0
+    assert _choose(table, [best, *others])[0] == 0
+    assert _choose(table, [vague, *others])[0] != 0
 
 
 def test_beyond_the_cells_k_departs_from_16_as_far_as_evidence_carries():
     table = Table(DEFAULT)
     inside, beyond = Question(100_000, 512), Question(300_000_000, 8_192)
-    assert {time.configuration.fanout for time, _ in weighed(table, beyond)} == {4, 8, 16, 64}
+    assert {time.configuration.fanout for time in ranked(table, beyond)} == {4, 8, 16, 64}
     for question in (inside, beyond):
         fitted = {k: table.step(Configuration("numba", k, 1), question) for k in (8, 16)}
-        told = {time.configuration.fanout: time for time, _ in weighed(table, question)}
+        told = {time.configuration.fanout: time for time in ranked(table, question)}
         ratio, evidence = (math.log(times[8].seconds / times[16].seconds) for times in (told, fitted))
         assert told[16] == fitted[16]
         if question is inside:
@@ -227,11 +227,8 @@ def test_beyond_the_cells_k_departs_from_16_as_far_as_evidence_carries():
 
 
 def test_a_tree_time_holds_in_another_run_and_ties_follow_its_own_drift_alone():
-    still, own = stats.choose([0.0, 0.1], [0.01, 0.01]), stats.choose([0.0, 0.1], [0.01, 0.01], drift=0.3)
-    assert still.ties == ()
-    assert own.ties == (1,)
-    assert own.probability_best < still.probability_best
-    assert dataclasses.astuple(still)[0] == own.best == 0
+    assert stats.ties([0.0, 0.1], [0.01, 0.01], 0.0, 0) == []
+    assert stats.ties([0.0, 0.1], [0.01, 0.01], 0.3, 0) == [1]
 
 
 def seen_by_sentinels(machine):

@@ -97,7 +97,7 @@ def ask(capsys, *arguments):
     return code, said.out, said.err
 
 
-TREE = ("recommend", "--capacity", 1_000_000, "--batch", 256)
+TREE = ("recommend", "--no-race", "--capacity", 1_000_000, "--batch", 256)
 MAPPING = ("recommend", "--platform", "this", "--workload", "cartpole_dqn")
 
 

@@ -308,7 +308,8 @@ def test_a_full_disk_is_a_sentence():
 def test_warnings_are_sentences(tmp_path):
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "quick.jsonl").write_text('{"torn')
-    command = [sys.executable, "-m", "dse", "recommend", "--capacity", "10", "--batch", "1", "--results", str(tmp_path)]
+    asked = ["recommend", "--no-race", "--capacity", "10", "--batch", "1", "--results", str(tmp_path)]
+    command = [sys.executable, "-m", "dse", *asked]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("warning: ")

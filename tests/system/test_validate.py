@@ -4,7 +4,6 @@ import dataclasses
 import fnmatch
 import itertools
 import json
-import random
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,12 +16,12 @@ from benchmarks import questions as measuring
 from benchmarks import sweep
 from benchmarks.cases import Case
 from dse import __main__ as cli
-from dse import machines, platforms, questions, stats
+from dse import machines, platforms, questions
 from dse.questions import Asked, numbered
 from dse.records import RecordError, read_file
 from dse.times.tree_times import Question, Table
 from dse.times.tree_variants import Configuration
-from dse.tree import answer, weighed
+from dse.tree import answer, ranked
 from dse.validation import asking, figures, predictor, runs
 from dse.validation.runs import Candidate, TreeCheck
 from reports.sections import validation
@@ -139,19 +138,16 @@ def test_a_file_holds_every_candidate_as_it_was_answered(tmp_path):
         shape = (kind, question.capacity, question.batch, question.updates_per_sample, question.threads)
         names = ("kind", "capacity", "batch", "updates_per_sample", "cores")
         assert {tuple(row[name] for name in names) for row in rows} == {shape}
-        every = weighed(table, question)
-        slowest = asking.RIVAL * every[0][0].seconds
+        every = ranked(table, question)
+        slowest = asking.RIVAL * every[0].seconds
         tied = [tie.configuration for tie in answer(table, question).ties]
-        expected = [pair for pair in every if pair[0].seconds <= slowest or pair[1] or pair[0].configuration in tied]
-        assert [row["told"] for row in rows] == [time.seconds for time, _ in expected]
-        assert [row["probability_best"] for row in rows] == [probability for _, probability in expected]
+        expected = [time for time in every if time.seconds <= slowest or time.configuration in tied]
+        assert [row["told"] for row in rows] == [time.seconds for time in expected]
         choice = answer(table, question)
         assert rows[0]["fanout"] == choice.choice.configuration.fanout
-        assert rows[0]["regret_95"] == choice.regret_95
         assert len(every) == sum(c.threads <= question.threads for c in table.configurations(question))
         ties = sorted(row["fanout"] for row in rows if row.get("is_tie"))
         assert ties == sorted(tie.configuration.fanout for tie in choice.ties)
-        assert sum(row["probability_best"] for row in rows) == pytest.approx(1.0)
 
 
 def test_a_second_run_has_another_seed_and_touches_nothing(tmp_path, capsys, frozen):
@@ -297,19 +293,19 @@ def _file_of(name):
 # Figures
 
 
-def check(rows, ties=(), bound=0.5):
-    """A question whose candidates are (predicted, low, high, P(best), measured)."""
+def check(rows, ties=()):
+    """A question whose candidates are (predicted, low, high, measured)."""
     candidates = [
-        Candidate(Configuration("numba" if at else "flat", at + 2, 1), predicted, low, high, "measured", p, measured)
-        for at, (predicted, low, high, p, measured) in enumerate(rows)
+        Candidate(Configuration("numba" if at else "flat", at + 2, 1), predicted, low, high, "measured", measured)
+        for at, (predicted, low, high, measured) in enumerate(rows)
     ]
-    return TreeCheck(Question(1_000, 10), tuple(candidates), tuple(ties), bound)
+    return TreeCheck(Question(1_000, 10), tuple(candidates), tuple(ties), len(rows) == 1)
 
 
 CHECKS = [
-    check([(1.0, 0.9, 1.1, 0.6, 1.1), (1.2, 1.1, 1.3, 0.35, 1.0), (2.0, 1.9, 2.1, 0.05, 2.5)], ties=[1], bound=0.2),
-    check([(1.0, 0.9, 1.1, 0.7, 1.0), (1.2, 1.1, 1.3, 0.3, 1.31), (2.0, 1.9, 2.1, 0.0, None)], ties=[1]),
-    check([(1.0, 0.9, 1.1, 0.95, 1.5), (1.2, 1.1, 1.3, 0.04, 1.2), (2.0, 1.9, 2.1, 0.01, 1.0)], bound=0.4),
+    check([(1.0, 0.9, 1.1, 1.1), (1.2, 1.1, 1.3, 1.0), (2.0, 1.9, 2.1, 2.5)], ties=[1]),
+    check([(1.0, 0.9, 1.1, 1.0), (1.2, 1.1, 1.3, 1.31), (2.0, 1.9, 2.1, None)], ties=[1]),
+    check([(1.0, 0.9, 1.1, 1.5), (1.2, 1.1, 1.3, 1.2), (2.0, 1.9, 2.1, 1.0)]),
 ]
 
 
@@ -321,41 +317,8 @@ def test_coverage_regret_and_ties_are_those_computed_by_hand():
     assert found["inside_by_implementation"] == {"flat": (2, 3), "numba": (1, 5)}
     assert found["inside_by_basis"] == {"measured": (3, 8)}
     assert (found["median_regret"], found["worst_regret"]) == (pytest.approx(0.1), pytest.approx(0.5))
-    assert found["regret_95_holds"] == (2, 3)
     assert (found["best_is_choice"], found["best_is_choice_or_tie"]) == ((1, 3), (2, 3))
     assert figures.tree_figures([]) == {}
-
-
-def test_bins_are_those_computed_by_hand():
-    low, middle, high = figures.tree_figures(CHECKS)["bins"]
-    assert [one["candidates"] for one in (low, middle, high)] == [3, 2, 3]  # one of probability 0 has no time
-    assert [one["observed"] for one in (low, middle, high)] == [1, 1, 1]
-    assert [one["expected"] for one in (low, middle, high)] == pytest.approx([0.1, 0.65, 2.25])
-    # Three questions, of which 0.6, 0.7 and 0.95 are the probabilities: none 0.6 %, one 11 %.
-    assert [(one["low"], one["high"]) for one in (low, middle, high)] == [(0, 1), (0, 2), (1, 3)]
-
-
-def test_of_a_questions_candidates_one_is_the_best():
-    """Ten that are best with 0.09 each: one of them nearly always is, and never two are."""
-    rows = [(1.0, 0.9, 1.1, 0.1, 2.0), *[(1.0, 0.9, 1.1, 0.09, 1.0 + at) for at in range(10)]]
-    (low, _, _) = figures.tree_figures([check(rows)] * 4)["bins"]
-    assert (low["candidates"], low["observed"], low["expected"]) == (40, 4, pytest.approx(3.6))
-    assert (low["low"], low["high"]) == (2, 4)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_interval_of_a_count_is_that_of_every_outcome_listed(seed):
-    rng = random.Random(seed)
-    probabilities = [rng.random() for _ in range(9)]
-    mass = [0.0] * 10
-    for outcome in itertools.product((0, 1), repeat=9):
-        likely = 1.0
-        for happens, probability in zip(outcome, probabilities, strict=True):
-            likely *= probability if happens else 1 - probability
-        mass[sum(outcome)] += likely
-    low, high = stats.count_interval(probabilities)
-    assert sum(mass[:low]) <= 0.025 < sum(mass[: low + 1])
-    assert sum(mass[high + 1 :]) <= 0.025 < sum(mass[high:])
 
 
 def test_what_was_measured_is_compared_by_candidate(tmp_path):
@@ -423,7 +386,7 @@ def test_text_and_page_have_figures_and_the_voided(tmp_path, capsys):
     found = figures.of_machine(tmp_path, "here").trees
     assert f"4 questions to predictor {predictor.present('trees')}, {found['candidates']} candidates" in page
     assert f"{found['inside'][0]} of {found['inside'][1]} (100 %) candidates lie in" in page
-    for part in ("0 to 0.1", "0.5 to 1", "seed chosen by hand", "questions-c0ffee00-2.json"):
+    for part in ("seed chosen by hand", "questions-c0ffee00-2.json"):
         assert f">{part}</td>" in page
 
 
@@ -465,7 +428,6 @@ def test_what_is_shipped_has_the_figures_that_were_published_of_it():
     assert trees.figures["inside_by_implementation"]["numba"] == (211, 411)
     assert (trees.figures["inside_of_choices"], trees.figures["best_is_choice"]) == ((17, 24), (10, 24))
     assert trees.figures["best_is_choice_or_tie"] == (17, 24)
-    assert trees.figures["regret_95_holds"] == (24, 24)
     assert trees.figures["median_regret"] == pytest.approx(0.022, abs=5e-4)
     assert trees.figures["worst_regret"] == pytest.approx(0.115, abs=5e-4)
     assert loops.figures["median_error"] == pytest.approx(0.266, abs=5e-4)

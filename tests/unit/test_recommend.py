@@ -171,11 +171,9 @@ def test_threads_are_bounded_and_a_tie_takes_fewer(folder, tmp_path):
     assert any(tie.configuration.threads == 2 for tie in tied.ties)
 
 
-def test_noise_widens_ties_and_regret(folder, tmp_path):
+def test_noise_widens_ties(folder, tmp_path):
     sharp, vague = ask(folder, batch=8_192), ask(write(tmp_path, records(width=1.2)), batch=8_192)
     assert len(vague.ties) > len(sharp.ties)
-    assert vague.regret_95 > sharp.regret_95
-    assert sharp.probability_best > vague.probability_best
 
 
 def test_the_noise_floor_of_the_run_enters(tmp_path):
@@ -273,7 +271,6 @@ def test_intervals_widen_with_the_distance_from_what_was_measured(folder):
 def test_distance_makes_all_candidates_wrong_alike_and_tells_none_from_another(folder):
     far, near = (ask(folder, capacity=n, threads=1) for n in (10**9, 2 * 10**6))
     assert far.choice.high_seconds / far.choice.low_seconds > 10
-    assert far.regret_95 < 2
     for given in (far, near):
         own = [one.own_sigma for one in (given.choice, given.runner_up)]
         assert all(0.01 <= sigma < 0.5 for sigma in own)
@@ -333,14 +330,13 @@ def test_the_command_answers_a_reader_and_a_program(folder, capsys):
     for part in (
         "N = 1,000,000 float32",
         "K = 16, 1 thread: about ",
-        "regret at most",
         "fastest by the nearest records",
     ):
         assert part in shown
     assert cli.main([*words, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["choice"]["configuration"]["contestant"] == "numba"
-    assert {"ties", "regret_95", "rests_on", "notes", "noise_floor", "machine"} <= told.keys()
+    assert {"ties", "rests_on", "notes", "noise_floor", "machine"} <= told.keys()
     assert cli.main([*words, "--dtype", "float64"]) == 2
     assert capsys.readouterr().err.startswith("error: the records hold no draws")
 
@@ -358,7 +354,6 @@ def test_of_tied_trees_the_default_is_taken_and_the_choice_stands_below(tmp_path
     plain = json.loads("{" + plain)
     first, line, *_ = shown.splitlines()
     assert first.startswith(f"{head}numba, K = 16, {threads} thread")
-    assert ("regret at most" in shown) == (threads == 2)
     assert (plain["make"], plain["tree"]["threads"]) == (line, threads)
     assert (plain["choice"]["configuration"]["threads"], plain["runner_up"]["configuration"]["threads"]) == (2, 1)
 
@@ -631,9 +626,9 @@ def ranked(capacity):
 
 def test_no_more_threads_are_recommended_than_this_process_may_use(tmp_path, monkeypatch):
     write(tmp_path, records())
-    monkeypatch.setattr("dse.tree.count_allowed", lambda: 1)
+    monkeypatch.setattr("dse.race_trees.count_allowed", lambda: 1)
     for key, expected in (("here", 1), ("elsewhere", 2)):
-        monkeypatch.setattr("dse.tree.platforms.fingerprint", lambda key=key: {"key": key})
+        monkeypatch.setattr("dse.race_trees.platforms.fingerprint", lambda key=key: {"key": key})
         answered = dse.recommend(1_000_000, 8_192, results=tmp_path, machine="here")
         assert (answered.question.threads, answered.choice.configuration.threads) == (expected, expected)
         assert dse.recommend(1_000_000, 8_192, threads=2, results=tmp_path, machine="here").question.threads == 2

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import compare, evidence, sweep
+from benchmarks import compare, sweep
 from benchmarks.__main__ import main
 from benchmarks.cases import Case
 from benchmarks.peers import command as peers
@@ -17,6 +17,7 @@ from benchmarks.profile.cells import PRESETS, groups
 from benchmarks.run import Stamp, Tally, report, run
 from benchmarks.timing import Timing
 from dse import records
+from dse.platforms import evidence
 from dse.records import Measurement, RecordError, read_file
 from impls.training import load
 from tests.committed import RESULTS

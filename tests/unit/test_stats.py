@@ -142,27 +142,15 @@ def test_errors_of_cells_are_their_own_or_all_cells_pooled_whichever_is_larger()
     assert stats.standard_errors([[[0.1, 0.1], [0.0, 0.0]]]) == [math.inf]
 
 
-@pytest.mark.parametrize(("sigmas", "ties"), [(1.5, (1,)), (1.8, (1,)), (2.2, ()), (2.5, ())])
+@pytest.mark.parametrize(("sigmas", "ties"), [(1.5, [1]), (1.8, [1]), (2.2, []), (2.5, [])])
 def test_ties_are_what_a_95_percent_test_cannot_tell_apart(sigmas, ties):
     apart = sigmas * math.hypot(0.03, 0.04)
-    assert stats.choose([0.0, apart], [0.03, 0.04]).ties == ties
+    assert stats.ties([0.0, apart], [0.03, 0.04], 0.0, 0) == ties
 
 
-def test_a_clear_choice_has_no_ties_and_no_regret():
-    choice = stats.choose([0.0, 1.0, 2.0], [0.01, 0.01, 0.01])
-    assert (choice.best, choice.ties) == (0, ())
-    assert choice.regret_95 == 0.0
-    assert choice.probability_best == 1.0
-
-
-def test_times_that_cannot_be_told_apart_tie_and_the_regret_is_their_spread():
-    choice = stats.choose([0.01, 0.0, 3.0], [0.05, 0.05, 0.05])
-    assert (choice.best, choice.ties) == (1, (0,))
-    assert 0.4 < choice.probability_best < 0.6
-    # ln(t1 / t0) is normal with mean -0.01 and deviation 0.05 * sqrt(2): its 95 % quantile.
-    assert choice.regret_95 == pytest.approx(math.expm1(-0.01 + 1.645 * 0.05 * math.sqrt(2)), rel=0.1)
-    with pytest.raises(ValueError, match="no candidates"):
-        stats.choose([], [])
+def test_what_resampling_seldom_puts_before_the_choice_does_not_tie():
+    assert stats.ties([0.0, 1.0, 2.0], [0.01, 0.01, 0.01], 0.0, 0) == []
+    assert stats.ties([0.01, 0.0, 3.0], [0.05, 0.05, 0.05], 0.0, 1) == [0]
 
 
 def test_a_field_adds_distances_up_over_its_axes_and_returns_to_the_offset_far_away():

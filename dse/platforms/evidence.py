@@ -13,32 +13,33 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dse.platforms import fingerprint
-from dse.records import LOAD, Measurement
 from impls.cores import count_allowed
 
-ROOT = Path(__file__).parents[1]
+from ..records import LOAD, Measurement
+from .fingerprint import fingerprint
+
+ROOT = Path(__file__).parents[2]
 CORES = count_allowed()  # that can be busy, as this process began: later it may keep to some of them
 CODE = ("impls/**/*", "benchmarks/**/*", "dse/stats.py", "dse/platforms/memory.py")
-"""What is timed and what times it, of ``SOURCES``: no test, text or report among it."""
+"""What is timed and what times it, of ``SOURCES``, for benchmarks: no test, text or report among it."""
 SOURCES = (".py", ".cu", ".cpp", ".h")
 VERSIONS = ("python", "packages")
 SETTING = re.compile(r"NUMBA_(?!CACHE_DIR).*|.*_NUM_THREADS")
 """Environment variables that change compiled code, or how many threads run."""
 
 
-def evidence_here(libraries: Iterable[Path] = (), **asked: Any) -> dict[str, Any]:
+def evidence_here(libraries: Iterable[Path] = (), code: tuple[str, ...] = CODE, **asked: Any) -> dict[str, Any]:
     """Return the evidence of what is measured by this process: its code, the CPUs it may use and its settings.
 
-    ``libraries``: other interpreters whose packages are timed. ``asked``: what changes a time and is in no cell, such
-    as the seconds of sampling.
+    ``libraries``: other interpreters whose packages are timed. ``code``: the files, as ``CODE`` has them. ``asked``:
+    what changes a time and is in no cell, such as the seconds of sampling.
     """
     settings = {name: value for name, value in sorted(os.environ.items()) if SETTING.fullmatch(name)}
     facts = {"cpus": CORES, "settings": settings, "asked": asked}
     environments = [_installed(python) for python in libraries]
     ours = [fingerprint()[name] for name in VERSIONS]
     facts |= {"libraries": _hash(ours + environments)} if environments else {}
-    return {"code": hash_code(), **{name: fact for name, fact in facts.items() if fact}}
+    return {"code": hash_code(code=code), **{name: fact for name, fact in facts.items() if fact}}
 
 
 def answers(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
@@ -69,9 +70,9 @@ def _key(machine: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 @functools.cache
-def hash_code(root: Path = ROOT) -> str:
-    """Hash the files of ``CODE`` as they are, committed or not."""
-    paths = sorted({path for pattern in CODE for path in root.glob(pattern) if path.suffix in SOURCES})
+def hash_code(root: Path = ROOT, code: tuple[str, ...] = CODE) -> str:
+    """Hash the files of ``code`` as they are, committed or not."""
+    paths = sorted({path for pattern in code for path in root.glob(pattern) if path.suffix in SOURCES})
     return _hash([(path.relative_to(root).as_posix(), path.read_bytes()) for path in paths if path.name[0] != "."])
 
 

@@ -1,0 +1,304 @@
+"""Which tree on this machine: raced, where records are the prior, or by records alone; from Python ``best`` makes it.
+
+What is raced takes steps of training: a sample of B leaves, R updates of B leaves, and updates of one leaf, on inputs
+that change from call to call. A race is a record, which answers the same question until the code, a version or the
+machine changes. What drifts (``propagate="delta"``) races against the choice, and is not the choice unless asked for.
+"""
+
+import dataclasses
+import itertools
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import impls
+from impls import SumTree
+from impls.cores import count_allowed, free_bytes
+from impls.race import Candidate, Result, race
+from impls.sumtree.registry import options_of
+from impls.user_cache import cache_folder
+
+from . import machines, platforms, stats
+from .estimate import Estimate, Evidence
+from .platforms.evidence import answers, evidence_here
+from .records import Measurement, NoRecordsError, Writer, check_writable, parse, read_file
+from .times.fanout_choice import DEFAULT
+from .times.tree_times import Question, Table
+from .times.tree_variants import Configuration, TreeTime
+from .tree import Recommendation, answer, bytes_of, check, keep_fitting, probed_memory_bytes, unusual
+
+Progress = Callable[[float, int], None]
+FILE = "races.jsonl"
+CODE = ("impls/*", "impls/sumtree/**/*", "dse/race_trees.py")  # what is raced, and what races it
+FANOUTS = (4, 8, 16, 32, 64)
+AXES = {"layout": ("prefix", "plain"), "propagate": ("recompute", "delta")}
+DRIFTS = ("propagate", "delta")
+SECONDS = {False: 5.0, True: 15.0}  # of a race with hot caches, and with cold ones
+SHARE = 0.8  # of the seconds, for the race of what does not drift
+ZONE, DRIFT_ZONE = 0.01, 0.03  # of that race, and of the race of the choice against what drifts
+COLD_BYTES = 16 << 20  # a gradient step's: weights, gradients, moments and activations
+HOPELESS = {True: 1.5, False: 2.0}  # by own records and by another machine's: a tree predicted, with its uncertainty,
+# to be slower than the best by more than this factor is not raced
+FILL_SECONDS = 10.0  # a tree that takes longer to fill is not raced
+MOST_CALLS = 100  # updates or insertions of a step
+LEAST_INPUTS = 4  # calls with inputs of their own
+ELEMENTS, ARRAYS = 1 << 20, 1 << 17  # of these inputs, at most
+DENOMINATOR = 16  # updates per sample are told apart by 1 / 16: so many steps are a call
+
+
+def recommend(
+    capacity: int,
+    batch: int,
+    updates_per_sample: float = 1.0,
+    threads: int | None = None,
+    dtype: str = "float32",
+    distribution: str = "uniform",
+    results: str | Path = Path("results"),
+    machine: str | None = None,
+    unchecked: bool = False,
+    inserts: int = 0,
+    race: bool = False,
+    seconds: float | None = None,
+    cold: bool = False,
+    again: bool = False,
+    allow_drift: bool = False,
+    progress: Progress = lambda spent, left: None,
+) -> Recommendation:
+    """The best configuration for N leaves and batches of B on a machine (default: this one, or the nearest swept one).
+
+    A step is a sample, ``updates_per_sample`` updates of B leaves, and ``inserts`` updates of one leaf. ``threads``
+    bounds the threads (default: the machine's cores, for this one those that this process may use); ``unchecked``
+    admits trees that do not check their input (``validate=False``).
+
+    ``race``: decide on this machine in at most so many ``seconds`` (default: 5, or 15 with ``cold`` caches), unless the
+    question was raced before and not ``again``; ``allow_drift`` admits ``propagate="delta"`` as the choice.
+    ``progress`` is told (seconds spent, candidates left). RecordError if the results cannot answer, or cannot be
+    written; ValueError for a question out of bounds.
+    """
+    check(
+        Question(capacity, batch, updates_per_sample, 1 if threads is None else threads, dtype, distribution, inserts)
+    )
+    results, here = Path(results), platforms.fingerprint()
+    if race:
+        most, terms = threads or count_allowed(), {"cold": cold, "unchecked": unchecked, "allow_drift": allow_drift}
+        question = Question(capacity, batch, updates_per_sample, most, dtype, distribution, inserts)
+        return _raced(question, results, SECONDS[cold] if seconds is None else seconds, terms, again, progress)
+    records, note = machines.read(results, machine, machines.SWEEP)
+    table = Table(records, unchecked)
+    if table.memory_bytes is None:
+        table.memory_bytes = probed_memory_bytes(results, table.machine_key)
+    there = int(table.machine.get("cores", 1))
+    most = threads or (there if machine not in (None, here["key"]) else min(there, count_allowed()))
+    question = Question(capacity, batch, updates_per_sample, most, dtype, distribution, inserts)
+    return dataclasses.replace(answer(table, question), machine_note=note, results=str(results))
+
+
+def best(capacity: int, batch: int = 256, results: str | Path | None = None, **asked: Any) -> SumTree:
+    """Make the tree that is the fastest here for N leaves and batches of B, empty; raced where it was not before.
+
+    ``results``: the folder that keeps races (default: in the user's cache). ``asked``: what else ``recommend`` takes.
+
+    >>> best(1_000_000, batch=256)  # doctest: +SKIP
+    NumbaTree(capacity=1000000, fanout=16, dtype='float32')
+    """
+    kept = cache_folder("races") if results is None else results
+    answered = recommend(capacity, batch, results=kept, race=True, **asked)
+    return _make(answered.choice.configuration, capacity, answered.question.dtype)
+
+
+def _make(chosen: Configuration, capacity: int, dtype: str) -> SumTree:
+    shape: dict[str, Any] = {"fanout": chosen.fanout, "dtype": dtype, "threads": chosen.threads}
+    return impls.make(chosen.contestant, capacity, **shape, **dict(chosen.options))
+
+
+def _raced(
+    question: Question, results: Path, limit: float, terms: Mapping[str, bool], again: bool, progress: Progress
+) -> Recommendation:
+    """The answer of a race that is kept, or is run and kept. ValueError and RecordError before anything is written."""
+    if not 0 < limit < math.inf:
+        raise ValueError(f"the seconds of a race must be above 0 and finite, not {limit:g}")
+    for what, calls in (("updates per sample", question.updates_per_sample), ("inserts", question.inserts)):
+        if calls > MOST_CALLS:
+            raise ValueError(f"a race takes at most {MOST_CALLS} {what}, not {calls:g}; ask records with --no-race")
+    if question.distribution != "uniform":
+        raise ValueError(f"a race has uniform priorities, not {question.distribution}; ask records with --no-race")
+    here = platforms.fingerprint()
+    machine: dict[str, Any] = {**here, "evidence": evidence_here(code=CODE)}
+    path, asked = results / str(here["key"]) / FILE, {**dataclasses.asdict(question), **terms}
+    for record in () if again or not path.exists() else reversed(read_file(path)):
+        told = record.machine["race"]
+        is_enough = told["ending"] == "decided" or limit <= told["limit"]
+        if told["asked"] == asked and is_enough and answers(record.machine, machine):
+            return _answered(record, question, path)
+    check_writable(path)
+    able, more = _candidates(question, results, terms["unchecked"])
+    with Writer(path) as writer:
+        try:
+            told = _run(question, able, limit, terms, progress)
+            record = _record(question, machine | {"race": {"asked": asked, "limit": limit, **more, **told}})
+            if told["ending"] != "interrupted":
+                writer.append(record)
+        finally:
+            if not path.stat().st_size:
+                path.unlink()
+    return _answered(parse(record.to_json(), str(path)), question, path)  # as it is read again
+
+
+def _candidates(question: Question, results: Path, unchecked: bool) -> tuple[list[Configuration], dict[str, Any]]:
+    """What is raced, the cheapest first, and what is not: how many the records of which machine exclude.
+
+    RecordError where no tree fits the free memory.
+    """
+    found = set[Configuration]()
+    for name in impls.names():
+        kind, own = impls.traits(name), options_of(name)
+        if kind.modeled or kind.fill_seconds * question.capacity > FILL_SECONDS or impls.why_not(name):
+            continue
+        axes: list[Any] = [[(key, value) for value in AXES[key]] for key in AXES if key in own]
+        axes += [[("validate", True), ("validate", False)]] * unchecked
+        counts = {min(2**power, question.threads) for power in range(question.threads.bit_length() + 1)}
+        shapes = itertools.product(FANOUTS if kind.uses_fanout else [DEFAULT], counts if kind.threaded else [1], *axes)
+        for fanout, threads, *options in shapes:
+            plain = kind.runs_as(question.capacity, question.batch, fanout, threads, dict(options))
+            found.add(Configuration(name, plain[0], plain[1], tuple(sorted(plain[2].items()))))
+    able = keep_fitting(sorted(found, key=repr), question, free_bytes(), "free")
+    able.sort(key=lambda one: (one != Configuration(one.contestant, DEFAULT, 1), one.threads, bytes_of(one, question)))
+    try:
+        records, note = machines.read(results, None, machines.SWEEP)
+    except NoRecordsError:
+        return able, {"candidates": len(able), "excluded": 0, "prior": ""}
+    table = Table(records, unchecked)
+    times = {one: time for one in able if (time := table.step(one, question))}
+    least = {one: time.seconds / math.exp(stats.Z * time.own_sigma) for one, time in times.items()}
+    most = HOPELESS[not note] * min((time.seconds for time in times.values()), default=math.inf)
+    surest = sorted((one for one in able if DRIFTS not in one.options), key=lambda one: least.get(one, 0.0))[:2]
+    kept = [one for one in able if one in surest or least.get(one, 0.0) <= most]
+    return kept, {"candidates": len(able), "excluded": len(able) - len(kept), "prior": table.machine_key}
+
+
+def _run(
+    question: Question, able: Sequence[Configuration], limit: float, terms: Mapping[str, bool], progress: Progress
+) -> dict[str, Any]:
+    """Race what does not drift, then the choice against what does; or all together, if that is asked for."""
+    inputs, steps = _inputs(question)
+    leaves = np.random.default_rng(1).random(question.capacity).astype(question.dtype)
+    state = {"leaves": leaves, "capacity": question.capacity, "dtype": question.dtype}
+
+    def made(chosen: Configuration) -> Candidate:
+        def make() -> Callable[..., None]:
+            tree = _make(chosen, question.capacity, question.dtype)
+            tree.load_state_dict(state)
+            return _stepper(tree)
+
+        return Candidate(json.dumps(dataclasses.asdict(chosen)), make, bytes_of(chosen, question))
+
+    def run(trees: Sequence[Configuration], most: float, zone: float) -> Result:
+        caches, room = COLD_BYTES * terms["cold"], free_bytes()
+        candidates = [made(one) for one in trees]
+        return race(candidates, inputs, most, zone, cold_bytes=caches, memory_bytes=room, progress=progress)
+
+    drifting = [] if terms["allow_drift"] else [one for one in able if DRIFTS in one.options]
+    first = run([one for one in able if one not in drifting], limit * (SHARE if drifting else 1.0), ZONE)
+    told: dict[str, Any] = {"zone": ZONE, "ending": first.ending, "seconds": first.seconds, "rows": _rows(first, steps)}
+    if drifting and first.ending != "interrupted":
+        chosen = configuration_of(told["rows"][0])
+        second = run([chosen, *drifting], limit * (1 - SHARE), DRIFT_ZONE)
+        beside = _rows(second, steps)
+        told |= {"seconds": first.seconds + second.seconds, "drifting": beside}
+        behind = [row for row in beside if row["status"] == "slower" and configuration_of(row) == chosen]
+        if behind and behind[0]["ratio"][0] > 1 + DRIFT_ZONE:
+            told |= {"faster": beside[0], "gain": behind[0]["ratio"]}
+    return told
+
+
+def _inputs(question: Question) -> tuple[list[tuple[Any, ...]], int]:
+    """The arguments of one call after the other, each of a few steps, and the steps of a call."""
+    rng, share = np.random.default_rng(0), Fraction(question.updates_per_sample).limit_denominator(DENOMINATOR)
+    updates, steps = share.numerator, share.denominator
+    arrays = updates + steps * (1 + question.inserts)
+    count = max(LEAST_INPUTS, min(ARRAYS // arrays, ELEMENTS // (question.batch * (updates + steps))))
+    shape = count, question.batch
+    uniforms = rng.random((steps, *shape))
+    indices, priorities = rng.integers(0, question.capacity, (updates, *shape)), rng.random((updates, *shape))
+    slots, ones = np.arange(count * question.inserts * steps)[:, None] % question.capacity, np.ones(1)
+
+    def step(call: int, at: int) -> tuple[Any, ...]:
+        which = range(at * updates // steps, (at + 1) * updates // steps)
+        first = (call * steps + at) * question.inserts
+        inserted = [(slots[slot], ones) for slot in range(first, first + question.inserts)]
+        return uniforms[at, call], [*((indices[one, call], priorities[one, call]) for one in which), *inserted]
+
+    return [tuple(step(call, at) for at in range(steps)) for call in range(count)], steps
+
+
+def _stepper(tree: SumTree) -> Callable[..., None]:
+    """A call that takes steps of training on a tree."""
+    sample, update, wait = tree.sample, tree.update, tree.synchronize
+
+    def run(*steps: tuple[Any, ...]) -> None:
+        for uniforms, updates in steps:
+            sample(uniforms)
+            for indices, priorities in updates:
+                update(indices, priorities)
+        wait()
+
+    return run
+
+
+def _rows(result: Result, steps: int) -> list[dict[str, Any]]:
+    """The standings of a race as plain values, the fastest first, of those that ran; bounds nobody knows are null."""
+    rows = []
+    for one in (one for one in result.standings if result.blocks[one.name]):
+        samples = [float(f"{seconds / steps:.4g}") for seconds in result.blocks[one.name].values()]
+        median, low, high = (seconds / steps for seconds in one.seconds)
+        ends = [median, max(low, min(median, *samples)), min(high, max(median, *samples))]
+        ratio = [bound if math.isfinite(bound) else None for bound in one.ratio]
+        row = {**json.loads(one.name), "status": one.status, "seconds": ends, "ratio": ratio}
+        rows.append(row | {"first_round": min(result.blocks[one.name]), "samples": samples})
+    return rows
+
+
+def _record(question: Question, machine: dict[str, Any]) -> Measurement:
+    """A race as a record: the time of its choice, and all samples."""
+    told, row = machine["race"], machine["race"]["rows"][0]
+    fields: dict[str, Any] = {name: row[name] for name in ("contestant", "fanout", "threads")}
+    fields |= {name: getattr(question, name) for name in ("capacity", "batch", "dtype", "distribution")}
+    fields |= dict(zip(("median_seconds", "low_seconds", "high_seconds"), row["seconds"], strict=True))
+    fields |= dict(zip(("commit", "dirty"), platforms.commit(Path(__file__).parent, is_told=False), strict=True))
+    fields |= {"source": "measured", "status": "ok" if told["ending"] == "decided" else "unstable", "op": "step"}
+    fields |= {"options": {**dict(row["options"]), "asked": told["asked"]}, "samples_seconds": tuple(row["samples"])}
+    fields |= {"primitive": "race", "utc": platforms.now(), "command": platforms.command_line()}
+    return Measurement(machine=machine, **fields)
+
+
+def _answered(record: Measurement, question: Question, path: Path) -> Recommendation:
+    """The answer that a race's record gives."""
+    told, warnings = record.machine["race"], tuple(unusual(question))
+    rows = [(row["status"], _time(row)) for row in told["rows"]]
+    return Recommendation(
+        question=question,
+        choice=rows[0][1],
+        ties=tuple(time for status, time in rows if status == "equal"),
+        runner_up=next((time for status, time in rows[1:] if status in ("slower", "undecided")), None),
+        machine=record.machine_key,
+        notes=warnings,
+        warnings=warnings,
+        results=str(path),
+        race={**told, "utc": record.utc},
+    )
+
+
+def configuration_of(row: Mapping[str, Any]) -> Configuration:
+    """The tree of a row of a race."""
+    return Configuration(row["contestant"], row["fanout"], row["threads"], tuple(map(tuple, row["options"])))
+
+
+def _time(row: Mapping[str, Any]) -> TreeTime:
+    median, low, high = row["seconds"]
+    time = Estimate(median, low, high, Evidence(f"race({configuration_of(row)})", "measured"))
+    return TreeTime(configuration_of(row), time, stats.log_sigma(low, high, 0.0))

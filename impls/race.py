@@ -1,0 +1,258 @@
+"""Race callables: find the fastest on this machine, in as few seconds as it takes, with a stated error.
+
+A **block** is a few calls of one candidate, timed together. A **round** is a block of each candidate that is left, in
+shuffled order and with the same inputs. Only ratios within a round count: load from outside slows all of a round. After
+n rounds in which a candidate took longer than the leader S times,
+
+    e(S, n) = sum_{i <= S} C(n + 1, i) / ((n + 1) C(n, S))
+
+is the evidence that it is slower: the mean of the likelihood ratios of every probability of "longer" from 1/2 to 1 to
+that of 1/2. For candidates of equal speed it is a martingale, so that it ever reaches 1 / a with probability at most a,
+however often one looks [Ville1939, Robbins1970]. A candidate leaves the race at a = error / (2 (candidates - 1)): then
+two of equal speed are separated with at most the probability ``error``, and the fastest is lost with half of that.
+"""
+
+import functools
+import math
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+BLOCK_SECONDS, LEAST_CALLS = 1.5e-3, 2  # and as many calls before it: caches hold what the candidate before touched
+TRIALS, LEAST_ROUNDS = 3, 8  # calls of each candidate before its first round, and rounds before the first look
+HOPELESS = 8.0  # what is so many times slower than the fastest in the shortest of its trials runs no rounds
+LOOK_EVERY = 1.05  # the rounds of a look by those of the look before: a look takes time, and costs no certainty
+
+Call = Callable[..., Any]
+Interval = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What may win. ``make`` makes the callable and fills it, before any time counts; it holds ``nbytes`` from then."""
+
+    name: str
+    make: Callable[[], Call]
+    nbytes: float = 0.0
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a candidate did: (median, low, high) of the seconds of a call, and of the ratio to the fastest.
+
+    The bounds hold with the race's error; they are NaN and infinite where there were no rounds, for a ``reason``.
+    """
+
+    name: str
+    status: str  # "fastest" (take it), "equal" (as fast within the zone), "slower", "undecided" or "failed"
+    seconds: Interval
+    ratio: Interval
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """``standings``, the fastest first; ``blocks``: seconds of a call, by candidate and round."""
+
+    standings: tuple[Standing, ...]
+    ending: str  # "decided", "out of time" or "interrupted"
+    seconds: float
+    blocks: Mapping[str, Mapping[int, float]] = field(repr=False)
+
+
+def race(
+    candidates: Mapping[str, Call] | Sequence[Candidate],
+    inputs: Sequence[tuple[Any, ...]] = ((),),
+    seconds: float = 5.0,
+    zone: float = 0.01,
+    error: float = 0.05,
+    cold_bytes: int = 0,
+    memory_bytes: float = math.inf,
+    progress: Callable[[float, int], None] = lambda spent, left: None,
+) -> Result:
+    """Race candidates until one is left, those that are left are equally fast, or ``seconds`` are over.
+
+    candidates: callables by name, or ``Candidate``s. Of equally fast ones the first is taken, so the cheapest to have
+    comes first. inputs: the arguments of one call after the other. zone: the share by which one may be slower and still
+    count as equally fast. error: see the module. cold_bytes: memory that is written before each call, as a gradient
+    step does; with 0 caches are hot. memory_bytes: what candidates may hold at once; the others wait until those are
+    decided. progress: is told (seconds spent, candidates left) as they are filled and after each look. A candidate that
+    raises an Exception has failed; Ctrl-C gives the answer so far. ValueError for bounds that make no sense, and where
+    no candidate can run.
+
+    >>> race({"sorted": lambda: sorted(range(999)), "sum": lambda: sum(range(9))}, seconds=1).standings[0].name
+    'sum'
+    """
+    if isinstance(candidates, Mapping):
+        candidates = [Candidate(name, lambda call=call: call) for name, call in candidates.items()]  # type: ignore[misc]
+    names = [one.name for one in candidates]
+    if len(names) < 2 or len(set(names)) < len(names) or not inputs:
+        raise ValueError(f"a race needs inputs and at least 2 candidates of different names, not {names or 'none'}")
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"the seconds of a race must be above 0 and finite, not {seconds:g}")
+    if not (0 <= zone < math.inf and 0 < error < 1 and cold_bytes >= 0):
+        raise ValueError(f"zone and cold_bytes must be from 0, error in (0, 1), not {zone}, {cold_bytes} and {error}")
+    blocks: dict[str, dict[int, float]] = {name: {} for name in names}
+    scratch, level = np.zeros(cold_bytes // 8) if cold_bytes else None, error / (2 * (len(names) - 1))
+    run = _Race(blocks, list(inputs), math.log1p(zone), level, scratch, progress)
+    waiting, is_decided = list(candidates), True
+    try:
+        while waiting:
+            one, free = waiting.pop(0), memory_bytes - sum(each.nbytes for each in candidates if each.name in run.live)
+            if one.nbytes <= free:
+                run.add(one)
+            else:
+                run.reasons[one.name] = f"needs {one.nbytes:.3g} bytes, and beside the best so far {free:.3g} are free"
+            if not waiting or waiting[0].nbytes > free - one.nbytes:
+                share = len(run.live) / (len(run.live) + len(waiting) or 1)
+                is_decided &= run.decide(run.spent + share * (seconds - run.spent))
+                if waiting and run.live:
+                    run.live = {(best := run.equals()[0]): run.live[best]}
+        ending = "decided" if is_decided else "out of time"
+    except KeyboardInterrupt:
+        if not run.rounds:
+            raise
+        ending = "interrupted"
+    if not any(run.blocks[name] for name in run.live):
+        raise ValueError("no candidate can run: " + "; ".join(f"{name}: {why}" for name, why in run.reasons.items()))
+    every = [run.standing(name, equal) for equal in [run.equals()] for name in names]
+    every.sort(key=lambda one: (one.status != "fastest", math.isnan(one.ratio[0]), one.ratio[0]))
+    return Result(tuple(every), ending, run.spent, run.blocks)
+
+
+@functools.cache
+def fewest(n: int, level: float) -> int:
+    """Return the least S with e(S, n) >= 1 / level, n + 1 where no S has that.
+
+    >>> fewest(7, 0.025), fewest(8, 0.025), fewest(100, 0.025)
+    (8, 8, 66)
+    """
+    below, term, chosen, odds = 0, 1, 1, math.ceil(1 / level)  # sum of C(n + 1, i), its next term, C(n, S): no floats
+    for longer in range(n + 1):
+        below += term
+        if 2 * longer > n and below >= odds * (n + 1) * chosen:
+            return longer
+        term = term * (n + 1 - longer) // (longer + 1)
+        chosen = chosen * (n - longer) // (longer + 1)
+    return n + 1
+
+
+def median_bounds(values: Sequence[float], level: float) -> Interval:
+    """Return (median, low, high) of values: each bound is wrong at any look with at most the probability ``level``."""
+    n, ordered, enough = len(values), sorted(values), fewest(len(values), level)
+    median = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2 if n else math.nan
+    return (median, -math.inf, math.inf) if enough > n else (median, ordered[n - enough], ordered[enough - 1])
+
+
+@dataclass
+class _Race:
+    """``live``: the callables that are left, those preferred first; ``blocks`` of all: seconds of a call by round."""
+
+    blocks: dict[str, dict[int, float]]
+    inputs: list[tuple[Any, ...]]
+    zone: float
+    level: float
+    scratch: Any
+    progress: Callable[[float, int], None]
+    live: dict[str, Call] = field(default_factory=dict)
+    trials: dict[str, float] = field(default_factory=dict)  # seconds of the shortest
+    reasons: dict[str, str] = field(default_factory=dict)  # why one failed, or is hopeless
+    slower: set[str] = field(default_factory=set)
+    rounds, position, spent = 0, 0, 0.0
+
+    def add(self, one: Candidate) -> None:
+        """Make a candidate and try it."""
+        try:
+            call = one.make()
+            self.trials[one.name] = min(self.block(call, 1) for _ in range(TRIALS))
+            self.live[one.name] = call
+        except Exception as error:
+            self.reasons[one.name] = f"{type(error).__name__}: {error}"
+        self.progress(self.spent, len(self.live))
+
+    def block(self, call: Call, calls: int) -> float:
+        """Return the seconds of a call: the mean of so many with the inputs next in this round."""
+        inputs = self.inputs[self.position : self.position + 2 * calls]
+        for each in inputs[calls:] if self.scratch is None else ():
+            call(*each)
+        spent = 0.0
+        for timed in [inputs[:calls]] if self.scratch is None else [[each] for each in inputs[:calls]]:
+            if self.scratch is not None:
+                self.scratch += 1
+            begin = time.perf_counter()
+            for each in timed:
+                call(*each)
+            spent += time.perf_counter() - begin
+        return spent / calls
+
+    def decide(self, until: float) -> bool:
+        """Run rounds until so many seconds are spent in all; return whether those that are left are equally fast."""
+        least = min((self.trials[name] for name in self.live), default=0.0)
+        for name in [name for name in self.live if self.trials[name] > HOPELESS * least]:
+            self.reasons[name] = f"each of its first {TRIALS} calls was {self.trials[name] / least:.0f} times slower"
+            self.slower.add(name)
+            del self.live[name]
+        least_calls = {name: int(BLOCK_SECONDS / took) for name, took in self.trials.items() if self.scratch is None}
+        sizes = {name: max(LEAST_CALLS, least_calls.get(name, 0)) for name in self.live}
+        self.inputs *= -(-2 * max(sizes.values(), default=1) // len(self.inputs))
+        begin, first, look = time.perf_counter() - self.spent, self.rounds, LEAST_ROUNDS
+        while self.live and (self.spent < until or self.rounds == first):
+            took = dict[str, float]()
+            for name in random.sample(list(self.live), len(self.live)):
+                try:
+                    took[name] = self.block(self.live[name], sizes[name])
+                except Exception as error:
+                    self.reasons[name] = f"{type(error).__name__}: {error}"
+                    del self.live[name]
+            for name, seconds in took.items():  # of whole rounds alone
+                self.blocks[name][self.rounds] = seconds
+            self.rounds, most = self.rounds + 1, 2 * max(sizes.values())
+            self.position = self.position + most if self.position + 2 * most <= len(self.inputs) else 0
+            self.spent = time.perf_counter() - begin
+            if self.rounds - first >= look:
+                look = int(max(look + 1, look * LOOK_EVERY))
+                if self.is_decided():
+                    return True
+        return not self.live
+
+    def ratio(self, name: str, other: str) -> Interval:
+        """Return (median, low, high) of the log of a candidate's time to another's, over the rounds that both ran."""
+        own, others = self.blocks[name], self.blocks[other]
+        return median_bounds([math.log(own[at] / others[at]) for at in own if at in others], self.level)
+
+    def leader(self) -> str:
+        """Return the candidate of the least ranks within rounds, of those that all that are left ran."""
+        ran = [name for name in self.live if self.blocks[name]]
+        shared = set.intersection(*(set(self.blocks[name]) for name in ran))
+        times = np.array([[self.blocks[name][at] for name in ran] for at in shared])
+        return ran[int(times.argsort(axis=1).argsort(axis=1).sum(axis=0).argmin())]
+
+    def is_decided(self) -> bool:
+        """Let go what is slower than the leader; return whether all others are as fast within the zone."""
+        leader = self.leader()
+        self.progress(self.spent, len(self.live))
+        ratios = [(name, *self.ratio(name, leader)) for name in self.live if name != leader]
+        self.slower |= {name for name, _, low, high in ratios if low > 0 and high > self.zone}
+        self.live = {name: call for name, call in self.live.items() if name not in self.slower}
+        return all(low > 0 or high <= self.zone for _, _, low, high in ratios)
+
+    def equals(self) -> list[str]:
+        """Return the leader and what is as fast, the one to take first."""
+        leader = self.leader()
+        kept = [name for name in self.blocks if name not in self.slower and name not in self.reasons]
+        return [one for one in kept if one == leader or self.ratio(one, leader)[2] <= self.zone]
+
+    def standing(self, name: str, equal: Sequence[str]) -> Standing:
+        """Return how a candidate did beside those that are as fast as any."""
+        blocks, (median, low, high) = list(self.blocks[name].values()), self.ratio(name, equal[0])
+        status = "failed" if name in self.reasons else "undecided"
+        if name in equal:
+            status = "fastest" if name == equal[0] else "equal"
+        elif name in self.slower or (status == "undecided" and (low > 0 or (blocks and math.isnan(median)))):
+            status = "slower"  # NaN: what led its wave was slower
+        ratio = (math.exp(median), math.exp(low), math.exp(high))
+        return Standing(name, status, median_bounds(blocks, self.level), ratio, self.reasons.get(name, ""))

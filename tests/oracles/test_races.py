@@ -1,0 +1,36 @@
+"""The error that a race states, counted in many races on a clock of the tests."""
+
+import random
+
+import pytest
+
+from impls import race as module
+from impls.race import race
+from tests.unit.test_race import Clock, statuses
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(module, "random", random.Random(2))
+    return clock
+
+
+def test_twins_are_separated_in_at_most_the_stated_share_of_races(clock):
+    apart = 0
+    for _ in range(400):
+        result = race({"one": clock.call(1e-3), "twin": clock.call(1e-3)}, seconds=0.5, zone=0, error=0.05)
+        apart += "slower" in statuses(result).values()
+    assert apart <= 28
+
+
+def test_the_fastest_is_lost_in_few_races_of_many_under_load(clock):
+    clock.load = lambda now: 1.0 + 9.0 * (now % 0.07 > 0.035)
+    lost = 0
+    for _ in range(60):
+        times = {str(one): 1e-3 * (1 + 0.03 * one) for one in range(6)}
+        result = race({name: clock.call(seconds) for name, seconds in times.items()}, seconds=9)
+        lost += statuses(result)["0"] == "slower"
+        assert result.ending == "decided"
+    assert lost <= 3

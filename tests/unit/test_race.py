@@ -1,0 +1,249 @@
+"""Races are run on a clock of the tests, which calls move on by what they are said to take."""
+
+import math
+import random
+
+import pytest
+
+from impls import race as module
+from impls.race import Candidate, fewest, race
+
+
+class Clock:
+    """A clock that calls move on; from outside, everything may take ``load(now)`` times as long."""
+
+    def __init__(self, load=lambda now: 1.0):
+        self.now, self.load, self.random = 0.0, load, random.Random(1)
+
+    def perf_counter(self):
+        return self.now
+
+    def call(self, seconds, noise=0.02):
+        def run(*_):
+            self.now += seconds * math.exp(self.random.gauss(0, noise)) * self.load(self.now)
+
+        return run
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(module, "random", random.Random(2))
+    return clock
+
+
+def statuses(result):
+    return {one.name: one.status for one in result.standings}
+
+
+@pytest.mark.parametrize("level", [0.025, 0.001])
+def test_equal_ones_ever_cross_with_at_most_the_stated_probability(level):
+    """The probability of every number of longer rounds, of those that have not crossed in any round before."""
+    alive, crossed = {0: 1.0}, 0.0
+    for n in range(1, 250):
+        after = dict.fromkeys(range(n + 1), 0.0)
+        for longer, probability in alive.items():
+            after[longer] += probability / 2
+            after[longer + 1] += probability / 2
+        crossed += sum(probability for longer, probability in after.items() if longer >= fewest(n, level))
+        alive = {longer: probability for longer, probability in after.items() if longer < fewest(n, level)}
+    assert level / 4 < crossed <= level
+
+
+def test_bounds_are_told_of_thousands_of_rounds():
+    assert 1050 < fewest(2000, 0.025) < 1150
+
+
+def test_of_equally_fast_ones_the_first_is_taken(clock):
+    result = race({"cheap": clock.call(1.001e-3), "dear": clock.call(1e-3), "slow": clock.call(1.2e-3)}, seconds=60)
+    assert result.ending == "decided"
+    assert statuses(result) == {"cheap": "fastest", "dear": "equal", "slow": "slower"}
+    assert [one.name for one in result.standings] == ["cheap", "dear", "slow"]
+    slow = result.standings[-1]
+    assert slow.ratio[1] < 1.2 / 1.001 < slow.ratio[2]
+    assert slow.seconds[1] < 1.2e-3 < slow.seconds[2]
+
+
+def test_what_time_does_not_decide_stays_undecided(clock):
+    result = race({"one": clock.call(1e-3, 0.3), "other": clock.call(1e-3, 0.3)}, seconds=0.1)
+    assert result.ending == "out of time"
+    assert sorted(statuses(result).values()) == ["fastest", "undecided"]
+    assert 0.1 <= result.seconds < 0.12
+
+
+def test_what_raises_has_failed_and_the_others_race_on(clock):
+    calls, works = [], clock.call(1e-3)
+
+    def breaks_later():
+        works()
+        calls.append(None)
+        if len(calls) > 9:
+            raise MemoryError("no more")
+
+    def cannot_be_made():
+        raise OSError("no device")
+
+    made = [Candidate("works", lambda: works), Candidate("late", lambda: breaks_later)]
+    result = race([*made, Candidate("never", cannot_be_made)])
+    assert statuses(result) == {"works": "fastest", "late": "failed", "never": "failed"}
+    reasons = {one.name: one.reason for one in result.standings}
+    assert "no more" in reasons["late"]
+    assert "no device" in reasons["never"]
+    with pytest.raises(ValueError, match="no device"):
+        race([Candidate("never", cannot_be_made), Candidate("nor", cannot_be_made)])
+
+
+def test_the_hopeless_run_no_rounds(clock):
+    result = race({"fast": clock.call(1e-4), "hopeless": clock.call(1e-2)})
+    hopeless = result.standings[-1]
+    assert (hopeless.name, hopeless.status) == ("hopeless", "slower")
+    assert hopeless.reason
+    assert result.blocks["hopeless"] == {}
+
+
+@pytest.mark.parametrize("best", range(6))
+def test_waves_keep_to_the_memory_and_find_the_fastest_of_all(clock, best):
+    held, most = set(), 0
+
+    def candidate(name):
+        def make():
+            nonlocal most
+            call = clock.call(1e-3 * (1 if name == best else 1.1 + name / 20))
+
+            def run():
+                call()
+
+            class Held:
+                def __init__(self):
+                    held.add(name)
+
+                def __call__(self):
+                    run()
+
+                def __del__(self):
+                    held.discard(name)
+
+            one = Held()
+            most = max(most, len(held))
+            return one
+
+        return Candidate(str(name), make, 10)
+
+    result = race([candidate(name) for name in range(6)], seconds=30, memory_bytes=30)
+    assert result.standings[0].name == str(best)
+    assert most == 3
+
+
+def test_what_no_memory_holds_has_failed(clock):
+    result = race([Candidate("small", lambda: clock.call(1e-3), 5), Candidate("large", list, 99)], memory_bytes=50)
+    assert statuses(result) == {"small": "fastest", "large": "failed"}
+    assert "99" in result.standings[-1].reason
+
+
+def test_an_interrupt_gives_the_answer_so_far(clock):
+    calls, fast = [], clock.call(1e-3)
+
+    def interrupted():
+        fast()
+        calls.append(None)
+        if len(calls) == most:
+            raise KeyboardInterrupt
+
+    most = 30
+    result = race({"slow": clock.call(2e-3), "fast": interrupted}, seconds=60, zone=0)
+    assert result.ending in ("interrupted", "decided")
+    assert result.standings[0].name == "fast"
+    calls.clear()
+    most = 2
+    with pytest.raises(KeyboardInterrupt):
+        race({"slow": clock.call(2e-3), "fast": interrupted})
+
+
+def test_inputs_are_the_same_within_a_round_and_others_in_the_next(clock):
+    took = clock.call(1e-3)
+    seen = {"one": [], "other": []}
+
+    def call(name):
+        def run(given):
+            seen[name].append(given)
+            took()
+
+        return run
+
+    race({name: call(name) for name in seen}, [(number,) for number in range(100)], seconds=0.05)
+    assert seen["one"] == seen["other"]
+    rounds = seen["one"][2 * module.TRIALS :]
+    assert len(set(rounds[:20])) == 20
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"seconds": 0}, {"seconds": math.nan}, {"seconds": math.inf}, {"zone": -0.1}, {"zone": math.nan}, {"error": 0},
+        {"error": 1}, {"cold_bytes": -1}, {"inputs": ()}, {"candidates": {}},
+        {"candidates": {"only": list}}, {"candidates": [Candidate("same", list), Candidate("same", list)]},
+    ],
+)  # fmt: skip
+def test_bounds_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(ValueError, match=r"race|zone"):
+        race(**{"candidates": {"sum": lambda: sum(range(9)), "list": list}} | wrong)
+
+
+def test_an_interrupt_while_the_next_wave_is_filled_gives_the_answer_so_far(clock):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    calls = {"slow": clock.call(2e-3), "fast": clock.call(1e-3)}
+    made = [Candidate(name, lambda call=call: call, 10) for name, call in calls.items()]
+    result = race([*made, Candidate("next", interrupted, 10)], memory_bytes=20)
+    assert result.ending == "interrupted"
+    assert statuses(result) == {"fast": "fastest", "slow": "slower", "next": "undecided"}
+
+
+def test_what_a_wave_leaves_undecided_leaves_the_race_undecided(clock):
+    noisy = [Candidate(str(name), lambda: clock.call(1e-3, 0.3), 10) for name in range(2)]
+    last = Candidate("last", lambda: clock.call(1e-2), 10)
+    assert race([*noisy, last], seconds=0.2, memory_bytes=20).ending == "out of time"
+
+
+def test_memory_is_written_before_each_call_alone_and_takes_no_time_of_it(clock, monkeypatch):
+    written, calls = [], []
+
+    class Scratch:
+        def __iadd__(self, more):
+            written.append(len(calls))
+            clock.now += 1e-2
+            return self
+
+    def call():
+        calls.append(None)
+        clock.now += 1e-5
+
+    monkeypatch.setattr(module.np, "zeros", lambda count: Scratch())
+    result = race({"one": call, "other": call}, seconds=1, cold_bytes=1 << 20)
+    assert written == [*range(len(calls))]
+    assert result.standings[0].seconds == pytest.approx((1e-5,) * 3)
+    assert result.seconds < 1.1
+
+
+def test_a_block_is_timed_with_the_caches_that_its_own_calls_left(clock):
+    ran = []
+
+    def call(name):
+        clock.now += 1e-4 if ran[-1:] == [name] else 1e-2
+        ran.append(name)
+
+    result = race({name: (lambda name=name: call(name)) for name in ("one", "other")}, seconds=0.5)
+    assert result.standings[0].seconds == pytest.approx((1e-4,) * 3)
+
+
+def test_of_a_disturbed_race_the_leader_is_what_was_faster_within_rounds(clock):
+    """Each block is disturbed or not, by a factor of ten, so that medians of times tell nothing."""
+    took = {"fast": 1e-3, "slow": 1.05e-3}
+
+    def call(name):
+        clock.now += took[name] * (10 if int(clock.now * 40) % 2 else 1)
+
+    result = race({name: (lambda name=name: call(name)) for name in ("slow", "fast")}, seconds=5)
+    assert result.standings[0].name == "fast"

@@ -1,0 +1,242 @@
+"""Races of made-up trees, on a clock of the tests: what is raced, chosen, kept, told and refused."""
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+import dse
+import impls.race
+from dse import __main__ as cli
+from dse import platforms, race_trees
+from dse.records import Writer, read_file
+from dse.times.tree_variants import Configuration
+from tests.unit.test_race import Clock
+from tests.unit.test_recommend import MACHINE, records, write
+
+DELTA = (("propagate", "delta"),)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Trees take what ``clock.step`` says of their configuration, and are seen as they are made."""
+    clock = Clock()
+    clock.made, clock.step = [], lambda chosen: 1e-3 * (1 + 0.1 * abs(math.log2(chosen.fanout / 16)))
+
+    def stepper(tree):
+        call = clock.call(clock.step(tree) * (3 if tree.contestant == "flat" else 1), 0.002)
+        return lambda *steps: [call() for _ in steps]
+
+    class Filled(Configuration):
+        def load_state_dict(self, state):
+            clock.made.append(self)
+
+    monkeypatch.setattr(impls.race, "time", clock)
+    monkeypatch.setattr(impls.race, "random", clock.random)
+    monkeypatch.setattr(race_trees, "_stepper", stepper)
+    monkeypatch.setattr(race_trees, "_make", lambda one, *_: Filled(*dataclasses.astuple(one)))
+    monkeypatch.setattr(race_trees.impls, "why_not", lambda name: None if name in ("numba", "flat") else "not here")
+    monkeypatch.setattr(race_trees, "free_bytes", lambda: 1e9)
+    monkeypatch.setattr(race_trees, "ELEMENTS", 1 << 10)
+    monkeypatch.setattr(race_trees, "FANOUTS", (8, 16))
+    monkeypatch.setattr(race_trees, "COLD_BYTES", 64)
+    monkeypatch.setattr(platforms, "commit", lambda *_, is_told: ("c0ffee", False))
+    monkeypatch.setattr(platforms, "fingerprint", lambda: {**MACHINE, "python": "3", "packages": {"numba": "1"}})
+    return clock
+
+
+def ask(folder, **question):
+    asked = {"capacity": 1_000, "batch": 8, "threads": 1, "results": folder, "race": True}
+    return dse.recommend(**(asked | question))
+
+
+def test_every_candidate_is_raced_and_the_fastest_chosen(tmp_path, clock):
+    clock.step = lambda chosen: 1e-3 * (1.0 if chosen.fanout == 8 and chosen.options == () else 1.2)
+    given = ask(tmp_path)
+    assert given.choice.configuration == Configuration("numba", 8, 1)
+    assert given.choice.low_seconds < 1e-3 < given.choice.high_seconds
+    raced = {(one.contestant, one.fanout, one.options) for one in clock.made}
+    ways = {(("layout", "plain"),), DELTA, (("layout", "plain"), *DELTA), ()}
+    assert raced == {("flat", 16, ()), *(("numba", k, way) for k in (8, 16) for way in ways)}
+
+
+@pytest.mark.parametrize("gain", [1.001, 1.3])
+def test_what_drifts_is_told_where_it_is_faster_and_chosen_where_it_is_asked_for(tmp_path, clock, gain):
+    def step(chosen):
+        return (
+            1e-3
+            * (2.0 if chosen.fanout != 16 or "layout" in dict(chosen.options) else 1.0)
+            / (gain if DELTA[0] in chosen.options else 1.0)
+        )
+
+    clock.step = step
+    given = ask(tmp_path)
+    assert given.choice.configuration == Configuration("numba", 16, 1)
+    assert ("faster" in given.race) == (gain > 1.01)
+    if "faster" in given.race:
+        assert race_trees.configuration_of(given.race["faster"]) == Configuration("numba", 16, 1, DELTA)
+        assert given.race["gain"][1] < gain < given.race["gain"][2]
+    chosen = ask(tmp_path, allow_drift=True).choice.configuration
+    assert chosen.options == (DELTA if gain > 1.01 else ())
+
+
+def test_of_equally_fast_ones_the_default_is_chosen(tmp_path, clock):
+    clock.step = lambda chosen: 1e-3
+    given = ask(tmp_path, seconds=60)
+    assert given.choice.configuration == Configuration("numba", 16, 1)
+    assert Configuration("numba", 8, 1) in [tie.configuration for tie in given.ties]
+    assert given.runner_up.configuration.contestant == "flat"
+
+
+def test_a_kept_race_answers_until_the_question_code_or_version_changes(tmp_path, clock, monkeypatch):
+    first = ask(tmp_path)
+    (record,) = read_file(tmp_path / "here" / race_trees.FILE)
+    assert record.primitive == "race"
+    assert len(record.machine["race"]["rows"][0]["samples"]) > 8
+
+    def is_raced(**question):
+        clock.made.clear()
+        ask(tmp_path, **question)
+        return bool(clock.made)
+
+    clock.made.clear()
+    assert ask(tmp_path) == first
+    assert not clock.made
+    assert all(is_raced(**other) for other in ({"batch": 9}, {"inserts": 1}, {"cold": True}, {"again": True}))
+    monkeypatch.setattr(race_trees, "evidence_here", lambda code: {"code": "other"})
+    assert is_raced()
+    assert not is_raced()
+    there = {**MACHINE, "python": "3", "packages": {"numba": "2"}}
+    monkeypatch.setattr(platforms, "fingerprint", lambda: there)
+    assert is_raced()
+
+
+def test_what_time_did_not_decide_is_raced_again_where_more_is_given(tmp_path, clock):
+    clock.step = lambda chosen: 1e-3
+    shown = ask(tmp_path, seconds=0.2).race
+    assert shown["ending"] == "out of time"
+    clock.made.clear()
+    ask(tmp_path, seconds=0.1)
+    assert not clock.made
+    assert ask(tmp_path, seconds=60).race["ending"] == "decided"
+
+
+def test_what_records_predict_to_be_far_slower_is_not_raced(tmp_path, clock):
+    write(tmp_path, records(threads=(1,)))
+    given = ask(tmp_path, capacity=1_000_000, batch=512)
+    assert {one.contestant for one in clock.made} == {"numba"}  # a search of all leaves takes a thousand times as long
+    assert given.race["excluded"] > 0
+    assert given.race["prior"] == "here"
+
+
+def test_an_interrupted_race_answers_and_is_not_kept(tmp_path, clock):
+    def progress(spent, left):
+        if spent > 0:
+            raise KeyboardInterrupt
+
+    assert ask(tmp_path, progress=progress).race["ending"] == "interrupted"
+    assert not (tmp_path / "here" / race_trees.FILE).exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "bound"),
+    [
+        ({"seconds": 0.0}, "above 0"),
+        ({"seconds": math.nan}, "above 0"),
+        ({"updates_per_sample": 101}, "at most 100"),
+        ({"inserts": 101}, "at most 100"),
+        ({"distribution": "rank0.6"}, "uniform"),
+    ],
+)
+def test_bad_questions_are_refused_in_a_sentence_and_nothing_is_written(tmp_path, clock, wrong, bound):
+    with pytest.raises(ValueError, match=bound):
+        ask(tmp_path, **wrong)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_candidate_no_room_and_no_folder_are_refused(tmp_path, clock, capsys, monkeypatch):
+    words = ["recommend", "--capacity", "1000", "--batch", "8", "--threads", "1", "--results"]
+    locked = tmp_path / "file"
+    locked.write_text("")
+    assert cli.main([*words, str(locked)]) == 2
+    monkeypatch.setattr(race_trees, "free_bytes", lambda: 1e3)
+    assert cli.main([*words, str(tmp_path / "none")]) == 2
+    monkeypatch.setattr(race_trees, "free_bytes", lambda: 1e9)
+    monkeypatch.setattr(race_trees.impls, "names", lambda: ("flat",))
+    assert cli.main([*words, str(tmp_path / "none")]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert [error.startswith("error: ") for error in errors] == [True] * 3
+    for error, part in zip(errors, (str(locked), "GB free", "at least 2 candidates"), strict=True):
+        assert part in error
+    assert not any((tmp_path / "none").rglob("*.jsonl"))
+
+
+def test_two_races_at_once_are_refused(tmp_path, clock):
+    with Writer(tmp_path / "here" / race_trees.FILE), pytest.raises(dse.RecordError, match="another command"):
+        ask(tmp_path)
+
+
+def test_best_makes_the_raced_tree_empty(tmp_path, clock):
+    assert dataclasses.astuple(dse.best(1_000, 8, threads=1, results=tmp_path)) == ("numba", 16, 1, ())
+    clock.made.clear()
+    dse.best(1_000, 8, threads=1, results=tmp_path)
+    assert clock.made == []  # neither raced nor filled
+
+
+def test_the_command_tells_choice_time_call_next_best_and_what_drifts(tmp_path, clock, capsys):
+    clock.step = lambda chosen: 1e-3 * (1 + 0.2 * (chosen.fanout != 16)) / (1.3 if DELTA[0] in chosen.options else 1)
+    words = ["recommend", "--capacity", "1000", "--batch", "8", "--threads", "1", "--results", str(tmp_path)]
+    assert [cli.main([*words, *more]) for more in ([], ["--json"], ["--emit", "python"])] == [0, 0, 0]
+    shown, _, rest = capsys.readouterr().out.partition("\n{")
+    first, call, *_ = shown.splitlines()
+    plain = json.loads("{" + rest.splitlines()[0])
+    assert first.startswith("Use numba, K = 16, 1 thread: ")
+    assert call == plain["make"] == 'impls.make("numba", 1_000, fanout=16)'
+    assert call in rest
+    for part in (
+        "95 % CI [",
+        "next best: K = 8",
+        "--allow-drift",
+        "equally fast, within 1%: K = 16, layout",
+    ):
+        assert part in shown, part
+    assert not any(word in shown for word in ("regret", "probability"))
+
+
+@pytest.mark.parametrize("more", ["--cold --no-race", "--seconds 1 --machine here", "--inserts 1 --platform u200"])
+def test_options_of_a_race_are_refused_where_there_is_none(capsys, more):
+    assert cli.main(["recommend", "--capacity", "1000", "--batch", "8", *more.split()]) == 2
+    assert more.split()[0] in capsys.readouterr().err
+
+
+# What is timed
+
+
+@pytest.mark.parametrize(
+    ("rate", "steps", "updates"), [(0.0, 1, 0), (1.0, 1, 1), (0.5, 2, 1), (2.25, 4, 9), (4.0, 1, 4)]
+)
+def test_a_call_takes_the_steps_that_have_the_asked_updates_and_inserts(monkeypatch, rate, steps, updates):
+    monkeypatch.setattr(race_trees, "ELEMENTS", 1 << 9)
+    inputs, of_a_call = race_trees._inputs(race_trees.Question(100, 8, rate, inserts=3))
+    assert of_a_call == steps
+    for call in (inputs[0], inputs[-1]):
+        assert [uniforms.shape for uniforms, _ in call] == [(8,)] * steps
+        sizes = [indices.size for _, written in call for indices, _ in written]
+        assert (sizes.count(8), sizes.count(1)) == (updates, 3 * steps)
+    every = np.concatenate([call[0][0] for call in inputs])
+    assert len(np.unique(every)) == every.size
+    slots = [indices[0] for call in inputs for _, written in call for indices, _ in written if indices.size == 1]
+    assert slots[:5] == [0, 1, 2, 3, 4]
+
+
+def test_a_step_samples_updates_and_inserts_on_the_tree(monkeypatch):
+    monkeypatch.setattr(race_trees, "ELEMENTS", 1 << 9)
+    tree = impls.make("numpy", 100)
+    tree.update(np.arange(100), 1.0)
+    inputs, _ = race_trees._inputs(race_trees.Question(100, 8, 1.0, inserts=1))
+    race_trees._stepper(tree)(*inputs[0])
+    ((_, ((indices, priorities), (slot, _))),) = inputs[0]
+    assert tree.get(indices[-1:])[0] == np.float32(priorities[-1]) or indices[-1] == slot[0]
+    assert tree.get(slot)[0] == 1.0
