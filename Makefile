@@ -8,7 +8,9 @@ DEMO := $(VENV)/.demo
 PEERS := .venv-peers
 PLUGINS := .venv-plugins
 HOSTED := hosts rllib
-COMPARED := compare 2baad35~1 5d6aed6 --contestants numba --capacities 1000000 --batches 1024 --fanouts 16 --budget 400
+RACED := dse recommend --capacity 1e6 --batch 256 --again
+COMPARED := benchmarks compare 3c43102 HEAD --contestants numba --capacities 1000000 --batches 1024 --fanouts 16 --budget 400
+TRAINED := dse run cartpole_dqn --platform this --seconds 60
 
 # Where else modules are, where else packages go and which other repository a hook is of, is not for what is made here.
 unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_NO_DEPS
@@ -19,7 +21,7 @@ $(shell for made in $(VENV) $(PLUGINS)/*; do \
   was="$$(cat "$$made"/.made 2>/dev/null)"; \
   [ -z "$$was" ] || [ "$$was" = "$$(cd "$$made" && pwd -P)" ] || rm -f "$$made"/.ready "$$made"/.demo; done)
 
-.PHONY: help demo peers plugins gpu gallery comparison test test-all mutants bench check format clean
+.PHONY: help demo peers plugins gpu gallery printed test test-all mutants bench check format clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -58,13 +60,14 @@ gallery: $(READY)  ## build the page that is kept in the repository again, from 
 	$(BIN)/python -m reports --machine 8fb834d50a --out reports/build/gallery
 	cp reports/build/gallery/index.html reports/gallery/
 
-comparison: $(READY)  ## record the README's comparison of two commits on this machine, which must be quiet; 10 minutes
-	{ echo '```console'; echo '$$ python -m benchmarks $(COMPARED)'; $(BIN)/python -m benchmarks $(COMPARED) || exit $$?; \
-	  printf '```\n\n*Recorded %s at `%s`; the exit code is 0. The machine was otherwise idle: %s*\n' \
-	    "$$(date -u +%F)" "$$(git rev-parse --short HEAD)" \
-	    'before calls of threads took turns, and after.'; } > results/compare.md.part
-	mv results/compare.md.part results/compare.md
-	@echo "commit results/compare.md, then write the README anew: $(BIN)/python -m reports.readmes"
+printed: $(READY)  ## record what the README shows of a race, a comparison and a run on this machine, which must be quiet; 15 minutes
+	for each in race compare run; do \
+	  case $$each in race) command='$(RACED)';; compare) command='$(COMPARED)';; run) command='$(TRAINED)';; esac; \
+	  { echo '```console'; echo "$$ python -m $$command"; $(BIN)/python -m $$command || exit $$?; \
+	    printf '```\n\n*Recorded %s at `%s` on machine `%s`, which was otherwise idle.*\n' "$$(date -u +%F)" \
+	      "$$(git rev-parse --short HEAD)" "$$($(BIN)/python -c 'from dse.platforms import fingerprint; print(fingerprint()["key"])')"; \
+	  } > results/$$each.md.part && mv results/$$each.md.part results/$$each.md || exit $$?; done
+	@echo "commit results/*.md, then write the README anew: $(BIN)/python -m reports.readmes"
 
 test: $(READY)  ## the tests of single parts and of whole systems, in minutes
 	$(BIN)/python -m tests.run

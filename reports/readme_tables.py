@@ -216,9 +216,24 @@ def plugins(results: Path) -> str:
     return f"{plugins_section.answer(rows)}\n\n{table}\n{_origin(timed)}{_noise(timed)}{UNSTABLE}.\n"
 
 
+def race(results: Path) -> str:
+    """Return what a race of trees printed, kept word for word."""
+    return (results / "race.md").read_text(encoding="utf-8")
+
+
+def run(results: Path) -> str:
+    """Return what a run printed, its predicted rate and its measured one, kept word for word."""
+    return (results / "run.md").read_text(encoding="utf-8")
+
+
 def comparison(results: Path) -> str:
     """Return what a comparison of two commits printed, kept word for word."""
     return (results / "compare.md").read_text(encoding="utf-8")
+
+
+def plugin_gains(results: Path) -> str:
+    """How many times as fast other libraries' steps are on our trees, in a sentence."""
+    return plugins(results).partition("\n")[0] + "\n"
 
 
 def files(results: Path) -> str:
