@@ -120,7 +120,7 @@ def _raced(
 ) -> Recommendation:
     """The answer of a race that is kept, or is run and kept. ValueError and RecordError before anything is written."""
     if not 0 < limit < math.inf:
-        raise ValueError(f"the seconds of a race must be above 0 and finite, not {limit:g}")
+        raise ValueError(f"the seconds of a race must be above 0 and finite, not {limit:g}; 5 are usual")
     for what, calls in (("updates per sample", question.updates_per_sample), ("inserts", question.inserts)):
         if calls > MOST_CALLS:
             raise ValueError(f"a race takes at most {MOST_CALLS} {what}, not {calls:g}; ask records with --no-race")
@@ -203,7 +203,10 @@ def _run(
         return race(candidates, inputs, most, zone, cold_bytes=caches, memory_bytes=room, progress=progress)
 
     drifting = [] if terms["allow_drift"] else [one for one in able if DRIFTS in one.options]
-    first = run([one for one in able if one not in drifting], limit * (SHARE if drifting else 1.0), ZONE)
+    exact = [one for one in able if one not in drifting]
+    if len(exact) < 2:
+        raise ValueError(f"a race needs at least 2 trees that can be made here, not {len(exact)}; ask with --no-race")
+    first = run(exact, limit * (SHARE if drifting else 1.0), ZONE)
     told: dict[str, Any] = {"zone": ZONE, "ending": first.ending, "seconds": first.seconds, "rows": _rows(first, steps)}
     if drifting and first.ending != "interrupted":
         chosen = configuration_of(told["rows"][0])

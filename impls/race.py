@@ -93,7 +93,7 @@ def race(
     if len(names) < 2 or len(set(names)) < len(names) or not inputs:
         raise ValueError(f"a race needs inputs and at least 2 candidates of different names, not {names or 'none'}")
     if not 0 < seconds < math.inf:
-        raise ValueError(f"the seconds of a race must be above 0 and finite, not {seconds:g}")
+        raise ValueError(f"the seconds of a race must be above 0 and finite, not {seconds:g}; 5 are usual")
     if not (0 <= zone < math.inf and 0 < error < 1 and cold_bytes >= 0):
         raise ValueError(f"zone and cold_bytes must be from 0, error in (0, 1), not {zone}, {cold_bytes} and {error}")
     blocks: dict[str, dict[int, float]] = {name: {} for name in names}
