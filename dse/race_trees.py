@@ -42,8 +42,7 @@ SECONDS = {False: 5.0, True: 15.0}  # of a race with hot caches, and with cold o
 SHARE = 0.8  # of the seconds, for the race of what does not drift
 ZONE, DRIFT_ZONE = 0.01, 0.03  # of that race, and of the race of the choice against what drifts
 COLD_BYTES = 16 << 20  # a gradient step's: weights, gradients, moments and activations
-HOPELESS = {True: 1.5, False: 2.0}  # by own records and by another machine's: a tree predicted, with its uncertainty,
-# to be slower than the best by more than this factor is not raced
+HOPELESS = 1.5  # a tree is not raced that is predicted, with its uncertainty, to be slower than the best by this factor
 FILL_SECONDS = 10.0  # a tree that takes longer to fill is not raced
 MOST_CALLS = 100  # updates or insertions of a step
 LEAST_INPUTS = 4  # calls with inputs of their own
@@ -121,7 +120,7 @@ def _raced(
 ) -> Recommendation:
     """The answer of a race that is kept, or is run and kept. ValueError and RecordError before anything is written."""
     if not 0 < limit < math.inf:
-        raise ValueError(f"the seconds of a race must be above 0 and finite, not {limit:g}")
+        raise ValueError(f"the seconds of a race must be above 0 and finite, not {limit:g}; 5 are usual")
     for what, calls in (("updates per sample", question.updates_per_sample), ("inserts", question.inserts)):
         if calls > MOST_CALLS:
             raise ValueError(f"a race takes at most {MOST_CALLS} {what}, not {calls:g}; ask records with --no-race")
@@ -169,13 +168,14 @@ def _candidates(question: Question, results: Path, unchecked: bool) -> tuple[lis
     able = keep_fitting(sorted(found, key=repr), question, free_bytes(), "free")
     able.sort(key=lambda one: (one != Configuration(one.contestant, DEFAULT, 1), one.threads, bytes_of(one, question)))
     try:
-        records, note = machines.read(results, None, machines.SWEEP)
+        records, _ = machines.read(results, None, machines.SWEEP)
     except NoRecordsError:
         return able, {"candidates": len(able), "excluded": 0, "prior": ""}
     table = Table(records, unchecked)
-    times = {one: time for one in able if (time := table.step(one, question))}
-    least = {one: time.seconds / math.exp(stats.Z * time.own_sigma) for one, time in times.items()}
-    most = HOPELESS[not note] * min((time.seconds for time in times.values()), default=math.inf)
+    # Of several threads no more is known than that they cannot be faster than one by more than their number.
+    times = {one: time for one in able if (time := table.step(dataclasses.replace(one, threads=1), question))}
+    least = {one: time.seconds / math.exp(stats.Z * time.own_sigma) / one.threads for one, time in times.items()}
+    most = HOPELESS * min((time.seconds for time in times.values()), default=math.inf)
     surest = sorted((one for one in able if DRIFTS not in one.options), key=lambda one: least.get(one, 0.0))[:2]
     kept = [one for one in able if one in surest or least.get(one, 0.0) <= most]
     return kept, {"candidates": len(able), "excluded": len(able) - len(kept), "prior": table.machine_key}
@@ -203,7 +203,10 @@ def _run(
         return race(candidates, inputs, most, zone, cold_bytes=caches, memory_bytes=room, progress=progress)
 
     drifting = [] if terms["allow_drift"] else [one for one in able if DRIFTS in one.options]
-    first = run([one for one in able if one not in drifting], limit * (SHARE if drifting else 1.0), ZONE)
+    exact = [one for one in able if one not in drifting]
+    if len(exact) < 2:
+        raise ValueError(f"a race needs at least 2 trees that can be made here, not {len(exact)}; ask with --no-race")
+    first = run(exact, limit * (SHARE if drifting else 1.0), ZONE)
     told: dict[str, Any] = {"zone": ZONE, "ending": first.ending, "seconds": first.seconds, "rows": _rows(first, steps)}
     if drifting and first.ending != "interrupted":
         chosen = configuration_of(told["rows"][0])

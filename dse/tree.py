@@ -151,7 +151,7 @@ def keep_fitting(
     if min(needs.values()) > most:
         raise RecordError(
             f"N = {question.capacity:,} {question.dtype} leaves and batches of {question.batch:,} need at least "
-            f"{min(needs.values()) / 1e9:,.1f} GB, and the machine has {most / 1e9:,.1f} GB {what}"
+            f"{min(needs.values()) / 1e9:,.1f} GB, and the machine has {most / 1e9:,.1f} GB {what}; ask for fewer"
         )
     return [configuration for configuration in able if needs[configuration] <= most]
 

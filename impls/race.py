@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-BLOCK_SECONDS, LEAST_CALLS = 1.5e-3, 2  # and as many calls before it: caches hold what the candidate before touched
+BLOCK_SECONDS, LEAST_CALLS = 1.5e-3, 2  # and almost as many calls before, for caches hold what others touched
 TRIALS, LEAST_ROUNDS = 3, 8  # calls of each candidate before its first round, and rounds before the first look
 HOPELESS = 8.0  # what is so many times slower than the fastest in the shortest of its trials runs no rounds
 LOOK_EVERY = 1.05  # the rounds of a look by those of the look before: a look takes time, and costs no certainty
@@ -93,7 +93,7 @@ def race(
     if len(names) < 2 or len(set(names)) < len(names) or not inputs:
         raise ValueError(f"a race needs inputs and at least 2 candidates of different names, not {names or 'none'}")
     if not 0 < seconds < math.inf:
-        raise ValueError(f"the seconds of a race must be above 0 and finite, not {seconds:g}")
+        raise ValueError(f"the seconds of a race must be above 0 and finite, not {seconds:g}; 5 are usual")
     if not (0 <= zone < math.inf and 0 < error < 1 and cold_bytes >= 0):
         raise ValueError(f"zone and cold_bytes must be from 0, error in (0, 1), not {zone}, {cold_bytes} and {error}")
     blocks: dict[str, dict[int, float]] = {name: {} for name in names}
@@ -176,7 +176,7 @@ class _Race:
 
     def block(self, call: Call, calls: int) -> float:
         """Return the seconds of a call: the mean of so many with the inputs next in this round."""
-        inputs = self.inputs[self.position : self.position + 2 * calls]
+        inputs = self.inputs[self.position : self.position + 2 * calls - 1]
         for each in inputs[calls:] if self.scratch is None else ():
             call(*each)
         spent = 0.0

@@ -168,7 +168,7 @@ def test_one_candidate_no_room_and_no_folder_are_refused(tmp_path, clock, capsys
     assert cli.main([*words, str(tmp_path / "none")]) == 2
     errors = capsys.readouterr().err.splitlines()
     assert [error.startswith("error: ") for error in errors] == [True] * 3
-    for error, part in zip(errors, (str(locked), "GB free", "at least 2 candidates"), strict=True):
+    for error, part in zip(errors, (str(locked), "GB free", "at least 2 trees"), strict=True):
         assert part in error
     assert not any((tmp_path / "none").rglob("*.jsonl"))
 
