@@ -4,11 +4,11 @@ Each commit is installed in an environment of its own. A round starts fresh proc
 which take turns sample by sample; rounds go on until every cell is decided or the budget is spent. The noise floor is
 how much BASE differs from itself. Intervals hold at 95 % confidence for all cells together.
 
-  slower, faster  the interval lies wholly beyond the noise floor and --threshold
-  same            it lies within --detect either way: a slow-down of that size would have been seen
-  ambiguous       neither; a larger --budget narrows it
+  regression, faster    the interval lies wholly beyond the noise floor and --threshold
+  no regression         it ends before --detect
+  inconclusive          neither; a larger --budget lowers the minimum detectable effect
 
-exit code 0: nothing is slower, 1: something is, 2: a side is broken or lacks a cell of the other, 3: inconclusive.
+exit code 0: no regression, 1: a regression, 2: a side is broken or lacks a cell of the other, 3: inconclusive.
 """
 
 import argparse
@@ -202,9 +202,9 @@ class Comparison:
         verdicts = [cell.difference.verdict for cell in self.cells if cell.difference]
         if self.broken:
             return BROKEN
-        if "slower" in verdicts:
+        if "regression" in verdicts:
             return REGRESSION
-        return INCONCLUSIVE if "ambiguous" in verdicts or not verdicts else OK
+        return INCONCLUSIVE if "inconclusive" in verdicts or not verdicts else OK
 
 
 def label(case: Case) -> str:
@@ -226,8 +226,7 @@ def as_markdown(comparison: Comparison) -> str:
         base, new = (f"{1e6 * stats.geometric_mean(values):,.2f} us" for values in (cell.base, cell.new))
         change, low, high = (math.expm1(getattr(cell.difference, name)) for name in ("log_ratio", "low", "high"))
         interval = f"{low:+.0%} to {high:+.0%}" if math.isfinite(high) else "unknown"
-        verdict = f"**{cell.difference.verdict}**" if cell.difference.verdict == "slower" else cell.difference.verdict
-        rows.append((str(cell), base, new, f"{change:+.1%}", interval, verdict))
+        rows.append((str(cell), base, new, f"{change:+.1%}", interval, _verdict(cell.difference, comparison)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rows.insert(1, tuple("-" * width for width in widths))
     lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows] if comparison.cells else []
@@ -235,8 +234,19 @@ def as_markdown(comparison: Comparison) -> str:
     return "\n".join([*lines, "", *timed_on, _summary(comparison)])
 
 
+def _verdict(difference: stats.Difference, comparison: Comparison) -> str:
+    """Write a verdict with the size that it is about."""
+    if difference.verdict == "no regression":
+        return f"no regression of {comparison.detect:.0%} or more"
+    if difference.verdict == "inconclusive":
+        # What would be called a regression in 95 % of such comparisons: its interval lies beyond the noise floor.
+        least = math.expm1(max(comparison.floor, math.log1p(comparison.threshold)) + difference.high - difference.low)
+        return f"inconclusive: minimum detectable effect {least:.0%}" if math.isfinite(least) else "inconclusive"
+    return f"**{difference.verdict}**" if difference.verdict == "regression" else difference.verdict
+
+
 def _summary(comparison: Comparison) -> str:
-    counts = dict.fromkeys(("slower", "faster", "same", "ambiguous"), 0)
+    counts = dict.fromkeys(("regression", "faster", "no regression", "inconclusive"), 0)
     for cell in comparison.cells:
         if cell.difference:
             counts[cell.difference.verdict] += 1
@@ -249,9 +259,9 @@ def _summary(comparison: Comparison) -> str:
         how = f"times are geometric means over {plural(comparison.rounds, 'round')}, the change is their ratio"
     floor = f"A/A noise floor {math.expm1(comparison.floor):.1%}"
     remedy = {
-        OK: f"nothing is slower, and a slow-down of {comparison.detect:.0%} would have been seen in every cell timed",
-        REGRESSION: f"slower by more than the noise floor and {comparison.threshold:.0%}",
-        INCONCLUSIVE: f"cannot exclude a slow-down of {comparison.detect:.0%} in every cell; try a larger --budget",
+        OK: f"no regression of {comparison.detect:.0%} or more in any cell timed",
+        REGRESSION: f"a regression is slower by more than the noise floor and {comparison.threshold:.0%}",
+        INCONCLUSIVE: f"a regression of {comparison.detect:.0%} cannot be excluded; try a larger --budget",
     }[comparison.code]
     return f"{OUTCOMES[comparison.code]}: {verdicts} ({how}; {floor}, 95 % confidence for all cells together); {remedy}"
 
@@ -377,7 +387,7 @@ def _undecided(comparison: Comparison) -> list[Cell]:
     comparison.floor = stats.noise_floor((math.exp(statistics.fmean(cell.twins)), 1.0) for cell in timed)
     estimates = [statistics.fmean(cell.changes) for cell in timed]
     comparison.judge(timed, estimates, stats.standard_errors([[cell.changes, cell.twins] for cell in timed]))
-    return [cell for cell in timed if cell.difference and cell.difference.verdict == "ambiguous"]
+    return [cell for cell in timed if cell.difference and cell.difference.verdict == "inconclusive"]
 
 
 def compare_files(base: Path, new: Path, options: argparse.Namespace) -> Comparison:

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Verdict = Literal["faster", "slower", "same", "ambiguous"]
+Verdict = Literal["faster", "regression", "no regression", "inconclusive"]
 
 RESAMPLES = 400
 LEAST_ROUNDS = 3
@@ -106,21 +106,6 @@ def noise_floor(pairs: Iterable[tuple[float, float]]) -> float:
     return float(np.quantile(differences, CONFIDENCE)) if differences else 0.0
 
 
-def verdict(base: Sequence[float], new: Sequence[float], floor: float, seed: int = 0) -> Verdict:
-    """Judge ``new`` against ``base``, samples of one interleaved run, by the run's noise floor.
-
-    "same": the 95 % interval of ln(new / base) lies within +-floor; "faster" or "slower": it lies wholly outside, on
-    that side; "ambiguous": it straddles.
-    """
-    ratios = np.log(bootstrap_medians(new, seed + 1) / bootstrap_medians(base, seed))
-    low, high = percentile_interval(ratios)
-    if low > floor:
-        return "slower"
-    if high < -floor:
-        return "faster"
-    return "same" if -floor <= low and high <= floor else "ambiguous"
-
-
 def log_sigma(low: float, high: float, floor: float) -> float:
     """Compute the standard deviation of ln(time) from its 95 % interval and the noise floor, as independent errors."""
     own = math.log(high / low) / (2 * Z)
@@ -154,20 +139,21 @@ def differences(
 ) -> list[Difference]:
     """Judge several cells at once: ``estimates`` of ln(new / base) and their standard ``errors``.
 
-    Intervals are as wide as it takes for all of them to hold at 95 % confidence together (Bonferroni). "slower",
-    "faster": the interval lies wholly beyond +-``floor``; "same": it lies within +-``tolerated``; "ambiguous": neither.
+    Intervals are as wide as it takes for all of them to hold at 95 % confidence together (Bonferroni). "regression",
+    "faster": the interval lies wholly beyond +-``floor``; "no regression": it ends by ``tolerated``; "inconclusive":
+    neither.
     """
     quantile = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / max(1, len(estimates)))
     results = []
     for estimate, error in zip(estimates, errors, strict=True):
         low, high = estimate - quantile * error, estimate + quantile * error
-        verdict: Verdict = "ambiguous"
+        verdict: Verdict = "inconclusive"
         if low > floor:
-            verdict = "slower"
+            verdict = "regression"
         elif high < -floor:
             verdict = "faster"
-        elif -tolerated <= low and high <= tolerated:
-            verdict = "same"
+        elif high <= tolerated:
+            verdict = "no regression"
         results.append(Difference(estimate, low, high, verdict))
     return results
 

@@ -22,16 +22,20 @@ _FORMS = ((16, "float32"), (16, "float64"), (8, "float32"), (32, "float32"), (64
 
 def main(arguments: list[str] | None = None) -> int:
     """Print what there is, and which trees can be made here, or warm the cache; returns the exit code."""
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="python -m impls", description=__doc__, formatter_class=raw)
-    parser.add_argument("command", nargs="?", choices=["warm"], help="compile kernels, once a machine")
-    if parser.parse_args(arguments).command:
+    if _parser().parse_args(arguments).command:
         return _warm()
     print((__doc__ or "").rstrip())
     print()
     for name in names():
         print(f"  {name:8}{why_not(name) or 'can be made here'}")
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m impls", description=__doc__, formatter_class=raw)
+    parser.add_argument("command", nargs="?", choices=["warm"], help="compile kernels, once a machine")
+    return parser
 
 
 def _warm() -> int:

@@ -112,7 +112,7 @@ def choose(problems: Mapping[Any, Problem], objective: Objective, epsilon: float
         if one is not chosen:
             shown.setdefault(place_of(one), one)
     best = max((chosen, *rest), key=lambda one: one.value)
-    elsewhere = next(iter(group(search.among(lambda placement: placement.mapping != chosen.mapping))), None)
+    elsewhere = next(iter(group(search.exclude(chosen.mapping))), None)
     other = max(rest, key=lambda one: one.value, default=elsewhere)
     return Chosen(
         chosen,

@@ -5,9 +5,9 @@ evidence are wrong together, so they share a draw, each within its own ends; all
 configuration cannot be told apart from the best where the 95 % interval of the quotient of their values reaches
 1 - epsilon: a learner that both use makes both uncertain, and their quotient not at all.
 
-Of these, those that are expected to give at least 1 / ``WORTH`` of the best's value are listed. Chosen is what takes
-least (devices, then cores, bytes moved, depth) of those that are expected to give ``GIVEN_UP`` less at most: a device
-or a core is not worth more, however little is known. With exact times epsilon alone decides.
+Of these, those that are expected to give at least half of the best's value are listed, since a ``frontier`` ends there.
+Chosen is what takes least (devices, then cores, bytes moved, depth) of those that are expected to give ``GIVEN_UP``
+less at most: a device or a core is not worth more, however little is known. With exact times epsilon alone decides.
 
 Letters: d draws.
 """
@@ -27,7 +27,6 @@ from ..solver.solve import FRUGAL, TIED, Answer
 from ..stats import CONFIDENCE, Z, percentile_interval
 
 DRAWS = 1000
-WORTH = 2.0
 """How many times as fast another one may be expected to be where the two cannot be told apart."""
 
 
@@ -86,10 +85,10 @@ class Doubt:
     def group(self, candidates: Sequence[Answer]) -> list[Answer]:
         """The best, and whatever cannot be told apart from it: what may be chosen first, in the order of the rule."""
         best = max(candidates, key=lambda one: one.value)
-        worth = [one for one in candidates if one.value * WORTH >= best.value or self.exact]
         least = best.value * (1 - max(GIVEN_UP, self.epsilon))
         return sorted(
-            (one for one in worth if self.no_worse(one, best)), key=lambda one: (one.value < least, *self._key(one))
+            (one for one in candidates if self.no_worse(one, best)),
+            key=lambda one: (one.value < least, *self._key(one)),
         )
 
     def decisive(self, one: Answer, other: Answer) -> Evidence | None:

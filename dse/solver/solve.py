@@ -373,6 +373,10 @@ class Search:
         search.placements = list(filter(is_wanted, self.placements))
         return search
 
+    def exclude(self, mapping: tuple[tuple[str, ...], ...]) -> "Search":
+        """The same search without a mapping, in whatever mode."""
+        return self.among(lambda placement: placement.mapping != mapping)
+
     def answer(self, mode: str, chosen: Configuration) -> Answer:
         """A configuration with what it gives."""
         problem, place = self.problems[mode], list(self.problems).index(mode)
@@ -415,7 +419,7 @@ class Search:
         if not answers:
             return Infeasible(tuple(list_repairs(self.placements)), count)
         first, *ties = answers
-        _, others = self.among(lambda placement: placement.mapping != first.mapping).list_tied(epsilon)
+        _, others = self.exclude(first.mapping).list_tied(epsilon)
         bound = max(placement.ideal() for placement in self.placements)
         return Solution(self.objective, epsilon, first, best, tuple(ties), next(iter(others), None), bound, count)
 

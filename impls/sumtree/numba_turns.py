@@ -183,6 +183,7 @@ class Sharing:
     Where no core is free, a helper costs more than it gives.
     """
 
+    _WORTH = 0.95  # the part of the time alone from which on it pays: what differs by less is luck on busy cores
     _LAST, _EVERY = 15, 50  # calls of each kind that are judged; one in so many is of the other kind, to see if it pays
 
     def __init__(self) -> None:
@@ -196,7 +197,7 @@ class Sharing:
             return len(shared) <= len(alone)
         self._calls += 1
         middle = self._LAST // 2
-        return (sorted(shared)[middle] < sorted(alone)[middle]) != (self._calls % self._EVERY == 0)
+        return (sorted(shared)[middle] < self._WORTH * sorted(alone)[middle]) != (self._calls % self._EVERY == 0)
 
     def add(self, shared: bool, seconds: float) -> None:
         """Note the time an element of a batch that was shared, or not."""

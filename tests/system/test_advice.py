@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MACHINE = "d7dae63b89"
 HERE = RESULTS / MACHINE / "platform.toml"
 INSTALL = re.compile(r"pip install '\.\[(\w+)\]'")
-PARSERS = {"dse": "dse.__main__", "reports": "reports.__main__", "impls.training": "impls.training.__main__"}
+PARSERS = {package: f"{package}.__main__" for package in ("dse", "impls", "impls.training", "reports")}
 QUICK = (
     ("platform", "list"),
     ("platform", "show"),

@@ -1,6 +1,7 @@
 """Calls that reach a kernel without Python: they answer, raise and keep references as the methods in Python do."""
 
 import copy
+import functools
 import gc
 import inspect
 import pickle
@@ -199,7 +200,9 @@ def sleep(result, error):
     return 0
 
 
-def test_other_threads_run_beside_a_long_call_and_not_beside_a_short_one():
+def test_other_threads_run_beside_a_long_call_and_not_beside_a_short_one(request):
+    request.addfinalizer(functools.partial(sys.setswitchinterval, sys.getswitchinterval()))
+    sys.setswitchinterval(60)  # so that this thread gives way nowhere else
     tree, looks, done = filled(), [0], threading.Event()
     kernel = numba.cfunc(numba.int32(numba.int64, numba.int64))(sleep)
     tree._direct[[direct_calls._SAMPLE, direct_calls._UPDATE]] = kernel.address

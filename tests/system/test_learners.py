@@ -48,8 +48,8 @@ def doubles(batch):
 @pytest.mark.parametrize("double", [False, True])
 def test_the_gradient_of_dqn(double, dueling, kind):
     workload = tiny("dqn", double=double, dueling=dueling, loss=kind, gamma=0.9)
-    learner, batch = algorithms.make(workload, seed=1), batch_of(workload)
-    learner.targets = algorithms.make(workload, seed=2).networks
+    learner, batch = algorithms.make(workload, seed=2), batch_of(workload)
+    learner.targets = algorithms.make(workload, seed=3).networks
     target, weights, real = (
         weights_of(learner.targets["action_values"]),
         weights_of(learner.networks["action_values"]),
@@ -62,6 +62,7 @@ def test_the_gradient_of_dqn(double, dueling, kind):
 
     following = values(target, real["next_observation"])
     chosen = values(weights, real["next_observation"]) if double else following
+    assert not double or ((chosen.argmax(1) != following.argmax(1)) & (real["terminated"] == 0)).any()
     best = following[np.arange(4), chosen.argmax(1)]
     goal = real["reward"] + 0.9 * best * (1 - real["terminated"])
 

@@ -232,7 +232,7 @@ def test_where_no_thread_can_be_started_the_caller_searches_alone(monkeypatch):
 
 def test_sharing_stops_where_it_is_slower_and_is_tried_again_now_and_then():
     sharing, shared = numba_turns.Sharing(), []
-    for seconds in (3.0, 1.0):  # of an element of a shared batch; alone it takes 2
+    for seconds in (1.95, 1.0):  # of an element of a shared batch; alone it takes 2
         for _ in range(3_000):
             shared.append(sharing.is_worth_it())
             sharing.add(shared[-1], seconds if shared[-1] else 2.0)

@@ -138,6 +138,7 @@ def test_a_quota_is_kept_and_nobody_runs_too_far_ahead(actors, learners):
         return sample(batch)
 
     def inserted(placed):
+        time.sleep(20 * jobs.POLL_SECONDS)  # so that learners come to the rule before enough is there
         insert(placed)
         assert buffer.written <= buffer.learned + 10 + 1 + actors
 

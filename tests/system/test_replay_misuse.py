@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -306,8 +307,11 @@ def _insert(handle, pipe):
 
 
 def test_a_child_hands_the_handle_on_to_its_own_child():
-    with make(8, LAYOUT, shared=True, **PRIORITIES) as replay:
-        context = multiprocessing.get_context("spawn")
+    with contextlib.ExitStack() as stack:
+        for _ in range(50):  # so that the memory's number here is that of no file in the child
+            stack.enter_context(Path(os.devnull).open())
+        replay = stack.enter_context(make(8, LAYOUT, shared=True, **PRIORITIES))
+        context = multiprocessing.get_context("forkserver")  # whose children have it by another number
         mine, theirs = context.Pipe()
         child = context.Process(target=_hand_on, args=(replay.handle(), theirs))
         child.start()

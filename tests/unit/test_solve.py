@@ -148,6 +148,18 @@ def test_what_an_option_takes_of_a_device_goes_with_it_to_another():
     assert (there.needs, there.ahead) == ({"gpu1.memory": 1.0}, {"gpu2.memory": 2.0})
 
 
+def test_two_of_three_equal_devices_lack_by_the_names_of_the_first_two():
+    parts = {part: (option(part, part, "cpu", 1.0, {}, f"cpu.{part}"),) for part in PARTS}
+    gpus, needs = ("gpu0", "gpu1", "gpu2"), {"gpu0.memory": 5.0, "gpu1.memory": 20.0, "gpu2.memory": 20.0}
+    first = dataclasses.replace(
+        option("learner", "three", "gpu0", 1.0, needs), also=(("gpu1", "gpu1"), ("gpu2", "gpu2"))
+    )
+    turned = ({}, {"gpu0": "gpu1", "gpu1": "gpu0"}, {"gpu0": "gpu2", "gpu2": "gpu0"})
+    parts["learner"] = tuple(first.on(names) for names in turned)
+    found = solve(Problem(parts, {f"{gpu}.memory": 10.0 for gpu in gpus}, equal=(gpus,)))
+    assert [one.budgets for one in found.repairs] == [{"gpu0.memory": (10.0, 20.0), "gpu1.memory": (10.0, 20.0)}]
+
+
 def test_one_option_each_and_no_time_on_a_link():
     free = dataclasses.replace(two_devices(), ways={("cpu", "gpu"): (hop("cpu>gpu", 0.0, 0.0),)})
     assert solve(free.having("learner", free.options["learner"][1])).value == 1.0

@@ -71,7 +71,6 @@ def test_two_samples_are_resampled_apart():
     alone = stats.median_interval(noisy)
     assert low < 1 < high
     assert math.log(high / low) == pytest.approx(math.sqrt(2) * math.log(alone.high / alone.low), rel=0.35)
-    assert stats.verdict(noisy, noisy, 0.001) == "ambiguous"
 
 
 def test_the_interval_of_a_ratio_is_of_new_over_base_and_holds_it_as_often_as_it_says():
@@ -114,20 +113,24 @@ def test_of_many_equal_cells_hardly_ever_is_any_called_slower():
     runs, cells, error = 400, 30, 0.02
     estimates = np.random.default_rng(0).normal(0, error, (runs, cells))
     wrong = [
-        any(one.verdict in ("slower", "faster") for one in stats.differences(row, [error] * cells, 0.0, 0.2))
+        any(one.verdict in ("regression", "faster") for one in stats.differences(row, [error] * cells, 0.0, 0.2))
         for row in estimates
     ]
     assert np.mean(wrong) <= 0.08
-    assert stats.differences([0.05], [0.02], 0.0, 0.2)[0].verdict == "slower"
-    assert {one.verdict for one in stats.differences([0.05] * cells, [0.02] * cells, 0.0, 0.2)} == {"same"}
+    assert stats.differences([0.05], [0.02], 0.0, 0.2)[0].verdict == "regression"
+    assert {one.verdict for one in stats.differences([0.05] * cells, [0.02] * cells, 0.0, 0.2)} == {"no regression"}
 
 
 def test_a_difference_is_judged_by_its_whole_interval():
     verdicts = [one.verdict for one in stats.differences([0.3, -0.3, 0.0, 0.11, 0.3], [0.01] * 4 + [0.2], 0.1, 0.2)]
-    assert verdicts == ["slower", "faster", "same", "same", "ambiguous"]
+    assert verdicts == ["regression", "faster", "no regression", "no regression", "inconclusive"]
     inside = stats.differences([0.12], [0.02], 0.1, 0.2)[0]
-    assert (inside.verdict, inside.low < 0.1 < inside.high) == ("same", True)
+    assert (inside.verdict, inside.low < 0.1 < inside.high) == ("no regression", True)
     assert (inside.low, inside.high) == pytest.approx((0.12 - 1.96 * 0.02, 0.12 + 1.96 * 0.02), abs=1e-4)
+
+
+def test_what_may_be_much_faster_is_no_regression():
+    assert stats.differences([-0.1], [0.1], 0.05, 0.2)[0].verdict == "no regression"
 
 
 def test_errors_of_cells_are_their_own_or_all_cells_pooled_whichever_is_larger():
@@ -143,22 +146,6 @@ def test_errors_of_cells_are_their_own_or_all_cells_pooled_whichever_is_larger()
 def test_ties_are_what_a_95_percent_test_cannot_tell_apart(sigmas, ties):
     apart = sigmas * math.hypot(0.03, 0.04)
     assert stats.ties([0.0, apart], [0.03, 0.04], 0.0, 0) == ties
-
-
-def test_verdicts():
-    base = samples(1.0, 0.02, 40, 0)
-    assert stats.verdict(base, samples(1.3, 0.02, 40, 1), 0.05) == "slower"
-    assert stats.verdict(base, samples(0.7, 0.02, 40, 2), 0.05) == "faster"
-    assert stats.verdict(base, samples(1.01, 0.02, 40, 3), 0.05) == "same"
-    assert stats.verdict(base, samples(1.05, 0.05, 12, 4), 0.05) == "ambiguous"
-
-
-def test_equal_things_are_hardly_ever_told_apart():
-    wrong = sum(
-        stats.verdict(samples(1.0, 0.05, 15, seed), samples(1.0, 0.05, 15, seed + 1000), 0.05) in ("faster", "slower")
-        for seed in range(200)
-    )
-    assert wrong <= 4
 
 
 def test_what_resampling_seldom_puts_before_the_choice_does_not_tie():

@@ -112,7 +112,7 @@ def _tile(
     return types.none(*[types.int64] * 9, rows, vectors), emit
 
 
-@inside()
+@njit(nogil=True)  # which benchmarks call, too
 def multiply(left: Any, right: Any, out: Any, columns: int) -> None:
     """out[:, :columns] = left @ right[:, :columns], float32; the columns of ``right`` and ``out`` are contiguous."""
     height, inner = left.shape
