@@ -8,8 +8,7 @@ DEMO := $(VENV)/.demo
 PEERS := .venv-peers
 PLUGINS := .venv-plugins
 HOSTED := hosts rllib
-RACED := dse recommend --capacity 1e6 --batch 256 --again
-COMPARED := benchmarks compare 3c43102 HEAD --contestants numba --capacities 1000000 --batches 1024 --fanouts 16 --budget 400
+COMPARED := benchmarks compare 3c43102 HEAD --contestants numba --capacities 1000000 --batches 1024 --fanouts 16 --budget 240
 TRAINED := dse run cartpole_dqn --platform this --seconds 60
 
 # Where else modules are, where else packages go and which other repository a hook is of, is not for what is made here.
@@ -60,9 +59,9 @@ gallery: $(READY)  ## build the page that is kept in the repository again, from 
 	$(BIN)/python -m reports --machine 8fb834d50a --out reports/build/gallery
 	cp reports/build/gallery/index.html reports/gallery/
 
-printed: $(READY)  ## record what the README shows of a race, a comparison and a run on this machine, which must be quiet; 15 minutes
-	for each in race compare run; do \
-	  case $$each in race) command='$(RACED)';; compare) command='$(COMPARED)';; run) command='$(TRAINED)';; esac; \
+printed: $(READY)  ## record what the README shows of a comparison and a run on this machine, which must be quiet; 10 minutes
+	for each in compare run; do \
+	  case $$each in compare) command='$(COMPARED)';; run) command='$(TRAINED)';; esac; \
 	  { echo '```console'; echo "$$ python -m $$command"; $(BIN)/python -m $$command || exit $$?; \
 	    printf '```\n\n*Recorded %s at `%s` on machine `%s`, which was otherwise idle.*\n' "$$(date -u +%F)" \
 	      "$$(git rev-parse --short HEAD)" "$$($(BIN)/python -c 'from dse.platforms import fingerprint; print(fingerprint()["key"])')"; \
