@@ -25,7 +25,6 @@ from impls.user_cache import cache_folder
 
 from . import machines, platforms, stats
 from .estimate import Estimate, Evidence
-from .platforms.evidence import answers, evidence_here
 from .records import Measurement, NoRecordsError, Writer, check_writable, parse, read_file
 from .times.fanout_choice import DEFAULT
 from .times.tree_times import Question, Table
@@ -126,6 +125,8 @@ def _raced(
             raise ValueError(f"a race takes at most {MOST_CALLS} {what}, not {calls:g}; ask records with --no-race")
     if question.distribution != "uniform":
         raise ValueError(f"a race has uniform priorities, not {question.distribution}; ask records with --no-race")
+    from .platforms.evidence import answers, evidence_here  # noqa: PLC0415  # it looks which cores there are
+
     here = platforms.fingerprint()
     machine: dict[str, Any] = {**here, "evidence": evidence_here(code=CODE)}
     path, asked = results / str(here["key"]) / FILE, {**dataclasses.asdict(question), **terms}

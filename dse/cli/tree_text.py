@@ -129,7 +129,8 @@ def _asked(question: Question) -> str:
     inserts = f", {plural(question.inserts, 'insert')}" if question.inserts else ""
     return (
         f"N = {question.capacity:,} {question.dtype} leaves, batches of {question.batch:,}, "
-        f"{plural(question.updates_per_sample, 'update')} per sample{inserts}, up to {plural(question.threads, 'thread')}"
+        f"{plural(question.updates_per_sample, 'update')} per sample{inserts}, "
+        f"up to {plural(question.threads, 'thread')}"
     )
 
 

@@ -202,11 +202,6 @@ def total(amounts: Iterable[Any], start: Any = 0.0) -> Any:
     return functools.reduce(operator.add, amounts, start)
 
 
-def cores_of(needs: Mapping[str, float]) -> float:
-    """Cores among what an option, or an engine, takes of the budgets, of whatever device."""
-    return sum(needs[name] for name in sorted(needs) if name.endswith(".cores"))
-
-
 def engine_needs(problem: Problem, where: Where) -> list[Mapping[str, float]]:
     """What each engine that parts run on takes of the budgets, in the order of their names."""
     return [problem.engines.get(engine, {}) for engine in sorted({one for each in where.values() for _, one in each})]
@@ -231,6 +226,6 @@ def costs_of(problem: Problem, chosen: Configuration) -> dict[str, Any]:
         "devices": len(devices_of(problem, chosen.where)),
         "bytes": total(flow.nbytes for flow, _ in transfers(problem, chosen.where)),
         "depth": chosen.depth,
-        "cores": total(map(cores_of, needs)),
+        "cores": total(sum(each[name] for name in sorted(each) if name.endswith(".cores")) for each in needs),
         "seconds": total(option.seconds for option in chosen.options),
     }
