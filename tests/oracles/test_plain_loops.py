@@ -127,6 +127,8 @@ def false_statements(seed):
         {(one.number, one.factor): one for one in deciding({"": problem}, objective, found.answer, allowed)},
         [],
     )
+    order = [(-one.gain, -abs(math.log(one.value / found.value))) for one in said.values()]
+    wrong += ["what decides, or moves the value most, does not come first"] * (order != sorted(order))
     ends = [(number, end) for number, both in spreads([problem], found.choice).items() for end in both if end != 1]
     for number, end in ends:
         then = [plain.judged(problem, one, objective, {number: end}).value for one in rows]

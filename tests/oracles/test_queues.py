@@ -1,13 +1,14 @@
 """The quick simulation of every answer, held against the one that plays with a library of its own."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
 
 from dse.solver.law import outcome
 from dse.solver.problem import PARTS, Configuration, Flow, Problem
-from dse.solver.queues import network, run, run_configuration
+from dse.solver.queues import Network, Visit, draw_factors, network, run, run_configuration
 from tests.oracles.simulation import simulated_hz
 from tests.solver_cases import hop, option
 from tests.unit.test_presampling import random_case
@@ -50,3 +51,32 @@ def test_further_engines_are_busy_too_and_empty_transfers_are_none():
     chosen = Configuration(tuple(parts.values()), depth=3)
     exact, _ = run_configuration(problem, chosen)
     assert exact.hz == pytest.approx(outcome(problem, chosen).hz, rel=0.02) == pytest.approx(1 / 3, rel=0.02)
+
+
+def test_a_batch_passes_transfers_before_what_waits_for_them_and_slower_parts_for_longer():
+    """Storage takes twice as long while sampling runs on the same device; actors' records come before the learner."""
+    parts = {part: option(part, part, "cpu", 1.0, {}, f"cpu.{part}") for part in PARTS}
+    parts["learner"] = option("learner", "one", "gpu", 1.0)
+    ways = {("cpu", "gpu"): (hop("to", 0.5, 0.0),), ("gpu", "cpu"): (hop("from", 0.25, 0.0),)}
+    flows = (Flow("actors", "learner", 1.0, True), Flow("learner", "actors", 1.0, False))
+    slower = {("storage", "sampling", "cpu"): 2.0}
+    problem = Problem({part: (one,) for part, one in parts.items()}, {}, flows, ways, slowdown=slower)
+    chosen = Configuration(tuple(parts.values()))
+    before = Visit("cpu.sampling", 1.0), Visit("cpu.storage", 2.0)
+    after = Visit("gpu", 1.0), Visit("cpu.updating", 1.0)
+    weights = Visit("from", 0.25)
+    assert network(problem, chosen) == Network(
+        (*before, Visit("to", 0.5), *after), Visit("cpu.actors", 1.0), ((3, (weights,)),)
+    )
+    assert network(problem, chosen, actors=False) == Network((*before, *after))
+
+
+def test_drawn_factors_have_the_deviation_that_is_asked_for():
+    drawn = list(itertools.islice(draw_factors(0.5, 0), 20_000))
+    assert (np.mean(drawn), np.std(drawn)) == pytest.approx((1.0, 0.5), rel=0.02)
+
+
+def test_a_short_run_begins_to_count_when_what_follows_holds_it_up():
+    """What follows takes twice as long as the round, which waits for it once enough batches are set off."""
+    loop = Network((Visit("a", 1.0),), None, ((0, (Visit("b", 2.0),)),))
+    assert run(loop, 10, 0.0, 20).hz == pytest.approx(0.5, rel=0.01)
