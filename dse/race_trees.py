@@ -99,10 +99,9 @@ def recommend(
 def best(capacity: int, batch: int = 256, results: str | Path | None = None, **asked: Any) -> SumTree:
     """Make the tree that is the fastest here for N leaves and batches of B, empty; raced where it was not before.
 
-    ``results``: the folder that keeps races (default: in the user's cache). ``asked``: what else ``recommend`` takes.
+    ``best(1_000_000, batch=256)`` may be a ``NumbaTree`` of K = 16.
 
-    >>> best(1_000_000, batch=256)  # doctest: +SKIP
-    NumbaTree(capacity=1000000, fanout=16, dtype='float32')
+    ``results``: the folder that keeps races (default: in the user's cache). ``asked``: what else ``recommend`` takes.
     """
     kept = cache_folder("races") if results is None else results
     answered = recommend(capacity, batch, results=kept, race=True, **asked)
