@@ -36,7 +36,7 @@ addEventListener("load", () => setTimeout(() => {
 }, 300));
 """
 ANSWERS = {
-    "which K": r"Use \w+, K = \d+.* us a step",
+    "which K": r"(Use|take the default:) \w+, K = \d+.* us a step",
     "torchrl": r"torchrl( \w+)?\s+[\d.]+x\*?(\s+[\d.,*]+){9}",  # times as long, then each op at several batches
     "K = 16": r"\t(confirmed|refuted|consistent|undecided)\t",
     "a GPU": r"gpu.*\d+(\.\d+)?x",
