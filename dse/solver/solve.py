@@ -394,7 +394,7 @@ class Search:
         return best, self.list_firsts(best * (1 - epsilon), TIED)
 
     def list_firsts(self, least: float, order: Sequence[str]) -> list[Answer]:
-        """Of each mode and mapping the smallest key among values of at least ``least`` > 0; smallest keys first."""
+        """The smallest key of each mode and mapping among values of at least ``least`` > 0; smallest keys first."""
         worth = itertools.takewhile(lambda placement: placement.bound >= least > 0, self.placements)
         answers = [self.answer(one.mode, one.first(least, order)) for one in worth if one.best >= least]
         firsts: dict[Any, Answer] = {}
