@@ -40,6 +40,7 @@ DRIFTS = ("propagate", "delta")
 SECONDS = {False: 5.0, True: 15.0}  # of a race with hot caches, and with cold ones
 SHARE = 0.8  # of the seconds, for the race of what does not drift
 ZONE, DRIFT_ZONE = 0.01, 0.03  # of that race, and of the race of the choice against what drifts
+BLOCK_SECONDS, READ_BYTES = (0.15e-3, 0.75e-3), 1e10  # of a block; read in a second into the caches
 COLD_BYTES = 16 << 20  # a gradient step's: weights, gradients, moments and activations
 HOPELESS = 1.5  # a tree is not raced that is predicted, with its uncertainty, to be slower than the best by this factor
 FILL_SECONDS = 10.0  # a tree that takes longer to fill is not raced
@@ -198,9 +199,19 @@ def _run(
         return Candidate(json.dumps(dataclasses.asdict(chosen)), make, bytes_of(chosen, question))
 
     def run(trees: Sequence[Configuration], most: float, zone: float) -> Result:
-        caches, room = COLD_BYTES * terms["cold"], free_bytes()
-        candidates = [made(one) for one in trees]
-        return race(candidates, inputs, most, zone, cold_bytes=caches, memory_bytes=room, progress=progress)
+        caches, room, candidates = COLD_BYTES * terms["cold"], free_bytes(), [made(one) for one in trees]
+        block = float(np.clip(max(one.nbytes for one in candidates) / READ_BYTES, *BLOCK_SECONDS))
+        return race(
+            candidates,
+            inputs,
+            most,
+            zone,
+            block_seconds=block,
+            touch=_touch,
+            cold_bytes=caches,
+            memory_bytes=room,
+            progress=progress,
+        )
 
     drifting = [] if terms["allow_drift"] else [one for one in able if DRIFTS in one.options]
     exact = [one for one in able if one not in drifting]
@@ -208,8 +219,10 @@ def _run(
         raise ValueError(f"a race needs at least 2 trees that can be made here, not {len(exact)}; ask with --no-race")
     first = run(exact, limit * (SHARE if drifting else 1.0), ZONE)
     told: dict[str, Any] = {"zone": ZONE, "ending": first.ending, "seconds": first.seconds, "rows": _rows(first, steps)}
+    exact = [configuration_of(row) for row in told["rows"]]
+    drifting = [one for one in drifting if _without_drift(one) in exact]  # what is hopeless without, is with it
     if drifting and first.ending != "interrupted":
-        chosen = configuration_of(told["rows"][0])
+        chosen = exact[0]
         second = run([chosen, *drifting], limit * (1 - SHARE), DRIFT_ZONE)
         beside = _rows(second, steps)
         told |= {"seconds": first.seconds + second.seconds, "drifting": beside}
@@ -217,6 +230,10 @@ def _run(
         if behind and behind[0]["ratio"][0] > 1 + DRIFT_ZONE:
             told |= {"faster": beside[0], "gain": behind[0]["ratio"]}
     return told
+
+
+def _without_drift(one: Configuration) -> Configuration:
+    return dataclasses.replace(one, options=tuple(option for option in one.options if option != DRIFTS))
 
 
 def _inputs(question: Question) -> tuple[list[tuple[Any, ...]], int]:
@@ -251,6 +268,15 @@ def _stepper(tree: SumTree) -> Callable[..., None]:
         wait()
 
     return run
+
+
+def _touch(*steps: tuple[Any, ...]) -> None:
+    """Read a call's arguments: who calls a tree has just made them."""
+    for uniforms, updates in steps:
+        uniforms.tobytes()
+        for indices, priorities in updates:
+            indices.tobytes()
+            priorities.tobytes()
 
 
 def _rows(result: Result, steps: int) -> list[dict[str, Any]]:

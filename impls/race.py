@@ -22,9 +22,8 @@ from typing import Any
 
 import numpy as np
 
-BLOCK_SECONDS, LEAST_CALLS = 1.5e-3, 2  # and almost as many calls before, for caches hold what others touched
-TRIALS, LEAST_ROUNDS = 3, 8  # calls of each candidate before its first round, and rounds before the first look
-HOPELESS = 8.0  # what is so many times slower than the fastest in the shortest of its trials runs no rounds
+TRIALS, LEAST_CALLS, LEAST_ROUNDS = 3, 2, 8  # calls before the first round, of a block, rounds before the first look
+HOPELESS = 4.0  # what is so many times slower than the fastest in the shortest of its trials runs no rounds
 LOOK_EVERY = 1.05  # the rounds of a look by those of the look before: a look takes time, and costs no certainty
 
 Call = Callable[..., Any]
@@ -42,10 +41,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Standing:
-    """How a candidate did: (median, low, high) of the seconds of a call, and of the ratio to the fastest.
-
-    The bounds hold with the race's error; they are NaN and infinite where there were no rounds, for a ``reason``.
-    """
+    """(median, low, high) of the seconds of a call and of the ratio to the fastest; NaN and infinite without rounds."""
 
     name: str
     status: str  # "fastest" (take it), "equal" (as fast within the zone), "slower", "undecided" or "failed"
@@ -70,19 +66,22 @@ def race(
     seconds: float = 5.0,
     zone: float = 0.01,
     error: float = 0.05,
+    block_seconds: float = 0.75e-3,
+    touch: Call = lambda *arguments: None,
     cold_bytes: int = 0,
     memory_bytes: float = math.inf,
     progress: Callable[[float, int], None] = lambda spent, left: None,
 ) -> Result:
     """Race candidates until one is left, those that are left are equally fast, or ``seconds`` are over.
 
-    candidates: callables by name, or ``Candidate``s. Of equally fast ones the first is taken, so the cheapest to have
+    candidates: callables by name, or ``Candidate``s; of equally fast ones the first is taken, so the cheapest to have
     comes first. inputs: the arguments of one call after the other. zone: the share by which one may be slower and still
-    count as equally fast. error: see the module. cold_bytes: memory that is written before each call, as a gradient
-    step does; with 0 caches are hot. memory_bytes: what candidates may hold at once; the others wait until those are
-    decided. progress: is told (seconds spent, candidates left) as they are filled and after each look. A candidate that
-    raises an Exception has failed; Ctrl-C gives the answer so far. ValueError for bounds that make no sense, and where
-    no candidate can run.
+    count as equally fast. error: see the module. block_seconds: of the fastest; they must suffice to read anew what
+    others threw out of the caches. touch: reads the arguments of a call, untimed, before it is timed; or the first of a
+    round waits for what the others find in the caches. cold_bytes: memory that is written before each call, as a
+    gradient step does; with 0 caches are hot. memory_bytes: what candidates may hold at once; others wait. progress: is
+    told (seconds spent, candidates left) as they are filled and after each look. A candidate that raises an Exception
+    has failed; Ctrl-C gives the answer so far. ValueError for bounds without sense, and where no candidate can run.
 
     >>> race({"sorted": lambda: sorted(range(999)), "sum": lambda: sum(range(9))}, seconds=1).standings[0].name
     'sum'
@@ -94,11 +93,11 @@ def race(
         raise ValueError(f"a race needs inputs and at least 2 candidates of different names, not {names or 'none'}")
     if not 0 < seconds < math.inf:
         raise ValueError(f"the seconds of a race must be above 0 and finite, not {seconds:g}; 5 are usual")
-    if not (0 <= zone < math.inf and 0 < error < 1 and cold_bytes >= 0):
-        raise ValueError(f"zone and cold_bytes must be from 0, error in (0, 1), not {zone}, {cold_bytes} and {error}")
-    blocks: dict[str, dict[int, float]] = {name: {} for name in names}
-    scratch, level = np.zeros(cold_bytes // 8) if cold_bytes else None, error / (2 * (len(names) - 1))
-    run = _Race(blocks, list(inputs), math.log1p(zone), level, scratch, progress)
+    if not (0 <= zone < math.inf and 0 < error < 1 and cold_bytes >= 0 <= block_seconds):
+        told = {"zone": zone, "cold_bytes": cold_bytes, "block_seconds": block_seconds, "error": error}
+        raise ValueError(f"zone, cold_bytes and block_seconds must be from 0, error in (0, 1), not {told}")
+    level, settings = error / (2 * (len(names) - 1)), (block_seconds, touch, np.zeros(int(cold_bytes) // 8), progress)
+    run = _Race({name: {} for name in names}, list(inputs), math.log1p(zone), level, *settings)
     waiting, is_decided = list(candidates), True
     try:
         while waiting:
@@ -131,13 +130,13 @@ def fewest(n: int, level: float) -> int:
     >>> fewest(7, 0.025), fewest(8, 0.025), fewest(100, 0.025)
     (8, 8, 66)
     """
-    below, term, chosen, odds = 0, 1, 1, math.ceil(1 / level)  # sum of C(n + 1, i), its next term, C(n, S): no floats
-    for longer in range(n + 1):
-        below += term
+    half, odds = n // 2, math.ceil(1 / level)
+    chosen, term = math.comb(n, half), math.comb(n + 1, half + 1)  # C(n, S), C(n + 1, S + 1): no floats
+    below = (2 ** (n + 1) - term * (n % 2)) // 2  # sum of C(n + 1, i) up to S
+    for longer in range(half, n + 1):
         if 2 * longer > n and below >= odds * (n + 1) * chosen:
             return longer
-        term = term * (n + 1 - longer) // (longer + 1)
-        chosen = chosen * (n - longer) // (longer + 1)
+        below, chosen, term = below + term, chosen * (n - longer) // (longer + 1), term * (n - longer) // (longer + 2)
     return n + 1
 
 
@@ -156,7 +155,9 @@ class _Race:
     inputs: list[tuple[Any, ...]]
     zone: float
     level: float
-    scratch: Any
+    block_seconds: float
+    touch: Call
+    scratch: np.ndarray  # empty where caches are hot
     progress: Callable[[float, int], None]
     live: dict[str, Call] = field(default_factory=dict)
     trials: dict[str, float] = field(default_factory=dict)  # seconds of the shortest
@@ -176,13 +177,14 @@ class _Race:
 
     def block(self, call: Call, calls: int) -> float:
         """Return the seconds of a call: the mean of so many with the inputs next in this round."""
-        inputs = self.inputs[self.position : self.position + 2 * calls - 1]
-        for each in inputs[calls:] if self.scratch is None else ():
+        # Hot: almost as many calls before, for the caches hold what others touched.
+        inputs, is_hot, spent = self.inputs[self.position : self.position + 2 * calls - 1], not self.scratch.size, 0.0
+        for each in inputs[calls:] if is_hot else ():
             call(*each)
-        spent = 0.0
-        for timed in [inputs[:calls]] if self.scratch is None else [[each] for each in inputs[:calls]]:
-            if self.scratch is not None:
-                self.scratch += 1
+        for timed in [inputs[:calls]] if is_hot else [[each] for each in inputs[:calls]]:
+            self.scratch += 1
+            for each in timed:
+                self.touch(*each)
             begin = time.perf_counter()
             for each in timed:
                 call(*each)
@@ -196,22 +198,22 @@ class _Race:
             self.reasons[name] = f"each of its first {TRIALS} calls was {self.trials[name] / least:.0f} times slower"
             self.slower.add(name)
             del self.live[name]
-        least_calls = {name: int(BLOCK_SECONDS / took) for name, took in self.trials.items() if self.scratch is None}
-        sizes = {name: max(LEAST_CALLS, least_calls.get(name, 0)) for name in self.live}
-        self.inputs *= -(-2 * max(sizes.values(), default=1) // len(self.inputs))
+        # As many calls of each: longer blocks find more in the caches.
+        calls = max(LEAST_CALLS, int(self.block_seconds / least)) if least and not self.scratch.size else LEAST_CALLS
+        self.inputs *= -(-2 * calls // len(self.inputs))
         begin, first, look = time.perf_counter() - self.spent, self.rounds, LEAST_ROUNDS
         while self.live and (self.spent < until or self.rounds == first):
             took = dict[str, float]()
             for name in random.sample(list(self.live), len(self.live)):
                 try:
-                    took[name] = self.block(self.live[name], sizes[name])
+                    took[name] = self.block(self.live[name], calls)
                 except Exception as error:
                     self.reasons[name] = f"{type(error).__name__}: {error}"
                     del self.live[name]
             for name, seconds in took.items():  # of whole rounds alone
                 self.blocks[name][self.rounds] = seconds
-            self.rounds, most = self.rounds + 1, 2 * max(sizes.values())
-            self.position = self.position + most if self.position + 2 * most <= len(self.inputs) else 0
+            self.rounds += 1
+            self.position = self.position + 2 * calls if self.position + 4 * calls <= len(self.inputs) else 0
             self.spent = time.perf_counter() - begin
             if self.rounds - first >= look:
                 look = int(max(look + 1, look * LOOK_EVERY))

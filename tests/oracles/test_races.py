@@ -1,20 +1,11 @@
 """The error that a race states, counted in many races on a clock of the tests."""
 
-import random
-
 import pytest
 
-from impls import race as module
 from impls.race import race
-from tests.unit.test_race import Clock, statuses
+from tests.unit.test_race import races_on, statuses
 
-
-@pytest.fixture
-def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(module, "random", random.Random(2))
-    return clock
+clock = pytest.fixture(races_on)
 
 
 def test_twins_are_separated_in_at_most_the_stated_share_of_races(clock):

@@ -25,12 +25,15 @@ class Clock:
         return run
 
 
-@pytest.fixture
-def clock(monkeypatch):
+def races_on(monkeypatch):
+    """A clock that races read, for fixtures."""
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(module, "random", random.Random(2))
     return clock
+
+
+clock = pytest.fixture(races_on)
 
 
 def statuses(result):
@@ -95,7 +98,7 @@ def test_what_raises_has_failed_and_the_others_race_on(clock):
 
 
 def test_the_hopeless_run_no_rounds(clock):
-    result = race({"fast": clock.call(1e-4), "hopeless": clock.call(1e-2)})
+    result = race({"fast": clock.call(1e-4), "hopeless": clock.call(5e-4)})
     hopeless = result.standings[-1]
     assert (hopeless.name, hopeless.status) == ("hopeless", "slower")
     assert hopeless.reason
@@ -181,8 +184,9 @@ def test_inputs_are_the_same_within_a_round_and_others_in_the_next(clock):
     "wrong",
     [
         {"seconds": 0}, {"seconds": math.nan}, {"seconds": math.inf}, {"zone": -0.1}, {"zone": math.nan}, {"error": 0},
-        {"error": 1}, {"cold_bytes": -1}, {"inputs": ()}, {"candidates": {}},
-        {"candidates": {"only": list}}, {"candidates": [Candidate("same", list), Candidate("same", list)]},
+        {"error": 1}, {"cold_bytes": -1}, {"block_seconds": -1}, {"block_seconds": math.nan}, {"inputs": ()},
+        {"candidates": {}}, {"candidates": {"only": list}},
+        {"candidates": [Candidate("same", list), Candidate("same", list)]},
     ],
 )  # fmt: skip
 def test_bounds_that_make_no_sense_are_refused(wrong):
@@ -211,6 +215,8 @@ def test_memory_is_written_before_each_call_alone_and_takes_no_time_of_it(clock,
     written, calls = [], []
 
     class Scratch:
+        size = 1
+
         def __iadd__(self, more):
             written.append(len(calls))
             clock.now += 1e-2
@@ -225,6 +231,44 @@ def test_memory_is_written_before_each_call_alone_and_takes_no_time_of_it(clock,
     assert written == [*range(len(calls))]
     assert result.standings[0].seconds == pytest.approx((1e-5,) * 3)
     assert result.seconds < 1.1
+
+
+def test_blocks_are_of_as_many_calls_of_each_as_the_fastest_takes_seconds(clock):
+    counts = {"fast": 0, "slow": 0}
+
+    def call(name, seconds):
+        def run():
+            counts[name] += 1
+            clock.now += seconds
+
+        return run
+
+    result = race({"fast": call("fast", 1e-5), "slow": call("slow", 3e-5)}, block_seconds=1e-3)
+    assert counts["fast"] == counts["slow"]
+    rounds = len(result.blocks["fast"])
+    assert 150 * rounds < counts["fast"] - module.TRIALS < 200 * rounds
+
+
+def test_arguments_are_read_before_a_call_is_timed_and_reading_takes_no_time_of_it(clock):
+    """Who comes first in a round waits for arguments that nobody has read."""
+    read = set()
+
+    def touch(given):
+        read.add(given)
+        clock.now += 1e-2
+
+    def call(seconds):
+        def run(given):
+            clock.now += seconds if given in read else 1.0
+
+        return run
+
+    calls = {"fast": call(1e-4), "slow": call(2e-4)}
+    for cold_bytes in (0, 64):
+        read.clear()
+        inputs = [(number,) for number in range(10_000)]
+        result = race(calls, inputs, seconds=30, cold_bytes=cold_bytes, touch=touch)
+        assert [one.seconds[0] for one in result.standings] == pytest.approx([1e-4, 2e-4])
 
 
 def test_a_block_is_timed_with_the_caches_that_its_own_calls_left(clock):

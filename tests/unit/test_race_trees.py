@@ -62,6 +62,13 @@ def test_every_candidate_is_raced_and_the_fastest_chosen(tmp_path, clock):
     assert raced == {("flat", 16, ()), *(("numba", k, way) for k in (8, 16) for way in ways)}
 
 
+def test_what_drifts_is_not_raced_where_it_is_hopeless_without(tmp_path, clock):
+    clock.step = lambda chosen: 1e-3 if chosen.fanout == 16 or DELTA[0] in chosen.options else 9e-3
+    ask(tmp_path)
+    drifting = {one.fanout for one in clock.made if DELTA[0] in one.options}
+    assert drifting == {16}
+
+
 @pytest.mark.parametrize("gain", [1.001, 1.3])
 def test_what_drifts_is_told_where_it_is_faster_and_chosen_where_it_is_asked_for(tmp_path, clock, gain):
     def step(chosen):
