@@ -40,7 +40,9 @@ DRIFTS = ("propagate", "delta")
 SECONDS = {False: 5.0, True: 15.0}  # of a race with hot caches, and with cold ones
 SHARE = 0.8  # of the seconds, for the race of what does not drift
 ZONE, DRIFT_ZONE = 0.01, 0.03  # of that race, and of the race of the choice against what drifts
-BLOCK_SECONDS, READ_BYTES = (0.15e-3, 0.75e-3), 1e10  # of a block; read in a second into the caches
+BLOCK_SECONDS = 0.3e-3
+WARM_SECONDS, READ_BYTES = (0.3e-3, 4e-3), 2e9  # before a block: what a tree reads in a second into the caches
+ALIKE, ALIKE_BYTES = 8, 32e6  # trees of a candidate in cold caches, and their bytes: where one lies changes its time
 COLD_BYTES = 16 << 20  # a gradient step's: weights, gradients, moments and activations
 HOPELESS = 1.5  # a tree is not raced that is predicted, with its uncertainty, to be slower than the best by this factor
 FILL_SECONDS = 10.0  # a tree that takes longer to fill is not raced
@@ -191,22 +193,28 @@ def _run(
     state = {"leaves": leaves, "capacity": question.capacity, "dtype": question.dtype}
 
     def made(chosen: Configuration) -> Candidate:
-        def make() -> Callable[..., None]:
-            tree = _make(chosen, question.capacity, question.dtype)
-            tree.load_state_dict(state)
-            return _stepper(tree)
+        nbytes = bytes_of(chosen, question)
+        count = max(1, min(ALIKE, int(ALIKE_BYTES / nbytes))) if terms["cold"] else 1
 
-        return Candidate(json.dumps(dataclasses.asdict(chosen)), make, bytes_of(chosen, question))
+        def make() -> Callable[..., None]:
+            trees = [_make(chosen, question.capacity, question.dtype) for _ in range(count)]
+            for tree in trees:
+                tree.load_state_dict(state)
+            steppers = itertools.cycle(map(_stepper, trees))
+            return next(steppers) if count == 1 else lambda *steps: next(steppers)(*steps)  # noqa: PLW0108
+
+        return Candidate(json.dumps(dataclasses.asdict(chosen)), make, nbytes * count)
 
     def run(trees: Sequence[Configuration], most: float, zone: float) -> Result:
         caches, room, candidates = COLD_BYTES * terms["cold"], free_bytes(), [made(one) for one in trees]
-        block = float(np.clip(max(one.nbytes for one in candidates) / READ_BYTES, *BLOCK_SECONDS))
+        warm = float(np.clip(max(one.nbytes for one in candidates) / READ_BYTES, *WARM_SECONDS))
         return race(
             candidates,
             inputs,
             most,
             zone,
-            block_seconds=block,
+            block_seconds=BLOCK_SECONDS,
+            warm_seconds=warm,
             touch=_touch,
             cold_bytes=caches,
             memory_bytes=room,

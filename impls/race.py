@@ -32,11 +32,15 @@ Interval = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Candidate:
-    """What may win. ``make`` makes the callable and fills it, before any time counts; it holds ``nbytes`` from then."""
+    """What may win. ``make`` makes the callable and fills it, before any time counts; it holds ``nbytes`` from then.
+
+    ``end`` is called where it has left the race.
+    """
 
     name: str
     make: Callable[[], Call]
     nbytes: float = 0.0
+    end: Callable[[], object] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,8 @@ def race(
     seconds: float = 5.0,
     zone: float = 0.01,
     error: float = 0.05,
-    block_seconds: float = 0.75e-3,
+    block_seconds: float = 0.5e-3,
+    warm_seconds: float = 1e-3,
     touch: Call = lambda *arguments: None,
     cold_bytes: int = 0,
     memory_bytes: float = math.inf,
@@ -76,12 +81,13 @@ def race(
 
     candidates: callables by name, or ``Candidate``s; of equally fast ones the first is taken, so the cheapest to have
     comes first. inputs: the arguments of one call after the other. zone: the share by which one may be slower and still
-    count as equally fast. error: see the module. block_seconds: of the fastest; they must suffice to read anew what
-    others threw out of the caches. touch: reads the arguments of a call, untimed, before it is timed; or the first of a
-    round waits for what the others find in the caches. cold_bytes: memory that is written before each call, as a
-    gradient step does; with 0 caches are hot. memory_bytes: what candidates may hold at once; others wait. progress: is
-    told (seconds spent, candidates left) as they are filled and after each look. A candidate that raises an Exception
-    has failed; Ctrl-C gives the answer so far. ValueError for bounds without sense, and where no candidate can run.
+    count as equally fast. error: see the module. block_seconds: of the fastest, timed after calls for ``warm_seconds``,
+    which read anew what others threw out of the caches; with 0 each call is a block, and returns its seconds. touch:
+    reads the arguments of a call, untimed, before it is timed; or the first of a round waits for what the others find
+    in the caches. cold_bytes: memory that is written before each call, as a gradient step does; with 0 caches are hot.
+    memory_bytes: what candidates may hold at once; others wait. progress: is told (seconds spent, candidates left) as
+    they are filled and after each look. A candidate that raises an Exception has failed; Ctrl-C gives the answer so
+    far. ValueError for bounds without sense, and where no candidate can run.
 
     >>> race({"sorted": lambda: sorted(range(999)), "sum": lambda: sum(range(9))}, seconds=1).standings[0].name
     'sum'
@@ -93,11 +99,15 @@ def race(
         raise ValueError(f"a race needs inputs and at least 2 candidates of different names, not {names or 'none'}")
     if not 0 < seconds < math.inf:
         raise ValueError(f"the seconds of a race must be above 0 and finite, not {seconds:g}; 5 are usual")
-    if not (0 <= zone < math.inf and 0 < error < 1 and cold_bytes >= 0 <= block_seconds):
-        told = {"zone": zone, "cold_bytes": cold_bytes, "block_seconds": block_seconds, "error": error}
-        raise ValueError(f"zone, cold_bytes and block_seconds must be from 0, error in (0, 1), not {told}")
-    level, settings = error / (2 * (len(names) - 1)), (block_seconds, touch, np.zeros(int(cold_bytes) // 8), progress)
-    run = _Race({name: {} for name in names}, list(inputs), math.log1p(zone), level, *settings)
+    if not (0 <= zone < math.inf and 0 < error < 1 and cold_bytes >= 0 <= block_seconds < math.inf > warm_seconds >= 0):
+        told = f"{zone}, {cold_bytes}, {block_seconds}, {warm_seconds} and {error}"
+        raise ValueError(f"zone, cold_bytes, block_seconds and warm_seconds are from 0, error in (0, 1), not {told}")
+    level, settings = (
+        error / (2 * (len(names) - 1)),
+        (block_seconds, warm_seconds, touch, np.zeros(int(cold_bytes) // 8)),
+    )
+    ends = {one.name: one.end for one in candidates}
+    run = _Race({name: {} for name in names}, ends, list(inputs), math.log1p(zone), level, *settings, progress)
     waiting, is_decided = list(candidates), True
     try:
         while waiting:
@@ -110,7 +120,7 @@ def race(
                 share = len(run.live) / (len(run.live) + len(waiting) or 1)
                 is_decided &= run.decide(run.spent + share * (seconds - run.spent))
                 if waiting and run.live:
-                    run.live = {(best := run.equals()[0]): run.live[best]}
+                    run.keep(run.equals()[:1])
         ending = "decided" if is_decided else "out of time"
     except KeyboardInterrupt:
         if not run.rounds:
@@ -152,10 +162,12 @@ class _Race:
     """``live``: the callables that are left, those preferred first; ``blocks`` of all: seconds of a call by round."""
 
     blocks: dict[str, dict[int, float]]
+    ends: Mapping[str, Callable[[], object]]
     inputs: list[tuple[Any, ...]]
     zone: float
     level: float
     block_seconds: float
+    warm_seconds: float
     touch: Call
     scratch: np.ndarray  # empty where caches are hot
     progress: Callable[[float, int], None]
@@ -168,25 +180,38 @@ class _Race:
     def add(self, one: Candidate) -> None:
         """Make a candidate and try it."""
         try:
-            call = one.make()
-            self.trials[one.name] = min(self.block(call, 1) for _ in range(TRIALS))
-            self.live[one.name] = call
+            self.live[one.name] = call = one.make()
+            self.trials[one.name] = min(self.block(call, 1, 0) for _ in range(TRIALS if self.block_seconds else 1))
         except Exception as error:
-            self.reasons[one.name] = f"{type(error).__name__}: {error}"
+            self.fail(one.name, error)
         self.progress(self.spent, len(self.live))
 
-    def block(self, call: Call, calls: int) -> float:
-        """Return the seconds of a call: the mean of so many with the inputs next in this round."""
-        # Hot: almost as many calls before, for the caches hold what others touched.
-        inputs, is_hot, spent = self.inputs[self.position : self.position + 2 * calls - 1], not self.scratch.size, 0.0
-        for each in inputs[calls:] if is_hot else ():
+    def keep(self, names: Sequence[str]) -> None:
+        """End all but these."""
+        for name in [name for name in self.live if name not in names]:
+            del self.live[name]
+            self.ends[name]()
+
+    def fail(self, name: str, error: Exception) -> None:
+        """Note why a candidate has failed, and end it."""
+        self.reasons[name] = f"{type(error).__name__}: {error}"
+        self.live.pop(name, None)
+        self.ends[name]()
+
+    def block(self, call: Call, calls: int, warm: int) -> float:
+        """Return the seconds of a call: the mean of so many with this round's inputs, after ``warm`` others."""
+        if not self.block_seconds:
+            return float(call(*self.inputs[self.position]))
+        inputs, end, spent = self.inputs, self.position + calls, 0.0
+        for each in inputs[end : end + warm]:
             call(*each)
-        for timed in [inputs[:calls]] if is_hot else [[each] for each in inputs[:calls]]:
+        timed = inputs[self.position : end]
+        for together in [[each] for each in timed] if self.scratch.size else [timed]:
             self.scratch += 1
-            for each in timed:
+            for each in together:
                 self.touch(*each)
             begin = time.perf_counter()
-            for each in timed:
+            for each in together:
                 call(*each)
             spent += time.perf_counter() - begin
         return spent / calls
@@ -197,23 +222,24 @@ class _Race:
         for name in [name for name in self.live if self.trials[name] > HOPELESS * least]:
             self.reasons[name] = f"each of its first {TRIALS} calls was {self.trials[name] / least:.0f} times slower"
             self.slower.add(name)
-            del self.live[name]
+        self.keep([name for name in self.live if name not in self.slower])
         # As many calls of each: longer blocks find more in the caches.
-        calls = max(LEAST_CALLS, int(self.block_seconds / least)) if least and not self.scratch.size else LEAST_CALLS
-        self.inputs *= -(-2 * calls // len(self.inputs))
+        calls, warm = LEAST_CALLS, 0
+        if least and not self.scratch.size:
+            calls, warm = max(calls, int(self.block_seconds / least)), max(1, int(self.warm_seconds / least))
+        self.inputs *= -(-(calls + warm) // len(self.inputs))
         begin, first, look = time.perf_counter() - self.spent, self.rounds, LEAST_ROUNDS
         while self.live and (self.spent < until or self.rounds == first):
             took = dict[str, float]()
             for name in random.sample(list(self.live), len(self.live)):
                 try:
-                    took[name] = self.block(self.live[name], calls)
+                    took[name] = self.block(self.live[name], calls, warm)
                 except Exception as error:
-                    self.reasons[name] = f"{type(error).__name__}: {error}"
-                    del self.live[name]
+                    self.fail(name, error)
             for name, seconds in took.items():  # of whole rounds alone
                 self.blocks[name][self.rounds] = seconds
-            self.rounds += 1
-            self.position = self.position + 2 * calls if self.position + 4 * calls <= len(self.inputs) else 0
+            self.rounds, self.position = self.rounds + 1, self.position + calls + warm
+            self.position *= self.position + calls + warm <= len(self.inputs)
             self.spent = time.perf_counter() - begin
             if self.rounds - first >= look:
                 look = int(max(look + 1, look * LOOK_EVERY))
@@ -239,7 +265,7 @@ class _Race:
         self.progress(self.spent, len(self.live))
         ratios = [(name, *self.ratio(name, leader)) for name in self.live if name != leader]
         self.slower |= {name for name, _, low, high in ratios if low > 0 and high > self.zone}
-        self.live = {name: call for name, call in self.live.items() if name not in self.slower}
+        self.keep([name for name in self.live if name not in self.slower])
         return all(low > 0 or high <= self.zone for _, _, low, high in ratios)
 
     def equals(self) -> list[str]:
