@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..terminal import Progress, plural
-from . import checkpoint, learners, summary
+from . import checkpoint, clock, learners, summary
 from .actor import VALIDATION, Episode, Tested, evaluate
 from .checkpoint import BEGIN_AGAIN
 from .environments import Environment
@@ -174,7 +174,8 @@ SETTLED = 100
 class Plan:
     """Folder, checkpoints, tests and progress of a run; none of it changes what is learned.
 
-    ``seconds``: the run ends so many seconds after its first step, or once the evaluation or save under way then ends.
+    ``seconds``: the run ends so many seconds after its first step, or after a race that it won, once the evaluation or
+    save under way then ends.
     ``test_process``: a process of its own evaluates while training goes on, as in [Hou2023].
     """
 
@@ -230,7 +231,7 @@ class Run:
         """
         loop = self._loop
         self._watch, self._from = Stopwatch(loop.cpu_seconds), (loop.step, loop.updates)
-        self._settled, self._began = None, time.perf_counter() - self._seconds
+        self._settled, self._began = None, clock.seconds() - self._seconds
         self._first: float | None = None  # when the first step was made
         with self._interrupts:
             try:
@@ -278,8 +279,9 @@ class Run:
         # Invariant: the files have a line for every episode that ended and every evaluation due up to step ``_seen``.
         loop, before, turn, interval = self._loop, self._seen, self._loop.turns, self._workload.evaluation.interval
         episodes = loop.advance()
-        self._first = self._first or (time.perf_counter() if loop.step > self._from[0] else None)
-        self._seen, self._seconds = loop.step, time.perf_counter() - self._began
+        if self._first is None and loop.step > self._from[0] and not clock.is_raced():
+            self._first = clock.seconds()
+        self._seen, self._seconds = loop.step, clock.seconds() - self._began
         for episode in episodes:
             self._ended(episode)
         if self._tester:
@@ -291,7 +293,8 @@ class Run:
         if episodes and is_first and self._seen >= self._due:
             with self._watch.paused():
                 self.save()
-        if self._settled is None and loop.updates >= self._from[1] + SETTLED:
+        clock.tell(loop.step, loop.updates, self._watch.seconds())
+        if self._settled is None and loop.updates >= self._from[1] + SETTLED and not clock.is_raced():
             self._settled = self._watch.seconds(), loop.step, loop.updates
         last = self._workload.steps
         progress.update(min(self._seen, last) - min(before, last), self._shown if episodes else None)
@@ -299,7 +302,7 @@ class Run:
     def _is_over(self) -> bool:
         """Whether the run has trained for as long as its plan says."""
         seconds, first = self._plan.seconds, self._first
-        return seconds is not None and first is not None and time.perf_counter() - first >= seconds
+        return seconds is not None and first is not None and clock.seconds() - first >= seconds
 
     def _finish(self) -> dict[str, Any]:
         """Wait for the evaluation under way, save, end all processes, test the best weights; returns the summary."""

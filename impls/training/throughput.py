@@ -1,11 +1,12 @@
 """Throughput of a training system in the columns of published tables, and five metrics [Zhang2022, section 1.5]."""
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import fmean
+
+from . import clock
 
 
 @dataclass(frozen=True)
@@ -53,19 +54,19 @@ class Stopwatch:
 
     def __init__(self, cpu: Callable[[], float] = cpu_seconds) -> None:
         self._of_processor = cpu
-        self._wall, self._cpu = time.perf_counter(), cpu()
+        self._wall, self._cpu = clock.seconds(), cpu()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Leave out the time spent inside this context."""
-        wall, cpu = time.perf_counter(), self._of_processor()
+        wall, cpu = clock.seconds(), self._of_processor()
         yield
-        self._wall += time.perf_counter() - wall
+        self._wall += clock.seconds() - wall
         self._cpu += self._of_processor() - cpu
 
     def seconds(self) -> float:
         """Wall time since the watch was made, without what is left out."""
-        return time.perf_counter() - self._wall
+        return clock.seconds() - self._wall
 
     def read(self, steps: int, updates: int, batch: int) -> Throughput:
         """Rates of so many environment steps and gradient steps on ``batch`` records since the watch was made."""

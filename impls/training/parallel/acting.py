@@ -2,7 +2,7 @@
 
 import time
 
-from .. import learners
+from .. import clock, learners
 from ..actor import Inserted, actor_of, explore_at, seed_of
 from ..errors import TrainingError
 from ..learner import Learner
@@ -30,7 +30,7 @@ def act(start: Start) -> None:
             # claimed and steps taken are equal while every actor rests here.
             board.check(row)
             begun = claimed(board, pace, count, row)
-            began = time.perf_counter_ns()
+            began = clock.nanoseconds()
             weights.turn(me)
             at_random = begun < workload.exploration.random_steps
             turn = actor.step(policy, explore_at(workload, begun), at_random)
@@ -39,7 +39,7 @@ def act(start: Start) -> None:
             if turn.steps < count:  # environments that began an episode anew took no step
                 board.add(words.CLAIMED_STEPS, turn.steps - count)
             board.add(words.STEPS, turn.steps)
-            me[words.BUSY] += time.perf_counter_ns() - began
+            me[words.BUSY] += clock.nanoseconds() - began
             me[words.TURNS] += 1
             for episode in turn.episodes:
                 board.report(start.number, episode, begun + turn.steps, row)

@@ -10,7 +10,6 @@ Nothing in it is an address. The parent makes it; children attach by its handle.
 
 import ctypes
 import os
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...replay.memory import Handle, Memory, allocate
+from .. import clock
 from ..actor import Episode
 from ..workload import Workload
 from . import counter
@@ -124,14 +124,14 @@ class Board:
         """:meth:`look` at a counter anywhere in memory that is shared."""
         if counter.value_of(address) >= least:
             return True
-        began, is_there = time.perf_counter_ns(), False
+        began, is_there = clock.nanoseconds(), False
         self._waits += 1
         if self.looks > 1 and (self._luck > 0 or self._waits % _TRY_AGAIN == 0):
             # Invariant: luck is higher the more of the last waits ended while this process looked.
             is_there = bool(counter.seen(address, least, self.looks))
             self._luck = min(_MOST_LUCK, self._luck + 1) if is_there else max(0, self._luck - 1)
         is_there = is_there or bool(counter.reached(address, least, 1))
-        self.lines[row][WAITED] += time.perf_counter_ns() - began
+        self.lines[row][WAITED] += clock.nanoseconds() - began
         return is_there
 
     # Pauses and the end

@@ -8,13 +8,13 @@ import contextlib
 import itertools
 import os
 import re
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ...checks import integer_at_least
 from ...cores import count_allowed
+from .. import clock
 from ..errors import TrainingError
 from ..workload import Workload
 from .acting import act
@@ -109,10 +109,10 @@ class ChangingLoop(ParallelLoop):
         self.begin()
         self._get_ready()
         self._train(settle)
-        steps, own, every, ends = self.step, cpu_seconds(()), self.cpu_seconds(), [(self.updates, time.perf_counter())]
+        steps, own, every, ends = self.step, cpu_seconds(()), self.cpu_seconds(), [(self.updates, clock.seconds())]
         for _ in range(WINDOWS):
             self._train(seconds / WINDOWS)
-            ends.append((self.updates, time.perf_counter()))
+            ends.append((self.updates, clock.seconds()))
         spent, batch = ends[-1][1] - ends[0][1], self.workload.learner.batch
         steps_hz, updates_hz = (self.step - steps) / spent, (ends[-1][0] - ends[0][0]) / spent
         learner_cores, cores = (cpu_seconds(()) - own) / spent, (self.cpu_seconds() - every) / spent
@@ -126,18 +126,18 @@ class ChangingLoop(ParallelLoop):
 
     def _get_ready(self) -> None:
         """Train until every actor has taken a turn from here on, and a gradient step was taken."""
-        turns, updates, end = self._turns(), self.updates, time.monotonic() + READY_SECONDS
+        turns, updates, end = self._turns(), self.updates, clock.seconds() + READY_SECONDS
         while self.updates == updates or any(a == b for a, b in zip(turns, self._turns(), strict=True)):
             self.advance()
-            if time.monotonic() > end:
+            if clock.seconds() > end:
                 raise TrainingError(f"{self.actors} actors and a learner do not all work after {READY_SECONDS:.0f} s")
 
     def _turns(self) -> list[int]:
         return [int(self.board.rows[row, TURNS]) for row in self._rows["actor"]]
 
     def _train(self, seconds: float) -> None:
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
+        end = clock.seconds() + seconds
+        while clock.seconds() < end:
             self.advance()
 
 

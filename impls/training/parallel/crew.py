@@ -17,6 +17,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from .. import clock
 from ..errors import ProcessLost, TrainingError
 from . import board as words
 from . import orphans
@@ -71,7 +72,7 @@ class Crew:
         with _few_threads(start.threads), uninterrupted():
             process.start()
         other.close()
-        return Child(kind, program, start, process, mine, time.monotonic())
+        return Child(kind, program, start, process, mine, clock.seconds())
 
     def watch(self) -> None:
         """Look after the children, at most every 0.2 s; steps that a killed actor had claimed are given back.
@@ -85,7 +86,7 @@ class Crew:
 
     def look(self) -> None:
         """Look after the children, at most every 0.2 s; a killed actor begins anew. Raises as ``watch``."""
-        if (now := time.monotonic()) - self._looked < _LOOK_SECONDS:
+        if (now := clock.seconds()) - self._looked < _LOOK_SECONDS:
             return
         self._looked = now
         self._care()
@@ -96,7 +97,7 @@ class Crew:
         """Let killed actors begin anew, and note the first failure of any child."""
         for place, child in enumerate(self._children):
             if child.process.is_alive():
-                is_late = time.monotonic() - child.begun > _START_SECONDS and not self._row(child)[words.LIVE]
+                is_late = clock.seconds() - child.begun > _START_SECONDS and not self._row(child)[words.LIVE]
                 why = f"has not started in {_START_SECONDS:.0f} s" if is_late else ""
             elif sentence := _fault(child):
                 self._fail(child, sentence, ProcessLost if child.kind == "actor" else TrainingError)
@@ -119,7 +120,7 @@ class Crew:
     def _note(self, sentence: str, kind: type[TrainingError] = ProcessLost) -> None:
         """Note a failure, if it is the first."""
         if not self._failure:
-            self._failure, self._kind, self._failed = sentence, kind, time.monotonic()
+            self._failure, self._kind, self._failed = sentence, kind, clock.seconds()
 
     def _why_not_anew(self, child: Child) -> str:
         """Why an actor is not begun anew, nothing where it is."""
@@ -179,7 +180,7 @@ class Crew:
         After a failure it is under way for 2 s at most, for what an ended process had begun may never arrive.
         """
         rests = all(map(self._rests, self._children))  # first, for a child may hand over until it rests
-        is_late = bool(self._failure) and time.monotonic() - self._failed > _LATE_SECONDS
+        is_late = bool(self._failure) and clock.seconds() - self._failed > _LATE_SECONDS
         return (self.is_settled() or is_late) and rests
 
     def _rests(self, child: Child) -> bool:
@@ -188,10 +189,10 @@ class Crew:
 
     def _rest(self) -> None:
         """Wait until all is at rest; who does not rest in time is killed."""
-        began, later = time.monotonic(), 0.0
+        began, later = clock.seconds(), 0.0
         while not self._at_rest():
             self._care()
-            now, is_soon = time.monotonic(), math.isfinite(self._hurried)
+            now, is_soon = clock.seconds(), math.isfinite(self._hurried)
             limit = max(began, self._hurried) + _HURRY_SECONDS if is_soon else began + _START_SECONDS
             if now > max(limit, later):
                 self._kill_restless(now - began)
@@ -215,7 +216,7 @@ class Crew:
 
         A signal's handler may call it.
         """
-        self._hurried = time.monotonic()
+        self._hurried = clock.seconds()
         timer = threading.Timer(_HURRY_SECONDS, self._kill_stopped)
         timer.daemon = True
         timer.start()
@@ -236,9 +237,9 @@ class Crew:
         atexit.unregister(self.end)
         self._board.watch = None
         self._board.stop()
-        end = time.monotonic() + _END_SECONDS
+        end = clock.seconds() + _END_SECONDS
         for child in self._children:
-            child.process.join(max(0.0, end - time.monotonic()))
+            child.process.join(max(0.0, end - clock.seconds()))
             if child.process.is_alive():
                 child.process.kill()
                 child.process.join()

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from ...replay import Replay
+from .. import clock
 from ..actor import Inserted
 from ..errors import TrainingError
 from . import board as words
@@ -55,10 +56,10 @@ def wait_until(is_done: Callable[[], bool], board: Board, row: int) -> None:
 
     ``is_done`` tries for 20 ms at most.
     """
-    began = time.perf_counter_ns()
+    began = clock.nanoseconds()
     while not is_done():
         board.go_on()
-    board.rows[row, words.WAITED] += time.perf_counter_ns() - began
+    board.rows[row, words.WAITED] += clock.nanoseconds() - began
 
 
 def settle(handing: Handing, replay: Replay, board: Board, rows: range) -> bool:
@@ -72,8 +73,8 @@ def settle(handing: Handing, replay: Replay, board: Board, rows: range) -> bool:
         rests = all(board.rests(row) for row in rows)
         if handing.is_settled(replay) and rests:
             return True
-        end = min(end, time.monotonic() + _ARRIVAL_SECONDS) if rests else math.inf
-        if time.monotonic() > end:
+        end = min(end, clock.seconds() + _ARRIVAL_SECONDS) if rests else math.inf
+        if clock.seconds() > end:
             raise TrainingError(f"records that actors handed over do not arrive in {_ARRIVAL_SECONDS:.0f} s")
         board.go_on()
         time.sleep(1e-3)

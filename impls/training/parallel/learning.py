@@ -1,6 +1,5 @@
 """The learner's turn in the process that samples for itself: D batches ahead, a gradient step, new priorities."""
 
-import time
 from collections import deque
 from typing import Protocol
 
@@ -8,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...replay import Batch, Outputs, Replay
+from .. import clock
 from ..actor import beta_at
 from ..workload import Workload
 from . import board as words
@@ -91,7 +91,7 @@ class Learning:
             if self._claimed is None:
                 self._batches.receive()  # so that no actor waits for room
                 return False
-        me, began = board.lines[row], time.perf_counter_ns()
+        me, began = board.lines[row], clock.nanoseconds()
         steps, waited = board.value(words.STEPS), me[words.WAITED]
         taken = self._batches.take(beta_at(self._workload, steps), board.value(words.UPDATES))
         if taken is None:
@@ -105,6 +105,6 @@ class Learning:
         me[words.STALEST] = max(me[words.STALEST], behind)
         me[words.LEAD] = max(me[words.LEAD], -self._pace.lead(steps, before))
         me[words.TURNS] += 1
-        me[words.BUSY] += time.perf_counter_ns() - began - (me[words.WAITED] - waited)
+        me[words.BUSY] += clock.nanoseconds() - began - (me[words.WAITED] - waited)
         self.losses = stepped.losses
         return True

@@ -13,7 +13,7 @@ from ... import replay as replays
 from ...cores import allowed_cpus
 from ...replay import Replay
 from ...replay.memory import Handle
-from .. import learners
+from .. import clock, learners
 from ..actor import TRAINING, Episode, beta_at, seed_of
 from ..errors import TrainingError
 from ..sizes import layout_of
@@ -86,13 +86,13 @@ class Keeper:
 
         Returns whether there was anything to do.
         """
-        began = time.perf_counter_ns()
+        began = clock.nanoseconds()
         received = self._handing.receive(self._replay)
         updated, sampled = self._update(), self._sample()
         if sampled:
             me = self._board.lines[self._row]
             me[words.TURNS] += 1
-            me[words.BUSY] += time.perf_counter_ns() - began
+            me[words.BUSY] += clock.nanoseconds() - began
         return bool(received) or updated or sampled
 
     def wait(self, taken: int) -> None:
@@ -242,7 +242,7 @@ class ParallelLoop:
         """Start the other processes; ``advance`` does so too."""
         if self._is_begun:
             return
-        self._is_begun, self._began = True, time.perf_counter()
+        self._is_begun, self._began = True, clock.seconds()
         counter.prepare()
         others = [self.learner.implementation] * (self.arrangement.learners > 1 and self.device == "cpu")
         for name in {self.policy_name, *others}:  # else every child would compile the same, all at once
@@ -301,7 +301,7 @@ class ParallelLoop:
         ``waited`` (share of the seconds), ``turns`` (of actors turns, of learners gradient steps, of keepers batches)
         and ``cores``; ``busy_seconds`` of a turn by kind of process, and ``restarts``.
         """
-        seconds = time.perf_counter() - self._began if self._is_begun else 0.0
+        seconds = clock.seconds() - self._began if self._is_begun else 0.0
         made = report(self.board, self._rows, seconds, self.restarts, self._cores)
         own = self._common.stale_gradients(self.board) if self._common else {"mean": 0.0, "most": 0}
         return made | {"stale_gradients": own}

@@ -8,7 +8,6 @@ import atexit
 import contextlib
 import os
 import signal
-import time
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...replay.memory import Handle, allocate
-from .. import learners
+from .. import clock, learners
 from ..actor import VALIDATION, Tested, evaluate
 from ..environments import Environment
 from ..errors import ProcessLost, TrainingError
@@ -87,8 +86,8 @@ class TestProcess:
 
     def last_result(self) -> Tested | None:
         """Wait for the evaluation under way, for 10 minutes at most; None if there is none, or the process ended."""
-        end = time.monotonic() + _LAST_SECONDS
-        while self.is_busy and time.monotonic() < end:
+        end = clock.seconds() + _LAST_SECONDS
+        while self.is_busy and clock.seconds() < end:
             with contextlib.suppress(OSError):
                 self._mine.poll(_LOOK_SECONDS)
             if tested := self.result():

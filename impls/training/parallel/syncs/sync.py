@@ -1,11 +1,11 @@
 """What a way to combine learners does; each is a file of this folder."""
 
 import contextlib
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
 from ....replay import Batch
+from ... import clock
 from ...errors import TrainingError
 from ...learner import Learner, Stepped
 from .. import board as words
@@ -67,10 +67,10 @@ class Joint(Sync):
         Stopped when the run ends; in the parent, TrainingError for a child that failed or keeps it waiting for 3
         minutes.
         """
-        end = time.monotonic() + PATIENCE_SECONDS
+        end = clock.seconds() + PATIENCE_SECONDS
         while not is_so():
             self.board.check(self.number)
-            if self.number == 0 and time.monotonic() > end:
+            if self.number == 0 and clock.seconds() > end:
                 raise TrainingError(f"a learner of this run has done nothing for {PATIENCE_SECONDS:.0f} s")
 
     def reach(self, counter: int, least: int) -> None:
@@ -83,9 +83,9 @@ class Joint(Sync):
         """Hold a mutex of ``common``; one whose owner died is taken over."""
         from .mutex import lock, unlock  # noqa: PLC0415  # with numba
 
-        address, began = self.common.at(mutex), time.perf_counter_ns()
+        address, began = self.common.at(mutex), clock.nanoseconds()
         self.wait(lambda: bool(lock(address)))
-        self.board.rows[self.number, words.WAITED] += time.perf_counter_ns() - began
+        self.board.rows[self.number, words.WAITED] += clock.nanoseconds() - began
         try:
             yield
         finally:

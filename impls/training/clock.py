@@ -1,0 +1,47 @@
+"""The clock of a run, which stands still while a race keeps the run's processes stopped, and what the race reads.
+
+Who races runs names a file in the environment variable ``TURNS`` of each, of the numbers below: the racer writes how
+long the run was stopped and whether it is free, the run its steps. So no time limit of a run ends while it is stopped.
+"""
+
+import contextlib
+import mmap
+import os
+import time
+from pathlib import Path
+
+TURNS = "FANOUT_TURNS"
+PAUSED, FREE, STEPS, UPDATES, TRAINED = range(5)  # nanoseconds, whether it races no more, counts, nanoseconds
+COUNT = 5
+
+
+def numbers_of(path: str | Path) -> "memoryview[int]":
+    """The numbers of a file, shared with all who map it. OSError where it is none."""
+    with Path(path).open("r+b") as file:
+        return memoryview(mmap.mmap(file.fileno(), 8 * COUNT)).cast("q")
+
+
+_numbers = None
+with contextlib.suppress(OSError, KeyError):
+    _numbers = numbers_of(os.environ[TURNS])
+
+
+def nanoseconds() -> int:
+    """Nanoseconds of a clock that never goes back, without those for which this process was stopped by a race."""
+    return time.perf_counter_ns() - (_numbers[PAUSED] if _numbers else 0)
+
+
+def seconds() -> float:
+    """``nanoseconds`` as seconds."""
+    return time.perf_counter() - (_numbers[PAUSED] / 1e9 if _numbers else 0.0)
+
+
+def is_raced() -> bool:
+    """Whether this run races, so that neither its seconds nor its settled rate count yet."""
+    return _numbers is not None and not _numbers[FREE]
+
+
+def tell(steps: int, updates: int, trained: float) -> None:
+    """Tell a race, if there is one, the steps so far and the seconds of training that they took."""
+    if _numbers:
+        _numbers[STEPS], _numbers[UPDATES], _numbers[TRAINED] = steps, updates, int(trained * 1e9)
