@@ -25,7 +25,7 @@ from impls.user_cache import cache_folder
 
 from . import machines, platforms, stats
 from .estimate import Estimate, Evidence
-from .records import Measurement, NoRecordsError, Writer, check_writable, parse, read_file
+from .records import Measurement, NoRecordsError, Writer, check_writable, parse
 from .times.fanout_choice import DEFAULT
 from .times.tree_times import Question, Table
 from .times.tree_variants import Configuration, TreeTime
@@ -127,16 +127,13 @@ def _raced(
             raise ValueError(f"a race takes at most {MOST_CALLS} {what}, not {calls:g}; ask records with --no-race")
     if question.distribution != "uniform":
         raise ValueError(f"a race has uniform priorities, not {question.distribution}; ask records with --no-race")
-    from .platforms.evidence import answers, evidence_here  # noqa: PLC0415  # it looks which cores there are
+    from .platforms.evidence import evidence_here, kept_race  # noqa: PLC0415  # it looks which cores there are
 
     here = platforms.fingerprint()
     machine: dict[str, Any] = {**here, "evidence": evidence_here(code=CODE)}
     path, asked = results / str(here["key"]) / FILE, {**dataclasses.asdict(question), **terms}
-    for record in () if again or not path.exists() else reversed(read_file(path)):
-        told = record.machine["race"]
-        is_enough = told["ending"] == "decided" or limit <= told["limit"]
-        if told["asked"] == asked and is_enough and answers(record.machine, machine):
-            return _answered(record, question, path)
+    if kept := None if again else kept_race(path, asked, limit, machine):
+        return _answered(kept, question, path)
     check_writable(path)
     able, more = _candidates(question, results, terms["unchecked"])
     with Writer(path) as writer:

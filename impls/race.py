@@ -181,7 +181,7 @@ class _Race:
         """Make a candidate and try it."""
         try:
             self.live[one.name] = call = one.make()
-            self.trials[one.name] = min(self.block(call, 1, 0) for _ in range(TRIALS if self.block_seconds else 1))
+            self.trials[one.name] = min(self.block(call, 1, 0) for _ in range(TRIALS if self.block_seconds else 2))
         except Exception as error:
             self.fail(one.name, error)
         self.progress(self.spent, len(self.live))
@@ -220,7 +220,7 @@ class _Race:
         """Run rounds until so many seconds are spent in all; return whether those that are left are equally fast."""
         least = min((self.trials[name] for name in self.live), default=0.0)
         for name in [name for name in self.live if self.trials[name] > HOPELESS * least]:
-            self.reasons[name] = f"each of its first {TRIALS} calls was {self.trials[name] / least:.0f} times slower"
+            self.reasons[name] = f"each of its first calls was {self.trials[name] / least:.0f} times slower"
             self.slower.add(name)
         self.keep([name for name in self.live if name not in self.slower])
         # As many calls of each: longer blocks find more in the caches.

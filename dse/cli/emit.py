@@ -13,6 +13,8 @@ from impls.training.parallel.arrangement import Arrangement
 from ..estimate import Interval
 from ..mapping.answer import MappingAnswer, PartAnswer
 from ..mapping.options import implementation_of
+from ..mapping.question import MappingQuestion
+from ..mapping.values import NUMBERS
 from ..solver.problem import TREE
 
 FORMATS = ("toml", "python", "json")
@@ -37,6 +39,12 @@ def make_line(
     words |= {"dtype": dtype} if dtype != DTYPE else {}
     named = [f"{key}={_python(one)}" for key, one in {**words, **options}.items()]
     return f"impls.make({', '.join([_python(implementation), f'{capacity:_}', *named])})"
+
+
+def to_run(question: MappingQuestion, answer: MappingAnswer) -> dict[str, Any]:
+    """The answer with the values of the workload that its question fixed: all that ``--mapping`` of training reads."""
+    values = {key: value for key, value in question.fix.items() if key in NUMBERS}
+    return {**answer.to_dict(), "values": values}
 
 
 def why_not_run(answer: MappingAnswer) -> str:

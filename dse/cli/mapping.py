@@ -1,6 +1,7 @@
 """``python -m dse recommend --workload``, ``explain`` and ``what-if``: arguments in, text or JSON out."""
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import shlex
@@ -17,13 +18,15 @@ from ..mapping.answer import MappingAnswer, Shortage
 from ..mapping.explain import Explanation
 from ..mapping.options import ARRANGEMENT
 from ..mapping.question import MappingQuestion, answer_question, ask, explain_choice
-from ..mapping.values import FIX, FREE, NUMBERS
+from ..mapping.values import FIX, FREE
 from ..mapping.what_if import with_changes
 from ..platforms import names
 from ..platforms.reading import HERE, RESULTS
 from ..records import has_benchmarks
 from ..solver.law import EPSILONS
-from .emit import FORMATS, emitted, mapping_make_line, mapping_tables
+from ..solver.problem import ProblemError
+from .deciding import OBJECTIVE, Kept, race_text
+from .emit import FORMATS, emitted, mapping_make_line, mapping_tables, to_run
 from .mapping_details import GOALS
 from .mapping_text import beside, text
 from .text import WIDTH, add_command
@@ -131,7 +134,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _recommend(options: argparse.Namespace) -> int:
-    question = question_of(options)
+    question, race = question_of(options), None
+    if options.platform == HERE and options.objective == OBJECTIVE and not options.machine:
+        race = Kept.of(question).race()
+    if race:
+        with contextlib.suppress(ProblemError):  # no record predicts what has won
+            raced = dataclasses.replace(question, fix={**question.fix, **race["rows"][0]["fix"]})
+            question = raced if isinstance(answer_question(raced), MappingAnswer) else question
     answer, asked = answer_question(question), words_of(options)
     if options.emit and isinstance(answer, MappingAnswer):
         tables = mapping_tables(answer, capacity := question.workload.replay.capacity)
@@ -143,9 +152,14 @@ def _recommend(options: argparse.Namespace) -> int:
         print(told, file=sys.stderr if options.emit else sys.stdout)
         return 1
     if options.json:
-        print(json.dumps(to_run(question, answer)))
+        print(json.dumps(to_run(question, answer) | ({"race": race} if race else {})))
         return 0
-    return show(answer, options.json, options.verbose, asked)
+    code = show(answer, options.json, options.verbose, asked)
+    if race:
+        print("\n".join(f"  {line}" for line in race_text(race)))
+    elif options.platform == HERE and options.objective == OBJECTIVE:
+        print(f"  predicted; to decide by running: {shlex.join(['python', '-m', 'dse', 'run', options.workload])}")
+    return code
 
 
 def without_fit(options: argparse.Namespace, answer: Shortage) -> str:
@@ -159,12 +173,6 @@ def without_fit(options: argparse.Namespace, answer: Shortage) -> str:
 
 def _is_of_cores(repair: Mapping[str, tuple[float, float]]) -> bool:
     return all(budget.endswith(".cores") for budget in repair)
-
-
-def to_run(question: MappingQuestion, answer: MappingAnswer) -> dict[str, Any]:
-    """The answer with the values of the workload that its question fixed: all that ``--mapping`` of training reads."""
-    values = {key: value for key, value in question.fix.items() if key in NUMBERS}
-    return {**answer.to_dict(), "values": values}
 
 
 def words_of(options: argparse.Namespace) -> str:

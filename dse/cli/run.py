@@ -5,14 +5,15 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from impls.terminal import count, plural
+from impls.terminal import amount, count, plural
 from impls.training import TrainingError, Workload
 from impls.training.folder import check
 from impls.training.interrupts import Interrupted, terminable
@@ -20,20 +21,23 @@ from impls.training.options import check_ranges
 
 from ..estimate import off
 from ..mapping.answer import MappingAnswer, Shortage
-from ..mapping.question import answer_question
+from ..mapping.question import MappingQuestion, answer_question
 from ..platforms.busy import average
 from ..platforms.reading import HERE
-from .emit import why_not_run
-from .mapping import add_choices, add_records, question_of, to_run, without_fit
+from ..race_runs import SECONDS
+from .deciding import OBJECTIVE, Contender, Kept, contenders, follow, race_of, race_text, settle
+from .emit import to_run, why_not_run
+from .mapping import add_choices, add_records, question_of, without_fit
 from .mapping_words import expected, headline
-from .text import add_command, not_its_own, number, roughly, told
+from .text import add_command, interval, not_its_own, number, roughly, told
 
 ABOUT = f"""Which mapping of a workload is the best on this machine, and how fast is it when it runs?
 
-It asks as `python -m dse recommend --platform {HERE}` does, trains by the answer, and prints the gradient steps a
-second that were predicted beside those that were measured, once training has settled and without evaluations.
-With --seconds a run ends so long after its first step, even beyond the workload's last one, and without --out it leaves
-no folder behind."""
+It asks as `python -m dse recommend --platform {HERE}` does, lets the configurations that may be best train in turns
+for the seconds of --decide, goes on with the fastest, and prints the gradient steps/s that were predicted, raced and
+measured, once training has settled and without evaluations. A race is kept, and answers until code or machine change.
+With --seconds a run ends so long after its first step or its race, even beyond the workload's last step, and without
+--out it leaves no folder behind."""
 PREDICTED = ("ratio", "fewest_devices")  # objectives whose value is the rate of a run, with its interval
 ANY_STEPS = 1 << 40  # of a run that only its seconds end
 FAR_BELOW = 0.7  # of the predicted rate, where what else ran may be the reason
@@ -47,7 +51,10 @@ def add_to(commands: Any) -> None:
     add = parser.add_argument
     add("workload", help="a workload's name or file")
     add("--platform", default=HERE, metavar="NAME", help=f"`{HERE}`: a run is on the machine that asks (the default)")
-    add("--seconds", type=count, metavar="S", help="end so long after the first step of the run")
+    add("--seconds", type=count, metavar="S", help="end so long after the first step of the run, or after its race")
+    decide = f"seconds of the race, with its start (default: {SECONDS:.0f}); 0 trusts the prediction"
+    add("--decide", type=amount, metavar="S", help=decide)
+    add("--again", action="store_true", help="race anew, though a race is kept that answers")
     add("--steps", type=count, metavar="S", help="of the environment (default: the workload's)")
     add("--seed", type=int, default=0, help="of the run (default: %(default)s)")
     add("--out", type=Path, metavar="FOLDER", help="of the run (default: runs/WORKLOAD/recommended-seedN)")
@@ -66,29 +73,75 @@ def run(options: argparse.Namespace) -> int:
         )
     question = question_of(options)
     _check(options, question.workload)
-    answer = answer_question(question)
+    seconds = _seconds_of_race(options)
+    raced, race = (
+        (contenders(question), None if options.again else Kept.of(question).race(seconds)) if seconds else ([], None)
+    )
+    chosen = next((one for one in raced if race and one.fix == race["rows"][0]["fix"]), None)
+    if seconds and not chosen:
+        return _race(options, question, raced, seconds)
+    answer = chosen.answer if chosen else answer_question(question)
     if isinstance(answer, Shortage):
         if options.json:
             print(json.dumps(answer.to_dict()))
         else:
             print(without_fit(options, answer), file=sys.stderr)
         return 1
-    if why := why_not_run(answer):
+    if answer and (why := why_not_run(answer)):
         hint = "" if "arrangement" in question.fix else "; ask for one that runs, with --fix arrangement=serial"
         raise ValueError(f"impls.training cannot run the answer: {why}{hint}")
-    if answer.machine_note:
-        print(not_its_own(answer.machine), file=sys.stderr if options.json else sys.stdout, flush=True)
-    if not options.json:
-        print(headline(answer), flush=True)
-    with _folder(options, answer.workload) as folder:
-        command = _command(options, folder)
+    given = json.dumps(to_run(question, answer)) if answer else ""
+    one = chosen or Contender({}, ("--mapping", "-"), given, 1, answer)
+    _announce(options, question, one, race)
+    with _folder(options, question.workload.name) as folder:
         is_quiet = options.json or not _is_kept(options)
-        code = _trained(command, json.dumps(to_run(question, answer)), is_quiet)
-        summary = folder / "summary.json"
-        if code or not summary.exists():
-            return code
-        _show(answer, json.loads(summary.read_text()), options.json)
-    return 0
+        code = _trained([*_command(options, folder), *one.words], one.given, is_quiet)
+        return code or _end(one, race, folder, options.json)
+
+
+def _seconds_of_race(options: argparse.Namespace) -> float:
+    """The seconds of a race, 0 where the prediction is trusted: a run that goes on, or whose rate is not its aim."""
+    is_raced = not options.resume and options.objective == OBJECTIVE
+    if options.decide is None:
+        return SECONDS * is_raced
+    if options.decide and not is_raced:
+        raise ValueError(f"a race is of new runs, for --objective {OBJECTIVE}; leave out --decide, or give 0")
+    return float(options.decide)
+
+
+def _race(options: argparse.Namespace, question: MappingQuestion, raced: list[Contender], seconds: float) -> int:
+    """Race, and train on by the winner; returns its exit code."""
+
+    def command(one: Contender, out: Path) -> list[str]:
+        return [*_command(options, out), *one.words]
+
+    with _folder(options, question.workload.name) as folder:
+        if folder.exists() and any(folder.iterdir()):
+            raise ValueError(f"{folder} is not empty, and a run that wins a race is moved there; name another --out")
+        place = folder.with_name(f"{folder.name}.race")
+        shutil.rmtree(place, ignore_errors=True)  # of a race that was killed
+        try:
+            with race_of(question, raced, command, folder, seconds) as (one, program, race):
+                settle(program, folder)
+                _announce(options, question, one, race)
+                is_shown = _is_kept(options) and not options.json
+                assert program.process is not None  # it has raced
+                code = _ended(program.process, lambda: follow(program, folder, is_shown))
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+        return code or _end(one, race, folder, options.json)
+
+
+def _announce(options: argparse.Namespace, question: MappingQuestion, one: Contender, race: Any) -> None:
+    """Print what will train, and what the race told."""
+    machine = one.answer and one.answer.machine_note and not_its_own(one.answer.machine)
+    lines = [machine] if machine else []
+    if not options.json:
+        unknown = f"Train {question.workload.name} in one of the ways that no record predicts: {one.name}."
+        lines += [headline(one.answer) if one.answer else unknown, *(race_text(race) if race else ())]
+        lines += [f"  kept since {race['utc']}; --again races anew"] if race and "utc" in race else []
+    if lines:
+        print("\n".join(lines), file=sys.stderr if options.json else sys.stdout, flush=True)
 
 
 def _check(options: argparse.Namespace, workload: Workload) -> None:
@@ -121,7 +174,7 @@ def _folder(options: argparse.Namespace, workload: str) -> Iterator[Path]:
 
 
 def _command(options: argparse.Namespace, folder: Path) -> list[str]:
-    words = ["impls.training", options.workload, "--mapping", "-", "--out", str(folder), "--seed", str(options.seed)]
+    words = ["impls.training", options.workload, "--out", str(folder), "--seed", str(options.seed)]
     words += ["--parent", str(os.getpid()), *(["--resume"] if options.resume else [])]
     words += ["--seconds", str(options.seconds), "--test-episodes", "0"] if options.seconds is not None else []
     steps = options.steps if options.seconds is None else options.steps or ANY_STEPS
@@ -132,13 +185,23 @@ def _command(options: argparse.Namespace, folder: Path) -> list[str]:
 def _trained(command: list[str], answer: str, is_quiet: bool) -> int:
     """The exit code of a run that reads the answer from its standard input; ``is_quiet`` keeps only its errors."""
     out = subprocess.DEVNULL if is_quiet else None
-    with terminable(), subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, text=True) as process:
-        try:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, text=True) as process:
+
+        def wait() -> int:
             assert process.stdin is not None  # it is a pipe
             with contextlib.suppress(BrokenPipeError):  # it has ended, and said why
                 process.stdin.write(answer)
                 process.stdin.close()
             return process.wait()
+
+        return _ended(process, wait)
+
+
+def _ended(process: "subprocess.Popen[str]", wait: Callable[[], int]) -> int:
+    """The exit code of a run, which Ctrl-C and SIGTERM end with what it has saved."""
+    with terminable():
+        try:
+            return wait()
         except KeyboardInterrupt as error:
             process.terminate()  # where a terminal has sent Ctrl-C to the run as well, this changes nothing
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -147,31 +210,48 @@ def _trained(command: list[str], answer: str, is_quiet: bool) -> int:
             return (error if isinstance(error, Interrupted) else Interrupted()).exit_code
 
 
-def _show(answer: MappingAnswer, summary: dict[str, Any], as_json: bool) -> None:
-    measured = summary["settled"]
+def _end(one: Contender, race: Any, folder: Path, as_json: bool) -> int:
+    """Print the rates of a run that has ended, if it has any; returns the exit code 0."""
+    with contextlib.suppress(FileNotFoundError):
+        _show(one, race, json.loads((folder / "summary.json").read_text()), as_json)
+    return 0
+
+
+def _show(one: Contender, race: Any, summary: dict[str, Any], as_json: bool) -> None:
+    """Print the rate predicted, raced and measured."""
+    measured, answer = summary["settled"], one.answer
     hz = measured["update_hz"] if measured and measured["updates"] else None
-    ends = {"low": answer.low, "high": answer.high} if answer.objective in PREDICTED else {"low": None, "high": None}
-    share = None if hz is None else hz / answer.hz
+    share = hz / answer.hz if hz and answer else None
+    turns = race["rows"][0]["hz"] if race and race["rows"] else None
     if as_json:
-        predicted = {"update_hz": answer.hz, **ends, "interval": answer.interval, "upper_bound": answer.upper_bound}
-        shown = {"predicted": predicted, "measured": measured, "measured_of_predicted": share, "run": summary}
-        print(json.dumps(shown))
+        ends = {"low": answer.low, "high": answer.high} if _has_ends(answer) and answer else {"low": None, "high": None}
+        more = {"interval": answer.interval, "upper_bound": answer.upper_bound} if answer else {}
+        predicted = {"update_hz": answer.hz, **ends, **more} if answer else None
+        shown = {"predicted": predicted, "race": race, "measured": measured, "measured_of_predicted": share}
+        print(json.dumps({**shown, "run": summary}))
         return
-    print(f"predicted: {expected(answer)}")
-    if hz is None or share is None:
+    print(f"predicted: {expected(answer) if answer else 'no record tells'}")
+    if turns:
+        print(f"raced:     {interval(turns[0], turns[1], turns[2])} gradient steps/s in 95 % of its turns")
+    if hz is None or measured is None:
         done = f"{plural(summary['updates'], 'gradient step')} in {plural(summary['steps'], 'environment step')}"
         print(f"measured:  {done}: the run ended before it had settled; give it more --seconds or --steps")
         return
     taken = f"{plural(measured['updates'], 'gradient step')} in {measured['seconds']:,.1f} s"
-    where = ""
-    if answer.objective in PREDICTED:
-        where = f"; {'within' if _is_inside(answer, hz) else 'outside'} the interval"
-    print(f"measured:  {number(hz)} gradient steps a second ({taken}), {share:.2f} times the predicted{where}")
-    if share < FAR_BELOW:
+    where = "" if share is None else f", {share:.2f} times the predicted"
+    if answer and _has_ends(answer):
+        where += f"; {'within' if _is_inside(answer, hz) else 'outside'} the interval"
+    where += f"; {hz / turns[0]:.2f} times the raced" if turns else ""
+    print(f"measured:  {number(hz)} gradient steps/s ({taken}){where}")
+    if share is not None and share < FAR_BELOW:
         percent = summary["throughput"]["cpu_percent"]
         print(
             f"  the run had {percent:.0f} % of one core's time; load average {average():.3g} on {os.cpu_count()} cores"
         )
+
+
+def _has_ends(answer: MappingAnswer | None) -> bool:
+    return answer is not None and answer.objective in PREDICTED
 
 
 def _is_inside(answer: MappingAnswer, hz: float) -> bool:

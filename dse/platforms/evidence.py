@@ -15,7 +15,7 @@ from typing import Any
 
 from impls.cores import count_allowed
 
-from ..records import LOAD, Measurement
+from ..records import LOAD, Measurement, read_file
 from .fingerprint import fingerprint
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +58,16 @@ def is_done(kept: Measurement) -> bool:
     costs little beside a time that is never measured.
     """
     return kept.median_seconds is not None
+
+
+def kept_race(path: Path, asked: Mapping[str, Any], limit: float, machine: Mapping[str, Any]) -> Measurement | None:
+    """Find the latest race in a file that answers a question: decided, or given at least so many seconds."""
+    for record in reversed(read_file(path)) if path.exists() else ():
+        told = record.machine["race"]
+        is_enough = told["ending"] == "decided" or limit <= told["limit"]
+        if told["asked"] == asked and is_enough and answers(record.machine, machine):
+            return record
+    return None
 
 
 def _key(machine: Mapping[str, Any]) -> tuple[Any, ...]:

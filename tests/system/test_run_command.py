@@ -24,6 +24,7 @@ from tests.committed import RESULTS
 ROOT = Path(__file__).resolve().parents[2]
 MACHINE = "8fb834d50a"
 ASKED = ("--machine", MACHINE)
+PREDICTED = (*ASKED, "--decide", "0")
 ARRANGED = ("--fix", "arrangement=apart", "--fix", "batch=32")
 
 
@@ -59,7 +60,7 @@ def test_an_answer_of_several_processes_prints_what_runs_it(capsys):
 
 def test_a_run_prints_the_rate_predicted_and_measured(tmp_path, capfd):
     out = tmp_path / "run"
-    assert main(["run", "cartpole_dqn", *ASKED, *ARRANGED, "--steps", "1400", "--out", str(out)]) == 0
+    assert main(["run", "cartpole_dqn", *PREDICTED, *ARRANGED, "--steps", "1400", "--out", str(out)]) == 0
     said = capfd.readouterr().out
     summary = json.loads((out / "summary.json").read_text())
     assert summary["arrangement"]["name"] == "apart"
@@ -74,7 +75,7 @@ def test_a_run_of_seconds_is_json_and_leaves_no_folder(tmp_path, monkeypatch, ca
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.chdir(tmp_path)
     given = ["--results", str(RESULTS), "--fix", "arrangement=serial", "--seconds", "4", "--json"]
-    assert main(["run", "cartpole_dqn", *ASKED, *given]) == 0
+    assert main(["run", "cartpole_dqn", *PREDICTED, *given]) == 0
     told = json.loads(capfd.readouterr().out)
     predicted, measured = told["predicted"], told["measured"]
     assert measured["seconds"] < 4 <= told["run"]["seconds"]
@@ -87,9 +88,10 @@ def test_a_run_of_seconds_is_json_and_leaves_no_folder(tmp_path, monkeypatch, ca
 def test_a_rate_far_below_the_predicted_comes_with_the_processor_time_it_had(capsys, factor, is_far):
     answer = recommend_mapping("this", "cartpole_dqn", machine=MACHINE)
     settled = {"updates": 1000, "seconds": 5.0, "update_hz": factor * answer.hz}
-    run._show(answer, {"settled": settled, "throughput": {"cpu_percent": 27.0}}, False)
+    one = run.Contender({}, (), "", 1, answer)
+    run._show(one, None, {"settled": settled, "throughput": {"cpu_percent": 27.0}}, False)
     assert ("\n  the run had 27 % of one core's time" in capsys.readouterr().out) == is_far
-    run._show(answer, {"settled": None, "updates": 0, "steps": 5000}, False)
+    run._show(one, None, {"settled": None, "updates": 0, "steps": 5000}, False)
     assert "0 gradient steps in 5,000 environment steps" in capsys.readouterr().out
 
 
@@ -103,7 +105,7 @@ def test_a_rate_far_below_the_predicted_comes_with_the_processor_time_it_had(cap
     ],
 )
 def test_what_cannot_be_run_is_a_sentence(tmp_path, capfd, given, words):
-    assert main(["run", "cartpole_dqn", *ASKED, *given.split(), "--out", str(tmp_path / "run")]) in (1, 2)
+    assert main(["run", "cartpole_dqn", *PREDICTED, *given.split(), "--out", str(tmp_path / "run")]) in (1, 2)
     assert words in capfd.readouterr().err
 
 
@@ -111,7 +113,7 @@ def test_a_hint_is_never_what_was_asked_already(monkeypatch, capsys):
     """What a machine's GPU is in, only --fix arrangement=serial makes a run of."""
     monkeypatch.setattr(run, "why_not_run", lambda answer: "" if answer.arrangement == "serial" else "it is on a GPU")
     monkeypatch.setattr(run, "_trained", lambda command, answer, is_quiet: 3)
-    asked, hint = ["run", "cartpole_dqn", *ASKED], ["--fix", "arrangement=serial"]
+    asked, hint = ["run", "cartpole_dqn", *PREDICTED], ["--fix", "arrangement=serial"]
     for more, code, has_hint in (([], 2, True), (hint, 3, False), (["--fix", "arrangement=apart"], 2, False)):
         assert main([*asked, "--seconds", "1", *more]) == code
         assert (" ".join(hint) in capsys.readouterr().err) == has_hint
@@ -133,7 +135,7 @@ def test_a_run_that_cannot_be_is_refused_before_anything_is_answered(tmp_path, m
     Path("file").write_text("")
     Path("done").mkdir()
     Path("done/summary.json").write_text("{}")
-    assert main(["run", "cartpole_dqn", *ASKED, "--results", str(RESULTS), *given.split()]) == 2
+    assert main(["run", "cartpole_dqn", *PREDICTED, "--results", str(RESULTS), *given.split()]) == 2
     assert words in capfd.readouterr().err
 
 
@@ -147,7 +149,10 @@ def test_too_few_cores_are_told_with_what_runs_all_the_same_and_as_json(tmp_path
     monkeypatch.chdir(tmp_path)
     path = own_workload(Path())
     given = [*ASKED, "--results", str(RESULTS), "--fix", "arrangement=pipelined"]
-    asked, runs = ["recommend", "--platform", "this", "--workload", path, *given], ["run", path, *given]
+    asked, runs = (
+        ["recommend", "--platform", "this", "--workload", path, *given],
+        ["run", path, *given, "--decide", "0"],
+    )
     capfd.readouterr()
     for words in (asked, runs):
         assert main(words) == 1
@@ -194,5 +199,5 @@ def test_ctrl_c_waits_for_the_run_to_save_itself(tmp_path, monkeypatch):
     # Of this module alone: others ask the system about itself by processes of their own.
     monkeypatch.setattr(run, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": Popen}))
     given = ["--fix", "arrangement=apart", "--out", str(tmp_path / "run")]
-    assert main(["run", "cartpole_dqn", *ASKED, *given]) == 130
+    assert main(["run", "cartpole_dqn", *PREDICTED, *given]) == 130
     assert waited[1:3] == ["terminated", 60]

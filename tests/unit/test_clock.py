@@ -1,6 +1,8 @@
 """The clock of a run: it stands still while a race keeps the run stopped."""
 
 import importlib
+import re
+from pathlib import Path
 
 import pytest
 
@@ -45,3 +47,12 @@ def test_a_run_of_no_race_keeps_time_and_tells_nobody(monkeypatch, tmp_path):
     own.tell(7, 3, 0.5)
     assert not own.is_raced()
     assert own.seconds() > 0
+
+
+def test_runs_read_no_other_clock():
+    """A limit by another clock would run out while a race keeps the run stopped."""
+    folder = Path(clock.__file__).parent
+    reading = [
+        path.name for path in folder.rglob("*.py") if re.search(r"time\.(monotonic|perf_counter)", path.read_text())
+    ]
+    assert sorted(reading) == ["clock.py", "run.py"]  # which shows progress by it

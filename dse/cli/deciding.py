@@ -1,0 +1,242 @@
+"""Which training runs race, and what the race is told, keeps and says: for ``run``, and ``recommend`` that reads it."""
+
+import contextlib
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from impls.cores import count_allowed
+from impls.terminal import aligned, plural
+from impls.training import identity, learners
+from impls.training.sizes import layout_of
+
+from .. import platforms
+from ..mapping.answer import MappingAnswer
+from ..mapping.question import MappingQuestion, answer_question
+from ..platforms.evidence import evidence_here, kept_race
+from ..race_runs import CODE, FILE, ZONE, Decided, Program, decided, rows_of
+from ..records import Measurement, Writer, check_writable
+from ..solver.problem import ProblemError
+from .emit import to_run, why_not_run
+from .text import interval
+
+OBJECTIVE = "ratio"  # whose value is what a race measures
+OWN = ("arrangement", "actors", "learner_implementation")  # what contenders differ in
+PROCESS_BYTES = 4e8
+LOOK_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A configuration that may be best: what it fixes, its words for impls.training, and the answer where there is one.
+
+    ``given``: what the run reads.
+    """
+
+    fix: Mapping[str, Any]
+    words: tuple[str, ...]
+    given: str
+    processes: int
+    answer: MappingAnswer | None
+
+    @property
+    def name(self) -> str:
+        """The configuration, in words."""
+        actors = self.fix.get("actors")
+        return ", ".join([self.fix["arrangement"], *([plural(actors, "actor")] if actors else []), self.fix[OWN[-1]]])
+
+    @property
+    def predicted(self) -> float:
+        """The predicted rate, 0 where there is none."""
+        return self.answer.value if self.answer else 0.0
+
+
+def contenders(question: MappingQuestion) -> list[Contender]:
+    """The best of each arrangement and number of actors, and of each implementation of the learner; cheapest first.
+
+    Arrangements have at most a process more than there are cores.
+    """
+    cores, own = count_allowed(), learners.default(question.workload)
+    names = [
+        own,
+        *(name for name in learners.names() if name != own and not learners.unsuited(name, question.workload)),
+    ]
+    counts = sorted({min(1 << power, cores) for power in range(cores.bit_length() + 1)})
+    shapes: list[tuple[str, int | None, int]] = [("serial", None, 1)]
+    shapes += [("apart", actors, actors + 1) for actors in counts]
+    shapes += [("pipelined", actors, actors + 2) for actors in counts]
+    found = list[Contender]()
+    for arrangement, actors, processes in shapes:
+        for name in names if processes <= cores + 1 else ():
+            fix = {"arrangement": arrangement, "learner_implementation": name} | ({"actors": actors} if actors else {})
+            if one := _contender(question, fix, processes):
+                found.append(one)
+    # What no record predicts may be the best.
+    fastest = sorted(found, key=lambda one: (one.answer is not None, -one.predicted, names.index(_implementation(one))))
+    kept = {min(map(fastest.index, _alike(fastest, one, key))) for one in found for key in (_shape, _implementation)}
+    return [one for one in found if fastest.index(one) in kept]
+
+
+def _shape(one: Contender) -> tuple[str, int]:
+    return one.fix["arrangement"], one.fix.get("actors", 0)
+
+
+def _implementation(one: Contender) -> str:
+    return str(one.fix["learner_implementation"])
+
+
+def _alike(every: Sequence[Contender], one: Contender, key: Callable[[Contender], Any]) -> list[Contender]:
+    return [other for other in every if key(other) == key(one)]
+
+
+def _contender(question: MappingQuestion, fix: Mapping[str, Any], processes: int) -> Contender | None:
+    """A configuration with what the question fixes; None where that is another, or no run can have it."""
+    if any(question.fix.get(key, value) != value for key, value in fix.items()):
+        return None
+    asked = dataclasses.replace(question, fix={**question.fix, **fix})
+    with contextlib.suppress(ProblemError):  # no records, or not enough cores
+        answer = answer_question(asked)
+        if isinstance(answer, MappingAnswer) and not why_not_run(answer):
+            return Contender(fix, ("--mapping", "-"), json.dumps(to_run(asked, answer)), processes, answer)
+    if question.fix.keys() - OWN or question.exclude or question.free or question.times:
+        return None
+    by = fix["learner_implementation"]
+    words = ["--learner", by, "--policy", by]
+    words += ["--arrangement", fix["arrangement"], "--actors", str(fix["actors"])] if "actors" in fix else []
+    return Contender(fix, tuple(words), "", processes, None)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Where races of a question are kept, and what they must have in common with it."""
+
+    path: Path
+    asked: Mapping[str, Any]
+    machine: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, question: MappingQuestion) -> "Kept":
+        """Where races of a question are kept."""
+        here, fix = platforms.fingerprint(), {key: question.fix[key] for key in sorted(question.fix)}
+        asked = {"workload": question.workload.name, "identity": identity(question.workload), "fix": fix}
+        asked |= {"exclude": sorted(question.exclude), "free": sorted(question.free)}
+        return cls(question.results / str(here["key"]) / FILE, asked, {**here, "evidence": evidence_here(code=CODE)})
+
+    def race(self, limit: float = 0.0) -> Mapping[str, Any] | None:
+        """The race that answers, decided or of so many seconds; None where there is none."""
+        kept = kept_race(self.path, self.asked, limit, self.machine)
+        return None if kept is None else {**kept.machine["race"], "utc": kept.utc}
+
+    def keep(self, question: MappingQuestion, told: Mapping[str, Any]) -> None:
+        """Keep a race as a record."""
+        row, workload = told["rows"][0], question.workload
+        middle, low, high = row["hz"]
+        commit, dirty = platforms.commit(Path(__file__).parent, is_told=False)
+        record = Measurement(
+            source="measured", status="ok" if told["ending"] == "decided" else "unstable", primitive="race of runs",
+            contestant=row["name"], op="gradient step", capacity=workload.replay.capacity,
+            fanout=workload.replay.fanout, batch=workload.learner.batch, options=dict(self.asked), calls_per_sample=1,
+            samples_seconds=tuple(1 / rate for rate in row["samples"]), median_seconds=1 / middle,
+            low_seconds=1 / high, high_seconds=1 / low, machine={**self.machine, "race": {"asked": self.asked, **told}},
+            commit=commit, dirty=dirty, utc=platforms.now(), command=platforms.command_line(),
+        )  # fmt: skip
+        with Writer(self.path) as writer:
+            writer.append(record)
+
+
+@contextlib.contextmanager
+def race_of(
+    question: MappingQuestion,
+    raced: Sequence[Contender],
+    command: Callable[[Contender, Path], list[str]],
+    folder: Path,
+    seconds: float,
+) -> Iterator[tuple[Contender, Program, Mapping[str, Any]]]:
+    """Race contenders, keep the race, and yield the winner, its program, which trains on, and what the race told."""
+    if len(raced) < 2:
+        raise ValueError(f"a race needs at least 2 candidates, not {len(raced)}; leave out some --fix, or --decide 0")
+    kept, place = Kept.of(question), folder.with_name(f"{folder.name}.race")
+    check_writable(kept.path)
+    bytes_of = question.workload.replay.capacity * layout_of(question.workload).record_bytes
+    programs = [
+        Program(
+            one.name, command(one, place / str(number) / "run"), one.given, place / str(number), one.predicted,
+            bytes_of + PROCESS_BYTES * one.processes,
+        )
+        for number, one in enumerate(raced)
+    ]  # fmt: skip
+
+    def progress(spent: float, left: int) -> None:
+        print(f"\rracing {left} of {plural(len(raced), 'candidate')}, {spent:.0f} s", end="", file=sys.stderr)
+
+    shown = progress if sys.stderr.isatty() else lambda spent, left: None
+    with decided(programs, seconds, shown) as decision:
+        told = _told(decision, raced, seconds)
+        if decision.result and told["ending"] != "interrupted":
+            kept.keep(question, told)
+        yield next(one for one in raced if one.name == decision.winner.name), decision.winner, told
+
+
+def _told(decision: Decided, raced: Sequence[Contender], limit: float) -> dict[str, Any]:
+    result = decision.result
+    rows = rows_of(result) if result else []
+    for row in rows:
+        one = next(one for one in raced if one.name == row["name"])
+        row |= {"fix": dict(one.fix), "predicted": _ends(one.answer)}
+    ending = result.ending if result else decision.reason
+    return {"limit": limit, "zone": ZONE, "ending": ending, "seconds": result.seconds if result else 0.0, "rows": rows}
+
+
+def _ends(answer: MappingAnswer | None) -> list[float] | None:
+    return [answer.value, answer.low, answer.high] if answer else None
+
+
+def race_text(told: Mapping[str, Any]) -> Iterator[str]:
+    """Write a race as a table, predicted rates beside those of its turns."""
+    if not told["rows"]:
+        yield f"not raced: {told['ending']}; the best of the predicted ones trains"
+        return
+    head = ("configuration", "predicted", "raced", "")
+    rows = [(row["name"], _rate(row["predicted"]), _rate(row["hz"]), _status(row)) for row in told["rows"]]
+    ending = "decided" if told["ending"] == "decided" else f"{told['ending']}, the leader trains"
+    yield f"raced for {told['seconds']:.0f} s, {ending}; gradient steps/s, of the race those of 95 % of its turns:"
+    yield from aligned([head, *rows], "  ")
+
+
+def _rate(ends: Sequence[float] | None) -> str:
+    return "-" if ends is None else interval(ends[0], ends[1], ends[2])
+
+
+def _status(row: Mapping[str, Any]) -> str:
+    middle, low, _ = row["ratio"]
+    if row["reason"]:
+        return str(row["reason"])
+    if row["status"] != "slower":
+        return str(row["status"])
+    return f"{middle - 1:.0%} slower" + (f" (at least {low - 1:.0%})" if low and low > 1 else "")
+
+
+def follow(program: Program, folder: Path, show: bool) -> int:
+    """Wait for a program that trains on, show what it writes where that is wished, and return its exit code."""
+    assert program.process is not None  # it has raced
+    with (program.folder / "output").open() as output:
+        code = None
+        while code is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = program.process.wait(LOOK_SECONDS)
+            if (written := output.read()) and show:
+                print(written.replace(str(program.folder / "run"), str(folder)), end="", flush=True)
+    return code
+
+
+def settle(program: Program, folder: Path) -> None:
+    """Give a program that trains on the folder that was asked for, and leave a link where it writes."""
+    own = program.folder / "run"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    own.rename(folder)
+    own.symlink_to(folder.resolve(), target_is_directory=True)

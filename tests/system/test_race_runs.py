@@ -1,0 +1,279 @@
+"""Races of programs that count as training runs do: who trains on, who is gone, and what no kill leaves behind."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dse import race_runs
+from dse.race_runs import Program, decided, rows_of
+from impls.training import checkpoint, clock
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = """
+import mmap, os, sys, time
+with open(os.environ["FANOUT_TURNS"], "r+b") as file:
+    numbers = memoryview(mmap.mmap(file.fileno(), 40)).cast("q")
+seconds, settled, last, code = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+print("given", sys.stdin.read(), flush=True)
+numbers[3] = settled
+while not last or numbers[3] < last:
+    time.sleep(1e-3)
+    numbers[3] += 1
+    numbers[4] += int(seconds * 1e9)
+    if numbers[1]:
+        print("free", flush=True)
+        break
+if code:
+    sys.exit("error: it broke")
+"""
+
+
+def program(folder, name, seconds, settled=100, last=0, code=0, **more):
+    """A program whose gradient steps take so many seconds, by what it says."""
+    words = [sys.executable, "-S", "-c", RUN, *map(str, (seconds, settled, last, code))]
+    return Program(name, words, name, folder / name, **more)
+
+
+def is_there(process):
+    """Whether a process has not ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def gone(processes, seconds=2.0):
+    """Whether so many seconds are enough for all to end."""
+    end = time.monotonic() + seconds
+    while any(map(is_there, processes)) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not any(map(is_there, processes))
+
+
+@contextlib.contextmanager
+def raced(programs, seconds, *progress):
+    """A race whose winner ends after the context."""
+    with decided(programs, seconds, *progress) as decision:
+        try:
+            yield decision
+        finally:
+            decision.winner.process.kill()
+            decision.winner.process.wait()
+
+
+@pytest.fixture(autouse=True)
+def short_turns(monkeypatch):
+    monkeypatch.setattr(race_runs, "TURN_SECONDS", (0.01, 0.02))
+
+
+def test_the_fastest_trains_on_and_the_others_are_gone(tmp_path):
+    programs = [program(tmp_path, name, took) for name, took in (("slow", 1.3e-3), ("fast", 1e-3), ("hopeless", 9e-3))]
+    with raced(programs, 20) as decision:
+        others = [one.process.pid for one in programs if one is not decision.winner]
+        assert decision.winner.name == "fast"
+        assert decision.winner.process.wait(2) == 0
+        assert gone(others, 0.0)
+    assert (decision.winner.folder / "output").read_text().split() == ["given", "fast", "free"]
+    assert not (tmp_path / "slow").exists()
+    rows = {row["name"]: row for row in rows_of(decision.result)}
+    assert rows["fast"]["hz"] == pytest.approx([1000] * 3, rel=1e-3)
+    assert rows["slow"]["hz"][0] == pytest.approx(1 / 1.3e-3, rel=1e-3)
+    assert (rows["hopeless"]["hz"], rows["hopeless"]["status"]) == (None, "slower")
+
+
+def test_of_equally_fast_ones_the_first_trains_on(tmp_path):
+    with raced([program(tmp_path, "first", 1e-3), program(tmp_path, "other", 1e-3)], 20) as decision:
+        assert decision.winner.name == "first"
+
+
+def test_who_ends_loses_with_its_reason(tmp_path):
+    broken = program(tmp_path, "broken", 5e-4, last=130, code=1)
+    with raced([broken, program(tmp_path, "one", 1e-3), program(tmp_path, "other", 2e-3)], 20) as decision:
+        assert decision.winner.name == "one"
+    (row,) = [row for row in rows_of(decision.result) if row["name"] == "broken"]
+    assert row["status"] == "failed"
+    assert "it broke" in row["reason"]
+
+
+def test_where_all_end_the_error_says_why(tmp_path):
+    programs = [program(tmp_path, name, 1e-3, last=101, code=1) for name in ("one", "other")]
+    with pytest.raises(ValueError, match="it broke"), raced(programs, 5):
+        pass
+    assert gone([one.process.pid for one in programs])
+
+
+def test_a_run_that_takes_all_its_steps_ends_the_race_with_what_to_give(tmp_path):
+    programs = [program(tmp_path, "short", 1e-3, last=105), program(tmp_path, "long", 1e-3)]
+    with pytest.raises(ValueError, match=r"--steps.*--decide"), raced(programs, 5):
+        pass
+    assert gone([one.process.pid for one in programs])
+
+
+def test_where_too_few_learn_in_time_the_best_predicted_trains_on(tmp_path):
+    programs = [program(tmp_path, str(rate), 1e-3, settled=-10_000, predicted=rate) for rate in (2.0, 3.0)]
+    with raced(programs, 0.5) as decision:
+        assert (decision.winner.name, decision.result) == ("3.0", None)
+        assert "begun to learn" in decision.reason
+        assert decision.winner.process.wait(2) == 0
+
+
+def test_what_memory_does_not_hold_races_in_a_later_wave(tmp_path, monkeypatch):
+    monkeypatch.setattr(race_runs, "free_bytes", lambda: 10.0)
+    times = {"a": 1.3e-3, "b": 1.2e-3, "best": 1e-3, "c": 1.4e-3}
+    programs = [program(tmp_path, name, took, nbytes=5.0) for name, took in times.items()]
+    with raced(programs, 20) as decision:
+        assert decision.winner.name == "best"
+
+
+def test_a_program_without_a_gradient_step_in_its_turn_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(race_runs, "SILENT_SECONDS", 0.1)
+    idle = program(tmp_path, "idle", 1e-3)
+    idle.start()
+    os.kill(idle.process.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(RuntimeError, match="no gradient step"):
+            idle.turn(0.01)
+    finally:
+        idle.end()
+
+
+def test_stops_do_not_count_in_the_clock_of_a_program(tmp_path):
+    one = program(tmp_path, "one", 1e-3)
+    one.start()
+    try:
+        for _ in range(3):
+            one.stop()
+            before = one.numbers[clock.UPDATES]
+            time.sleep(0.05)
+            assert one.numbers[clock.UPDATES] == before
+            one.go_on()
+            time.sleep(0.01)
+        assert 0.15e9 <= one.numbers[clock.PAUSED] < 0.4e9
+    finally:
+        one.end()
+
+
+def test_ctrl_c_keeps_the_leader(tmp_path):
+    programs = [program(tmp_path, name, 1e-3) for name in ("one", "other")]
+    racing = threading.Event()
+    timer = threading.Thread(target=lambda: (racing.wait(9), time.sleep(0.3), os.kill(os.getpid(), signal.SIGINT)))
+    timer.start()
+    with raced(programs, 30, lambda spent, left: racing.set()) as decision:
+        assert decision.result.ending == "interrupted"
+        assert decision.winner.process.wait(2) == 0
+        assert gone([one.process.pid for one in programs], 0.0)
+    timer.join()
+
+
+RACER = """
+import sys
+from pathlib import Path
+from dse import race_runs
+from dse.race_runs import decided
+from tests.system.test_race_runs import program
+race_runs.TURN_SECONDS = (0.01, 0.02)
+programs = [program(Path(sys.argv[1]), name, took) for name, took in (("one", 1e-3), ("other", 1e-3), ("third", 1e-3))]
+race_runs.ZONE = 0.0
+with decided(programs, 60, lambda spent, left: print(*[one.process.pid for one in programs], flush=True)):
+    pass
+"""
+
+
+def racer(folder):
+    """A process that races programs, and their process numbers."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    made = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(RACER), str(folder)], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    return made, [int(word) for word in made.stdout.readline().split()]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143)])
+def test_whatever_ends_the_racer_leaves_no_process(tmp_path, number, code):
+    made, processes = racer(tmp_path)
+    assert len(processes) == 3
+    assert all(map(is_there, processes))
+    made.send_signal(number)
+    assert made.wait(5) == code
+    made.stdout.close()
+    assert gone(processes)
+
+
+@pytest.mark.slow
+def test_fifty_kills_of_the_racer_leave_no_process(tmp_path):
+    for kill in range(50):
+        made, processes = racer(tmp_path / str(kill))
+        time.sleep(0.013 * kill)
+        made.kill()
+        made.wait(5)
+        made.stdout.close()
+        assert gone(processes), kill
+
+
+def trained(folder, stops, *words):
+    """The folder of a training run that was stopped so many times at random moments, and its summary."""
+    out, moments = folder / "own" / "run", random.Random(1)
+    command = [
+        sys.executable,
+        "-m",
+        "impls.training",
+        "cartpole_dqn",
+        "--out",
+        str(out),
+        "--test-episodes",
+        "2",
+        *words,
+    ]
+    one = Program("run", command, "", out.parent)
+    one.start()
+    one.numbers[clock.FREE] = 1
+    while not one.learns and one.process.poll() is None:
+        time.sleep(0.01)
+    for _ in range(stops):
+        time.sleep(moments.uniform(0, 0.01))
+        one.stop()
+        time.sleep(moments.uniform(0, 0.005))
+        one.go_on()
+    assert one.process.wait(120) == 0, (out.parent / "output").read_text()
+    return out, json.loads((out / "summary.json").read_text())
+
+
+def same(one, other, at=""):
+    """The first place where two states differ, but for wall times; "" where there is none."""
+    if isinstance(one, dict):
+        keys = {*one, *other} - {"seconds", "points"}
+        return next(filter(None, (same(one.get(key), other.get(key), f"{at}.{key}") for key in keys)), "")
+    if isinstance(one, list | tuple):
+        pairs = zip(one, other, strict=True)
+        return next(filter(None, (same(*pair, f"{at}[{place}]") for place, pair in enumerate(pairs))), "")
+    return "" if np.array_equal(one, other) else at
+
+
+def test_a_serial_run_that_was_stopped_is_another_s_bit_for_bit(tmp_path):
+    words = ("--steps", "3000")
+    stopped, rates = trained(tmp_path / "stopped", 30, *words)
+    unstopped, others = trained(tmp_path / "unstopped", 0, *words)
+    states = [checkpoint.load(folder / "checkpoint.pt") for folder in (stopped, unstopped)]
+    assert same(states[0]["loop"], states[1]["loop"]) == ""
+    assert (stopped / "episodes.csv").read_bytes() == (unstopped / "episodes.csv").read_bytes()
+    assert (rates["updates"], rates["test_mean"]) == (others["updates"], others["test_mean"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arrangement", ["apart", "pipelined"])
+def test_stops_of_several_processes_lose_nothing(tmp_path, arrangement):
+    words = ("--arrangement", arrangement, "--actors", "2", "--steps", "12000")
+    _, rates = trained(tmp_path, 200, *words)
+    assert (rates["processes"]["restarts"], rates["steps"] >= 12_000) == (0, True)
+    assert rates["ratio"] == pytest.approx(1.0, abs=0.2)
