@@ -137,8 +137,9 @@ def _announce(options: argparse.Namespace, question: MappingQuestion, one: Conte
     machine = one.answer and one.answer.machine_note and not_its_own(one.answer.machine)
     lines = [machine] if machine else []
     if not options.json:
-        unknown = f"Train {question.workload.name} in one of the ways that no record predicts: {one.name}."
-        lines += [headline(one.answer) if one.answer else unknown, *(race_text(race) if race else ())]
+        name = question.workload.name
+        lines += [headline(one.answer) if one.answer else f"Train {name}, {one.name}: no record predicts how fast."]
+        lines += race_text(race) if race else ()
         lines += [f"  kept since {race['utc']}; --again races anew"] if race and "utc" in race else []
     if lines:
         print("\n".join(lines), file=sys.stderr if options.json else sys.stdout, flush=True)

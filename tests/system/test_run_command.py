@@ -1,8 +1,11 @@
 """``python -m dse run``: it trains by the answer to its question, and prints the rate predicted beside the measured."""
 
+import contextlib
+import dataclasses
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +14,11 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("torch", reason="training needs the extra `train`")
-from dse import recommend_mapping
+from dse import race_runs, recommend_mapping
 from dse.__main__ import main
-from dse.cli import emit, run
+from dse.cli import deciding, emit, run
 from dse.cli.mapping_text import text
+from dse.mapping.question import ask
 from impls.training import learners, load, path_of
 from impls.training.__main__ import _parser as training_parser
 from impls.training.__main__ import main as training
@@ -201,3 +205,93 @@ def test_ctrl_c_waits_for_the_run_to_save_itself(tmp_path, monkeypatch):
     given = ["--fix", "arrangement=apart", "--out", str(tmp_path / "run")]
     assert main(["run", "cartpole_dqn", *PREDICTED, *given]) == 130
     assert waited[1:3] == ["terminated", 60]
+
+
+# Races
+
+
+RACED = """
+import json, mmap, os, pathlib, sys, time
+out, took = pathlib.Path(sys.argv[1]), 3e-3 if "torch" in sys.argv else 1e-3
+out.mkdir(parents=True)
+with open(os.environ.get("FANOUT_TURNS", os.devnull), "r+b") as file:
+    numbers = memoryview(mmap.mmap(file.fileno(), 40)).cast("q") if "FANOUT_TURNS" in os.environ else [0, 1, 0, 0, 0]
+numbers[3] = 100
+while not numbers[1]:
+    time.sleep(1e-3)
+    numbers[3] += 1
+    numbers[4] += int(took * 1e9)
+settled = {"updates": 1000, "seconds": 1.0, "update_hz": 1000.0}
+(out / "summary.json").write_text(json.dumps({"settled": settled, "throughput": {"cpu_percent": 99.0}}))
+print("written to", out)
+"""
+
+
+@pytest.fixture
+def raced(tmp_path, monkeypatch):
+    """Runs are programs that count, of torch the slowest; races are kept in a folder of their own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(deciding, "count_allowed", lambda: 2)
+    monkeypatch.setattr(race_runs, "TURN_SECONDS", (0.01, 0.02))
+    monkeypatch.setattr(run, "_command", lambda options, out: [sys.executable, "-S", "-c", RACED, str(out)])
+    shutil.copytree(RESULTS / MACHINE, tmp_path / "results" / MACHINE)
+    return ["run", "cartpole_dqn", *ASKED, "--results", str(tmp_path / "results")]
+
+
+def test_a_race_decides_trains_on_and_is_kept_until_it_is_raced_again(raced, tmp_path, capfd):
+    for given, is_raced in (((), True), ((), False), (("--again",), True)):
+        out = tmp_path / f"run{len([*tmp_path.iterdir()])}"
+        assert main([*raced, "--out", str(out), "--decide", "20", *given]) == 0
+        said = capfd.readouterr().out
+        assert (out / "summary.json").exists()
+        assert f"written to {out}" in said
+        assert "serial, dense" in said
+        assert ("kept since" in said) != is_raced
+        assert re.search(r"(?m)^measured:  1,000 gradient steps/s .* 1.00 times the raced$", said)
+    assert [path.name for path in tmp_path.iterdir() if "race" in path.name] == []
+    (file,) = tmp_path.glob("results/*/runs.jsonl")
+    assert len(file.read_text().splitlines()) == 2
+
+
+def test_a_race_is_told_in_json_and_answers_the_question(raced, capfd):
+    assert main([*raced, "--json", "--decide", "20", "--seconds", "1"]) == 0
+    told = json.loads(capfd.readouterr().out)
+    row = told["race"]["rows"][0]
+    assert row["fix"] == {"arrangement": "serial", "learner_implementation": "dense"}
+    assert row["hz"] == pytest.approx([1000] * 3, rel=1e-3)
+    assert row["predicted"][1] < row["predicted"][0] < row["predicted"][2]
+    assert told["measured"]["update_hz"] == 1000
+    question = ask("this", "cartpole_dqn", machine=MACHINE, results=raced[-1])
+    assert deciding.Kept.of(question).race()["rows"][0]["fix"] == row["fix"]
+
+
+def test_contenders_are_the_best_of_each_arrangement_and_implementation(raced):
+    question = ask("this", "cartpole_dqn", machine=MACHINE, results=raced[-1])
+    names = [one.name for one in deciding.contenders(question)]
+    processes = ["apart, 1 actor, dense", "apart, 2 actors, dense", "pipelined, 1 actor, dense"]
+    assert [name for name in names if "dense" in name] == ["serial, dense", *processes]
+    assert len([name for name in names if "torch" in name]) == 1
+    fixed = dataclasses.replace(question, fix={"arrangement": "apart", "actors": "1"})
+    assert [one.name for one in deciding.contenders(fixed)] == ["apart, 1 actor, dense", "apart, 1 actor, torch"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("--decide nan", "not a number from 0 on"),
+        ("--decide -1", "not a number from 0 on"),
+        ("--decide 5 --fix arrangement=serial --fix learner_implementation=dense", "at least 2 candidates, not 1"),
+        ("--decide 5 --objective per_watt", "leave out --decide, or give 0"),
+        ("--decide 5 --resume --out there", "leave out --decide, or give 0"),
+        ("--decide 5 --out there", "is not empty"),
+    ],
+)
+def test_a_race_that_cannot_be_is_a_sentence(raced, capfd, given, words):
+    Path("there").mkdir()
+    Path("there/note").write_text("mine")
+    monkey = Path("there/checkpoint.pt") if "--resume" in given else None
+    if monkey:
+        monkey.write_text("")
+    with contextlib.suppress(SystemExit):
+        assert main([*raced, *given.split()]) == 2
+    assert words in " ".join(capfd.readouterr().err.split())
