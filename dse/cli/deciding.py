@@ -5,14 +5,16 @@ import dataclasses
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from impls.cores import count_allowed
+from impls.replay import strategies
 from impls.terminal import aligned, plural
 from impls.training import identity, learners
+from impls.training.parallel.arrangement import UNUSABLE
 from impls.training.sizes import layout_of
 
 from .. import platforms
@@ -27,6 +29,12 @@ from .text import interval
 
 OBJECTIVE = "ratio"  # whose value is what a race measures
 OWN = ("arrangement", "actors", "learner_implementation")  # what contenders differ in
+RACED = {
+    "environments": (1, 2, 4, 8, 16),
+    "presampled": (0, 1, 2, 4),
+    "strategy": tuple(name for name in strategies() if name not in UNUSABLE),
+}
+"""Values with which the best predicted configuration races, where --free names the key."""
 PROCESS_BYTES = 4e8
 LOOK_SECONDS = 0.2
 
@@ -47,8 +55,9 @@ class Contender:
     @property
     def name(self) -> str:
         """The configuration, in words."""
-        actors = self.fix.get("actors")
-        return ", ".join([self.fix["arrangement"], *([plural(actors, "actor")] if actors else []), self.fix[OWN[-1]]])
+        actors = [plural(self.fix["actors"], "actor")] if "actors" in self.fix else []
+        more = [f"{key} {value}" for key, value in self.fix.items() if key not in OWN]
+        return ", ".join([self.fix["arrangement"], *actors, self.fix[OWN[-1]], *more])
 
     @property
     def predicted(self) -> float:
@@ -56,10 +65,11 @@ class Contender:
         return self.answer.value if self.answer else 0.0
 
 
-def contenders(question: MappingQuestion) -> list[Contender]:
+def contenders(question: MappingQuestion, free: Collection[str] = ()) -> list[Contender]:
     """The best of each arrangement and number of actors, and of each implementation of the learner; cheapest first.
 
-    Arrangements have at most a process more than there are cores.
+    Arrangements have at most a process more than there are cores. ``free``: keys of ``RACED``, with each of whose
+    values the best predicted one races besides.
     """
     cores, own = count_allowed(), learners.default(question.workload)
     names = [
@@ -79,7 +89,21 @@ def contenders(question: MappingQuestion) -> list[Contender]:
     # What no record predicts may be the best.
     fastest = sorted(found, key=lambda one: (one.answer is not None, -one.predicted, names.index(_implementation(one))))
     kept = {min(map(fastest.index, _alike(fastest, one, key))) for one in found for key in (_shape, _implementation)}
-    return [one for one in found if fastest.index(one) in kept]
+    more = [_with(question, fastest[0], key, value) for key in free for value in RACED.get(key, ()) if fastest]
+    return [one for one in found if fastest.index(one) in kept] + [one for one in more if one]
+
+
+def _with(question: MappingQuestion, one: Contender, key: str, value: Any) -> Contender | None:
+    """A contender with a value of a key of ``RACED``; None where it has that already, or no run can have it."""
+    if key == "strategy":
+        told = json.loads(one.given or "{}")
+        if one.fix["arrangement"] == "serial" or told.get("strategy") == value:
+            return None
+        given = json.dumps(told | {"strategy": value}) if one.given else ""
+        words = one.words if one.given else (*one.words, "--strategy", value)
+        return dataclasses.replace(one, fix={**one.fix, key: value}, words=words, given=given)
+    own = {"environments": question.workload.actors.environments, "presampled": question.workload.replay.presampled}
+    return None if value == own[key] else _contender(question, {**one.fix, key: value}, one.processes)
 
 
 def _shape(one: Contender) -> tuple[str, int]:
@@ -98,15 +122,16 @@ def _contender(question: MappingQuestion, fix: Mapping[str, Any], processes: int
     """A configuration with what the question fixes; None where that is another, or no run can have it."""
     if any(question.fix.get(key, value) != value for key, value in fix.items()):
         return None
-    asked = dataclasses.replace(question, fix={**question.fix, **fix})
+    free = [key for key in question.free if key not in fix]
+    asked = dataclasses.replace(question, fix={**question.fix, **fix}, free=free)
     with contextlib.suppress(ProblemError):  # no records, or not enough cores
         answer = answer_question(asked)
         if isinstance(answer, MappingAnswer) and not why_not_run(answer):
             return Contender(fix, ("--mapping", "-"), json.dumps(to_run(asked, answer)), processes, answer)
-    if question.fix.keys() - OWN or question.exclude or question.free or question.times:
+    if question.fix.keys() - OWN or question.exclude or free or question.times:
         return None
     by = fix["learner_implementation"]
-    words = ["--learner", by, "--policy", by]
+    words = ["--learner", by, "--policy", by, *(f"--{key}={value}" for key, value in fix.items() if key not in OWN)]
     words += ["--arrangement", fix["arrangement"], "--actors", str(fix["actors"])] if "actors" in fix else []
     return Contender(fix, tuple(words), "", processes, None)
 
@@ -120,11 +145,11 @@ class Kept:
     machine: Mapping[str, Any]
 
     @classmethod
-    def of(cls, question: MappingQuestion) -> "Kept":
-        """Where races of a question are kept."""
+    def of(cls, question: MappingQuestion, free: Collection[str] = ()) -> "Kept":
+        """Where races of a question are kept, and of what more was ``free``."""
         here, fix = platforms.fingerprint(), {key: question.fix[key] for key in sorted(question.fix)}
         asked = {"workload": question.workload.name, "identity": identity(question.workload), "fix": fix}
-        asked |= {"exclude": sorted(question.exclude), "free": sorted(question.free)}
+        asked |= {"exclude": sorted(question.exclude), "free": sorted({*question.free, *free})}
         return cls(question.results / str(here["key"]) / FILE, asked, {**here, "evidence": evidence_here(code=CODE)})
 
     def race(self, limit: float = 0.0) -> Mapping[str, Any] | None:
@@ -156,11 +181,12 @@ def race_of(
     command: Callable[[Contender, Path], list[str]],
     folder: Path,
     seconds: float,
+    free: Collection[str] = (),
 ) -> Iterator[tuple[Contender, Program, Mapping[str, Any]]]:
     """Race contenders, keep the race, and yield the winner, its program, which trains on, and what the race told."""
     if len(raced) < 2:
         raise ValueError(f"a race needs at least 2 candidates, not {len(raced)}; leave out some --fix, or --decide 0")
-    kept, place = Kept.of(question), folder.with_name(f"{folder.name}.race")
+    kept, place = Kept.of(question, free), folder.with_name(f"{folder.name}.race")
     check_writable(kept.path)
     bytes_of = question.workload.replay.capacity * layout_of(question.workload).record_bytes
     programs = [

@@ -22,10 +22,11 @@ from impls.training.options import check_ranges
 from ..estimate import off
 from ..mapping.answer import MappingAnswer, Shortage
 from ..mapping.question import MappingQuestion, answer_question
+from ..mapping.values import FREE
 from ..platforms.busy import average
 from ..platforms.reading import HERE
 from ..race_runs import SECONDS
-from .deciding import OBJECTIVE, Contender, Kept, contenders, follow, race_of, race_text, settle
+from .deciding import OBJECTIVE, RACED, Contender, Kept, contenders, follow, race_of, race_text, settle
 from .emit import to_run, why_not_run
 from .mapping import add_choices, add_records, question_of, without_fit
 from .mapping_words import expected, headline
@@ -71,32 +72,42 @@ def run(options: argparse.Namespace) -> int:
             f"a run is on the machine that asks, not on {options.platform}; leave out --platform, or ask about that: "
             f"python -m dse recommend {asked}"
         )
+    free, options.free = options.free, [key for key in options.free if key in FREE]
+    if unknown := [key for key in free if key not in (*FREE, *RACED)]:
+        raise ValueError(f"--free {unknown[0]}: a run races {', '.join(RACED)}, and its question has {', '.join(FREE)}")
     question = question_of(options)
     _check(options, question.workload)
     seconds = _seconds_of_race(options)
-    raced, race = (
-        (contenders(question), None if options.again else Kept.of(question).race(seconds)) if seconds else ([], None)
-    )
+    if "strategy" in free and not seconds:
+        raise ValueError("--free strategy races, and here nothing does; leave it out, or give seconds to --decide")
+    raced = contenders(question, free) if seconds else []
+    race = Kept.of(question, free).race(seconds) if seconds and not options.again else None
     chosen = next((one for one in raced if race and one.fix == race["rows"][0]["fix"]), None)
     if seconds and not chosen:
-        return _race(options, question, raced, seconds)
-    answer = chosen.answer if chosen else answer_question(question)
-    if isinstance(answer, Shortage):
-        if options.json:
-            print(json.dumps(answer.to_dict()))
-        else:
-            print(without_fit(options, answer), file=sys.stderr)
+        return _race(options, question, raced, seconds, free)
+    one = chosen or _predicted(options, question)
+    if one is None:
         return 1
-    if answer and (why := why_not_run(answer)):
-        hint = "" if "arrangement" in question.fix else "; ask for one that runs, with --fix arrangement=serial"
-        raise ValueError(f"impls.training cannot run the answer: {why}{hint}")
-    given = json.dumps(to_run(question, answer)) if answer else ""
-    one = chosen or Contender({}, ("--mapping", "-"), given, 1, answer)
     _announce(options, question, one, race)
     with _folder(options, question.workload.name) as folder:
         is_quiet = options.json or not _is_kept(options)
         code = _trained([*_command(options, folder), *one.words], one.given, is_quiet)
         return code or _end(one, race, folder, options.json)
+
+
+def _predicted(options: argparse.Namespace, question: MappingQuestion) -> Contender | None:
+    """The answer to run; None where nothing fits, which is told. ValueError for one that no run can have."""
+    answer = answer_question(question)
+    if isinstance(answer, Shortage):
+        if options.json:
+            print(json.dumps(answer.to_dict()))
+        else:
+            print(without_fit(options, answer), file=sys.stderr)
+        return None
+    if why := why_not_run(answer):
+        hint = "" if "arrangement" in question.fix else "; ask for one that runs, with --fix arrangement=serial"
+        raise ValueError(f"impls.training cannot run the answer: {why}{hint}")
+    return Contender({}, ("--mapping", "-"), json.dumps(to_run(question, answer)), 1, answer)
 
 
 def _seconds_of_race(options: argparse.Namespace) -> float:
@@ -109,7 +120,9 @@ def _seconds_of_race(options: argparse.Namespace) -> float:
     return float(options.decide)
 
 
-def _race(options: argparse.Namespace, question: MappingQuestion, raced: list[Contender], seconds: float) -> int:
+def _race(
+    options: argparse.Namespace, question: MappingQuestion, raced: list[Contender], seconds: float, free: list[str]
+) -> int:
     """Race, and train on by the winner; returns its exit code."""
 
     def command(one: Contender, out: Path) -> list[str]:
@@ -121,7 +134,7 @@ def _race(options: argparse.Namespace, question: MappingQuestion, raced: list[Co
         place = folder.with_name(f"{folder.name}.race")
         shutil.rmtree(place, ignore_errors=True)  # of a race that was killed
         try:
-            with race_of(question, raced, command, folder, seconds) as (one, program, race):
+            with race_of(question, raced, command, folder, seconds, free) as (one, program, race):
                 settle(program, folder)
                 _announce(options, question, one, race)
                 is_shown = _is_kept(options) and not options.json

@@ -295,3 +295,17 @@ def test_a_race_that_cannot_be_is_a_sentence(raced, capfd, given, words):
     with contextlib.suppress(SystemExit):
         assert main([*raced, *given.split()]) == 2
     assert words in " ".join(capfd.readouterr().err.split())
+
+
+def test_free_keys_race_with_each_of_their_values(raced):
+    question = ask("this", "cartpole_dqn", machine=MACHINE, results=raced[-1])
+    plain = [one.name for one in deciding.contenders(question)]
+    more = deciding.contenders(question, ["environments", "presampled", "strategy"])[len(plain) :]
+    best = max(deciding.contenders(question), key=lambda one: one.predicted)
+    values = {(key, value) for one in more for key, value in one.fix.items() if key not in deciding.OWN}
+    assert {("environments", 2), ("environments", 16), ("presampled", 1)} <= values
+    assert not {("environments", 1), ("presampled", question.workload.replay.presampled)} & values
+    assert ("strategy" in dict(values)) == (best.fix["arrangement"] != "serial")
+    apart = next(one for one in deciding.contenders(question) if one.fix["arrangement"] == "apart" and one.given)
+    other = deciding._with(question, apart, "strategy", "one_lock")
+    assert json.loads(other.given)["strategy"] == "one_lock"
