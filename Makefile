@@ -9,7 +9,7 @@ PEERS := .venv-peers
 PLUGINS := .venv-plugins
 HOSTED := hosts rllib
 COMPARED := benchmarks compare 3c43102 HEAD --contestants numba --capacities 1000000 --batches 1024 --fanouts 16 --budget 240
-TRAINED := dse run cartpole_dqn --platform this --seconds 60
+TRAINED := dse run cartpole_dqn --platform this --decide 30 --seconds 30
 
 # Where else modules are, where else packages go and which other repository a hook is of, is not for what is made here.
 unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_NO_DEPS
@@ -25,17 +25,18 @@ $(shell for made in $(VENV) $(PLUGINS)/*; do \
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
 
-demo: $(DEMO)  ## measure trees and a training system here, draw the figures, recommend a mapping and run it; 6 minutes
+demo: $(DEMO)  ## measure trees and a training system here, race trees and training runs; 6 minutes
 	$(BIN)/python -m benchmarks sweep --preset brief --anyway
 	$(BIN)/python -m benchmarks profile --workload cartpole_dqn --preset brief --anyway
 	$(BIN)/python -m benchmarks profile --workload cartpole_dqn --preset brief --arrangements --anyway
-	$(BIN)/python -m reports --no-models >/dev/null
 	@echo
 	$(BIN)/python -m dse recommend --capacity 1000000 --batch 256
 	@echo
 	$(BIN)/python -m dse recommend --platform this --workload cartpole_dqn
 	@echo
-	$(BIN)/python -m dse run cartpole_dqn --platform this --seconds 20
+	$(BIN)/python -m dse run cartpole_dqn --platform this --decide 30 --seconds 30
+	@echo
+	$(BIN)/python -m reports --no-models >/dev/null
 	@echo "the figures of what was measured: reports/build/index.html"
 
 peers: $(READY) $(PEERS)/.ready  ## time other libraries beside ours, in an environment of their own; 12 minutes

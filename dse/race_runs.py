@@ -29,6 +29,7 @@ from impls.training.run import SETTLED
 FILE = "runs.jsonl"
 CODE = ("impls/**/*", "dse/race_runs.py")  # what is raced, and what races it
 SECONDS = 60.0  # to decide in
+START_SHARE = 0.6  # of them, for runs to begin to learn
 ZONE = 0.02  # the share by which one may be slower and still count as equally fast
 TURN_SECONDS, TURNS = (0.1, 1.0), 24  # of a turn; of each run, for which the seconds are to be enough
 SILENT_SECONDS = 30.0  # of a turn without a gradient step, after which a run has failed
@@ -213,14 +214,13 @@ def decided(
         for one in programs:
             if sum(each.nbytes for each in fitting) + one.nbytes <= room:
                 fitting.append(one)
-        group.warm(fitting, begin + seconds)
+        group.warm(fitting, begin + START_SHARE * seconds)
+        late = [one for one in fitting if not one.learns]
         result, reason = None, ""
         if sum(one.learns for one in programs) < 2:
             reason = f"fewer than two candidates had begun to learn after {time.perf_counter() - begin:.0f} s"
-        elif (left := begin + seconds - time.perf_counter()) <= 0:
-            reason = f"all {seconds:.0f} s were over before a turn"
         else:
-            result = _raced(group, left, progress)
+            result = _raced(group, late, begin + seconds - time.perf_counter(), progress)
         if any(one.process and one.process.poll() == 0 for one in programs):
             raise ValueError(
                 "a run took all its steps before the race was decided; give --steps more, or --decide less"
@@ -235,14 +235,14 @@ def decided(
     yield decision
 
 
-def _raced(group: Group, seconds: float, progress: Callable[[float, int], None]) -> Result:
+def _raced(group: Group, late: Sequence[Program], seconds: float, progress: Callable[[float, int], None]) -> Result:
     def candidate(program: Program) -> Candidate:
         def make() -> Callable[[float], float]:
-            if not program.process:
+            if program not in late and not program.process:
                 group.warm([program], time.perf_counter() + seconds)
             program.check()
             if not program.learns:
-                raise RuntimeError("had not begun to learn")
+                raise RuntimeError("had not begun to learn in time")
             return program.turn
 
         return Candidate(program.name, make, program.nbytes, lambda: group.end(program))

@@ -277,3 +277,11 @@ def test_stops_of_several_processes_lose_nothing(tmp_path, arrangement):
     _, rates = trained(tmp_path, 200, *words)
     assert (rates["processes"]["restarts"], rates["steps"] >= 12_000) == (0, True)
     assert rates["ratio"] == pytest.approx(1.0, abs=0.2)
+
+
+def test_who_begins_to_learn_too_late_loses_and_the_others_race(tmp_path):
+    late = program(tmp_path, "late", 1e-4, settled=-10_000)
+    with raced([program(tmp_path, "one", 1e-3), late, program(tmp_path, "other", 2e-3)], 3) as decision:
+        assert decision.winner.name == "one"
+    (row,) = [row for row in rows_of(decision.result) if row["name"] == "late"]
+    assert (row["status"], row["reason"]) == ("failed", "RuntimeError: had not begun to learn in time")
