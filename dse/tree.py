@@ -23,7 +23,6 @@ from .records import RecordError, benchmark, how_to_measure
 from .times import tree_cost_model
 from .times.tree_times import Question, Table
 from .times.tree_variants import LEAST_CELLS, Configuration, TreeTime
-from .times.untimed_trees import Modeled, fastest
 
 SWEEP = "sweep --preset quick"  # what would answer a question that the records cannot
 CLOSE_ENOUGH = 0.02  # a tie within so much goes to fewer threads
@@ -40,7 +39,6 @@ BATCH_BYTES = 24  # of an element beside its priority: a uniform or index, a flo
 class Recommendation:
     """Which tree to choose, by records or, as ``race`` tells, by a race on this machine.
 
-    ``modeled``: the fastest of what only a model knows. It is never the choice, for nobody has timed it here.
     ``machine_note``: where ``machine`` is not the one asked about, but the nearest with records, a sentence that says
     so; else "". ``results``: the folder that was read, as the caller named it. ``warnings``: those of the notes that
     change what the answer is worth.
@@ -55,7 +53,6 @@ class Recommendation:
     noise_floor: float = 0.0
     drift: Drift = USUAL
     rests_on: tuple[dict[str, Any], ...] = ()
-    modeled: Modeled | None = None
     machine_note: str = ""
     results: str = ""
     warnings: tuple[str, ...] = ()
@@ -137,7 +134,6 @@ def answer(table: Table, question: Question) -> Recommendation:
         machine=table.machine_key,
         rests_on=tuple(table.rests_on(choice.configuration, question)),
         notes=tuple(notes),
-        modeled=fastest(table.modeled, question),
         warnings=warnings,
     )
 
@@ -176,10 +172,10 @@ def _times(table: Table, question: Question) -> list[TreeTime]:
     if not times:
         raise RecordError(
             f"the records hold no cell at N = {question.capacity:,} and B = {question.batch:,}, and too few others to "
-            f"tell its time by ({table.most_cells(question.dtype)} of an operation): an implementation needs at least "
-            f"{LEAST_CELLS}, with two values of N and of B among them; {how_to_measure(SWEEP)}"
+            f"tell its time by: an implementation needs at least {LEAST_CELLS} of an operation, with two values of N "
+            f"and of B among them; {how_to_measure(SWEEP)}"
         )
-    return [table.under_doubt(time, question) for time in times]
+    return times
 
 
 def ranked(table: Table, question: Question) -> list[TreeTime]:

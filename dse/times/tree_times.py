@@ -13,7 +13,7 @@ from .. import stats
 from ..drift import drift
 from ..estimate import weakest
 from ..records import Measurement, RecordError, how_to_measure, twins
-from . import fanout_choice, tree_cost_model
+from . import tree_cost_model
 from .tree_variants import Configuration, TreeTime, Variant
 
 TRANSFERS = {"upload": "there", "download": "back"}
@@ -40,8 +40,8 @@ class Question:
 class Table:
     """The timed samples and updates of one machine's sum trees, as times for any (N, B).
 
-    ``modeled``: the configurations that only a model knows. ``memory_bytes``: of the machine, None if unknown. Without
-    ``unchecked`` no tree that does not check its input (``validate=False``) is a configuration.
+    ``memory_bytes``: of the machine, None if unknown. Without ``unchecked`` no tree that does not check its input
+    (``validate=False``) is a configuration.
     RecordError for records without a measured time of a sum tree.
     """
 
@@ -70,11 +70,7 @@ class Table:
                 cells = self._cells.setdefault(key, {}).setdefault(record.fanout, {})
                 cells[record.capacity, record.batch] = record
         self._variants: dict[_Key, Variant] = {}
-        self._fanout_models: dict[tuple[str, float, str, str], fanout_choice.FanoutModel] = {}
         self._moved = [record for record in timed if record.op in TRANSFERS and record.primitive == "sum_tree"]
-        self.modeled = {
-            _configuration(record) for record in known if record.source == "modeled" and record.op in ("draw", "update")
-        }
         here = {record.contestant for record in known}
         self.untimed = {
             record.contestant: record.reason or record.status for record in trees if record.contestant not in here
@@ -122,37 +118,6 @@ class Table:
         beyond = max(call.beyond for call in used)
         return TreeTime.log_normal(configuration, seconds, sigma, source, self.drift, distance, beyond)
 
-    def under_doubt(self, time: TreeTime, question: Question) -> TreeTime:
-        """The time of a step as far as evidence carries, beyond the implementation's cells: K = 16 is the prior there.
-
-        It is what the variant takes with K = 16, times the posterior of the two's ratio (``fanout_choice``). Inside of
-        the cells, and without a time at K = 16, it is the time itself.
-        """
-        chosen = time.configuration
-        if not time.beyond or chosen.fanout == fanout_choice.DEFAULT or not impls.traits(chosen.contestant).uses_fanout:
-            return time
-        default = self.step(replace(chosen, fanout=fanout_choice.DEFAULT), question)
-        if default is None:
-            return time
-        ratios = self._fanouts(chosen.contestant, question).ratios(question.capacity, question.batch, [chosen.fanout])
-        ratio = ratios[chosen.fanout]
-        seconds, sigma = default.seconds * math.exp(ratio.mean), math.hypot(default.own_sigma, ratio.sigma)
-        return TreeTime.log_normal(chosen, seconds, sigma, time.basis, self.drift, time.distance, time.beyond)
-
-    def _fanouts(self, contestant: str, question: Question) -> fanout_choice.FanoutModel:
-        """The model of how an implementation's step, as it comes on one thread, depends on K."""
-        key = contestant, question.updates_per_sample, question.dtype, question.distribution
-        if key not in self._fanout_models:
-            parts = []
-            for op, times in (("draw", 1.0), ("update", question.updates_per_sample)):
-                cells = self.cells((contestant, 1, (), op, question.dtype, question.distribution))
-                if times and cells:
-                    family = family_of(next(iter(cells.values())), self.caches, self.floor)
-                    shapes = ((n, k, b, times * record.seconds) for (k, n, b), record in cells.items())
-                    parts.append((family, [tree_cost_model.Point(*shape) for shape in shapes]))
-            self._fanout_models[key] = fanout_choice.FanoutModel(*parts)
-        return self._fanout_models[key]
-
     def call(self, configuration: Configuration, op: str, question: Question) -> TreeTime | None:
         """Time of one "draw" or "update" of B; None where no cell and no model has it."""
         variant = self._variant(_key(configuration, op, question.dtype, question.distribution))
@@ -171,11 +136,6 @@ class Table:
     def most_threads(self) -> int:
         """The most threads that any cell was measured with."""
         return max((threads for _, threads, *_ in self._cells), default=1)
-
-    def most_cells(self, dtype: str) -> int:
-        """Cells of the operation that was measured most often, at any K, of leaves of a dtype."""
-        counts = (sum(map(len, cells.values())) for key, cells in self._cells.items() if key[4] == dtype)
-        return max(counts, default=0)
 
     def transfers(self, configuration: Configuration, batch: int) -> str | None:
         """A sentence: on which device its batches lie, and what moving one takes; None if in the host's memory."""

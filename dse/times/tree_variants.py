@@ -8,6 +8,7 @@ over by kriging (stats.Field), the less the noisier they are and the farther awa
 its logarithm, which grows with the distance from the cells.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -140,6 +141,7 @@ class Variant:
         """``chosen``: implementation, threads and options; ``drift``: of the machine."""
         self._chosen, self._cells, self._noise_floor, self._drift, self._base = chosen, cells, noise_floor, drift, base
         self._mean: _Mean | None = None  # (seconds, sigma) of (N, K, B), before what the cells around are off by
+        self.time = functools.cache(self._time)  # its variants, and other questions, ask for the same
         if family is None:
             return
         points = [tree_cost_model.Point(n, k, b, record.seconds) for (k, n, b), record in cells.items()]
@@ -167,7 +169,7 @@ class Variant:
             raise ValueError(f"nothing tells the time of K={fanout}, N={capacity}, B={batch}")
         return time.seconds, time.own_sigma
 
-    def time(self, fanout: int, capacity: int, batch: int) -> TreeTime | None:
+    def _time(self, fanout: int, capacity: int, batch: int) -> TreeTime | None:
         """The measured time, or one from the cells around and the default or a model; None without these."""
         contestant, threads, options = self._chosen
         configuration = Configuration(contestant, fanout, threads, options)

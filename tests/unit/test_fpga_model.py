@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dse.platforms import load
-from dse.times.untimed_trees import host_link
+from dse.published.rmm_points import host_link
 from impls.fpga import cycles
 from impls.fpga.design import Design
 from impls.fpga.model import Link, bank_sizes, bank_sums, ledger
