@@ -7,7 +7,6 @@ asked (N, B) from ``times.tree_times``, with its uncertainty; ties, regret and t
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,8 @@ from impls.checks import one_of
 from impls.sumtree.contract import LEAF_DTYPES
 from impls.terminal import plural
 
-from . import platforms, stats
+from . import stats
 from .drift import USUAL, Drift
-from .platforms.reading import FILE
 from .records import RecordError, benchmark, how_to_measure
 from .times import tree_cost_model
 from .times.tree_times import Question, Table
@@ -32,6 +30,7 @@ UNCHECKED = (
     "validate = False: the tree does not check its input; pass int64 and float64 arrays, contiguous and in range"
 )
 MOST_BATCH = 1 << 20  # of a workload
+FITS_ANYWHERE = 1 << 22  # leaves and elements of a batch: whatever the tree, no machine lacks the memory
 BATCH_BYTES = 24  # of an element beside its priority: a uniform or index, a float64 priority, a place in a work list
 
 
@@ -88,15 +87,6 @@ def check(question: Question) -> None:
     if question.inserts < 0:
         raise ValueError(f"inserts must be at least 0, not {question.inserts}")
     one_of("dtype", question.dtype, LEAF_DTYPES)
-
-
-def probed_memory_bytes(results: Path, machine: str) -> float | None:
-    """Bytes of a machine's memory by a probe of it; None where it was not probed."""
-    path = results / machine / FILE
-    if not path.exists():
-        return None
-    memory = platforms.load(path).device("cpu").memory
-    return memory.size_bytes.value if memory else None
 
 
 def answer(table: Table, question: Question) -> Recommendation:
@@ -167,7 +157,8 @@ def _times(table: Table, question: Question) -> list[TreeTime]:
         raise RecordError(
             f"the records hold no draws and updates of {question.dtype} leaves{fewer}; {how_to_measure(SWEEP)}"
         )
-    fitting = keep_fitting(able, question, table.memory_bytes, "of memory")
+    is_small = question.capacity + question.batch <= FITS_ANYWHERE
+    fitting = keep_fitting(able, question, None if is_small else table.memory_bytes, "of memory")
     times = [time for configuration in fitting if (time := table.step(configuration, question))]
     if not times:
         raise RecordError(

@@ -15,7 +15,6 @@ from impls.fpga.model import ELEMENT_BYTES, Ledger, Link, bank_sums, ledger
 from impls.fpga.resources import BATCH, Resources, resources
 
 from .. import platforms
-from ..platforms import Platform
 from .quoted import Quoted
 
 REFERENCE = "u200"
@@ -67,14 +66,9 @@ def call(design: Design, op: str, batch: int, law: str = "rtl") -> Ledger:
 @functools.cache
 def link() -> Link:
     """Load the link between the host and the device, as the reference platform's file fits it to a quoted log."""
-    return host_link(platforms.load(REFERENCE))
-
-
-def host_link(platform: Platform) -> Link:
-    """Return the link between a platform's processor and its FPGA, as a model takes it."""
-    names = {device.kind: device.name for device in reversed(platform.devices)}
-    there = functools.partial(platform.transfer_seconds, names["cpu"], names["fpga"])
-    return Link(there, functools.partial(platform.transfer_seconds, names["fpga"], names["cpu"]))
+    reference = platforms.load(REFERENCE)
+    ways = (("cpu", "fpga"), ("fpga", "cpu"))
+    return Link(*(functools.partial(reference.transfer_seconds, *way) for way in ways))
 
 
 def link_seconds(batch: int) -> float:

@@ -1,17 +1,19 @@
 """One machine's records as times for any (N, B): measured, interpolated between measured cells, or extrapolated."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import impls
 from impls.levels import CACHE_LINE
 
-from .. import stats
+from .. import platforms, stats
 from ..drift import drift
 from ..estimate import weakest
+from ..platforms.reading import FILE
 from ..records import Measurement, RecordError, how_to_measure, twins
 from . import tree_cost_model
 from .tree_variants import Configuration, TreeTime, Variant
@@ -40,12 +42,12 @@ class Question:
 class Table:
     """The timed samples and updates of one machine's sum trees, as times for any (N, B).
 
-    ``memory_bytes``: of the machine, None if unknown. Without ``unchecked`` no tree that does not check its input
-    (``validate=False``) is a configuration.
+    Without ``unchecked`` no tree that does not check its input (``validate=False``) is a configuration. ``results``:
+    the folder of the records, where a probe may tell what they do not.
     RecordError for records without a measured time of a sum tree.
     """
 
-    def __init__(self, records: Iterable[Measurement], unchecked: bool = False) -> None:
+    def __init__(self, records: Iterable[Measurement], unchecked: bool = False, results: Path | None = None) -> None:
         records = list(records)
         trees = [record for record in records if record.primitive.startswith("sum_tree")]
         self._reads = {
@@ -59,7 +61,8 @@ class Table:
             raise RecordError(f"the records hold no measured time of a sum tree; {how_to_measure('sweep')}")
         self.machine = timed[-1].machine
         self.machine_key = timed[-1].machine_key
-        self.memory_bytes: float | None = self.machine.get("memory_bytes")
+        self.caches: dict[str, int] = dict(self.machine.get("caches") or {})
+        self._probe = results / self.machine_key / FILE if results else None
         self.noise_floor = stats.noise_floor(twins(timed))
         self.drift = drift(records)
         self._cells: dict[_Key, dict[int, dict[tuple[int, int], Measurement]]] = {}  # by K, and by (N, B)
@@ -76,10 +79,14 @@ class Table:
             record.contestant: record.reason or record.status for record in trees if record.contestant not in here
         }
 
-    @property
-    def caches(self) -> dict[str, int]:
-        """Bytes of each cache, as recorded."""
-        return dict(self.machine.get("caches") or {})
+    @cached_property
+    def memory_bytes(self) -> float | None:
+        """Bytes of the machine's memory, as recorded or else as a probe of it says; None if unknown."""
+        recorded: float | None = self.machine.get("memory_bytes")
+        if recorded is not None or not self._probe or not self._probe.exists():
+            return recorded
+        memory = platforms.load(self._probe).device("cpu").memory
+        return memory.size_bytes.value if memory else None
 
     def distributions(self, dtype: str) -> set[str]:
         """Distributions of priorities that were measured with leaves of a dtype."""
@@ -229,11 +236,8 @@ def _key(chosen: Configuration, op: str = "", dtype: str = "", distribution: str
     return chosen.contestant, chosen.threads, chosen.options, op, dtype, distribution
 
 
-def _nearest(cells: Iterable[tuple[int, int]], capacity: int, batch: int) -> list[tuple[int, int]]:
+def _nearest(cells: Collection[tuple[int, int]], capacity: int, batch: int) -> list[tuple[int, int]]:
     """The cell (N, B) itself, or the few that are nearest by ratio."""
-
-    def distance(cell: tuple[int, int]) -> float:
-        return abs(math.log(cell[0] / capacity)) + abs(math.log(cell[1] / batch))
-
-    nearest = sorted(cells, key=distance)[:NEAREST]
-    return nearest[:1] if nearest and distance(nearest[0]) == 0 else nearest
+    if (capacity, batch) in cells:
+        return [(capacity, batch)]
+    return sorted(cells, key=lambda cell: abs(math.log(cell[0] / capacity)) + abs(math.log(cell[1] / batch)))[:NEAREST]

@@ -10,8 +10,9 @@ its logarithm, which grows with the distance from the cells.
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -156,8 +157,8 @@ class Variant:
         if offset:
             sigma = float(np.std(off))
         else:
-            errors_out = [cell.log_error for cell in tree_cost_model.cross_validate(family, points)]
-            sigma = _rms(errors_out) if errors_out else UNKNOWN_SIGMA
+            squares = [cell.log_error**2 for cell in tree_cost_model.cross_validate(family, points)]
+            sigma = math.sqrt(fmean(squares)) if squares else UNKNOWN_SIGMA
         errors = [self._measured_sigma(record) for record in cells.values()]
         places = np.array([_place(*cell) for cell in cells])
         self._off = stats.Field(places, np.array(off), np.array(errors), max(LEAST_MODEL_SIGMA, sigma), offset)
@@ -217,14 +218,6 @@ def _place(fanout: int, capacity: int, batch: int) -> list[float]:
 
 def _distance(cells: Iterable[tuple[int, int, int]], capacity: int, batch: int) -> float:
     """How far N and B lie outside of cells (K, N, B): the sum of |ln| of the factors."""
-    _, capacities, batches = zip(*cells, strict=True)
-    return _outside(capacities, capacity) + _outside(batches, batch)
-
-
-def _outside(values: Sequence[int], asked: int) -> float:
-    """|ln| of the factor by which a value lies outside of others."""
-    return max(0.0, math.log(asked / max(values)), math.log(min(values) / asked))
-
-
-def _rms(values: Sequence[float]) -> float:
-    return math.sqrt(sum(value * value for value in values) / len(values))
+    _, *axes = zip(*cells, strict=True)
+    ends = [(asked / max(axis), min(axis) / asked) for axis, asked in zip(axes, (capacity, batch), strict=True)]
+    return sum(max(0.0, *map(math.log, end)) for end in ends)

@@ -12,7 +12,7 @@ from typing import Any
 from dse.cli.tree_text import advice, made, named, step_text, taken
 from dse.records import RecordError, how_to_measure
 from dse.times.tree_times import Question, Table
-from dse.tree import SWEEP, Recommendation, answer, probed_memory_bytes
+from dse.tree import SWEEP, Recommendation, answer
 
 from ..chart import Material, Section
 from ..markup import Cell, paragraph, safe, table
@@ -90,9 +90,7 @@ def axes(measured: Table) -> tuple[Axis, ...]:
 
 def grid(material: Material) -> tuple[tuple[Axis, ...], list[Point]]:
     """Return the axes and the answer at each point, the last axis changing fastest. RecordError without records."""
-    measured = Table(material.measurements)
-    if measured.memory_bytes is None:
-        measured.memory_bytes = probed_memory_bytes(material.results, measured.machine_key)
+    measured = Table(material.measurements, results=material.results)
     there = axes(measured)
     names = [axis.name for axis in there]
     return there, [

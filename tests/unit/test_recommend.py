@@ -12,7 +12,7 @@ import impls
 from benchmarks.cases import Case
 from benchmarks.presets import groups
 from dse import __main__ as cli
-from dse import stats
+from dse import platforms, stats
 from dse.cli import tree_text
 from dse.drift import USUAL
 from dse.records import RecordError, Writer
@@ -468,6 +468,14 @@ def test_the_probe_tells_the_memory_of_machines_whose_records_do_not(tmp_path):
     (tmp_path / "here" / "platform.toml").write_text((SHIPPED / "platform.toml").read_text())
     with pytest.raises(RecordError, match=r"and the machine has 25\.\d GB of memory"):
         ask(tmp_path, capacity=10**12)
+
+
+def test_a_probe_is_read_only_for_what_a_machine_may_lack_the_memory_for(tmp_path):
+    write(tmp_path, records())
+    (tmp_path / "here" / "platform.toml").write_text("of another version")
+    assert ask(tmp_path).choice.basis == "measured"
+    with pytest.raises(platforms.PlatformError, match=r"platform\.toml"):
+        ask(tmp_path, capacity=10**9)
 
 
 def test_a_tie_goes_to_fewer_threads_only_within_two_percent(tmp_path):
