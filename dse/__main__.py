@@ -16,6 +16,7 @@ validate    how good answers were, when measured: coverage of intervals, regret,
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 from impls import __version__
 from impls.terminal import Parser, answering
@@ -28,7 +29,8 @@ from .records import RecordError
 
 def main(arguments: list[str] | None = None) -> int:
     """Answer a command; returns the exit code: 0 answered, 1 nothing fits, 2 no answer (one sentence says why)."""
-    options = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    options = _parser(words).parse_args(words)
     try:
         return int(_COMMANDS[options.command].run(options))
     except (PlatformError, WorkloadError, RecordError, ValueError) as error:
@@ -40,13 +42,15 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Make the parser of the command that these words name, or else of all commands."""
     raw = argparse.RawDescriptionHelpFormatter
     example = "example:\n  python -m dse recommend --platform u200 --workload hopper_ddpg"
     parser = Parser(prog="python -m dse", description=__doc__, epilog=example, formatter_class=raw)
     parser.add_argument("--version", action="version", version=f"fanout {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    for module in dict.fromkeys(_COMMANDS.values()):
+    named = [_COMMANDS[word] for word in words[:1] if word in _COMMANDS]
+    for module in named or dict.fromkeys(_COMMANDS.values()):
         module.add_to(commands)
     return parser
 

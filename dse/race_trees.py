@@ -29,7 +29,7 @@ from .records import Measurement, NoRecordsError, Writer, check_writable, parse
 from .times.fanout_choice import DEFAULT
 from .times.tree_times import Question, Table
 from .times.tree_variants import Configuration, TreeTime
-from .tree import Recommendation, answer, bytes_of, check, keep_fitting, probed_memory_bytes, unusual
+from .tree import Recommendation, answer, bytes_of, check, keep_fitting, unusual
 
 Progress = Callable[[float, int], None]
 FILE = "races.jsonl"
@@ -90,9 +90,7 @@ def recommend(
         question = Question(capacity, batch, updates_per_sample, most, dtype, distribution, inserts)
         return _raced(question, results, SECONDS[cold] if seconds is None else seconds, terms, again, progress)
     records, note = machines.read(results, machine, machines.SWEEP)
-    table = Table(records, unchecked)
-    if table.memory_bytes is None:
-        table.memory_bytes = probed_memory_bytes(results, table.machine_key)
+    table = Table(records, unchecked, results)
     there = int(table.machine.get("cores", 1))
     most = threads or (there if machine not in (None, here["key"]) else min(there, count_allowed()))
     question = Question(capacity, batch, updates_per_sample, most, dtype, distribution, inserts)

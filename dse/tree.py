@@ -7,7 +7,6 @@ asked (N, B) from ``times.tree_times``, with its uncertainty; ties, regret and t
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,12 @@ from impls.checks import one_of
 from impls.sumtree.contract import LEAF_DTYPES
 from impls.terminal import plural
 
-from . import platforms, stats
+from . import stats
 from .drift import USUAL, Drift
-from .platforms.reading import FILE
 from .records import RecordError, benchmark, how_to_measure
 from .times import tree_cost_model
 from .times.tree_times import Question, Table
 from .times.tree_variants import LEAST_CELLS, Configuration, TreeTime
-from .times.untimed_trees import Modeled, fastest
 
 SWEEP = "sweep --preset quick"  # what would answer a question that the records cannot
 CLOSE_ENOUGH = 0.02  # a tie within so much goes to fewer threads
@@ -33,6 +30,7 @@ UNCHECKED = (
     "validate = False: the tree does not check its input; pass int64 and float64 arrays, contiguous and in range"
 )
 MOST_BATCH = 1 << 20  # of a workload
+FITS_ANYWHERE = 1 << 22  # leaves and elements of a batch: whatever the tree, no machine lacks the memory
 BATCH_BYTES = 24  # of an element beside its priority: a uniform or index, a float64 priority, a place in a work list
 
 
@@ -40,7 +38,6 @@ BATCH_BYTES = 24  # of an element beside its priority: a uniform or index, a flo
 class Recommendation:
     """Which tree to choose, by records or, as ``race`` tells, by a race on this machine.
 
-    ``modeled``: the fastest of what only a model knows. It is never the choice, for nobody has timed it here.
     ``machine_note``: where ``machine`` is not the one asked about, but the nearest with records, a sentence that says
     so; else "". ``results``: the folder that was read, as the caller named it. ``warnings``: those of the notes that
     change what the answer is worth.
@@ -55,7 +52,6 @@ class Recommendation:
     noise_floor: float = 0.0
     drift: Drift = USUAL
     rests_on: tuple[dict[str, Any], ...] = ()
-    modeled: Modeled | None = None
     machine_note: str = ""
     results: str = ""
     warnings: tuple[str, ...] = ()
@@ -93,15 +89,6 @@ def check(question: Question) -> None:
     one_of("dtype", question.dtype, LEAF_DTYPES)
 
 
-def probed_memory_bytes(results: Path, machine: str) -> float | None:
-    """Bytes of a machine's memory by a probe of it; None where it was not probed."""
-    path = results / machine / FILE
-    if not path.exists():
-        return None
-    memory = platforms.load(path).device("cpu").memory
-    return memory.size_bytes.value if memory else None
-
-
 def answer(table: Table, question: Question) -> Recommendation:
     """Recommendation from a table of records.
 
@@ -137,7 +124,6 @@ def answer(table: Table, question: Question) -> Recommendation:
         machine=table.machine_key,
         rests_on=tuple(table.rests_on(choice.configuration, question)),
         notes=tuple(notes),
-        modeled=fastest(table.modeled, question),
         warnings=warnings,
     )
 
@@ -171,15 +157,16 @@ def _times(table: Table, question: Question) -> list[TreeTime]:
         raise RecordError(
             f"the records hold no draws and updates of {question.dtype} leaves{fewer}; {how_to_measure(SWEEP)}"
         )
-    fitting = keep_fitting(able, question, table.memory_bytes, "of memory")
+    is_small = question.capacity + question.batch <= FITS_ANYWHERE
+    fitting = keep_fitting(able, question, None if is_small else table.memory_bytes, "of memory")
     times = [time for configuration in fitting if (time := table.step(configuration, question))]
     if not times:
         raise RecordError(
             f"the records hold no cell at N = {question.capacity:,} and B = {question.batch:,}, and too few others to "
-            f"tell its time by ({table.most_cells(question.dtype)} of an operation): an implementation needs at least "
-            f"{LEAST_CELLS}, with two values of N and of B among them; {how_to_measure(SWEEP)}"
+            f"tell its time by: an implementation needs at least {LEAST_CELLS} of an operation, with two values of N "
+            f"and of B among them; {how_to_measure(SWEEP)}"
         )
-    return [table.under_doubt(time, question) for time in times]
+    return times
 
 
 def ranked(table: Table, question: Question) -> list[TreeTime]:

@@ -83,7 +83,6 @@ class _Asked:
 _asked = dse.mapping.question.answer_question = _Asked(dse.mapping.question.answer_question)
 
 import dse.published.mappings as table  # noqa: E402  # which has what is above by name
-import dse.times.untimed_trees as modeled  # noqa: E402
 
 
 def _kept(function, setting):
@@ -101,7 +100,6 @@ def _kept(function, setting):
 
 
 table._holds = _kept(table._holds, lambda: table.FACTORS)  # how far off the times of Table V may be
-modeled._step = _kept(modeled._step, lambda: modeled.REFERENCE)
 
 
 def _bundled(library):

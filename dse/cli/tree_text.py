@@ -16,7 +16,7 @@ from ..times.tree_times import Question
 from ..times.tree_variants import Configuration, TreeTime
 from ..tree import Recommendation
 from .emit import Tables, make_line, tree_tables
-from .text import in_words, not_its_own, roughly, rounded, several, wrapped
+from .text import in_words, not_its_own, rounded, several, wrapped
 
 MOST_CELLS_SHOWN = 8
 MICRO, NANO = 1e6, 1e9
@@ -43,15 +43,10 @@ def taken(answer: Recommendation) -> TreeTime:
 def advice(answer: Recommendation) -> str:
     """Write what to take in one sentence."""
     tree = taken(answer)
-    if _is_tied_default(answer):
-        return f"Statistically tied, take the default: {named(tree.configuration)}: {step_text(tree.time)}."
-    return headline(tree.configuration, tree.time, answer.question)
-
-
-def _is_tied_default(answer: Recommendation) -> bool:
-    """Whether the default configuration is what to take because others are no faster for certain."""
-    tree = taken(answer).configuration
-    return bool(answer.ties) and tree == Configuration(tree.contestant, DEFAULT, 1)
+    chosen = tree.configuration
+    if answer.ties and chosen == Configuration(chosen.contestant, DEFAULT, 1):
+        return f"Statistically tied, take the default: {named(chosen)}: {step_text(tree.time)}."
+    return headline(chosen, tree.time, answer.question)
 
 
 def headline(tree: Configuration, time: Estimate, question: Question, where: str = "") -> str:
@@ -149,13 +144,8 @@ def _each(time: Estimate, question: Question) -> str:
 
 
 def _evidence(answer: Recommendation) -> Iterator[str]:
-    """Write what only a model knows, all notes, and the cells the choice rests on."""
+    """Write all notes, and the cells the choice rests on."""
     drift = answer.drift
-    if model := answer.modeled:
-        yield from wrapped(
-            f"modeled, not timed: {model.configuration} would take ~{roughly(model.seconds * MICRO)} us a step, and "
-            f"~{roughly(model.transfer_seconds * MICRO)} us for a host to move its batches; it fits {model.place}"
-        )
     yield from (line for note in answer.notes if note not in answer.warnings for line in wrapped(f"note: {note}"))
     yield from wrapped(
         f"rests on {plural(len(answer.rests_on), 'cell')} of {named(answer.choice.configuration)}, measured on machine "

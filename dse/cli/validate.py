@@ -14,7 +14,6 @@ from .. import machines, platforms
 from ..questions import Asked
 from ..records import RecordError, how_to_measure
 from ..validation import arranged, arrangements, asking, figures, runs
-from ..validation.fanouts import NO_PEER, Reach, Regrets, families, reaches, regrets, verdict
 from ..validation.figures import Headline
 from ..validation.predictor import ROOT, Side, present
 from ..validation.runs import MEASURE
@@ -48,7 +47,6 @@ def add_to(commands: Any) -> None:
     add("--arrangement-count", type=count, default=arrangements.COUNT, help="with --loops (default: %(default)s)")
     add("--loop-count", type=count, default=asking.LOOP_COUNT, help="questions about loops (default: %(default)s)")
     add("--loops", action="store_true", help="instead: arrangements of training loops, each candidate and the regret")
-    add("--fanouts", action="store_true", help="instead: what the choice of K cost, judged on what it had not seen")
     add("--seed", type=int, help="of your own, to practice: such a file never counts")
     add("--machine", metavar="KEY", help="whose records answer (default: this machine's; to compare, or the nearest's)")
     add("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
@@ -59,9 +57,6 @@ def run(options: argparse.Namespace) -> int:
     """Ask, or compare; returns the exit code 0. RecordError or ValueError where that cannot be."""
     if options.ask:
         return _ask(options)
-    if options.fanouts and not options.loops:
-        print(fanouts_text(options.results))
-        return 0
     if options.seed is not None:
         raise ValueError("--seed goes with --ask")
     result, note = _headline(options)
@@ -267,42 +262,3 @@ def arrangements_summary(figures: Mapping[str, Any]) -> str:
     if not figures:
         return "nothing measured"
     return f"{plural(figures['questions'], 'question')}, {errors(figures)}; {regret(figures)}"
-
-
-REGRETS = (
-    "family",
-    "left out",
-    "(N, B)",
-    "model",
-    "worst",
-    "always 16",
-    "worst",
-    "printed",
-    "worst",
-    "noise floor",
-    "unstable",
-)
-REACHES = ("family", "op", "left out, times beyond the rest", "cells", "median off", "worst off", "told", "within it")
-"""Heads of the two tables: what a choice of K cost, and how far off times were where the cells end."""
-
-
-def fanouts_text(results: Path) -> str:
-    """Write both tables for a reader. RecordError where no machine's sweep over K is there."""
-    swept = families(results)
-    judged = regrets(swept)
-    regret_lines = aligned([REGRETS, *map(regret_row, judged)])
-    reach_lines = aligned([REACHES, *map(reach_row, reaches(swept))])
-    notes = [line for sentence in (verdict(judged), NO_PEER) for line in wrapped(sentence, "")]
-    return "\n".join([*regret_lines, "", *notes, "", *reach_lines])
-
-
-def regret_row(row: Regrets) -> tuple[str, ...]:
-    """Write the cells of a row under ``REGRETS``."""
-    shares = [f"{share:.1%}" for pair in (row.model, row.sixteen, row.printed) for share in pair]
-    return row.family, row.left_out, str(row.cells), *shares, f"{row.noise_floor:.1%}", str(row.unstable)
-
-
-def reach_row(row: Reach) -> tuple[str, ...]:
-    """Write the cells of a row under ``REACHES``."""
-    factors = (f"{factor:.2f}x" for factor in (row.median, row.worst, row.told))
-    return row.family, row.op, row.left_out, str(row.cells), *factors, f"{row.within} of {row.cells}"

@@ -22,13 +22,13 @@ from .fanout_choice import DEFAULT
 from .tree_times import Question
 from .tree_variants import Configuration
 from .trees import FANOUTS, PROFILED
-from .untimed_trees import MOST_ELEMENTS, MOST_LEAVES
 
 SHAPE_FACTOR = 2.0
 """How far off the ratio of two of a device's trees may be, of another K or other threads: nine in ten pairs of timed
 trees were within it (a test counts them on the shipped sweeps)."""
 UNIFORM_BYTES, INDEX_BYTES, BATCH_BYTES = 8, 8, 24
 LINK_FACTOR = 2.0
+MOST_LEAVES, MOST_ELEMENTS = 1 << 26, 1 << 14  # of a tree and of a batch in hardware, which has queues for no more
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,21 @@
 """One machine's records as times for any (N, B): measured, interpolated between measured cells, or extrapolated."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import impls
 from impls.levels import CACHE_LINE
 
-from .. import stats
+from .. import platforms, stats
 from ..drift import drift
 from ..estimate import weakest
+from ..platforms.reading import FILE
 from ..records import Measurement, RecordError, how_to_measure, twins
-from . import fanout_choice, tree_cost_model
+from . import tree_cost_model
 from .tree_variants import Configuration, TreeTime, Variant
 
 TRANSFERS = {"upload": "there", "download": "back"}
@@ -40,12 +42,12 @@ class Question:
 class Table:
     """The timed samples and updates of one machine's sum trees, as times for any (N, B).
 
-    ``modeled``: the configurations that only a model knows. ``memory_bytes``: of the machine, None if unknown. Without
-    ``unchecked`` no tree that does not check its input (``validate=False``) is a configuration.
+    Without ``unchecked`` no tree that does not check its input (``validate=False``) is a configuration. ``results``:
+    the folder of the records, where a probe may tell what they do not.
     RecordError for records without a measured time of a sum tree.
     """
 
-    def __init__(self, records: Iterable[Measurement], unchecked: bool = False) -> None:
+    def __init__(self, records: Iterable[Measurement], unchecked: bool = False, results: Path | None = None) -> None:
         records = list(records)
         trees = [record for record in records if record.primitive.startswith("sum_tree")]
         self._reads = {
@@ -59,7 +61,8 @@ class Table:
             raise RecordError(f"the records hold no measured time of a sum tree; {how_to_measure('sweep')}")
         self.machine = timed[-1].machine
         self.machine_key = timed[-1].machine_key
-        self.memory_bytes: float | None = self.machine.get("memory_bytes")
+        self.caches: dict[str, int] = dict(self.machine.get("caches") or {})
+        self._probe = results / self.machine_key / FILE if results else None
         self.noise_floor = stats.noise_floor(twins(timed))
         self.drift = drift(records)
         self._cells: dict[_Key, dict[int, dict[tuple[int, int], Measurement]]] = {}  # by K, and by (N, B)
@@ -70,20 +73,20 @@ class Table:
                 cells = self._cells.setdefault(key, {}).setdefault(record.fanout, {})
                 cells[record.capacity, record.batch] = record
         self._variants: dict[_Key, Variant] = {}
-        self._fanout_models: dict[tuple[str, float, str, str], fanout_choice.FanoutModel] = {}
         self._moved = [record for record in timed if record.op in TRANSFERS and record.primitive == "sum_tree"]
-        self.modeled = {
-            _configuration(record) for record in known if record.source == "modeled" and record.op in ("draw", "update")
-        }
         here = {record.contestant for record in known}
         self.untimed = {
             record.contestant: record.reason or record.status for record in trees if record.contestant not in here
         }
 
-    @property
-    def caches(self) -> dict[str, int]:
-        """Bytes of each cache, as recorded."""
-        return dict(self.machine.get("caches") or {})
+    @cached_property
+    def memory_bytes(self) -> float | None:
+        """Bytes of the machine's memory, as recorded or else as a probe of it says; None if unknown."""
+        recorded: float | None = self.machine.get("memory_bytes")
+        if recorded is not None or not self._probe or not self._probe.exists():
+            return recorded
+        memory = platforms.load(self._probe).device("cpu").memory
+        return memory.size_bytes.value if memory else None
 
     def distributions(self, dtype: str) -> set[str]:
         """Distributions of priorities that were measured with leaves of a dtype."""
@@ -122,37 +125,6 @@ class Table:
         beyond = max(call.beyond for call in used)
         return TreeTime.log_normal(configuration, seconds, sigma, source, self.drift, distance, beyond)
 
-    def under_doubt(self, time: TreeTime, question: Question) -> TreeTime:
-        """The time of a step as far as evidence carries, beyond the implementation's cells: K = 16 is the prior there.
-
-        It is what the variant takes with K = 16, times the posterior of the two's ratio (``fanout_choice``). Inside of
-        the cells, and without a time at K = 16, it is the time itself.
-        """
-        chosen = time.configuration
-        if not time.beyond or chosen.fanout == fanout_choice.DEFAULT or not impls.traits(chosen.contestant).uses_fanout:
-            return time
-        default = self.step(replace(chosen, fanout=fanout_choice.DEFAULT), question)
-        if default is None:
-            return time
-        ratios = self._fanouts(chosen.contestant, question).ratios(question.capacity, question.batch, [chosen.fanout])
-        ratio = ratios[chosen.fanout]
-        seconds, sigma = default.seconds * math.exp(ratio.mean), math.hypot(default.own_sigma, ratio.sigma)
-        return TreeTime.log_normal(chosen, seconds, sigma, time.basis, self.drift, time.distance, time.beyond)
-
-    def _fanouts(self, contestant: str, question: Question) -> fanout_choice.FanoutModel:
-        """The model of how an implementation's step, as it comes on one thread, depends on K."""
-        key = contestant, question.updates_per_sample, question.dtype, question.distribution
-        if key not in self._fanout_models:
-            parts = []
-            for op, times in (("draw", 1.0), ("update", question.updates_per_sample)):
-                cells = self.cells((contestant, 1, (), op, question.dtype, question.distribution))
-                if times and cells:
-                    family = family_of(next(iter(cells.values())), self.caches, self.floor)
-                    shapes = ((n, k, b, times * record.seconds) for (k, n, b), record in cells.items())
-                    parts.append((family, [tree_cost_model.Point(*shape) for shape in shapes]))
-            self._fanout_models[key] = fanout_choice.FanoutModel(*parts)
-        return self._fanout_models[key]
-
     def call(self, configuration: Configuration, op: str, question: Question) -> TreeTime | None:
         """Time of one "draw" or "update" of B; None where no cell and no model has it."""
         variant = self._variant(_key(configuration, op, question.dtype, question.distribution))
@@ -171,11 +143,6 @@ class Table:
     def most_threads(self) -> int:
         """The most threads that any cell was measured with."""
         return max((threads for _, threads, *_ in self._cells), default=1)
-
-    def most_cells(self, dtype: str) -> int:
-        """Cells of the operation that was measured most often, at any K, of leaves of a dtype."""
-        counts = (sum(map(len, cells.values())) for key, cells in self._cells.items() if key[4] == dtype)
-        return max(counts, default=0)
 
     def transfers(self, configuration: Configuration, batch: int) -> str | None:
         """A sentence: on which device its batches lie, and what moving one takes; None if in the host's memory."""
@@ -269,11 +236,8 @@ def _key(chosen: Configuration, op: str = "", dtype: str = "", distribution: str
     return chosen.contestant, chosen.threads, chosen.options, op, dtype, distribution
 
 
-def _nearest(cells: Iterable[tuple[int, int]], capacity: int, batch: int) -> list[tuple[int, int]]:
+def _nearest(cells: Collection[tuple[int, int]], capacity: int, batch: int) -> list[tuple[int, int]]:
     """The cell (N, B) itself, or the few that are nearest by ratio."""
-
-    def distance(cell: tuple[int, int]) -> float:
-        return abs(math.log(cell[0] / capacity)) + abs(math.log(cell[1] / batch))
-
-    nearest = sorted(cells, key=distance)[:NEAREST]
-    return nearest[:1] if nearest and distance(nearest[0]) == 0 else nearest
+    if (capacity, batch) in cells:
+        return [(capacity, batch)]
+    return sorted(cells, key=lambda cell: abs(math.log(cell[0] / capacity)) + abs(math.log(cell[1] / batch)))[:NEAREST]

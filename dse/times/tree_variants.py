@@ -8,9 +8,11 @@ over by kriging (stats.Field), the less the noisier they are and the farther awa
 its logarithm, which grows with the distance from the cells.
 """
 
+import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -140,6 +142,7 @@ class Variant:
         """``chosen``: implementation, threads and options; ``drift``: of the machine."""
         self._chosen, self._cells, self._noise_floor, self._drift, self._base = chosen, cells, noise_floor, drift, base
         self._mean: _Mean | None = None  # (seconds, sigma) of (N, K, B), before what the cells around are off by
+        self.time = functools.cache(self._time)  # its variants, and other questions, ask for the same
         if family is None:
             return
         points = [tree_cost_model.Point(n, k, b, record.seconds) for (k, n, b), record in cells.items()]
@@ -154,8 +157,8 @@ class Variant:
         if offset:
             sigma = float(np.std(off))
         else:
-            errors_out = [cell.log_error for cell in tree_cost_model.cross_validate(family, points)]
-            sigma = _rms(errors_out) if errors_out else UNKNOWN_SIGMA
+            squares = [cell.log_error**2 for cell in tree_cost_model.cross_validate(family, points)]
+            sigma = math.sqrt(fmean(squares)) if squares else UNKNOWN_SIGMA
         errors = [self._measured_sigma(record) for record in cells.values()]
         places = np.array([_place(*cell) for cell in cells])
         self._off = stats.Field(places, np.array(off), np.array(errors), max(LEAST_MODEL_SIGMA, sigma), offset)
@@ -167,7 +170,7 @@ class Variant:
             raise ValueError(f"nothing tells the time of K={fanout}, N={capacity}, B={batch}")
         return time.seconds, time.own_sigma
 
-    def time(self, fanout: int, capacity: int, batch: int) -> TreeTime | None:
+    def _time(self, fanout: int, capacity: int, batch: int) -> TreeTime | None:
         """The measured time, or one from the cells around and the default or a model; None without these."""
         contestant, threads, options = self._chosen
         configuration = Configuration(contestant, fanout, threads, options)
@@ -215,14 +218,6 @@ def _place(fanout: int, capacity: int, batch: int) -> list[float]:
 
 def _distance(cells: Iterable[tuple[int, int, int]], capacity: int, batch: int) -> float:
     """How far N and B lie outside of cells (K, N, B): the sum of |ln| of the factors."""
-    _, capacities, batches = zip(*cells, strict=True)
-    return _outside(capacities, capacity) + _outside(batches, batch)
-
-
-def _outside(values: Sequence[int], asked: int) -> float:
-    """|ln| of the factor by which a value lies outside of others."""
-    return max(0.0, math.log(asked / max(values)), math.log(min(values) / asked))
-
-
-def _rms(values: Sequence[float]) -> float:
-    return math.sqrt(sum(value * value for value in values) / len(values))
+    _, *axes = zip(*cells, strict=True)
+    ends = [(asked / max(axis), min(axis) / asked) for axis, asked in zip(axes, (capacity, batch), strict=True)]
+    return sum(max(0.0, *map(math.log, end)) for end in ends)

@@ -27,7 +27,7 @@ from ..records import Measurement, RecordError
 from ..solver.problem import ProblemError
 from ..times.tree_times import Question, Table
 from ..times.whole_runs import REFERENCE
-from ..tree import answer, probed_memory_bytes, ranked
+from ..tree import answer, ranked
 from .loops import predicted, recommended, shaped
 from .predictor import ROOT, Side, present
 
@@ -192,9 +192,7 @@ def head(records: Sequence[Measurement], seed: Seed, sides: Iterable[Side]) -> d
 
 def ask(records: Sequence[Measurement], path: Path, seed: Seed, counts: tuple[int, int]) -> Asked:
     """Answer so many questions about trees and about loops from one machine's evidence, for a file in its folder."""
-    table = Table(records)
-    if table.memory_bytes is None:
-        table.memory_bytes = probed_memory_bytes(path.parent.parent, table.machine_key)
+    table = Table(records, results=path.parent.parent)
     file = path.with_name(FILE)
     platform = platforms.load(file) if file.is_file() else None
     cores = int(table.machine.get("cores", 1))

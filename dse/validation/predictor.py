@@ -34,10 +34,7 @@ _SOLVER = (
     *("impls/replay/layout.py", "impls/training/sizes.py", "impls/training/workload.py"),
 )
 FILES: Mapping[Side, tuple[str, ...]] = {
-    "trees": (
-        *(*COMMON, ROOTS["trees"], "dse/machines.py", "dse/times/tree_*.py", "dse/times/untimed_trees.py"),
-        "dse/times/fanout_choice.py",
-    ),
+    "trees": (*COMMON, ROOTS["trees"], "dse/machines.py", "dse/times/tree_*.py"),
     "loops": (*COMMON, ROOTS["loops"], *_SOLVER),
     "arrangements": (*COMMON, ROOTS["arrangements"], *_SOLVER),
 }

@@ -448,7 +448,7 @@ class SumTree(ABC):
         """Bytes of a tree of that shape, padding included, without making one; None where the shape does not decide.
 
         Minima (``minimum=True``) are not counted. By default: leaves and, if the tree ``uses_fanout``, ragged levels of
-        float64 sums; None for hardware that is ``modeled``, which has ``modeled_resources``.
+        float64 sums; None for hardware that is ``modeled``.
         """
         array, levels = np.dtype(dtype).itemsize * capacity, level_sizes(capacity, fanout)
         return None if cls.modeled else level_bytes(levels, fanout, dtype) if cls.uses_fanout else array
@@ -491,10 +491,6 @@ class SumTree(ABC):
     def modeled_seconds(self, op: str, batch: int) -> float | None:
         """None: take a stopwatch. A performance model returns the seconds one call of ``op`` takes."""
         return None
-
-    def modeled_resources(self) -> Mapping[str, float]:
-        """Hardware resources of a performance model, by name; empty for a tree that is timed."""
-        return {}
 
     def synchronize(self) -> None:
         """Wait until the device has finished; nothing on a CPU."""

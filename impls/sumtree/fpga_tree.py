@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from ..checks import integer_at_least, one_of
 from ..fpga.design import Design
 from ..fpga.model import LAWS, Ledger, Link, bank_sums, ledger
-from ..fpga.resources import resources
 from ..levels import group_size
 from .arguments import Indices, Priorities, Reals, nothing_to_sample
 from .arithmetic import in_parts, sums_of_ranges
@@ -195,7 +194,7 @@ class FpgaTree(SumTree):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the twin in host memory; :meth:`modeled_resources` has those of the hardware."""
+        """Bytes of the twin in host memory."""
         return sum(level.nbytes for level in self._levels)
 
     # The format
@@ -230,7 +229,3 @@ class FpgaTree(SumTree):
 
     def modeled_seconds(self, op: str, batch: int) -> float:
         return self.ledger(op, batch).seconds
-
-    def modeled_resources(self) -> dict[str, float]:
-        needed = resources(self._design)
-        return {name: getattr(needed, name) for name in ("lut", "ff", "dsp", "bram36", "uram")}

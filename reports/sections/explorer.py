@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dse.cli.tree_text import advice, made, named, step_text, taken
-from dse.records import Measurement, RecordError, how_to_measure
+from dse.records import RecordError, how_to_measure
 from dse.times.tree_times import Question, Table
-from dse.times.tree_variants import Configuration, TreeTime
-from dse.tree import SWEEP, Recommendation, answer, probed_memory_bytes
+from dse.tree import SWEEP, Recommendation, answer
 
 from ..chart import Material, Section
 from ..markup import Cell, paragraph, safe, table
@@ -49,25 +48,6 @@ class Axis:
     def first(self) -> int:
         """The place of the value that is shown first."""
         return self.values.index(USUAL[self.name]) if self.name in USUAL else 0
-
-
-class Remembered(Table):
-    """A table that works out the time of a call once, for questions that share it.
-
-    It leaves out what only a model knows, which is told beside a choice, never chosen, and takes most of the time.
-    """
-
-    def __init__(self, records: Sequence[Measurement]) -> None:
-        super().__init__(records)
-        self.modeled = set()
-        self._known: dict[tuple[Any, ...], TreeTime | None] = {}
-
-    def call(self, configuration: Configuration, op: str, question: Question) -> TreeTime | None:
-        """Return the time of a draw or update."""
-        key = configuration, op, question.capacity, question.batch, question.dtype, question.distribution
-        if key not in self._known:
-            self._known[key] = super().call(configuration, op, question)
-        return self._known[key]
 
 
 @dataclass(frozen=True)
@@ -110,9 +90,7 @@ def axes(measured: Table) -> tuple[Axis, ...]:
 
 def grid(material: Material) -> tuple[tuple[Axis, ...], list[Point]]:
     """Return the axes and the answer at each point, the last axis changing fastest. RecordError without records."""
-    measured = Remembered(material.measurements)
-    if measured.memory_bytes is None:
-        measured.memory_bytes = probed_memory_bytes(material.results, measured.machine_key)
+    measured = Table(material.measurements, results=material.results)
     there = axes(measured)
     names = [axis.name for axis in there]
     return there, [

@@ -22,12 +22,10 @@ from dse.solver.law import EPSILONS, Objective
 from dse.solver.problem import Option, ProblemError
 from dse.solver.solve import Solution, solve
 from dse.times.parts import Parts
-from dse.times.profile import PerformanceTable, evidence, tables
-from dse.times.tree_times import Table
+from dse.times.profile import tables
 
 from ..chart import Material, Section
 from ..markup import Cell, paragraph, safe, table
-from .explorer import Remembered
 from .mapping import RECORDS
 
 OBJECTIVE: Objective = "ratio"
@@ -119,7 +117,6 @@ class Known:
 
     def __init__(self, results: Path) -> None:
         self._results = results
-        self._trees: dict[str, Table] = {}
         self.parts = cache(self._made)
 
     def _made(self, platform: Platform, workload: str) -> Parts:
@@ -129,15 +126,7 @@ class Known:
             found = tables(platform, task, self._results)
         except RecordError:
             found = None, None
-        return Parts(platform, task, *map(self._with_trees, found), {}, workload)
-
-    def _with_trees(self, table: PerformanceTable | None) -> PerformanceTable | None:
-        if table is None or table.trees is None:
-            return table
-        key = table.machine_key
-        if key not in self._trees:
-            self._trees[key] = Remembered(evidence(self._results)[key].records)
-        return replace(table, trees=self._trees[key])
+        return Parts(platform, task, *found, {}, workload)
 
 
 @dataclass(frozen=True)

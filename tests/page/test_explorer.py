@@ -1,5 +1,6 @@
 """The explorer of trees: in a real browser it shows, at points of its grid, what ``dse.recommend`` answers."""
 
+import dataclasses
 import html
 import itertools
 import json
@@ -16,6 +17,7 @@ from dse.records import RecordError, read_folder
 from reports import page, tidy
 from reports.chart import Material
 from reports.sections import explorer
+from tests.committed import RESULTS
 from tests.in_browser import WIDTHS, assert_sound, shown
 from tests.page.test_reports import KEY, everything, write
 
@@ -168,13 +170,15 @@ def test_without_scripts_a_table_shows_a_part_of_the_grid(written, found):
     assert f"<td>{html.escape(name)}<br><small>{html.escape(time)}</small></td>" in plain
 
 
-def test_a_tree_that_the_machine_has_no_memory_for_is_no_answer(found, monkeypatch):
-    for name, values in (("CAPACITIES", (1_000, 10_000_000)), ("BATCHES", (64,)), ("UPDATES", (1,))):
+def test_a_tree_that_the_machine_has_no_memory_for_is_no_answer(found, monkeypatch, tmp_path):
+    for name, values in (("CAPACITIES", (1_000, 10**12)), ("BATCHES", (64,)), ("UPDATES", (1,))):
         monkeypatch.setattr(explorer, name, values)
-    monkeypatch.setattr(explorer, "probed_memory_bytes", lambda results, key: 1e6)
-    _, points = explorer.grid(found[0])
-    lacks = {one.question.capacity: "the machine has 0.0 GB of memory" in one.reason for one in points}
-    assert lacks == {1_000: False, 10_000_000: True}
+    material = dataclasses.replace(found[0], results=tmp_path)
+    (tmp_path / KEY).mkdir()
+    (tmp_path / KEY / "platform.toml").write_text((RESULTS / "d7dae63b89" / "platform.toml").read_text())
+    _, points = explorer.grid(material)
+    lacks = {one.question.capacity: "GB of memory" in one.reason for one in points}
+    assert lacks == {1_000: False, 10**12: True}
 
 
 def test_the_grid_has_every_combination_once(found):

@@ -50,7 +50,6 @@ MAY_STAY = {
     r"100 ?%|1\.00x?": "all of it",
 }
 BY_LAW = {
-    r"modeled, not timed: fpga": "the FPGA's clock and laws",
     r"as printed|removal heeded|learner first, then the best RMM": "tables drawn by a seed, no times",
     r"within a factor of|ties, within": "a factor that is told as such",
     r"\| (a workload|a machine) \||equal simulated hardware|on one processor, on another": "the factor of a law",

@@ -19,7 +19,6 @@ from dse import stats
 from dse.drift import LEAST_VISITS, USUAL, WORTH, Drift, _runs, between, drift
 from dse.records import SENTINEL, read_file, read_folder
 from dse.times.tree_times import Question, Table
-from dse.times.tree_variants import Configuration
 from dse.tree import _choose, ranked
 from tests.committed import RESULTS
 from tests.system.test_records import measurement
@@ -208,22 +207,6 @@ def test_a_surer_time_is_chosen_over_one_that_is_hardly_faster():
     others = [time for time in known.values() if time is not best]
     assert _choose(table, [best, *others])[0] == 0
     assert _choose(table, [vague, *others])[0] != 0
-
-
-def test_beyond_the_cells_k_departs_from_16_as_far_as_evidence_carries():
-    table = Table(DEFAULT)
-    inside, beyond = Question(100_000, 512), Question(300_000_000, 8_192)
-    assert {time.configuration.fanout for time in ranked(table, beyond)} == {4, 8, 16, 64}
-    for question in (inside, beyond):
-        fitted = {k: table.step(Configuration("numba", k, 1), question) for k in (8, 16)}
-        told = {time.configuration.fanout: time for time in ranked(table, question)}
-        ratio, evidence = (math.log(times[8].seconds / times[16].seconds) for times in (told, fitted))
-        assert told[16] == fitted[16]
-        if question is inside:
-            assert ratio == evidence
-        else:
-            assert abs(ratio) < abs(evidence)
-            assert told[8].own_sigma > fitted[16].own_sigma
 
 
 def test_a_tree_time_holds_in_another_run_and_ties_follow_its_own_drift_alone():

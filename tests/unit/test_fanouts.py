@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,11 +9,8 @@ import pytest
 import dse
 from benchmarks import peers
 from benchmarks.presets import PRESETS, groups
-from dse.cli.validate import fanouts_text
-from dse.records import RecordError, Writer
 from dse.times import fanout_choice, tree_cost_model
 from dse.times.fanout_choice import Doubt, FanoutModel, best_fanout, doubt, fanout_regrets, leave_out, outside
-from dse.validation import fanouts
 from tests.strange_trees import DRAW, NOISE, UPDATE, measured, strange_seconds
 
 KS = (2, 4, 8, 16, 32, 64)
@@ -174,7 +170,7 @@ def test_nothing_left_out_is_seen_and_each_cell_is_left_out_along_both_axes():
     assert sorted(left_out, key=repr) == sorted((point for _, points in parts for point in points * 2), key=repr)
 
 
-# The preset, the table, and who reads it
+# The preset, and who reads it
 
 
 def test_the_preset_has_every_familys_whole_grid_and_takes_less_than_eight_minutes():
@@ -196,91 +192,6 @@ def test_the_preset_has_every_familys_whole_grid_and_takes_less_than_eight_minut
 def test_no_peer_has_a_k_to_choose():
     for name in peers.names():
         assert peers.adapter(name).fanout in (1, 2)
-
-
-def record(contestant, op, shape, seconds, machine, **more):
-    capacity, fanout, batch = shape
-    where = {"key": machine, "cpu": "made up", "cores": 2, "caches": {}} | more.pop("facts", {})
-    spread = {"median_seconds": seconds, "low_seconds": 0.99 * seconds, "high_seconds": 1.01 * seconds}
-    what = {"source": "measured", "status": "ok", "primitive": "sum_tree", "utc": "2026-01-01T00:00:00+00:00"}
-    fields = what | spread | more
-    return dse.Measurement(
-        contestant=contestant, op=op, capacity=capacity, fanout=fanout, batch=batch, machine=where, **fields
-    )
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    """Two machines' sweeps over K, one of them compiled for another processor, one with few cells beside."""
-    folder = tmp_path_factory.mktemp("results")
-    for machine, facts in (("aa", {}), ("bb", {"compiled_for": "haswell"})):
-        with Writer(folder / machine / fanouts.FANOUTS_FILE) as writer:
-            for op in ("draw", "update"):
-                for point in measured(SHAPES):
-                    shape = (point.capacity, point.fanout, point.batch)
-                    writer.append(record("numba", op, shape, point.seconds, machine, facts=facts))
-                    if point.fanout == 16:
-                        again = record("numba", op, shape, 1.05 * point.seconds, machine, primitive="sum_tree_again")
-                        writer.append(again)
-                        writer.append(record("flat", op, shape, point.seconds, machine))
-    return folder
-
-
-def test_every_family_has_a_row_for_all_that_is_left_out(results):
-    swept = fanouts.families(results)
-    assert [family.name for family in swept] == ["numba on aa", "numba on bb as haswell"]
-    rows = fanouts.regrets(swept)
-    assert [(row.family, row.left_out, row.cells) for row in rows] == [
-        (family.name, left_out, 12) for family in swept for left_out in ("N", "B", "family")
-    ]
-    for row in rows:
-        assert row.noise_floor == pytest.approx(math.log(1.05))
-        assert row.is_no_worse
-        assert (row.model == row.sixteen) or row.left_out != "family"
-        assert row.printed[0] > row.sixteen[0]
-
-
-def test_the_page_has_every_row_and_the_verdict_of_all(results, monkeypatch):
-    pytest.importorskip("pandas", reason="reports need pandas")
-    from reports.sections import fanouts as section  # noqa: PLC0415
-
-    swept = fanouts.families(results)
-    judged, reached = fanouts.regrets(swept), fanouts.reaches(swept)
-    monkeypatch.setattr(section, "verdict", lambda rows: f"a verdict on {len(rows)} rows")
-    html = section.SECTIONS[0].html(SimpleNamespace(results=results))
-    assert html.count("<tr>") == len(judged) + len(reached) + 2
-    assert f"<p>a verdict on {len(judged)} rows</p>" in html
-
-
-def test_a_row_that_is_worse_than_always_16_says_so(results):
-    row = fanouts.regrets(fanouts.families(results))[0]
-    for model in ((0.2, row.model[1]), (row.model[0], 0.9)):
-        worse = dataclasses.replace(row, model=model)
-        assert not worse.is_no_worse
-        assert "at worst: numba on aa without its N." in fanouts.verdict([row, worse])
-    assert fanouts.verdict([row]).endswith("at worst: nowhere.")
-
-
-def test_the_reach_of_the_model_is_judged_at_both_ends_of_n_and_b(results):
-    rows = fanouts.reaches(fanouts.families(results)[:1])
-    assert [(row.op, row.left_out) for row in rows[:4]] == [
-        ("draw", "N = 1,000, 30x"),
-        ("draw", "N = 10,000,000, 10x"),
-        ("draw", "B = 1, 32x"),
-        ("draw", "B = 1,000, 31x"),
-    ]
-    for row in rows:
-        assert 1 <= row.median <= row.worst
-        assert row.told > 1
-        assert (row.within == row.cells) == (row.worst <= row.told)
-
-
-def test_text_has_both_tables_and_names_what_is_missing(results, tmp_path):
-    lines = fanouts_text(results).splitlines()
-    assert sum(line.startswith("numba on aa") for line in lines) == 3 + 8
-    assert any(line.startswith("Over the rows with N or B left out the mean regret is") for line in lines)
-    with pytest.raises(RecordError, match=r"no sweep over K.*sweep --preset fanouts"):
-        fanouts_text(tmp_path / "nowhere")
 
 
 def patternless(capacity, fanout, batch):

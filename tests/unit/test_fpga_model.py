@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from dse.platforms import load
-from dse.times.untimed_trees import host_link
+from dse.published import rmm_points
 from impls.fpga import cycles
 from impls.fpga.design import Design
 from impls.fpga.model import Link, bank_sizes, bank_sums, ledger
 
 ONE_BANK = Design(4096, 2, 18, "scan")
-U200_LINK = host_link(load("u200"))
+U200_LINK = rmm_points.link()
 
 
 @pytest.mark.parametrize("batch", [1, 32, 1000])

@@ -12,10 +12,10 @@ from dse.platforms import PlatformError, Quantity, leaves, load, problems
 from dse.platforms.quantities import ORIGINS, SOURCE_OF, UNITS, in_unit, readable, to_si
 from dse.platforms.reading import parse, path_of
 from dse.platforms.writing import to_toml
-from dse.times.untimed_trees import host_link
+from dse.published import rmm_points
 
 SHIPPED = platforms.names()
-U200_LINK = host_link(load("u200"))
+U200_LINK = rmm_points.link()
 GOOD = """\
 name = "mine"
 origin = "datasheet"

@@ -148,9 +148,9 @@ def test_ties_are_what_a_95_percent_test_cannot_tell_apart(sigmas, ties):
     assert stats.ties([0.0, apart], [0.03, 0.04], 0.0, 0) == ties
 
 
-def test_what_resampling_seldom_puts_before_the_choice_does_not_tie():
+def test_what_is_faster_than_the_choice_ties_with_it_and_what_is_far_slower_does_not():
     assert stats.ties([0.0, 1.0, 2.0], [0.01, 0.01, 0.01], 0.0, 0) == []
-    assert stats.ties([0.01, 0.0, 3.0], [0.05, 0.05, 0.05], 0.0, 1) == [0]
+    assert stats.ties([0.01, 0.0, 3.0, -1.0], [0.05, 0.05, 0.05, 0.05], 0.0, 1) == [0, 3]
 
 
 def test_a_field_adds_distances_up_over_its_axes_and_returns_to_the_offset_far_away():
