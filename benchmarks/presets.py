@@ -134,7 +134,7 @@ PRESETS = {
         ),
         budget_seconds=0.25,
     ),
-    # What the choice of K is held against (dse/validation/fanouts.py): each family's whole grid over N, K and B.
+    # What the choice of K is validated against (dse/validation/fanouts.py): each family's whole grid over N, K and B.
     "fanouts": Preset(
         (
             Block(CLOSEST, capacities=DECADES, options=({}, PLAIN, DELTA, PLAIN | DELTA), **KS),
@@ -215,7 +215,7 @@ def _plain(case: Case) -> Case:
 
 
 def groups(cases: Iterable[Case]) -> list[list[Case]]:
-    """Group the cases that answer the same question, to be measured in turns; each once, small trees first.
+    """Group the cases that answer the same question, to be measured in alternation; each once, small trees first.
 
     Cases that run the very same code are one.
     """

@@ -30,10 +30,10 @@ from .text import add_command, not_its_own, number, roughly, told
 
 ABOUT = f"""Which mapping of a workload is the best on this machine, and how fast is it when it runs?
 
-It asks as `python -m dse recommend --platform {HERE}` does, trains by the answer, and prints the gradient steps a
-second that were predicted beside those that were measured, once training has settled and without evaluations.
-With --seconds a run ends so long after its first step, even beyond the workload's last one, and without --out it leaves
-no folder behind."""
+It asks as `python -m dse recommend --platform {HERE}` does, trains by the answer, and prints the predicted and
+the measured gradient steps/s, once training has settled and without evaluations.
+With --seconds a run ends S seconds after its first step, even beyond the workload's last one, and without --out it
+leaves no folder behind."""
 PREDICTED = ("ratio", "fewest_devices")  # objectives whose value is the rate of a run, with its interval
 ANY_STEPS = 1 << 40  # of a run that only its seconds end
 FAR_BELOW = 0.7  # of the predicted rate, where what else ran may be the reason
@@ -51,7 +51,7 @@ def add_to(commands: Any) -> None:
     add("--steps", type=count, metavar="S", help="of the environment (default: the workload's)")
     add("--seed", type=int, default=0, help="of the run (default: %(default)s)")
     add("--out", type=Path, metavar="FOLDER", help="of the run (default: runs/WORKLOAD/recommended-seedN)")
-    add("--resume", action="store_true", help="go on from the folder's checkpoint, where the answer is still the same")
+    add("--resume", action="store_true", help="continue from the folder's checkpoint, if the answer is still the same")
     add_records(parser)
     add_choices(parser)
 
@@ -112,7 +112,7 @@ def _kept(options: argparse.Namespace, workload: str) -> Path:
 
 @contextlib.contextmanager
 def _folder(options: argparse.Namespace, workload: str) -> Iterator[Path]:
-    """The folder of the run: one that is deleted afterwards, where a run of so many seconds names none."""
+    """The folder of the run: one that is deleted afterwards, where a run of some seconds names none."""
     if _is_kept(options):
         yield _kept(options, workload)
         return
@@ -166,7 +166,7 @@ def _show(answer: MappingAnswer, summary: dict[str, Any], as_json: bool) -> None
     where = ""
     if answer.objective in PREDICTED:
         where = f"; {'within' if _is_inside(answer, hz) else 'outside'} the interval"
-    print(f"measured:  {number(hz)} gradient steps a second ({taken}), {share:.2f} times the predicted{where}")
+    print(f"measured:  {number(hz)} gradient steps/s ({taken}), {share:.2f} times the predicted{where}")
     if share < FAR_BELOW:
         percent = summary["throughput"]["cpu_percent"]
         print(

@@ -60,7 +60,7 @@ class Regrets:
 
 @dataclass(frozen=True)
 class Reach:
-    """How far off the model's times were at the largest or smallest N or B, left out of the fit, by a factor.
+    """Errors of the model's times at the largest or smallest N or B, left out of the fit, by a factor.
 
     ``told``: the median of the factors that the model gave beforehand; ``within``: cells that keep to theirs.
     """

@@ -14,8 +14,8 @@ ABOUT = (
     "unstable are the family's times whose interval is wide."
 )
 REACH = (
-    "How far off the model's times are at an N or B as many times beyond all that it was fitted to, by a factor; "
-    "beside it the factor that it tells beforehand, within which 95 % of the cells should be."
+    "Error of the model's times, as a factor, at an N or B as many times beyond all that it was fitted to; "
+    "next to it the error bound that it tells beforehand, within which 95 % of the cells should be."
 )
 
 
