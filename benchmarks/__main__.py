@@ -4,8 +4,8 @@ sweep      how fast is every sum tree, over N, B, K and threads? Records go to r
 questions  were recommendations right? Measure every candidate of a file of questions
 list       which results are there?
 compare    is the newer of two commits, or of two files of records, slower?
-peers      how fast and how exact are other libraries' trees beside ours? With --training: their training loops
-gpu        how fast is the GPU tree on a CUDA device, checked and beside its rivals?
+peers      how fast and how exact are other libraries' trees compared with ours? With --training: their training loops
+gpu        how fast is the GPU tree on a CUDA device, checked and compared with its rivals?
 profile    how long do the primitives of a training workload take?
 share      which share of a serial training step is spent in the tree?
 replay     how fast are whole replay buffers, alone and shared by threads and processes?
@@ -59,7 +59,7 @@ HELP = dict(line.split(maxsplit=1) for line in (__doc__ or "").splitlines()[2:])
 
 
 def command_of(words: list[str]) -> tuple[Callable[[list[str]], int], list[str]]:
-    """Return the main of a command with a parser of its own, and what it is to parse: peers are trees or loops."""
+    """Return the main of a command with a parser of its own, and the words to parse: peers are trees or loops."""
     name, *rest = words
     if name == "peers" and TRAINING in rest:
         return loops_command.main, [word for word in rest if word != TRAINING]
@@ -100,11 +100,11 @@ def main(arguments: list[str] | None = None) -> int:
             return run(rest)
         return int(options.run(options))
     except (RecordError, ValueError, WorkerError) as error:
-        remedy = "; what is measured is kept: run it again to go on" if isinstance(error, WorkerError) else ""
+        remedy = "; what is measured is kept: run it again to continue" if isinstance(error, WorkerError) else ""
         print(f"error: {error}{remedy}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\ninterrupted; every finished cell is kept, the same command goes on from there", file=sys.stderr)
+        print("\ninterrupted; every finished cell is kept, the same command continues from there", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -119,7 +119,7 @@ def _sweep(options: argparse.Namespace) -> int:
     """How fast is every sum tree? Measure the cells of a preset, or with any axis replaced by an option.
 
     Named implementations are measured as they come and in the variants that their classes state, or with --options.
-    Interrupt it as you like: the same command goes on where it stopped. On two cores smoke takes under 30 s, brief
+    Interrupt it as you like: the same command resumes where it stopped. On two cores smoke takes under 30 s, brief
     under 2 minutes, quick under 5, full under an hour.
     """
     preset = PRESETS[options.preset]

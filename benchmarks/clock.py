@@ -29,7 +29,7 @@ class Clock(Protocol):
 
 class CallClock:
     """Times ``call(turn)``, a call a turn. The first calls, which compile and touch every page, find how many make a
-    sample of at least so many seconds. ``finish`` ends a sample: it waits for work that the calls have only begun."""
+    sample of at least N seconds. ``finish`` ends a sample: it waits for work that the calls have only begun."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class SharedClock:
 
 class StretchClock:
     """Times ``call`` for a stretch of time: as many calls as fit, in whole periods of ``period``, and one at least.
-    Processes that run for the same stretch run beside each other all the while.
+    Processes that run for the same stretch run concurrently all the while.
 
     ``call_seconds`` is the least of several tries, for one that the machine disturbs is too long.
     """
@@ -128,7 +128,7 @@ class StretchClock:
 
 
 def _calibrate(call: Call, least_sample_seconds: float, finish: Callable[[], object] = lambda: None) -> int:
-    """Return how many calls make a sample of at least so many seconds, MOST_CALLS at most."""
+    """Return how many calls make a sample of at least a given number of seconds, MOST_CALLS at most."""
     call(0)
     finish()
     count = 1

@@ -1,7 +1,7 @@
-"""Is NEW slower than BASE? Two commits measured in turns, or two files of records.
+"""Is NEW slower than BASE? Two commits measured in alternation, or two files of records.
 
 Each commit is installed in an environment of its own. A round starts fresh processes of BASE, of NEW and of BASE again,
-which take turns sample by sample; rounds go on until every cell is decided or the budget is spent. The noise floor is
+which take turns sample by sample; rounds follow until every cell is decided or the budget is spent. The noise floor is
 how much BASE differs from itself. Intervals hold at 95 % confidence for all cells together.
 
   regression, faster    the interval lies wholly beyond the noise floor and --threshold
@@ -94,7 +94,7 @@ def install(name: str, root: Path = ROOT) -> Installed:
 
 
 def _make(name: str, sha: str, folder: Path, root: Path) -> None:
-    """Make an environment beside its folder, which is there when it is whole, unless another command does."""
+    """Make an environment next to its folder, which exists when it is whole, unless another command does."""
     part = folder.with_suffix(".part")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as file, tempfile.TemporaryDirectory() as source:
@@ -177,7 +177,7 @@ class Cell:
 
 @dataclasses.dataclass
 class Comparison:
-    """All cells, the noise floor, and what the verdicts are held against; ``broken`` says what went wrong."""
+    """All cells, the noise floor, and what the verdicts are validated against; ``broken`` says what went wrong."""
 
     base: str
     new: str

@@ -1,14 +1,14 @@
-"""How fast is the GPU tree on a CUDA device, and is it right? Check and time it beside its rivals, in four stages.
+"""How fast is the GPU tree on a CUDA device, and is it right? Check and time it with its rivals, in four stages.
 
 check      compare every kernel variant with the oracle, on the device; nothing is timed
 trees      the variants over K, N and B (primitive "sum_tree")
-rivals     the tree beside torchrl's CUDA tree and torch's cumsum + searchsorted (primitive "gpu"): launched call by
+rivals     the tree, torchrl's CUDA tree and torch's cumsum + searchsorted (primitive "gpu"): launched call by
            call, and as a captured graph, where launching costs next to nothing
 transfers  batches sent to the device and fetched from it
 
 Times are between CUDA events around calls enqueued one after the other, so launching counts where it takes longer than
 the work. Records go to results/<machine>/gpu.jsonl; `python -m reports` draws them. A stage begins nothing more after 7
-minutes: the same command goes on where it stopped. Nothing is installed: the Python that runs this needs CuPy, and
+minutes: the same command resumes where it stopped. Nothing is installed: the Python that runs this needs CuPy, and
 torch and torchrl if they are to be compared.
 """
 
@@ -161,7 +161,7 @@ def require_a_live_device() -> None:
         cupy.cuda.runtime.deviceSynchronize()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise RecordError(
-            f"the device no longer answers ({error}); every finished cell is kept, the same command goes on"
+            f"the device no longer answers ({error}); every finished cell is kept, the same command continues"
         ) from error
 
 
@@ -228,7 +228,7 @@ def _timed(stage: str, path: Path, options: argparse.Namespace) -> Tally:
     try:
         return sweep(groups(_cases(stage)), path, options.budget, options.seed, **how)
     except RuntimeError as error:
-        raise RecordError(f"{error}; every finished cell is kept, the same command goes on") from error
+        raise RecordError(f"{error}; every finished cell is kept, the same command continues") from error
 
 
 def _build_libraries() -> None:

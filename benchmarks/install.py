@@ -1,7 +1,7 @@
-"""Install the libraries that are timed beside ours into the environment that runs this, each on its own.
+"""Install the libraries that are timed with ours into the environment that runs this, each on its own.
 
 After their trees comes what their whole buffers and training loops need besides, for which torch must be there. What
-cannot be installed is left out with one sentence. No build of torch for GPUs is pulled: it weighs gigabytes, and
+cannot be installed is omitted with one sentence. No build of torch for GPUs is pulled: it weighs gigabytes, and
 nothing here would use it.
 """
 

@@ -215,7 +215,7 @@ def _plain(case: Case) -> Case:
 
 
 def groups(cases: Iterable[Case]) -> list[list[Case]]:
-    """Group the cases that answer the same question, to be measured in turns; each once, small trees first.
+    """Group the cases that answer the same question, to be measured in alternation; each once, small trees first.
 
     Cases that run the very same code are one.
     """

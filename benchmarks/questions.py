@@ -2,7 +2,7 @@
 
 `python -m dse validate --ask` writes such a file; by default it is the newest of this machine that is not measured to
 the end. What is measured goes into the file's table, and no answer rests on it. A candidate that cannot be made or
-filled here keeps the reason. Interrupt it as you like: the same command goes on where it stopped, and what was measured
+filled here keeps the reason. Interrupt it as you like: the same command resumes where it stopped, and what was measured
 is never measured again. Then `python -m dse validate` compares.
 """
 
@@ -30,7 +30,7 @@ PRIMITIVE, ASK = "question", "python -m dse validate --ask"
 BUDGET_SECONDS = 0.12
 LONGEST_FILL_SECONDS = 2.0  # of a tree: what takes longer is no rival at that N, and there are dozens of each question
 LEAF_BYTES = 24  # of a tree and its inputs, at most
-MEMORY_SHARE = 4  # trees that are timed in turns take at most one in so many bytes of the memory
+MEMORY_SHARE = 4  # trees that are timed in alternation take at most a fourth of the memory
 
 
 OPS = ("draw", "update")  # of a step
@@ -109,12 +109,12 @@ def _step(row: Row, draw: float, update: float) -> float:
 
 
 def is_sentinel(record: Measurement) -> bool:
-    """Tell whether a record is kept beside the table."""
+    """Tell whether a record is kept with the table."""
     return record.primitive == SENTINEL
 
 
 def fitting(cells: Sequence[Case], most_bytes: float) -> Iterator[list[Case]]:
-    """Split a group of cells of one N, which are timed in turns, into as few as fit the memory."""
+    """Split a group of cells of one N, which are timed in alternation, into as few as fit the memory."""
     size = max(2, int(most_bytes / (LEAF_BYTES * cells[0].capacity)))
     pieces = -(-len(cells) // size)
     yield from (list(cells[first::pieces]) for first in range(pieces))

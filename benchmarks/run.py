@@ -1,7 +1,7 @@
 """The one loop of every command that measures: it keeps a file's records, and measures and appends those it lacks.
 
 Each record is on disk before the next is measured. So a command may be interrupted or killed at any moment: the same
-command goes on from there, measures nothing twice, and counts the cells it finds done.
+command continues from there, measures nothing twice, and counts the cells it finds done.
 """
 
 import collections
@@ -133,8 +133,8 @@ class Tally:
     def __str__(self) -> str:
         statuses = ", ".join(f"{count} {status}" for status, count in sorted(self.by_status.items())) or "none"
         again = f"; {self.repeated:,} of them again, for the machine was disturbed" if self.repeated else ""
-        left = f"; {self.left:,} are left: the same command goes on" if self.left else ""
-        return f"{plural(self.cells, 'cell')}: {self.resumed:,} were there, measured now: {statuses}{again}{left}"
+        left = f"; {self.left:,} remain: the same command continues" if self.left else ""
+        return f"{plural(self.cells, 'cell')}: {self.resumed:,} cached, measured now: {statuses}{again}{left}"
 
 
 def run(
@@ -153,7 +153,7 @@ def run(
 ) -> Tally:
     """Measure the cells that are not in a results file yet, group by group, and append their records to it.
 
-    ``measure`` yields the records of a group's cells, and others that are kept beside them, such as A/A twins. ``name``
+    ``measure`` yields the records of a group's cells, and others that are kept with them, such as A/A twins. ``name``
     returns the ``cell`` of a cell's record, by default ``stamp.cell``. A cell is done if the file has a time of it that
     answers what ``stamp`` asks for; one that was skipped or failed is tried again. No group but the first that is
     measured is begun after ``most_seconds``. Progress is shown in ``unit``, if there is one, and ``told`` describes a

@@ -1,4 +1,4 @@
-"""The sweep: it checks every cell, times it in turns with its rivals, writes it before the next, and can be resumed."""
+"""The sweep: it checks every cell, interleaves it with its rivals, writes it before the next, and can be resumed."""
 
 import dataclasses
 import functools
@@ -56,7 +56,7 @@ def sweep(
     bar: bool = True,
     sentinels: Sentinels | None = None,
 ) -> Tally:
-    """Measure groups of cells (each group in turns) into a results file; those that it has of this code are kept.
+    """Measure groups of cells (each group in alternation) into a results file; those that it has of this code are kept.
 
     No group is begun after ``most_seconds``; ``sentinels`` watch the machine. RecordError if the file cannot be read or
     written.

@@ -1,4 +1,4 @@
-"""The timing of cells: warmed, calibrated, in turns with their rivals and shuffled, until intervals are narrow."""
+"""The timing of cells: warmed, calibrated, interleaved with their rivals and shuffled, until intervals are narrow."""
 
 import time
 from collections.abc import Sequence
@@ -41,9 +41,9 @@ def interleave_calls(
 
 
 def interleave(clocks: Sequence[Clock], budget_seconds: float, seed: int = 0) -> list[Timing]:
-    """Take samples of every clock in turns: a round takes one of each, in a new order.
+    """Take samples of every clock in alternation: a round takes one of each, in a new order.
 
-    Rounds go on until every interval is narrower than 2 % of its median or the budget is spent, but there are 11 at
+    Rounds continue until every interval is narrower than 2 % of its median or the budget is spent, but there are 11 at
     least. Without clocks there are no timings.
     """
     rng = np.random.default_rng(seed)

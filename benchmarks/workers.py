@@ -64,7 +64,7 @@ def environment(python: Path, paths: Sequence[Path] = (ROOT,)) -> dict[str, str]
 
 
 class Worker:
-    """A process of ``python`` that finds its modules in ``paths`` first and nowhere else beside its environment."""
+    """A process of ``python`` that finds its modules in ``paths`` first and nowhere else besides its environment."""
 
     def __init__(self, python: Path, paths: Sequence[Path] = (ROOT,), module: str = "benchmarks.worker") -> None:
         self._errors = tempfile.TemporaryFile()  # closed with the worker
@@ -113,7 +113,7 @@ class Worker:
     def prepare(
         self, case: Case, seed: int, least_seconds: float = LEAST_SAMPLE_SECONDS, callers: int = 0, cpus: int = 1
     ) -> WorkerClock | Untimed:
-        """Prepare a case there, on so many CPUs; return its clock, or why it cannot be timed.
+        """Prepare a case there, on some CPUs; return its clock, or why it cannot be timed.
 
         ``callers`` threads of the process call it at once; with 0 its main thread does.
         """

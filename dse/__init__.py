@@ -18,13 +18,13 @@ The cost model of a tree
     ``family_and_points``   records of one operation, as the ``Family`` and the ``Point`` of each cell to fit
     ``fit``                 nonnegative costs of what a call touches: a ``CostModel``, which has ``predict``
     ``cross_validate``      every cell predicted without its (N, K): a ``HeldOut`` with its error
-    ``error_factor``        how far off its time at (N, B) may be, the farther from the cells the more
-    ``best_fanout``         the K of the least expected time at (N, B), under the model's doubt: a ``FanoutChoice``
+    ``error_factor``        the error bound of its time at (N, B), which grows with the distance from the cells
+    ``best_fanout``         the K of least expected time at (N, B), with the model's uncertainty: a ``FanoutChoice``
     ``FanoutModel``         the same for many questions of the same cells
     ``fanout_regrets``      what answering that K costs at each (N, B) left out: a ``FanoutRegret``
 The solver
     ``Problem``             what to choose from: each ``Option``, each ``Flow``, each link's ``Hop``
-    ``Estimate``            a time, how far off it may be, and the ``Evidence`` it rests on
+    ``Estimate``            a time, its uncertainty, and the ``Evidence`` it rests on
     ``solve``               what to choose, what ties and what else there is, an ``Answer`` each: a ``Solution``, or
                             ``Infeasible``, which says what lacks; ``ProblemError`` for what is outside any sense
 

@@ -1,9 +1,9 @@
 """Ask which implementation to choose, what to run where, and how many of it.
 
 recommend   which part of a training workload on which device of a machine; or which tree for N leaves and batches of B
-run         train by the best mapping on this machine, its rate predicted beside the measured one
+run         train by the best mapping on this machine, its rate predicted and measured
 explain     why another mapping loses, ties or does not fit
-what-if     the answer beside that of a changed machine
+what-if     the answer, and that of a changed machine
 adapt       how many samplers and which batch, searched as training could find them
 cores       how many cores to actors and how many to learners
 depth       how many batches to sample ahead of the gradient step

@@ -1,4 +1,4 @@
-"""Keep how exact a tree is, beside how fast it is: differences of its answers and its root from the exact ones."""
+"""Keep how exact a tree is, not only how fast: differences of its answers and its root from the exact ones."""
 
 import dataclasses
 import json

@@ -26,7 +26,7 @@ _Run = tuple[str | None, str]
 class Drift:
     """95 % quantiles of |ln(time in one run / time in another)|: what a machine's times share, and what is each one's.
 
-    ``runs``: how many runs of this machine tell it, beside what is usual.
+    ``runs``: how many runs of this machine tell it, besides what is usual.
     """
 
     common: float
@@ -41,7 +41,7 @@ class Drift:
 USUAL = Drift(common=0.16, own=0.15)
 """Drift of a machine of which little is known: the quadratic means of what was seen three times.
 
-One machine's 360 cells, measured twice seven hours apart, changed by 0.21 together and by 0.165 beside that; its
+One machine's 360 cells, measured twice seven hours apart, changed by 0.21 together and by 0.165 besides; its
 sentinels in 10 runs by 0.135 and 0.079; another machine's in 5 runs by 0.112 and 0.169.
 """
 
@@ -77,7 +77,7 @@ def _quantile(sizes: list[float]) -> float:
 
 
 def between(found: Iterable[Measurement], before: str, after: str) -> float | None:
-    """Return how many times as long the machine took at the visits from UTC ``after`` on as at those until ``before``.
+    """Return the slowdown of the machine at the visits from UTC ``after`` on over those until ``before``.
 
     The median over the sentinels; None without visits on both sides.
     """

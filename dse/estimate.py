@@ -1,9 +1,9 @@
-"""The one uncertain number: a value, how far off it may be, and the evidence it rests on.
+"""The one uncertain number: a value, its uncertainty, and the evidence it rests on.
 
-What was measured, or lies between measured points, has a 95 % interval, which later measurements are held against. What
-a law or another's table says has a factor instead: how far off its maker takes it to be.
+What was measured, or lies between measured points, has a 95 % interval, which later measurements validate. What a
+model or another's table says has a factor instead, the error bound that its maker takes.
 
-Units are the user's: seconds for a part of a training system, calls a second for a curve over cores.
+Units are the user's: seconds for a part of a training system, calls/s for a curve over cores.
 """
 
 import math
@@ -38,7 +38,7 @@ def off(value: float, low: float, high: float) -> float:
 
 
 def written(text: str, factor: float, interval: Interval) -> str:
-    """Mark a value's text as right within a factor, where that is what its ends mean.
+    """Mark a value's text with the factor of its error bound, where that is what its ends mean.
 
     >>> written("494 us", 2.0, "factor"), written("494 us", 1.1, "95 %"), written("494 us", 2345.6, "factor")
     ('~494 us (x2)', '494 us', '~494 us (x2,350)')
@@ -95,7 +95,7 @@ class Estimate:
 
     @classmethod
     def within(cls, value: float, factor: float, rests_on: Evidence) -> Self:
-        """A value that is right within ``factor``, taken as ``LEAST_FACTOR`` at least, either way."""
+        """A value with an error bound of ``factor``, taken as ``LEAST_FACTOR`` at least, either way."""
         if not factor > 0:
             raise ValueError(f"{rests_on.number}: a factor must be above 0, not {factor}")
         factor = max(factor, LEAST_FACTOR)
@@ -125,7 +125,7 @@ class Estimate:
         return replace(self, value=self.value + other.value, low=self.low + other.low, high=self.high + other.high)
 
     def plus(self, value: float, factor: float = 1.0) -> "Estimate":
-        """The sum with a value that is right within ``factor``, either way."""
+        """The sum with a value of error bound ``factor``, either way."""
         return replace(self, value=self.value + value, low=self.low + value / factor, high=self.high + value * factor)
 
     def scaled(self, ratio: float) -> "Estimate":

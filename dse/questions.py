@@ -1,7 +1,7 @@
 """Keep questions about predictions, what was told and what was then measured: a head, and a table of candidates.
 
 The head, ``<stem>.json``, says when and by which seed the questions were asked, and which predictor answered them from
-the records of which commits. The table beside it, ``<stem>.csv``, is one call of ``pandas.read_csv``. A row has its
+the records of which commits. Its table, ``<stem>.csv``, is one call of ``pandas.read_csv``. A row has its
 ``side`` ("trees", "loops" or "arrangements"), the number of its ``question``, what was asked, the candidate, what was
 ``told`` in [``low``, ``high``] and on which ``basis`` (or the ``reason`` why nothing was), and once it was measured,
 ``measured`` with its ``status``, ``utc`` and ``commit`` (or the ``failure``). Trees are told in seconds per step, loops

@@ -24,7 +24,7 @@ from . import stats
 SCHEMA = 1
 MOST, LONGEST_SECONDS, MOST_NESTED = 10**18, 1e9, 32
 """Largest whole number, longest time and deepest nesting that a record may hold."""
-_BENCHMARKS = Path(__file__).parent.parent / "benchmarks" / "sweep.py"  # beside this package in a checkout alone
+_BENCHMARKS = Path(__file__).parent.parent / "benchmarks" / "sweep.py"  # next to this package in a checkout alone
 
 Source = Literal["measured", "interpolated", "extrapolated", "modeled", "quoted"]
 """The one vocabulary of where a number comes from; a record of one is never interpolated."""
@@ -61,8 +61,8 @@ class Measurement:
     ``primitive`` is "sum_tree", "peer" (of a library, or of ours in the same run), "training" (a part of a training
     system, for the workload that ``options`` name), "serial_step" (a training step and the tree in it), each of them
     also with "_again" (the A/A twin that gives a run its noise floor), "training arrangement" (a run of several
-    processes, or one of its parts beside the others), "peer_shared" (one tree, so many Python threads), "gpu" (trees on
-    a device beside each other), "memory" (the floor), one of "replay_operations", "replay_parts", "replay_batches",
+    processes, or one of its parts among the others), "peer_shared" (one tree, several Python threads), "gpu" (trees on
+    a device, concurrently), "memory" (the floor), one of "replay_operations", "replay_parts", "replay_batches",
     "replay_pairs", "replay_threads", "replay_processes" and "replay_flush" (whole buffers, alone or shared by so many
     ``threads``, which may be processes), "loop_peer" (an environment step of a whole training loop with its gradient
     step, of ours or of a library, by the clock that ``op`` names), "training run" (a gradient step of a whole run by
@@ -388,7 +388,7 @@ class Writer:
     """A writer that appends records to a file, each flushed to disk before the next is measured.
 
     Opening creates the folders, cuts off a torn last line, and keeps other writers out until it is closed or its
-    process ends. RecordError if the file cannot be written, has a writer, or is none of records; what was there stays.
+    process ends. RecordError if the file cannot be written, has a writer, or is none of records; its content stays.
     """
 
     def __init__(self, path: Path) -> None:
@@ -431,7 +431,7 @@ class Writer:
             os.ftruncate(self._file, end)
             raise RecordError(
                 f"{self.path}: cannot be written ({error.strerror}); what it holds is whole: make room and run the "
-                "same command again to go on"
+                "same command again to continue"
             ) from None
 
 

@@ -57,7 +57,7 @@ class Timed(Protocol):
 
 
 def speedup(base: Timed, new: Timed) -> tuple[float, float, float]:
-    """Compute how many times as fast ``new`` is as ``base``: of their medians, and the ends of its 95 % interval."""
+    """Compute the speedup of ``new`` over ``base``: of their medians, and the ends of its 95 % interval."""
     low, high = ratio_interval(new.samples_seconds, base.samples_seconds)
     middle = base.seconds / new.seconds
     return middle, min(low, middle), max(high, middle)

@@ -70,7 +70,7 @@ def level_bytes(sizes: Sequence[int], fanout: int, dtype: DTypeLike, width: int 
 
 
 def fits_lines(group_bytes: int) -> bool:
-    """Whether groups of so many bytes, laid end to end from a line's start, never straddle a line needlessly."""
+    """Whether groups of N bytes, laid end to end from a line's start, never straddle a line needlessly."""
     return CACHE_LINE % group_bytes == 0 or group_bytes % CACHE_LINE == 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def list_files(folder: Path, pattern: str) -> list[Path]:
-    """List what fits a pattern below a folder, in order, but what is hidden: a Mac leaves ``._x`` beside each x."""
+    """List what fits a pattern below a folder, in order, but what is hidden: a Mac leaves ``._x`` next to each x."""
     found = ((path, path.relative_to(folder).parts) for path in folder.glob(pattern))
     return sorted(path for path, parts in found if not any(part.startswith(".") for part in parts))
 

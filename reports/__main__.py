@@ -89,7 +89,7 @@ def _say(built: dict[str, Any], is_kept: bool, seconds: float) -> None:
     for name, reason in built["left_out"].items():
         print(f"left out {name}: {reason}")
     how = "nothing has changed since it was built" if is_kept else f"built in {plural(round(seconds), 'second')}"
-    print(f"page: {built['page']}, {plural(len(built['figures']), 'picture')} beside it ({how})")
+    print(f"page: {built['page']}, {plural(len(built['figures']), 'picture')} with it ({how})")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -157,7 +157,7 @@ def done(jobs: Sequence[Job], processes: int) -> Iterator[tuple[int, Job]]:
         return
     _JOBS[:] = jobs
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads: those of BLAS are at rest
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads: those of BLAS are at rest
         with ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _leave_interrupts) as pool:
             places = {pool.submit(_run, place): place for place in range(len(jobs))}
             try:

@@ -1,6 +1,6 @@
 """What earlier builds left: figures and sections that need no drawing again, as neither records nor code changed.
 
-A build keeps ``kept.json`` beside the page. A figure counts as the same while its rows, the code of ``dse`` and
+A build keeps ``kept.json`` next to the page. A figure counts as the same while its rows, the code of ``dse`` and
 ``impls``, the files of ``reports`` that draw it, and the libraries' versions are the same; a section while all results
 and all code are; the whole page while they, the machine and the question are.
 """

@@ -21,7 +21,7 @@ from .chart import Material
 from .markup import here, link, safe
 
 SIGN = '<figure class="look"'  # what a page holds that needs the library
-BUNDLE = "vega-{}.js"  # kept beside the page, for making it takes seconds
+BUNDLE = "vega-{}.js"  # kept next to the page, for making it takes seconds
 LEGEND = {"orient": "bottom", "symbolLimit": 0, "symbolOpacity": 1}
 DIGITS = 4  # of a number that is drawn
 ALL = "all"
@@ -66,7 +66,7 @@ class Look:
 
 
 def html(look: Look, material: Material) -> str:
-    """Return a chart as HTML, or the sentence that says why it is left out."""
+    """Return a chart as HTML, or the sentence that says why it is omitted."""
     try:
         rows = look.rows(material)
         if rows.empty:
@@ -182,7 +182,7 @@ def _spec(look: Look) -> dict[str, Any]:
     """Return how to draw, in Vega-Lite: intervals, lines, and points that tell of themselves.
 
     A row that is drawn has ``x``, ``value``, ``low``, ``high``, ``series`` (its color, with its source unless it was
-    measured), ``line`` (what it is joined with) and the texts of its tooltip.
+    measured), ``line`` (its line's name) and the texts of its tooltip.
     """
     scale, axis = {"type": SCALES[0], "nice": False, "padding": 14}, {"labelExpr": PLAIN, "labelOverlap": "greedy"}
     quantity = {"type": "quantitative", "scale": scale, "axis": axis, "title": look.unit}

@@ -34,7 +34,7 @@ PARTS = {
     160: "Records",
 }
 """The parts of the page, by the order of a section at which each begins."""
-WITHOUT_MODELS = "Sections that rest on models are left out; python -m reports builds them too."
+WITHOUT_MODELS = "Sections that rest on models are omitted; python -m reports builds them too."
 FIGURE = re.compile(r"<!-- figure: (\w+) -->\n")
 NEEDLESS = re.compile(r"<metadata>.*?</metadata>\n?|<\?xml.*?>\n?|<!DOCTYPE.*?>\n?", re.DOTALL)  # in an SVG
 INDENT = re.compile(r"\n\s+")
@@ -171,7 +171,7 @@ def _with_figures(text: str, material: Material) -> str:
 
 
 def section_html(section: Section, material: Material) -> str:
-    """Return a section as HTML, or the sentence that says why it is left out."""
+    """Return a section as HTML, or the sentence that says why it is omitted."""
     own = material.of(section.borrowed)
     try:
         body = (paragraph(own.note) if own is not material else "") + section.html(own)

@@ -219,9 +219,9 @@ def _taken(plain: dict, name: str, end: str = "seconds") -> float:
 
 def _mapping(reader: Reader, text: str, plain: dict) -> None:
     """Headline, rows, breakdown, lines by implementation, ties and cores of a text, against the JSON."""
-    within = rf"95 % between {N} and {N}|\w+, right within {N}x"
+    within = rf"95 % between {N} and {N}|\w+, error bound: a factor of {N}"
     unit = r"gradient steps a (?:second|joule)(?:, actors aside)?"
-    pattern = rf"about {N} {unit}(?: \({N} a second with actors\))?, (?:{within})"
+    pattern = rf"about {N} {unit}(?: \({N}/s with actors\))?, (?:{within})"
     head = text.split("\n", maxsplit=1)[0]
     reader.read("headline against JSON", pattern, head, plain["value"], plain["hz"], *ends(plain))
     pattern = rf"^  (\w+) +\S+ .*? {N} us(?: \[{N}, {N}\]| \(x{N}\))?  \w+$"
@@ -282,7 +282,7 @@ def _rate_line(reader: Reader, text: str, plain: dict) -> None:
     if match := reader.read("bound against JSON", pattern, flat(text), plain["bound"]):
         below = round(100 * plain["distance"])
         reader.holds("bound against JSON", "share below", int(match[2]) == below, match[2], plain["distance"])
-    pattern = rf"; {N}(?: a second)? by the fastest learner alone"
+    pattern = rf"; {N}(?:/s)? by the fastest learner alone"
     reader.read("bound against JSON", pattern, flat(text), plain["learner_hz"])
 
 
@@ -375,7 +375,7 @@ def _tree(reader: Reader) -> None:
     for text in (reader.told.text, reader.told.verbose):
         whole, head = flat(text), text.splitlines()[0]
         _step(reader, "headline against JSON", head, choice)
-        pattern = rf", {N} ns an element"
+        pattern = rf", {N} ns per element"
         each = 1e9 * seconds["seconds"] / plain["question"]["batch"]
         reader.read("headline against JSON", pattern, head, each, must=is_modeled)
         if is_modeled:
@@ -386,9 +386,9 @@ def _tree(reader: Reader) -> None:
             continue
         if match := re.search(r"fastest by the nearest records: .*?(?=  | runner-up| note|$)", whole):
             _step(reader, "least time against JSON", match[0], best)
-        if match := re.search(r"runner-up: (.*?us a step.*?\))", whole):
+        if match := re.search(r"runner-up: (.*?us per step.*?\))", whole):
             _step(reader, "runner-up against JSON", match[1], plain["runner_up"])
-            reason = re.search(r"fewest|less sure|statistically tied", whole, re.I) is not None
+            reason = re.search(r"fewest|less sure|tied, take", whole, re.I) is not None
             reader.slower("runner-up", 1 / seconds["seconds"], 1 / plain["runner_up"]["seconds"], reason)
 
 
@@ -405,7 +405,7 @@ def _configuration(one: dict) -> tuple:
 
 def _step(reader: Reader, kind: str, text: str, one: dict) -> None:
     time = _seconds(one)
-    pattern = rf"about {N} us a step \((?:95 % between {N} and {N}|\w+, right within {N}x)"
+    pattern = rf"about {N} us per step \((?:95 % between {N} and {N}|\w+, error bound: a factor of {N})"
     low, high, factor = ends(time, "seconds", 1e6)
     reader.read(kind, pattern, text, 1e6 * time["seconds"], low, high, factor)
 
@@ -422,9 +422,9 @@ def _cores(reader: Reader, command: str) -> None:
         return acting[str(split["actors"])]["hz"], learning[str(split["learners"])]["hz"]
 
     acting, learning = rates(choice)
-    pattern = rf": about {N} gradient steps a second(?:, right within {N}x)?"
+    pattern = rf": about {N} gradient steps/s(?:, error bound: a factor of {N})?"
     reader.read("headline against JSON", pattern, text, choice["hz"], ends(choice, "hz")[2])
-    pattern = rf" {N}(?: \[{N}, {N}\]| \(x{N}\))? gradient steps a second, (?:bound|both|each)"
+    pattern = rf" {N}(?: \[{N}, {N}\]| \(x{N}\))? gradient steps/s, (?:bottleneck|both|each)"
     reader.read("rate against JSON", pattern, text, choice["hz"], *ends(choice, "hz"))
     pattern = rf"actors feed {N}.*? learners take {N}.*?; if neither waited: {N} environment steps"
     reader.read("feed against JSON", pattern, text, acting / u, learning, acting / learning)
@@ -443,7 +443,7 @@ def _cores(reader: Reader, command: str) -> None:
 def _depth(reader: Reader, command: str) -> None:
     plain, text = reader.told.plain, flat(reader.told.text)
     busiest, most = max(plain["busy"].values()), plain["most_hz"]
-    reader.read("headline against JSON", rf"at most about {N} gradient steps a second", text, most, must=False)
+    reader.read("headline against JSON", rf"at most about {N} gradient steps/s", text, most, must=False)
     pattern = rf"D\* = (\d+) by the closed form, {N}"
     reader.read("closed form against JSON", pattern, text, plain["depth"], most)
     reader.same("rate against times", "rate of the busiest engine", most, 1 / busiest)
@@ -476,14 +476,14 @@ def _learners(reader: Reader, command: str) -> None:
     pattern = rf"choice: L = (\d+).*?: {N} us a gradient step instead of {N}"
     reader.read("choice against JSON", pattern, text, None, best, single, must=False)
     pair = plain["single_seconds"] / plain["second_learner"]["spo_seconds"] if plain["second_learner"] else None
-    pattern = rf"{N} times as many gradient steps, {N} a learner"
+    pattern = rf"{N} times the gradient steps, {N} a learner"
     reader.read("verdict against JSON", pattern, text, pair, pair and pair / 2)
 
 
 def _adapt(reader: Reader, command: str) -> None:
     plain, text = reader.told.plain, flat(reader.told.text)
     choice, pair, best = (plain[f"{name}_records_hz"] for name in ("choice", "pair", "best"))
-    reader.read("headline against JSON", rf"about {N} records trained a second", text, choice)
+    reader.read("headline against JSON", rf"about {N} records trained per second", text, choice)
     reader.read("pair against JSON", rf"together they find .*?: {N} records", text, pair)
     pattern = rf"the fastest of all .*?: {N}; searching apart loses ([\d.]+)%"
     reader.read("best against JSON", pattern, text, best, 100 * plain["loss"], must=False)
@@ -495,8 +495,8 @@ def _adapt(reader: Reader, command: str) -> None:
 def _fpga(reader: Reader, command: str) -> None:
     plain, text = reader.told.plain["choice"], flat(reader.told.text)
     hz, us = 1 / plain["seconds"], 1e6 * plain["seconds"]
-    reader.read("headline against JSON", rf"about {N} gradient steps a second", text, hz)
-    pattern = rf"{N} cycles a step \({N} us, {N} a second\)"
+    reader.read("headline against JSON", rf"about {N} gradient steps/s", text, hz)
+    pattern = rf"{N} cycles a step \({N} us, {N} per second\)"
     reader.read("cycles against JSON", pattern, text, plain["cycles"], us, hz)
     if match := reader.read("learner", rf"RMM {N} cycles; learner {N}: (.*?)(?: utilization|$)", text):
         spent = sum(map(parse, re.findall(r"([\d,]+) (?=samples|fill|weight|reduction)", match[3])))

@@ -1,10 +1,10 @@
 """How fast is each arrangement of processes, and how near to the bound that its busiest part sets?
 
-A workload is trained in turns (serial), with actors apart, and with a keeper of the replay besides (pipelined), at
+A workload is trained serially (serial), with actors apart, and with a keeper of the replay besides (pipelined), at
 update intervals of 1, 8 and 64: from a full replay on, by the default implementations. The bound is the rate at which
-the kind of process that works most would never wait; its work is timed in the same run, beside the others. With --long
+the kind of process that works most would never wait; its work is timed in the same run, with the others. With --long
 instead: how far do environment steps lead or lag the kept ratio over a million of them? Interrupt it as you like: the
-same command goes on where it stopped. Records go to results/<machine>/arrangements.jsonl.
+same command resumes where it stopped. Records go to results/<machine>/arrangements.jsonl.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def of_run(stamp: Stamp, setting: Setting, run: Run, **fields: Any) -> Iterator[
 
 
 def rates(measured: Iterable[Measurement], primitive: str) -> list[dict[str, Any]]:
-    """List the rates, the fastest of each workload and update interval first: gradient steps a second, bound, share."""
+    """List the rates, the fastest of each workload and update interval first: gradient steps/s, bound, share."""
     by: dict[tuple[Any, ...], dict[str, Measurement]] = {}
     for record in measured:
         if record.primitive == primitive and record.op in (RATE, BOUND) and record.median_seconds is not None:
@@ -100,7 +100,7 @@ def lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         groups.setdefault((row["workload"], row["update_interval"], row["ratio"]), []).append(row)
     for (workload, interval, ratio), own in groups.items():
         free = ", ratio free" if ratio == "free" else ""
-        yield f"{workload}, update interval {interval}{free}: gradient steps a second"
+        yield f"{workload}, update interval {interval}{free}: gradient steps/s"
         yield from aligned([HEAD, *map(_cells, own)], "  ")
         yield f"  {verdict(own)}"
 
@@ -139,7 +139,7 @@ NAMES = {"apart": 0, "pipelined": 4}
 LONG_ENVIRONMENTS = 8
 TENTHS = 10
 OFF = 0.01
-"""The share by which the ratio of a part of the run may be off."""
+"""The error bound of the ratio of a part of the run, a share."""
 
 
 def long_settings(workload: Workload) -> list[Setting]:
@@ -151,7 +151,7 @@ def long_settings(workload: Workload) -> list[Setting]:
 
 
 def run_long(setting: Setting, steps: int) -> Run:
-    """Run a setting for so many environment steps; a mark after each tenth of them."""
+    """Run a setting for a given number of environment steps; a mark after each tenth of them."""
     with placed(setting):
         loop = started(setting, 0)
         try:
@@ -171,7 +171,7 @@ def _reached(loop: Any, step: int) -> Mark:
 
 
 def measured_long(stamp: Stamp, steps: int, group: list[Setting]) -> Iterator[Measurement]:
-    """Yield the record of each long run: seconds of a gradient step, with lead, lag and ratios beside its machine."""
+    """Yield the record of each long run: seconds of a gradient step, with lead, lag and ratios with its machine."""
     for setting in group:
         cell = setting.cell(RATIO)
         try:
@@ -187,7 +187,7 @@ def measured_long(stamp: Stamp, steps: int, group: list[Setting]) -> Iterator[Me
 
 
 def summary(record: Measurement) -> dict[str, Any]:
-    """Sum up a long run: its steps, the largest lead (``most`` are allowed) and lag, and how far off the ratio was."""
+    """Sum up a long run: its steps, the largest lead (``most`` are allowed) and lag, and the error of the ratio."""
     report, ratios = record.machine["report"], record.machine["ratios"]
     return {
         "workload": record.options["workload"],
@@ -207,7 +207,7 @@ def sentence(one: dict[str, Any]) -> str:
     judged = f"{one['ratio_off']:.2%} ({'within' if one['ratio_off'] <= OFF else 'beyond'} {OFF:.0%})"
     return (
         f"{one['workload']} {one['arrangement']}: {one['steps']:,} environment steps, {one['hz']:,.0f} gradient steps "
-        f"a second; at most {one['lead']:,} steps ahead of the ratio ({one['most']:,} allowed) and {one['lag']:,} "
+        f"per second; at most {one['lead']:,} steps ahead of the ratio ({one['most']:,} allowed) and {one['lag']:,} "
         f"behind it; the ratio of a tenth of the run is off by at most {judged}"
     )
 

@@ -2,7 +2,7 @@
 
 `python -m dse validate --ask --loops` writes such a file; by default it is the newest of this machine with candidates
 left. Each runs once, from a full replay on, those of a question in random order after each other. No prediction rests
-on these records. Interrupt it as you like: the same command goes on where it stopped. Then
+on these records. Interrupt it as you like: the same command resumes where it stopped. Then
 `python -m dse validate --loops` compares.
 """
 

@@ -98,7 +98,7 @@ class Run:
 
 
 def timed(setting: Setting, seconds: float, warm_seconds: float, seed: int = 0) -> Run:
-    """Run a setting, and time it for so many seconds after it is warm. TrainingError where it cannot run or stands."""
+    """Run a setting, and time it for N seconds after it is warm. TrainingError where it cannot run or stands."""
     with placed(setting), contextlib.closing(started(setting, seed)) as loop:
         begin(loop)
         marks = [until(loop, time.perf_counter() + warm_seconds)]

@@ -103,7 +103,7 @@ class Memory:
 
 
 class Modeled:
-    """Follow the seconds that a performance model returns; trees that can be timed are left out."""
+    """Follow the seconds that a performance model returns; trees that can be timed are omitted."""
 
     params = (CONTESTANTS, ["draw", "update"], [1_000_000], [256])
     param_names = ("contestant", "op", "capacity", "batch")
@@ -125,7 +125,7 @@ class Modeled:
 def _warm(
     contestant: str, op: str, capacity: int, batch: int, fanout: int = 16
 ) -> tuple[Callable[[int], object], "itertools.count[int]"]:
-    """Return a call, and its turns that go on where the warm-up stopped."""
+    """Return a call, and its turns that continue where the warm-up stopped."""
     _refuse(contestant, capacity)
     case = Case(contestant, op, capacity, batch, fanout)
     try:

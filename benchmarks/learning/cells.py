@@ -16,7 +16,7 @@ from impls.training.workload import Workload
 
 PRIMITIVE = "training run"
 LEARNERS = 2  # of the runs in which several combine
-DEPTHS = (10, 50, 200)  # those of [Zhang2023, Fig. 10] beside the least: 0 apart, 1 where a keeper samples ahead
+DEPTHS = (10, 50, 200)  # those of [Zhang2023, Fig. 10] besides the least: 0 apart, 1 where a keeper samples ahead
 KINDS = {
     "serial": Arrangement(name="serial"),
     "apart": Arrangement(name="apart"),
@@ -107,7 +107,7 @@ class Trained:
 
 @cache
 def settings_of(task: str, presampled: int) -> Workload:
-    """Load a workload, and have it sample so many batches ahead."""
+    """Load a workload, and have it sample a given number of batches ahead."""
     workload = training.load(task)
     return dataclasses.replace(workload, replay=dataclasses.replace(workload.replay, presampled=presampled))
 

@@ -2,7 +2,7 @@
 
 Every run trains a workload as it is shipped, by a seed, with one gradient step in update_interval environment steps:
 
-serial       one process in turns
+serial       one process does everything
 apart        actors in processes of their own, one learner that samples for itself
 pipelined    besides, a process that samples D batches ahead: D = 1
 synchronous  apart, with two learners that add up their sub-gradients
@@ -13,7 +13,7 @@ depths       pipelined with more batches ahead, --depths: how much faster, and d
 A run is solved at the first evaluation whose mean reaches the workload's threshold. Its clock begins with the first
 gradient step, so that starting processes is no part of it, and stands still during evaluations. A run ends once solved,
 but not before --least environment steps; --most or the workload's own steps end any. Each has a process of its own, and
-is a record as soon as it ends, in results/<machine>/learning.jsonl: the same command goes on where it stopped, and all
+is a record as soon as it ends, in results/<machine>/learning.jsonl: the same command resumes where it stopped, and all
 runs are kept.
 """
 
@@ -91,7 +91,7 @@ def _solved(cell: Trained, points: Sequence[Sequence[float]]) -> dict[str, Any]:
 
 
 def summary(found: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """Return a row for each kind of run: seeds, those solved, and medians beside the serial loop's of the same seed."""
+    """Return a row for each kind of run: seeds, those solved, and medians over the serial loop's of the same seed."""
     kinds: dict[str, dict[int, Measurement]] = {}
     for record in found:
         kinds.setdefault(record.options["kind"], {})[record.options["seed"]] = record

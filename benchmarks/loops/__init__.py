@@ -1,4 +1,4 @@
-"""Whole training loops, ours beside other libraries': one workload, one core, one gradient step an environment step.
+"""Whole training loops, ours and other libraries': one workload, one core, one gradient step an environment step.
 
 The registry is the folder: loop ``x`` is the one public :class:`~benchmarks.loops.trainer.Trainer` of
 ``x_trainer.py``.

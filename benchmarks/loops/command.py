@@ -1,8 +1,8 @@
-"""How fast are whole training loops, ours beside other libraries'?
+"""How fast are whole training loops, ours and other libraries'?
 
 CartPole-v1 by DQN, as the shipped workload cartpole_dqn has it: the same network, batch, buffer and learning rate, one
-gradient step an environment step, on one core. Every loop is in a process of its own and takes blocks of time in turns
-with the others. A loop whose library is not installed, that has another network or another ratio of gradient steps is a
+gradient step an environment step, on one core. Every loop is in a process of its own; their blocks of time are
+interleaved. A loop whose library is not installed, that has another network or another ratio of gradient steps is a
 record with the reason. Records go to results/<machine>/training-peers.jsonl; each run measures all anew, for only times
 of one run are compared.
 
@@ -43,7 +43,7 @@ RATIO_WITHIN = 0.01  # of one gradient step an environment step
 
 
 def loop_of(name: str, environments: int) -> Cell:
-    """Return a training loop with so many environments, under the names of a record; its ``op`` is to be a clock."""
+    """Return a training loop with N environments, under the names of a record; its ``op`` is to be a clock."""
     kind, own = kind_of(name), workload()
     options = {"workload": WORKLOAD, "identity": identity(), "environments": environments, "replay": kind.replay}
     return Cell(name, "", options, own.learner.batch, capacity=own.replay.capacity, fanout=kind.fanout)
@@ -62,7 +62,7 @@ class Member:
     blocks: list[dict[str, Any]] = field(default_factory=list)
 
     def start(self, stack: ExitStack, python: Path, seed: int, warm_up: int) -> None:
-        """Start its process, there make the loop, and let it take so many environment steps."""
+        """Start its process, there make the loop, and let it take a given number of environment steps."""
         kind = kind_of(self.loop.contestant)
         own = Path(sys.executable) if kind.is_ours else python
         if not own.exists():

@@ -1,4 +1,4 @@
-"""This project's serial loop with torch's learner and policy: the loop before others were there."""
+"""This project's serial loop with torch's learner and policy: the loop before others existed."""
 
 from typing import ClassVar
 

@@ -16,7 +16,7 @@ class Trainer(ABC):
     """
 
     packages: ClassVar[tuple[str, ...]]  # distributions whose versions a record names, the library's own first
-    needs: ClassVar[tuple[str, ...]] = ()  # distributions it needs beside torch
+    needs: ClassVar[tuple[str, ...]] = ()  # distributions it needs besides torch
     alone: ClassVar[tuple[str, ...]] = ()  # distributions that are installed without what they say they need
     replay: ClassVar[str] = "prioritized"  # or "uniform"
     environments: ClassVar[tuple[int, ...]] = (1,)  # numbers of environments that it is timed with
@@ -62,7 +62,7 @@ class Trainer(ABC):
         return ""
 
     def close(self) -> None:
-        """End what the library has started beside this process; nothing for most."""
+        """End what the library has started next to this process; nothing for most."""
         return
 
     def environment(self) -> Any:

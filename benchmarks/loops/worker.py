@@ -27,7 +27,7 @@ class _Session:
     _trainer: Trainer
 
     def prepare(self, name: str, environments: int, seed: int, warm_up: int) -> dict[str, Any]:
-        """Make a loop and let it take so many environment steps."""
+        """Make a loop and let it take a given number of environment steps."""
         try:
             self._trainer = trainer = make(name, environments, seed)
         except (RuntimeError, MemoryError) as error:

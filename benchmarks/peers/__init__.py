@@ -1,4 +1,4 @@
-"""Other libraries' sum trees, made under our contract's names so that they can be timed and checked beside ours.
+"""Other libraries' sum trees, made under our contract's names so that they can be timed and checked with ours.
 
 The registry is the folder: library ``x`` is the one public :class:`~benchmarks.peers.peer.Peer` of ``x_peer.py``.
 """

@@ -1,9 +1,9 @@
-"""How fast and how exact are other libraries' sum trees, beside ours on the same cases?
+"""How fast and how exact are other libraries' sum trees, compared with ours on the same cases?
 
 One process a library, one thread each, all on one CPU, taking turns sample by sample. A library that is not installed,
 or a cell that it cannot do, is a record with the reason. ``make peers`` installs the libraries into an environment of
-their own and runs this; records go to results/<machine>/peers.jsonl, the checks beside them. Interrupt it as you like:
-the same command goes on where it stopped.
+their own and runs this; records go to results/<machine>/peers.jsonl, the checks next to them. Interrupt it as you like:
+the same command resumes where it stopped.
 """
 
 import argparse
@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
                 accuracy.write(checks, path.with_name(ACCURACY_FILE))
     except WorkerError as error:
         raise RecordError(
-            f"{error}; what is measured is kept: run it again to go on, or choose with --contestants"
+            f"{error}; what is measured is kept: run it again to continue, or choose with --contestants"
         ) from None
     _report(latest(stamp.known(path)), path, options)
     return exit_code(tally, path)
@@ -165,7 +165,7 @@ def _described(pair: tuple[_Member, Case]) -> str:
 
 
 def _measure(options: argparse.Namespace, pairs: Sequence[tuple[_Member, Case]]) -> Iterator[Measurement]:
-    """Yield the records of one shape, all implementations in turns."""
+    """Yield the records of one shape, all implementations in alternation."""
     ready: list[tuple[_Member, Case, WorkerClock]] = []
     for member, case in pairs:
         clock = member.clock(case, options.seed)

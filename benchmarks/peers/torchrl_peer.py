@@ -9,7 +9,7 @@ import numpy as np
 
 from .peer import Peer
 
-COMPILED = "compiled"  # the folder beside its sources
+COMPILED = "compiled"  # the folder next to its sources
 
 
 class Torchrl(Peer):

@@ -1,4 +1,4 @@
-"""Our trees inside other libraries (``impls.plugins``), timed beside those libraries' own replay.
+"""Our trees inside other libraries (``impls.plugins``), timed against those libraries' own replay.
 
 host.py       what every host offers; ``x_host.py`` is host x: its buffers and training steps, with and without ours
 cells.py      what is timed, under the names of a record

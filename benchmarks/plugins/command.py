@@ -3,7 +3,7 @@
 Each host's own replay and ours take turns, sample by sample, in one process of an environment that has the host:
 make plugins makes these. The records also have the share of a step that calls of the tree take, hence what a tree that
 takes no time would give at most. A host that is not there is a record with the reason. Interrupt it as you like: the
-same command goes on where it stopped. Records go to results/<machine>/plugins.jsonl.
+same command resumes where it stopped. Records go to results/<machine>/plugins.jsonl.
 
 With --learning: does prioritized replay by ours learn in Stable-Baselines3 as it should? DQN on its own uniform replay
 and on ours, by several seeds, to results/<machine>/plugins-learning.jsonl; each run takes minutes.
@@ -203,7 +203,7 @@ def _measured(
 def summary(found: Sequence[Measurement]) -> dict[str, Any]:
     """Return the summary as JSON takes it: a row for each host, task and kind, and what has no time.
 
-    A share is that of the tree's calls in a step, and ``most`` how many times as fast the step would be without them.
+    A share is that of the tree's calls in a step, and ``most`` the speedup of the step without them.
     """
     cells = {
         (record.contestant, record.options["task"], record.options["kind"], record.op): record
@@ -239,7 +239,7 @@ def summary(found: Sequence[Measurement]) -> dict[str, Any]:
 
 def lines(found: dict[str, Any]) -> list[str]:
     """Return the summary as a table, with what has no time beneath."""
-    text = [f"{'host':10}{'task':15}{'kind':18}{'step (us)':>12}{'times as fast':>24}{'tree':>8}{'without it':>12}"]
+    text = [f"{'host':10}{'task':15}{'kind':18}{'step (us)':>12}{'speedup':>24}{'tree':>8}{'without it':>12}"]
     for row in found["rows"]:
         times = "{:.2f} [{:.2f}, {:.2f}]".format(*row["times"]) if row["times"] else ""
         share = f"{row['share'][0]:.0%}" if row["share"] else ""

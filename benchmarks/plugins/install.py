@@ -2,7 +2,7 @@
 
     python -m benchmarks.plugins.install hosts|rllib
 
-A host that cannot be installed is left out with one sentence. No build of torch for GPUs is pulled.
+A host that cannot be installed is omitted with one sentence. No build of torch for GPUs is pulled.
 """
 
 import importlib.metadata

@@ -88,7 +88,7 @@ class Rllib(Host):
     package, module, plugin = "ray", "ray", "rllib"
     buffers = _Buffer
     kinds = (THEIRS, OURS)
-    limits = ("dropping a whole episode, which reads all rows, once an episode, is left out of the buffer's step",)
+    limits = ("dropping a whole episode, which reads all rows, once an episode, is omitted from the buffer's step",)
 
     def trainer(self, task: str, kind: str, seed: int) -> Trainer:
         made: Trainer = (_Ours if kind == OURS else Trainers)(training.load(task), 1, seed)

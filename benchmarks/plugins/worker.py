@@ -25,7 +25,7 @@ from .cells import BUFFER, TWIN
 from .host import Host, hosts
 
 SPREAD_ROUNDS = 100  # of new priorities before a buffer is timed
-PLACED = 256  # rows that the steps of a buffer take in turns
+PLACED = 256  # rows that the steps of a buffer take one after the other
 TREE_SAMPLES = 11
 MOST_LETTERS = 200
 PACKAGES = ("numpy", "numba", "torch", "gymnasium")

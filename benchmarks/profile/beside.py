@@ -1,4 +1,4 @@
-"""The parts of a parallel run beside each other: a loop of processes runs for a second or two, and its parts are read.
+"""The parts of a parallel run, concurrently: a loop of processes runs for a second or two, and its parts are read.
 
 With the ratio free no side waits for the other, so each is timed while the other is busy all the time, then alone: what
 they take from each other is the contention. With the ratio kept, as the workload has it, the period is
@@ -98,7 +98,7 @@ def shaped(workload: Workload, options: Mapping[str, Any]) -> Workload:
 
 
 def measure(world: World, options: Mapping[str, Any], window: float) -> dict[str, list[float]]:
-    """Run the loop of these options shortly; return samples in seconds by op, a window of so many seconds each.
+    """Run the loop of these options shortly; return samples in seconds by op, a window of N seconds each.
 
     TrainingError, or TimeoutError with one sentence, where it does not run or is too slow.
     """
@@ -135,7 +135,7 @@ class _Reading:
         self._rows = board.processes_of(loop.workload, loop.arrangement)
 
     def samples(self, is_free: bool) -> dict[str, list[float]]:
-        """Samples by op: beside each other, and with a free ratio each side alone too."""
+        """Samples by op: concurrently, and with a free ratio each side alone too."""
         self._until(lambda: self._loop.updates >= WARM_STEPS and self._turns() >= WARM_STEPS, START_SECONDS)
         known: dict[str, list[float]] = {}
         self._phase(known, lambda end: self._until(lambda: time.perf_counter() >= end, PHASE_SECONDS), True)

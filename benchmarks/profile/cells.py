@@ -1,4 +1,4 @@
-"""The cells of a workload's profile, in groups that are timed in turns."""
+"""The cells of a workload's profile, in groups that are timed in alternation."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from impls.training import Workload, identity, learners
 from impls.training.reading import stated
 from impls.training.sizes import layout_of, networks
 
-ALONE = "nothing"  # beside an actor, a learner or a tree that is alone on its core
+ALONE = "nothing"  # load of an actor, a learner or a tree that is alone on its core
 TREE = "numba"  # recommended unless a sweep says otherwise
 REFERENCE = "torch"  # of learners, and of the policies that actors act by; every workload has it
 
@@ -17,7 +17,7 @@ PARTS = {
     "env step": "the environment alone, random actions, resets included; of E environments at once, a turn of all",
     "inference act": "actions for B observations at once, exploration included",
     "actor step": "environment, inference and local storage, of E at once; processes as threads, wall time of a turn",
-    "learner step": "a gradient step on B records by so many threads of each implementation of the learner",
+    "learner step": "a gradient step on B records by a given number of threads of each implementation of the learner",
     "parallel_learners step": "the same by L of torch's on B/L records each and a parameter server, a thread a learner",
     "product step": "[H, H] times [H, B], H units of the last hidden layer, by dense's kernel: the bound of its step",
     "forward act": "the policy for B observations, nothing else",
@@ -36,7 +36,7 @@ PARTS = {
 @dataclass(frozen=True)
 class Preset:
     """The batches, the numbers of models, and the seconds of a sample, of the longest cell, and within which cells are
-    begun; the numbers E of environments that an actor steps at once, beside 1."""
+    begun; the numbers E of environments that an actor steps at once, besides 1."""
 
     batches: tuple[int, ...]
     convolution_batches: tuple[int, ...]
@@ -164,7 +164,7 @@ class _CellBuilder:
 
     @property
     def _environments(self) -> list[int]:
-        """Return the numbers of environments at once beside 1, the workload's own among them."""
+        """Return the numbers of environments at once besides 1, the workload's own among them."""
         return sorted({*self._preset.environments, self._workload.actors.environments} - {1})
 
     def vectors(self) -> Iterator[Cell]:
@@ -175,7 +175,7 @@ class _CellBuilder:
                 yield self._cell("actor", "step", learner=learner, environments=count)
 
     def learners(self) -> Iterator[Cell]:
-        """f_l(x) of Eq. 5 of [Zhang2021] by a parameter server, beside the same gradient step by threads of torch; the
+        """f_l(x) of Eq. 5 of [Zhang2021] by a parameter server, and the same gradient step by threads of torch; the
         others take one."""
         batch = self._workload.learner.batch
         for count in self._counts:

@@ -1,7 +1,7 @@
 """How long do a training workload's primitives take: environment, inference, gradient steps, tree, storage, weights?
 
-Each is timed alone, over batches and cores, and those that share cores in a loop beside each other on the same core.
-Every process is kept on the cores that its record names. Interrupt it as you like: the same command goes on where it
+Each is timed alone, over batches and cores, and those that share cores in a loop concurrently on the same core.
+Every process is kept on the cores that its record names. Interrupt it as you like: the same command resumes where it
 stopped. Records go to results/<machine>/profile-<workload>-<preset>.jsonl; `python -m reports` draws their curves.
 """
 
@@ -60,12 +60,12 @@ def main(arguments: list[str] | None = None) -> int:
     probe_once(options.results)
     code = report(tally, path, options.json)
     if not options.json and (rates := loop_rates(stamp.known(path))):
-        print(f"serial loop of {workload.name}, gradient steps a second: {rates}")
+        print(f"serial loop of {workload.name}, gradient steps/s: {rates}")
     return code
 
 
 def probe_once(results: Path) -> None:
-    """Describe this machine, where nobody has: answers for `--platform this` need it beside its records."""
+    """Describe this machine, where nobody has: answers for `--platform this` need it and its records."""
     from dse.platforms.probe import write_probe  # noqa: PLC0415  # with its kernels
 
     if not (path := here(results)).is_file():
@@ -74,7 +74,7 @@ def probe_once(results: Path) -> None:
 
 
 def _arrangements(options: argparse.Namespace, workload: Workload, where: Path, preset: Preset) -> int:
-    """Measure the parts of parallel runs beside each other; return the exit code."""
+    """Measure the parts of parallel runs concurrently; return the exit code."""
     path = file_of(options.results, f"beside-{workload.name}-{options.preset}.jsonl")
     cells = beside.groups(workload, preset, CORES, implementations(workload))
     stamp = Stamp.of_this_run(beside.PRIMITIVE, **facts_of(workload))
@@ -93,7 +93,7 @@ def loop_rates(found: Iterable[Measurement]) -> str:
     if not others:
         return ""
     rates = {name: 1 / newest[name].seconds for name in newest}
-    faster = (f"{rates[name]:,.0f} by {name}, {rates[name] / rates[first]:.1f} times as many" for name in others)
+    faster = (f"{rates[name]:,.0f} by {name}, {rates[name] / rates[first]:.1f}x" for name in others)
     return "; ".join((f"{rates[first]:,.0f} by {first}", *faster))
 
 
@@ -148,7 +148,7 @@ class Together:
         answers = [member.worker.receive() for member in self.members]
         for answer in answers:
             if "failed" in answer:
-                raise RecordError(f"{answer['failed']}; what is measured is kept, the same command goes on from there")
+                raise RecordError(f"{answer['failed']}; what is measured is kept, the same command continues")
         self.calls_per_sample = sum(answer["calls"] for answer in answers) if self.is_all else answers[0]["calls"]
         self.trees.append(answers[0].get("tree", 0.0))
         if self.other:
@@ -230,7 +230,7 @@ class Team:
 
 
 def _cpus_of(cell: Cell, cpus: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the CPUs of each part of a cell, in turns where there are fewer CPUs than parts."""
+    """Return the CPUs of each part of a cell, reused where there are fewer CPUs than parts."""
     if cell.beside:
         return [(cpus[0],), (cpus[0] if cell.options["cores"] == "shared" else cpus[1],)]
     if cell.processes > 1:
@@ -310,7 +310,7 @@ def _reason(cell: Cell, timing: Timing, note: str | None) -> str | None:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("profile", __doc__, "--workload cartpole_dqn", f"parts that are timed:\n{listed(PARTS)}\n")
     add_workload(parser)
-    alone = "measure the parts of training by several processes beside each other in place of the others"
+    alone = "measure the parts of training by several processes, run concurrently, in place of the others"
     parser.add_argument("--arrangements", action="store_true", help=alone)
     parser.add_argument("--preset", choices=PRESETS, default="quick", help=f"how much to measure ({DEFAULT})")
     return add_common(parser, seed_of="the order of samples")

@@ -53,7 +53,7 @@ class World:
         return self._policies[name]
 
     def with_environments(self, count: int) -> Workload:
-        """Return the workload with actors that step so many environments at once."""
+        """Return the workload with actors that step a given number of environments at once."""
         return dataclasses.replace(self.workload, actors=dataclasses.replace(self.workload.actors, environments=count))
 
     @functools.cached_property

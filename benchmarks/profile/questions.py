@@ -2,8 +2,8 @@
 
 `python -m dse validate --ask` writes such a file; by default it is the newest of this machine with loops left. A loop
 trains as it always does, from a full buffer on, by the learner, the policy and as many threads as the question says, on
-as many cores, in turns with the other questions of its workload and with the unchanged workload, the control. No
-prediction rests on these records. Interrupt it as you like: the same command goes on where it stopped.
+as many cores, in alternation with the other questions of its workload and with the unchanged workload, the control. No
+prediction rests on these records. Interrupt it as you like: the same command resumes where it stopped.
 With --arrangements, or a file that `python -m dse validate --ask --loops` wrote, it measures arrangements of processes.
 """
 

@@ -1,7 +1,7 @@
 """Which share of a serial training step is spent in the sum tree, on our trees and on other libraries'?
 
 Timed once are environment and inference, and the whole loop; on each tree insertion, sampling, gathering, gradient step
-and new priorities, with the tree's own calls timed inside the step. All on one core, in turns, sample by sample; a
+and new priorities, with the tree's own calls timed inside the step. All on one core, interleaved sample by sample; a
 library in a process of its own, of the environment that make peers makes. Records go to
 results/<machine>/share-<workload>.jsonl.
 """
@@ -65,7 +65,7 @@ class Shares:
         return Cell(contestant, "learning", options_of(self._workload), self._workload.learner.batch, **shape)
 
     def measure(self, trees: Sequence[Cell]) -> Iterator[Measurement]:
-        """Yield the records of the actor and of learning on every tree, all in turns, and of the first tree's twin."""
+        """Yield the records of the actor and of learning on every tree, interleaved, and of the first tree's twin."""
         ready, untimed = self._ready(trees)
         yield from untimed
         timings = interleave([clock for _, clock, _ in ready], self._options.budget * len(ready))

@@ -130,7 +130,7 @@ class _Session:
             return {"skipped": str(error) or "not enough memory"}
 
     def _use_threads(self, count: int) -> None:
-        """Let learners of every implementation compute by so many threads from here on."""
+        """Let learners of every implementation compute by a given number of threads from here on."""
         if self._threads != count:
             learners.use_threads(count)
             self._threads = count

@@ -2,5 +2,5 @@
 
 ``cells`` lists what is timed, ``buffers`` and the ``*_buffer`` files make the buffers, ``jobs`` are what actors and
 learners do on one, ``crew`` runs several at once, ``worker`` is a process that takes samples on request, ``command``
-takes them in turns.
+takes them in alternation.
 """

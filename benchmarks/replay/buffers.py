@@ -27,7 +27,7 @@ class Buffer(ABC):
 
     name: ClassVar[str]
     package: ClassVar[str] = "numba"  # the distribution whose version a record names
-    needs: ClassVar[tuple[str, ...]] = ()  # distributions it needs beside those of the library's tree
+    needs: ClassVar[tuple[str, ...]] = ()  # distributions it needs besides those of the library's tree
     limits: ClassVar[tuple[str, ...]] = ()  # what it cannot do, and what its time includes besides
     fanout: ClassVar[int] = 2
     dtype: ClassVar[str] = "float64"  # of its priorities

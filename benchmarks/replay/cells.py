@@ -9,13 +9,13 @@ from .buffers import kind_of
 from .partial import UNTIL
 
 PARTS = {
-    "operations": "insert, sample, update and all three, one thread on one core, beside other libraries' buffers",
+    "operations": "insert, sample, update and all three, one thread on one core, with other libraries' buffers",
     "parts": "where the time of the compiled replay's operations goes",
     "batches": "sample and update over the batch [Zhang2023, Fig. 12]",
-    "pairs": "one process inserts and one learns, beside one that does both",
+    "pairs": "one process inserts and one learns, and one that does both",
     "threads": "actors and learners as threads [Zhang2021, Fig. 10]",
     "processes": "the same as processes",
-    "flush": "a local cache flushed every n rows, alone and beside a learner [StoneSachdev]",
+    "flush": "a local cache flushed every n rows, alone and under load from a learner [StoneSachdev]",
 }
 COMPILED, REUSED, IN_PYTHON, SHARED_PEER = "replay", "replay_reused", "prioritized_buffer", "cpprb_mp"
 ALONE = ("operations", "parts", "batches")  # parts in which each buffer has a process of its own
@@ -32,7 +32,7 @@ WORKS = ("none", "computing", "sleeping")
 WORK_SECONDS = 200e-6
 TOTALS = (2, 3, 4, 6)  # actors and learners together
 FLUSHES = (1, 4, 16, 64, 256)
-LEARNED = 256  # records that the learner beside a flush samples
+LEARNED = 256  # records that the learner during a flush samples
 WORKED_SHARE = 5  # a run with work after each operation has a fifth of the iterations
 
 
@@ -66,7 +66,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked for: strategies, other buffers that are timed beside them, and sizes."""
+    """What is asked for: strategies, other buffers that are timed with them, and sizes."""
 
     strategies: Sequence[str]
     default: str

@@ -1,8 +1,8 @@
-"""How fast are whole replay buffers, ours beside other libraries', alone and shared by threads and processes?
+"""How fast are whole replay buffers, ours and other libraries', alone and shared by threads and processes?
 
 Every buffer is checked before it is timed: records that come out are records that went in, and priorities matter.
 Those that answer one question take turns, sample by sample. Libraries run in the environment that make peers makes,
-where it exists. Interrupt it as you like: the same command goes on where it stopped. Records go to
+where it exists. Interrupt it as you like: the same command resumes where it stopped. Records go to
 results/<machine>/replay.jsonl.
 """
 
@@ -126,7 +126,7 @@ class Team:
         self, cells: Sequence[Cell], sample_seconds: float, budget_seconds: float, also: Callable[..., Any]
     ) -> Iterator[Measurement]:
         """Yield the records of cells that take turns: those that cannot be timed and why, the timed ones, the A/A twin
-        of the first, and what ``also`` makes of the samples that were taken beside."""
+        of the first, and what ``also`` makes of the samples that were taken with them."""
         left = list(cells)
         # Invariant: cells that are not in ``left`` have a record.
         while left:
@@ -192,7 +192,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _plan(options: argparse.Namespace) -> Plan:
-    """Return what is asked for; libraries are left out where there is no interpreter that has them."""
+    """Return what is asked for; libraries are omitted where there is no interpreter that has them."""
     strategies = list(options.strategies or registry.strategies())
     one_of(strategies, registry.strategies())
     usual = inspect.signature(registry.make).parameters["strategy"].default
@@ -238,7 +238,7 @@ def told(cell: Cell) -> str:
 
 
 def _beside(stamp: Stamp, clock: Remote, timing: Timing) -> Iterator[Measurement]:
-    """Yield the record of the learner beside a flush."""
+    """Yield the record of the learner during a flush."""
     cell = clock.cell
     if cell.part == "flush" and cell.options["beside"] == "learner":
         options = {**cell.options, "beside": cell.op, "rows": cell.batch}

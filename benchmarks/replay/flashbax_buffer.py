@@ -14,7 +14,7 @@ class Flashbax(Buffer):
 
     name = "flashbax"
     package = "flashbax"
-    limits = ("compiles anew for each number of rows and each batch", "has no weights: they are computed beside it")
+    limits = ("compiles anew for each number of rows and each batch", "has no weights: they are computed apart from it")
     dtype = "float32"
 
     def _allocate(self, seed: int) -> None:

@@ -81,7 +81,7 @@ class Outcome:
 
 
 def compute(rounds: int) -> None:
-    """Do so many rounds of arithmetic, which touch no memory to speak of and hold no lock of Python's."""
+    """Do a given number of rounds of arithmetic, which touch no memory to speak of and hold no lock of Python's."""
     hashlib.pbkdf2_hmac("sha256", b"work", b"", rounds)
 
 

@@ -1,4 +1,4 @@
-"""What records of replay buffers say: a table a part, and the ratios that claims are held against."""
+"""What records of replay buffers say: a table a part, and the ratios that claims are validated against."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from .partial import UNTIL
 
 SUMMED = (("insert", 1), ("sample", 256), ("update", 256))
 LAST = {"sample": "weights", "update": "tree", "insert": "row and tree"}  # the last step of each operation
-CLAIMS = {"global": (2.0, 4.4), "none": (1.01, 5.0)}  # [Zhang2021]: times as fast as one lock; times behind no lock
+CLAIMS = {"global": (2.0, 4.4), "none": (1.01, 5.0)}  # [Zhang2021]: speedup over one lock; slowdown over no lock
 CLAIMANTS = ("two_lock_lazy", "two_lock_checked")  # strategies of its Algorithm 3
 
 
@@ -88,7 +88,7 @@ def _pairs(found: Sequence[Measurement], default: str) -> dict[str, Any]:
 
 
 def _factors(name: str, bases: dict[str, Measurement], record: Measurement) -> dict[str, Any]:
-    """How many times as fast as each of the bases a strategy is, itself left out."""
+    """Speedups of a strategy over each of the bases, itself left out."""
     return {f"times_{other}": stats.speedup(base, record) for other, base in bases.items() if other != name}
 
 
@@ -117,10 +117,10 @@ def _flush(found: Sequence[Measurement], default: str) -> dict[str, Any]:
     rows: dict[str, dict[str, float]] = {}
     for record in found:
         if record.op == "learn":
-            name, column = f"{label(record)} learner beside {record.options['beside']}", record.options["rows"]
+            name, column = f"{label(record)} learner during {record.options['beside']}", record.options["rows"]
             rows.setdefault(name, {})[str(column)] = 1e9 * record.seconds / record.batch
         else:
-            name = f"{label(record)} {record.op} beside {record.options['beside']}"
+            name = f"{label(record)} {record.op} under load from {record.options['beside']}"
             rows.setdefault(name, {})[str(record.batch)] = 1e9 * record.seconds / record.batch
     return {"ns_per_row": rows}
 
@@ -159,7 +159,7 @@ def lines(found: dict[str, Any]) -> list[str]:
             for role in ("best_peer", "python"):
                 if times := content.get(f"times_{role}"):
                     step = f", a whole step {_times(times['step'])}" if "step" in times else ""
-                    text.append(f"  {times['sum']:.2f} times as fast as {times['name']}{step}")
+                    text.append(f"  a speedup of {times['sum']:.2f} over {times['name']}{step}")
             continue
         for shape, rows in content.items():
             text.append(f"  {shape}:")

@@ -29,7 +29,7 @@ from .crew import Crew, Processes, Threads
 from .jobs import ROTATING, CrewError, Job, Outcome, Quota
 
 SAMPLED = 16  # samples that updates take turns in
-LEAD_SECONDS = 0.003  # from asking a crew to begin until it does
+LEAD_SECONDS = 0.003  # from asking the jobs to begin until they do
 
 
 class Operation:
@@ -76,7 +76,7 @@ class Operation:
 
 @dataclass
 class Together:
-    """A clock of jobs that a crew does at once.
+    """A clock of jobs that several processes do at once.
 
     ``read`` makes the seconds of a sample, and those of another cell that the same run times, from the moment at which
     all began and the outcomes; ``before`` comes before every run.
@@ -105,9 +105,9 @@ def cpus_of(member: int, members: int) -> tuple[int, ...]:
 
 
 def stretch(crew: Crew, jobs: Sequence[Job], seconds: float, is_slowest: bool = True) -> Together:
-    """Return the clock of jobs that run for so many seconds: of the slowest's iteration, or of the first's.
+    """Return the clock of jobs that run for a given number of seconds: of the slowest's iteration, or of the first's.
 
-    The cell beside it is of the last's iteration.
+    The concurrent cell is of the last's iteration.
     """
 
     def begun(begin: float) -> list[Job]:

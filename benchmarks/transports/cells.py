@@ -39,7 +39,7 @@ PRESETS = {"quick": Preset(1.0, 0.5, 11, 0.15), "full": Preset(5.0, 2.5, 11, 0.5
 
 
 def hand_overs() -> Iterator[list[Cell]]:
-    """Yield groups of hand-overs of as many rows, and of weights, that are timed in turns."""
+    """Yield groups of hand-overs of as many rows, and of weights, that are timed in alternation."""
     for rows in ROWS:
         yield [
             Cell(name, op, batch=rows) for name in ("shared", "ring", "queue", "pipe") for op in ("send", "hand over")

@@ -2,7 +2,7 @@
 
 The system is [Hou2023, Table 3]'s on a small scale: one actor and one learner as processes of their own, whose ratio is
 free, for each transport, 1 or 64 rows a hand-over (a local storage), and batches of 128 and 1,024. Interrupt it as you
-like: the same command goes on where it stopped. Records go to results/<machine>/transports-<preset>.jsonl. On two idle
+like: the same command resumes where it stopped. Records go to results/<machine>/transports-<preset>.jsonl. On two idle
 cores quick takes about 4 minutes, full under 20.
 """
 
@@ -71,14 +71,14 @@ class Ledger:
         self._records, self._at = 0, 0
 
     def begin(self, records: int) -> None:
-        """Note that the actor hands so many records over."""
+        """Note that the actor hands a given number of records over."""
         count = int(self._words[_COUNT])
         self._records += records
         self._entries[count % ENTRIES] = self._records, time.perf_counter_ns()
         self._words[_COUNT] = count + 1
 
     def newest(self, received: int | None) -> int | None:
-        """Nanoseconds at which the newest of ``received`` records was handed over, of all by default; None before."""
+        """Nanoseconds at which the newest of ``received`` records was handed off, of all by default; None before."""
         count = int(self._words[_COUNT])
         if received is None:
             self._at = count
@@ -145,7 +145,7 @@ class Watched:
 
 
 def system_of(workload: Workload, name: str, rows: int, batch: int) -> tuple[Workload, Arrangement]:
-    """Return a workload with one actor that hands so many rows over at once, and its arrangement with a free ratio."""
+    """Return a workload with one actor that hands N rows over at once, and its arrangement with a free ratio."""
     replace = dataclasses.replace
     changed = replace(
         workload,
@@ -290,7 +290,7 @@ def told(cell: Cell) -> str:
 
 
 def _hand_overs(stamp: Stamp, budget: float, seed: int, group: Sequence[Cell]) -> Iterator[Measurement]:
-    """Yield the records of hand-overs timed in turns, in this process on one core."""
+    """Yield the records of hand-overs timed in alternation, in this process on one core."""
     from .micro import clock_of  # noqa: PLC0415  # with the compiler
 
     with ExitStack() as stack:

@@ -12,22 +12,22 @@ from ..platforms.reading import HERE
 from ..tuning.core_question import EQUAL, CoreSplit, platform_split, split_cores
 from ..tuning.core_split import LEAST_HZ, MOST_HZ, Allocation, RateCurve
 from .mapping import add_system
-from .text import add_command, interval, rests_on, roughly, rounded, show, with_ends, wrapped
+from .text import add_command, error_bound, interval, rests_on, rounded, show, with_ends, wrapped
 
 ABOUT = """How many of a processor's cores to actors, and how many to learners?
 
-On x cores actors make f_a(x) environment steps a second, and learners f_l(x) gradient steps. Eq. 5 of [Zhang2021]
+On x cores actors make f_a(x) environment steps/s, and learners f_l(x) gradient steps. Eq. 5 of [Zhang2021]
 asks for f_a(x_a) = update_interval f_l(x_l) within the cores there are. Whole cores seldom make both sides equal, so
 here the slower side is made as fast as it can be; of what is within 1 % of that the fewest cores are chosen.
 
 The curves are those of a workload on a platform, from a machine's records where there are some, else modeled; or your
-own, steps a second by cores, where a scaling law fills in the numbers of cores that they lack. Past their last point
+own, steps/s by cores, where a scaling law fills in the numbers of cores that they lack. Past their last point
 laws part, so intervals widen, and the answer says which number of cores to time next:
 
   python -m dse cores --actors 1:900,2:1700,4:3000 --learners 1:400,2:700 --cores 8
 
-In brackets stand 95 % intervals of what was measured; ~ and (x2) mean that a law is taken to be right within a factor
-of 2, which nothing here tested. Devices other than the processor take no part: python -m dse recommend --help asks
+In brackets stand 95 % intervals of what was measured; ~ and (x2) mean an error bound of a factor of 2 that a model
+assumes, which nothing here tested. Devices other than the processor take no part: python -m dse recommend --help asks
 about those."""
 EXAMPLE = "--actors 1:900,2:1700 --learners 1:400,2:700 --cores 4"
 SHOWN = 5  # ties
@@ -56,8 +56,8 @@ def add_to(commands: Any) -> None:
     parser = add_command(commands, "cores", "how many cores to actors and how many to learners", ABOUT, example)
     add_system(parser, is_required=False, default=HERE)
     add = parser.add_argument
-    add("--actors", type=curve, metavar="X:HZ,...", help="environment steps a second on x cores")
-    add("--learners", type=curve, metavar="X:HZ,...", help="gradient steps a second on x cores")
+    add("--actors", type=curve, metavar="X:HZ,...", help="environment steps/s on x cores")
+    add("--learners", type=curve, metavar="X:HZ,...", help="gradient steps/s on x cores")
     add("--cores", type=count, metavar="M", help="cores to share out (default: the platform's)")
     add(
         "--update-interval", type=count, metavar="U", help="environment steps a gradient step (default: the workload's)"
@@ -103,7 +103,7 @@ def _asked(options: argparse.Namespace) -> CoreSplit:
     for flag, rates in own.items():
         for cores, hz in rates.items():
             if not LEAST_HZ <= hz <= MOST_HZ:
-                raise ValueError(f"{flag} {cores}:{hz:g}: a rate is from {LEAST_HZ:g} to {MOST_HZ:g} steps a second")
+                raise ValueError(f"{flag} {cores}:{hz:g}: a rate is from {LEAST_HZ:g} to {MOST_HZ:g} steps/s")
     f_a, f_l = (RateCurve.of(flag, rates) for flag, rates in own.items())
     u = 1 if options.update_interval is None else options.update_interval
     return split_cores(f_a, f_l, u, options.cores, options.reserved)
@@ -118,15 +118,15 @@ def _text(answer: CoreSplit) -> Iterator[str]:
     yield from wrapped(f"{whose}{plural(answer.cores, 'core')}{reserved}, {steps} a gradient step:", "")
     yield ""
     yield f"  {_split(choice)}" + (f", {choice.idle} idle" if choice.idle else "")
-    yield f"  {_hz(choice)} gradient steps a second, {_bound(choice)}"
+    yield f"  {_hz(choice)} gradient steps/s, {_bound(choice)}"
     acting, learning = answer.f_a.rates[choice.actors], answer.f_l.rates[choice.learners]
     yield from wrapped(
-        f"actors feed {_rate(acting, 1 / u)}, learners take {_rate(learning, 1)} gradient steps a second; if neither "
+        f"actors feed {_rate(acting, 1 / u)}, learners take {_rate(learning, 1)} gradient steps/s; if neither "
         f"waited: {rounded(acting.value / learning.value)} environment steps a gradient step, wanted {u:g}"
     )
     if not choice.in_turns and answer.turns.hz > choice.hz:
         yield from wrapped(
-            f"both sides in turns on the same {plural(answer.turns.cores, 'core')} would make "
+            f"both sides serially on the same {plural(answer.turns.cores, 'core')} would make "
             f"{_hz(answer.turns)}, more than any split"
         )
     for name, cores in answer.to_decide:
@@ -146,9 +146,9 @@ def _first(answer: CoreSplit) -> str:
     if not choice.in_turns:
         split = f"Give {plural(choice.actors, 'core')} to actors and {plural(choice.learners, 'core')} to learners"
     known = choice.interval == "95 %" or choice.low == choice.high
-    within = "" if known else f", right within {roughly(off(choice.hz, choice.low, choice.high))}x"
+    within = "" if known else f", {error_bound(off(choice.hz, choice.low, choice.high))}"
     rate = rounded(choice.hz, choice.low, choice.high)
-    return f"{split}: about {rate} gradient steps a second{within}, {_bound(choice)}."
+    return f"{split}: about {rate} gradient steps/s{within}, {_bound(choice)}."
 
 
 def _measure_next(answer: CoreSplit, name: str, cores: int) -> str:
@@ -159,13 +159,13 @@ def _measure_next(answer: CoreSplit, name: str, cores: int) -> str:
     larger = " of a larger machine" if answer.cores_there and cores > answer.cores_there else ""
     return (
         f"time {name} on {plural(cores, 'core')}{larger} to decide: on {chosen} it may be from {rounded(rate.low)} to "
-        f"{rounded(rate.high)} steps a second"
+        f"{rounded(rate.high)} steps/s"
     )
 
 
 def _split(split: Allocation) -> str:
     if split.in_turns:
-        return f"{plural(split.cores, 'core')} for both, in turns"
+        return f"{plural(split.cores, 'core')} for both, serially"
     return f"{plural(split.actors, 'core')} to actors, {plural(split.learners, 'core')} to learners"
 
 
@@ -183,14 +183,14 @@ def _source(*sources: str) -> str:
 
 
 def _bound(split: Allocation) -> str:
-    return {"neither": "both sides are equal", "both in turns": "each side waits for the other"}.get(
-        split.bottleneck, f"bound by {split.bottleneck}"
+    return {"neither": "both sides are equal", "both serially": "each side waits for the other"}.get(
+        split.bottleneck, f"bottleneck: {split.bottleneck}"
     )
 
 
 def _table(answer: CoreSplit) -> Iterator[str]:
     """Lay out the choice and the splits around it."""
-    yield "  actors  learners  steps a second      feed      take  bound by       sources"
+    yield "  actors  learners         steps/s      feed      take  bottleneck     sources"
     for split in (answer.choice, *answer.around, *([] if answer.choice.in_turns else [answer.turns])):
         feed = answer.f_a.rates[split.actors].value / answer.update_interval
         take = answer.f_l.rates[split.learners].value
@@ -222,15 +222,14 @@ def _others(answer: CoreSplit) -> Iterator[str]:
     acting, learning = answer.slowdown
     if answer.workload and not (acting and learning):
         yield from wrapped(
-            "note: how actors and learners slow each other down is not in these rates: they were not timed beside each "
-            "other"
+            "note: how actors and learners slow each other down is not in these rates: they were not timed concurrently"
         )
     if acting and learning:
         single = answer.choice.actors == answer.choice.learners == 1 and not answer.choice.in_turns
-        beside = f", so the split would make {rounded(answer.hz_beside)}" if single else ""
+        both = f", so the split would make {rounded(answer.hz_beside)}" if single else ""
         yield from wrapped(
-            f"note: measured beside each other, each on a core of its own, an actor took {acting:.2f} and a learner "
-            f"{learning:.2f} times as long{beside}; the curves are of each side alone, as eq. 5 has them"
+            f"note: measured concurrently, each on a core of its own, an actor slowed down by {acting:.2f}x and a "
+            f"learner by {learning:.2f}x{both}; the curves are of each side alone, as eq. 5 has them"
         )
     if answer.cores_there:
         yield from wrapped(

@@ -13,7 +13,7 @@ from ..tuning import presampling
 from ..tuning.presampling import LOSS, STEPS, Busy, DepthAnswer, DepthPoint, Enough
 from .mapping import add_system, pairs
 from .mapping import show as show_mapping
-from .text import add_command, interval, rests_on, roughly, rounded, show, with_ends, wrapped
+from .text import add_command, error_bound, interval, rests_on, rounded, show, with_ends, wrapped
 
 ABOUT = f"""How many batches should be sampled ahead of the one that is trained on?
 
@@ -22,7 +22,7 @@ passes all parts in a round; each engine (a device, or the cores of a process) d
 form D* = (round / the busiest engine's part of it), rounded up, less 1, is enough. That is a bound, up to half too
 high at D = 1, so the loop is simulated as well: with exact times, and with times that vary (--spread: their deviation
 over their mean). There a D is enough that is within {LOSS:.0%} of the most, as noise hides less; in brackets stands the
-simulation's own noise at 95 %, and the D for either end of it, not how far off the times may be. Actors are left out.
+simulation's own noise at 95 %, and the D for either end of it, not the uncertainty of the times. Actors are omitted.
 
 The times are those of the mapping of a workload on a platform that is expected to be the fastest (recommend
 --epsilon 0.01 names it), measured where records have them, else modeled; or your own, microseconds of one batch,
@@ -112,7 +112,7 @@ def _dict(answer: DepthAnswer) -> dict[str, Any]:
 
 
 def _losses(answer: DepthAnswer, at: int) -> dict[str, Any]:
-    """Give the shares of the most steps a second that are lost at a D: by the bound, and simulated with intervals."""
+    """Give the shares of the most steps/s that are lost at a D: by the bound, and simulated with intervals."""
 
     def lost(hz: float) -> float:
         return 1 - hz / answer.most_hz
@@ -128,9 +128,9 @@ def _losses(answer: DepthAnswer, at: int) -> dict[str, Any]:
 def _first(answer: DepthAnswer) -> str:
     """Say the answer in one sentence."""
     most, factor = _most(answer)
-    within = f", right within {roughly(factor)}x" if factor else ""
+    within = f", {error_bound(factor)}" if factor else ""
     rate = rounded(most, most / (factor or 1.0), most * (factor or 1.0))
-    return f"Sample {_batches(answer.depth)} ahead: at most about {rate} gradient steps a second{within}."
+    return f"Sample {_batches(answer.depth)} ahead: at most about {rate} gradient steps/s{within}."
 
 
 def _batches(depth: int) -> str:
@@ -150,8 +150,8 @@ def _text(answer: DepthAnswer) -> Iterator[str]:
     most, factor = _most(answer)
     shown = written(rounded(most), factor or 1.0, "factor" if factor else "95 %")
     yield from wrapped(
-        f"sample {_batches(answer.depth)} ahead: D* = {answer.depth} by the closed form, {shown} gradient steps a "
-        "second at most, modeled"
+        f"sample {_batches(answer.depth)} ahead: D* = {answer.depth} by the closed form, {shown} gradient "
+        "steps/s at most, modeled"
     )
     for one in answer.simulated:
         yield from wrapped(_enough(one))

@@ -118,7 +118,7 @@ def tree_tables(
 
 def mapping_tables(answer: MappingAnswer, capacity: int) -> Tables:
     """Write a mapping as the tables of a file: what to run, the rate to expect, and a table for each part."""
-    unit = "gradient steps a joule" if answer.objective == "per_watt" else "gradient steps a second"
+    unit = "gradient steps/J" if answer.objective == "per_watt" else "gradient steps/s"
     rate = {name: float(f"{getattr(answer, name):.{DIGITS}g}") for name in ("value", "low", "high")}
     ends: Interval = answer.interval
     said = {"platform": answer.platform, "workload": answer.called or answer.workload, "objective": answer.objective}

@@ -105,7 +105,7 @@ def text(question: Question, choices: Sequence[Choice], with_front: bool = False
     lines = [
         *wrapped(
             f"Take a learner of {units} and a {shape.micro} RMM of K = {shape.fanout}: about {roughly(1e6 / micro)} "
-            f"gradient steps a second, bound by {waits.partition(',')[0]}, modeled.",
+            f"gradient steps/s (modeled); bottleneck: {waits.partition(',')[0]}.",
             "",
         ),
         f"For {network.name} ({network.parameters:,} parameters, {network.macs:,} MACs a sample), batches of "
@@ -113,7 +113,7 @@ def text(question: Question, choices: Sequence[Choice], with_front: bool = False
         f"the RMM's slice {question.sharing}:",
         "",
         *_designs(best, space.batch),
-        f"  {best.cycles:,.0f} cycles a step ({micro:,.2f} us, {1e6 / micro:,.0f} a second), bound by {waits}",
+        f"  {best.cycles:,.0f} cycles a step ({micro:,.2f} us, {1e6 / micro:,.0f} per second); bottleneck: {waits}",
         f"  RMM {best.rmm.cycles:,.0f} cycles; learner {ledger.cycles:,}: "
         + ", ".join(f"{spent:,} {what}" for what, spent in ledger.entries),
         "",

@@ -62,7 +62,7 @@ by the key arrangement:
 {_listed(ARRANGEMENT)}
 
 K is free unless fixed; how many batches are sampled ahead is the workload's `presampled` unless --free presampled;
---free batch takes the smallest of some powers of two that trains nearly as many records a second as the most;
+--free batch takes the smallest of some powers of two that trains nearly as many records per second as the most;
 --free environments the fewest of those timed that give nearly the most, which changes learning slightly."""
 
 
@@ -118,7 +118,7 @@ def add_to(commands: Any) -> None:
     parser = add_command(commands, "explain", summary, f"{about}\n\n{ABOUT}", f"explain {system} --config learner=gpu")
     add_question(parser)
     parser.add_argument("--config", required=True, metavar="KEY=VALUE,...", help="keys of --fix, such as learner=gpu")
-    summary, about = "the answer beside that of a changed machine", "What would a changed machine change in the answer?"
+    summary, about = "the answer, and that of a changed machine", "What would a changed machine change in the answer?"
     parser = add_command(
         commands, "what-if", summary, f"{about}\n\n{ABOUT}", f"what-if {system} --set cpu-fpga.beta_gb_per_s=1"
     )

@@ -29,10 +29,10 @@ SHOWN = 5  # of a list
 UNPROFILED = ("no profile of", "no records of", "profiled was")
 """How notes begin where the workload's own profile does not answer."""
 GOALS = {
-    "ratio": "gradient steps a second at the workload's update_interval, actors included",
-    "training": "gradient steps a second that the learner could take, whatever actors do, as in [Zhang2023]",
-    "per_watt": "gradient steps a joule",
-    "fewest_devices": "gradient steps a second as for ratio, where a device less is worth up to 10 %",
+    "ratio": "gradient steps/s at the workload's update_interval, actors included",
+    "training": "gradient steps/s that the learner could take, whatever actors do, as in [Zhang2023]",
+    "per_watt": "gradient steps/J",
+    "fewest_devices": "gradient steps/s as for ratio, where a device less is worth up to 10 %",
 }
 
 
@@ -57,7 +57,7 @@ def whole(answer: MappingAnswer) -> Iterator[str]:
     yield from shares(answer)
     yield from processes(answer)
     yield from implementations(answer)
-    of, pace = (" of the best set of devices", " a second") if answer.objective == "per_watt" else ("", "")
+    of, pace = (" of the best set of devices", "/s") if answer.objective == "per_watt" else ("", "")
     about = "~" * (answer.interval == "factor")
     most, fastest = (rounded(one, answer.low, answer.high) for one in (answer.bound, answer.learner_hz))
     yield from wrapped(
@@ -71,7 +71,7 @@ def whole(answer: MappingAnswer) -> Iterator[str]:
 
 def _transfers(answer: MappingAnswer) -> Iterator[str]:
     for one in answer.transfers:
-        waits = "" if one.waits else ", beside the loop"
+        waits = "" if one.waits else ", concurrently with the loop"
         yield from wrapped(
             f"{one.sent}: {number(1e6 * one.seconds)} us on {one.engine}, {one.nbytes:,.0f} bytes{waits}"
         )
@@ -84,7 +84,7 @@ def _parts(parts: Sequence[PartAnswer]) -> Iterator[str]:
 
 def _alternatives(answer: MappingAnswer) -> Iterator[str]:
     if answer.ties:
-        yield "  cannot be told apart; fewest devices, bytes moved and cores decided:"
+        yield "  statistically tied; fewest devices, bytes moved and cores decided:"
         yield from _others(answer.ties, answer.others_tied)
     if answer.elsewhere and answer.elsewhere not in answer.ties[:SHOWN]:
         yield "  best on other devices:"

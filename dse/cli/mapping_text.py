@@ -33,7 +33,7 @@ from .mapping_words import (
 )
 from .text import WIDTH, not_its_own, number, several, wrapped
 
-COLUMN = ("execution mode", "actors", "sampling", "storage", "learner", "updating", "rate", "bound by")
+COLUMN = ("execution mode", "actors", "sampling", "storage", "learner", "updating", "rate", "bottleneck")
 PARTS = COLUMN[1:6]
 WARNINGS = (
     "actors.environments",
@@ -45,7 +45,7 @@ WARNINGS = (
     "sampling and updating part",
 )
 """How notes begin that stay in sight: what was asked is not quite what is answered."""
-LINES = 8  # of why, beside how a step is spent and what other implementations give
+LINES = 8  # of why, besides how a step is spent and what other implementations give
 FRUGAL = "; fewest devices and cores decide"  # why the choice is not what is expected to be the fastest
 PLAIN = 0.1  # of a change, from which on no tenth of a percent is told
 
@@ -99,7 +99,7 @@ def _why(answer: MappingAnswer) -> list[str]:
         bounds = [*bound(answer, brief=True)]
     lines = [*rows, *bounds, *more]
     if answer.ties:
-        begins = "  cannot be told apart from:"
+        begins = "  statistically tied with:"
         first, *others = (alternative(answer, other) for other in answer.ties)
         decide = FRUGAL * any(other.cost < -answer.epsilon for other in answer.ties)
         first = shortened(first, WIDTH - len(begins) - len("; and 999 more") - len(decide))
@@ -110,7 +110,7 @@ def _why(answer: MappingAnswer) -> list[str]:
         sentences = [f"the next best: {alternative(answer, other)}" if other and not answer.ties else UNCHANGED]
     changes = [[f"  {one}"] if len(one) <= WIDTH else wrapped(one) for one in sentences]
     room = LINES + len(more) - len(lines) - len(measured)
-    # Invariant: room for so many lines is left.
+    # Invariant: ``room`` lines are free.
     for change in [one for one in changes if len(one) <= room] or changes[: room > 0]:
         if len(change) <= room or change is changes[0]:
             lines += change
@@ -162,7 +162,7 @@ def _shortage(answer: Shortage) -> Iterator[str]:
         yield "  each line would be enough by itself"
 
 
-# Two answers beside each other
+# Two answers side by side
 
 
 def _explanation(answer: Explanation) -> Iterator[str]:
@@ -178,7 +178,7 @@ def _explanation(answer: Explanation) -> Iterator[str]:
 
 
 def _shares_beside(asked: MappingAnswer, best: MappingAnswer) -> Iterator[str]:
-    """Lay out how the steps of serial loops are spent, one answer beside the other."""
+    """Lay out how the steps of serial loops are spent, one answer next to the other."""
     spent = [{one.what: share(one) for one in answer.shares} for answer in (asked, best)]
     if any(spent):
         rows = [(what, *(each.get(what, "-") for each in spent)) for what in dict.fromkeys([*spent[0], *spent[1]])]
@@ -186,7 +186,7 @@ def _shares_beside(asked: MappingAnswer, best: MappingAnswer) -> Iterator[str]:
 
 
 def beside(before: MappingAnswer | Shortage, after: MappingAnswer | Shortage, change: str) -> str:
-    """Write what a change does to an answer in a sentence, and both answers beside each other."""
+    """Write what a change does to an answer in a sentence, and both answers side by side."""
     lines = [_changed(before, after, change), *_warned(before), ""]
     lines += _table(("", "before", "after"), before, after)
     for one in (before, after):

@@ -24,7 +24,7 @@ EVIDENCE = {
     "storage": "the records on {0}{1} take",
 }
 """Evidence in words, by how its number begins: the device, and what else the number says."""
-UNCHANGED = "no single time, as far off as it may be, makes another choice better"
+UNCHANGED = "no single time, anywhere within its uncertainty, makes another choice better"
 DIGITS, NEAR = 2, 0.1
 """Digits of a factor, and how near to 1 it has one more."""
 
@@ -38,9 +38,7 @@ def headline(answer: MappingAnswer) -> str:
 def expected(answer: MappingAnswer) -> str:
     """Write the rate in words, rounded to what is known."""
     ends = in_words(answer.value, answer.low, answer.high, answer.interval, source_of(answer.parts))
-    more = (
-        "" if answer.objective == "ratio" else f" ({rounded(answer.hz, answer.low, answer.high)} a second with actors)"
-    )
+    more = "" if answer.objective == "ratio" else f" ({rounded(answer.hz, answer.low, answer.high)}/s with actors)"
     return f"{about(answer)} {unit(answer)}{more}, {ends}"
 
 
@@ -65,8 +63,8 @@ def about(answer: MappingAnswer) -> str:
 
 def unit(answer: MappingAnswer) -> str:
     if answer.objective == "per_watt":
-        return "gradient steps a joule"
-    return "gradient steps a second" + (", actors aside" if answer.objective == "training" else "")
+        return "gradient steps/J"
+    return "gradient steps/s" + (", actors aside" if answer.objective == "training" else "")
 
 
 def platform(answer: MappingAnswer) -> str:
@@ -100,7 +98,7 @@ def _placed(answer: MappingAnswer) -> str:
         return f"in one process on the {actors.device}{_by(answer, is_here)}{away}"
     if answer.arrangement == "apart":
         groups = [f"{listed(all_of)} on {where}" for where, all_of in on.items()]
-        return f"with {listed(groups)} in turns in one process, and {acting} on the {actors.device}"
+        return f"with {listed(groups)} serially in one process, and {acting} on the {actors.device}"
     on.setdefault(_where(actors), []).append(acting)
     *groups, last = (f"{listed(all_of)} on {where}" for where, all_of in on.items())
     return f"with {', '.join([*groups, f'and {last}' if groups else last])}"
@@ -164,7 +162,7 @@ def _where(part: PartAnswer) -> str:
 
 def bound(answer: MappingAnswer, brief: bool = False) -> Iterator[str]:
     """Say what bounds the rate, unless ``brief`` what a simulation makes of that, and the cores it takes."""
-    bound = f"bound by {answer.bottleneck}"
+    bound = f"bottleneck: {answer.bottleneck}"
     most = answer.value if answer.objective == "training" else answer.hz  # a run is above its bound by chance alone
     simulated = [
         f"{rounded(min(one.hz, most), answer.low, answer.high)} with {_varying(one.cv)}" for one in answer.simulated
@@ -251,9 +249,7 @@ def subject(evidence_id: str) -> str:
 
 def rate(answer: MappingAnswer) -> str:
     """Write the predicted rate with its 95 % interval; with a factor where no stopwatch backs all of it."""
-    more = (
-        "" if answer.objective == "ratio" else f" ({rounded(answer.hz, answer.low, answer.high)} a second with actors)"
-    )
+    more = "" if answer.objective == "ratio" else f" ({rounded(answer.hz, answer.low, answer.high)}/s with actors)"
     if answer.interval == "factor":
         middle = rounded(answer.value, answer.low, answer.high)
         factor = off(answer.value, answer.low, answer.high)

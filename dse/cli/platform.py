@@ -37,12 +37,12 @@ from ..platforms.reading import HERE, RESULTS, here, path_of, problems, read, wa
 from ..platforms.template import copied, template, text_of
 from ..times import estimates
 from ..times.estimates import Asked, Row
-from .text import add_command, roughly, rounded, wrapped
+from .text import add_command, error_bound, roughly, rounded, wrapped
 
 WORKLOAD = "hopper_ddpg"  # that estimates are for unless another one is named
 UNTESTED = (
     "No row was compared with a stopwatch. Not checked here: whether records, tree and batches fit a device's memory, "
-    "and that an FPGA serves its calls in turns, each over its link; a row has a device to itself."
+    "and that an FPGA serves its calls serially, each over its link; a row has a device to itself."
 )
 SIZES = ("capacity", "fanout", "batch", "record_bytes")  # that may be asked for instead of the workload's
 
@@ -54,7 +54,7 @@ def add_estimate(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--network", metavar="TEXT", help="a network alone: its name, or mlp:15-256-256-1 and the like")
     for name in SIZES:
         flag, alone = f"--{name.replace('_', '-')}", getattr(Asked, name)
-        parser.add_argument(flag, type=count, help=f"default: the workload's; {alone:,} beside a network alone")
+        parser.add_argument(flag, type=count, help=f"default: the workload's; {alone:,} for a network alone")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
@@ -84,7 +84,7 @@ def _first(rows: list[Row], asked: Asked, platform: str) -> str:
     if not steps:
         return f"No device of {platform} can be modeled for a gradient step {named}; the notes below say why."
     seconds, row = min(steps, key=lambda step: step[0])
-    within = f", right within {roughly(row.factor)}x" if row.factor else ""
+    within = f", {error_bound(row.factor)}" if row.factor else ""
     return f"A gradient step {named} is fastest on {row.device}: about {roughly(1e6 * seconds)} us{within}, modeled."
 
 
@@ -152,7 +152,7 @@ def add_to(commands: Any) -> None:
     show = action("show", _show, shown, " u200", "NAME")
     checked = (
         "Is a file right? If not, the exit code is 2, and every fault is named with its line. Numbers that do not go\n"
-        "together, such as 64 cores beside the bandwidth of 16, are warnings: the exit code stays 0."
+        "together, such as 64 cores with the bandwidth of 16, are warnings: the exit code stays 0."
     )
     check = action("check", _check, checked, " u200", "FILE")
     compared = "What differs between two platforms? Origins and notes are not compared."
@@ -160,9 +160,7 @@ def add_to(commands: Any) -> None:
     show.add_argument("--toml", action="store_true", help="print its file, comments included")
     for parser in (show, check, diff):
         parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    begun = (
-        "How does a platform file begin? A template with every key, its unit and what it is for, or a copy of another."
-    )
+    begun = "How does a platform file begin? A template with every key, its unit and its meaning, or a copy of another."
     init = action("init", _init, begun, " --like u200")
     init.add_argument("--like", metavar="NAME", help="copy this platform's file: its name, or a .toml file")
     init.add_argument("file", nargs="?", type=Path, metavar="FILE", help="write it there (default: print it)")
@@ -253,15 +251,15 @@ def _check(options: argparse.Namespace) -> int:
     """Print every fault, or that there is none, and what is possible but does not go together; returns 2, or 0."""
     path = path_of(options.file, options.results)
     platform, faults = read(path)
-    doubts = warnings(platform, path) if platform else []
+    cautions = warnings(platform, path) if platform else []
     if options.json:
-        kinds = (("error", faults), ("warning", doubts))
+        kinds = (("error", faults), ("warning", cautions))
         print(json.dumps([{**problem._asdict(), "kind": kind} for kind, problems in kinds for problem in problems]))
     elif platform:
         quantities = sum(isinstance(leaf.value, Quantity) for leaf in leaves(platform))
-        but = f", but {plural(len(doubts), 'warning')}" if doubts else ""
+        but = f", but {plural(len(cautions), 'warning')}" if cautions else ""
         print(f"{path}: fine{but}, {quantities} numbers of {', '.join(device.name for device in platform.devices)}")
-        print(*(f"warning: {doubt}\n" for doubt in doubts), sep="", end="")
+        print(*(f"warning: {one}\n" for one in cautions), sep="", end="")
     else:
         print(*faults, sep="\n")
     return 0 if platform else 2

@@ -25,7 +25,7 @@ ABOUT = f"""Which mapping of a workload is the best on a platform; or which tree
 
 Without a workload, --capacity and --batch ask which implementation of a tree, which K and how many threads:
 a step samples B leaves once, updates B leaves R times and sets single leaves I times. On this machine the candidates
-race for a few seconds; what its records, or the nearest machine's, predict to be much slower is left out. A race is
+race for a few seconds; what its records, or the nearest machine's, predict to be much slower is omitted. A race is
 kept, and answers the same question until the code, a version or the machine changes. --no-race and --machine
 answer from the records in results/, and --platform from models of that machine's numbers, which need not be there."""
 NUMBERS = {"capacity": None, "batch": None, "updates_per_sample": 1.0, "threads": None}
@@ -48,7 +48,7 @@ def add_to(commands: Any) -> None:
     add(
         "--updates-per-sample", type=float, default=TREE["updates_per_sample"], metavar="R", help="default: %(default)s"
     )
-    add("--threads", type=count, metavar="T", help="at most so many (default: the machine's cores, as far as allowed)")
+    add("--threads", type=count, metavar="T", help="at most T threads (default: the machine's cores, if allowed)")
     add("--dtype", default=TREE["dtype"], help="of the leaves (default: %(default)s)")
     add("--distribution", default=TREE["distribution"], help="of the priorities (default: %(default)s)")
     add("--unchecked", action="store_true", help="admit trees that do not check their input (validate=False)")
@@ -58,7 +58,7 @@ def add_to(commands: Any) -> None:
         action="store_true",
         help="race with cold caches: a gradient step's memory is written before each step",
     )
-    add("--seconds", type=float, metavar="S", help="at most so many seconds of racing (default: 5, with --cold 15)")
+    add("--seconds", type=float, metavar="S", help="at most S seconds of racing (default: 5, with --cold 15)")
     add("--again", action="store_true", help="race anew, though a race is kept that answers")
     add("--allow-drift", action="store_true", help="admit propagate=delta, whose sums drift, as the choice")
     add("--no-race", action="store_true", help="answer from records alone")

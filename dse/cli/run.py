@@ -59,7 +59,7 @@ def add_to(commands: Any) -> None:
     add("--steps", type=count, metavar="S", help="of the environment (default: the workload's)")
     add("--seed", type=int, default=0, help="of the run (default: %(default)s)")
     add("--out", type=Path, metavar="FOLDER", help="of the run (default: runs/WORKLOAD/recommended-seedN)")
-    add("--resume", action="store_true", help="go on from the folder's checkpoint, where the answer is still the same")
+    add("--resume", action="store_true", help="continue from the folder's checkpoint, if the answer is still the same")
     add_records(parser)
     add_choices(parser)
 
@@ -179,7 +179,7 @@ def _kept(options: argparse.Namespace, workload: str) -> Path:
 
 @contextlib.contextmanager
 def _folder(options: argparse.Namespace, workload: str) -> Iterator[Path]:
-    """The folder of the run: one that is deleted afterwards, where a run of so many seconds names none."""
+    """The folder of the run: one that is deleted afterwards, where a run of some seconds names none."""
     if _is_kept(options):
         yield _kept(options, workload)
         return

@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _workload(name: str, actors: int) -> Workload:
-    """Load a workload, with so many actors, and without an end."""
+    """Load a workload, with a given number of actors, and without an end."""
     workload = load(name)
     return dataclasses.replace(workload, steps=MOST_STEPS, actors=dataclasses.replace(workload.actors, count=actors))
 
@@ -82,7 +82,7 @@ def _caps(options: argparse.Namespace) -> dict[str, float]:
 
 @contextlib.contextmanager
 def _loop(workload: Workload, samplers: int, seconds: float) -> Iterator[Any]:
-    """Begin a loop with so many samplers, apart and with a free ratio; yield what changes and measures it."""
+    """Begin a loop with a given number of samplers, apart and with a free ratio; yield what changes and measures it."""
     from impls.training.parallel.arrangement import Arrangement  # noqa: PLC0415  # loads what trains
     from impls.training.parallel.changing import ChangingLoop  # noqa: PLC0415
 
@@ -174,7 +174,7 @@ def as_text(answer: Run, workload: Workload) -> Iterator[str]:
     last = next(step.rates for step in reversed(answer.path) if step.pair == answer.pair)
     yield from wrapped(
         f"Take {plural(samplers, 'sampler')}, B = {batch:,}: {last.sampling_hz:,.0f} environment steps and "
-        f"{last.frames_hz:,.0f} records trained on a second (measured).",
+        f"{last.frames_hz:,.0f} records trained on per second (measured).",
         "",
     )
     yield f"  {workload.name} on this machine, actors and one learner apart, their ratio free"
@@ -194,7 +194,7 @@ def as_text(answer: Run, workload: Workload) -> Iterator[str]:
 
 def _compared(answer: Run) -> Iterator[str]:
     """Write what measuring every pair shows."""
-    yield f"all {len(answer.grid)} pairs measured, beside {plural(answer.looks, 'look')} of the search:"
+    yield f"all {len(answer.grid)} pairs measured, besides {plural(answer.looks, 'look')} of the search:"
     for name, loss in answer.losses.items():
         yield from wrapped(
             f"{name}: {loss.found:,} found, {loss.best:,} fastest of those measured; the search loses {loss.share:.1%}"
@@ -204,7 +204,7 @@ def _compared(answer: Run) -> Iterator[str]:
     for what, of in (("environment steps", "sampling_hz"), ("records trained on", "frames_hz")):
         step = max(answer.grid, key=lambda step, of=of: getattr(step.rates, of))  # type: ignore[misc]
         yield from wrapped(
-            f"most {what} of all pairs: {getattr(step.rates, of):,.0f} a second, by "
+            f"most {what} of all pairs: {getattr(step.rates, of):,.0f} per second, by "
             f"{plural(step.pair[0], 'sampler')} with B = {step.pair[1]:,}"
         )
 

@@ -71,14 +71,19 @@ def interval(value: float, low: float, high: float, kind: Interval = "95 %") -> 
 
 
 def in_words(value: float, low: float, high: float, kind: Interval, source: str) -> str:
-    """Say how far off a number may be: its 95 % interval, or its source and its factor.
+    """Say the uncertainty of a number: its 95 % interval, or its source and its error bound.
 
     >>> in_words(7.71, 4.40, 13.52, "95 %", "measured"), in_words(7.71, 2.57, 23.13, "factor", "modeled")
-    ('95 % between 4.4 and 14', 'modeled, right within 3x')
+    ('95 % between 4.4 and 14', 'modeled, error bound: a factor of 3')
     """
     if kind == "factor":
-        return f"{source}, right within {roughly(off(value, low, high))}x"
+        return f"{source}, {error_bound(off(value, low, high))}"
     return f"95 % between {rounded(low, low, high)} and {rounded(high, low, high)}"
+
+
+def error_bound(factor: float) -> str:
+    """Write the error bound of what was modeled."""
+    return f"error bound: a factor of {roughly(factor)}"
 
 
 def several(begins: str, words: Sequence[str], more: int = 0, ends: str = "") -> str:

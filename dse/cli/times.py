@@ -33,18 +33,18 @@ tables [[time]] have the same keys, and where source, note, factor and batch abo
 
   part           {", ".join(KEYS)}
   device         as the platform names it; a device equal to it has the same time unless one is stated. A link has
-                 from and to instead, and states gb_per_s, the time of so many bytes (else of a batch), or both
+                 from and to instead, and states gb_per_s, the time of N bytes (else of a batch), or both
   {"/".join(TIMES)}
                  of a gradient step's batch: learner the step, updating with the insertions, storage gathering and
                  writing; of actors the time from one environment step to the next, of all processes together, with
                  inference and the fetching of weights
-  low, high      ends of the time in its own unit; or factor, that it is right within; where none is stated:
+  low, high      ends of the time in its own unit; or factor, its error bound; where none is stated:
                  {", ".join(f"{factor:g} if {source}" for source, factor in FACTORS.items())}
   {", ".join(COUNTS)}
                  whole numbers, as far as they matter: batch else that of the question, threads and processes else 1;
-                 several batches or thread counts are interpolated; devices: so many equal ones share the batch
+                 several batches or thread counts are interpolated; devices: the equal ones that share the batch
   contestant     the tree's implementation
-  beside         the part that ran meanwhile on cores of its own: that time over the one alone is the slowdown
+  beside         the part that ran concurrently on cores of its own: that time over the one alone is the slowdown
   source         {", ".join(SOURCES)} (default: measured)
   note           where the time is from; answers repeat it, with file and line"""
 EXAMPLE = """\

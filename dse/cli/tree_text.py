@@ -51,7 +51,7 @@ def advice(answer: Recommendation) -> str:
 
 def headline(tree: Configuration, time: Estimate, question: Question, where: str = "") -> str:
     """Write the choice in one sentence, with its time as far as that is known."""
-    return f"Use {named(tree)}{where}: {step_text(time)}, {_each(time, question)} an element."
+    return f"Use {named(tree)}{where}: {step_text(time)}, {_each(time, question)} per element."
 
 
 def named(tree: Configuration) -> str:
@@ -94,9 +94,9 @@ def _answer(answer: Recommendation, verbose: bool) -> Iterator[str]:
     tied = [one for one in (choice, *answer.ties) if one is not tree]
     ties = [_besides(tie.configuration, choice.configuration) for tie in tied]
     if ties and verbose:
-        yield from wrapped(f"cannot be told apart from: {'; '.join(ties)}")
+        yield from wrapped(f"statistically tied with: {'; '.join(ties)}")
     elif ties:
-        yield several("  cannot be told apart from:", ties)
+        yield several("  statistically tied with:", ties)
     if tree is not choice:
         yield from wrapped(f"fastest by the nearest records: {_runner_up(choice, choice)}")
     if answer.runner_up and tree is choice:
@@ -132,7 +132,7 @@ def _asked(question: Question) -> str:
 def step_text(time: Estimate) -> str:
     """Write the time of a step, and how far it is known."""
     value, low, high = (MICRO * one for one in _ends(time))
-    return f"{_took(time)} a step ({in_words(value, low, high, time.interval, time.source)})"
+    return f"{_took(time)} per step ({in_words(value, low, high, time.interval, time.source)})"
 
 
 def _took(time: Estimate) -> str:
@@ -230,7 +230,7 @@ def _modeled(answer: ModeledChoice, verbose: bool) -> Iterator[str]:
         for tie in answer.ties
     ]
     if ties:
-        yield several("  cannot be told apart from:", ties)
+        yield several("  statistically tied with:", ties)
     if answer.best is not choice:
         best = answer.best
         yield from wrapped(

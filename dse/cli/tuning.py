@@ -15,19 +15,19 @@ from ..tuning.looks import Search
 from ..tuning.multi_learner import FactorPoint, data_parallel_seconds, spo_seconds
 from . import running
 from .mapping import add_system, system_of
-from .text import add_command, rests_on, roughly, rounded, show, with_ends, wrapped
+from .text import add_command, error_bound, rests_on, roughly, rounded, show, with_ends, wrapped
 
 LOOK = ("source", "interval", "factor")  # told of the time behind each look
-HARDLY, PARTLY = 1.1, 1.5  # times as fast with two learners, below which a second one is hardly, or partly, worth it
+HARDLY, PARTLY = 1.1, 1.5  # speedups by two learners, below which a second one is hardly, or partly, worth it
 ADAPT = f"""How many samplers (processes of actors) and which batch would training find by itself, in few looks?
 
-[Hou2023, 3.4] searches both apart: samplers for the most environment steps a second, then the batch for the most
-records trained on a second. Each rate is taken to have one peak, so a Fibonacci search looks at a third of the values
+[Hou2023, 3.4] searches both apart: samplers for the most environment steps/s, then the batch for the most
+records trained on per second. Each rate is taken to have one peak, so a Fibonacci search looks at a third of the values
 or less; where the rates seen have another shape, the answer says so and every value is looked at.
 
 With --running a loop trains meanwhile, and each look is measured. Without it nothing runs: a look is what the solver
 predicts, from this machine's records where there are some. FPGAs take no part, for a design is built for its batch.
-Then the answer is not that of these searches: all pairs are weighed by records trained a second at the workload's
+Then the answer is not that of these searches: all pairs are weighed by records trained per second at the workload's
 update_interval, which neither search knows of, and the smallest batch near the saturated rate is chosen, with the
 fewest samplers that keep up. The loss is what searching apart costs.
 
@@ -123,10 +123,10 @@ def _adapted_text(answer: Adaptation) -> Iterator[str]:
     yield ""
     yield from _apart_text(answer)
     for device in answer.left_out:
-        yield from wrapped(f"note: {device} is left out: a design is built for its batch, which no look can change")
+        yield from wrapped(f"note: {device} is omitted: a design is built for its batch, which no look can change")
     yield from wrapped(
         "note: rates are upper bounds, as of parts that never wait for each other where they run at the same time; "
-        "(x2): the time behind a rate is taken to be right within a factor of 2, not tested here"
+        "(x2): an error bound of a factor of 2 that a model assumes, not tested here"
     )
     look = answer.rates.looks[answer.choice]
     yield from rests_on([look.actors.rests_on, look.learner.rests_on])
@@ -135,13 +135,13 @@ def _adapted_text(answer: Adaptation) -> Iterator[str]:
 def _searches_text(answer: Adaptation) -> Iterator[str]:
     """Write both searches, look by look."""
     heads = {
-        "samplers": ("samplers", "environment steps a second", f"B = {answer.batches[0]}"),
-        "batch": ("B", "records trained on a second", plural(answer.pair[0], "sampler")),
+        "samplers": ("samplers", "environment steps/s", f"B = {answer.batches[0]}"),
+        "batch": ("B", "records trained on per second", plural(answer.pair[0], "sampler")),
     }
     for name, search, values, times in _searches(answer):
-        letter, unit, beside = heads[name]
+        letter, unit, other = heads[name]
         yield ""
-        yield f"  {letter:>8}  {unit}, with {beside}, in the order of looks"
+        yield f"  {letter:>8}  {unit}, with {other}, in the order of looks"
         for value, hz in search.seen.items():
             yield f"  {value:>8,}  {hz:>12,.0f}  {_source(times[value]) if value in times else 'nothing can run it'}"
         if search.stopped_by:
@@ -156,9 +156,9 @@ def _searches_text(answer: Adaptation) -> Iterator[str]:
 
 
 def _apart_text(answer: Adaptation) -> Iterator[str]:
-    """Write what searching apart finds, beside the most that any pair trains."""
+    """Write what searching apart finds, and the most that any pair trains."""
     pair, best = answer.rates.records_hz(*answer.pair), answer.rates.records_hz(*answer.best)
-    yield from wrapped(f"together they find {_pair(answer.pair)}: {pair:,.0f} records trained a second")
+    yield from wrapped(f"together they find {_pair(answer.pair)}: {pair:,.0f} records trained per second")
     if answer.pair == answer.best:
         yield from wrapped(
             f"all {answer.tried} pairs under the caps have none faster: searching apart loses nothing here"
@@ -176,9 +176,9 @@ def _adapted_first(answer: Adaptation) -> str:
     """Say in one sentence which pair is the choice, and how much it trains."""
     rate, learner = answer.rates.records_hz(*answer.choice), answer.rates.looks[answer.choice].learner
     factor = learner.factor if learner.interval == "factor" else None
-    within = f", right within {roughly(factor)}x" if factor else ""
+    within = f", {error_bound(factor)}" if factor else ""
     shown = rounded(rate, rate / (factor or 1.0), rate * (factor or 1.0))
-    return f"Take {_pair(answer.choice)}: about {shown} records trained a second{within}."
+    return f"Take {_pair(answer.choice)}: about {shown} records trained per second{within}."
 
 
 def _source(time: Estimate) -> str:
@@ -291,7 +291,7 @@ def _verdict(answer: LearnerScaling) -> str:
     faster = answer.single_seconds / averaged
     worth = "hardly" if faster < HARDLY else "partly" if faster < PARTLY else "well"
     verdict = (
-        f"by the formulas a second learner is {worth} worth it: {faster:.2f} times as many gradient steps, "
+        f"by the formulas a second learner is {worth} worth it: {faster:.2f} times the gradient steps, "
         f"{faster / 2:.2f} a learner, if weights are averaged every {horizon} steps; "
         f"{answer.single_seconds / gathered:.2f} times if gradients are gathered at each"
     )

@@ -240,7 +240,7 @@ def _arrangement_figures(figures: Mapping[str, Any]) -> Iterator[str]:
 
 
 def errors(figures: Mapping[str, Any]) -> str:
-    """Write how far off the predicted rates were, and how many intervals held the measured one."""
+    """Write the errors of the predicted rates, and how many intervals held the measured one."""
     if figures["median_error"] is None:
         return "no rate was both predicted and measured"
     off = f"{percent(figures['median_error'])} in the median, {percent(figures['worst_error'])} at worst"
@@ -249,7 +249,7 @@ def errors(figures: Mapping[str, Any]) -> str:
 
 
 def regret(figures: Mapping[str, Any]) -> str:
-    """Write what the recommended configurations lost beside the best measured ones."""
+    """Write what the recommended configurations lost against the best measured ones."""
     if figures["median_regret"] is None:
         return "no recommended configuration was measured"
     best = f"the best was the recommended one in {share(figures['best_is_recommended'])}"

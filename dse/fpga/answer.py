@@ -1,4 +1,4 @@
-"""Present an exploration of an FPGA: the choice, what it takes, what else there is, and from where."""
+"""Present an exploration of an FPGA: the choice, its resources, what else there is, and from where."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -89,12 +89,12 @@ def _kept(problem: Problem, points: Sequence[RmmPoint], slices: Sequence[Slice])
 
 
 def _free(problem: Problem, points: Sequence[RmmPoint], slices: Sequence[Slice]) -> list[Choice]:
-    """Try every RMM that no faster one undercuts, until a slower one is no use even beside a learner that has all."""
+    """Try every RMM that no faster one undercuts, until a slower one is no use even with a learner that has all."""
     alone = _learners(problem, problem.budget, slices)
     choices: list[Choice] = []
     failures: list[DoesNotFit] = []
     fitting = _rmms(points, slices)
-    # Invariant: choices has the best learners beside every faster RMM of the front that leaves room for one.
+    # Invariant: choices has the best learners for every faster RMM of the front that leaves room for one.
     for rmm in (fitting[position] for position in frugal([point.cost for point in fitting])):
         if _hopeless(rmm, alone, _ranked(choices)):
             break
@@ -186,7 +186,7 @@ def _pool(choice: Choice, slices: Sequence[Slice]) -> Budget:
 
 
 def _problem(question: Question, choice: Choice) -> Problem:
-    """Pose the learner's problem, in its place beside the RMM chosen."""
+    """Pose the learner's problem, in its place next to the RMM chosen."""
     budget, space = _pool(choice, question.slices), question.space
     if choice.rmm_slice in choice.learner_slices:
         budget = less(budget, choice.rmm.needed)
@@ -272,7 +272,7 @@ def _summary(point: LearnerPoint | str) -> dict[str, Any] | str:
 
 
 def sources(question: Question) -> list[dict[str, str]]:
-    """List where every number comes from: what it is, its basis and its source."""
+    """List where every number comes from: its meaning, its basis and its source."""
     mac = question.mac
     table = [
         ("cycles of the RMM", "modeled", "laws that equal simulated hardware, every leaf as likely as any other"),

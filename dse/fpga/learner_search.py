@@ -4,7 +4,7 @@ Letters as in ``learner.py``. For T cycles a stage, ceil(MACs / T) units are the
 never takes more of anything, for every resource law rises with units. Hence for each DP: (1) bisection finds the
 smallest T that fits; (2) from there T climbs through the values at which a unit is saved, which update units may take;
 (3) it stops when even the most update units there can be would not make up for (PI + n - 1) T. Of all DP with the same
-PI only the smallest is of use. Nothing is left out, so the answer is the best there is.
+PI only the smallest is of use. Nothing is omitted, so the answer is the best there is.
 
 Ties: fewest cycles, then the order of ``Point.cost``, then fewest pipelines, then fewest units from the first stage on,
 then fewest update units, then fewest buffers in UltraRAM.
@@ -64,7 +64,7 @@ class Problem:
         return Point(learner, ledger(learner, self.batch).cycles, resources(learner))
 
     def units(self, cycles: int) -> tuple[int, ...] | None:
-        """Find the fewest units with which each stage takes at most so many cycles; None if one cannot."""
+        """Find the fewest units with which each stage takes at most a given number of cycles; None if one cannot."""
         counts = [units_for(stage.gemm, cycles, self.fill) for stage in stages(self.network)]
         return None if None in counts else tuple(count for count in counts if count)
 
@@ -176,7 +176,7 @@ class _Branch:
         return self.problem.learner(self.pipelines, units, update_units, self.uram)
 
     def fits(self, cycles: int) -> bool:
-        """Tell whether stages of so many cycles do."""
+        """Tell whether stages of a given number of cycles do."""
         units = self.problem.units(cycles)
         return units is not None and self._fit(units, 1)
 
@@ -191,7 +191,7 @@ class _Branch:
         return update_cycles(self.problem.network, self.pipelines, update_units)
 
     def most_updates(self, units: tuple[int, ...]) -> int:
-        """Find the most update units beside these, at most one for each parameter of the largest layer and pipeline."""
+        """Find the most update units next to these, at most one for a parameter of the largest layer and pipeline."""
         most = self.pipelines * max(layer.parameters for layer in self.problem.network.layers)
         one, mac, budget = self._needed(units, 1), self.problem.mac, self.problem.budget
         for have, need, each in ((budget.dsp, one.dsp, mac.dsp), (budget.lut, one.lut, mac.lut)):
@@ -231,7 +231,7 @@ def _branch(problem: Problem, pipelines: int, uram: int) -> _Branch:
 
 
 def _fastest_with(problem: Problem, pipelines: int, uram: int, bound: float = math.inf) -> LearnerPoint | None:
-    """Find the best with so many pipelines; None if none fits in at most ``bound`` cycles."""
+    """Find the best with a given number of pipelines; None if none fits in at most ``bound`` cycles."""
     branch, fill = _branch(replace(problem, batch=1), pipelines, uram), problem.fill
     if not problem.fits(branch.learner(problem.smallest)):
         return None

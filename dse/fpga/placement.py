@@ -1,11 +1,11 @@
-"""Build what an FPGA could hold: sum trees in a slice each, and learners beside them, spread over all slices.
+"""Build what an FPGA could hold: sum trees in a slice each, and learners next to them, spread over all slices.
 
 A tree is in one slice. A learner's units are spread over the slices, and each has with them its share of everything the
 learner needs; so what a slice has least of decides how many units it takes, and one that a tree fills takes none. That
 parts of a learner in several slices run at the clock of the whole is not checked.
 
-A learner is designed once for a device of its own, and once beside each tree that it would leave no room for, in what
-that leaves, with as many pipelines: others were never faster in what was tried, and take eight times as long to find.
+A learner is designed once for a device of its own, and once next to each tree that it would leave no room for, in what
+that leaves, with as many pipelines: others were never faster in what was tried, and take 8 times longer to find.
 
 Letters: B batch, N capacity, K fanout, S banks.
 """
@@ -55,7 +55,7 @@ class Rmm:
         return f"{design.micro} K={design.fanout} S={design.banks} {design.banking}{memory}"
 
     def insert_cycles(self, leaves: float) -> float:
-        """Count the cycles to insert so many leaves at once, in banks that share them evenly."""
+        """Count the cycles to insert a given number of leaves at once, in banks that share them evenly."""
         design = self.point.design.design
         return float(cycles.update_cycles(design, math.ceil(leaves / design.banks)))
 
@@ -78,7 +78,7 @@ def rmms(slices: tuple[Slice, ...], capacity: int, batch: int, clock_hz: float, 
 
 @dataclass(frozen=True)
 class Placed:
-    """A learner, and what it takes of each slice."""
+    """A learner, and its share of each slice."""
 
     point: LearnerPoint
     taken: Left
@@ -96,7 +96,7 @@ class Placed:
 def learners(
     slices: tuple[Slice, ...], network: Network, batch: int, clock_hz: float, trees: tuple[Rmm, ...]
 ) -> tuple[Placed, ...]:
-    """Find the fastest learner that has the device to itself, and those beside trees.
+    """Find the fastest learner that has the device to itself, and those next to trees.
 
     DoesNotFit where not even one unit a stage fits.
     """
@@ -104,7 +104,7 @@ def learners(
     alone = learner_search.fastest(Problem(network, batch, _budget(whole, None), clock_hz=clock_hz))[0]
     first = _spread(alone, whole, network, batch, clock_hz)
     placed = [first] if first else []
-    # Invariant: each of the trees so far that fits leaves room for placed[0], or a learner beside it was sought.
+    # Invariant: each of the trees so far that fits leaves room for placed[0], or a learner next to it was sought.
     for tree in trees:
         beside = _lefts(whole, amounts(tree.point.needed))
         if beside and not any(placed and placed[0].fits(left) for left in beside):
@@ -134,7 +134,7 @@ def _room(left: Left, point: LearnerPoint) -> list[float]:
 def _spread(alone: LearnerPoint, left: Left, network: Network, batch: int, clock_hz: float) -> Placed | None:
     """Find the fastest in what is left, spread as the one that has the device to itself; None if none fits.
 
-    With the shares given, a slice bounds the whole learner by what it has over its share: so there is one budget.
+    With the shares given, a slice bounds the whole learner by its resources over its share: so there is one budget.
     """
     room = _room(left, alone)
     if not sum(room):

@@ -32,7 +32,7 @@ QUEUES = (256, 1024, 4096)
 
 @dataclass(frozen=True)
 class Rmm:
-    """A design whose queues are deep enough for ``queue`` elements: a larger batch is handed over in parts of these."""
+    """A design whose queues are deep enough for ``queue`` elements: a larger batch is handed off in parts of these."""
 
     design: Design
     queue: int

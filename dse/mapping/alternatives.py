@@ -1,4 +1,4 @@
-"""What is chosen of all execution modes, what cannot be told apart from it, and alternatives in words."""
+"""What is chosen of all execution modes, what is statistically tied with it, and alternatives in words."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class Other:
 
 @dataclass(frozen=True)
 class Decides:
-    """What all that rests on a number makes of the choice at an end of its interval, ``factor`` times as long.
+    """What all that rests on a number makes of the choice at an end of its interval, a slowdown of ``factor``.
 
     ``value``: the choice's then. ``told``: what then is better, in words, by a share of ``gain``; "" where nothing is.
     """
@@ -52,7 +52,7 @@ class Decides:
 class Chosen:
     """The choice and what surrounds it.
 
-    ``best``: what is expected to give most, where that is another one. ``ties``: what cannot be told apart from the
+    ``best``: what is expected to give most, where that is another one. ``ties``: what is statistically tied with the
     best, of which no other is as fast on as few devices and cores; ``others_tied``: how many more (kind of execution
     mode, devices of the parts) cannot. ``elsewhere``: the answer if its devices could not be had. ``decide``: what to
     measure to tell the choice from the best of those that tie, or from ``elsewhere``.
@@ -92,7 +92,7 @@ class Chosen:
 
 
 def choose(problems: Mapping[Any, Problem], objective: Objective, epsilon: float | None) -> Chosen | Infeasible:
-    """The answer of execution modes: equally good is what cannot be told apart, or what is within an ``epsilon``."""
+    """The answer of execution modes: equally good is what is statistically tied, or what is within an ``epsilon``."""
     search = Search(problems, objective)
     found = search.solve(EPSILONS[objective] if epsilon is None else epsilon)
     if isinstance(found, Infeasible):

@@ -94,7 +94,7 @@ def notes(built: Built, objective: Objective, one: Answer) -> list[str]:
     for option in chosen.options:
         if (factor := slower[option.part]) != 1:
             notes.append(
-                f"on {option.device} the time of {option.part} is {factor:.2f} times as long beside what runs on other "
+                f"on {option.device} the time of {option.part} has a slowdown of {factor:.2f}x under load from other "
                 f"cores; the time above counts that{_by_reference(built, option)}"
             )
     if parts.table is None:
@@ -132,7 +132,7 @@ def _by_reference(built: Built, option: Option) -> str:
 def _of_the_rate(objective: Objective, place: Place, environments: int) -> Iterator[str]:
     if environments > 1:
         yield (
-            f"actors.environments = {environments:,}: each actor steps so many at once, by the same weights; another "
+            f"actors.environments = {environments:,}: each actor steps them at once, by the same weights; another "
             "number changes learning slightly"
         )
     if objective == "per_watt":
@@ -177,7 +177,7 @@ class PartAnswer:
 
     @property
     def factor(self) -> float:
-        """How far off the seconds may be, as a factor."""
+        """Error bound of the seconds, as a factor."""
         return off(self.seconds, self.low, self.high)
 
 
@@ -197,12 +197,12 @@ class TransferAnswer:
 
 @dataclass(frozen=True)
 class MappingAnswer:
-    """``hz`` gradient steps a second; ``value`` by the objective, in [low, high]. ``distance``: below ``bound``.
+    """``hz`` gradient steps/s; ``value`` by the objective, in [low, high]. ``distance``: below ``bound``.
 
     ``interval``: what low and high mean, "95 %" or, where any part of it was not timed, "factor". ``upper_bound``:
     whether parts run at the same time, so that the rate is at most so high. ``searched``: what was tried where more
     could be made. ``bound``: the value of every part on its fastest option, without sharing, transfers or budgets.
-    ``best``: what is expected to give most, where that is another one. ``ties``: what cannot be told apart from it,
+    ``best``: what is expected to give most, where that is another one. ``ties``: what is statistically tied with it,
     undominated ones; ``others_tied``: how many more; ``decide``: what to measure to tell them apart. ``simulated``:
     runs of the mapping with exact and with exponential times. ``decides``: ends of times' intervals, where
     another mapping is better first. ``watts``: the limits of all ``devices`` in use, each whole. ``shares``: how the
@@ -302,7 +302,7 @@ class Shortage:
 def build_answer(built: Built, objective: Objective, epsilon: float | None = None) -> MappingAnswer | Shortage:
     """The best mapping with its alternatives and how sure it is, or what lacks for any to fit.
 
-    What cannot be told apart from the best counts as equally good (``doubt.py``); with an epsilon just that.
+    What is statistically tied with the best counts as equally good (``doubt.py``); with an epsilon just that.
     """
     made = choose(built.problems, objective, epsilon)
     if isinstance(made, Infeasible):
@@ -391,7 +391,7 @@ def _bottleneck(chosen: Configuration, objective: Objective, engine: str) -> str
         return engine
     if len(on) == 1:
         return f"{on[0].part} on {' and '.join(device for device, _ in on[0].where)}"
-    return f"{engine}, which does {', '.join(option.part for option in on)} in turns"
+    return f"{engine}, which does {', '.join(option.part for option in on)} serially"
 
 
 def _next(built: Built, one: Answer, decides: Sequence[Decides]) -> Evidence | None:

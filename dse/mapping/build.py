@@ -2,8 +2,8 @@
 
 Each execution mode, which is a set of processes to put parts in, is a problem of its own:
 
-serial     one process does everything in turns, transfers and all, as ``python -m impls.training`` does
-apart      actors on cores of their own; one process samples, gathers, sends, learns and updates in turns
+serial     one process does everything serially, transfers and all, as ``python -m impls.training`` does
+apart      actors on cores of their own; one process samples, gathers, sends, learns and updates serially
 pipelined  actors, replay and learner, each on cores (or devices) of their own, all at the same time
 """
 
@@ -57,7 +57,7 @@ class Built:
         return known
 
     def rests_on(self, number: str, chosen: Configuration) -> Evidence:
-        """The evidence of a number: that of the chosen options where they rest on it, with how far off a law may be."""
+        """The evidence of a number: that of the chosen options where they rest on it, with a model's error bound."""
         times = [option.time for option in chosen.options if option.time.rests_on.number == number]
         if not times:
             return self.evidence[number]
@@ -65,7 +65,7 @@ class Built:
         if longest.source in ("measured", "interpolated"):
             return longest
         within = max(time.factor for time in times)
-        return replace(longest, told=f"{longest.told}; right within a factor of {within:.3g}")
+        return replace(longest, told=f"{longest.told}; error bound: a factor of {within:.3g}")
 
     def notes(self, chosen: Configuration) -> Iterator[str]:
         """What the numbers behind a configuration leave out, and constraints that say nothing about it."""
@@ -82,7 +82,7 @@ class Built:
                 yield f"{key}={fixed[key]} is of the processor's options, and {part.part} is on {part.device}"
 
     def _unslowed(self, cpu: str, chosen: Configuration) -> Iterator[str]:
-        """What of parts that share a processor's cores nobody timed beside each other, so no slowdown is counted."""
+        """What of parts that share a processor's cores nobody timed concurrently, so no slowdown is counted."""
         known = self.parts.slowdowns()
         if not known:
             yield f"how parts that share {cpu} slow each other down is not in these numbers: no profile here tells"
@@ -202,7 +202,7 @@ def ways(
 ) -> dict[tuple[str, str], tuple[Hop, ...]]:
     """The fastest chain of links between any two devices, for a batch of records.
 
-    ``process``: the engine that every transfer keeps busy, where one process drives all devices in turns; without it
+    ``process``: the engine that every transfer keeps busy, where one process drives all devices serially; without it
     each direction of a link is an engine of its own. ``like``: by a link's name, that of an equal one, whose evidence
     it rests on (default: its own).
     """
@@ -262,7 +262,7 @@ def _learners(equal: EqualDevices, device: Device, places: Sequence[Place]) -> I
     if device.kind == "cpu" and threads and "learner_threads" not in equal.parts.constraints:
         yield f"threads of torch{_on(equal, device)}: {_ranges(threads)}"
     if device.kind == "fpga" and any(place.arrangement != "serial" for place in places):
-        yield f"learners on {_names(equal, device)}: the fastest alone, and one beside each tree it leaves no room for"
+        yield f"learners on {_names(equal, device)}: the fastest alone, and one next to each tree it leaves no room for"
     several = {count for one in known if 1 < (count := one.devices) <= len(equal.of(device))}
     if several and any(not place.in_turns for place in places):
         yield f"data-parallel learners on every {_ranges(several)} of {_names(equal, device)}"

@@ -1,8 +1,8 @@
-"""What cannot be told apart: configurations whose rates differ by less than their times are known to.
+"""What is statistically tied: configurations whose rates differ by less than their times are known to.
 
 All times are drawn at once, log-normal by sides, an estimate's ends taken for its 95 %. Times that rest on the same
 evidence are wrong together, so they share a draw, each within its own ends; all others are drawn independently. A
-configuration cannot be told apart from the best where the 95 % interval of the quotient of their values reaches
+configuration is statistically tied with the best where the 95 % interval of the quotient of their values reaches
 1 - epsilon: a learner that both use makes both uncertain, and their quotient not at all.
 
 Of these, those that are expected to give at least half of the best's value are listed, since a ``frontier`` ends there.
@@ -27,7 +27,7 @@ from ..solver.solve import FRUGAL, TIED, Answer
 from ..stats import CONFIDENCE, Z, percentile_interval
 
 DRAWS = 1000
-"""How many times as fast another one may be expected to be where the two cannot be told apart."""
+"""The expected speedup of another one up to which the two are statistically tied."""
 
 
 def kind(mode: str) -> str:
@@ -74,7 +74,7 @@ class Doubt:
         return float((self.values(one) >= self.values(other) * (1 - 1e-12)).mean())
 
     def no_worse(self, one: Answer, best: Answer) -> bool:
-        """Whether one cannot be told apart from the best."""
+        """Whether one is statistically tied with the best."""
         if one.value >= best.value * (1 - self.epsilon):
             return True
         if self.exact or all(spread_of(timed) == (1.0, 1.0) for timed in (*timed_of(one), *timed_of(best))):
@@ -83,7 +83,7 @@ class Doubt:
         return bool(np.quantile(quotient, (1 + CONFIDENCE) / 2) >= 1 - self.epsilon)
 
     def group(self, candidates: Sequence[Answer]) -> list[Answer]:
-        """The best, and whatever cannot be told apart from it: what may be chosen first, in the order of the rule."""
+        """The best, and whatever is statistically tied with it: what may be chosen first, in the order of the rule."""
         best = max(candidates, key=lambda one: one.value)
         least = best.value * (1 - max(GIVEN_UP, self.epsilon))
         return sorted(
@@ -92,7 +92,7 @@ class Doubt:
         )
 
     def decisive(self, one: Answer, other: Answer) -> Evidence | None:
-        """The evidence whose doubt moves the quotient of two values most; None where none moves it."""
+        """The evidence whose uncertainty moves the quotient of two values most; None where none moves it."""
         moved: dict[str, tuple[float, Evidence]] = {}
         for timed in (timed for each in (one, other) for timed in timed_of(each) if spread_of(timed) != (1.0, 1.0)):
             evidence = timed.rests_on
@@ -104,7 +104,7 @@ class Doubt:
         return most[1] if most and most[0] > self.epsilon / 10 else None
 
     def _values(self, one: Answer, factor: Callable[[str, Spread], Reals]) -> Reals:
-        """Values where every time takes ``factor(number, spread)`` times as long."""
+        """Values where every time has a slowdown of ``factor(number, spread)``."""
 
         def slower(timed: Timed) -> Reals:
             return factor(timed.rests_on.number, spread_of(timed))

@@ -1,6 +1,6 @@
 """Devices of one model: what the parts take on the first of them holds for the others, and rests on the same evidence.
 
-So a doubt about a model moves all its devices at once. Those that nothing tells apart are a **class**: options are
+So the uncertainty of a model moves all its devices at once. Those that nothing tells apart are a **class**: options are
 listed of its first devices, and the search puts them on any.
 """
 
@@ -77,7 +77,7 @@ class EqualDevices:
         return next(each for each in self.classes if device in each)
 
     def sets(self, device: Device, count: int) -> Iterator[tuple[Device, ...]]:
-        """What a device of a model may have beside it to be so many: of each class the first ones."""
+        """Which devices of a model may be used together: of each class the first ones."""
         others = [[one for one in each if one is not device] for each in self.classes if each[0] in self.of(device)]
         for pick in itertools.combinations(itertools.chain(*others), count - 1):
             if all(
@@ -95,7 +95,7 @@ class EqualDevices:
         return [replace(tree, needs=self._needs(tree.needs, device)) for tree in known]
 
     def learner_bytes(self, device: Device, share: int) -> tuple[float, float]:
-        """(what a gradient step on so many records keeps in memory, bytes of the records)."""
+        """(what a gradient step on a given number of records keeps in memory, bytes of the records)."""
         return self._learner_bytes(self.first(device), share)
 
     def rows_moved(self, device: Device) -> Estimate:

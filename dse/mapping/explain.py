@@ -1,4 +1,4 @@
-"""Why another configuration loses: the best that fits its description, engine by engine beside the best of all."""
+"""Why another configuration loses: the best that fits its description, engine by engine against the best of all."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -12,7 +12,7 @@ from .answer import MappingAnswer, PartAnswer, Shortage
 from .doubt import Doubt
 
 WATTS = "watts"
-"""The cause where it is no engine: devices that may take more power, for an answer in steps a joule."""
+"""The cause where it is no engine: devices that may take more power, for an answer in steps/J."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Explanation:
     way, divided by how many are.
     ``chance``: the probability that the asked one is at least as good, numbers they share being wrong together.
     ``notes``: which parts are on other devices than in the best without being described so, and what the description
-    says nothing about. The loss is below 0 where the answer is one of several that cannot be told apart from the best,
+    says nothing about. The loss is below 0 where the answer is one of several statistically tied with the best,
     or that lie within epsilon of it.
     """
 
@@ -80,7 +80,7 @@ def _tie(loss: float, best: MappingAnswer, asked: MappingAnswer) -> str:
     if best.value >= (1 - best.epsilon) * asked.value:
         return f"ties: {abs(loss):.1%} {side} the answer, and what is within {best.epsilon:.0%} of the best ties"
     return (
-        f"ties: expected {-loss:.1%} above the answer, and cannot be told apart from it; of such ones the answer takes "
+        f"ties: expected {-loss:.1%} above the answer, and statistically tied with it; of such ones the answer takes "
         "the fewest devices, cores and bytes moved"
     )
 
@@ -90,7 +90,7 @@ def _why(cause: str, asked: MappingAnswer, best: MappingAnswer, engines: Mapping
     if cause == WATTS:
         return f"the devices it uses may take {asked.watts:,.0f} W in all, those of the best {best.watts:,.0f} W"
     mine, other = engines[cause]
-    said = f"it is bound by {asked.bottleneck}"
+    said = f"its bottleneck is {asked.bottleneck}"
     if cause == LOOP_BOUND:
         said += f", which makes a step in {_us(mine)}, {_us(other)} in the best"
     else:

@@ -1,4 +1,4 @@
-"""Where a larger batch no longer pays: the smallest that trains nearly as many records a second as any.
+"""Where a larger batch no longer pays: the smallest that trains nearly as many records per second as any.
 
 The rate of records rises with B, as what every gradient step costs is shared by more of them, up to what each record
 costs: its saturated rate. What a record trained is worth is no part of it, and falls with B; so a rule that takes the
@@ -17,7 +17,7 @@ STRIDE = 3  # powers of two between the batches of the coarse search
 class Knee:
     """The ``batch`` at the knee; None where the rate still rises at the ``largest`` that fits, or nothing fits.
 
-    ``rates``: records a second by batch, of all that were tried, 0 where it does not fit.
+    ``rates``: records per second by batch, of all that were tried, 0 where it does not fit.
     """
 
     batch: int | None
@@ -59,7 +59,7 @@ class Knee:
 def knee(batches: Sequence[int], rate: Callable[[int], float]) -> Knee:
     """The smallest batch with at least ``SHARE`` of the highest rate, coarse to fine; batches rise.
 
-    ``rate``: records a second, 0 where the batch does not fit. It is taken to rise with B, and what fits to be a
+    ``rate``: records per second, 0 where the batch does not fit. It is taken to rise with B, and what fits to be a
     smaller batch's too; so few are asked for.
     """
     rates: dict[int, float] = {}

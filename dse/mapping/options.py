@@ -21,11 +21,11 @@ from .equal_devices import EqualDevices
 from .processes import Beside, can_run, is_here
 from .scaled import Elsewhere, Scaled
 
-COPIES = 3  # of a device's trees that are copied to another: the fastest of those with so many threads
+COPIES = 3  # of a device's trees that are copied to another: the fastest of those with as many threads
 OptionKey = tuple[Part, str, str, str]
 ARRANGEMENT = {
-    "serial": "one process does everything in turns, as impls.training does",
-    "apart": "actors on cores of their own; one process samples, gathers, learns and updates in turns",
+    "serial": "one process does everything serially, as impls.training does",
+    "apart": "actors on cores of their own; one process samples, gathers, learns and updates serially",
     "pipelined": "actors, replay and learner on cores or devices of their own, all at the same time",
 }
 
@@ -59,7 +59,7 @@ def key_of(option: Option) -> OptionKey:
 class OptionBuilder:
     """Collects the options of one execution mode on the devices that may be used.
 
-    ``beside``: what they take in the run that they make; None where each part's own time counts.
+    ``beside``: times in the run that they make; None where each part's own time counts.
     """
 
     parts: Parts
@@ -95,7 +95,7 @@ class OptionBuilder:
 
     @property
     def process(self) -> str:
-        """The engine that does everything in turns; "" where parts run at the same time."""
+        """The engine that does everything serially; "" where parts run at the same time."""
         return {"serial": f"{self.cpu}.main", "apart": f"{self.cpu}.loop"}.get(self.place.arrangement, "")
 
     @property
@@ -179,7 +179,7 @@ class OptionBuilder:
                     self._learner(device, learner)
 
     def _learner(self, device: Device, learner: Learner) -> None:
-        """Adds a learner on a device, or on each set of devices of its model; one process in turns drives no set."""
+        """Adds a learner on a device, or on each set of devices of its model; one serial process drives no set."""
         count = getattr(learner, "devices", 1)
         step = learner.step
         if self.beside and device.kind == "cpu":
@@ -237,7 +237,7 @@ class OptionBuilder:
                 self.add(Option("storage", "records", device.name, engine, time, needs), {})
 
     def _fitting(self, device: Device) -> Iterator[Tree]:
-        """Trees whose threads have cores. In turns they have one: that process' cores are its learner's to ask for."""
+        """Trees whose threads have cores. In ``serial`` they have one: the cores are its learner's to ask for."""
         most = 1 if self.place.in_turns else cores(device)
         for tree in self.equal.trees(device):
             if self.must_run and not can_run(tree, self.place.arrangement):
@@ -247,7 +247,7 @@ class OptionBuilder:
                 yield replace(tree, draw=here.replay(tree.draw), update=here.replay(tree.update)) if here else tree
 
     def _cores(self, device: Device, tree: Tree) -> dict[str, float]:
-        """The cores that a tree takes, where no process does everything in turns: of a processor's threads all but one.
+        """The cores that a tree takes, where no process does everything serially: of a processor's threads all but one.
 
         A GPU or FPGA takes one of the first processor's, which hands batches to it.
         """

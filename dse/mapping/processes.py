@@ -1,4 +1,4 @@
-"""Execution modes of several processes that are programs here, each with what its parts take beside each other.
+"""Execution modes of several processes that are programs here, each with the times of its parts run concurrently.
 
 What one core does in a gradient step alone is scaled from the nearest run that was timed (``times/beside.py``), by the
 times of its parts alone. Actors insert records themselves, so the replay's time counts none of it.
@@ -64,17 +64,17 @@ class Run:
 
     @property
     def processes(self) -> int:
-        """The number of processes: one learner, unless in turns A actors, in ``pipelined`` the keeper of the replay."""
+        """The number of processes: one learner, unless serial A actors, in ``pipelined`` the keeper of the replay."""
         return 1 if self.arrangement == "serial" else 1 + self.actors + (self.arrangement == "pipelined")
 
     def cores(self, cores: int) -> int:
-        """Cores that a learner may take for threads of its own beside the other processes; 1 at least."""
+        """Cores that a learner may take for threads of its own besides the other processes; 1 at least."""
         return max(1, cores - self.processes + 1)
 
 
 def runs_of(parts: Parts, arrangement: str) -> Iterator[Run]:
     """What is tried of a mode, as far as the constraints allow, where runs of the workload were timed whole, or parts
-    of that mode beside each other; nothing where they were not, or the user states times of the parts."""
+    of that mode concurrently; nothing where they were not, or the user states times of the parts."""
     table, cores, serial = parts.table, parts.cores, arrangement == "serial"
     if table is None or not (serial or is_here(parts)) or parts.own:
         return
@@ -98,7 +98,7 @@ def runs_of(parts: Parts, arrangement: str) -> Iterator[Run]:
         if parts.allows("learner_implementation", learner) and parts.allows("policy_implementation", policy)
     ]
     if not {"learner_implementation", "policy_implementation"} & parts.constraints.keys():
-        whole = {(one.learner, one.policy) for one in table.whole}  # what was measured whole is not guessed beside it
+        whole = {(one.learner, one.policy) for one in table.whole}  # what was measured whole is not guessed as well
         pairs = [pair for pair in pairs if pair in whole] or pairs
     for actors in tried:
         yield from (Run(arrangement, actors, *pair) for pair in pairs)
@@ -125,7 +125,7 @@ def processes_of(parts: Parts, arrangement: str, actors: int) -> tuple[Process, 
 
 @dataclass
 class Beside:
-    """What the parts of a run take beside each other; ``parts``: what they take alone."""
+    """The times of the parts of a run, concurrently; ``parts``: those of each alone."""
 
     parts: Parts
     run: Run
@@ -205,7 +205,7 @@ class Beside:
 
     def _told(self, alone: Estimate, seconds: float) -> Estimate:
         timed, factor = self._nearest
-        told = f"{alone.rests_on.told}; in {self.run.arrangement} beside the others: {timed.told}"
+        told = f"{alone.rests_on.told}; in {self.run.arrangement} concurrently with the others: {timed.told}"
         command = benchmark(f"profile --arrangements --workload {self.parts.workload_word}")
         evidence = dataclasses.replace(alone.rests_on, told=told, command=command)
         return Estimate.within(seconds, together(alone.factor, factor), evidence)

@@ -35,7 +35,7 @@ class MappingQuestion:
     """What to run where, of a workload on a platform; checked as it is made.
 
     ``fix``: values that are given, keys as in ``FIX``; as numbers once it is made, and those of the workload in it.
-    ``exclude``: devices that may not be used. ``free``: "batch" (the knee of records trained a second), "presampled",
+    ``exclude``: devices that may not be used. ``free``: "batch" (the knee of records trained per second), "presampled",
     "environments" (of those that were timed). ``called``: the workload's name or file, for commands.
     ``machine_note``: the sentence that says so where another machine than this one stands for "this". ``times``: a
     user's own times, which are looked up first.
@@ -190,7 +190,7 @@ def _by_environments(question: MappingQuestion, workload: Workload) -> Iterator[
 
 
 def _rate(question: MappingQuestion, workload: Workload, environments: int) -> Rate | None:
-    """The best rate with so many environments an actor; None where nothing fits, or no file could say so."""
+    """The best rate with a given number of environments an actor; None where nothing fits, or no file could say so."""
     try:
         built = question.built(with_values(workload, {"environments": environments}))
     except ProblemError:
@@ -305,7 +305,7 @@ def _knee(question: MappingQuestion) -> Knee:
 
 
 def _records(question: MappingQuestion, batch: int) -> float:
-    """Records trained a second, or a joule, at B; 0 where that fits nothing."""
+    """Records trained per second, or a joule, at B; 0 where that fits nothing."""
     try:
         problems = question.built(with_values(question.workload, {"batch": batch})).problems
     except ProblemError:

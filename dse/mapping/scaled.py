@@ -31,7 +31,7 @@ class Scaled:
 
     @property
     def counts_others(self) -> bool:
-        """Whether the times count what runs beside on other cores."""
+        """Whether the times count what runs concurrently on other cores."""
         return self.whole.arrangement != "serial"
 
     @property

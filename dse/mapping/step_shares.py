@@ -37,7 +37,7 @@ def step_shares(built: Built, one: Answer) -> tuple[StepShare, ...]:
 
 
 def beyond(built: Built, mode: str) -> float:
-    """How many times as long as alone each part of a serial loop is charged for; 1 where that is not known."""
+    """The slowdown, over its time alone, that each part of a serial loop is charged for; 1 where it is not known."""
     return built.ratios.get(mode, 1.0) if Place(mode).arrangement == "serial" else 1.0
 
 

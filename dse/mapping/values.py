@@ -1,4 +1,4 @@
-"""Values that a question fixes: what they are called, what they may be, and the workload that has those of its own."""
+"""Values that a question fixes: their names, what they may be, and the workload that has those of its own."""
 
 from argparse import ArgumentTypeError
 from collections.abc import Collection, Mapping

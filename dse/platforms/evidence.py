@@ -1,7 +1,7 @@
 """Which kept record answers a request: one with a time, of the same cell, by the same code, versions and settings.
 
-A record's machine has its ``evidence``: what may change a number beside the cell, the machine and its versions. The
-commit is kept beside it and not compared, for edits need not be committed, and most commits change nothing that is
+A record's machine has its ``evidence``: what may change a number besides the cell, the machine and its versions. The
+commit is kept with it and not compared, for edits need not be committed, and most commits change nothing that is
 timed. Records that were kept before there was evidence are of other code, and answer nothing.
 """
 
@@ -55,7 +55,7 @@ def is_done(kept: Measurement) -> bool:
     """Say whether a record ends the search for its cell's time.
 
     A skip or a failure does not: whatever it was for (a budget, a variable, a package, memory) may be gone, and to look
-    costs little beside a time that is never measured.
+    costs little against a time that is never measured.
     """
     return kept.median_seconds is not None
 

@@ -20,7 +20,7 @@ Call = Callable[[int, int], object]
 
 
 class Work(NamedTuple):
-    """``call(turn, times)`` does its work so many times, each time on ``amount`` reads or bytes."""
+    """``call(turn, times)`` does its work ``times`` times, each time on ``amount`` reads or bytes."""
 
     call: Call
     amount: int

@@ -107,7 +107,7 @@ class Slice(Resources):
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A processor, GPU or FPGA with the memory beside it.
+    """A processor, GPU or FPGA with its memory.
 
     ``threads``: hardware threads of all cores. ``peak_fp32``, ``peak_int32``: multiplications and additions, each an
     operation. ``launch``: what a kernel costs before it does anything. ``power``: drawn under load, or the thermal
@@ -170,7 +170,7 @@ class Link:
         return {quantity.origin for quantity in quantities}
 
     def seconds(self, nbytes: float, back: bool = False) -> float:
-        """Compute the seconds of a transfer of so many bytes."""
+        """Compute the seconds of a transfer of a given number of bytes."""
         alpha = self.back_alpha_seconds if back else self.alpha_seconds
         beta = self.back_beta_bytes_per_s if back else self.beta_bytes_per_s
         return self.hops.value * (alpha.value + nbytes / beta.value)

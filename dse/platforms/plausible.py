@@ -1,6 +1,6 @@
 """Warn where numbers of a platform that are possible alone do not go together, as after a change of some of them.
 
-Bounds are those of the platforms that ship, and of what makers sell beside them, with room; each says what it rests on.
+Bounds are those of the platforms that ship, and of what makers sell besides, with room; each says what it rests on.
 """
 
 import re
@@ -64,7 +64,7 @@ def _shown(field: str, value: float) -> str:
 
 
 def _share(field: str, of: str, value: Quantity | None, among: float, bounds: Range) -> Iterator[tuple[str, str]]:
-    """Yield (field, sentence) where a total, shared out ``among`` so many ``of``, is outside of its bounds."""
+    """Yield (field, sentence) where a total, shared out ``among`` a number ``of``, is outside of its bounds."""
     if value is None:
         return
     each = value.value / among / bounds.si
@@ -131,7 +131,7 @@ def _fpga(device: Device, at: KeyPath) -> Warned:
     low, high, unit, si, why = FPGA_CLOCK
     if not low * si <= hz <= high * si:
         sentence = f"a clock of {_shown('clock_hz', hz)}; designs run at {low:g} to {high:g} {unit} ({why})"
-        yield at, "clock_hz", f"{sentence}; state that of the designs, not of a processor or a memory beside them"
+        yield at, "clock_hz", f"{sentence}; state that of the designs, not of a processor or a memory"
 
 
 def _notes(device: Device, at: KeyPath) -> Warned:

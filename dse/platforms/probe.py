@@ -43,12 +43,12 @@ WIDENED, LEAST_SPREAD = 1.5, 0.02  # see spread_of
 
 Tell = Callable[[str], object]
 Samples = Mapping[tuple[str, str], Sequence[Sequence[float]]]
-"""Rates in reads or bytes a second: by level and field, by block, by round."""
+"""Rates in reads or bytes per second: by level and field, by block, by round."""
 
 
 @dataclass
 class Cell:
-    """A number to be measured: a field of a level, by so many threads, each with work of its own on its own buffers."""
+    """A number to be measured: a field of a level, by N threads, each with work of its own on its own buffers."""
 
     level: str
     name: str
@@ -62,7 +62,7 @@ class Cell:
         return self.level, self.name
 
     def sample(self, pool: ThreadPoolExecutor) -> float:
-        """Take one more sample: the amount a second of all threads together, each by its own time."""
+        """Take one more sample: the amount per second of all threads together, each by its own time."""
         start = threading.Barrier(len(self.works))
 
         def run(work: Work) -> float:
@@ -88,7 +88,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Level:
-    """A cache or memory: its bytes, how many hardware threads share it, and the bytes one works on alone or beside all
+    """A cache or memory: its bytes, how many hardware threads share it, and the bytes one works on alone or with all
     others."""
 
     name: str
@@ -171,7 +171,7 @@ def _rounded(value: float, digits: int) -> float:
 
 
 def probe(seconds: float = SECONDS, tell: Tell = lambda told: None) -> Platform:
-    """Describe this machine with one device, its processor. ``tell`` is handed the progress several times a second."""
+    """Describe this machine with one device, its processor. ``tell`` gets the progress several times per second."""
     here = fingerprint()
     threads = count_allowed()
     found = levels(here["caches"], here["memory_bytes"], threads)
@@ -179,7 +179,7 @@ def probe(seconds: float = SECONDS, tell: Tell = lambda told: None) -> Platform:
 
 
 def write_probe(path: Path) -> Platform:
-    """Probe this machine, its progress on standard error, and write what it is. OSError where it cannot be written.
+    """Probe this machine, its progress on standard error, and write its file. OSError where it cannot be written.
 
     PlatformError where the file there is of more of the machine than this process may use.
     """

@@ -113,7 +113,7 @@ class _Reader(Reader):
             self.fault(path, f"spread of {key} must be at least 0, not {spread:g}")
         for name in _SOURCE:
             if name not in source and len(self.faults) == before:
-                self.fault(path, f"{key} has no {name}; state it beside the value, or once in its table")
+                self.fault(path, f"{key} has no {name}; state it next to the value, or once in its table")
         unit = next(unit for unit in split(field.name)[1] if str(key).endswith(unit.ending))
         if amount == BLANK:
             self._blank(

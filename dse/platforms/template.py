@@ -30,7 +30,7 @@ ELSEWHERE = ("name", "shared_by", "size_bytes", "bandwidth_bytes_per_s", "latenc
 HEAD = f"""\
 # A platform: a machine to ask about. Fill in every {BLANK}, then: python -m dse platform check FILE
 #
-# A line #key is left out; take its # away to state that key. An answer needs the keys that say so. What else a
+# A line #key is omitted; take its # away to state that key. An answer needs the keys that say so. What else a
 # processor's table leaves out is assumed, and the answer tells. A GPU and an FPGA are blocks below: take one # away
 # from each line of the block of yours.
 #
@@ -44,7 +44,7 @@ Samples = Sequence[tuple[str, Any]]
 
 
 def template(name: str = "mine") -> str:
-    """Write a file with every key, its unit and what it is for; those that an answer needs are not commented out."""
+    """Write a file with every key, its unit and its meaning; those that an answer needs are not commented out."""
     return HEAD + "".join(f"{line}\n" for line in _blocks(name))
 
 
@@ -129,7 +129,7 @@ def _keys(
 
 
 def _examples(field: str, samples: Samples) -> tuple[Unit | None, list[str]]:
-    """Choose the unit of a number, and write what it is on each platform that ships with one."""
+    """Choose the unit of a number, and write its value on each platform that ships with one."""
     there = [(name, value) for name, part in samples if isinstance(value := getattr(part, field, None), Quantity)]
     base, units = split(field)
     if not there:

@@ -22,7 +22,7 @@ VERDICTS: tuple[Verdict, ...] = ("confirmed", "refuted", "adds up", "consistent"
 
 EXACT = "exact: arithmetic"
 NOT_RUN = "none: nothing was run"
-BESIDE = ". What was run beside it: "
+BESIDE = ". For comparison was run: "
 ELSEWHERE = 2.0
 """Factor, up and down, within which the numbers lie that a paper might as well have printed."""
 

@@ -111,7 +111,7 @@ def _linear_in_batch(text: str, points: Sequence[Sequence[Point]], noise: Noise,
 
 
 def _worked_points(quoted: Quoted) -> Claim:
-    text = "Two learners are 1.25 times as fast as one, a scaling factor of 0.63; four 1.34 times, 0.34 (5.1.4)."
+    text = "Two learners have a speedup of 1.25 over one, a scaling factor of 0.63; four 1.34 times, 0.34 (5.1.4)."
     speed_ups, factors = (quoted.table(f"zhang2022.data_parallel.{name}") for name in ("speed_up", "factor"))
     said, right = [], bool(factors)
     for learners, printed in factors.items():
@@ -133,7 +133,7 @@ def _factor_of_data_parallel() -> Claim:
         "The scaling factor of data parallel learners is Eq. 5.3.",
         adds_up_if(math.isclose(exact, printed)),
         f"arithmetic: with replay 1 s, passes of 4 s and transfers of 0.1 s, Eqs. 5.1 and 5.2 give {exact:.3f} for two "
-        f"learners, Eq. 5.3 gives {printed:.3f}: it leaves out the replay of the one learner that it is held against",
+        f"learners, Eq. 5.3 gives {printed:.3f}: it leaves out the replay of the one learner that it compares with",
         "refuted if one case has another value by Eqs. 5.1 and 5.2 and the text's own speed-up over learners, "
         "adds up otherwise",
         EXACT,

@@ -27,7 +27,7 @@ GPU, FPGA = "GPU", "FPGA"
 class DeviceTable:
     """Seconds of a step by (primitive, device); every primitive on every device.
 
-    ``together``: seconds of a primitive (first) beside another one (second) on a device (third), where that was
+    ``together``: seconds of a primitive (first) while another one (second) runs on a device (third), where that was
     measured: then they run at once, and take so long. Elsewhere primitives take turns on the ``shared`` devices, and do
     not disturb each other on the others. ProblemError for a time that is missing or not above 0.
     """
@@ -142,7 +142,7 @@ def traffic_words(batch: int, actors: int, record: int) -> dict[str, int]:
 def printed_storage(device: Mapping[str, str], words: Mapping[str, int]) -> tuple[str, int]:
     """Choose by lines 9 to 16: (device of the data storage, the traffic it is believed to cause).
 
-    Beside each primitive in turn, the words of all others are charged, even of those on the same device.
+    With each primitive in turn, the words of all others are charged, even of those on the same device.
     """
     chosen, least = "", float("inf")
     # Invariant: chosen is the device with the least charge so far, the first of equals.
@@ -154,7 +154,7 @@ def printed_storage(device: Mapping[str, str], words: Mapping[str, int]) -> tupl
 
 
 def measured_together(table: DeviceTable, members: Sequence[str], device: str) -> bool:
-    """Tell whether several primitives were measured beside each other on a device, every pair of them."""
+    """Tell whether several primitives were measured concurrently on a device, every pair of them."""
     return len(members) > 1 and all((*pair, device) in table.together for pair in itertools.permutations(members, 2))
 
 

@@ -1,7 +1,7 @@
 """Judge the claims of [Hou2023] about its framework by its own tables; none of its runs was repeated.
 
-They took a GPU, six robots' environments and three other frameworks. What is printed can still be held against what
-else is printed.
+They took a GPU, six robots' environments and three other frameworks. What is printed can still be checked by the
+rest of it.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from .quoted import Quoted
 
 PAPER, ORDER = "[Hou2023]", 1
 OURS = "spreeze"
-GRID = ("training adaptation", "grid")  # the primitive and op of pairs measured beside a search
+GRID = ("training adaptation", "grid")  # the primitive and op of pairs measured besides a search
 AVERAGE = "average"
 DIGIT = 0.05 + 1e-9
 """Half of the last digit of a number with one decimal."""

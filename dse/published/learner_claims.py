@@ -215,14 +215,14 @@ def _cartpole_throughput(quoted: Quoted) -> Claim:
     faster = ledger(design, batch).cycles / own.cycles
     passing = _rates_that_pass(quoted, printed)
     return Claim(
-        f"CartPole with all on the FPGA makes {printed:,.0f} gradient steps a second at B = {batch:,} (Table VII).",
+        f"CartPole with all on the FPGA makes {printed:,.0f} gradient steps/s at B = {batch:,} (Table VII).",
         consistent_if(abs(rate / printed - 1) <= TOLERANCE),
         f"modeled: DP = {design.pipelines} and {max(design.stage_cycles)} cycles a stage, as this time implies, so "
         f"{', '.join(map(str, design.units))} units, make {rate:,.0f} at {design.clock_hz / 1e6:g} MHz "
         f"({rate / printed - 1:+.1%}): table and formula are consistent, nothing is predicted. They take "
         f"{resources(design).dsp} DSP. Within two SLRs DP = "
         f"{own.design.pipelines} with {max(own.design.stage_cycles)} cycles a stage takes {own.needed.dsp:,} and is "
-        f"{faster:.0f} times as fast",
+        f"{faster:.0f} times faster",
         "consistent if a design with the printed DP, balanced for the cycles a stage that this rate implies, comes "
         f"within {TOLERANCE:.0%} of it, refuted if not: the units were chosen by the rate itself",
         f"of {RATES} rates within a factor of {ELSEWHERE:g}, {passing:.0%} would have passed",
@@ -253,7 +253,7 @@ def _hopper_throughput(quoted: Quoted) -> Claim:
     return Claim(
         f"Hopper's learner on the FPGA (F-C-F) is {slower:g}x slower than G-F-G at B = {batch:,} (Table V).",
         adds_up_if(printed <= most),
-        f"computed: with Table VII's rate for G-F-G it makes at least {printed:.1f} steps a second. {units} MAC units "
+        f"computed: with Table VII's rate for G-F-G it makes at least {printed:.1f} steps/s. {units} MAC units "
         f"at {best.design.clock_hz / 1e6:g} MHz, those of the printed {budget.dsp:,} DSP, make {most:.1f} if none is "
         f"ever idle, and {1 / learner_points.seconds(best, batch):.1f} in the best pipelines: "
         f"{printed / most - 1:+.0%} is more than there is, so one of the numbers is of another build, clock or network",

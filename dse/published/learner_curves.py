@@ -19,7 +19,7 @@ def verdicts(quoted: Quoted) -> list[Claim]:
 
 
 def rate(quoted: Quoted, name: str) -> float:
-    """Compute the gradient steps a second of a row of Table VII."""
+    """Compute the gradient steps/s of a row of Table VII."""
     return quoted[f"{name}.watts"] * quoted[f"{name}.gps_per_watt"]
 
 

@@ -33,7 +33,7 @@ def published_slices(quoted: Quoted) -> Budget:
 
 
 def balanced(network: Network, pipelines: int, cycles: int) -> Learner:
-    """Build a learner with the fewest units for so many cycles a stage; the update has as many as the largest stage."""
+    """Build a learner with the fewest units for N cycles a stage; the update has as many as the largest stage."""
     units = tuple(units for stage in stages(network) if (units := units_for(stage.gemm, cycles)))
     return Learner(network, pipelines, units, max(units))
 

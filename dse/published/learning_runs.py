@@ -1,6 +1,6 @@
 """Select the runs of training by several processes, and tell what several learners of one network gained in them.
 
-A scaling factor is the speed-up over one learner beside actors of its own, a seed each, divided by the learners: 1 is
+A scaling factor is the speed-up over one learner with actors of its own, a seed each, divided by the learners: 1 is
 perfect, 1 / L gains nothing ([Zhang2022, 5.1.4]).
 """
 
@@ -57,7 +57,7 @@ def _shape(run: Measurement) -> str:
 
 
 def told(records: Sequence[Measurement]) -> str:
-    """Tell what runs of several learners reached, beside those of one; or how to measure it."""
+    """Tell what runs of several learners reached, and those of one; or how to measure it."""
     runs = latest(records)
     groups, factors = by_kind(runs), scaling_factors(runs)
     if not factors:

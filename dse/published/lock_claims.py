@@ -2,7 +2,7 @@
 
 The figure is the time of 5,000 iterations by threads that do nothing else, over the number of cores. Algorithm 3 as
 printed is judged; the same with a word a slot that keeps records whole, processes, work and more threads than cores
-stand beside it.
+stand next to it.
 """
 
 import math
@@ -54,8 +54,8 @@ def shapes(run: Iterable[Measurement], primitive: str) -> dict[tuple[float, int]
 
 
 def times(claim: str, cells: Mapping[str, Measurement], strategy: str) -> Times | None:
-    """Compute the factor that a claim speaks of, with its 95 % interval: how many times as fast as ``global``, or how
-    many times as long as ``none``. None where one of both was not timed."""
+    """Compute the factor that a claim speaks of, with its 95 % interval: the speedup over ``global``, or the
+    slowdown over ``none``. None where one of both was not timed."""
     if strategy not in cells or BASES[claim] not in cells:
         return None
     ours, base = cells[strategy], cells[BASES[claim]]
@@ -64,7 +64,7 @@ def times(claim: str, cells: Mapping[str, Measurement], strategy: str) -> Times 
 
 
 def compared(factor: Times, printed: Mapping[str, float]) -> str:
-    """Say where an interval lies beside the printed one: "within", "less", "more" or "ambiguous".
+    """Say where an interval lies relative to the printed one: "within", "less", "more" or "ambiguous".
 
     >>> printed = {"least": 2, "most": 4.4}
     >>> [compared(times, printed) for times in ((2.5, 2.2, 2.8), (1.1, 1.0, 1.2), (9, 8, 10), (2, 1.9, 2.1))]
@@ -104,7 +104,7 @@ def _judged(claim: str, table: Mapping[str, float], records: Sequence[Measuremen
     mean = two_sided(logs, sigmas, noise, math.log(least), math.log(most))
     middle, low, high = (math.exp(value) for value in (mean.mean, mean.low, mean.high))
     beside = "; ".join(_beside(claim, records, cells))
-    more = f". Beside it, with work, more members than cores, and processes: {beside}" if beside else ""
+    more = f". For comparison, with work, more members than cores, and processes: {beside}" if beside else ""
     return Claim(
         text,
         mean.verdict,

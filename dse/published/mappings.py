@@ -338,10 +338,10 @@ def _differs(published: Judged, ours: Judged) -> str:
     """Say why another one is the answer."""
     if published.lacks:
         return f"{published.mapping} cannot be had: {published.lacks}"
-    pace = f"{published.hz:,.0f} against {ours.hz:,.0f} steps a second"
+    pace = f"{published.hz:,.0f} against {ours.hz:,.0f} steps/s"
     if published.hz < (1 - EPSILON) * ours.hz:
         lost = f"{1 - published.hz / ours.hz:.1%}"
-        return f"{published.mapping} is {lost} slower, {pace}, bound by {published.bottleneck}"
+        return f"{published.mapping} is {lost} slower, {pace}; bottleneck: {published.bottleneck}"
     if published.devices != ours.devices:
         return f"as fast within {EPSILON:.0%} ({pace}), on {ours.devices} devices instead of {published.devices}"
     moved = f"{ours.bytes_moved / 1e3:,.1f} KB a step over links instead of {published.bytes_moved / 1e3:,.1f}"

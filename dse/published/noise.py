@@ -36,7 +36,7 @@ class Noise:
         return self.sigma / math.sqrt(2)
 
     def critical(self, tests: int = 1) -> float:
-        """Compute how many standard deviations one of so many one-sided tests must exceed (Student, Bonferroni)."""
+        """Compute how many standard deviations each of several one-sided tests must exceed (Student, Bonferroni)."""
         return student(LEVEL / max(1, tests), max(1, self.pairs - 1))
 
     def __str__(self) -> str:
@@ -72,7 +72,7 @@ def own_sigma(record: Measurement) -> float:
 
 @dataclass(frozen=True)
 class TwoSided:
-    """A mean of logarithms with its 90 % interval, held against the range that a claim allows."""
+    """A mean of logarithms with its 90 % interval, validated against the range that a claim allows."""
 
     mean: float
     low: float

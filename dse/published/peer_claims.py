@@ -1,7 +1,7 @@
-"""Judge the claims of [Zhang2021] about other libraries (Fig. 8) by runs that timed them and ours in turns.
+"""Judge the claims of [Zhang2021] about other libraries (Fig. 8) by runs that timed them and ours in alternation.
 
 The paper's figure is the latency of insertion + sampling at B = 128; here it is that of a sample and an update. It
-compared a C++ tree; ours beside the libraries are the compiled numba tree and, where the language should be the same,
+compared a C++ tree; ours, for the libraries, are the compiled numba tree and, where the language should be the same,
 the one written in Python alone. Unstable times stay in, each with its own interval: the evidence counts them.
 """
 
@@ -70,7 +70,7 @@ def verdicts(records: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]
 
 
 def _times_as_fast(run: Sequence[Measurement], noise: Noise, claimed: int, name: str, beside: Beside) -> Claim:
-    """Judge that the tree is so many times as fast as a library's; ``beside`` says what another tree of ours tells."""
+    """Judge the tree's speedup over a library's; ``beside`` says what another tree of ours tells."""
     text, library = f"The tree is about {claimed}x as fast as {name}'s ({FIGURE}).", name.lower()
     rule = (
         f"for our tree: confirmed if the 90 % interval of the mean ratio lies within {claimed / ABOUT:g}x to "
@@ -122,7 +122,7 @@ def _rllib_grows_linearly(run: Sequence[Measurement], noise: Noise) -> Claim:
     grown = growth.growth_of(series)
     control = _series(run, "cumsum", noise, ("update",))
     beside = (
-        f"; beside it an array of prefix sums, linear by construction: {growth.growth_of(control)}" if control else ""
+        f"; by comparison an array of prefix sums, linear by design: {growth.growth_of(control)}" if control else ""
     )
     times = ", ".join(f"{1e6 * total.seconds:,.0f} us at N={n:,}" for n, total in _totals(run, "rllib").items())
     linear, slower = growth.mistaken(series)

@@ -1,7 +1,7 @@
 """Judge what [Zhang2021] says its replay gains inside RLlib (Fig. 11), by training steps of libraries on our trees.
 
 The paper times training steps of two algorithms in RLlib, with a replay of its own in the place of RLlib's. Here a step
-of each library is timed on its own replay and on ours; what a tree that takes no time would give stands beside it.
+of each library is timed on its own replay and on ours; what a tree that takes no time would give stands next to it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,7 @@ def verdicts(records: Sequence[Measurement], quoted: Quoted = NOTHING) -> list[C
         return []
     least, most = printed["least"], printed["most"]
     text = (
-        f"Plugged into RLlib, the replay makes a training step {least:g} to {most:g} times as fast (abstract, VI-E and "
+        f"Plugged into RLlib, the replay makes a training step {least:g} to {most:g} times faster (abstract, VI-E and "
         "Fig. 11)."
     )
     groups = {key: cells for key, cells in by_step(records).items() if key[1] != BUFFER}

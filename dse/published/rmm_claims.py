@@ -125,7 +125,7 @@ def _fixed_point() -> Claim:
         f"adds up if samples pass with every skew by both widths that Table VI may mean, {bits} and {second} bits, "
         "refuted if by neither; where the two disagree it hangs on a width that is not printed",
         f"chi-square refutes leaves that are exact in {fixed_point.LEVEL:.1%} of cases a skew; how many samples it "
-        "takes to miss no difference in half of the cases stands beside",
+        "takes to miss no difference in half of the cases is given too",
     )
 
 
@@ -215,7 +215,7 @@ def _link(quoted: Quoted) -> Claim:
         f"quoted log of a U200: at most {max(log.values()) / 1e9:.1f} GB/s to the device and {back / 1e9:.1f} from it, "
         f"and {1e6 * smallest / log[smallest]:.1f} us for {smallest} bytes. A batch of {batch} there and back at 8 "
         f"bytes an element is then {1e6 * rmm_points.link_seconds(batch):.1f} us (a fit of that log, {off:.0%} off at "
-        f"worst), not {2e6 * batch * ELEMENT_BYTES / (printed * 1e9):.2f}, beside {1e6 * sampled:.2f} us to sample it "
+        f"worst), not {2e6 * batch * ELEMENT_BYTES / (printed * 1e9):.2f}, against {1e6 * sampled:.2f} us to sample it "
         f"(modeled)",
         f"adds up if the fastest transfer of the log reaches {1 - TOLERANCE:.0%} of the rate, refuted otherwise",
         "one log of another machine with the same device: a faster host is not excluded",

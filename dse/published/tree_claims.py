@@ -1,7 +1,7 @@
 """Judge the claims of [Zhang2021] about the K-ary sum tree by records: over K, over N, of its layout and its size.
 
 Claims about K are judged by the paper's own tree, groups of plain sums that updates change by differences; ours, prefix
-sums that are computed again, stands beside it. What a run called unstable is left out.
+sums that are computed again, stands next to it. What a run called unstable is omitted.
 """
 
 import math
@@ -85,7 +85,7 @@ def _over_fanouts(
     if paper is None or not noise.pairs:
         return _unmeasured(text, rule, noise)
     code = int(test(paper.logs, noise))
-    beside = f". Beside it ours, prefix sums recomputed: {_shape_of(ours)}" if ours else ""
+    beside = f". For comparison ours, prefix sums recomputed: {_shape_of(ours)}" if ours else ""
     undecided = "" if code else ": neither is clear at this noise"
     evidence = f"plain sums updated by differences, as in the paper{undecided}: {_shape_of(paper)}{beside}"
     return Claim(text, fanout_curves.verdict(code), evidence, rule, _power(cases, test, paper, noise))
@@ -144,7 +144,7 @@ def _sixteen_is_best(timed: Sequence[Measurement]) -> Claim:
         "K = 8 ahead by as much",
         lambda k: np.where(k == 8, -AHEAD, 0.0),
     )
-    beside = f". Beside it ours, prefix sums recomputed: {_shape_of(ours)}" if ours else ""
+    beside = f". For comparison ours, prefix sums recomputed: {_shape_of(ours)}" if ours else ""
     undecided = "neither is clear at this noise; " if not code else ""
     evidence = f"{undecided}{_behind(paper)}; {_shape_of(paper)}{beside}"
     return Claim(text, fanout_curves.verdict(code), evidence, rule, _power(cases, test, paper, noise))
@@ -194,7 +194,7 @@ def _alignment_is_worth_one_percent(trees: Sequence[Measurement], noise: Noise) 
         if _shape(record) in default
     ]
     if not gains or not noise.pairs:
-        evidence = f"no stable misaligned twins beside A/A pairs; {how_to_measure('sweep --preset quick')}"
+        evidence = f"no stable misaligned twins with A/A pairs; {how_to_measure('sweep --preset quick')}"
         return Claim(text, "not testable here", evidence, rule, "none: it takes a noise that was not measured")
     mean = two_sided(gains, [noise.sigma] * len(gains), noise, math.log1p(least), math.log1p(most))
     middle, low, high, worst, best = (
@@ -227,7 +227,7 @@ def _latency_is_sublinear(trees: Sequence[Measurement], noise: Noise) -> Claim:
     for (name, op), what in CONTROLS.items():
         control = _series(trees, name, op, noise)
         if control:
-            said.append(f"beside it {what}, linear by construction: {_grown(growth.growth_of(control))}")
+            said.append(f"for comparison {what}, linear by construction: {_grown(growth.growth_of(control))}")
     code = (
         -1 if any(each.is_linear for each in grown.values()) else int(all(one.is_sublinear for one in grown.values()))
     )

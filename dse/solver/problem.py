@@ -263,13 +263,13 @@ def _senseless(problem: Problem) -> Iterator[str]:
     if isinstance(problem.hosts, str):
         yield f"hosts are a tuple of devices' names, not {problem.hosts!r}"
     pairs = [(f"a flow from {flow.source!r} to {flow.target!r}", {flow.source, flow.target}) for flow in problem.flows]
-    pairs += [(f"a slowdown of {part!r} beside {other!r}", {part, other}) for part, other, _ in problem.slowdown]
+    pairs += [(f"a slowdown of {part!r} with {other!r}", {part, other}) for part, other, _ in problem.slowdown]
     for what, parts in pairs:
         if not parts <= set(problem.parts):
             yield f"{what}; parts are {', '.join(problem.parts)}"
     for (part, other, device), factor in problem.slowdown.items():
         if not 0 < factor < math.inf:
-            yield f"{part} beside {other} on {device} cannot take {factor} times as long"
+            yield f"{part} concurrently with {other} on {device} cannot have a slowdown of {factor}"
 
 
 def _out_of_bounds(problem: Problem) -> Iterator[str]:

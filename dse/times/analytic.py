@@ -71,16 +71,16 @@ AS_FITTED = Constants()
 
 
 def law(seconds: float, factor: float, description: str, assumed: tuple[str, ...] = ()) -> Estimate:
-    """Seconds that are right within ``factor``; ``Parts.modeled`` says which part's evidence they are."""
+    """Seconds with an error bound of ``factor``; ``Parts.modeled`` says which part's evidence they are."""
     return Estimate.within(seconds, factor, Evidence("law", "modeled", description, assumed=assumed))
 
 
 def scaled(one: float, cores: int, contention: float) -> tuple[float, float]:
-    """(how many times as fast x cores are, the factor that this is right within).
+    """(the speedup of x cores, the factor of its error bound).
 
     x / (1 + a (x - 1)), the Universal Scalability Law [Gunther2007], on the cores that it was fitted to. Two points
     leave its coherence open; so beyond them, the middle of that law without any and of a speedup that keeps growing as
-    it does on two cores, right within a factor that reaches both.
+    it does on two cores, with an error bound that reaches both.
     """
     least = cores / (1 + contention * (cores - 1))
     most = max(least, cores / (1 + contention * (TIMED_CORES - 1)))
@@ -88,12 +88,12 @@ def scaled(one: float, cores: int, contention: float) -> tuple[float, float]:
 
 
 def together(*factors: float) -> float:
-    """The factor that a product is right within whose factors, each right within one of these, err on their own."""
+    """The error bound of a product whose factors, each with one of these error bounds, err on their own."""
     return math.exp(math.hypot(*map(math.log, factors)))
 
 
 def pace(host: Device) -> float:
-    """How many times as long Python takes on a processor as where the constants are from, by its clock."""
+    """The slowdown of Python on a processor over the one the constants are from, by its clock."""
     return hardware.CPU_HZ / hardware.clock(host).value
 
 
@@ -154,7 +154,7 @@ def compiled(host: Device, workload: Workload, batch: int) -> Estimate:
 
 
 def fpga_step(device: Device, design: Placed, factor: float) -> Known:
-    """Seconds of a gradient step by the cycle law of [Zhang2023, VI-A2], times a factor for networks beside it."""
+    """Seconds of a gradient step by the cycle law of [Zhang2023, VI-A2], times a factor for networks besides it."""
     return design.point.cycles * factor / hardware.clock(device)
 
 
@@ -171,7 +171,7 @@ def fpga_learner(device: Device, design: Placed, factor: float, workload: Worklo
 
 
 def training_bytes(device: Device, workload: Workload, batch: int) -> float:
-    """What a gradient step keeps in a device's memory beside its records, an estimate.
+    """What a gradient step keeps in a device's memory besides its records, an estimate.
 
     In a framework: 16 bytes a parameter (weights, gradients, two moments), and for each sample of the batch every
     layer's outputs with their gradients. An FPGA has both in its slices, counted there.
@@ -185,9 +185,9 @@ def training_bytes(device: Device, workload: Workload, batch: int) -> float:
 
 
 def network_of(workload: Workload) -> tuple[Network, float]:
-    """(the value network that an FPGA trains, factor on its cycles for the networks beside it).
+    """(the value network that an FPGA trains, factor on its cycles for the other networks).
 
-    A convolution's padding is that of [Zhang2022, Table 5.1]. Other networks are charged by their MACs, in turns on the
+    A convolution's padding is that of [Zhang2022, Table 5.1]. Other networks are charged by their MACs, serially on the
     same units.
     """
     sizes = networks(workload)
@@ -218,7 +218,7 @@ def tree(
     leaves: int = 1,
     constants: Constants = AS_FITTED,
 ) -> tuple[Estimate, Estimate]:
-    """(draw, update with so many insertions of ``leaves``) of a compiled tree on a CPU or a GPU.
+    """(draw, update with a given number of insertions of ``leaves``) of a compiled tree on a CPU or a GPU.
 
     Its time is that of reading its levels in the memories they lie in, and a call. An insertion of a GPU is charged as
     an update of a batch: both are a launch.

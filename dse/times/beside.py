@@ -1,4 +1,4 @@
-"""Training by several processes, from runs whose parts were timed beside each other: how long a gradient step takes.
+"""Training by several processes, from runs whose parts were timed concurrently: how long a gradient step takes.
 
 While an actor works, the learner takes c_l times as long, and an actor c_a times beside the learner. Let a learner work
 for l seconds of a gradient step, and each actor for a. Where the learner is the slower side, all the work of an actor
@@ -22,14 +22,14 @@ from ..records import Measurement
 PRIMITIVE = "training arrangement"
 DEVIATION = 1.15  # of a step, as a factor, in a run like one that was timed: an assumption until questions tell
 UNLIKE = 1.25  # and once more for each of A, E, the learner and the policy that was not timed so: an assumption
-MOST_SLOWER = 2.0  # two that share all there is to share take so many times as long
+MOST_SLOWER = 2.0  # the slowdown of two that share all there is to share
 _SHAPE = ("arrangement", "learner", "policy", "actors", "environments", "batch")
 _NEEDED = ("rate", "learner alone", "actor alone", "actor period")
 
 
 @dataclass(frozen=True)
 class Timed:
-    """A run of A actors and one learner that was timed, its parts beside each other and alone; seconds.
+    """A run of A actors and one learner that was timed, its parts concurrently and alone; seconds.
 
     ``learner``, ``turn``: of a gradient step, and of an actor's turn of E environments, alone; ``beside``: the same
     two while all are busy. ``keeper``: the replay manager's own work a batch, 0 in ``apart``. ``kept``: the period of a
@@ -52,19 +52,19 @@ class Timed:
 
     @property
     def slower(self) -> tuple[float, float]:
-        """(c_l, c_a): how many times as long learner and actors take beside each other, from 1 to 2."""
+        """(c_l, c_a): the slowdowns of learner and actors that run concurrently, from 1 to 2."""
         pairs = zip(self.beside, (self.learner, self.turn), strict=True)
         learner, actor = (min(MOST_SLOWER, max(1.0, both / alone)) for both, alone in pairs)
         return learner, actor
 
     @property
     def cores(self) -> float:
-        """Seconds of work, alone, that were done in a second while all were busy."""
+        """Seconds of work, alone, that were done per second while all were busy."""
         steps, turns = 1 / self.beside[0], self.actors / self.beside[1]
         return (self.learner + self.keeper) * steps + self.turn * turns
 
     def sides(self, learner: float, turns: float, keeper: float, crowd: int) -> tuple[float, float, float]:
-        """Seconds of a gradient step that learner, an actor and the replay manager are busy, beside each other.
+        """Seconds of a gradient step that learner, an actor and the replay manager are busy, concurrently.
 
         ``learner``, ``turns``, ``keeper``: the same alone. ``crowd``: A where there are more processes than cores, else
         0.
@@ -123,7 +123,7 @@ def _timed(cells: Mapping[tuple[Any, ...], Mapping[tuple[str, str], Measurement]
 def nearest(
     runs: Sequence[Timed], arrangement: str, learner: str, policy: str, actors: int, environments: int, cores: int
 ) -> tuple[Timed, float] | None:
-    """(the run that is most like another one, the factor that a prediction from it is right within); None without any.
+    """(the run that is most like another one, the error bound of a prediction from it); None without any.
 
     A run with enough cores stands for no run without, as long as one of the other kind was timed.
     """

@@ -38,7 +38,7 @@ def over_batch(cells: Mapping[int, Estimate], batch: int, number: str) -> Estima
 
 
 def over_count(by_count: Mapping[int, Estimate], count: int, number: str) -> Estimate | None:
-    """The time with so many threads, processes or devices from those with others: log-log between two, None beyond.
+    """The time with N threads, processes or devices from those with others: log-log between two, None beyond.
 
     Between, the interval is wider by half the way to the nearer of the two.
     """
@@ -58,6 +58,6 @@ def over_count(by_count: Mapping[int, Estimate], count: int, number: str) -> Est
 
 
 def carried(cell: Estimate, ratio: float, number: str) -> Estimate:
-    """A measured time multiplied by a law's ratio, which is in doubt by its square root."""
+    """A measured time multiplied by a law's ratio, whose uncertainty is its square root."""
     factor = cell.factor * math.sqrt(max(ratio, 1 / ratio))
     return Estimate.within(cell.value * ratio, factor, Evidence(number, "extrapolated", cell.rests_on.told))

@@ -75,7 +75,7 @@ class Asked:
 class Row:
     """One estimate: ``value`` in ``unit`` ("s", "J") and what it rests on, or None where ``note`` says why.
 
-    ``factor``: how far off it is taken to be; None of bare hardware, of which nothing tells.
+    ``factor``: its assumed error bound; None of bare hardware, of which nothing tells.
     """
 
     device: str
@@ -172,7 +172,7 @@ def _modeled(platform: Platform, device: Device, asked: Asked, workload: Workloa
         yield Row(device.name, MODELED, None, note="nothing fits")
         return
     fastest = min(options, key=lambda option: option.step.value)
-    evidence = f"{fastest.name}: {fastest.step.rests_on.told}; right within a factor of {fastest.step.factor:.3g}"
+    evidence = f"{fastest.name}: {fastest.step.rests_on.told}; error bound: a factor of {fastest.step.factor:.3g}"
     yield Row(device.name, MODELED, fastest.step.value, note=evidence, factor=fastest.step.factor)
 
 

@@ -115,7 +115,7 @@ def multiprocessors(device: Device) -> Known:
 
 
 def peak(device: Device) -> Known:
-    """Operations of fp32 a second, of all cores. PlatformError where a GPU's cannot be told."""
+    """Operations of fp32 per second, of all cores. PlatformError where a GPU's cannot be told."""
     if device.peak_fp32_ops_per_s:
         return stated(device.peak_fp32_ops_per_s)
     if device.kind == "gpu":
@@ -126,7 +126,7 @@ def peak(device: Device) -> Known:
 
 
 def bandwidth(device: Device) -> Known:
-    """Bytes a second of its memory, for a processor else those of overlapping misses. PlatformError as ``clock``."""
+    """Bytes per second of its memory, for a processor else those of overlapping misses. PlatformError as ``clock``."""
     memory = device.memory
     for known in (memory.bandwidth_bytes_per_s, memory.copy_bytes_per_s) if memory else ():
         if known:
@@ -145,7 +145,7 @@ def launch(device: Device) -> Known:
 
 
 def place(device: Device, nbytes: float, all_cores: bool = False) -> tuple[Memory | None, int]:
-    """The smallest memory that holds so many bytes, all cores' caches together if all work; and how far it is."""
+    """The smallest memory that holds N bytes, all cores' caches together if all work; and how far it is."""
     for level, cache in enumerate(device.caches):
         sharers = cache.shared_by.value if cache.shared_by else 1
         workers = device.threads or device.cores or device.multiprocessors
@@ -178,7 +178,7 @@ def gather(device: Device, memory: Memory | None, level: int, all_cores: bool) -
 
 
 def rate(device: Device, memory: Memory | None, kernel: str, all_cores: bool) -> Known:
-    """Bytes a second of "copy" or "triad". PlatformError where no number of a GPU's or an FPGA's memory tells."""
+    """Bytes per second of "copy" or "triad". PlatformError where no number of a GPU's or an FPGA's memory tells."""
     together, alone = (getattr(memory, f"{kernel}{of}_bytes_per_s", None) for of in ("_all_cores", ""))
     if all_cores and together:
         return stated(together)
@@ -251,7 +251,7 @@ class Work(NamedTuple):
 
 
 def work_alone(network: Network) -> Work:
-    """A gradient step of one network: no policy or second critic beside it, no moments of an optimizer."""
+    """A gradient step of one network: no policy or second critic with it, no moments of an optimizer."""
     nbytes = GRADIENT_ARRAYS * FLOAT_BYTES * network.parameters
     return Work(PASSES * network.macs, nbytes, PASSES * len(network.layers))
 

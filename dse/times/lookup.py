@@ -28,7 +28,7 @@ COMMANDS = {
     "fpga": f"build such a design and time it, which nothing here does; then {TYPED}",
 }
 """How to measure what was modeled, by the kind of device."""
-SCALING = "the Universal Scalability Law, in more doubt the further from what was timed"
+SCALING = "the Universal Scalability Law, of an uncertainty that grows with the distance from what was timed"
 
 
 @dataclass
@@ -136,7 +136,7 @@ class Lookup:
         return self.workload.learner.update_interval / self.inserted
 
     def call_seconds(self, device: str) -> float:
-        """What it takes a processor to start an FPGA, and wait: a transfer of nothing. A GPU has its launches."""
+        """The time of a processor to start an FPGA, and wait: a transfer of nothing. A GPU has its launches."""
         if self.platform.device(device).kind != "fpga":
             return 0.0
         return self.transfer_seconds(self.cpu.name, device, 0.0)

@@ -24,11 +24,11 @@ from .between import over_batch, over_count
 from .own_file import Entry, read_entries
 
 FACTORS = {"measured": 1.25, "quoted": 2.0, "modeled": 3.0}
-"""How far off a time is taken to be that states neither low and high nor factor, by its source.
+"""Error bound of a time that states neither low and high nor factor, by its source.
 
 Measured: by how much the machines on record change from one run to another (``drift.USUAL``: exp(hypot(0.16, 0.15)) is
 1.25). Quoted and modeled: assumptions; a paper's device has another host and other software, and a model of a device
-that nobody timed is as far off as our own (``analytic.GPU_FACTOR``).
+that nobody timed has the error bound of our own (``analytic.GPU_FACTOR``).
 """
 COUNTED = {"actors": "processes", "learner": "threads", "sampling": "threads", "updating": "threads"}
 """By part, the key of which each value is an option of its own; 1 where it is not stated."""
@@ -60,7 +60,7 @@ class Own:
         return ()
 
     def time(self, entries: Iterable[Entry], number: str, batch: int, count: int = 1) -> Estimate | None:
-        """The time of a part at B with so many threads or processes, from its times alone.
+        """The time of a part at B with a given number of threads or processes, from its times alone.
 
         Interpolated between batches and between counts, carried on over batches with a wider factor; None beyond the
         counts that are stated, and without any time.
@@ -91,11 +91,11 @@ class Own:
         return known.resting_on(source=weakest([source, known.source]), command=command)
 
     def _estimate(self, one: Entry, number: str) -> Estimate:
-        """A stated time with its ends, or the factor that its source is taken to be right within."""
+        """A stated time with its ends, or the error bound that its source is taken to have."""
         told = f"{self.file}:{one.line}{f', {one.note}' if one.note else ''}"
         command = f"time it again, and change {self.file}:{one.line}"
         if not one.high and not one.factor:
-            told += f"; no ends are stated, so it is taken as right within {FACTORS[one.source]:g}x, as {one.source}"
+            told += f"; no ends are stated, so an error bound of {FACTORS[one.source]:g}x is assumed, as {one.source}"
         evidence = Evidence(number, one.source, told, command)
         if one.high:
             return Estimate(one.seconds, one.low, one.high, evidence)
@@ -139,9 +139,9 @@ class Own:
         return usual[0] * ratio, usual[1] * ratio
 
     def slowdowns(self, alone: Callable[[Entry], Estimate | None]) -> dict[tuple[Part, Part, str], float]:
-        """How many times as long a part takes beside another, by (part, other, device), from times ``beside``.
+        """The slowdown of a part concurrent with another, by (part, other, device), from times ``beside``.
 
-        ``alone`` gives the time of an entry's part with nothing beside it.
+        ``alone`` gives the time of an entry's part with nothing else running.
         """
         known: dict[tuple[Part, Part, str], float] = {}
         for one in self.entries:
@@ -166,9 +166,9 @@ class Own:
             yield f"{self.file}:{lines}: {plural(len(entries), 'time')} of {name}: not used, {name} {why}"
 
     def _lacking_alone(self, one: Entry, platform: Platform) -> str:
-        """Why a time beside another part is no slowdown; "" where it is one."""
+        """Why a time with another part is no slowdown; "" where it is one."""
         if one.beside == one.part:
-            return "a part is not beside itself"
+            return "a part does not run concurrently with itself"
         if one.beside and one.part in TREE and not self.known(one.part, twins(platform, one.device)):
             return f"state the time of {one.part} on {one.device} without {one.beside} too"
         return ""

@@ -27,7 +27,7 @@ from impls.toml_lines import KeyPath, line_of, locate
 from ..estimate import LEAST_FACTOR
 from ..records import Source
 
-UNITS = {"seconds": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # of them in a second
+UNITS = {"seconds": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # of them per second
 RATE = "per_second"
 TIMES = (*UNITS, RATE)
 SHORTEST, LONGEST = 1e-12, 1e6  # seconds
@@ -94,7 +94,7 @@ class Entry:
 
     @property
     def cell(self) -> tuple[Any, ...]:
-        """What it is a time of: equal cells are stated twice."""
+        """The cell that it times: equal cells are stated twice."""
         return self.part, self.device, self.target, self.beside, self.contestant, tuple(sorted(self.counts.items()))
 
     def __str__(self) -> str:

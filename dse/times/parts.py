@@ -371,10 +371,10 @@ class Parts(LearnerSteps):
         """Levels above the leaves, for the workload's own K."""
         return len(level_sizes(self.workload.replay.capacity, self.workload.replay.fanout)) - 1
 
-    # Beside each other
+    # Concurrently
 
     def slowdowns(self) -> dict[tuple[Part, Part, str], float]:
-        """How many times as long a part takes beside another, by (part, other, device): as stated, or recorded."""
+        """The slowdown of a part concurrent with another, by (part, other, device): as stated, or recorded."""
         pairs: tuple[tuple[Part, Part, str, str], ...] = (
             ("actors", "learner", "actor step", "learner"),
             ("learner", "actors", "learner step", "actor"),
@@ -387,7 +387,7 @@ class Parts(LearnerSteps):
         return {**known, **(self.own.slowdowns(self._alone) if self.own else {})}
 
     def _alone(self, one: Entry) -> Estimate | None:
-        """The time of a part stated beside another, with nothing beside it; None for a tree not stated alone."""
+        """The time of a part stated with another, when nothing else runs; None for a tree not stated alone."""
         devices = [device for device in self.platform.devices if device.name == one.device]
         if not devices:
             return None

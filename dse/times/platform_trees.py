@@ -1,6 +1,6 @@
 """Which sum tree on a platform that nobody timed: every tree of its devices by their models, and what ties by doubt.
 
-Letters: N capacity, K fanout, B batch, T threads, R updates a sample.
+Letters: N capacity, K fanout, B batch, T threads, R updates per sample.
 """
 
 import dataclasses
@@ -50,7 +50,7 @@ class PlatformTree:
 class ModeledChoice:
     """Which tree to choose on a platform, by models alone.
 
-    ``best``: the smallest expected time. ``ties``: what cannot be told apart from it, but the choice, in the order in
+    ``best``: the smallest expected time. ``ties``: what is statistically tied with it, but the choice, in the order in
     which they would be chosen. ``elsewhere``: the best of each other device.
     """
 
@@ -68,7 +68,7 @@ class ModeledChoice:
 
 
 def choose(platform: Platform, question: Question) -> ModeledChoice:
-    """The tree for a question on a platform: of those that cannot be told apart fewest devices, then fewest threads.
+    """The tree for a question on a platform: of those that are statistically tied fewest devices, then fewest threads.
 
     ``question.threads``: at most so many. PlatformError where no tree fits the platform.
     """

@@ -37,7 +37,7 @@ FREE = ("learner.batch", "learner.update_interval", "learner.learning_starts", "
 """Keys of a workload that may differ from the profiled one: what depends on them is asked for, never looked up."""
 Shape = Callable[[int], float]
 FLAT, STATE_DICT = "flat", "state dict"
-"""What weights are handed over as: one vector that is copied, or a network's arrays by name."""
+"""What weights are handed off as: one vector that is copied, or a network's arrays by name."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class PerformanceTable:
     """Rows of one machine for one workload. ``differs``: keys in which the profiled workload is another one.
 
     ``whole``: runs that were timed whole; ``beyond``: what serial loops of other workloads take beyond their parts, by
-    implementation. ``beside``: runs of several processes whose parts were timed beside each other.
+    implementation. ``beside``: runs of several processes whose parts were timed concurrently.
     """
 
     machine_key: str
@@ -76,7 +76,7 @@ class PerformanceTable:
     beside: tuple[Timed, ...] = ()
 
     def alone(self, what: str, threads: int | None = None, is_timed: bool = True) -> dict[tuple[int, int], list[Row]]:
-        """Rows with nothing beside them, by (threads, batch); without ``is_timed`` those too that were skipped."""
+        """Rows of parts that ran alone, by (threads, batch); without ``is_timed`` those too that were skipped."""
         cells: dict[tuple[int, int], list[Row]] = {}
         for row in self.rows:
             wanted = row.what == what and row.beside in ("", "nothing") and not (is_timed and row.skipped)
@@ -261,7 +261,7 @@ def _evidence(results: Path, files: tuple[tuple[Path, int, int, int], ...]) -> M
 
 
 def _doubt(table: PerformanceTable) -> float:
-    """The factor by which the environment step of one process may be off."""
+    """The error bound of the environment step of one process, a factor."""
     step = table.time("actor step", 1, 1)
     return step.factor if step else math.inf
 

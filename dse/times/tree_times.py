@@ -28,7 +28,7 @@ _Key = tuple[str, int, tuple[tuple[str, Any], ...], str, str, str]
 
 @dataclass(frozen=True)
 class Question:
-    """N leaves, batches of B, R updates and ``inserts`` of one leaf per sample, at most so many threads."""
+    """N leaves, batches of B, R updates and ``inserts`` of one leaf per sample, at most a given number of threads."""
 
     capacity: int
     batch: int

@@ -63,7 +63,7 @@ def whole_runs(records: Sequence[Measurement], changes: Drift) -> dict[str, tupl
     found: dict[str, dict[tuple[object, ...], Whole]] = {}
     for one in in_order(filter(is_whole, records)):
         identity, by = str(one.options.get("identity")), str(one.options.get("learner", REFERENCE))
-        # The record of a loop that was timed beside trees has no batch: it is that of their learning.
+        # The record of a loop that was timed among trees has no batch: it is that of their learning.
         batch = learning.get(identity, 0) if one.primitive == "serial_step" else one.batch
         arrangement, policy = str(one.options.get("arrangement", "serial")), str(one.options.get("policy", by))
         actors, environments, interval = (
@@ -89,7 +89,7 @@ def is_whole(one: Measurement) -> bool:
 def beyond(loops: Mapping[str, Sequence[Whole]], alone: Callable[[str], Times], by: str, own: float) -> Beyond | None:
     """What serial loops ``by`` an implementation take beyond their parts, the mean over workloads; None without any.
 
-    ``alone``: times of a workload's parts, by its identity; ``own``: the factor that a loop's own time is right within.
+    ``alone``: times of a workload's parts, by its identity; ``own``: the error bound of a loop's own time, a factor.
     """
     ratios = [
         one.time.value / parts

@@ -2,7 +2,7 @@
 
 Every pair (samplers, batch) has the fastest mapping that the solver finds for it, actors in processes of their own:
 the most gradient steps the learner could take, as published. In that table samplers and batch are each searched by a
-rate of its own, and all pairs are compared by records trained a second at the workload's update interval. That rate
+rate of its own, and all pairs are compared by records trained per second at the workload's update interval. That rate
 rises with B almost everywhere, so the most records take the largest batch there is; our own answer is the knee instead.
 An FPGA takes no part.
 
@@ -50,15 +50,15 @@ class Replayed:
     looks: Mapping[Pair, Look]
 
     def sampling_hz(self, samplers: int, batch: int) -> float:
-        """Environment steps a second that the samplers could take."""
+        """Environment steps/s that the samplers could take."""
         return self.update_interval * self._hz("actor_hz", samplers, batch)
 
     def frames_hz(self, samplers: int, batch: int) -> float:
-        """Records a second that the learner could train on, whatever actors do."""
+        """Records per second that the learner could train on, whatever actors do."""
         return batch * self._hz("training_hz", samplers, batch)
 
     def records_hz(self, samplers: int, batch: int) -> float:
-        """Records trained a second at the workload's update interval."""
+        """Records trained per second at the workload's update interval."""
         return batch * self._hz("hz", samplers, batch)
 
     def _hz(self, which: str, samplers: int, batch: int) -> float:
@@ -70,7 +70,7 @@ class Replayed:
 class Adaptation:
     """The answer: ``choice``, at the ``knee`` of records trained, with the fewest samplers that keep up.
 
-    Beside it ``pair``, by the independent searches, and ``best``, with the most records of all pairs under the caps.
+    Besides it ``pair``, by the independent searches, and ``best``, with the most records of all pairs under the caps.
     ``caps``: the most of each, percent of the processor or bytes. ``tried``: how many pairs are under the caps.
     ``left_out``: devices that cannot be adapted while training runs.
     """
@@ -94,7 +94,7 @@ class Adaptation:
 
     @property
     def loss(self) -> float:
-        """The share of records a second that the independent searches lose against the best pair."""
+        """The share of records per second that the independent searches lose against the best pair."""
         return 1 - self.rates.records_hz(*self.pair) / self.rates.records_hz(*self.best)
 
     @property

@@ -1,7 +1,7 @@
 """Split a processor's cores between actors and learners by eq. 5 of [Zhang2021], with ties and evidence.
 
-Letters: M cores, x_a and x_l of them for actors and for learners, f_a(x_a) environment steps a second, f_l(x_l)
-gradient steps a second, u environment steps a gradient step (update_interval).
+Letters: M cores, x_a and x_l of them for actors and for learners, f_a(x_a) environment steps/s, f_l(x_l)
+gradient steps/s, u environment steps a gradient step (update_interval).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,13 +29,13 @@ EQUAL = 0.05  # by which both sides of eq. 5 may differ to count as one of its s
 
 @dataclass(frozen=True)
 class CoreSplit:
-    """The split of M cores to choose, and others beside it. The curves have a rate for every number of cores.
+    """The split of M cores to choose, and others next to it. The curves have a rate for every number of cores.
 
     ``around``: splits with a core more or less on a side, fastest first. ``ties``: others that may be as fast without
     more cores on both sides: within 1 %, or by the intervals of measured rates. ``turns``: the best of both sides on
     the same cores, one after the other. ``printed``: how many pairs solve eq. 5 within 5 %, and the fastest of them.
     ``to_decide``: curves that were carried on past their last point and may bound the choice, each with the number of
-    cores to time it on next. ``slowdown``: how many times as long actors, and learners, took beside each other on cores
+    cores to time it on next. ``slowdown``: those of actors, and of learners, that ran concurrently on cores
     of their own; None where nobody timed that.
     """
 
@@ -61,7 +61,7 @@ class CoreSplit:
 
     @property
     def hz_beside(self) -> float:
-        """Gradient steps a second of the choice, each side slowed down where that was timed; in turns neither is."""
+        """Gradient steps/s of the choice, each side slowed down where that was timed; serially neither is."""
         if self.choice.in_turns:
             return self.choice.hz
         acting, learning = self.f_a.rates[self.choice.actors].value, self.f_l.rates[self.choice.learners].value
@@ -72,8 +72,8 @@ class CoreSplit:
 def split_cores(f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: int, reserved: int = 0) -> CoreSplit:
     """Find the best split from curves that may lack points, which a scaling law fills in.
 
-    ``f_a``: environment steps a second by cores, ``f_l``: gradient steps a second. One core left to both sides is used
-    in turns. ``cores`` and ``reserved`` may be floats that are whole. ProblemError for numbers outside any sense, or a
+    ``f_a``: environment steps/s by cores, ``f_l``: gradient steps/s. One core left to both sides is used
+    serially. ``cores`` and ``reserved`` may be floats that are whole. ProblemError for numbers outside any sense, or a
     curve of a single point that needs another.
     """
     cores, reserved = check(update_interval, cores, reserved)
@@ -141,9 +141,9 @@ def _filled_in(before: RateCurve, after: RateCurve) -> Evidence:
 
 
 def platform_curves(parts: Parts, cores: int) -> tuple[RateCurve, RateCurve, tuple[Evidence, ...]]:
-    """Give (f_a, f_l, evidence) of a platform's processor on up to so many cores.
+    """Give (f_a, f_l, evidence) of a platform's processor on up to a given number of cores.
 
-    Where a profile has two numbers of cores, a curve is what it measured, and other numbers are left to ``completed``;
+    Where a profile has two numbers of cores, a curve is what it measured, and other numbers are for ``completed``;
     elsewhere it is modeled on each. Learners are the fastest of threads and of parallel learners.
     """
     cpu, counts = parts.cpu, range(1, cores + 1)

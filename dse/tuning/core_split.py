@@ -1,7 +1,7 @@
 """Share out cores between actors and learners ([Zhang2021, V-D, eq. 5 and Fig. 12]).
 
-Letters: M cores, x_a and x_l of them for actors and for learners, f_a(x_a) environment steps a second, f_l(x_l)
-gradient steps a second, u environment steps a gradient step (update_interval).
+Letters: M cores, x_a and x_l of them for actors and for learners, f_a(x_a) environment steps/s, f_l(x_l)
+gradient steps/s, u environment steps a gradient step (update_interval).
 
 Eq. 5 asks for f_a(x_a) = u f_l(x_l) with x_a + x_l <= M. Whole cores seldom make both sides equal, and (1, 1) may do so
 at a fraction of what M cores could give. Here the slower side is made as fast as it can be: the most gradient steps a
@@ -29,7 +29,7 @@ AMDAHL, RETROGRADE, UNIVERSAL = (0, 1), (0, 2), (0, 1, 2)
 
 @dataclass(frozen=True)
 class RateCurve:
-    """Calls a second by number of cores: f_a or f_l. ProblemError without points, or for a rate outside any sense.
+    """Calls/s by number of cores: f_a or f_l. ProblemError without points, or for a rate outside any sense.
 
     >>> RateCurve.of("f_a", {2: 90.0, 1: 100.0}).cores
     (1, 2)
@@ -72,7 +72,7 @@ class RateCurve:
 
 def _senseless(low: float, high: float) -> str:
     shown = f"{low:g}" if low == high else f"[{low:g}, {high:g}]"
-    return f"a rate of {shown}; rates are from {LEAST_HZ:g} to {MOST_HZ:g}, give them in steps a second"
+    return f"a rate of {shown}; rates are from {LEAST_HZ:g} to {MOST_HZ:g}, give them in steps/s"
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Scaling:
     off: float
 
     def hz(self, cores: int) -> float:
-        """Give the rate f(x) on so many cores."""
+        """Give the rate f(x) on a given number of cores."""
         return self.rate_hz * cores / (1 + self.contention * (cores - 1) + self.coherence * cores * (cores - 1))
 
 
@@ -138,7 +138,7 @@ def _possible(curve: RateCurve, law: Scaling) -> list[Scaling]:
     """List laws through the same points: the one fitted, Amdahl's, and one that falls by coherence alone.
 
     Each also through points as far from their rates as their intervals allow, the first high and the last low: whatever
-    is wrong with two points is worse for what they foretell. Laws that miss the points are left out.
+    is wrong with two points is worse for what they foretell. Laws that miss the points are omitted.
     """
     wide = max(max(rate.high / rate.value, rate.value / rate.low) for rate in curve.rates.values())
     fits = [_fitted(curve, parts, tilt) for parts in (AMDAHL, RETROGRADE) for tilt in {1.0, wide}]
@@ -174,7 +174,7 @@ def completed(curve: RateCurve, cores: int) -> RateCurve:
 
 
 def next_point(curve: RateCurve, cores: int) -> int:
-    """Choose the number of cores to time next, for the rate on so many: a power of two about midway in ln x.
+    """Choose the number of cores to time next, for the rate on ``cores``: a power of two about midway in ln x.
 
     >>> next_point(RateCurve.of("f_l", {1: 400.0, 2: 700.0}), 48)
     8
@@ -188,7 +188,7 @@ def next_point(curve: RateCurve, cores: int) -> int:
 class Allocation:
     """Cores for actors and for learners. ``in_turns``: the same cores serve first actors, then learners.
 
-    ``hz``: gradient steps a second in [``low``, ``high``], by the intervals of the two rates. ``ratio``: environment
+    ``hz``: gradient steps/s in [``low``, ``high``], by the intervals of the two rates. ``ratio``: environment
     steps a gradient step if neither side waits for the other. ``idle``: cores that nothing uses.
     """
 
@@ -199,7 +199,7 @@ class Allocation:
     low: float
     high: float
     ratio: float
-    bottleneck: Literal["actors", "learners", "neither", "both in turns"]
+    bottleneck: Literal["actors", "learners", "neither", "both serially"]
     idle: int
     sources: tuple[Source, Source]
 
@@ -223,7 +223,7 @@ def allocate(
     turns: bool = False,
     within: float = 0.0,
 ) -> Allocation:
-    """Find the most gradient steps a second; of equal ones the fewest cores, then the fewest for actors.
+    """Find the most gradient steps/s; of equal ones the fewest cores, then the fewest for actors.
 
     Only numbers of cores that a curve has a rate for are tried (``completed`` fills in others). ``reserved``: cores
     for anything else, such as the three threads of [Zhang2023] that coordinate. With ``turns``, actors and learners may
@@ -297,4 +297,4 @@ def in_turns(f_a: RateCurve, f_l: RateCurve, u: float, free: int) -> Iterator[Al
             pairs = ((acting.value, learning.value), (acting.low, learning.low), (acting.high, learning.high))
             hz, low, high = (1 / (u / a + 1 / b) for a, b in pairs)
             sources = (acting.source, learning.source)
-            yield Allocation(x, x, True, hz, low, high, u, "both in turns", free - x, sources)
+            yield Allocation(x, x, True, hz, low, high, u, "both serially", free - x, sources)

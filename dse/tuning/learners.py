@@ -1,7 +1,7 @@
 """Judge whether learners side by side are worth it on a platform, by the scaling factors of [Zhang2022] over L and H.
 
 Each term is measured where this machine's profile has it, and modeled otherwise; a learner has a core, or a device, of
-its own. Only the choice is bound by how many of those there are.
+its own. Only the choice is limited by how many of those there are.
 
 Letters: B batch, L learners, H gradient steps between averages of the weights.
 """
@@ -33,7 +33,7 @@ LEAST_POINTS = 2  # of a law with a fixed and a growing part
 class Term:
     """A term of a gradient step: its law by a number of ``per``, and its evidence, whose number is its letters.
 
-    ``factor``: how far off it is taken to be, where it was not timed.
+    ``factor``: its assumed error bound, where it was not timed.
     """
 
     law: FlatThenLinear

@@ -1,12 +1,12 @@
 """Find a number of samplers and a batch while training runs ([Hou2023, 3.4]) by few looks, none over a cap.
 
-[Hou2023] searches both apart: samplers for the most environment steps a second, the batch for the most records trained
-on a second, each rate taken to rise to one peak and fall after it. Then a Fibonacci search is enough [Kiefer1953]: of
+[Hou2023] searches both apart: samplers for the most environment steps/s, the batch for the most records trained
+on per second, each rate taken to rise to one peak and fall after it. Then a Fibonacci search is enough [Kiefer1953]: of
 two points inside, the peak cannot lie beyond the lower one. It looks at 6 points of up to 20, 7 of 33, 8 of 54, 9 of
 88: from 18 points on at most a third of them.
 
 The rates seen may show another shape: then all other points are looked at too, and the answer says so. A shape between
-the points seen stays unseen: a higher peak beside the one that was climbed, or a level stretch below the top. Of 24
+the points seen stays unseen: a higher peak next to the one that was climbed, or a level stretch below the top. Of 24
 rates in random order, 12 % end so, at a peak that is not the highest. A level top is no other shape: its smallest value
 is the answer.
 
@@ -141,7 +141,7 @@ def adapt(
 ) -> Adapted:
     """Search samplers and batch, each by its own rate, as published: samplers at the smallest batch, then the batch.
 
-    ``sampling_hz``, ``frames_hz``: environment steps, and records trained on, a second, by (samplers, batch). Neither
+    ``sampling_hz``, ``frames_hz``: environment steps, and records trained on, per second, by (samplers, batch). Neither
     search knows what its answer costs the other one's rate: ``joint`` does. ``within`` is as of ``search``.
     """
     least = batches[0]

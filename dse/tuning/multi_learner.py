@@ -9,7 +9,7 @@ fast with two learners is "0.63", 1.34 times with four "0.34") are so, although 
 The printed formulas differ from what follows from 5.1, 5.2 and 5.5:
 
 * 5.3 drops T_replay / L from above the line: the time that a single learner too spends on its replay, in L parts.
-* 5.6 neglects T_update, which no learner shares, and takes the passes to be L times as fast on B / L records.
+* 5.6 neglects T_update, which no learner shares, and takes the passes to be L times faster on B / L records.
 * T_trans is to one learner; L of them share a link, one after the other, unless each has its own.
 * 5.4 gives each sample the weight 1 / N of N data points; where the sums of banks are equal it is 1 / L of L banks.
 
@@ -57,7 +57,7 @@ class Terms:
             )
 
     def links(self, learners: int) -> int:
-        """Return how many times as long as one transfer those of all learners take."""
+        """Return the slowdown of the transfers of all learners over one transfer."""
         return learners if self.shared_link else 1
 
 
@@ -67,7 +67,7 @@ def single_seconds(terms: Terms) -> float:
 
 
 def data_parallel_seconds(terms: Terms, learners: int) -> float:
-    """Compute T of data parallel learners (5.1), transfers in turns on a shared link; one learner sends nothing."""
+    """Compute T of data parallel learners (5.1), transfers serially on a shared link; one learner sends nothing."""
     _check(learners, 1)
     if learners == 1:
         return single_seconds(terms)
@@ -78,7 +78,7 @@ def data_parallel_seconds(terms: Terms, learners: int) -> float:
 
 
 def spo_seconds(terms: Terms, learners: int, horizon: int) -> float:
-    """Compute T of SPO (5.5), weights averaged every H steps, transfers in turns on a shared link."""
+    """Compute T of SPO (5.5), weights averaged every H steps, transfers serially on a shared link."""
     _check(learners, horizon)
     if learners == 1:
         return single_seconds(terms)

@@ -3,7 +3,7 @@
 Two counts are easily confused. ``depth`` D, here and in ``Configuration``, is the number of batches sampled AHEAD of
 the one that is trained on; ``under_way`` = D + 1 is the number of all that go round, which the formula counts:
 
-    steps a second <= min(1 / max(T_L, T_s + T_u), under_way / (T_s + T_L + T_u + 2 T_x))
+    steps/s <= min(1 / max(T_L, T_s + T_u), under_way / (T_s + T_L + T_u + 2 T_x))
 
 The first bound is reached with ceil((T_s + T_L + T_u + 2 T_x) / max(T_L, T_s + T_u)) under way, one less ahead. With
 all three on one device there is one bound, 1 / (T_s + T_L + T_u).
@@ -37,7 +37,7 @@ from ..solver.queues import Network, Visit, network, simulate
 from ..solver.solve import Infeasible, solve
 
 SPREAD, LEAST_SPREAD, MOST_SPREAD = 1.0, 1e-6, 3.0  # cv of times that vary: as exponential ones do, unless asked
-LOSS = 0.03  # of the most steps a second, within which a simulated rate is enough: noise hides less
+LOSS = 0.03  # of the most steps/s, within which a simulated rate is enough: noise hides less
 TRIED = (*range(9), 12, 16, 24, 32)  # D that are simulated, until one is surely enough
 STEPS = 4000
 _ROUNDING = 1e-9
@@ -49,7 +49,7 @@ def published_loop(
     """Build the loop of the formula: sampling and updating on one engine, the learner on another or, together, on it.
 
     Times are seconds of one batch. The links there and back are engines of their own; a ``transfer`` of 0, and any
-    between parts together, is left out, and so is an ``updating`` of 0.
+    between parts together, is omitted, and so is an ``updating`` of 0.
     """
     there, back = ((Visit(route, transfer),) if transfer and not together else () for route in ("there", "back"))
     trains = Visit("replay" if together else "learner", learner)
@@ -58,7 +58,7 @@ def published_loop(
 
 
 def bound_hz(network: Network, depth: int) -> float:
-    """Bound the steps a second: by the busiest engine, or by D + 1 batches that never wait."""
+    """Bound the steps/s: by the busiest engine, or by D + 1 batches that never wait."""
     return float(steps_per_second(network.busy.values(), network.round_seconds, depth))
 
 
@@ -87,7 +87,7 @@ class NothingFits(ProblemError):
 
 @dataclass(frozen=True)
 class DepthPoint:
-    """The bound at D batches sampled ahead, and the steps a second simulated with times of each cv, in order."""
+    """The bound at D batches sampled ahead, and the steps/s simulated with times of each cv, in order."""
 
     depth: int
     bound_hz: float
@@ -135,7 +135,7 @@ class Busy:
 
     @property
     def factor(self) -> float:
-        """How far off the seconds may be, as a factor; 1 where nothing is known."""
+        """Error bound of the seconds, as a factor; 1 where nothing is known."""
         return off(self.seconds, self.low, self.high) if self.low and self.high else 1.0
 
 
@@ -167,7 +167,7 @@ class DepthAnswer:
 
     @property
     def most_hz(self) -> float:
-        """Steps a second of the busiest engine, which no D exceeds."""
+        """Steps per second of the busiest engine, which no D exceeds."""
         return 1 / max(self.busy.values())
 
 

@@ -1,8 +1,8 @@
 """Search samplers and a batch on a system that trains ([Hou2023, 3.4]), by measured rates and under measured caps.
 
 The system is behind a function, called with (samplers, batch): it changes both, waits until they work, and measures. As
-published, samplers are searched for the most environment steps a second at the smallest batch, then the batch for the
-most records trained on a second, while the ratio of both rates is free. What a look will use of the processor and of
+published, samplers are searched for the most environment steps/s at the smallest batch, then the batch for the
+most records trained on per second, while the ratio of both rates is free. What a look will use of the processor and of
 memory is projected from the latest look: that of the learner, and as much again for each sampler. A look that used more
 than a cap counts as a rate of 0, so that it is no answer.
 

@@ -34,7 +34,7 @@ _KEYS = tuple(field.name for field in dataclasses.fields(Candidate))
 
 @dataclass(frozen=True)
 class Check:
-    """A candidate with its prediction, if there is one, and its measured gradient steps a second, if it could run."""
+    """A candidate with its prediction, if there is one, and its measured gradient steps/s, if it could run."""
 
     candidate: Candidate
     hz: float | None
@@ -107,7 +107,7 @@ def _check(row: Row) -> Check:
 
 
 def ask(records: Sequence[Measurement], path: Path, seed: Seed, count: int) -> Asked:
-    """Answer so many questions from one machine's evidence, for a file in its folder. RecordError if not probed."""
+    """Answer N questions from one machine's evidence, for a file in its folder. RecordError if not probed."""
     if not (file := path.with_name(FILE)).is_file():
         raise RecordError(UNPROBED)
     predictor = Predictor(records, platforms.load(file))

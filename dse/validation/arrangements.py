@@ -80,7 +80,7 @@ class ArrangementQuestion:
 
 
 def questions(count: int, seed: int) -> list[ArrangementQuestion]:
-    """Sample questions: workloads and update intervals in turns, batches log-uniform, six candidates each."""
+    """Sample questions: workloads and update intervals in rotation, batches log-uniform, six candidates each."""
     rng, sampled = np.random.default_rng([seed, 2]), list[ArrangementQuestion]()
     for position in range(count):
         name = WORKLOADS[position % len(WORKLOADS)]
@@ -117,7 +117,7 @@ class Predictor:
         return workload, profile.of_records(self._records, self._platform.machine_key or "", workload)
 
     def predicted(self, name: str, batch: int, update_interval: int, candidate: Candidate) -> MappingAnswer:
-        """Predict a candidate's rate: ``hz`` in [``low``, ``high``] gradient steps a second.
+        """Predict a candidate's rate: ``hz`` in [``low``, ``high``] gradient steps/s.
 
         RecordError where it does not fit or nothing of the workload was timed; WorkloadError, PlatformError,
         ProblemError.

@@ -4,7 +4,7 @@ The seed is nobody's choice, the answers are there before anything is measured, 
 nothing can be tuned to the questions. Records are no part of the hashed commit, which is the last to change anything
 else. A seed of one's own is for practice; its file says so and never counts.
 
-Letters: N capacity, B batch, R updates a sample, u environment steps a gradient step.
+Letters: N capacity, B batch, R updates per sample, u environment steps a gradient step.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ LOOP_BATCHES, UPDATE_INTERVALS = (32, 1_024), (1, 16)
 
 @dataclass(frozen=True)
 class LoopQuestion:
-    """Which rate has the serial loop of a workload at that batch and update interval, by so many threads?
+    """Which rate has the serial loop of a workload at that batch and update interval, by a given number of threads?
 
     ``learner``, ``policy``: the implementations that the answer recommends, which is what runs.
     A control is the workload as it is: it shows how the machine was meanwhile, and does not count.
@@ -123,7 +123,7 @@ def tree_questions(count: int, seed: int, cores: int) -> list[tuple[str, Questio
 
 
 def loop_questions(count: int, seed: int) -> list[LoopQuestion]:
-    """Sample questions, workloads and threads in turns, each after its control."""
+    """Sample questions, workloads and threads in rotation, each after its control."""
     rng, sampled = np.random.default_rng([seed, 1]), list[LoopQuestion]()
     for position in range(count):
         turn, which = divmod(position, len(WORKLOADS))
@@ -139,7 +139,7 @@ def loop_questions(count: int, seed: int) -> list[LoopQuestion]:
 def answer_tree(table: Table, kind: str, question: Question) -> list[Row]:
     """Answer a question with a row for each candidate, or with one that has the reason why there is no answer.
 
-    Left out are those that are predicted to take over ``RIVAL`` times as long as the choice and that do not tie with
+    Left out are those that are predicted to be slower by over ``RIVAL`` than the choice and that do not tie with
     it: to measure them takes most of the time, and tells least.
     """
     shape = dataclasses.asdict(question)

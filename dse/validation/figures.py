@@ -160,7 +160,7 @@ def drift(runs: Sequence[Run], results: Path | None) -> str:
     if not told:
         return UNKNOWN_DRIFT
     ends = f"{min(told):.2f} to {max(told):.2f}" if len(told) > 1 else f"{told[0]:.2f}"
-    return f"the sentinels took {ends} times as long as in the runs that the answers rest on"
+    return f"the sentinels took {ends}x the time of the runs that the answers rest on"
 
 
 def _sentinels(results: Path) -> list[Measurement]:

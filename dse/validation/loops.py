@@ -1,6 +1,6 @@
 """Predict the rate of the serial loop at a shape: what the solver answers, fixed to what a question's loop runs.
 
-Everything in turns on as many cores as the learner has threads, the numba tree with the workload's fanout on one
+Everything serially on as many cores as the learner has threads, the numba tree with the workload's fanout on one
 thread; learner and policy are of the implementations that the solver recommends.
 """
 

@@ -1,6 +1,6 @@
 """Read files of answers with what was measured of them, and say which count: a run is one file.
 
-A run counts where its seed is its commit's, its answers were there before anything was measured, and its predictor is
+A run counts where its seed is its commit's, its answers existed before anything was measured, and its predictor is
 the present one. Every other one is voided, and keeps its figures.
 """
 
@@ -72,7 +72,7 @@ class TreeCheck:
 
 @dataclass(frozen=True)
 class LoopCheck:
-    """A question about a loop with its answer, steps a second, and the ``measured_hz``."""
+    """A question about a loop with its answer, steps/s, and the ``measured_hz``."""
 
     question: LoopQuestion
     hz: float
@@ -83,7 +83,7 @@ class LoopCheck:
 
     @property
     def error(self) -> float:
-        """The relative error of the answer: -0.1 is a tenth too few steps a second."""
+        """The relative error of the answer: -0.1 is a tenth too few steps/s."""
         return self.hz / self.measured_hz - 1
 
     @property

@@ -76,7 +76,7 @@ def stages(network: Network) -> tuple[Stage, ...]:
 
 
 def stage_cycles(gemm: Gemm, units: int, fill: str = "ideal") -> int:
-    """T_i: ceil(MACs / units), or the cycles of the best systolic array of at most so many units."""
+    """T_i: ceil(MACs / units), or the cycles of the best systolic array of at most a given number of units."""
     if fill == "ideal":
         return -(-gemm.macs // units)
     sizes, cycles = _arrays(gemm)
@@ -84,7 +84,7 @@ def stage_cycles(gemm: Gemm, units: int, fill: str = "ideal") -> int:
 
 
 def units_for(gemm: Gemm, cycles: int, fill: str = "ideal") -> int | None:
-    """Fewest units that take at most so many cycles; None if none do."""
+    """Fewest units that take at most a given number of cycles; None if none do."""
     if fill == "ideal":
         return -(-gemm.macs // cycles)
     sizes, taken = _arrays(gemm)
@@ -253,7 +253,7 @@ def buffers(learner: Learner) -> list[tuple[int, int, int]]:
 
     Each pipeline has the weights of every FW and BW stage and the gradients of every WA stage, with a port for each
     unit that uses another one (a weight is used at all positions of its kernel), or for the update units, as r_WU of
-    [Zhang2023] follows the banks. Beside them lie activations and their gradients, and one reduction buffer for all.
+    [Zhang2023] follows the banks. Next to them lie activations and their gradients, and one reduction buffer for all.
     """
     return _buffers(learner.network, learner.pipelines, learner.units, learner.update_units)
 

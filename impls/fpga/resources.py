@@ -30,7 +30,7 @@ class Part:
         return _total((self, other))
 
     def times(self, count: int) -> "Part":
-        """Cost of so many of it."""
+        """Cost of several of it."""
         terms, primitives = (
             {name: count * size for name, size in own.items()} for own in (self.terms, self.primitives)
         )
@@ -47,7 +47,7 @@ class Part:
 
 
 def _total(parts: Iterable[Part]) -> Part:
-    """Cost of all parts; terms and primitives that are 0 are left out."""
+    """Cost of all parts; terms and primitives that are 0 are omitted."""
     ff, terms, primitives = 0, dict[str, int](), dict[str, int]()
     for part in parts:
         ff += part.ff
@@ -143,7 +143,7 @@ def exceeded(needed: Resources, budget: Budget) -> dict[str, tuple[float, float]
 
 
 def _bits(values: int) -> int:
-    """Bits of a number that distinguishes so many values."""
+    """Bits of a number that distinguishes a given number of values."""
     return (values - 1).bit_length()
 
 
@@ -153,7 +153,7 @@ def _kept(design: Design, level: int) -> int:
 
 
 def _adders(values: int) -> int:
-    """Number of adders in ``nodes.prefix_sums`` of so many values."""
+    """Number of adders in ``nodes.prefix_sums`` of a given number of values."""
     if values <= 1:
         return 0
     half = (values + 1) // 2
@@ -262,7 +262,7 @@ def _mass(design: Design) -> int:
 
 
 def _prefix_widths(values: int, width: int) -> list[int]:
-    """Widths of ``nodes.prefix_sums`` of so many values."""
+    """Widths of ``nodes.prefix_sums`` of a given number of values."""
     if values <= 1:
         return [width] * values
     left, right = _prefix_widths((values + 1) // 2, width), _prefix_widths(values // 2, width)

@@ -5,7 +5,7 @@ those names, and ask our tree without the detour over the host's tree interface.
 host's own classes instead, for code that makes these itself. Random numbers are the host's, from ``numpy.random``, so
 that the same seed draws the same rows.
 
-Where the host errs, our buffers differ from it: an update that comes after its row was overwritten is left out, rows
+Where the host errs, our buffers differ from it: an update that comes after its row was overwritten is omitted, rows
 cannot be drawn once ``reset`` has emptied the buffer, a vector buffer that was copied, pickled or loaded still knows
 where its episodes end, and ``set_beta`` and ``weight_norm`` of one work.
 Returns over several steps and stacks of frames are put together by tianshou from rows that follow each other: where you

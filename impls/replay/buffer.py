@@ -122,7 +122,7 @@ class PrioritizedBuffer:
     def update_priorities(self, sequence: Sequence, errors: ArrayLike) -> NDArray[np.bool_]:
         """Set the priorities of sampled records ``sequence [B]`` from their new |TD errors| ``[B]``.
 
-        Returns ``[B]`` which of them were still there; those overwritten since are left alone. ValueError for errors
+        Returns ``[B]`` which of them were still there; those overwritten since stay as they are. ValueError for errors
         that are no priorities, with nothing written.
         """
         sequence, leaves = tickets_of(sequence), self._leaves(errors)
@@ -161,7 +161,7 @@ class PrioritizedBuffer:
         return (end + np.arange(cut)) % self.tree.capacity
 
     def state_dict(self) -> dict[str, Any]:
-        """Records, leaves and counters, as copies; slots that were never written are left out."""
+        """Records, leaves and counters, as copies; slots that were never written are omitted."""
         filled = min(self._written, self.tree.capacity)
         check_free(filled * self.layout.record_bytes)
         return {

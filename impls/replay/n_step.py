@@ -21,7 +21,7 @@ _RESETS = (
 
 @dataclass(frozen=True)
 class NStepLayout(Layout):
-    """A record over k steps with ``discount`` = gamma^k beside it.
+    """A record over k steps with ``discount`` = gamma^k with it.
 
     k is n, or fewer at an episode's end. A learner's target is reward + discount * value(next_observation), without the
     second term where ``terminated``.

@@ -149,7 +149,7 @@ class Replay(BlockOfBanks):
     def update_priorities(self, sequence: NDArray[np.int64], errors: ArrayLike) -> NDArray[np.bool_]:
         """Set the priorities of sampled records ``sequence [B]`` from their new |TD errors| ``[B]``.
 
-        Returns ``[B]`` which of them were still there; those overwritten since are left alone. ValueError for errors
+        Returns ``[B]`` which of them were still there; those overwritten since stay as they are. ValueError for errors
         that are no priorities, TypeError for numbers that are no integers, with nothing written.
         """
         banks = self._open()
@@ -207,7 +207,7 @@ class Replay(BlockOfBanks):
         return self.lost
 
     def state_dict(self) -> dict[str, Any]:
-        """Records, leaves and counters, as copies; slots that were never written are left out.
+        """Records, leaves and counters, as copies; slots that were never written are omitted.
 
         Of several banks it is {"banks": a state of each}, all taken at one moment. It waits for the inserts under way,
         and those that begin meanwhile wait for it, so that it ends however many write.

@@ -103,7 +103,7 @@ class SegmentedReplay:
         return full[full != begun % self.segments] if filling else full
 
     def state_dict(self) -> dict[str, Any]:
-        """Records, weights and the counter, as copies; slots that were never written are left out."""
+        """Records, weights and the counter, as copies; slots that were never written are omitted."""
         filled = min(self._written, self._weights.size)
         return {
             "arrays": {name: array[:filled].copy() for name, array in self._arrays.items()},

@@ -70,7 +70,7 @@ def make_read_write_lock(address: int) -> None:
 
 @intrinsic
 def copy_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
-    """Copy so many bytes between addresses that do not overlap."""
+    """Copy a given number of bytes between addresses that do not overlap."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         target, source = (builder.inttoptr(address, _I8.as_pointer()) for address in arguments[:2])
@@ -127,7 +127,7 @@ def fence(typingctx: Any) -> Any:
 
 @intrinsic
 def is_on(typingctx: Any, trial: Any) -> Any:
-    """Whether a literal is odd, known when the kernel is compiled: what depends on it is left out otherwise."""
+    """Whether a literal is odd, known when the kernel is compiled: what depends on it is omitted otherwise."""
     if not isinstance(trial, types.IntegerLiteral):
         return None
 
@@ -153,7 +153,7 @@ def set_byte(address: int, value: int) -> None:
 def acquire(mutex: int) -> int:
     """Lock a mutex: try for about a microsecond, then sleep until it is free.
 
-    A sleeper that is killed just as it is woken may take the wake-up with it, and those that sleep beside it would not
+    A sleeper that is killed just as it is woken may take the wake-up with it, and other sleepers would not
     be woken again. This was never seen; against it, nobody sleeps for long without a look.
     """
     for _ in range(_TRIES):

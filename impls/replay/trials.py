@@ -21,7 +21,7 @@ FREE, SCRIPTED, RANDOM = range(3)  # what points do
 
 @step
 def stop(view: int, form: Any, number: int) -> int:
-    """Do what the test wants at a point: go on, sleep at random, or wait until it grants a step."""
+    """Do what the test wants at a point: continue, sleep at random, or wait until it grants a step."""
     block, actor = word_of(view, BLOCK), word_of(view, ACTOR)
     mode = load_acquire(block + _WORD * MODE)
     if actor < 0 or actor >= ACTORS or mode == FREE:

@@ -168,5 +168,5 @@ def mass_batch(array: NDArray[Any], total: float, *, closed: bool = False) -> Re
 
 
 def nothing_to_sample(total: float) -> str:
-    """Message of the RuntimeError for a tree of zeros, whose root delta updates may have left beside the truth."""
+    """Message of the RuntimeError for a tree of zeros, whose root delta updates may have left off the truth."""
     return f"nothing to sample: the total is {total!r}" + (", call rebuild() to sum the leaves anew" if total else "")

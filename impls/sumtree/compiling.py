@@ -62,7 +62,7 @@ class Compiler:
         self.turn.acquire()
 
     def let_go(self) -> None:
-        """Go on after a fork; nothing is released where Ctrl-C cut the fork's wait short."""
+        """Continue after a fork; nothing is released where Ctrl-C cut the fork's wait short."""
         with contextlib.suppress(RuntimeError):
             self.turn.release()
 

@@ -28,8 +28,8 @@ by its name and reads the class's **traits** to know how to treat it. Each has a
   a machine without records: it is an option of mappings there too, not only where it was timed.
 * ``runs_on``: the kind of device its batches lie on, "cpu", "gpu" or "fpga", hence which devices it is an option of.
 * ``modeled``: :meth:`SumTree.modeled_seconds` replaces the stopwatch.
-* ``fill_seconds``: seconds to fill one leaf, where filling takes so long that large trees are left out.
-* ``variants``: options, beside the defaults, that are swept too.
+* ``fill_seconds``: seconds to fill one leaf, where filling takes so long that large trees are omitted.
+* ``variants``: options, besides the defaults, that are swept too.
 
 Bytes come from ``nbytes_of``, by default those of ragged levels. Configurations that run the very same code at some N
 and B are one, which ``runs_as`` names: nothing else is swept, ranked or recommended there. Import libraries that may be
@@ -274,7 +274,7 @@ class SumTree(ABC):
     def min(self) -> float:
         """The smallest priority above 0; infinity where there is none.
 
-        It reads every leaf, unless the tree was made with ``minimum=True`` and keeps it beside its sums.
+        It reads every leaf, unless the tree was made with ``minimum=True`` and keeps it with its sums.
         """
         return self._read("min", self._min)
 
@@ -304,7 +304,7 @@ class SumTree(ABC):
         if exclude is None or not np.size(exclude):
             return self._read("sample", self._sample, uniforms)  # see update
         if (answer := self._change(self._sample_without, uniforms, exclude)) is None:
-            raise RuntimeError("nothing to sample: no leaf beside the excluded ones has a priority above 0")
+            raise RuntimeError("nothing to sample: no leaf but the excluded ones has a priority above 0")
         return answer
 
     def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
@@ -312,7 +312,7 @@ class SumTree(ABC):
         return indices, self._get(indices)
 
     def _sample_without(self, uniforms: Reals, exclude: Indices) -> tuple[Indices, Priorities] | None:
-        """A draw beside the leaves ``exclude [E]``; None where no other leaf is positive."""
+        """A draw of leaves but ``exclude [E]``; None where no other leaf is positive."""
         leaves = np.unique(to_numpy(exclude))
         priorities = to_numpy(self._get(self.place(leaves)))
         # Listed before they are 0, so that _recover can give them back.

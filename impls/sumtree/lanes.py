@@ -299,19 +299,19 @@ def _fence(order: str) -> Any:
 
 @intrinsic
 def atomic_add(typingctx: Any, address: Any, value: Any) -> Any:
-    """Add to the int64 at an address, at once for every thread; returns what was there before."""
+    """Add to the int64 at an address, at once for every thread; returns the previous value."""
     return _atomic("add")
 
 
 @intrinsic
 def atomic_or(typingctx: Any, address: Any, value: Any) -> Any:
-    """Set bits of the int64 at an address, at once for every thread; returns what was there before."""
+    """Set bits of the int64 at an address, at once for every thread; returns the previous value."""
     return _atomic("or")
 
 
 @intrinsic
 def atomic_and(typingctx: Any, address: Any, value: Any) -> Any:
-    """Keep bits of the int64 at an address, at once for every thread; returns what was there before."""
+    """Keep bits of the int64 at an address, at once for every thread; returns the previous value."""
     return _atomic("and")
 
 

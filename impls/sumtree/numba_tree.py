@@ -60,7 +60,7 @@ class NumbaTree(SumTree):
 
     Options:
 
-    * ``layout="prefix"`` (default: fastest to sample) keeps in-group prefix sums beside the sums; ``"plain"`` keeps
+    * ``layout="prefix"`` (default: fastest to sample) keeps in-group prefix sums next to the sums; ``"plain"`` keeps
       sums only and scans them in registers: faster to update, slower to sample.
     * ``propagate="recompute"`` (default: exact, and for batches also the faster one) sums each touched group once a
       batch; ``"delta"``, the method of [Zhang2021] and [Zhang2023], adds each leaf's change to its ancestors and
@@ -71,7 +71,7 @@ class NumbaTree(SumTree):
     ``threads`` share the search of a batch of at least 8,192, a chunk of 512 at a time: the calling thread, and threads
     of this process that sleep between two calls. Who is late, because its core is busy, has its chunk taken back; where
     sharing was slower in the last calls, the calling thread is alone but for one call in 50. An update runs on the
-    calling thread, because it is bound by the same cache lines on every thread.
+    calling thread, because its bottleneck is the same cache lines on every thread.
 
     Python threads: calls that only read run side by side, and an update waits for none of them but ``check``; updates
     take turns. Of batches that ``threads`` share one at a time is shared, and the others run on their calling threads.
@@ -269,7 +269,7 @@ class NumbaTree(SumTree):
         return self._kernel_turns.wait(kernel, *arguments)
 
     def _mend(self) -> None:
-        """Clear signs of leaves and marks of groups, which an update that never ended leaves beside wrong sums."""
+        """Clear signs of leaves and marks of groups, which an update that never ended leaves with wrong sums."""
         np.abs(self._leaves, out=self._leaves)
         for marks in self._marks:
             marks[:] = 0
@@ -383,7 +383,7 @@ class NumbaTree(SumTree):
         if status == kernels.EMPTY:
             if uniform and self._validate:
                 uniform_batch(values)  # a bad value anywhere in the batch comes first
-            # Under "recompute" the sums were 0; what they are by now is of no interest.
+            # Under "recompute" the sums were 0; their present values are of no interest.
             raise RuntimeError(nothing_to_sample(self._total() if self._propagate == "delta" else 0.0))
         return None
 

@@ -154,7 +154,7 @@ class Helpers:
             self._turn.release()
 
     def _has(self, count: int) -> bool:
-        """Whether there are so many helpers, or can be."""
+        """Whether there are that number of helpers, or can be."""
         with contextlib.suppress(RuntimeError):  # no thread can be started
             while len(self._all) < count:
                 self._all.append(Helper())
@@ -184,7 +184,7 @@ class Sharing:
     """
 
     _WORTH = 0.95  # the part of the time alone from which on it pays: what differs by less is luck on busy cores
-    _LAST, _EVERY = 15, 50  # calls of each kind that are judged; one in so many is of the other kind, to see if it pays
+    _LAST, _EVERY = 15, 50  # calls of each kind that are judged; one in 50 is of the other kind, to see if it pays
 
     def __init__(self) -> None:
         self._seconds = deque[float](maxlen=self._LAST), deque[float](maxlen=self._LAST)  # alone, shared

@@ -71,7 +71,7 @@ class NumpyTree(SumTree):
         # Invariant: row g of a level is the sibling group under node g of the level above.
         self._groups: list[NDArray[Any]] = [level.reshape(-1, self._width) for level in buffers]
         self._nodes: list[NDArray[Any]] = [group.reshape(-1) for group in self._groups]
-        # Beside the inner levels, for each node the smallest positive leaf below it.
+        # Next to the inner levels, for each node the smallest positive leaf below it.
         self._minima: list[Reals] = [np.full(nodes.size, math.inf) for nodes in self._nodes[1:] if self._minimum]
 
     @classmethod

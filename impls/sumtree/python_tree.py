@@ -48,7 +48,7 @@ class PythonTree(SumTree):
 
     def _allocate(self) -> None:
         self._levels = [[0.0] * size for size in self._sizes]
-        # Beside the inner levels, for each node the smallest positive leaf below it.
+        # Next to the inner levels, for each node the smallest positive leaf below it.
         self._minima = [[math.inf] * size for size in self._sizes[1:]] if self._minimum else []
 
     @classmethod

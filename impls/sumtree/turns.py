@@ -35,7 +35,7 @@ def waits() -> Iterator[float]:
 
 
 def within(seconds: float, succeed: Callable[[], bool]) -> bool:
-    """Call ``succeed`` until it returns true; False if that takes longer than so many seconds."""
+    """Call ``succeed`` until it returns true; False if that takes longer than a given number of seconds."""
     end = time.monotonic() + seconds
     for pause in waits():
         if succeed():
@@ -128,7 +128,7 @@ class Turns:
     def try_to_hold(self, seconds: float) -> bool:
         """Wait until no call is inside and let none in; False if that takes longer."""
         me = threading.get_ident()
-        if self._is_inside(me):  # a signal handler forks: the child goes on with the call
+        if self._is_inside(me):  # a signal handler forks: the child continues with the call
             return True
         if not self._line.acquire(timeout=seconds):
             return False

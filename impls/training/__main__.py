@@ -3,7 +3,7 @@
   python -m impls.training cartpole_dqn                   a shipped workload, or your own .toml file; one process
   python -m impls.training cartpole_dqn --arrangement apart --actors 1    actors in processes of their own
   python -m impls.training cartpole_dqn --mapping answer.json     what dse recommend --json wrote
-  python -m impls.training cartpole_dqn --resume          go on from the run's last checkpoint, on the same curve;
+  python -m impls.training cartpole_dqn --resume          continue from the run's last checkpoint, on the same curve;
                                                           with more --steps also once it is done
   python -m impls.training list                           the shipped workloads, their records and networks
   python -m impls.training keys                           every key of a workload file, with its range and default
@@ -94,7 +94,7 @@ def _train(options: argparse.Namespace) -> int:
         told = error if isinstance(error, Interrupted) else Interrupted()
         if not told.saved:
             kept = (folder / "checkpoint.pt").exists()
-            saved = "go on from the last checkpoint with --resume" if kept else "no checkpoint was due yet, begin again"
+            saved = "continue from the last checkpoint: --resume" if kept else "no checkpoint was due yet, begin again"
             told = Interrupted(told.number, saved)
         raise told from None
     except RuntimeError as error:

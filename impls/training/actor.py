@@ -1,4 +1,4 @@
-"""Actors: each steps its environment, or several at once, by a policy and hands over records from local storages."""
+"""Actors: each steps its environment, or several at once, by a policy and hands off records from local storages."""
 
 import contextlib
 import copy
@@ -48,7 +48,7 @@ class Turn(NamedTuple):
 
 
 class Tested(NamedTuple):
-    """An evaluation of the weights ``[P]`` of an environment step, when so many gradient steps had been taken."""
+    """An evaluation of the weights ``[P]`` of an environment step, when N gradient steps had been taken."""
 
     step: int
     updates: int
@@ -128,7 +128,7 @@ class Actor:
     def step(self, policy: Learner, explore: float, at_random: bool) -> Turn:
         """Take one step of the environment.
 
-        Local storage is handed over when it is full or its episode is over. TrainingError for a faulty environment.
+        Local storage is handed off when it is full or its episode is over. TrainingError for a faulty environment.
         """
         seen = self._episodes.observation
         action = self._random_action() if at_random else policy.act(seen[None], explore, self._rng)[0]
@@ -341,7 +341,7 @@ class Native:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the state of the same vector. TrainingError if it does not go on as it would have."""
+        """Take the state of the same vector. TrainingError if it does not continue as it would have."""
         for name, part in state["parts"].items():
             setattr(self._made, name, copy.copy(part))
         self._made.np_random.bit_generator.state = state["rng"]
@@ -390,9 +390,9 @@ class VectorActor:
         self._scores, self._lengths = np.zeros(count), np.zeros(count, np.int64)
 
     def step(self, policy: Learner, explore: float, at_random: bool) -> Turn:
-        """Take a step of each environment whose episode goes on, by one call of the policy; the others begin anew.
+        """Take a step of each environment whose episode continues, by one call of the policy; the others begin anew.
 
-        The local storages that are full, or whose episode is over, are handed over together, in the environments'
+        The local storages that are full, or whose episode is over, are handed off together, in the environments'
         order. TrainingError for a faulty environment.
         """
         seen = self._environments.observations

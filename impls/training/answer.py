@@ -144,7 +144,7 @@ class Answer:
             raise self._fault(f"has the learner on the FPGA {short(device)}, which nothing here runs")
         if arrangement != "serial":
             raise self._fault(
-                f"has the learner on {short(device)}: beside other processes it runs on a processor alone"
+                f"has the learner on {short(device)}: next to other processes it runs on a processor alone"
             )
         return "cuda"
 

@@ -21,7 +21,7 @@ BEGIN_AGAIN = "restore it from a copy, or begin again in another folder with --o
 
 
 def save(state: Any, path: Path) -> None:
-    """Write the state beside ``path``, then rename it there. TrainingError (a full disk) leaves the old file.
+    """Write the state next to ``path``, then rename it there. TrainingError (a full disk) leaves the old file.
 
     The caller has the folder to itself; the remains of a save that was killed are overwritten by the next.
     """

@@ -15,7 +15,7 @@ from .workload import CONTINUOUS, Workload
 
 LARGEST = float(np.finfo(np.float32).max)  # what a record can hold
 INSTALL = "install the extra with: pip install '.[train]'"
-_EXTRA = ("ale_py", "Box2D", "cv2", "mujoco", "torch")  # modules that the extra brings, beside gymnasium
+_EXTRA = ("ale_py", "Box2D", "cv2", "mujoco", "torch")  # modules that the extra brings, besides gymnasium
 
 
 def check_spaces(workload: Workload) -> None:

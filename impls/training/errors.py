@@ -2,7 +2,7 @@
 
 
 class TrainingError(Exception):
-    """Training that cannot begin or go on; the message says why, and what to do."""
+    """Training that cannot begin or continue; the message says why, and what to do."""
 
 
 class WorkloadError(TrainingError):

@@ -72,9 +72,9 @@ class Log:
 
 
 def check(folder: Path, resume: bool = False, steps: int = 0) -> None:
-    """TrainingError unless a run can begin in a folder, or go on in it where it is to ``resume``; it stays as it is.
+    """TrainingError unless a run can begin in a folder, or continue in it where it is to ``resume``; it stays as it is.
 
-    A run that is done goes on where it is to have more ``steps``.
+    A run that is done continues where it is to have more ``steps``.
     """
     try:
         _check_state(folder, resume, steps)
@@ -91,12 +91,12 @@ def _check_state(folder: Path, resume: bool, steps: int) -> None:
     with suppress(OSError, KeyError, TypeError, ValueError):  # of a run that is not done, or whose summary was changed
         taken = int(json.loads(done.read_text())["steps"])
     if done.exists() and not (resume and is_there and steps > taken):
-        more = f"go on with it by --resume and more --steps than {taken:,}, or " if is_there and taken else ""
+        more = f"continue with it by --resume and more --steps than {taken:,}, or " if is_there and taken else ""
         raise TrainingError(f"{folder} holds a run that is done, see its summary.json; {more}name another with --out")
     if resume and not is_there:
         raise TrainingError(f"{folder} holds no checkpoint; {_to_begin(folder)}")
     if is_there and not resume:
-        raise TrainingError(f"{folder} holds a run; go on with it by --resume, or name another folder with --out")
+        raise TrainingError(f"{folder} holds a run; continue with it by --resume, or name another folder with --out")
 
 
 def _to_begin(folder: Path) -> str:
@@ -125,7 +125,7 @@ def alone(folder: Path) -> Iterator[None]:
         try:
             lock(file)
         except BlockingIOError:
-            raise TrainingError(f"{folder} is held by a run that goes on; wait, or name another with --out") from None
+            raise TrainingError(f"{folder} is held by a run under way; wait, or name another with --out") from None
         except OSError as error:
             raise TrainingError(f"{folder}: cannot be locked ({error.strerror}); name another with --out") from None
         yield

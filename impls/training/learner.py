@@ -145,7 +145,7 @@ class Learner(ABC):
             self.move_targets(self.workload.learner.tau)
 
     def count(self, steps: int) -> None:
-        """Go on as after so many gradient steps, which learners that share this one's vectors have taken with it."""
+        """Continue as after N gradient steps, which learners that share this one's vectors have taken with it."""
         self.steps, trained = steps, dict.fromkeys(spans(self.workload), steps)
         if self.workload.algorithm == "td3":
             trained["policy"] = steps // self.workload.learner.policy_delay

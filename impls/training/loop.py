@@ -140,7 +140,7 @@ class SerialLoop:
         """Nothing: there is no other process that the end could wait for."""
 
     def paused(self) -> AbstractContextManager[None]:
-        """Nothing goes on between two calls of ``advance``."""
+        """Nothing runs between two calls of ``advance``."""
         return nullcontext()
 
     def cpu_seconds(self) -> float:

@@ -42,7 +42,7 @@ MAPPED = {
     "device": "cpu",
     "compile": False,
 }
-"""Options that the answer of ``--mapping`` decides, and what they are where they are not given."""
+"""Options that the answer of ``--mapping`` decides, and their values where they are not given."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _add_processes(add: Any) -> None:
     def named(flag: str, choices: tuple[str, ...], what: str) -> None:
         add(flag, metavar="NAME", help=f"{what}: {', '.join(choices)} (default: {choices[0]})")
 
-    modes = "serial does everything in turns; apart has actors of their own; pipelined samples ahead in one more"
+    modes = "serial does everything in one process; apart has actors of their own; pipelined samples ahead in one more"
     add("--arrangement", metavar="NAME", help=f"of processes: {', '.join(NAMES)} (default: serial); {modes}")
     mapping = "run what dse recommend --json wrote; - reads it from the standard input"
     add("--mapping", metavar="FILE", help=mapping)
@@ -148,7 +148,7 @@ def _add_processes(add: Any) -> None:
     named("--transport", TRANSPORTS, "of records from actors to the replay")
     named("--weights", WEIGHTS, "transport of weights from learners to actors")
     named("--ratio", RATIOS, "of environment steps to gradient steps")
-    add("--test-process", action="store_true", help="evaluate in a process of its own, while training goes on")
+    add("--test-process", action="store_true", help="evaluate in a process of its own, while training continues")
 
 
 def _add_folder(add: Any) -> None:
@@ -163,7 +163,7 @@ def _add_folder(add: Any) -> None:
     add(
         "--resume",
         action="store_true",
-        help="go on from the folder's checkpoint; with more --steps also of a run that is done",
+        help="continue from the folder's checkpoint; with more --steps also of a run that is done",
     )
     add("--parent", type=int, metavar="PID", help="of the process that starts this one: save and end when that ends")
     every = "steps; taken at an episode's end (default: %(default)s)"

@@ -59,7 +59,7 @@ def faults_of(workload: Workload) -> list[str]:
 
 
 def stated(table: Any) -> dict[str, Any]:
-    """The keys that a file would state; defaults are left out, because some lie outside their key's range."""
+    """The keys that a file would state; defaults are omitted, because some lie outside their key's range."""
     keys: dict[str, Any] = {}
     for field in dataclasses.fields(table):
         value = getattr(table, field.name)

@@ -10,7 +10,7 @@ A run is a folder:
     summary.json     the results, once it is done
 
 The files of a resumed run are first cut to what they were at its checkpoint, and then grow as if nothing had happened.
-A folder belongs to one run: its file .lock is locked for as long as the run goes on. A run by several processes goes
+A folder belongs to one run: its file .lock is locked for as long as the run continues. A run by several processes goes
 on from a checkpoint with the same records and weights, but not bit for bit, as the order of their turns is their own.
 """
 
@@ -71,11 +71,11 @@ def check_state(path: Path, state: Any, loop: "SerialLoop | ParallelLoop", form:
         raise TrainingError(f"{path}: has taken {taken:,} steps already; give as many --steps, or more")
     if other:
         end = f"{loop.workload.steps:,} steps"
-        print(f"note: the run goes on to {end}, another end than it was begun with", file=sys.stderr)
+        print(f"note: the run continues to {end}, another end than it was begun with", file=sys.stderr)
     setting, here = state["setting"], setting_of(loop)
     if setting["threads"] != here["threads"]:
         raise TrainingError(
-            f"{path}: is of a run on {setting['threads']} threads, this one has {here['threads']}; go on "
+            f"{path}: is of a run on {setting['threads']} threads, this one has {here['threads']}; continue "
             f"with --threads {setting['threads']}"
         )
     if other := _differences(setting, here):
@@ -143,7 +143,7 @@ def too_large(path: Path, workload: Workload, verb: str, and_then: str) -> Train
     replay = workload.replay
     size = replay.capacity * layout_of(workload).record_bytes / 1e9
     return TrainingError(
-        f"{path}: cannot be {verb}, as it takes up to {size:,.1f} GB of memory beside the buffer's own "
+        f"{path}: cannot be {verb}, as it takes up to {size:,.1f} GB of memory besides the buffer's own "
         f"{size:,.1f}; free some, or begin with less [replay] capacity than {replay.capacity:,}; {and_then}"
     )
 
@@ -189,7 +189,7 @@ class Plan:
 
 
 class Run:
-    """One run; ``resume`` goes on from the checkpoint in its folder, otherwise the folder must have none.
+    """One run; ``resume`` continues from the checkpoint in its folder, otherwise the folder must have none.
 
     TrainingError for a folder that does not fit that, or a checkpoint of another run.
     """
@@ -266,7 +266,7 @@ class Run:
         try:
             if self._saved != (loop.step, loop.updates):
                 self.save()
-            saved = f"the run is saved as of step {loop.step:,}: go on with --resume"
+            saved = f"the run is saved as of step {loop.step:,}: continue with --resume"
         except TrainingError as other:
             saved = f"the run cannot be saved: {other}"
             number = None
@@ -368,7 +368,7 @@ class Run:
         self._episodes, self._seconds, self._is_owed = state["episodes"], state["seconds"], state["owed"]
         self._due = self._loop.step + self._plan.checkpoint_every
         self._open(*state["lengths"])
-        (self._plan.folder / "summary.json").unlink(missing_ok=True)  # it goes on, so it is not done
+        (self._plan.folder / "summary.json").unlink(missing_ok=True)  # it continues, so it is not done
 
     def _open(self, curve: int | None, log: int | None) -> None:
         """The files that grow, cut to these lengths, or new."""

@@ -1,4 +1,4 @@
-"""A run by the processes of its arrangement, ready to begin or to go on."""
+"""A run by the processes of its arrangement, ready to begin or to continue."""
 
 from typing import Any
 

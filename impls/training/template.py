@@ -24,7 +24,7 @@ SHOWN = {"note": "?", "choices": 2, "size": 1, "tau": SOFT_TAU}
 WIDTH = 120
 HEAD = """\
 # A workload: an environment, and how a network is trained on it. To train it: python -m impls.training {name}.toml
-# Every key stands here with its meaning and its range. A line #key is left out and has the default that it shows; take
+# Every key stands here with its meaning and its range. A line #key is omitted and has the default that it shows; take
 # its # away to state another value. Replace the environment by yours, such as mypackage:Grid-v0, with its spaces.
 """
 

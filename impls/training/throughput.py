@@ -25,7 +25,7 @@ class Throughput:
 
     @property
     def update_frame_hz(self) -> float:
-        """Records that gradient steps take in a second: update frequency times batch, by definition.
+        """Records that gradient steps take per second: update frequency times batch, by definition.
 
         >>> Throughput(sampling_hz=4000, update_hz=20, batch=256, cpu_percent=99).update_frame_hz
         5120
@@ -69,7 +69,7 @@ class Stopwatch:
         return clock.seconds() - self._wall
 
     def read(self, steps: int, updates: int, batch: int) -> Throughput:
-        """Rates of so many environment steps and gradient steps on ``batch`` records since the watch was made."""
+        """Rates of N environment steps and gradient steps on ``batch`` records since the watch was made."""
         seconds = max(self.seconds(), 1e-9)
         cpu = self._of_processor() - self._cpu
         return Throughput(steps / seconds, updates / seconds, batch, 100 * cpu / seconds)
@@ -109,7 +109,7 @@ def learning_efficiency(
 
 
 def computation_efficiency(updates: int, seconds: float) -> float:
-    """Gradient steps in a second."""
+    """Gradient steps per second."""
     return updates / seconds
 
 

@@ -1,4 +1,4 @@
-"""The page's section about adaptation while training runs: the path of looks beside every pair measured."""
+"""The page's section about adaptation while training runs: the path of looks, and every pair measured."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -23,8 +23,8 @@ COMMAND = f"python -m dse adapt --platform this --workload {WORKLOAD} --running 
 RATES = ("sampling_hz", "update_hz", "frames_hz", "cpu_percent", "used_bytes")
 HEAD = ("look", "search", "samplers", "B", "env steps/s", "gradient steps/s", "records/s", "processor", "memory (MB)")
 READING = (
-    "A search while training runs ([Hou2023, 3.4]): samplers for the most environment steps a second at the smallest "
-    "batch, then the batch for the most records trained on a second."
+    "A search while training runs ([Hou2023, 3.4]): samplers for the most environment steps/s at the smallest "
+    "batch, then the batch for the most records trained on per second."
 )
 
 
@@ -86,9 +86,9 @@ def section(material: Material) -> str:
     if (best["actors"], best["batch"]) != (samplers, batch):
         answer += (
             f". Of all pairs {plural(int(best['actors']), 'sampler')} and B = {best['batch']:,} train on the most "
-            f"records a second, {best['frames_hz']:,.0f}, but the search first asks for the most environment steps"
+            f"records per second, {best['frames_hz']:,.0f}, but the search first asks for the most environment steps"
         )
-    how = f" {len(grid)} pairs were measured beside them." if len(grid) else " Other pairs were not measured."
+    how = f" {len(grid)} pairs were measured as well." if len(grid) else " Other pairs were not measured."
     source = f"Source: measured on {material.about.cpu}, {material.about.cores} cores, at {rows['commit'].iloc[-1]}."
     return (
         paragraph(f"{answer}.")

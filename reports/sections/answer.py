@@ -56,9 +56,7 @@ def _fastest(material: Material) -> str:
     """Say in a sentence which tree is the fastest here, and by how much."""
     records, where = beside_others(material)
     if not records:
-        return (
-            "Which tree is the fastest is not known: no other library was timed beside them; this does it: make peers."
-        )
+        return "Which tree is the fastest is not known: no other library was timed with them; this does it: make peers."
     run = one_run(records)
     cells = [one for one in timed(run) if one.primitive == PEER and one.capacity == PREFERRED_CAPACITY]
     batches = {one.batch for one in cells}
@@ -77,13 +75,13 @@ def _fastest(material: Material) -> str:
     unstable = any(one.mark(SUM, batch) != "" for _, one in (ours[0], others[0]))
     theirs = _beside(first, others, stats.noise_floor(twins(run, PEER)), " (unstable)" * unstable)
     return (
-        f"Beside other libraries the fastest {which} is {best.label} (K = {fanout}): {setting}, take "
+        f"Compared with other libraries the fastest {which} is {best.label} (K = {fanout}): {setting}, take "
         f"{best.said(SUM, batch)} ns an element; {theirs} (measured in one run{where})."
     )
 
 
 def _beside(ours: float, others: Sequence[tuple[float, peers.Implementation]], floor: float, mark: str) -> str:
-    """Say how many times as long other libraries take as ours; ``others`` are sorted by their times.
+    """Say the slowdowns of other libraries over ours; ``others`` are sorted by their times.
 
     ``mark`` stands behind the ratio of the fastest.
     """
@@ -91,14 +89,14 @@ def _beside(ours: float, others: Sequence[tuple[float, peers.Implementation]], f
     if abs(math.log(best / ours)) <= floor:
         ratio = "takes as long, within the noise"
     else:
-        ratio = f"takes {_ratio(best / ours)} times as long" if best > ours else f"takes {best / ours:.0%} of that time"
+        ratio = f"takes {_ratio(best / ours)}x the time" if best > ours else f"takes {best / ours:.0%} of that time"
     count = len({one.name for _, one in others})
-    end = f" and the slowest, {last.label}, {_ratio(worst / ours)} times" if last is not library else ""
+    end = f" and the slowest, {last.label}, {_ratio(worst / ours)}x" if last is not library else ""
     return f"{library.label}, the fastest of {count} other librar{'ies' if count > 1 else 'y'}, {ratio}{mark}{end}"
 
 
 def _ratio(ratio: float) -> str:
-    """Write how many times as long.
+    """Write a slowdown.
 
     >>> _ratio(6.06), _ratio(459.4)
     ('6.1', '459')
@@ -116,7 +114,7 @@ def _at_most(gain: float) -> str:
 
 
 def beside_others(material: Material) -> tuple[list[Measurement], str]:
-    """Return the times beside other libraries: this machine's, or those of another one, and its name."""
+    """Return the times of ours and other libraries: this machine's, or those of another one, and its name."""
     own = material.of(PEER)
     if not any(one.primitive == PEER for one in timed(own.measurements)):
         return [], ""
@@ -140,7 +138,7 @@ def _share(material: Material) -> str:
     compiled = max(ours, key=lambda one: one.tree_us / (one.other_us or math.inf))
     by_other = (
         f"; by {training.BY_OTHER}, a learner of compiled code, a step is {compiled.whole_us / compiled.other_us:.1f} "
-        f"times as fast, and the tree takes {compiled.tree_us / compiled.other_us:.0%} of it ({compiled.workload})"
+        f"times faster, and the tree takes {compiled.tree_us / compiled.other_us:.0%} of it ({compiled.workload})"
         if compiled.whole_us and compiled.other_us
         else ""
     )

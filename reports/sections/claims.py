@@ -14,7 +14,7 @@ from ..chart import Material, Section
 from ..markup import Cell, paragraph, paragraphs, slug, table
 
 MEANING = (
-    "Confirmed and refuted are judged by the rule beside each claim. Adds up: nothing was run, and arithmetic on "
+    "Confirmed and refuted are judged by the rule next to each claim. Adds up: nothing was run, and arithmetic on "
     "printed numbers, a count or a law of ours agrees. Consistent: the numbers agree, but a parameter "
     "that is not printed was chosen so that they do. Power: how likely it refutes a true claim and misses a false "
     "one at the noise of the run, computed. Where this machine has no records to judge by, another's do, named."

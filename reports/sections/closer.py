@@ -24,7 +24,7 @@ def trees(material: Material) -> pd.DataFrame:
 
 
 def peers(material: Material) -> pd.DataFrame:
-    """Select every draw and update of libraries and of ours beside them, and both added; of another machine if need be.
+    """Select every draw and update of libraries and of ours, and both added; of another machine if need be.
 
     RecordError where there are none.
     """
@@ -57,7 +57,7 @@ def training(material: Material) -> pd.DataFrame:
 
 
 def section(material: Material) -> str:
-    """Return every chart as HTML, and last why others are left out."""
+    """Return every chart as HTML, and last why others are omitted."""
     return "".join(sorted((html(look, material) for look in LOOKS), key=lambda text: text.startswith("<p>")))
 
 
@@ -93,7 +93,7 @@ LOOKS = (
     ),
     Look(
         "look_peers",
-        "Other libraries beside ours: how far apart, at which B and N?",
+        "Other libraries and ours: how far apart, at which B and N?",
         peers,
         "ns an element",
         {"op": "operation", "label": "implementation", **{name: ALONG[name] for name in ("batch", "capacity")}},

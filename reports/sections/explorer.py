@@ -33,7 +33,7 @@ WITHOUT = "A part of the grid, each sample followed by one update:"
 
 @dataclass(frozen=True)
 class Axis:
-    """A number of the question: the option that asks for it, what it is, and its values on the grid.
+    """A number of the question: the option that asks for it, its meaning, and its values on the grid.
 
     ``by_ratio``: whether near means a small ratio. A value of an axis that is ``listed`` is chosen from a list.
     """
@@ -82,7 +82,7 @@ def axes(measured: Table) -> tuple[Axis, ...]:
     return (
         Axis("capacity", "N, leaves", CAPACITIES, by_ratio=True),
         Axis("batch", "B, leaves in a batch", BATCHES, by_ratio=True),
-        Axis("updates_per_sample", "updates a sample", UPDATES),
+        Axis("updates_per_sample", "updates per sample", UPDATES),
         Axis("threads", "threads at most", tuple(sorted({1, cores}, reverse=True)), listed=True),
         Axis("dtype", "dtype of the leaves", dtypes, listed=True),
     )

@@ -84,7 +84,7 @@ def _name(point: Point) -> Cell:
 
 
 def _gains() -> list[str]:
-    """Say how many times as long the published design takes as each of ours."""
+    """Say the slowdown of the published design over each of ours."""
     sentences = []
     for point in POINTS[1:]:
         parts = []
@@ -201,7 +201,7 @@ BIT_TICKS = tuple(range(6, 25, 2))
 
 @style.styled
 def latency() -> Figure:
-    """Draw modeled microseconds of a call over B: a line a design and law, the host's link beside them."""
+    """Draw modeled microseconds of a call over B: a line a design and law, the host's link with them."""
     titles = [f"{what}, N = {short(rmm_points.CAPACITY)}" for what in OPS.values()]
     question, y = "How long would an FPGA take for a batch? (modeled)", "modeled time of a call (us)"
     figure, panels = style.panels(question, titles, 6.5, y)
@@ -234,7 +234,7 @@ def _curve(axes: Axes, point: Point, op: str, law: str, position: int) -> None:
 
 @style.styled
 def learner(quoted: Quoted) -> Figure:
-    """Draw modeled milliseconds of a gradient step over B: a line a network, beside the rates of Table VII."""
+    """Draw modeled milliseconds of a gradient step over B: a line a network, and the rates of Table VII."""
     question, y = "How long would an FPGA train on a batch? (modeled)", "modeled time of a gradient step (ms)"
     figure, (axes,) = style.panels(question, ["best design for each batch, in two slices of an Alveo U200"], 6.5, y)
     for position, line in enumerate(learner_points.curves(quoted)):

@@ -1,4 +1,4 @@
-"""The page's section about trees on a GPU: ours beside a library's and beside no tree at all, in one run."""
+"""The page's section about trees on a GPU: ours, a library's and no tree at all, in one run."""
 
 from collections.abc import Sequence
 
@@ -56,7 +56,7 @@ def _times(compared: Sequence[Implementation], batches: Sequence[int], capacity:
 
 
 def _ratios(compared: Sequence[Implementation], batches: Sequence[int]) -> list[str]:
-    """Say how many times as long torchrl's tree takes as ours, both launched call by call."""
+    """Say the slowdown of torchrl's tree over ours, both launched call by call."""
     ours = next((tree for tree in compared if tree.kind == ("cupy", "float32", UNCHECKED)), None)
     sentences = []
     for theirs in (tree for tree in compared if tree.name == RIVAL and ours):
@@ -65,7 +65,7 @@ def _ratios(compared: Sequence[Implementation], batches: Sequence[int]) -> list[
             marks = {batch: (ours.mark(op, batch) or theirs.mark(op, batch)) for batch in batches if ours}
             ratios = [f"{b / a:.1f}x{marks[batch]} at B = {batch:,}" for batch, a, b in pairs if a and b]
             if ratios:
-                sentences.append(f"{theirs.label} takes, {doing}, as many times as long as ours: {', '.join(ratios)}.")
+                sentences.append(f"{theirs.label} has, {doing}, a slowdown over ours of {', '.join(ratios)}.")
     return sentences
 
 

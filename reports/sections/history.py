@@ -33,7 +33,7 @@ SERIES = ("benchmark", "setting", "commits", "first (us)", "last (us)", "last / 
 RULE = (
     f"A commit counts as slower than the one before it where it takes over {THRESHOLD:.0%} longer and the 99 % "
     "intervals that asv stored of both lie apart; as faster likewise. What was timed at a single commit, what this "
-    "machine has no device for and, as asv does, what another version of a benchmark took is left out."
+    "machine has no device for and, as asv does, what another version of a benchmark took is omitted."
 )
 
 
@@ -48,7 +48,7 @@ class Change:
 
     @property
     def ratio(self) -> float:
-        """How many times as long the later one takes."""
+        """The slowdown of the later one."""
         return float(self.after.seconds / self.before.seconds)
 
     @property
@@ -72,7 +72,7 @@ def folder_of(results: Path, key: str) -> Path:
 def rows(material: Material) -> pd.DataFrame:
     """Return the seconds of each timed call at each commit, with asv's 99 % intervals.
 
-    What was timed at a single commit is left out. Commits are in the order of their dates; ``place`` counts them. A
+    What was timed at a single commit is omitted. Commits are in the order of their dates; ``place`` counts them. A
     result that asv left out has no row.
     """
     folder = folder_of(material.results, material.about.key)
@@ -245,7 +245,7 @@ def _series_rows(found: pd.DataFrame, every: Iterable[Change]) -> Iterator[tuple
 
 
 def _ratio(first: Any, last: Any) -> str:
-    """Write how many times as long the last takes as the first, and whether their intervals leave that open."""
+    """Write the slowdown of the last over the first, and whether their intervals leave that open."""
     return f"{last.seconds / first.seconds:.2f}x{', intervals overlap' * _is_open(first, last)}"
 
 

@@ -1,4 +1,4 @@
-"""The page's section about modeled times: how far off laws are on what their constants were not fitted to."""
+"""The page's section about modeled times: the errors of models on what their constants were not fitted to."""
 
 from collections.abc import Iterator
 
@@ -61,7 +61,7 @@ def _loops(loops: tuple[SerialLoop, ...]) -> Iterator[tuple[object, ...]]:
 SECTIONS = (
     Section(
         115,
-        "Modeled times held against what they were not fitted to",
+        "Modeled times validated against what they were not fitted to",
         _html,
         ("training", "serial_step"),
         ("*/platform.toml",),

@@ -47,7 +47,7 @@ def _of_one(runs: Sequence[Measurement]) -> list[Measurement]:
 
 
 def of_depths(runs: Sequence[Measurement]) -> pd.DataFrame:
-    """Select the runs with one learner beside actors, by D; empty unless there are two D."""
+    """Select the runs with one learner apart from actors, by D; empty unless there are two D."""
     one = [run for run in runs if run.options["learners"] == 1 and run.options["arrangement"] != SERIAL]
     rows = points(_of_one(one) if one else [])
     return rows if rows["presampled"].nunique() > 1 else rows[:0]
@@ -135,7 +135,7 @@ READING = (
     "(measured). A run is solved at the first evaluation whose mean reaches the workload's threshold. Its seconds "
     "begin with the first gradient step and leave evaluations out. Medians over seeds, in brackets the least and the "
     "most. Behind: gradient steps, mean over a run, by which actors' weights and learners' batches were behind. The "
-    "scaling factor of several learners is how many times as fast as one apart they are, seed by seed, over their "
+    "scaling factor of several learners is their speedup over one apart, seed by seed, over their "
     "number: 1 is perfect. All runs are in the table, those that did not get there too."
 )
 READINGS = {
@@ -239,7 +239,7 @@ def _said(values: Sequence[float], form: str = ",.0f") -> str:
 
 
 def _predicted(material: Material, runs: Sequence[Measurement]) -> str:
-    """Set the gain that the solver's times predict for each D beside the measured one."""
+    """Set the gain that the solver's times predict for each D next to the measured one."""
     gains = gains_of(of_depths(runs))
     if gains.empty:
         return ""
@@ -256,7 +256,7 @@ def _predicted(material: Material, runs: Sequence[Measurement]) -> str:
 
 
 def predicted(material: Material, workload: str) -> dict[int, float]:
-    """Return gradient steps a second by D, simulated with exact times of the pipelined arrangement, actors aside.
+    """Return gradient steps/s by D, simulated with exact times of the pipelined arrangement, actors aside.
 
     ProblemError where no such mapping fits; RecordError or PlatformError where the machine is not known.
     """

@@ -1,4 +1,4 @@
-"""The page's section about whole training loops, ours beside other libraries'."""
+"""The page's section about whole training loops, ours and other libraries'."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,8 @@ CLOCKS = {"clean": "clean steps/s", "median": "median steps/s", "cpu": "steps/s 
 COMPARED = {"clean": "by clean steps", "cpu": "by CPU time"}
 HEAD = ("loop", "replay", *CLOCKS.values(), *(f"times {OURS} {how}" for how in COMPARED.values()), "steps", "ratio")
 READING = (
-    "Environment steps a second, each with a gradient step (the ratio is counted, and a loop is left out where it is "
-    "not 1 within 0.01), with 95 % intervals over blocks of time that the loops took in turns, each in a process of "
+    "Environment steps/s, each with a gradient step (the ratio is counted, and a loop is omitted where it is "
+    "not 1 within 0.01), with 95 % intervals over interleaved blocks of time, each loop in a process of "
     "its own on one core. A clean step is the 10th percentile of a block: a step that nothing disturbed. Steps/s of "
     "CPU time divide by the time that the process computed. The same environment, network, batch, size of the buffer "
     "and learning rate for all; what else differs stands below the table; bold is ours, green the fastest. * rests on "
@@ -64,7 +64,7 @@ def label(record: Measurement) -> str:
 
 
 def _answer(name: str, timed: Mapping[str, Ops], floor: float) -> str:
-    """Say how many times as fast, by clean steps, this loop is as the fastest of other libraries."""
+    """Say the speedup of this loop over the fastest of other libraries, by clean steps."""
     ours = timed[name]["clean"]
     theirs = {other: ops["clean"] for other, ops in timed.items() if not _is_ours(ops)}
     parts = []
@@ -116,7 +116,7 @@ def _versions(ops: Ops) -> str:
 
 def _origin(run: Sequence[Measurement], floor: float, left_out: int) -> str:
     record = run[-1]
-    left = f" {left_out} records of other runs are left out." if left_out else ""
+    left = f" {left_out} records of other runs are omitted." if left_out else ""
     return (
         f"Source: measured on {record.machine.get('cpu')}, at {commit_of(record, 'with uncommitted changes')}, "
         f"{origins.span(one.utc for one in run)}; a loop timed twice differs by up to {floor:.1%}.{left}"

@@ -54,7 +54,7 @@ def _cores(evidence: Evidence, _: About) -> Figure:
 def _scaling(made: Sequence[Scaled], about: About) -> Figure:
     origin = (
         f"from terms measured on machine {about.key}: steps on one thread (passes and update of weights together), the "
-        "tree, weights through shared memory in turns, averages; records go as fast as they were gathered; a learner "
+        "tree, weights through shared memory serially, averages; records go as fast as they were gathered; a learner "
         "has a core of its own"
     )
     return scaling_factors(made, origin)
@@ -195,7 +195,7 @@ class Split:
 
 @style.styled
 def cores(splits: Sequence[Split], origin: str) -> Figure:
-    """Draw the gradient steps a second that actors feed and learners take, over cores, the chosen points ringed
+    """Draw the gradient steps/s that actors feed and learners take, over cores, the chosen points ringed
     [Zhang2021, Fig. 12]. ``origin`` of the rates, for the caption.
     """
     question, titles = "How many cores for actors, how many for learners?", [split.title for split in splits]
@@ -213,7 +213,7 @@ def cores(splits: Sequence[Split], origin: str) -> Figure:
         style.x_axis(axes, _few(sorted(set(split.f_a.cores) | set(split.f_l.cores))), "cores")
     sources = _sources(splits)
     known = " Markers: measured or quoted." if {"measured", "quoted"} & set(sources) else ""
-    note = f"Ringed: the chosen cores.{known} Bands: how far off laws are taken to be."
+    note = f"Ringed: the chosen cores.{known} Bands: error bounds of the models."
     return style.captioned(figure, f"{note} Sources: {', '.join(sources)}. {origin}")
 
 
@@ -240,9 +240,9 @@ def _curve(axes: Axes, curve: RateCurve, label: str, position: int, factor: floa
 def _described(chosen: Allocation) -> str:
     """Describe the allocation in three short lines."""
     who = f"{chosen.actors} for actors, {chosen.learners} for learners"
-    bound = "both sides equal" if chosen.bottleneck == "neither" else f"bound by {chosen.bottleneck}"
+    bound = "both sides equal" if chosen.bottleneck == "neither" else f"bottleneck: {chosen.bottleneck}"
     if chosen.in_turns:
-        who, bound = f"{chosen.cores} cores serve both in turns", "nobody waits"
+        who, bound = f"{chosen.cores} cores serve both serially", "nobody waits"
     ratio = f"{chosen.ratio:.3g} env steps a gradient step"
     return f"{who}, {chosen.idle} idle\n{bound}, {ratio}\n{chosen.hz:,.4g} gradient steps / s"
 
@@ -254,7 +254,7 @@ def _sources(splits: Sequence[Split]) -> list[str]:
 
 @style.styled
 def depths(panels_of: Sequence[Depths], cvs: Sequence[float], steps: int) -> Figure:
-    """Draw gradient steps a second over D: the bound, a simulation for each cv with its interval, and D* as a line."""
+    """Draw gradient steps/s over D: the bound, a simulation for each cv with its interval, and D* as a line."""
     titles = [panel.name for panel in panels_of]
     figure, panels = style.panels("How many batches should be sampled ahead? (modeled)", titles, y=RATE, sharey=False)
     for axes, panel in zip(panels, panels_of, strict=True):
@@ -334,7 +334,7 @@ def _few(values: Sequence[int]) -> list[int]:
 
 @style.styled
 def fronts(panels_of: Mapping[str, Sequence[Point]], platform: str) -> Figure:
-    """Draw gradient steps a second over watts: a panel a workload, a point a set of devices, hollow if dominated."""
+    """Draw gradient steps/s over watts: a panel a workload, a point a set of devices, hollow if dominated."""
     question = "What do more devices and watts buy? (modeled)"
     figure, panels = style.panels(question, list(panels_of), 6.5, RATE, sharey=False)
     for axes, row in zip(panels, panels_of.values(), strict=True):
@@ -355,7 +355,7 @@ def fronts(panels_of: Mapping[str, Sequence[Point]], platform: str) -> Figure:
     return style.captioned(
         figure,
         f"The fastest mapping on each set of devices of {platform}: learner-RMM-storage on CPU (C), GPU (G), FPGA (F). "
-        "Hollow: another is as fast with no more watts or devices. Bars: how far off rates are, by the factors of "
+        "Hollow: another is as fast with no more watts or devices. Bars: error bounds of rates, by the factors of "
         "their laws. Source: steps modeled, watts quoted as the power that makers state, whatever the load. A set that "
         "is not shown is no faster than a part of it.",
     )
@@ -368,7 +368,7 @@ _LABEL = {"textcoords": "offset points", "va": "center", "fontsize": 8.5, "bbox"
 
 @style.styled
 def what_if(cells: Sequence[WhatIf], title: str) -> Figure:
-    """Draw gradient steps a second by batch and cores that may be used, hatched by the learner's device."""
+    """Draw gradient steps/s by batch and cores that may be used, hatched by the learner's device."""
     figure, (axes,) = style.panels("What if there were fewer cores, or larger batches? (modeled)", [title], 6.5)
     batches, cores = (sorted({getattr(cell, name) for cell in cells}) for name in ("batch", "cores"))
     rates: NDArray[np.float64] = np.full((len(cores), len(batches)), np.nan)
@@ -388,7 +388,7 @@ def what_if(cells: Sequence[WhatIf], title: str) -> Figure:
     figure.subfigs[0].colorbar(shades, ax=axes, label="gradient steps / s")
     figure = style.captioned(
         figure,
-        "Each cell: gradient steps a second, execution mode, and learner-RMM-storage on CPU (C), GPU (G), FPGA (F); of "
+        "Each cell: gradient steps/s, execution mode, and learner-RMM-storage on CPU (C), GPU (G), FPGA (F); of "
         f"mappings within {EPSILONS['ratio']:.0%} of the fastest the one on fewest devices. Every cell is solved "
         "again. Source: modeled, or extrapolated as in the answer.",
     )
@@ -404,7 +404,7 @@ _WORDS = {"ha": "center", "va": "center", "fontsize": 9, "bbox": {**_PALE, "pad"
 
 @style.styled
 def losses(ratios: Mapping[str, NDArray[np.float64]], tables: str) -> Figure:
-    """Draw the share of tables on which each variant takes at least so many times as long as the optimum."""
+    """Draw the share of tables on which each variant has at least a given slowdown over the optimum."""
     figure, (axes,) = style.panels("What does the published algorithm lose? (modeled)", [tables])
     count = 1
     for position, (name, ratio) in enumerate(ratios.items()):

@@ -129,7 +129,7 @@ def depths(results: Evidence) -> list[Depths]:
 
 @dataclass(frozen=True)
 class Point:
-    """The fastest mapping on some devices: gradient steps a second with their ends, and watts."""
+    """The fastest mapping on some devices: gradient steps/s with their ends, and watts."""
 
     devices: tuple[str, ...]
     arrangement: str
@@ -190,7 +190,7 @@ class WhatIf:
 
 @functools.lru_cache(maxsize=4)
 def what_if(results: Evidence) -> list[WhatIf]:
-    """Solve for every batch on every number of cores that may be used; those on which nothing fits are left out."""
+    """Solve for every batch on every number of cores that may be used; those on which nothing fits are omitted."""
     cells = []
     for batch in BATCHES:
         model = built(results, batch=batch)
@@ -242,7 +242,7 @@ def scaled(measurements: Sequence[Measurement], key: str) -> list[Scaled]:
 
 
 def _ran(table: PerformanceTable, terms: StepTerms) -> Iterator[tuple[int, float, float, float]]:
-    """Yield (L, factor, low, high) of data parallel learners as they were timed, each with the same replay beside."""
+    """Yield (L, factor, low, high) of data parallel learners as they were timed, each with the same replay."""
     alone, replay = table.time("learner step", terms.batch), terms.replay_seconds
     for learners, ran in side_by_side(table, terms).items() if alone else ():
         times = ((alone.value, ran.value), (alone.low, ran.high), (alone.high, ran.low))

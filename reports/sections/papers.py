@@ -24,7 +24,7 @@ NO_CLAIM = "no claim in numbers: compare the figures"
 ABOUT = (
     "Each claim of a paper with the verdict on it, by what rule and how sure that rule is; the evidence stands where "
     "the verdict leads. Where a paper's figure makes no claim that a rule could judge, our figure of the same question "
-    "stands beside it."
+    "stands next to it."
 )
 
 

@@ -1,4 +1,4 @@
-"""The page's section about other libraries: times beside ours in one run, their ratios, and how exact each tree is."""
+"""The page's section about other libraries: times and ours in one run, their ratios, and how exact each tree is."""
 
 import math
 from collections import defaultdict
@@ -128,7 +128,7 @@ def _origin(run: Sequence[Measurement], others: int) -> str:
         if pairs
         else "No cell was measured twice in the run, so the size of its noise is unknown."
     )
-    left = f" {others} cells of other runs are left out." if others else ""
+    left = f" {others} cells of other runs are omitted." if others else ""
     return paragraph(
         f"Source: {sources_of(run)}, in one run of {last.command} at {commit_of(last, 'with uncommitted changes')}; "
         f"implementations took turns. {noise}{left}"
@@ -147,7 +147,7 @@ def _times(compared: Sequence[Implementation], batches: Sequence[int], capacity:
         cells = [Cell(tree.said(*column), f"{ours} {mark}") for column, mark in zip(columns, best, strict=True)]
         rows.append([named(tree.label, tree.ours), _ratio(tree, base), *cells, named(tree.version)])
     groups = [("", 2), *((f"B = {batch:,}", len(PARTS)) for batch in batches), ("", 1)]
-    head = ("implementation", "times as long", *("both" if part == SUM else part for part, _ in columns), "version")
+    head = ("implementation", "slowdown", *("both" if part == SUM else part for part, _ in columns), "version")
     return paragraph(
         f"Nanoseconds per element (measured), N = {capacity:,}, one thread, sorted by both at B = {SORTED_BY:,}. Times "
         "as long: as the fastest of ours by default, at that B. Bold is ours, green the fastest of a column; "
@@ -157,7 +157,7 @@ def _times(compared: Sequence[Implementation], batches: Sequence[int], capacity:
 
 
 def _ratio(tree: Implementation, base: tuple[Implementation, float] | None) -> str:
-    """Write how many times as long a tree takes as the fastest of ours, for both where the table is sorted by it."""
+    """Write the slowdown of a tree over the fastest of ours, for both where the table is sorted by it."""
     ns = tree.ns(SUM, SORTED_BY)
     if not ns or not base:
         return ""
@@ -186,7 +186,7 @@ def _reference(compared: Iterable[Implementation], options: str = "") -> list[Im
 
 
 def _ratios(compared: Sequence[Implementation], floor: float) -> list[str]:
-    """Say how many times as long the best library takes as numba."""
+    """Say the slowdown of the best library over numba."""
     sentences = []
     for part, batch in ASKED:
         ours = _fastest(_reference(compared), part, batch)
@@ -197,8 +197,8 @@ def _ratios(compared: Sequence[Implementation], floor: float) -> list[str]:
             who = "a tie within the noise" if abs(math.log(ratio)) <= floor else wins
             sentences.append(
                 f"{part} at B = {batch:,}: the best library, {theirs[0].label}, takes "
-                f"{theirs[0].said(part, batch)} ns and numba {ours[0].said(part, batch)} ns (measured): {ratio:.2f} "
-                f"times as long, {who}."
+                f"{theirs[0].said(part, batch)} ns and numba {ours[0].said(part, batch)} ns (measured), a "
+                f"ratio of {ratio:.2f}: {who}."
             )
     return sentences
 
@@ -210,13 +210,13 @@ def _single(compared: Sequence[Implementation], floor: float) -> list[str]:
         return []
     sentence = (
         f"{SUM} at B = 1: the fastest, {fastest[0].label}, takes {fastest[0].said(SUM, 1)} ns and numba "
-        f"{ours[0].said(SUM, 1)} ns (measured), {ours[1] / fastest[1]:.2f} times as long."
+        f"{ours[0].said(SUM, 1)} ns (measured), a slowdown of {ours[1] / fastest[1]:.2f}."
     )
     bare = _fastest(_reference(compared, "validate=False"), SUM, 1)
     if bare and math.log(ours[1] / bare[1]) > floor:
         checks = ours[1] - bare[1]
         sentence += (
-            f" Unchecked it takes {bare[0].said(SUM, 1)} ns, {bare[1] / fastest[1]:.2f} times as long: checks are "
+            f" Unchecked it takes {bare[0].said(SUM, 1)} ns, a slowdown of {bare[1] / fastest[1]:.2f}: checks are "
             f"{said(checks)} ns ({checks / ours[1]:.0%}), the rest is the two calls themselves."
         )
     elif bare:

@@ -17,7 +17,7 @@ from .. import style
 from ..tidy import OPS, PREFERRED_CAPACITY, About, either, where
 
 NAMED = {("validate", False): "unchecked", ("launch", "graph"): "graph"}  # options that have a name
-GPU = "gpu"  # the primitive of trees on a device, timed beside each other
+GPU = "gpu"  # the primitive of trees on a device, timed in alternation
 SUM = "draw + update"
 KINDS = ["contestant", "dtype", "options"]
 OURS = [style.COLORS[0], "black", "0.35", "#5b2a86"]  # a color a tree, whatever its dtype or options
@@ -38,7 +38,7 @@ def label(contestant: str, dtype: str, options: Mapping[str, Any], dtypes: int) 
 
 
 def peers(frame: pd.DataFrame, primitive: str = PEER) -> pd.DataFrame:
-    """Select draws and updates of libraries and of ours beside them, by one thread, with ``label`` and ``ours``.
+    """Select draws and updates of libraries and of ours, by one thread, with ``label`` and ``ours``.
 
     ``label`` is categorical: ours first, then libraries, each from the fastest to the slowest in the geometric mean.
     ``place`` is the label's position among ours or among the libraries, ``tree`` its implementation's, ``variant`` that

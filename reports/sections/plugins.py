@@ -56,7 +56,7 @@ def draw(rows: pd.DataFrame, about: About) -> Figure:
     prioritized = shown[shown["own"] != "uniform"]
     title = _title(prioritized if len(prioritized) else shown)
     figure, panels = style.panels(
-        title, [TASKS[task] for task in tasks], 5, y="times as fast as on the library's own replay (ratio)"
+        title, [TASKS[task] for task in tasks], 5, y="speedup over the library's own replay (ratio)"
     )
     kinds = list(dict.fromkeys(rows["kind"]))
     for axes, task in zip(panels, tasks, strict=True):
@@ -89,14 +89,14 @@ def draw(rows: pd.DataFrame, about: About) -> Figure:
         )
     note = "Above 1: ours is faster. Above the gray line: more than the tree was exchanged, whose share alone it shows."
     if (rows["own"] == "uniform").any():
-        note += " Beside a library's uniform replay, where it has no other: not in the title."
+        note += " Compared with a library's uniform replay, where it has no other: not in the title."
     return style.finish(figure, rows, about, note)
 
 
 def _title(rows: pd.DataFrame) -> str:
     """Answer in one line how much faster the libraries are on ours."""
     low, high = rows["ratio"].min(), rows["ratio"].max()
-    return f"With our replay in place of theirs, libraries' steps are {low:.2f} to {high:.2f} times as fast"
+    return f"With our replay in place of theirs, libraries' steps are {low:.2f} to {high:.2f} times faster"
 
 
 def trained_runs(measurements: Sequence[Measurement]) -> list[Measurement]:
@@ -155,7 +155,7 @@ def _learned_rows(rows: pd.DataFrame) -> str:
 COMMAND = "python -m benchmarks plugins"
 LEARNING = f"{COMMAND} --learning"
 HEAD = (
-    "library", "step", "replay", "us", "its own, us", "times as fast", "95 % interval", "tree's share",
+    "library", "step", "replay", "us", "its own, us", "speedup", "95 % interval", "tree's share",
     "its own tree's share", "at most",
 )  # fmt: skip
 READING = (
@@ -168,7 +168,7 @@ READING = (
 )
 LEARNED_HEAD = ("workload", "replay", "seeds solved", "steps until then (median)", "best mean return, each seed")
 READINGS = {
-    "plugins": "How many times as fast each library's step is on our trees, and where a free tree would bring it.",
+    "plugins": "Speedup of each library's step on our trees, and where a free tree would bring it.",
     "plugins_learning": "Returns of Stable-Baselines3's DQN on its uniform replay and on our prioritized one.",
 }
 
@@ -193,9 +193,9 @@ def answer(rows: pd.DataFrame) -> str:
         than = "its uniform replay" if row.own == "uniform" else "its own"
         parts.append(
             f"{NAMES[row.host]}, {TASKS[row.task]}: {factor(row.ratio)} [{factor(row.low)}, "
-            f"{factor(row.high)}] as fast as {than}{_resolved(row)}"
+            f"{factor(row.high)}] over {than}{_resolved(row)}"
         )
-    return f"On our trees (measured): {'; '.join(parts)}."
+    return f"Speedups on our trees (measured): {'; '.join(parts)}."
 
 
 def _resolved(row: Any) -> str:

@@ -1,4 +1,4 @@
-"""The page's section about the published mappings of [Zhang2023] beside the exact optimum, with the rates of all."""
+"""The page's section about the published mappings of [Zhang2023] and the exact optimum, with the rates of all."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,13 +17,13 @@ from ..chart import Chart, Section
 from ..markup import Cell, paragraph, table
 
 MAPPING_HEAD = "workload; B; published; Algorithm 3; ours; ours, steps/s; fastest learner; agrees; why".split("; ")
-BASELINE_HEAD = ("workload", "B", "published", "baseline", "slower, as printed", "slower, modeled", "it is bound by")
+BASELINE_HEAD = ("workload", "B", "published", "baseline", "slower, as printed", "slower, modeled", "bottleneck")
 TIMES_HEAD = ("workload", "B", *(f"{what}, {name}" for what in ("learner", "RMM") for name in ("CPU", "GPU", "FPGA")))
 HOLDS_HEAD = ("workload", "B", "learner-RMM", "CPU times x", "GPU times x", "FPGA times x")
 
 
 def mappings(results: Path, picture: str) -> str:
-    """Return Table V beside Algorithm 3 and the exact optimum, as HTML around the figure. RecordError if nothing is
+    """Return Table V, Algorithm 3 and the exact optimum, as HTML around the figure. RecordError if nothing is
     quoted."""
     printed = quoted.read(results / "quoted")
     rows = table5.rows(printed, results)
@@ -39,7 +39,7 @@ def mappings(results: Path, picture: str) -> str:
         f"{unpinned.mappings}. Algorithm 3 as printed, from the same times, returns {greedy} of its own table. "
         "Mappings within "
         f"{table5.EPSILON:.0%} of the best tie: fewest devices win, then fewest bytes over links. Times are modeled "
-        "from that platform's file, or quoted; tables below show how far they may be off, and what that changes."
+        "from that platform's file, or quoted; tables below show their error bounds, and what those change."
     )
     return (
         paragraph(sentence)
@@ -111,7 +111,7 @@ def _time(time: Estimate | None) -> Cell:
 
 @style.styled
 def throughput(printed: Quoted, results: Path) -> Figure:
-    """Draw modeled steps a second of every learner-RMM pair over B, and of the fastest learner alone, after Fig. 13."""
+    """Draw modeled steps/s of every learner-RMM pair over B, and of the fastest learner alone, after Fig. 13."""
     paces = list(table5.paces(printed, results))
     workloads = list(dict.fromkeys(pace.workload for pace in paces))
     figure, panels = style.panels("What does each mapping give?", workloads, 6.4, sharey=False)

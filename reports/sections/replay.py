@@ -1,4 +1,4 @@
-"""The page's section about whole replay buffers: beside other libraries', and shared by threads and processes."""
+"""The page's section about whole replay buffers: ours and other libraries', and shared by threads and processes."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -89,7 +89,7 @@ def best_pairs(of: Part) -> list[str]:
         said += [f"{times([bound], [two]).said(_percent)} of the bound that cores set"] if bound else []
         lines.append(
             f"Two processes, one that inserts and one that learns, with {work}{_over(two)}: the best right strategy is "
-            f"{best}{tied} with {rate(two).said(_whole)} pairs of operations a second (measured): {', '.join(said)}."
+            f"{best}{tied} with {rate(two).said(_whole)} pairs of operations per second (measured): {', '.join(said)}."
         )
     return lines
 
@@ -119,7 +119,7 @@ def pairs(of: Part) -> str:
     rows = {one.contestant: f"{one.batch:,}" for one in of.cells if one.op == "balance insert"}
     any_of = next(iter(next(iter(groups.values())).values()))
     html = paragraph(
-        "Pairs of operations a second (measured): an insertion of rows by one process, a sample and update of B = "
+        "Pairs of operations per second (measured): an insertion of rows by one process, a sample and update of B = "
         f"{any_of.batch:,} by the other, N = {any_of.capacity:,}; as many rows as make both sides take equally long. "
         "Bound: two processes with a buffer each, so that cores alone limit them. Rates with other rows an insertion "
         f"do not compare. {MARKS} {origin(of)}"
@@ -165,7 +165,7 @@ def shared(of: Part) -> str:
     html = paragraph(
         f"Actors and learners as {of.name}: microseconds of wall time a gradient step of B = {of.cells[0].batch:,} "
         f"with one inserted record (measured), N = {of.cells[0].capacity:,}; green is the fastest of a column; below "
-        f"it times as fast as global, then as none. {MARKS} {origin(of)}"
+        f"its speedup over global, then over none. {MARKS} {origin(of)}"
     )
     for work in sorted({work for work, _ in shapes}):
         columns = [cells for (each, _), cells in shapes.items() if each == work]
@@ -191,7 +191,7 @@ def _step(name: str, cells: Mapping[str, Measurement]) -> Cell:
 
 
 def claimed(parts: Mapping[str, Part], material: Material) -> str:
-    """Return the factors that [Zhang2021] prints, ours beside them, each with where it lies beside the printed one."""
+    """Return the factors that [Zhang2021] prints, with ours, each with where it lies against the printed one."""
     try:
         printed: Quoted = material.printed
     except RecordError as error:
@@ -213,7 +213,7 @@ def claimed(parts: Mapping[str, Part], material: Material) -> str:
     return (
         paragraph(
             "What [Zhang2021] says of its locks (Fig. 10), judged by threads that have a core each. Below it each "
-            "factor here, with where its interval lies beside the printed one. Bold is Algorithm 3 as printed, below "
+            "factor here, with where its interval lies against the printed one. Bold is Algorithm 3 as printed, below "
             "it the same with a word a slot that keeps records whole."
         )
         + items(f"{claim.text} {claim.verdict.capitalize()}: {claim.evidence}." for claim in judged)
@@ -231,7 +231,7 @@ def _held(claim: str, cells: Mapping[str, Measurement], name: str, printed: Mapp
 
 
 def learners(of: Part) -> str:
-    """Return a table of what a learner's step takes beside an actor that inserts n rows at a time."""
+    """Return a table of what a learner's step takes under load from an actor that inserts n rows at a time."""
     cells = [record for record in of.cells if record.op == "learn"]
     if not cells:
         return "" if of.cells else left_out(of.name)
@@ -242,9 +242,9 @@ def learners(of: Part) -> str:
         each = (total([own[n]]).said(microseconds) if n in own else "" for n in counts)
         rows.append([named(remarked(name), True), FLUSHES.get(beside, beside), *each])
     return paragraph(
-        f"The learner beside those insertions{_over(cells[0])}: microseconds of a sample and update of B = "
+        f"The learner under load from those insertions{_over(cells[0])}: microseconds of a sample and update of B = "
         f"{cells[0].batch:,} (measured), N = {cells[0].capacity:,}. {MARKS} {origin(of)}"
-    ) + table(("strategy", "beside it", *(f"n = {n}" for n in counts)), rows)
+    ) + table(("strategy", "load", *(f"n = {n}" for n in counts)), rows)
 
 
 COLUMNS = (("insert", 1), ("insert", 64), ("sample", 256), ("update", 256), ("step", 256))
@@ -282,7 +282,7 @@ def section(material: Material) -> str:
 
 
 def _operations(of: Part, compared: Operations) -> str:
-    """Return a table of microseconds a call, with the sum, and how many times as long it takes as ours."""
+    """Return a table of microseconds a call, with the sum, and its slowdown over ours."""
     if not of.cells:
         return left_out(of.name)
     columns = [key for key in COLUMNS if any(key in cells for cells in compared.cells.values())]
@@ -315,7 +315,7 @@ def _operations(of: Part, compared: Operations) -> str:
         paragraph(
             f"Microseconds a call (measured), N = {of.cells[0].capacity:,}, Hopper's records, one thread on one core; "
             f"the sum is of {calls}, a step inserts one record, samples and updates. Bold is ours, green the fastest "
-            f"of a column; the last column is how many times as long the sum takes as that of {compared.ours}. {MARKS} "
+            f"of a column; the last column is the slowdown of the sum over that of {compared.ours}. {MARKS} "
             f"{origin(of)}"
         )
         + table(("buffer", "version", *head, "sum", f"times {compared.ours}"), rows)

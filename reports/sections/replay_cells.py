@@ -79,12 +79,12 @@ def total(records: Sequence[Measurement]) -> Value:
 
 
 def times(base: Sequence[Measurement], new: Sequence[Measurement]) -> Value:
-    """Divide the sum of some times by that of others: how many times as fast ``new`` is as ``base``."""
+    """Divide the sum of some times by that of others: the speedup of ``new`` over ``base``."""
     return computed([*new, *base], lambda *each: sum(each[len(new) :]) / sum(each[: len(new)]))
 
 
 def rate(record: Measurement) -> Value:
-    """Return calls a second."""
+    """Return calls/s."""
     return computed([record], lambda seconds: 1 / seconds)
 
 
@@ -178,7 +178,7 @@ class Operations:
         return next((name for name in self.in_order if not self.is_ours[name] and self.sum_of(name)), None)
 
     def ahead_of(self, name: str | None) -> Value | None:
-        """How many times as fast as an implementation ours is by default; None where one of both has no sum."""
+        """The speedup of ours over an implementation, by default; None where one of both has no sum."""
         theirs, ours = self.sum_of(name or ""), self.sum_of(self.ours)
         return times(theirs, ours) if theirs and ours else None
 
@@ -210,7 +210,7 @@ def origin(of: Part) -> str:
     noise = (
         f"noise floor {stats.noise_floor(pairs):.1%} over {len(pairs)} A/A pairs" if pairs else "its noise is unknown"
     )
-    left = f" {of.left_out} records of other runs or N are left out." if of.left_out else ""
+    left = f" {of.left_out} records of other runs or N are omitted." if of.left_out else ""
     return (
         f"Source: {sources_of(of.run)} on {record.machine.get('cpu')}, {record.machine.get('cores')} cores, at "
         f"{commit_of(record, 'with uncommitted changes')}, {origins.span(one.utc for one in of.run)}; implementations "

@@ -17,7 +17,7 @@ from .replay_cells import COMPILED, IN_PYTHON, REMARKS, REPLAY, label, part, str
 COMMAND = "python -m benchmarks replay --only {}"
 MODES = ("threads", "processes")
 OPS = {"cache": "cache flushed every n rows", "insert": "n rows at once"}
-BESIDE = {"nothing": "alone", "learner": "beside a learner"}
+BESIDE = {"nothing": "alone", "learner": "under load from a learner"}
 NOT_RIGHT = "Dashed: not right, a bound or as printed. "
 SHADE = "0.93"
 APART = 0.012  # by so much two lines that lie on each other are set apart, as a factor of x
@@ -57,7 +57,7 @@ def shared(material: Material) -> pd.DataFrame:
 
 
 def flushed(material: Material) -> pd.DataFrame:
-    """Select insertions of n rows, in nanoseconds a row, by what is ``beside`` them; empty below two n."""
+    """Select insertions of n rows, in nanoseconds a row, by their load, ``beside``; empty below two n."""
     cells = [record for record in part(material.measurements, "flush").cells if record.op in OPS]
     frame = _frame(material, cells, lambda record: 1e-9 * record.batch) if cells else pd.DataFrame()
     if frame.empty or frame["batch"].nunique() < 2:
@@ -132,7 +132,7 @@ def flush(rows: pd.DataFrame, about: About) -> Figure:
         _lines(axes, rows[(rows["op"] == op) & (rows["beside"] == beside)], "batch")
         style.x_axis(axes, rows["batch"], "rows n of an insertion")
         axes.label_outer()
-    note = f"{NOT_RIGHT}One process, N = {rows['capacity'].iloc[0]:,}; a learner beside it samples and updates."
+    note = f"{NOT_RIGHT}One process, N = {rows['capacity'].iloc[0]:,}; a learner as its load samples and updates."
     return style.finish(figure, rows, about, note)
 
 

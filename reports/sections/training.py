@@ -36,7 +36,7 @@ SINGLE = (
 ACTOR, LOOP, LEARNING, TREE = "actor", "loop", "learning", "tree"
 OURS, BY_OTHER = "numba", figures.COMPILED  # the tree of the whole loop; who else learns and acts in it
 SHARE_HEAD = ("workload", "tree", "step (us)", "in the tree (us)", "share of the step", "95 % interval", "")
-ROWS = ("workload", "primitive", "by", "of", "microseconds a call", "95 % interval", "calls a second", "")
+ROWS = ("workload", "primitive", "by", "of", "microseconds a call", "95 % interval", "calls/s", "")
 
 
 def section(measurements: Sequence[Measurement], pictures: str, left_out: Sequence[str]) -> str:
@@ -88,7 +88,7 @@ def _products(kept: Sequence[Measurement]) -> str:
     lines = [
         f"{one.workload}: a step of B = {one.batch:,} by {one.learner} takes {1e6 * one.step_seconds:,.1f} us, "
         f"{one.share:.0%} of it for {one.products:.1f} products of {1e6 * one.product_seconds:,.1f} us each; "
-        f"without anything else it would be {1 / one.share:.2f} times as fast."
+        f"without anything else it would be {1 / one.share:.2f} times faster."
         for one in product_bounds(kept)
     ]
     sentence = (
@@ -149,7 +149,7 @@ class Share:
 
     @property
     def most_gain(self) -> float:
-        """How many times as fast a step would be if the tree took no time: 1 / (1 - share), all that is to be had."""
+        """The speedup of a step if the tree took no time: 1 / (1 - share), all that is to be had."""
         return 1 / (1 - self.share)
 
 
@@ -209,7 +209,7 @@ def share_table(measurements: Sequence[Measurement]) -> str:
         who = (share.workload, named(share.contestant, is_ours(share.contestant)))
         rows.append((*who, f"{share.step_us:,.0f}", f"{share.tree_us:,.1f}", *part))
     sentence = (
-        "Which share of a serial training step is spent in the tree (measured, on one core, trees in turns): the "
+        "Which share of a serial training step is spent in the tree (measured, on one core, trees in alternation): the "
         "actor's steps, insertion, sampling, gathering, gradient step and new priorities; the tree's own calls are "
         "timed inside the step. [Zhang2021, Fig. 11] rests on this share. Bold is ours. Unstable, an interval that it "
         f"rests on is wide: {sum(share.is_unstable for share in kept)} of {len(kept)} rows."
@@ -228,7 +228,7 @@ def share_table(measurements: Sequence[Measurement]) -> str:
     ]
     most = max(kept, key=lambda share: share.share)
     sums.append(
-        f"A tree that took no time at all would make a step at most {most.most_gain:.2f} times as fast, 1 / (1 - "
+        f"A tree that took no time at all would give a step a speedup of at most {most.most_gain:.2f}, 1 / (1 - "
         f"share): in place of {most.contestant} on {most.workload}{', unstable' * most.is_unstable}."
     )
     return paragraph(sentence) + table(SHARE_HEAD, rows) + items([*sums, *sorted(left_out)])
@@ -244,7 +244,7 @@ READINGS = {
     "same.",
     "training_beside": "On one core 2 is a fair half of it and nothing more; what lies above is lost to the caches. On "
     "cores of their own 1 is no loss; what lies above is what both share: caches, memory, and whatever else runs.",
-    "training_curves": "A policy is tested every so many steps, with no noise on its actions; the best one's weights "
+    "training_curves": "A policy is tested at regular intervals, with no noise on its actions; the best one's weights "
     "are kept.",
 }
 """How to read each figure."""

@@ -75,7 +75,7 @@ def called(rows: pd.DataFrame, unit: str) -> pd.DataFrame:
 
 
 def rates(rows: pd.DataFrame, factor: Any = 1.0) -> pd.DataFrame:
-    """Convert ``ns`` and its interval into calls a second, ``factor`` times as many."""
+    """Convert ``ns`` and its interval into calls/s, times ``factor``."""
     middle, low, high = (called(rows, "ms")[name] / 1e3 for name in ("ns", "low_ns", "high_ns"))
     return rows.assign(ns=factor / middle, low_ns=factor / high, high_ns=factor / low)
 
@@ -86,7 +86,7 @@ def alone(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def over_cores(frame: pd.DataFrame) -> pd.DataFrame:
-    """Select environment steps a second over cores: those that actors take, and those that learners can follow.
+    """Select environment steps/s over cores: those that actors take, and those that learners can follow.
 
     Empty unless a workload has actors or learners on two numbers of cores.
     """
@@ -114,7 +114,7 @@ def over_models(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_pairs(frame: pd.DataFrame) -> pd.DataFrame:
-    """Divide the time of a part beside another by its time alone: medians of one run, with an interval from both.
+    """Divide the time of a part under load by its time alone: medians of one run, with an interval from both.
 
     ``ns``, ``low_ns`` and ``high_ns`` are those ratios; ``pair`` names both parts.
     """
@@ -141,7 +141,7 @@ def _several(rows: pd.DataFrame, x: str, keys: Iterable[str]) -> pd.DataFrame:
 
 
 def _by_workload(question: str, rows: pd.DataFrame, more: str = "") -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
-    """Make a panel for each workload with its rows, two beside each other; ``more`` adds its first row to the title."""
+    """Make a panel for each workload with its rows, two side by side; ``more`` adds its first row to the title."""
     groups = dict(iter(rows.groupby("workload")))
     columns = min(2, len(groups))
     lines = -(-len(groups) // columns)
@@ -154,7 +154,7 @@ def _by_workload(question: str, rows: pd.DataFrame, more: str = "") -> tuple[Fig
 
 @style.styled
 def cores(rows: pd.DataFrame, about: About) -> Figure:
-    """Draw environment steps a second over cores: of actors, and followed by learners; the chosen split is ringed."""
+    """Draw environment steps/s over cores: of actors, and followed by learners; the chosen split is ringed."""
     figure, panels = _by_workload("How do actors and learners use cores?", rows)
     kinds = (
         ("actor step", REFERENCE, "actors, f_a", "-"),
@@ -179,7 +179,7 @@ def cores(rows: pd.DataFrame, about: About) -> Figure:
 
 
 def _ring_split(axes: Axes, lines: Sequence[pd.DataFrame], cores: int) -> None:
-    """Draw rings around the rates of actors and learners (environment steps a second) on the cores chosen for them."""
+    """Draw rings around the rates of actors and learners (environment steps/s) on the cores chosen for them."""
     run = of_one_run(pd.concat(lines))["run"].unique()
     lines = [line[line["run"].isin(run)] for line in lines]
     if any(line.empty for line in lines) or sum(line["threads"].min() for line in lines) > cores:
@@ -267,7 +267,7 @@ def averages(rows: pd.DataFrame, about: About) -> Figure:
 
 @style.styled
 def beside(rows: pd.DataFrame, about: About) -> Figure:
-    """Draw how many times as long a part takes beside another, on the same core and on its own."""
+    """Draw the slowdown of a part under load from another, on the same core and on its own."""
     titles = {"shared": "both on one core", "own": "each on a core of its own"}
     shown = [name for name in titles if (rows["placement"] == name).any()]
     figure, panels = style.panels("What do primitives cost each other?", [titles[name] for name in shown])
@@ -284,7 +284,7 @@ def beside(rows: pd.DataFrame, about: About) -> Figure:
         axes.set(xscale="linear", xlim=(-0.5, len(pairs) - 0.5))
         style.ticks(axes.xaxis, range(len(pairs)), lambda position: pairs[int(position)])
         axes.tick_params("x", labelsize=8.5)
-    panels[0].set(ylabel="time beside / time alone (ratio)")
+    panels[0].set(ylabel="time under load / time alone (ratio)")
     return style.finish(figure, rows, about, "Ends of a bar: those of both intervals.")
 
 

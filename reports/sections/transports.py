@@ -1,4 +1,4 @@
-"""The page's section about transports of experience and weights, beside the table of [Hou2023] that it repeats."""
+"""The page's section about transports of experience and weights, and the table of [Hou2023] that it repeats."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -233,7 +233,7 @@ CHARTS = (
         "transports",
         frame,
         draw,
-        "Gradient steps a second over environment steps a second of a system of one actor and one learner whose ratio "
+        "Gradient steps/s over environment steps/s of a system of one actor and one learner whose ratio "
         "is free, by what hands records over.",
         COMMAND,
     ),

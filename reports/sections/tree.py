@@ -18,7 +18,7 @@ from ..tidy import OPS, binary, commit_of, machine_of, timed
 from . import peers_figures, training_figures
 from . import tree_figures as figures
 
-QUESTIONS = ((1_000_000, 256), (100_000, 32))  # N and B of the recommendations shown, each with one update a sample
+QUESTIONS = ((1_000_000, 256), (100_000, 32))  # N and B of the recommendations shown, each with one update per sample
 ANSWERING = "What answering a K costs (its time over the best measured K's, less 1), by a fit without that N:"
 REGRETS = ("op", "N", "B", "best K", "model's K*", "its regret", "regret of 16", "printed formula's K*", "its regret")
 ELSEWHERE = (peer_claims.PEER, training_figures.PRIMITIVE, training_figures.SHARE, "replay")  # of other sections

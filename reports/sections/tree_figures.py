@@ -193,7 +193,7 @@ def lanes(rows: pd.DataFrame, about: About) -> Figure:
 def floor(rows: pd.DataFrame, about: About) -> Figure:
     """Draw time per element of the tree, and of one random read of 64 bytes, over the bytes they run through."""
     tree = rows[rows["primitive"] != "memory"]
-    setting = f"numba tree, K = 16, B = {tree['batch'].iloc[0]:,}, beside random reads of 64 bytes"
+    setting = f"numba tree, K = 16, B = {tree['batch'].iloc[0]:,}, and random reads of 64 bytes"
     figure, (axes,) = style.panels("How far is a tree from the cost of memory itself?", [setting])
     axes.set_title(setting, pad=32)
     names = {
@@ -250,5 +250,5 @@ def _numbered(axes: Axes, row: Any, color: tuple[float, float, float]) -> None:
 
 
 def _level(size: float, about: About) -> str:
-    """Return the smallest cache that holds so many bytes."""
+    """Return the smallest cache that holds a given number of bytes."""
     return next((name for name, most in sorted(about.caches.items()) if size <= most), "RAM")

@@ -17,7 +17,7 @@ from ..markup import items, paragraph, table
 
 COVERAGE, MEDIAN_REGRET, WORST_REGRET, LOOP_ERROR = (0.88, 0.99), 0.02, 0.10, 0.15
 TARGETS = (
-    f"Targets: {COVERAGE[0]:.0%} to {COVERAGE[1]:.0%} of the intervals hold what was measured; regret at most "
+    f"Targets: {COVERAGE[0]:.0%} to {COVERAGE[1]:.0%} of the intervals hold what was measured; worst slowdown at most "
     f"{MEDIAN_REGRET:.0%} in the median and {WORST_REGRET:.0%} at worst; a rate off by at most {LOOP_ERROR:.0%} in the "
     "median; each count of the best ones within its 95 %."
 )
@@ -103,7 +103,7 @@ def _section(material: Material) -> str:
 SECTIONS = (
     Section(
         110,
-        "Answers held against measurement",
+        "Answers validated against measurement",
         _section,
         ("sentinel",),
         ("KEY/questions-*.csv", "KEY/questions-*.json"),

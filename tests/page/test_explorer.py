@@ -120,7 +120,7 @@ def test_what_lies_between_points_is_answered_by_the_nearest_which_is_named(brow
     point = some(found[2], POINTS)[-1].question
     assert f"N, leaves: {point.capacity:,}; B, leaves in a batch: {point.batch:,};" in beside["nearest"]
     assert f"--machine {KEY} --capacity {round(OFF * point.capacity)} --batch {point.batch} " in beside["asked"]
-    assert "N, leaves: 100,000; B, leaves in a batch: 64; updates a sample: 1;" in between["nearest"]  # by ratio
+    assert "N, leaves: 100,000; B, leaves in a batch: 64; updates per sample: 1;" in between["nearest"]  # by ratio
 
 
 def test_a_number_far_from_the_grid_is_said_to_be_and_stands_in_the_line_to_paste(browser):
@@ -128,8 +128,8 @@ def test_a_number_far_from_the_grid_is_said_to_be_and_stands_in_the_line_to_past
     assert exact["far"] == ""
     assert between["far"].endswith("for them: N, leaves: 100,000 for 40,000.")
     many = "N, leaves: 10,000,000 for 300,000,000; B, leaves in a batch: 32 for 1"
-    assert far["far"].endswith(f"{many}; updates a sample: 2 for 100,000,000,000,000,000,000.")
-    assert "; updates a sample: 2;" in far["nearest"]
+    assert far["far"].endswith(f"{many}; updates per sample: 2 for 100,000,000,000,000,000,000.")
+    assert "; updates per sample: 2;" in far["nearest"]
     assert 'impls.make("numba", 40_000, ' in between["made"]
 
 

@@ -36,8 +36,8 @@ addEventListener("load", () => setTimeout(() => {
 }, 300));
 """
 ANSWERS = {
-    "which K": r"(Use|take the default:) \w+, K = \d+.* us a step",
-    "torchrl": r"torchrl( \w+)?\s+[\d.]+x\*?(\s+[\d.,*]+){9}",  # times as long, then each op at several batches
+    "which K": r"(Use|take the default:) \w+, K = \d+.* us per step",
+    "torchrl": r"torchrl( \w+)?\s+[\d.]+x\*?(\s+[\d.,*]+){9}",  # slowdown, then each op at several batches
     "K = 16": r"\t(confirmed|refuted|consistent|undecided)\t",
     "a GPU": r"gpu.*\d+(\.\d+)?x",
     "slower commit": r"No commit was shown to be slower than the one before|Slower than the commit before: \w+",

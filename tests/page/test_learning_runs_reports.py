@@ -177,7 +177,7 @@ def test_a_search_shows_its_path_and_what_it_lost(asked):
     assert adaptation.pair_of(rows) == (2, 256)
     html = adaptation.section(asked)
     assert re.findall(r"the search loses ([\d.]+%)", html) == ["25.0%", "75.0%"]
-    assert "3 samplers and B = 1,024 train on the most records a second, 307,200,000, but" in html
+    assert "3 samplers and B = 1,024 train on the most records per second, 307,200,000, but" in html
     assert list(first_cells(html)) == ["1", "2", "3", "4", "5"]
     figure = adaptation.draw(rows, asked.about)
     assert {text.get_text() for axes in figure.axes for text in axes.texts} == {"1", "2", "3", "4", "5"}

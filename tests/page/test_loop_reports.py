@@ -73,7 +73,7 @@ def test_without_other_libraries_or_loops_of_ours_nothing_is_compared(tmp_path):
     ours = section([one for one in run() if one.contestant == "fanout"], tmp_path)
     assert "clean steps/s (measured).</li>" in ours
     theirs = section([one for one in run() if one.contestant == "sbx"], tmp_path)
-    assert theirs.startswith("<p>Environment steps a second")
+    assert theirs.startswith("<p>Environment steps/s")
 
 
 def test_every_loop_has_a_row_the_fastest_first_with_its_rates_and_ratios(html):
@@ -90,7 +90,7 @@ def test_every_loop_has_a_row_the_fastest_first_with_its_rates_and_ratios(html):
 
 
 def test_only_the_latest_run_counts_and_what_has_no_time_is_said(html):
-    assert "6 records of other runs are left out." in html
+    assert "6 records of other runs are omitted." in html
     assert "a loop timed twice differs by up to 1.0%" in html
     assert "Not timed, pfrl: pfrl needs &lt;torch&gt;." in html
     assert "<li>sbx: numpy 2.</li>" in html

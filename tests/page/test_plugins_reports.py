@@ -93,7 +93,7 @@ def test_the_answer_names_each_librarys_gain_over_its_own_replay(tmp_path):
     first = html.partition("</p>")[0]
     for said in ("RLlib, buffer step: 2.00x [", "RLlib, CartPole DQN: 1.25x [", "tianshou, buffer step: 1.50x ["):
         assert said in first
-    assert re.search(r"SB3, buffer step: 0\.50x \[.*?\] as fast as its uniform replay", first)
+    assert re.search(r"SB3, buffer step: 0\.50x \[.*?\] over its uniform replay", first)
     assert "Not timed, torchrl, buffer step, theirs: its &lt;extension&gt; does not fit" in html
 
 
@@ -110,7 +110,7 @@ def test_a_row_has_both_times_the_shares_and_what_a_free_tree_would_gain(tmp_pat
 def test_what_cannot_be_told_apart_is_not_called_a_gain_and_what_is_unstable_is_marked(tmp_path):
     found = [record("tianshou", "buffer", "theirs", "step", 100), record("tianshou", "buffer", "ours", "step", 100)]
     html = section([found[0], dataclasses.replace(found[1], status="unstable")], tmp_path)
-    assert "as fast as its own, no difference shown" in html
+    assert "over its own, no difference shown" in html
     assert table(html)["tianshou", "buffer step", "ours"][2] == "1.00x*"
 
 
@@ -140,7 +140,7 @@ def test_the_figure_answers_in_its_title_and_hollows_what_is_unstable():
     rows = plugins.gains(found)
     figure = plugins.draw(rows, tidy.about(found))
     figure.canvas.draw()
-    assert "1.25 to 2.00 times as fast" in figure.subfigs[0]._suptitle.get_text()
+    assert "1.25 to 2.00 times faster" in figure.subfigs[0]._suptitle.get_text()
     hollow = [line for line in figure.axes[0].lines if line.get_markerfacecolor() == "white" and len(line.get_xdata())]
     assert [list(line.get_ydata()) for line in hollow] == [[pytest.approx(2.0)]]
     assert "Hollow: unstable" in figure.subfigs[1].texts[0].get_text().replace("\n", " ")

@@ -69,7 +69,7 @@ def times(key, factor=1.1):
         (SERIAL, with_text(r"a step of [\d,]+ us", "a step of 1,234 us"), "breakdown against rate"),
         (SERIAL, with_text(r"by dense: about [\d,]+", "by dense: about 12"), "by implementation against JSON"),
         (SERIAL, with_text(r"1 of 2 cores", "2 of 2 cores"), "cores"),
-        (TREE, with_text(r"[\d.]+ ns an element", "123 ns an element"), "headline against JSON"),
+        (TREE, with_text(r"[\d.]+ ns per element", "123 ns per element"), "headline against JSON"),
         ("cores --platform u200 --workload hopper_ddpg", times("update_interval", 2), "feed against JSON"),
         ("depth --platform u200 --workload hopper_ddpg", times("most_hz"), "headline against JSON"),
         ("learners --platform u200 --workload hopper_ddpg", times("best_seconds"), "choice against JSON"),

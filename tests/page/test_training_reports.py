@@ -28,7 +28,7 @@ FIGURES = {
     "training_batch": "time of a call (ms)",
     "training_tree": "time of a call (us)",
     "training_average": "time (ms)",
-    "training_beside": "time beside / time alone (ratio)",
+    "training_beside": "time under load / time alone (ratio)",
 }
 
 

@@ -65,7 +65,7 @@ def assert_same(cells, answer):
     assert rate == rounded(answer.value, answer.low, answer.high)
     assert note.startswith("at most, ") == answer.upper_bound
     if answer.interval == "factor":
-        assert f"{weakest(part.source for part in answer.parts)}, right within" in note
+        assert f"{weakest(part.source for part in answer.parts)}, error bound: a factor of" in note
 
 
 @pytest.mark.parametrize("workload", what_ifs.WORKLOADS)

@@ -148,7 +148,7 @@ def test_the_command_says_the_answer_first_then_the_path(pretended, capsys):
     assert lines[0].startswith("Take 12 samplers, B = 128: 4,415 environment steps and ")
     assert lines[4].startswith("  look      samplers  B")
     text = "\n".join(lines)
-    assert "all 80 pairs measured, beside " in text
+    assert "all 80 pairs measured, besides " in text
     assert "samplers: 12 found, 12 fastest of those measured; the search loses 0.0%" in text
 
 

@@ -121,8 +121,8 @@ def test_nothing_is_advised_that_would_run_something_else():
 @pytest.mark.parametrize(
     ("platform", "workload", "asked", "words"),
     [
-        ("u200", "hopper_ddpg", {"objective": "per_watt"}, r"gradient steps a joule \(.* a second with actors\), "),
-        ("u200", "hopper_ddpg", {"objective": "training"}, r"gradient steps a second, actors aside \("),
+        ("u200", "hopper_ddpg", {"objective": "per_watt"}, r"gradient steps/J \(.*/s with actors\), "),
+        ("u200", "hopper_ddpg", {"objective": "training"}, r"gradient steps/s, actors aside \("),
         (
             "h200",
             "pong_dqn",
@@ -157,7 +157,7 @@ def test_the_why_has_simulation_ties_and_break_evens():
     assert "about 1,900 with steady times, 1,600 with" in text(dataclasses.replace(answer, ties=()))
     whole, verbose = text(answer), text(answer, verbose=True)
     for words in (
-        "bound by learner on fpga",
+        "bottleneck: learner on fpga",
         "a (+12%); b; and 7 more",
         "to decide, measure T_train(fpga): build it",
     ):

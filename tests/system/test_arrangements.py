@@ -96,7 +96,7 @@ def test_the_table_says_which_is_fastest_and_how_near_the_best_parallel_one_is()
         *arranged.of_run(stamp(PRIMITIVE), setting(actors=1), run(step=0.6)),
     ]
     text = "\n".join(arranged.lines(arranged.rates(found, PRIMITIVE)))
-    assert "cartpole_dqn, update interval 8: gradient steps a second" in text
+    assert "cartpole_dqn, update interval 8: gradient steps/s" in text
     assert "the fastest is serial with E = 8; the best parallel one, apart with 2 actors, E = 8, reaches 90% of" in text
 
 

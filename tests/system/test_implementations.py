@@ -121,7 +121,7 @@ def test_each_implementation_has_a_line_with_what_it_would_give(results):
         alone = answer(results, fix=fix)
         assert alone.value == pytest.approx(rate.value, rel=0.02)
         assert rate.low < rate.value < rate.high
-        assert re.search(r"about [\d,]+ \[[\d,]+, [\d,]+\] gradient steps a second$", line)
+        assert re.search(r"about [\d,]+ \[[\d,]+, [\d,]+\] gradient steps/s$", line)
         assert alone.by_implementation == ()  # nothing is left to choose
 
 

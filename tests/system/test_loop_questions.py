@@ -202,7 +202,7 @@ def test_errors_and_coverage_are_those_computed_by_hand_and_controls_do_not_coun
     assert (found["questions"], found["controls"]) == (3, 1)
     assert (found["median_error"], found["worst_error"]) == (pytest.approx(0.25), pytest.approx(0.5))
     assert found["inside"] == (2, 3)
-    assert found["drift"] == figures.UNKNOWN_DRIFT or "times as long" in found["drift"]
+    assert found["drift"] == figures.UNKNOWN_DRIFT or "x the time" in found["drift"]
     text = validation.answers(tmp_path, "made-up")
     assert "off by 25.0 % in the median and 50.0 % at worst; 2 of 3 (67 %) measured rates" in text
     assert ">control</td>" in text

@@ -319,7 +319,7 @@ def test_what_is_measured_already_is_not_to_be_measured_again(here, capsys):
     key = "d7dae63b89"
     asked = (*MAPPING[:-1], "hopper_ddpg", "--results", SHIPPED)
     text = ask(capsys, *asked, "--machine", key)[1]
-    assert "cannot be told apart from: " in text
+    assert "statistically tied with: " in text
     assert "benchmarks profile" not in text
     here(HERE | {"key": key})
     assert "  to decide, run what ties: python -m dse run hopper_ddpg --fix arrangement=" in ask(capsys, *asked)[1]
@@ -452,7 +452,7 @@ def test_an_installed_copy_advises_no_benchmarks(tmp_path):
     assert done.stderr.startswith("error: results: no records here; ")
     assert "python -m benchmarks" not in done.stderr
     assert done.stdout.splitlines()[-1] == "0"
-    assert math.isfinite(float(done.stdout.split(" us a step")[0].split()[-1]))
+    assert math.isfinite(float(done.stdout.split(" us per step")[0].split()[-1]))
 
 
 def test_a_cache_that_is_not_known_is_farther_away_than_one_that_is_a_little_larger():

@@ -101,7 +101,7 @@ def test_the_share_says_how_many_rows_are_unstable_and_what_is_left_to_gain():
     assert dataclasses.replace(rllib, share=0.32).most_gain == pytest.approx(1.4706, abs=1e-4)
     text = training.share_table(records)
     assert "is wide: 1 of 2 rows." in text
-    assert "at most 2.00 times as fast, 1 / (1 - share): in place of rllib on cartpole_dqn, unstable." in text
+    assert "of at most 2.00, 1 / (1 - share): in place of rllib on cartpole_dqn, unstable." in text
     shaky = [dataclasses.replace(one, status="unstable") if one.contestant == "loop" else one for one in records]
     assert "+25% (unstable)." in training.share_table(shaky)
     assert "+25%." in text
@@ -120,7 +120,7 @@ def test_the_headlines_share_is_that_of_the_compiled_tree_beside_the_worst_libra
     compiled = dataclasses.replace(loop, options=loop.options | {"learner": "dense"}, **ends)
     told = answer._share(SimpleNamespace(measurements=[*records, compiled], about=SimpleNamespace(key="made-up")))
     part = 1e-5 / (loop.seconds / 4)
-    assert f"by dense, a learner of compiled code, a step is 4.0 times as fast, and the tree takes {part:.0%}" in told
+    assert f"by dense, a learner of compiled code, a step is 4.0 times faster, and the tree takes {part:.0%}" in told
     assert f"while rllib takes {share['rllib']:.0%} of one" in text
 
 

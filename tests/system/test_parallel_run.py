@@ -117,7 +117,7 @@ def test_ctrl_c_saves_the_run_and_it_goes_on_from_there(tmp_path):
     folder = tmp_path / "run"
     run = meddled(begun(folder), 120, lambda: os.kill(os.getpid(), signal.SIGINT))
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(Interrupted, match=r"^interrupted; .*; the run is saved as of step \d+: go on with --resume$"):
+    with pytest.raises(Interrupted, match=r"^interrupted; .*; the run is saved as of step \d+: continue with "):
         ended(run)
     assert signal.getsignal(signal.SIGINT) is before
     saved = checkpoint.load(folder / "checkpoint.pt")
@@ -142,9 +142,7 @@ def test_a_stopped_actor_does_not_delay_the_end(tmp_path, monkeypatch):
     meddled(run, 50, end)
     with pytest.raises(Interrupted) as ended_by:
         ended(run)
-    words = (
-        r"ended by SIGTERM; actor 0 did not rest for \d s and was killed; .*the run is saved as of step (\d+): go on "
-    )
+    words = r"ended by SIGTERM; actor 0 did not rest for \d s and was killed; .* saved as of step (\d+): continue "
     assert re.fullmatch(words + "with --resume", str(ended_by.value))
     assert ended_by.value.exit_code == 143
     assert checkpoint.load(tmp_path / "run" / "checkpoint.pt")["loop"]["step"] >= 50
@@ -155,9 +153,7 @@ def test_a_lost_keeper_is_a_sentence_and_a_lost_actor_begins_anew(tmp_path):
     loop, tester = run._loop, run._tester
     meddled(run, 50, lambda: kill(loop, "actor-0"))
     meddled(run, 400, lambda: kill(loop, "keeper-0"))
-    words = (
-        r"^keeper 0 was ended from outside \(exit code -9\); the run is saved as of step ([\d,]+): go on with --resume$"
-    )
+    words = r"^keeper 0 was ended from outside \(exit code -9\); the run is saved as of step ([\d,]+): continue with"
     with pytest.raises(TrainingError, match=words):
         ended(run)
     state = checkpoint.load(tmp_path / "run" / "checkpoint.pt")["loop"]
@@ -168,7 +164,7 @@ def test_a_lost_keeper_is_a_sentence_and_a_lost_actor_begins_anew(tmp_path):
 
 def test_a_faulty_environment_is_a_sentence_and_the_run_is_saved(tmp_path):
     run = begun(tmp_path / "run", of=workload(environment="tests.fake_environments:Raises-v0"))
-    with pytest.raises(TrainingError, match=r"is on fire.*; the run is saved as of step \d+: go on with --resume"):
+    with pytest.raises(TrainingError, match=r"is on fire.*; the run is saved as of step \d+: continue with --resume"):
         ended(run)
     assert (tmp_path / "run" / "checkpoint.pt").exists()
 
@@ -356,7 +352,7 @@ def test_an_answer_is_the_setting_of_a_run():
             with_part("sampling", device="fpga"),
             "has sampling on 'fpga': a run here keeps the replay on the actors' 'cpu'",
         ),
-        (with_part("learner", device="gpu"), "beside other processes it runs on a processor alone"),
+        (with_part("learner", device="gpu"), "next to other processes it runs on a processor alone"),
         (with_part("learner", {"pipelines": 2}, device="fpga"), "has the learner on the FPGA 'fpga'"),
         (with_part("learner", device="fpga") | {"arrangement": "serial"}, "has the learner on the FPGA 'fpga'"),
         (with_part("sampling", {"contestant": "numpy"}), "has the tree numpy: processes share the tree numba alone"),

@@ -237,4 +237,4 @@ def test_runs_that_learn_are_records_by_seed_and_solved_at_the_first_evaluation_
     }
     assert found[0].samples_seconds == pytest.approx((2.0 / 250, 1.5 / 250))
     assert cli.main(["plugins", "--python", str(tmp_path / "python"), *words]) == 0
-    assert "4 were there" in capsys.readouterr().out
+    assert "4 cached" in capsys.readouterr().out

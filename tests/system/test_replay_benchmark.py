@@ -229,7 +229,7 @@ def test_the_summary_says_how_many_times_as_fast():
     times, low, high = content["times_best_peer"]["step"]
     assert times == pytest.approx(6)
     assert low < times < high
-    assert "6.00 times as fast as cpprb" in "\n".join(summary.lines({"operations": content}))
+    assert "a speedup of 6.00 over cpprb" in "\n".join(summary.lines({"operations": content}))
 
 
 def test_the_summary_of_runs_holds_both_claims_against_their_intervals():

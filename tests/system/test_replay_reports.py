@@ -186,7 +186,7 @@ def cells(html, heading):
 
 def test_two_processes_stand_beside_one_and_beside_their_bound(html):
     assert re.search(
-        rf"with no other work: the best right strategy is {DEFAULT} with 16,667 \[.*?\] pairs of operations a second "
+        rf"with no other work: the best right strategy is {DEFAULT} with 16,667 \[.*?\] pairs of operations per second "
         r"\(measured\): 1\.67x \[.*?\] the rate of one process, 1\.50x \[.*?\] the rate of global, 0\.83x \[.*?\] the "
         r"rate of none, 80% \[.*?\] of the bound that cores set",
         html,

@@ -174,7 +174,7 @@ def test_a_workload_without_a_profile_is_answered_with_the_learner_of_a_run_of_i
     told = capsys.readouterr().out
     assert f"--learner {learners.default(load(path))} --policy dense" in told
     assert re.search("  learner +cpu +dense, 1 thread +~.* modeled\n", told)
-    assert "modeled, right within" in told.splitlines()[0]
+    assert "modeled, error bound: a factor of" in told.splitlines()[0]
     assert main([*asked, path, "--fix", "learner_implementation=torch"]) == 0
     assert "--learner torch" in capsys.readouterr().out
     frames = path_of("pong_dqn")  # whose convolutions that learner does not have, and which nothing here has profiled

@@ -41,7 +41,7 @@ def test_an_answer_in_words(capsys):
     assert (code, errors) == (0, "")
     for words in (
         *("on machine d7dae63b89", "with 1 thread of torch", "python -m impls.training hopper_ddpg", "95 % between"),
-        *("bound by cpu.main", "if every part had its fastest option to itself", " better if ", "rests on:"),
+        *("bottleneck: cpu.main", "if every part had its fastest option to itself", " better if ", "rests on:"),
     ):
         assert words in text, words
     assert all(len(line) <= 120 for line in text.splitlines()[1:])
@@ -142,7 +142,7 @@ REFUSED_BY = {
         (f"{CURVES} --cores 4 --workload hopper_ddpg", "--workload has curves of its own"),
         (f"--actors 1:900 {LEARNERS} --cores 4", "--actors: one point says nothing of scaling"),
         (f"--actors 0:900 {LEARNERS} --cores 4", "a rate on 0 cores"),
-        (f"--actors 1:nan {LEARNERS} --cores 2", "--actors 1:nan: a rate is from 1e-09 to 1e+15 steps a second"),
+        (f"--actors 1:nan {LEARNERS} --cores 2", "--actors 1:nan: a rate is from 1e-09 to 1e+15 steps/s"),
         (f"--actors 1:1e300,2:1e301 {LEARNERS} --cores 2", "--actors 1:1e+300: a rate is from"),
         (f"{MINE} hopper_ddpg --cores 0", "cores must be at least 1"),
         (f"{MINE} hopper_ddpg --cores 1e6", f"cores are at most {MOST_CORES}, not 1,000,000"),

@@ -359,7 +359,7 @@ def test_what_an_answer_rests_on_is_as_sure_as_what_it_chose(fix):
         (told,) = [one.told for one in given.sources if one.number == part.number]
         if part.source in ("modeled", "extrapolated") and part.part in ("actors", "learner"):
             factor = max(part.high / part.seconds, part.seconds / part.low)
-            assert told.endswith(f"right within a factor of {factor:.3g}")
+            assert told.endswith(f"error bound: a factor of {factor:.3g}")
     parts = {part.part: part for part in given.parts}
     assert parts["learner"].device == "fpga"
     one = recommend_mapping("u200", "hopper_ddpg", fix=fix | {"actors": parts["actors"].details["processes"]})

@@ -120,7 +120,7 @@ def test_a_run_that_is_done_goes_on_to_more_steps_as_if_it_had_been_begun_with_t
     with pytest.raises(TrainingError, match="more --steps than 650"):
         run_to(long, tmp_path / "parts", resume=True)
     assert run_to(longer, tmp_path / "parts", until=800, resume=True) is None
-    assert "the run goes on to 900 steps" in capsys.readouterr().err
+    assert "the run continues to 900 steps" in capsys.readouterr().err
     assert not (tmp_path / "parts" / "summary.json").exists()  # it is not done any more
     assert run_to(longer, tmp_path / "parts", resume=True)["steps"] == 900
     assert curve(tmp_path / "whole") == curve(tmp_path / "parts")
@@ -304,7 +304,7 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_2(tmp_path, capsys):
     assert main([*common, str(path), "--steps", "300"]) == 0
     for more in ([], ["--steps", "400"], ["--resume"], ["--resume", "--steps", "200"]):
         assert main([*common, str(path), "--steps", "300", *more]) == 2
-        said = "holds a run that is done, see its summary.json; go on with it by --resume and more --steps than 300, or"
+        said = "holds a run that is done, see its summary.json; continue with it by --resume and more --steps than 300"
         assert said in capsys.readouterr().err
     (tmp_path / "out" / "checkpoint.pt").rename(tmp_path / "kept.pt")
     assert main([*common, str(path), "--steps", "300"]) == 2
@@ -312,7 +312,7 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_2(tmp_path, capsys):
     (tmp_path / "kept.pt").rename(tmp_path / "out" / "checkpoint.pt")
     (tmp_path / "out" / "summary.json").unlink()  # as if it had been killed just before
     assert main([*common, str(path), "--steps", "300"]) == 2
-    assert "holds a run; go on with it by --resume" in capsys.readouterr().err
+    assert "holds a run; continue with it by --resume" in capsys.readouterr().err
     assert main([*common, str(path), "--steps", "300", "--resume"]) == 0
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["throughput"] is None
     (tmp_path / "out" / "summary.json").unlink()
@@ -333,7 +333,7 @@ def test_a_run_whose_environment_fails_is_saved_and_goes_on_with_new_episodes(tm
     actor, loop = run._loop._actors[0], run._loop
     faulty = actor._environment if environments == 1 else actor._environments._each[-1].environment
     faulty._made.unwrapped._fault = fault
-    with pytest.raises(TrainingError, match=r"raised .*; the run is saved as of step (\d+): go on with --resume$"):
+    with pytest.raises(TrainingError, match=r"raised .*; the run is saved as of step (\d+): continue with --resume$"):
         run.run()
     run.close()
     state = checkpoint.load(tmp_path / "checkpoint.pt")["loop"]
@@ -374,7 +374,7 @@ def test_a_run_that_is_asked_to_end_is_saved_and_resumed_bit_for_bit(tmp_path, n
         return plain(*given)
 
     setattr(target, name, asked)
-    saved = rf"the run is saved as of step {317 if where == 'training' else 300}: go on"
+    saved = rf"the run is saved as of step {317 if where == 'training' else 300}: continue"
     with pytest.raises(Interrupted, match=rf"; \d+ gradient steps? at [\d,.]+/s so far; {saved}"):
         run.run()
     run.close()
@@ -446,10 +446,10 @@ def test_a_folder_is_one_runs_alone(tmp_path):
     pytest.importorskip("fcntl")
     workload = dataclasses.replace(fake(), steps=60)
     run = start(workload, Plan(tmp_path, 20, 0, live=False), contestant="numpy")
-    with pytest.raises(TrainingError, match="is held by a run that goes on; wait, or name another with --out"):
+    with pytest.raises(TrainingError, match="is held by a run under way; wait, or name another with --out"):
         start(workload, Plan(tmp_path, 20, 0, live=False), contestant="numpy")
     run.run(40)
-    with pytest.raises(TrainingError, match="is held by a run that goes on"):
+    with pytest.raises(TrainingError, match="is held by a run under way"):
         run_to_fake(workload, tmp_path)
     run.close()
     assert run_to_fake(workload, tmp_path)["steps"] == 60
@@ -480,7 +480,7 @@ def test_a_run_goes_on_with_as_many_threads_and_is_warned_of_another_device(tmp_
     run.close()
     torch.set_num_threads(2)
     try:
-        with pytest.raises(TrainingError, match="is of a run on 1 threads, this one has 2; go on with --threads 1"):
+        with pytest.raises(TrainingError, match="is of a run on 1 threads, this one has 2; continue with --threads 1"):
             run_to_fake(workload, tmp_path)
     finally:
         torch.set_num_threads(1)
@@ -549,7 +549,7 @@ def test_an_interrupted_run_says_what_there_is_to_go_on_from(tmp_path, monkeypat
 
     monkeypatch.setattr("impls.training.run.Run.run", interrupted)
     assert main([str(small(tmp_path)), "--contestant", "numpy", "--out", str(tmp_path / "out")]) == 130
-    told = "go on from the last checkpoint with --resume" if is_kept else "no checkpoint was due yet, begin again"
+    told = "continue from the last checkpoint: --resume" if is_kept else "no checkpoint was due yet, begin again"
     assert capsys.readouterr().err == f"\ninterrupted; {told}\n"
 
 

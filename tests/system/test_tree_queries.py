@@ -205,7 +205,7 @@ def test_where_every_positive_leaf_is_excluded_there_is_nothing_to_sample(name, 
     tree = filled(name, options)
     before = held(tree, name)
     for exclude in (np.arange(1, 10), np.arange(10)):
-        with pytest.raises(RuntimeError, match="nothing to sample: no leaf beside the excluded ones"):
+        with pytest.raises(RuntimeError, match="nothing to sample: no leaf but the excluded ones"):
             tree.sample([0.5, 0.25], exclude)
         assert held(tree, name) == before
         tree.synchronize()

@@ -397,7 +397,7 @@ def test_drift_is_told_or_said_to_be_unknown(tmp_path):
     lines = [dataclasses.replace(one, machine={"key": "here"}).to_json() for one in visits]
     (tmp_path / "here" / "quick.jsonl").write_text("\n".join(lines) + "\n")
     run = SimpleNamespace(utc="2026-01-01T01:00:00+00:00", head={"machine": "here"})
-    assert "1.30 times as long" in figures.drift([run], tmp_path)
+    assert "1.30x the time" in figures.drift([run], tmp_path)
     elsewhere = SimpleNamespace(utc=run.utc, head={"machine": "there"})
     assert figures.drift([elsewhere], tmp_path) == figures.UNKNOWN_DRIFT
 

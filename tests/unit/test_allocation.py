@@ -92,7 +92,7 @@ def test_two_cores_are_parted_or_serve_both_in_turns():
     parted = allocate(f_a, flat, 1, 2, turns=True)
     assert (parted.actors, parted.learners, parted.in_turns, parted.hz) == (1, 1, False, 100.0)
     shared = allocate(f_a, scaled, 1, 2, turns=True)
-    assert (shared.cores, shared.in_turns, shared.bottleneck, shared.ratio) == (2, True, "both in turns", 1)
+    assert (shared.cores, shared.in_turns, shared.bottleneck, shared.ratio) == (2, True, "both serially", 1)
     assert shared.hz == pytest.approx(1 / (1 / 1900 + 1 / 190))
     alone = allocate(f_a, scaled, 4, 1, turns=True)
     assert (alone.cores, alone.hz) == (1, pytest.approx(1 / (4 / 1000 + 1 / 100)))

@@ -248,7 +248,7 @@ def test_words_name_the_end_that_decides():
     gains = Other("another", "serial", {}, 1.0, -0.12, 0.5, 2.0, "factor", False)
     assert mapping_words.alternative(answer, gains) == "another (+12%)"
     sent = dataclasses.replace(answer, transfers=(TransferAnswer("cpu>fpga", "new records", 12e-6, 800.0, False),))
-    assert "  new records: 12 us on cpu>fpga, 800 bytes, beside the loop" in text(sent, verbose=True).splitlines()
+    assert "  new records: 12 us on cpu>fpga, 800 bytes, concurrently with the loop\n" in text(sent, verbose=True)
 
 
 def test_ties_that_are_not_shown_are_counted():

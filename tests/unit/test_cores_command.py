@@ -32,10 +32,8 @@ def test_the_answer_comes_first_and_the_records_last(capsys):
     code, text, errors = told(capsys, *HERE, "hopper_ddpg")
     assert (code, errors) == (0, "")
     first, *_, last = text.splitlines()
-    assert (
-        first == "Give 1 core to actors and 1 core to learners: about 180 gradient steps a second, bound by learners."
-    )
-    assert re.search(r"\n  180 \[1\d0, 2\d0\] gradient steps a second, bound by learners\n", text)
+    assert first == "Give 1 core to actors and 1 core to learners: about 180 gradient steps/s, bottleneck: learners."
+    assert re.search(r"\n  180 \[1\d0, 2\d0\] gradient steps/s, bottleneck: learners\n", text)
     assert last == f"  records: those of machine {MACHINE} in results"
     assert "T_train(cpu), 1 thread of torch: measured, learner step" in text
     assert "eq. 5 of [Zhang2021] as printed has no solution in whole cores" in text
@@ -146,7 +144,7 @@ def test_sides_that_slow_each_other_down_are_told(capsys):
     assert given.slowdown[1] > 2
     assert given.hz_beside == pytest.approx(given.f_l.rates[1].value / given.slowdown[1])
     _, text, _ = told(capsys, *HERE, "cartpole_dqn")
-    assert "a learner 2.91 times as long, so the split would make 467" in re.sub(r"\s+", " ", text)
+    assert "a learner by 2.91x, so the split would make 467" in re.sub(r"\s+", " ", text)
 
 
 @pytest.mark.parametrize("words", ["1", "1:x", "x:1", "1:2,", "1:2,1:3", "1.5:3"])
@@ -161,9 +159,9 @@ def test_far_beyond_two_points_it_says_what_to_time_next(capsys):
     """S17: two points are Amdahl's law alone, which leaves out what coherence does to 48 learners."""
     two = ["--actors", "1:900,2:1700", "--learners", "1:400,2:700", "--cores", "56"]
     text = told(capsys, *two)[1]
-    assert text.startswith("Give 4 cores to actors and 48 cores to learners: about 2,500 gradient steps a second, ")
-    assert "right within 21x" in text.splitlines()[0]
-    assert "on 48 it may be from 118 to 16,800 steps a second" in text
+    assert text.startswith("Give 4 cores to actors and 48 cores to learners: about 2,500 gradient steps/s, ")
+    assert "a factor of 21" in text.splitlines()[0]
+    assert "on 48 it may be from 118 to 16,800 steps/s" in text
     assert dict(json.loads(told(capsys, *two, "--json")[1])["to_decide"])["--learners"] == 8
     known = ["--actors", "1:900,8:6000", "--learners", "1:400,8:2000", "--cores", "8"]
     assert "to decide" not in told(capsys, *known)[1]

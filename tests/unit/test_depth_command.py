@@ -33,7 +33,7 @@ def told(capsys, *arguments):
 def test_the_answer_comes_first(capsys):
     code, text, errors = told(capsys, *OWN)
     assert (code, errors) == (0, "")
-    assert text.startswith("Sample 2 batches ahead: at most about 500 gradient steps a second.\n")
+    assert text.startswith("Sample 2 batches ahead: at most about 500 gradient steps/s.\n")
     for words in (
         "D* = 2 by the closed form, 500 ",
         "D = 1 is within 3% of that",
@@ -61,7 +61,7 @@ def test_json_has_every_number_with_its_source(capsys):
 
 def test_a_platforms_times_are_those_of_its_best_mapping(capsys):
     given = platform_depth("u200", "hopper_ddpg", 0.0)
-    best = recommend_mapping("u200", "hopper_ddpg", epsilon=0.01)  # the fastest, whatever cannot be told apart from it
+    best = recommend_mapping("u200", "hopper_ddpg", epsilon=0.01)  # the fastest, whatever is statistically tied with it
     assert given.arrangement == best.arrangement
     assert given.mapping == {part.part: part.device for part in best.parts if part.part != "actors"}
     assert given.most_hz >= best.hz * (1 - 1e-9)

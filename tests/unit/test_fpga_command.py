@@ -26,7 +26,7 @@ def test_the_answer_names_design_bottleneck_shares_runner_up_and_sources(capsys)
     code, out, err = asked(capsys)
     assert (code, err) == (0, "")
     for part in (
-        *("137 parameters, 120 MACs", "DP = 2 pipelines of 313 MAC units", "bound by the learner", "SLR1 (RMM)"),
+        *("137 parameters, 120 MACs", "DP = 2 pipelines of 313 MAC units", "bottleneck: the learner", "SLR1 (RMM)"),
         *(
             "runner-up: DP = 4",
             "greedy allocation of [Zhang2023]: DP = 2",

@@ -46,7 +46,7 @@ def test_verdicts(judged):
         (DDPG, ("with DP = 2 are 2.0 MB",)),
         (LUTS, ("721K are 61% of the device", "would be 544K", "1,410 a MAC, or 1,063", "against 713")),
         (STEPS, ("DP = 2 and 16 cycles a stage", "3, 4, 1, 1, 1, 4, 1, 4, 3 units, make 1,524 at 200 MHz (-0.1%)")),
-        (HOPPER_STEPS, ("at least 36.1 steps a second", "make 30.4 if none is ever idle")),
+        (HOPPER_STEPS, ("at least 36.1 steps/s", "make 30.4 if none is ever idle")),
         (HOPPER_CURVE, ("lost by B = 2,048", "no contradiction")),
         (PONG_CURVE, ("7.19 ms at B = 256", "leaves no room at B = 8", "which leaves room for such a crossing")),
     ],

@@ -119,7 +119,7 @@ def test_what_a_platform_lacks_is_told(text, faults):
 
 def test_a_number_without_an_origin_is_refused():
     found = told(GOOD.replace('origin = "datasheet"\n', "").replace('note = "the maker\'s data sheet"\n', ""))
-    assert "6: cores has no origin; state it beside the value, or once in its table" in found
+    assert "6: cores has no origin; state it next to the value, or once in its table" in found
     assert len(found) == 14
 
 

@@ -264,7 +264,7 @@ def test_what_was_skipped_is_measured_again_and_nothing_is_begun_after_the_end(t
         writer.append(record(2, status="skipped", median_seconds=None, reason="too long"))
     tally, measured = counted(path, [1, 2], [3], most_seconds=0.0)
     assert (measured, tally.resumed, tally.left) == ([2], 1, 1)
-    assert str(tally) == "3 cells: 1 were there, measured now: 1 ok; 1 are left: the same command goes on"
+    assert str(tally) == "3 cells: 1 cached, measured now: 1 ok; 1 remain: the same command continues"
 
 
 def test_the_end_leaves_every_group_but_the_first_that_is_measured(tmp_path):
@@ -350,7 +350,7 @@ def test_a_report_is_words_or_json(tmp_path, capsys):
     assert skipped == "skipped 1 cell: not here"
     assert worth.startswith("disturbed run")
     assert [first, again, where] == [
-        "2 cells: 1 were there, measured now: 1 ok",
+        "2 cells: 1 cached, measured now: 1 ok",
         "the same cell measured twice differs by up to 26.2% (1 A/A pairs)",
         f"records: {tmp_path}",
     ]

@@ -259,8 +259,8 @@ REST = {part: options for part, options in ALL.items() if part not in ("sampling
         ({"flows": (Flow("storage", "learner", 1.0, True, float("nan")),)}, "transfers from storage to learner"),
         ({"ways": {("cpu", "gpu"): (hop("x", -1.0, 0.0),)}}, "alpha of x must be a number from 0"),
         ({"ways": {("cpu", "gpu"): (hop("x", 0.0, float("inf")),)}}, "seconds per byte of x"),
-        ({"slowdown": {("learner", "critic", "cpu"): 2.0}}, "a slowdown of 'learner' beside 'critic'"),
-        ({"slowdown": {("learner", "actors", "cpu"): 0.0}}, "cannot take 0.0 times as long"),
+        ({"slowdown": {("learner", "critic", "cpu"): 2.0}}, "a slowdown of 'learner' with 'critic'"),
+        ({"slowdown": {("learner", "actors", "cpu"): 0.0}}, "cannot have a slowdown of 0.0"),
     ],
 )
 def test_a_problem_without_sense_is_refused_before_it_is_solved(changes, message):

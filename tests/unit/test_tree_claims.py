@@ -88,7 +88,7 @@ def test_only_the_papers_own_tree_is_judged_and_ours_stands_beside_it():
     claim = judged(over_fanouts("update", FALLING), ours)[INSERTION]
     assert claim.verdict == "confirmed"
     assert (
-        "Beside it ours, prefix sums recomputed: N=10,000, B=256 fastest at K=16 (K=2 +248%, K=128 +33%)"
+        "For comparison ours, prefix sums recomputed: N=10,000, B=256 fastest at K=16 (K=2 +248%, K=128 +33%)"
         in claim.evidence
     )
 

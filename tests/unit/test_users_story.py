@@ -83,7 +83,7 @@ def rate(text):
 
 
 def test_the_answer_begins_with_the_choice_and_a_line_to_paste(ask, folder):
-    """The learner of 300 us is the fastest, and nothing else takes as long: about 3,333 gradient steps a second."""
+    """The learner of 300 us is the fastest, and nothing else takes as long: about 3,333 gradient steps/s."""
     kinds = [device.kind for device in load(str(folder / "rack.toml")).devices]
     assert kinds == ["cpu", "cpu", "gpu", "gpu", "fpga", "fpga"]
     lines = ask("recommend").splitlines()
@@ -94,10 +94,10 @@ def test_the_answer_begins_with_the_choice_and_a_line_to_paste(ask, folder):
 
 
 def test_the_reason_is_what_binds(ask):
-    assert re.search(r"bound by .*(learner|fpga0)", ask("recommend"))
+    assert re.search(r"bottleneck: .*(learner|fpga0)", ask("recommend"))
     first = " ".join(ask("explain", TIMES, "--config", "learner=gpu0").splitlines()[:3])
     assert re.search(r"loses \d+%", first)
-    assert "bound by learner on gpu0" in first
+    assert "bottleneck is learner on gpu0" in first
     assert "690" in first
 
 

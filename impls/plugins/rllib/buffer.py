@@ -37,7 +37,7 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
     never drawn anew but its n, among those that fit.
 
     What else differs: the tree draws the rows of a call at once, and sets their priorities at once; an eviction touches
-    only the rows of its episodes, and a priority for a row that it took is left out; sums are float64 also where
+    only the rows of its episodes, and a priority for a row that it took is omitted; sums are float64 also where
     priorities come as float32; a mistake is told in one sentence, before anything is stored; spaces are not copied with
     the episodes. It serves one thread and process, as RLlib's.
 
@@ -167,7 +167,7 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
         self._update_add_metrics(**counts)
 
     def _check_order(self, chunks: list[Any]) -> None:
-        """ValueError for a chunk that does not go on where its episode stands."""
+        """ValueError for a chunk that does not continue where its episode stands."""
         first, at = self._num_episodes_evicted, dict[str, Any]()
         for chunk in chunks:
             index = self.episode_id_to_index.get(chunk.id_)
@@ -307,7 +307,7 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
     def update_priorities(self, priorities: ArrayLike, module_id: Any = None) -> None:
         """Set the priorities ``[B]`` (errors in absolute value) of the rows that the last :meth:`sample` returned.
 
-        Of a row that was drawn twice the last counts; one that was evicted meanwhile is left out. Raises ValueError,
+        Of a row that was drawn twice the last counts; one that was evicted meanwhile is omitted. Raises ValueError,
         with nothing written, for another number of priorities (those of a sample can be set once) and for one that is
         NaN or infinite.
         """

@@ -45,7 +45,7 @@ def transition(
 
 
 def follows(episode: Any, chunk: Any) -> bool:
-    """Whether a chunk goes on where an episode stands: RLlib joins no others."""
+    """Whether a chunk continues where an episode stands: RLlib joins no others."""
     goes_on = not episode.is_done and episode.t == chunk.t_started
     return goes_on and _alike(episode.observations[-1], chunk.observations[0])
 

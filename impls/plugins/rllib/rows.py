@@ -74,7 +74,7 @@ class Rows:
         return leaves
 
     def load(self, rows: list[Row], free: list[int], episodes: int, dropped: int) -> None:
-        """Take what :meth:`listed` and :meth:`free` told of a buffer with so many stored and dropped episodes."""
+        """Take what :meth:`listed` and :meth:`free` told of a buffer with N stored and dropped episodes."""
         self._leaves = deque(array("q") for _ in range(episodes))
         for number, (episode, step, leaf) in enumerate(rows):
             self._facts[leaf] = episode, step, number

@@ -23,7 +23,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
     The buffer is a ``PrioritizedReplayBuffer``, or its twin for dict observations. Its options, such as ``alpha``, go
     into ``replay_buffer_kwargs``; n-step returns are asked for by ``n_steps`` as ever. Beta follows the progress of
-    ``learn``. TypeError for a ``replay_buffer_class`` that has no priorities; to go on with a model that SB3's own
+    ``learn``. TypeError for a ``replay_buffer_class`` that has no priorities; to continue with a model that SB3's own
     class saved, load it with ``replay_buffer_class=None``.
     """
 

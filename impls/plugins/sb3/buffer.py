@@ -2,8 +2,8 @@
 
 SB3 stores R rows of E environments in arrays ``[R, E, ...]``; row ``pos`` is written next. Here leaf r * E + e of one
 tree over all of them is the priority of the transition of environment e in row r, so that the arrays, flattened, are
-indexed by leaves. The tree is this file's only state beside SB3's: options of the buffer, VecNormalize, pickles and
-what SB3 itself writes into the arrays go on working.
+indexed by leaves. The tree is this file's only state besides SB3's: options of the buffer, VecNormalize, pickles and
+what SB3 itself writes into the arrays continue working.
 """
 
 import warnings
@@ -149,7 +149,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             self.tree.update(self._leaves_of(self.pos), 0.0)
 
     def _end_what_was_cut(self, obs: Any) -> None:
-        """Mark the newest row's episodes that do not go on with ``obs``: somebody reset their environments."""
+        """Mark the newest row's episodes that do not continue with ``obs``: somebody reset their environments."""
         is_single = self.optimize_memory_usage
         if self._written == self._first or not (is_single or self.n_steps > 1):
             return
@@ -185,7 +185,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def update_priorities(self, sequence: ArrayLike, errors: Any) -> NDArray[np.bool_]:
         """Set the priorities of sampled transitions ``sequence [B]`` from their new |TD errors| ``[B]`` or ``[B, 1]``.
 
-        Returns ``[B]`` which of them were still there; those overwritten since are left alone. ValueError for errors
+        Returns ``[B]`` which of them were still there; those overwritten since stay as they are. ValueError for errors
         that are no priorities, TypeError for numbers that are no integers, with nothing written.
         """
         tickets, sizes = tickets_of(sequence), np.abs(reals(errors)) + self._epsilon
@@ -229,7 +229,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             rewards = self._normalize_reward(self._take(self.rewards, leaves).reshape(-1, 1), env)
         else:
             last, rewards, discounts = self._returns(leaves, env)
-        # An episode that a time limit has cut off goes on for the learner.
+        # An episode that a time limit has cut off continues for the learner.
         dones = self._take(self.dones, last) * (1 - self._take(self.timeouts, last))
         following, after = self.next_observations if not self.optimize_memory_usage else self.observations, last
         if self.optimize_memory_usage:

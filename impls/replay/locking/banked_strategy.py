@@ -56,7 +56,7 @@ def insert(trial: int, view: int, views: Any, source: int, count: int, errors: A
 
 @inner
 def _list_places(whole: Any, parts: int, part: int, values: Any, places: Any, numbers: Any, number: int) -> int:
-    """List the places whose value in [0, 1) lies in one of so many equal parts, and stretch the part to [0, 1)."""
+    """List the places whose value in [0, 1) lies in one of N equal parts, and stretch the part to [0, 1)."""
     count = 0
     for j in range(values.size):
         # Invariant: places[:count] are the places before j that lie in the part.

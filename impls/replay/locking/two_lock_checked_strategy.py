@@ -140,6 +140,6 @@ def update_priorities(trial: int, view: int, sequence: Any, errors: Any, exponen
 
 
 class TwoLockCheckedReplay(Replay):
-    """Copies of records run beside everything, and no torn record is ever returned."""
+    """Copies of records run concurrently with everything, and no torn record is ever returned."""
 
     kernels: ClassVar = Kernels(insert, sample, update_priorities)

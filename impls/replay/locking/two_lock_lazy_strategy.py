@@ -94,7 +94,7 @@ def update_priorities(trial: int, view: int, sequence: Any, errors: Any, exponen
 
 
 class TwoLockLazyReplay(Replay):
-    """Copies of records run beside everything; records can be torn, as its two holes allow."""
+    """Copies of records run concurrently with everything; records can be torn, as its two holes allow."""
 
     valid = False
     kernels: ClassVar = Kernels(insert, sample, update_priorities)

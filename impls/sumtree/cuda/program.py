@@ -25,7 +25,7 @@ KNOWN_WIDTHS = (2, 4, 8, 16, 32, 64, 128, 256)  # of groups, that are constants 
 
 
 class Launch(Protocol):
-    """Runs a kernel: so many blocks of so many threads."""
+    """Runs a kernel by blocks of threads."""
 
     def __call__(self, blocks: int, threads: int, *arguments: Any) -> None:
         """Launch with the tree, arrays of the device and NumPy's numbers as arguments; 0 stands for no array."""

@@ -33,7 +33,7 @@ LENDING_SCRATCH = 4  # those that a draw needs for each leaf it sets to 0 and gi
 _INSIDE = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 inner = njit(**_INSIDE)  # which kernels alone call
 inlined_late = njit(**_INSIDE, forceinline=True)  # as machine code: for many calls it costs less to compile
-inlined = njit(**_INSIDE, inline="always")  # a call with so many arguments would take 60 ns
+inlined = njit(**_INSIDE, inline="always")  # a call with these many arguments would take 60 ns
 
 
 def kernel() -> Callable[[Callable[..., Any]], Any]:

@@ -28,7 +28,7 @@ from .updating import recompute
 
 @inner
 def return_lent(tree: int, like: Any, fanout: int, width: int) -> None:
-    """Set the leaves that a kernel had set to 0, and that never ended, to what they were; their sums are left wrong."""
+    """Set the leaves that a kernel had set to 0, and that never ended, to what they were; their sums stay wrong."""
     leaves, lent = word_of(tree, LEAVES), word_of(tree, LENT_AT)
     for j in range(word_of(tree, LENT)):
         leaf, priority = load_i64(lent + 2 * WORD * j), load_real(lent + 2 * WORD * j + WORD, 0.0)

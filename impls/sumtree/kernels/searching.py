@@ -147,7 +147,7 @@ def descend(
 ) -> int:
     """Leaves and their priorities for ``values [B]``: uniforms in [0, 1) if ``uniform``, else in [0, total).
 
-    Beside a kernel that writes, the leaves are arbitrary ones of the tree.
+    While a kernel writes, the leaves are arbitrary ones of the tree.
     """
     if values.size == 0:
         return DONE

@@ -87,7 +87,7 @@ def prepare(workload: Workload, name: str) -> None:
 
 
 def use_threads(count: int) -> None:
-    """Let learners of every implementation, in this process, multiply matrices by so many threads."""
+    """Let learners of every implementation, in this process, multiply matrices by a given number of threads."""
     for name in names():
         _module(name).use_threads(count)
 

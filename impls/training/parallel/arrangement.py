@@ -1,6 +1,6 @@
 """An arrangement: which processes train a workload, and by what they hand experience and weights over.
 
-``serial`` is one process that does everything in turns. In ``apart`` actors are processes of their own, and one
+``serial`` is one process that does everything serially. In ``apart`` actors are processes of their own, and one
 process samples, learns and updates priorities. In ``pipelined`` a further process keeps the replay, and samples batches
 ahead while learners learn. The process that was started is the first learner; each further learner is one more process.
 """
@@ -31,7 +31,7 @@ class Arrangement:
     """Processes and what goes between them; how many actors, environments and batches ahead the workload says.
 
     ``learners`` L, combined by ``sync``: "synchronous" averages gradients of B/L records each, "lock" and "hogwild"
-    take steps on one vector of weights in turns or at once. ``strategy`` is the shared replay's; actors hand records
+    take steps on one vector of weights serially or at once. ``strategy`` is the shared replay's; actors hand records
     over by ``transport`` (a queue takes ``queue_size`` of them), learners their weights by ``weights``. ``ratio``
     "kept" holds environment steps and gradient steps together, "free" lets both run. ``threads`` are each learner's.
     ``cores`` are those to run on, all by default.

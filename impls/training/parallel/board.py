@@ -1,7 +1,7 @@
-"""What the processes of a run share beside the replay: counters, the weights, what each process reports.
+"""What the processes of a run share besides the replay: counters, the weights, what each process reports.
 
     header     one counter a line: see the constants
-    rows       one line of words a process: what it has done, and whether it rests
+    rows       one line of words a process: its counts, and whether it rests
     episodes   of each actor a ring of those that ended, and how many of them were read
     weights    a sequence word, then the numbers
 
@@ -35,7 +35,7 @@ nanoseconds that it waited; gradient steps by which its weights or batches were 
 steps ahead of the ratio (actors) or behind it (learners); nanoseconds at work in its turns; whether it is started."""
 EPISODES = 1024
 _EPISODE_WORDS = 3
-_MOST_LUCK, _TRY_AGAIN = 8, 32  # waits without luck after which looking is left out, but for one wait in so many
+_MOST_LUCK, _TRY_AGAIN = 8, 32  # waits without luck after which looking is omitted, but for one wait in ``_TRY_AGAIN``
 FREE = 1 << 60  # a limit that nobody reaches
 
 
@@ -109,7 +109,7 @@ class Board:
         return int(counter.claim(self._counters[number], amount, limit))
 
     def wait(self, number: int, least: int, row: int) -> None:
-        """Wait until a counter is at least ``least``, for as long as the run goes on; Stopped when it ends.
+        """Wait until a counter is at least ``least``, for as long as the run continues; Stopped when it ends.
 
         A process that waits also rests where a pause is asked for. ``row`` is its own, which counts the time.
         """
@@ -145,7 +145,7 @@ class Board:
         self.add(STEPS, 0)  # a fence: either the parent sees this child, or this child sees the parent's pause
 
     def check(self, row: int) -> None:
-        """What every child does between two turns: rest while a pause goes on; Stopped when the run is over.
+        """What every child does between two turns: rest while a pause lasts; Stopped when the run is over.
 
         In the parent: look after the children, which raises TrainingError when one failed.
         """
@@ -162,7 +162,7 @@ class Board:
         self.rows[row, RESTING] = 0
 
     def rests(self, row: int) -> bool:
-        """Whether a process rests in the pause that goes on, or is not started and will rest once it is."""
+        """Whether a process rests in the present pause, or is not started and will rest once it is."""
         return not self.rows[row, LIVE] or int(self.rows[row, RESTING]) == self.value(PAUSE)
 
     def go_on(self) -> None:
@@ -183,7 +183,7 @@ class Board:
     # Weights
 
     def begin_at(self, weights: NDArray[np.float32], steps: int, updates: int) -> None:
-        """Hand out the first weights ``[P]`` of a run that is so many steps on; before any child is begun."""
+        """Hand out the first weights ``[P]`` of a run that is a given number of steps on; before any child is begun."""
         for number, value in ((STEPS, steps), (CLAIMED_STEPS, steps), (UPDATES, updates), (CLAIMED_UPDATES, updates)):
             self.set(number, value)
         self._base = updates - int(counter.value_of(self._sequence)) // 2

@@ -30,9 +30,9 @@ _LIFE = 1_009  # between the epochs of two lives of an actor that was ended and 
 
 @dataclass(frozen=True)
 class Rates:
-    """What a loop did in some seconds with so many ``actors`` and records of a batch B.
+    """What a loop did in some seconds with a given number of ``actors`` and records of a batch B.
 
-    ``sampling_hz`` environment steps, ``update_hz`` gradient steps, ``frames_hz`` records trained on, a second;
+    ``sampling_hz`` environment steps, ``update_hz`` gradient steps, ``frames_hz`` records trained on, per second;
     ``cpu_percent`` of all cores. ``actor_cores``, ``actor_bytes`` of an actor, ``learner_cores``, ``learner_bytes`` of
     this process: cores kept busy, and memory, of which each takes its share of what several use. ``seconds``: of a
     gradient step, in each window.
@@ -83,7 +83,7 @@ class ChangingLoop(ParallelLoop):
         self._rows = {**self._rows, "actor": self._every[:actors]}
 
     def set_actors(self, actors: int) -> None:
-        """Go on with so many actors, from 1 to those of the workload; ValueError for others."""
+        """Continue with a given number of actors, from 1 to those of the workload; ValueError for others."""
         before = self.actors
         self._go_by(actors)
         if self._is_begun and actors < before:
@@ -95,7 +95,7 @@ class ChangingLoop(ParallelLoop):
                 self._crew.begin("actor", act, replace(start, epoch=start.epoch + self._life * _LIFE))
 
     def set_batch(self, batch: int) -> None:
-        """Go on with batches of so many records, at least 1; batches that were sampled ahead are dropped."""
+        """Continue with batches of N records, at least 1; batches that were sampled ahead are dropped."""
         learner = replace(self.workload.learner, batch=integer_at_least("batch", batch, 1))
         with self.paused():
             self.workload = replace(self.workload, learner=learner)

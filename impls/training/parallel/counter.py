@@ -87,7 +87,7 @@ def seen(counter: int, least: int, looks: int) -> bool:
 def reached(counter: int, least: int, looks: int) -> bool:
     """Wait until the counter is at least ``least``: look so often, then sleep once until it changes, or for 20 ms.
 
-    Returns whether it is; where not, the caller sees whether to go on waiting, and calls again.
+    Returns whether it is; where not, the caller sees whether to continue waiting, and calls again.
     """
     if _seen(counter, least, looks):
         return True
@@ -151,7 +151,7 @@ def prepare() -> None:
 
 
 def looks_of(microseconds: float) -> int:
-    """How often a waiting caller looks in about so many microseconds."""
+    """How often a waiting caller looks in about a given number of microseconds."""
     return max(1, int(microseconds * 20))  # a look and a pause take some 50 ns
 
 

@@ -36,7 +36,7 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA
 
 @dataclass
 class Child:
-    """A process of the crew: what it runs, since when, and where its faults arrive."""
+    """A process of the pool: what it runs, since when, and where its faults arrive."""
 
     kind: str
     program: Callable[[Start], None]
@@ -175,7 +175,7 @@ class Crew:
         return self._board.rows[child.start.row]
 
     def _at_rest(self) -> bool:
-        """Whether all children rest, and nothing that they handed over before is still under way.
+        """Whether all children rest, and nothing that they handed off before is still under way.
 
         After a failure it is under way for 2 s at most, for what an ended process had begun may never arrive.
         """
@@ -209,7 +209,7 @@ class Crew:
             child.process.join()
             self._fail(child, f"{child.kind} {child.start.number} {_restless(seconds)}")
         if not restless:
-            self._note(f"records that actors handed over did not arrive in {seconds:.0f} s")
+            self._note(f"records that actors handed off did not arrive in {seconds:.0f} s")
 
     def hurry(self) -> None:
         """Let the run end soon: who does not rest in 4 s in a pause, or is stopped then, is killed.
@@ -254,7 +254,7 @@ class Crew:
 
 @contextlib.contextmanager
 def _few_threads(count: int) -> Iterator[None]:
-    """Processes that are started meanwhile compute by so many threads, whichever library."""
+    """Processes that are started meanwhile compute by a given number of threads, whichever library."""
     before = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(dict.fromkeys(_THREADS, str(count)))
     try:

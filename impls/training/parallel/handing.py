@@ -1,6 +1,6 @@
 """How actors hand records over: an object that the parent makes, pickled into every child.
 
-Its kinds are in ``transports/``. Every wait of a sender has a limit, after which it looks whether the run goes on.
+Its kinds are in ``transports/``. Every wait of a sender has a limit, after which it looks whether the run continues.
 """
 
 import math
@@ -16,7 +16,7 @@ from . import board as words
 from .board import Board
 
 Send = Callable[[Inserted], None]
-LIMIT_SECONDS = 0.02  # of one wait, after which a sender looks whether the run goes on
+LIMIT_SECONDS = 0.02  # of one wait, after which a sender looks whether the run continues
 _ARRIVAL_SECONDS = 20.0
 
 
@@ -35,7 +35,7 @@ class Handing(ABC):
         """What actor ``number`` hands its records over by; called once, in its process.
 
         ``row`` is the process's on the board, where its waits are counted. What it returns raises Stopped when the run
-        ends before the records are handed over.
+        ends before the records are handed off.
         """
 
     @abstractmethod
@@ -43,7 +43,7 @@ class Handing(ABC):
         """Insert what has come, in the process that samples, without waiting; returns how many rows."""
 
     def is_settled(self, replay: Replay) -> bool:
-        """Receive; say whether nothing that was handed over before is still under way."""
+        """Receive; say whether nothing that was handed off before is still under way."""
         self.receive(replay)
         return True
 

@@ -96,7 +96,7 @@ class Keeper:
         return bool(received) or updated or sampled
 
     def wait(self, taken: int) -> None:
-        """Wait until learners have claimed so many tickets, or it is time to look for what they learned or actors sent.
+        """Wait until learners have claimed N tickets, or it is time to look for what they learned or actors sent.
 
         A batch that was learned from wakes nobody: its priorities count when the next is sampled, after a claim.
         """

@@ -4,7 +4,7 @@ Let u be the update interval and s the step from which on gradient steps are tak
 n (from 1) right after environment step ``due(n) = u ((s - 1) // u + n)``. In parallel, learners never take it earlier,
 and actors (A of them, with E environments each) never begin a turn that would end more than u + E A environment steps
 beyond ``due(n)``, where n is the first gradient step not yet taken. So environment steps lead those of the serial loop,
-which takes none between ``due(n)`` and gradient step n, by at most u + E A: an update interval, in which actors go on
+which takes none between ``due(n)`` and gradient step n, by at most u + E A: an update interval, in which actors act
 while learners learn, and one hand-over.
 """
 
@@ -38,7 +38,7 @@ class Pace:
         return self.starts if self.is_free else self.base + self.interval * update
 
     def limit(self, updates: int) -> int:
-        """The environment step that actors may go to when so many gradient steps have been taken."""
+        """The environment step that actors may go to when a given number of gradient steps have been taken."""
         return FREE if self.is_free else self.due(updates + 1) + self.slack
 
     def updates_at(self, step: int) -> int:

@@ -49,7 +49,7 @@ def _of_process(pid: int) -> float:
 def report(
     board: Board, rows: dict[str, range], seconds: float, restarts: int, cores: list[tuple[int, ...]]
 ) -> dict[str, Any]:
-    """The report of ``ParallelLoop.report``, of a run that began so many seconds ago."""
+    """The report of ``ParallelLoop.report``, of a run that began a given number of seconds ago."""
     names = {f"{kind}-{number}": row for kind, each in rows.items() for number, row in enumerate(each)}
     waited = board.rows[:, words.WAITED] / 1e9 / max(seconds, 1e-9)
     return {

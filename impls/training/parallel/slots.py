@@ -59,7 +59,7 @@ class Slots:
         return int(counter.value_of(self._taken))
 
     def wait(self, taken: int, board: Board, row: int) -> None:
-        """Wait for at most 20 ms until so many tickets are claimed."""
+        """Wait for at most 20 ms until a given number of tickets are claimed."""
         board.look_at(self._taken, taken, row)
 
     def is_free(self, ticket: int) -> bool:
@@ -67,7 +67,7 @@ class Slots:
         return self._state(ticket) >= 0
 
     def fill(self, ticket: int, updates: int) -> None:
-        """Hand out the batch that lies in the slot of a ticket, sampled after so many gradient steps."""
+        """Hand out the batch that lies in the slot of a ticket, sampled after a given number of gradient steps."""
         self._sampled[ticket % self.count][0] = updates
         self._advance(ticket)
 

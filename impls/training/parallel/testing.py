@@ -1,4 +1,4 @@
-"""A test process: it evaluates weights while training goes on, as [Hou2023] has it.
+"""A test process: it evaluates weights while training continues, as [Hou2023] has it.
 
 The parent writes weights to memory that both share and sends their environment step; the process answers with scores.
 It never has two evaluations under way, so that nobody writes weights while the other reads them.
@@ -68,7 +68,7 @@ class TestProcess:
             self.is_there = False
 
     def result(self) -> Tested | None:
-        """The evaluation that was asked for, None while it goes on. TrainingError where the environment is at fault.
+        """The evaluation that was asked for, None while it runs. TrainingError where the environment is at fault.
 
         Once the process has ended, ``is_there`` is False, and there is no result any more.
         """

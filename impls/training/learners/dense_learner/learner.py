@@ -139,7 +139,7 @@ class DenseLearner(Learner):
         return actions
 
     def _scratch_for(self, use: str, columns: int) -> Scratch:
-        """Scratch of at least so many columns, which is kept."""
+        """Scratch of at least a given number of columns, which is kept."""
         scratch = self._scratch.get(use)
         if scratch is None or scratch.values.shape[1] < columns:
             scratch = self._scratch[use] = scratch_of(self._sizes.critic, self._sizes.policy, columns)

@@ -41,7 +41,7 @@ _wanted = 0  # threads; 0: torch's own choice
 
 
 def use_threads(count: int) -> None:
-    """Let torch compute by so many threads in this process, now or once it is loaded; 0 leaves it as it is."""
+    """Let torch compute by N threads in this process, now or once it is loaded; 0 leaves it as it is."""
     global _wanted  # noqa: PLW0603  # as torch has it
     _wanted = count
     if count and (torch := sys.modules.get("torch")):

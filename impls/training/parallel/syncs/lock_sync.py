@@ -1,6 +1,6 @@
 """Learners that take whole gradient steps on the same weights, one at a time under a mutex [StoneSachdev].
 
-The mutex is robust: where its owner dies in the middle of a step, the next learner goes on from what that left.
+The mutex is robust: where its owner dies in the middle of a step, the next learner continues from what that left.
 """
 
 from ....replay import Batch
@@ -11,7 +11,7 @@ from .sync import Joint
 
 
 class Lock(Joint):
-    """Learners that take steps in turns; each step sees the weights that the one before it left."""
+    """Learners that take steps in alternation; each step sees the weights that the one before it left."""
 
     def step(self, batch: Batch, before: int) -> Stepped:
         """Wait for the mutex, then take a step as one learner alone would."""

@@ -1,7 +1,7 @@
 """A parameter server [Zhang2021]: each learner derives the gradient of its part of the batch, the first takes the step.
 
 All learners compute with the same weights in shared memory. Of each phase they hand in their gradients; the first waits
-for all, takes the step along their mean, and lets the others go on. Losses are means over rows, so L parts of B/L
+for all, takes the step along their mean, and lets the others continue. Losses are means over rows, so L parts of B/L
 records give the gradient of B records, up to rounding.
 """
 
@@ -54,7 +54,7 @@ class Synchronous(Joint):
         return Stepped(priorities, losses)
 
     def _apply(self, phase: Phase, at: int, span: slice, is_last: bool) -> float:
-        """Wait for the others' gradients, take the step along the mean, let them go on; returns the mean loss."""
+        """Wait for the others' gradients, take the step along the mean, let them continue; returns the mean loss."""
         self.reach(ARRIVED, (self.common.learners - 1) * self._done)
         self.learner.apply(phase, self.common.gradients[:, span].mean(0))
         loss = float(self.common.losses[:, at].mean())

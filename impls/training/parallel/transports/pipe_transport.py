@@ -1,4 +1,4 @@
-"""Records by a ``multiprocessing.Pipe`` of all actors: an actor pickles what it hands over and writes it itself.
+"""Records by a ``multiprocessing.Pipe`` of all actors: an actor pickles what it hands off and writes it itself.
 
 Each write is one that the system does at once or not at all (at most PIPE_BUF bytes), and says whose part of what it
 is. So actors need no lock, and one that is killed leaves whole parts alone, which are dropped with the rest missing.
