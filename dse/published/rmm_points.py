@@ -17,8 +17,6 @@ from impls.fpga.resources import BATCH, Resources, resources
 from .. import platforms
 from .quoted import Quoted
 
-REFERENCE = "u200"
-"""The platform whose slices hardware must fit and whose link feeds it: that of [Zhang2023]."""
 CAPACITY = 1 << 20
 BATCHES = (32, 1_024, 65_536)  # in the table of designs
 CURVE = (32, 64, 128, 256, 1_024, 4_096, 16_384, 65_536)  # in the figure
@@ -65,10 +63,9 @@ def call(design: Design, op: str, batch: int, law: str = "rtl") -> Ledger:
 
 @functools.cache
 def link() -> Link:
-    """Load the link between the host and the device, as the reference platform's file fits it to a quoted log."""
-    reference = platforms.load(REFERENCE)
-    ways = (("cpu", "fpga"), ("fpga", "cpu"))
-    return Link(*(functools.partial(reference.transfer_seconds, *way) for way in ways))
+    """Load the link between the host and the device, as the file of [Zhang2023]'s platform fits it to a quoted log."""
+    move = platforms.load("u200").transfer_seconds
+    return Link(functools.partial(move, "cpu", "fpga"), functools.partial(move, "fpga", "cpu"))
 
 
 def link_seconds(batch: int) -> float:
