@@ -76,19 +76,6 @@ def _quantile(sizes: list[float]) -> float:
     return float(np.quantile(sizes, stats.CONFIDENCE)) if sizes else 0.0
 
 
-def between(found: Iterable[Measurement], before: str, after: str) -> float | None:
-    """Return how many times as long the machine took at the visits from UTC ``after`` on as at those until ``before``.
-
-    The median over the sentinels; None without visits on both sides.
-    """
-    sides: tuple[dict[_Name, list[float]], ...] = (defaultdict(list), defaultdict(list))
-    for record in found:
-        if record.primitive == SENTINEL and record.median_seconds and (record.utc <= before or record.utc >= after):
-            sides[record.utc > before][record.contestant, record.op].append(record.seconds)
-    ratios = [np.median(sides[1][name]) / np.median(sides[0][name]) for name in sides[0].keys() & sides[1].keys()]
-    return float(np.median(ratios)) if ratios else None
-
-
 def _runs(found: Iterable[Measurement]) -> dict[_Run, dict[_Name, float]]:
     """Collect the median of each sentinel over a run's visits, where they are enough; commit and command name a run."""
     seconds: dict[_Run, dict[_Name, list[float]]] = defaultdict(lambda: defaultdict(list))

@@ -42,7 +42,7 @@ UNSHAKEN = {
     ),
     "Ask for another tree": "hundreds of answers, some alike by chance; tests/page/test_explorer.py compares them",
     "Mappings, and what would change them": "most of it modeled; tests/page/test_what_ifs.py compares it with answers",
-    "Answers held against measurement": "reads files of answers; tests/system/test_validate.py",
+    "Answers held against measurement": "reads files of answers; tests/unit/test_answered.py",
 }
 MAY_STAY = {
     r"95 %": "the confidence of every interval",
