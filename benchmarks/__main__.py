@@ -1,7 +1,6 @@
 """How fast are the implementations on this machine? Each command measures one side of it.
 
 sweep      how fast is every sum tree, over N, B, K and threads? Records go to results/<machine>/; resumable
-questions  were recommendations right? Measure every candidate of a file of questions
 list       which results are there?
 compare    is the newer of two commits, or of two files of records, slower?
 peers      how fast and how exact are other libraries' trees compared with ours? With --training: their training loops
@@ -13,7 +12,6 @@ arrangements  how fast does training run in each arrangement of processes, and h
 transports  what do transports of experience and weights cost, alone and inside a running system?
 learning   does training by several processes learn as the serial loop does, and how fast?
 plugins    how much faster do other libraries run on our trees? With --learning: does one of them learn on ours?
-loop-questions  were predictions of training loops right? Measure those of a file of questions
 """
 
 import argparse
@@ -34,10 +32,9 @@ from impls.checks import near
 from impls.sumtree.registry import options_of
 from impls.terminal import Parser, aligned, amount, answering
 
-from . import compare, gpu, questions
+from . import compare, gpu
 from .arguments import DEFAULT, about, add_axes, add_common, listed
 from .arrangements import command as arrangements_command
-from .arrangements import questions as loop_questions
 from .cases import DISTRIBUTIONS, OPS
 from .learning import command as learning_command
 from .loops import command as loops_command
@@ -68,7 +65,6 @@ def command_of(words: list[str]) -> tuple[Callable[[list[str]], int], list[str]]
 
 TRAINING = "--training"
 ELSEWHERE = {
-    "questions": questions.main,
     "compare": compare.main,
     "peers": peers_command.main,
     "gpu": gpu.main,
@@ -79,7 +75,6 @@ ELSEWHERE = {
     "transports": transports_command.main,
     "learning": learning_command.main,
     "plugins": plugins_command.main,
-    "loop-questions": loop_questions.main,
 }  # commands with a parser of their own
 FIRST, ALL = "python -m benchmarks sweep --preset quick", "python -m benchmarks --help"
 

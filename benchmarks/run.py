@@ -149,7 +149,6 @@ def run(
     told: Callable[[Cell], str] | None = None,
     bar: bool = True,
     sentinels: Sentinels | None = None,
-    keeps: Callable[[Measurement], bool] = lambda record: True,
 ) -> Tally:
     """Measure the cells that are not in a results file yet, group by group, and append their records to it.
 
@@ -158,8 +157,8 @@ def run(
     answers what ``stamp`` asks for; one that was skipped or failed is tried again. No group but the first that is
     measured is begun after ``most_seconds``. Progress is shown in ``unit``, if there is one, and ``told`` describes a
     cell. With ``sentinels`` their records are kept too, and groups that were timed while the machine was disturbed are
-    measured once more at the end; the latest record of a cell counts. Only records that ``keeps`` accepts go to the
-    file, and none that refuses a cell as one there does. RecordError if the file cannot be read or written.
+    measured once more at the end; the latest record of a cell counts. No record goes to the file that refuses a cell
+    as one there does. RecordError if the file cannot be read or written.
     """
     end, tally = time.monotonic() + most_seconds, Tally(sum(map(len, groups)))
     looked: list[list[Cell]] = []
@@ -171,7 +170,7 @@ def run(
         def kept(group: list[Cell]) -> Iterator[Measurement]:
             visit = sentinels.visit(stamp.timed) if sentinels else ()
             for record in itertools.chain(visit, measure(group)):
-                if keeps(record) and (is_done(record) or (record.cell, record.reason) not in refusals):
+                if is_done(record) or (record.cell, record.reason) not in refusals:
                     writer.append(record)
                 known.append(record)
                 yield record

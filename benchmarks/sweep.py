@@ -30,14 +30,12 @@ LONGEST_FILL_SECONDS = 20.0
 @dataclasses.dataclass(frozen=True)
 class SweepMethod:
     """How a sweep names its cells, makes their trees (by default ``impls.make``) and times them; ``after_failure`` is
-    called after a cell that cannot be timed, and raises RecordError where no other can be either. A tree that takes
-    longer to fill than ``longest_fill_seconds`` is skipped."""
+    called after a cell that cannot be timed, and raises RecordError where no other can be either."""
 
     primitive: str = "sum_tree"
     make: Callable[..., Any] | None = None
     clock: Callable[[Prepared], Clock] = clock_of
     after_failure: Callable[[], object] = lambda: None
-    longest_fill_seconds: float = LONGEST_FILL_SECONDS
 
     @property
     def again(self) -> str:
@@ -97,7 +95,7 @@ def _prepare(
 ) -> tuple[Prepared, Clock] | Measurement:
     """Return the case ready to be timed, or the record that says why it is not timed."""
     fill_seconds = impls.traits(case.contestant).fill_seconds * case.capacity
-    if fill_seconds > method.longest_fill_seconds:
+    if fill_seconds > LONGEST_FILL_SECONDS:
         return stamp.record(case, "skipped", reason=f"filling it takes about {fill_seconds:.0f} s")
     try:
         ready = prepare(case, seed, method.make)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from dse import records
-from dse.questions import Asked, is_measured
 from dse.records import Measurement
+from dse.validation.answered import is_measured, read_rows
 from impls.terminal import plural
 from impls.writing import list_files
 
@@ -69,13 +69,10 @@ def listing(results: Path) -> list[list[str]]:
 SUMMARY = "summary.json"
 TOML = {"platform": "`python -m dse platform probe`", "quoted": "by hand, from papers"}
 JSON = {
-    "questions": "`python -m dse validate --ask`",
-    "arrangements": "`python -m dse validate --ask --loops`",
     "peers-accuracy": "`make peers`",
     "gpu-check": "`make gpu`",
     "synthesis": "`python -m tests.oracles.rtl.synthesis`",
 }  # command by the beginning of the file's name
-COMMANDS = {"trees": "questions", "loops": "loop-questions", "arrangements": "loop-questions --arrangements"}  # by side
 
 
 def _row_of_records(path: Path, results: Path) -> list[str]:
@@ -88,14 +85,13 @@ def _row_of_records(path: Path, results: Path) -> list[str]:
 
 
 def _row_of_questions(path: Path, results: Path) -> list[str]:
-    rows = [row for row in Asked.read(path.with_suffix(".json")).rows if is_measured(row)]
+    rows = list(filter(is_measured, read_rows(path)))
     unstable = sum(row["status"] == "unstable" for row in rows)
     counts = (
         f"{len(rows):,} candidate{'s' * (len(rows) != 1)} measured{f' ({unstable:,} unstable)' if unstable else ''}"
     )
     when = f"{', '.join(sorted({row['commit'] for row in rows}))}, {span(row['utc'] for row in rows)}" if rows else ""
-    commands = dict.fromkeys(COMMANDS[row["side"]] for row in rows)
-    return [_name(path, results), counts, when, " and ".join(f"`python -m benchmarks {one}`" for one in commands)]
+    return [_name(path, results), counts, when, ""]
 
 
 def _row_of_json(path: Path, results: Path) -> list[str]:

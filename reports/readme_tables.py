@@ -15,8 +15,8 @@ from dse import Measurement, stats
 from dse.platforms import GitError, git
 from dse.published import plugin_claims
 from dse.published.peer_claims import is_ours
-from dse.questions import Asked, is_measured
 from dse.records import in_order, twins
+from dse.validation.answered import is_measured, read_rows
 from impls.sumtree.registry import names, options_of, traits
 from impls.writing import list_files
 
@@ -63,7 +63,7 @@ def coverage(results: Path) -> str:
         kind = f"`{one.contestant}` tree" if one.primitive in ("sum_tree", "gpu") else CELLS.get(one.primitive)
         if kind:
             cells[kind][one.source if one.median_seconds is not None else "skipped"] += 1
-    for row in (row for path in list_files(results, "*/*.csv") for row in Asked.read(path.with_suffix(".json")).rows):
+    for row in (row for path in list_files(results, "*/*.csv") for row in read_rows(path)):
         if is_measured(row):
             cells["answers, checked"]["measured" if "measured" in row else "skipped"] += 1
     columns = ("measured", "modeled", "skipped")

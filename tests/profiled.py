@@ -1,11 +1,18 @@
-"""A tiny workload and preset for the tests of profiling, and made-up records of what it would measure."""
+"""A tiny workload and preset for the tests of profiling, and made-up records of what it would measure.
+
+A second machine, ``world``, times loops that are the sum of their parts.
+"""
 
 import dataclasses
 
-from benchmarks.profile.cells import PRESETS, Preset, groups
+from benchmarks.profile.cells import PRESETS, Preset, groups, options_of
 from benchmarks.run import Stamp
 from benchmarks.timing import Timing
+from dse import platforms
+from dse.platforms.writing import to_toml
+from dse.records import Measurement, Writer
 from impls.training import load
+from tests.committed import RESULTS
 
 WORKLOAD = """
 name = "tiny"
@@ -83,3 +90,75 @@ def made_up(names=("cartpole_dqn", "pong_dqn"), preset="full", cores=4, learners
             one = stamp().timed(cell, timing, utc="2030-01-01T00:00:00+00:00")
             found += [one, dataclasses.replace(one, primitive="training_again")]
     return found
+
+
+ACTOR, WRITE = 5e-5, 1e-6  # seconds of an environment step, and of writing a record
+
+
+def step_of_learner(batch):
+    return 5e-4 + 2e-6 * batch
+
+
+def call_of_tree(batch):
+    return 1e-6 + 1e-8 * batch
+
+
+def gathering(batch):
+    return 5e-8 * batch
+
+
+def step_of_loop(batch, interval, size):
+    """A loop that is the sum of its parts."""
+    inserted = (call_of_tree(size) + WRITE) / size
+    return interval * (ACTOR + inserted) + step_of_learner(batch) + 2 * call_of_tree(batch) + gathering(batch)
+
+
+def record_of(workload, primitive, contestant, op, seconds, batch=1, utc="2026-11-21T10:00:00+00:00", **options):
+    return Measurement(
+        source="measured",
+        status="ok",
+        primitive=primitive,
+        contestant=contestant,
+        op=op,
+        capacity=workload.replay.capacity,
+        batch=batch,
+        fanout=workload.replay.fanout,
+        options=options_of(workload) | options,
+        median_seconds=seconds,
+        low_seconds=0.99 * seconds,
+        high_seconds=1.01 * seconds,
+        samples_seconds=(seconds,) * 11,
+        machine={"key": "made-up"},
+        utc=utc,
+        command="made up",
+    )
+
+
+def world(workload):
+    """Records of the workload as it is."""
+    own, size = workload.learner, workload.actors.local_storage
+    found = [
+        record_of(workload, "training", "actor", "step", ACTOR),
+        record_of(workload, "training", "storage", "gather", gathering(own.batch), own.batch),
+        record_of(workload, "training", "storage", "write", WRITE, size),
+        *(record_of(workload, "training", "weights", op, 1e-9, via="shared") for op in ("publish", "fetch")),
+        record_of(workload, "training", "loop", "step", step_of_loop(own.batch, own.update_interval, size), own.batch),
+    ]
+    for batch in sorted({own.batch, size, *(2**power for power in range(3, 12))}):
+        found.append(record_of(workload, "training", "learner", "step", step_of_learner(batch), batch))
+        found += [record_of(workload, "training", "numba", op, call_of_tree(batch), batch) for op in ("draw", "update")]
+    return found
+
+
+def named_platform():
+    """A platform that the made-up records are of."""
+    return dataclasses.replace(platforms.load(RESULTS / "d7dae63b89" / "platform.toml"), machine_key="made-up")
+
+
+def folder(results, found):
+    """The made-up machine's results: its platform and its records."""
+    with Writer(results / "made-up" / "all.jsonl") as writer:
+        for one in found:
+            writer.append(one)
+    (results / "made-up" / "platform.toml").write_text(to_toml(named_platform()))
+    return results

@@ -26,8 +26,10 @@ class TimedTree:
     """
 
     def __init__(self, tree: Any) -> None:
-        self._tree, self.seconds = tree, 0.0
-        self.capacity, self.dtype = tree.capacity, tree.dtype
+        self._tree = tree
+        self.seconds = 0.0
+        self.capacity = tree.capacity
+        self.dtype = tree.dtype
         self.smallest_priority = getattr(tree, "smallest_priority", 1e-30)
         self.largest_priority = getattr(tree, "largest_priority", 1e30)
         self._place = getattr(tree, "place", np.asarray)
@@ -60,9 +62,13 @@ class Learning:
         self.tree = TimedTree(tree)
         self._buffer = PrioritizedBuffer(self.tree, world.layout, alpha=replay.alpha, epsilon=replay.epsilon)
         fill(self._buffer, world)
-        self._learner, self._rng = world.learner(), world.rng
-        self._batch, self._beta = workload.learner.batch, replay.beta
-        self._interval, self._size, self._due = workload.learner.update_interval, workload.actors.local_storage, 0
+        self._learner = world.learner()
+        self._rng = world.rng
+        self._batch = workload.learner.batch
+        self._beta = replay.beta
+        self._interval = workload.learner.update_interval
+        self._size = workload.actors.local_storage
+        self._due = 0
         self._records = world.records(self._size)
         is_given = replay.initial_priority == "td_error"
         self._errors = world.rng.random(self._size).astype(np.float32) if is_given else None
@@ -86,7 +92,8 @@ class Loop:
     """
 
     def __init__(self, world: World, contestant: str, learner: str = REFERENCE, policy: str = REFERENCE) -> None:
-        workload, self._calls = world.workload, 0
+        workload = world.workload
+        self._calls = 0
         self._loop = SerialLoop(workload, contestant=contestant, learner=learner, policy=policy)
         fill(self._loop.buffer, world)
         self._loop.step = max(workload.learner.learning_starts, workload.exploration.random_steps)

@@ -1,14 +1,11 @@
 """``python -m dse validate``: how good are answers? Arguments in, text or JSON out."""
 
 import argparse
-import dataclasses
 import json
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from impls.terminal import aligned, count, plural
-from impls.writing import list_files
+from impls.terminal import aligned
 
 from .. import machines, platforms
 from ..questions import Asked
@@ -19,21 +16,11 @@ from ..validation.predictor import ROOT, Side, present
 from ..validation.runs import MEASURE
 from .text import add_command, percent, share, wrapped
 
-ABOUT = """How good are answers? Ask, measure, compare:
+ABOUT = """How good are answers? Each file of answers on record, by what was measured after them.
 
-  python -m dse validate --ask          sample questions by the commit's hash, and write their answers down
-  python -m benchmarks questions        measure the candidates of the questions about trees (half an hour)
-  python -m benchmarks loop-questions   measure the questions about training loops (minutes)
-  python -m dse validate                compare: all files of the machine that the present code answered
-
-With --loops the questions are about arrangements of processes: which of the candidates trains fastest, and how fast is
-each? --ask --loops writes such a file, python -m benchmarks loop-questions --arrangements measures it.
-
-Nobody chooses the questions: their seed is the hash of the last commit that changed more than results. Answers are
-written before anything is measured, and never again. A file counts as long as the code that answers is the same;
-what no longer counts is listed with its figures."""
-LACKS = {"without_prediction": "no prediction", "without_time": "no time", "unstable": "a wide interval"}
-NO_COMMIT = "00000000"  # of practice outside of a checkout
+Nobody chose the questions: their seed was the hash of a commit, whose code wrote the answers down before anything was
+measured, but where the last column says otherwise. The code that answers has changed since; what can be run here is
+raced instead: python -m dse recommend --help"""
 
 
 def add_to(commands: Any) -> None:
@@ -61,44 +48,33 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("--seed goes with --ask")
     result, note = _headline(options)
     if options.json:
-        print(json.dumps(result.to_dict() | {"machine_note": note}))
+        print(json.dumps([to_dict(one) for one in known]))
     else:
-        print(*([note, ""] if note else []), *lines(result), sep="\n")
+        print(*aligned([ANSWERS, *map(answer_row, known)]), sep="\n")
     return 0
 
 
-def _ask(options: argparse.Namespace) -> int:
-    if options.file:
-        raise ValueError("--ask names its file itself; leave the file out")
-    commit = asking.frozen_commit() if options.seed is None else platforms.commit(ROOT)[0] or NO_COMMIT
-    records, note = machines.read(options.results, options.machine, machines.SWEEP)
-    if note:
-        raise RecordError(
-            f"this machine has no sweep of its own to answer from; {how_to_measure(machines.SWEEP.command)}"
-        )
-    folder, seed = options.results / records[0].machine_key, asking.Seed(commit, by_hand=options.seed)
-    if options.loops:
-        seed, path = asking.first_free(folder, seed, arranged.SIDE)
-        asked = arranged.ask(records, path, seed, options.arrangement_count)
-        counts: dict[str, Any] = {"candidates": len(asked.rows), "answers": sum("told" in row for row in asked.rows)}
-    else:
-        seed, path = asking.first_free(folder, seed)
-        asked = asking.ask(records, path, seed, (options.count, options.loop_count))
-        counts = {"answers": {side: len(asked.answered(side)) for side in MEASURE}}
-    asked.create()
-    if options.json:
-        print(json.dumps({"file": str(path), "seed": seed.value, **counts}))
-        return 0
-    print(*(_arrangements_asked if options.loops else _asked)(asked, **counts), sep="\n")
-    if seed.by_hand is not None:
-        print("the seed is your own: this is practice, and does not count")
-    return 0
+def to_dict(side: Side) -> dict[str, Any]:
+    """Plain values, for JSON."""
+    return {"file": str(side.path), "side": side.name, "but": side.doubt, **side.figures}
 
 
-def _arrangements_asked(asked: Asked, candidates: int, answers: int) -> Iterator[str]:
-    number = plural(len(asked.questions(arranged.SIDE)), "question")
-    yield f"{number} about arrangements, {answers} of {plural(candidates, 'candidate')} predicted: {asked.path}"
-    yield f"now {how_to_measure(f'{arranged.MEASURE} {asked.path}')}"
+ANSWERS = (
+    *(
+        "by code of",
+        "about",
+        "questions",
+        "intervals hold",
+        "of choices",
+        "off",
+        "worst",
+        "too high",
+        "regret",
+        "worst",
+    ),
+    *("best chosen", "but"),
+)
+"""Heads of the table of answers on record; errors and regrets are in the median and at worst."""
 
 
 def _asked(asked: Asked, answers: Mapping[Side, int]) -> Iterator[str]:

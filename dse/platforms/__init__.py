@@ -2,7 +2,7 @@
 
 from impls.strict_toml import Problem
 
-from .checkout import GitError, code_commit, commit, files_at, git, head, is_shallow
+from .checkout import GitError, commit, files_at, git, head, is_shallow
 from .fingerprint import command_line, fingerprint, now
 from .platform import Cache, Device, Leaf, Link, Memory, Platform, Resources, Slice, leaves
 from .quantities import Quantity
@@ -21,7 +21,6 @@ __all__ = [
     "Quantity",
     "Resources",
     "Slice",
-    "code_commit",
     "command_line",
     "commit",
     "files_at",

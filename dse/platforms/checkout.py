@@ -60,17 +60,6 @@ def commit(folder: Path, is_told: bool = True) -> tuple[str | None, bool | None]
         return None, None
 
 
-def code_commit(folder: Path) -> str:
-    """Return the last commit of a checkout that changed anything but results.
-
-    GitError outside of one, and in a shallow clone, whose oldest commit seems to have changed everything.
-    """
-    head(folder)
-    if is_shallow(folder):
-        raise GitError("this clone is shallow; git fetch --unshallow brings the commits before")
-    return git(folder, "rev-list", "-1", "HEAD", "--", *CODE)
-
-
 def is_shallow(folder: Path) -> bool:
     """Say whether a clone lacks older commits. GitError."""
     return git(folder, "rev-parse", "--is-shallow-repository") == "true"

@@ -5,30 +5,30 @@ the law then predicts what was left out. Three machines with profiles are no sam
 nothing here holds the laws of GPUs and FPGAs against anything.
 
 A serial loop is predicted from its workload's profile, and from what the loops of the other workloads take beyond the
-sum of their parts.
+sum of their parts. Other runs are predicted from all records of their machine.
 
 Times are seconds of one call; an error is a factor, the larger of told / measured and measured / told.
 """
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
-from impls.training import Workload, identity
+from impls.training import Workload, WorkloadError, identity, load
 from impls.training.sizes import layout_of
 from impls.writing import list_files
 
 from .. import platforms
-from ..mapping.answer import MappingAnswer, build_answer
+from ..mapping.answer import MappingAnswer, build_answer, lacking
 from ..mapping.build import build
-from ..mapping.values import IMPLEMENTATIONS
-from ..platforms import Device
+from ..mapping.values import IMPLEMENTATIONS, with_values
+from ..platforms import Device, Platform, PlatformError
 from ..platforms.reading import FILE, RESULTS
-from ..records import Measurement
+from ..records import Measurement, RecordError, how_to_measure
 from ..solver.problem import ProblemError
 from ..times import analytic
 from ..times.analytic import AS_FITTED, Constants
@@ -327,8 +327,43 @@ def _without_its_own(folder: Path, workload: Workload, records: Sequence[Measure
     rest = [one for one in records if not is_whole(one) or one.options.get("identity") != own]
     fix = {"arrangement": "serial", "learner_threads": 1, "contestant": TREE, "fanout": workload.replay.fanout}
     fix |= dict.fromkeys(IMPLEMENTATIONS, REFERENCE)
-    table = of_records(rest, folder.name, workload)
-    answer = build_answer(build(Parts(platforms.load(folder / FILE), workload, table, None, fix)), "ratio")
+    return predict(Parts(platforms.load(folder / FILE), workload, of_records(rest, folder.name, workload), None, fix))
+
+
+def predict(parts: Parts) -> MappingAnswer:
+    """Predict the rate of what the parts are fixed to. RecordError where it does not fit their platform."""
+    answer = build_answer(build(parts), "ratio")
     if not isinstance(answer, MappingAnswer):
-        raise ProblemError(f"{workload.name} does not fit machine {folder.name}")
+        lacks = "; ".join(lacking(answer))
+        raise RecordError(f"{parts.workload.name} does not fit platform {parts.platform.name!r}: {lacks}")
     return answer
+
+
+RUN = ("arrangement", "environments", "presampled", "batch", "update_interval")
+
+
+def predict_runs(
+    records: Sequence[Measurement], platform: Platform, runs: Iterable[Mapping[str, Any]]
+) -> Iterator[MappingAnswer | None]:
+    """Predict runs, each by its options, from a machine's records; None where these tell nothing of one."""
+    table = functools.cache(functools.partial(table_of, tuple(records), platform.machine_key or ""))
+    for run in runs:
+        try:
+            workload, rows = table(run["workload"])
+            fix = {**{name: run[name] for name in RUN}, "actor_count": run["actors"]}
+            fix |= {f"{name}_implementation": run[name] for name in ("learner", "policy")}
+            fix |= {"actors": run["actors"]} if run["arrangement"] != "serial" else {}
+            fix |= {"learner_threads": 1, "contestant": TREE, "fanout": workload.replay.fanout, "threads": 1}
+            yield predict(Parts(platform, with_values(workload, fix), rows, None, fix))
+        except (RecordError, WorkloadError, PlatformError, ProblemError):
+            yield None
+
+
+def table_of(records: Sequence[Measurement], machine: str, name: str) -> tuple[Workload, PerformanceTable]:
+    """Return a workload, as records tell it or as it ships, and its profile. RecordError where there is none."""
+    own = {one: known for (one, _), known in workloads(records).items() if known}
+    workload = own.get(name) or load(name)
+    table = of_records(records, machine, workload)
+    if not table.rows:
+        raise RecordError(f"{name}: no record tells a profile; {how_to_measure(f'profile --workload {name}')}")
+    return workload, table

@@ -1,4 +1,4 @@
-"""The page's section about arrangements of training: rates, bounds, predictions, the kept ratio, and regret."""
+"""The page's section about arrangements of training: rates, bounds, predictions, and the kept ratio."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,13 +8,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from dse import platforms
-from dse.cli.text import percent
-from dse.cli.validate import arrangements_summary, errors, regret
 from dse.platforms.reading import FILE
 from dse.records import Measurement, how_to_measure
-from dse.validation import arranged
-from dse.validation.arranged import Check, Checked, headline, read_all
-from dse.validation.arrangements import ArrangementQuestion, Candidate, Predictor
+from dse.validation.laws import predict_runs
 
 from .. import style
 from ..chart import Chart, Material, Section
@@ -134,22 +130,15 @@ def predictions(material: Material, chosen: Sequence[Point]) -> Iterator[Predict
 
     Each is predicted once for all that show it.
     """
-    if predictor := _predictor(material):
-        for one in chosen:
-            options, asked = one.options, ("prediction", one.rate.cell)
-            if asked not in material.answers:
-                names = ("arrangement", "actors", "environments", "presampled", "learner", "policy")
-                candidate = Candidate(**{name: options[name] for name in names})
-                shape = options["workload"], options["batch"], options["update_interval"]
-                (material.answers[asked],) = predictor.answer(ArrangementQuestion(*shape, (candidate,)))
-            row = material.answers[asked]
-            if "told" in row:
-                yield Prediction(one, row["told"], row["low"], row["high"])
-
-
-def _predictor(material: Material) -> Predictor | None:
-    path = material.folder / FILE
-    return Predictor(material.measurements, platforms.load(path)) if path.is_file() else None
+    if not (path := material.folder / FILE).is_file():
+        return
+    todo = [one for one in chosen if ("prediction", one.rate.cell) not in material.answers]
+    answers = predict_runs(material.measurements, platforms.load(path), [one.options for one in todo])
+    for one, answer in zip(todo, answers, strict=True):
+        material.answers["prediction", one.rate.cell] = answer and (answer.hz, answer.low, answer.high)
+    for one in chosen:
+        if rate := material.answers["prediction", one.rate.cell]:
+            yield Prediction(one, *rate)
 
 
 def long_runs(measurements: Iterable[Measurement]) -> list[Measurement]:
@@ -160,7 +149,6 @@ def long_runs(measurements: Iterable[Measurement]) -> list[Measurement]:
 
 REACHED, LARGEST = 0.85, 0.01
 HEAD = ("arrangement", "D", "gradient steps/s", "bound", "share of it", "bound at a free ratio", "busiest", "predicted")
-QUESTION_HEAD = ("workload", "B", "u", "recommended", "predicted", "measured", "error", "best", "measured", "regret")
 
 
 def section(material: Material) -> str:
@@ -168,7 +156,7 @@ def section(material: Material) -> str:
     every = points(material.measurements)
     if not every:
         why = f"Left out: no arrangement was timed; {how_to_measure('arrangements')}."
-        return paragraphs([why, *material.missing(CHARTS)]) + _questions(material)
+        return paragraphs([why, *material.missing(CHARTS)])
     return (
         paragraphs(_answer(name, interval, own) for (name, interval), own in groups(every).items())
         + material.pictures(CHARTS)
@@ -181,7 +169,6 @@ def section(material: Material) -> str:
         + _tables(material, every)
         + _long(long_runs(material.measurements))
         + paragraphs(material.missing(CHARTS))
-        + _questions(material)
     )
 
 
@@ -245,56 +232,6 @@ def _kept(record: Measurement) -> str:
         f"{report['lead']:,} ahead ({most:,} allowed) and {report['lag']:,} behind; over a tenth of the run the ratio "
         f"is off by at most {off:.2%}{'' if off <= LARGEST else f', more than {LARGEST:.0%}'}."
     )
-
-
-def _questions(material: Material) -> str:
-    """Return what the files of questions about arrangements say: errors, coverage, regret, a row a question."""
-    files = read_all(material.folder)
-    if not files:
-        return paragraph(f"No question about arrangements was asked of this machine; ask with: {arranged.ASK}")
-    result = headline(files, material.about.key, material.results)
-    html = paragraph(
-        "Questions about arrangements: their seed is the hash of the last commit that changed code, and the answers "
-        "are written before anything is measured. The recommended candidate is the one with the highest predicted rate."
-    )
-    if figures := result.figures:
-        html += paragraph(f"{figures['questions']} questions, {figures['candidates']} candidates: {errors(figures)}.")
-        html += items(f"{name}: {errors(one)}" for name, one in figures["by_arrangement"].items())
-        html += paragraph(f"{regret(figures).capitalize()}; {figures['drift']}.")
-        html += table(QUESTION_HEAD, map(_question, result.checked))
-    voided = [
-        f"{file.path.name}: {why}; {arrangements_summary(arranged.figures(file.checked))}"
-        for file, why in result.voided
-    ]
-    waits = [f"{file.path.name}: {count} questions are not measured to the end" for file, count in result.waiting]
-    return html + (items([*waits, *voided]) if waits or voided else "")
-
-
-def _question(one: Checked) -> list[Cell]:
-    asked = one.question
-    chosen = one.checks[one.recommended] if one.recommended is not None else None
-    best = one.checks[one.best] if one.best is not None else None
-    error, lost = chosen.error if chosen else None, one.regret
-    return [
-        Cell(asked.workload, "name"),
-        Cell(f"{asked.batch:,}"),
-        Cell(str(asked.update_interval)),
-        Cell(_named(chosen)),
-        Cell(_count(chosen.hz) if chosen and chosen.hz else ""),
-        Cell(_count(chosen.measured_hz) if chosen and chosen.measured_hz else ""),
-        Cell(f"{error:+.1%}" if error is not None else ""),
-        Cell("the same" if best is chosen else _named(best)),
-        Cell(_count(best.measured_hz) if best and best.measured_hz else ""),
-        Cell(percent(lost) if lost is not None else ""),
-    ]
-
-
-def _named(check: Check | None) -> str:
-    if check is None:
-        return "none"
-    one = check.candidate
-    by = "" if one.learner == one.policy else f", {one.learner} and {one.policy}"
-    return f"{one.arrangement}, A = {one.actors}, E = {one.environments}, D = {one.presampled}{by}"
 
 
 COMMAND = "python -m benchmarks arrangements"
@@ -362,5 +299,4 @@ CHARTS = (
 )
 
 
-FILES = ("KEY/arrangements-*.csv", "KEY/arrangements-*.json")
-SECTIONS = (Section(81, "Arrangements of training", section, (ARRANGEMENT,), FILES),)
+SECTIONS = (Section(81, "Arrangements of training", section, (ARRANGEMENT,)),)

@@ -23,7 +23,6 @@ from dse import platforms
 from dse.__main__ import main as dse_main
 from dse.cli.mapping_text import text
 from dse.mapping.question import explain_mapping, recommend_mapping
-from dse.validation import asking, loops
 from impls.terminal import COMMAND
 from impls.training import load
 from impls.training.__main__ import main as training_main
@@ -212,13 +211,6 @@ def test_refusals_about_mappings_and_platforms(capsys, tmp_path, monkeypatch):
     check(said_by(capsys, dse_main, *ask, "this", "--results", tmp_path))
     check(said_by(capsys, dse_main, *ask, here / "platform.toml", "--results", tmp_path))
     check(said_by(capsys, dse_main, *ask, HERE, "--batch", "64"), least=0)
-
-
-def test_what_predictions_of_loops_lack():
-    workload = load("cartpole_dqn")
-    check(str(loops._missing(workload, "a profile", "profile")))
-    check(str(loops._missing(workload, "a whole serial loop", "share")))
-    check(str(asking.answer_loop([], None, asking.LoopQuestion("cartpole_dqn", 1, 64, 1))["reason"]))
 
 
 @pytest.mark.parametrize(

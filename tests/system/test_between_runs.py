@@ -16,7 +16,7 @@ from benchmarks.cases import Case
 from benchmarks.run import Stamp
 from benchmarks.timing import Timing
 from dse import stats
-from dse.drift import LEAST_VISITS, USUAL, WORTH, Drift, _runs, between, drift
+from dse.drift import LEAST_VISITS, USUAL, WORTH, Drift, _runs, drift
 from dse.records import SENTINEL, read_file, read_folder
 from dse.times.tree_times import Question, Table
 from dse.tree import _choose, ranked
@@ -94,13 +94,6 @@ def test_many_quiet_runs_outweigh_what_is_usual():
     quiet = drift(itertools.chain.from_iterable(several((1, 1, 1), 30 * n, f"run {n}") for n in range(40)))
     assert quiet.common < USUAL.common / 3
     assert quiet.own < USUAL.own / 3
-
-
-def test_the_change_between_two_times_is_the_median_over_the_sentinels():
-    found = [*visit((1, 1, 1), 0), *visit((1.3, 1.2, 0.5), 60, "questions")]
-    assert between(found, "2026-01-01T00:30", "2026-01-01T00:30") == pytest.approx(1.2)
-    assert between(found, "2026-01-01T02", "2026-01-01T02") is None
-    assert between([], "2026", "2026") is None
 
 
 def test_half_an_interval_adds_independent_errors():

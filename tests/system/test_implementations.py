@@ -6,20 +6,18 @@ import re
 
 import pytest
 
-from benchmarks.profile import questions
 from dse.cli import mapping_words
 from dse.cli.emit import training_command
 from dse.cli.mapping_text import text
+from dse.mapping.options import implementation_of
 from dse.mapping.question import ask, explain_mapping, recommend_mapping
 from dse.mapping.step_shares import StepShare
 from dse.solver.problem import ProblemError
 from dse.times.profile import of_records
 from dse.times.whole_runs import what_of
-from dse.validation import asking, loops
 from impls.training import load
 from impls.training.__main__ import _parser as training_parser
-from tests.profiled import made_up
-from tests.system.test_loop_questions import asked_of, folder, machine, world
+from tests.profiled import folder, made_up, world
 
 CARTPOLE = load("cartpole_dqn")
 BOTH = ("torch", "dense")
@@ -58,7 +56,8 @@ def _answer(results, fix, free):
 
 def by(told):
     """(implementation of the learner, of the policy) of an answer."""
-    return tuple(loops.recommended(told).values())
+    parts = {part.part: implementation_of(part.details) for part in told.parts}
+    return parts["learner"], parts["actors"]
 
 
 # What records tell
@@ -293,23 +292,3 @@ def test_free_environments_takes_the_number_that_gives_most_and_says_what_it_cha
     where, how = results / PLATFORM, {"results": results, "free": ["environments"]}
     asked = explain_mapping(where, "cartpole_dqn", {"environments": 1}, **how)
     assert (asked.asked.environments, asked.best.environments) == (1, 8)
-
-
-# Questions about loops
-
-
-def test_a_question_runs_what_is_recommended_for_its_threads():
-    found = [*records(), *(one for one in world(CARTPOLE) if one.primitive == "serial_step")]
-    plain = [
-        asking.answer_loop(found, machine(), asking.LoopQuestion("cartpole_dqn", threads, 100, 2)) for threads in (1, 2)
-    ]
-    assert [(one["learner"], one["policy"]) for one in plain] == [("dense", "dense"), ("torch", "torch")]
-    rate = loops.predicted(found, machine(), loops.shaped(CARTPOLE, 100, 2))
-    assert (plain[0]["told"], plain[0]["low"], plain[0]["high"]) == (rate.hz, rate.low, rate.high)
-
-
-def test_a_question_is_measured_by_the_loop_that_its_answer_named():
-    (asked,) = asked_of("cartpole_dqn", [(64, 1)], threads=2)
-    named = dataclasses.asdict(dataclasses.replace(asked, learner="dense", policy="torch"))
-    cell = questions._question(named).cell
-    assert (cell.options["learner"], cell.options["policy"], cell.threads, cell.batch) == ("dense", "torch", 2, 64)

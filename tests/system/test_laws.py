@@ -5,15 +5,18 @@ import dataclasses
 
 import pytest
 
+from dse.mapping.values import with_values
 from dse.platforms import load as load_platform
 from dse.times import analytic
 from dse.times.analytic import AS_FITTED
 from dse.times.batch_law import flat_then_linear
-from dse.times.profile import evidence
+from dse.times.parts import Parts
+from dse.times.profile import evidence, of_records
 from dse.validation import laws
 from dse.validation.laws import Cell
 from impls.training import load, names
 from tests.committed import RESULTS
+from tests.profiled import named_platform, step_of_loop, world
 
 NINE_IN_TEN = 0.9
 
@@ -161,3 +164,16 @@ def test_a_loop_s_own_record_is_not_seen(monkeypatch):
     for (machine, workload), predicted in after.items():
         is_of_another = workload != "hopper_ddpg"
         assert (predicted != before[machine, workload]) == is_of_another
+
+
+@pytest.mark.parametrize("name", ["cartpole_dqn", "hopper_ddpg"])
+@pytest.mark.parametrize(("batch", "interval"), [(64, 1), (512, 16), (355, 5)])
+def test_a_loop_that_is_the_sum_of_its_parts_is_predicted_as_their_sum(name, batch, interval):
+    workload = load(name)
+    fix = {"arrangement": "serial", "learner_threads": 1, "contestant": "numba", "fanout": workload.replay.fanout}
+    fix |= {"batch": batch, "update_interval": interval, "threads": 1}
+    table = of_records(world(workload), "made-up", workload)
+    rate = laws.predict(Parts(named_platform(), with_values(workload, fix), table, None, fix))
+    truth = step_of_loop(batch, interval, workload.actors.local_storage)
+    assert abs(rate.hz * truth - 1) < 0.05
+    assert rate.low < 1 / truth < rate.high

@@ -14,7 +14,6 @@ from dse.times.learner_products import product_bounds
 from dse.times.profile import of_records
 from dse.times.workloads import workloads
 from dse.validation import laws
-from dse.validation.arrangements import Predictor
 from impls.training import identity, load
 from impls.training.reading import of_stated, stated
 from tests.profiled import MACHINE, NOISE, TINY, seconds, stamp, write_workload
@@ -121,13 +120,9 @@ def test_a_bound_of_products_is_of_every_workload_that_records_tell(tiny):
 
 
 def test_runs_of_a_workload_of_ones_own_are_predicted_from_its_profile(tiny):
-    workload, table = Predictor(profile(tiny, **facts_of(tiny)), named_platform())._read("tiny")
+    workload, table = laws.table_of(profile(tiny, **facts_of(tiny)), KEY, "tiny")
     assert workload == tiny
     assert table.rows
-
-
-def named_platform():
-    return type("Platform", (), {"machine_key": KEY, "name": KEY})()
 
 
 def page_of(results, out, *more):

@@ -213,10 +213,8 @@ REFUSED_BY = {
         ("--workload hoper_ddpg", "hoper_ddpg"),
     ],
     "validate": [
-        ("--seed 3", "--seed goes with --ask"),
-        ("nowhere.json", "no file of answers"),
-        ("nowhere.json --ask", "names its file itself"),
-        ("--machine 0123456789", "write one with: python -m dse validate --ask"),
+        ("--results nowhere", "nowhere: no answers"),
+        ("--fanouts --results nowhere", "sweep --preset fanouts"),
     ],
 }
 

@@ -17,9 +17,8 @@ from dse.solver.problem import ProblemError
 from dse.times.beside import Timed, crowded, nearest, timed
 from impls.training import identity, load
 from impls.training.parallel.arrangement import Arrangement
-from tests.profiled import NOISE, stamp
+from tests.profiled import NOISE, folder, stamp
 from tests.system.test_implementations import PLATFORM, records
-from tests.system.test_loop_questions import folder
 
 CARTPOLE = load("cartpole_dqn")
 LEARNER, TURN, KEEPER = 4e-4, 1e-4, 5e-5

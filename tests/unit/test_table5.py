@@ -8,9 +8,8 @@ import pytest
 from dse.estimate import Estimate, Evidence
 from dse.published import mappings, quoted
 from dse.published.mappings import Judged, Row
-from dse.records import RecordError
 from reports import style
-from reports.sections import published, validation
+from reports.sections import published
 from tests.committed import RESULTS
 
 PUBLISHED = {
@@ -212,11 +211,6 @@ def test_the_page_has_all_rows_and_the_figure_a_panel_a_workload(printed):
 )
 def test_factors_in_words(ends, told):
     assert published._factors(ends) == told
-
-
-def test_without_questions_the_page_says_how_to_ask_them(tmp_path):
-    with pytest.raises(RecordError, match="python -m dse validate --ask"):
-        validation.answers(tmp_path, "made-up")
 
 
 def test_a_pair_s_pace_is_that_of_its_best_mapping(printed):
