@@ -135,7 +135,7 @@ def _held_out(law: str, out: Out, cells: Sequence[Cell]) -> HeldOut | None:
 
 
 def _folds(out: Out, cells: Sequence[Cell]) -> Iterator[tuple[str, list[Cell], list[Cell]]]:
-    """(what is omitted, its cells, those that the constants are fitted to)."""
+    """(what is left out, its cells, those that the constants are fitted to)."""
     machines = {one.machine: [other for other in cells if other.machine == one.machine] for one in cells}
     for machine, own in machines.items():
         if out == "machine":
@@ -189,7 +189,7 @@ def cells(results: Path = RESULTS) -> tuple[Cell, ...]:
 
 
 def untold(results: Path = RESULTS) -> tuple[str, ...]:
-    """ "NAME on MACHINE" for each profile that is omitted, for nothing tells its workload."""
+    """ "NAME on MACHINE" for each profile that is left out, for nothing tells its workload."""
     return tuple(f"{name} on {key}" for key, name, workload, _ in _profiles(results) if workload is None)
 
 
@@ -279,7 +279,7 @@ def _fetch(nbytes: float, is_flat: bool, constants: Constants) -> float:
 class SerialLoop:
     """A serial loop predicted by the loops of other workloads, and as it was measured.
 
-    ``predicted``: (gradient steps/s, low, high); ``others``: whose loops told.
+    ``predicted``: (gradient steps a second, low, high); ``others``: whose loops told.
     """
 
     machine: str
@@ -290,7 +290,7 @@ class SerialLoop:
 
     @property
     def error(self) -> float:
-        """The relative error of the predicted rate: -0.1 is a tenth too few steps/s."""
+        """The relative error of the predicted rate: -0.1 is a tenth too few steps a second."""
         return self.predicted[0] / self.measured_hz - 1
 
     @property
@@ -300,7 +300,7 @@ class SerialLoop:
 
 
 def serial_loops(results: Path = RESULTS) -> tuple[SerialLoop, ...]:
-    """Every serial loop by torch that was timed with others on its machine, predicted without it."""
+    """Every serial loop by torch that was timed beside others on its machine, predicted without it."""
     known: list[SerialLoop] = []
     for folder in _folders(results):
         records = evidence(results)[folder.name].records
