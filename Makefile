@@ -9,7 +9,9 @@ PEERS := .venv-peers
 PLUGINS := .venv-plugins
 HOSTED := hosts rllib
 COMPARED := benchmarks compare 3c43102 HEAD --contestants numba --capacities 1000000 --batches 1024 --fanouts 16 --budget 240
-TRAINED := dse run cartpole_dqn --platform this --decide 30 --seconds 30
+RACED := dse recommend --capacity 1e6 --batch 256 --again
+PRINTED ?= race run compare
+TRAINED := dse run cartpole_dqn --platform this --decide 30 --seconds 30 --again
 
 # Where else modules are, where else packages go and which other repository a hook is of, is not for what is made here.
 unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_NO_DEPS
@@ -60,9 +62,9 @@ gallery: $(READY)  ## build the page that is kept in the repository again, from 
 	$(BIN)/python -m reports --machine 8fb834d50a --out reports/build/gallery
 	cp reports/build/gallery/index.html reports/gallery/
 
-printed: $(READY)  ## record what the README shows of a comparison and a run on this machine, which must be quiet; 10 minutes
-	for each in compare run; do \
-	  case $$each in compare) command='$(COMPARED)';; run) command='$(TRAINED)';; esac; \
+printed: $(READY)  ## record what the README shows of a race, a run and a comparison here, in quiet; 10 minutes
+	for each in $(PRINTED); do \
+	  case $$each in compare) command='$(COMPARED)';; run) command='$(TRAINED)';; race) command='$(RACED)';; esac; \
 	  { echo '```console'; echo "$$ python -m $$command"; $(BIN)/python -m $$command || exit $$?; \
 	    printf '```\n\n*Recorded %s at `%s` on machine `%s`, which was otherwise idle.*\n' "$$(date -u +%F)" \
 	      "$$(git rev-parse --short HEAD)" "$$($(BIN)/python -c 'from dse.platforms import fingerprint; print(fingerprint()["key"])')"; \

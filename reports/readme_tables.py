@@ -216,8 +216,13 @@ def plugins(results: Path) -> str:
     return f"{plugins_section.answer(rows)}\n\n{table}\n{_origin(timed)}{_noise(timed)}{UNSTABLE}.\n"
 
 
+def race(results: Path) -> str:
+    """Return what a race of trees printed, kept word for word."""
+    return (results / "race.md").read_text(encoding="utf-8")
+
+
 def run(results: Path) -> str:
-    """Return what a run printed, its predicted rate and its measured one, kept word for word."""
+    """Return what a raced run printed, its rates predicted, raced and measured, kept word for word."""
     return (results / "run.md").read_text(encoding="utf-8")
 
 

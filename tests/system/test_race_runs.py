@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from pathlib import Path
 
@@ -166,14 +165,15 @@ def test_stops_do_not_count_in_the_clock_of_a_program(tmp_path):
 
 def test_ctrl_c_keeps_the_leader(tmp_path):
     programs = [program(tmp_path, name, 1e-3) for name in ("one", "other")]
-    racing = threading.Event()
-    timer = threading.Thread(target=lambda: (racing.wait(9), time.sleep(0.3), os.kill(os.getpid(), signal.SIGINT)))
-    timer.start()
-    with raced(programs, 30, lambda spent, left: racing.set()) as decision:
+
+    def interrupt(spent, left):
+        if spent:
+            signal.raise_signal(signal.SIGINT)
+
+    with raced(programs, 30, interrupt) as decision:
         assert decision.result.ending == "interrupted"
         assert decision.winner.process.wait(2) == 0
         assert gone([one.process.pid for one in programs], 0.0)
-    timer.join()
 
 
 RACER = """

@@ -214,7 +214,6 @@ REFUSED_BY = {
     ],
     "validate": [
         ("--results nowhere", "nowhere: no answers"),
-        ("--fanouts --results nowhere", "sweep --preset fanouts"),
     ],
 }
 
