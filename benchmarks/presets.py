@@ -134,7 +134,7 @@ PRESETS = {
         ),
         budget_seconds=0.25,
     ),
-    # What the choice of K is held against: each family's whole grid over N, K and B.
+    # What the choice of K is validated against: each family's whole grid over N, K and B.
     "fanouts": Preset(
         (
             Block(CLOSEST, capacities=DECADES, options=({}, PLAIN, DELTA, PLAIN | DELTA), **KS),

@@ -1,7 +1,7 @@
 """Training runs race on this machine: each in a process group of its own, which trains while all others are stopped.
 
 Runs are started and trained until they learn, as many at once as there are cores; then they take turns, in which they
-count their gradient steps and the seconds of training. Losers end; the winner goes on, with nothing lost. A guard, a
+count their gradient steps and the seconds of training. Losers end; the winner continues, with nothing lost. A guard, a
 shell that reads a pipe of ours, kills the groups of all that race as soon as this process has ended.
 """
 
@@ -203,7 +203,7 @@ class Decided:
 def decided(
     programs: Sequence[Program], seconds: float, progress: Callable[[float, int], None] = lambda spent, left: None
 ) -> Iterator[Decided]:
-    """Race programs, those to prefer first, for so many seconds with their start, and yield which of them trains on.
+    """Race programs, those to prefer first, for some seconds with their start, and yield which of them trains on.
 
     Where fewer than two learn in that time, the first that has not ended is taken. ValueError where all have, or one
     has taken all its steps. Whatever leaves the context ends the others, and no process is left stopped.

@@ -35,9 +35,9 @@ BATCHES = (1, 32, 256, 1_024, 16_384)
 CAPACITIES = (10_000, 1_000_000)
 LIBRARIES = ("numba", "torchrl", "tianshou", "rllib")  # of the table of shares
 CELLS = {
-    "loop_peer": "whole training loops, beside other libraries'",
+    "loop_peer": "whole training loops, ours and other libraries'",
     "memory": "random reads of memory",
-    "peer": "trees beside other libraries",
+    "peer": "trees, ours and other libraries'",
     "serial_step": "whole training steps",
     "training": "parts of training systems",
     "transport": "hand-overs of records and weights",
@@ -81,7 +81,7 @@ def implementations(_: Path) -> str:
             about = ast.get_docstring(ast.parse((TREES / file).read_text(encoding="utf-8"))) or ""
             own = [*options_of(name), *["threads"] * traits(name).threaded]
             rows.append((f"`{name}`", about.partition("\n")[0].removesuffix("."), ", ".join(f"`{one}`" for one in own)))
-    return _table(("name", "what it is", "options"), rows)
+    return _table(("name", "content", "options"), rows)
 
 
 def trees(results: Path) -> str:
@@ -103,7 +103,7 @@ def trees(results: Path) -> str:
 
 
 def peers(results: Path) -> str:
-    """How many times as long other libraries take as the numba tree, for a draw and an update, by batch."""
+    """Slowdowns of other libraries over the numba tree, for a draw and an update, by batch."""
     timed = [one for one in dse.read_folder(results, COMPARED) if one.median_seconds is not None]
     ((run, _),) = Counter((one.code, one.command) for one in timed if one.primitive == "peer").most_common(1)
     timed = [one for one in timed if (one.code, one.command) == run and one.primitive in ("peer", "peer_again")]
@@ -148,7 +148,7 @@ def share(results: Path) -> str:
     unstable = sum(one.is_unstable for one in kept)
     largest = max(kept, key=lambda one: one.share)
     gain = (
-        f"A tree that took no time at all would make a step at most {largest.most_gain:.2f} times as fast, in place of "
+        f"A tree that took no time at all would give a step a speedup of at most {largest.most_gain:.2f}, in place of "
         f"{largest.contestant} on `{largest.workload}`"
     )
     counted = f"{unstable} of the {len(kept)} shares are unstable (*: an interval they rest on is wide)"
@@ -167,7 +167,7 @@ def noise(results: Path) -> str:
 
 
 def replay(results: Path) -> str:
-    """Microseconds of a whole buffer's operations, ours beside other libraries', in a sentence and a table.
+    """Microseconds of a whole buffer's operations, ours and other libraries', in a sentence and a table.
 
     Of several machines, the one with the fewest unstable cells.
     """
@@ -188,7 +188,7 @@ def replay(results: Path) -> str:
         ahead = "1" if name == compared.ours else compared.ahead_of(name)
         factor = ahead.said(replay_cells.factor) if isinstance(ahead, replay_cells.Value) else ahead or ""
         rows.append([named, *times, replay_cells.total(compared.sum_of(name)).said(replay_cells.microseconds), factor])
-    head = ["us a call", *(f"{op}({batch})" for op, batch in OPERATIONS), "sum [95 % interval]", "times as long"]
+    head = ["us a call", *(f"{op}({batch})" for op, batch in OPERATIONS), "sum [95 % interval]", "slowdown"]
     if not part.cells:
         return "Without a time on record; measured by `python -m benchmarks replay`.\n"
     note = (
@@ -200,7 +200,7 @@ def replay(results: Path) -> str:
 
 
 def plugins(results: Path) -> str:
-    """How many times as fast other libraries' steps are on our trees, in a sentence and a table."""
+    """Speedups of other libraries' steps on our trees, in a sentence and a table."""
     records = [one for one in dse.read_folder(results) if one.primitive in ("plugin", "plugin_again")]
     if not records:
         return "Not on record yet; measured by `python -m benchmarks plugins`.\n"
@@ -232,7 +232,7 @@ def comparison(results: Path) -> str:
 
 
 def plugin_gains(results: Path) -> str:
-    """How many times as fast other libraries' steps are on our trees, in a sentence."""
+    """Speedups of other libraries' steps on our trees, in a sentence."""
     return plugins(results).partition("\n")[0] + "\n"
 
 
@@ -269,7 +269,7 @@ def training(results: Path) -> str:
         f"Source: measured {dates}, one thread; `summary.json` of each run in `results/*/training`; a seed run "
         "again counts once, by its first run. Where no return is shown, the run was one of minutes, for its rates."
     )
-    return _table([*head, "gradient steps a second", "seconds"], rows) + f"\n{note}\n"
+    return _table([*head, "gradient steps/s", "seconds"], rows) + f"\n{note}\n"
 
 
 def figures(_: Path) -> str:

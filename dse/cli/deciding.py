@@ -153,7 +153,7 @@ class Kept:
         return cls(question.results / str(here["key"]) / FILE, asked, {**here, "evidence": evidence_here(code=CODE)})
 
     def race(self, limit: float = 0.0) -> Mapping[str, Any] | None:
-        """The race that answers, decided or of so many seconds; None where there is none."""
+        """The race that answers, decided or of as many seconds; None where there is none."""
         kept = kept_race(self.path, self.asked, limit, self.machine)
         return None if kept is None else {**kept.machine["race"], "utc": kept.utc}
 
@@ -223,7 +223,7 @@ def _ends(answer: MappingAnswer | None) -> list[float] | None:
 
 
 def race_text(told: Mapping[str, Any]) -> Iterator[str]:
-    """Write a race as a table, predicted rates beside those of its turns."""
+    """Write a race as a table, predicted rates next to those of its turns."""
     if not told["rows"]:
         yield f"not raced: {told['ending']}; the best of the predicted ones trains"
         return

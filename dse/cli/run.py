@@ -34,10 +34,10 @@ from .text import add_command, interval, not_its_own, number, roughly, told
 
 ABOUT = f"""Which mapping of a workload is the best on this machine, and how fast is it when it runs?
 
-It asks as `python -m dse recommend --platform {HERE}` does, lets the configurations that may be best train in turns
-for the seconds of --decide, goes on with the fastest, and prints the gradient steps/s that were predicted, raced and
+It asks as `python -m dse recommend --platform {HERE}` does, lets the configurations that may be best train in turn
+for the seconds of --decide, continues with the fastest, and prints the gradient steps/s that were predicted, raced and
 measured, once training has settled and without evaluations. A race is kept, and answers until code or machine change.
-With --seconds a run ends so long after its first step or its race, even beyond the workload's last step, and without
+With --seconds a run ends S seconds after its first step or its race, even beyond the workload's last step, and without
 --out it leaves no folder behind."""
 PREDICTED = ("ratio", "fewest_devices")  # objectives whose value is the rate of a run, with its interval
 ANY_STEPS = 1 << 40  # of a run that only its seconds end
@@ -111,7 +111,7 @@ def _predicted(options: argparse.Namespace, question: MappingQuestion) -> Conten
 
 
 def _seconds_of_race(options: argparse.Namespace) -> float:
-    """The seconds of a race, 0 where the prediction is trusted: a run that goes on, or whose rate is not its aim."""
+    """The seconds of a race, 0 where the prediction is trusted: a run that continues, or whose rate is not its aim."""
     is_raced = not options.resume and options.objective == OBJECTIVE
     if options.decide is None:
         return SECONDS * is_raced

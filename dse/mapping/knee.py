@@ -44,13 +44,13 @@ class Knee:
 
     def notes(self, batch: int, unit: str, measured: bool) -> Iterator[str]:
         """Why B is this one, and what its choice leaves out. ``measured``: whether measurements end at the largest."""
-        why = f"the smallest batch tried that trains at least {SHARE:.0%} of the most records a {unit}"
+        why = f"the smallest batch tried that trains at least {SHARE:.0%} of the most records per {unit}"
         if self.batch is None:
             ends = "where what was measured ends" if measured else "the largest that fits"
             why = (
                 f"{'the largest that fits' if batch == self.largest else 'what the workload states'}: records trained "
-                f"a {unit} still rise at {self.largest:,}, {ends}, so the saturated rate, which would choose B, is not "
-                "reached"
+                f"per {unit} still rise at {self.largest:,}, {ends}, so the saturated rate, which would choose B, is "
+                "not reached"
             )
         yield f"B = {batch:,} is {why}; shares of the most: {self.shares}"
         yield "what a record trained is worth (sample efficiency) is not in the model: a larger B may need more of them"

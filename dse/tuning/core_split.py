@@ -4,8 +4,8 @@ Letters: M cores, x_a and x_l of them for actors and for learners, f_a(x_a) envi
 gradient steps/s, u environment steps a gradient step (update_interval).
 
 Eq. 5 asks for f_a(x_a) = u f_l(x_l) with x_a + x_l <= M. Whole cores seldom make both sides equal, and (1, 1) may do so
-at a fraction of what M cores could give. Here the slower side is made as fast as it can be: the most gradient steps a
-second, min(f_a(x_a) / u, f_l(x_l)), with x_a + x_l + reserved <= M. Curves need not rise, so every pair is looked at.
+at a fraction of what M cores could give. Here the slower side is made as fast as it can be: the most gradient
+steps/s, min(f_a(x_a) / u, f_l(x_l)), with x_a + x_l + reserved <= M. Curves need not rise, so every pair is looked at.
 """
 
 import math

@@ -174,9 +174,9 @@ SETTLED = 100
 class Plan:
     """Folder, checkpoints, tests and progress of a run; none of it changes what is learned.
 
-    ``seconds``: the run ends so many seconds after its first step, or after a race that it won, once the evaluation or
+    ``seconds``: the run ends N seconds after its first step, or after a race that it won, once the evaluation or
     save under way then ends.
-    ``test_process``: a process of its own evaluates while training goes on, as in [Hou2023].
+    ``test_process``: a process of its own evaluates while training continues, as in [Hou2023].
     """
 
     folder: Path

@@ -65,7 +65,7 @@ class Stopwatch:
         self._cpu += self._of_processor() - cpu
 
     def seconds(self) -> float:
-        """Wall time since the watch was made, without what is left out."""
+        """Wall time since the watch was made, without what is omitted."""
         return clock.seconds() - self._wall
 
     def read(self, steps: int, updates: int, batch: int) -> Throughput:

@@ -43,7 +43,7 @@ class Point:
 
     @property
     def hz(self) -> float:
-        """Gradient steps a second."""
+        """Gradient steps/s."""
         return 1 / self.rate.seconds
 
     @property
@@ -117,7 +117,7 @@ def best_of_each(every: Sequence[Point]) -> list[Point]:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Gradient steps a second that the solver predicts of a run, in [``low``, ``high``]."""
+    """Gradient steps/s that the solver predicts of a run, in [``low``, ``high``]."""
 
     point: Point
     hz: float
@@ -161,9 +161,9 @@ def section(material: Material) -> str:
         paragraphs(_answer(name, interval, own) for (name, interval), own in groups(every).items())
         + material.pictures(CHARTS)
         + paragraph(
-            "Gradient steps a second (measured) with 95 % intervals, by the default implementations from a full replay "
+            "Gradient steps/s (measured) with 95 % intervals, by the default implementations from a full replay "
             "on. Bound: the rate at which the part that works most would never wait, by its work in the same run "
-            f"beside the others; the target is {REACHED:.0%} of it by the best parallel arrangement. At a free ratio "
+            f"among the others; the target is {REACHED:.0%} of it by the best parallel arrangement. At a free ratio "
             "neither side waits for the other. Predicted from all records of this machine."
         )
         + _tables(material, every)
@@ -217,7 +217,7 @@ def _count(value: float) -> str:
 
 
 def _long(runs: Sequence[Measurement]) -> str:
-    """Say of each long run how far environment steps led and lagged, and how far off the ratio was."""
+    """Say of each long run how far environment steps led and lagged, and the error of the ratio."""
     if not runs:
         return paragraph(f"The kept ratio over a long run was not measured; {how_to_measure('arrangements --long')}.")
     return paragraph("The kept ratio of environment steps to gradient steps over long runs:") + items(map(_kept, runs))
@@ -240,7 +240,7 @@ APART = 0.03  # by so much predictions are set to the right, as a share of x
 
 
 def rates(material: Material) -> pd.DataFrame:
-    """Select the fastest run of each arrangement, in gradient steps a second: measured, ``bound`` and ``hz`` predicted.
+    """Select the fastest run of each arrangement, in gradient steps/s: measured, ``bound`` and ``hz`` predicted.
 
     ``place`` is the arrangement's among all; NaN where there is no bound or no prediction.
     """
@@ -262,11 +262,9 @@ def rates(material: Material) -> pd.DataFrame:
 
 @style.styled
 def draw(rows: pd.DataFrame, about: About) -> Figure:
-    """Draw gradient steps a second over the update interval: a panel a workload, a line an arrangement."""
+    """Draw gradient steps/s over the update interval: a panel a workload, a line an arrangement."""
     names = sorted(rows["workload"].unique())
-    figure, panels = style.panels(
-        "Which arrangement trains fastest?", names, 6, "gradient steps a second", sharey=False
-    )
+    figure, panels = style.panels("Which arrangement trains fastest?", names, 6, "gradient steps/s", sharey=False)
     for axes, name in zip(panels, names, strict=True):
         own = rows[rows["workload"] == name]
         for (place, arrangement), part in own.sort_values("update_interval").groupby(["place", "arrangement"]):

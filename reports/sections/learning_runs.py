@@ -140,7 +140,7 @@ READING = (
 )
 READINGS = {
     "learning_depths": (
-        "Returns over environment steps with D batches sampled ahead, and how many times as fast training was as with "
+        "Returns over environment steps with D batches sampled ahead, and the speedup of training over that with "
         "none, seed by seed, as [Zhang2023, Fig. 10] asks."
     ),
     "learning_arrangements": (

@@ -12,7 +12,7 @@ ABOUT = (
     "The seed of the questions is the hash of the last commit that changed code, and the answers were written before "
     "anything was measured, but where the last column says otherwise. The code that answers has changed since; what "
     f"can be run here is raced now. Targets: {COVERAGE[0]:.0%} to {COVERAGE[1]:.0%} of the intervals hold what was "
-    f"measured; regret at most {MEDIAN_REGRET:.0%} in the median and {WORST_REGRET:.0%} at worst; a rate off by at "
+    f"measured; slowdown at most {MEDIAN_REGRET:.0%} in the median and {WORST_REGRET:.0%} at worst; a rate off by at "
     f"most {LOOP_ERROR:.0%} in the median; each count of the best ones within its 95 %."
 )
 
@@ -24,4 +24,4 @@ def _section(material: Material) -> str:
 
 
 FILES = tuple(f"KEY/{kind}-*.{end}" for kind in ("questions", "arrangements") for end in ("csv", "json"))
-SECTIONS = (Section(110, "Answers held against measurement", _section, ("sentinel",), FILES),)
+SECTIONS = (Section(110, "Answers validated against measurement", _section, ("sentinel",), FILES),)

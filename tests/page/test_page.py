@@ -148,7 +148,7 @@ def test_the_headline_is_computed_from_the_records(tmp_path):
     )
     assert f"leaves, take {ours:.1f} ns an element; torchrl float32, the fastest of 3 other libraries" in text
     assert f"takes {library / ours:.1f}x the time" in text
-    assert f"{per_element('rllib', 'float64', 1_024) / ours:,.0f} times" in text
+    assert f"{per_element('rllib', 'float64', 1_024) / ours:,.0f}x" in text
 
 
 def test_the_first_question_is_of_all_threads_of_the_machine(tmp_path, monkeypatch):

@@ -179,7 +179,7 @@ class Crew:
 
         After a failure it is under way for 2 s at most, for what an ended process had begun may never arrive.
         """
-        rests = all(map(self._rests, self._children))  # first, for a child may hand over until it rests
+        rests = all(map(self._rests, self._children))  # first, for a child may hand off until it rests
         is_late = bool(self._failure) and clock.seconds() - self._failed > _LATE_SECONDS
         return (self.is_settled() or is_late) and rests
 

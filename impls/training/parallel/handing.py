@@ -75,7 +75,7 @@ def settle(handing: Handing, replay: Replay, board: Board, rows: range) -> bool:
             return True
         end = min(end, clock.seconds() + _ARRIVAL_SECONDS) if rests else math.inf
         if clock.seconds() > end:
-            raise TrainingError(f"records that actors handed over do not arrive in {_ARRIVAL_SECONDS:.0f} s")
+            raise TrainingError(f"records that actors handed off do not arrive in {_ARRIVAL_SECONDS:.0f} s")
         board.go_on()
         time.sleep(1e-3)
     return False
