@@ -207,7 +207,7 @@ def test_each_command_of_benchmarks_has_a_line_of_help(capsys):
     with pytest.raises(SystemExit):
         bench.main(["--help"])
     said = " ".join(capsys.readouterr().out.split())
-    for name in (*bench.ELSEWHERE, "sweep", "questions", "list"):
+    for name in (*bench.ELSEWHERE, "sweep", "list"):
         assert f"{name} {bench.HELP[name]}" in said
     assert "python -m benchmarks profile --help" not in said
 
