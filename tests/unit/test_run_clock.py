@@ -1,0 +1,58 @@
+"""The clock of a run: it stands still while a race keeps the run stopped."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from impls.training import clock
+
+
+@pytest.fixture
+def raced(monkeypatch, tmp_path):
+    """The clock of a run that races, and its numbers."""
+    path = tmp_path / "turns"
+    path.write_bytes(bytes(8 * clock.COUNT))
+    monkeypatch.setenv(clock.TURNS, str(path))
+    yield importlib.reload(clock), clock.numbers_of(path)
+    monkeypatch.delenv(clock.TURNS)
+    importlib.reload(clock)
+
+
+def test_time_stopped_does_not_count(raced):
+    own, numbers = raced
+    before = own.seconds()
+    numbers[own.PAUSED] = 100_000_000_000
+    assert -100 <= own.seconds() - before < -99
+    assert own.seconds() == pytest.approx(own.nanoseconds() / 1e9, abs=1e-3)
+
+
+def test_a_run_races_until_it_is_free(raced):
+    own, numbers = raced
+    assert own.is_raced()
+    numbers[own.FREE] = 1
+    assert not own.is_raced()
+
+
+def test_a_race_reads_what_a_run_tells(raced):
+    own, numbers = raced
+    own.tell(7, 3, 0.5)
+    assert [numbers[at] for at in (own.STEPS, own.UPDATES, own.TRAINED)] == [7, 3, 500_000_000]
+
+
+def test_a_run_of_no_race_keeps_time_and_tells_nobody(monkeypatch, tmp_path):
+    monkeypatch.setenv(clock.TURNS, str(tmp_path / "gone"))
+    own = importlib.reload(clock)
+    own.tell(7, 3, 0.5)
+    assert not own.is_raced()
+    assert own.seconds() > 0
+
+
+def test_runs_read_no_other_clock():
+    """A limit by another clock would run out while a race keeps the run stopped."""
+    folder = Path(clock.__file__).parent
+    reading = [
+        path.name for path in folder.rglob("*.py") if re.search(r"time\.(monotonic|perf_counter)", path.read_text())
+    ]
+    assert sorted(reading) == ["clock.py", "run.py"]  # which shows progress by it
