@@ -39,18 +39,23 @@ if code:
 """
 
 
-def program(folder, name, seconds, settled=100, last=0, code=0, **more):
-    """A program whose gradient steps take so many seconds, by what it says."""
-    words = [sys.executable, "-S", "-c", RUN, *map(str, (seconds, settled, last, code))]
+def program(folder, name, seconds, settled=100, last=0, code=0, by=(), **more):
+    """A program whose gradient steps take so many seconds, by what it says; another may start it."""
+    words = [*by, sys.executable, "-S", "-c", RUN, *map(str, (seconds, settled, last, code))]
     return Program(name, words, name, folder / name, **more)
 
 
-def is_there(process):
-    """Whether a process has not ended."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
+PARENT = ("sh", "-c", '"$@" & wait', "sh")
+
+
+def is_there(group):
+    """Whether a process of a group has not ended."""
+    for process in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, own = process.read_text().rpartition(")")[2].split()[:3]
+            if int(own) == group and state not in "ZX":
+                return True
+    return False
 
 
 def gone(processes, seconds=2.0):
@@ -149,18 +154,38 @@ def test_a_program_without_a_gradient_step_in_its_turn_fails(tmp_path, monkeypat
 
 
 def test_stops_do_not_count_in_the_clock_of_a_program(tmp_path):
-    one = program(tmp_path, "one", 1e-3)
+    one = program(tmp_path, "one", 1e-3, by=PARENT)
     one.start()
     try:
-        for _ in range(3):
-            one.stop()
+        for _ in range(4):
+            one.turn(0.01)
+            time.sleep(0.01)
             before = one.numbers[clock.UPDATES]
             time.sleep(0.05)
             assert one.numbers[clock.UPDATES] == before
-            one.go_on()
-            time.sleep(0.01)
         assert 0.15e9 <= one.numbers[clock.PAUSED] < 0.4e9
     finally:
+        one.end()
+
+
+def test_a_stop_begins_once_a_program_stands_still_and_counts_before_it_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(race_runs, "LOOKS", 10_000)
+    one = program(tmp_path, "one", 1e-3)
+    one.start()
+    paused, send = [], one.signal
+
+    def late(number):
+        paused.append(one.numbers[clock.PAUSED])
+        threading.Timer(0.02, send, (number,)).start()
+
+    one.signal, begin = late, time.perf_counter_ns()
+    try:
+        one.stop()
+        assert one.stopped - begin >= 0.02e9
+        one.go_on()
+        assert paused[1] == one.numbers[clock.PAUSED] > paused[0]
+    finally:
+        one.signal = send
         one.end()
 
 
@@ -181,9 +206,9 @@ import sys
 from pathlib import Path
 from dse import race_runs
 from dse.race_runs import decided
-from tests.system.test_race_runs import program
+from tests.system.test_race_runs import PARENT, program
 race_runs.TURN_SECONDS = (0.01, 0.02)
-programs = [program(Path(sys.argv[1]), name, took) for name, took in (("one", 1e-3), ("other", 1e-3), ("third", 1e-3))]
+programs = [program(Path(sys.argv[1]), name, 1e-3, by=PARENT) for name in ("one", "other", "third")]
 race_runs.ZONE = 0.0
 with decided(programs, 60, lambda spent, left: print(*[one.process.pid for one in programs], flush=True)):
     pass
