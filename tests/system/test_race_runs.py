@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import random
 import signal
@@ -17,6 +18,7 @@ import pytest
 
 from dse import race_runs
 from dse.race_runs import Program, decided, rows_of
+from impls.race import Result, Standing
 from impls.training import checkpoint, clock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,7 +88,7 @@ def test_the_fastest_trains_on_and_the_others_are_gone(tmp_path):
     programs = [program(tmp_path, name, took) for name, took in (("slow", 1.3e-3), ("fast", 1e-3), ("hopeless", 9e-3))]
     with raced(programs, 20) as decision:
         others = [one.process.pid for one in programs if one is not decision.winner]
-        assert decision.winner.name == "fast"
+        assert (decision.winner.name, decision.winner.stopped) == ("fast", None)
         assert decision.winner.process.wait(2) == 0
         assert gone(others, 0.0)
     assert (decision.winner.folder / "output").read_text().split() == ["given", "fast", "free"]
@@ -98,7 +100,8 @@ def test_the_fastest_trains_on_and_the_others_are_gone(tmp_path):
 
 
 def test_of_equally_fast_ones_the_first_trains_on(tmp_path):
-    with raced([program(tmp_path, "first", 1e-3), program(tmp_path, "other", 1e-3)], 20) as decision:
+    programs = [program(tmp_path, "first", 1e-3), program(tmp_path, "other", 1e-3, predicted=9.0)]
+    with raced(programs, 20) as decision:
         assert decision.winner.name == "first"
 
 
@@ -136,9 +139,46 @@ def test_where_too_few_learn_in_time_the_best_predicted_trains_on(tmp_path):
 def test_what_memory_does_not_hold_races_in_a_later_wave(tmp_path, monkeypatch):
     monkeypatch.setattr(race_runs, "free_bytes", lambda: 10.0)
     times = {"a": 1.3e-3, "b": 1.2e-3, "best": 1e-3, "c": 1.4e-3}
-    programs = [program(tmp_path, name, took, nbytes=5.0) for name, took in times.items()]
-    with raced(programs, 20) as decision:
+    programs, held = [program(tmp_path, name, took, nbytes=5.0) for name, took in times.items()], list[int]()
+
+    def progress(spent, left):
+        held.append(sum(is_there(one.process.pid) for one in programs if one.process))
+
+    with raced(programs, 20, progress) as decision:
         assert decision.winner.name == "best"
+    assert max(held) == 2
+
+
+def test_as_many_programs_as_cores_begin_and_who_ends_makes_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(race_runs, "count_allowed", lambda: 1)
+    ends = program(tmp_path, "ends", 1e-3, settled=0, last=1, code=1)
+    programs = [ends, program(tmp_path, "never", 1e-3, settled=-10_000), program(tmp_path, "last", 1e-3, predicted=9.0)]
+    with raced(programs, 1.0) as decision:
+        assert decision.winner.name == "never"
+    assert programs[2].process is None
+
+
+def test_a_race_has_the_seconds_that_its_start_leaves_and_turns_that_they_suffice_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(race_runs, "TURN_SECONDS", (0.001, 9.0))
+    given = []
+
+    def race(candidates, inputs, seconds, *more, **others):
+        given.extend((seconds, *inputs[0]))
+        return race_of(candidates, inputs, seconds, *more, **others)
+
+    race_of = race_runs.race
+    monkeypatch.setattr(race_runs, "race", race)
+    with raced([program(tmp_path, name, 1e-3, settled=50) for name in ("one", "other")], 1.0):
+        pass
+    assert 0 < given[0] < 0.95
+    assert given[1] == pytest.approx(given[0] / 48)
+
+
+def test_rates_are_those_of_95_percent_of_the_turns():
+    standing = Standing("one", "undecided", (0.1, 0.1, 0.1), (1.0, 0.9, math.inf))
+    (row,) = rows_of(Result((standing,), "out of time", 1.0, {"one": {hz: 1 / hz for hz in range(1, 102)}}))
+    assert row["hz"] == [51.0, 3.5, 98.5]
+    assert row["ratio"] == [1.0, 0.9, None]
 
 
 def test_a_program_without_a_gradient_step_in_its_turn_fails(tmp_path, monkeypatch):
