@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import random
 import signal
@@ -16,6 +17,7 @@ import pytest
 
 from dse import race_runs
 from dse.race_runs import Program, decided, rows_of
+from impls.race import Result, Standing
 from impls.training import checkpoint, clock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,18 +40,23 @@ if code:
 """
 
 
-def program(folder, name, seconds, settled=100, last=0, code=0, **more):
-    """A program whose gradient steps take so many seconds, by what it says."""
-    words = [sys.executable, "-S", "-c", RUN, *map(str, (seconds, settled, last, code))]
+def program(folder, name, seconds, settled=100, last=0, code=0, by=(), **more):
+    """A program whose gradient steps take so many seconds, by what it says; another may start it."""
+    words = [*by, sys.executable, "-S", "-c", RUN, *map(str, (seconds, settled, last, code))]
     return Program(name, words, name, folder / name, **more)
 
 
-def is_there(process):
-    """Whether a process has not ended."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
+PARENT = ("sh", "-c", '"$@" & wait', "sh")
+
+
+def is_there(group):
+    """Whether a process of a group has not ended."""
+    for process in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, own = process.read_text().rpartition(")")[2].split()[:3]
+            if int(own) == group and state not in "ZX":
+                return True
+    return False
 
 
 def gone(processes, seconds=2.0):
@@ -80,7 +87,7 @@ def test_the_fastest_trains_on_and_the_others_are_gone(tmp_path):
     programs = [program(tmp_path, name, took) for name, took in (("slow", 1.3e-3), ("fast", 1e-3), ("hopeless", 9e-3))]
     with raced(programs, 20) as decision:
         others = [one.process.pid for one in programs if one is not decision.winner]
-        assert decision.winner.name == "fast"
+        assert (decision.winner.name, decision.winner.stopped) == ("fast", None)
         assert decision.winner.process.wait(2) == 0
         assert gone(others, 0.0)
     assert (decision.winner.folder / "output").read_text().split() == ["given", "fast", "free"]
@@ -92,7 +99,8 @@ def test_the_fastest_trains_on_and_the_others_are_gone(tmp_path):
 
 
 def test_of_equally_fast_ones_the_first_trains_on(tmp_path):
-    with raced([program(tmp_path, "first", 1e-3), program(tmp_path, "other", 1e-3)], 20) as decision:
+    programs = [program(tmp_path, "first", 1e-3), program(tmp_path, "other", 1e-3, predicted=9.0)]
+    with raced(programs, 20) as decision:
         assert decision.winner.name == "first"
 
 
@@ -130,9 +138,46 @@ def test_where_too_few_learn_in_time_the_best_predicted_trains_on(tmp_path):
 def test_what_memory_does_not_hold_races_in_a_later_wave(tmp_path, monkeypatch):
     monkeypatch.setattr(race_runs, "free_bytes", lambda: 10.0)
     times = {"a": 1.3e-3, "b": 1.2e-3, "best": 1e-3, "c": 1.4e-3}
-    programs = [program(tmp_path, name, took, nbytes=5.0) for name, took in times.items()]
-    with raced(programs, 20) as decision:
+    programs, held = [program(tmp_path, name, took, nbytes=5.0) for name, took in times.items()], list[int]()
+
+    def progress(spent, left):
+        held.append(sum(is_there(one.process.pid) for one in programs if one.process))
+
+    with raced(programs, 20, progress) as decision:
         assert decision.winner.name == "best"
+    assert max(held) == 2
+
+
+def test_as_many_programs_as_cores_begin_and_who_ends_makes_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(race_runs, "count_allowed", lambda: 1)
+    ends = program(tmp_path, "ends", 1e-3, settled=0, last=1, code=1)
+    programs = [ends, program(tmp_path, "never", 1e-3, settled=-10_000), program(tmp_path, "last", 1e-3, predicted=9.0)]
+    with raced(programs, 1.0) as decision:
+        assert decision.winner.name == "never"
+    assert programs[2].process is None
+
+
+def test_a_race_has_the_seconds_that_its_start_leaves_and_turns_that_they_suffice_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(race_runs, "TURN_SECONDS", (0.001, 9.0))
+    given = []
+
+    def race(candidates, inputs, seconds, *more, **others):
+        given.extend((seconds, *inputs[0]))
+        return race_of(candidates, inputs, seconds, *more, **others)
+
+    race_of = race_runs.race
+    monkeypatch.setattr(race_runs, "race", race)
+    with raced([program(tmp_path, name, 1e-3, settled=50) for name in ("one", "other")], 1.0):
+        pass
+    assert 0 < given[0] < 0.95
+    assert given[1] == pytest.approx(given[0] / 48)
+
+
+def test_rates_are_those_of_95_percent_of_the_turns():
+    standing = Standing("one", "undecided", (0.1, 0.1, 0.1), (1.0, 0.9, math.inf))
+    (row,) = rows_of(Result((standing,), "out of time", 1.0, {"one": {hz: 1 / hz for hz in range(1, 102)}}))
+    assert row["hz"] == [51.0, 3.5, 98.5]
+    assert row["ratio"] == [1.0, 0.9, None]
 
 
 def test_a_program_without_a_gradient_step_in_its_turn_fails(tmp_path, monkeypatch):
@@ -148,18 +193,38 @@ def test_a_program_without_a_gradient_step_in_its_turn_fails(tmp_path, monkeypat
 
 
 def test_stops_do_not_count_in_the_clock_of_a_program(tmp_path):
-    one = program(tmp_path, "one", 1e-3)
+    one = program(tmp_path, "one", 1e-3, by=PARENT)
     one.start()
     try:
-        for _ in range(3):
-            one.stop()
+        for _ in range(4):
+            one.turn(0.01)
+            time.sleep(0.01)
             before = one.numbers[clock.UPDATES]
             time.sleep(0.05)
             assert one.numbers[clock.UPDATES] == before
-            one.go_on()
-            time.sleep(0.01)
         assert 0.15e9 <= one.numbers[clock.PAUSED] < 0.4e9
     finally:
+        one.end()
+
+
+def test_a_stop_begins_once_a_program_stands_still_and_counts_before_it_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(race_runs, "LOOKS", 10_000)
+    one = program(tmp_path, "one", 1e-3)
+    one.start()
+    paused, send = [], one.signal
+
+    def late(number):
+        paused.append(one.numbers[clock.PAUSED])
+        threading.Timer(0.02, send, (number,)).start()
+
+    one.signal, begin = late, time.perf_counter_ns()
+    try:
+        one.stop()
+        assert one.stopped - begin >= 0.02e9
+        one.go_on()
+        assert paused[1] == one.numbers[clock.PAUSED] > paused[0]
+    finally:
+        one.signal = send
         one.end()
 
 
@@ -181,9 +246,9 @@ import sys
 from pathlib import Path
 from dse import race_runs
 from dse.race_runs import decided
-from tests.system.test_race_runs import program
+from tests.system.test_race_runs import PARENT, program
 race_runs.TURN_SECONDS = (0.01, 0.02)
-programs = [program(Path(sys.argv[1]), name, took) for name, took in (("one", 1e-3), ("other", 1e-3), ("third", 1e-3))]
+programs = [program(Path(sys.argv[1]), name, 1e-3, by=PARENT) for name in ("one", "other", "third")]
 race_runs.ZONE = 0.0
 with decided(programs, 60, lambda spent, left: print(*[one.process.pid for one in programs], flush=True)):
     pass

@@ -1,5 +1,6 @@
 """Races are run on a clock of the tests, which calls move on by what they are said to take."""
 
+import itertools
 import math
 import random
 
@@ -325,3 +326,69 @@ def test_of_a_disturbed_race_the_leader_is_what_was_faster_within_rounds(clock):
 
     result = race({name: (lambda name=name: call(name)) for name in ("slow", "fast")}, seconds=5)
     assert result.standings[0].name == "fast"
+
+
+def test_what_is_surely_slower_yet_within_the_zone_is_as_fast(clock):
+    result = race({"one": clock.call(1e-3, 1e-3), "other": clock.call(1.01e-3, 1e-3)}, zone=0.02)
+    assert (result.ending, statuses(result)) == ("decided", {"one": "fastest", "other": "equal"})
+    assert result.standings[1].ratio[1] > 1.0
+
+
+def test_of_what_is_now_faster_now_slower_nothing_is_told_before_many_rounds(clock):
+    took = {"steady": itertools.repeat(1.0), "varies": itertools.cycle((1.1, 1.0, 0.9))}
+
+    def call(name):
+        clock.now += 1.0
+        return next(took[name])
+
+    result = race({name: (lambda name=name: call(name)) for name in took}, block_seconds=0, seconds=60)
+    assert (result.ending, sorted(statuses(result).values())) == ("out of time", ["fastest", "undecided"])
+
+
+def waves(calls, **more):
+    """A race of which two are held at once."""
+    return race([Candidate(name, make, 10) for name, make in calls.items()], memory_bytes=20, **more)
+
+
+def test_who_joins_later_is_compared_within_the_rounds_that_both_ran(clock):
+    def loaded():
+        clock.load = lambda now: 3.0
+        return clock.call(0.8e-3)
+
+    result = waves({"slow": lambda: clock.call(1.2e-3), "first": lambda: clock.call(1e-3), "late": loaded})
+    assert statuses(result) == {"late": "fastest", "first": "slower", "slow": "slower"}
+    assert {one.name: one.ratio[0] for one in result.standings}["first"] == pytest.approx(1.25, rel=0.05)
+
+
+def test_waves_share_the_seconds_and_each_runs_a_round_though_they_are_over(clock):
+    calls = {str(name): lambda: clock.call(1e-3, 0.3) for name in range(3)}
+    rounds = [len(blocks) for blocks in waves(calls, seconds=1, zone=0).blocks.values()]
+    assert min(rounds) > 10
+    calls = {name: lambda: clock.call(9.0) for name in calls}
+    assert all(waves(calls, seconds=1).blocks.values())
+
+
+def test_each_block_has_all_its_calls_where_inputs_are_no_multiple_of_them(clock):
+    result = race({name: clock.call(1e-3, 0.0) for name in ("one", "other")}, [(n,) for n in range(7)], seconds=0.3)
+    assert [*result.blocks["one"].values()] == pytest.approx([1e-3] * len(result.blocks["one"]))
+
+
+@pytest.mark.parametrize(("others", "rounds"), [(1, 8), (20, 13)])
+def test_the_more_candidates_the_more_rounds_before_one_leaves(clock, others, rounds):
+    """The least n with e(n, n) >= 2 * others / error, if it takes longer in all of them."""
+    calls = {"fast": clock.call(1e-3, 0.0)} | {str(one): clock.call(1.1e-3, 0.0) for one in range(others)}
+    assert {len(blocks) for blocks in race(calls).blocks.values()} == {rounds}
+
+
+def test_a_round_that_is_interrupted_does_not_count(clock):
+    calls, fast = [], clock.call(1e-3)
+
+    def interrupted():
+        fast()
+        calls.append(None)
+        if len(calls) == 50:
+            raise KeyboardInterrupt
+
+    result = race({"one": interrupted, "other": clock.call(1e-3)} | {str(n): clock.call(1e-3) for n in range(9)}, zone=0)
+    assert result.ending == "interrupted"
+    assert len({len(blocks) for blocks in result.blocks.values()}) == 1
