@@ -389,6 +389,8 @@ def test_a_round_that_is_interrupted_does_not_count(clock):
         if len(calls) == 50:
             raise KeyboardInterrupt
 
-    result = race({"one": interrupted, "other": clock.call(1e-3)} | {str(n): clock.call(1e-3) for n in range(9)}, zone=0)
+    result = race(
+        {"one": interrupted, "other": clock.call(1e-3)} | {str(n): clock.call(1e-3) for n in range(9)}, zone=0
+    )
     assert result.ending == "interrupted"
     assert len({len(blocks) for blocks in result.blocks.values()}) == 1
