@@ -220,7 +220,7 @@ def _taken(plain: dict, name: str, end: str = "seconds") -> float:
 def _mapping(reader: Reader, text: str, plain: dict) -> None:
     """Headline, rows, breakdown, lines by implementation, ties and cores of a text, against the JSON."""
     within = rf"95 % between {N} and {N}|\w+, error bound: a factor of {N}"
-    unit = r"gradient steps a (?:second|joule)(?:, actors aside)?"
+    unit = r"gradient steps/(?:s|J)(?:, actors aside)?"
     pattern = rf"about {N} {unit}(?: \({N}/s with actors\))?, (?:{within})"
     head = text.split("\n", maxsplit=1)[0]
     reader.read("headline against JSON", pattern, head, plain["value"], plain["hz"], *ends(plain))
@@ -275,7 +275,7 @@ def _rate_line(reader: Reader, text: str, plain: dict) -> None:
     low, high, factor = ends(plain)
     is_factor = plain["interval"] == "factor"
     shown = rf", within a factor of {N}, not tested here" if is_factor else rf" \[{N}, {N}\] at 95 %"
-    pattern = rf" {N} gradient steps a (?:second|joule)(?:, actors aside)?{shown}"
+    pattern = rf" {N} gradient steps/(?:s|J)(?:, actors aside)?{shown}"
     last = (factor,) if is_factor else (low, high)
     reader.read("rate line against JSON", pattern, flat(text), plain["value"], *last)
     pattern = rf"at most {N} if every part .*?\((-?\d+)% below that\)"
@@ -527,7 +527,7 @@ def run_faults(low: float, high: float, hz: float) -> list[Fault]:
     summary = {"settled": settled, "throughput": {"cpu_percent": 100.0}, "updates": 100, "steps": 100}
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        run_command._show(answer, summary, False)
+        run_command._show(run_command.Contender({}, (), "", 1, answer), None, summary, False)
     text = out.getvalue()
     reader = Reader(Told(f"run, measured {hz:g} in [{low:g}, {high:g}]", 0, text, "", {}))
     ends = reader.read("predicted", rf"between {N} and {N}", text)
