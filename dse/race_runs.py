@@ -31,6 +31,7 @@ CODE = ("impls/**/*", "dse/race_runs.py")  # what is raced, and what races it
 SECONDS = 60.0  # to decide in
 START_SHARE = 0.6  # of them, for runs to begin to learn
 ZONE = 0.02  # the share by which one may be slower and still count as equally fast
+START = 0.5  # the share of the seconds after which two that learn race without those that do not yet
 TURN_SECONDS, TURNS = (0.1, 1.0), 24  # of a turn; of each run, for which the seconds are to be enough
 SILENT_SECONDS = 30.0  # of a turn without a gradient step, after which a run has failed
 LOOK_SECONDS, LOOKS = 0.01, 100
@@ -159,10 +160,15 @@ class Group:
             self._guard.stdin.write(" ".join(str(one.process.pid) for one in self.programs if one.process) + "\n")
             self._guard.stdin.flush()
 
-    def warm(self, programs: Sequence[Program], until: float) -> None:
-        """Start programs and let them train until they learn, or it is ``until``; those that do stand still."""
+    def warm(self, programs: Sequence[Program], until: float, soon: float = math.inf) -> None:
+        """Start programs and let them train until they learn, or it is ``until``, or ``soon`` and two do.
+
+        Those that learn stand still.
+        """
         waiting, training = list(programs), list[Program]()
-        while (waiting or training) and time.perf_counter() < until:
+        while (waiting or training) and (now := time.perf_counter()) < until:
+            if now > soon and sum(one.learns for one in self.programs) > 1:
+                break
             while waiting and len(training) < count_allowed():
                 training.append(waiting.pop(0))
                 training[-1].start()
@@ -205,7 +211,8 @@ def decided(
 ) -> Iterator[Decided]:
     """Race programs, those to prefer first, for some seconds with their start, and yield which of them trains on.
 
-    Where fewer than two learn in that time, the first that has not ended is taken. ValueError where all have, or one
+    Where fewer than two learn in that time, the best predicted that has not ended is taken. Where two learn in half of
+    it, those that do not have lost. ValueError where all have, or one
     has taken all its steps. Whatever leaves the context ends the others, and no process is left stopped.
     """
     begin = time.perf_counter()

@@ -149,6 +149,16 @@ def test_what_memory_does_not_hold_races_in_a_later_wave(tmp_path, monkeypatch):
     assert max(held) == 2
 
 
+def test_who_does_not_learn_in_half_of_the_seconds_has_lost(tmp_path):
+    never = program(tmp_path, "never", 1e-3, settled=-99_999, predicted=9.0)
+    with raced([never, program(tmp_path, "slow", 2e-3), program(tmp_path, "fast", 1e-3)], 1.5) as decision:
+        assert decision.winner.name == "fast"
+        assert decision.result.ending == "decided"
+    assert never.process.returncode == -signal.SIGKILL
+    (row,) = [row for row in rows_of(decision.result) if row["name"] == "never"]
+    assert row["status"] == "failed"
+
+
 def test_as_many_programs_as_cores_begin_and_who_ends_makes_room(tmp_path, monkeypatch):
     monkeypatch.setattr(race_runs, "count_allowed", lambda: 1)
     ends = program(tmp_path, "ends", 1e-3, settled=0, last=1, code=1)

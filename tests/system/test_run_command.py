@@ -19,6 +19,9 @@ from dse.__main__ import main
 from dse.cli import deciding, emit, run
 from dse.cli.mapping_text import text
 from dse.mapping.question import ask
+from dse.race_runs import Decided
+from dse.records import read_file
+from impls.race import Result, Standing
 from impls.training import learners, load, path_of
 from impls.training.__main__ import _parser as training_parser
 from impls.training.__main__ import main as training
@@ -238,6 +241,11 @@ def raced(tmp_path, monkeypatch):
     return ["run", "cartpole_dqn", *ASKED, "--results", str(tmp_path / "results")]
 
 
+@pytest.fixture
+def question(raced):
+    return ask("this", "cartpole_dqn", machine=MACHINE, results=raced[-1])
+
+
 def test_a_race_decides_trains_on_and_is_kept_until_it_is_raced_again(raced, tmp_path, capfd):
     for given, is_raced in (((), True), ((), False), (("--again",), True)):
         out = tmp_path / f"run{len([*tmp_path.iterdir()])}"
@@ -253,7 +261,7 @@ def test_a_race_decides_trains_on_and_is_kept_until_it_is_raced_again(raced, tmp
     assert len(file.read_text().splitlines()) == 2
 
 
-def test_a_race_is_told_in_json_and_answers_the_question(raced, capfd):
+def test_a_race_is_told_in_json_and_answers_the_question(raced, question, capfd):
     assert main([*raced, "--json", "--decide", "20", "--seconds", "1"]) == 0
     told = json.loads(capfd.readouterr().out)
     row = told["race"]["rows"][0]
@@ -261,12 +269,62 @@ def test_a_race_is_told_in_json_and_answers_the_question(raced, capfd):
     assert row["hz"] == pytest.approx([1000] * 3, rel=1e-3)
     assert row["predicted"][1] < row["predicted"][0] < row["predicted"][2]
     assert told["measured"]["update_hz"] == 1000
-    question = ask("this", "cartpole_dqn", machine=MACHINE, results=raced[-1])
     assert deciding.Kept.of(question).race()["rows"][0]["fix"] == row["fix"]
 
 
-def test_contenders_are_the_best_of_each_arrangement_and_implementation(raced):
-    question = ask("this", "cartpole_dqn", machine=MACHINE, results=raced[-1])
+def keep(question, **told):
+    """Keep a race of one."""
+    row = {"name": "one", "hz": [2.0, 1.0, 4.0], "samples": [1.0, 2.0, 4.0]}
+    deciding.Kept.of(question).keep(question, {"rows": [row], "ending": "decided", "limit": 9.0} | told)
+
+
+def test_the_latest_kept_race_of_a_question_answers_it_and_no_other(question, monkeypatch):
+    for number in range(2):
+        keep(question, number=number)
+    kept = deciding.Kept.of(question)
+    assert kept.race(99.0)["number"] == 1
+    record, _ = read_file(kept.path)
+    assert (record.low_seconds, record.median_seconds, record.high_seconds) == (0.25, 0.5, 1.0)
+    devices = (*question.platform.devices, dataclasses.replace(question.platform.devices[0], name="gpu", kind="gpu"))
+    more = {"platform": dataclasses.replace(question.platform, devices=devices), "exclude": "gpu"}
+    for other in ({"fix": {"actors": "1"}}, more, {"free": "batch"}):
+        assert deciding.Kept.of(dataclasses.replace(question, **other)).race() is None
+    monkeypatch.setattr(deciding, "evidence_here", lambda code: {"code": "other"})
+    assert deciding.Kept.of(question).race() is None
+
+
+def test_an_undecided_race_answers_who_gives_no_more_seconds(question):
+    keep(question, ending="out of time")
+    assert [bool(deciding.Kept.of(question).race(seconds)) for seconds in (8.0, 9.0, 10.0)] == [True, True, False]
+
+
+@pytest.mark.parametrize("ending", ["interrupted", "out of time"])
+def test_a_race_is_kept_by_the_seconds_it_was_given_unless_interrupted(question, tmp_path, monkeypatch, ending):
+    @contextlib.contextmanager
+    def decided(programs, *_):
+        standings = [Standing(one.name, "undecided", (1e-3,) * 3, (1.0,) * 3) for one in programs]
+        yield Decided(programs[0], Result(tuple(standings), ending, 3.0, {one.name: {0: 1e-3} for one in programs}))
+
+    monkeypatch.setattr(deciding, "decided", decided)
+    fixes = [{"arrangement": "serial", "learner_implementation": name} for name in ("dense", "torch")]
+    raced = [deciding.Contender(fix, (), "", 1, None) for fix in fixes]
+    with deciding.race_of(question, raced, lambda *_: [], tmp_path / "run", 7.0):
+        pass
+    assert bool(deciding.Kept.of(question).race(7.0)) == (ending == "out of time")
+
+
+def test_what_no_record_predicts_races_before_what_is_predicted(question, monkeypatch):
+    answers = {"dense": SimpleNamespace(value=9.0)}
+    monkeypatch.setattr(
+        deciding,
+        "_contender",
+        lambda _, fix, count: deciding.Contender(fix, (), "", count, answers.get(fix["learner_implementation"])),
+    )
+    names = [one.name for one in deciding.contenders(question)]
+    assert [sum(name in one for one in names) for name in ("torch", "dense")] == [4, 1]
+
+
+def test_contenders_are_the_best_of_each_arrangement_and_implementation(question):
     names = [one.name for one in deciding.contenders(question)]
     processes = ["apart, 1 actor, dense", "apart, 2 actors, dense", "pipelined, 1 actor, dense"]
     assert [name for name in names if "dense" in name] == ["serial, dense", *processes]

@@ -1,6 +1,7 @@
 """Races of made-up trees, on a clock of the tests: what is raced, chosen, kept, told and refused."""
 
 import dataclasses
+import itertools
 import json
 import math
 
@@ -14,7 +15,7 @@ from dse import platforms, race_trees
 from dse.records import Writer, read_file
 from dse.times.tree_variants import Configuration
 from tests.unit.test_race import Clock
-from tests.unit.test_recommend import MACHINE, records, write
+from tests.unit.test_recommend import MACHINE, records, taking, write
 
 DELTA = (("propagate", "delta"),)
 
@@ -89,6 +90,44 @@ def test_what_drifts_is_told_where_it_is_faster_and_chosen_where_it_is_asked_for
     assert chosen.options == (DELTA if gain > 1.01 else ())
 
 
+@pytest.mark.parametrize("speedups", [(1.2, 1.06, 0.9), (1.2, 1.02, 1.01)])
+def test_what_drifts_is_not_told_where_it_may_be_slower_or_is_as_fast_within_the_zone(
+    tmp_path, clock, monkeypatch, speedups
+):
+    def stepper(tree):
+        def call(*_):
+            round_ = next(calls) // 3
+            clock.now += 1e-3 / (speedups[round_ % 3] if DELTA[0] in tree.options else 1.0)
+
+        calls = itertools.count()
+        return call
+
+    monkeypatch.setattr(race_trees, "_stepper", stepper)
+    assert "faster" not in ask(tmp_path).race
+
+
+def test_a_race_has_the_asked_seconds_threads_and_caches(tmp_path, clock, monkeypatch):
+    asked = []
+
+    def race(candidates, inputs, seconds, *more, **terms):
+        asked.append((seconds, candidates[0].nbytes, terms["cold_bytes"]))
+        return impls.race.race(candidates, inputs, seconds, *more, **terms)
+
+    monkeypatch.setattr(race_trees, "race", race)
+    monkeypatch.setattr(race_trees, "count_allowed", lambda: 2)
+    assert ask(tmp_path, threads=None, seconds=3.0).question.threads == 2
+    assert sum(seconds for seconds, *_ in asked) == pytest.approx(3.0)
+    asked.clear()
+    assert [ask(tmp_path, cold=cold, allow_drift=True).race["limit"] for cold in (False, True)] == [5.0, 15.0]
+    (_, one, none), (_, several, written) = asked
+    assert (none, written, several) == (0, 64, 8 * one)
+
+
+def test_samples_are_of_a_step_where_a_call_takes_several(tmp_path, clock):
+    (row, *_) = ask(tmp_path, updates_per_sample=0.5).race["rows"]
+    assert [row["seconds"][0], np.median(row["samples"])] == pytest.approx([1e-3, 1e-3], rel=0.01)
+
+
 def test_of_equally_fast_ones_the_default_is_chosen(tmp_path, clock):
     clock.step = lambda chosen: 1e-3
     given = ask(tmp_path, seconds=60)
@@ -122,8 +161,11 @@ def test_a_kept_race_answers_until_the_question_code_or_version_changes(tmp_path
 
 def test_what_time_did_not_decide_is_raced_again_where_more_is_given(tmp_path, clock):
     clock.step = lambda chosen: 1e-3
-    shown = ask(tmp_path, seconds=0.2).race
-    assert shown["ending"] == "out of time"
+    given = ask(tmp_path, seconds=0.1)
+    statuses = [row["status"] for row in given.race["rows"]]
+    assert (given.race["ending"], len(given.ties)) == ("out of time", statuses.count("equal"))
+    assert statuses[1] == "undecided"
+    assert given.runner_up.configuration == race_trees.configuration_of(given.race["rows"][1])
     clock.made.clear()
     ask(tmp_path, seconds=0.1)
     assert not clock.made
@@ -136,6 +178,12 @@ def test_what_records_predict_to_be_far_slower_is_not_raced(tmp_path, clock):
     assert {one.contestant for one in clock.made} == {"numba"}  # a search of all leaves takes a thousand times as long
     assert given.race["excluded"] > 0
     assert given.race["prior"] == "here"
+
+
+def test_what_several_threads_may_make_the_fastest_is_raced(tmp_path, clock):
+    write(tmp_path, [taking(5 * one.seconds, one) if one.fanout == 8 else one for one in records(threads=(1,))])
+    able, _ = race_trees._candidates(race_trees.Question(1_000_000, 8192, 1.0, 4), tmp_path, unchecked=False)
+    assert {one.threads for one in able if (one.fanout, one.options) == (8, ())} == {4}
 
 
 def test_an_interrupted_race_answers_and_is_not_kept(tmp_path, clock):
@@ -243,7 +291,10 @@ def test_a_step_samples_updates_and_inserts_on_the_tree(monkeypatch):
     tree = impls.make("numpy", 100)
     tree.update(np.arange(100), 1.0)
     inputs, _ = race_trees._inputs(race_trees.Question(100, 8, 1.0, inserts=1))
+    waited = []
+    tree.synchronize = lambda: waited.append(None)
     race_trees._stepper(tree)(*inputs[0])
+    assert len(waited) == 1
     ((_, ((indices, priorities), (slot, _))),) = inputs[0]
     assert tree.get(indices[-1:])[0] == np.float32(priorities[-1]) or indices[-1] == slot[0]
     assert tree.get(slot)[0] == 1.0
