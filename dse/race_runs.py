@@ -29,7 +29,6 @@ from impls.training.run import SETTLED
 FILE = "runs.jsonl"
 CODE = ("impls/**/*", "dse/race_runs.py")  # what is raced, and what races it
 SECONDS = 60.0  # to decide in
-START_SHARE = 0.6  # of them, for runs to begin to learn
 ZONE = 0.02  # the share by which one may be slower and still count as equally fast
 START = 0.5  # the share of the seconds after which two that learn race without those that do not yet
 TURN_SECONDS, TURNS = (0.1, 1.0), 24  # of a turn; of each run, for which the seconds are to be enough
@@ -212,8 +211,7 @@ def decided(
     """Race programs, those to prefer first, for some seconds with their start, and yield which of them trains on.
 
     Where fewer than two learn in that time, the best predicted that has not ended is taken. Where two learn in half of
-    it, those that do not have lost. ValueError where all have, or one
-    has taken all its steps. Whatever leaves the context ends the others, and no process is left stopped.
+    it, those that do not have lost. ValueError where all have ended, or one has taken all its steps. Whatever leaves the context ends the others, and no process is left stopped.
     """
     begin = time.perf_counter()
     with _terminated(), Group(programs) as group:
@@ -221,13 +219,13 @@ def decided(
         for one in programs:
             if sum(each.nbytes for each in fitting) + one.nbytes <= room:
                 fitting.append(one)
-        group.warm(fitting, begin + START_SHARE * seconds)
+        group.warm(fitting, begin + seconds, begin + START * seconds)
         late = [one for one in fitting if not one.learns]
         result, reason = None, ""
         if sum(one.learns for one in programs) < 2:
             reason = f"fewer than two candidates had begun to learn after {time.perf_counter() - begin:.0f} s"
         else:
-            result = _raced(group, late, begin + seconds - time.perf_counter(), progress)
+            result = _raced(group, late, max(begin + seconds - time.perf_counter(), TURN_SECONDS[1]), progress)
         if any(one.process and one.process.poll() == 0 for one in programs):
             raise ValueError(
                 "a run took all its steps before the race was decided; give --steps more, or --decide less"
