@@ -211,7 +211,8 @@ def decided(
     """Race programs, those to prefer first, for some seconds with their start, and yield which of them trains on.
 
     Where fewer than two learn in that time, the best predicted that has not ended is taken. Where two learn in half of
-    it, those that do not have lost. ValueError where all have ended, or one has taken all its steps. Whatever leaves the context ends the others, and no process is left stopped.
+    it, those that do not have lost. ValueError where all have ended, or one has taken all its steps. Whatever leaves
+    the context ends the others, and no process is left stopped.
     """
     begin = time.perf_counter()
     with _terminated(), Group(programs) as group:
@@ -225,7 +226,7 @@ def decided(
         if sum(one.learns for one in programs) < 2:
             reason = f"fewer than two candidates had begun to learn after {time.perf_counter() - begin:.0f} s"
         else:
-            result = _raced(group, late, max(begin + seconds - time.perf_counter(), TURN_SECONDS[1]), progress)
+            result = _raced(group, late, max(begin + seconds - time.perf_counter(), TURN_SECONDS[0]), progress)
         if any(one.process and one.process.poll() == 0 for one in programs):
             raise ValueError(
                 "a run took all its steps before the race was decided; give --steps more, or --decide less"
