@@ -107,25 +107,26 @@ class Program:
     @property
     def learns(self) -> bool:
         """Whether it has settled."""
-        return self.numbers[clock.UPDATES] >= SETTLED
+        return clock.told(self.numbers)[1] >= SETTLED
 
     def turn(self, seconds: float) -> float:
         """Train for so long, and until a gradient step is taken; return the seconds of a gradient step.
 
         RuntimeError where none is.
         """
-        updates, trained = self.numbers[clock.UPDATES], self.numbers[clock.TRAINED]
+        _, updates, trained = clock.told(self.numbers)
         begin = time.perf_counter()
         self.go_on()
         try:
-            while (spent := time.perf_counter() - begin) < seconds or self.numbers[clock.UPDATES] == updates:
+            while (spent := time.perf_counter() - begin) < seconds or clock.told(self.numbers)[1] == updates:
                 self.check()
                 if spent > seconds + SILENT_SECONDS:
                     raise RuntimeError(f"no gradient step in {spent:.0f} s")
                 time.sleep(min(LOOK_SECONDS, max(seconds - spent, 1e-4)))
         finally:
             self.stop()
-        return (self.numbers[clock.TRAINED] - trained) / 1e9 / (self.numbers[clock.UPDATES] - updates)
+        _, after, now = clock.told(self.numbers)
+        return (now - trained) / 1e9 / (after - updates)
 
     def end(self) -> None:
         """Kill it."""

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 TURNS = "FANOUT_TURNS"
-PAUSED, FREE, STEPS, UPDATES, TRAINED = range(5)  # nanoseconds, whether it races no more, counts, nanoseconds
-COUNT = 5
+PAUSED, FREE, LATEST = range(3)  # nanoseconds, whether it races no more, which of the two that follow is the latest:
+TOLD, COUNT = 3, 9  # steps, gradient steps and nanoseconds of training, twice: a stop never parts what belongs together
 
 
 def numbers_of(path: str | Path) -> "memoryview[int]":
@@ -44,4 +44,13 @@ def is_raced() -> bool:
 def tell(steps: int, updates: int, trained: float) -> None:
     """Tell a race, if there is one, the steps so far and the seconds of training that they took."""
     if _numbers:
-        _numbers[STEPS], _numbers[UPDATES], _numbers[TRAINED] = steps, updates, int(trained * 1e9)
+        other = 1 - _numbers[LATEST]
+        for place, number in enumerate((steps, updates, int(trained * 1e9)), TOLD + 3 * other):
+            _numbers[place] = number
+        _numbers[LATEST] = other
+
+
+def told(numbers: "memoryview[int]") -> tuple[int, int, int]:
+    """What a run told last: steps, gradient steps, nanoseconds of training."""
+    start = TOLD + 3 * numbers[LATEST]
+    return numbers[start], numbers[start + 1], numbers[start + 2]

@@ -37,8 +37,16 @@ def test_a_run_races_until_it_is_free(raced):
 
 def test_a_race_reads_what_a_run_tells(raced):
     own, numbers = raced
+    for count in (1, 7):
+        own.tell(count, 3, 0.5)
+        assert own.told(numbers) == (count, 3, 500_000_000)
+
+
+def test_what_is_told_by_halves_is_not_read(raced):
+    own, numbers = raced
     own.tell(7, 3, 0.5)
-    assert [numbers[at] for at in (own.STEPS, own.UPDATES, own.TRAINED)] == [7, 3, 500_000_000]
+    numbers[own.TOLD + 3 * (1 - numbers[own.LATEST]) + 1] = 4
+    assert own.told(numbers) == (7, 3, 500_000_000)
 
 
 def test_a_run_of_no_race_keeps_time_and_tells_nobody(monkeypatch, tmp_path):
