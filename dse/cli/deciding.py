@@ -264,5 +264,7 @@ def settle(program: Program, folder: Path) -> None:
     """Give a program that trains on the folder that was asked for, and leave a link where it writes."""
     own = program.folder / "run"
     folder.parent.mkdir(parents=True, exist_ok=True)
+    program.stop()  # or what it writes in between is lost
     own.rename(folder)
     own.symlink_to(folder.resolve(), target_is_directory=True)
+    program.go_on()

@@ -215,7 +215,8 @@ def test_ctrl_c_waits_for_the_run_to_save_itself(tmp_path, monkeypatch):
 
 RACED = """
 import json, mmap, os, pathlib, sys, time
-out, took = pathlib.Path(sys.argv[1]), 3e-3 if "torch" in sys.argv else 1e-3
+out, given = pathlib.Path(sys.argv[1]), json.loads(sys.stdin.read() or "{}")
+took = 1e-3 if given.get("arrangement") == "serial" else 3e-3
 out.mkdir(parents=True)
 with open(os.environ.get("FANOUT_TURNS", os.devnull), "r+b") as file:
     numbers = memoryview(mmap.mmap(file.fileno(), 72)).cast("q") if "FANOUT_TURNS" in os.environ else [0, 1] + [0] * 7
@@ -233,21 +234,35 @@ while not numbers[1]:
     time.sleep(1e-3)
     done, spent = done + 1, spent + int(took * 1e9)
     tell()
+end = time.monotonic() + 5
+while "FANOUT_TURNS" in os.environ and not out.is_symlink() and time.monotonic() < end:
+    time.sleep(1e-3)
 settled = {"updates": 1000, "seconds": 1.0, "update_hz": 1000.0}
 (out / "summary.json").write_text(json.dumps({"settled": settled, "throughput": {"cpu_percent": 99.0}}))
-print("written to", out)
+print(given.get("arrangement"), "run, written to", out)
 """
 
 
 @pytest.fixture
 def raced(tmp_path, monkeypatch):
-    """Runs are programs that count, of torch the slowest; races are kept in a folder of their own."""
+    """Runs are programs that count, the serial one the fastest; races are kept in a folder of their own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(deciding, "count_allowed", lambda: 2)
     monkeypatch.setattr(race_runs, "TURN_SECONDS", (0.01, 0.02))
     monkeypatch.setattr(run, "_command", lambda options, out: [sys.executable, "-S", "-c", RACED, str(out)])
     shutil.copytree(RESULTS / MACHINE, tmp_path / "results" / MACHINE)
     return ["run", "cartpole_dqn", *ASKED, "--results", str(tmp_path / "results")]
+
+
+def test_a_winner_stands_still_while_its_folder_moves(tmp_path):
+    own = tmp_path / "0" / "run"
+    own.mkdir(parents=True)
+    moved = []
+    program = SimpleNamespace(folder=own.parent)
+    program.stop = program.go_on = lambda: moved.append(own.is_symlink())
+    deciding.settle(program, tmp_path / "there" / "run")
+    assert moved == [False, True]
+    assert own.resolve() == (tmp_path / "there" / "run").resolve()
 
 
 @pytest.fixture
@@ -261,7 +276,7 @@ def test_a_race_decides_trains_on_and_is_kept_until_it_is_raced_again(raced, tmp
         assert main([*raced, "--out", str(out), "--decide", "20", *given]) == 0
         said = capfd.readouterr().out
         assert (out / "summary.json").exists()
-        assert f"written to {out}" in said
+        assert f"serial run, written to {out}\n" in said
         assert "serial, dense" in said
         assert ("kept since" in said) != is_raced
         assert re.search(r"(?m)^measured:  1,000 gradient steps/s .* 1.00 times the raced$", said)
