@@ -129,7 +129,7 @@ class Program:
         return (now - trained) / 1e9 / (after - updates)
 
     def end(self) -> None:
-        """Kill it."""
+        """Kill all its processes, and delete its folder."""
         self.signal(signal.SIGKILL)
         if self.process:
             self.process.wait()
@@ -207,13 +207,17 @@ class Decided:
 
 @contextlib.contextmanager
 def decided(
-    programs: Sequence[Program], seconds: float, progress: Callable[[float, int], None] = lambda spent, left: None
+    programs: Sequence[Program],
+    seconds: float,
+    progress: Callable[[float, int], None] = lambda spent, left: None,
+    settle: Callable[[Program], object] = lambda winner: None,
 ) -> Iterator[Decided]:
     """Race programs, those to prefer first, for some seconds with their start, and yield which of them trains on.
 
     Where fewer than two learn in that time, the best predicted that has not ended is taken. Where two learn in half of
-    it, those that do not have lost. ValueError where all have ended, or one has taken all its steps. Whatever leaves
-    the context ends the others, and no process is left stopped.
+    it, those that do not have lost. ``settle`` is called with the winner while it still stands still. ValueError where
+    all have ended, or one has taken all its steps. Whatever leaves the context ends the others, an error the winner
+    too; no process is left stopped.
     """
     begin = time.perf_counter()
     with _terminated(), Group(programs) as group:
@@ -237,16 +241,23 @@ def decided(
         able.sort(key=lambda one: (names.index(one.name) if one.name in names else len(names), -one.predicted))
         if not able:
             raise ValueError("; ".join(dict.fromkeys(f"{one.name}: {_why(one)}" for one in programs)))
+        settle(able[0])
         group.free(able[0])
         decision = Decided(able[0], result, reason)
-    yield decision
+    try:
+        yield decision
+    except BaseException:
+        decision.winner.end()
+        raise
 
 
 def _raced(group: Group, late: Sequence[Program], seconds: float, progress: Callable[[float, int], None]) -> Result:
+    end = time.perf_counter() + seconds
+
     def candidate(program: Program) -> Candidate:
         def make() -> Callable[[float], float]:
             if program not in late and not program.process:
-                group.warm([program], time.perf_counter() + seconds)
+                group.warm([program], end)
             program.check()
             if not program.learns:
                 raise RuntimeError("had not begun to learn in time")

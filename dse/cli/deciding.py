@@ -201,7 +201,7 @@ def race_of(
         print(f"\rracing {left} of {plural(len(raced), 'candidate')}, {spent:.0f} s", end="", file=sys.stderr)
 
     shown = progress if sys.stderr.isatty() else lambda spent, left: None
-    with decided(programs, seconds, shown) as decision:
+    with decided(programs, seconds, shown, lambda winner: settle(winner, folder)) as decision:
         told = _told(decision, raced, seconds)
         if decision.result and told["ending"] != "interrupted":
             kept.keep(question, told)
@@ -242,7 +242,7 @@ def _status(row: Mapping[str, Any]) -> str:
     middle, low, _ = row["ratio"]
     if row["reason"]:
         return str(row["reason"])
-    if row["status"] != "slower":
+    if row["status"] != "slower" or middle is None:  # than the leader of an earlier wave
         return str(row["status"])
     return f"{middle - 1:.0%} slower" + (f" (at least {low - 1:.0%})" if low and low > 1 else "")
 
@@ -261,10 +261,11 @@ def follow(program: Program, folder: Path, show: bool) -> int:
 
 
 def settle(program: Program, folder: Path) -> None:
-    """Give a program that trains on the folder that was asked for, and leave a link where it writes."""
+    """Give a program that stands still the folder that was asked for, and leave a link where it writes."""
     own = program.folder / "run"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    program.stop()  # or what it writes in between is lost
-    own.rename(folder)
+    if own.exists():
+        own.rename(folder)
+    else:  # it has only just been started
+        folder.mkdir(exist_ok=True)
     own.symlink_to(folder.resolve(), target_is_directory=True)
-    program.go_on()

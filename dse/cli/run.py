@@ -26,7 +26,7 @@ from ..mapping.values import FREE
 from ..platforms.busy import average
 from ..platforms.reading import HERE
 from ..race_runs import SECONDS
-from .deciding import OBJECTIVE, RACED, Contender, Kept, contenders, follow, race_of, race_text, settle
+from .deciding import OBJECTIVE, RACED, Contender, Kept, contenders, follow, race_of, race_text
 from .emit import to_run, why_not_run
 from .mapping import add_choices, add_records, question_of, without_fit
 from .mapping_words import expected, headline
@@ -135,7 +135,6 @@ def _race(
         shutil.rmtree(place, ignore_errors=True)  # of a race that was killed
         try:
             with race_of(question, raced, command, folder, seconds, free) as (one, program, race):
-                settle(program, folder)
                 _announce(options, question, one, race)
                 is_shown = _is_kept(options) and not options.json
                 assert program.process is not None  # it has raced

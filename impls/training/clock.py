@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 TURNS = "FANOUT_TURNS"
-PAUSED, FREE, LATEST = range(3)  # nanoseconds, whether it races no more, which of the two that follow is the latest:
-TOLD, COUNT = 3, 9  # steps, gradient steps and nanoseconds of training, twice: a stop never parts what belongs together
+PAUSED, FREE, LATEST = range(3)  # nanoseconds stopped, whether it races no more, which of two entries is the latest
+TOLD, COUNT = 3, 9  # of these entries (steps, gradient steps, nanoseconds of training) the first; all numbers
 
 
 def numbers_of(path: str | Path) -> "memoryview[int]":
@@ -32,7 +32,7 @@ def nanoseconds() -> int:
 
 
 def seconds() -> float:
-    """``nanoseconds`` as seconds."""
+    """Seconds of the same clock."""
     return time.perf_counter() - (_numbers[PAUSED] / 1e9 if _numbers else 0.0)
 
 
@@ -43,7 +43,7 @@ def is_raced() -> bool:
 
 def tell(steps: int, updates: int, trained: float) -> None:
     """Tell a race, if there is one, the steps so far and the seconds of training that they took."""
-    if _numbers:
+    if _numbers:  # Invariant: the latest entry is whole, wherever a stop falls.
         other = 1 - _numbers[LATEST]
         for place, number in enumerate((steps, updates, int(trained * 1e9)), TOLD + 3 * other):
             _numbers[place] = number

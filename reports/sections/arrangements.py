@@ -43,7 +43,7 @@ class Point:
 
     @property
     def hz(self) -> float:
-        """Gradient steps/s."""
+        """The measured rate, in gradient steps/s."""
         return 1 / self.rate.seconds
 
     @property

@@ -84,7 +84,7 @@ def times(base: Sequence[Measurement], new: Sequence[Measurement]) -> Value:
 
 
 def rate(record: Measurement) -> Value:
-    """Return calls/s."""
+    """Return the throughput of a record, in calls/s."""
     return computed([record], lambda seconds: 1 / seconds)
 
 

@@ -261,6 +261,27 @@ def test_ctrl_c_keeps_the_leader(tmp_path):
         assert gone([one.process.pid for one in programs], 0.0)
 
 
+def test_a_winner_stands_still_while_its_folder_is_settled(tmp_path):
+    seen = []
+    programs = [program(tmp_path, name, took) for name, took in (("fast", 1e-3), ("slow", 2e-3))]
+
+    def settle(winner):
+        seen.extend((winner.name, winner.stopped is not None, winner.numbers[clock.FREE]))
+
+    with raced(programs, 20, lambda spent, left: None, settle) as decision:
+        assert decision.winner.stopped is None
+    assert seen == ["fast", True, 0]
+
+
+@pytest.mark.parametrize("where", ["settle", "body"])
+def test_an_error_leaves_no_process(tmp_path, where):
+    programs = [program(tmp_path, name, took) for name, took in (("fast", 1e-3), ("slow", 2e-3))]
+    settle = (lambda winner: 1 / 0) if where == "settle" else lambda winner: None
+    with pytest.raises(ZeroDivisionError), decided(programs, 20, settle=settle):
+        1 / 0  # noqa: B018
+    assert gone([one.process.pid for one in programs])
+
+
 RACER = """
 import sys
 from pathlib import Path

@@ -254,15 +254,21 @@ def raced(tmp_path, monkeypatch):
     return ["run", "cartpole_dqn", *ASKED, "--results", str(tmp_path / "results")]
 
 
-def test_a_winner_stands_still_while_its_folder_moves(tmp_path):
-    own = tmp_path / "0" / "run"
-    own.mkdir(parents=True)
-    moved = []
-    program = SimpleNamespace(folder=own.parent)
-    program.stop = program.go_on = lambda: moved.append(own.is_symlink())
-    deciding.settle(program, tmp_path / "there" / "run")
-    assert moved == [False, True]
-    assert own.resolve() == (tmp_path / "there" / "run").resolve()
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_what_a_winner_writes_is_in_the_folder_that_was_asked_for(tmp_path, has_begun):
+    own, folder = tmp_path / "0" / "run", tmp_path / "there" / "run"
+    (own if has_begun else own.parent).mkdir(parents=True)
+    if has_begun:
+        (own / "before").write_text("")
+    deciding.settle(SimpleNamespace(folder=own.parent), folder)
+    (own / "after").write_text("")
+    assert sorted(path.name for path in folder.iterdir()) == ["after", "before"][: 1 + has_begun]
+
+
+def test_who_lost_to_the_leader_of_an_earlier_wave_is_told_without_a_ratio():
+    row = {"name": "one", "status": "slower", "reason": "", "hz": [2.0, 1.0, 4.0], "ratio": [None] * 3}
+    told = {"rows": [row | {"predicted": None}], "ending": "decided", "seconds": 1.0}
+    assert [*deciding.race_text(told)][-1].endswith("slower")
 
 
 @pytest.fixture
