@@ -255,10 +255,14 @@ def test_ctrl_c_keeps_the_leader(tmp_path):
         if spent:
             signal.raise_signal(signal.SIGINT)
 
-    with raced(programs, 30, interrupt) as decision:
-        assert decision.result.ending == "interrupted"
-        assert decision.winner.process.wait(2) == 0
-        assert gone([one.process.pid for one in programs], 0.0)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
+    try:
+        with raced(programs, 30, interrupt) as decision:
+            assert decision.result.ending == "interrupted"
+            assert decision.winner.process.wait(2) == 0
+            assert gone([one.process.pid for one in programs], 0.0)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_winner_stands_still_while_its_folder_is_settled(tmp_path):
