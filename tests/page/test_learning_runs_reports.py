@@ -44,7 +44,7 @@ def run(kind, seed, means=(100.0, 300.0, 480.0), **fields):
     points = [(2500 * n + 3, 2500 * n - 996, (2500 * n - 1000) * seconds, mean) for n, mean in enumerate(means, 1)]
     machine = {
         "points": points, "interval": 2500, "steps": points[-1][0], "solved_at": 475.0, "test_mean": max(means),
-        "restarts": 0,
+        "restarts": int((kind, seed) == ("apart", 11)),
         "report": {"stale_weights": {"mean": 1.5, "most": 3}, "stale_batches": {"mean": float(ahead), "most": ahead}},
     }  # fmt: skip
     options = {
@@ -107,6 +107,7 @@ def test_the_table_has_every_kind_beside_the_serial_loop_of_its_seed(asked):
     deep = rows["cartpole_dqn, pipelined, D = 200"]
     assert (deep[0], deep[2], deep[8]) == ("1 of 2", "7,503; &gt; 7,503", "200.0; 200.0")
     assert rows["cartpole_dqn, serial"][6] == ""
+    assert "Restarted, apart, seed 11: 1 process<" in learning_runs.section(asked)
 
 
 def test_two_learners_have_the_scaling_factor_of_their_seeds_beside_that_of_the_formulas(asked):
