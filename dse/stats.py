@@ -13,6 +13,7 @@ Verdict = Literal["faster", "regression", "no regression", "inconclusive"]
 
 RESAMPLES = 400
 LEAST_ROUNDS = 3
+LEAST_SEEDS = 5  # whose least and most hold the median of all seeds at 94 %; those of four do at 88 %
 CONFIDENCE = 0.95
 Z = 1.96  # standard deviations on each side of the mean hold so much of a normal distribution
 STRETCHES = 20  # of a run, whose means count as independent
@@ -70,6 +71,21 @@ def median_interval(samples: Sequence[float], seed: int = 0) -> MedianInterval:
     low, high = percentile_interval(bootstrap_medians(samples, seed))
     median = float(np.median(samples))
     return MedianInterval(median, min(low, median), max(high, median))
+
+
+def interval_over_seeds(values: Sequence[float]) -> tuple[float, ...]:
+    """Compute (median, low, high) of a value a seed, inf among them too; () of fewer than ``LEAST_SEEDS``.
+
+    The ends of the 95 % bootstrap interval are medians that were drawn, for between a number and inf there is none.
+
+    >>> interval_over_seeds([1.0, 2.0, 3.0, 4.0, math.inf]), interval_over_seeds([1.0, 2.0])
+    ((3.0, 1.0, inf), ())
+    """
+    if len(values) < LEAST_SEEDS:
+        return ()
+    drawn = np.sort(bootstrap_medians(values))
+    cut = round(drawn.size * (1 - CONFIDENCE) / 2)
+    return float(np.median(values)), float(drawn[cut]), float(drawn[-1 - cut])
 
 
 def percentile_interval(drawn: NDArray[np.float64]) -> tuple[float, float]:

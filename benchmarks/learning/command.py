@@ -15,16 +15,23 @@ gradient step, so that starting processes is no part of it, and stands still dur
 but not before --least environment steps; --most or the workload's own steps end any. Each has a process of its own, and
 is a record as soon as it ends, in results/<machine>/learning.jsonl: the same command resumes where it stopped, and all
 runs are kept.
+
+The table has the five metrics of [Zhang2022, 1.5]: policy quality, the mean return of the best weights on fresh
+episodes; sample and learning efficiency, environment steps and gradient steps until solved; computation efficiency,
+gradient steps/s; scaling factor, the speedup over one learner apart by the same seed, divided by the learners. Each is
+a median over seeds with its 95 % bootstrap interval in brackets. A seed that was not solved counts as beyond its last
+evaluation, hence "> 50,000" (null in --json). Fewer than five seeds have no interval: the table has each one's number.
 """
 
 import argparse
 import functools
-import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from dse.learning_runs import METRICS, Value, by_kind, list_unsolved, metrics_of, over_seeds, write_metrics
+from dse.learning_runs import latest as latest_timed
 from dse.records import Measurement
 from impls import training
 from impls.terminal import aligned, plural
@@ -41,7 +48,7 @@ MODULE = f"{__package__}.worker"
 SEEDS = (10, 11, 12, 13, 14)
 LEAST, TESTS = 30_000, 100
 LIMIT_SECONDS = 600.0  # of a run
-HEAD = ("run", "solved", "steps until then", "seconds until then", "steps/s", "times serial", "tests")
+ENDS = ("median", "low", "high")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -59,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     )  # fmt: skip
     asked = {stamp.cell(cell) for cell in cells}
     rows = summary(latest(record for record in stamp.known(path) if record.cell in asked))
-    return show(tally, path, options.json, {"rows": rows}, [*_lines(rows), ""])
+    return show(tally, path, options.json, {"rows": [*map(_as_json, rows)]}, [*_lines(rows), ""])
 
 
 def _measured(cells: Sequence[Trained], stamp: Stamp) -> Iterator[Measurement]:
@@ -69,7 +76,7 @@ def _measured(cells: Sequence[Trained], stamp: Stamp) -> Iterator[Measurement]:
         if "failed" in answer:
             yield stamp.record(cell, "failed", reason=answer["failed"])
         elif samples := _seconds(answer["points"]):
-            yield stamp.timed(cell, Timing(samples, 1), {**answer, **_solved(cell, answer["points"])})
+            yield stamp.timed(cell, Timing(samples, 1), {**answer, "solved_at": cell.settings.evaluation.solved})
         else:
             yield stamp.record(cell, "skipped", reason=f"{plural(answer['steps'], 'step')} are too few to evaluate")
 
@@ -81,46 +88,29 @@ def _seconds(points: Sequence[Sequence[float]]) -> tuple[float, ...]:
     return tuple((b[2] - a[2]) / (b[1] - a[1]) for a, b in stretches[1:] or stretches)
 
 
-def _solved(cell: Trained, points: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """Return environment steps, gradient steps and seconds to the first evaluation that solves, None without any."""
-    threshold = cell.settings.evaluation.solved
-    first = next((point for point in points if point[3] >= threshold), (None, None, None, None))
-    return dict(zip(("solved_steps", "solved_updates", "solved_seconds"), first[:3], strict=True)) | {
-        "solved_at": threshold
-    }
-
-
 def summary(found: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """Return a row for each kind of run: seeds, those solved, and medians over the serial loop's of the same seed."""
-    kinds: dict[str, dict[int, Measurement]] = {}
-    for record in found:
-        kinds.setdefault(record.options["kind"], {})[record.options["seed"]] = record
-    serial = {seed: record for seed, record in kinds.get("serial", {}).items() if record.median_seconds}
-    return [_row(name, by_seed, serial) for name, by_seed in kinds.items()]
+    """Return a row for each kind of run: its seeds, and what those with a time reached."""
+    reached = metrics_of(latest_timed(found))
+    rows = []
+    for key, of_kind in by_kind(found).items():
+        seeds, metrics = {record.options["seed"] for record in of_kind}, reached.get(key, {})
+        timed = metrics.get("computation_efficiency", {}).keys()
+        row = {"run": key[1], "seeds": sorted(seeds), "failed": sorted(seeds - timed)}
+        rows.append({**row, "solved": len(timed) - len(list_unsolved(metrics)), "metrics": metrics})
+    return rows
 
 
-def _row(name: str, by_seed: dict[int, Measurement], serial: dict[int, Measurement]) -> dict[str, Any]:
-    timed = {seed: record for seed, record in by_seed.items() if record.median_seconds}
-    solved = [record.machine for record in timed.values() if record.machine["solved_steps"] is not None]
-    ratios = [serial[seed].seconds / record.seconds for seed, record in timed.items() if seed in serial]
-    per_step = [record.seconds / record.options["update_interval"] for record in timed.values()]
-    return {
-        "run": name,
-        "seeds": sorted(by_seed),
-        "failed": sorted(set(by_seed) - set(timed)),
-        "solved": len(solved),
-        "solved_steps": _median(one["solved_steps"] for one in solved),
-        "solved_seconds": _median(one["solved_seconds"] for one in solved),
-        "steps_per_second": _median(1 / seconds for seconds in per_step),
-        "times_serial": _median(ratios),
-        "times_serial_range": [min(ratios), max(ratios)] if ratios else None,
-        "test_means": [timed[seed].machine["test_mean"] for seed in sorted(timed)],
+def _as_json(row: dict[str, Any]) -> dict[str, Any]:
+    """Write the metrics of a row by seed, and their medians with intervals; null is beyond what the run got to."""
+
+    def named(keys: Iterable[Any], values: Iterable[Value]) -> dict[Any, float | None]:
+        return {key: None if one.is_beyond else one.number for key, one in zip(keys, values, strict=False)}
+
+    metrics = {
+        name: {"by_seed": named(by_seed, by_seed.values()), **named(ENDS, over_seeds(by_seed.values()))}
+        for name, by_seed in row["metrics"].items()
     }
-
-
-def _median(values: Any) -> float | None:
-    known = list(values)
-    return statistics.median(known) if known else None
+    return {**row, "metrics": metrics}
 
 
 def _lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -128,20 +118,9 @@ def _lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
         if row["failed"]:
             yield f"{row['run']}: without a time by seed {', '.join(map(str, row['failed']))}, which no column has"
-        if row["run"] != "serial" and (short := len(row["seeds"]) - row["solved"]):
-            yield f"{row['run']}: {short} of {len(row['seeds'])} seeds did not get there"
-    yield from aligned([HEAD, *map(_cells, rows)])
-
-
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    def said(value: float | None, form: str = ",.0f") -> str:
-        return "" if value is None else format(value, form)
-
-    tests = ", ".join(said(mean) for mean in row["test_means"])
-    return (
-        row["run"], f"{row['solved']} of {len(row['seeds'])}", said(row["solved_steps"]),
-        said(row["solved_seconds"], ",.1f"), said(row["steps_per_second"]), said(row["times_serial"], ".2f"), tests,
-    )  # fmt: skip
+    heads = ("run", "solved", *(name.replace("_", " ") for name in METRICS))
+    units = ("", "", *(unit for unit, _ in METRICS.values()))
+    yield from aligned([heads, units, *((row["run"], *write_metrics(row["metrics"])) for row in rows)])
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -22,6 +22,7 @@ from typing import Any
 from dse import stats
 from dse.records import Measurement, RecordError, twins
 from impls import training
+from impls.training.throughput import sample_efficiency
 
 from ..arguments import add_common, add_list, add_numbers, at_least, list_of, listed, one_of, parser_of
 from ..run import Stamp, exit_code, file_of, latest, report, show
@@ -80,12 +81,12 @@ def _record(run: Cell, answer: dict[str, Any], stamp: Stamp) -> Measurement:
     for status in ("skipped", "failed"):
         if status in answer:
             return stamp.record(run, status, reason=answer[status])  # type: ignore[arg-type]
-    points = [(0, 0.0, 0.0), *answer["points"]]
-    seconds = tuple((b[1] - a[1]) / (b[0] - a[0]) for a, b in itertools.pairwise(points))
+    seconds = tuple((b[1] - a[1]) / (b[0] - a[0]) for a, b in itertools.pairwise([(0, 0.0), *answer["points"]]))
     if not seconds:
         return stamp.record(run, "skipped", reason=f"{run.options['steps']:,} steps are too few to evaluate")
     threshold = training.load(run.options["task"]).evaluation.solved
-    solved = next((step for step, _, mean in answer["points"] if mean >= threshold), None)
+    steps, _, means = zip(*answer["points"], strict=True)
+    solved = sample_efficiency(steps, means, threshold)
     return stamp.timed(run, Timing(seconds, 1), {**answer, "solved_at": threshold, "solved_steps": solved})
 
 

@@ -9,12 +9,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
-from .. import stats
+from .. import learning_runs, stats
 from ..drift import drift
 from ..records import Measurement, how_to_measure
 from ..times.batch_law import FlatThenLinear
 from ..tuning.multi_learner import Terms, data_parallel_factor, printed_data_parallel_factor, printed_spo_factor
-from . import fanout_curves, growth, learning_runs
+from . import fanout_curves, growth
 from .claims import EXACT, Claim, adds_up_if, not_run
 from .noise import Noise, noise_of, own_sigma
 from .quoted import NOTHING, Quoted

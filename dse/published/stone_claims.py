@@ -7,8 +7,8 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
+from .. import learning_runs
 from ..records import Measurement
-from . import learning_runs
 from .claims import Claim, not_run
 from .noise import LEVEL, Noise, noise_of, own_sigma
 from .quoted import NOTHING, Quoted

@@ -15,6 +15,7 @@ from .environments import LARGEST, Environment, described
 from .errors import TrainingError
 from .learner import Learner
 from .sizes import layout_of
+from .throughput import policy_quality
 from .workload import CONTINUOUS, Workload
 
 ACTING, TRAINING, VALIDATION, TEST = range(4)
@@ -196,19 +197,18 @@ def evaluate(workload: Workload, policy: Learner, environment: Environment, epis
     """
     scores = []
     for episode in range(episodes):
-        observation, score, over, length = environment.reset(seed_of(*seed, episode)), 0.0, False, 0
+        observation, rewards, over = environment.reset(seed_of(*seed, episode)), list[float](), False
         while not over:
-            if length == LONGEST:
+            if len(rewards) == LONGEST:
                 raise TrainingError(
                     f"{workload.environment}: an evaluation's episode has not ended after {LONGEST:,} steps; "
                     "register the environment with max_episode_steps"
                 )
-            length += 1
             action = policy.act(observation[None], 0.0, None)[0]
             observation, reward, terminated, truncated = environment.step(action)
-            score += reward
+            rewards.append(reward)
             over = terminated or truncated
-        scores.append(score)
+        scores.append(policy_quality(rewards))
     return scores
 
 

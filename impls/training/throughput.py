@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from statistics import fmean
 
 from . import clock
 
@@ -72,7 +71,7 @@ class Stopwatch:
         """Rates of N environment steps and gradient steps on ``batch`` records since the watch was made."""
         seconds = max(self.seconds(), 1e-9)
         cpu = self._of_processor() - self._cpu
-        return Throughput(steps / seconds, updates / seconds, batch, 100 * cpu / seconds)
+        return Throughput(steps / seconds, computation_efficiency(updates, seconds), batch, 100 * cpu / seconds)
 
 
 def policy_quality(rewards: Sequence[float], gamma: float = 1.0) -> float:
@@ -84,28 +83,23 @@ def policy_quality(rewards: Sequence[float], gamma: float = 1.0) -> float:
     return float(sum(gamma**t * reward for t, reward in enumerate(rewards)))
 
 
-def first_at_least(counts: Sequence[int], returns: Sequence[float], threshold: float, window: int = 1) -> int | None:
-    """The count at which the mean of the last ``window`` returns first reaches the threshold; None if it never does."""
-    for end in range(window, len(returns) + 1):
-        if fmean(returns[end - window : end]) >= threshold:
-            return counts[end - 1]
-    return None
+def _first_at_least(counts: Sequence[int], returns: Sequence[float], threshold: float) -> int | None:
+    """The count at which the returns first reach the threshold; None if they never do."""
+    return next((count for count, mean in zip(counts, returns, strict=True) if mean >= threshold), None)
 
 
-def sample_efficiency(steps: Sequence[int], returns: Sequence[float], threshold: float, window: int = 1) -> int | None:
+def sample_efficiency(steps: Sequence[int], returns: Sequence[float], threshold: float) -> int | None:
     """Environment steps until the returns converge, that is, reach a threshold set beforehand; fewer is better.
 
     >>> sample_efficiency([1000, 2000, 3000], [20, 480, 500], 475)
     2000
     """
-    return first_at_least(steps, returns, threshold, window)
+    return _first_at_least(steps, returns, threshold)
 
 
-def learning_efficiency(
-    updates: Sequence[int], returns: Sequence[float], threshold: float, window: int = 1
-) -> int | None:
+def learning_efficiency(updates: Sequence[int], returns: Sequence[float], threshold: float) -> int | None:
     """Gradient steps until the returns converge; fewer is better."""
-    return first_at_least(updates, returns, threshold, window)
+    return _first_at_least(updates, returns, threshold)
 
 
 def computation_efficiency(updates: int, seconds: float) -> float:

@@ -1,6 +1,5 @@
 """The page's section about learning by several processes: curves by arrangement and by D, and what each run reached."""
 
-import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -8,13 +7,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from dse.learning_runs import ALL_METRICS, PRIMITIVE, SERIAL, Reached, latest, list_unsolved, metrics_of, write_metrics
 from dse.mapping.question import ask
 from dse.platforms import PlatformError
-from dse.published.learning_runs import PRIMITIVE, SERIAL, Groups, by_kind, is_solved, latest, scaling_factors
 from dse.records import Measurement, RecordError, how_to_measure
 from dse.solver.problem import ProblemError
+from dse.stats import LEAST_SEEDS
 from dse.tuning.learners import learner_scaling
 from dse.tuning.presampling import platform_depth
+from impls.terminal import plural
 
 from .. import style
 from ..chart import Chart, Material, Section
@@ -127,16 +128,18 @@ def _finished(figure: Figure, rows: pd.DataFrame, about: About, more: str) -> Fi
 
 COMMAND = "python -m benchmarks learning"
 HEAD = (
-    "run", "seeds solved", "steps until then", "seconds until then", "env steps/s", "times serial, each seed",
-    "scaling factor", "tests of the best weights", "weights behind", "batches behind", "restarts",
+    "run", "seeds solved",
+    *(f"{name.replace('_', ' ')}{unit and f' ({unit})'}" for name, (unit, _) in ALL_METRICS.items()),
 )  # fmt: skip
 READING = (
     "Runs of a workload as it is shipped, by several seeds, one gradient step in update_interval environment steps "
-    "(measured). A run is solved at the first evaluation whose mean reaches the workload's threshold. Its seconds "
-    "begin with the first gradient step and leave evaluations out. Medians over seeds, in brackets the least and the "
-    "most. Behind: gradient steps, mean over a run, by which actors' weights and learners' batches were behind. The "
-    "scaling factor of several learners is their speedup over one apart, seed by seed, over their "
-    "number: 1 is perfect. All runs are in the table, those that did not get there too."
+    "(measured). A run is solved at the first evaluation whose mean reaches the workload's threshold. The five metrics "
+    "of [Zhang2022, 1.5]: policy quality, the mean return of the best weights on fresh episodes; sample and learning "
+    "efficiency, the environment and gradient steps until solved; computation efficiency; and the scaling factor, the "
+    "speedup over one learner apart, seed by seed, divided by the learners: 1 is perfect. Stale: mean over a run of "
+    "the gradient steps by which actors' weights and learners' batches were behind. Medians over seeds, in brackets "
+    "their 95 % bootstrap intervals, in which a seed that was not solved counts as beyond its last evaluation (>); "
+    f"fewer than {LEAST_SEEDS} seeds have no interval, and each one's number is there."
 )
 READINGS = {
     "learning_depths": (
@@ -156,29 +159,33 @@ def section(material: Material) -> str:
     if not runs and not failed:
         why = paragraph(f"Left out: no run was kept; {how_to_measure('learning')}.")
         return why + paragraphs(material.missing(CHARTS))
-    groups = by_kind(runs)
-    body = "".join(paragraph(sentence) for sentence in _answers(groups))
+    found = metrics_of(runs)
+    body = "".join(paragraph(sentence) for sentence in _answers(found))
     body += paragraph(f"{READING} {_origin(runs)}") if runs else ""
-    factors = scaling_factors(runs)
-    body += table(HEAD, [_row(*group, groups, factors.get(group[0], ())) for group in groups.items()]) if runs else ""
-    body += "".join(paragraph(_formulas(material, workload)) for workload in dict.fromkeys(task for task, _ in factors))
+    rows = [(", ".join(key), *write_metrics(metrics, ALL_METRICS)) for key, metrics in found.items()]
+    body += table(HEAD, rows) if runs else ""
+    several = dict.fromkeys(task for (task, _), metrics in found.items() if metrics["scaling_factor"])
+    body += "".join(paragraph(_formulas(material, workload)) for workload in several)
     body += material.pictures(CHARTS) + paragraph(_predicted(material, runs)) if runs else ""
     lost = [f"Failed, {one.options.get('kind')}, seed {one.options.get('seed')}: {one.reason}" for one in failed]
+    lost += [
+        f"Restarted, {one.options['kind']}, seed {one.options['seed']}: {plural(count, 'process')}"
+        for one in runs
+        if (count := one.machine.get("restarts"))
+    ]
     return body + paragraphs(material.missing(CHARTS)) + items(lost) * bool(lost)
 
 
-def _answers(groups: Groups) -> Iterator[str]:
+def _answers(found: Reached) -> Iterator[str]:
     """Say for each workload which kinds of run every seed solved, and which seeds of others did not."""
-    for workload in dict.fromkeys(task for task, _ in groups):
-        kinds = {kind: runs for (task, kind), runs in groups.items() if task == workload}
-        every = [kind for kind, runs in kinds.items() if all(map(is_solved, runs))]
-        if every:
+    for workload in dict.fromkeys(task for task, _ in found):
+        lost = {kind: list_unsolved(metrics) for (task, kind), metrics in found.items() if task == workload}
+        if every := [kind for kind, seeds in lost.items() if not seeds]:
             yield f"{workload} was solved by every seed: {'; '.join(every)}."
-        for kind, runs in kinds.items():
-            lost = [str(one.options["seed"]) for one in runs if not is_solved(one)]
-            if lost:
-                seeds = f"seed{'s' * (len(lost) > 1)} {', '.join(lost)}"
-                yield f"{workload}, {kind}: {len(runs) - len(lost)} of {len(runs)} solved, not {seeds}."
+        for kind, seeds in lost.items():
+            if seeds:
+                solved, not_by = write_metrics(found[workload, kind])[0], ", ".join(map(str, seeds))
+                yield f"{workload}, {kind}: {solved} solved, not seed{'s' * (len(seeds) > 1)} {not_by}."
 
 
 def _origin(runs: Sequence[Measurement]) -> str:
@@ -200,42 +207,6 @@ def _formulas(material: Material, workload: str) -> str:
         f"averaged every {answer.choice[1]} steps (modeled, a core each, where a step by one takes "
         f"{1e6 * answer.single_seconds:,.0f} us)."
     )
-
-
-def _row(
-    key: tuple[str, str], runs: Sequence[Measurement], groups: Groups, factors: Sequence[float]
-) -> tuple[str, ...]:
-    workload, kind = key
-    serial = {one.options["seed"]: one for one in groups.get((workload, SERIAL), ())}
-    solved = [one.machine for one in runs if is_solved(one)]
-    beside = [
-        serial[one.options["seed"]].seconds / one.seconds
-        for one in runs
-        if one.options["seed"] in serial and kind != SERIAL
-    ]
-    tests = [one.machine["test_mean"] for one in runs]
-    reports = [one.machine.get("report") or {} for one in runs]
-    return (
-        f"{workload}, {kind}",
-        f"{len(solved)} of {len(runs)}",
-        _said([one["solved_steps"] for one in solved]),
-        _said([one["solved_seconds"] for one in solved], ",.1f"),
-        _said([one.options["update_interval"] / one.seconds for one in runs]),
-        _said(beside, ",.2f"),
-        _said(factors, ",.2f"),
-        ", ".join("none" if mean is None else f"{mean:.0f}" for mean in tests),
-        _said([one["stale_weights"]["mean"] for one in reports if "stale_weights" in one], ",.1f"),
-        _said([one["stale_batches"]["mean"] for one in reports if "stale_batches" in one], ",.1f"),
-        str(sum(one.machine.get("restarts", 0) for one in runs)),
-    )
-
-
-def _said(values: Sequence[float], form: str = ",.0f") -> str:
-    """Write a median with the least and the most in brackets; nothing without values."""
-    if not values:
-        return ""
-    middle, low, high = (format(one, form) for one in (statistics.median(values), min(values), max(values)))
-    return middle if low == high else f"{middle} [{low}, {high}]"
 
 
 def _predicted(material: Material, runs: Sequence[Measurement]) -> str:

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from dse.learning_runs import latest, metrics_of
 from dse.mapping.question import ask
-from dse.published.learning_runs import latest, scaling_factors
 from dse.records import Measurement, read_folder
 from dse.solver.problem import ProblemError
 from dse.tuning.learners import learner_scaling
@@ -42,10 +42,9 @@ def run(kind, seed, means=(100.0, 300.0, 480.0), **fields):
     arrangement, learners, ahead, seconds = KINDS[kind]
     seconds *= 1 + 0.01 * seed
     points = [(2500 * n + 3, 2500 * n - 996, (2500 * n - 1000) * seconds, mean) for n, mean in enumerate(means, 1)]
-    first = next((point for point in points if point[3] >= 475), (None,) * 4)
     machine = {
-        "points": points, "interval": 2500, "steps": points[-1][0], "solved_at": 475.0, "solved_steps": first[0],
-        "solved_seconds": first[2], "test_mean": max(means), "restarts": 0,
+        "points": points, "interval": 2500, "steps": points[-1][0], "solved_at": 475.0, "test_mean": max(means),
+        "restarts": int((kind, seed) == ("apart", 11)),
         "report": {"stale_weights": {"mean": 1.5, "most": 3}, "stale_batches": {"mean": float(ahead), "most": ahead}},
     }  # fmt: skip
     options = {
@@ -103,23 +102,25 @@ def test_the_table_has_every_kind_beside_the_serial_loop_of_its_seed(asked):
     rows = first_cells(learning_runs.section(asked))
     assert next(iter(rows)) == "cartpole_dqn, serial"
     apart = rows["cartpole_dqn, apart"]
-    assert apart[:4] == ["2 of 2", "7,503", "1.4", "4,525 [4,505, 4,545]"]
-    assert apart[4:7] == ["2.00", "", "480, 480"]
-    assert rows["cartpole_dqn, pipelined, D = 200"][0] == "1 of 2"
-    assert rows["cartpole_dqn, pipelined, D = 200"][7:9] == ["1.5", "200.0"]
-    assert rows["cartpole_dqn, serial"][4] == ""
+    assert apart[:4] == ["2 of 2", "480; 480", "7,503; 7,503", "6,504; 6,504"]
+    assert apart[4:] == ["4,545; 4,505", "", "2.00; 2.00", "1.5; 1.5", "0.0; 0.0"]
+    deep = rows["cartpole_dqn, pipelined, D = 200"]
+    assert (deep[0], deep[2], deep[8]) == ("1 of 2", "7,503; &gt; 7,503", "200.0; 200.0")
+    assert rows["cartpole_dqn, serial"][6] == ""
+    assert "Restarted, apart, seed 11: 1 process<" in learning_runs.section(asked)
 
 
 def test_two_learners_have_the_scaling_factor_of_their_seeds_beside_that_of_the_formulas(asked):
     """Their step takes 500 us, that of one apart 200, of the same seed: 200 / 500 / 2."""
-    ((key, factors),) = scaling_factors(latest(asked.measurements)).items()
-    assert key == ("cartpole_dqn", "apart, 2 learners, lock")
-    assert factors == pytest.approx([0.2, 0.2])
+    key = ("cartpole_dqn", "apart, 2 learners, lock")
+    factors = {key: metrics["scaling_factor"] for key, metrics in metrics_of(latest(asked.measurements)).items()}
+    assert [at for at, by_seed in factors.items() if by_seed] == [key]
+    assert [value.number for value in factors[key].values()] == pytest.approx([0.2, 0.2])
     html = learning_runs.section(asked)
-    assert first_cells(html)["cartpole_dqn, apart, 2 learners, lock"][5] == "0.20"
+    assert first_cells(html)["cartpole_dqn, apart, 2 learners, lock"][5] == "0.20; 0.20"
     assert "python -m dse learners gives no scaling factor of cartpole_dqn here" in html  # of no known machine
     one = [run for run in asked.measurements if run.options.get("seed") != 11 or run.options["learners"] == 2]
-    assert len(scaling_factors(latest(one))[key]) == 1  # seed 11 has no twin
+    assert metrics_of(latest(one))[key]["scaling_factor"].keys() == {10}  # seed 11 has no twin
 
 
 def test_the_formulas_stand_beside_what_ran_on_a_machine_that_is_known():

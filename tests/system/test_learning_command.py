@@ -1,6 +1,7 @@
 """The command learning: which runs there are, what a run's record says, and that the same command goes on."""
 
 import json
+import re
 
 import pytest
 
@@ -100,10 +101,14 @@ def test_all_runs_are_kept_and_the_same_command_does_only_what_failed(pretended,
     assert said["measured_by_status"] == {"ok": 10, "failed": 4}
     rows = {row["run"]: row for row in said["rows"]}
     assert rows["apart"]["solved"] == 1
-    assert rows["apart"]["solved_steps"] == 7500
-    assert rows["apart"]["solved_seconds"] == 3.0
-    assert rows["apart"]["times_serial_range"] == [2.0, 2.0]
-    assert rows["apart"]["steps_per_second"] == pytest.approx(2500)
+    metrics = {name: metric["by_seed"] for name, metric in rows["apart"]["metrics"].items()}
+    assert metrics["policy_quality"] == {"10": 490.0, "11": 490.0}
+    assert metrics["sample_efficiency"] == {"10": 7500, "11": None}
+    assert metrics["learning_efficiency"] == {"10": 6501, "11": None}
+    assert metrics["speedup_over_serial"] == {"10": 2.0, "11": 2.0}
+    assert metrics["computation_efficiency"]["10"] == pytest.approx(2500)
+    (factor,) = {*rows["apart, 2 learners, synchronous"]["metrics"]["scaling_factor"]["by_seed"].values()}
+    assert factor == 0.5
     assert rows["apart, 2 learners, hogwild"]["failed"] == [10, 11]
     (path,) = tmp_path.glob("*/learning.jsonl")
     kept = read_file(path)
@@ -111,7 +116,6 @@ def test_all_runs_are_kept_and_the_same_command_does_only_what_failed(pretended,
     assert len({one.cell for one in kept}) == 14
     one = next(one for one in kept if one.options["kind"] == "apart")
     assert one.samples_seconds == pytest.approx([1 / 2500] * 2)  # the first stretch holds steps without learning
-    assert one.machine["solved_steps"] == 7500
     assert len(one.machine["points"]) == 3
     Pretended.asked.clear()
     assert cli.main(pretended) == 1
@@ -120,7 +124,9 @@ def test_all_runs_are_kept_and_the_same_command_does_only_what_failed(pretended,
     assert read_file(path) == kept  # each failure once
     capsys.readouterr()
     assert cli.main(pretended[:-1]) == 1
-    assert "hogwild: without a time by seed 10, 11" in capsys.readouterr().out  # whose medians are of none
+    shown = capsys.readouterr().out
+    assert "hogwild: without a time by seed 10, 11" in shown  # whose numbers are of none
+    assert re.search(r"apart +1 of 2 +490; 490 +7,500; > 7,500 +6,501; > 6,501 +2,500; 2,500 +2.00; 2.00", shown)
 
 
 def test_runs_by_one_and_by_several_processes_are_kept(tmp_path, capsys):

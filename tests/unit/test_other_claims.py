@@ -5,11 +5,11 @@ import re
 
 import pytest
 
+from dse import learning_runs
 from dse.published import (
     claims,
     dissertation_claims,
     hou_claims,
-    learning_runs,
     mappings,
     quoted,
     stone_claims,

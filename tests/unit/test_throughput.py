@@ -19,7 +19,6 @@ def test_the_five_metrics():
     steps, updates, returns = [10, 20, 30, 40], [1, 2, 3, 4], [5.0, 100.0, 20.0, 100.0]
     assert throughput.sample_efficiency(steps, returns, 90) == 20
     assert throughput.learning_efficiency(updates, returns, 90) == 2
-    assert throughput.sample_efficiency(steps, returns, 60, window=2) == 30
     assert throughput.sample_efficiency(steps, returns, 101) is None
     assert throughput.computation_efficiency(300, 60.0) == 5.0
     assert throughput.scaling_factor(18.0, 4, 5.0) == pytest.approx(0.9)

@@ -1,0 +1,151 @@
+"""Select the runs of training by several processes, and tell what they reached by the five metrics of [Zhang2022, 1.5].
+
+A metric has a value for each seed, and a kind of run the median over seeds with its 95 % bootstrap interval. A seed
+that did not reach the threshold counts as beyond its last evaluation. A scaling factor is the speed-up over one learner
+with actors of its own, a seed each, divided by the learners: 1 is perfect, 1 / L gains nothing (5.1.4).
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from impls.training.throughput import computation_efficiency, learning_efficiency, sample_efficiency, scaling_factor
+
+from .records import Measurement, how_to_measure, in_order
+from .stats import interval_over_seeds
+
+PRIMITIVE = "training run"
+SERIAL = "serial"
+AMONG_LEARNERS = ("kind", "identity", "learners", "sync")
+"""Options by which a run of several learners differs from that of one."""
+METRICS = {
+    "policy_quality": ("return", ",.0f"),
+    "sample_efficiency": ("environment steps", ",.0f"),
+    "learning_efficiency": ("gradient steps", ",.0f"),
+    "computation_efficiency": ("gradient steps/s", ",.0f"),
+    "scaling_factor": ("", ".2f"),
+    "speedup_over_serial": ("", ",.2f"),
+}
+"""Unit and form of each metric; the last is no metric of [Zhang2022]."""
+ALL_METRICS = METRICS | dict.fromkeys(("stale_weights", "stale_batches"), ("gradient steps", ",.1f"))
+Key = tuple[str, str]  # workload and kind
+
+
+class Value(NamedTuple):
+    """A number of a run; where it ``is_beyond``, the run ended there without getting to its own."""
+
+    number: float
+    is_beyond: bool = False
+
+
+Metrics = Mapping[str, Mapping[int, Value]]  # by name and seed
+Reached = dict[Key, dict[str, dict[int, Value]]]
+
+
+def latest(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Return the runs that ended, of each workload, kind and seed the latest, in the order of kinds and seeds."""
+    kept = {}
+    for record in in_order(measurements):
+        if record.primitive == PRIMITIVE and record.median_seconds is not None:
+            kept[tuple(record.options[name] for name in ("workload", "kind", "seed"))] = record
+    first = {key[1]: at for at, key in reversed(list(enumerate(kept)))}
+    return [kept[key] for key in sorted(kept, key=lambda key: (key[0], key[1] != SERIAL, first[key[1]], key[2]))]
+
+
+def by_kind(runs: Sequence[Measurement]) -> dict[Key, list[Measurement]]:
+    """Return the runs of each workload and kind."""
+    groups: dict[Key, list[Measurement]] = {}
+    for record in runs:
+        groups.setdefault((record.options["workload"], record.options["kind"]), []).append(record)
+    return groups
+
+
+def metrics_of(runs: Sequence[Measurement]) -> Reached:
+    """Compute what runs reached, by workload and kind, metric and seed.
+
+    A seed lacks a scaling factor without its run by one learner, and a speedup without its run by the serial loop.
+    """
+    alone = {_shape(run): run for run in runs if run.options["learners"] == 1}
+    serial = {_seed(run): run for run in runs if run.options["kind"] == SERIAL}
+    found: Reached = {}
+    for key, group in by_kind(runs).items():
+        found[key] = {name: {} for name in ALL_METRICS}
+        for run in group:
+            for name, value in _values(run, alone.get(_shape(run)), serial.get(_seed(run))):
+                found[key][name][run.options["seed"]] = value
+    return found
+
+
+def _values(run: Measurement, single: Measurement | None, serial: Measurement | None) -> Iterator[tuple[str, Value]]:
+    """Yield the metrics of a run by name; ``single``: the run by one learner, which like ``serial`` has its seed."""
+    steps, updates, _, means = zip(*run.machine["points"], strict=True)
+    rate, learners = computation_efficiency(1, run.seconds), run.options["learners"]
+    if run.machine["test_mean"] is not None:
+        yield "policy_quality", Value(run.machine["test_mean"])
+    for efficiency, counts in ((sample_efficiency, steps), (learning_efficiency, updates)):
+        count = efficiency(counts, means, run.machine["solved_at"])
+        yield efficiency.__name__, Value(counts[-1], True) if count is None else Value(count)
+    yield "computation_efficiency", Value(rate)
+    if single and learners > 1:
+        yield "scaling_factor", Value(scaling_factor(rate, learners, computation_efficiency(1, single.seconds)))
+    if serial and serial is not run:
+        yield "speedup_over_serial", Value(serial.seconds / run.seconds)
+    report = run.machine.get("report") or {}
+    yield from ((name, Value(report[name]["mean"])) for name in ALL_METRICS if name in report)
+
+
+def _seed(run: Measurement) -> tuple[str, int]:
+    return run.options["workload"], run.options["seed"]
+
+
+def _shape(run: Measurement) -> str:
+    return repr(sorted((name, value) for name, value in run.options.items() if name not in AMONG_LEARNERS))
+
+
+def list_unsolved(metrics: Metrics) -> list[int]:
+    """List the seeds whose runs did not reach the threshold."""
+    return [seed for seed, value in metrics.get("sample_efficiency", {}).items() if value.is_beyond]
+
+
+def over_seeds(values: Collection[Value]) -> list[Value]:
+    """Compute the median over seeds and the ends of its 95 % interval; nothing of fewer seeds than an interval takes.
+
+    A seed that is beyond its number counts as infinite, so a median or an end that is infinite is beyond what it would
+    be if those seeds had got there at their numbers.
+    """
+    least = interval_over_seeds([value.number for value in values])
+    true = interval_over_seeds([math.inf if value.is_beyond else value.number for value in values])
+    return [Value(number, math.isinf(end)) for number, end in zip(least, true, strict=True)]
+
+
+def write_over_seeds(values: Collection[Value], form: str) -> str:
+    """Write the median over seeds with its 95 % interval in brackets, or the values of seeds too few for one."""
+    numbers = over_seeds(values)
+    texts = [f"{'> ' * value.is_beyond}{value.number:{form}}" for value in numbers or values]
+    return "{} [{}, {}]".format(*texts) if numbers else "; ".join(texts)
+
+
+def write_metrics(metrics: Metrics, columns: Mapping[str, tuple[str, str]] = METRICS) -> list[str]:
+    """Write how many of the seeds were solved, and each metric over seeds."""
+    seeds = len(metrics.get("sample_efficiency", ()))
+    texts = [write_over_seeds(metrics.get(name, {}).values(), form) for name, (_, form) in columns.items()]
+    return [f"{seeds - len(list_unsolved(metrics))} of {seeds}", *texts]
+
+
+def told(records: Sequence[Measurement]) -> str:
+    """Tell what runs of several learners reached, and those of one; or how to measure it."""
+    runs = latest(records)
+    groups, found = by_kind(runs), metrics_of(runs)
+    factors = [key for key, metrics in found.items() if metrics["scaling_factor"]]
+    if not factors:
+        return f"no such run is on record; {how_to_measure('learning')}"
+    shapes = {_shape(run) for key in factors for run in groups[key]}
+    single = {key for key, group in groups.items() if shapes & set(map(_shape, group))} - set(factors)
+    said = [_reached(key, found[key]) for key in (*sorted(single), *factors)]
+    return f"to a return, medians over seeds with their 95 % intervals: {'; '.join(said)}"
+
+
+def _reached(key: Key, metrics: Metrics) -> str:
+    solved, _, until, *_, factor, _ = write_metrics(metrics)
+    said = f"{', '.join(key)}: {solved} solved after {until} environment steps"
+    return said + f", scaling factor {factor}" * bool(factor)
