@@ -13,7 +13,7 @@ from ..records import Measurement, how_to_measure, in_order
 
 PRIMITIVE = "training run"
 SERIAL = "serial"
-AMONG_LEARNERS = ("kind", "identity", "learners", "sync")
+AMONG_LEARNERS = ("kind", "identity", "learners", "sync", "strategy", "period", "banks")
 """Options by which a run of several learners differs from that of one."""
 Groups = Mapping[tuple[str, str], Sequence[Measurement]]
 
