@@ -16,7 +16,7 @@ from .stats import interval_over_seeds
 
 PRIMITIVE = "training run"
 SERIAL = "serial"
-AMONG_LEARNERS = ("kind", "identity", "learners", "sync")
+AMONG_LEARNERS = ("kind", "identity", "learners", "sync", "strategy", "period", "banks")
 """Options by which a run of several learners differs from that of one."""
 METRICS = {
     "policy_quality": ("return", ",.0f"),

@@ -11,7 +11,7 @@ from typing import Any
 
 from impls import training
 from impls.training import learners
-from impls.training.parallel.arrangement import Arrangement
+from impls.training.parallel.arrangement import BANKED, Arrangement
 from impls.training.workload import Workload
 
 PRIMITIVE = "training run"
@@ -25,8 +25,9 @@ KINDS = {
     "lock": Arrangement(name="apart", learners=LEARNERS, sync="lock"),
     "hogwild": Arrangement(name="apart", learners=LEARNERS, sync="hogwild"),
 }
-DEEPER = "depths"
-NAMES = (*KINDS, DEEPER)
+DEEPER, LOCAL, SCALING = "depths", "local", "scaling"
+NAMES = (*KINDS, DEEPER, LOCAL, SCALING)
+PERIODS = ((2, 1), (2, 5), (2, 10), (2, 25), (4, 10))  # (L, H) of learners whose weights are averaged
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Trained:
         """Further fields of the record."""
         task, arrangement = self.settings, self.arrangement
         chosen = learners.default(task)
+        own = {"period": arrangement.period, "banks": arrangement.banks} if arrangement.sync == LOCAL else {}
         return {
             "kind": self.kind, "workload": task.name, "identity": training.identity(task),
             "arrangement": arrangement.name, "actors": task.actors.count, "learners": arrangement.learners,
@@ -83,14 +85,15 @@ class Trained:
             "policy": chosen, "strategy": arrangement.strategy, "sync": arrangement.sync,
             "transport": arrangement.transport, "weights": arrangement.weights, "ratio": arrangement.ratio,
             "seed": self.seed, "least_steps": self.least, "most_steps": self.most,
-        }  # fmt: skip
+        } | own  # fmt: skip
 
     @property
     def kind(self) -> str:
         """Its arrangement, and how its learners combine or how many batches are sampled ahead."""
         name, ahead = self.arrangement.name, self.presampled
         if self.arrangement.learners > 1:
-            return f"{name}, {self.arrangement.learners} learners, {self.arrangement.sync}"
+            averaged = f", H = {self.arrangement.period}" if self.arrangement.sync == LOCAL else ""
+            return f"{name}, {self.arrangement.learners} learners, {self.arrangement.sync}{averaged}"
         return f"{name}, D = {ahead}" if name == "pipelined" or ahead else name
 
     @property
@@ -112,15 +115,29 @@ def settings_of(task: str, presampled: int) -> Workload:
     return dataclasses.replace(workload, replay=dataclasses.replace(workload.replay, presampled=presampled))
 
 
+def local(learners: int, period: int) -> Arrangement:
+    """Learners that each have weights and a bank of their own."""
+    return Arrangement(name="apart", learners=learners, sync=LOCAL, period=period, banks=learners, strategy=BANKED)
+
+
 def runs(
-    task: str, names: Sequence[str], depths: Sequence[int], seeds: Sequence[int], **limits: int
+    task: str,
+    names: Sequence[str],
+    depths: Sequence[int],
+    periods: Sequence[tuple[int, int]],
+    seeds: Sequence[int],
+    **limits: int,
 ) -> Iterator[Trained]:
-    """Yield the runs of the named kinds, seed by seed, so that those compared run near each other in time."""
+    """Yield the runs of the named kinds, seed by seed, so that those compared run near each other in time.
+
+    ``periods``: (L, H) of the runs whose learners average their weights.
+    """
     own = training.load(task).replay.presampled
+    made = {name: [(KINDS[name], own)] for name in KINDS}
+    made[DEEPER] = [(KINDS["pipelined"], depth) for depth in depths]
+    made[LOCAL] = [(local(*pair), own) for pair in periods]
     for seed in seeds:
         for name in names:
-            kinds = [("pipelined", depth) for depth in depths] if name == DEEPER else [(name, own)]
-            for kind, ahead in kinds:
-                arrangement = KINDS[kind]
+            for arrangement, ahead in made.get(name, ()):
                 least = 1 if arrangement.name == "pipelined" else 0
                 yield Trained(task, arrangement, max(ahead, least), seed, **limits)

@@ -9,6 +9,8 @@ synchronous  apart, with two learners that add up their sub-gradients
 lock         apart, with two learners that take turns on one vector of weights
 hogwild      apart, with two learners that change it at once
 depths       pipelined with more batches ahead, --depths: how much faster, and does it still learn?
+local        apart, with learners whose weights are averaged every H steps, each with a bank of its own: --periods
+scaling      no runs: gradient steps of one and of two such learners alone, over networks, batches and H
 
 A run is solved at the first evaluation whose mean reaches the workload's threshold. Its clock begins with the first
 gradient step, so that starting processes is no part of it, and stands still during evaluations. A run ends once solved,
@@ -26,22 +28,24 @@ evaluation, hence "> 50,000" (null in --json). Fewer than five seeds have no int
 import argparse
 import functools
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dse.learning_runs import METRICS, Value, by_kind, list_unsolved, metrics_of, over_seeds, write_metrics
 from dse.learning_runs import latest as latest_timed
 from dse.records import Measurement
+from dse.tuning import learners_steps
 from impls import training
 from impls.terminal import aligned, plural
 
 from ..arguments import DEFAULT, add_common, add_list, at_least, one_of, parser_of
-from ..run import Stamp, file_of, latest, show
+from ..run import Stamp, Tally, file_of, latest, show
 from ..run import run as run_cells
 from ..timing import Timing
 from ..workers import ask_once
-from .cells import DEPTHS, NAMES, PRIMITIVE, Trained, runs
+from . import scaling
+from .cells import DEPTHS, LOCAL, NAMES, PERIODS, PRIMITIVE, SCALING, Trained, runs
 
 FILE = "learning.jsonl"
 MODULE = f"{__package__}.worker"
@@ -57,16 +61,49 @@ def main(arguments: list[str] | None = None) -> int:
     one_of(options.only, NAMES)
     most = options.most or training.load(options.workload).steps
     limits = {"least": options.least, "most": most, "test_episodes": options.test_episodes}
-    cells = list(dict.fromkeys(runs(options.workload, options.only, options.depths, options.seeds, **limits)))
-    path, stamp = file_of(options.results, FILE), Stamp.of_this_run(PRIMITIVE)
-    measure = functools.partial(_measured, stamp=stamp)
-    tally = run_cells(
-        [[cell] for cell in cells], path, stamp, measure, unit="run", told=lambda cell: cell.label,
-        bar=not options.json,
-    )  # fmt: skip
+    axes = options.depths, options.periods, options.seeds
+    trained = list(dict.fromkeys(runs(options.workload, options.only, *axes, **limits)))
+    path, bar = file_of(options.results, FILE), not options.json
+    tally, found = _kept(trained, path, PRIMITIVE, _measured, "run", bar)
+    grid = list(scaling.cells(options.workload)) if SCALING in options.only else []
+    more, steps = _kept(grid, path, learners_steps.PRIMITIVE, _timed, "cell", bar)
+    rows, factors = summary(found), learners_steps.rows(steps)
+    tables = [*_lines(rows)] if trained else []
+    tables += aligned([scaling.HEAD, *scaling.table(factors)]) if grid else []
+    return show(tally + more, path, options.json, {"rows": [*map(_as_json, rows)], "scaling": factors}, [*tables, ""])
+
+
+Cell = TypeVar("Cell", Trained, scaling.Stepped)
+
+
+def _kept(
+    cells: Sequence[Cell],
+    path: Path,
+    primitive: str,
+    measure: Callable[[Sequence[Cell], Stamp], Iterator[Measurement]],
+    unit: str,
+    bar: bool,
+) -> tuple[Tally, list[Measurement]]:
+    """Measure the cells that have no record yet; return the outcome, and the records of all."""
+    stamp = Stamp.of_this_run(primitive)
+    if not cells:
+        return Tally(0), []
+    measured = functools.partial(measure, stamp=stamp)
+    groups = [[cell] for cell in cells]
+    tally = run_cells(groups, path, stamp, measured, unit=unit, told=lambda cell: cell.label, bar=bar)
     asked = {stamp.cell(cell) for cell in cells}
-    rows = summary(latest(record for record in stamp.known(path) if record.cell in asked))
-    return show(tally, path, options.json, {"rows": [*map(_as_json, rows)]}, [*_lines(rows), ""])
+    return tally, list(latest(record for record in stamp.known(path) if record.cell in asked))
+
+
+def _timed(cells: Sequence[scaling.Stepped], stamp: Stamp) -> Iterator[Measurement]:
+    """Time gradient steps of each of these cells in a process of its own, and yield its record."""
+    for cell in cells:
+        answer = ask_once(Path(sys.executable), MODULE, LIMIT_SECONDS, "step", run=cell.request)
+        if "failed" in answer:
+            yield stamp.record(cell, "failed", reason=answer["failed"])
+        else:
+            average = {"average_seconds": answer["average_seconds"]}
+            yield stamp.timed(cell, Timing(tuple(answer["samples"]), answer["steps"]), average)
 
 
 def _measured(cells: Sequence[Trained], stamp: Stamp) -> Iterator[Measurement]:
@@ -123,11 +160,20 @@ def _lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     yield from aligned([heads, units, *((row["run"], *write_metrics(row["metrics"])) for row in rows)])
 
 
+def _pair(text: str) -> tuple[int, int]:
+    """Return (L, H) of a text such as 2x10."""
+    learners, _, period = text.partition("x")
+    return at_least(2, "L")(learners), at_least(1, "H")(period)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("learning", __doc__, "--only serial,apart --seeds 10,11")
     parser.add_argument("--workload", default="cartpole_dqn", metavar="NAME|FILE", help="default: %(default)s")
-    add_list(parser, "only", str, default=NAMES, help=f"of {', '.join(NAMES)} (default: all)")
+    usual = tuple(name for name in NAMES if name not in (LOCAL, SCALING))
+    add_list(parser, "only", str, default=usual, help=f"of {', '.join(NAMES)} (default: all but {LOCAL}, {SCALING})")
     add_list(parser, "depths", at_least(0, "D"), default=DEPTHS, help="D of the runs named depths (default: 10,50,200)")
+    pairs = ",".join(f"{count}x{period}" for count, period in PERIODS)
+    add_list(parser, "periods", _pair, default=PERIODS, help=f"LxH of the runs named local (default: {pairs})")
     add_list(parser, "seeds", int, default=SEEDS, help="default: 10,11,12,13,14")
     for name, default, text in (
         ("least", LEAST, "environment steps of a solved run"),

@@ -1,13 +1,16 @@
 """A process that trains once on request, evaluates meanwhile, and answers with the run's curve.
 
 {"do": "train", "run": {...}} -> {"points": [[steps, updates, seconds, mean], ..], ...}, {"failed": why}
+{"do": "step", "run": {...}} -> {"samples": [seconds of a gradient step, ..], "steps": of a sample, ...}
 """
 
 import contextlib
 import sys
 import time
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
+
+import numpy as np
 
 from impls.training import TrainingError, learners
 from impls.training.actor import TEST, VALIDATION, evaluate
@@ -15,11 +18,13 @@ from impls.training.environments import Environment
 from impls.training.loop import SerialLoop
 from impls.training.parallel.arrangement import Arrangement
 from impls.training.parallel.loop import ParallelLoop
+from impls.training.sizes import layout_of
 from impls.training.workload import Workload
 
 from ..clock import ALL_CPUS, pin
 from ..worker import serve, threads
 from .cells import settings_of
+from .scaling import RECORDS, Stepped
 
 Loop = SerialLoop | ParallelLoop
 
@@ -34,6 +39,60 @@ class _Session:
             return trained(**run)
         except (TrainingError, RuntimeError, MemoryError) as error:
             return {"failed": (str(error).splitlines() or ["not enough memory"])[0]}
+
+    def step(self, run: dict[str, Any]) -> dict[str, Any]:
+        """Take gradient steps from a full replay, while actors stand still; return their times."""
+        pin(len(ALL_CPUS), threads())
+        try:
+            return stepped(Stepped(**run | {"hidden": tuple(run["hidden"])}))
+        except (TrainingError, RuntimeError, MemoryError) as error:
+            return {"failed": (str(error).splitlines() or ["not enough memory"])[0]}
+
+
+SAMPLE_SECONDS, SAMPLES, MOST_SECONDS, WARM_STEPS = 0.3, (3, 20), 10.0, 4
+
+
+def stepped(cell: Stepped) -> dict[str, Any]:
+    """Time gradient steps of learners alone, whole periods a sample; return seconds of a step, and of an average."""
+    workload, rng = cell.settings, np.random.default_rng(0)
+    with contextlib.closing(ParallelLoop(workload, cell.arrangement)) as loop:
+        for _ in range(RECORDS // 1_000):
+            loop.buffer.insert(_random_records(workload, 1_000, rng))
+        loop.board.begin_at(loop.learner.parameters, workload.learner.learning_starts, 0)
+        loop.until(workload.learner.learning_starts)
+        _advance(loop, WARM_STEPS)  # which load code
+        count = cell.period * max(1, round(SAMPLE_SECONDS / (cell.period * _advance(loop, WARM_STEPS))))
+        samples, end = list[float](), time.perf_counter() + MOST_SECONDS
+        while len(samples) < SAMPLES[0] or (len(samples) < SAMPLES[1] and time.perf_counter() < end):
+            samples.append(_advance(loop, count))
+        with loop.paused():
+            average = _average_seconds(len(loop.learner.parameters), cell.learners)
+    return {"samples": samples, "steps": count, "average_seconds": average}
+
+
+def _advance(loop: ParallelLoop, count: int) -> float:
+    """Take N gradient steps; return the seconds of one."""
+    began, end = time.perf_counter(), loop.updates + count
+    while loop.updates < end:
+        loop.advance()
+    return (time.perf_counter() - began) / count
+
+
+def _average_seconds(weights: int, count: int) -> float:
+    """Median seconds in which each of L learners averages its part of L vectors of P weights."""
+    vectors, mean, taken = np.zeros((count, weights // count), np.float32), np.zeros(weights // count, np.float32), []
+    for _ in range(9):
+        began = time.perf_counter()
+        np.mean(vectors, 0, out=mean)
+        vectors[:] = mean
+        taken.append(time.perf_counter() - began)
+    return median(taken)
+
+
+def _random_records(workload: Workload, count: int, rng: np.random.Generator) -> dict[str, Any]:
+    fields = layout_of(workload).fields
+    records = {name: rng.random((count, *shape)).astype(dtype) for name, (shape, dtype) in fields.items()}
+    return records | {"action": rng.integers(workload.action.choices, size=count)}
 
 
 def trained(

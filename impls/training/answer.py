@@ -11,7 +11,7 @@ from .. import names as trees
 from ..checks import near, short
 from . import learners
 from .errors import TrainingError
-from .options import MAPPED, Setting, with_options, with_values
+from .options import MAPPED, Setting, given_between, with_options, with_values
 from .parallel.arrangement import NAMES, Arrangement
 from .workload import Workload
 
@@ -24,7 +24,6 @@ _VALUES = {
     "environments": ("actors", "environments", 1),
 }
 """Where the numbers of an answer stand in a workload, and the least that each may be."""
-_BESIDE = ("sync", "strategy", "transport", "weights", "ratio")  # options that no answer decides
 _FIXED = {
     "capacity": ("replay", "capacity", 1),
     "actor_count": ("actors", "count", 1),
@@ -86,7 +85,7 @@ class Answer:
         if name != "serial":
             values["actors", "count"] = self._whole("processes of actors", actors["details"].get("processes"), 1)
         asked: dict[str, Any] = {"strategy": self._content.get("strategy") or None}
-        asked |= {key: value for key in _BESIDE if (value := getattr(options, key)) is not None}
+        asked |= given_between(options)
         arrangement = Arrangement(
             name=name,
             learners=self._learners(name),

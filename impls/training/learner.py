@@ -67,7 +67,9 @@ class Learner(ABC):
     """Networks, their targets and Adam's moments, for one workload.
 
     ``parameters`` ``[P]`` and ``target_parameters`` ``[T]`` are the memory that an implementation on the CPU computes
-    with. ``share``: another learner, by whose weights and random numbers this one then acts, without a copy.
+    with. ``acting`` ``[P]`` are the weights that act, that actors fetch, and by which double DQN chooses: its
+    parameters, but for ``act_by``. ``share``: another learner, by whose weights and random numbers this one then acts,
+    without a copy.
 
     A gradient step is a sequence of phases: ``rows`` once, ``gradient`` and ``apply`` for each phase in order, then
     ``finish``. Every loss is a mean over rows, so the gradient of a batch is the mean of those of its equal parts, up
@@ -85,6 +87,7 @@ class Learner(ABC):
             self.target_parameters: Weights = self.parameters[: target_count(workload)].copy()
         else:
             self.parameters, self.target_parameters = share.parameters, share.target_parameters
+        self._averaged: Weights | None = None
 
     @abstractmethod
     def step(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any]) -> Stepped:
@@ -104,7 +107,7 @@ class Learner(ABC):
 
     @abstractmethod
     def apply(self, phase: Phase, gradient: Weights) -> None:
-        """Clip the gradient of a phase's network, and let Adam take a step along it."""
+        """Clip the gradient of a phase's network, and let the optimizer take a step along it."""
 
     @abstractmethod
     def move_targets(self, tau: float) -> None:
@@ -117,6 +120,15 @@ class Learner(ABC):
     @abstractmethod
     def place(self, vectors: Vectors) -> None:
         """Compute with this memory and its numbers from now on. TrainingError for a learner on another device."""
+
+    @property
+    def acting(self) -> Weights:
+        """The weights ``[P]`` that act."""
+        return self.parameters if self._averaged is None else self._averaged
+
+    def act_by(self, weights: Weights) -> None:
+        """Act, and choose the next action of double DQN, by other weights ``[P]`` in memory of the CPU from now on."""
+        self._averaged = weights
 
     @abstractmethod
     def priorities(self, transitions: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
@@ -171,20 +183,22 @@ class Learner(ABC):
         return explored(self.workload, self._greedy(observations), explore, rng)
 
     def weights(self) -> Weights:
-        """A copy ``[P]`` of the trained networks' weights, which is what actors fetch."""
-        return self.parameters.copy()
+        """A copy ``[P]`` of the weights that act, which is what actors fetch."""
+        return self.acting.copy()
 
     def load_weights(self, weights: Weights) -> None:
         """Take weights ``[P]``, as an actor fetches them, for networks and targets alike. ValueError for another P."""
         if np.shape(weights) != self.parameters.shape:
             raise ValueError(f"weights of {self.workload.name} are {len(self.parameters):,}, not {np.size(weights):,}")
         self._set_weights(weights, weights[: len(self.target_parameters)])
+        if self._averaged is not None:
+            self._averaged[:] = weights
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next step depends on, as copies; learners of every implementation take each other's."""
         mean, square, updates = self._moments()
         return {
-            "weights": self.weights(),
+            "weights": self._trained_weights(),
             "targets": self._targets(),
             "mean": mean.copy(),
             "square": square.copy(),
@@ -199,6 +213,9 @@ class Learner(ABC):
         self._set_moments(state["mean"], state["square"], state["updates"])
         self.rng.bit_generator.state = state["rng"]
         self.steps = int(state["steps"])
+
+    def _trained_weights(self) -> Weights:
+        return self.parameters.copy()
 
     def _targets(self) -> Weights:
         return self.target_parameters.copy()
@@ -226,7 +243,7 @@ class Learner(ABC):
 
 
 def rates(workload: Workload) -> dict[str, float]:
-    """Adam's learning rate of each network."""
+    """The learning rate of each network."""
     settings = workload.learner
     own = settings.policy_learning_rate or settings.learning_rate
     return {name: own if name == "policy" else settings.learning_rate for name in spans(workload)}

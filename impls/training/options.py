@@ -9,7 +9,7 @@ from typing import Any
 
 from ..terminal import count
 from .errors import TrainingError
-from .parallel.arrangement import NAMES, RATIOS, SYNCS, TRANSPORTS, WEIGHTS, Arrangement
+from .parallel.arrangement import BANK_WEIGHTS, BANKED, NAMES, RATIOS, SYNCS, TRANSPORTS, WEIGHTS, Arrangement
 from .reading import faults_of, names
 from .workload import ALGORITHMS, MOST, Workload
 
@@ -21,6 +21,8 @@ RANGES = {
     "actors": (1, 4096),
     "presampled": (0, 65536),
     "learners": (1, 1024),
+    "period": (1, 1 << 30),
+    "banks": (1, 1024),
     "seconds": (1, 1_000_000_000),
     "seed": (0, 1 << 32),
     "threads": (1, 1024),
@@ -34,7 +36,8 @@ _OF_WORKLOAD = {
     "environments": ("actors", "environments"),
     "actors": ("actors", "count"),
 }
-_BETWEEN_PROCESSES = ("learners", "sync", "strategy", "transport", "weights", "ratio")
+_ONE_SYNC = {"period": ("sync", "local"), "weights_of_banks": ("strategy", BANKED)}
+_BETWEEN_PROCESSES = ("learners", "sync", "banks", "strategy", "transport", "weights", "ratio", *_ONE_SYNC)
 MAPPED = {
     **dict.fromkeys(("arrangement", "actors", "environments", "presampled", "fanout", "learners", "learner", "policy")),
     "contestant": "numba",
@@ -61,14 +64,31 @@ class Setting:
 def setting_of(workload: Workload, options: argparse.Namespace) -> Setting:
     """The setting that options ask for. TrainingError for one out of range, or options that do not go together."""
     changed = with_options(workload, options)
-    given = {key: getattr(options, key) for key in _BETWEEN_PROCESSES if getattr(options, key) is not None}
+    given = given_between(options)
     name = options.arrangement or "serial"
     if name == "serial" and given:
-        raise TrainingError(f"--{next(iter(given))} is of several processes: add --arrangement apart or pipelined")
+        raise TrainingError(
+            f"--{next(iter(given)).replace('_', '-')} is of several processes: add --arrangement apart or pipelined"
+        )
     arrangement = Arrangement(name=name, threads=options.threads, **given)
     arrangement.check(changed)
     by = options.contestant, options.learner, options.policy
     return Setting(changed, arrangement, *by, options.device, options.compile)
+
+
+def given_between(options: argparse.Namespace) -> dict[str, Any]:
+    """Values of the options of several processes that are given; banks bring their strategy.
+
+    TrainingError for one that another option leaves without a use.
+    """
+    given = {key: getattr(options, key) for key in _BETWEEN_PROCESSES if getattr(options, key) is not None}
+    if given.get("banks", 1) > 1:
+        given.setdefault("strategy", BANKED)
+    for key, (other, value) in _ONE_SYNC.items():
+        if key in given and given.get(other) != value:
+            option = "--banks" if key == "weights_of_banks" else f"--{other} {value}"
+            raise TrainingError(f"--{key.replace('_', '-')} is of {option}: add that, or leave it out")
+    return given
 
 
 def with_options(workload: Workload, options: argparse.Namespace) -> Workload:
@@ -144,6 +164,9 @@ def _add_processes(add: Any) -> None:
     add("--mapping", metavar="FILE", help=mapping)
     add("--learners", type=count, metavar="L", help="that share the gradient steps (default: 1)")
     named("--sync", SYNCS, "how learners combine")
+    add("--period", type=count, metavar="H", help="gradient steps between averages of --sync local (default: 10)")
+    add("--banks", type=count, metavar="L", help="of the replay, one for each learner to sample from (default: 1)")
+    named("--weights-of-banks", BANK_WEIGHTS, "importance weights of records from a bank")
     add("--strategy", metavar="NAME", help="of locking the shared replay (default: two_lock_checked)")
     named("--transport", TRANSPORTS, "of records from actors to the replay")
     named("--weights", WEIGHTS, "transport of weights from learners to actors")

@@ -16,6 +16,7 @@ from ..strict_toml import key
 ALGORITHMS = ("dqn", "ddpg", "td3", "sac")
 CONTINUOUS = ("ddpg", "td3", "sac")
 DTYPES = ("float32", "uint8")
+OPTIMIZERS = ("adam", "sgd")
 MOST = 1 << 40  # largest count
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 RESULTS_ALONE = ("name", "note", "steps", "seeds", "evaluation")  # keys that no primitive's time depends on
@@ -100,8 +101,9 @@ class Learner:
     update_interval: int = whole("environment steps for each gradient step", 1)
     learning_starts: int = whole("environment steps before the first gradient step")
     gamma: float = real("discount", 0, 1, 0.99)
-    learning_rate: float = real("of Adam", 0, 1, 1e-3, above=True)
-    policy_learning_rate: float = real("of Adam for the policy; 0 takes learning_rate", 0, 1, 0.0)
+    optimizer: str = text("of every network: Adam, or plain gradient descent", OPTIMIZERS, "adam")
+    learning_rate: float = real("of the optimizer", 0, 1, 1e-3, above=True)
+    policy_learning_rate: float = real("of the policy's optimizer; 0 takes learning_rate", 0, 1, 0.0)
     loss: str = text("of a TD error: half its square, or Huber's with its bend at 1", ("squared", "huber"), "squared")
     gradient_clip: float = real("largest norm of a gradient; 0 leaves it as it is", 0, 1e9, 0.0)
     target_interval: int = whole("gradient steps from one target update to the next", 1, MOST, 1)
@@ -205,4 +207,6 @@ def identity(workload: Workload) -> str:
     fields = {key: value for key, value in dataclasses.asdict(workload).items() if key not in RESULTS_ALONE}
     if workload.actors.environments == 1:  # as of records made before there was the key
         del fields["actors"]["environments"]
+    if workload.learner.optimizer == "adam":
+        del fields["learner"]["optimizer"]
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:8]

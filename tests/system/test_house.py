@@ -19,7 +19,8 @@ ALLOWED = {
     "impls": {"impls"},
     "dse": {"dse", "impls"},
     "benchmarks": {
-        *("benchmarks", "impls", "dse.accuracy", "dse.learning_runs", "dse.records", "dse.stats", "dse.platforms")
+        *("benchmarks", "impls", "dse.accuracy", "dse.learning_runs", "dse.records", "dse.stats", "dse.platforms"),
+        "dse.tuning.learners_steps",
     },
     "reports": {"reports", "dse", "impls.cores", "impls.terminal", "impls.sumtree.registry", "impls.writing"},
 }

@@ -251,6 +251,8 @@ def wait_for(condition):
 
 # Options
 
+LOCAL = ["--arrangement", "apart", "--sync", "local", "--learners", "2"]
+
 
 @pytest.mark.parametrize(
     ("given", "words"),
@@ -262,6 +264,17 @@ def wait_for(condition):
         (["--arrangement", "apart", "--weights", "flie"], "did you mean 'file'?"),
         (["--arrangement", "apart", "--ratio", "fre"], "did you mean 'free'?"),
         (["--arrangement", "apart", "--learners", "3"], "cannot be cut into 3 equal parts"),
+        ([*LOCAL, "--learners", "3"], "cannot be cut into 3 equal parts"),
+        ([*LOCAL, "--period", "0"], "--period must be at least 1, not 0"),
+        ([*LOCAL, "--learners", "0"], "--learners must be at least 1, not 0"),
+        ([*LOCAL, "--learners", "1"], "at least 2 of them in apart, not 1"),
+        ([*LOCAL, "--arrangement", "pipelined"], "not 2 in pipelined"),
+        ([*LOCAL, "--learners", "32", "--banks", "32"], "a capacity of 50,000 cannot be cut into 32 equal banks"),
+        ([*LOCAL, "--banks", "3"], "one each, not 3 of 2 in apart"),
+        ([*LOCAL, "--banks", "2", "--strategy", "two_lock_lazy"], "has one bank, not 2"),
+        ([*LOCAL, "--weights-of-banks", "exact"], "--weights-of-banks is of --banks: add that, or leave it out"),
+        (["--arrangement", "apart", "--period", "5"], "--period is of --sync local: add that, or leave it out"),
+        (["--arrangement", "apart", "--strategy", "banked"], "comes with --banks"),
         (["--learners", "2"], "--learners is of several processes: add --arrangement apart or pipelined"),
         (["--ratio", "free"], "--ratio is of several processes"),
         (["--arrangement", "apart", "--contestant", "numpy"], "several processes share the tree numba, not 'numpy'"),

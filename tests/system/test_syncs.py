@@ -144,8 +144,8 @@ def test_learners_on_another_device_share_no_memory():
 class Crowd:
     """Learners of an arrangement, each as a process would have it, here in threads of one process."""
 
-    def __init__(self, workload, sync, count, name="dense"):
-        self.workload, self.arrangement = workload, Arrangement(name="apart", sync=sync, learners=count)
+    def __init__(self, workload, sync, count, name="dense", **more):
+        self.workload, self.arrangement = workload, Arrangement(name="apart", sync=sync, learners=count, **more)
         first = make(workload, name, seed=1)
         self.board = Board(count + 1, 1, len(first.parameters))
         self.board.watch = lambda: None
@@ -153,8 +153,8 @@ class Crowd:
         self.common = Common(first, self.arrangement)
         others = [make(workload, name, seed=2 + at) for at in range(1, count)]
         self.learners = [first, *others]
-        for other in others:
-            Common.attach(self.common.handle(), other, self.arrangement)
+        for at, other in enumerate(others, 1):
+            Common.attach(self.common.handle(), other, self.arrangement, at)
         self.syncs = [
             syncs.make(self.arrangement, learner, self.board, at, self.common)
             for at, learner in enumerate(self.learners)
@@ -333,9 +333,147 @@ def test_batches_know_when_they_were_sampled():
         outputs=lambda rows: SimpleNamespace(batch=rows), sample=lambda rows, *_, out: (rows, next(samples))
     )
     board = Board(1, 1, 1)
-    batches = OwnBatches(replay, workload, None, Shared(), board, 4)
+    batches = OwnBatches(replay, workload, None, Shared(), board, Arrangement(), 0)
     taken = [batches.take(0.5, updates) for updates in range(5)]
-    assert taken == [((4, 0), 0), ((4, 1), 0), ((4, 2), 0), ((4, 3), 1), ((4, 4), 2)]
+    assert taken == [((ROWS, 0), 0), ((ROWS, 1), 0), ((ROWS, 2), 0), ((ROWS, 3), 1), ((ROWS, 4), 2)]
+
+
+def test_a_learner_with_a_bank_samples_from_it_and_keeps_what_its_policy_learns_from():
+    made, asked = iter(range(100)), []
+
+    def sample(rows, beta, rng, *, out, **bank):
+        asked.append(bank)
+        return out.number
+
+    replay = SimpleNamespace(outputs=lambda rows: SimpleNamespace(batch=rows, number=next(made)), sample=sample)
+    own = {"sync": "local", "period": 3, "learners": 2, "banks": 2, "weights_of_banks": "printed"}
+    batches = OwnBatches(replay, shape_of("td3"), None, Shared(), Board(1, 1, 1), Arrangement(**own), 1)
+    numbers = [batches.take(0.5, at)[0] for at in range(8)]
+    assert asked[0] == {"bank": 1, "weights": "printed"}
+    assert all(len(set(numbers[at : at + 3])) == 3 for at in range(6))  # the last 3 stay as they are
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"capacity": 512, "local_storage": 300, "learning_starts": 600}, "512 .*2 equal banks of at least 300"),
+        ({"capacity": 512, "local_storage": 30, "learning_starts": 50}, "after 50 steps.* learning_starts .*60"),
+    ],
+)
+def test_no_bank_is_too_small_or_empty_when_learning_begins(changes, words):
+    arrangement = Arrangement(name="apart", learners=2, banks=2, sync="local", strategy="banked")
+    arrangement.check(small(capacity=512, local_storage=30, learning_starts=60))
+    with pytest.raises(TrainingError, match=words):
+        arrangement.check(small(**changes))
+
+
+def cut_in_two(at):
+    return slice(at * ROWS // 2, (at + 1) * ROWS // 2)
+
+
+def train_together(crowd, steps):
+    """Gradient steps of two learners on halves of the same batches, with noise of the same kind."""
+    noise = np.random.default_rng(3).standard_normal((steps, 2, ROWS, 2)).astype(np.float32)
+    size = {"td3": 1, "sac": 2}.get(crowd.workload.algorithm, 0)
+
+    def each(number):
+        learner, cut = crowd.learners[number], cut_in_two(number)
+        for at in range(steps):
+            learner._noise = lambda rows, at=at: np.ascontiguousarray(noise[at, :size, cut])
+            crowd.step(number, batch(batch_of(crowd.workload, ROWS, at), cut=cut))
+
+    crowd.together(each)
+
+
+@each_learner
+@each_algorithm
+def test_averages_of_every_step_of_plain_descent_are_those_of_one_step_together(name, algorithm):
+    shape = shape_of(algorithm, policy_delay=2, optimizer="sgd", gradient_clip=0.0, learning_rate=0.01)
+    first = make(shape, name, seed=1).weights()
+    one, other = Crowd(shape, "synchronous", 2, name), Crowd(shape, "local", 2, name, period=1)
+    for crowd in (one, other):
+        train_together(crowd, 100)
+    for learner in other.learners:
+        np.testing.assert_allclose(learner.parameters, one.learners[0].parameters, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(learner.target_parameters, one.learners[0].target_parameters, rtol=0, atol=1e-6)
+    assert np.abs(other.learners[0].parameters - first).max() > 1e-3
+
+
+@each_learner
+@each_algorithm
+def test_learners_of_a_period_learn_apart_against_fixed_targets(name, algorithm):
+    """Against the same by hand: H = 3 steps of each learner's critic, their mean, then of its policy, their mean."""
+    shape = shape_of(algorithm, policy_delay=1, tau=0.1, target_interval=2)
+    crowd, hands = Crowd(shape, "local", 2, name, period=3), [make(shape, name, seed=1) for _ in range(2)]
+    before = hands[0].weights()
+    train_together(crowd, 3)
+    noise = np.random.default_rng(3).standard_normal((3, 2, ROWS, 2)).astype(np.float32)
+    size, count = {"td3": 1, "sac": 2}.get(algorithm, 0), len(hands[0].phases())
+
+    def average():
+        mean = np.mean([hand.parameters for hand in hands], 0)
+        for hand in hands:
+            hand.parameters[:] = mean
+
+    rows = {}
+    for number, hand in enumerate(hands):
+        hand.act_by(before)  # by which double DQN chooses until the average
+        for at in range(3):
+            cut = cut_in_two(number)
+            hand._noise = lambda rows, at=at, cut=cut: np.ascontiguousarray(noise[at, :size, cut])
+            part = batch(batch_of(shape, ROWS, at), cut=cut)
+            rows[number, at] = hand.rows(part.rows, part.weights)
+            critic = hand.phases()[0]
+            hand.apply(critic, hand.gradient(critic, rows[number, at]).gradient.copy())
+    average()
+    for place in range(1, count):
+        for number, hand in enumerate(hands):
+            for at in range(3):
+                phase = hand.phases()[place]
+                hand.apply(phase, hand.gradient(phase, rows[number, at]).gradient.copy())
+        average()
+    targets = hands[0].target_parameters
+    targets += np.float32(0.1) * (hands[0].parameters[: len(targets)] - targets)  # one multiple of 2 is in 1, 2, 3
+    handed_out = np.empty_like(before)
+    assert (crowd.board.fetch(handed_out, 0), crowd.board.value(words.UPDATES)) == (2, 3)
+    for learner in crowd.learners:
+        np.testing.assert_allclose(learner.parameters, hands[0].parameters, rtol=0, atol=2e-6)
+        np.testing.assert_allclose(learner.target_parameters, targets, rtol=0, atol=2e-6)
+        np.testing.assert_array_equal(learner.weights(), crowd.common.averaged)
+        learner.load_weights(before)  # as the best of a run, which is then tested
+        np.testing.assert_array_equal(learner.weights(), before)
+        learner.load_weights(handed_out)
+    np.testing.assert_array_equal(handed_out, crowd.common.averaged)
+
+
+def test_plain_descent_is_a_step_along_the_gradient():
+    for name in LEARNERS:
+        learner = make(shape_of("ddpg", optimizer="sgd", gradient_clip=0.0, learning_rate=0.25), name, seed=1)
+        rows, (phase, *_) = learner.rows(batch_of(learner.workload, ROWS), WEIGHTS), learner.phases()
+        before, gradient = learner.weights(), learner.gradient(phase, rows).gradient.copy()
+        learner.apply(phase, gradient)
+        span = spans(learner.workload)[phase.network]
+        np.testing.assert_allclose(learner.parameters[span], before[span] - 0.25 * gradient, rtol=1e-6, atol=1e-8)
+        assert learner.state_dict()["updates"]["critic"] == 1
+
+
+def test_learners_with_banks_die_and_all_of_them_go_on():
+    workload, own = small(steps=100_000, hidden=(8,)), {"sync": "local", "learners": 2, "banks": 2, "period": 7}
+    with running(workload, strategy="banked", **own) as loop:
+        advance(loop, lambda: loop.updates >= 30)
+        saved = loop.state_dict()
+        kill(loop, "learner-1")
+        with pytest.raises(TrainingError, match=r"learner 1 was ended from outside \(exit code -9\)"):
+            advance(loop, lambda: False)
+    assert saved["updates"] == saved["learner"]["steps"]
+    weights = saved["learners"]["parameters"]
+    np.testing.assert_array_equal(weights[0], saved["learner"]["weights"])
+    with running(workload, saved=saved, strategy="banked", **own) as loop:
+        np.testing.assert_array_equal(loop.state_dict()["learners"]["parameters"], weights)
+        advance(loop, lambda: loop.updates >= saved["updates"] + 20)
+        with loop.paused():
+            assert len(loop.buffer.state_dict()["banks"]) == 2
+            assert not np.array_equal(loop.learner.parameters, weights[0])
 
 
 def test_learners_die_and_their_state_goes_on():

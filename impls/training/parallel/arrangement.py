@@ -15,15 +15,19 @@ from ..errors import TrainingError
 from ..workload import Workload
 
 NAMES = ("serial", "apart", "pipelined")
-SYNCS = ("synchronous", "lock", "hogwild")
+SYNCS = ("synchronous", "lock", "hogwild", "local")
+SHARING = ("synchronous", "local")
+"""Syncs whose learners share a gradient step: each has a part of its batch."""
 TRANSPORTS = ("shared", "queue", "pipe")
 WEIGHTS = ("shared", "file", "torch")
 RATIOS = ("kept", "free")
+BANKED = "banked"
 UNUSABLE = {
     "rwlock": "is for threads of one process",
-    "banked": "has a bank of its own for each learner, and training makes one bank",
+    BANKED: "has a bank for each of several learners, so it comes with --banks",
 }
-"""Strategies of the replay that processes cannot train by, and why."""
+"""Strategies of the replay that processes cannot train by without more, and why."""
+BANK_WEIGHTS = ("exact", "printed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +35,9 @@ class Arrangement:
     """Processes and what goes between them; how many actors, environments and batches ahead the workload says.
 
     ``learners`` L, combined by ``sync``: "synchronous" averages gradients of B/L records each, "lock" and "hogwild"
-    take steps on one vector of weights serially or at once. ``strategy`` is the shared replay's; actors hand records
+    take steps on one vector of weights serially or at once, "local" has a vector for each, averaged every ``period``
+    gradient steps. ``strategy`` is the shared replay's; with ``banks`` each learner samples from a bank of its own, by
+    ``weights_of_banks`` as :class:`impls.replay.locking.banked_strategy.BankedReplay` has them. Actors hand records
     over by ``transport`` (a queue takes ``queue_size`` of them), learners their weights by ``weights``. ``ratio``
     "kept" holds environment steps and gradient steps together, "free" lets both run. ``threads`` are each learner's.
     ``cores`` are those to run on, all by default.
@@ -41,6 +47,9 @@ class Arrangement:
     learners: int = 1
     threads: int = 1
     sync: str = "synchronous"
+    period: int = 10
+    banks: int = 1
+    weights_of_banks: str = "exact"
     strategy: str = "two_lock_checked"
     transport: str = "shared"
     queue_size: int = 2_000
@@ -57,6 +66,7 @@ class Arrangement:
             "weights": WEIGHTS,
             "ratio": RATIOS,
             "strategy": strategies(),
+            "weights_of_banks": BANK_WEIGHTS,
         }
         for key, allowed in choices.items():
             value = getattr(self, key)
@@ -64,7 +74,8 @@ class Arrangement:
                 hint = near(str(value), allowed)
                 what = "arrangement" if key == "name" else key
                 raise TrainingError(f"{what} must be one of {', '.join(allowed)}, not {value!r}{hint}")
-        for key, most in (("learners", 1024), ("threads", 1024), ("queue_size", 1 << 30)):
+        counts = {"learners": 1024, "threads": 1024, "queue_size": 1 << 30, "period": 1 << 30, "banks": 1024}
+        for key, most in counts.items():
             value = getattr(self, key)
             if type(value) is not int or not 1 <= value <= most:
                 raise TrainingError(f"{key} must be a whole number from 1 to {most:,}, not {value!r}")
@@ -78,18 +89,45 @@ class Arrangement:
         """TrainingError for what this workload cannot be trained by."""
         if self.name == "serial" and self.learners > 1:
             raise TrainingError("a serial loop has one learner; choose --arrangement apart or pipelined for more")
-        if self.is_parallel and (why := UNUSABLE.get(self.strategy)):
+        if self.is_parallel and self.banks == 1 and (why := UNUSABLE.get(self.strategy)):
             usable = ", ".join(name for name in strategies() if name not in UNUSABLE)
             raise TrainingError(f"the strategy {self.strategy} {why}; choose one of {usable}")
-        if self.sync == "synchronous" and workload.learner.batch % self.learners:
+        if self.sync in SHARING and workload.learner.batch % self.learners:
             raise TrainingError(
                 f"a batch of {workload.learner.batch} cannot be cut into {self.learners} equal parts; choose a number "
                 "of learners that divides it, or --sync hogwild"
             )
+        if self.sync == "local" and (self.name != "apart" or self.learners == 1):
+            raise TrainingError(
+                f"local learners sample for themselves and average their weights: at least 2 of them in apart, not "
+                f"{self.learners} in {self.name}; choose --arrangement apart --learners 2, or another --sync"
+            )
+        if self.banks > 1:
+            self._check_banks(workload)
+
+    def _check_banks(self, workload: Workload) -> None:
+        capacity, part = workload.replay.capacity, workload.actors.local_storage
+        if self.name != "apart" or self.banks != self.learners:
+            raise TrainingError(
+                f"banks are of learners that sample for themselves, one each, not {self.banks} of {self.learners} in "
+                f"{self.name}; choose --arrangement apart --learners L --banks L"
+            )
+        if self.strategy != BANKED:
+            raise TrainingError(f"the strategy {self.strategy} has one bank, not {self.banks}; choose {BANKED}")
+        if capacity % self.banks or capacity // self.banks < part:
+            raise TrainingError(
+                f"a capacity of {capacity:,} cannot be cut into {self.banks} equal banks of at least {part} records, "
+                "those that an actor hands over at once; choose another capacity or number of banks"
+            )
+        if (starts := workload.learner.learning_starts) < part * self.banks:
+            raise TrainingError(
+                f"learning begins after {starts:,} steps, when a bank of {self.banks} is still empty: an actor hands "
+                f"over {part} records at once; choose a learning_starts of at least {part * self.banks:,}"
+            )
 
     def rows(self, workload: Workload) -> int:
-        """Records that each learner samples for a gradient step: B/L where learners take it together, else B."""
-        return workload.learner.batch // (self.learners if self.sync == "synchronous" else 1)
+        """Records that each learner samples for a gradient step: B/L where learners share it, else B."""
+        return workload.learner.batch // (self.learners if self.sync in SHARING else 1)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, from which ``of`` makes the same arrangement again."""

@@ -52,6 +52,7 @@ class BoardHandle(NamedTuple):
     weights: int
     parent: int
     base: int
+    each: int
     route: Route | None
 
 
@@ -83,6 +84,7 @@ class Board:
         self._parent = os.getpid()
         self.watch: Callable[[], None] | None = None  # what the parent does in its waits in place of resting
         self._base = 0  # gradient steps before the first publication
+        self.each = 1  # gradient steps of a publication
         self.route: Route | None = None  # by which actors get weights in place of the vector of this board
         if memory is None:
             counter.add(self._counters[LAST_STEP], FREE)
@@ -186,7 +188,7 @@ class Board:
         """Hand out the first weights ``[P]`` of a run that is a given number of steps on; before any child is begun."""
         for number, value in ((STEPS, steps), (CLAIMED_STEPS, steps), (UPDATES, updates), (CLAIMED_UPDATES, updates)):
             self.set(number, value)
-        self._base = updates - int(counter.value_of(self._sequence)) // 2
+        self._base = updates - int(counter.value_of(self._sequence)) // 2 * self.each
         self.publish(weights)
 
     def publish(self, weights: NDArray[np.float32]) -> None:
@@ -209,7 +211,7 @@ class Board:
 
     def published(self, version: int) -> int:
         """Gradient steps behind the weights of a version: the first publication is of the weights to begin with."""
-        return self._base + version // 2 - 1
+        return self._base + (version // 2 - 1) * self.each
 
     # Episodes
 
@@ -245,13 +247,13 @@ class Board:
 
     def handle(self) -> BoardHandle:
         """What a child attaches by."""
-        return BoardHandle(self._memory.handle(), *self._sizes, self._parent, self._base, self.route)
+        return BoardHandle(self._memory.handle(), *self._sizes, self._parent, self._base, self.each, self.route)
 
     @classmethod
     def attach(cls, handle: BoardHandle, looks: int) -> "Board":
         """The board of a handle, in a child of the process that made it."""
         board = cls(handle.processes, handle.actors, handle.weights, handle.memory.attach(), looks)
-        board._parent, board._base, board.route = handle.parent, handle.base, handle.route
+        board._parent, board._base, board.each, board.route = handle.parent, handle.base, handle.each, handle.route
         return board
 
 

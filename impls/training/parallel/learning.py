@@ -1,7 +1,8 @@
 """The learner's turn in the process that samples for itself: D batches ahead, a gradient step, new priorities."""
 
 from collections import deque
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from .. import clock
 from ..actor import beta_at
 from ..workload import Workload
 from . import board as words
+from .arrangement import Arrangement
 from .board import Board
 from .handing import Handing
 from .pace import Pace
@@ -31,13 +33,26 @@ class Batches(Protocol):
 
 
 class OwnBatches:
-    """Batches of ``rows`` records that a learner samples for itself, D of them before they are used."""
+    """Batches that learner ``number`` samples for itself, from its bank if it has one, D of them before they are used.
+
+    The last H stay as they are, which a policy may still learn from.
+    """
 
     def __init__(
-        self, replay: Replay, workload: Workload, rng: np.random.Generator, handing: Handing, board: Board, rows: int
+        self,
+        replay: Replay,
+        workload: Workload,
+        rng: np.random.Generator,
+        handing: Handing,
+        board: Board,
+        arrangement: Arrangement,
+        number: int = 0,
     ) -> None:
         self._replay, self.rng, self._handing, self._board = replay, rng, handing, board
-        self._outputs = [replay.outputs(rows) for _ in range(workload.replay.presampled + 1)]
+        self._depth, kept = workload.replay.presampled + 1, arrangement.period if arrangement.sync == "local" else 1
+        self._outputs = [replay.outputs(arrangement.rows(workload)) for _ in range(self._depth + kept - 1)]
+        own = {"bank": number, "weights": arrangement.weights_of_banks}
+        self._bank: Mapping[str, Any] = own if arrangement.banks > 1 else {}
         # Invariant: the batches that lie ready, the oldest first, are in outputs that no other of them is in.
         self._ready: deque[tuple[Batch, int]] = deque()
         self._next = 0
@@ -45,9 +60,9 @@ class OwnBatches:
     def take(self, beta: float, updates: int) -> tuple[Batch, int] | None:
         """(the oldest batch, gradient steps taken when it was sampled); None while there is nothing to sample."""
         self.receive()
-        while len(self._ready) < len(self._outputs):
+        while len(self._ready) < self._depth:
             out = self._outputs[self._next]
-            batch = sample(self._replay, out, beta, self.rng, self._board)
+            batch = sample(self._replay, out, beta, self.rng, self._board, **self._bank)
             if batch is None:
                 return None
             self._ready.append((batch, updates))
@@ -63,10 +78,15 @@ class OwnBatches:
         self._replay.update_priorities(batch.sequence, priorities)
 
 
-def sample(replay: Replay, out: Outputs, beta: float, rng: np.random.Generator, board: Board) -> Batch | None:
-    """A batch sampled into ``out``; None while nothing that may be sampled is stored, of which actors then know."""
+def sample(
+    replay: Replay, out: Outputs, beta: float, rng: np.random.Generator, board: Board, **bank: Any
+) -> Batch | None:
+    """A batch sampled into ``out``; None while nothing that may be sampled is stored, of which actors then know.
+
+    ``bank``: which bank to sample from, and its weights, where there are several.
+    """
     try:
-        batch = replay.sample(out.batch, beta, rng, out=out)
+        batch = replay.sample(out.batch, beta, rng, out=out, **bank)
     except RuntimeError:
         board.set(words.EMPTY, 1)
         return None

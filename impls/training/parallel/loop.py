@@ -149,14 +149,14 @@ def learn(start: Start) -> None:
     workload, arrangement, extra = start.workload, start.arrangement, start.extra
     learner = learners.make(workload, start.learner, seed=start.seed, device=start.device)
     learners.use_threads(arrangement.threads)
-    common = syncs.Common.attach(extra.common, learner, arrangement)
+    common = syncs.Common.attach(extra.common, learner, arrangement, start.number)
     seed = seed_of(start.seed, _LEARNERS, start.epoch, start.number)
     learner.rng, rng = (np.random.default_rng([seed, use]) for use in range(2))
     board, replay = start.attached()
     batches: Batches
     if extra.slots is None:
         assert replay is not None  # the parent shares it
-        batches = OwnBatches(replay, workload, rng, Shared(), board, arrangement.rows(workload))
+        batches = OwnBatches(replay, workload, rng, Shared(), board, arrangement, start.number)
     else:
         batches = SentBatches(Slots.attach(extra.slots), board, start.row)
     sync = syncs.make(arrangement, learner, board, start.number, common)
@@ -225,14 +225,14 @@ class ParallelLoop:
         board = Board(len(needs), self.workload.actors.count, len(self.learner.parameters), looks=looks)
         board.set(words.LAST_STEP, self.workload.steps)
         board.route = transports.route(self.arrangement, len(self.learner.parameters))
+        board.each = self.arrangement.period if self.arrangement.sync == "local" else 1
         board.begin_at(self.learner.parameters, 0, 0)
         return board, share_of_cores(len(needs), cores, needs)
 
     def _learning_of(self) -> Learning:
         batches: OwnBatches | SentBatches
         if self._slots is None:
-            rows = self.arrangement.rows(self.workload)
-            batches = OwnBatches(self.buffer, self.workload, self._rng, self._handing, self.board, rows)
+            batches = OwnBatches(self.buffer, self.workload, self._rng, self._handing, self.board, self.arrangement)
         else:
             batches = SentBatches(self._slots, self.board, 0)
         self._sync = make_sync(self.arrangement, self.learner, self.board, 0, self._common)
@@ -382,7 +382,8 @@ class ParallelLoop:
         """Learner, records, counters and generator; taken while the others rest. Actors begin new episodes from it."""
         with self.paused():
             self._sync.settle()
-            return {
+            own = self._common.state_dict() if self._common else {}
+            return ({"learners": own} if own else {}) | {
                 "learner": self.learner.state_dict(),
                 "buffer": self.buffer.state_dict(),
                 "rng": self._rng.bit_generator.state,
@@ -395,6 +396,8 @@ class ParallelLoop:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the state of a loop of the same identity, before any process is begun."""
         self.learner.load_state_dict(state["learner"])
+        if self._common:
+            self._common.load_state_dict(state.get("learners", {}))
         self.buffer.load_state_dict(state["buffer"])
         self._rng.bit_generator.state = state["rng"]
         self.board.begin_at(self.learner.parameters, int(state["step"]), int(state["updates"]))
@@ -408,7 +411,7 @@ def _replay(workload: Workload, arrangement: Arrangement) -> Replay:
     try:
         return replays.make(
             settings.capacity, layout, alpha=settings.alpha, epsilon=settings.epsilon, fanout=settings.fanout,
-            strategy=arrangement.strategy, shared=True, rings=rings,
+            strategy=arrangement.strategy, shared=True, rings=rings, banks=arrangement.banks,
         )  # fmt: skip
     except (ValueError, RuntimeError, ImportError, MemoryError) as error:
         raise TrainingError(f"the replay of {workload.name} cannot be shared: {error}") from None

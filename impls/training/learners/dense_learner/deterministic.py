@@ -85,8 +85,8 @@ def step(
     if counts[0] or not counts[1]:
         _follow(rows, state.targets, sizes, settings, scratch)
         losses[0] = regress(rows, state, sizes, settings, scratch, priorities, counts[0] != 0)
-        descend(state, 0, sizes.critic_stop, counts[0], settings.rate, settings.clip)
+        descend(state, 0, sizes.critic_stop, counts[0], settings.rate, settings)
     if counts[1]:
         losses[1] = _ascend(rows, state, sizes, settings, scratch)
-        descend(state, sizes.critic_stop, sizes.policy_stop, counts[1], settings.policy_rate, settings.clip)
+        descend(state, sizes.critic_stop, sizes.policy_stop, counts[1], settings.policy_rate, settings)
     move(state.targets, state.weights, tau)

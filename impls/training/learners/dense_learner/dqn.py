@@ -53,14 +53,23 @@ def step(
 ) -> None:  # fmt: skip
     """Set the priorities and, if ``counts`` says so, take a gradient step; both networks see a batch in one pass.
 
+    ``scratch.values[0]`` are the next actions, where other weights than the trained ones choose them.
+
     A count of -1 derives the gradient alone.
     """
     columns, actions = len(rows.reward), sizes.critic[-1] - settings.dueling
     layers, target_layers, slopes = scratch.layers[0], scratch.layers[1], scratch.slopes
     load(rows.observation, layers, 0)
     load(rows.following, target_layers, 0)
-    both = 2 * columns if settings.double else columns
-    if settings.double:
+    has_chosen = settings.double and len(state.choosing) > 0
+    if has_chosen:  # in the scratch of slopes, which nothing else needs yet
+        load(rows.following, slopes, 0)
+        chosen = _values(forward(state.choosing, sizes.critic, slopes, columns), actions, settings.dueling, columns)
+        for b in range(columns):
+            scratch.values[0, b] = np.float32(_best(chosen, actions, b))
+    is_one_pass = settings.double and not has_chosen
+    both = 2 * columns if is_one_pass else columns
+    if is_one_pass:
         load(rows.following, layers, columns)
     values = _values(forward(state.weights, sizes.critic, layers, both), actions, settings.dueling, both)
     targets = forward(state.targets, sizes.critic, target_layers, columns)
@@ -70,7 +79,10 @@ def step(
     for b in range(columns):
         if not 0 <= rows.action[b] < actions:
             raise IndexError("an action of the batch is none of the choices")
-        best = _best(values, actions, columns + b) if settings.double else _best(next_values, actions, b)
+        if has_chosen:
+            best = int(scratch.values[0, b])
+        else:
+            best = _best(values, actions, columns + b) if is_one_pass else _best(next_values, actions, b)
         rest = settings.gamma * next_values[best, b] * np.float32(not rows.terminated[b])
         error = values[rows.action[b], b] - (rows.reward[b] + rest)
         loss, derivative = loss_of(error, settings.huber)
@@ -87,5 +99,5 @@ def step(
     losses[0] = total / columns
     inputs = sizes.critic[0]
     backward(state.weights, sizes.critic, layers, slopes, columns, scratch.turned, state.gradient, inputs)
-    descend(state, 0, sizes.critic_stop, counts[0], settings.rate, settings.clip)
+    descend(state, 0, sizes.critic_stop, counts[0], settings.rate, settings)
     move(state.targets, state.weights, tau)

@@ -27,7 +27,7 @@ class DenseLearner(Learner):
     def __init__(self, workload: Workload, *, seed: int = 0, share: Learner | None = None) -> None:
         super().__init__(workload, seed=seed, share=share)
         gradient, mean, square = (np.zeros_like(self.parameters) for _ in range(3))
-        self._state = State(self.parameters, gradient, mean, square, self.target_parameters)
+        self._state = State(self.parameters, gradient, mean, square, self.target_parameters, self.parameters[:0])
         self._updates = dict.fromkeys(spans(workload), 0)
         self._sizes, self._settings = _sizes(workload), _settings(workload)
         self._inputs = math.prod(workload.observation.stacked)
@@ -59,16 +59,16 @@ class DenseLearner(Learner):
         return Derived(gradient, float(losses[at]), None if at else priorities)
 
     def apply(self, phase: Phase, gradient: Weights) -> None:
-        """Clip the gradient of a phase's network, and let Adam take a step along it."""
+        """Clip the gradient of a phase's network, and let the optimizer take a step along it."""
         name, span = phase.network, spans(self.workload)[phase.network]
         self._updates[name] += 1
         self._state.gradient[span] = gradient
-        clip, rate = self._settings.clip, float(self._rates[name])
-        self._update(self._state, span.start, span.stop, self._updates[name], rate, clip, 0.0)
+        rate = float(self._rates[name])
+        self._update(self._state, span.start, span.stop, self._updates[name], rate, self._settings, 0.0)
 
     def move_targets(self, tau: float) -> None:
         """target += tau * (trained - target), for every weight that has a target; 1 copies."""
-        self._update(self._state, 0, 0, 0, 0.0, 0.0, float(tau))
+        self._update(self._state, 0, 0, 0, 0.0, self._settings, float(tau))
 
     def vectors(self) -> Vectors:
         """The memory that this learner computes with."""
@@ -78,7 +78,12 @@ class DenseLearner(Learner):
         """Compute with this memory and its numbers from now on."""
         self.parameters, self.target_parameters = vectors.parameters, vectors.targets
         weights, targets, mean, square = vectors
-        self._state = State(weights, self._state.gradient, mean, square, targets)
+        self._state = State(weights, self._state.gradient, mean, square, targets, self._state.choosing)
+
+    def act_by(self, weights: Weights) -> None:
+        """Act, and choose the next action of double DQN, by other weights ``[P]`` from now on."""
+        super().act_by(weights)
+        self._state = self._state._replace(choosing=weights)
 
     def priorities(self, transitions: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         """|TD error| ``[n]`` of transitions ``[n, ...]``, as an actor computes it before it inserts them."""
@@ -135,7 +140,7 @@ class DenseLearner(Learner):
         discrete = self.workload.algorithm == "dqn"
         actions = np.empty(len(noise), np.int64) if discrete else np.empty(noise.shape, np.float32)
         scratch, seen = self._scratch_for("act", len(noise)), self._observations(observations, len(noise))
-        self._act(seen, noise, self.parameters, self._sizes, self._settings, scratch, actions)
+        self._act(seen, noise, self.acting, self._sizes, self._settings, scratch, actions)
         return actions
 
     def _scratch_for(self, use: str, columns: int) -> Scratch:
@@ -189,6 +194,7 @@ def _settings(workload: Workload) -> Settings:
         dueling=workload.network.dueling,
         critics=2 if workload.algorithm in ("td3", "sac") else 1,
         tuned=settings.temperature == 0,
+        sgd=settings.optimizer == "sgd",
         clip=float(settings.gradient_clip),
         rate=float(settings.learning_rate),
         policy_rate=float(learning_rates.get("policy", 0.0)),

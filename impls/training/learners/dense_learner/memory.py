@@ -18,13 +18,17 @@ class Rows(NamedTuple):
 
 
 class State(NamedTuple):
-    """The trained weights, their gradient, its mean and its mean square by Adam, all ``[P]``; the targets ``[T]``."""
+    """The trained weights, their gradient, its mean and its mean square by Adam, all ``[P]``; the targets ``[T]``.
+
+    ``choosing`` ``[P]`` are the weights by which double DQN chooses, empty where those are the trained ones.
+    """
 
     weights: Any
     gradient: Any
     mean: Any
     square: Any
     targets: Any
+    choosing: Any
 
 
 class Sizes(NamedTuple):
@@ -45,6 +49,7 @@ class Settings(NamedTuple):
     dueling: bool
     critics: int
     tuned: bool
+    sgd: bool
     clip: float
     rate: float
     policy_rate: float

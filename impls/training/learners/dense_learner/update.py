@@ -1,4 +1,4 @@
-"""What follows a gradient: clipping, Adam, and the targets' move, as torch does them."""
+"""What follows a gradient: clipping, Adam or plain descent, and the targets' move, as torch does them."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from .product import inside
 
 
 @inside(fastmath=LOOSE, error_model="numpy")
-def descend(state: Any, start: int, stop: int, count: int, rate: float, clip: float) -> None:
-    """Clip a network's gradient to the norm ``clip`` (0: leave it), and take Adam's step number ``count``.
+def descend(state: Any, start: int, stop: int, count: int, rate: float, settings: Any) -> None:
+    """Clip a network's gradient to the norm ``settings.clip`` (0: leave it), and take the step number ``count``.
 
     The network's weights are those from ``start`` to ``stop``. A count below 1 leaves them.
     """
@@ -20,12 +20,16 @@ def descend(state: Any, start: int, stop: int, count: int, rate: float, clip: fl
     weights, gradient = state.weights[start:stop], state.gradient[start:stop]
     mean, square = state.mean[start:stop], state.square[start:stop]
     scale = np.float32(1)
-    if clip > 0:
+    if settings.clip > 0:
         total = np.float32(0)
         for i in range(len(gradient)):
             total += gradient[i] * gradient[i]
-        scale = np.float32(clip) / (np.sqrt(total) + np.float32(1e-6))
+        scale = np.float32(settings.clip) / (np.sqrt(total) + np.float32(1e-6))
         scale = np.float32(1) if scale > 1 else scale
+    if settings.sgd:
+        for i in range(len(weights)):
+            weights[i] -= np.float32(rate) * (gradient[i] * scale)
+        return
     step = np.float32(rate / (1 - 0.9**count))
     root = np.float32(np.sqrt(1 - 0.999**count))
     old, new = np.float32(0.999), np.float32(1 - 0.999)
@@ -49,7 +53,7 @@ def move(targets: Any, weights: Any, tau: float) -> None:
 
 
 @kept_njit(nogil=True, fastmath=LOOSE, error_model="numpy")
-def update(state: Any, start: int, stop: int, count: int, rate: float, clip: float, tau: float) -> None:
-    """Take Adam's step alone, or move the targets alone, where another learner has its share of the gradient."""
-    descend(state, start, stop, count, rate, clip)
+def update(state: Any, start: int, stop: int, count: int, rate: float, settings: Any, tau: float) -> None:
+    """Take the optimizer's step alone, or move the targets alone, where other learners share the gradient."""
+    descend(state, start, stop, count, rate, settings)
     move(state.targets, state.weights, tau)

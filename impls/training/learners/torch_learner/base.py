@@ -54,6 +54,7 @@ class TorchLearner(Learner):
         self.optimizers = {name: self._optimizer(name) for name in self.networks}
         mean, square = (torch.zeros_like(self._flat) for _ in range(2))
         self._use_moments(mean, square, dict.fromkeys(self.networks, 0))
+        self.acting_networks: nn.ModuleDict = self.networks
         if compiled:
             for network in (*self.networks.values(), *self.targets.values()):
                 network.compile()
@@ -92,7 +93,7 @@ class TorchLearner(Learner):
 
     def _sampled(self, observations: NDArray[Any], noise: NDArray[np.float32]) -> NDArray[Any]:
         with torch.no_grad():
-            actions = self.networks["policy"](self._on_device(observations), self._on_device(noise))[0]
+            actions = self.acting_networks["policy"](self._on_device(observations), self._on_device(noise))[0]
         return cast(NDArray[Any], actions.cpu().numpy())
 
     def _on_device(self, array: NDArray[Any]) -> Tensor:
@@ -145,7 +146,7 @@ class TorchLearner(Learner):
         return Derived(flat, float(loss), None if errors is None else errors.abs().cpu().numpy())
 
     def apply(self, phase: Phase, gradient: Weights) -> None:
-        """Clip the gradient of a phase's network, and let Adam take a step along it."""
+        """Clip the gradient of a phase's network, and let the optimizer take a step along it."""
         parameters = list(self.networks[phase.network].parameters())
         parts = torch.tensor(gradient, device=self.device).split_with_sizes([each.numel() for each in parameters])
         self.follow(phase, tuple(part.view_as(each) for part, each in zip(parts, parameters, strict=True)))
@@ -157,7 +158,11 @@ class TorchLearner(Learner):
             parameter.grad = gradient
         if self.workload.learner.gradient_clip:
             nn.utils.clip_grad_norm_(parameters, self.workload.learner.gradient_clip)
-        self.optimizers[phase.network].step()
+        optimizer = self.optimizers[phase.network]
+        optimizer.step()
+        if isinstance(optimizer, torch.optim.SGD):  # which counts no steps
+            for state in optimizer.state.values():
+                state["step"] += 1
 
     def move_targets(self, tau: float) -> None:
         """target += tau * (trained - target), for every weight that has a target; 1 copies."""
@@ -184,8 +189,17 @@ class TorchLearner(Learner):
         self._flat_targets = _views(self.targets, torch.from_numpy(vectors.targets))
         self._use_moments(torch.from_numpy(vectors.mean), torch.from_numpy(vectors.square), updates)
 
+    def act_by(self, weights: Weights) -> None:
+        """Act, and choose the next action of double DQN, by other weights ``[P]`` in memory of the CPU from now on."""
+        super().act_by(weights)
+        self.acting_networks = copy.deepcopy(self.networks).requires_grad_(False)
+        _views(self.acting_networks, torch.from_numpy(weights))
+
     def weights(self) -> Weights:
-        """A copy ``[P]`` of the trained networks' weights, which is what actors fetch."""
+        """A copy ``[P]`` of the weights that act, which is what actors fetch."""
+        return self._trained_weights() if self._averaged is None else self._averaged.copy()
+
+    def _trained_weights(self) -> Weights:
         return self._flat.cpu().numpy().copy()
 
     def _targets(self) -> Weights:
@@ -224,7 +238,8 @@ class TorchLearner(Learner):
                 at = end
 
     def _optimizer(self, name: str) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.networks[name].parameters(), self._rates[name], fused=True)
+        kind = torch.optim.SGD if self.workload.learner.optimizer == "sgd" else torch.optim.Adam
+        return kind(self.networks[name].parameters(), self._rates[name], fused=True)
 
     def _critic_loss(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """(weighted loss of the TD errors, summed over critics, and the errors ``[B]`` that priorities come from)"""

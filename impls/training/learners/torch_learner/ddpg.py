@@ -34,5 +34,5 @@ class DDPG(TorchLearner):
         return errors
 
     def _policy(self, observations: Tensor) -> Tensor:
-        actions: Tensor = self.networks["policy"](observations)
+        actions: Tensor = self.acting_networks["policy"](observations)
         return actions

@@ -27,12 +27,14 @@ class DQN(TorchLearner):
         with torch.no_grad():
             following = self.targets["action_values"](rows["next_observation"])
             chooser = (
-                self.networks["action_values"](rows["next_observation"]) if self.workload.learner.double else following
+                self.acting_networks["action_values"](rows["next_observation"])
+                if self.workload.learner.double
+                else following
             )
             best = following.gather(1, chooser.argmax(1, keepdim=True)).squeeze(1)
         errors: Tensor = taken - self._following(rows, best)
         return errors
 
     def _policy(self, observations: Tensor) -> Tensor:
-        choices: Tensor = self.networks["action_values"](observations).argmax(1)
+        choices: Tensor = self.acting_networks["action_values"](observations).argmax(1)
         return choices

@@ -53,5 +53,5 @@ class SAC(TorchLearner):
 
     def _policy(self, observations: Tensor) -> Tensor:
         silence = torch.zeros(len(observations), self.workload.action_size, device=self.device)
-        mean: Tensor = self.networks["policy"](observations, silence)[0]
+        mean: Tensor = self.acting_networks["policy"](observations, silence)[0]
         return mean

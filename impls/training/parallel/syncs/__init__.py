@@ -3,6 +3,7 @@
     synchronous    each learner derives the gradient of B/L records, the first takes the step along their mean
     lock           each takes whole steps on B records and the same weights, one learner at a time
     hogwild        the same without a lock, so that steps overlap
+    local          each takes steps on weights of its own and B/L records, and all average theirs every H steps
 
 Each ``x`` of them is the class ``X`` of the module ``x_sync`` in this folder.
 """
