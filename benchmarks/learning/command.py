@@ -64,12 +64,12 @@ def main(arguments: list[str] | None = None) -> int:
     axes = options.depths, options.periods, options.seeds
     trained = list(dict.fromkeys(runs(options.workload, options.only, *axes, **limits)))
     path, bar = file_of(options.results, FILE), not options.json
-    tally, found = _kept(trained, path, PRIMITIVE, _measured, "run", bar)
-    grid = list(scaling.cells(options.workload)) if SCALING in options.only else []
+    tally, found = _kept([[cell] for cell in trained], path, PRIMITIVE, _measured, "run", bar)
+    grid = list(scaling.groups(options.workload)) if SCALING in options.only else []
     more, steps = _kept(grid, path, learners_steps.PRIMITIVE, _timed, "cell", bar)
     rows, factors = summary(found), learners_steps.rows(steps)
     tables = [*_lines(rows)] if trained else []
-    tables += aligned([scaling.HEAD, *scaling.table(factors)]) if grid else []
+    tables += aligned([learners_steps.HEAD, *learners_steps.write_rows(factors)]) if grid else []
     return show(tally + more, path, options.json, {"rows": [*map(_as_json, rows)], "scaling": factors}, [*tables, ""])
 
 
@@ -77,33 +77,33 @@ Cell = TypeVar("Cell", Trained, scaling.Stepped)
 
 
 def _kept(
-    cells: Sequence[Cell],
+    groups: Sequence[Sequence[Cell]],
     path: Path,
     primitive: str,
     measure: Callable[[Sequence[Cell], Stamp], Iterator[Measurement]],
     unit: str,
     bar: bool,
 ) -> tuple[Tally, list[Measurement]]:
-    """Measure the cells that have no record yet; return the outcome, and the records of all."""
+    """Measure the cells that have no record yet, by groups; return the outcome, and the records of all."""
     stamp = Stamp.of_this_run(primitive)
-    if not cells:
+    if not groups:
         return Tally(0), []
     measured = functools.partial(measure, stamp=stamp)
-    groups = [[cell] for cell in cells]
     tally = run_cells(groups, path, stamp, measured, unit=unit, told=lambda cell: cell.label, bar=bar)
-    asked = {stamp.cell(cell) for cell in cells}
+    asked = {stamp.cell(cell) for group in groups for cell in group}
     return tally, list(latest(record for record in stamp.known(path) if record.cell in asked))
 
 
 def _timed(cells: Sequence[scaling.Stepped], stamp: Stamp) -> Iterator[Measurement]:
-    """Time gradient steps of each of these cells in a process of its own, and yield its record."""
-    for cell in cells:
-        answer = ask_once(Path(sys.executable), MODULE, LIMIT_SECONDS, "step", run=cell.request)
-        if "failed" in answer:
-            yield stamp.record(cell, "failed", reason=answer["failed"])
-        else:
-            average = {"average_seconds": answer["average_seconds"]}
-            yield stamp.timed(cell, Timing(tuple(answer["samples"]), answer["steps"]), average)
+    """Time gradient steps of these cells in alternation, in a process of their own, and yield their records."""
+    requests = [cell.request for cell in cells]
+    answer = ask_once(Path(sys.executable), MODULE, LIMIT_SECONDS, "step", run=requests)
+    if "failed" in answer:
+        yield from (stamp.record(cell, "failed", reason=answer["failed"]) for cell in cells)
+        return
+    for cell, found in zip(cells, answer["answers"], strict=True):
+        average = {"average_seconds": found["average_seconds"]}
+        yield stamp.timed(cell, Timing(tuple(found["samples"]), found["steps"]), average)
 
 
 def _measured(cells: Sequence[Trained], stamp: Stamp) -> Iterator[Measurement]:

@@ -5,7 +5,7 @@ batches, and of the part of a batch that each of L learners has, from which Eq. 
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -48,11 +48,10 @@ class Stepped:
     @property
     def arrangement(self) -> Arrangement:
         """Learners apart, each on a core and with a bank of its own; the actor, which stands still, is on the last."""
-        if self.learners == 1:
-            return Arrangement(name="apart", ratio="free")
-        cores = allowed_cpus()[: self.learners]
-        own = (*cores, cores[-1]) if len(cores) == self.learners else ()
-        return dataclasses.replace(local(self.learners, self.period), ratio="free", cores=own)
+        cores = allowed_cpus()
+        own = (*cores[-self.learners :], cores[-1]) if len(cores) >= self.learners else ()
+        several = local(self.learners, self.period) if self.learners > 1 else Arrangement(name="apart")
+        return dataclasses.replace(several, ratio="free", cores=own)
 
     @property
     def settings(self) -> Workload:
@@ -82,28 +81,12 @@ class Stepped:
         return f"{network_name(self.hidden)}, B = {self.batch:,}, L = {self.learners}{several}"
 
 
-def cells(task: str) -> Iterator[Stepped]:
-    """Yield the cells of the grid, those that are compared next to each other."""
+def groups(task: str) -> Iterator[list[Stepped]]:
+    """Yield the cells of the grid, those that are timed in alternation together."""
     for hidden in NETWORKS:
         for batch in BATCHES:
             one = Stepped(task, hidden, batch, 1, 1)
             weights = sum(inputs * outputs for inputs, outputs in pairwise(hidden))
             periods = (PERIODS[0], PERIODS[-1]) if weights * batch > LONG else PERIODS
-            yield one
-            for period in periods:
-                yield dataclasses.replace(one, learners=LEARNERS, period=period)
-            yield dataclasses.replace(one, batch=batch // LEARNERS)
-
-
-HEAD = ("network", "B", "H", "us by one", "us by two", "scaling factor", "Eq. 5.5", "Eq. 5.6 as printed")
-
-
-def table(made: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
-    """Write the rows, most telling numbers rounded."""
-    for row in made:
-        low, high = row["factor_range"]
-        yield (
-            row["network"], f"{row['batch']:,}", str(row["period"]), f"{1e6 * row['one_seconds']:,.0f}",
-            f"{1e6 * row['seconds']:,.0f}", f"{row['factor']:.2f} [{low:.2f}, {high:.2f}]", f"{row['exact']:.2f}",
-            f"{row['printed']:.2f}",
-        )  # fmt: skip
+            several = [dataclasses.replace(one, learners=LEARNERS, period=period) for period in periods]
+            yield [one, *several, dataclasses.replace(one, batch=batch // LEARNERS)]

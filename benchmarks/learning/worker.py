@@ -1,12 +1,14 @@
 """A process that trains once on request, evaluates meanwhile, and answers with the run's curve.
 
 {"do": "train", "run": {...}} -> {"points": [[steps, updates, seconds, mean], ..], ...}, {"failed": why}
-{"do": "step", "run": {...}} -> {"samples": [seconds of a gradient step, ..], "steps": of a sample, ...}
+{"do": "step", "run": [{...}, ..]} -> {"answers": [{"samples": [seconds of a gradient step, ..], ...}, ..]}
 """
 
 import contextlib
+import math
 import sys
 import time
+from collections.abc import Sequence
 from statistics import fmean, median
 from typing import Any
 
@@ -40,34 +42,72 @@ class _Session:
         except (TrainingError, RuntimeError, MemoryError) as error:
             return {"failed": (str(error).splitlines() or ["not enough memory"])[0]}
 
-    def step(self, run: dict[str, Any]) -> dict[str, Any]:
-        """Take gradient steps from a full replay, while actors stand still; return their times."""
+    def step(self, run: list[dict[str, Any]]) -> dict[str, Any]:
+        """Take gradient steps from full replays, while actors stand still; return the times of each of the cells."""
         pin(len(ALL_CPUS), threads())
         try:
-            return stepped(Stepped(**run | {"hidden": tuple(run["hidden"])}))
+            return {"answers": stepped([Stepped(**each | {"hidden": tuple(each["hidden"])}) for each in run])}
         except (TrainingError, RuntimeError, MemoryError) as error:
             return {"failed": (str(error).splitlines() or ["not enough memory"])[0]}
 
 
-SAMPLE_SECONDS, SAMPLES, MOST_SECONDS, WARM_STEPS = 0.3, (3, 20), 10.0, 4
+SAMPLE_SECONDS, ROUNDS, MOST_SECONDS, WARM_STEPS = 0.3, (3, 15), 45.0, 4
 
 
-def stepped(cell: Stepped) -> dict[str, Any]:
-    """Time gradient steps of learners alone, whole periods a sample; return seconds of a step, and of an average."""
+def stepped(cells: Sequence[Stepped]) -> list[dict[str, Any]]:
+    """Time gradient steps of learners alone, whole periods a sample, the cells in alternation.
+
+    Return of each the seconds of a step, in the order of rounds, the steps of a sample, and the seconds of an average.
+    """
+    with contextlib.ExitStack() as stack:
+        loops = [stack.enter_context(contextlib.closing(_filled(cell))) for cell in cells]
+        rests = [stack.enter_context(contextlib.ExitStack()) for _ in loops]  # each loop rests but in its turn
+        counts = []
+        for loop, cell, rest in zip(loops, cells, rests, strict=True):
+            counts.append(_steps_of_turn(loop, cell.period))
+            rest.enter_context(loop.paused())
+        samples, rng = np.empty((0, len(cells))), np.random.default_rng(0)
+        end = time.perf_counter() + MOST_SECONDS
+        while len(samples) < ROUNDS[0] or (len(samples) < ROUNDS[1] and time.perf_counter() < end):
+            # Invariant: a row has a time of every cell, taken within one round.
+            taken = np.empty(len(cells))
+            for at in rng.permutation(len(cells)):
+                rests[at].close()
+                before, timed = counts[at]
+                _advance(loops[at], before)
+                taken[at] = _advance(loops[at], timed)
+                rests[at].enter_context(loops[at].paused())
+            samples = np.vstack([samples, taken])
+        sizes = [len(loop.learner.parameters) for loop in loops]
+    return [
+        {
+            "samples": samples[:, at].tolist(),
+            "steps": counts[at][1],
+            "average_seconds": _average_seconds(sizes[at], cell.learners),
+        }
+        for at, cell in enumerate(cells)
+    ]
+
+
+def _filled(cell: Stepped) -> ParallelLoop:
+    """A loop with a full replay, whose actors take no step."""
     workload, rng = cell.settings, np.random.default_rng(0)
-    with contextlib.closing(ParallelLoop(workload, cell.arrangement)) as loop:
-        for _ in range(RECORDS // 1_000):
-            loop.buffer.insert(_random_records(workload, 1_000, rng))
-        loop.board.begin_at(loop.learner.parameters, workload.learner.learning_starts, 0)
-        loop.until(workload.learner.learning_starts)
-        _advance(loop, WARM_STEPS)  # which load code
-        count = cell.period * max(1, round(SAMPLE_SECONDS / (cell.period * _advance(loop, WARM_STEPS))))
-        samples, end = list[float](), time.perf_counter() + MOST_SECONDS
-        while len(samples) < SAMPLES[0] or (len(samples) < SAMPLES[1] and time.perf_counter() < end):
-            samples.append(_advance(loop, count))
-        with loop.paused():
-            average = _average_seconds(len(loop.learner.parameters), cell.learners)
-    return {"samples": samples, "steps": count, "average_seconds": average}
+    loop = ParallelLoop(workload, cell.arrangement)
+    for _ in range(RECORDS // 1_000):
+        loop.buffer.insert(_random_records(workload, 1_000, rng))
+    loop.board.begin_at(loop.learner.parameters, workload.learner.learning_starts, 0)
+    loop.until(workload.learner.learning_starts)
+    return loop
+
+
+def _steps_of_turn(loop: ParallelLoop, period: int) -> tuple[int, int]:
+    """How many steps of a turn come before its sample, for what has rested is slow at first, and how many it has.
+
+    A sample has whole periods, of some tenths of a second if that is more.
+    """
+    _advance(loop, WARM_STEPS)  # which load code
+    seconds = _advance(loop, WARM_STEPS)
+    return math.ceil(SAMPLE_SECONDS / seconds), period * max(1, round(SAMPLE_SECONDS / (period * seconds)))
 
 
 def _advance(loop: ParallelLoop, count: int) -> float:

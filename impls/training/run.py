@@ -434,6 +434,8 @@ class Run:
     def _rate(self) -> str:
         """The rate of this run so far, since it had settled if it had; "" before any gradient step."""
         seconds, _, updates = self._settled or (0.0, *self._from)
+        if self._loop.updates == updates:  # it has only just settled
+            seconds, (_, updates) = 0.0, self._from
         done, taken = self._loop.updates - updates, self._watch.seconds() - seconds
         return f"{plural(done, 'gradient step')} at {done / max(taken, 1e-9):,.1f}/s so far" if done else ""
 

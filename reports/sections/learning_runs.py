@@ -13,6 +13,7 @@ from dse.platforms import PlatformError
 from dse.records import Measurement, RecordError, how_to_measure
 from dse.solver.problem import ProblemError
 from dse.stats import LEAST_SEEDS
+from dse.tuning import learners_steps
 from dse.tuning.learners import learner_scaling
 from dse.tuning.presampling import platform_depth
 from impls.terminal import plural
@@ -173,7 +174,19 @@ def section(material: Material) -> str:
         for one in runs
         if (count := one.machine.get("restarts"))
     ]
-    return body + paragraphs(material.missing(CHARTS)) + items(lost) * bool(lost)
+    body += paragraphs(material.missing(CHARTS)) + items(lost) * bool(lost)
+    if not (factors := learners_steps.rows(material.measurements)):
+        return body
+    return body + paragraph(ALONE) + table(learners_steps.HEAD, list(learners_steps.write_rows(factors)))
+
+
+ALONE = (
+    "Gradient steps of one and of two learners alone, each on a core and with a bank of its own, from a full replay "
+    "while actors stand still; weights are averaged every H steps. A scaling factor is the speedup over one learner "
+    "divided by the learners, in brackets as far as the intervals of both times allow. Eqs. 5.2 and 5.5 of [Zhang2022] "
+    "are given the times of one learner on B and on B / 2 records, and of an average; Eq. 5.6 is as printed. Measured; "
+    "the formulas' factors are modeled."
+)
 
 
 def _answers(found: Reached) -> Iterator[str]:

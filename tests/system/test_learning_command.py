@@ -8,7 +8,8 @@ import pytest
 from benchmarks import __main__ as cli
 from benchmarks import workers
 from benchmarks.learning import command, worker
-from benchmarks.learning.cells import DEPTHS, NAMES, runs
+from benchmarks.learning.cells import DEPTHS, NAMES, PERIODS, runs
+from benchmarks.learning.scaling import Stepped
 from benchmarks.workers import WorkerError
 from dse.records import read_file
 from impls.training import load
@@ -18,14 +19,15 @@ LIMITS = {"least": 60, "most": 100, "test_episodes": 2}
 
 
 def test_every_kind_runs_by_every_seed_as_the_workload_is_shipped():
-    cells = list(runs("cartpole_dqn", NAMES, DEPTHS, command.SEEDS, **LIMITS))
-    assert len(cells) == len(set(cells)) == 9 * 5
+    cells = list(runs("cartpole_dqn", NAMES, DEPTHS, PERIODS, command.SEEDS, **LIMITS))
+    assert len(cells) == len(set(cells)) == 14 * 5
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
     first = {cell.kind: cell for cell in cells if cell.seed == 10}
     assert list(first) == [
         *("serial", "apart", "pipelined, D = 1"),
         *(f"apart, 2 learners, {sync}" for sync in ("synchronous", "lock", "hogwild")),
         *(f"pipelined, D = {depth}" for depth in (10, 50, 200)),
+        *(f"apart, {count} learners, local, H = {period}" for count, period in PERIODS),
     ]
     shipped = load("cartpole_dqn")
     for kind, cell in first.items():
@@ -127,6 +129,51 @@ def test_all_runs_are_kept_and_the_same_command_does_only_what_failed(pretended,
     shown = capsys.readouterr().out
     assert "hogwild: without a time by seed 10, 11" in shown  # whose numbers are of none
     assert re.search(r"apart +1 of 2 +490; 490 +7,500; > 7,500 +6,501; > 6,501 +2,500; 2,500 +2.00; 2.00", shown)
+
+
+class Stepping(Pretended):
+    """A worker whose gradient steps take B microseconds by one learner, and less by two."""
+
+    def ask(self, what, run):
+        assert what == "step"
+        Pretended.asked += run
+        seconds = [one["batch"] * 1e-6 / (1 if one["learners"] == 1 else 1.5) for one in run]
+        return {"answers": [{"samples": [each] * 6, "steps": 1, "average_seconds": 0.0} for each in seconds]}
+
+
+def test_gradient_steps_of_learners_alone_are_a_table_of_factors(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(workers, "Bounded", Stepping)
+    Pretended.asked = []
+    asked = ["learning", "--only", "scaling", "--results", str(tmp_path)]
+    assert cli.main([*asked, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["scaling"]
+    cells = {(row["network"], row["batch"], row["period"]) for row in rows}
+    assert len(cells) == len(rows) == 3 * 3 * 4 - 2  # the longest steps have the least and the longest period alone
+    assert {(name, batch) for name, batch, period in cells if period == 5} == {
+        (row["network"], row["batch"]) for row in rows if (row["network"], row["batch"]) != ("4 x 1,024", 8_192)
+    }
+    assert {round(row["factor"], 6) for row in rows} == {0.75}
+    count = len(Pretended.asked)
+    assert cli.main(asked) == 0
+    assert len(Pretended.asked) == count  # all are kept
+    assert "0.75 [0.75, 0.75]" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_learners_alone_take_steps_from_banks_of_their_own(monkeypatch):
+    monkeypatch.setattr(worker, "MOST_SECONDS", 0.0)
+    for answer in worker.stepped([Stepped("cartpole_dqn", (8, 8), 16, learners, 3) for learners in (1, 2)]):
+        assert answer["steps"] % 3 == 0
+        assert len(answer["samples"]) == 3
+        assert all(0 < seconds < 1 for seconds in answer["samples"])
+        assert answer["average_seconds"] > 0
+
+
+@pytest.mark.parametrize("words", ["1x10", "2x0", "2", "x", "axb"])
+def test_learners_and_their_period_are_two_numbers(words, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["learning", "--only", "local", "--periods", words])
+    assert "--periods" in capsys.readouterr().err
 
 
 def test_runs_by_one_and_by_several_processes_are_kept(tmp_path, capsys):

@@ -5,7 +5,9 @@ import math
 import pytest
 
 from dse.learning_runs import Value, metrics_of, over_seeds, write_metrics, write_over_seeds
+from dse.published.dissertation_claims import verdicts
 from dse.stats import LEAST_SEEDS, interval_over_seeds
+from dse.tuning import learners_steps
 from tests.page_parts import made_up
 
 APART, TWO = ("w", "apart"), ("w", "apart, 2 learners, lock")
@@ -64,3 +66,51 @@ def test_an_interval_holds_what_spreads_and_few_seeds_have_none():
     few = [Value(1.0), Value(5.0, True)]
     assert (over_seeds(few), write_over_seeds(few, ".1f")) == ([], "1.0; > 5.0")
     assert write_over_seeds([], ".1f") == ""
+
+
+def step(seconds, batch, learners=1, period=None, width=0.01, average=10e-6):
+    """The record of a gradient step by learners alone, whose samples spread by a share."""
+    own = {} if period is None else {"sync": "local", "period": period}
+    return made_up(
+        seconds, primitive=learners_steps.PRIMITIVE, contestant="dense", op="gradient step", capacity=1, batch=batch,
+        options={"workload": "w", "hidden": [8, 8], "learners": learners, **own},
+        low_seconds=seconds * (1 - width), high_seconds=seconds * (1 + width),
+        machine={"average_seconds": average, "cores": 2},
+    )  # fmt: skip
+
+
+def test_a_scaling_factor_stands_by_those_of_the_formulas():
+    """Two learners take 80 us where one takes 100; one takes 60 for half a batch, and an average takes 10."""
+    found = [step(100e-6, 64), step(60e-6, 32), step(80e-6, 64, 2, 1), step(75e-6, 64, 2, 5), step(9e-6, 16, 2, 1)]
+    one, five = learners_steps.rows(found)  # the last has nothing to be compared with
+    assert (one["batch"], one["learners"], one["period"], one["network"]) == (64, 2, 1, "2 x 8")
+    assert one["factor"] == pytest.approx(100 / 80 / 2)
+    assert one["factor_range"] == pytest.approx([0.625, 0.625])  # as all rounds have it
+    assert one["exact"] == pytest.approx(100 / (60 + 10) / 2)
+    assert one["printed"] == pytest.approx(1 / (1 + 2 * 10 / 100))
+    assert (five["exact"], five["printed"]) == pytest.approx((100 / (60 + 2) / 2, 1 / (1 + 2 * 10 / 500)))
+
+
+CLOSE, SHAPE, LAW = "is close to 1", "rises with H and with B", "what Eq. 5.6 gives"
+
+
+def judged(found):
+    claims = {claim.text: claim.verdict for claim in verdicts(found)}
+    return [next(verdict for text, verdict in claims.items() if part in text) for part in (CLOSE, SHAPE, LAW)]
+
+
+def steps_of(factors):
+    """Records with these factors by (B, H); half a batch takes half the time, and an average none."""
+    batches = {batch for batch, _ in factors}
+    found = [step(batch * 1e-6, batch, average=0.0) for batch in batches]
+    found += [step(batch * 0.5e-6, batch // 2, average=0.0) for batch in batches]
+    pairs = factors.items()
+    return found + [step(batch * 1e-6 / 2 / factor, batch, 2, period, average=0.0) for (batch, period), factor in pairs]
+
+
+def test_factors_of_learners_alone_judge_what_the_dissertation_says_of_them():
+    assert judged([]) == ["not testable here"] * 3
+    rising = {(64, 1): 0.5, (64, 25): 0.7, (8192, 1): 0.9, (8192, 25): 0.97}
+    assert judged(steps_of(rising)) == ["confirmed", "confirmed", "refuted"]  # an average takes no time by the formula
+    assert judged(steps_of({**rising, (64, 25): 0.4, (8192, 25): 0.8})) == ["refuted", "refuted", "refuted"]
+    assert judged(steps_of(dict.fromkeys(rising, 0.99))) == ["confirmed", "not testable here", "confirmed"]

@@ -16,6 +16,7 @@ gymnasium = pytest.importorskip("gymnasium", reason="actors need the extra `trai
 from impls.training.actor import ACTING, Actor, Episode, Native, Separate, VectorActor, actor_of, seed_of  # noqa: E402
 from impls.training.environments import Environment  # noqa: E402
 from impls.training.sizes import layout_of  # noqa: E402
+from tests.learning import tiny  # noqa: E402
 from tests.system.test_actors import Upright, fake  # noqa: E402
 
 FRAMES = {"shape": (84, 84), "dtype": "uint8", "frames": 4}
@@ -223,9 +224,10 @@ def test_random_actions_are_chosen_for_each_environment():
         assert len(np.unique(actions, axis=0)) == (8 if kind == "ddpg" else 2)
 
 
-def test_one_environment_keeps_the_identity_of_records_made_before_there_could_be_more():
+def test_defaults_keep_the_identity_of_records_made_before_they_could_be_others():
     workload = load("cartpole_dqn")
     fields = {key: value for key, value in dataclasses.asdict(workload).items() if key not in RESULTS_ALONE}
-    assert fields["actors"].pop("environments") == 1
+    assert (fields["actors"].pop("environments"), fields["learner"].pop("optimizer")) == (1, "adam")
     assert identity(workload) == hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:8]
     assert identity(carts(environments=8)) != identity(carts(environments=1))
+    assert identity(tiny(optimizer="sgd")) != identity(tiny())
