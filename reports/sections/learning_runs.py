@@ -194,18 +194,25 @@ def _origin(runs: Sequence[Measurement]) -> str:
 
 
 def _formulas(material: Material, workload: str) -> str:
-    """Say what the formulas of [Zhang2022] give for two learners, from this machine's times of the parts."""
+    """Say what ``dse learners`` predicts of two learners, and what the formulas of [Zhang2022] give."""
     try:
         question = ask(material.folder / "platform.toml", workload, results=material.results)
         answer = learner_scaling(question, most=2)
     except (ProblemError, RecordError, PlatformError) as error:
         return f"python -m dse learners gives no scaling factor of {workload} here: {error}."
-    exact = {one.horizon: one.exact for one in answer.points if one.learners == 2}
+    horizon, *_ = answer.second()
+    gathered, averaged = (
+        next(one for one in answer.points if (one.learners, one.horizon) == (2, at)) for at in (None, answer.longest)
+    )
+    single, processes = 1e6 * answer.single_seconds, answer.processes
     return (
-        f"The formulas of [Zhang2022] give two learners of {workload} a scaling factor of {exact[None]:.2f} in data "
-        f"parallel training, which synchronous learners do, and {exact[answer.choice[1]]:.2f} by SPO with weights "
-        f"averaged every {answer.choice[1]} steps (modeled, a core each, where a step by one takes "
-        f"{1e6 * answer.single_seconds:,.0f} us)."
+        f"python -m dse learners predicts for two {answer.by} learners of {workload}, processes next to "
+        f"{plural(processes.actors, 'actor')} on {plural(processes.cores, 'core')}, a scaling factor of "
+        f"{answer.factor(2, None):.2f} where they gather gradients at each step, and of {answer.factor(2, horizon):.2f} "
+        f"where they average weights every {horizon} steps; one takes {single:,.0f} us. With a core for each and no "
+        f"waits, the formulas of [Zhang2022] give {gathered.exact:.2f} in data parallel training and "
+        f"{averaged.exact:.2f} by SPO with H = {answer.longest}; as printed, {gathered.printed:.2f} and "
+        f"{averaged.printed:.2f}."
     )
 
 
