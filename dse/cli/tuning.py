@@ -233,12 +233,11 @@ def _scaling_dict(answer: LearnerScaling) -> dict[str, Any]:
 
 def _scaling_text(answer: LearnerScaling) -> Iterator[str]:
     yield from wrapped(_scaling_first(answer), "")
-    processes, where = answer.processes, f", each on {answer.device}" if answer.held == 1 else ""
-    yield from wrapped(
-        f"{answer.workload} (B = {answer.terms.batch:,}) on {answer.platform}: {answer.by} learners, a process each"
-        f"{where}, next to {plural(processes.actors, 'actor')} on {plural(processes.cores, 'core')}:",
-        "",
-    )
+    processes, who = answer.processes, f"{answer.by} learners, a process each"
+    if answer.terms.shared_link:
+        who = f"learners, a {answer.device} each, by the formulas"
+    beside = f"next to {plural(processes.actors, 'actor')} on {plural(processes.cores, 'core')}"
+    yield from wrapped(f"{answer.workload} (B = {answer.terms.batch:,}) on {answer.platform}: {who}, {beside}:", "")
     yield ""
     yield "      L  meet every             us  as run  alone  exact  printed"
     for one in sorted(answer.points, key=lambda point: point.learners):

@@ -21,7 +21,7 @@ from impls.training.throughput import scaling_factor
 from ..estimate import Estimate, Evidence, weakest
 from ..mapping.alternatives import choose as choose_mapping
 from ..mapping.options import implementation_of
-from ..mapping.processes import one_thread, replay_times, reshaped
+from ..mapping.processes import replay_times, reshaped
 from ..mapping.question import MappingQuestion
 from ..platforms import Device
 from ..records import Measurement, Source, how_to_measure
@@ -32,7 +32,7 @@ from ..times import analytic
 from ..times.batch_law import FlatThenLinear, flat_then_linear
 from ..times.parts import Parts
 from ..times.whole_runs import REFERENCE
-from .multi_learner import FactorPoint, Terms, choose, factors, single_seconds
+from .multi_learner import FactorPoint, Terms, choose, data_parallel_seconds, factors, single_seconds, spo_seconds
 
 MOST, LONGEST = 1024, 100_000  # L and H that may be asked for
 WITHIN = 0.01  # of the shortest step counts as equal: then fewer learners and a smaller H are chosen
@@ -82,6 +82,8 @@ class Processes:
         """Seconds of a step of L learners that average weights every H steps, or gradients at each (None)."""
         if learners == 1:
             return single_seconds(terms)
+        if terms.shared_link:  # on devices, where none of this runs
+            return spo_seconds(terms, learners, horizon) if horizon else data_parallel_seconds(terms, learners)
         waiting = self.meetings(horizon) * self.waits[self.is_crowded(learners)]
         return self.part_seconds(terms, learners) + waiting + self.averaging_seconds(terms, learners, horizon)
 
@@ -185,9 +187,11 @@ def learner_scaling(
     choice = choose(counts, range(1, longest + 1), step, WITHIN)
     horizons = tuple(sorted({1, choice[1], longest}))
     shown = tuple(sorted({*(1 << power for power in range(most.bit_length())), choice[0], most}))
-    names, held = (place.name, question.workload.name, home.name, by), parts.cores if home.kind == "cpu" else 1
-    made = processes, terms, (*sources, wait), shown, horizons, factors(terms, shown, horizons)
-    return LearnerScaling(*names, *made, held, longest, choice, ran, question.machine, question.machine_note)
+    made: dict[str, Any] = {
+        "processes": processes, "terms": terms, "sources": (*sources, wait), "points": factors(terms, shown, horizons),
+        "counts": shown, "horizons": horizons, "held": parts.cores if home.kind == "cpu" else 1, "longest": longest,
+    }  # fmt: skip
+    return LearnerScaling(device=home.name, by=by, choice=choice, ran=ran, **made, **question.provenance)
 
 
 def _one_learner(question: MappingQuestion, home: Device, by: str) -> tuple[Estimate, Processes]:
@@ -221,7 +225,7 @@ def _processes(parts: Parts, cores: int, actors: int = 0, acting: float = 0.0) -
 
 def steps_together(parts: Parts, by: str, cores: int) -> dict[int, Estimate]:
     """Gradient steps that x learners of an implementation take together, a core each, without sampling."""
-    first, processes = one_thread(parts, by), _processes(parts, cores)
+    first, processes = _one_thread(parts, parts.cpu, by), _processes(parts, cores)
     terms = replace(
         _terms(parts.batch, _sources(parts, parts.cpu, by), parts.cpu), replay_seconds=0.0, update_seconds=0.0
     )
@@ -255,7 +259,7 @@ def _sources(parts: Parts, home: Device, by: str, single: Estimate | None = None
     """
     sizes = (parts.batch // 2, parts.batch) if parts.batch > 1 else (2, 1)
     sized = [reshaped(parts, parts.workload, size) for size in sizes]
-    steps = [[_step(one, home, by)] for one in sized]
+    steps = [[_one_thread(one, home, by)] for one in sized]
     replays = [replay_times(one) for one in sized]
     passes, replay = (_law(sizes, [sum(time.value for time in each) for each in times]) for times in (steps, replays))
     alone = passes.seconds(parts.batch) + replay.seconds(parts.batch)
@@ -273,14 +277,10 @@ def _sources(parts: Parts, home: Device, by: str, single: Estimate | None = None
     yield _average(parts)
 
 
-def _step(parts: Parts, home: Device, by: str) -> Estimate:
-    """A gradient step by one learner, alone. ProblemError where nothing trains there."""
-    if home is parts.cpu:
-        return one_thread(parts, by)
-    steps = [one.step for one in parts.learners(home) if one.details.get("threads", 1) == 1 and one.devices == 1]
-    if not steps:
-        raise ProblemError(f"nothing trains {parts.workload.name} on {home.name}; name another device")
-    return steps[0]
+def _one_thread(parts: Parts, home: Device, by: str) -> Estimate:
+    """A gradient step on one device by an implementation, alone, by one thread of a processor."""
+    alone = (one for one in parts.learners(home) if one.details.get("threads", 1) == one.devices == 1)
+    return next(one.step for one in alone if implementation_of(one.details) == by)
 
 
 def _law(sizes: Sequence[int], seconds: Sequence[float]) -> FlatThenLinear:
@@ -343,24 +343,25 @@ def _term(
     return Term(law, per, Evidence(name, source, description), factor)
 
 
-def _calibrated(
-    processes: Processes, terms: Terms, parts: Parts, by: str
-) -> tuple[Processes, Term, dict[tuple[int, int | None], list[float]]]:
+Ran = dict[tuple[int, int | None], list[float]]
+
+
+def _calibrated(processes: Processes, terms: Terms, parts: Parts, by: str) -> tuple[Processes, Term, Ran]:
     """(processes with slowdowns and waits as timed here, evidence of the waits, seconds of the workload's own runs).
 
-    Those are by (L, H or None). Of learners alone, each row tells: one was timed on its part of the batch too.
+    Of learners alone, those of any workload tell: one of them was timed on its part of the batch too.
     """
-    timed = (
-        [one for one in parts.table.learned if one.options.get("learner", one.contestant) == by] if parts.table else ()
-    )
-    alone = {_cell(one, 1): one.seconds for one in timed if one.options["learners"] == 1}
-    found, ran = {False: list[tuple[float, float]](), True: list[tuple[float, float]]()}, dict[Any, list[float]]()
+    known = parts.table.learned if parts.table else ()
+    timed = [one for one in known if one.options.get("learner", one.contestant) == by]
+    alone = {(*_network(one), one.batch): one.seconds for one in timed if one.options["learners"] == 1}
+    found, ran = {at: list[tuple[float, float]]() for at in (False, True)}, Ran()
     own = identity(parts.workload), parts.batch, parts.workload.learner.update_interval
     for one in timed:
         count, horizon = one.options["learners"], one.options.get("period")
         if count == 1 or one.options["sync"] not in ("synchronous", "local"):
             continue
-        there, part = replace(processes, actors=one.options.get("actors", 0)), alone.get(_cell(one, count))
+        there = replace(processes, actors=one.options.get("actors", 0))
+        part = alone.get((*_network(one), one.batch // count))
         average = one.machine.get("average_seconds", 0.0) / (horizon or 1)
         if (one.options.get("identity"), one.batch, one.options.get("update_interval")) == own:
             part, average = there.part_seconds(terms, count), there.averaging_seconds(terms, count, horizon)
@@ -368,19 +369,17 @@ def _calibrated(
         if part:
             found[there.is_crowded(count)].append((there.meetings(horizon) / part, (one.seconds - average) / part))
     fits = [_fit(found[at]) or (processes.slower[at], processes.waits[at]) for at in (False, True)]
-    slower, waits = zip(*fits, strict=True)
+    made = replace(processes, slower=(fits[0][0], fits[1][0]), waits=(fits[0][1], fits[1][1]))
     is_crowded = processes.is_crowded(2)
-    count, law = len(found[is_crowded]), FlatThenLinear(waits[is_crowded], 0.0)
+    count, law = len(found[is_crowded]), FlatThenLinear(made.waits[is_crowded], 0.0)
     told = f"until learners on {'shared cores' if is_crowded else 'cores of their own'} have met: "
     told += f"what {plural(count, 'run')} took beyond the rest" if count else how_to_measure("learning")
-    term = _term("T_wait", law, "", told, *(("measured", None) if count else ("modeled", WAIT_FACTOR)))
-    return replace(processes, slower=slower, waits=waits), term, ran
+    wait = _term("T_wait", law, "", told, "measured") if count else _term("T_wait", law, "", told, factor=WAIT_FACTOR)
+    return made, wait, ran
 
 
-def _cell(one: Measurement, learners: int) -> str:
-    """What trains on which part of a batch."""
-    options = one.options
-    return repr((one.primitive, options["workload"], options.get("hidden"), one.batch // learners))
+def _network(one: Measurement) -> tuple[str, str, str]:
+    return one.primitive, one.options["workload"], str(one.options.get("hidden"))
 
 
 def _fit(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
