@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from impls.terminal import plural
-from impls.training import identity
+from impls.training import identity, load, names
 from impls.training.sizes import networks
 from impls.training.throughput import scaling_factor
 
@@ -172,9 +172,9 @@ def learner_scaling(
     if not 1 <= longest <= LONGEST:
         raise ProblemError(f"the longest period is from 1 to {LONGEST} gradient steps, not {longest}")
     place, parts = question.platform, question.parts()
-    names = [one.name for one in place.devices]
-    if device is not None and device not in names:
-        raise ProblemError(f"no device {device!r} for learners; there are {', '.join(names)}")
+    there = [one.name for one in place.devices]
+    if device is not None and device not in there:
+        raise ProblemError(f"no device {device!r} for learners; there are {', '.join(there)}")
     home = place.device(device) if device else parts.cpu
     if home is not parts.cpu and not place.way(parts.cpu.name, home.name, 0.0)[1]:
         raise ProblemError(f"no chain of links from {parts.cpu.name} to {home.name}; state them in the platform file")
@@ -182,7 +182,7 @@ def learner_scaling(
     single, processes = _one_learner(question, home, by)
     sources = tuple(_sources(parts, home, by, single))
     terms = _terms(parts.batch, sources, home)
-    processes, wait, ran = _calibrated(processes, terms, parts, by if home is parts.cpu else "")
+    processes, wait, ran = calibrate(processes, terms, parts, by if home is parts.cpu else "")
     step, counts = functools.partial(processes.step_seconds, terms), range(1, most + 1)
     choice = choose(counts, range(1, longest + 1), step, WITHIN)
     horizons = tuple(sorted({1, choice[1], longest}))
@@ -346,7 +346,7 @@ def _term(
 Ran = dict[tuple[int, int | None], list[float]]
 
 
-def _calibrated(processes: Processes, terms: Terms, parts: Parts, by: str) -> tuple[Processes, Term, Ran]:
+def calibrate(processes: Processes, terms: Terms, parts: Parts, by: str) -> tuple[Processes, Term, Ran]:
     """(processes with slowdowns and waits as timed here, evidence of the waits, seconds of the workload's own runs).
 
     Of learners alone, those of any workload tell: one of them was timed on its part of the batch too.
@@ -360,7 +360,8 @@ def _calibrated(processes: Processes, terms: Terms, parts: Parts, by: str) -> tu
         count, horizon = one.options["learners"], one.options.get("period")
         if count == 1 or one.options["sync"] not in ("synchronous", "local"):
             continue
-        there = replace(processes, actors=one.options.get("actors", 0))
+        task = load(one.options["workload"]) if one.options["workload"] in names() else parts.workload
+        there = replace(processes, actors=one.options.get("actors", 0), vectors=len(networks(task)))
         part = alone.get((*_network(one), one.batch // count))
         average = one.machine.get("average_seconds", 0.0) / (horizon or 1)
         if (one.options.get("identity"), one.batch, one.options.get("update_interval")) == own:
