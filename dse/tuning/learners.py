@@ -245,7 +245,7 @@ def _terms(batch: int, sources: Iterable[Term], home: Device) -> Terms:
         replay_seconds=law["T_replay"].each_seconds * batch,
         passes=law["T_pass"],
         update_seconds=law["T_rest"].fixed_seconds,
-        records=law["T_records"],
+        records=law.get("T_records", NOTHING),
         weights_seconds=law["T_weights"].fixed_seconds,
         average=law["T_avg"],
         shared_link=home.kind != "cpu",
@@ -272,7 +272,8 @@ def _sources(parts: Parts, home: Device, by: str, single: Estimate | None = None
     yield _measured("T_replay", FlatThenLinear(0.0, replay.each_seconds), "record", replays, "sampled and updated")
     told = "what else a learner's process does in a step, as much for a part of a batch"
     yield _measured("T_rest", FlatThenLinear(rest, 0.0), "", [[single or steps[-1][0]]], told)
-    yield _records(parts, home)
+    if home is not parts.cpu:  # where each gathers its own from memory that all share
+        yield _records(parts, home)
     yield _weights(parts, home)
     yield _average(parts)
 
@@ -300,8 +301,6 @@ def _measured(name: str, law: FlatThenLinear, per: str, times: Sequence[Sequence
 
 
 def _records(parts: Parts, home: Device) -> Term:
-    if home is parts.cpu:
-        return _term("T_records", NOTHING, "record", "each learner gathers its own from memory that all share")
     nbytes = parts.batch * parts.transition_bytes
     alone, whole = (parts.platform.transfer_seconds(parts.cpu.name, home.name, size) for size in (0.0, nbytes))
     law = FlatThenLinear(alone, (whole - alone) / parts.batch)
