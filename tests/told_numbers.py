@@ -23,7 +23,6 @@ from types import SimpleNamespace
 
 from dse.__main__ import main as dse
 from dse.cli import run as run_command
-from impls.training import load
 from tests.committed import RESULTS
 
 SAME = 1e-6

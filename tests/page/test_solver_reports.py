@@ -79,9 +79,8 @@ def test_a_machine_without_platform_or_records_says_what_to_run(tmp_path):
 def test_factors_are_those_of_the_learner_that_would_run(machine):
     platform = machine / "made-up" / "platform.toml"
     found = solver_points.scaled(platform, machine)
-    assert [one.name for one in found] == [
-        f"{name}, learners torch" for name in ("pong_dqn, B = 32", "pong_dqn, B = 256", "cartpole_dqn, B = 64", "cartpole_dqn, B = 16,384")
-    ]
+    batches = ("pong_dqn, B = 32", "pong_dqn, B = 256", "cartpole_dqn, B = 64", "cartpole_dqn, B = 16,384")
+    assert [one.name for one in found] == [f"{name}, learners torch" for name in batches]
     cartpole = found[2]
     given = learner_scaling(ask(platform, "cartpole_dqn", results=machine), 8, 25)
     assert [one.exact for one in cartpole.points if one.horizon == 25] == [
