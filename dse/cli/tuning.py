@@ -213,19 +213,17 @@ def _scaling_dict(answer: LearnerScaling) -> dict[str, Any]:
         | {"source": term.rests_on.source, "told": term.rests_on.told, "factor": term.factor}
         for term in answer.sources
     ]
-    points = [
-        dataclasses.asdict(one)
-        | {"seconds": answer.seconds(one.learners, one.horizon), "as_run": answer.factor(one.learners, one.horizon)}
-        | {"alone": answer.factor(one.learners, one.horizon, are_alone=True)}
-        for one in answer.points
-    ]
+    points = [dataclasses.asdict(one) for one in answer.points]
+    for one in points:
+        key = one["learners"], one["horizon"]
+        one |= {"seconds": answer.seconds(*key), "as_run": answer.factor(*key), "alone": answer.factor(*key, True)}
     ran = [{"learners": key[0], "horizon": key[1], "seconds": seconds} for key, seconds in answer.ran.items()]
     return dataclasses.asdict(answer) | {
         "sources": sources,
         "points": points,
         "ran": ran,
         "single_seconds": answer.single_seconds,
-        "best_seconds": answer.best_seconds,
+        "best_seconds": answer.seconds(*answer.choice),
         "second_learner": {"horizon": horizon, "spo_seconds": averaged, "data_parallel_seconds": gathered},
         "verdict": _verdict(answer),
     }
@@ -249,7 +247,7 @@ def _scaling_text(answer: LearnerScaling) -> Iterator[str]:
         yield from wrapped(f"choice: one learner, {answer.single_seconds * 1e6:,.0f} us a gradient step")
     else:
         yield from wrapped(
-            f"choice: L = {learners}, H = {horizon} (limit {answer.longest}): {answer.best_seconds * 1e6:,.0f} us a "
+            f"choice: L = {learners}, H = {horizon} (limit {answer.longest}): {1e6 * answer.seconds(*answer.choice):,.0f} us a "
             f"gradient step instead of {answer.single_seconds * 1e6:,.0f}"
         )
     yield from wrapped(_verdict(answer))
@@ -276,7 +274,7 @@ def _scaling_row(answer: LearnerScaling, point: FactorPoint) -> str:
 def _scaling_first(answer: LearnerScaling) -> str:
     """Say in one sentence whether to take more learners."""
     learners, horizon = answer.choice
-    single, best = answer.single_seconds * 1e6, answer.best_seconds * 1e6
+    single, best = answer.single_seconds * 1e6, answer.seconds(*answer.choice) * 1e6
     averaged = f"{plural(learners, 'learner')} averaged every {plural(horizon, 'step')}"
     alone = f"Stay with one learner: about {roughly(single)} us a gradient step"
     if learners == 1:

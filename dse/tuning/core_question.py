@@ -177,7 +177,7 @@ def _profiled(parts: Parts, what: str, counts: range) -> list[int]:
 
 def _slowdowns(parts: Parts) -> tuple[float | None, float | None]:
     """The slowdowns of an actor and of a learner that ran concurrently, which was timed with the reference alone."""
-    if not parts.table or parts.implementation != REFERENCE:
+    if parts.table is None or parts.implementation != REFERENCE:
         return None, None
     return parts.table.slowdown("actor step", "learner"), parts.table.slowdown("learner step", "actor")
 

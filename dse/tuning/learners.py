@@ -36,7 +36,6 @@ from .multi_learner import FactorPoint, Terms, choose, data_parallel_seconds, fa
 
 MOST, LONGEST = 1024, 100_000  # L and H that may be asked for
 WITHIN = 0.01  # of the shortest step counts as equal: then fewer learners and a smaller H are chosen
-LEAST_POINTS = 2  # of a law with a fixed and a growing part
 WAIT_SECONDS, CROWDED_WAIT_SECONDS, WAIT_FACTOR = 10e-6, 80e-6, 4.0
 """Until learners have met: they look for a while where each has a core, and sleep where some share one. The second is
 that of two learners and an actor on 2 cores (CartPole, 5 runs)."""
@@ -98,8 +97,8 @@ class Processes:
 
     def averaging_seconds(self, terms: Terms, learners: int, horizon: int | None) -> float:
         """Seconds of a step that averaging takes: one does it at each step (None), or each does a part every H."""
-        share = 1 if horizon is None else learners
-        return (terms.weights_seconds + terms.average.seconds(learners) / share) / (horizon or 1)
+        average = terms.average.seconds(learners) / (learners if horizon else 1)
+        return (terms.weights_seconds + average) / (horizon or 1)
 
     def meetings(self, horizon: int | None) -> float:
         """How often learners wait in a step: until all have come, and until what they have handed in is used."""
@@ -135,11 +134,6 @@ class LearnerScaling:
     def single_seconds(self) -> float:
         """Seconds of a gradient step by one learner."""
         return single_seconds(self.terms)
-
-    @property
-    def best_seconds(self) -> float:
-        """Seconds of a gradient step as chosen."""
-        return self.seconds(*self.choice)
 
     def seconds(self, learners: int, horizon: int | None, are_alone: bool = False) -> float:
         """Seconds of a gradient step by L learners, as they run, or while actors stand still.
@@ -209,8 +203,8 @@ def _one_learner(question: MappingQuestion, home: Device, by: str) -> tuple[Esti
         raise ProblemError(f"no learner of {asked.workload.name} on {home.name} fits {asked.platform.name}")
     chosen, known = made.answer.configuration, built.details(made.answer.configuration.actors)
     acting = built.parts.acting(count := int(known.get("processes", 1)), policy=implementation_of(known)).value
-    time = chosen.learner.time
-    single = Estimate.within(1 / made.answer.outcome.training_hz, time.factor, time.rests_on)
+    step = chosen.learner.time
+    single = step.scaled(1 / made.answer.outcome.training_hz / step.value)
     return single, _processes(parts, parts.cores, count, acting)
 
 
@@ -226,16 +220,14 @@ def _processes(parts: Parts, cores: int, actors: int = 0, acting: float = 0.0) -
 def steps_together(parts: Parts, by: str, cores: int) -> dict[int, Estimate]:
     """Gradient steps that x learners of an implementation take together, a core each, without sampling."""
     first, processes = _one_thread(parts, parts.cpu, by), _processes(parts, cores)
-    terms = replace(
-        _terms(parts.batch, _sources(parts, parts.cpu, by), parts.cpu), replay_seconds=0.0, update_seconds=0.0
-    )
-    told = f"{by} learners, a process each, that take each step together"
-    evidence, known = Evidence(f"f_l({parts.cpu.name})", "modeled", told), {1: first}
+    whole = _terms(parts.batch, _sources(parts, parts.cpu, by), parts.cpu)
+    terms = replace(whole, replay_seconds=0.0, update_seconds=0.0)
+    evidence = Evidence(f"f_l({parts.cpu.name})", "modeled", f"{by} learners, processes that take each step together")
     late = (WAIT_FACTOR - 1) * processes.waits[0] * processes.meetings(None)
-    for count in range(2, cores + 1):
-        seconds = processes.step_seconds(terms, count, None)
-        known[count] = Estimate.within(seconds, first.factor * (1 + late / seconds), evidence)
-    return known
+    seconds = {count: processes.step_seconds(terms, count, None) for count in range(2, cores + 1)}
+    return {1: first} | {
+        count: Estimate.within(each, first.factor * (1 + late / each), evidence) for count, each in seconds.items()
+    }
 
 
 def _terms(batch: int, sources: Iterable[Term], home: Device) -> Terms:
@@ -296,8 +288,8 @@ def _measured(name: str, law: FlatThenLinear, per: str, times: Sequence[Sequence
     every = [time for each in times for time in each]
     worst = max(every, key=lambda time: time.factor)
     factor = worst.factor if worst.interval == "factor" else None
-    description = f"{what}: {times[-1][0].rests_on.told}"
-    return _term(name, law, per, description, weakest(time.source for time in every), factor)
+    told, source = f"{what}: {times[-1][0].rests_on.told}", weakest(time.source for time in every)
+    return _term(name, law, per, told, source, factor)
 
 
 def _records(parts: Parts, home: Device) -> Term:
@@ -327,7 +319,7 @@ def _weights(parts: Parts, home: Device) -> Term:
 def _average(parts: Parts) -> Term:
     averages = parts.table.alone("weights average") if parts.table else {}
     means = {float(row.options["models"]): row.time.value for rows in averages.values() for row in rows}
-    if len(means) >= LEAST_POINTS:
+    if len(means) > 1:
         description = f"averages of {', '.join(f'{count:g}' for count in sorted(means))} models"
         law = flat_then_linear(list(means), list(means.values()))
         return _term("T_avg", law, "learner", description, "measured")
@@ -371,11 +363,12 @@ def calibrate(processes: Processes, terms: Terms, parts: Parts, by: str) -> tupl
     fits = [_fit(found[at]) or (processes.slower[at], processes.waits[at]) for at in (False, True)]
     made = replace(processes, slower=(fits[0][0], fits[1][0]), waits=(fits[0][1], fits[1][1]))
     is_crowded = processes.is_crowded(2)
-    count, law = len(found[is_crowded]), FlatThenLinear(made.waits[is_crowded], 0.0)
+    met = "T_wait", FlatThenLinear(made.waits[is_crowded], 0.0), ""
     told = f"until learners on {'shared cores' if is_crowded else 'cores of their own'} have met: "
-    told += f"what {plural(count, 'run')} took beyond the rest" if count else how_to_measure("learning")
-    wait = _term("T_wait", law, "", told, "measured") if count else _term("T_wait", law, "", told, factor=WAIT_FACTOR)
-    return made, wait, ran
+    if not found[is_crowded]:
+        return made, _term(*met, told + how_to_measure("learning"), factor=WAIT_FACTOR), ran
+    told += f"what {plural(len(found[is_crowded]), 'run')} took beyond the rest"
+    return made, _term(*met, told, "measured"), ran
 
 
 def _network(one: Measurement) -> tuple[str, str, str]:
@@ -384,7 +377,7 @@ def _network(one: Measurement) -> tuple[str, str, str]:
 
 def _fit(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
     """(slowdown, seconds of a wait) of (waits, seconds) for each second of work; None without any."""
-    if len({waits for waits, _ in points}) >= LEAST_POINTS:
+    if len({waits for waits, _ in points}) > 1:
         law = flat_then_linear(*zip(*points, strict=True))
         return max(1.0, law.fixed_seconds), law.each_seconds
     return (1.0, statistics.median(max(0.0, seconds - 1) / waits for waits, seconds in points)) if points else None

@@ -202,14 +202,13 @@ def _formulas(material: Material, workload: str) -> str:
         return f"python -m dse learners gives no scaling factor of {workload} here: {error}."
     horizon, *_ = answer.second()
     exact = {one.horizon: one.exact for one in answer.points if one.learners == 2}
-    single, processes = 1e6 * answer.single_seconds, answer.processes
     return (
         f"python -m dse learners predicts for two {answer.by} learners of {workload}, processes next to "
-        f"{plural(processes.actors, 'actor')} on {plural(processes.cores, 'core')}, a scaling factor of "
+        f"{plural(answer.processes.actors, 'actor')} on {answer.processes.cores} cores, a scaling factor of "
         f"{answer.factor(2, None):.2f} where they gather gradients at each step, of {answer.factor(2, horizon):.2f} "
-        f"where they average weights every {horizon} steps; one takes {single:,.0f} us. With a core for each and no "
-        f"waits, the formulas of [Zhang2022] give {exact[None]:.2f}, and {exact[answer.longest]:.2f} with H = "
-        f"{answer.longest}."
+        f"where they average weights every {horizon} steps (one takes {1e6 * answer.single_seconds:,.0f} us). With a "
+        f"core for each and no waits, the formulas of [Zhang2022] give {exact[None]:.2f}, and "
+        f"{exact[answer.longest]:.2f} with H = {answer.longest}."
     )
 
 
