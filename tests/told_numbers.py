@@ -23,7 +23,6 @@ from types import SimpleNamespace
 
 from dse.__main__ import main as dse
 from dse.cli import run as run_command
-from impls.training import load
 from tests.committed import RESULTS
 
 SAME = 1e-6
@@ -478,6 +477,12 @@ def _learners(reader: Reader, command: str) -> None:
     pair = plain["single_seconds"] / plain["second_learner"]["spo_seconds"] if plain["second_learner"] else None
     pattern = rf"{N} times the gradient steps, {N} a learner"
     reader.read("verdict against JSON", pattern, text, pair, pair and pair / 2)
+    for one in plain["points"]:
+        if one["learners"] > 1:
+            meets = r"step: gradients" if one["horizon"] is None else rf"{one['horizon']} steps?: weights"
+            shown = (1e6 * one["seconds"], *(one[name] for name in ("as_run", "alone", "exact", "printed")))
+            pattern = rf"(?m)^ +{one['learners']}  {meets} +" + " +".join([N] * len(shown))
+            reader.read("table against JSON", pattern, reader.told.text, *shown)
 
 
 def _adapt(reader: Reader, command: str) -> None:
@@ -554,26 +559,18 @@ def verdicts(seed: int, count: int) -> Iterator[Fault]:
 
 
 def across(key: str, workload: str) -> list[Fault]:
-    """Compare the time of one tree, and of one learner, in the answers of different commands about one machine."""
+    """Compare the time of one learner in the answers of different commands about one machine."""
     where = f"--platform this --machine {key} --workload {workload}"
-    told = {name: ask(f"{name} {where}") for name in ("recommend", "cores", "learners")}
+    told = {name: ask(f"{name} {where}") for name in ("cores", "learners")}
     if any(one.code for one in told.values()):
         return []
-    reader, plain = Reader(told["recommend"]), told["recommend"].plain
-    tree, terms, spec = _taken(plain, "tree"), told["learners"].plain["terms"], load(workload)
-    parts = {part["part"]: part["details"] for part in plain["parts"]}
-    reader.same("one tree, two commands", "mapping, learners", tree, 1e6 * terms["replay_seconds"])
-    serial = f"recommend {where} --fix arrangement=serial"
-    torch = ask(f"{serial} --fix learner_implementation=torch --fix learner_threads=1").plain
-    alone = terms["passes"]["fixed_seconds"] + terms["passes"]["each_seconds"] * spec.learner.batch
-    hz = told["cores"].plain["f_l"]["rates"]["1"]["hz"]
-    for answer, seconds, name in (
-        (torch, alone, "torch"),
-        (ask(serial).plain, 1 / hz, parts["learner"].get("implementation")),
-    ):
-        learner = next((part["details"] for part in answer.get("parts", ()) if part["part"] == "learner"), {})
-        if learner and (name == "torch" or name == learner.get("implementation")):
-            reader.same("one learner, two commands", name, _taken(answer, "learner"), 1e6 * seconds)
+    reader, alone = Reader(told["learners"]), told["learners"].plain
+    fix = f"--fix learner_implementation={alone['by']} --fix learner_threads=1"
+    apart, serial = (ask(f"recommend {where} {fix} --fix arrangement={name}").plain for name in ("apart", "serial"))
+    loop = sum(part["charged"] for part in apart["parts"] if part["part"] != "actors")
+    reader.same("one learner apart, two commands", alone["by"], loop, alone["single_seconds"])
+    seconds = 1 / told["cores"].plain["f_l"]["rates"]["1"]["hz"]
+    reader.same("one learner, two commands", alone["by"], _taken(serial, "learner"), 1e6 * seconds)
     return reader.faults
 
 

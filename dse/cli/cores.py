@@ -11,7 +11,7 @@ from ..estimate import Estimate, off
 from ..platforms.reading import HERE
 from ..tuning.core_question import EQUAL, CoreSplit, platform_split, split_cores
 from ..tuning.core_split import LEAST_HZ, MOST_HZ, Allocation, RateCurve
-from .mapping import add_system
+from .mapping import add_fix, add_system, pairs
 from .text import add_command, error_bound, interval, rests_on, rounded, show, with_ends, wrapped
 
 ABOUT = """How many of a processor's cores to actors, and how many to learners?
@@ -55,6 +55,7 @@ def add_to(commands: Any) -> None:
     example = "cores --platform u200 --workload hopper_ddpg --update-interval 16 --reserved 1"
     parser = add_command(commands, "cores", "how many cores to actors and how many to learners", ABOUT, example)
     add_system(parser, is_required=False, default=HERE)
+    add_fix(parser)
     add = parser.add_argument
     add("--actors", type=curve, metavar="X:HZ,...", help="environment steps/s on x cores")
     add("--learners", type=curve, metavar="X:HZ,...", help="gradient steps/s on x cores")
@@ -93,8 +94,9 @@ def _asked(options: argparse.Namespace) -> CoreSplit:
         asked = {
             name: getattr(options, name) for name in ("cores", "update_interval", "reserved", "results", "machine")
         }
-        return platform_split(options.platform or HERE, options.workload, **asked)
-    for flag in ("workload", "platform", "machine"):
+        fix = pairs(options.fix, "--fix")
+        return platform_split(options.platform or HERE, options.workload, fix=fix, **asked)
+    for flag in ("workload", "platform", "machine", "fix"):
         if getattr(options, flag):
             raise ValueError(f"--{flag} has curves of its own; leave it out, or --actors and --learners")
     if not all(own.values()) or options.cores is None:

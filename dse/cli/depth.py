@@ -11,7 +11,7 @@ from ..estimate import written
 from ..platforms.reading import HERE
 from ..tuning import presampling
 from ..tuning.presampling import LOSS, STEPS, Busy, DepthAnswer, DepthPoint, Enough
-from .mapping import add_system, pairs
+from .mapping import add_fix, add_system, pairs
 from .mapping import show as show_mapping
 from .text import add_command, error_bound, interval, rests_on, rounded, show, with_ends, wrapped
 
@@ -51,7 +51,7 @@ def add_to(commands: Any) -> None:
     example = "depth --platform edge --workload cartpole_ddpg --fix arrangement=pipelined --exclude fpga"
     parser = add_command(commands, "depth", "how many batches to sample ahead", ABOUT, example)
     add_system(parser, is_required=False, default=HERE)
-    parser.add_argument("--fix", action="append", default=[], metavar="KEY=VALUE", help="as recommend; may be repeated")
+    add_fix(parser)
     parser.add_argument("--exclude", action="append", default=[], metavar="DEVICE", help="may be repeated")
     for name, words in OWN.items():
         parser.add_argument(f"--{name}-us", type=float, metavar="US", help=words)

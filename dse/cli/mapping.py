@@ -76,7 +76,7 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what to choose by, and what is given or free."""
     add = parser.add_argument
     add("--objective", default="ratio", metavar="GOAL", help="see above (default: %(default)s)")
-    add("--fix", action="append", default=[], metavar="KEY=VALUE", help="may be repeated")
+    add_fix(parser)
     add("--exclude", action="append", default=[], metavar="DEVICE", help="may be repeated")
     add("--free", action="append", default=[], metavar="KEY", help=f"{', '.join(FREE)}; may be repeated")
     shares = ", ".join(f"{epsilon:g} for {name}" for name, epsilon in EPSILONS.items())
@@ -92,6 +92,11 @@ def add_system(parser: argparse.ArgumentParser, is_required: bool, default: str 
     add("--platform", required=is_required, metavar="NAME", help=f"a platform's name or file, or `{HERE}`{or_default}")
     add("--workload", required=is_required, metavar="NAME", help="a workload's name or file")
     add_records(parser)
+
+
+def add_fix(parser: argparse.ArgumentParser) -> None:
+    """Add the option of values that are given."""
+    parser.add_argument("--fix", action="append", default=[], metavar="KEY=VALUE", help="may be repeated")
 
 
 def add_records(parser: argparse.ArgumentParser) -> None:
@@ -211,15 +216,17 @@ def _what_if(options: argparse.Namespace) -> int:
 
 def question_of(options: argparse.Namespace) -> MappingQuestion:
     """Ask what the options of ``add_question`` ask."""
-    fix = pairs(options.fix, "--fix")
     asked = {name: getattr(options, name) for name in ("objective", "exclude", "free", "epsilon")}
-    return dataclasses.replace(system_of(options), fix=fix, **asked)
+    return dataclasses.replace(system_of(options), **asked)
 
 
 def system_of(options: argparse.Namespace) -> MappingQuestion:
-    """Ask about the system that the options of ``add_system`` name. WorkloadError where its environment is another."""
-    own = getattr(options, "times", None)
-    question = ask(options.platform, options.workload, results=options.results, machine=options.machine, times=own)
+    """Ask about the system that the options of ``add_system`` and ``add_fix`` name.
+
+    WorkloadError where its environment is another.
+    """
+    fix, asked = pairs(options.fix, "--fix"), {name: getattr(options, name) for name in ("results", "machine")}
+    question = ask(options.platform, options.workload, fix=fix, times=getattr(options, "times", None), **asked)
     if options.workload not in workload_names():  # those fit
         warn_of_code(question.workload)
         check_spaces(question.workload)

@@ -12,10 +12,10 @@ from ..estimate import Estimate
 from ..tuning.adapt import MEMORY, PROCESS_BYTES, PROCESSOR, WHOLE, Adaptation, adapted
 from ..tuning.learners import LearnerScaling, learner_scaling
 from ..tuning.looks import Search
-from ..tuning.multi_learner import FactorPoint, data_parallel_seconds, spo_seconds
+from ..tuning.multi_learner import FactorPoint
 from . import running
-from .mapping import add_system, system_of
-from .text import add_command, error_bound, rests_on, roughly, rounded, show, with_ends, wrapped
+from .mapping import add_fix, add_system, system_of
+from .text import add_command, error_bound, rests_on, roughly, rounded, show, wrapped
 
 LOOK = ("source", "interval", "factor")  # told of the time behind each look
 HARDLY, PARTLY = 1.1, 1.5  # speedups by two learners, below which a second one is hardly, or partly, worth it
@@ -35,13 +35,16 @@ No look may be over a cap. A sampler takes a core, and the learner at least one;
 host held it: the records, a tree, the batches under way, and {PROCESS_BYTES / 1e9:g} GB a process."""
 LEARNERS = """Is a second learner worth it? Scaling factors of L learners side by side, averaged every H gradient steps.
 
-In data parallel training one learner samples all B records, sends each other one B / L of them, and gathers gradients
-at every step (eq. 5.1 of [Zhang2022]). In SPO each samples from a bank of its own, and only weights meet, every H steps
-(5.5). The factor is the speed-up divided by L: 1 is perfect, 1 / L gains nothing. `exact` follows from the step's own
-terms, `printed` are eqs. 5.3 and 5.6, which leave some of them out.
+Learners are processes, as `python -m impls.training --arrangement apart --learners L` has them, of the implementation
+that would run; --fix learner_implementation=torch names another. In data parallel training they gather gradients at
+every step (eq. 5.1 of [Zhang2022], where one of them samples for all). In SPO each samples from a bank of its own, and
+only weights meet, every H steps (5.5). The factor is the speed-up divided by L: 1 is perfect, 1 / L gains nothing.
+
+`as run`: next to actors on the same cores, and with waits for each other; `alone`: while actors stand still. `exact`
+follows from the terms of a step, a core for each learner; `printed` are eqs. 5.3 and 5.6, which leave some of them out.
 
 A larger H never makes a step longer, but weights go stale meanwhile: --longest-period is the limit you set. Of what is
-within 1 % of the shortest step, the fewest learners are chosen, then the smallest H."""
+within 1 % of the shortest step as run, the fewest learners are chosen, then the smallest H."""
 
 
 def add_to(commands: Any) -> None:
@@ -61,6 +64,7 @@ def add_to(commands: Any) -> None:
     add("--device", metavar="NAME", help="what each learner runs on (default: a core of the processor)")
     for parser in (adapting, scaling):
         add_system(parser, is_required=True)
+        add_fix(parser)
     running.add_to(adapting)
 
 
@@ -209,107 +213,93 @@ def _scaling_dict(answer: LearnerScaling) -> dict[str, Any]:
         | {"source": term.rests_on.source, "told": term.rests_on.told, "factor": term.factor}
         for term in answer.sources
     ]
+    points = [dataclasses.asdict(one) for one in answer.points]
+    for one in points:
+        key = one["learners"], one["horizon"]
+        one |= {"seconds": answer.seconds(*key), "as_run": answer.factor(*key), "alone": answer.factor(*key, True)}
+    ran = [{"learners": key[0], "horizon": key[1], "seconds": seconds} for key, seconds in answer.ran.items()]
     return dataclasses.asdict(answer) | {
         "sources": sources,
-        "ran": [{"learners": count} | with_ends("seconds", step) for count, step in answer.ran.items()],
+        "points": points,
+        "ran": ran,
         "single_seconds": answer.single_seconds,
-        "best_seconds": answer.best_seconds,
+        "best_seconds": answer.seconds(*answer.choice),
         "second_learner": {"horizon": horizon, "spo_seconds": averaged, "data_parallel_seconds": gathered},
         "verdict": _verdict(answer),
     }
 
 
 def _scaling_text(answer: LearnerScaling) -> Iterator[str]:
-    terms = answer.terms
     yield from wrapped(_scaling_first(answer), "")
-    yield from wrapped(
-        f"{answer.workload} (B = {terms.batch:,}), learners side by side on {answer.platform}, each on "
-        f"{'a core of ' * (answer.held > 1)}{answer.device}:",
-        "",
-    )
+    processes, who = answer.processes, f"{answer.by} learners, a process each"
+    if answer.terms.shared_link:
+        who = f"learners, a {answer.device} each, by the formulas"
+    beside = f"next to {plural(processes.actors, 'actor')} on {plural(processes.cores, 'core')}"
+    yield from wrapped(f"{answer.workload} (B = {answer.terms.batch:,}) on {answer.platform}: {who}, {beside}:", "")
     yield ""
-    by = {(one.learners, one.horizon): one for one in answer.points}
-    columns: list[int | None] = [None, *answer.horizons]
-    heads = ["data parallel", *(f"SPO, H = {horizon:,}" for horizon in answer.horizons)]
-    yield "  " + "  ".join([" " * 5, *(head.ljust(22) for head in heads)]).rstrip()
-    yield "  " + "  ".join(["    L", *["us    exact  printed".rjust(22)] * len(heads)])
-    for learners in answer.counts:
-        cells = [_cell(answer, by[learners, horizon]) for horizon in columns]
-        rare = f"  more than {answer.held}" if learners > answer.held else ""
-        yield "  " + "  ".join([f"{learners:>5}", *cells]) + rare
+    yield "      L  meet every             us  as run  alone  exact  printed"
+    for one in sorted(answer.points, key=lambda point: point.learners):
+        if one.learners > 1:
+            yield _scaling_row(answer, one)
     yield ""
     learners, horizon = answer.choice
     if learners == 1:
         yield from wrapped(f"choice: one learner, {answer.single_seconds * 1e6:,.0f} us a gradient step")
     else:
         yield from wrapped(
-            f"choice: L = {learners}, H = {horizon} (limit {answer.longest}): {answer.best_seconds * 1e6:,.0f} us a "
+            f"choice: L = {learners}, H = {horizon} (limit {answer.longest}): {1e6 * answer.seconds(*answer.choice):,.0f} us a "
             f"gradient step instead of {answer.single_seconds * 1e6:,.0f}"
         )
     yield from wrapped(_verdict(answer))
     yield from _notes(answer)
     yield "  terms:"
-    for one in answer.sources:
-        fixed, each = (1e6 * part for part in (one.law.fixed_seconds, one.law.each_seconds))
-        law = f"{fixed:,.4g} us" if not each else f"{each:,.4g} us a {one.per}"
-        law = f"{fixed:,.4g} us + {each:,.4g} us a {one.per}" if fixed and each else law
-        evidence = one.rests_on
-        within = f" (x{one.factor:.3g})" if one.factor else ""
+    for term in answer.sources:
+        fixed, each = (1e6 * part for part in (term.law.fixed_seconds, term.law.each_seconds))
+        law = f"{fixed:,.4g} us" if not each else f"{each:,.4g} us a {term.per}"
+        law = f"{fixed:,.4g} us + {each:,.4g} us a {term.per}" if fixed and each else law
+        evidence = term.rests_on
+        within = f" (x{term.factor:.3g})" if term.factor else ""
         yield from wrapped(f"{evidence.number}: {law}{within}; {evidence.source}, {evidence.told}", "    ")
 
 
+def _scaling_row(answer: LearnerScaling, point: FactorPoint) -> str:
+    learners, horizon = point.learners, point.horizon
+    meets = "step: gradients" if horizon is None else f"{plural(horizon, 'step')}: weights"
+    alone = answer.factor(learners, horizon, are_alone=True)
+    times = f"{1e6 * answer.seconds(learners, horizon):>9,.0f} {answer.factor(learners, horizon):>7.2f} {alone:>6.2f}"
+    crowded = "  cores are shared" * answer.processes.is_crowded(learners)
+    return f"  {learners:>5}  {meets:17}{times} {point.exact:>6.2f} {point.printed:>8.2f}{crowded}"
+
+
 def _scaling_first(answer: LearnerScaling) -> str:
-    """Say in one sentence whether to take more learners; what was measured goes before the formulas."""
+    """Say in one sentence whether to take more learners."""
     learners, horizon = answer.choice
-    single, best = answer.single_seconds * 1e6, answer.best_seconds * 1e6
+    single, best = answer.single_seconds * 1e6, answer.seconds(*answer.choice) * 1e6
     averaged = f"{plural(learners, 'learner')} averaged every {plural(horizon, 'step')}"
     alone = f"Stay with one learner: about {roughly(single)} us a gradient step"
-    against = answer.contradicted()
     if learners == 1:
         return f"{alone}; none that was tried is faster."
-    if against and against[0].value >= answer.single_seconds:
-        ran = roughly(1e6 * against[0].value)
-        return (
-            f"{alone}; two took about {ran} us when measured, {averaged} would take {roughly(best)} by formulas alone."
-        )
     if single / best < HARDLY:
         return f"{alone}; {averaged} would take about {roughly(best)}."
     return f"Take {averaged}: about {roughly(best)} us a gradient step instead of {roughly(single)}."
-
-
-def _cell(answer: LearnerScaling, point: FactorPoint) -> str:
-    if point.horizon is None:
-        seconds = data_parallel_seconds(answer.terms, point.learners)
-    else:
-        seconds = spo_seconds(answer.terms, point.learners, point.horizon)
-    return f"{seconds * 1e6:>7,.0f} {point.exact:>6.2f}  {point.printed:>6.2f}"
 
 
 def _verdict(answer: LearnerScaling) -> str:
     """Say whether a second learner is worth it."""
     horizon, averaged, gathered = answer.second()
     faster = answer.single_seconds / averaged
-    worth = "hardly" if faster < HARDLY else "partly" if faster < PARTLY else "well"
-    verdict = (
-        f"by the formulas a second learner is {worth} worth it: {faster:.2f} times the gradient steps, "
-        f"{faster / 2:.2f} a learner, if weights are averaged every {horizon} steps; "
-        f"{answer.single_seconds / gathered:.2f} times if gradients are gathered at each"
+    worth = "not" if faster <= 1 else "hardly" if faster < HARDLY else "partly" if faster < PARTLY else "well"
+    return (
+        f"a second learner is {worth} worth it: {faster:.2f} times the gradient steps, {faster / 2:.2f} a learner, if "
+        f"weights are averaged every {plural(horizon, 'step')}; {answer.single_seconds / gathered:.2f} times if "
+        "gradients are gathered at each"
     )
-    if against := answer.contradicted():
-        ran, modeled = against
-        verdict += (
-            f". What was measured says otherwise: two data parallel learners took {ran.value * 1e6:,.0f} us "
-            f"[{ran.low * 1e6:,.0f}, {ran.high * 1e6:,.0f}], {ran.value / modeled:.2f} times the formula's "
-            f"{modeled * 1e6:,.0f}, so believe one learner until SPO is timed too"
-        )
-    return verdict
 
 
 def _notes(answer: LearnerScaling) -> Iterator[str]:
-    most = max(answer.counts)
-    if answer.held == 1 and most > 1:
+    if answer.held == 1 and max(answer.counts) > 1:
         yield from wrapped(f"note: this platform has one {answer.device}; more of them are as if they were bought")
-    elif most > answer.held:
-        yield from wrapped(f"note: this processor has {answer.held} cores; rows of more learners are for a larger one")
-    if 1 < answer.held <= answer.choice[0]:
-        yield from wrapped("note: that takes all cores, and actors need one too")
+    for (learners, horizon), seconds in answer.ran.items():
+        how = "gathering gradients" if horizon is None else f"averaging every {plural(horizon, 'step')}"
+        took = ", ".join(f"{1e6 * each:,.0f}" for each in seconds)
+        yield from wrapped(f"measured in training, us a step of {plural(learners, 'learner')} {how}: {took}")

@@ -172,7 +172,6 @@ class OptionBuilder:
                 is_able = device.kind != "cpu" or (
                     self.parts.allows("learner_threads", threads) and learner.cores <= cores(device)
                 )
-                is_able = is_able and not (self.must_run and "learners" in learner.details)
                 if self.beside and (run := self.beside.run):
                     is_able = is_able and by == run.learner and learner.cores <= run.cores(cores(device))
                 if is_able and self.parts.allows("learner_implementation", by):

@@ -226,11 +226,16 @@ def reshaped(
     return dataclasses.replace(parts, workload=changed, constraints=constraints)
 
 
+def replay_times(parts: Parts) -> list[Estimate]:
+    """The times of a batch that the fastest tree, and the records, take alone."""
+    known = [(tree.draw, tree.update) for tree in trees(parts, parts.cpu) if can_run(tree)]
+    tree = min(known, key=lambda pair: pair[0].value + pair[1].value, default=())
+    return [*tree, parts.rows_moved(parts.cpu)]
+
+
 def replay_seconds(parts: Parts) -> float:
     """Seconds of a batch that the fastest tree, and the records, take alone."""
-    known = [tree for tree in trees(parts, parts.cpu) if can_run(tree)]
-    tree = min((tree.draw.value + tree.update.value for tree in known), default=0.0)
-    return tree + parts.rows_moved(parts.cpu).value
+    return sum(time.value for time in replay_times(parts))
 
 
 def _side(parts: Parts, run: Run, implementation: str) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 
 from impls.levels import level_sizes
 from impls.terminal import plural
-from impls.training.learners import PREFERRED, unsuited
+from impls.training.learners import PREFERRED, default, unsuited
 from impls.training.sizes import layout_of, networks
 
 from ..estimate import SUREST_FIRST, Estimate, Evidence, weakest
@@ -35,7 +35,7 @@ NOT_RUN = "nothing here has run it"
 class Learner:
     """An option for gradient steps on a device: the time of one, and the host's cores and the budgets it takes.
 
-    ``details``: its threads, learners or pipelines. ``devices``: how many equal ones share a batch, each B / n of it.
+    ``details``: its threads or pipelines. ``devices``: how many equal ones share a batch, each B / n of it.
     """
 
     name: str
@@ -86,7 +86,7 @@ class LearnerSteps(Lookup):
             yield Learner(name, step or self._by_threads(device, threads), threads, {}, details)
 
     def _cpu_learners(self, device: Device) -> Iterator[Learner]:
-        """Every number of threads of torch; other implementations and parallel learners as far as they were timed."""
+        """Every number of threads of torch; other implementations as far as they were timed."""
         number, table = self._trains(device), self.table_of(device)
         for threads in range(1, self.cores_of(device) + 1):
             name = f"{plural(threads, 'thread')} of torch"
@@ -97,12 +97,6 @@ class LearnerSteps(Lookup):
         if table and self.is_untimed:
             step = self.modeled(analytic.compiled(device, self.workload, self.batch), f"{number}, {PREFERRED}")
             yield Learner(f"{PREFERRED}, 1 thread", step, 1, {}, {"threads": 1, "implementation": PREFERRED})
-        # Parallel learners are timed at one B; another B goes as a gradient step of one thread does.
-        for count in table.threads("parallel_learners step") if table else ():
-            name = f"{count} parallel learners"
-            known = self._recorded("parallel_learners step", self.batch, count, f"{number}, {name}", self._one_thread)
-            if known and 1 < count <= self.cores_of(device):
-                yield Learner(name, known, count, {}, {"learners": count})
 
     def _compiled(self, device: Device, implementation: str) -> Iterator[Learner]:
         """Gradient steps of an implementation of which no law tells, by the numbers of threads that were timed."""
@@ -114,14 +108,19 @@ class LearnerSteps(Lookup):
                 yield Learner(name, known, threads, {}, {"threads": threads, "implementation": implementation})
 
     @property
+    def implementation(self) -> str:
+        """The implementation of the processor's learner where a question is about one alone: that which is fixed.
+
+        Else the one that would run, if its times are known; else the reference, of which laws tell.
+        """
+        known = {one.details.get("implementation", REFERENCE) for one in self.learners(self.cpu)}
+        usual = default(self.workload)
+        return str(self.constraints.get("learner_implementation", usual if usual in known else REFERENCE))
+
+    @property
     def is_untimed(self) -> bool:
         """Whether the preferred learner and policy suit a workload that was not profiled on a machine with records."""
         return bool(self.table and not self.table.rows and not unsuited(PREFERRED, self.workload))
-
-    def _one_thread(self, batch: int) -> float:
-        """A law in B, up to a factor: how the gradient step of one thread goes."""
-        known = self.table.time("learner step", batch) if self.table else None
-        return known.value if known else float(batch)
 
     def _by_threads(self, device: Device, threads: int) -> Estimate:
         """A gradient step by threads that nobody timed: by a law alone, or from the most threads that were timed."""

@@ -36,6 +36,8 @@ from .workloads import workloads
 FREE = ("learner.batch", "learner.update_interval", "learner.learning_starts", "replay.", "exploration.", "actors.")
 """Keys of a workload that may differ from the profiled one: what depends on them is asked for, never looked up."""
 Shape = Callable[[int], float]
+LEARNED = ("training run", "learners step")
+"""Primitives of gradient steps by one learner or several, while actors act and while they stand still."""
 FLAT, STATE_DICT = "flat", "state dict"
 """What weights are handed off as: one vector that is copied, or a network's arrays by name."""
 
@@ -63,7 +65,8 @@ class PerformanceTable:
     """Rows of one machine for one workload. ``differs``: keys in which the profiled workload is another one.
 
     ``whole``: runs that were timed whole; ``beyond``: what serial loops of other workloads take beyond their parts, by
-    implementation. ``beside``: runs of several processes whose parts were timed concurrently.
+    implementation. ``beside``: runs of several processes whose parts were timed concurrently. ``learned``: gradient
+    steps in runs, and of learners alone, of any workload.
     """
 
     machine_key: str
@@ -74,6 +77,7 @@ class PerformanceTable:
     whole: tuple[Whole, ...] = ()
     beyond: Mapping[str, Beyond] = dataclasses.field(default_factory=dict)
     beside: tuple[Timed, ...] = ()
+    learned: tuple[Measurement, ...] = ()
 
     def alone(self, what: str, threads: int | None = None, is_timed: bool = True) -> dict[tuple[int, int], list[Row]]:
         """Rows of parts that ran alone, by (threads, batch); without ``is_timed`` those too that were skipped."""
@@ -240,7 +244,8 @@ class Known:
         names = sorted({one.learner for runs in others.values() for one in runs})
         over = {name: known for name in names if (known := beyond(others, alone, name, own))}
         runs, whole = timed(self.records, profiled), self._whole.get(profiled, ())
-        return PerformanceTable(self.machine_key, "", (), rows, self._trees, whole, over, runs)
+        learned = tuple(one for one in self.records if one.primitive in LEARNED and one.median_seconds)
+        return PerformanceTable(self.machine_key, "", (), rows, self._trees, whole, over, runs, learned)
 
     def _rows(self, profiled: str) -> tuple[Row, ...]:
         return tuple(_rows(self.records, profiled, self._changes))

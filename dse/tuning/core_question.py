@@ -7,10 +7,12 @@ gradient steps/s, u environment steps a gradient step (update_interval).
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from impls.training import Workload
 
 from ..estimate import Estimate, Evidence
+from ..mapping.options import implementation_of
 from ..mapping.question import ask
 from ..mapping.what_if import with_changes
 from ..platforms import Platform
@@ -19,8 +21,10 @@ from ..records import Source
 from ..solver.problem import ProblemError
 from ..times import analytic
 from ..times.parts import Parts
+from ..times.whole_runs import REFERENCE
 from . import core_split
 from .core_split import Allocation, RateCurve, check
+from .learners import steps_together
 
 MOST_CORES = 512  # so that all pairs are tried in seconds
 WITHIN = 0.01  # of the most steps counts as equal: then fewer cores are chosen
@@ -144,16 +148,17 @@ def platform_curves(parts: Parts, cores: int) -> tuple[RateCurve, RateCurve, tup
     """Give (f_a, f_l, evidence) of a platform's processor on up to a given number of cores.
 
     Where a profile has two numbers of cores, a curve is what it measured, and other numbers are for ``completed``;
-    elsewhere it is modeled on each. Learners are the fastest of threads and of parallel learners.
+    elsewhere it is modeled on each. Learners are those of one implementation: threads of the reference, and of others
+    processes that take each step together.
     """
     cpu, counts = parts.cpu, range(1, cores + 1)
     acting = {x: parts.fastest_actor_step(x) for x in _profiled(parts, "actor step", counts) or counts}
     learning: dict[int, Estimate] = {}
-    if known := _profiled(parts, "learner step", counts):
-        for learner in parts.learners(cpu):
-            x = learner.cores
-            if x in known and (x not in learning or learner.step.value < learning[x].value):
-                learning[x] = learner.step
+    if (by := parts.implementation) != REFERENCE:
+        learning = steps_together(parts, by, cores)
+    elif known := _profiled(parts, "learner step", counts):
+        threads = [one for one in parts.learners(cpu) if implementation_of(one.details) == by and one.cores in known]
+        learning = {one.cores: one.step for one in threads}
     else:
         laws = {x: analytic.learner(cpu, cpu, parts.workload, parts.batch, x) for x in reversed(counts)}
         learning = {x: parts.modeled(law, f"f_l({cpu.name})") for x, law in laws.items()}
@@ -170,6 +175,13 @@ def _profiled(parts: Parts, what: str, counts: range) -> list[int]:
     return known if len(known) >= min(core_split.LEAST_POINTS, len(counts)) else []
 
 
+def _slowdowns(parts: Parts) -> tuple[float | None, float | None]:
+    """The slowdowns of an actor and of a learner that ran concurrently, which was timed with the reference alone."""
+    if parts.table is None or parts.implementation != REFERENCE:
+        return None, None
+    return parts.table.slowdown("actor step", "learner"), parts.table.slowdown("learner step", "actor")
+
+
 def _rates(times: Mapping[int, Estimate]) -> dict[int, Estimate]:
     return {x: Estimate(1 / time.value, 1 / time.high, 1 / time.low, time.rests_on) for x, time in times.items()}
 
@@ -181,15 +193,16 @@ def platform_split(
     update_interval: float | None = None,
     reserved: int = 0,
     *,
+    fix: Mapping[str, Any] | None = None,
     results: str | Path = RESULTS,
     machine: str | None = None,
 ) -> CoreSplit:
     """Find the best split of a platform's processor for a workload; more ``cores`` than it has: a larger one like it.
 
-    ``cores`` and ``update_interval``: by default the platform's and the workload's. ``machine`` and errors as in
-    ``recommend_mapping``, and those of ``split_cores``.
+    ``cores`` and ``update_interval``: by default the platform's and the workload's. ``fix``, ``machine`` and errors as
+    in ``recommend_mapping``, and those of ``split_cores``.
     """
-    asked = ask(platform, workload, results=results, machine=machine)
+    asked = ask(platform, workload, fix=fix, results=results, machine=machine)
     own = asked.parts().cores
     wanted = own if cores is None else cores
     wanted, reserved = check(1.0, wanted, reserved)
@@ -199,13 +212,10 @@ def platform_split(
     u = asked.workload.learner.update_interval if update_interval is None else update_interval
     f_a, f_l, sources = platform_curves(parts, max(1, min(wanted, MOST_CORES) - reserved))
     split = split_cores(f_a, f_l, u, wanted, reserved)
-    table = parts.table
-    pairs = (("actor step", "learner"), ("learner step", "actor"))
-    slowdown = tuple(table.slowdown(*pair) if table else None for pair in pairs)
     return replace(
         split,
         sources=(*sources, *split.sources),
-        slowdown=(slowdown[0], slowdown[1]),
+        slowdown=_slowdowns(parts),
         batch=parts.batch,
         cores_there=own if wanted - reserved > own else None,
         **asked.provenance,

@@ -1,32 +1,46 @@
-"""Judge whether learners side by side are worth it on a platform, by the scaling factors of [Zhang2022] over L and H.
+"""Judge whether learners side by side are worth it on a platform: as they run here, and by formulas of [Zhang2022].
 
-Each term is measured where this machine's profile has it, and modeled otherwise; a learner has a core, or a device, of
-its own. Only the choice is limited by how many of those there are.
+Learners are processes of the implementation that would run. One alone takes what ``recommend`` says of it; of L each
+has B / L records, and as much as the one of what no part of a batch makes shorter. They share cores with actors where
+there are too few, and wait for each other where they meet: neither is in the formulas, which have a core for each.
 
-Letters: B batch, L learners, H gradient steps between averages of the weights.
+Letters: A actors, B batch, C cores, H gradient steps between averages of the weights, L learners.
 """
 
-import dataclasses
+import functools
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+from impls.terminal import plural
+from impls.training import identity, load, names
 from impls.training.sizes import networks
+from impls.training.throughput import scaling_factor
 
 from ..estimate import Estimate, Evidence, weakest
+from ..mapping.alternatives import choose as choose_mapping
+from ..mapping.options import implementation_of
+from ..mapping.processes import replay_times, reshaped
 from ..mapping.question import MappingQuestion
 from ..platforms import Device
-from ..records import Source
+from ..records import Measurement, Source, how_to_measure
 from ..solver.deciding import LINK_FACTORS
 from ..solver.problem import ProblemError
+from ..solver.solve import Infeasible
 from ..times import analytic
 from ..times.batch_law import FlatThenLinear, flat_then_linear
 from ..times.parts import Parts
-from ..times.profile import PerformanceTable
+from ..times.whole_runs import REFERENCE
 from .multi_learner import FactorPoint, Terms, choose, data_parallel_seconds, factors, single_seconds, spo_seconds
 
 MOST, LONGEST = 1024, 100_000  # L and H that may be asked for
 WITHIN = 0.01  # of the shortest step counts as equal: then fewer learners and a smaller H are chosen
-LEAST_POINTS = 2  # of a law with a fixed and a growing part
+WAIT_SECONDS, CROWDED_WAIT_SECONDS, WAIT_FACTOR = 10e-6, 80e-6, 4.0
+"""Until learners have met: they look for a while where each has a core, and sleep where some share one. The second is
+that of two learners and an actor on 2 cores (CartPole, 5 runs)."""
+LOOP_SECONDS = 20e-6  # of a step, which its process takes besides gradient and replay: of CartPole's, on 2 machines
+NOTHING = FlatThenLinear(0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -43,16 +57,67 @@ class Term:
 
 
 @dataclass(frozen=True)
-class LearnerScaling:
-    """The answer: ``choice`` is (L, H) of at most ``held`` learners, which is how many the platform has room for.
+class Processes:
+    """Learners as processes on C ``cores``, with A ``actors`` that are each busy for ``acting`` seconds of a step.
 
-    ``points``: data parallel training, then SPO with each of ``horizons``, for each of ``counts``. ``ran``: the
-    measured steps of data parallel learners, by their number.
+    ``phases``: how often learners meet in a step that they take together, a network at a time; ``vectors``: networks,
+    averaged apart. ``slower``: the slowdown of what they do at the same time, and ``waits``: seconds of a wait, each on
+    cores of their own and on shared ones.
+    """
+
+    cores: int
+    actors: int
+    acting: float
+    phases: float
+    vectors: int
+    slower: tuple[float, float]
+    waits: tuple[float, float]
+
+    def is_crowded(self, learners: int) -> bool:
+        """Whether some of L learners and all actors share a core."""
+        return learners + self.actors > self.cores
+
+    def step_seconds(self, terms: Terms, learners: int, horizon: int | None) -> float:
+        """Seconds of a step of L learners that average weights every H steps, or gradients at each (None)."""
+        if learners == 1:
+            return single_seconds(terms)
+        if terms.shared_link:  # on devices, where none of this runs
+            return spo_seconds(terms, learners, horizon) if horizon else data_parallel_seconds(terms, learners)
+        waiting = self.meetings(horizon) * self.waits[self.is_crowded(learners)]
+        return self.part_seconds(terms, learners) + waiting + self.averaging_seconds(terms, learners, horizon)
+
+    def part_seconds(self, terms: Terms, learners: int) -> float:
+        """Seconds in which each of L learners is done with its part of a step, as all are at work."""
+        part = terms.replay_seconds / learners + terms.passes.seconds(terms.batch / learners) + terms.update_seconds
+        acting, single, is_crowded = self.actors * self.acting, single_seconds(terms), self.is_crowded(learners)
+        if is_crowded:
+            done = max(self.cores, (single + acting) / max(single, self.acting))  # times of shared cores count sharing
+            part = max(part, (learners * part + acting) / done)
+        return part * self.slower[is_crowded]
+
+    def averaging_seconds(self, terms: Terms, learners: int, horizon: int | None) -> float:
+        """Seconds of a step that averaging takes: one does it at each step (None), or each does a part every H."""
+        average = terms.average.seconds(learners) / (learners if horizon else 1)
+        return (terms.weights_seconds + average) / (horizon or 1)
+
+    def meetings(self, horizon: int | None) -> float:
+        """How often learners wait in a step: until all have come, and until what they have handed in is used."""
+        return 2 * self.phases if horizon is None else 2 * self.vectors / horizon
+
+
+@dataclass(frozen=True)
+class LearnerScaling:
+    """The answer: ``choice`` is (L, H) with the shortest step of learners ``by`` an implementation, as they run.
+
+    ``points``: factors by the formulas, of data parallel training, then of SPO with each of ``horizons``, for each of
+    ``counts``. ``held``: learners that the platform has room for. ``ran``: seconds of steps in runs, by (L, H or None).
     """
 
     platform: str
     workload: str
     device: str
+    by: str
+    processes: Processes
     terms: Terms
     sources: tuple[Term, ...]
     counts: tuple[int, ...]
@@ -61,7 +126,7 @@ class LearnerScaling:
     held: int
     longest: int
     choice: tuple[int, int]
-    ran: Mapping[int, Estimate]
+    ran: Mapping[tuple[int, int | None], Sequence[float]]
     machine: str  # whose records were read, if any
     machine_note: str  # says so where another machine stands for "this"
 
@@ -70,26 +135,22 @@ class LearnerScaling:
         """Seconds of a gradient step by one learner."""
         return single_seconds(self.terms)
 
-    @property
-    def best_seconds(self) -> float:
-        """Seconds of a gradient step as chosen."""
-        return spo_seconds(self.terms, *self.choice)
+    def seconds(self, learners: int, horizon: int | None, are_alone: bool = False) -> float:
+        """Seconds of a gradient step by L learners, as they run, or while actors stand still.
+
+        H None: gradients are gathered at each step.
+        """
+        processes = replace(self.processes, actors=0) if are_alone else self.processes
+        return processes.step_seconds(self.terms, learners, horizon)
+
+    def factor(self, learners: int, horizon: int | None, are_alone: bool = False) -> float:
+        """The scaling factor of that."""
+        return scaling_factor(1 / self.seconds(learners, horizon, are_alone), learners, 1 / self.single_seconds)
 
     def second(self) -> tuple[int, float, float]:
         """Give, of two learners, (H, seconds averaging every H steps, seconds gathering gradients each step)."""
-        _, horizon = choose([2], range(1, self.longest + 1), self.terms, WITHIN)
-        return horizon, spo_seconds(self.terms, 2, horizon), data_parallel_seconds(self.terms, 2)
-
-    def contradicted(self) -> tuple[Estimate, float] | None:
-        """Return the measured step of two data parallel learners and 5.1's, where they disagree.
-
-        They do where only one of them is faster than a single learner; None elsewhere, or where none was timed.
-        """
-        ran = self.ran.get(2)
-        modeled_seconds = data_parallel_seconds(self.terms, 2)
-        if ran and (ran.value < self.single_seconds) != (modeled_seconds < self.single_seconds):
-            return ran, modeled_seconds
-        return None
+        _, horizon = choose([2], range(1, self.longest + 1), self.seconds, WITHIN)
+        return horizon, self.seconds(2, horizon), self.seconds(2, None)
 
 
 def learner_scaling(
@@ -105,138 +166,138 @@ def learner_scaling(
     if not 1 <= longest <= LONGEST:
         raise ProblemError(f"the longest period is from 1 to {LONGEST} gradient steps, not {longest}")
     place, parts = question.platform, question.parts()
-    names = [one.name for one in place.devices]
-    if device is not None and device not in names:
-        raise ProblemError(f"no device {device!r} for learners; there are {', '.join(names)}")
+    there = [one.name for one in place.devices]
+    if device is not None and device not in there:
+        raise ProblemError(f"no device {device!r} for learners; there are {', '.join(there)}")
     home = place.device(device) if device else parts.cpu
     if home is not parts.cpu and not place.way(parts.cpu.name, home.name, 0.0)[1]:
         raise ProblemError(f"no chain of links from {parts.cpu.name} to {home.name}; state them in the platform file")
-    sources = tuple(_sources(parts, home, most))
-    terms = _terms(parts.batch, sources)
-    held = parts.cores if home.kind == "cpu" else 1
-    fitting = range(1, (min(most, held) if home.kind == "cpu" else most) + 1)
-    choice = choose(fitting, range(1, longest + 1), terms, WITHIN)
+    by = parts.implementation if home.kind == "cpu" else REFERENCE
+    single, processes = _one_learner(question, home, by)
+    sources = tuple(_sources(parts, home, by, single))
+    terms = _terms(parts.batch, sources, home)
+    processes, wait, ran = calibrate(processes, terms, parts, by if home is parts.cpu else "")
+    step, counts = functools.partial(processes.step_seconds, terms), range(1, most + 1)
+    choice = choose(counts, range(1, longest + 1), step, WITHIN)
     horizons = tuple(sorted({1, choice[1], longest}))
-    counts = tuple(sorted({*(1 << power for power in range(most.bit_length())), choice[0], most}))
-    ran = side_by_side(parts.table, terms) if parts.table and home is parts.cpu else {}
-    points = factors(terms, counts, horizons)
-    return LearnerScaling(
-        *(place.name, question.workload.name, home.name, terms, sources, counts, horizons),
-        *(points, held, longest, choice, ran),
-        machine=question.machine,
-        machine_note=question.machine_note,
+    shown = tuple(sorted({*(1 << power for power in range(most.bit_length())), choice[0], most}))
+    made: dict[str, Any] = {
+        "processes": processes, "terms": terms, "sources": (*sources, wait), "points": factors(terms, shown, horizons),
+        "counts": shown, "horizons": horizons, "held": parts.cores if home.kind == "cpu" else 1, "longest": longest,
+    }  # fmt: skip
+    return LearnerScaling(device=home.name, by=by, choice=choice, ran=ran, **made, **question.provenance)
+
+
+def _one_learner(question: MappingQuestion, home: Device, by: str) -> tuple[Estimate, Processes]:
+    """(a gradient step of its one learner, processes), as ``recommend`` has them.
+
+    Its replay is the processor's. ProblemError where that does not fit.
+    """
+    parts = question.parts()
+    replay = dict.fromkeys(("sampling", "storage", "updating"), parts.cpu.name)
+    usual = {"arrangement": "apart" if parts.cores > 1 else "serial", "learner": home.name, "learner_threads": 1}
+    asked = replace(question, fix={"learner_implementation": by, **usual, **replay, **question.fix})
+    built = asked.built()
+    made = choose_mapping(built.problems, asked.objective, asked.epsilon)
+    if isinstance(made, Infeasible):
+        raise ProblemError(f"no learner of {asked.workload.name} on {home.name} fits {asked.platform.name}")
+    chosen, known = made.answer.configuration, built.details(made.answer.configuration.actors)
+    acting = built.parts.acting(count := int(known.get("processes", 1)), policy=implementation_of(known)).value
+    step = chosen.learner.time
+    single = step.scaled(1 / made.answer.outcome.training_hz / step.value)
+    return single, _processes(parts, parts.cores, count, acting)
+
+
+def _processes(parts: Parts, cores: int, actors: int = 0, acting: float = 0.0) -> Processes:
+    learner, count = parts.workload.learner, len(networks(parts.workload))
+    more = {"sac": 1.0, "td3": 1 / learner.policy_delay - 1}  # SAC's temperature; TD3 does not train its policy always
+    phases, pace = count + more.get(parts.workload.algorithm, 0.0), analytic.pace(parts.cpu)
+    return Processes(
+        cores, actors, acting, phases, count, (1.0, 1.0), (pace * WAIT_SECONDS, pace * CROWDED_WAIT_SECONDS)
     )
 
 
-def _terms(batch: int, sources: Iterable[Term]) -> Terms:
+def steps_together(parts: Parts, by: str, cores: int) -> dict[int, Estimate]:
+    """Gradient steps that x learners of an implementation take together, a core each, without sampling."""
+    first, processes = _one_thread(parts, parts.cpu, by), _processes(parts, cores)
+    whole = _terms(parts.batch, _sources(parts, parts.cpu, by), parts.cpu)
+    terms = replace(whole, replay_seconds=0.0, update_seconds=0.0)
+    evidence = Evidence(f"f_l({parts.cpu.name})", "modeled", f"{by} learners, processes that take each step together")
+    late = (WAIT_FACTOR - 1) * processes.waits[0] * processes.meetings(None)
+    seconds = {count: processes.step_seconds(terms, count, None) for count in range(2, cores + 1)}
+    return {1: first} | {
+        count: Estimate.within(each, first.factor * (1 + late / each), evidence) for count, each in seconds.items()
+    }
+
+
+def _terms(batch: int, sources: Iterable[Term], home: Device) -> Terms:
     law = {one.rests_on.number: one.law for one in sources}
     return Terms(
         batch=batch,
-        replay_seconds=law["T_replay"].fixed_seconds,
+        replay_seconds=law["T_replay"].each_seconds * batch,
         passes=law["T_pass"],
-        update_seconds=0.0,
-        records=law["T_records"],
+        update_seconds=law["T_rest"].fixed_seconds,
+        records=law.get("T_records", NOTHING),
         weights_seconds=law["T_weights"].fixed_seconds,
         average=law["T_avg"],
-        shared_link=True,
+        shared_link=home.kind != "cpu",
     )
 
 
-def measured_terms(table: PerformanceTable, batch: int) -> Terms | None:
-    """Build the terms of a gradient step of B records on one thread from a profile; None where it lacks one.
+def _sources(parts: Parts, home: Device, by: str, single: Estimate | None = None) -> Iterator[Term]:
+    """Yield the terms of a ``single`` learner's gradient step, by default the sum of its parts.
 
-    Passes and the update of weights were timed together, so the fixed part of the passes has both. Weights are
-    published and fetched in shared memory. Records are sent as fast as they are gathered.
+    Laws are those of B and half of it, which each of two learners has: parts alone, scaled to what is left of the step.
     """
-    known = _measured(table, batch)
-    return _terms(batch, known.values()) if len(known) == len(MODELS) else None
+    sizes = (parts.batch // 2, parts.batch) if parts.batch > 1 else (2, 1)
+    sized = [reshaped(parts, parts.workload, size) for size in sizes]
+    steps = [[_one_thread(one, home, by)] for one in sized]
+    replays = [replay_times(one) for one in sized]
+    passes, replay = (_law(sizes, [sum(time.value for time in each) for each in times]) for times in (steps, replays))
+    alone = passes.seconds(parts.batch) + replay.seconds(parts.batch)
+    whole = single.value if single else alone
+    rest = min(max(0.0, whole - alone), analytic.pace(parts.cpu) * LOOP_SECONDS)
+    slower = (whole - rest) / alone
+    passes, replay = (FlatThenLinear(slower * law.fixed_seconds, slower * law.each_seconds) for law in (passes, replay))
+    rest += replay.fixed_seconds
+    yield _measured("T_pass", passes, "record", steps, f"{by} on one thread" if home.kind == "cpu" else home.name)
+    yield _measured("T_replay", FlatThenLinear(0.0, replay.each_seconds), "record", replays, "sampled and updated")
+    told = "what else a learner's process does in a step, as much for a part of a batch"
+    yield _measured("T_rest", FlatThenLinear(rest, 0.0), "", [[single or steps[-1][0]]], told)
+    if home is not parts.cpu:  # where each gathers its own from memory that all share
+        yield _records(parts, home)
+    yield _weights(parts, home)
+    yield _average(parts)
 
 
-def _measured(table: PerformanceTable, batch: int) -> dict[str, Term]:
-    """Collect the terms that a profile has, by name."""
-    replay = [table.time(f"numba {op}", batch) for op in ("draw", "update")]
-    sent = [table.weights(op) for op in ("publish", "fetch")]
-    steps = {size: rows[0].time.value for (_, size), rows in table.alone("learner step", 1).items()}
-    gathers = [(rows[0].time.value, size) for (_, size), rows in table.alone("storage gather").items()][:1]
-    averages = [row for rows in table.alone("weights average").values() for row in rows]
-    means = {float(row.options["models"]): row.time.value for row in averages}
-    terms = [
-        *_fixed("T_replay", replay, "sampling and updating with the numba tree"),
-        *_fixed("T_weights", sent, "weights of all networks, published and fetched in shared memory"),
-    ]
-    if len(steps) >= LEAST_POINTS:
-        law = flat_then_linear(list(steps), list(steps.values()))
-        off = max(max(law.seconds(size) / time, time / law.seconds(size)) for size, time in steps.items()) - 1
-        description = (
-            f"steps on one thread, weights updated, at {len(steps)} batches from {min(steps):,} to {max(steps):,}; the "
-            f"law is {off:.0%} off at worst"
-        )
-        terms.append(_term("T_pass", law, "record", description, "measured"))
-    for seconds, size in gathers:
-        law = FlatThenLinear(0.0, seconds / size)
-        terms.append(_term("T_records", law, "record", "records go as fast as they are gathered", "measured"))
-    if len(means) >= LEAST_POINTS:
-        description = f"averages of {', '.join(f'{count:g}' for count in sorted(means))} models"
-        law = flat_then_linear(list(means), list(means.values()))
-        terms.append(_term("T_avg", law, "learner", description, "measured"))
-    return {term.rests_on.number: term for term in terms}
+def _one_thread(parts: Parts, home: Device, by: str) -> Estimate:
+    """A gradient step on one device by an implementation, alone, by one thread of a processor."""
+    alone = (one for one in parts.learners(home) if one.details.get("threads", 1) == one.devices == 1)
+    return next(one.step for one in alone if implementation_of(one.details) == by)
 
 
-def _fixed(name: str, times: Sequence[Estimate | None], description: str) -> Iterator[Term]:
-    """Yield the sum of times as a term, if all of them were measured."""
-    spent = [time for time in times if time]
-    if len(spent) == len(times):
-        law = FlatThenLinear(sum(time.value for time in spent), 0.0)
-        yield _term(name, law, "", description, weakest(time.source for time in spent))
+def _law(sizes: Sequence[int], seconds: Sequence[float]) -> FlatThenLinear:
+    """The line through both, no part of it below 0, right at the second in any case."""
+    (one, batch), (before, whole) = sizes, seconds
+    each = min(max(0.0, (whole - before) / (batch - one)), whole / batch)
+    return FlatThenLinear(whole - each * batch, each)
 
 
-def _sources(parts: Parts, home: Device, most: int) -> Iterator[Term]:
-    """Yield all terms; ``most`` learners share B. Only those of learners on the processor are in a profile."""
-    known = _measured(parts.table, parts.batch) if parts.table else {}
-    for name, model in MODELS.items():
-        anywhere = home is parts.cpu or name in ("T_replay", "T_avg")
-        yield known[name] if anywhere and name in known else model(parts, home, most)
+def _measured(name: str, law: FlatThenLinear, per: str, times: Sequence[Sequence[Estimate]], what: str) -> Term:
+    """A term by the times of its parts at half a batch and at a whole one, as sure as the least sure of them."""
+    every = [time for each in times for time in each]
+    worst = max(every, key=lambda time: time.factor)
+    factor = worst.factor if worst.interval == "factor" else None
+    told, source = f"{what}: {times[-1][0].rests_on.told}", weakest(time.source for time in every)
+    return _term(name, law, per, told, source, factor)
 
 
-def _replay(parts: Parts, home: Device, most: int) -> Term:
-    replay = parts.workload.replay
-    laws = analytic.tree(parts.cpu, replay.capacity, replay.fanout, parts.batch)
-    seconds = sum(law.value for law in laws)
-    description = f"sampling and updating: {laws[0].rests_on.told}"
-    return _term("T_replay", FlatThenLinear(seconds, 0.0), "B", description, factor=laws[0].factor)
-
-
-def _passes(parts: Parts, home: Device, most: int) -> Term:
-    """Draw a line through the learner's times at B and at the smallest part of it."""
-    small = max(1, parts.batch // most)
-    sizes = (small, parts.batch) if small < parts.batch else (parts.batch, 2 * parts.batch)
-    times = []
-    for size in sizes:
-        learner = dataclasses.replace(parts.workload.learner, batch=size)
-        sized = dataclasses.replace(parts, workload=dataclasses.replace(parts.workload, learner=learner))
-        steps = [one.step for one in sized.learners(home) if one.details.get("threads", 1) == 1 and one.cores == 1]
-        if not steps:
-            raise ProblemError(
-                f"nothing trains {parts.workload.name} on {home.name}, at B = {size}; name another device"
-            )
-        times.append(steps[0])
-    law = flat_then_linear(sizes, [time.value for time in times])
-    longest = times[-1]
-    factor = longest.factor if longest.interval == "factor" else None
-    return _term("T_pass", law, "record", longest.rests_on.told, longest.source, factor)
-
-
-def _records(parts: Parts, home: Device, most: int) -> Term:
-    if home is not parts.cpu:
-        nbytes = parts.batch * parts.transition_bytes
-        alone, whole = (parts.platform.transfer_seconds(parts.cpu.name, home.name, size) for size in (0.0, nbytes))
-        law = FlatThenLinear(alone, (whole - alone) / parts.batch)
-        description = f"{parts.transition_bytes:g} bytes over the route to {home.name}"
-        return _term("T_records", law, "record", description, factor=LINK_FACTORS["modeled"])
-    moved = analytic.rows_moved(parts.cpu, parts.batch, parts.batch * parts.transition_bytes)
-    law = FlatThenLinear(0.0, moved.value / parts.batch)
-    description = f"as fast as they are gathered: {moved.rests_on.told}"
-    return _term("T_records", law, "record", description, factor=moved.factor)
+def _records(parts: Parts, home: Device) -> Term:
+    nbytes = parts.batch * parts.transition_bytes
+    alone, whole = (parts.platform.transfer_seconds(parts.cpu.name, home.name, size) for size in (0.0, nbytes))
+    law = FlatThenLinear(alone, (whole - alone) / parts.batch)
+    description = f"{parts.transition_bytes:g} bytes over the route to {home.name}"
+    return _term("T_records", law, "record", description, factor=LINK_FACTORS["modeled"])
 
 
 def _weights_bytes(parts: Parts) -> float:
@@ -244,16 +305,24 @@ def _weights_bytes(parts: Parts) -> float:
     return 4.0 * sum(size.parameters for size in networks(parts.workload).values())
 
 
-def _weights(parts: Parts, home: Device, most: int) -> Term:
+def _weights(parts: Parts, home: Device) -> Term:
     if home is not parts.cpu:
         seconds = parts.platform.transfer_seconds(parts.cpu.name, home.name, _weights_bytes(parts))
         description = f"{_weights_bytes(parts) / 1e6:.2g} MB over the route to {home.name}"
         return _term("T_weights", FlatThenLinear(seconds, 0.0), "", description, factor=LINK_FACTORS["modeled"])
-    law = analytic.fetch(_weights_bytes(parts))
-    return _term("T_weights", FlatThenLinear(law.value, 0.0), "", law.rests_on.told, factor=law.factor)
+    sent = [parts.table.weights(op) if parts.table else None for op in ("publish", "fetch")]
+    known = [[time for time in sent if time] if all(sent) else [analytic.fetch(_weights_bytes(parts))]]
+    law = FlatThenLinear(sum(time.value for time in known[0]), 0.0)
+    return _measured("T_weights", law, "", known, "all networks, in and out of shared memory")
 
 
-def _average(parts: Parts, home: Device, most: int) -> Term:
+def _average(parts: Parts) -> Term:
+    averages = parts.table.alone("weights average") if parts.table else {}
+    means = {float(row.options["models"]): row.time.value for rows in averages.values() for row in rows}
+    if len(means) > 1:
+        description = f"averages of {', '.join(f'{count:g}' for count in sorted(means))} models"
+        law = flat_then_linear(list(means), list(means.values()))
+        return _term("T_avg", law, "learner", description, "measured")
     moved = analytic.rows_moved(parts.cpu, 1, _weights_bytes(parts))
     description = "each learner's weights through the processor's memory once"
     return _term("T_avg", FlatThenLinear(0.0, moved.value), "learner", description, factor=moved.factor)
@@ -265,14 +334,50 @@ def _term(
     return Term(law, per, Evidence(name, source, description), factor)
 
 
-MODELS = {"T_replay": _replay, "T_pass": _passes, "T_records": _records, "T_weights": _weights, "T_avg": _average}
-"""Models of the terms that a profile lacks: from the parts, the learners' device, and the most learners."""
+Ran = dict[tuple[int, int | None], list[float]]
 
 
-def side_by_side(table: PerformanceTable, terms: Terms) -> dict[int, Estimate]:
-    """Return measured steps of data parallel learners of the terms' batch, by their number, the replay's time added."""
-    return {
-        count: rows[0].time.plus(terms.replay_seconds)
-        for (count, batch), rows in sorted(table.alone("parallel_learners step").items())
-        if batch == terms.batch and count > 1
-    }
+def calibrate(processes: Processes, terms: Terms, parts: Parts, by: str) -> tuple[Processes, Term, Ran]:
+    """(processes with slowdowns and waits as timed here, evidence of the waits, seconds of the workload's own runs).
+
+    Of learners alone, those of any workload tell: one of them was timed on its part of the batch too.
+    """
+    known = parts.table.learned if parts.table else ()
+    timed = [one for one in known if one.options.get("learner", one.contestant) == by]
+    alone = {(*_network(one), one.batch): one.seconds for one in timed if one.options["learners"] == 1}
+    found, ran = {at: list[tuple[float, float]]() for at in (False, True)}, Ran()
+    own = identity(parts.workload), parts.batch, parts.workload.learner.update_interval
+    for one in timed:
+        count, horizon = one.options["learners"], one.options.get("period")
+        if count == 1 or one.options["sync"] not in ("synchronous", "local"):
+            continue
+        task = load(one.options["workload"]) if one.options["workload"] in names() else parts.workload
+        there = replace(processes, actors=one.options.get("actors", 0), vectors=len(networks(task)))
+        part = alone.get((*_network(one), one.batch // count))
+        average = one.machine.get("average_seconds", 0.0) / (horizon or 1)
+        if (one.options.get("identity"), one.batch, one.options.get("update_interval")) == own:
+            part, average = there.part_seconds(terms, count), there.averaging_seconds(terms, count, horizon)
+            ran.setdefault((count, horizon), []).append(one.seconds)
+        if part:
+            found[there.is_crowded(count)].append((there.meetings(horizon) / part, (one.seconds - average) / part))
+    fits = [_fit(found[at]) or (processes.slower[at], processes.waits[at]) for at in (False, True)]
+    made = replace(processes, slower=(fits[0][0], fits[1][0]), waits=(fits[0][1], fits[1][1]))
+    is_crowded = processes.is_crowded(2)
+    met = "T_wait", FlatThenLinear(made.waits[is_crowded], 0.0), ""
+    told = f"until learners on {'shared cores' if is_crowded else 'cores of their own'} have met: "
+    if not found[is_crowded]:
+        return made, _term(*met, told + how_to_measure("learning"), factor=WAIT_FACTOR), ran
+    told += f"what {plural(len(found[is_crowded]), 'run')} took beyond the rest"
+    return made, _term(*met, told, "measured"), ran
+
+
+def _network(one: Measurement) -> tuple[str, str, str]:
+    return one.primitive, one.options["workload"], str(one.options.get("hidden"))
+
+
+def _fit(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
+    """(slowdown, seconds of a wait) of (waits, seconds) for each second of work; None without any."""
+    if len({waits for waits, _ in points}) > 1:
+        law = flat_then_linear(*zip(*points, strict=True))
+        return max(1.0, law.fixed_seconds), law.each_seconds
+    return (1.0, statistics.median(max(0.0, seconds - 1) / waits for waits, seconds in points)) if points else None

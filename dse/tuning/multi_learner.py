@@ -18,7 +18,7 @@ Letters: B batch, L learners, H steps between averages. Times are seconds.
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from impls.training.throughput import scaling_factor
@@ -141,17 +141,20 @@ def factors(terms: Terms, learners: Sequence[int], horizons: Sequence[int]) -> t
     return tuple(points)
 
 
-def choose(learners: Sequence[int], horizons: Sequence[int], terms: Terms, within: float = 0.0) -> tuple[int, int]:
-    """Choose (L, H) with the fewest learners, then the smallest H, of those within a part of the shortest SPO step.
+def choose(
+    learners: Sequence[int], horizons: Sequence[int], step: Callable[[int, int], float], within: float = 0.0
+) -> tuple[int, int]:
+    """Choose (L, H) with the fewest learners, then the smallest H, of those within a part of the shortest ``step``.
 
     A step never gets longer with H, so H is bounded by how stale weights may be: leave out those that are too high.
     ProblemError without learners or horizons, or for ``within`` below 0.
     """
     if not learners or not horizons or not within >= 0:
         raise ProblemError(f"numbers of learners, horizons and a part from 0 on are wanted, not {within}")
-    times = {pair: spo_seconds(terms, *pair) for pair in itertools.product(learners, horizons)}
-    most = min(times.values()) * (1 + within)
-    return min(pair for pair, time in times.items() if time <= most)
+    shortest = {count: step(count, max(horizons)) for count in learners}
+    most = min(shortest.values()) * (1 + within)
+    fewest = min(count for count, time in shortest.items() if time <= most)
+    return fewest, min(horizon for horizon in horizons if step(fewest, horizon) <= most)
 
 
 def bank_weights(sums: Sequence[float]) -> tuple[float, ...]:

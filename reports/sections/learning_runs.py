@@ -207,18 +207,21 @@ def _origin(runs: Sequence[Measurement]) -> str:
 
 
 def _formulas(material: Material, workload: str) -> str:
-    """Say what the formulas of [Zhang2022] give for two learners, from this machine's times of the parts."""
+    """Say what ``dse learners`` predicts of two learners, and what the formulas of [Zhang2022] give."""
     try:
         question = ask(material.folder / "platform.toml", workload, results=material.results)
         answer = learner_scaling(question, most=2)
     except (ProblemError, RecordError, PlatformError) as error:
         return f"python -m dse learners gives no scaling factor of {workload} here: {error}."
+    horizon, *_ = answer.second()
     exact = {one.horizon: one.exact for one in answer.points if one.learners == 2}
     return (
-        f"The formulas of [Zhang2022] give two learners of {workload} a scaling factor of {exact[None]:.2f} in data "
-        f"parallel training, which synchronous learners do, and {exact[answer.choice[1]]:.2f} by SPO with weights "
-        f"averaged every {answer.choice[1]} steps (modeled, a core each, where a step by one takes "
-        f"{1e6 * answer.single_seconds:,.0f} us)."
+        f"python -m dse learners predicts for two {answer.by} learners of {workload}, processes next to "
+        f"{plural(answer.processes.actors, 'actor')} on {answer.processes.cores} cores, a scaling factor of "
+        f"{answer.factor(2, None):.2f} where they gather gradients at each step, of {answer.factor(2, horizon):.2f} "
+        f"where they average weights every {horizon} steps (one takes {1e6 * answer.single_seconds:,.0f} us). With a "
+        f"core for each and no waits, the formulas of [Zhang2022] give {exact[None]:.2f}, and "
+        f"{exact[answer.longest]:.2f} with H = {answer.longest}."
     )
 
 

@@ -53,9 +53,8 @@ def _cores(evidence: Evidence, _: About) -> Figure:
 
 def _scaling(made: Sequence[Scaled], about: About) -> Figure:
     origin = (
-        f"from terms measured on machine {about.key}: steps on one thread (passes and update of weights together), the "
-        "tree, weights through shared memory serially, averages; records go as fast as they were gathered; a learner "
-        "has a core of its own"
+        f"from terms measured on machine {about.key}: steps of the learner that would run there, on one thread, its "
+        "replay, weights through shared memory, averages; a learner has a core of its own, and waits for no other"
     )
     return scaling_factors(made, origin)
 
@@ -77,7 +76,7 @@ CHARTS = (
     ),
     Chart(
         "solver_scaling",
-        lambda material: points.scaled(material.measurements, material.about.key),
+        lambda material: points.scaled(material.folder / "platform.toml", material.results),
         _scaling,
         "A line that falls like 1 / L gains nothing from more learners. Where a solid line lies below the dashed one, "
         "the printed formula promises more than the step's own times give. [Zhang2022, Figs. 5.14 and 5.15] ask the "
@@ -313,7 +312,7 @@ def scaling_factors(panels_of: Sequence[Scaled], learned_from: str) -> Figure:
         figure,
         f"Source: modeled, {learned_from}. 1 is perfect. Exact: from the times of a step, Eqs. 5.1, 5.2 and 5.5 of "
         "[Zhang2022]; printed: its Eqs. 5.3 and 5.6. H: gradient steps between averages of the weights. Star: "
-        "measured, learners as threads of one process, with its 95 % interval.",
+        "measured, learners as processes that share the cores with actors, from the least to the most.",
     )
     for axes in panels:
         _from_zero(axes, 1.05)

@@ -6,27 +6,27 @@ averages of the weights.
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from dse.mapping.build import Built, build
 from dse.mapping.doubt import Doubt
 from dse.mapping.options import Place
-from dse.mapping.question import load_workload, tables
+from dse.mapping.question import MappingQuestion, ask, load_workload, tables
 from dse.platforms import load
-from dse.records import Measurement, RecordError
+from dse.records import RecordError
 from dse.solver.problem import Configuration
 from dse.solver.queues import network
 from dse.solver.solve import Answer, Placement, Search, Solution, solve
 from dse.stats import front_of
 from dse.times.parts import Parts
-from dse.times.profile import PerformanceTable, of_records
+from dse.times.whole_runs import what_of
 from dse.tuning.core_question import platform_curves
 from dse.tuning.core_split import RateCurve
-from dse.tuning.learners import measured_terms, side_by_side
+from dse.tuning.learners import LearnerScaling, learner_scaling
 from dse.tuning.multi_learner import FactorPoint, factors
-from dse.tuning.multi_learner import Terms as StepTerms
 from dse.tuning.presampling import DepthPoint, depth_curve, depth_enough
 from impls.writing import list_files
 
@@ -218,32 +218,35 @@ class Scaled:
     measured: tuple[tuple[int, float, float, float], ...]
 
 
-def scaled(measurements: Sequence[Measurement], key: str) -> list[Scaled]:
-    """Return the factors of two batches of each of two workloads. RecordError where no profile has all terms."""
-    made = []
-    for name in WORKLOADS:
-        table = of_records(measurements, key, load_workload(name))
-        own = max((batch for _, batch in table.alone("parallel_learners step")), default=0)
-        batches = {own, max((batch for _, batch in table.alone("learner step", 1)), default=0)}
-        chosen = [(batch, measured_terms(table, batch)) for batch in sorted(batches) if batch]
-        made += [
-            Scaled(f"{name}, B = {batch:,}", factors(terms, LEARNERS, HORIZONS), tuple(_ran(table, terms)))
-            for batch, terms in chosen
-            if terms
-        ]
+def scaled(platform: Path, results: Path) -> list[Scaled]:
+    """Return the factors of two batches of each of two workloads. RecordError where no profile has gradient steps."""
+    made: list[Scaled] = []
+    for name in WORKLOADS if platform.is_file() else ():
+        made += _scaled(ask(platform, name, results=results))
         if len({curves.name.partition(",")[0] for curves in made}) == MOST_WORKLOADS:
             break
     if not made:
         raise RecordError(
-            f"machine {key} has no profile with gradient steps of two batches, transfers and averages of weights; this "
-            "would measure them: python -m benchmarks profile --workload hopper_ddpg"
+            f"machine {platform.parent.name} has no profile with gradient steps of two batches; this would measure "
+            "them: python -m benchmarks profile --workload hopper_ddpg"
         )
     return made
 
 
-def _ran(table: PerformanceTable, terms: StepTerms) -> Iterator[tuple[int, float, float, float]]:
-    """Yield (L, factor, low, high) of data parallel learners as they were timed, each with the same replay."""
-    alone, replay = table.time("learner step", terms.batch), terms.replay_seconds
-    for learners, ran in side_by_side(table, terms).items() if alone else ():
-        times = ((alone.value, ran.value), (alone.low, ran.high), (alone.high, ran.low))
-        yield learners, *((single + replay) / several / learners for single, several in times)
+def _scaled(question: MappingQuestion) -> Iterator[Scaled]:
+    """Yield the factors at the workload's own batch and at the largest that was timed, by what would run."""
+    table, own, by = question.tables[0], question.workload.learner.batch, question.parts().implementation
+    timed = {batch for _, batch in table.alone(what_of("learner step", by), 1)} if table else set[int]()
+    for batch in sorted({own, max(timed)}) if len(timed) > 1 else ():
+        asked = dataclasses.replace(question, fix={"batch": batch})
+        answer = learner_scaling(asked, LEARNERS[-1], HORIZONS[-1])
+        title = f"{question.workload.name}, B = {batch:,}, learners {by}"
+        yield Scaled(title, factors(answer.terms, LEARNERS, HORIZONS), tuple(_ran(answer)))
+
+
+def _ran(answer: LearnerScaling) -> Iterator[tuple[int, float, float, float]]:
+    """Yield (L, factor, low, high) of learners that gathered gradients as they were timed."""
+    for (learners, horizon), seconds in answer.ran.items():
+        if horizon is None:
+            single = answer.single_seconds / learners
+            yield learners, single / median(seconds), single / max(seconds), single / min(seconds)

@@ -126,9 +126,11 @@ def test_two_learners_have_the_scaling_factor_of_their_seeds_beside_that_of_the_
 def test_the_formulas_stand_beside_what_ran_on_a_machine_that_is_known():
     shipped = [one for one in read_folder(RESULTS, "8fb834d50a") if one.primitive == "training run"]
     html = learning_runs.section(material(shipped, RESULTS))
-    said = re.search(r"a scaling factor of ([\d.]+) in data parallel training.* and ([\d.]+) by SPO", html)
+    said = re.search(r"a scaling factor of ([\d.]+) where they gather gradients.* give ([\d.]+), and", html)
     scaled = learner_scaling(ask(RESULTS / "8fb834d50a" / "platform.toml", "cartpole_dqn", results=RESULTS), most=2)
-    assert said.groups()[0] == f"{next(p.exact for p in scaled.points if (p.learners, p.horizon) == (2, None)):.2f}"
+    exact = next(point.exact for point in scaled.points if (point.learners, point.horizon) == (2, None))
+    assert said.groups() == (f"{scaled.factor(2, None):.2f}", f"{exact:.2f}")
+    assert scaled.factor(2, None) == pytest.approx(0.17, abs=0.01)  # as measured
     assert first_cells(html)["cartpole_dqn, apart, 2 learners, synchronous"][5].startswith("0.17 [")
 
 

@@ -6,13 +6,11 @@ import re
 import pytest
 
 from dse.cli import mapping_text
-from dse.mapping.question import recommend_mapping
+from dse.mapping.question import ask, recommend_mapping
 from dse.published import mapping_loss
 from dse.records import RecordError
-from dse.times.profile import of_records
-from dse.tuning.learners import measured_terms, side_by_side
-from dse.tuning.multi_learner import data_parallel_seconds, single_seconds
-from impls.training import load
+from dse.tuning.learners import learner_scaling
+from dse.tuning.multi_learner import spo_factor
 from tests.profiled import made_up
 
 pytest.importorskip("seaborn", reason="reports need seaborn")
@@ -75,30 +73,20 @@ def test_a_machine_without_platform_or_records_says_what_to_run(tmp_path):
     (tmp_path / "made-up" / "platform.toml").write_text(PLATFORM.format(key="made-up"))
     assert re.match(r"<p>Left out, .*, made-up: .*no records", solver_section.section(tmp_path, "made-up", "", ()))
     with pytest.raises(RecordError, match=r"machine another has no profile .*python -m benchmarks profile"):
-        solver_points.scaled([], "another")
+        solver_points.scaled(tmp_path / "another" / "platform.toml", tmp_path)
 
 
-def test_terms_of_scaling_are_those_of_the_profile(profiled):
-    table = of_records(profiled, "made-up", load("cartpole_dqn"))
-    terms = measured_terms(table, 64)
-    assert terms.passes.fixed_seconds == pytest.approx(1e-3)  # as in tests/profiled.py
-    assert terms.passes.each_seconds == pytest.approx(1e-5)
-    assert terms.replay_seconds == pytest.approx(2 * (1e-5 + 1e-7 * 64))
-    assert terms.weights_seconds == pytest.approx(2 * 3e-4)
-    assert terms.average.seconds(8) == pytest.approx(8e-4)
-    pong, own, *_ = solver_points.scaled(profiled, "made-up")
-    assert [one.partition(",")[0] for one in (pong.name, own.name)] == ["pong_dqn", "pong_dqn"]
-    exact = single_seconds(terms) / data_parallel_seconds(terms, 2) / 2
-    cartpole = next(one for one in solver_points.scaled(profiled, "made-up") if one.name == "cartpole_dqn, B = 64")
-    assert cartpole.points[1].exact == pytest.approx(exact)
-    count, factor, low, high = cartpole.measured[0]
-    replay, step = terms.replay_seconds, 1e-3 + 64e-5
-    assert count == 2
-    assert factor == pytest.approx((step + replay) / (step / 2**0.8 + replay) / 2)
-    assert low < factor < high
-    alone, ran = table.time("learner step", 64), side_by_side(table, terms)[2]
-    assert low == pytest.approx((alone.low + replay) / ran.high / 2)
-    assert high == pytest.approx((alone.high + replay) / ran.low / 2)
+def test_factors_are_those_of_the_learner_that_would_run(machine):
+    platform = machine / "made-up" / "platform.toml"
+    found = solver_points.scaled(platform, machine)
+    batches = ("pong_dqn, B = 32", "pong_dqn, B = 256", "cartpole_dqn, B = 64", "cartpole_dqn, B = 16,384")
+    assert [one.name for one in found] == [f"{name}, learners torch" for name in batches]
+    cartpole = found[2]
+    given = learner_scaling(ask(platform, "cartpole_dqn", results=machine), 8, 25)
+    assert [one.exact for one in cartpole.points if one.horizon == 25] == [
+        spo_factor(given.terms, learners, 25) for learners in solver_points.LEARNERS
+    ]
+    assert cartpole.measured == ()  # nothing trained
 
 
 def test_each_point_of_the_front_is_the_best_of_its_devices(tmp_path):

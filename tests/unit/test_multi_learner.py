@@ -1,6 +1,7 @@
 """Tests of several learners: the printed formulas beside what follows from their own premises."""
 
 import dataclasses
+import functools
 import itertools
 import math
 from decimal import ROUND_HALF_UP, Decimal
@@ -129,12 +130,16 @@ def test_the_choice_is_the_shortest_step_with_few_learners_and_a_small_h():
                 time = spo_seconds(terms, count, horizon)
                 if best is None or time < best[0]:
                     best = (time, count, horizon)
-        assert choose(learners, horizons, terms) == best[1:]
-        few = choose(learners, horizons, terms, within=0.1)
+        step = functools.partial(spo_seconds, terms)
+        assert choose(learners, horizons, step) == best[1:]
+        few = choose(learners, horizons, step, within=0.1)
         assert few <= best[1:]
         assert spo_seconds(terms, *few) <= 1.1 * best[0]
     free = dataclasses.replace(NOTE, replay_seconds=0.0, passes=FlatThenLinear(1.0, 0.0))
-    assert choose((4, 2, 1), (25, 5), free) == (1, 5)  # more learners bring nothing, nor does H
+    assert choose((4, 2, 1), (25, 5), functools.partial(spo_seconds, free)) == (
+        1,
+        5,
+    )  # more learners bring nothing, nor does H
 
 
 def test_banks_with_unequal_sums_are_biased_by_equal_weights():
@@ -158,6 +163,6 @@ def test_senseless_terms_and_questions_are_refused():
     with pytest.raises(ProblemError, match="learners and H are at least 1, not 0 and 1"):
         spo_seconds(NOTE, 0, 1)
     with pytest.raises(ProblemError, match="numbers of learners"):
-        choose((), (1,), NOTE)
+        choose((), (1,), functools.partial(spo_seconds, NOTE))
     with pytest.raises(ProblemError, match=r"sums of priorities are above 0 and finite, not \[0.0\]"):
         bank_weights([0.0])
