@@ -247,8 +247,8 @@ def _scaling_text(answer: LearnerScaling) -> Iterator[str]:
         yield from wrapped(f"choice: one learner, {answer.single_seconds * 1e6:,.0f} us a gradient step")
     else:
         yield from wrapped(
-            f"choice: L = {learners}, H = {horizon} (limit {answer.longest}): {1e6 * answer.seconds(*answer.choice):,.0f} us a "
-            f"gradient step instead of {answer.single_seconds * 1e6:,.0f}"
+            f"choice: L = {learners}, H = {horizon} (limit {answer.longest}): "
+            f"{1e6 * answer.seconds(*answer.choice):,.0f} us a gradient step instead of {answer.single_seconds * 1e6:,.0f}"
         )
     yield from wrapped(_verdict(answer))
     yield from _notes(answer)
