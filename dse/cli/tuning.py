@@ -243,12 +243,13 @@ def _scaling_text(answer: LearnerScaling) -> Iterator[str]:
             yield _scaling_row(answer, one)
     yield ""
     learners, horizon = answer.choice
+    single, chosen = (1e6 * seconds for seconds in (answer.single_seconds, answer.seconds(*answer.choice)))
     if learners == 1:
-        yield from wrapped(f"choice: one learner, {answer.single_seconds * 1e6:,.0f} us a gradient step")
+        yield from wrapped(f"choice: one learner, {single:,.0f} us a gradient step")
     else:
         yield from wrapped(
-            f"choice: L = {learners}, H = {horizon} (limit {answer.longest}): "
-            f"{1e6 * answer.seconds(*answer.choice):,.0f} us a gradient step instead of {answer.single_seconds * 1e6:,.0f}"
+            f"choice: L = {learners}, H = {horizon} (limit {answer.longest}): {chosen:,.0f} us a gradient step instead "
+            f"of {single:,.0f}"
         )
     yield from wrapped(_verdict(answer))
     yield from _notes(answer)
