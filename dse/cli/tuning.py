@@ -247,10 +247,9 @@ def _scaling_text(answer: LearnerScaling) -> Iterator[str]:
     if learners == 1:
         yield from wrapped(f"choice: one learner, {single:,.0f} us a gradient step")
     else:
-        yield from wrapped(
-            f"choice: L = {learners}, H = {horizon} (limit {answer.longest}): {chosen:,.0f} us a gradient step instead "
-            f"of {single:,.0f}"
-        )
+        best, single = (f"{1e6 * answer.seconds(*at):,.0f}" for at in (answer.choice, (1, 1)))
+        times = f"{best} us a gradient step instead of {single}"
+        yield from wrapped(f"choice: L = {learners}, H = {horizon} (limit {answer.longest}): {times}")
     yield from wrapped(_verdict(answer))
     yield from _notes(answer)
     yield "  terms:"

@@ -8,10 +8,11 @@ Letters: A actors, B batch, C cores, H gradient steps between averages of the we
 """
 
 import functools
-import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from impls.terminal import plural
 from impls.training import identity, load, names
@@ -28,6 +29,7 @@ from ..records import Measurement, Source, how_to_measure
 from ..solver.deciding import LINK_FACTORS
 from ..solver.problem import ProblemError
 from ..solver.solve import Infeasible
+from ..stats import nonnegative
 from ..times import analytic
 from ..times.batch_law import FlatThenLinear, flat_then_linear
 from ..times.parts import Parts
@@ -36,11 +38,15 @@ from .multi_learner import FactorPoint, Terms, choose, data_parallel_seconds, fa
 
 MOST, LONGEST = 1024, 100_000  # L and H that may be asked for
 WITHIN = 0.01  # of the shortest step counts as equal: then fewer learners and a smaller H are chosen
-WAIT_SECONDS, CROWDED_WAIT_SECONDS, WAIT_FACTOR = 10e-6, 80e-6, 4.0
-"""Until learners have met: they look for a while where each has a core, and sleep where some share one. The second is
-that of two learners and an actor on 2 cores (CartPole, 5 runs)."""
+COSTS = ((1.07, 35e-6, 40e-6), (1.9, 80e-6, 40e-6))
+"""Of several learners, on cores of their own and on shared ones: the slowdown of their work, seconds until they have
+met, and further seconds of a step. Of DQN and TD3 on two machines: those who share cores are often put on the same."""
+COSTS_FACTOR = 3.0
 LOOP_SECONDS = 20e-6  # of a step, which its process takes besides gradient and replay: of CartPole's, on 2 machines
 NOTHING = FlatThenLinear(0.0, 0.0)
+
+
+Costs = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -61,8 +67,7 @@ class Processes:
     """Learners as processes on C ``cores``, with A ``actors`` that are each busy for ``acting`` seconds of a step.
 
     ``phases``: how often learners meet in a step that they take together, a network at a time; ``vectors``: networks,
-    averaged apart. ``slower``: the slowdown of what they do at the same time, and ``waits``: seconds of a wait, each on
-    cores of their own and on shared ones.
+    averaged apart. ``costs``: as ``COSTS``.
     """
 
     cores: int
@@ -70,8 +75,7 @@ class Processes:
     acting: float
     phases: float
     vectors: int
-    slower: tuple[float, float]
-    waits: tuple[float, float]
+    costs: tuple[Costs, Costs]
 
     def is_crowded(self, learners: int) -> bool:
         """Whether some of L learners and all actors share a core."""
@@ -83,17 +87,18 @@ class Processes:
             return single_seconds(terms)
         if terms.shared_link:  # on devices, where none of this runs
             return spo_seconds(terms, learners, horizon) if horizon else data_parallel_seconds(terms, learners)
-        waiting = self.meetings(horizon) * self.waits[self.is_crowded(learners)]
-        return self.part_seconds(terms, learners) + waiting + self.averaging_seconds(terms, learners, horizon)
+        slower, wait, more = self.costs[self.is_crowded(learners)]
+        work = slower * self.part_seconds(terms, learners) + more
+        return work + wait * self.meetings(horizon) + self.averaging_seconds(terms, learners, horizon)
 
     def part_seconds(self, terms: Terms, learners: int) -> float:
-        """Seconds in which each of L learners is done with its part of a step, as all are at work."""
+        """Seconds in which L learners could be done with their parts of a step, by the work and the cores there are."""
         part = terms.replay_seconds / learners + terms.passes.seconds(terms.batch / learners) + terms.update_seconds
-        acting, single, is_crowded = self.actors * self.acting, single_seconds(terms), self.is_crowded(learners)
-        if is_crowded:
+        acting, single = self.actors * self.acting, single_seconds(terms)
+        if self.is_crowded(learners):
             done = max(self.cores, (single + acting) / max(single, self.acting))  # times of shared cores count sharing
             part = max(part, (learners * part + acting) / done)
-        return part * self.slower[is_crowded]
+        return part
 
     def averaging_seconds(self, terms: Terms, learners: int, horizon: int | None) -> float:
         """Seconds of a step that averaging takes: one does it at each step (None), or each does a part every H."""
@@ -212,9 +217,8 @@ def _processes(parts: Parts, cores: int, actors: int = 0, acting: float = 0.0) -
     learner, count = parts.workload.learner, len(networks(parts.workload))
     more = {"sac": 1.0, "td3": 1 / learner.policy_delay - 1}  # SAC's temperature; TD3 does not train its policy always
     phases, pace = count + more.get(parts.workload.algorithm, 0.0), analytic.pace(parts.cpu)
-    return Processes(
-        cores, actors, acting, phases, count, (1.0, 1.0), (pace * WAIT_SECONDS, pace * CROWDED_WAIT_SECONDS)
-    )
+    own, shared = ((slower, pace * wait, pace * further) for slower, wait, further in COSTS)
+    return Processes(cores, actors, acting, phases, count, (own, shared))
 
 
 def steps_together(parts: Parts, by: str, cores: int) -> dict[int, Estimate]:
@@ -223,11 +227,9 @@ def steps_together(parts: Parts, by: str, cores: int) -> dict[int, Estimate]:
     whole = _terms(parts.batch, _sources(parts, parts.cpu, by), parts.cpu)
     terms = replace(whole, replay_seconds=0.0, update_seconds=0.0)
     evidence = Evidence(f"f_l({parts.cpu.name})", "modeled", f"{by} learners, processes that take each step together")
-    late = (WAIT_FACTOR - 1) * processes.waits[0] * processes.meetings(None)
     seconds = {count: processes.step_seconds(terms, count, None) for count in range(2, cores + 1)}
-    return {1: first} | {
-        count: Estimate.within(each, first.factor * (1 + late / each), evidence) for count, each in seconds.items()
-    }
+    factor = analytic.together(first.factor, COSTS_FACTOR)
+    return {1: first} | {count: Estimate.within(each, factor, evidence) for count, each in seconds.items()}
 
 
 def _terms(batch: int, sources: Iterable[Term], home: Device) -> Terms:
@@ -338,14 +340,14 @@ Ran = dict[tuple[int, int | None], list[float]]
 
 
 def calibrate(processes: Processes, terms: Terms, parts: Parts, by: str) -> tuple[Processes, Term, Ran]:
-    """(processes with slowdowns and waits as timed here, evidence of the waits, seconds of the workload's own runs).
+    """(processes with costs as timed here, their evidence, seconds of the workload's own runs by (L, H or None)).
 
     Of learners alone, those of any workload tell: one of them was timed on its part of the batch too.
     """
     known = parts.table.learned if parts.table else ()
     timed = [one for one in known if one.options.get("learner", one.contestant) == by]
     alone = {(*_network(one), one.batch): one.seconds for one in timed if one.options["learners"] == 1}
-    found, ran = {at: list[tuple[float, float]]() for at in (False, True)}, Ran()
+    found, ran = {at: list[tuple[float, float, float]]() for at in (False, True)}, Ran()
     own = identity(parts.workload), parts.batch, parts.workload.learner.update_interval
     for one in timed:
         count, horizon = one.options["learners"], one.options.get("period")
@@ -359,25 +361,29 @@ def calibrate(processes: Processes, terms: Terms, parts: Parts, by: str) -> tupl
             part, average = there.part_seconds(terms, count), there.averaging_seconds(terms, count, horizon)
             ran.setdefault((count, horizon), []).append(one.seconds)
         if part:
-            found[there.is_crowded(count)].append((there.meetings(horizon) / part, (one.seconds - average) / part))
-    fits = [_fit(found[at]) or (processes.slower[at], processes.waits[at]) for at in (False, True)]
-    made = replace(processes, slower=(fits[0][0], fits[1][0]), waits=(fits[0][1], fits[1][1]))
-    is_crowded = processes.is_crowded(2)
-    met = "T_wait", FlatThenLinear(made.waits[is_crowded], 0.0), ""
-    told = f"until learners on {'shared cores' if is_crowded else 'cores of their own'} have met: "
+            found[there.is_crowded(count)].append((part, there.meetings(horizon), one.seconds - average))
+    own_costs, shared = (_fit(found[at], processes.costs[at]) for at in (False, True))
+    made, is_crowded = replace(processes, costs=(own_costs, shared)), processes.is_crowded(2)
+    slower, wait, more = made.costs[is_crowded]
+    met = "T_wait", FlatThenLinear(wait, 0.0), ""
+    told = f"each time until learners on {'shared cores' if is_crowded else 'cores of their own'} have met; their work "
+    told += f"has a slowdown of {slower:.2f}x, a step takes {1e6 * more:,.0f} us more: "
     if not found[is_crowded]:
-        return made, _term(*met, told + how_to_measure("learning"), factor=WAIT_FACTOR), ran
-    told += f"what {plural(len(found[is_crowded]), 'run')} took beyond the rest"
-    return made, _term(*met, told, "measured"), ran
+        return made, _term(*met, f"{told}of two machines; {how_to_measure('learning')}", factor=COSTS_FACTOR), ran
+    return made, _term(*met, f"{told}by {plural(len(found[is_crowded]), 'run')} of several", "measured"), ran
 
 
 def _network(one: Measurement) -> tuple[str, str, str]:
     return one.primitive, one.options["workload"], str(one.options.get("hidden"))
 
 
-def _fit(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
-    """(slowdown, seconds of a wait) of (waits, seconds) for each second of work; None without any."""
-    if len({waits for waits, _ in points}) > 1:
-        law = flat_then_linear(*zip(*points, strict=True))
-        return max(1.0, law.fixed_seconds), law.each_seconds
-    return (1.0, statistics.median(max(0.0, seconds - 1) / waits for waits, seconds in points)) if points else None
+def _fit(timed: Sequence[tuple[float, float, float]], usual: Costs) -> Costs:
+    """Costs by (seconds of work, waits, seconds) of steps, as far as these differ; the rest is as ``usual``."""
+    slower, wait, more = usual
+    work, waits, seconds = np.array(timed or [(1.0, 1.0, slower + wait + more)]).T
+    if np.unique(waits).size < 2:
+        return slower, max(0.0, float(np.median((seconds - slower * work - more) / waits))), more
+    is_free = np.unique(work).size > 1
+    parts = np.stack((work, waits, np.ones(len(work)))[: 2 + is_free], axis=1) / seconds[:, None]
+    known = nonnegative(parts / parts.max(axis=0), 1 - (not is_free) * more / seconds) / parts.max(axis=0)
+    return (*map(float, known), more)[:3]

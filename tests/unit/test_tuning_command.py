@@ -10,6 +10,7 @@ from dse.__main__ import main
 from dse.mapping.knee import SHARE
 from dse.mapping.processes import one_thread
 from dse.mapping.question import ask, recommend_mapping
+from dse.mapping.what_if import with_changes
 from dse.platforms import load
 from dse.records import Measurement
 from dse.solver.problem import ProblemError
@@ -106,8 +107,9 @@ def test_adaptation_in_words_and_in_json(capsys):
 
 
 def test_factors_follow_from_the_terms_that_are_told():
-    given = learner_scaling(ask(HERE, "hopper_ddpg"), most=6, longest=40)
-    assert given.counts == (1, 2, 4, 6)
+    four = with_changes(load(HERE), {"cpu.cores": 4})
+    given = learner_scaling(ask(four, "hopper_ddpg"), most=6, longest=40)
+    assert given.counts == (1, 2, 3, 4, 6)
     for one in given.points:
         if one.horizon is None:
             assert one.exact == data_parallel_factor(given.terms, one.learners)
@@ -115,7 +117,7 @@ def test_factors_follow_from_the_terms_that_are_told():
             assert one.exact == spo_factor(given.terms, one.learners, one.horizon)
     learners, horizon = given.choice
     shortest = min(given.seconds(count, 40) for count in range(1, 7))
-    assert learners == 2  # a core each; more of them share
+    assert learners == 3  # and an actor: more of them share cores
     assert given.seconds(*given.choice) <= 1.01 * shortest < given.seconds(learners, horizon - 1)
 
 
@@ -152,13 +154,14 @@ def test_cores_learners_and_adapt_ask_about_one_implementation(monkeypatch):
 
 def test_learners_that_share_cores_take_turns_on_them_and_wait_longer():
     terms = Terms(64, 8e-6, FlatThenLinear(10e-6, 1e-6), 12e-6, NOTHING, 1e-6, FlatThenLinear(0.0, 2e-6), False)
-    three = Processes(3, 1, 40e-6, phases=2, vectors=2, slower=(1.0, 1.0), waits=(5e-6, 50e-6))
+    costs = (1.1, 5e-6, 7e-6), (2.0, 50e-6, 9e-6)
+    three = Processes(3, 1, 40e-6, phases=2, vectors=2, costs=costs)
     part = 4e-6 + 42e-6 + 12e-6
-    assert three.step_seconds(terms, 2, None) == pytest.approx(part + 4 * 5e-6 + 1e-6 + 4e-6)
-    assert three.step_seconds(terms, 2, 10) == pytest.approx(part + (4 * 5e-6 + 1e-6 + 2e-6) / 10)
+    assert three.step_seconds(terms, 2, None) == pytest.approx(1.1 * part + 7e-6 + 4 * 5e-6 + 1e-6 + 4e-6)
+    assert three.step_seconds(terms, 2, 10) == pytest.approx(1.1 * part + 7e-6 + (4 * 5e-6 + 1e-6 + 2e-6) / 10)
     two = dataclasses.replace(three, cores=2)
     assert two.is_crowded(2)
-    assert two.step_seconds(terms, 2, 10) == pytest.approx((2 * part + 40e-6) / 2 + (4 * 50e-6 + 3e-6) / 10)
+    assert two.step_seconds(terms, 2, 10) == pytest.approx(2 * part + 40e-6 + 9e-6 + (4 * 50e-6 + 3e-6) / 10)
     assert three.step_seconds(terms, 1, 10) == pytest.approx(94e-6)
     assert dataclasses.replace(two, actors=0).step_seconds(terms, 2, 10) == three.step_seconds(terms, 2, 10)
 
@@ -173,26 +176,32 @@ def test_runs_of_several_learners_say_how_long_they_wait():
     assert given.factor(2, None) < given.factor(2, None, are_alone=True) < 0.5
 
 
-def test_learners_timed_alone_tell_slowdown_and_waits_for_any_network():
-    """Steps that take 1.2 times as long on both cores, and 30 us a wait, of which one vector takes two."""
+def test_learners_timed_alone_tell_costs_for_any_network():
+    """Work that takes 1.2 times as long on both cores, 30 us a wait, of which a vector takes two, and 50 us a step."""
     question = ask(RESULTS / "8fb834d50a" / "platform.toml", "hopper_sac")
-    options = {"workload": "cartpole_dqn", "hidden": [64], "learners": 1}
-    own = Measurement(
-        source="measured", status="ok", primitive="learners step", contestant="dense", op="gradient step", batch=32,
-        capacity=1000, machine={"average_seconds": 4e-6}, median_seconds=1e-3, options=options,
-    )  # fmt: skip
-    several = {**options, "learners": 2, "sync": "local"}
-    seconds = {horizon: 1.2e-3 + (4e-6 + 2 * 30e-6) / horizon for horizon in (1, 5, 25)}
-    found = [
-        dataclasses.replace(own, batch=64, options={**several, "period": horizon}, median_seconds=each)
-        for horizon, each in seconds.items()
-    ]
+    found = []
+    for units, part in ((64, 1e-3), (256, 4e-3)):
+        one = {"workload": "cartpole_dqn", "hidden": [units], "learners": 1}
+        own = Measurement(
+            source="measured", status="ok", primitive="learners step", contestant="dense", op="gradient step", batch=32,
+            capacity=1000, machine={"average_seconds": 4e-6}, median_seconds=part, options=one,
+        )  # fmt: skip
+        found.append(own)
+        for horizon in (1, 5, 25):
+            options = {**one, "learners": 2, "sync": "local", "period": horizon}
+            seconds = 1.2 * part + 50e-6 + (4e-6 + 2 * 30e-6) / horizon
+            found.append(dataclasses.replace(own, batch=64, options=options, median_seconds=seconds))
     given, parts = learner_scaling(question), question.parts()
-    parts = dataclasses.replace(parts, table=dataclasses.replace(parts.table, learned=(own, *found)))
+    parts = dataclasses.replace(parts, table=dataclasses.replace(parts.table, learned=tuple(found)))
     made, _, ran = calibrate(given.processes, given.terms, parts, "dense")
-    assert (made.slower[0], made.waits[0]) == (pytest.approx(1.2), pytest.approx(30e-6, rel=0.01))
-    assert (made.slower[1], made.waits[1]) == (given.processes.slower[1], given.processes.waits[1])
+    assert made.costs[0] == (pytest.approx(1.2), pytest.approx(30e-6), pytest.approx(50e-6))
+    assert made.costs[1] == given.processes.costs[1]  # nothing shared a core
     assert ran == {}
+    few = dataclasses.replace(parts, table=dataclasses.replace(parts.table, learned=tuple(found[:4])))  # of one network
+    slower, wait, further = calibrate(given.processes, given.terms, few, "dense")[0].costs[0]
+    assert further == given.processes.costs[0][2]
+    assert slower * 1e-3 + further == pytest.approx(1.25e-3)
+    assert wait == pytest.approx(30e-6)
 
 
 def test_a_machine_without_records_has_modeled_terms():
@@ -210,18 +219,14 @@ def test_a_device_without_a_link_is_refused():
 
 
 def test_learners_in_words_and_in_json(capsys):
-    answer = learner_scaling(ask(*ASK[1::2]), longest=10)
-    learners, horizon = answer.choice
-    assert learners == 2
     code, text, errors = told(capsys, "learners", *ASK, "--longest-period", "10")
     assert (code, errors) == (0, "")
     words = re.sub(r"\s+", " ", text)
-    assert words.startswith(f"Take 2 learners averaged every {horizon} steps: about ")
+    assert words.startswith("Stay with one learner: about ")  # an actor has the other core
     assert "torch learners, a process each, next to 1 actor on 2 cores:" in words
-    assert f"choice: L = 2, H = {horizon} (limit 10)" in words  # within 1 % of H = 10
     given = json.loads(told(capsys, "learners", *ASK, "--json")[1])
-    assert given["second_learner"]["spo_seconds"] < given["single_seconds"]
-    assert given["by"] == "torch"
+    assert (given["by"], given["choice"]) == ("torch", [1, 1])
+    assert all(one["as_run"] < one["alone"] for one in given["points"] if one["learners"] == 2)
     other = json.loads(told(capsys, "learners", *ASK, "--fix", "batch=64", "--json")[1])
     assert other["terms"]["batch"] == 64
 
