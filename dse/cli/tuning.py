@@ -244,12 +244,9 @@ def _scaling_text(answer: LearnerScaling) -> Iterator[str]:
     yield ""
     learners, horizon = answer.choice
     single, chosen = (1e6 * seconds for seconds in (answer.single_seconds, answer.seconds(*answer.choice)))
-    if learners == 1:
-        yield from wrapped(f"choice: one learner, {single:,.0f} us a gradient step")
-    else:
-        best, single = (f"{1e6 * answer.seconds(*at):,.0f}" for at in (answer.choice, (1, 1)))
-        times = f"{best} us a gradient step instead of {single}"
-        yield from wrapped(f"choice: L = {learners}, H = {horizon} (limit {answer.longest}): {times}")
+    choice = f"L = {learners}, H = {horizon} (limit {answer.longest}): {chosen:,.0f} us a gradient step instead of"
+    alone = f"one learner, {single:,.0f} us a gradient step"
+    yield from wrapped(f"choice: {choice} {single:,.0f}" if learners > 1 else f"choice: {alone}")
     yield from wrapped(_verdict(answer))
     yield from _notes(answer)
     yield "  terms:"

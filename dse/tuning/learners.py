@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from impls.terminal import plural
-from impls.training import identity, load, names
+from impls.training import Workload, identity, load, names
 from impls.training.sizes import networks
 from impls.training.throughput import scaling_factor
 
@@ -38,12 +38,11 @@ from .multi_learner import FactorPoint, Terms, choose, data_parallel_seconds, fa
 
 MOST, LONGEST = 1024, 100_000  # L and H that may be asked for
 WITHIN = 0.01  # of the shortest step counts as equal: then fewer learners and a smaller H are chosen
-COSTS = ((1.07, 35e-6, 40e-6), (1.9, 80e-6, 40e-6))
+COSTS, COSTS_FACTOR = ((1.07, 45e-6, 60e-6), (1.6, 100e-6, 60e-6)), 3.0
 """Of several learners, on cores of their own and on shared ones: the slowdown of their work, seconds until they have
-met, and further seconds of a step. Of DQN and TD3 on two machines: those who share cores are often put on the same."""
-COSTS_FACTOR = 3.0
+met, and further seconds of a step for each of its ``phases``. Fitted to machine 635af1acbb: the grid of learners alone
+(34 cells, at most 15 % off), and 12 runs of four workloads next to an actor (``results/learners.md``)."""
 LOOP_SECONDS = 20e-6  # of a step, which its process takes besides gradient and replay: of CartPole's, on 2 machines
-NOTHING = FlatThenLinear(0.0, 0.0)
 
 
 Costs = tuple[float, ...]
@@ -88,7 +87,7 @@ class Processes:
         if terms.shared_link:  # on devices, where none of this runs
             return spo_seconds(terms, learners, horizon) if horizon else data_parallel_seconds(terms, learners)
         slower, wait, more = self.costs[self.is_crowded(learners)]
-        work = slower * self.part_seconds(terms, learners) + more
+        work = slower * self.part_seconds(terms, learners) + more * self.phases
         return work + wait * self.meetings(horizon) + self.averaging_seconds(terms, learners, horizon)
 
     def part_seconds(self, terms: Terms, learners: int) -> float:
@@ -214,11 +213,14 @@ def _one_learner(question: MappingQuestion, home: Device, by: str) -> tuple[Esti
 
 
 def _processes(parts: Parts, cores: int, actors: int = 0, acting: float = 0.0) -> Processes:
-    learner, count = parts.workload.learner, len(networks(parts.workload))
-    more = {"sac": 1.0, "td3": 1 / learner.policy_delay - 1}  # SAC's temperature; TD3 does not train its policy always
-    phases, pace = count + more.get(parts.workload.algorithm, 0.0), analytic.pace(parts.cpu)
-    own, shared = ((slower, pace * wait, pace * further) for slower, wait, further in COSTS)
-    return Processes(cores, actors, acting, phases, count, (own, shared))
+    own, shared = ((slower, *(analytic.pace(parts.cpu) * each for each in seconds)) for slower, *seconds in COSTS)
+    return Processes(cores, actors, acting, *_phases(parts.workload), (own, shared))
+
+
+def _phases(workload: Workload) -> tuple[float, int]:
+    """(phases of a gradient step, networks): SAC's temperature is one more; TD3 trains its policy now and then."""
+    count = len(networks(workload))
+    return count + {"sac": 1.0, "td3": 1 / workload.learner.policy_delay - 1}.get(workload.algorithm, 0.0), count
 
 
 def steps_together(parts: Parts, by: str, cores: int) -> dict[int, Estimate]:
@@ -239,7 +241,7 @@ def _terms(batch: int, sources: Iterable[Term], home: Device) -> Terms:
         replay_seconds=law["T_replay"].each_seconds * batch,
         passes=law["T_pass"],
         update_seconds=law["T_rest"].fixed_seconds,
-        records=law.get("T_records", NOTHING),
+        records=law.get("T_records", FlatThenLinear(0.0, 0.0)),
         weights_seconds=law["T_weights"].fixed_seconds,
         average=law["T_avg"],
         shared_link=home.kind != "cpu",
@@ -347,29 +349,30 @@ def calibrate(processes: Processes, terms: Terms, parts: Parts, by: str) -> tupl
     known = parts.table.learned if parts.table else ()
     timed = [one for one in known if one.options.get("learner", one.contestant) == by]
     alone = {(*_network(one), one.batch): one.seconds for one in timed if one.options["learners"] == 1}
-    found, ran = {at: list[tuple[float, float, float]]() for at in (False, True)}, Ran()
+    found, ran = {at: list[tuple[float, ...]]() for at in (False, True)}, Ran()
     own = identity(parts.workload), parts.batch, parts.workload.learner.update_interval
     for one in timed:
         count, horizon = one.options["learners"], one.options.get("period")
         if count == 1 or one.options["sync"] not in ("synchronous", "local"):
             continue
         task = load(one.options["workload"]) if one.options["workload"] in names() else parts.workload
-        there = replace(processes, actors=one.options.get("actors", 0), vectors=len(networks(task)))
+        phases, vectors = _phases(task)
+        there = replace(processes, actors=one.options.get("actors", 0), phases=phases, vectors=vectors)
         part = alone.get((*_network(one), one.batch // count))
         average = one.machine.get("average_seconds", 0.0) / (horizon or 1)
         if (one.options.get("identity"), one.batch, one.options.get("update_interval")) == own:
             part, average = there.part_seconds(terms, count), there.averaging_seconds(terms, count, horizon)
             ran.setdefault((count, horizon), []).append(one.seconds)
         if part:
-            found[there.is_crowded(count)].append((part, there.meetings(horizon), one.seconds - average))
+            found[there.is_crowded(count)].append((part, there.meetings(horizon), phases, one.seconds - average))
     own_costs, shared = (_fit(found[at], processes.costs[at]) for at in (False, True))
     made, is_crowded = replace(processes, costs=(own_costs, shared)), processes.is_crowded(2)
     slower, wait, more = made.costs[is_crowded]
     met = "T_wait", FlatThenLinear(wait, 0.0), ""
     told = f"each time until learners on {'shared cores' if is_crowded else 'cores of their own'} have met; their work "
-    told += f"has a slowdown of {slower:.2f}x, a step takes {1e6 * more:,.0f} us more: "
+    told += f"has a slowdown of {slower:.2f}x, a network {1e6 * more:,.0f} us more: "
     if not found[is_crowded]:
-        return made, _term(*met, f"{told}of two machines; {how_to_measure('learning')}", factor=COSTS_FACTOR), ran
+        return made, _term(*met, f"{told}of another machine; {how_to_measure('learning')}", factor=COSTS_FACTOR), ran
     return made, _term(*met, f"{told}by {plural(len(found[is_crowded]), 'run')} of several", "measured"), ran
 
 
@@ -377,13 +380,13 @@ def _network(one: Measurement) -> tuple[str, str, str]:
     return one.primitive, one.options["workload"], str(one.options.get("hidden"))
 
 
-def _fit(timed: Sequence[tuple[float, float, float]], usual: Costs) -> Costs:
-    """Costs by (seconds of work, waits, seconds) of steps, as far as these differ; the rest is as ``usual``."""
+def _fit(timed: Sequence[tuple[float, ...]], usual: Costs) -> Costs:
+    """Costs by (seconds of work, waits, phases, seconds) of steps, as far as they differ; the rest is as ``usual``."""
     slower, wait, more = usual
-    work, waits, seconds = np.array(timed or [(1.0, 1.0, slower + wait + more)]).T
+    work, waits, phases, seconds = np.array(timed or [(1.0, 1.0, 1.0, slower + wait + more)]).T
     if np.unique(waits).size < 2:
-        return slower, max(0.0, float(np.median((seconds - slower * work - more) / waits))), more
+        return slower, max(0.0, float(np.median((seconds - slower * work - more * phases) / waits))), more
     is_free = np.unique(work).size > 1
-    parts = np.stack((work, waits, np.ones(len(work)))[: 2 + is_free], axis=1) / seconds[:, None]
-    known = nonnegative(parts / parts.max(axis=0), 1 - (not is_free) * more / seconds) / parts.max(axis=0)
+    parts = np.stack((work, waits, phases)[: 2 + is_free], axis=1) / seconds[:, None]
+    known = nonnegative(parts / parts.max(axis=0), 1 - (not is_free) * more * phases / seconds) / parts.max(axis=0)
     return (*map(float, known), more)[:3]

@@ -18,7 +18,7 @@ from dse.times.batch_law import FlatThenLinear
 from dse.tuning import adapt
 from dse.tuning.adapt import MEMORY, PROCESSOR, adapted
 from dse.tuning.core_question import platform_split
-from dse.tuning.learners import NOTHING, Processes, calibrate, learner_scaling
+from dse.tuning.learners import Processes, calibrate, learner_scaling
 from dse.tuning.multi_learner import Terms, data_parallel_factor, spo_factor, spo_seconds
 from impls.training import load as load_workload
 from tests.committed import RESULTS
@@ -153,15 +153,17 @@ def test_cores_learners_and_adapt_ask_about_one_implementation(monkeypatch):
 
 
 def test_learners_that_share_cores_take_turns_on_them_and_wait_longer():
-    terms = Terms(64, 8e-6, FlatThenLinear(10e-6, 1e-6), 12e-6, NOTHING, 1e-6, FlatThenLinear(0.0, 2e-6), False)
+    terms = Terms(
+        64, 8e-6, FlatThenLinear(10e-6, 1e-6), 12e-6, FlatThenLinear(0.0, 0.0), 1e-6, FlatThenLinear(0.0, 2e-6), False
+    )
     costs = (1.1, 5e-6, 7e-6), (2.0, 50e-6, 9e-6)
     three = Processes(3, 1, 40e-6, phases=2, vectors=2, costs=costs)
     part = 4e-6 + 42e-6 + 12e-6
-    assert three.step_seconds(terms, 2, None) == pytest.approx(1.1 * part + 7e-6 + 4 * 5e-6 + 1e-6 + 4e-6)
-    assert three.step_seconds(terms, 2, 10) == pytest.approx(1.1 * part + 7e-6 + (4 * 5e-6 + 1e-6 + 2e-6) / 10)
+    assert three.step_seconds(terms, 2, None) == pytest.approx(1.1 * part + 14e-6 + 4 * 5e-6 + 1e-6 + 4e-6)
+    assert three.step_seconds(terms, 2, 10) == pytest.approx(1.1 * part + 14e-6 + (4 * 5e-6 + 1e-6 + 2e-6) / 10)
     two = dataclasses.replace(three, cores=2)
     assert two.is_crowded(2)
-    assert two.step_seconds(terms, 2, 10) == pytest.approx(2 * part + 40e-6 + 9e-6 + (4 * 50e-6 + 3e-6) / 10)
+    assert two.step_seconds(terms, 2, 10) == pytest.approx(2 * part + 40e-6 + 18e-6 + (4 * 50e-6 + 3e-6) / 10)
     assert three.step_seconds(terms, 1, 10) == pytest.approx(94e-6)
     assert dataclasses.replace(two, actors=0).step_seconds(terms, 2, 10) == three.step_seconds(terms, 2, 10)
 
