@@ -43,8 +43,6 @@ COSTS, COSTS_FACTOR = ((1.07, 45e-6, 60e-6), (1.6, 100e-6, 60e-6)), 3.0
 met, and further seconds of a step for each of its ``phases``. Fitted to machine 635af1acbb: the grid of learners alone
 (34 cells, at most 15 % off), and 12 runs of four workloads next to an actor (``results/learners.md``)."""
 LOOP_SECONDS = 20e-6  # of a step, which its process takes besides gradient and replay: of CartPole's, on 2 machines
-
-
 Costs = tuple[float, ...]
 
 
@@ -382,8 +380,9 @@ def _network(one: Measurement) -> tuple[str, str, str]:
 
 def _fit(timed: Sequence[tuple[float, ...]], usual: Costs) -> Costs:
     """Costs by (seconds of work, waits, phases, seconds) of steps, as far as they differ; the rest is as ``usual``."""
-    slower, wait, more = usual
-    work, waits, phases, seconds = np.array(timed or [(1.0, 1.0, 1.0, slower + wait + more)]).T
+    if not timed:
+        return usual
+    (slower, _, more), (work, waits, phases, seconds) = usual, np.array(timed).T
     if np.unique(waits).size < 2:
         return slower, max(0.0, float(np.median((seconds - slower * work - more * phases) / waits))), more
     is_free = np.unique(work).size > 1
