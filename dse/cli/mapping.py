@@ -46,7 +46,8 @@ def _listed(descriptions: Mapping[str, str]) -> str:
 ABOUT = f"""A mapping places the parts of a workload on devices: actors, sampling, storage, learner and updating.
 
 A platform is a name ({", ".join(names())}, or `this`, the machine that asks, with its records) or a .toml file;
-a workload too ({", ".join(workload_names())}).
+a workload too:
+{", ".join(workload_names())}.
 Where `this` has no records, those of the nearest machine answer, and a warning says so; --machine names another.
 
 Objectives:

@@ -174,7 +174,7 @@ def _measured_factors(rows: Sequence[Row], quoted: Quoted) -> Iterator[Claim]:
     law = "The scaling factor of SPO is what Eq. 5.6 gives."
     if not rows:
         for text in (close, shape, law):
-            yield not_run(text, "no factors of learners alone are on record", how_to_measure("learning --only scaling"))
+            yield not_run(text, "no such factor is on record", how_to_measure("learning --only scaling"))
         return
     ran = f"{rows[0]['learners']} learners, each on a core, {len(rows)} cells of perceptrons"
     most, longest = max(row["batch"] for row in rows), max(row["period"] for row in rows)
