@@ -367,6 +367,13 @@ def test_no_bank_is_too_small_or_empty_when_learning_begins(changes, words):
         arrangement.check(small(**changes))
 
 
+def test_no_period_is_longer_than_the_run():
+    workload, own = small(steps=100, learning_starts=10, update_interval=4), {"sync": "local", "learners": 2}
+    Arrangement(name="apart", period=23, **own).check(workload)  # after steps 12, 16, .. 100
+    with pytest.raises(TrainingError, match=r"24, .* 100 steps .* 23 gradient steps.*--period"):
+        Arrangement(name="apart", period=24, **own).check(workload)
+
+
 def cut_in_two(at):
     return slice(at * ROWS // 2, (at + 1) * ROWS // 2)
 
@@ -472,6 +479,9 @@ def test_learners_with_banks_die_and_all_of_them_go_on():
     np.testing.assert_array_equal(weights[0], saved["learner"]["weights"])
     with running(workload, saved=saved, strategy="banked", **own) as loop:
         np.testing.assert_array_equal(loop.state_dict()["learners"]["parameters"], weights)
+        handed_out = np.empty_like(weights[0])
+        loop.board.fetch(handed_out, 0)
+        np.testing.assert_array_equal(handed_out, saved["learners"]["averaged"][0])
         advance(loop, lambda: loop.updates >= saved["updates"] + 20)
         with loop.paused():
             assert len(loop.buffer.state_dict()["banks"]) == 2

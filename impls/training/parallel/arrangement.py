@@ -104,6 +104,12 @@ class Arrangement:
             )
         if self.banks > 1:
             self._check_banks(workload)
+        interval, starts = workload.learner.update_interval, workload.learner.learning_starts
+        if self.sync == "local" and self.period > (most := workload.steps // interval - (starts - 1) // interval):
+            raise TrainingError(
+                f"weights would never be averaged: the period is {self.period:,}, a run of {workload.steps:,} steps "
+                f"takes {most:,} gradient steps; choose a smaller --period, or more --steps"
+            )
 
     def _check_banks(self, workload: Workload) -> None:
         capacity, part = workload.replay.capacity, workload.actors.local_storage

@@ -400,7 +400,7 @@ class ParallelLoop:
             self._common.load_state_dict(state.get("learners", {}))
         self.buffer.load_state_dict(state["buffer"])
         self._rng.bit_generator.state = state["rng"]
-        self.board.begin_at(self.learner.parameters, int(state["step"]), int(state["updates"]))
+        self.board.begin_at(self.learner.weights(), int(state["step"]), int(state["updates"]))
         self._epoch = int(state["epoch"]) + 1
 
 
