@@ -49,7 +49,7 @@ def load(path: Path) -> Any:
             text, *arrays = (parts[f"arr_{number}"] for number in range(len(parts.files)))
         saved = _each(json.loads(text.tobytes()), functools.partial(_take_back, arrays))
     except OSError as error:
-        raise TrainingError(f"{path}: cannot be read ({error.strerror or error})") from None
+        raise TrainingError(f"{path}: cannot be read ({error.strerror or error}); {BEGIN_AGAIN}") from None
     except MemoryError:
         raise
     except Exception as error:  # whatever zipfile, zlib, NumPy and json make of bytes that are no checkpoint

@@ -87,8 +87,8 @@ def changed(state, at, value):
     return other
 
 
-OWN = {"setting", "seconds", "points", "recent", "losses", "rng", "score", "mean"}
-"""Keys under which another value, or one fewer, may be some run's."""
+OWN = {"setting", "seconds", "points", "recent", "losses", "rng", "score", "mean", "largest", "actions", "drawn"}
+"""Keys under which another value, or one fewer, may be some run's: any priority is large enough, lists may be empty."""
 
 
 @pytest.mark.parametrize("odd", [None, "text", float("nan"), [], 1 << 70, np.zeros(3)], ids=str)
