@@ -71,23 +71,20 @@ def setting_of(workload: Workload, options: argparse.Namespace) -> Setting:
             f"--{next(iter(given)).replace('_', '-')} is of several processes: add --arrangement apart or pipelined"
         )
     arrangement = Arrangement(name=name, threads=options.threads, **given)
+    for key, (other, value) in _ONE_SYNC.items():
+        if key in given and given.get(other) != value:
+            option = "--banks" if key == "weights_of_banks" else f"--{other} {value}"
+            raise TrainingError(f"--{key.replace('_', '-')} is of {option}: add that, or leave it out")
     arrangement.check(changed)
     by = options.contestant, options.learner, options.policy
     return Setting(changed, arrangement, *by, options.device, options.compile)
 
 
 def given_between(options: argparse.Namespace) -> dict[str, Any]:
-    """Values of the options of several processes that are given; banks bring their strategy.
-
-    TrainingError for one that another option leaves without a use.
-    """
+    """Values of the options of several processes that are given; banks bring their strategy."""
     given = {key: getattr(options, key) for key in _BETWEEN_PROCESSES if getattr(options, key) is not None}
     if given.get("banks", 1) > 1:
         given.setdefault("strategy", BANKED)
-    for key, (other, value) in _ONE_SYNC.items():
-        if key in given and given.get(other) != value:
-            option = "--banks" if key == "weights_of_banks" else f"--{other} {value}"
-            raise TrainingError(f"--{key.replace('_', '-')} is of {option}: add that, or leave it out")
     return given
 
 

@@ -273,6 +273,7 @@ LOCAL = ["--arrangement", "apart", "--sync", "local", "--learners", "2"]
         ([*LOCAL, "--banks", "3"], "one each, not 3 of 2 in apart"),
         ([*LOCAL, "--banks", "2", "--strategy", "two_lock_lazy"], "has one bank, not 2"),
         ([*LOCAL, "--weights-of-banks", "exact"], "--weights-of-banks is of --banks: add that, or leave it out"),
+        (["--arrangement", "apart", "--sync", "lcal", "--period", "7"], "did you mean 'local'?"),
         (["--arrangement", "apart", "--period", "5"], "--period is of --sync local: add that, or leave it out"),
         (["--arrangement", "apart", "--strategy", "banked"], "comes with --banks"),
         (["--learners", "2"], "--learners is of several processes: add --arrangement apart or pipelined"),

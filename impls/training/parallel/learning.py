@@ -35,7 +35,7 @@ class Batches(Protocol):
 class OwnBatches:
     """Batches that learner ``number`` samples for itself, from its bank if it has one, D of them before they are used.
 
-    The last H stay as they are, which a policy may still learn from.
+    The last H stay as they are where a policy may still learn from them.
     """
 
     def __init__(
@@ -49,7 +49,8 @@ class OwnBatches:
         number: int = 0,
     ) -> None:
         self._replay, self.rng, self._handing, self._board = replay, rng, handing, board
-        self._depth, kept = workload.replay.presampled + 1, arrangement.period if arrangement.sync == "local" else 1
+        is_kept = arrangement.sync == "local" and workload.algorithm != "dqn"
+        self._depth, kept = workload.replay.presampled + 1, arrangement.period if is_kept else 1
         self._outputs = [replay.outputs(arrangement.rows(workload)) for _ in range(self._depth + kept - 1)]
         own = {"bank": number, "weights": arrangement.weights_of_banks}
         self._bank: Mapping[str, Any] = own if arrangement.banks > 1 else {}

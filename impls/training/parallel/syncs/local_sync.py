@@ -56,7 +56,7 @@ class Local(Joint):
         derived = learner.gradient(first, rows)
         learner.apply(first, derived.gradient)
         learner.steps = before + 1
-        self._kept.append((rows, tuple(later)))
+        self._kept.append((rows if later else None, tuple(later)))
         losses = {first.network: derived.loss}
         if len(self._kept) == self.common.period:
             losses |= self._finish(first)
