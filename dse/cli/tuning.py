@@ -234,8 +234,8 @@ def _scaling_text(answer: LearnerScaling) -> Iterator[str]:
     processes, who = answer.processes, f"{answer.by} learners, a process each"
     if answer.terms.shared_link:
         who = f"learners, a {answer.device} each, by the formulas"
-    beside = f"next to {plural(processes.actors, 'actor')} on {plural(processes.cores, 'core')}"
-    yield from wrapped(f"{answer.workload} (B = {answer.terms.batch:,}) on {answer.platform}: {who}, {beside}:", "")
+    shared = f"next to {plural(processes.actors, 'actor')} on {plural(processes.cores, 'core')}"
+    yield from wrapped(f"{answer.workload} (B = {answer.terms.batch:,}) on {answer.platform}: {who}, {shared}:", "")
     yield ""
     yield "      L  meet every             us  as run  alone  exact  printed"
     for one in sorted(answer.points, key=lambda point: point.learners):

@@ -1,4 +1,4 @@
-"""Select gradient steps of several learners alone, and set their scaling factors beside those of Eqs. 5.5 and 5.6.
+"""Select gradient steps of several learners alone, and compare their scaling factors with those of Eqs. 5.5 and 5.6.
 
 A learner of L takes B/L records from a bank of its own, and all average their weights every H steps; what one learner
 takes for B and for B/L records is on record too. Letters: B batch, L learners, H steps between averages.

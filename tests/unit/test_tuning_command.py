@@ -123,7 +123,7 @@ def test_factors_follow_from_the_terms_that_are_told():
 
 @pytest.mark.parametrize(("machine", "by"), [("8fb834d50a", "dense"), ("27f8af3c07", "dense"), ("d7dae63b89", "torch")])
 def test_one_learner_takes_what_recommend_says_of_it_by_the_implementation_that_would_run(machine, by):
-    """It rested on torch's times where the dense learner runs, ten times as long."""
+    """It rested on torch's times where the dense learner runs, 10 times slower."""
     platform = RESULTS / machine / "platform.toml"
     asked = [(name, "apart") for name in ("cartpole_dqn", "cartpole_ddpg", "hopper_ddpg")]
     for name, arrangement in (*asked, ("cartpole_dqn", "serial")):

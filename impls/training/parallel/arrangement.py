@@ -123,12 +123,12 @@ class Arrangement:
         if capacity % self.banks or capacity // self.banks < part:
             raise TrainingError(
                 f"a capacity of {capacity:,} cannot be cut into {self.banks} equal banks of at least {part} records, "
-                "those that an actor hands over at once; choose another capacity or number of banks"
+                "those that an actor inserts at once; choose another capacity or number of banks"
             )
         if (starts := workload.learner.learning_starts) < part * self.banks:
             raise TrainingError(
-                f"learning begins after {starts:,} steps, when a bank of {self.banks} is still empty: an actor hands "
-                f"over {part} records at once; choose a learning_starts of at least {part * self.banks:,}"
+                f"learning begins after {starts:,} steps, when a bank of {self.banks} is still empty: an actor inserts "
+                f"{part} records at once; choose a learning_starts of at least {part * self.banks:,}"
             )
 
     def rows(self, workload: Workload) -> int:
