@@ -347,7 +347,7 @@ def test_a_learner_with_a_bank_samples_from_it_and_keeps_what_its_policy_learns_
 
     replay = SimpleNamespace(outputs=lambda rows: SimpleNamespace(batch=rows, number=next(made)), sample=sample)
     own = {"sync": "local", "period": 3, "learners": 2, "banks": 2, "weights_of_banks": "printed"}
-    batches = OwnBatches(replay, shape_of("td3"), None, Shared(), Board(1, 1, 1), Arrangement(**own), 1)
+    batches = OwnBatches(replay, shape_of("td3", presampled=0), None, Shared(), Board(1, 1, 1), Arrangement(**own), 1)
     numbers = [batches.take(0.5, at)[0] for at in range(8)]
     assert asked[0] == {"bank": 1, "weights": "printed"}
     assert all(len(set(numbers[at : at + 3])) == 3 for at in range(6))  # the last 3 stay as they are
