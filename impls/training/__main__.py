@@ -2,6 +2,7 @@
 
   python -m impls.training cartpole_dqn                   a shipped workload, or your own .toml file; one process
   python -m impls.training cartpole_dqn --arrangement apart --actors 1    actors in processes of their own
+  python -m impls.training cartpole_dqn --arrangement copies --processes 2    serial loops whose weights meet
   python -m impls.training cartpole_dqn --mapping answer.json     what dse recommend --json wrote
   python -m impls.training cartpole_dqn --resume          continue from the run's last checkpoint, on the same curve;
                                                           with more --steps also once it is done
@@ -146,8 +147,11 @@ def _summary_text(summary: dict[str, Any]) -> str:
 def _processes_text(summary: dict[str, Any], processes: dict[str, Any]) -> str:
     on = ", ".join(f"{name} on {_cores_text(cores)}" for name, cores in processes["cores"].items())
     ratio = "no gradient step" if summary["ratio"] is None else f"{summary['ratio']:.3f} steps a gradient step"
+    begun = f"  {summary['arrangement']['name']}: {on}\n  {ratio}; "
+    if met := processes.get("copies"):
+        return begun + ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in met.items())
     return (
-        f"  {summary['arrangement']['name']}: {on}\n  {ratio}; lead at most {plural(processes['lead'], 'step')}, lag "
+        f"{begun}lead at most {plural(processes['lead'], 'step')}, lag "
         f"{processes['lag']:,}; weights {processes['stale_weights']['mean']:.1f} gradient steps old (at most "
         f"{processes['stale_weights']['most']:,}), batches {processes['stale_batches']['mean']:.1f}; "
         f"{plural(processes['restarts'], 'restart')} of actors"

@@ -15,7 +15,7 @@ from ..replay import make as make_replay
 from . import learners
 from .actor import TRAINING, Episode, actor_of, beta_at, explore_at, seed_of
 from .errors import ProcessLost, TrainingError
-from .learner import Learner
+from .learner import Learner, Stepped
 from .parallel.arrangement import Arrangement
 from .sizes import layout_of
 from .throughput import cpu_seconds
@@ -45,9 +45,9 @@ class SerialLoop:
     """A workload's actors, learner and buffer, all in the thread that calls.
 
     ``contestant`` names the tree's implementation; ``learner`` and ``policy`` those of the learner and of the learner
-    that actors act by, by default the fastest suited to the workload. ``device`` is the learner's; ``seed`` decides
-    everything on one thread of a CPU. Raises TrainingError where tree, learner, environments or memory cannot be
-    had.
+    that actors act by, by default the fastest suited to the workload; a learner or a ``buffer`` may be there already.
+    ``device`` is the learner's; ``seed`` decides everything on one thread of a CPU. Raises TrainingError where tree,
+    learner, environments or memory cannot be had.
     """
 
     def __init__(
@@ -55,23 +55,26 @@ class SerialLoop:
         workload: Workload,
         *,
         contestant: str = "numba",
-        learner: str | None = None,
+        learner: str | Learner | None = None,
         policy: str | None = None,
         seed: int = 0,
         device: str = "cpu",
         compiled: bool = False,
+        buffer: Replay | None = None,
     ) -> None:
         replay = workload.replay
         self.workload, self.contestant, self.seed = workload, contestant, seed
         self.device, self.compiled = device, compiled
         try:
-            self.buffer = buffer_of(workload, contestant)
+            self.buffer = buffer_of(workload, contestant) if buffer is None else buffer
         except (ImportError, RuntimeError) as error:
             raise TrainingError(str(error)) from None
         except MemoryError:
             needed = replay.capacity * layout_of(workload).record_bytes / 1e9
             raise TrainingError(f"{replay.capacity:,} records take {needed:,.1f} GB, which are not to be had") from None
-        self.learner = learners.make(workload, learner, seed=seed, device=device, compiled=compiled)
+        if not isinstance(learner, Learner):
+            learner = learners.make(workload, learner, seed=seed, device=device, compiled=compiled)
+        self.learner = learner
         self._fetches = False
         self.policy = self._acting(policy)
         self._rng = np.random.default_rng([seed, TRAINING])
@@ -190,9 +193,12 @@ class SerialLoop:
         while len(self._sampled) <= self.workload.replay.presampled:
             self._sampled.append(self.buffer.sample(self.workload.learner.batch, self.beta(), self._rng))
         batch = self._sampled.popleft()
-        stepped = self.learner.step(batch.rows, batch.weights)
+        stepped = self._stepped(batch)
         self.buffer.update_priorities(batch.sequence, stepped.priorities)
         self.updates, self.losses = self.updates + 1, stepped.losses
+
+    def _stepped(self, batch: Batch) -> Stepped:
+        return self.learner.step(batch.rows, batch.weights)
 
     def identity(self) -> dict[str, Any]:
         """The settings that a run must share with a state in order to resume from it."""

@@ -2,14 +2,27 @@
 
 import argparse
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..terminal import count
 from .errors import TrainingError
-from .parallel.arrangement import BANK_WEIGHTS, BANKED, NAMES, RATIOS, SYNCS, TRANSPORTS, WEIGHTS, Arrangement
+from .parallel.arrangement import (
+    BANK_WEIGHTS,
+    BANKED,
+    COPIES,
+    COPY_SYNCS,
+    NAMES,
+    NOT_COPIES,
+    ONLY_COPIES,
+    RATIOS,
+    SYNCS,
+    TRANSPORTS,
+    WEIGHTS,
+    Arrangement,
+)
 from .reading import faults_of, names
 from .workload import ALGORITHMS, MOST, Workload
 
@@ -23,6 +36,9 @@ RANGES = {
     "learners": (1, 1024),
     "period": (1, 1 << 30),
     "banks": (1, 1024),
+    "processes": (1, 1024),
+    "shards": (1, 1024),
+    "average": (1, 1 << 30),
     "seconds": (1, 1_000_000_000),
     "seed": (0, 1 << 32),
     "threads": (1, 1024),
@@ -37,7 +53,17 @@ _OF_WORKLOAD = {
     "actors": ("actors", "count"),
 }
 _ONE_SYNC = {"period": ("sync", "local"), "weights_of_banks": ("strategy", BANKED)}
-_BETWEEN_PROCESSES = ("learners", "sync", "banks", "strategy", "transport", "weights", "ratio", *_ONE_SYNC)
+_BETWEEN_PROCESSES = (
+    "learners",
+    "sync",
+    "banks",
+    "strategy",
+    "transport",
+    "weights",
+    "ratio",
+    *_ONE_SYNC,
+    *ONLY_COPIES,
+)
 MAPPED = {
     **dict.fromkeys(("arrangement", "actors", "environments", "presampled", "fanout", "learners", "learner", "policy")),
     "contestant": "numba",
@@ -66,10 +92,7 @@ def setting_of(workload: Workload, options: argparse.Namespace) -> Setting:
     changed = with_options(workload, options)
     given = given_between(options)
     name = options.arrangement or "serial"
-    if name == "serial" and given:
-        raise TrainingError(
-            f"--{next(iter(given)).replace('_', '-')} is of several processes: add --arrangement apart or pipelined"
-        )
+    _refuse_others(name, [*given, *["actors"] * (options.actors is not None)])
     arrangement = Arrangement(name=name, threads=options.threads, **given)
     for key, (other, value) in _ONE_SYNC.items():
         if key in given and given.get(other) != value:
@@ -78,6 +101,26 @@ def setting_of(workload: Workload, options: argparse.Namespace) -> Setting:
     arrangement.check(changed)
     by = options.contestant, options.learner, options.policy
     return Setting(changed, arrangement, *by, options.device, options.compile)
+
+
+def _refuse_others(name: str, given: Sequence[str]) -> None:
+    """TrainingError for an option of other arrangements than the named one."""
+    for key in given:
+        apart, of_copies = key in (*NOT_COPIES, *_ONE_SYNC, "actors"), key in ONLY_COPIES
+        option = f"--{key.replace('_', '-')}"
+        if name == COPIES and apart:
+            raise TrainingError(f"{option} is of actors apart from learners; copies have --processes: leave it out")
+        if name != COPIES and of_copies:
+            raise TrainingError(f"{option} is of copies: add --arrangement copies, or leave it out")
+        if name == "serial" and key != "actors":
+            raise TrainingError(f"{option} is of several processes: add --arrangement apart or pipelined")
+
+
+def every_of(text: str) -> int:
+    """Gradient steps k of a text; 0 for the word episode."""
+    if text != "episode" and count(text) == 0:
+        raise argparse.ArgumentTypeError("must be at least 1, or the word episode, not 0")
+    return 0 if text == "episode" else count(text)
 
 
 def given_between(options: argparse.Namespace) -> dict[str, Any]:
@@ -160,7 +203,8 @@ def _add_processes(add: Any) -> None:
     mapping = "run what dse recommend --json wrote; - reads it from the standard input"
     add("--mapping", metavar="FILE", help=mapping)
     add("--learners", type=count, metavar="L", help="that share the gradient steps (default: 1)")
-    named("--sync", SYNCS, "how learners combine")
+    syncs = f"how learners combine: {', '.join(SYNCS)} (default: {SYNCS[0]}); how copies' weights meet: "
+    add("--sync", metavar="NAME", help=f"{syncs}{', '.join(COPY_SYNCS)} (default: {COPY_SYNCS[0]})")
     add("--period", type=count, metavar="H", help="gradient steps between averages of --sync local (default: 10)")
     add("--banks", type=count, metavar="L", help="of the replay, one for each learner to sample from (default: 1)")
     named("--weights-of-banks", BANK_WEIGHTS, "importance weights of records from a bank")
@@ -168,6 +212,12 @@ def _add_processes(add: Any) -> None:
     named("--transport", TRANSPORTS, "of records from actors to the replay")
     named("--weights", WEIGHTS, "transport of weights from learners to actors")
     named("--ratio", RATIOS, "of environment steps to gradient steps")
+    add("--processes", type=count, metavar="P", help="copies, each a serial loop of its own (default: 1)")
+    every = "gradient steps of a copy between meetings, or with a server episode (default: 1)"
+    add("--every", type=every_of, metavar="K", help=every)
+    add("--replay", metavar="NAME", help="of copies: local, shared or cached:n, n records at once (default: local)")
+    add("--shards", type=count, metavar="S", help="processes of --sync server (default: 1)")
+    add("--average", type=count, metavar="N", help="gradients that a step of a shard is the mean of (default: 1)")
     add("--test-process", action="store_true", help="evaluate in a process of its own, while training continues")
 
 

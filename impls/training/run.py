@@ -35,26 +35,25 @@ from .environments import Environment
 from .errors import ProcessLost, TrainingError
 from .folder import Log, alone, check
 from .interrupts import Interrupted, Interrupts
-from .loop import SerialLoop
 from .sizes import layout_of
 from .throughput import Stopwatch
 from .workload import Workload
 
 if TYPE_CHECKING:
-    from .parallel.loop import ParallelLoop
     from .parallel.testing import TestProcess
+    from .starting import AnyLoop
 
 
 STEPS = "workload.steps"  # in which a run may differ from its checkpoint
 
 
-def setting_of(loop: "SerialLoop | ParallelLoop") -> dict[str, Any]:
+def setting_of(loop: "AnyLoop") -> dict[str, Any]:
     """Threads and all that computes; a resumed run repeats bit for bit only where they stay the same."""
     made = {"device": loop.device, "compile": loop.compiled, "learner": loop.learner.implementation}
     return {"threads": learners.threads(), **made, "policy": loop.policy_name}
 
 
-def check_state(path: Path, state: Any, loop: "SerialLoop | ParallelLoop", form: Mapping[str, Any]) -> None:
+def check_state(path: Path, state: Any, loop: "AnyLoop", form: Mapping[str, Any]) -> None:
     """Compare a loop, and the ``form`` of its run's state, with a checkpoint: a warning if the setting differs.
 
     TrainingError if the checkpoint is of another run, of another number of threads, or not of that form.
@@ -96,7 +95,7 @@ def _refused(path: Path, why: str) -> TrainingError:
     return TrainingError(f"{path}: is no checkpoint of this run, or was damaged: {why}; {BEGIN_AGAIN}")
 
 
-def _last_step(loop: "SerialLoop | ParallelLoop") -> int:
+def _last_step(loop: "AnyLoop") -> int:
     """The environment step that no run goes beyond: its last turn may take one of each environment."""
     return loop.workload.steps + loop.workload.actors.count * loop.workload.actors.environments
 
@@ -194,7 +193,7 @@ class Run:
     TrainingError for a folder that does not fit that, or a checkpoint of another run.
     """
 
-    def __init__(self, loop: "SerialLoop | ParallelLoop", plan: Plan, resume: bool = False) -> None:
+    def __init__(self, loop: "AnyLoop", plan: Plan, resume: bool = False) -> None:
         self._loop, self._plan, self._workload = loop, plan, loop.workload
         self._path = plan.folder / "checkpoint.pt"
         self._seconds, self._due = 0.0, plan.checkpoint_every

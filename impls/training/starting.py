@@ -1,12 +1,18 @@
 """A run by the processes of its arrangement, ready to begin or to continue."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import TrainingError
 from .loop import SerialLoop
-from .parallel.arrangement import Arrangement
+from .parallel.arrangement import COPIES, Arrangement
 from .run import Plan, Run
 from .workload import Workload
+
+if TYPE_CHECKING:
+    from .parallel.copies.loop import CopiesLoop
+    from .parallel.loop import ParallelLoop
+
+    AnyLoop = SerialLoop | ParallelLoop | CopiesLoop
 
 
 def start(
@@ -26,13 +32,24 @@ def start(
     if arrangement is None or not arrangement.is_parallel:
         return Run(SerialLoop(workload, contestant=contestant, seed=seed, **options), plan, resume)
     try:
-        from .parallel.loop import ParallelLoop  # noqa: PLC0415  # compiled code and shared memory
+        kind = loop_of(arrangement)
     except ImportError as error:
         raise TrainingError(f"several processes cannot train here: {error}; leave out --arrangement") from None
-    if contestant != ParallelLoop.contestant:
+    if contestant != kind.contestant:
         raise TrainingError(
-            f"several processes share the tree {ParallelLoop.contestant}, not {contestant!r}; leave out --contestant"
+            f"several processes have the tree {kind.contestant}, not {contestant!r}; leave out --contestant"
         )
     if options.pop("compiled", False):
         raise TrainingError("--compile is for a run of one process; leave it out, or --arrangement")
-    return Run(ParallelLoop(workload, arrangement, seed=seed, **options), plan, resume)
+    return Run(kind(workload, arrangement, seed=seed, **options), plan, resume)
+
+
+def loop_of(arrangement: Arrangement) -> "type[ParallelLoop] | type[CopiesLoop]":
+    """The loop of several processes that an arrangement needs; ImportError without what compiles or shares memory."""
+    if arrangement.name == COPIES:
+        from .parallel.copies.loop import CopiesLoop  # noqa: PLC0415  # compiled code and shared memory
+
+        return CopiesLoop
+    from .parallel.loop import ParallelLoop  # noqa: PLC0415
+
+    return ParallelLoop

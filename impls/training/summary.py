@@ -14,15 +14,14 @@ from . import learners
 from .actor import TEST, evaluate
 from .environments import Environment
 from .errors import TrainingError
-from .loop import SerialLoop
 from .throughput import Stopwatch, learning_efficiency, sample_efficiency
 
 if TYPE_CHECKING:
-    from .parallel.loop import ParallelLoop
+    from .starting import AnyLoop
 
 
 def rates(
-    loop: "SerialLoop | ParallelLoop", watch: Stopwatch, began: tuple[int, int], settled: tuple[float, int, int] | None
+    loop: "AnyLoop", watch: Stopwatch, began: tuple[int, int], settled: tuple[float, int, int] | None
 ) -> dict[str, Any]:
     """Rates of a run, and of it since it has settled, so without its start; both leave evaluations out.
 
@@ -41,7 +40,7 @@ def rates(
     return {"throughput": whole, "settled": since}
 
 
-def tested(loop: "SerialLoop | ParallelLoop", best: Any, environment: Environment, episodes: int) -> list[float]:
+def tested(loop: "AnyLoop", best: Any, environment: Environment, episodes: int) -> list[float]:
     """Scores of the best weights on episodes that no evaluation has seen."""
     learner = loop.learner
     latest = learner.state_dict()
@@ -52,7 +51,7 @@ def tested(loop: "SerialLoop | ParallelLoop", best: Any, environment: Environmen
 
 
 def summary(
-    loop: "SerialLoop | ParallelLoop",
+    loop: "AnyLoop",
     done: Mapping[str, Any],
     points: Sequence[Sequence[float]],
     best: Mapping[str, Any],
@@ -91,7 +90,7 @@ def write(content: dict[str, Any], folder: Path) -> dict[str, Any]:
     return content
 
 
-def _ratio(loop: "SerialLoop | ParallelLoop") -> float | None:
+def _ratio(loop: "AnyLoop") -> float | None:
     """Environment steps taken for each gradient step, from the one before the first on; None before any."""
     learner = loop.workload.learner
     first = (learner.learning_starts - 1) // learner.update_interval * learner.update_interval

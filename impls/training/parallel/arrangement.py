@@ -3,22 +3,34 @@
 ``serial`` is one process that does everything serially. In ``apart`` actors are processes of their own, and one
 process samples, learns and updates priorities. In ``pipelined`` a further process keeps the replay, and samples batches
 ahead while learners learn. The process that was started is the first learner; each further learner is one more process.
+In ``copies`` there are several serial loops, each with an environment and a network, whose weights meet.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from ...checks import near
 from ...replay import strategies
 from ..errors import TrainingError
+from ..weights import spans
 from ..workload import Workload
 
-NAMES = ("serial", "apart", "pipelined")
-SYNCS = ("synchronous", "lock", "hogwild", "local")
+
+def _names(folder: str, suffix: str, first: str) -> tuple[str, ...]:
+    """What a folder beside this module has, each in a file ``name_suffix.py``; the default first."""
+    found = {path.stem.removesuffix(suffix) for path in (Path(__file__).parent / folder).glob(f"*{suffix}.py")}
+    return (first, *sorted(found - {first}))
+
+
+COPIES = "copies"
+NAMES = ("serial", "apart", "pipelined", COPIES)
+SYNCS = _names("syncs", "_sync", "synchronous")
+COPY_SYNCS = _names("copies", "_sync", "lock")
 SHARING = ("synchronous", "local")
 """Syncs whose learners share a gradient step: each has a part of its batch."""
-TRANSPORTS = ("shared", "queue", "pipe")
+TRANSPORTS = _names("transports", "_transport", "shared")
 WEIGHTS = ("shared", "file", "torch")
 RATIOS = ("kept", "free")
 BANKED = "banked"
@@ -28,6 +40,9 @@ UNUSABLE = {
 }
 """Strategies of the replay that processes cannot train by without more, and why."""
 BANK_WEIGHTS = ("exact", "printed")
+ONLY_COPIES = ("processes", "every", "replay", "shards", "average")
+NOT_COPIES = ("learners", "banks", "transport", "weights", "ratio")
+_DIGITS = 10  # from which on nothing has as many records
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +56,17 @@ class Arrangement:
     over by ``transport`` (a queue takes ``queue_size`` of them), learners their weights by ``weights``. ``ratio``
     "kept" holds environment steps and gradient steps together, "free" lets both run. ``threads`` are each learner's.
     ``cores`` are those to run on, all by default.
+
+    Of ``copies`` there are ``processes``, whose weights meet by a ``sync`` of theirs every ``every`` gradient steps (0:
+    where an episode begins). ``replay`` is each copy's own ("local"), "shared", or "cached:n": shared, and each copy
+    inserts n records at once. A server has ``shards``, each of which takes a step along the mean of ``average``
+    gradients.
     """
 
     name: str = "serial"
     learners: int = 1
     threads: int = 1
-    sync: str = "synchronous"
+    sync: str = ""
     period: int = 10
     banks: int = 1
     weights_of_banks: str = "exact"
@@ -56,12 +76,20 @@ class Arrangement:
     weights: str = "shared"
     ratio: str = "kept"
     cores: tuple[int, ...] = ()
+    processes: int = 1
+    every: int = 1
+    replay: str = "local"
+    shards: int = 1
+    average: int = 1
 
     def __post_init__(self) -> None:
         """Check every name and count. TrainingError names the value and what it may be."""
+        syncs = COPY_SYNCS if self.name == COPIES else SYNCS
+        if not self.sync:
+            object.__setattr__(self, "sync", syncs[0])
         choices = {
             "name": NAMES,
-            "sync": SYNCS,
+            "sync": syncs,
             "transport": TRANSPORTS,
             "weights": WEIGHTS,
             "ratio": RATIOS,
@@ -74,19 +102,33 @@ class Arrangement:
                 hint = near(str(value), allowed)
                 what = "arrangement" if key == "name" else key
                 raise TrainingError(f"{what} must be one of {', '.join(allowed)}, not {value!r}{hint}")
-        counts = {"learners": 1024, "threads": 1024, "queue_size": 1 << 30, "period": 1 << 30, "banks": 1024}
-        for key, most in counts.items():
-            value = getattr(self, key)
-            if type(value) is not int or not 1 <= value <= most:
-                raise TrainingError(f"{key} must be a whole number from 1 to {most:,}, not {value!r}")
+        few, many = dict.fromkeys(("learners", "threads", "banks", "processes", "shards"), 1024), 1 << 30
+        for key, most in (few | dict.fromkeys(("queue_size", "period", "every", "average"), many)).items():
+            value, least = getattr(self, key), 0 if (key, self.sync) == ("every", "server") else 1
+            if (key, value) == ("every", 0) and least:
+                raise TrainingError(f"only copies of a server meet where an episode begins, not those of {self.sync}")
+            if type(value) is not int or not least <= value <= most:
+                raise TrainingError(f"{key} must be a whole number from {least} to {most:,}, not {value!r}")
+        if self.replay not in ("local", "shared") and not self.cached:
+            raise TrainingError(f"replay must be local, shared or cached:n, with n from 1 on, not {self.replay!r}")
 
     @property
     def is_parallel(self) -> bool:
         """Whether there is more than one process."""
         return self.name != "serial"
 
+    @property
+    def cached(self) -> int:
+        """Records that a copy keeps before it inserts them into the replay that all share; 0 where it keeps none."""
+        name, _, number = self.replay.partition(":")
+        return int(number) if name == "cached" and number.isdecimal() and len(number) < _DIGITS else 0
+
     def check(self, workload: Workload) -> None:
         """TrainingError for what this workload cannot be trained by."""
+        if self.name == COPIES:
+            self._check_copies(workload)
+        elif other := next((key for key in ONLY_COPIES if getattr(self, key) != getattr(Arrangement, key)), None):
+            raise TrainingError(f"{other} is of copies, not of {self.name}; choose --arrangement copies")
         if self.name == "serial" and self.learners > 1:
             raise TrainingError("a serial loop has one learner; choose --arrangement apart or pipelined for more")
         if self.is_parallel and self.banks == 1 and (why := UNUSABLE.get(self.strategy)):
@@ -109,6 +151,26 @@ class Arrangement:
             raise TrainingError(
                 f"weights would never be averaged: the period is {self.period:,}, a run of {workload.steps:,} steps "
                 f"takes {most:,} gradient steps; choose a smaller --period, or more --steps"
+            )
+
+    def _check_copies(self, workload: Workload) -> None:
+        if other := next((key for key in NOT_COPIES if getattr(self, key) != getattr(Arrangement, key)), None):
+            raise TrainingError(f"{other} is of learners apart from actors, not of copies; leave out --{other}")
+        copies, part, capacity = self.processes, workload.actors.local_storage, workload.replay.capacity
+        starts, weights = workload.learner.learning_starts, max(span.stop for span in spans(workload).values())
+        if self.shards > weights:
+            raise TrainingError(f"{self.shards:,} shards cannot share {weights:,} weights; choose fewer --shards")
+        if self.sync != "server" and self.shards * self.average > 1:
+            raise TrainingError(f"shards and averages are of a server, not of {self.sync}; choose --sync server")
+        if self.replay == "local" and capacity // copies < part:
+            raise TrainingError(
+                f"a capacity of {capacity:,} leaves each of {copies} copies less than the {part} records that it "
+                "inserts at once; choose fewer --processes, or a larger capacity"
+            )
+        if (kept := part + max(0, self.cached - 1)) > (own := -(-starts // copies)):
+            raise TrainingError(
+                f"a copy learns after {own:,} steps of its own, when it may have inserted nothing: it keeps up to "
+                f"{kept:,} records; choose a smaller cache or local_storage, or a larger learning_starts"
             )
 
     def _check_banks(self, workload: Workload) -> None:

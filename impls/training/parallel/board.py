@@ -83,6 +83,7 @@ class Board:
         self._weights: NDArray[np.float32] = self._memory.view(numbers, (weights,), np.float32)
         self._parent = os.getpid()
         self.watch: Callable[[], None] | None = None  # what the parent does in its waits in place of resting
+        self.before_rest: Callable[[], None] = lambda: None  # what a child does in a pause before it rests
         self._base = 0  # gradient steps before the first publication
         self.each = 1  # gradient steps of a publication
         self.route: Route | None = None  # by which actors get weights in place of the vector of this board
@@ -158,10 +159,16 @@ class Board:
         if not (pause & 1 or self._stop.value):
             return
         self.go_on()
+        self.before_rest()
         self.rows[row, RESTING] = pause
         while not counter.reached(self._counters[PAUSE], pause + 1, 1):
             self.go_on()
         self.rows[row, RESTING] = 0
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether a pause lasts."""
+        return bool(self._pause.value & 1)
 
     def rests(self, row: int) -> bool:
         """Whether a process rests in the present pause, or is not started and will rest once it is."""

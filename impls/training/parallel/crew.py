@@ -99,8 +99,9 @@ class Crew:
             if child.process.is_alive():
                 is_late = clock.seconds() - child.begun > _START_SECONDS and not self._row(child)[words.LIVE]
                 why = f"has not started in {_START_SECONDS:.0f} s" if is_late else ""
-            elif sentence := _fault(child):
-                self._fail(child, sentence, ProcessLost if child.kind == "actor" else TrainingError)
+            elif fault := _fault(child):
+                sentence, is_lost = fault
+                self._fail(child, sentence, ProcessLost if is_lost or child.kind == "actor" else TrainingError)
                 continue
             elif child.process.pid in self._killed:
                 why = _restless(_HURRY_SECONDS)
@@ -201,10 +202,10 @@ class Crew:
         self._care()  # for who was killed a moment ago counts as at rest, and is a failure
 
     def _kill_restless(self, seconds: float) -> None:
-        """Kill the children that do not rest: the stopped ones first, and a keeper last, for it rests after actors."""
+        """Kill the children that do not rest: the stopped ones first, keepers and shards last, as they rest last."""
         restless = [child for child in self._children if not self._rests(child)]
         stopped = [child for child in restless if _is_stopped(child)]
-        for child in stopped or [one for one in restless if one.kind != "keeper"] or restless:
+        for child in stopped or [one for one in restless if one.kind not in ("keeper", "shard")] or restless:
             child.process.kill()
             child.process.join()
             self._fail(child, f"{child.kind} {child.start.number} {_restless(seconds)}")
@@ -291,12 +292,12 @@ def _is_stopped(child: Child) -> bool:
     return False
 
 
-def _fault(child: Child) -> str | None:
-    """The sentence that a child sent before it ended, None if it sent none."""
+def _fault(child: Child) -> tuple[str, bool] | None:
+    """The sentence that a child sent before it ended, and whether an environment failed; None if it sent none."""
     with contextlib.suppress(EOFError, OSError):
         if child.faults.poll():
-            sentence: str = child.faults.recv()
-            return sentence
+            fault: tuple[str, bool] = child.faults.recv()
+            return fault
     return None
 
 

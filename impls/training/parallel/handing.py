@@ -12,7 +12,9 @@ from ...replay import Replay
 from .. import clock
 from ..actor import Inserted
 from ..errors import TrainingError
+from ..workload import Workload
 from . import board as words
+from .arrangement import Arrangement
 from .board import Board
 
 Send = Callable[[Inserted], None]
@@ -29,6 +31,11 @@ class Handing(ABC):
 
     is_polled = True
     after_kill = ""
+
+    @classmethod
+    def make(cls, workload: Workload, arrangement: Arrangement) -> "Handing":
+        """The transport of a run."""
+        return cls()
 
     @abstractmethod
     def sender(self, replay: Replay | None, board: Board, row: int, number: int) -> Send:

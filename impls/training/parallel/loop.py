@@ -1,7 +1,5 @@
 """Training by several processes: what the serial loop offers; further learners and the keeper of the replay besides."""
 
-import contextlib
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -10,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ... import replay as replays
-from ...cores import allowed_cpus
 from ...replay import Replay
 from ...replay.memory import Handle
 from .. import clock, learners
@@ -19,19 +16,19 @@ from ..errors import TrainingError
 from ..sizes import layout_of
 from ..workload import Workload
 from . import board as words
-from . import counter, syncs, transports
+from . import syncs, transports
 from .acting import act
 from .arrangement import Arrangement
 from .board import Board, processes_of
-from .crew import Crew, share_of_cores
 from .handing import Handing, settle
 from .learning import Batches, Learning, OwnBatches, sample
 from .pace import Pace
 from .programs import Start
-from .report import cpu_seconds, report
+from .report import report
 from .slots import SentBatches, Slots, SlotsHandle
 from .syncs import Common
 from .syncs import make as make_sync
+from .together import Together
 from .transports.shared_transport import Shared
 
 _POLL_NANOSECONDS = 100_000  # between looks for records that come by messages
@@ -170,18 +167,13 @@ def learn(start: Start) -> None:
             raise TrainingError(f"after {steps:,} steps and {updates:,} gradient steps: {error}") from None
 
 
-SPIN_MICROSECONDS = 200.0  # that a process looks before it sleeps, where each has a core
-
-
-class ParallelLoop:
+class ParallelLoop(Together):
     """A workload's actors, learners and replay in processes of their own; this one is the first learner.
 
     It offers what ``SerialLoop`` does: ``advance``, ``step``, ``updates``, ``state_dict``. ``seed`` decides the first
     weights and the random numbers of each process, but not the order of their turns.
     """
 
-    contestant = "numba"
-    is_parallel = True
     turns = 0  # of the first actor: no moment of it suits a checkpoint better than another
 
     def __init__(
@@ -197,37 +189,24 @@ class ParallelLoop:
         handing: Handing | None = None,
     ) -> None:
         arrangement.check(workload)
-        self.workload, self.arrangement, self.seed, self.device = workload, arrangement, seed, device
-        self.compiled = False
+        self.seed, self.device = seed, device
         self.learner = learners.make(workload, learner, seed=seed, device=device)
         self._common = Common(self.learner, arrangement) if arrangement.learners > 1 else None
         self.policy_name = policy or learners.default(workload)
-        self.buffer = _replay(workload, arrangement)
-        self._rows, self._pace, self._began = processes_of(workload, arrangement), Pace.of(workload, arrangement), 0.0
-        self.board, self._cores = self._shared_out()
+        self.buffer = replay_of(workload, arrangement)
+        weights, rows = len(self.learner.parameters), processes_of(workload, arrangement)
+        super().__init__(workload, arrangement, rows, workload.actors.count, weights, epoch)
+        self.board.route = transports.route(arrangement, weights)
+        self.board.each = arrangement.period if arrangement.sync == "local" else 1
+        self.board.begin_at(self.learner.parameters, 0, 0)
+        self._pace = Pace.of(workload, arrangement)
         self._rng = np.random.default_rng([seed, TRAINING])
         self._handing = handing or transports.make(workload, arrangement)
         is_kept = arrangement.name == "pipelined"
         self._slots = slots_of(workload, arrangement) if is_kept else None
         self._learning = self._learning_of()
-        self._crew, self._epoch, self._is_begun = Crew(self.board), epoch, False
-        self._cores_before: set[int] = set()
         if not is_kept:
             self._crew.is_settled = lambda: self._handing.is_settled(self.buffer)
-
-    def _shared_out(self) -> tuple[Board, list[tuple[int, ...]]]:
-        """The board of this run, and the cores of each of its processes."""
-        needs = [
-            self.arrangement.threads if kind == "learner" else 1 for kind, rows in self._rows.items() for _ in rows
-        ]
-        cores = self.arrangement.cores or allowed_cpus()
-        looks = counter.looks_of(SPIN_MICROSECONDS if len(cores) >= sum(needs) else 0.0)
-        board = Board(len(needs), self.workload.actors.count, len(self.learner.parameters), looks=looks)
-        board.set(words.LAST_STEP, self.workload.steps)
-        board.route = transports.route(self.arrangement, len(self.learner.parameters))
-        board.each = self.arrangement.period if self.arrangement.sync == "local" else 1
-        board.begin_at(self.learner.parameters, 0, 0)
-        return board, share_of_cores(len(needs), cores, needs)
 
     def _learning_of(self) -> Learning:
         batches: OwnBatches | SentBatches
@@ -242,14 +221,10 @@ class ParallelLoop:
         """Start the other processes; ``advance`` does so too."""
         if self._is_begun:
             return
-        self._is_begun, self._began = True, clock.seconds()
-        counter.prepare()
+        self._pin()
         others = [self.learner.implementation] * (self.arrangement.learners > 1 and self.device == "cpu")
         for name in {self.policy_name, *others}:  # else every child would compile the same, all at once
             learners.prepare(self.workload, name)
-        if hasattr(os, "sched_setaffinity"):
-            self._cores_before = os.sched_getaffinity(0)
-            os.sched_setaffinity(0, self._cores[0])
         for number, row in enumerate(self._rows["keeper"]):
             self._crew.begin("keeper", keep, self._start(number, row))
         for number in self._rows["learner"][1:]:
@@ -268,29 +243,9 @@ class ParallelLoop:
         )  # fmt: skip
 
     @property
-    def step(self) -> int:
-        """Number of environment steps taken."""
-        return self.board.value(words.STEPS)
-
-    @property
-    def updates(self) -> int:
-        """Number of gradient steps taken."""
-        return self.board.value(words.UPDATES)
-
-    @property
     def losses(self) -> dict[str, float]:
         """The losses of this process's last gradient step."""
         return self._learning.losses
-
-    @property
-    def restarts(self) -> int:
-        """Actors that ended from outside and were begun anew."""
-        return self._crew.restarts
-
-    @property
-    def pids(self) -> dict[str, int]:
-        """The process number of each child, by its name."""
-        return self._crew.pids
 
     def report(self) -> dict[str, Any]:
         """What the run has done since it was begun.
@@ -306,19 +261,11 @@ class ParallelLoop:
         own = self._common.stale_gradients(self.board) if self._common else {"mean": 0.0, "most": 0}
         return made | {"stale_gradients": own}
 
-    def cpu_seconds(self) -> float:
-        """CPU time of all processes since each was started, those that have ended included; take differences."""
-        return cpu_seconds(self.pids.values())
-
     def done(self, end: int) -> bool:
         """Whether environment step ``end`` is reached, no actor is about to take one, and no gradient step is due."""
         steps = self.step
         is_all = steps >= end and self.board.value(words.CLAIMED_STEPS) == steps
         return is_all and (self._pace.is_free or self.updates >= self._pace.updates_at(steps))
-
-    def until(self, end: int) -> None:
-        """Let actors take no step from environment step ``end`` on; by default that of the workload."""
-        self.board.set(words.LAST_STEP, end)
 
     def advance(self) -> tuple[Episode, ...]:
         """Take a gradient step, or wait for one for 20 ms; returns the episodes that ended meanwhile.
@@ -332,33 +279,6 @@ class ParallelLoop:
             raise TrainingError(f"after {self.step:,} steps and {self.updates:,} gradient steps: {error}") from None
         self._crew.watch()
         return self.ended()
-
-    def hurry(self) -> None:
-        """Let the run end soon: a process that does not rest in 4 s is killed. A signal's handler may call it."""
-        self._crew.hurry()
-
-    @property
-    def lost(self) -> str:
-        """The sentence of the first process that was lost, "" while none is."""
-        return self._crew.failure
-
-    def paused(self) -> contextlib.AbstractContextManager[None]:
-        """All other processes rest while the context lasts; contexts may lie in one another."""
-        return self._crew.paused()
-
-    def ended(self) -> tuple[Episode, ...]:
-        """Episodes that ended since ``advance`` last returned; all of them, while the others rest."""
-        return tuple(episode for _, episode in self.board.episodes())
-
-    def end(self) -> None:
-        """End the other processes, within 10 s; what was learned and stored stays, and ``state_dict`` has it.
-
-        This process may use all its cores again.
-        """
-        self._crew.end()
-        if self._cores_before:
-            os.sched_setaffinity(0, self._cores_before)
-            self._cores_before = set()
 
     def close(self) -> None:
         """End the other processes, and let go of the replay."""
@@ -404,13 +324,13 @@ class ParallelLoop:
         self._epoch = int(state["epoch"]) + 1
 
 
-def _replay(workload: Workload, arrangement: Arrangement) -> Replay:
-    """The shared replay of a workload. TrainingError where it cannot be had."""
+def replay_of(workload: Workload, arrangement: Arrangement, parts: int = 1) -> Replay:
+    """The replay of a workload in shared memory, or one of ``parts`` equal ones. TrainingError where it cannot be."""
     settings, layout = workload.replay, layout_of(workload)
     rings = workload.actors.count + 2 if arrangement.strategy == "owner" else None  # one of each process that inserts
     try:
         return replays.make(
-            settings.capacity, layout, alpha=settings.alpha, epsilon=settings.epsilon, fanout=settings.fanout,
+            settings.capacity // parts, layout, alpha=settings.alpha, epsilon=settings.epsilon, fanout=settings.fanout,
             strategy=arrangement.strategy, shared=True, rings=rings, banks=arrangement.banks,
         )  # fmt: skip
     except (ValueError, RuntimeError, ImportError, MemoryError) as error:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...replay import Replay, ReplayHandle, attach
 from .. import learners
-from ..errors import TrainingError
+from ..errors import ProcessLost, TrainingError
 from ..sizes import layout_of
 from ..workload import Workload
 from .arrangement import Arrangement
@@ -66,7 +66,7 @@ def run(program: Callable[[Start], None], start: Start, faults: connection.Conne
     except Stopped:
         return
     except (TrainingError, MemoryError) as error:
-        _send(faults, str(error))
+        _send(faults, str(error), isinstance(error, ProcessLost))
     except Exception as error:  # whatever a library raises: the parent says so
         _send(faults, f"{type(error).__name__}: {error} ({_where(error)})")
     else:
@@ -80,6 +80,6 @@ def _where(error: Exception) -> str:
     return f"{frame.filename}:{frame.lineno}"
 
 
-def _send(faults: connection.Connection, sentence: str) -> None:
+def _send(faults: connection.Connection, sentence: str, is_lost: bool = False) -> None:
     with contextlib.suppress(OSError):
-        faults.send(sentence)
+        faults.send((sentence, is_lost))

@@ -50,15 +50,23 @@ def report(
     board: Board, rows: dict[str, range], seconds: float, restarts: int, cores: list[tuple[int, ...]]
 ) -> dict[str, Any]:
     """The report of ``ParallelLoop.report``, of a run that began a given number of seconds ago."""
+    return common(board, rows, seconds, restarts, cores) | {
+        "lead": most(board, rows["actor"], words.LEAD),
+        "lag": most(board, rows["learner"], words.LEAD),
+        "stale_weights": behind(board, rows["actor"]),
+        "stale_batches": behind(board, rows["learner"]),
+    }
+
+
+def common(
+    board: Board, rows: dict[str, range], seconds: float, restarts: int, cores: list[tuple[int, ...]]
+) -> dict[str, Any]:
+    """What the processes of any run have done."""
     names = {f"{kind}-{number}": row for kind, each in rows.items() for number, row in enumerate(each)}
     waited = board.rows[:, words.WAITED] / 1e9 / max(seconds, 1e-9)
     return {
         "steps": board.value(words.STEPS),
         "updates": board.value(words.UPDATES),
-        "lead": most(board, rows["actor"], words.LEAD),
-        "lag": most(board, rows["learner"], words.LEAD),
-        "stale_weights": behind(board, rows["actor"]),
-        "stale_batches": behind(board, rows["learner"]),
         "waited": {name: min(1.0, float(waited[row])) for name, row in names.items()},
         "busy_seconds": {kind: busy(board, each) for kind, each in rows.items() if each},
         "turns": {name: int(board.rows[row, words.TURNS]) for name, row in names.items()},

@@ -1,22 +1,21 @@
 """Transports of a run: records from actors to who samples, ``x`` in ``x_transport``; weights back, in ``x_weights``."""
 
+import importlib
+from typing import cast
+
 from ...errors import TrainingError
 from ...workload import Workload
 from ..arrangement import Arrangement
 from ..handing import Handing
 from ..route import Route
 from .file_weights import FileWeights
-from .pipe_transport import Pipe
-from .queue_transport import Queue
-from .shared_transport import Shared
 
 
 def make(workload: Workload, arrangement: Arrangement) -> Handing:
     """Make the transport of records that an arrangement names; the parent does, before it starts any child."""
-    if arrangement.transport == "queue":
-        records = workload.actors.local_storage * workload.actors.environments
-        return Queue(max(1, arrangement.queue_size // records))
-    return Pipe() if arrangement.transport == "pipe" else Shared()
+    name = arrangement.transport
+    module = importlib.import_module(f"{__name__}.{name}_transport")
+    return cast(Handing, getattr(module, name.capitalize()).make(workload, arrangement))
 
 
 def route(arrangement: Arrangement, weights: int) -> Route | None:

@@ -11,6 +11,8 @@ from typing import Any
 
 from ....replay import Replay
 from ...actor import Inserted
+from ...workload import Workload
+from ..arrangement import Arrangement
 from ..board import Board
 from ..handing import LIMIT_SECONDS, Handing, Send, wait_until
 from .frames import Frames
@@ -27,6 +29,12 @@ class Queue(Handing):
     def __init__(self, size: int) -> None:
         self._queue: Any = multiprocessing.get_context("spawn").Queue(size)
         self._frames: Frames | None = None
+
+    @classmethod
+    def make(cls, workload: Workload, arrangement: Arrangement) -> "Queue":
+        """A queue of as many hand-overs as hold the records that the arrangement says."""
+        records = workload.actors.local_storage * workload.actors.environments
+        return cls(max(1, arrangement.queue_size // records))
 
     def sender(self, replay: Replay | None, board: Board, row: int, number: int) -> Send:
         """Put a copy into the queue, for an actor's arrays are used again before the queue's thread pickles them."""

@@ -1,0 +1,21 @@
+"""P serial loops, each with an environment and a network of its own, whose weights meet [StoneSachdev, IV-C].
+
+    lock       every k gradient steps a copy adds what its weights moved by to the shared ones, under a mutex
+    hogwild    the same without a mutex, so that additions may be lost
+    server     every gradient goes to shards, processes that take steps with the shared weights
+
+Each ``x`` of them is the class ``X`` of the module ``x_sync`` in this folder. ``loop`` is what the process that was
+started does, which is copy 0; ``copy`` what each copy is; ``numbers`` the memory that they have in common.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from .sync import CopySync
+
+
+def sync_class(name: str) -> "type[CopySync]":
+    """The class of a name."""
+    module = importlib.import_module(f"{__name__}.{name}_sync")
+    return cast("type[CopySync]", getattr(module, name.capitalize()))
