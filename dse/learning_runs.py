@@ -28,6 +28,9 @@ METRICS = {
 }
 """Unit and form of each metric; the last is no metric of [Zhang2022]."""
 ALL_METRICS = METRICS | dict.fromkeys(("stale_weights", "stale_batches"), ("gradient steps", ",.1f"))
+COPIES = "copies"
+FIGURES = {"episodes": ",.0f", "seconds an episode": ".3f", "minutes": ".2f", "speed-up": ".2f"}
+"""Form of each of the four figures of [StoneSachdev, Figs. 1 to 4]."""
 Key = tuple[str, str]  # workload and kind
 
 
@@ -92,6 +95,53 @@ def _values(run: Measurement, single: Measurement | None, serial: Measurement | 
         yield "speedup_over_serial", Value(serial.seconds / run.seconds)
     report = run.machine.get("report") or {}
     yield from ((name, Value(report[name]["mean"])) for name in ALL_METRICS if name in report)
+
+
+def figures_of(runs: Sequence[Measurement]) -> Reached:
+    """Compute the four figures of [StoneSachdev] of copies, by workload and kind, name and seed.
+
+    A seed that was not solved is beyond what it had at its end, but for the seconds of an episode.
+    """
+    copies = [run for run in runs if run.options["arrangement"] == COPIES]
+    alone = {_seed(run): run for run in copies if run.options["processes"] == 1}
+    found: Reached = {}
+    for run in copies:
+        (episodes, seconds, is_beyond), single = _until_solved(run), alone.get(_seed(run))
+        values = {"episodes": Value(episodes, is_beyond), "seconds an episode": Value(seconds / max(1, episodes))}
+        values["minutes"] = Value(seconds / 60, is_beyond)
+        if single is not None and not is_beyond and not (of_single := _until_solved(single))[2]:
+            values["speed-up"] = Value(of_single[1] / seconds)
+        metrics = found.setdefault((run.options["workload"], _told_kind(run)), {name: {} for name in FIGURES})
+        for name, value in values.items():
+            metrics[name][run.options["seed"]] = value
+    return found
+
+
+def _until_solved(run: Measurement) -> tuple[int, float, bool]:
+    """Return episodes and seconds until solved, or until the end of a run that was not, and whether it was not."""
+    reached = zip(run.machine["episodes"], run.machine["points"], strict=True)
+    for episodes, (_, _, seconds, mean) in reached:
+        if mean >= run.machine["solved_at"]:
+            return episodes, seconds, False
+    return run.machine["episodes"][-1], run.machine["points"][-1][2], True
+
+
+def _told_kind(run: Measurement) -> str:
+    """Name a run, and say where more processes than cores shared these."""
+    cores = run.machine["report"]["cores"].values()
+    is_shared = len(cores) > len({core for each in cores for core in each})
+    return f"{run.options['kind']}{' (oversubscribed)' * is_shared}"
+
+
+def write_figures(reached: Reached) -> list[list[str]]:
+    """Write a row for each kind of copies: the seeds solved, and the figures over seeds."""
+    rows = []
+    for (_, kind), figures in reached.items():
+        seeds = figures["episodes"]
+        solved = sum(not value.is_beyond for value in seeds.values())
+        texts = [write_over_seeds(figures[name].values(), form) for name, form in FIGURES.items()]
+        rows.append([kind, f"{solved} of {len(seeds)}", *texts])
+    return rows
 
 
 def _seed(run: Measurement) -> tuple[str, int]:

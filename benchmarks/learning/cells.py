@@ -11,7 +11,7 @@ from typing import Any
 
 from impls import training
 from impls.training import learners
-from impls.training.parallel.arrangement import BANKED, Arrangement
+from impls.training.parallel.arrangement import BANKED, COPIES, COPY_SYNCS, ONLY_COPIES, Arrangement
 from impls.training.workload import Workload
 
 PRIMITIVE = "training run"
@@ -26,7 +26,9 @@ KINDS = {
     "hogwild": Arrangement(name="apart", learners=LEARNERS, sync="hogwild"),
 }
 DEEPER, LOCAL, SCALING = "depths", "local", "scaling"
-NAMES = (*KINDS, DEEPER, LOCAL, SCALING)
+NAMES = (*KINDS, DEEPER, LOCAL, COPIES, SCALING)
+PROCESSES, EVERY, USUAL = (1, 2, 4), (1, 4, 16, 64), 16
+"""Copies; gradient steps k between meetings, of two copies; and of other numbers."""
 PERIODS = ((2, 1), (2, 5), (2, 10), (2, 25), (4, 10))  # (L, H) of learners whose weights are averaged
 
 
@@ -54,7 +56,7 @@ class Trained:
     @property
     def settings(self) -> Workload:
         """The workload as this run trains it. WorkloadError where there is no such workload."""
-        return settings_of(self.task, self.presampled)
+        return settings_of(self.task, self.presampled, self.most)
 
     @property
     def capacity(self) -> int:
@@ -77,6 +79,8 @@ class Trained:
         task, arrangement = self.settings, self.arrangement
         chosen = learners.default(task)
         own = {"period": arrangement.period, "banks": arrangement.banks} if arrangement.sync == LOCAL else {}
+        if arrangement.name == COPIES:
+            own = {name: getattr(arrangement, name) for name in ONLY_COPIES}
         return {
             "kind": self.kind, "workload": task.name, "identity": training.identity(task),
             "arrangement": arrangement.name, "actors": task.actors.count, "learners": arrangement.learners,
@@ -91,6 +95,8 @@ class Trained:
     def kind(self) -> str:
         """Its arrangement, and how its learners combine or how many batches are sampled ahead."""
         name, ahead = self.arrangement.name, self.presampled
+        if name == COPIES:
+            return f"{name}, P = {self.arrangement.processes}, {self.arrangement.sync}, k = {self.arrangement.every}"
         if self.arrangement.learners > 1:
             averaged = f", H = {self.arrangement.period}" if self.arrangement.sync == LOCAL else ""
             return f"{name}, {self.arrangement.learners} learners, {self.arrangement.sync}{averaged}"
@@ -109,15 +115,26 @@ class Trained:
 
 
 @cache
-def settings_of(task: str, presampled: int) -> Workload:
-    """Load a workload, and have it sample a given number of batches ahead."""
+def settings_of(task: str, presampled: int, most: int) -> Workload:
+    """Load a workload, and have it sample a given number of batches ahead, for as many steps if it has fewer."""
     workload = training.load(task)
-    return dataclasses.replace(workload, replay=dataclasses.replace(workload.replay, presampled=presampled))
+    replay = dataclasses.replace(workload.replay, presampled=presampled)
+    return dataclasses.replace(workload, replay=replay, steps=max(workload.steps, most))
 
 
 def local(learners: int, period: int) -> Arrangement:
     """Learners that each have weights and a bank of their own."""
     return Arrangement(name="apart", learners=learners, sync=LOCAL, period=period, banks=learners, strategy=BANKED)
+
+
+def copies(processes: int, everys: Sequence[int], syncs: Sequence[str]) -> Iterator[Arrangement]:
+    """Yield copies by each sync and interval between meetings; one copy alone is the serial loop."""
+    if processes == 1:
+        yield Arrangement(name=COPIES)
+        return
+    for sync in syncs:
+        for every in everys if processes == 2 else [USUAL]:
+            yield Arrangement(name=COPIES, processes=processes, sync=sync, every=every)
 
 
 def runs(
@@ -126,15 +143,19 @@ def runs(
     depths: Sequence[int],
     periods: Sequence[tuple[int, int]],
     seeds: Sequence[int],
+    processes: Sequence[int] = PROCESSES,
+    everys: Sequence[int] = EVERY,
+    syncs: Sequence[str] = COPY_SYNCS,
     **limits: int,
 ) -> Iterator[Trained]:
     """Yield the runs of the named kinds, seed by seed, so that those compared run near each other in time.
 
-    ``periods``: (L, H) of the runs whose learners average their weights.
+    ``periods``: (L, H) of the runs whose learners average their weights; the rest: of copies.
     """
     own = training.load(task).replay.presampled
     made = {name: [(KINDS[name], own)] for name in KINDS}
     made[DEEPER] = [(KINDS["pipelined"], depth) for depth in depths]
+    made[COPIES] = [(each, own) for count in processes for each in copies(count, everys, syncs)]
     made[LOCAL] = [(local(*pair), own) for pair in periods]
     for seed in seeds:
         for name in names:

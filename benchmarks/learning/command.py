@@ -10,6 +10,7 @@ lock         apart, with two learners that take turns on one vector of weights
 hogwild      apart, with two learners that change it at once
 depths       pipelined with more batches ahead, --depths: how much faster, and does it still learn?
 local        apart, with learners whose weights are averaged every H steps, each with a bank of its own: --periods
+copies       serial loops with an environment and a network each, whose weights meet: --processes, --every, --syncs
 scaling      no runs: gradient steps of one and of two such learners alone, over networks, batches and H
 
 A run is solved at the first evaluation whose mean reaches the workload's threshold. Its clock begins with the first
@@ -23,6 +24,8 @@ episodes; sample and learning efficiency, environment steps and gradient steps u
 gradient steps/s; scaling factor, the speedup over one learner apart by the same seed, divided by the learners. Each is
 a median over seeds with its 95 % bootstrap interval in brackets. A seed that was not solved counts as beyond its last
 evaluation, hence "> 50,000" (null in --json). Fewer than five seeds have no interval: the table has each one's number.
+Copies have a second table, of the four figures of [StoneSachdev]: episodes of all copies, seconds an episode and
+minutes until solved, and the speed-up over one copy by the same seed.
 """
 
 import argparse
@@ -32,12 +35,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dse.learning_runs import METRICS, Value, by_kind, list_unsolved, metrics_of, over_seeds, write_metrics
+from dse.learning_runs import (
+    FIGURES,
+    METRICS,
+    Value,
+    by_kind,
+    figures_of,
+    list_unsolved,
+    metrics_of,
+    over_seeds,
+    write_figures,
+    write_metrics,
+)
 from dse.learning_runs import latest as latest_timed
 from dse.records import Measurement
 from dse.tuning import learners_steps
 from impls import training
 from impls.terminal import aligned, plural
+from impls.training.parallel.arrangement import COPIES, COPY_SYNCS
 
 from ..arguments import DEFAULT, add_common, add_list, at_least, one_of, parser_of
 from ..run import Stamp, Tally, file_of, latest, show
@@ -45,7 +60,7 @@ from ..run import run as run_cells
 from ..timing import Timing
 from ..workers import ask_once
 from . import scaling
-from .cells import DEPTHS, LOCAL, NAMES, PERIODS, PRIMITIVE, SCALING, Trained, runs
+from .cells import DEPTHS, EVERY, LOCAL, NAMES, PERIODS, PRIMITIVE, PROCESSES, SCALING, USUAL, Trained, runs
 
 FILE = "learning.jsonl"
 MODULE = f"{__package__}.worker"
@@ -61,7 +76,9 @@ def main(arguments: list[str] | None = None) -> int:
     one_of(options.only, NAMES)
     most = options.most or training.load(options.workload).steps
     limits = {"least": options.least, "most": most, "test_episodes": options.test_episodes}
-    axes = options.depths, options.periods, options.seeds
+    one_of(options.syncs, COPY_SYNCS)
+    copies = options.processes, options.every, options.syncs
+    axes = options.depths, options.periods, options.seeds, *copies
     trained = list(dict.fromkeys(runs(options.workload, options.only, *axes, **limits)))
     path, bar = file_of(options.results, FILE), not options.json
     tally, found = _kept([[cell] for cell in trained], path, PRIMITIVE, _measured, "run", bar)
@@ -69,6 +86,8 @@ def main(arguments: list[str] | None = None) -> int:
     more, steps = _kept(grid, path, learners_steps.PRIMITIVE, _timed, "cell", bar)
     rows, factors = summary(found), learners_steps.rows(steps)
     tables = [*_lines(rows)] if trained else []
+    if reached := figures_of(latest_timed(found)):
+        tables += ["", *aligned([("copies, until solved", "solved", *FIGURES), *write_figures(reached)])]
     tables += aligned([learners_steps.HEAD, *learners_steps.write_rows(factors)]) if grid else []
     return show(tally + more, path, options.json, {"rows": [*map(_as_json, rows)], "scaling": factors}, [*tables, ""])
 
@@ -169,11 +188,16 @@ def _pair(text: str) -> tuple[int, int]:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("learning", __doc__, "--only serial,apart --seeds 10,11")
     parser.add_argument("--workload", default="cartpole_dqn", metavar="NAME|FILE", help="default: %(default)s")
-    usual = tuple(name for name in NAMES if name not in (LOCAL, SCALING))
-    add_list(parser, "only", str, default=usual, help=f"of {', '.join(NAMES)} (default: all but {LOCAL}, {SCALING})")
+    usual = tuple(name for name in NAMES if name not in (LOCAL, COPIES, SCALING))
+    left_out = f"default: all but {LOCAL}, {COPIES}, {SCALING}"
+    add_list(parser, "only", str, default=usual, help=f"of {', '.join(NAMES)} ({left_out})")
     add_list(parser, "depths", at_least(0, "D"), default=DEPTHS, help="D of the runs named depths (default: 10,50,200)")
     pairs = ",".join(f"{count}x{period}" for count, period in PERIODS)
     add_list(parser, "periods", _pair, default=PERIODS, help=f"LxH of the runs named local (default: {pairs})")
+    add_list(parser, "processes", at_least(1, "P"), default=PROCESSES, help="P of the copies (default: 1,2,4)")
+    every = f"k, gradient steps between meetings of 2 copies (default: 1,4,16,64); of other numbers {USUAL}"
+    add_list(parser, "every", at_least(1, "k"), default=EVERY, help=every)
+    add_list(parser, "syncs", str, default=COPY_SYNCS, help="by which copies' weights meet (default: all)")
     add_list(parser, "seeds", int, default=SEEDS, help="default: 10,11,12,13,14")
     for name, default, text in (
         ("least", LEAST, "environment steps of a solved run"),

@@ -19,8 +19,10 @@ from impls.training.actor import TEST, VALIDATION, evaluate
 from impls.training.environments import Environment
 from impls.training.loop import SerialLoop
 from impls.training.parallel.arrangement import Arrangement
+from impls.training.parallel.copies.loop import CopiesLoop
 from impls.training.parallel.loop import ParallelLoop
 from impls.training.sizes import layout_of
+from impls.training.starting import loop_of
 from impls.training.workload import Workload
 
 from ..clock import ALL_CPUS, pin
@@ -28,7 +30,7 @@ from ..worker import serve, threads
 from .cells import settings_of
 from .scaling import RECORDS, Stepped
 
-Loop = SerialLoop | ParallelLoop
+Loop = SerialLoop | ParallelLoop | CopiesLoop
 
 
 class _Session:
@@ -139,20 +141,20 @@ def trained(
     task: str, arrangement: dict[str, Any], presampled: int, seed: int, least: int, most: int, test_episodes: int
 ) -> dict[str, Any]:
     """Train until solved, though at least ``least`` environment steps, or until ``most``; return what came of it."""
-    workload = settings_of(task, presampled)
+    workload = settings_of(task, presampled, most)
     with contextlib.ExitStack() as stack:
         environment = Environment(workload)
         stack.callback(environment.close)
         loop = _loop_of(workload, Arrangement.of(arrangement), seed)
         stack.callback(loop.close)
         run = _Run(workload, loop, environment)
-        run.train(least, min(most, workload.steps))
+        run.train(least, most)
         return run.answer(test_episodes)
 
 
 def _loop_of(workload: Workload, arrangement: Arrangement, seed: int) -> Loop:
     if arrangement.is_parallel:
-        return ParallelLoop(workload, arrangement, seed=seed)
+        return loop_of(arrangement)(workload, arrangement, seed=seed)
     return SerialLoop(workload, seed=seed)
 
 
@@ -162,18 +164,20 @@ class _Run:
     def __init__(self, workload: Workload, loop: Loop, environment: Environment) -> None:
         self._workload, self._loop, self._environment = workload, loop, environment
         self.points: list[tuple[int, int, float, float]] = []
+        self._episodes = 0  # that have ended
+        self.episodes: list[int] = []  # by each point
         self._seconds, self._best, self._mean = 0.0, loop.learner.weights(), float("-inf")
 
     def train(self, least: int, most: int) -> None:
         """Train, and evaluate whenever the workload's interval has passed."""
         loop, settings, began = self._loop, self._workload.evaluation, time.perf_counter()
         while loop.updates < 1 and loop.step < most:
-            loop.advance()
+            self._episodes += len(loop.advance())
         self.start_seconds, began = time.perf_counter() - began, time.perf_counter()
         due, is_solved = (loop.step // settings.interval + 1) * settings.interval, False
         # Invariant: every evaluation due by the steps taken so far has its point.
         while loop.step < (least if is_solved else most):
-            loop.advance()
+            self._episodes += len(loop.advance())
             if loop.step >= due:
                 self._seconds += time.perf_counter() - began
                 is_solved = self._evaluate() >= settings.solved or is_solved
@@ -181,11 +185,12 @@ class _Run:
 
     def _evaluate(self) -> float:
         loop, settings = self._loop, self._workload.evaluation
-        paused = loop.paused() if isinstance(loop, ParallelLoop) else contextlib.nullcontext()
-        with paused:
+        with loop.paused():
+            self._episodes += len(loop.ended())
             seed = loop.seed, VALIDATION, loop.step
             scores = evaluate(self._workload, loop.learner, self._environment, settings.episodes, *seed)
             mean = fmean(scores) + 0.0
+            self.episodes.append(self._episodes)
             self.points.append((loop.step, loop.updates, round(self._seconds, 4), mean))
             if mean >= self._mean:
                 self._mean, self._best = mean, loop.learner.weights()
@@ -200,7 +205,7 @@ class _Run:
         judge.load_weights(self._best)
         scores = evaluate(workload, judge, self._environment, test_episodes, loop.seed, TEST, 0)
         return {
-            "points": self.points, "interval": workload.evaluation.interval, "steps": steps,
+            "points": self.points, "episodes": self.episodes, "interval": workload.evaluation.interval, "steps": steps,
             "gradient_steps": updates, "start_seconds": self.start_seconds,
             "test_episodes": test_episodes, "test_mean": fmean(scores) + 0.0 if scores else None,
             "restarts": getattr(loop, "restarts", 0), "report": report,
