@@ -26,14 +26,15 @@ HEAD = (
 )
 PAPER, TABLE_3 = "[Hou2023]", "hou2023.table_3"
 SHARED = "shared"
-ORDER = (SHARED, "ring", "queue 500", "queue 2000", "queue 5000", "pipe")
+ORDER = (SHARED, "queue 500", "queue 2000", "queue 5000", "pipe")
+ALONE = (SHARED, "queue", "pipe", "file", "torch")  # timed one hand-over at a time
 READING = (
     "One actor process and one learner process train the workload, their ratio free. Sampling counts environment steps "
     "and updates gradient steps; CPU is of all cores; the transfer cycle is the mean age of the newest record that the "
     "learner can sample, when it samples; the loss is the learner's time in transfer over all its time. Shared: the "
-    "actor inserts by itself, which takes no time of the learner's but that the two may wait for each other; ring: the "
-    "replay's strategy owner, where the learner applies what the actor posted; queue n: multiprocessing's, of at most "
-    "n records; pipe: multiprocessing's. Medians over blocks of time; * rests on an unstable one."
+    "actor inserts by itself, which takes no time of the learner's but that the two may wait for each other; queue n: "
+    "multiprocessing's, of at most n records; pipe: multiprocessing's. Medians over blocks of time; * rests on an "
+    "unstable one."
 )
 
 
@@ -74,13 +75,13 @@ class Row:
 
 
 def rows_of(measurements: Sequence[Measurement]) -> list[Row]:
-    """Select every system of whose columns none lacks, by its setting and then as they were measured."""
+    """Select every system of ``ORDER`` of whose columns none lacks, by its setting and then as they were measured."""
     systems: dict[tuple[Any, ...], dict[str, Measurement]] = {}
     for record in timed(measurements):
         if record.primitive == SYSTEM:
             key = record.options["workload"], record.batch, record.options["rows"], record.contestant
             systems.setdefault(key, {})[record.op] = record
-    whole = [Row(found) for found in systems.values() if set(OPS) <= set(found)]
+    whole = [Row(found) for found in systems.values() if set(OPS) <= set(found) and found["cpu"].contestant in ORDER]
     return sorted(whole, key=lambda row: (row.setting, ORDER.index(row.name)))
 
 
@@ -158,7 +159,7 @@ def _cells(row: Row) -> list[Cell]:
     said = [f"{values[name]:,.0f}{mark if name != 'cpu' else ''}" for name in ("cpu", "sampled", "frames")]
     numbers = [str(count), f"{batch:,}", *said, f"{values['updates']:,.1f}{mark}"]
     numbers += [f"{values['cycle']:.2g}", f"{values['loss']:.2f}"]
-    return [named(row.name, ours=row.name in (SHARED, "ring")), *map(Cell, numbers)]
+    return [named(row.name, ours=row.name == SHARED), *map(Cell, numbers)]
 
 
 def _printed(quoted: Quoted) -> list[list[Cell]]:
@@ -176,7 +177,8 @@ def _quoted_cells(name: str, values: Mapping[str, float]) -> list[Cell]:
 
 def hand_overs(measurements: Sequence[Measurement]) -> str:
     """Return single hand-overs as a table, nothing where none was timed."""
-    found = {(one.contestant, one.op, one.batch): one for one in timed(measurements) if one.primitive == MICRO}
+    own = (one for one in timed(measurements) if one.primitive == MICRO and one.contestant in ALONE)
+    found = {(one.contestant, one.op, one.batch): one for one in own}
     if not found:
         return ""
     columns = list(dict.fromkeys((op, batch) for _, op, batch in found))

@@ -407,11 +407,10 @@ class ParallelLoop:
 def _replay(workload: Workload, arrangement: Arrangement) -> Replay:
     """The shared replay of a workload. TrainingError where it cannot be had."""
     settings, layout = workload.replay, layout_of(workload)
-    rings = workload.actors.count + 2 if arrangement.strategy == "owner" else None  # one of each process that inserts
     try:
         return replays.make(
             settings.capacity, layout, alpha=settings.alpha, epsilon=settings.epsilon, fanout=settings.fanout,
-            strategy=arrangement.strategy, shared=True, rings=rings, banks=arrangement.banks,
+            strategy=arrangement.strategy, shared=True, banks=arrangement.banks,
         )  # fmt: skip
     except (ValueError, RuntimeError, ImportError, MemoryError) as error:
         raise TrainingError(f"the replay of {workload.name} cannot be shared: {error}") from None
