@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dse import stats
 from dse.published.lock_claims import one_run
 from dse.records import Measurement, how_to_measure, twins
-from impls.replay import strategies
+from impls.replay.registry import strategies
 
 from .. import origins
 from ..markup import paragraph

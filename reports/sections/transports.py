@@ -26,15 +26,13 @@ HEAD = (
 )
 PAPER, TABLE_3 = "[Hou2023]", "hou2023.table_3"
 SHARED = "shared"
-ORDER = (SHARED, "queue 500", "queue 2000", "queue 5000", "pipe")
-ALONE = (SHARED, "queue", "pipe", "file", "torch")  # timed one hand-over at a time
+ORDER = (SHARED, "queue", "queue 500", "queue 2000", "queue 5000", "pipe", "file", "torch")
 READING = (
     "One actor process and one learner process train the workload, their ratio free. Sampling counts environment steps "
     "and updates gradient steps; CPU is of all cores; the transfer cycle is the mean age of the newest record that the "
     "learner can sample, when it samples; the loss is the learner's time in transfer over all its time. Shared: the "
     "actor inserts by itself, which takes no time of the learner's but that the two may wait for each other; queue n: "
-    "multiprocessing's, of at most n records; pipe: multiprocessing's. Medians over blocks of time; * rests on an "
-    "unstable one."
+    "multiprocessing's, of at most n records; pipe: its pipe. Medians over blocks of time; * rests on an unstable one."
 )
 
 
@@ -177,14 +175,13 @@ def _quoted_cells(name: str, values: Mapping[str, float]) -> list[Cell]:
 
 def hand_overs(measurements: Sequence[Measurement]) -> str:
     """Return single hand-overs as a table, nothing where none was timed."""
-    own = (one for one in timed(measurements) if one.primitive == MICRO and one.contestant in ALONE)
-    found = {(one.contestant, one.op, one.batch): one for one in own}
+    found = {(one.contestant, one.op, one.batch): one for one in timed(measurements) if one.primitive == MICRO}
     if not found:
         return ""
     columns = list(dict.fromkeys((op, batch) for _, op, batch in found))
     heads = [op if op.endswith("weights") else f"{op}, {plural(batch, 'row')}" for op, batch in columns]
     lines = []
-    for name in dict.fromkeys(name for name, _, _ in found):
+    for name in dict.fromkeys(name for name, _, _ in found if name in ORDER):
         records = [found.get((name, *column)) for column in columns]
         lines.append([named(name), *(Cell(_microseconds(record) if record else "") for record in records)])
     sentence = (
@@ -201,11 +198,10 @@ def _microseconds(record: Measurement) -> str:
 
 def frame(material: Material) -> pd.DataFrame:
     """Select a row a system: its setting, transport, sampling and update rates."""
-    rows = rows_of(material.measurements)
     return pd.DataFrame(
         [
             dict(zip(("workload", "batch", "rows"), row.setting, strict=True)) | row.values | {"name": row.name}
-            for row in rows
+            for row in rows_of(material.measurements)
         ]
     )
 
