@@ -19,8 +19,7 @@ COLUMNS = {
 }
 ROWS, BATCHES = (1, 64), (128, 1024)
 SIZES = (500, 2_000, 5_000)  # records that a queue takes
-TRANSPORTS = ("shared", "ring", "queue 500", "queue 2000", "queue 5000", "pipe")
-"""What hands records over: "ring" is the shared replay by its strategy "owner"."""
+TRANSPORTS = ("shared", "queue 500", "queue 2000", "queue 5000", "pipe")
 PROCESSES = 2  # of a system: an actor and a learner
 WEIGHTS = ("shared", "file", "torch")
 
@@ -41,9 +40,7 @@ PRESETS = {"quick": Preset(1.0, 0.5, 11, 0.15), "full": Preset(5.0, 2.5, 11, 0.5
 def hand_overs() -> Iterator[list[Cell]]:
     """Yield groups of hand-overs of as many rows, and of weights, that are timed in alternation."""
     for rows in ROWS:
-        yield [
-            Cell(name, op, batch=rows) for name in ("shared", "ring", "queue", "pipe") for op in ("send", "hand over")
-        ]
+        yield [Cell(name, op, batch=rows) for name in ("shared", "queue", "pipe") for op in ("send", "hand over")]
     for op in ("publish", "fetch"):
         yield [Cell(name, f"{op} weights") for name in WEIGHTS]
 

@@ -93,10 +93,7 @@ class Ledger:
 
 
 class Watched:
-    """A transport, timed where it receives: ``transfer_ns`` of the learner, and the ages of its newest record.
-
-    With the replay's strategy "owner" what actors posted is applied here, before each sample, and counts as transfer.
-    """
+    """A transport, timed where it receives: ``transfer_ns`` of the learner, and the ages of its newest record."""
 
     def __init__(self, inner: "Handing", ledger: "Ledger | Handle", is_direct: bool) -> None:
         self._inner, self._ledger, self._is_direct = inner, ledger, is_direct
@@ -120,12 +117,10 @@ class Watched:
         return noted
 
     def receive(self, replay: "Replay") -> int:
-        """Receive by the transport and apply what was posted, timed; then look how old the newest record is."""
+        """Receive by the transport, timed; then look how old the newest record is."""
         assert isinstance(self._ledger, Ledger)
         began = time.perf_counter_ns()
         count = self._inner.receive(replay)
-        if hasattr(replay, "posted"):
-            len(replay)
         ended = time.perf_counter_ns()
         self.transfer_ns += ended - began
         self.received += count
@@ -156,13 +151,7 @@ def system_of(workload: Workload, name: str, rows: int, batch: int) -> tuple[Wor
         actors=replace(workload.actors, count=1, environments=1, local_storage=rows),
     )
     kind, _, size = name.partition(" ")
-    arrangement = Arrangement(
-        name="apart",
-        ratio="free",
-        transport="shared" if kind == "ring" else kind,
-        strategy="owner" if kind == "ring" else "two_lock_checked",
-        queue_size=int(size or 2_000),
-    )
+    arrangement = Arrangement(name="apart", ratio="free", transport=kind, queue_size=int(size or 2_000))
     return changed, arrangement
 
 

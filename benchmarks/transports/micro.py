@@ -56,21 +56,14 @@ def _records_clock(cell: Cell, stack: ExitStack) -> Clock:
     from impls.training.parallel import transports  # noqa: PLC0415  # numba
     from impls.training.parallel.board import Board  # noqa: PLC0415
 
-    is_ring = cell.contestant == "ring"
-    strategy = {"strategy": "owner"} if is_ring else {}
-    replay = stack.enter_context(replays.make(CAPACITY, LAYOUT, alpha=0.6, epsilon=1e-3, shared=True, **strategy))  # type: ignore[arg-type]
-    handing = transports.make(load("hopper_td3"), Arrangement(transport="shared" if is_ring else cell.contestant))
+    replay = stack.enter_context(replays.make(CAPACITY, LAYOUT, alpha=0.6, epsilon=1e-3, shared=True))
+    handing = transports.make(load("hopper_td3"), Arrangement(transport=cell.contestant))
     stack.callback(handing.close)
     send = handing.sender(replay, Board(1, 1, 1), _ROW, 0)
     inserted = Inserted(made(np.arange(cell.batch)), None, np.ones(cell.batch, np.bool_))
 
     def receive() -> int:
-        if cell.contestant == "shared":
-            return cell.batch
-        if is_ring:
-            len(replay)  # applies what was posted
-            return cell.batch
-        return handing.receive(replay)
+        return cell.batch if cell.contestant == "shared" else handing.receive(replay)
 
     return HandOverClock(lambda: send(inserted), receive, cell.batch, cell.op == "hand over")
 

@@ -3,7 +3,7 @@
 A block is a header and, one after the other, its banks (most strategies have one). Nothing in it is an address, because
 every process maps it elsewhere:
 
-    block    signature, words of trials | bank 0 | bank 1 | .. | rings, where a strategy has them
+    block    signature, words of trials | bank 0 | bank 1 | ..
     bank     mutexes, counters, ranges under way | word of each slot | records, a packed row each | levels of the tree |
              bounds of blocks of leaves | leaves lent
 
@@ -57,29 +57,20 @@ BOUNDS, BLOCK_SHIFT, LENT_LEAVES = 269, 270, 271  # bounds: 0 if nobody asks for
 FIELD = 272  # + 2 field: its first byte in a row, its bytes
 MOST_FIELDS = 8
 MOST_LENT = 1 << 16
-RINGS, RING_COUNT, RING_ROWS, RING_BYTES = (FIELD + 2 * MOST_FIELDS + number for number in range(4))
-SCRATCH_ROW, RING_SCRATCH = RING_BYTES + 1, RING_BYTES + 2  # of this process, for whoever has the tree's mutex
-STEPS, MOST_STEPS = RING_BYTES + 3, 32  # addresses of the steps that kernels call: see ``steps.py``
+SCRATCH_ROW = FIELD + 2 * MOST_FIELDS  # of this process, for whoever has the tree's mutex
+STEPS, MOST_STEPS = SCRATCH_ROW + 1, 32  # addresses of the steps that kernels call: see ``steps.py``
 VIEW_WORDS = STEPS + MOST_STEPS
-MOST_APPLIED = 4096  # posted rows applied at once, unless one insert has more
-
-# Bytes of the rings in which producers post inserts: what is being applied, then each ring. A ring is who has it, its
-# head, its tail, what each row is, the priority of each, the rows.
-STATE, TAKEN_FIRST, TAKEN_COUNT, TAKEN_LARGEST, FIRST_RING = 0, 8, 16, 24, 64
-RING_CLAIM, HEAD, TAIL, TAKE, RING_HEADER = 0, 64, 128, 136, 192  # a claim: process or 0, when that began
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What decides where things lie: the record, slots of a bank, banks, fanout and format of the tree, rings."""
+    """What decides where things lie: the record, slots of a bank, banks, fanout and format of the tree."""
 
     layout: Layout
     slots: int
     banks: int = 1
     fanout: int = 16
     dtype: str = "float32"
-    rings: int = 0
-    ring_rows: int = 0
 
     @cached_property
     def row(self) -> np.dtype[Any]:
@@ -138,22 +129,12 @@ class Shape:
     @property
     def nbytes(self) -> int:
         """Bytes of the block."""
-        return self.rings_start + (FIRST_RING + self.rings * self.ring_bytes if self.rings else 0)
-
-    @property
-    def rings_start(self) -> int:
-        """First byte of the rings."""
         return BLOCK_BYTES + self.banks * self.starts[1]
-
-    @property
-    def ring_bytes(self) -> int:
-        """Bytes of a ring."""
-        return -(-(RING_HEADER + self.ring_rows * (16 + self.row.itemsize)) // CACHE_LINE) * CACHE_LINE
 
     @property
     def signature(self) -> int:
         """A number that blocks of the same shape share, and hardly any other."""
-        parts = (self.layout, self.slots, self.banks, self.fanout, self.dtype, self.rings, self.ring_rows)
+        parts = (self.layout, self.slots, self.banks, self.fanout, self.dtype)
         return zlib.crc32(repr(parts).encode()) + (1 << 40)
 
 
@@ -220,11 +201,8 @@ class Bank:
         view[kernels.MARKS + 1 : kernels.MARKS + height] = [int(marks.ctypes.data) for marks in self._marks]
         view[[BLOCK, BANK, WORDS, ROWS]] = self.memory.address, self.memory.address + self.start, *addresses[:2]
         view[[STRIDE, FRAMES, PID, BEGAN, ACTOR]] = shape.row.itemsize, shape.layout.frames, *process(), -1
-        rings = self.memory.address + shape.rings_start
-        view[[RINGS, RING_COUNT, RING_ROWS, RING_BYTES]] = rings, shape.rings, shape.ring_rows, shape.ring_bytes
-        applied = max(MOST_APPLIED, shape.ring_rows) + shape.layout.frames
-        self._scratch = np.empty(shape.lanes * shape.chunks), np.empty(2 * shape.rings + 4 * applied, np.int64)
-        view[[SCRATCH_ROW, RING_SCRATCH]] = [int(part.ctypes.data) for part in self._scratch]
+        self._scratch = np.empty(shape.lanes * shape.chunks)
+        view[SCRATCH_ROW] = int(self._scratch.ctypes.data)
         plain = [name for name in shape.layout.fields if name != "frame"]
         if shape.layout.frames > 1:
             view[FRAME_BYTES] = shape.row["frame"].itemsize

@@ -50,8 +50,6 @@ class Settings:
     banks: int = 1
     max_priority: str = "ever"
     trial: bool = False
-    rings: int = 0
-    ring_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,6 @@ class ReplayHandle:
 class BlockOfBanks:
     """A block of memory made or attached to, with a view of each bank, compiled kernels, and locks to hold a bank."""
 
-    _insert_numbers: ClassVar[int] = 2  # that the kernel takes: address of the rows, how many
     kernels: ClassVar[Kernels]
 
     def __init__(self, settings: Settings, memory: Memory | None = None, *, shared: bool = False) -> None:
@@ -79,8 +76,6 @@ class BlockOfBanks:
             settings.banks,
             settings.fanout,
             settings.dtype,
-            settings.rings,
-            settings.ring_rows,
         )
         is_new = memory is None
         memory = allocate(self._shape.nbytes, shared) if memory is None else memory
@@ -142,7 +137,7 @@ class BlockOfBanks:
         from numba import types  # noqa: PLC0415  # with the compiler
 
         reals, bools, number = types.float64[::1], types.boolean[::1], types.int64
-        self._insert = self._entry(self.kernels.insert, *[number] * self._insert_numbers, reals, bools, reals)
+        self._insert = self._entry(self.kernels.insert, number, number, reals, bools, reals)
         self._sample = self._entry(self.kernels.sample, reals, types.boolean, types.float64, number)
         self._update = self._entry(self.kernels.update, types.int64[::1], reals, reals, bools)
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..sumtree.compiling import compiler
 from .block import Bank, Shape
 
-LAZY = ("search_distinct", "drain")  # steps that few calls or strategies need
+LAZY = ("search_distinct",)  # steps that few calls need
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 import importlib
 import math
 import pkgutil
-from dataclasses import replace
 from pathlib import Path
 
 from ..checks import integer_at_least, one_of, short
@@ -13,7 +12,6 @@ from .layout import Layout, check_layout
 from .replay import Replay
 from .values import number
 
-_FEWEST_ROWS, _MOST_ROWS, _RING_BYTES = 256, 4096, 1 << 20
 _LOCKING = f"{__name__.rpartition('.')[0]}.locking"
 
 
@@ -61,18 +59,15 @@ def make(
     dtype: str = "float32",
     banks: int = 1,
     max_priority: str = "ever",
-    rings: int | None = None,
-    ring_rows: int | None = None,
     trial: bool = False,
 ) -> Replay:
     """A replay of ``capacity`` records, all slots empty; ``shared`` with other processes or this one's own.
 
     ``alpha`` >= 0 and ``epsilon`` > 0 make priorities (|TD error| + epsilon)^alpha; ``max_priority`` is what records
     without an error get: the largest "ever" given or the largest that is "current", which with several banks is that of
-    the bank they go to. With strategy "owner" at most ``rings`` threads insert, each through a ring of ``ring_rows``
-    records, by default 16 of about a megabyte. A ``trial`` has kernels that tests can stop. The first call with a
-    strategy and fanout compiles for up to a minute, which it says on a terminal; the result is in the user's cache
-    folder (see :mod:`impls.user_cache`) for all processes to come, and where none can be used every process compiles.
+    the bank they go to. A ``trial`` has kernels that tests can stop. The first call with a strategy and fanout compiles
+    for up to a minute, which it says on a terminal; the result is in the user's cache folder (see
+    :mod:`impls.user_cache`) for all processes to come, and where none can be used every process compiles.
 
     Raises ValueError for settings outside their bounds, MemoryError for more than the machine has free, ImportError
     without numba, RuntimeError where it is switched off or the system has no robust mutexes.
@@ -94,21 +89,7 @@ def make(
     settings = Settings(
         layout, capacity, alpha, epsilon, integer_at_least("fanout", fanout, 2), dtype, banks, max_priority, trial
     )
-    rings, ring_rows = _rings(strategy, kind, settings, rings, ring_rows)
-    return kind(replace(settings, rings=rings, ring_rows=ring_rows), shared=shared)
-
-
-def _rings(
-    strategy: str, kind: type[Replay], settings: Settings, rings: int | None, rows: int | None
-) -> tuple[int, int]:
-    """(rings in which producers post inserts, records that each takes)."""
-    if not kind.rings:
-        if rings is not None or rows is not None:
-            raise ValueError(f"strategy {strategy!r} has no rings; use strategy='owner'")
-        return 0, 0
-    usual = max(_FEWEST_ROWS, min(_MOST_ROWS, _RING_BYTES // settings.layout.record_bytes))
-    rows = integer_at_least("ring_rows", usual if rows is None else rows, 1)
-    return integer_at_least("rings", kind.rings if rings is None else rings, 1), min(rows, settings.capacity)
+    return kind(settings, shared=shared)
 
 
 def attach(handle: ReplayHandle, layout: Layout | None = None) -> Replay:

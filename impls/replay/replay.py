@@ -30,8 +30,7 @@ class Replay(BlockOfBanks):
     """Records with priorities in a block of memory; made by :func:`impls.replay.make`.
 
     Traits of a strategy: ``valid``, whether its answers are right when several callers share it; ``processes``, whether
-    processes may share it, or threads alone; ``banked``, whether it may have more than one bank; ``rings``, how many
-    threads may insert by default where each needs a ring, else 0.
+    processes may share it, or threads alone; ``banked``, whether it may have more than one bank.
 
     Any number of threads may call one replay, and processes one that was made with ``shared=True``.
     """
@@ -39,7 +38,6 @@ class Replay(BlockOfBanks):
     valid: ClassVar[bool] = True
     processes: ClassVar[bool] = True
     banked: ClassVar[bool] = False
-    rings: ClassVar[int] = 0
 
     def __len__(self) -> int:
         """Number of records that may be sampled."""

@@ -29,7 +29,7 @@ from .block import MOST_STEPS, STEPS
 _I8, _I64 = ir.IntType(8), ir.IntType(64)
 FORMED = ("repair", "audit", "set_priorities", "set_range", "largest_now", "search", "search_distinct", "ask_for")
 PLAIN = (  # compiled for any tree
-    *("stop", "enter", "rank", "reserve", "write_rows", "commit", "are_finite", "leaves_of", "update", "drain"),
+    *("stop", "enter", "rank", "reserve", "write_rows", "commit", "are_finite", "leaves_of", "update"),
     *("begin", "gather", "changed", "redraw", "weigh"),
 )
 NAMES = FORMED + PLAIN  # in the order of their addresses in a view

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from dse import stats
 from dse.published.lock_claims import one_run
 from dse.records import Measurement, how_to_measure, twins
+from impls.replay.registry import strategies
 
 from .. import origins
 from ..markup import paragraph
@@ -90,7 +91,10 @@ def rate(record: Measurement) -> Value:
 
 @dataclass(frozen=True)
 class Part:
-    """The records of one part of the command replay, of one commit and one N; ``left_out`` counts all others."""
+    """The records of one part of the command replay, of one commit and N, by strategies that there are.
+
+    ``left_out`` counts all others.
+    """
 
     name: str
     run: Sequence[Measurement]
@@ -115,7 +119,8 @@ class Part:
 def part(measurements: Iterable[Measurement], name: str) -> Part:
     """Select the records of a part."""
     own = [record for record in measurements if record.primitive.removesuffix("_again") == REPLAY + name]
-    run = one_run(own, REPLAY + name)
+    there = (None, *strategies())
+    run = [one for one in one_run(own, REPLAY + name) if one.options.get("strategy") in there]
     return Part(name, run, len(own) - len(run))
 
 
@@ -210,7 +215,7 @@ def origin(of: Part) -> str:
     noise = (
         f"noise floor {stats.noise_floor(pairs):.1%} over {len(pairs)} A/A pairs" if pairs else "its noise is unknown"
     )
-    left = f" {of.left_out} records of other runs or N are omitted." if of.left_out else ""
+    left = f" {of.left_out} records of other runs, N or strategies are omitted." if of.left_out else ""
     return (
         f"Source: {sources_of(of.run)} on {record.machine.get('cpu')}, {record.machine.get('cores')} cores, at "
         f"{commit_of(record, 'with uncommitted changes')}, {origins.span(one.utc for one in of.run)}; implementations "

@@ -26,14 +26,13 @@ HEAD = (
 )
 PAPER, TABLE_3 = "[Hou2023]", "hou2023.table_3"
 SHARED = "shared"
-ORDER = (SHARED, "ring", "queue 500", "queue 2000", "queue 5000", "pipe")
+ORDER = (SHARED, "queue", "queue 500", "queue 2000", "queue 5000", "pipe", "file", "torch")
 READING = (
     "One actor process and one learner process train the workload, their ratio free. Sampling counts environment steps "
     "and updates gradient steps; CPU is of all cores; the transfer cycle is the mean age of the newest record that the "
     "learner can sample, when it samples; the loss is the learner's time in transfer over all its time. Shared: the "
-    "actor inserts by itself, which takes no time of the learner's but that the two may wait for each other; ring: the "
-    "replay's strategy owner, where the learner applies what the actor posted; queue n: multiprocessing's, of at most "
-    "n records; pipe: multiprocessing's. Medians over blocks of time; * rests on an unstable one."
+    "actor inserts by itself, which takes no time of the learner's but that the two may wait for each other; queue n: "
+    "multiprocessing's, of at most n records; pipe: its pipe. Medians over blocks of time; * rests on an unstable one."
 )
 
 
@@ -74,13 +73,13 @@ class Row:
 
 
 def rows_of(measurements: Sequence[Measurement]) -> list[Row]:
-    """Select every system of whose columns none lacks, by its setting and then as they were measured."""
+    """Select every system of ``ORDER`` of whose columns none lacks, by its setting and then as they were measured."""
     systems: dict[tuple[Any, ...], dict[str, Measurement]] = {}
     for record in timed(measurements):
         if record.primitive == SYSTEM:
             key = record.options["workload"], record.batch, record.options["rows"], record.contestant
             systems.setdefault(key, {})[record.op] = record
-    whole = [Row(found) for found in systems.values() if set(OPS) <= set(found)]
+    whole = [Row(found) for found in systems.values() if set(OPS) <= set(found) and found["cpu"].contestant in ORDER]
     return sorted(whole, key=lambda row: (row.setting, ORDER.index(row.name)))
 
 
@@ -158,7 +157,7 @@ def _cells(row: Row) -> list[Cell]:
     said = [f"{values[name]:,.0f}{mark if name != 'cpu' else ''}" for name in ("cpu", "sampled", "frames")]
     numbers = [str(count), f"{batch:,}", *said, f"{values['updates']:,.1f}{mark}"]
     numbers += [f"{values['cycle']:.2g}", f"{values['loss']:.2f}"]
-    return [named(row.name, ours=row.name in (SHARED, "ring")), *map(Cell, numbers)]
+    return [named(row.name, ours=row.name == SHARED), *map(Cell, numbers)]
 
 
 def _printed(quoted: Quoted) -> list[list[Cell]]:
@@ -182,7 +181,7 @@ def hand_overs(measurements: Sequence[Measurement]) -> str:
     columns = list(dict.fromkeys((op, batch) for _, op, batch in found))
     heads = [op if op.endswith("weights") else f"{op}, {plural(batch, 'row')}" for op, batch in columns]
     lines = []
-    for name in dict.fromkeys(name for name, _, _ in found):
+    for name in dict.fromkeys(name for name, _, _ in found if name in ORDER):
         records = [found.get((name, *column)) for column in columns]
         lines.append([named(name), *(Cell(_microseconds(record) if record else "") for record in records)])
     sentence = (
@@ -199,11 +198,10 @@ def _microseconds(record: Measurement) -> str:
 
 def frame(material: Material) -> pd.DataFrame:
     """Select a row a system: its setting, transport, sampling and update rates."""
-    rows = rows_of(material.measurements)
     return pd.DataFrame(
         [
             dict(zip(("workload", "batch", "rows"), row.setting, strict=True)) | row.values | {"name": row.name}
-            for row in rows
+            for row in rows_of(material.measurements)
         ]
     )
 

@@ -29,7 +29,6 @@ POINTS_OF = {
     "sample": "search, descend, searched, read first half, read second half, recheck",
     "update": "update, leaves, sums, updated",
     "two locks": "second lock, second unlock",
-    "owner": "post, publish, drain, taken",
 }
 POINTS = {name: number for number, name in enumerate(", ".join(POINTS_OF.values()).split(", "), 1)}
 
@@ -119,18 +118,13 @@ def even(m: Block, me: int) -> None:
     _state(m, me, at.COMPLETE)
 
 
-def _tickets(m: Block, me: int) -> list[int]:
-    return [ticket for source in at.sources(m, me) for ticket in at.tickets(m, source)]
-
-
 def _stale(m: Block, me: int) -> list[int]:
     """Slots that are cut: those behind all that is written at once."""
-    written = _tickets(m, me)
-    return at.stale(m, written[0], len(written))
+    return at.stale(m, m[me + at.TICKET], m[me + at.ROWS])
 
 
 def _state(m: Block, me: int, state: int) -> None:
-    for ticket in _tickets(m, me):
+    for ticket in at.tickets(m, me):
         m[at.WORD + ticket % m[at.CAPACITY]] = 4 * (ticket + 1) + state
 
 
@@ -140,7 +134,7 @@ def cut(m: Block, me: int) -> None:
 
 
 def zero(m: Block, me: int) -> None:
-    for ticket in _tickets(m, me):
+    for ticket in at.tickets(m, me):
         _set(m, me, ticket % m[at.CAPACITY], 0)
 
 
@@ -150,7 +144,7 @@ def zero_cut(m: Block, me: int) -> None:
 
 
 def raise_leaves(m: Block, me: int) -> None:
-    for ticket in _tickets(m, me):
+    for ticket in at.tickets(m, me):
         _set(m, me, ticket % m[at.CAPACITY], 2)
 
 
@@ -168,13 +162,12 @@ def second_half(m: Block, me: int) -> None:
 
 
 def _copy(m: Block, me: int, half: int) -> None:
-    for source in at.sources(m, me):
-        writer, first = m[source + at.WRITER], m[source + at.TICKET]
-        # Writer 0 goes on with the block's episode, where no other record has come between.
-        goes_on = not writer and first < m[at.CAPACITY] + m[at.BANKS]
-        for ticket in at.tickets(m, source):
-            row = (ticket if goes_on else ticket - first) // m[at.BANKS]
-            m[at.HALF + 2 * (ticket % m[at.CAPACITY]) + half] = 100 * (ticket + 1) + 10 * row + writer
+    writer, first = m[me + at.WRITER], m[me + at.TICKET]
+    # Writer 0 goes on with the block's episode, where no other record has come between.
+    goes_on = not writer and first < m[at.CAPACITY] + m[at.BANKS]
+    for ticket in at.tickets(m, me):
+        row = (ticket if goes_on else ticket - first) // m[at.BANKS]
+        m[at.HALF + 2 * (ticket % m[at.CAPACITY]) + half] = 100 * (ticket + 1) + 10 * row + writer
 
 
 # Inner levels are one node: recomputed from the leaves, or changed by a difference.
@@ -233,63 +226,3 @@ def set_leaf(m: Block, me: int) -> None:
 
 def retrieve(m: Block, me: int) -> None:
     m[me + at.ONE] = m[at.LEAF + m[me + at.SLOT]]
-
-
-# Rings of an owner are one command deep: an actor posts, whoever holds the lock applies.
-
-
-def post(m: Block, me: int) -> None:
-    m[me + at.POSTED] = 1
-
-
-def publish(m: Block, me: int) -> None:
-    m[me + at.HEAD] += 1
-
-
-def full(m: Block, me: int) -> str | None:
-    """Refuse unless the actor's ring is full, so that its next insert had to make room."""
-    return None if m[me + at.HEAD] > m[me + at.TAIL] else REFUSE
-
-
-def choose(m: Block, me: int) -> str | None:
-    """Note published commands, as many as there are slots for, and their tickets, unless a dead owner's are noted."""
-    if not m[at.APPLYING]:
-        m[at.FIRST], rows = m[at.WRITTEN], 0
-        for actor in at.processes_of(m):
-            m[actor + at.TAKE] = m[actor + at.TAIL]
-            if m[actor + at.HEAD] > m[actor + at.TAIL] and rows + m[actor + at.ROWS] <= m[at.CAPACITY]:
-                m[actor + at.TAKE], rows = m[actor + at.HEAD], rows + m[actor + at.ROWS]
-    ticket, m[me + at.SOURCES] = m[at.FIRST], 0
-    for number, actor in enumerate(at.processes_of(m)):
-        if m[actor + at.TAKE] > m[actor + at.TAIL]:
-            m[actor + at.TICKET] = ticket
-            ticket += m[actor + at.ROWS]
-            m[me + at.SOURCES] |= 1 << number
-    return None if m[me + at.SOURCES] else REFUSE
-
-
-def note(m: Block, me: int) -> None:
-    m[at.APPLYING] = 1
-
-
-def count_all(m: Block, me: int) -> None:
-    m[at.WRITTEN] = m[at.FIRST] + len(_tickets(m, me))
-
-
-def posted(m: Block, me: int) -> None:
-    """See that the commands were whole when they were taken."""
-    if not all(m[actor + at.POSTED] for actor in at.sources(m, me)):
-        m[at.WRONG] = at.ON_THE_WAY.index(at.GARBAGE)
-
-
-def settle(m: Block, me: int) -> None:
-    for actor in at.sources(m, me):
-        m[actor + at.TAIL] = m[actor + at.TAKE]
-
-
-def forget(m: Block, me: int) -> None:
-    m[at.APPLYING] = 0
-
-
-def again(m: Block, me: int) -> str:
-    return REFUSE

@@ -20,9 +20,9 @@ from tests.oracles.replay_programs import (
     with_roles,
     without,
 )
-from tests.oracles.small_block import DEADLOCK, DRIFT, FELL, GARBAGE, INCOMPLETE, LATE, LOST, TORN, TWICE, Block
+from tests.oracles.small_block import DEADLOCK, DRIFT, FELL, INCOMPLETE, LATE, LOST, TORN, Block
 
-LAZY, RWLOCK, BANKED, OWNER = (STRATEGIES[name] for name in ("two_lock_lazy", "rwlock", "banked", "owner"))
+LAZY, RWLOCK, BANKED = (STRATEGIES[name] for name in ("two_lock_lazy", "rwlock", "banked"))
 
 
 class Entry(NamedTuple):
@@ -245,12 +245,4 @@ FAULTS = {
     "the other bank's lock": Fault(
         _insert(BANKED, _swaps((do.acquire, acquire_other), (do.release, release_other))), "insert and sample", FELL
     ),
-    "ring's head published before the rows": Fault(
-        _insert(OWNER, _moves(do.publish, "post")), "two inserts and a sample", GARBAGE
-    ),
-    "ring's tail published before the rows are copied": Fault(
-        OWNER.edited(_moves(do.settle, "first half")), "insert that dies beside an insert", LOST
-    ),
-    "no journal": Fault(OWNER.edited(_lacks(do.note)), "insert that dies", TWICE),
-    "two owners": Fault(_insert(OWNER, _lacks(do.acquire, do.release)), "insert and sample", FELL),
 }

@@ -37,18 +37,6 @@ RETRIEVE = (
     Step("retrieve", (do.retrieve,)),
     Step("second unlock", (do.release_second,)),
 )
-APPLY = (
-    Step("drain", (do.choose, do.note, do.count_all), "drained"),
-    Step("odd", (do.odd, do.cut)),
-    Step("first half", (do.posted, do.first_half)),
-    Step("second half", (do.second_half,)),
-    Step("raise", (do.raise_leaves, do.zero_cut)),
-    *SUMS,
-    Step("even", (do.even,)),
-    Step("taken", (do.settle, do.forget, do.again), "drain"),
-)
-
-
 INSERT = (
     Step("reserve", (do.acquire, do.free, do.take, do.count, do.enter)),
     Step("odd", (do.odd, do.cut)),
@@ -64,20 +52,6 @@ INSERT = (
     Step("committed", (do.release,)),
 )
 WHOLE_INSERT = tuple(step for step in INSERT if step.name not in ("reserved", "commit"))
-POST = (
-    Step("post", (do.post,)),
-    Step("publish", (do.publish,)),
-    Step("full", (do.full,), "end"),
-    Step("acquire", (do.acquire,)),
-    *APPLY,
-    Step("drained", (do.release,)),
-)
-
-
-def owning(program: Program) -> Program:
-    """The program with all published commands applied once its lock is acquired."""
-    lock, *rest = program
-    return (Step(lock.name, (do.acquire,)), *APPLY, Step("drained", lock.actions[1:], lock.otherwise), *rest)
 
 
 def two_locks(program: Program) -> Program:
@@ -155,7 +129,6 @@ STRATEGIES = {
     "two_lock_lazy": CHECKED.edited(lambda program: without(program, do.unchanged)),
     "two_lock_checked": CHECKED,
     "banked": ONE_LOCK._replace(banks=2),
-    "owner": Strategy(POST, owning(SAMPLE), owning(UPDATE), skips="under way"),
 }
 RIGHT = tuple(name for name in STRATEGIES if name not in ("none", "two_lock_lazy"))
 

@@ -12,23 +12,20 @@ Block = list[int]
 FELL = "a sampler falls off: root and leaves disagree"
 TORN = "a torn record was read"
 LATE = "a late update landed on a newer record"
-GARBAGE = "a command was taken before it was posted"
 INCOMPLETE = "a record that is not complete has a leaf above 0"
 DRIFT = "the root differs from the sum at rest"
 LOST = "an insert was lost"
-TWICE = "a record was inserted twice"
 DEADLOCK = "deadlock"
-ON_THE_WAY = ("", FELL, TORN, LATE, GARBAGE)  # what an action saw itself: it writes the place to WRONG
+ON_THE_WAY = ("", FELL, TORN, LATE)  # what an action saw itself: it writes the place to WRONG
 
 WRITING, COMPLETE, CUT = 1, 2, 3  # states in a slot's word
 DEAD = -1  # the program counter of a process that died
 
 # The block: header words, two locks, a lock for leaves and two roots (a bank each), six slots, then the processes.
-WRONG, CAPACITY, BANKS, FRAMES, APPLYING, FIRST = range(6)
-WRITTEN, LOCK, SECOND, ROOT, WORD, LEAF, HALF, PROCESSES = 6, 8, 10, 11, 13, 19, 25, 37
+WRONG, CAPACITY, BANKS, FRAMES = range(4)
+WRITTEN, LOCK, SECOND, ROOT, WORD, LEAF, HALF, PROCESSES = 4, 6, 8, 9, 11, 17, 23, 35
 # Words of a process: its place in its program, what it was asked to do, then what it remembers.
-PC, WRITER, ROWS, SLOT, WANTED, BANK, SOURCES, SEEN, TICKET, FLIGHT, SUM, CHANGE, ONE, TWO, FRAME = range(15)
-POSTED, HEAD, TAIL, TAKE, WIDTH = range(15, 20)
+PC, WRITER, ROWS, SLOT, WANTED, BANK, SEEN, TICKET, FLIGHT, SUM, CHANGE, ONE, TWO, FRAME, WIDTH = range(15)
 
 
 def block(capacity: int, processes: int, *, banks: int = 1, frames: int = 1) -> Block:
@@ -41,19 +38,12 @@ def block(capacity: int, processes: int, *, banks: int = 1, frames: int = 1) -> 
         m[WORD + slot], m[LEAF + slot] = 4 * (slot + 1) + COMPLETE, 1
         m[HALF + 2 * slot] = m[HALF + 2 * slot + 1] = 100 * (slot + 1) + 10 * (slot // banks)
         m[ROOT + slot % banks] += 1
-    for number, me in enumerate(processes_of(m)):
-        m[me + SOURCES] = 1 << number
     return m
 
 
 def processes_of(m: Block | tuple[int, ...]) -> range:
     """Offsets of the processes' words."""
     return range(PROCESSES, len(m), WIDTH)
-
-
-def sources(m: Block, me: int) -> list[int]:
-    """Processes whose records are inserted by ``me``."""
-    return [other for number, other in enumerate(processes_of(m)) if m[me + SOURCES] >> number & 1]
 
 
 def tickets(m: Block, source: int) -> range:
@@ -109,10 +99,6 @@ def wrongs_at_rest(m: Block) -> Iterator[str]:
     inserted = [(ticket, me) for me in processes_of(m) if m[me + TICKET] for ticket in tickets(m, me)]
     if any(_lost(m, slot, inserted) for slot in range(m[CAPACITY])):
         yield LOST
-    for me in processes_of(m):
-        writer = m[me + WRITER]
-        if writer and sum(m[HALF + 2 * slot] % 10 == writer for slot in range(m[CAPACITY])) > m[me + ROWS]:
-            yield TWICE
 
 
 def _lost(m: Block, slot: int, inserted: list[tuple[int, int]]) -> bool:
@@ -120,8 +106,8 @@ def _lost(m: Block, slot: int, inserted: list[tuple[int, int]]) -> bool:
     here = [(ticket, me) for ticket, me in inserted if ticket % m[CAPACITY] == slot] or [(slot, 0)]
     newest = max(here)[0]
     for ticket, me in here:
-        under_way = me and (m[me + TAIL] < m[me + HEAD] if m[me + HEAD] else m[me] == DEAD)
-        if ticket < newest or under_way or m[WORD + slot] % 4 == CUT:
+        is_dead = me and m[me] == DEAD
+        if ticket < newest or is_dead or m[WORD + slot] % 4 == CUT:
             continue
         row = m[HALF + 2 * slot]
         if row // 100 != ticket + 1 or row % 10 != (m[me + WRITER] if me else 0) or not m[LEAF + slot]:

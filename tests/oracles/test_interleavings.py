@@ -100,16 +100,14 @@ def test_an_injected_fault_is_found(title):
 
 def test_an_order_that_does_not_matter_is_not_accused():
     zero_first = CHECKED._replace(insert=moved(CHECKED.insert, do.zero, "odd"))
-    even_first = STRATEGIES["owner"].edited(lambda program: moved(program, do.even, "raise"))
-    for strategy in (zero_first, even_first):
-        for title in strategy.cases():
-            assert not explore(case(strategy, title)).wrong
+    for title in zero_first.cases():
+        assert not explore(case(zero_first, title)).wrong
 
 
 def test_every_point_is_a_step_of_some_strategy():
     programs = [program for name, title in EVERY for program in case(STRATEGIES[name], title).programs]
     assert {step.name for program in programs for step in program} >= set(POINTS)
-    assert list(POINTS.values()) == list(range(1, 27))
+    assert list(POINTS.values()) == list(range(1, 23))
 
 
 def test_everything_is_printed(capsys):

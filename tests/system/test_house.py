@@ -22,7 +22,10 @@ ALLOWED = {
         *("benchmarks", "impls", "dse.accuracy", "dse.learning_runs", "dse.records", "dse.stats", "dse.platforms"),
         "dse.tuning.learners_steps",
     },
-    "reports": {"reports", "dse", "impls.cores", "impls.terminal", "impls.sumtree.registry", "impls.writing"},
+    "reports": {
+        *("reports", "dse", "impls.cores", "impls.replay.registry", "impls.sumtree.registry", "impls.terminal"),
+        "impls.writing",
+    },
 }
 # The rooms of dse, from the top floor down: a room imports none above it.
 ROOMS = (

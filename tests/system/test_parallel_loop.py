@@ -39,8 +39,8 @@ def check_ratio(loop, workload, report):
     ("name", "strategy", "changes"),
     [
         ("apart", "two_lock_checked", {}),
-        ("pipelined", "owner", {"presampled": 3, "count": 2, "environments": 2, "sync_interval": 3}),
-        slow("apart", "owner", {"count": 3, "update_interval": 8, "presampled": 2}),
+        ("pipelined", "two_lock_checked", {"presampled": 3, "count": 2, "environments": 2, "sync_interval": 3}),
+        slow("apart", "global", {"count": 3, "update_interval": 8, "presampled": 2}),
         slow("pipelined", "global", {"environments": 4, "update_interval": 5, "local_storage": 4, "sync_interval": 2}),
     ],
 )
@@ -64,7 +64,7 @@ def test_frame_stacks_and_priorities_of_actors_own():
         "tests.fake_environments:UnevenFrames-v0", shape=(84, 84), dtype="uint8", frames=4, kind="mlp", steps=90,
         local_storage=8, initial_priority="td_error", presampled=2, capacity=256, update_interval=4,
     )  # fmt: skip
-    with running(workload, "pipelined", strategy="owner") as loop:
+    with running(workload, "pipelined") as loop:
         check_ratio(loop, workload, ended(loop, 90))
         assert len(loop.buffer) > 0
 
@@ -114,7 +114,7 @@ def test_a_state_goes_on_with_other_random_numbers():
         assert other.updates == other.step - 19
 
 
-@pytest.mark.parametrize(("name", "strategy"), [slow("apart", "two_lock_checked"), ("pipelined", "owner")])
+@pytest.mark.parametrize(("name", "strategy"), [slow("apart", "global"), ("pipelined", "two_lock_checked")])
 def test_killed_actors_begin_anew_and_no_step_is_lost(name, strategy):
     workload = small(steps=10**6, count=2)
     with running(workload, name, strategy=strategy) as loop:
@@ -186,7 +186,7 @@ def test_children_end_with_their_parent(tmp_path, name, ratio, number):
     assert said.count("Traceback") == (number == signal.SIGINT)  # the parent's own
 
 
-@pytest.mark.parametrize(("name", "strategy"), [slow("apart", "two_lock_checked"), ("pipelined", "owner")])
+@pytest.mark.parametrize(("name", "strategy"), [slow("apart", "global"), ("pipelined", "two_lock_checked")])
 def test_no_record_is_torn_or_lost(name, strategy, inserts=20_000):
     environments, interval = (16, 64) if inserts < 10**6 else (256, 1024)
     shape = {"count": 2, "environments": environments, "update_interval": interval, "batch": 32, "capacity": 4096}

@@ -435,7 +435,7 @@ def test_a_strategy_that_training_does_not_make_is_refused():
         if kind.processes and not kind.banked:
             arrangement.check(small())
             continue
-        with pytest.raises(TrainingError, match=rf"strategy {name} .*; choose one of .*owner") as refused:
+        with pytest.raises(TrainingError, match=rf"strategy {name} .*; choose one of .*global") as refused:
             arrangement.check(small())
         assert name not in str(refused.value).partition("; choose")[2]
 

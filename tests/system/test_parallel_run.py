@@ -259,7 +259,7 @@ LOCAL = ["--arrangement", "apart", "--sync", "local", "--learners", "2"]
     [
         (["--arrangement", "apatr"], "serial, apart, pipelined, not 'apatr'; did you mean 'apart'?"),
         (["--arrangement", "apart", "--sync", "hogwlid"], "did you mean 'hogwild'?"),
-        (["--arrangement", "apart", "--strategy", "onwer"], "did you mean 'owner'?"),
+        (["--arrangement", "apart", "--strategy", "gobal"], "did you mean 'global'?"),
         (["--arrangement", "apart", "--transport", "queu"], "transport must be one of shared"),
         (["--arrangement", "apart", "--weights", "flie"], "did you mean 'file'?"),
         (["--arrangement", "apart", "--ratio", "fre"], "did you mean 'free'?"),
@@ -334,12 +334,12 @@ def setting(content, *given):
 
 
 def test_an_answer_is_the_setting_of_a_run():
-    made = setting(answer(values={"capacity": 5000}, strategy="owner"), "--sync", "hogwild", "--steps", "7000")
+    made = setting(answer(values={"capacity": 5000}, strategy="global"), "--sync", "hogwild", "--steps", "7000")
     known = made.workload
     assert (known.learner.batch, known.learner.update_interval, known.steps) == (32, 4, 7000)
     assert (known.replay.presampled, known.replay.fanout, known.replay.capacity) == (3, 8, 5000)
     assert (known.actors.count, known.actors.environments) == (2, 8)
-    assert made.arrangement == Arrangement(name="pipelined", threads=2, sync="hogwild", strategy="owner")
+    assert made.arrangement == Arrangement(name="pipelined", threads=2, sync="hogwild", strategy="global")
     assert (made.contestant, made.learner, made.policy, made.device) == ("numba", "torch", "dense", "cpu")
     serial = with_part("actors") | {"arrangement": "serial"}
     assert setting(serial).workload.actors.count == load("cartpole_dqn").actors.count
@@ -360,7 +360,7 @@ def test_an_answer_is_the_setting_of_a_run():
         (answer(values=[1]), "has values that are no table"),
         (answer(values={"capacity": 0}), "has 0 as capacity"),
         (answer(batch=1 << 21), "batch"),
-        (answer(strategy="onwer"), "did you mean 'owner'?"),
+        (answer(strategy="gobal"), "did you mean 'global'?"),
         (with_part("learner", device=3), "says of learner neither device nor details"),
         (
             with_part("sampling", device="fpga"),

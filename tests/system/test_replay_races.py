@@ -15,7 +15,7 @@ VALID = [name for name in strategies() if strategy_class(name).valid]
 INVALID = [name for name in strategies() if not strategy_class(name).valid]
 CASES = [(name, "threads") for name in VALID]
 CASES += [(name, "processes") for name in VALID if strategy_class(name).processes]
-SELDOM = [("global", "processes"), ("owner", "processes")]
+SELDOM = [("global", "processes")]
 LARGE = {"capacity": 1 << 14, "batch": 256, "most": 64, "fanout": 16}
 TINY = {"capacity": 16, "callers": 5, "batch": 16, "most": 6, "trial": True, "rows": 1e12, "look_seconds": 0.01}
 
@@ -38,7 +38,7 @@ def test_stacks_of_frames_are_whole(strategy):
     assert run(Plan(strategy, layout=STACKED, rows=2e5, **LARGE).usual).sampled > 1000
 
 
-@pytest.mark.parametrize("strategy", matrix(VALID, brief=lambda name: name not in ("rwlock", "global", "owner")))
+@pytest.mark.parametrize("strategy", matrix(VALID, brief=lambda name: name not in ("rwlock", "global")))
 @pytest.mark.parametrize("layout", [PLAIN, STACKED], ids=["plain", "stacked"])
 def test_a_tiny_replay_that_sleeps_at_its_points_shows_no_fault(strategy, layout):
     report = run(Plan(strategy, layout=layout, seconds=0.7, **TINY).usual)

@@ -291,11 +291,13 @@ def test_only_the_latest_commit_and_one_n_are_compared(results):
     older = [dataclasses.replace(one, median_seconds=None) for one in operations()]
     newer = [dataclasses.replace(one, **later) for one in operations()]
     small = [dataclasses.replace(one, **later, capacity=1_000) for one in operations()]
-    html = section([*older, *newer, *small], results)
+    gone = [dataclasses.replace(one, options=one.options | {"strategy": "gone"}) for one in newer]
+    html = section([*older, *newer, *small, *gone], results)
+    assert "gone" not in html
     assert "10.0x [" in html
     assert f"N = {N:,}" in html
-    of = replay_cells.part([*older, *newer, *small], "operations")
-    assert of.left_out == 2 * len(of.run)
+    of = replay_cells.part([*older, *newer, *small, *gone], "operations")
+    assert of.left_out == 3 * len(of.run)
 
 
 def test_the_readme_has_the_factors_or_says_how_to_measure_them(tmp_path):

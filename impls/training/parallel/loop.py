@@ -327,11 +327,10 @@ class ParallelLoop(Together):
 def replay_of(workload: Workload, arrangement: Arrangement, parts: int = 1) -> Replay:
     """The replay of a workload in shared memory, or one of ``parts`` equal ones. TrainingError where it cannot be."""
     settings, layout = workload.replay, layout_of(workload)
-    rings = workload.actors.count + 2 if arrangement.strategy == "owner" else None  # one of each process that inserts
     try:
         return replays.make(
             settings.capacity // parts, layout, alpha=settings.alpha, epsilon=settings.epsilon, fanout=settings.fanout,
-            strategy=arrangement.strategy, shared=True, rings=rings, banks=arrangement.banks,
+            strategy=arrangement.strategy, shared=True, banks=arrangement.banks,
         )  # fmt: skip
     except (ValueError, RuntimeError, ImportError, MemoryError) as error:
         raise TrainingError(f"the replay of {workload.name} cannot be shared: {error}") from None

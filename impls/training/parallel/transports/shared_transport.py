@@ -1,7 +1,4 @@
-"""Records by shared memory: an actor inserts them into the replay itself.
-
-With the replay's strategy "owner" an insert is a copy into a ring of the actor's own, which whoever samples applies.
-"""
+"""Records by shared memory: an actor inserts them into the replay itself."""
 
 from dataclasses import dataclass
 
