@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from impls.training import Workload
-from impls.training.parallel.arrangement import Arrangement
+from impls.training.parallel.arrangement import SEVERAL, SHARING, SYNCS, Arrangement
 from impls.training.sizes import layout_of
 
 from .cells import PRESETS, REFERENCE, Cell, Preset, options_of
@@ -49,7 +49,17 @@ def groups(workload: Workload, preset: Preset, cores: int, learners: list[str]) 
     shapes.append(("apart", best, cores, 1))  # more processes than cores
     if best != REFERENCE and preset != PRESETS["brief"]:
         shapes += [(name, REFERENCE, 1, 1) for name in ARRANGEMENTS]
-    return [list(_group(workload, *shape, ratio)) for shape in shapes for ratio in ("free", "kept")]
+    found = [list(_group(workload, *shape, ratio)) for shape in shapes for ratio in ("free", "kept")]
+    return found + [one for sync in SYNCS * (preset != PRESETS["brief"]) for one in _several(workload, best, sync)]
+
+
+def _several(workload: Workload, learner: str, sync: str) -> list[list[Cell]]:
+    """The cell of two learners next to an actor, timed whole, in a list of groups; none where a batch has no half."""
+    if sync in SHARING and workload.learner.batch % 2:
+        return []
+    cells = _group(workload, "apart", learner, 1, workload.actors.environments, "kept")
+    own = {"learners": 2, "sync": sync} | ({"period": Arrangement().period} if sync == "local" else {})
+    return [[dataclasses.replace(cell, options={**cell.options, **own}) for cell in cells if cell.op == "rate"]]
 
 
 def whole(workload: Workload, preset: Preset, cores: int, learners: list[str]) -> list[list[Cell]]:
@@ -104,8 +114,9 @@ def measure(world: World, options: Mapping[str, Any], window: float) -> dict[str
     """
     from impls.training.parallel.loop import ParallelLoop  # noqa: PLC0415  # numba
 
-    names = ("sync", "strategy", "transport", "weights", "ratio", "learners")
-    arrangement = Arrangement(name=options["arrangement"], **{name: options[name] for name in names})
+    names = (*SEVERAL, "strategy", "transport", "weights", "ratio")
+    given = {name: options[name] for name in names if name in options}
+    arrangement = Arrangement(name=options["arrangement"], **given)
     workload = shaped(world.workload, options)
     loop = ParallelLoop(workload, arrangement, learner=options["learner"], policy=options["policy"])
     try:

@@ -18,6 +18,8 @@ NAMES = ("serial", "apart", "pipelined")
 SYNCS = ("synchronous", "lock", "hogwild", "local")
 SHARING = ("synchronous", "local")
 """Syncs whose learners share a gradient step: each has a part of its batch."""
+SEVERAL = ("learners", "sync", "period", "banks")
+"""Fields that say how many learners there are, and how they combine."""
 TRANSPORTS = ("shared", "queue", "pipe")
 WEIGHTS = ("shared", "file", "torch")
 RATIOS = ("kept", "free")
