@@ -322,7 +322,7 @@ class Together:
     @property
     def counts_others(self) -> bool:
         """Whether the times count what runs concurrently on other cores."""
-        return self.one.counts_others
+        return self.one.counts_others or self._timed is not None
 
     @property
     def is_crowded(self) -> bool:

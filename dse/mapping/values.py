@@ -87,6 +87,13 @@ def check_several(fix: Mapping[str, Any]) -> None:
         raise ProblemError(f"{more[0]} is of several learners, not of 1; fix learners=2, or leave it out")
 
 
+def refuse(fix: Mapping[str, Any], keys: Collection[str] = SEVERAL) -> None:
+    """ProblemError where one of these keys is fixed, of a question that tries all of it or is about one learner."""
+    for key in keys:
+        if key in fix:
+            raise ProblemError(f"{key} cannot be fixed here: this tries numbers of learners, or has one; leave it out")
+
+
 def unknown(sentence: str, value: Any, known: Collection[str]) -> ProblemError:
     """The error of a name that is none of those known, with the nearest of them."""
     return ProblemError(f"{sentence}; there are {', '.join(known)}{near(str(value), known)}")

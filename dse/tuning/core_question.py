@@ -17,6 +17,7 @@ from ..mapping.learners import COSTS_FACTOR, Processes, calibrate, horizon_of, s
 from ..mapping.options import implementation_of
 from ..mapping.processes import one_thread
 from ..mapping.question import ask
+from ..mapping.values import refuse
 from ..mapping.what_if import with_changes
 from ..platforms import Platform
 from ..platforms.reading import RESULTS
@@ -219,8 +220,7 @@ def platform_split(
     in ``recommend_mapping``, and those of ``split_cores``.
     """
     asked = ask(platform, workload, fix=fix, results=results, machine=machine)
-    if fixed := [key for key in ("learners", "banks") if key in asked.fix]:
-        raise ProblemError(f"{fixed[0]} is what this question answers; leave it out, and fix how they combine: sync=")
+    refuse(asked.fix, ("learners", "banks"))
     own = asked.parts().cores
     wanted = own if cores is None else cores
     wanted, reserved = check(1.0, wanted, reserved)

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from impls.training.parallel.arrangement import SEVERAL
 from impls.training.throughput import scaling_factor
 
 from ..estimate import Estimate
@@ -20,6 +19,7 @@ from ..mapping.alternatives import choose as choose_mapping
 from ..mapping.learners import Processes, Term, calibrate, sources_of, terms_of
 from ..mapping.options import implementation_of
 from ..mapping.question import MappingQuestion
+from ..mapping.values import refuse
 from ..platforms import Device
 from ..solver.problem import ProblemError
 from ..solver.solve import Infeasible
@@ -90,8 +90,7 @@ def learner_scaling(
         raise ProblemError(f"the most learners to try are from 1 to {MOST}, not {most}")
     if not 1 <= longest <= LONGEST:
         raise ProblemError(f"the longest period is from 1 to {LONGEST} gradient steps, not {longest}")
-    if fixed := [key for key in SEVERAL if key in question.fix]:
-        raise ProblemError(f"{fixed[0]} is what this question tries, so it cannot be fixed; leave it out")
+    refuse(question.fix)
     place, parts = question.platform, question.parts()
     there = [one.name for one in place.devices]
     if device is not None and device not in there:
