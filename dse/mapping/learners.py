@@ -286,8 +286,8 @@ def fastest(one: Beside | Scaled, ways: Iterable[Arrangement]) -> "Iterator[Toge
     several = [how for how in ways if 1 < how.learners <= max(cores - run.actors, how.learners * (run.actors == 1))]
     if not several or run.arrangement != several[0].name:
         return
-    learner, replay = one.step(one_thread(parts, by), by), replay_times(one.own)
-    single = learner.plus(sum(one.replay(time).value for time in replay[:-1]) + one.stored(replay[-1]).value)
+    learner = one.step(one_thread(parts, by), by)
+    single = learner.plus(_replay_seconds(one))
     terms = terms_of(parts.batch, sources_of(parts, parts.cpu, by, single), parts.cpu)
     acting = parts.acting(run.actors, policy=run.policy).value
     processes, met, _ = calibrate(Processes.of(parts, cores, run.actors, acting), terms, parts, by)
@@ -296,6 +296,12 @@ def fastest(one: Beside | Scaled, ways: Iterable[Arrangement]) -> "Iterator[Toge
         known.setdefault(how.learners, []).append(made)
     for each in known.values():
         yield min(each, key=lambda made: made.whole.value)
+
+
+def _replay_seconds(run: "Beside | Scaled | Together") -> float:
+    """Seconds of a gradient step that the replay takes in a run."""
+    *tree, rows = replay_times(run.own)
+    return sum(run.replay(time).value for time in tree) + run.stored(rows).value
 
 
 @dataclass
@@ -363,9 +369,7 @@ class Together:
 
     def step(self, alone: Estimate, learner: str) -> Estimate:
         """The learners' time of a gradient step, on one thread each."""
-        draw, update, rows = replay_times(self.own)
-        replay = self.replay(draw).value + self.replay(update).value + self.stored(rows).value
-        return self.whole.scaled(max(LEAST, 1 - replay / self.whole.value))
+        return self.whole.scaled(max(LEAST, 1 - _replay_seconds(self) / self.whole.value))
 
     def stored(self, alone: Estimate) -> Estimate:
         """The time of moving records by its time alone: learners move them at the same time."""

@@ -60,8 +60,8 @@ def test_a_place_that_comes_first_wins_a_tie(here):
 def test_what_to_measure_next_is_what_the_answer_hangs_on(here):
     given = build_answer(here, "ratio")
     assert given.measure_next.number == given.decides[0].number
-    assert given.measure_next.number.startswith("loop(cpu)")  # which was timed whole
-    assert "benchmarks profile --workload hopper_ddpg" in given.measure_next.command
+    assert given.measure_next.number.startswith("learners(cpu)")  # of which none was timed
+    assert "benchmarks profile --arrangements --workload hopper_ddpg" in given.measure_next.command
 
 
 # The whole answer
