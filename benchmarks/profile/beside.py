@@ -50,24 +50,22 @@ def groups(workload: Workload, preset: Preset, cores: int, learners: list[str]) 
     if best != REFERENCE and preset != PRESETS["brief"]:
         shapes += [(name, REFERENCE, 1, 1) for name in ARRANGEMENTS]
     found = [list(_group(workload, *shape, ratio)) for shape in shapes for ratio in ("free", "kept")]
-    return found + [one for sync in SYNCS * (preset != PRESETS["brief"]) for one in _several(workload, best, sync)]
+    batch, how = workload.learner.batch, {"learners": 2, "period": Arrangement().period}
+    syncs = [sync for sync in SYNCS if preset != PRESETS["brief"] and (batch % 2 == 0 or sync not in SHARING)]
+    return found + [_whole(workload, best, **how, sync=sync) for sync in syncs]
 
 
-def _several(workload: Workload, learner: str, sync: str) -> list[list[Cell]]:
-    """The cell of two learners next to an actor, timed whole, in a list of groups; none where a batch has no half."""
-    if sync in SHARING and workload.learner.batch % 2:
-        return []
+def _whole(workload: Workload, learner: str, **how: Any) -> list[Cell]:
+    """The cell of a run timed whole, of one actor apart; ``how`` several learners combine."""
     cells = _group(workload, "apart", learner, 1, workload.actors.environments, "kept")
-    own = {"learners": 2, "sync": sync} | ({"period": Arrangement().period} if sync == "local" else {})
-    return [[dataclasses.replace(cell, options={**cell.options, **own}) for cell in cells if cell.op == "rate"]]
+    return [dataclasses.replace(cell, options={**cell.options, **how}) for cell in cells if cell.op == "rate"]
 
 
 def whole(workload: Workload, preset: Preset, cores: int, learners: list[str]) -> list[list[Cell]]:
     """Return the cells of runs timed whole, a group each: of one actor apart, by the fastest learner, as it trains."""
     if not groups(workload, preset, cores, learners):
         return []
-    cells = _group(workload, "apart", learners[-1], 1, workload.actors.environments, "kept")
-    return [[cell for cell in cells if cell.op == "rate"]]
+    return [_whole(workload, learners[-1])]
 
 
 def _group(workload: Workload, name: str, learner: str, actors: int, count: int, ratio: str) -> Iterator[Cell]:
