@@ -50,15 +50,17 @@ def groups(workload: Workload, preset: Preset, cores: int, learners: list[str]) 
     if best != REFERENCE and preset != PRESETS["brief"]:
         shapes += [(name, REFERENCE, 1, 1) for name in ARRANGEMENTS]
     found = [list(_group(workload, *shape, ratio)) for shape in shapes for ratio in ("free", "kept")]
-    batch, how = workload.learner.batch, {"learners": 2, "period": Arrangement().period}
-    syncs = [sync for sync in SYNCS if preset != PRESETS["brief"] and (batch % 2 == 0 or sync not in SHARING)]
+    how = {"learners": 2, "period": Arrangement().period}
+    is_even = workload.learner.batch % 2 == 0
+    syncs = [sync for sync in SYNCS if preset != PRESETS["brief"] and (is_even or sync not in SHARING)]
     return found + [_whole(workload, best, **how, sync=sync) for sync in syncs]
 
 
 def _whole(workload: Workload, learner: str, **how: Any) -> list[Cell]:
     """The cell of a run timed whole, of one actor apart; ``how`` several learners combine."""
     cells = _group(workload, "apart", learner, 1, workload.actors.environments, "kept")
-    return [dataclasses.replace(cell, options={**cell.options, **how}) for cell in cells if cell.op == "rate"]
+    rates = [cell for cell in cells if cell.op == "rate"]
+    return [dataclasses.replace(cell, options={**cell.options, **how}) for cell in rates]
 
 
 def whole(workload: Workload, preset: Preset, cores: int, learners: list[str]) -> list[list[Cell]]:
