@@ -52,7 +52,8 @@ def groups(workload: Workload, preset: Preset, cores: int, learners: list[str]) 
     found = [list(_group(workload, *shape, ratio)) for shape in shapes for ratio in ("free", "kept")]
     how = {"learners": 2, "period": Arrangement().period}
     is_even = workload.learner.batch % 2 == 0
-    syncs = [sync for sync in SYNCS if preset != PRESETS["brief"] and (is_even or sync not in SHARING)]
+    tried = SYNCS if preset != PRESETS["brief"] else ()
+    syncs = [sync for sync in tried if is_even or sync not in SHARING]
     return found + [_whole(workload, best, **how, sync=sync) for sync in syncs]
 
 
