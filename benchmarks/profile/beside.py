@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from impls.training import Workload
-from impls.training.parallel.arrangement import Arrangement
+from impls.training.parallel.arrangement import SEVERAL, SHARING, SYNCS, Arrangement
 from impls.training.sizes import layout_of
 
 from .cells import PRESETS, REFERENCE, Cell, Preset, options_of
@@ -49,15 +49,26 @@ def groups(workload: Workload, preset: Preset, cores: int, learners: list[str]) 
     shapes.append(("apart", best, cores, 1))  # more processes than cores
     if best != REFERENCE and preset != PRESETS["brief"]:
         shapes += [(name, REFERENCE, 1, 1) for name in ARRANGEMENTS]
-    return [list(_group(workload, *shape, ratio)) for shape in shapes for ratio in ("free", "kept")]
+    found = [list(_group(workload, *shape, ratio)) for shape in shapes for ratio in ("free", "kept")]
+    how = {"learners": 2, "period": Arrangement().period}
+    is_even = workload.learner.batch % 2 == 0
+    tried = SYNCS if preset != PRESETS["brief"] else ()
+    syncs = [sync for sync in tried if is_even or sync not in SHARING]
+    return found + [_whole(workload, best, **how, sync=sync) for sync in syncs]
+
+
+def _whole(workload: Workload, learner: str, **how: Any) -> list[Cell]:
+    """The cell of a run timed whole, of one actor apart; ``how`` several learners combine."""
+    cells = _group(workload, "apart", learner, 1, workload.actors.environments, "kept")
+    rates = [cell for cell in cells if cell.op == "rate"]
+    return [dataclasses.replace(cell, options={**cell.options, **how}) for cell in rates]
 
 
 def whole(workload: Workload, preset: Preset, cores: int, learners: list[str]) -> list[list[Cell]]:
     """Return the cells of runs timed whole, a group each: of one actor apart, by the fastest learner, as it trains."""
     if not groups(workload, preset, cores, learners):
         return []
-    cells = _group(workload, "apart", learners[-1], 1, workload.actors.environments, "kept")
-    return [[cell for cell in cells if cell.op == "rate"]]
+    return [_whole(workload, learners[-1])]
 
 
 def _group(workload: Workload, name: str, learner: str, actors: int, count: int, ratio: str) -> Iterator[Cell]:
@@ -104,8 +115,9 @@ def measure(world: World, options: Mapping[str, Any], window: float) -> dict[str
     """
     from impls.training.parallel.loop import ParallelLoop  # noqa: PLC0415  # numba
 
-    names = ("sync", "strategy", "transport", "weights", "ratio", "learners")
-    arrangement = Arrangement(name=options["arrangement"], **{name: options[name] for name in names})
+    names = (*SEVERAL, "strategy", "transport", "weights", "ratio")
+    given = {name: options[name] for name in names if name in options}
+    arrangement = Arrangement(name=options["arrangement"], **given)
     workload = shaped(world.workload, options)
     loop = ParallelLoop(workload, arrangement, learner=options["learner"], policy=options["policy"])
     try:

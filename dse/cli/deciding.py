@@ -14,7 +14,7 @@ from impls.cores import count_allowed
 from impls.replay import strategies
 from impls.terminal import aligned, plural
 from impls.training import identity, learners
-from impls.training.parallel.arrangement import UNUSABLE
+from impls.training.parallel.arrangement import SEVERAL, UNUSABLE
 from impls.training.sizes import layout_of
 
 from .. import platforms
@@ -28,7 +28,8 @@ from .emit import to_run, why_not_run
 from .text import interval
 
 OBJECTIVE = "ratio"  # whose value is what a race measures
-OWN = ("arrangement", "actors", "learner_implementation")  # what contenders differ in
+OWN = ("arrangement", "actors", "learner_implementation", "learners")  # what contenders differ in
+NEAR = 0.7  # of the best predicted rate, from which on two learners race as well
 RACED = {
     "environments": (1, 2, 4, 8, 16),
     "presampled": (0, 1, 2, 4),
@@ -57,7 +58,9 @@ class Contender:
         """The configuration, in words."""
         actors = [plural(self.fix["actors"], "actor")] if "actors" in self.fix else []
         more = [f"{key} {value}" for key, value in self.fix.items() if key not in OWN]
-        return ", ".join([self.fix["arrangement"], *actors, self.fix[OWN[-1]], *more])
+        count = self.fix.get("learners", 1)
+        several = [plural(count, "learner")] * (count > 1)
+        return ", ".join([self.fix["arrangement"], *actors, self.fix["learner_implementation"], *several, *more])
 
     @property
     def predicted(self) -> float:
@@ -68,6 +71,7 @@ class Contender:
 def contenders(question: MappingQuestion, free: Collection[str] = ()) -> list[Contender]:
     """The best of each arrangement and number of actors, and of each implementation of the learner; cheapest first.
 
+    Two learners race where they are predicted to be nearly as fast as the best.
     Arrangements have at most a process more than there are cores. ``free``: keys of ``RACED``, with each of whose
     values the best predicted one races besides.
     """
@@ -76,6 +80,7 @@ def contenders(question: MappingQuestion, free: Collection[str] = ()) -> list[Co
         own,
         *(name for name in learners.names() if name != own and not learners.unsuited(name, question.workload)),
     ]
+    asked = question.fix.keys() & SEVERAL
     counts = sorted({min(1 << power, cores) for power in range(cores.bit_length() + 1)})
     shapes: list[tuple[str, int | None, int]] = [("serial", None, 1)]
     shapes += [("apart", actors, actors + 1) for actors in counts]
@@ -84,12 +89,17 @@ def contenders(question: MappingQuestion, free: Collection[str] = ()) -> list[Co
     for arrangement, actors, processes in shapes:
         for name in names if processes <= cores + 1 else ():
             fix = {"arrangement": arrangement, "learner_implementation": name} | ({"actors": actors} if actors else {})
+            fix |= {} if asked or not actors else {"learners": 1}
             if one := _contender(question, fix, processes):
                 found.append(one)
     # What no record predicts may be the best.
     fastest = sorted(found, key=lambda one: (one.answer is not None, -one.predicted, names.index(_implementation(one))))
+    fix = {"arrangement": "apart", "learner_implementation": own, "actors": 1, "learners": 2}
+    two = None if asked else _contender(question, fix, 3)
     kept = {min(map(fastest.index, _alike(fastest, one, key))) for one in found for key in (_shape, _implementation)}
     more = [_with(question, fastest[0], key, value) for key in free for value in RACED.get(key, ()) if fastest]
+    if two and two.answer and two.predicted >= NEAR * max(one.predicted for one in found):
+        more.insert(0, two)
     return [one for one in found if fastest.index(one) in kept] + [one for one in more if one]
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import impls
 from impls.strict_toml import UnreadableError
 from impls.training import Workload, WorkloadError, load
-from impls.training.parallel.arrangement import Arrangement
+from impls.training.parallel.arrangement import SEVERAL
 
 from ..estimate import Interval
 from ..mapping.answer import MappingAnswer, PartAnswer
 from ..mapping.options import implementation_of
+from ..mapping.processes import strategy_of
 from ..mapping.question import MappingQuestion
 from ..mapping.values import NUMBERS
 from ..solver.problem import TREE
@@ -84,8 +85,8 @@ def training_command(answer: MappingAnswer) -> str | None:
     words += ["--contestant", tree["contestant"]] if is_serial else []
     words += ["--fanout", str(tree["fanout"])]
     words += ["--threads", str(learner.details["threads"])] if learner.device == actors.device else ["--device", "cuda"]
-    words += ["--learners", str(learner.details["learners"])] if "learners" in learner.details else []
-    usual = Arrangement(name=answer.arrangement).strategy
+    words += [word for key in SEVERAL if key in learner.details for word in (f"--{key}", str(learner.details[key]))]
+    usual = strategy_of(answer.arrangement, answer.banks)
     words += ["--strategy", answer.strategy] if answer.strategy not in ("", usual) else []
     words += ["--presampled", str(answer.depth)] if answer.depth != own.replay.presampled else []
     words += ["--environments", str(answer.environments)] if answer.environments != own.actors.environments else []

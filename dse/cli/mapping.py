@@ -13,6 +13,7 @@ from typing import Any
 
 from impls.training import names as workload_names
 from impls.training.environments import check_spaces, warn_of_code
+from impls.training.parallel.arrangement import SYNCS
 
 from ..mapping.answer import MappingAnswer, Shortage
 from ..mapping.explain import Explanation
@@ -58,8 +59,10 @@ Objectives:
 Sampling, storage, learner and updating are each a device's name; actors a number of processes. learner_threads
 and threads are of the processor's options alone, others stay as they are; contestant is the tree's implementation,
 and rules out every other (cupy is a GPU's, fpga an FPGA's). learner_implementation and policy_implementation are
-torch, or another that this machine's records time; environments are those an actor steps at once. Execution modes,
-by the key arrangement:
+torch, or another that this machine's records time; environments are those an actor steps at once. Several learners
+run apart, each a process: they combine by sync ({", ".join(SYNCS)}), average weights every
+period steps if that is local, and sample from as many banks if those are fixed. Execution modes, by the key
+arrangement:
 {_listed(ARRANGEMENT)}
 
 K is free unless fixed; how many batches are sampled ahead is the workload's `presampled` unless --free presampled;

@@ -125,5 +125,6 @@ def to_measure(answer: MappingAnswer, evidence: Evidence) -> str:
         return answer.machine_note.rpartition("To be sure, ")[2].removesuffix(".")
     is_profiled = answer.machine and not any(note.startswith(UNPROFILED) for note in answer.notes)
     commands = (benchmark("profile"), *[benchmark("sweep")] * (evidence.source == "measured"))
-    is_done = is_profiled and evidence.command.startswith(commands)
+    is_timed = evidence.source != "modeled" or "--arrangements" not in evidence.command
+    is_done = is_profiled and is_timed and evidence.command.startswith(commands)
     return "" if is_done else f"measure {evidence.number}: {evidence.command}"

@@ -18,6 +18,7 @@ from .text import in_words, roughly, rounded, wrapped
 EVIDENCE = {
     "loop": "whole loops on {0}{1} take",
     "T_train": "the learner on {0}{1} takes",
+    "learners": "several learners on {0}{1} take",
     "f_a": "actors on {0}{1} take",
     "tree": "the tree on {0}{1} takes",
     "RMM": "the tree on {0}{1} takes",
@@ -81,7 +82,11 @@ def _placed(answer: MappingAnswer) -> str:
         *(one.details.get("implementation") for one in (learner, actors)),
     )
     kind = ", ".join([str(by)] * bool(by) + [plural(threads or 1, "thread")] * bool(threads))
-    words = {"learner": "the learner" + f" ({kind})" * bool(kind)}
+    if answer.learners > 1:
+        kind = ", ".join([*[kind] * bool(kind), combined(answer)])
+    words = {
+        "learner": (f"{answer.learners} learners" if answer.learners > 1 else "the learner") + f" ({kind})" * bool(kind)
+    }
     if part["sampling"].device == part["updating"].device:
         words |= {"sampling": "the tree", "storage": "the records"}
     else:
@@ -98,10 +103,17 @@ def _placed(answer: MappingAnswer) -> str:
         return f"in one process on the {actors.device}{_by(answer, is_here)}{away}"
     if answer.arrangement == "apart":
         groups = [f"{listed(all_of)} on {where}" for where, all_of in on.items()]
-        return f"with {listed(groups)} serially in one process, and {acting} on the {actors.device}"
+        inside = "one process" if answer.learners == 1 else f"each of {answer.learners} processes"
+        return f"with {listed(groups)} serially in {inside}, and {acting} on the {actors.device}"
     on.setdefault(_where(actors), []).append(acting)
     *groups, last = (f"{listed(all_of)} on {where}" for where, all_of in on.items())
     return f"with {', '.join([*groups, f'and {last}' if groups else last])}"
+
+
+def combined(answer: MappingAnswer) -> str:
+    """Say how several learners combine."""
+    words = [answer.sync, *[f"averaged every {plural(answer.period, 'step')}"] * bool(answer.period)]
+    return ", ".join([*words, *[plural(answer.banks, "bank")] * (answer.banks > 1)])
 
 
 def _by(answer: MappingAnswer, is_here: bool) -> str:
@@ -139,9 +151,12 @@ def _us(seconds: float) -> str:
 
 
 def implementations(answer: MappingAnswer) -> Iterator[str]:
-    """Say what each implementation would give, a line each, and what other numbers of environments would."""
+    """Say what each implementation, and each number of learners, would give, a line each, then of environments."""
     for one in answer.by_implementation:
         yield from wrapped(f"learner and policy by {one.implementation}: {_expected(one)} {unit(answer)}")
+    for one in answer.by_learners:
+        how = f" ({one.sync})" * bool(one.sync)
+        yield from wrapped(f"with {plural(one.learners, 'learner')}{how}: {_expected(one)} {unit(answer)}")
     if others := [
         f"with {plural(one.environments, 'environment')} an actor: {_expected(one)}" for one in answer.by_environments
     ]:

@@ -9,10 +9,10 @@ from typing import Any
 from impls.terminal import count, plural
 
 from ..estimate import Estimate
+from ..times.multi_learner import FactorPoint
 from ..tuning.adapt import MEMORY, PROCESS_BYTES, PROCESSOR, WHOLE, Adaptation, adapted
 from ..tuning.learners import LearnerScaling, learner_scaling
 from ..tuning.looks import Search
-from ..tuning.multi_learner import FactorPoint
 from . import running
 from .mapping import add_fix, add_system, system_of
 from .text import add_command, error_bound, rests_on, roughly, rounded, show, wrapped

@@ -26,7 +26,8 @@ BY: tuple[Part, ...] = ("learner", "actors")
 
 @dataclass(frozen=True)
 class Rate:
-    """The best value by the objective, in [low, high], of mappings with this implementation and E environments."""
+    """The best value by the objective, in [low, high], of mappings with this implementation, E environments and L
+    learners that combine by ``sync``."""
 
     value: float
     low: float
@@ -35,6 +36,8 @@ class Rate:
     upper_bound: bool
     implementation: str = ""  # of learner and policy; "" for any
     environments: int = 1
+    learners: int = 1
+    sync: str = ""
 
 
 def rate_of(built: Built, objective: Objective, epsilon: float | None, by: str = "") -> Rate | None:
@@ -47,7 +50,9 @@ def rate_of(built: Built, objective: Objective, epsilon: float | None, by: str =
 
 
 def _rate(built: Built, one: Answer, ends: tuple[float, float], by: str) -> Rate:
-    return Rate(one.value, *ends, interval(one), not Place(one.mode).in_turns, by, built.parts.environments)
+    known, is_bound = built.details(one.configuration.learner), not Place(one.mode).in_turns
+    how = known.get("learners", 1), known.get("sync", "")
+    return Rate(one.value, *ends, interval(one), is_bound, by, built.parts.environments, *how)
 
 
 def by_implementation(built: Built, objective: Objective, epsilon: float | None, chosen: Chosen) -> tuple[Rate, ...]:
@@ -69,6 +74,16 @@ def by_implementation(built: Built, objective: Objective, epsilon: float | None,
         )
     ]
     return tuple(sorted(rates, key=lambda rate: -rate.value)) if len(rates) > 1 else ()
+
+
+def by_learners(built: Built, objective: Objective, epsilon: float | None, chosen: int) -> tuple[Rate, ...]:
+    """The rate of each other number of learners than the ``chosen``, where several were tried."""
+    groups: dict[int, dict[Place, Problem]] = {}
+    for place, problem in built.problems.items():
+        count = built.details(problem.options["learner"][0]).get("learners", 1)
+        groups.setdefault(count, {})[place] = problem
+    others = (replace(built, problems=groups[count]) for count in sorted(groups) if count != chosen)
+    return tuple(rate for one in others if (rate := rate_of(one, objective, epsilon)))
 
 
 def _by(built: Built, problem: Problem, name: str) -> Problem | None:
@@ -208,8 +223,9 @@ class MappingAnswer:
     another mapping is better first. ``watts``: the limits of all ``devices`` in use, each whole. ``shares``: how the
     step of a serial loop is spent. ``environments``: how many each actor steps at once.
     ``by_implementation``: what each implementation of learner and policy would give; ``by_environments``: what other
-    numbers of environments would. ``runs_here``: whether impls.training has a program for its arrangement; of such with
-    several processes those, and the locking ``strategy`` of the replay that they share.
+    numbers of environments would, ``by_learners`` of learners. ``runs_here``: whether impls.training has a program for
+    its arrangement; of such with several processes those, and the locking ``strategy`` of the replay that they share.
+    ``learners``: how many, of several how they combine.
     """
 
     platform: str
@@ -259,6 +275,11 @@ class MappingAnswer:
     processes: tuple[Process, ...] = ()
     by_implementation: tuple[Rate, ...] = ()
     by_environments: tuple[Rate, ...] = ()
+    by_learners: tuple[Rate, ...] = ()
+    learners: int = 1
+    sync: str = ""
+    period: int = 0
+    banks: int = 1
     chosen: Answer | None = field(default=None, repr=False, compare=False)  # what it was made from
 
     @property
@@ -314,6 +335,8 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
     at_home = all({device for device, _ in option.where} == {parts.cpu.name} for option in chosen.options)
     is_shared = place.arrangement != "serial" and at_home and is_here(parts)
     runs_here, actors = is_shared or place.arrangement == "serial", built.details(chosen.actors).get("processes", 1)
+    combined = built.details(chosen.learner)
+    learners = combined.get("learners", 1)
     numbers = dict.fromkeys(timed.rests_on.number for timed in timed_of(one))
     engine = outcome.training_bottleneck if objective == "training" else outcome.bottleneck
     return MappingAnswer(
@@ -358,9 +381,14 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         shares=step_shares(built, one),
         environments=parts.environments,
         runs_here=runs_here,
-        strategy=strategy_of(place.arrangement) if is_shared else "",
-        processes=processes_of(parts, place.arrangement, actors) if is_shared else (),
+        strategy=strategy_of(place.arrangement, combined.get("banks", 1)) if is_shared else "",
+        processes=processes_of(parts, place.arrangement, actors, learners) if is_shared else (),
         by_implementation=by_implementation(built, objective, epsilon, made),
+        by_learners=by_learners(built, objective, epsilon, learners),
+        learners=learners,
+        sync=combined.get("sync", ""),
+        period=combined.get("period", 0),
+        banks=combined.get("banks", 1),
         chosen=one,
     )
 

@@ -17,14 +17,16 @@ from ..estimate import Evidence, weakest
 from ..fpga import rmm_search
 from ..platforms import Device, Link
 from ..platforms.quantities import SOURCE_OF
+from ..records import benchmark
 from ..solver.problem import PARTS, Configuration, Flow, Hop, Option, Part, Problem, ProblemError
 from ..times.analytic import budgets
 from ..times.own import TYPED
 from ..times.parts import Parts
 from ..times.trees import fanouts, is_timed
 from .equal_devices import EqualDevices
+from .learners import fastest
 from .options import ARRANGEMENT, COPIES, OptionBuilder, OptionKey, Place, key_of
-from .processes import runs_of
+from .processes import combinations, runs_of
 from .scaled import Elsewhere, beside_of
 
 DEPTHS = (*range(9), 16, 50)
@@ -114,6 +116,12 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
             problems[place] = _problem(builder, depths)
             shown.update(builder.shown)
             ratios[place] = builder.beside.ratio if builder.beside else 1.0
+    if not (problems or lacking):
+        told = f"records of {parts.workload.name} on {parts.platform.name}"
+        sentence = (
+            f"several learners are predicted apart, on processors alone, from {told}; fix learners=1, or measure:"
+        )
+        raise ProblemError(f"{sentence} {benchmark(f'profile --workload {parts.workload_word}')}")
     if not problems:
         asked = ", ".join(f"{key}={value}" for key, value in parts.constraints.items()) or "the devices there are"
         part = max(PARTS, key=lacking.count)  # what lacks in the most places
@@ -141,13 +149,14 @@ def _cut(names: Sequence[str]) -> str:
 
 def _builders(parts: Parts, equal: EqualDevices) -> Iterator[OptionBuilder]:
     """The execution modes that the constraints allow, without their options; each run of a mode that was timed here."""
-    wanted = parts.constraints.get("arrangement")
+    wanted, ways = parts.constraints.get("arrangement"), combinations(parts)
     for mode in (mode for mode in ARRANGEMENT if wanted in (None, mode)):
         runs = list(runs_of(parts, mode))
-        for run in runs:
-            beside = beside_of(parts, run)
-            yield OptionBuilder(parts, Place(run.name), EqualDevices(beside.own, equal.devices), beside=beside)
-        if not runs:
+        for one in (beside_of(parts, run) for run in runs):
+            devices = EqualDevices(one.own, equal.devices)
+            for beside in (*[one] * (ways[0].learners == 1), *fastest(one, ways)):
+                yield OptionBuilder(parts, Place(beside.run.name), devices, beside=beside)
+        if not runs and ways[0].learners == 1:
             alone = Elsewhere(parts) if Place(mode).in_turns else None
             yield OptionBuilder(parts, Place(mode), equal, beside=alone)
 

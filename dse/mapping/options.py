@@ -18,6 +18,7 @@ from ..times.parts import Learner, Parts
 from ..times.trees import Tree
 from ..times.whole_runs import REFERENCE
 from .equal_devices import EqualDevices
+from .learners import Together
 from .processes import Beside, can_run, is_here
 from .scaled import Elsewhere, Scaled
 
@@ -65,7 +66,7 @@ class OptionBuilder:
     parts: Parts
     place: Place
     equal: EqualDevices
-    beside: Beside | Scaled | Elsewhere | None = None
+    beside: Beside | Together | Scaled | Elsewhere | None = None
     options: dict[Part, list[Option]] = field(default_factory=lambda: {part: [] for part in PARTS if part not in TREE})
     trees: list[tuple[Option, Option]] = field(default_factory=list)
     shown: dict[OptionKey, Mapping[str, Any]] = field(default_factory=dict)
@@ -179,24 +180,26 @@ class OptionBuilder:
 
     def _learner(self, device: Device, learner: Learner) -> None:
         """Adds a learner on a device, or on each set of devices of its model; one serial process drives no set."""
-        count = getattr(learner, "devices", 1)
-        step = learner.step
+        count, run = getattr(learner, "devices", 1), self.beside.run if self.beside else None
+        step, learners = learner.step, run.how.learners if run else 1
         if self.beside and device.kind == "cpu":
             step = self.beside.step(step, implementation_of(learner.details))
         for beside in self.equal.sets(device, count):
             if count > 1 and self.place.in_turns:
                 continue
-            together = (device, *beside)
+            together = (device, *beside) * learners
             host = device.name if device.kind == "cpu" else self.cpu
             needs, ahead = self._memory(together), self._memory(together, ahead=True)
             for other in together:
                 for name, amount in learner.needs.items():
                     mine = name.replace(f"{device.name}.", f"{other.name}.", 1)
                     needs[mine] = needs.get(mine, 0.0) + amount
-            needs[f"{host}.cores"] = float(max(learner.cores, count))
+            needs[f"{host}.cores"] = float(max(learner.cores, count) * learners)
             also = tuple((other.name, self.engine(other, "learner")) for other in beside)
             where = device.name, self.engine(device, "learner")
-            self.add(Option("learner", learner.name, *where, step, needs, ahead, also), learner.details)
+            name = f"{learner.name}, {run.combined}" if run and learners > 1 else learner.name
+            details = {**learner.details, **(run.details if run else {})}
+            self.add(Option("learner", name, *where, step, needs, ahead, also), details)
 
     def _memory(self, together: Sequence[Device], ahead: bool = False) -> dict[str, float]:
         """What learners that share a batch take of memory, by budget, or what each batch ahead takes more.

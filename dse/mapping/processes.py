@@ -9,15 +9,19 @@ step.
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from impls.training import Workload
-from impls.training.parallel.arrangement import Arrangement
+from impls.terminal import plural
+from impls.training import TrainingError, Workload
+from impls.training.parallel.arrangement import BANKED, SEVERAL, SYNCS, Arrangement
 
 from ..estimate import Estimate
+from ..platforms import Device
 from ..records import benchmark
+from ..solver.problem import ProblemError
 from ..times.analytic import together
 from ..times.beside import Timed, crowded, nearest
 from ..times.parts import Parts
@@ -25,6 +29,8 @@ from ..times.trees import Tree, trees
 from ..times.whole_runs import REFERENCE
 
 TREE = "numba"  # what a replay that processes share keeps its priorities in
+ONE = Arrangement()  # learner
+ROOMY = 6  # cores from which on four learners are tried, not two alone
 LEAST = 0.05  # of a process' time, that its gradient step itself takes at least
 
 
@@ -33,9 +39,9 @@ def is_here(parts: Parts) -> bool:
     return parts.table is not None and all(device.kind == "cpu" for device in parts.platform.devices)
 
 
-def strategy_of(arrangement: str) -> str:
+def strategy_of(arrangement: str, banks: int = 1) -> str:
     """The locking strategy of the replay that the processes of a mode share, unless another is asked for."""
-    return Arrangement(name=arrangement).strategy
+    return BANKED if banks > 1 else Arrangement(name=arrangement).strategy
 
 
 def can_run(tree: Tree, arrangement: str = "apart") -> bool:
@@ -46,12 +52,13 @@ def can_run(tree: Tree, arrangement: str = "apart") -> bool:
 
 @dataclass(frozen=True)
 class Run:
-    """A number of actors, and the implementations of learner and policy; ``Place`` has it in its name."""
+    """A number of actors, the implementations of learner and policy, and how learners combine; ``Place`` has it all."""
 
     arrangement: str
     actors: int
     learner: str
     policy: str
+    how: Arrangement = ONE
 
     @property
     def name(self) -> str:
@@ -60,16 +67,61 @@ class Run:
         >>> Run("apart", 2, "dense", "torch").name
         'apart, 2, dense, torch'
         """
-        return f"{self.arrangement}, {self.actors}, {self.learner}, {self.policy}"
+        more = [self.combined] * (self.how.learners > 1)
+        return ", ".join([self.arrangement, str(self.actors), self.learner, self.policy, *more])
+
+    @property
+    def combined(self) -> str:
+        """How its learners combine, in words."""
+        how = self.how
+        words = [plural(how.learners, "learner"), how.sync, *[f"H = {how.period}"] * (how.sync == "local")]
+        return ", ".join([*words, *[plural(how.banks, "bank")] * (how.banks > 1)])
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The same by those of ``SEVERAL`` that matter; nothing of one learner."""
+        left_out = {"period": self.how.sync != "local", "banks": self.how.banks == 1}
+        keys = [key for key in SEVERAL if not left_out.get(key)]
+        return {key: getattr(self.how, key) for key in keys if self.how.learners > 1}
 
     @property
     def processes(self) -> int:
-        """The number of processes: one learner, unless serial A actors, in ``pipelined`` the keeper of the replay."""
-        return 1 if self.arrangement == "serial" else 1 + self.actors + (self.arrangement == "pipelined")
+        """The number of processes: learners, unless serial A actors, in ``pipelined`` the keeper of the replay."""
+        others = self.actors + (self.arrangement == "pipelined")
+        return self.how.learners + (0 if self.arrangement == "serial" else others)
 
     def cores(self, cores: int) -> int:
-        """Cores that a learner may take for threads of its own besides the other processes; 1 at least."""
-        return max(1, cores - self.processes + 1)
+        """Cores that a learner may take for threads of its own besides the other processes; 1 of several learners."""
+        return max(1, cores - self.processes + 1) if self.how.learners == 1 else 1
+
+
+def combinations(parts: Parts) -> list[Arrangement]:
+    """How learners may combine, as far as the constraints allow: one alone, or several apart.
+
+    ProblemError where several are asked for that cannot run.
+    """
+    asked = {key: parts.constraints[key] for key in SEVERAL if key in parts.constraints}
+    cores, own = parts.cores, asked.get("learners", 0)
+    arrangement = parts.constraints.get("arrangement", "apart")
+    if arrangement != "apart" and asked and own != 1:
+        named = ", ".join(f"{key}={value}" for key, value in asked.items())
+        raise ProblemError(f"{named}: several learners run apart, not {arrangement}; fix arrangement=apart")
+    if own > max(1, cores):
+        raise ProblemError(f"learners={own} are more than {plural(cores, 'core')}; fix {max(1, cores)} at most")
+    found = [ONE] * (own == 1 or not asked)
+    counts = [own] if own else [count for count in (2, 4) if count == 2 <= cores or cores >= ROOMY]
+    syncs = [asked["sync"]] if "sync" in asked else ["local"] if "period" in asked else SYNCS
+    strategy, fault = {"strategy": BANKED} if asked.get("banks", 1) > 1 else {}, ""
+    for count, sync in itertools.product(counts if own != 1 else (), syncs):
+        try:
+            how = Arrangement(**{"name": "apart", **asked, **strategy, "learners": count, "sync": sync})
+            how.check(parts.workload)
+            found.append(how)
+        except TrainingError as error:
+            fault = str(error)
+    if not found:
+        raise ProblemError(fault or f"several learners need more than {plural(cores, 'core')}")
+    return found
 
 
 def runs_of(parts: Parts, arrangement: str) -> Iterator[Run]:
@@ -113,11 +165,11 @@ class Process:
     cores: tuple[int, ...]
 
 
-def processes_of(parts: Parts, arrangement: str, actors: int) -> tuple[Process, ...]:
-    """The processes of an arrangement with one learner, cores counted from 0, as a run shares them out."""
+def processes_of(parts: Parts, arrangement: str, actors: int, learners: int) -> tuple[Process, ...]:
+    """The processes of an arrangement, cores counted from 0, as a run shares them out."""
     from impls.training.parallel.crew import share_of_cores  # noqa: PLC0415  # numba
 
-    kinds = [("learner", 0), *(("actor", number) for number in range(actors))]
+    kinds = [(kind, number) for kind, count in (("learner", learners), ("actor", actors)) for number in range(count)]
     kinds += [("keeper", 0)] * (arrangement == "pipelined")
     cores = share_of_cores(len(kinds), tuple(range(parts.cores)))
     return tuple(Process(*kind, own) for kind, own in zip(kinds, cores, strict=True))
@@ -244,10 +296,11 @@ def _side(parts: Parts, run: Run, implementation: str) -> float:
     return step.value + (replay_seconds(parts) if run.arrangement == "apart" else 0.0)
 
 
-def one_thread(parts: Parts, implementation: str) -> Estimate:
-    """A gradient step by one thread of an implementation, alone."""
-    for one in parts.learners(parts.cpu):
-        by, threads = one.details.get("implementation", REFERENCE), one.details.get("threads")
-        if (by, threads) == (implementation, 1):
+def one_thread(parts: Parts, implementation: str, device: Device | None = None) -> Estimate:
+    """A gradient step by an implementation on one device, alone, by one thread of a processor."""
+    known = parts.learners(device or parts.cpu)
+    for one in known:
+        by, threads = one.details.get("implementation", REFERENCE), one.details.get("threads", 1)
+        if (by, threads, one.devices) == (implementation, 1, 1):
             return one.step
-    return next(iter(parts.learners(parts.cpu))).step
+    return known[0].step

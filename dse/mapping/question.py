@@ -23,7 +23,7 @@ from .answer import MappingAnswer, Rate, Shortage, build_answer, rate_of
 from .build import Built, build
 from .explain import Explanation, explain
 from .knee import Knee, knee
-from .values import FREE, NUMBERS, WHERE, unknown, value_of, with_values
+from .values import FREE, NUMBERS, WHERE, check_several, unknown, value_of, with_values
 
 BATCHES = tuple(1 << power for power in range(5, 17))
 """B that may be tried where it is free: those within what was measured, or all where nothing was."""
@@ -61,6 +61,7 @@ class MappingQuestion:
         devices = [device.name for device in self.platform.devices]
         _check(self, devices)
         fix = {key: value_of(key, value, devices) for key, value in self.fix.items()}
+        check_several(fix)
         object.__setattr__(self, "fix", fix)
         object.__setattr__(self, "workload", with_values(self.workload, fix))
 

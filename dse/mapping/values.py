@@ -9,6 +9,7 @@ from impls import names as trees
 from impls.checks import near, short
 from impls.terminal import count
 from impls.training import Workload, learners
+from impls.training.parallel.arrangement import SEVERAL, SYNCS
 from impls.training.reading import faults_of
 from impls.training.workload import MOST
 
@@ -26,11 +27,12 @@ NUMBERS = {
     "environments": ("actors", "environments"),
 }
 """Keys of --fix that stand in the workload: (table, key)."""
-COUNTS = ("actors", "learner_threads", "fanout", "threads")  # of processes, threads of torch, K and threads of the tree
+COUNTS = ("actors", "learner_threads", "fanout", "threads", *(key for key in SEVERAL if key != "sync"))
+"""Keys that are whole numbers: of processes, threads of torch, K, threads of the tree, and how learners combine."""
 WHERE = ("sampling", "storage", "learner", "updating")  # a device each
 IMPLEMENTATIONS = ("learner_implementation", "policy_implementation")
 FREE = ("batch", "presampled", "environments")
-FIX = (*NUMBERS, *COUNTS, *WHERE, "contestant", *IMPLEMENTATIONS, "arrangement")
+FIX = (*NUMBERS, *COUNTS, *WHERE, "contestant", *IMPLEMENTATIONS, "sync", "arrangement")
 
 
 def with_values(workload: Workload, fix: Mapping[str, Any]) -> Workload:
@@ -58,6 +60,8 @@ def value_of(key: str, value: Any, devices: Collection[str]) -> Any:
         raise unknown(f"no tree {short(value)}", value, trees())
     if key in IMPLEMENTATIONS and value not in learners.names():
         raise unknown(f"{key}: no learner {short(value)}", value, learners.names())
+    if key == "sync" and value not in SYNCS:
+        raise unknown(f"no sync {short(value)}", value, SYNCS)
     if key not in (*NUMBERS, *COUNTS):
         return value
     least = 0 if key == "presampled" else 2 if key == "fanout" else 1
@@ -70,6 +74,24 @@ def value_of(key: str, value: Any, devices: Collection[str]) -> Any:
             f"{key} must be a whole number of at least {least}, not {short(value)}; write it like 1000, 1e3 or 1k"
         )
     return number
+
+
+def check_several(fix: Mapping[str, Any]) -> None:
+    """ProblemError where values of how learners combine do not go together."""
+    learners, sync, banks = (fix.get(key) for key in ("learners", "sync", "banks"))
+    if "period" in fix and sync not in (None, "local"):
+        raise ProblemError(f"period={fix['period']} is of sync=local, not of {sync}; fix that, or leave out period")
+    if banks not in (None, 1, learners):
+        raise ProblemError(f"banks={banks} are one for each of as many learners; fix learners={banks} too")
+    if more := [f"{key}={fix[key]}" for key in ("sync", "period") if learners == 1 and key in fix]:
+        raise ProblemError(f"{more[0]} is of several learners, not of 1; fix learners=2, or leave it out")
+
+
+def refuse(fix: Mapping[str, Any], keys: Collection[str] = SEVERAL) -> None:
+    """ProblemError where one of these keys is fixed, of a question that tries all of it or is about one learner."""
+    for key in keys:
+        if key in fix:
+            raise ProblemError(f"{key} cannot be fixed here: this tries numbers of learners, or has one; leave it out")
 
 
 def unknown(sentence: str, value: Any, known: Collection[str]) -> ProblemError:

@@ -15,8 +15,8 @@ from .. import learning_runs, stats
 from ..drift import drift
 from ..records import Measurement, how_to_measure
 from ..times.batch_law import FlatThenLinear
+from ..times.multi_learner import Terms, data_parallel_factor, printed_data_parallel_factor, printed_spo_factor
 from ..tuning import learners_steps
-from ..tuning.multi_learner import Terms, data_parallel_factor, printed_data_parallel_factor, printed_spo_factor
 from . import fanout_curves, growth
 from .claims import EXACT, UNTESTED, Claim, adds_up_if, not_run
 from .noise import Noise, noise_of, own_sigma
@@ -35,7 +35,7 @@ LEARNERS = (2, 4, 8, 16, 32)
 NOTHING_TAKEN = FlatThenLinear(0.0, 0.0)
 EXAMPLE = Terms(2, 1.0, FlatThenLinear(0.0, 2.0), 0.0, NOTHING_TAKEN, 0.1, NOTHING_TAKEN, shared_link=False)
 """Replay 1 s, passes 2 s a record, and a transfer of weights 0.1 s."""
-SEVERAL_GPUS = "a GPU for each learner, which is only modeled (dse/tuning/multi_learner.py)"
+SEVERAL_GPUS = "a GPU for each learner, which is only modeled (dse/times/multi_learner.py)"
 CLOSE = 0.9  # a factor from which on is close to 1
 MISS, MOST_CELLS = 0.1, 0.9  # of a formula in as many cells
 Row = Mapping[str, Any]

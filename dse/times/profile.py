@@ -64,9 +64,9 @@ class Row:
 class PerformanceTable:
     """Rows of one machine for one workload. ``differs``: keys in which the profiled workload is another one.
 
-    ``whole``: runs that were timed whole; ``beyond``: what serial loops of other workloads take beyond their parts, by
-    implementation. ``beside``: runs of several processes whose parts were timed concurrently. ``learned``: gradient
-    steps in runs, and of learners alone, of any workload.
+    ``whole``: runs that were timed whole, ``several`` those of several learners; ``beyond``: what serial loops of other
+    workloads take beyond their parts, by implementation. ``beside``: runs of several processes whose parts were timed
+    concurrently. ``learned``: gradient steps in runs, and of learners alone, of any workload.
     """
 
     machine_key: str
@@ -78,6 +78,7 @@ class PerformanceTable:
     beyond: Mapping[str, Beyond] = dataclasses.field(default_factory=dict)
     beside: tuple[Timed, ...] = ()
     learned: tuple[Measurement, ...] = ()
+    several: tuple[Whole, ...] = ()
 
     def alone(self, what: str, threads: int | None = None, is_timed: bool = True) -> dict[tuple[int, int], list[Row]]:
         """Rows of parts that ran alone, by (threads, batch); without ``is_timed`` those too that were skipped."""
@@ -243,9 +244,10 @@ class Known:
 
         names = sorted({one.learner for runs in others.values() for one in runs})
         over = {name: known for name in names if (known := beyond(others, alone, name, own))}
-        runs, whole = timed(self.records, profiled), self._whole.get(profiled, ())
+        runs, every = timed(self.records, profiled), self._whole.get(profiled, ())
+        whole, several = (tuple(one for one in every if bool(one.how) == of) for of in (False, True))
         learned = tuple(one for one in self.records if one.primitive in LEARNED and one.median_seconds)
-        return PerformanceTable(self.machine_key, "", (), rows, self._trees, whole, over, runs, learned)
+        return PerformanceTable(self.machine_key, "", (), rows, self._trees, whole, over, runs, learned, several)
 
     def _rows(self, profiled: str) -> tuple[Row, ...]:
         return tuple(_rows(self.records, profiled, self._changes))

@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from impls.training.parallel.arrangement import SEVERAL
+
 from .. import stats
 from ..drift import Drift
 from ..estimate import Estimate, Evidence
@@ -22,6 +24,19 @@ UNLIKE = (
 )
 Times = Callable[[str, int], Estimate | None]
 """The time of a part (an implementation and an op) at a batch size; None where it was not timed."""
+
+
+Combined = tuple[object, ...]
+"""How several learners combined: L, sync, H of "local" alone, and banks; () of one."""
+
+
+def combined(learners: int = 1, sync: str = "synchronous", period: int = 0, banks: int = 1) -> Combined:
+    """How learners combined.
+
+    >>> combined(), combined(2, "lock", 10)
+    ((), (2, 'lock', 0, 1))
+    """
+    return (learners, sync, period if sync == "local" else 0, banks) if learners > 1 else ()
 
 
 def what_of(part: str, implementation: str = REFERENCE, environments: int = 1) -> str:
@@ -47,6 +62,13 @@ class Whole:
     batch: int
     interval: int
     time: Estimate
+    how: Combined = ()
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """All but the time."""
+        own = self.arrangement, self.learner, self.policy, self.actors, self.environments, self.batch, self.interval
+        return (*own, self.how)
 
 
 @dataclass(frozen=True)
@@ -69,21 +91,22 @@ def whole_runs(records: Sequence[Measurement], changes: Drift) -> dict[str, tupl
         actors, environments, interval = (
             int(one.options.get(key, 1)) for key in ("actors", "environments", "update_interval")
         )
+        how = combined(**{key: one.options[key] for key in SEVERAL if key in one.options})
         shape = arrangement, by, policy, actors, environments, batch, interval
         sigma = stats.log_sigma(one.low_seconds or one.seconds, one.high_seconds or one.seconds, 0.0)
         told = f"{one.command}, at {(one.commit or 'no commit')[:8]}, {one.utc}"
         evidence = Evidence(f"{arrangement} loop, learner {by}, policy {policy}", "measured", told)
         time = Estimate.within(one.seconds, math.exp(changes.half_width(sigma)), evidence)
         if batch:
-            found.setdefault(identity, {})[shape] = Whole(*shape, time)
+            found.setdefault(identity, {})[*shape, how] = Whole(*shape, time, how)
     return {identity: tuple(runs.values()) for identity, runs in found.items()}
 
 
 def is_whole(one: Measurement) -> bool:
-    """Whether a record is of a whole run by one learner, with the ratio of its workload kept."""
+    """Whether a record is of a whole run, with the ratio of its workload kept."""
     serial = one.primitive in ("training", "serial_step") and (one.contestant, one.op) == ("loop", "step")
     several = (one.primitive, one.op, one.options.get("ratio")) == (BESIDE, "rate", "kept")
-    return bool(one.median_seconds) and (serial or several) and one.options.get("learners", 1) == 1
+    return bool(one.median_seconds) and (serial or several)
 
 
 def beyond(loops: Mapping[str, Sequence[Whole]], alone: Callable[[str], Times], by: str, own: float) -> Beyond | None:

@@ -19,6 +19,7 @@ from ..mapping.build import build
 from ..mapping.knee import Knee, knee
 from ..mapping.processes import is_here
 from ..mapping.question import BATCHES, MappingQuestion, measured_batches
+from ..mapping.values import refuse
 from ..platforms import Platform
 from ..solver.law import EPSILONS, Outcome, outcome
 from ..solver.problem import Configuration, Problem, ProblemError
@@ -120,8 +121,10 @@ def adapted(
         raise ProblemError(f"the cap on the processor is a percentage above 0 and up to 100, not {cpu_percent:g}")
     if memory_bytes is not None and not memory_bytes > 0:
         raise ProblemError(f"the cap on memory must be above 0 GB, not {memory_bytes / 1e9:g}")
+    refuse(question.fix)
     if is_here(parts := question.parts()):  # what else trains is of no implementation
-        question = dataclasses.replace(question, fix={**question.fix, "learner_implementation": parts.implementation})
+        by = {"learner_implementation": parts.implementation, "learners": 1}
+        question = dataclasses.replace(question, fix={**question.fix, **by})
     caps, measured = list(_caps(question, memory_bytes, cpu_percent)), measured_batches(question)
     batches = tuple(batch for batch in measured or BATCHES if batch <= question.workload.replay.capacity)
     samplers = tuple(range(1, _parts(question, 1, batches[0]).cores + 1))

@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from impls.training import Workload
+from impls.training.parallel.arrangement import Arrangement
 
 from ..estimate import Estimate, Evidence
+from ..mapping.learners import COSTS_FACTOR, Processes, calibrate, horizon_of, sources_of, terms_of
 from ..mapping.options import implementation_of
+from ..mapping.processes import one_thread
 from ..mapping.question import ask
+from ..mapping.values import refuse
 from ..mapping.what_if import with_changes
 from ..platforms import Platform
 from ..platforms.reading import RESULTS
@@ -24,7 +28,6 @@ from ..times.parts import Parts
 from ..times.whole_runs import REFERENCE
 from . import core_split
 from .core_split import Allocation, RateCurve, check
-from .learners import steps_together
 
 MOST_CORES = 512  # so that all pairs are tried in seconds
 WITHIN = 0.01  # of the most steps counts as equal: then fewer cores are chosen
@@ -149,12 +152,12 @@ def platform_curves(parts: Parts, cores: int) -> tuple[RateCurve, RateCurve, tup
 
     Where a profile has two numbers of cores, a curve is what it measured, and other numbers are for ``completed``;
     elsewhere it is modeled on each. Learners are those of one implementation: threads of the reference, and of others
-    processes that take each step together.
+    processes, which combine by the ``sync`` that is fixed; without one they take each step together.
     """
     cpu, counts = parts.cpu, range(1, cores + 1)
     acting = {x: parts.fastest_actor_step(x) for x in _profiled(parts, "actor step", counts) or counts}
     learning: dict[int, Estimate] = {}
-    if (by := parts.implementation) != REFERENCE:
+    if (by := parts.implementation) != REFERENCE or {"sync", "period"} & parts.constraints.keys():
         learning = steps_together(parts, by, cores)
     elif known := _profiled(parts, "learner step", counts):
         threads = [one for one in parts.learners(cpu) if implementation_of(one.details) == by and one.cores in known]
@@ -167,6 +170,20 @@ def platform_curves(parts: Parts, cores: int) -> tuple[RateCurve, RateCurve, tup
     for time in (*acting.values(), *learning.values()):  # where a law is of all counts, that of the most stands first
         evidence.setdefault(time.rests_on.number, time.rests_on)
     return f_a, f_l, tuple(evidence.values())
+
+
+def steps_together(parts: Parts, by: str, cores: int) -> dict[int, Estimate]:
+    """Gradient steps by x learners of an implementation, a process and a core each, without sampling."""
+    fixed = {key: parts.constraints[key] for key in ("sync", "period") if key in parts.constraints}
+    how = Arrangement(**{"sync": "local" if "period" in fixed else "synchronous", **fixed})
+    first, whole = one_thread(parts, by), terms_of(parts.batch, sources_of(parts, parts.cpu, by), parts.cpu)
+    processes, met, _ = calibrate(Processes.of(parts, cores), whole, parts, by)
+    terms = replace(whole, replay_seconds=0.0, update_seconds=0.0)
+    told = f"{by} learners, processes that combine by {how.sync}: {met.rests_on.told}"
+    evidence = Evidence(f"f_l({parts.cpu.name})", "modeled", told)
+    seconds = {count: processes.step_seconds(terms, count, horizon_of(how), how.sync) for count in range(2, cores + 1)}
+    factor = analytic.together(first.factor, COSTS_FACTOR)
+    return {1: first} | {count: Estimate.within(each, factor, evidence) for count, each in seconds.items()}
 
 
 def _profiled(parts: Parts, what: str, counts: range) -> list[int]:
@@ -203,6 +220,7 @@ def platform_split(
     in ``recommend_mapping``, and those of ``split_cores``.
     """
     asked = ask(platform, workload, fix=fix, results=results, machine=machine)
+    refuse(asked.fix, ("learners", "banks"))
     own = asked.parts().cores
     wanted = own if cores is None else cores
     wanted, reserved = check(1.0, wanted, reserved)

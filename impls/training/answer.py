@@ -12,7 +12,7 @@ from ..checks import near, short
 from . import learners
 from .errors import TrainingError
 from .options import MAPPED, Setting, given_between, with_options, with_values
-from .parallel.arrangement import NAMES, Arrangement
+from .parallel.arrangement import COPIES, NAMES, Arrangement
 from .workload import Workload
 
 PARTS = ("actors", "sampling", "storage", "learner", "updating")
@@ -84,11 +84,10 @@ class Answer:
         values["replay", "fanout"] = fanout
         if name != "serial":
             values["actors", "count"] = self._whole("processes of actors", actors["details"].get("processes"), 1)
-        asked: dict[str, Any] = {"strategy": self._content.get("strategy") or None}
+        asked: dict[str, Any] = {"strategy": self._content.get("strategy") or None, **self._combined(name)}
         asked |= given_between(options)
         arrangement = Arrangement(
             name=name,
-            learners=self._learners(name),
             threads=self._whole("threads of the learner", learner["details"].get("threads") or 1, 1),
             **{key: value for key, value in asked.items() if value is not None},
         )
@@ -99,9 +98,10 @@ class Answer:
 
     def _arrangement(self) -> str:
         name = self._content["arrangement"]
-        if name not in NAMES:
+        answered = [each for each in NAMES if each != COPIES]
+        if name not in answered:
             raise self._fault(
-                f"has the arrangement {short(name)}, there are {', '.join(NAMES)}{near(str(name), NAMES)}"
+                f"has the arrangement {short(name)}, there are {', '.join(answered)}{near(str(name), answered)}"
             )
         return str(name)
 
@@ -125,14 +125,16 @@ class Answer:
             raise self._fault("has a tree of several threads or with options, which no replay here takes")
         return self._whole("the tree's fanout", details.get("fanout"), 2), str(contestant)
 
-    def _learners(self, arrangement: str) -> int:
+    def _combined(self, arrangement: str) -> dict[str, Any]:
+        """How many learners there are, and how they combine."""
         details = self._parts["learner"]["details"]
         count = self._whole("learners", details.get("learners", 1), 1)
         if count > 1 and arrangement == "serial":
             raise self._fault(f"has {count} learners in one process, which runs one; ask for apart or pipelined")
         if self._whole("devices of the learner", details.get("devices", 1), 1) > 1:
             raise self._fault("has a learner on several devices, which nothing here runs")
-        return count
+        whole = {key: self._whole(key, details.get(key) or 1, 1) for key in ("period", "banks") if details.get(key)}
+        return {"learners": count, "sync": details.get("sync"), **whole} if count > 1 else {}
 
     def _device(self, arrangement: str) -> str:
         learner = self._parts["learner"]

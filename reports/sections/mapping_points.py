@@ -21,12 +21,12 @@ from dse.solver.problem import Configuration
 from dse.solver.queues import network
 from dse.solver.solve import Answer, Placement, Search, Solution, solve
 from dse.stats import front_of
+from dse.times.multi_learner import FactorPoint, factors
 from dse.times.parts import Parts
 from dse.times.whole_runs import what_of
 from dse.tuning.core_question import platform_curves
 from dse.tuning.core_split import RateCurve
 from dse.tuning.learners import LearnerScaling, learner_scaling
-from dse.tuning.multi_learner import FactorPoint, factors
 from dse.tuning.presampling import DepthPoint, depth_curve, depth_enough
 from impls.writing import list_files
 

@@ -66,11 +66,13 @@ def test_an_answer_of_several_processes_prints_what_runs_it(capsys):
 
 
 def test_a_run_prints_the_rate_predicted_and_measured(tmp_path, capfd):
-    out = tmp_path / "run"
-    assert main(["run", "cartpole_dqn", *PREDICTED, *ARRANGED, "--steps", "1400", "--out", str(out)]) == 0
+    """Of two learners, each a process."""
+    out, two = tmp_path / "run", ("--fix", "learners=2", "--fix", "sync=local", "--fix", "period=5")
+    assert main(["run", "cartpole_dqn", *PREDICTED, *ARRANGED, *two, "--steps", "1400", "--out", str(out)]) == 0
     said = capfd.readouterr().out
     summary = json.loads((out / "summary.json").read_text())
-    assert summary["arrangement"]["name"] == "apart"
+    how = {"name": "apart", "learners": 2, "sync": "local", "period": 5, "banks": 1}
+    assert {key: summary["arrangement"][key] for key in how} == how
     assert re.search(r"(?m)^predicted: about ", said)
     assert re.search(
         rf"(?m)^measured: .*\({summary['settled']['updates']} gradient steps in .* times the predicted; ", said
@@ -351,7 +353,7 @@ def test_what_no_record_predicts_races_before_what_is_predicted(question, monkey
         lambda _, fix, count: deciding.Contender(fix, (), "", count, answers.get(fix["learner_implementation"])),
     )
     names = [one.name for one in deciding.contenders(question)]
-    assert [sum(name in one for one in names) for name in ("torch", "dense")] == [4, 1]
+    assert [sum(name in one for one in names) for name in ("torch", "dense")] == [4, 2]  # one of dense has two learners
 
 
 def test_contenders_are_the_best_of_each_arrangement_and_implementation(question):

@@ -60,8 +60,8 @@ def test_a_place_that_comes_first_wins_a_tie(here):
 def test_what_to_measure_next_is_what_the_answer_hangs_on(here):
     given = build_answer(here, "ratio")
     assert given.measure_next.number == given.decides[0].number
-    assert given.measure_next.number.startswith("loop(cpu)")  # which was timed whole
-    assert "benchmarks profile --workload hopper_ddpg" in given.measure_next.command
+    assert given.measure_next.number.startswith("learners(cpu)")  # of which none was timed
+    assert "benchmarks profile --arrangements --workload hopper_ddpg" in given.measure_next.command
 
 
 # The whole answer
@@ -318,7 +318,7 @@ def test_more_of_anything_never_hurts(platform, change):
 
 def test_parts_that_slow_each_other_down_are_shown_as_slow_as_they_are():
     """Seconds of the parts in one process add up to those of its engine, slowdown and all; a note names the factor."""
-    question = ask(HERE, "cartpole_dqn", "training", {"arrangement": "apart"}, results=RESULTS)
+    question = ask(HERE, "cartpole_dqn", "training", {"arrangement": "apart", "learners": 1}, results=RESULTS)
     (problem,) = question.built().problems.values()
     given = answer_question(question)
     loop = [part.seconds for part in given.parts if part.part != "actors"]

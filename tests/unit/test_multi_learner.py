@@ -11,7 +11,7 @@ import pytest
 
 from dse.solver.problem import ProblemError
 from dse.times.batch_law import FlatThenLinear
-from dse.tuning.multi_learner import (
+from dse.times.multi_learner import (
     Terms,
     bank_bias,
     bank_weights,

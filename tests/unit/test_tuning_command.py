@@ -8,6 +8,7 @@ import pytest
 
 from dse.__main__ import main
 from dse.mapping.knee import SHARE
+from dse.mapping.learners import Processes, calibrate
 from dse.mapping.processes import one_thread
 from dse.mapping.question import ask, recommend_mapping
 from dse.mapping.what_if import with_changes
@@ -15,11 +16,11 @@ from dse.platforms import load
 from dse.records import Measurement
 from dse.solver.problem import ProblemError
 from dse.times.batch_law import FlatThenLinear
+from dse.times.multi_learner import Terms, data_parallel_factor, spo_factor, spo_seconds
 from dse.tuning import adapt
 from dse.tuning.adapt import MEMORY, PROCESSOR, adapted
 from dse.tuning.core_question import platform_split
-from dse.tuning.learners import Processes, calibrate, learner_scaling
-from dse.tuning.multi_learner import Terms, data_parallel_factor, spo_factor, spo_seconds
+from dse.tuning.learners import learner_scaling
 from impls.training import load as load_workload
 from tests.committed import RESULTS
 

@@ -31,6 +31,8 @@ COPY_SYNCS = _names("copies", "_sync", "lock")
 SHARING = ("synchronous", "local")
 """Syncs whose learners share a gradient step: each has a part of its batch."""
 TRANSPORTS = _names("transports", "_transport", "shared")
+SEVERAL = ("learners", "sync", "period", "banks")
+"""Fields that say how many learners there are, and how they combine."""
 WEIGHTS = ("shared", "file", "torch")
 RATIOS = ("kept", "free")
 BANKED = "banked"

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from impls.training.throughput import scaling_factor
 
 from ..solver.problem import ProblemError
-from ..times.batch_law import FlatThenLinear
+from .batch_law import FlatThenLinear
 
 
 @dataclass(frozen=True)
