@@ -1,4 +1,4 @@
-"""Judge the claims of [StoneSachdev] about concurrent training in Python: one by records, the rest was not run.
+"""Judge the claims of [StoneSachdev] about concurrent training in Python by runs of copies on CartPole.
 
 Its four figures have no numbers in the text, its code is not to be had, and what it trains takes hours a seed.
 """
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from .. import learning_runs
 from ..records import Measurement
+from ..stats import interval_over_seeds
 from .claims import Claim, not_run
 from .noise import LEVEL, Noise, noise_of, own_sigma
 from .quoted import NOTHING, Quoted
@@ -17,14 +18,11 @@ PAPER, ORDER = "[StoneSachdev]", 1
 SHARED = "peer_shared"
 MISSED = 0.8
 """Where power is stated: the time of two threads over that of one."""
-SEVERAL = (
-    "actor-learners, each with an environment and a replay of its own, and several seeds of LunarLander until solved"
-)
 
 
 def verdicts(records: Sequence[Measurement], quoted: Quoted = NOTHING) -> list[Claim]:
-    """Judge that threads share one core, and list what was not run."""
-    return [_threads_share_a_core(records), *_not_run(records, quoted)]
+    """Judge that threads share one core, and what copies show; list what was not run."""
+    return [_threads_share_a_core(records), *_of_copies(records, quoted), *_not_run()]
 
 
 def _threads_share_a_core(records: Sequence[Measurement]) -> Claim:
@@ -83,28 +81,115 @@ def _pairs(timed: Sequence[Measurement]) -> dict[str, tuple[Measurement, Measure
     }
 
 
-def _not_run(records: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
-    """List what would take processes that each act and train."""
+Kind = tuple[int, str, int]  # copies, sync, gradient steps between meetings
+ALONE: Kind = (1, "lock", 1)
+TWO, USUAL, LIMITED = 2, 16, (16, 64)
+POWER = "a ratio whose interval has 1 inside is told as no difference: about 1 in 20 of those that are none is not"
+
+
+def _of_copies(records: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
+    """Judge Figs. 1 to 4 and what is said of syncs by runs of copies until solved, paired by seed."""
     best = quoted.table("stonesachdev.best")
     fewer, more = (f"{best[name]:g}" if name in best else "?" for name in ("fewer", "more"))
-    beside = learning_runs.told(records)
-    several = (
-        "DQN and A3C train in fewer episodes with more processes (IV-F, Fig. 1).",
-        "An episode takes longer with more processes (IV-F, Fig. 2).",
-        f"Training takes the least time with {fewer} or {more} processes (IV-F, Fig. 3).",
-        "Any number of processes trains faster than one (IV-F, Fig. 4).",
-        "Updates without locks are faster than a parameter server or a global lock, if they are limited (IV-C).",
-    )
+    runs = [run for run in learning_runs.latest(records) if run.options["arrangement"] == learning_runs.COPIES]
+    ratios = Ratios(runs)
+    syncs = sorted({sync for count, sync, every in ratios.kinds if (count, every) == (TWO, USUAL)})
+    two = [((TWO, sync, USUAL), ALONE) for sync in syncs]
+    others = [((TWO, "hogwild", every), (TWO, sync, every)) for every in LIMITED for sync in ("lock", "server")]
+    limits = [((TWO, "hogwild", every), (TWO, "hogwild", 1)) for every in LIMITED]
+    server = [((TWO, "server", USUAL), ALONE)]
+    copies = f"two copies, k = {USUAL}, to one"
     return [
-        *(not_run(text, "no run has actor-learners", SEVERAL, beside) for text in several),
+        ratios.judge("DQN trains in fewer episodes with more processes (IV-F, Fig. 1).", "episodes", two, copies, -1),
+        ratios.judge(
+            "An episode takes longer with more processes (IV-F, Fig. 2).", "seconds an episode", two, copies, 1
+        ),
+        not_run(
+            f"Training takes the least time with {fewer} or {more} processes (IV-F, Fig. 3).",
+            "no machine of these records has as many cores",
+            "a machine with as many, and benchmarks learning --only copies on it",
+            ratios.told("minutes", [(kind, ALONE) for kind in ratios.kinds if kind[0] > TWO]),
+        ),
+        ratios.judge("Any number of processes trains faster than one (IV-F, Fig. 4).", "minutes", two, copies, -1),
+        ratios.judge(
+            "Updates without locks, if limited, train sooner than a parameter server or a global lock (IV-C).",
+            "minutes",
+            others,
+            "two copies by hogwild to two by another",
+            -1,
+        ),
+        ratios.judge(
+            "A limit on how often updates are pushed makes training sooner (IV-C).",
+            "minutes",
+            limits,
+            "two copies by hogwild to k = 1",
+            -1,
+        ),
+        ratios.judge("A parameter server trains no sooner than one process (IV-C).", "minutes", server, copies, 0),
+    ]
+
+
+class Ratios:
+    """Medians over seeds of what copies need until solved, one kind to another by the same seed, with intervals."""
+
+    def __init__(self, runs: Sequence[Measurement]) -> None:
+        self._figures = {
+            (run.options["processes"], run.options["sync"], run.options["every"]): figures
+            for (run, *_), figures in (
+                (group, next(iter(learning_runs.figures_of(group).values())))
+                for group in learning_runs.by_kind(runs).values()
+            )
+        }
+        self.kinds: list[Kind] = sorted(self._figures)
+
+    def of(self, name: str, kind: Kind, other: Kind) -> tuple[float, ...]:
+        """Compute (median, low, high); () of fewer seeds than an interval takes. Not solved is infinite."""
+        own, its = (self._figures.get(each, {}).get(name, {}) for each in (kind, other))
+        solved = [seed for seed in own if seed in its and not its[seed].is_beyond]
+        beyond = math.inf if name != "seconds an episode" else None
+        return interval_over_seeds(
+            [(beyond if own[seed].is_beyond and beyond else own[seed].number) / its[seed].number for seed in solved]
+        )
+
+    def told(self, name: str, pairs: Sequence[tuple[Kind, Kind]]) -> str:
+        """Tell the ratios of a figure with their intervals."""
+        found = [(kind, self.of(name, kind, other)) for kind, other in pairs]
+        said = [
+            f"P = {kind[0]}, {kind[1]}, k = {kind[2]}: {ratio[0]:.2f}x [{ratio[1]:.2f}, {ratio[2]:.2f}]"
+            for kind, ratio in found
+            if ratio
+        ]
+        return f"{name}: {'; '.join(said)}" if said else ""
+
+    def judge(self, text: str, name: str, pairs: Sequence[tuple[Kind, Kind]], of: str, sign: int) -> Claim:
+        """Judge that every ratio is above 1 (``sign`` 1), below (-1) or not below (0)."""
+        found = [ratio for kind, other in pairs if (ratio := self.of(name, kind, other))]
+        asked = {1: "lies above 1", -1: "lies below 1", 0: "does not lie below 1"}[sign]
+        rule = f"confirmed if every interval of {name}, {of} by the same seed, {asked}; else refuted"
+        if not found:
+            evidence = "no 5 seeds of such copies are on record; python -m benchmarks learning --only copies"
+            return Claim(text, "not testable here", evidence, rule, "none: it takes records")
+        holds = [low > 1 if sign > 0 else high < 1 if sign < 0 else high >= 1 for _, low, high in found]
+        said = f"ratios with their 95 % intervals over seeds, {of}: {self.told(name, pairs)}"
+        return Claim(text, "confirmed" if all(holds) else "refuted", said, rule, POWER)
+
+
+def _not_run() -> list[Claim]:
+    """List what would take programs that there are none of."""
+    return [
         not_run(
             "Operations on PyTorch's shared memory are slower than on private memory (IV-B).",
             "no operation on a tensor was timed before and after share_memory_()",
             "one such operation, in alternation",
         ),
         not_run(
+            "A3C trains in fewer episodes with more processes (IV-F, Fig. 1).",
+            "no learner is on-policy",
+            "one with a policy and a value network",
+        ),
+        not_run(
             "Dyna-Q needs more than three processes (IV-F).",
             "no world model is trained here",
-            f"a world model, and {SEVERAL}",
+            "a world model, and several seeds until solved",
         ),
     ]

@@ -124,13 +124,9 @@ class Copy(SerialLoop):
         if before < 0:
             board.look(words.STOP, 1, row)
             return None
-        began, updates, self.step = clock.nanoseconds(), self.updates, before
+        began, self.step = clock.nanoseconds(), before
         me, waited = board.lines[row], board.lines[row][words.WAITED]
         episodes = self.advance()
-        if (taken := self.step - before) < count:  # environments that began an episode anew took no step
-            board.add(words.CLAIMED_STEPS, taken - count)
-        board.add(words.UPDATES, self.updates - updates)
-        board.add(words.STEPS, taken)
         me[words.BUSY] += clock.nanoseconds() - began - (me[words.WAITED] - waited)
         me[words.TURNS] += 1
         if episodes:
@@ -138,9 +134,15 @@ class Copy(SerialLoop):
         return episodes
 
     def _updates_due(self, before: int) -> int:
-        """Gradient steps due by the steps of this turn, once this copy has its part of the records to begin with."""
-        own = self._numbers["steps"][self._number]
-        own[OWN_STEPS] += self.step - before
+        """Count the steps of this turn; gradient steps due by them, once this copy has its part of the first records.
+
+        Counted before any gradient step, in which this copy may rest.
+        """
+        own, taken, count = self._numbers["steps"][self._number], self.step - before, self.workload.actors.environments
+        own[OWN_STEPS] += taken
+        if taken < count:  # environments that began an episode anew took no step
+            self._board.add(words.CLAIMED_STEPS, taken - count)
+        self._board.add(words.STEPS, taken)
         return super()._updates_due(before) if own[OWN_STEPS] >= self._least else 0
 
     def _stepped(self, batch: Batch) -> Stepped:

@@ -47,6 +47,7 @@ class CopySync(ABC):
         """Take a gradient step on a batch, and meet if it is the k-th."""
         stepped = self.move(batch)
         self.numbers["steps"][self.number, OWN_UPDATES] += 1
+        self.board.add(words.UPDATES)
         self._since += 1
         if self._since == self.arrangement.every:
             self.meet()

@@ -1,0 +1,274 @@
+"""Copies: serial loops whose weights meet by a lock, without one, or at a server."""
+
+import contextlib
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+
+from impls.replay import make as make_replay
+from impls.training import TrainingError, load
+from impls.training.learner import Vectors
+from impls.training.learners import make as make_learner
+from impls.training.loop import SerialLoop
+from impls.training.parallel import board as words
+from impls.training.parallel.arrangement import COPIES, Arrangement
+from impls.training.parallel.board import Board
+from impls.training.parallel.copies import sync_class
+from impls.training.parallel.copies.copy import Cached
+from impls.training.parallel.copies.loop import CopiesLoop
+from impls.training.parallel.copies.numbers import Numbers
+from impls.training.parallel.copies.server_sync import ROOM, Shard, clipped
+from impls.training.sizes import layout_of
+from tests.learning import batch_of, tiny
+from tests.parallel_runs import advance, kill, lives, small
+
+
+def of(**options):
+    return Arrangement(name=COPIES, **options)
+
+
+@contextlib.contextmanager
+def running(workload, saved=None, **options):
+    """A loop of copies, closed in the end with no process left."""
+    loop, pids = CopiesLoop(workload, of(**options)), []
+    try:
+        if saved is not None:
+            loop.load_state_dict(saved)
+        loop.begin()
+        pids += loop.pids.values()
+        yield loop
+    finally:
+        loop.close()
+        assert not [pid for pid in pids if lives(pid)]
+
+
+@pytest.mark.parametrize("options", [{}, {"local_storage": 8, "presampled": 2, "environments": 2}])
+def test_one_copy_is_the_serial_loop_bit_for_bit(options):
+    workload = small(steps=400, **options)
+    serial, copies = SerialLoop(workload, seed=3), CopiesLoop(workload, of(), seed=3)
+    try:
+        ended = [[episode for _ in range(200) for episode in loop.advance()] for loop in (serial, copies)]
+        assert serial.updates > 50
+        assert (copies.step, copies.updates) == (serial.step, serial.updates)
+        assert ended[0] == ended[1] != []
+        np.testing.assert_array_equal(copies.learner.parameters, serial.learner.parameters)
+        np.testing.assert_array_equal(copies.learner.vectors().square, serial.learner.vectors().square)
+    finally:
+        serial.close()
+        copies.close()
+
+
+def two(workload, **options):
+    """Two syncs on the same memory, in this process, with their learners, and the memory."""
+    arrangement = of(processes=2, **options)
+    own = [make_learner(workload, seed=0) for _ in range(2)]
+    numbers = Numbers(own[0], arrangement)
+    board = Board(4, 2, 1)
+    made = [sync_class(arrangement.sync)(each, arrangement, board, at, numbers) for at, each in enumerate(own)]
+    return made, numbers, board
+
+
+class Given:
+    """A batch for a sync."""
+
+    def __init__(self, workload, seed):
+        self.rows, self.weights = batch_of(workload, seed=seed), np.ones(4, np.float32)
+
+
+@pytest.mark.parametrize("sync", ["lock", "hogwild"])
+def test_the_sum_of_what_copies_moved_by_is_added_every_k_steps(sync):
+    workload = tiny()
+    (first, second), numbers, _ = two(workload, sync=sync, every=2)
+    begun = numbers["weights"].astype(float)
+    first.step(Given(workload, 1))
+    np.testing.assert_array_equal(numbers["weights"], begun)  # one of two
+    second.step(Given(workload, 2))
+    second.step(Given(workload, 3))
+    moved_alone = numbers["weights"].astype(float) - begun
+    before = first.learner.parameters.astype(float)
+    first.step(Given(workload, 4))
+    alone = make_learner(workload, seed=0)
+    for seed in (1, 4):
+        alone.step(Given(workload, seed).rows, np.ones(4, np.float32))
+    expected = begun + moved_alone + (alone.parameters - begun)
+    np.testing.assert_allclose(numbers["weights"], expected, atol=1e-6)
+    assert np.abs(moved_alone).max() > 1e-5
+    assert not np.allclose(before, expected, atol=1e-6)
+    np.testing.assert_array_equal(first.learner.parameters, numbers["weights"])
+    assert first.report(numbers) == {"met": 2, "additions": 2 * len(begun), "lost_additions": 0}
+
+
+def test_additions_that_are_overwritten_are_counted():
+    workload = tiny()
+    (first, _), numbers, _ = two(workload, sync="hogwild")
+    first.step(Given(workload, 1))
+    numbers["additions"][:3] -= 1  # as if another had written what it had read before
+    assert first.report(numbers)["lost_additions"] == 3
+
+
+def adam(weights, slopes, rate):
+    """Float64 steps of Adam along each of these slopes."""
+    weights, mean, square = weights.astype(float), 0.0, 0.0
+    for count, slope in enumerate(np.asarray(slopes, float), 1):
+        mean, square = 0.9 * mean + 0.1 * slope, 0.999 * square + 0.001 * slope**2
+        weights = weights - rate * (mean / (1 - 0.9**count)) / (np.sqrt(square / (1 - 0.999**count)) + 1e-8)
+    return weights
+
+
+@pytest.mark.parametrize(("optimizer", "shards"), [("adam", 1), ("adam", 3), ("sgd", 2)])
+def test_shards_step_along_the_mean_of_n_gradients_in_the_order_in_which_they_came(optimizer, shards):
+    workload = tiny(optimizer=optimizer, learning_rate=0.1)
+    (first, second), numbers, board = two(workload, sync="server", shards=shards, average=2, every=3)
+    begun, sent = numbers["weights"].copy(), []
+    for sync, seed in ((first, 1), (second, 2), (first, 3), (second, 4)):
+        sync.step(Given(workload, seed))
+        sent.append(numbers["gradients"][sync.number, (numbers["sent"][sync.number] - 1) % ROOM].copy())
+    np.testing.assert_array_equal(numbers["weights"], begun)  # no shard has run
+    every = [Shard(workload, first.arrangement, numbers, number) for number in range(shards)]
+    for shard in every:
+        while shard.turn(board, 2):
+            pass
+    means = [(sent[0] + sent[1]) / 2, (sent[2] + sent[3]) / 2]  # of each copy the oldest, in turns
+    expected = adam(begun, means, 0.1) if optimizer == "adam" else begun - 0.1 * (means[0].astype(float) + means[1])
+    np.testing.assert_allclose(numbers["weights"], expected, atol=2e-6)
+    assert first.report(numbers) == {"sent": 4, "applied": 4, "under_way": 0, "backlog": 4}
+    first.step(Given(workload, 5))  # its third: it pulls
+    np.testing.assert_array_equal(first.learner.parameters, numbers["weights"])
+    assert not np.array_equal(second.learner.parameters, numbers["weights"])
+    for shard in every:
+        shard.turn(board, 2)
+        assert first.report(numbers)["under_way"] in (0, 1)
+        shard.step()
+    assert first.report(numbers)["applied"] == 5
+
+
+def test_a_copy_waits_while_its_gradients_are_under_way(monkeypatch):
+    workload = tiny()
+    (first, _), numbers, board = two(workload, sync="server")
+    shard, looks = Shard(workload, first.arrangement, numbers, 0), []
+
+    def look():
+        looks.append(int(numbers["sent"][0] - numbers["taken"][0, 0]))
+        shard.turn(board, 2)
+
+    board.watch = look
+    for seed in range(ROOM + 1):
+        first.step(Given(workload, seed))
+    assert looks == [ROOM]
+
+
+def test_gradients_are_sent_clipped():
+    assert clipped(np.array([3.0, 4.0], np.float32), 0.0).tolist() == [3, 4]
+    assert clipped(np.array([3.0, 4.0], np.float32), 6.0).tolist() == [3, 4]
+    np.testing.assert_allclose(clipped(np.array([3.0, 4.0], np.float32), 1.0), [0.6, 0.8], rtol=1e-5)
+
+
+def test_a_cache_hands_n_records_over_at_once():
+    workload = small(local_storage=1)
+    replay = make_replay(64, layout_of(workload), alpha=0.6, epsilon=0.01)
+    cache, fields = Cached(replay, 3), layout_of(workload).fields
+    for number in range(4):
+        records = {name: np.full((1, *shape), number, dtype) for name, (shape, dtype) in fields.items()}
+        cache.insert(records | {"action": records["action"] % 2})
+    assert replay.written == 3
+    cache.flush()
+    cache.flush()
+    assert replay.written == 4
+    assert sorted(set(cache.sample(64, 0.4, np.random.default_rng(0)).rows["reward"].tolist())) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sync": "lock", "replay": "shared", "every": 3},
+        {"sync": "hogwild", "replay": "cached:4"},
+        {"sync": "server", "shards": 2, "average": 3, "every": 0},
+    ],
+)
+def test_two_copies_take_every_step_once_and_resume(options):
+    workload = small(steps=100_000, hidden=(8,))
+    with running(workload, processes=2, **options) as loop:
+        advance(loop, lambda: loop.updates >= 200 and loop.board.rows[:2, words.TURNS].min() >= 50)
+        saved, report = loop.state_dict(), loop.report()
+        own = saved["numbers"]["steps"]
+        assert own[:, 0].sum() == saved["step"]
+        assert own[:, 1].sum() == saved["updates"]
+        assert saved["step"] - saved["updates"] >= 19  # learning_starts
+        written = [replay.written for replay in loop.buffers]
+        assert sum(written) == saved["step"]
+        assert len(written) == (2 if options["sync"] == "server" else 1)
+        met = report["copies"]
+        if options["sync"] == "server":
+            assert met["sent"] == met["applied"] == saved["updates"]
+            assert met["under_way"] == 0
+            assert 0 < met["backlog"] <= 2 * ROOM
+        else:
+            assert met["additions"] == met["met"] * len(loop.learner.parameters)
+            assert options["sync"] == "hogwild" or met["lost_additions"] == 0
+    with running(workload, saved, processes=2, **options) as loop:
+        np.testing.assert_array_equal(loop.learner.parameters, saved["learner"]["weights"])
+        advance(loop, lambda: loop.board.rows[:2, words.TURNS].min() >= 20)
+        after = loop.state_dict()
+        assert after["numbers"]["steps"].sum(0)[:2].tolist() == [after["step"], after["updates"]]
+        assert after["step"] > saved["step"]
+        assert after["epoch"] == saved["epoch"] + 1
+
+
+@pytest.mark.parametrize(("kind", "sync"), [("copy-1", "lock"), ("shard-0", "server")])
+def test_a_killed_process_is_told_and_all_is_kept(kind, sync):
+    workload = small(steps=100_000, hidden=(8,))
+    with running(workload, processes=2, sync=sync) as loop:
+        advance(loop, lambda: loop.updates >= 100)
+        kill(loop, kind)
+        with pytest.raises(TrainingError, match=rf"^{kind.replace('-', ' ')} was ended from outside"):
+            advance(loop, lambda: False)
+        saved = loop.state_dict()
+        assert saved["step"] >= 100
+        assert all(np.isfinite(saved["numbers"][name]).all() for name in (*Vectors._fields, "weights"))
+    with running(workload, saved, processes=2, sync=sync) as loop:
+        advance(loop, lambda: loop.updates >= saved["updates"] + 50)
+
+
+@pytest.mark.parametrize(
+    ("options", "words_told"),
+    [
+        ({"shards": 100_000}, ("shards", "1,024")),
+        ({"sync": "server", "shards": 1000}, ("1,000 shards", "--shards")),
+        ({"shards": 2}, ("server", "lock")),
+        ({"sync": "hogwild", "average": 2}, ("server", "hogwild")),
+        ({"sync": "hogwild", "every": 0}, ("episode", "hogwild")),
+        ({"processes": 0}, ("processes", "from 1")),
+        ({"replay": "cached:0"}, ("cached:n", "cached:0")),
+        ({"replay": "cached:21"}, ("21 records", "20 steps")),
+        ({"processes": 600}, ("512", "--processes")),
+        ({"learners": 2}, ("--learners",)),
+        ({"transport": "pipe"}, ("--transport",)),
+        ({"sync": "synchronous"}, ("lock, hogwild, server", "synchronous")),
+    ],
+)
+def test_what_copies_cannot_be_is_refused(options, words_told):
+    with pytest.raises(TrainingError) as caught:
+        of(**options).check(small(hidden=(8,)))
+    assert all(word in str(caught.value) for word in words_told)
+
+
+def test_options_of_copies_are_refused_elsewhere():
+    with pytest.raises(TrainingError, match="copies"):
+        Arrangement(name="apart", processes=2).check(small())
+    assert of().sync == "lock"
+    assert Arrangement(name="apart").sync == "synchronous"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sync", ["lock", "hogwild", "server"])
+def test_two_copies_learn(sync):
+    workload = dataclasses.replace(load("cartpole_dqn"), steps=8000)
+    with running(workload, processes=2, sync=sync) as loop:
+        episodes = advance(loop, lambda: loop.done(workload.steps))
+    scores = [episode.score for episode in episodes]
+    assert np.mean(scores[-10:]) > 2 * np.mean(scores[:20])
+    assert math.isfinite(loop.learner.parameters.sum())
