@@ -2,7 +2,7 @@
 
 import argparse
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,16 @@ _OF_WORKLOAD = {
     "environments": ("actors", "environments"),
     "actors": ("actors", "count"),
 }
-_ONE_SYNC = {"period": ("sync", "local"), "weights_of_banks": ("strategy", BANKED)}
-_BETWEEN_PROCESSES = ("learners", "sync", "banks", "strategy", "transport", "weights", "ratio", *_ONE_SYNC)
+_BETWEEN_PROCESSES = (
+    "learners", "sync", "banks", "strategy", "transport", "weights", "ratio", "period", "weights_of_banks",
+)  # fmt: skip
+_NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Arrangement], bool]], ...] = (
+    (_BETWEEN_PROCESSES, "--arrangement apart or pipelined", lambda made: made.is_parallel),
+    (("sync",), "--learners of at least 2", lambda made: made.learners > 1),
+    (("period",), "--sync local", lambda made: made.sync == "local"),
+    (("weights_of_banks",), "--banks of at least 2", lambda made: made.banks > 1),
+)
+"""Options, and what an arrangement must have lest they change nothing."""
 MAPPED = {
     **dict.fromkeys(("arrangement", "actors", "environments", "presampled", "fanout", "learners", "learner", "policy")),
     "contestant": "numba",
@@ -64,28 +72,26 @@ class Setting:
 def setting_of(workload: Workload, options: argparse.Namespace) -> Setting:
     """The setting that options ask for. TrainingError for one out of range, or options that do not go together."""
     changed = with_options(workload, options)
-    given = given_between(options)
-    name = options.arrangement or "serial"
-    if name == "serial" and given:
-        raise TrainingError(
-            f"--{next(iter(given)).replace('_', '-')} is of several processes: add --arrangement apart or pipelined"
-        )
-    arrangement = Arrangement(name=name, threads=options.threads, **given)
-    for key, (other, value) in _ONE_SYNC.items():
-        if key in given and given.get(other) != value:
-            option = "--banks" if key == "weights_of_banks" else f"--{other} {value}"
-            raise TrainingError(f"--{key.replace('_', '-')} is of {option}: add that, or leave it out")
-    arrangement.check(changed)
+    arrangement = arrangement_of(changed, options, name=options.arrangement or "serial", threads=options.threads)
     by = options.contestant, options.learner, options.policy
     return Setting(changed, arrangement, *by, options.device, options.compile)
 
 
-def given_between(options: argparse.Namespace) -> dict[str, Any]:
-    """Values of the options of several processes that are given; banks bring their strategy."""
+def arrangement_of(workload: Workload, options: argparse.Namespace, **decided: Any) -> Arrangement:
+    """The arrangement of what is decided and of the options given, which go first; banks bring their strategy.
+
+    TrainingError for an option that would change nothing, or for what this workload cannot be trained by.
+    """
     given = {key: getattr(options, key) for key in _BETWEEN_PROCESSES if getattr(options, key) is not None}
     if given.get("banks", 1) > 1:
         given.setdefault("strategy", BANKED)
-    return given
+    made = Arrangement(**decided | given)
+    for keys, needed, has_it in _NEEDED:
+        if not has_it(made) and (idle := next((key for key in keys if key in given), None)):
+            option = idle.replace("_", "-")
+            raise TrainingError(f"--{option} changes nothing without {needed}; leave it out, or choose that")
+    made.check(workload)
+    return made
 
 
 def with_options(workload: Workload, options: argparse.Namespace) -> Workload:
