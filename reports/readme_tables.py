@@ -12,6 +12,7 @@ from typing import Any
 
 import dse
 from dse import Measurement, stats
+from dse.learning_runs import Value, write_over_seeds
 from dse.platforms import GitError, git
 from dse.published import plugin_claims
 from dse.published.peer_claims import is_ours
@@ -255,19 +256,22 @@ def training(results: Path) -> str:
     for (workload, alpha, learner), by_seed in sorted(runs.items()):
         group = [run for _, run in sorted(by_seed.items())]
         means = [run["test_mean"] for run in group if run.get("test_mean") is not None]
-        steps = [run["sample_efficiency"] for run in group if run.get("sample_efficiency")]
-        solved = f"{len(steps)} of {len(group)}" if steps else ""
+        until = [Value.until(run.get("sample_efficiency"), run["steps"]) for run in group]
+        steps = sum(not value.is_beyond for value in until)
+        solved = f"{steps} of {len(group)}" if steps else ""
         hz = statistics.median(run["throughput"]["update_hz"] for run in group)
         trained = " ".join(f"{mean:,.1f}" for mean in means) if steps else ""
-        first = f"{statistics.median(steps):,.0f}" if steps else ""
+        first = write_over_seeds(until, ",.0f") if steps else ""
         took = f"{statistics.median(run['seconds'] for run in group):,.0f}"
         shape = [f"`{workload}`", f"{alpha:g}", learner, f"{group[0]['steps']:,}"]
         rows.append([*shape, trained, solved, first, f"{hz:,.1f}", took])
-    head = ["workload", "alpha", "learner", "steps", "test return of each seed", "solved", "median steps to that"]
+    head = ["workload", "alpha", "learner", "steps", "test return of each seed", "solved", "steps to that"]
     dates = origins.span(run["utc"] for by_seed in runs.values() for run in by_seed.values())
     note = (
         f"Source: measured {dates}, one thread; `summary.json` of each run in `results/*/training`; a seed run "
-        "again counts once, by its first run. Where no return is shown, the run was one of minutes, for its rates."
+        "again counts once, by its first run. Steps are the median over seeds with its 95 % interval, or each one's of "
+        "few seeds; a seed that is not solved counts as beyond its end. Where no return is shown, the run was one of "
+        "minutes, for its rates."
     )
     return _table([*head, "gradient steps/s", "seconds"], rows) + f"\n{note}\n"
 

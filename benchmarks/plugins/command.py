@@ -14,12 +14,12 @@ import dataclasses
 import functools
 import itertools
 import json
-import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from dse import stats
+from dse.learning_runs import Value, as_json, write_over_seeds
 from dse.records import Measurement, RecordError, twins
 from impls import training
 from impls.training.throughput import sample_efficiency
@@ -63,7 +63,8 @@ def learn(options: argparse.Namespace, pythons: Sequence[Path]) -> int:
     )  # fmt: skip
     asked = {stamp.cell(run) for group in runs for run in group}
     rows = learning_summary([record for record in stamp.known(path) if record.cell in asked])
-    return show(tally, path, options.json, {"rows": rows}, [*map(_line, rows), ""])
+    plain = [{**row, "solved_steps": as_json(row["solved_steps"])} for row in rows]
+    return show(tally, path, options.json, {"rows": plain}, [*map(_line, rows), ""])
 
 
 def _trained(runs: Sequence[Cell], stamp: Stamp, pythons: Sequence[Path]) -> Iterator[Measurement]:
@@ -91,22 +92,25 @@ def _record(run: Cell, answer: dict[str, Any], stamp: Stamp) -> Measurement:
 
 
 def learning_summary(found: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """Return a row a workload and kind: seeds, those solved, medians of the steps until then and of the best mean."""
+    """Return a row a workload and kind: seeds, those solved, and of each its steps until then and its best mean."""
     kinds: dict[tuple[str, str], list[Measurement]] = {}
     for record in latest(found):
         kinds.setdefault((record.options["task"], record.options["kind"]), []).append(record)
     rows = []
     for (task, kind), of_kind in kinds.items():
         trained = [record for record in of_kind if record.median_seconds]
-        solved = [one.machine["solved_steps"] for one in trained if one.machine["solved_steps"] is not None]
+        until = {
+            one.options["seed"]: Value.until(one.machine["solved_steps"], one.machine["points"][-1][0])
+            for one in trained
+        }
         rows.append(
             {
                 "workload": task,
                 "kind": kind,
                 "seeds": len(of_kind),
                 "trained": len(trained),
-                "solved": len(solved),
-                "solved_steps": statistics.median(solved) if solved else None,
+                "solved": sum(not value.is_beyond for value in until.values()),
+                "solved_steps": until,
                 "best_means": [max(mean for *_, mean in one.machine["points"]) for one in trained],
             }
         )
@@ -114,10 +118,11 @@ def learning_summary(found: Sequence[Measurement]) -> list[dict[str, Any]]:
 
 
 def _line(row: dict[str, Any]) -> str:
-    steps = f", after {row['solved_steps']:,.0f} steps (median)" if row["solved"] else ""
+    steps = write_over_seeds(row["solved_steps"].values(), ",.0f") or "none"
     best = ", ".join(f"{mean:.0f}" for mean in row["best_means"]) or "none"
     lost = f"; {row['seeds'] - row['trained']} without a time" if row["trained"] < row["seeds"] else ""
-    return f"{row['workload']}, {row['kind']}: {row['solved']} of {row['seeds']} solved{steps}; best means {best}{lost}"
+    solved = f"{row['solved']} of {row['seeds']} solved; steps {steps}; best means {best}{lost}"
+    return f"{row['workload']}, {row['kind']}: {solved}"
 
 
 FILE = "plugins.jsonl"

@@ -230,7 +230,8 @@ def test_runs_that_learn_are_records_by_seed_and_solved_at_the_first_evaluation_
     assert cli.main(["plugins", "--python", str(tmp_path / "python"), *words, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     rows = {row["kind"]: row for row in answer["rows"]}
-    assert (rows[OURS]["solved"], rows[OURS]["solved_steps"], rows["uniform"]["solved"]) == (2, 375, 0)
+    assert (rows[OURS]["solved"], rows[OURS]["solved_steps"]) == (2, {"by_seed": {"0": 250, "9": 500}})
+    assert (rows["uniform"]["solved"], rows["uniform"]["solved_steps"]) == (0, {"by_seed": {"0": None, "9": None}})
     found = read_file(command.Path(answer["file"]))
     assert {(one.options["seed"], one.options["kind"]) for one in found} == {
         (s, k) for s in (0, 9) for k in command.KINDS
