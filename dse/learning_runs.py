@@ -6,8 +6,8 @@ with actors of its own, a seed each, divided by the learners: 1 is perfect, 1 / 
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from impls.training.throughput import computation_efficiency, learning_efficiency, sample_efficiency, scaling_factor
 
@@ -28,7 +28,6 @@ METRICS = {
 }
 """Unit and form of each metric; the last is no metric of [Zhang2022]."""
 ALL_METRICS = METRICS | dict.fromkeys(("stale_weights", "stale_batches"), ("gradient steps", ",.1f"))
-ENDS = ("median", "low", "high")
 Key = tuple[str, str]  # workload and kind
 
 
@@ -37,11 +36,6 @@ class Value(NamedTuple):
 
     number: float
     is_beyond: bool = False
-
-    @classmethod
-    def until(cls, reached: float | None, end: float) -> "Value":
-        """The count at which a run reached its threshold; where it did not, beyond that at its end."""
-        return cls(end, True) if reached is None else cls(reached)
 
 
 Metrics = Mapping[str, Mapping[int, Value]]  # by name and seed
@@ -89,8 +83,8 @@ def _values(run: Measurement, single: Measurement | None, serial: Measurement | 
     if run.machine["test_mean"] is not None:
         yield "policy_quality", Value(run.machine["test_mean"])
     for efficiency, counts in ((sample_efficiency, steps), (learning_efficiency, updates)):
-        reached = efficiency(counts, means, run.machine["solved_at"])
-        yield efficiency.__name__, Value.until(reached, counts[-1])
+        count = efficiency(counts, means, run.machine["solved_at"])
+        yield efficiency.__name__, Value(counts[-1], True) if count is None else Value(count)
     yield "computation_efficiency", Value(rate)
     if single and learners > 1:
         yield "scaling_factor", Value(scaling_factor(rate, learners, computation_efficiency(1, single.seconds)))
@@ -122,15 +116,6 @@ def over_seeds(values: Collection[Value]) -> list[Value]:
     least = interval_over_seeds([value.number for value in values])
     true = interval_over_seeds([math.inf if value.is_beyond else value.number for value in values])
     return [Value(number, math.isinf(end)) for number, end in zip(least, true, strict=True)]
-
-
-def as_json(by_seed: Mapping[int, Value]) -> dict[str, Any]:
-    """Write values by seed, their median and the ends of its interval; null is beyond what the run got to."""
-
-    def named(keys: Iterable[Any], values: Iterable[Value]) -> dict[Any, float | None]:
-        return {key: None if one.is_beyond else one.number for key, one in zip(keys, values, strict=False)}
-
-    return {"by_seed": named(by_seed, by_seed.values()), **named(ENDS, over_seeds(by_seed.values()))}
 
 
 def write_over_seeds(values: Collection[Value], form: str) -> str:

@@ -28,11 +28,11 @@ evaluation, hence "> 50,000" (null in --json). Fewer than five seeds have no int
 import argparse
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dse.learning_runs import METRICS, as_json, by_kind, list_unsolved, metrics_of, write_metrics
+from dse.learning_runs import METRICS, Value, by_kind, list_unsolved, metrics_of, over_seeds, write_metrics
 from dse.learning_runs import latest as latest_timed
 from dse.records import Measurement
 from dse.tuning import learners_steps
@@ -52,6 +52,7 @@ MODULE = f"{__package__}.worker"
 SEEDS = (10, 11, 12, 13, 14)
 LEAST, TESTS = 30_000, 100
 LIMIT_SECONDS = 600.0  # of a run
+ENDS = ("median", "low", "high")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -137,7 +138,16 @@ def summary(found: Sequence[Measurement]) -> list[dict[str, Any]]:
 
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "metrics": {name: as_json(by_seed) for name, by_seed in row["metrics"].items()}}
+    """Write the metrics of a row by seed, and their medians with intervals; null is beyond what the run got to."""
+
+    def named(keys: Iterable[Any], values: Iterable[Value]) -> dict[Any, float | None]:
+        return {key: None if one.is_beyond else one.number for key, one in zip(keys, values, strict=False)}
+
+    metrics = {
+        name: {"by_seed": named(by_seed, by_seed.values()), **named(ENDS, over_seeds(by_seed.values()))}
+        for name, by_seed in row["metrics"].items()
+    }
+    return {**row, "metrics": metrics}
 
 
 def _lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:

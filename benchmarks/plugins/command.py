@@ -18,8 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dse import stats
-from dse.learning_runs import Value, as_json, write_over_seeds
+from dse import learning_runs, stats
 from dse.records import Measurement, RecordError, twins
 from impls import training
 from impls.training.throughput import sample_efficiency
@@ -63,8 +62,7 @@ def learn(options: argparse.Namespace, pythons: Sequence[Path]) -> int:
     )  # fmt: skip
     asked = {stamp.cell(run) for group in runs for run in group}
     rows = learning_summary([record for record in stamp.known(path) if record.cell in asked])
-    plain = [{**row, "solved_steps": as_json(row["solved_steps"])} for row in rows]
-    return show(tally, path, options.json, {"rows": plain}, [*map(_line, rows), ""])
+    return show(tally, path, options.json, {"rows": rows}, [*map(_line, rows), ""])
 
 
 def _trained(runs: Sequence[Cell], stamp: Stamp, pythons: Sequence[Path]) -> Iterator[Measurement]:
@@ -99,30 +97,23 @@ def learning_summary(found: Sequence[Measurement]) -> list[dict[str, Any]]:
     rows = []
     for (task, kind), of_kind in kinds.items():
         trained = [record for record in of_kind if record.median_seconds]
-        until = {
-            one.options["seed"]: Value.until(one.machine["solved_steps"], one.machine["points"][-1][0])
-            for one in trained
-        }
-        rows.append(
-            {
-                "workload": task,
-                "kind": kind,
-                "seeds": len(of_kind),
-                "trained": len(trained),
-                "solved": sum(not value.is_beyond for value in until.values()),
-                "solved_steps": until,
-                "best_means": [max(mean for *_, mean in one.machine["points"]) for one in trained],
-            }
-        )
+        until = [one.machine["solved_steps"] for one in trained]
+        row = {"workload": task, "kind": kind, "seeds": len(of_kind), "trained": len(trained)}
+        row |= {"solved": len(until) - until.count(None), "solved_steps": until}
+        row |= {"last_steps": [one.machine["points"][-1][0] for one in trained]}
+        rows.append(row | {"best_means": [max(mean for *_, mean in one.machine["points"]) for one in trained]})
     return rows
 
 
 def _line(row: dict[str, Any]) -> str:
-    steps = write_over_seeds(row["solved_steps"].values(), ",.0f") or "none"
+    ends = zip(row["solved_steps"], row["last_steps"], strict=True)
+    steps = (
+        learning_runs.write_over_seeds([learning_runs.Value(at or end, not at) for at, end in ends], ",.0f") or "none"
+    )
     best = ", ".join(f"{mean:.0f}" for mean in row["best_means"]) or "none"
     lost = f"; {row['seeds'] - row['trained']} without a time" if row["trained"] < row["seeds"] else ""
-    solved = f"{row['solved']} of {row['seeds']} solved; steps {steps}; best means {best}{lost}"
-    return f"{row['workload']}, {row['kind']}: {solved}"
+    solved = f"{row['solved']} of {row['seeds']} solved, steps {steps}"
+    return f"{row['workload']}, {row['kind']}: {solved}; best means {best}{lost}"
 
 
 FILE = "plugins.jsonl"

@@ -250,7 +250,8 @@ def _learned(measurements: Sequence[Measurement]) -> str:
         return ""
     rows = []
     for (task, kind), runs in kinds.items():
-        until = [Value.until(one.machine["solved_steps"], one.machine["points"][-1][0]) for one in runs]
+        ends = [(one.machine["solved_steps"], one.machine["points"][-1][0]) for one in runs]
+        until = [Value(at or end, not at) for at, end in ends]
         solved = sum(not value.is_beyond for value in until)
         best = ", ".join(f"{max(mean for *_, mean in one.machine['points']):.0f}" for one in runs)
         name = "its own, uniform" if kind == "uniform" else "prioritized by ours"
