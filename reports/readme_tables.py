@@ -12,6 +12,7 @@ from typing import Any
 
 import dse
 from dse import Measurement, stats
+from dse.learning_runs import Value, write_over_seeds
 from dse.platforms import GitError, git
 from dse.published import plugin_claims
 from dse.published.peer_claims import is_ours
@@ -246,28 +247,27 @@ def training(results: Path) -> str:
 
     A seed counts once in a row, by its first run: to run a seed again, elsewhere or later, tells of no other seed.
     """
-    paths = list_files(results, "*/training/*/*/summary.json")
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    found = [json.loads(path.read_text("utf-8")) for path in list_files(results, "*/training/*/*/summary.json")]
     runs: dict[tuple[str, float, str], dict[int, Any]] = defaultdict(dict)
     for run in sorted(found, key=lambda one: str(one["utc"])):
         runs[run["workload"], run["alpha"], run.get("learner", "torch")].setdefault(run["seed"], run)
     rows = []
     for (workload, alpha, learner), by_seed in sorted(runs.items()):
         group = [run for _, run in sorted(by_seed.items())]
-        means = [run["test_mean"] for run in group if run.get("test_mean") is not None]
-        steps = [run["sample_efficiency"] for run in group if run.get("sample_efficiency")]
-        solved = f"{len(steps)} of {len(group)}" if steps else ""
+        means = " ".join(f"{run['test_mean']:,.1f}" for run in group if run.get("test_mean") is not None)
         hz = statistics.median(run["throughput"]["update_hz"] for run in group)
-        trained = " ".join(f"{mean:,.1f}" for mean in means) if steps else ""
-        first = f"{statistics.median(steps):,.0f}" if steps else ""
+        until = [Value(at or run["steps"], not at) for run in group for at in [run.get("sample_efficiency")]]
+        solved = sum(not one.is_beyond for one in until)
+        reached = [means, f"{solved} of {len(group)}", write_over_seeds(until, ",.0f")]
         took = f"{statistics.median(run['seconds'] for run in group):,.0f}"
         shape = [f"`{workload}`", f"{alpha:g}", learner, f"{group[0]['steps']:,}"]
-        rows.append([*shape, trained, solved, first, f"{hz:,.1f}", took])
-    head = ["workload", "alpha", "learner", "steps", "test return of each seed", "solved", "median steps to that"]
+        rows.append([*shape, *(reached if solved else [""] * 3), f"{hz:,.1f}", took])
+    head = ["workload", "alpha", "learner", "steps", "test return of each seed", "solved", "steps to that"]
     dates = origins.span(run["utc"] for by_seed in runs.values() for run in by_seed.values())
     note = (
         f"Source: measured {dates}, one thread; `summary.json` of each run in `results/*/training`; a seed run "
-        "again counts once, by its first run. Where no return is shown, the run was one of minutes, for its rates."
+        "again counts once, by its first run. Steps: the median with its 95 % interval, or each of few seeds; an "
+        "unsolved one is beyond its end. Where no return is shown, the run was one of minutes, for its rates."
     )
     return _table([*head, "gradient steps/s", "seconds"], rows) + f"\n{note}\n"
 

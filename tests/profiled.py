@@ -62,8 +62,6 @@ def seconds(cell):
             return (1e-4 + 3e-6 * cell.batch) * cell.threads**0.2
         case "learner":
             return slower * (1e-3 + 1e-5 * cell.batch) / (0.5 + cell.threads / 2)
-        case "parallel_learners":
-            return (1e-3 + 1e-5 * cell.batch) / cell.threads**0.8
         case "forward":
             return 1e-4 + 2e-6 * cell.batch
         case "inference":

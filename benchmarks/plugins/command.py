@@ -14,12 +14,11 @@ import dataclasses
 import functools
 import itertools
 import json
-import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dse import stats
+from dse import learning_runs, stats
 from dse.records import Measurement, RecordError, twins
 from impls import training
 from impls.training.throughput import sample_efficiency
@@ -91,33 +90,30 @@ def _record(run: Cell, answer: dict[str, Any], stamp: Stamp) -> Measurement:
 
 
 def learning_summary(found: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """Return a row a workload and kind: seeds, those solved, medians of the steps until then and of the best mean."""
+    """Return a row a workload and kind: seeds, those solved, and of each its steps until then and its best mean."""
     kinds: dict[tuple[str, str], list[Measurement]] = {}
     for record in latest(found):
         kinds.setdefault((record.options["task"], record.options["kind"]), []).append(record)
     rows = []
     for (task, kind), of_kind in kinds.items():
         trained = [record for record in of_kind if record.median_seconds]
-        solved = [one.machine["solved_steps"] for one in trained if one.machine["solved_steps"] is not None]
-        rows.append(
-            {
-                "workload": task,
-                "kind": kind,
-                "seeds": len(of_kind),
-                "trained": len(trained),
-                "solved": len(solved),
-                "solved_steps": statistics.median(solved) if solved else None,
-                "best_means": [max(mean for *_, mean in one.machine["points"]) for one in trained],
-            }
-        )
+        until = [one.machine["solved_steps"] for one in trained]
+        row = {"workload": task, "kind": kind, "seeds": len(of_kind), "trained": len(trained)}
+        row |= {"solved": len(until) - until.count(None), "solved_steps": until}
+        row |= {"last_steps": [one.machine["points"][-1][0] for one in trained]}
+        rows.append(row | {"best_means": [max(mean for *_, mean in one.machine["points"]) for one in trained]})
     return rows
 
 
 def _line(row: dict[str, Any]) -> str:
-    steps = f", after {row['solved_steps']:,.0f} steps (median)" if row["solved"] else ""
+    ends = zip(row["solved_steps"], row["last_steps"], strict=True)
+    steps = (
+        learning_runs.write_over_seeds([learning_runs.Value(at or end, not at) for at, end in ends], ",.0f") or "none"
+    )
     best = ", ".join(f"{mean:.0f}" for mean in row["best_means"]) or "none"
     lost = f"; {row['seeds'] - row['trained']} without a time" if row["trained"] < row["seeds"] else ""
-    return f"{row['workload']}, {row['kind']}: {row['solved']} of {row['seeds']} solved{steps}; best means {best}{lost}"
+    solved = f"{row['solved']} of {row['seeds']} solved, steps {steps}"
+    return f"{row['workload']}, {row['kind']}: {solved}; best means {best}{lost}"
 
 
 FILE = "plugins.jsonl"

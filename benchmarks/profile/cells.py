@@ -18,7 +18,6 @@ PARTS = {
     "inference act": "actions for B observations at once, exploration included",
     "actor step": "environment, inference and local storage, of E at once; processes as threads, wall time of a turn",
     "learner step": "a gradient step on B records by a given number of threads of each implementation of the learner",
-    "parallel_learners step": "the same by L of torch's on B/L records each and a parameter server, a thread a learner",
     "product step": "[H, H] times [H, B], H units of the last hidden layer, by dense's kernel: the bound of its step",
     "forward act": "the policy for B observations, nothing else",
     "numba draw": "B leaves and their priorities, of the workload's capacity and fanout",
@@ -175,14 +174,11 @@ class _CellBuilder:
                 yield self._cell("actor", "step", learner=learner, environments=count)
 
     def learners(self) -> Iterator[Cell]:
-        """f_l(x) of Eq. 5 of [Zhang2021] by a parameter server, and the same gradient step by threads of torch; the
-        others take one."""
+        """A gradient step by threads of torch; the others take one. Several learners: ``benchmarks learning``."""
         batch = self._workload.learner.batch
-        for count in self._counts:
-            for learner in self._learners[: None if count == 1 else 1] if count <= self._cores else ():
+        for count in (count for count in self._counts if count <= self._cores):
+            for learner in self._learners[: None if count == 1 else 1]:
                 yield self._cell("learner", "step", batch, count, learner=learner)
-            if batch % count == 0:
-                yield self._cell("parallel_learners", "step", batch, count, learner=REFERENCE)
         if "dense" in self._learners:
             yield self._cell("product", "step", batch, learner="dense", units=self._workload.network.hidden[-1])
 

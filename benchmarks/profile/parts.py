@@ -7,7 +7,6 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -151,17 +150,6 @@ def _product(world: World, cell: dict[str, Any]) -> Call:
     return lambda turn: multiply(left, right, out, batch)
 
 
-def _parallel_learners(world: World, cell: dict[str, Any]) -> Call:
-    from impls.training.learners.torch_learner.parallel import ParameterServer  # noqa: PLC0415  # torch
-
-    count = cell["threads"]
-    pool = ThreadPoolExecutor(count)
-    workers = [world.learner() for _ in range(count)]
-    server = ParameterServer(world.learner(), workers, lambda calls: list(pool.map(lambda call: call(), calls)))
-    batches = [world.batch(cell["batch"]) for _ in range(ROTATED)]
-    return lambda turn: server.step(*batches[turn % ROTATED])
-
-
 def _tree(world: World, cell: dict[str, Any]) -> Call:
     case = Case(cell["contestant"], cell["op"], cell["capacity"], cell["batch"], fanout=cell["fanout"])
     return prepare(case).call
@@ -239,7 +227,6 @@ _MADE: dict[str, Callable[[World, dict[str, Any]], Call]] = {
     "actor": _actor,
     "learner": _learner,
     "product": _product,
-    "parallel_learners": _parallel_learners,
     "storage": _storage,
     "weights": _weights,
 }
@@ -255,6 +242,6 @@ def period(workload: Workload, contestant: str) -> int:
 
     1 where that is more than LONGEST_PERIOD, for then the policy's is a small share.
     """
-    is_delayed = workload.algorithm == "td3" and contestant in ("learner", "parallel_learners", "loop")
+    is_delayed = workload.algorithm == "td3" and contestant in ("learner", "loop")
     delay = workload.learner.policy_delay
     return delay if is_delayed and delay <= LONGEST_PERIOD else 1

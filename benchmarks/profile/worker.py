@@ -55,7 +55,7 @@ class _Session:
     def prepare(self, cell: dict[str, Any], stretch: float) -> dict[str, Any]:
         """Make a clock for a cell; return its number and the seconds of a call, or why there is none."""
         assert self._world is not None
-        count = 1 if cell["contestant"] in ("actor", "parallel_learners") else cell["threads"]
+        count = 1 if cell["contestant"] == "actor" else cell["threads"]
         self._use_threads(count)
         pin_to(ALL_CPUS[: cell["threads"]], threads())  # threads that wait for each other on one core take forever
         try:

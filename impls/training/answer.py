@@ -11,8 +11,8 @@ from .. import names as trees
 from ..checks import near, short
 from . import learners
 from .errors import TrainingError
-from .options import MAPPED, Setting, given_between, with_options, with_values
-from .parallel.arrangement import COPIES, NAMES, Arrangement
+from .options import MAPPED, Setting, arrangement_of, with_options, with_values
+from .parallel.arrangement import COPIES, NAMES
 from .workload import Workload
 
 PARTS = ("actors", "sampling", "storage", "learner", "updating")
@@ -84,15 +84,11 @@ class Answer:
         values["replay", "fanout"] = fanout
         if name != "serial":
             values["actors", "count"] = self._whole("processes of actors", actors["details"].get("processes"), 1)
-        asked: dict[str, Any] = {"strategy": self._content.get("strategy") or None, **self._combined(name)}
-        asked |= given_between(options)
-        arrangement = Arrangement(
-            name=name,
-            threads=self._whole("threads of the learner", learner["details"].get("threads") or 1, 1),
-            **{key: value for key, value in asked.items() if value is not None},
-        )
+        threads = self._whole("threads of the learner", learner["details"].get("threads") or 1, 1)
+        decided: dict[str, Any] = {"name": name, "threads": threads, "strategy": self._content.get("strategy")}
+        decided = {key: value for key, value in (decided | self._combined(name)).items() if value}
         changed = with_values(with_options(workload, options), values, options.steps)
-        arrangement.check(changed)
+        arrangement = arrangement_of(changed, options, **decided)
         policy = self._implementation(actors)
         return Setting(changed, arrangement, contestant, self._implementation(learner), policy, self._device(name))
 

@@ -2,7 +2,7 @@
 
 import argparse
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from .parallel.arrangement import (
     COPIES,
     COPY_SYNCS,
     NAMES,
-    NOT_COPIES,
     ONLY_COPIES,
     RATIOS,
     SYNCS,
@@ -52,18 +51,18 @@ _OF_WORKLOAD = {
     "environments": ("actors", "environments"),
     "actors": ("actors", "count"),
 }
-_ONE_SYNC = {"period": ("sync", "local"), "weights_of_banks": ("strategy", BANKED)}
-_BETWEEN_PROCESSES = (
-    "learners",
-    "sync",
-    "banks",
-    "strategy",
-    "transport",
-    "weights",
-    "ratio",
-    *_ONE_SYNC,
-    *ONLY_COPIES,
+_APART = ("learners", "banks", "transport", "weights", "ratio", "period", "weights_of_banks")
+_BETWEEN_PROCESSES = ("sync", "strategy", *_APART, *ONLY_COPIES)
+_NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Arrangement], bool]], ...] = (
+    (ONLY_COPIES, "--arrangement copies", lambda made: made.name == COPIES),
+    (("sync", "strategy", *_APART), "--arrangement apart or pipelined", lambda made: made.is_parallel),
+    (("actors", *_APART), "--arrangement apart or pipelined", lambda made: made.name != COPIES),
+    (("sync",), "--learners of at least 2", lambda made: made.learners > 1 or made.name == COPIES),
+    (("period",), "--sync local", lambda made: made.sync == "local"),
+    (("weights_of_banks",), "--banks of at least 2", lambda made: made.banks > 1),
+    (("shards", "average"), "--sync server", lambda made: made.sync == "server"),
 )
+"""Options, and what an arrangement must have lest they change nothing."""
 MAPPED = {
     **dict.fromkeys(("arrangement", "actors", "environments", "presampled", "fanout", "learners", "learner", "policy")),
     "contestant": "numba",
@@ -90,30 +89,9 @@ class Setting:
 def setting_of(workload: Workload, options: argparse.Namespace) -> Setting:
     """The setting that options ask for. TrainingError for one out of range, or options that do not go together."""
     changed = with_options(workload, options)
-    given = given_between(options)
-    name = options.arrangement or "serial"
-    _refuse_others(name, [*given, *["actors"] * (options.actors is not None)])
-    arrangement = Arrangement(name=name, threads=options.threads, **given)
-    for key, (other, value) in _ONE_SYNC.items():
-        if key in given and given.get(other) != value:
-            option = "--banks" if key == "weights_of_banks" else f"--{other} {value}"
-            raise TrainingError(f"--{key.replace('_', '-')} is of {option}: add that, or leave it out")
-    arrangement.check(changed)
+    arrangement = arrangement_of(changed, options, name=options.arrangement or "serial", threads=options.threads)
     by = options.contestant, options.learner, options.policy
     return Setting(changed, arrangement, *by, options.device, options.compile)
-
-
-def _refuse_others(name: str, given: Sequence[str]) -> None:
-    """TrainingError for an option of other arrangements than the named one."""
-    for key in given:
-        apart, of_copies = key in (*NOT_COPIES, *_ONE_SYNC, "actors"), key in ONLY_COPIES
-        option = f"--{key.replace('_', '-')}"
-        if name == COPIES and apart:
-            raise TrainingError(f"{option} is of actors apart from learners; copies have --processes: leave it out")
-        if name != COPIES and of_copies:
-            raise TrainingError(f"{option} is of copies: add --arrangement copies, or leave it out")
-        if name == "serial" and key != "actors":
-            raise TrainingError(f"{option} is of several processes: add --arrangement apart or pipelined")
 
 
 def every_of(text: str) -> int:
@@ -123,12 +101,21 @@ def every_of(text: str) -> int:
     return 0 if text == "episode" else count(text)
 
 
-def given_between(options: argparse.Namespace) -> dict[str, Any]:
-    """Values of the options of several processes that are given; banks bring their strategy."""
+def arrangement_of(workload: Workload, options: argparse.Namespace, **decided: Any) -> Arrangement:
+    """The arrangement of what is decided and of the options given, which go first; banks bring their strategy.
+
+    TrainingError for an option that would change nothing, or for what this workload cannot be trained by.
+    """
     given = {key: getattr(options, key) for key in _BETWEEN_PROCESSES if getattr(options, key) is not None}
     if given.get("banks", 1) > 1:
         given.setdefault("strategy", BANKED)
-    return given
+    made = Arrangement(**decided | given)
+    for keys, needed, has_it in _NEEDED:
+        if not has_it(made) and (idle := next((key for key in keys if getattr(options, key) is not None), None)):
+            option = idle.replace("_", "-")
+            raise TrainingError(f"--{option} changes nothing without {needed}; leave it out, or choose that")
+    made.check(workload)
+    return made
 
 
 def with_options(workload: Workload, options: argparse.Namespace) -> Workload:

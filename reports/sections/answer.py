@@ -16,7 +16,7 @@ from ..tidy import PREFERRED_CAPACITY, timed
 from . import mapping, peers, training, tree
 from .peers_figures import SUM
 
-FIGURES = ("fanout", "peers_batch", "training_tree", "batch", "capacity", "training_cores")
+FIGURES = ("fanout", "peers_batch", "training_tree", "batch", "capacity")
 """Figures to show, as many of the first of them as were drawn."""
 SHOWN = 3
 COMPARISON = "compare.md"

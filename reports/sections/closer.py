@@ -14,7 +14,7 @@ from .replay_cells import REMARKS
 
 PEERS = "make peers"
 ALONG = {"fanout": "fanout K", "batch": "batch B", "capacity": "leaves N"}
-MADE_OF = ("actor step", "learner step", "forward act", "parallel_learners step", "numba draw", "numba update")
+MADE_OF = ("actor step", "learner step", "forward act", "numba draw", "numba update")
 
 
 def trees(material: Material) -> pd.DataFrame:
@@ -134,7 +134,7 @@ LOOKS = (
             "part": "part",
             "by": "learner and policy by",
             "batch": "batch B",
-            "threads": "threads or learners",
+            "threads": "threads",
         },
         across=("batch", "threads"),
         by=("part", "workload", "by", "threads", "batch"),

@@ -99,9 +99,10 @@ def _products(kept: Sequence[Measurement]) -> str:
 
 
 def _workload_batch(frame: pd.DataFrame, workload: str, batches: "pd.Series[int]") -> int:
-    """Return the workload's own batch: that of its parallel learners; 0 where they were not timed."""
-    rows = figures.parts(frame, "parallel_learners step")
-    own = set(rows[rows["workload"] == workload]["batch"]) & set(batches)
+    """Return the workload's own batch: that of its loop and of a learner under load; 0 where neither was timed."""
+    rows = figures.parts(frame, "learner step", "loop step")
+    is_own = (rows["workload"] == workload) & ((rows["part"] == "loop step") | (rows["beside"] != ""))
+    own = set(rows[is_own]["batch"]) & set(batches)
     return int(max(own, default=0))
 
 
@@ -235,8 +236,6 @@ def share_table(measurements: Sequence[Measurement]) -> str:
 
 
 READINGS = {
-    "training_cores": "A system takes as many steps as the slower side allows: actors on some cores, learners on the "
-    "others. [Zhang2021, Fig. 12] shares out cores by these curves.",
     "training_batch": "Left of the knee a larger batch costs little; right of it time grows as B does. [Zhang2023, "
     "Fig. 11] and [Zhang2022, Figs. 5.3 and 5.5] ask the same.",
     "training_tree": "Compare with a gradient step of the same batch. [Zhang2022, Fig. 5.2] asks the same.",
@@ -249,7 +248,6 @@ READINGS = {
 }
 """How to read each figure."""
 CHARTS = (
-    Chart("training_cores", measured(figures.over_cores), figures.cores, READINGS["training_cores"], COMMAND),
     Chart("training_batch", measured(figures.over_batch), figures.batch, READINGS["training_batch"], COMMAND),
     Chart("training_tree", measured(figures.of_trees), figures.trees, READINGS["training_tree"], COMMAND),
     Chart("training_average", measured(figures.over_models), figures.averages, READINGS["training_average"], COMMAND),

@@ -11,10 +11,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dse.estimate import Estimate, Evidence
 from dse.records import in_order
 from dse.times.batch_law import FlatThenLinear, flat_then_linear
-from dse.tuning.core_split import RateCurve, allocate
 
 from .. import style
 from ..tidy import About, either, of_one_run, short, where
@@ -25,7 +23,7 @@ ALONE = "nothing"
 OPTIONS = ("workload", "macs", "parameters", "update_interval", "via", "models", "beside", "cores")
 REFERENCE, COMPILED = "torch", "dense"
 BY = (REFERENCE, COMPILED)
-TRAINED = ("inference", "actor", "learner", "parallel_learners", "product", "forward", "loop")  # by some implementation
+TRAINED = ("inference", "actor", "learner", "product", "forward", "loop")  # by some implementation
 CELL = ("workload", "part", "by", "batch", "threads", "via", "models", "beside", "placement")
 UNITS = {"us": 1e6, "ms": 1e3}
 STEPS = (
@@ -74,27 +72,9 @@ def called(rows: pd.DataFrame, unit: str) -> pd.DataFrame:
     return rows.assign(**{name: rows[name] * factor for name in ("ns", "low_ns", "high_ns")})
 
 
-def rates(rows: pd.DataFrame, factor: Any = 1.0) -> pd.DataFrame:
-    """Convert ``ns`` and its interval into calls/s, times ``factor``."""
-    middle, low, high = (called(rows, "ms")[name] / 1e3 for name in ("ns", "low_ns", "high_ns"))
-    return rows.assign(ns=factor / middle, low_ns=factor / high, high_ns=factor / low)
-
-
 def alone(rows: pd.DataFrame) -> pd.DataFrame:
     """Select the rows that were measured apart from pairs."""
     return where(rows, beside="")
-
-
-def over_cores(frame: pd.DataFrame) -> pd.DataFrame:
-    """Select environment steps/s over cores: those that actors take, and those that learners can follow.
-
-    Empty unless a workload has actors or learners on two numbers of cores.
-    """
-    rows = alone(parts(frame, "actor step", "parallel_learners step", "learner step", by=BY))
-    batches = where(rows, part="parallel_learners step").groupby("workload")["batch"].first()
-    rows = rows[(rows["part"] == "actor step") | (rows["batch"] == rows["workload"].map(batches))]
-    rows = rates(rows, np.where(rows["part"] == "actor step", 1, rows["update_interval"]))
-    return rows if (rows.groupby(["workload", "part", "by"])["threads"].nunique() > 1).any() else rows[:0]
 
 
 def over_batch(frame: pd.DataFrame) -> pd.DataFrame:
@@ -150,50 +130,6 @@ def _by_workload(question: str, rows: pd.DataFrame, more: str = "") -> tuple[Fig
     for axes in panels:
         axes.tick_params(labelbottom=True)
     return figure, list(zip(panels, groups.values(), strict=True))
-
-
-@style.styled
-def cores(rows: pd.DataFrame, about: About) -> Figure:
-    """Draw environment steps/s over cores: of actors, and followed by learners; the chosen split is ringed."""
-    figure, panels = _by_workload("How do actors and learners use cores?", rows)
-    kinds = (
-        ("actor step", REFERENCE, "actors, f_a", "-"),
-        ("parallel_learners step", REFERENCE, "learners and a parameter server, update_interval x f_l", "-"),
-        ("learner step", REFERENCE, "one learner on threads of torch, x update_interval", "--"),
-        ("actor step", COMPILED, "actors by dense", "-"),
-        ("learner step", COMPILED, "one learner by dense, x update_interval", "--"),
-    )
-    for axes, part in panels:
-        lines = [where(part, part=kind, by=by) for kind, by, _, _ in kinds]
-        for position, (line, (_, _, label, dashes)) in enumerate(zip(lines, kinds, strict=True)):
-            style.line(axes, line, "threads", label, position, dashes)
-        _ring_split(axes, lines[:2], about.cores)
-        over = rows["threads"].max() > about.cores
-        style.x_axis(axes, rows["threads"], f"cores (beyond {about.cores}: shared)" if over else "cores")
-        axes.set(ylabel="env steps / s")
-    note = (
-        f"Ringed: actors and learners by torch where {about.cores} cores make the most steps, as few as do. "
-        "Actors: processes on a core each; learners: threads."
-    )
-    return style.finish(figure, rows, about, note)
-
-
-def _ring_split(axes: Axes, lines: Sequence[pd.DataFrame], cores: int) -> None:
-    """Draw rings around the rates of actors and learners (environment steps/s) on the cores chosen for them."""
-    run = of_one_run(pd.concat(lines))["run"].unique()
-    lines = [line[line["run"].isin(run)] for line in lines]
-    if any(line.empty for line in lines) or sum(line["threads"].min() for line in lines) > cores:
-        return
-    f_a, f_l = map(_rate_curve, lines)
-    chosen = allocate(f_a, f_l, 1, cores)
-    for count, curve in ((chosen.actors, f_a), (chosen.learners, f_l)):
-        style.ring(axes, count, curve.rates[count].value)
-
-
-def _rate_curve(line: pd.DataFrame) -> RateCurve:
-    rows = list(line.itertuples())
-    rates = {row.threads: Estimate(row.ns, row.low_ns, row.high_ns, Evidence(row.part, row.source)) for row in rows}
-    return RateCurve(str(rows[0].part), rates)
 
 
 @style.styled

@@ -159,13 +159,12 @@ def test_a_machine_without_any_borrows_the_section_and_both_figures(tmp_path):
     assert "RLlib, buffer step: 2.00x [" in html
 
 
-def test_seeds_that_were_solved_have_the_median_of_their_steps_and_none_is_never(tmp_path):
-    html = section(
-        [learned("uniform", 0, [100, 480]), learned("uniform", 1, [50, 200]), learned("ours", 0, [90])], tmp_path
-    )
+def test_a_seed_that_is_not_solved_is_beyond_its_last_evaluation(tmp_path):
+    many = [learned("ours", seed, [480] if seed < 2 else [90, 100]) for seed in range(5)]
+    html = section([learned("uniform", 0, [100, 480]), learned("uniform", 1, [50, 200, 90]), *many], tmp_path)
     rows = [re.findall(r"<td.*?>(.*?)</td>", line)[2:4] for line in html.split("<tr>")]
-    assert ["1 of 2", "5,000"] in rows
-    assert ["0 of 1", "never"] in rows
+    assert ["1 of 2", "5,000; &gt; 7,500"] in rows
+    assert ["2 of 5", "&gt; 5,000 [2,500, &gt; 5,000]"] in rows
 
 
 PRINTED = quoted.read(RESULTS / "quoted")

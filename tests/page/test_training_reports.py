@@ -24,7 +24,6 @@ from reports.sections import learning, training, training_figures
 from reports.sections.training import share_table, shares
 
 FIGURES = {
-    "training_cores": "env steps / s",
     "training_batch": "time of a call (ms)",
     "training_tree": "time of a call (us)",
     "training_average": "time (ms)",
@@ -42,10 +41,6 @@ def test_rows_are_in_the_unit_of_their_figure(profiled):
     batch = training_figures.over_batch(frame)
     step = batch[(batch["workload"] == "cartpole_dqn") & (batch["part"] == "learner step") & (batch["threads"] == 1)]
     assert step.set_index("batch")["ns"][64] == pytest.approx(1.64)  # milliseconds
-    cores = training_figures.over_cores(frame)
-    pong = cores[(cores["workload"] == "pong_dqn") & (cores["threads"] == 1)].set_index("part")["ns"]
-    assert pong["actor step"] == pytest.approx(5000)
-    assert pong["parallel_learners step"] == pytest.approx(4 / 1.32e-3)  # four environment steps a gradient step
     ratios = training_figures.of_pairs(frame).groupby("placement")["ns"].unique()
     assert ratios["shared"] == pytest.approx([2.2])
     assert ratios["own"] == pytest.approx([1.1])
@@ -87,6 +82,7 @@ def test_parts_by_both_learners_are_shown_each_by_its_newest_timing(by_both):
             rf"<td>cartpole_dqn</td><td>{name}</td><td>(\w+)</td><td>B = 64</td><td[^>]*>([\d,.]+)<", table
         )
         assert shown == [*zip(("torch", "dense"), times, strict=True)]
+    assert set(re.findall(r"<td>gradient step</td><td>\w+</td><td>(B = [\d,]+)</td>", table)) == {"B = 64"}
 
 
 def test_the_share_of_products_in_a_step_is_by_the_newest_records(by_both):
@@ -104,13 +100,6 @@ def test_axes_say_their_units_and_nothing_covers_them(profiled, name, tmp_path):
     assert figure.axes[0].get_ylabel() == FIGURES[name]
     told = uncovered(figure)
     assert all(part in told for part in ("measured on a made-up CPU, 4 cores", "c0ffee00", "2030-01-01"))
-
-
-def test_the_split_of_cores_that_makes_most_steps_is_ringed(profiled):
-    rows = training_figures.over_cores(tidy.tidy(profiled))
-    figure = training_figures.cores(rows, tidy.about(profiled))
-    rings = [line for line in figure.axes[0].lines if line.get_fillstyle() == "none"]
-    assert [ring.get_xdata()[0] for ring in rings] == [1, 2]  # of four: one actor is faster than two learners
 
 
 def test_a_knee_is_found_through_noise_and_may_be_none():

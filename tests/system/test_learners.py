@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from impls.training import load
-from impls.training.weights import initial, shapes
+from impls.training.weights import average, initial, shapes
 from tests.learning import ALGORITHMS, batch_of, critic, dense, gaussian, slopes, tiny, weights_of
 
 torch = pytest.importorskip("torch", reason="learners need the extra `train`")
 from impls.training.learners import torch_learner as algorithms  # noqa: E402
-from impls.training.learners.torch_learner.parallel import cut  # noqa: E402
 
 torch.set_num_threads(1)  # these networks are too small to share
 WEIGHTS = np.array([1.0, 0.5, 0.25, 0.75], np.float32)
@@ -207,7 +206,8 @@ def test_importance_weights_act_once(algorithm):
     network = learner.phases()[0].network
     rows = learner.rows(batch, WEIGHTS)
     plain = dict(rows) | {"weights": torch.ones(4)}
-    each = [gradients_of(learner, part, network)[0] for part in cut(plain, 4)]
+    parts = [{name: part[at : at + 1] for name, part in plain.items()} for at in range(4)]
+    each = [gradients_of(learner, part, network)[0] for part in parts]
     found = gradients_of(learner, rows, network)[0]
     for name, gradient in found.items():
         expected = sum(weight * part[name] for weight, part in zip(WEIGHTS, each, strict=True)) / 4
@@ -420,3 +420,14 @@ def test_the_noise_of_sacs_two_actions_is_standard_normal_and_independent():
     noise = algorithms.make(tiny("sac"), seed=1)._noise(1_000)
     assert (noise.shape, noise.dtype) == ((2, 1_000, 2), np.float32)
     np.testing.assert_allclose(np.cov(noise.transpose(0, 2, 1).reshape(4, -1)), np.eye(4), atol=0.15)
+
+
+def test_weights_of_models_are_averaged():
+    models = [initial(tiny(), seed) for seed in range(3)]
+    plain, shared = average(models), average(models, [1, 0, 3])
+    np.testing.assert_allclose(plain, sum(model.astype(float) for model in models) / 3, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(shared, (models[0] + 3 * models[2]) / 4, rtol=1e-5, atol=1e-7)
+    with pytest.raises(ValueError, match="must have the same weights"):
+        average([models[0], models[1][:-1]])
+    with pytest.raises(ValueError, match="2 shares for 3 models"):
+        average(models, [1, 2])

@@ -267,17 +267,12 @@ LOCAL = ["--arrangement", "apart", "--sync", "local", "--learners", "2"]
         ([*LOCAL, "--learners", "3"], "cannot be cut into 3 equal parts"),
         ([*LOCAL, "--period", "0"], "--period must be at least 1, not 0"),
         ([*LOCAL, "--learners", "0"], "--learners must be at least 1, not 0"),
-        ([*LOCAL, "--learners", "1"], "at least 2 of them in apart, not 1"),
         ([*LOCAL, "--arrangement", "pipelined"], "not 2 in pipelined"),
         ([*LOCAL, "--learners", "32", "--banks", "32"], "a capacity of 50,000 cannot be cut into 32 equal banks"),
         ([*LOCAL, "--banks", "3"], "one each, not 3 of 2 in apart"),
         ([*LOCAL, "--banks", "2", "--strategy", "two_lock_lazy"], "has one bank, not 2"),
-        ([*LOCAL, "--weights-of-banks", "exact"], "--weights-of-banks is of --banks: add that, or leave it out"),
         (["--arrangement", "apart", "--sync", "lcal", "--period", "7"], "did you mean 'local'?"),
-        (["--arrangement", "apart", "--period", "5"], "--period is of --sync local: add that, or leave it out"),
         (["--arrangement", "apart", "--strategy", "banked"], "comes with --banks"),
-        (["--learners", "2"], "--learners is of several processes: add --arrangement apart or pipelined"),
-        (["--ratio", "free"], "--ratio is of several processes"),
         (["--arrangement", "apart", "--contestant", "numpy"], "several processes share the tree numba, not 'numpy'"),
         (["--arrangement", "apart", "--compile"], "--compile is for a run of one process"),
         (["--actors", "0"], "--actors must be at least 1, not 0"),
@@ -292,6 +287,29 @@ def test_what_cannot_be_done_is_a_sentence(tmp_path, capsys, given, words):
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
+
+
+IDLE = [
+    ("serial", 1, ["--learners", "2"], "--arrangement apart or pipelined"),
+    ("serial", 1, ["--transport", "queue"], "--arrangement apart or pipelined"),
+    ("serial", 1, ["--sync", "local", "--period", "5"], "--arrangement apart or pipelined"),
+    ("apart", 1, ["--sync", "hogwild"], "--learners of at least 2"),
+    ("apart", 1, ["--period", "5"], "--sync local"),
+    ("pipelined", 2, ["--sync", "lock", "--period", "5"], "--sync local"),
+    ("apart", 2, ["--sync", "local", "--weights-of-banks", "exact"], "--banks of at least 2"),
+]
+
+
+@pytest.mark.parametrize(("name", "learners", "given", "needed"), IDLE)
+def test_an_option_that_would_change_nothing_is_refused_with_what_it_needs(name, learners, given, needed):
+    asked = [*given, "--arrangement", name, *(["--learners", str(learners)] * (learners > 1))]
+    idle = re.escape(given[0] if name == "serial" or len(given) == 2 else given[2])
+    with pytest.raises(TrainingError, match=f"^{idle} .* without {needed}; leave it out"):
+        setting_of(load("cartpole_dqn"), _parser().parse_args(["cartpole_dqn", *asked]))
+    if given[0] != "--learners":  # which an answer decides
+        content = with_part("learner", {"learners": learners}) | {"arrangement": name}
+        with pytest.raises(TrainingError, match=f"^{idle} .* without {needed}; leave it out"):
+            setting(content, *given)
 
 
 def test_every_range_is_of_an_option_and_help_names_the_arrangements(capsys):
@@ -334,12 +352,14 @@ def setting(content, *given):
 
 
 def test_an_answer_is_the_setting_of_a_run():
-    made = setting(answer(values={"capacity": 5000}, strategy="global"), "--sync", "hogwild", "--steps", "7000")
+    asked = with_part("learner", {"learners": 2}) | {"values": {"capacity": 5000}, "strategy": "global"}
+    made = setting(asked, "--sync", "hogwild", "--steps", "7000")
     known = made.workload
     assert (known.learner.batch, known.learner.update_interval, known.steps) == (32, 4, 7000)
     assert (known.replay.presampled, known.replay.fanout, known.replay.capacity) == (3, 8, 5000)
     assert (known.actors.count, known.actors.environments) == (2, 8)
-    assert made.arrangement == Arrangement(name="pipelined", threads=2, sync="hogwild", strategy="global")
+    run_by = {"name": "pipelined", "learners": 2, "threads": 2, "sync": "hogwild", "strategy": "global"}
+    assert made.arrangement == Arrangement(**run_by)
     assert (made.contestant, made.learner, made.policy, made.device) == ("numba", "torch", "dense", "cpu")
     serial = with_part("actors") | {"arrangement": "serial"}
     assert setting(serial).workload.actors.count == load("cartpole_dqn").actors.count

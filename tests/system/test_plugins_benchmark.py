@@ -230,11 +230,14 @@ def test_runs_that_learn_are_records_by_seed_and_solved_at_the_first_evaluation_
     assert cli.main(["plugins", "--python", str(tmp_path / "python"), *words, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     rows = {row["kind"]: row for row in answer["rows"]}
-    assert (rows[OURS]["solved"], rows[OURS]["solved_steps"], rows["uniform"]["solved"]) == (2, 375, 0)
+    assert (rows[OURS]["solved"], rows[OURS]["solved_steps"]) == (2, [250, 500])
+    assert (rows["uniform"]["solved"], rows["uniform"]["solved_steps"]) == (0, [None, None])
     found = read_file(command.Path(answer["file"]))
     assert {(one.options["seed"], one.options["kind"]) for one in found} == {
         (s, k) for s in (0, 9) for k in command.KINDS
     }
     assert found[0].samples_seconds == pytest.approx((2.0 / 250, 1.5 / 250))
     assert cli.main(["plugins", "--python", str(tmp_path / "python"), *words]) == 0
-    assert "4 cached" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "4 cached" in said
+    assert "uniform: 0 of 2 solved, steps > 500; > 500;" in said

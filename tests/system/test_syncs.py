@@ -1,5 +1,6 @@
 """Learners in parallel: gradients of parts of a batch, weights in shared memory, and how their steps combine."""
 
+import contextlib
 import dataclasses
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from impls.training.parallel import syncs  # noqa: E402
 from impls.training.parallel.arrangement import SYNCS, Arrangement  # noqa: E402
 from impls.training.parallel.board import Board  # noqa: E402
 from impls.training.parallel.learning import Learning, OwnBatches  # noqa: E402
+from impls.training.parallel.loop import ParallelLoop  # noqa: E402
 from impls.training.parallel.pace import Pace  # noqa: E402
 from impls.training.parallel.syncs import sync as waits  # noqa: E402
 from impls.training.parallel.syncs.common import LEARNING, Common  # noqa: E402
@@ -487,6 +489,19 @@ def test_learners_with_banks_die_and_all_of_them_go_on():
         with loop.paused():
             assert len(loop.buffer.state_dict()["banks"]) == 2
             assert not np.array_equal(loop.learner.parameters, weights[0])
+
+
+def test_learners_with_copies_begin_with_the_numbers_of_one_that_was_alone():
+    workload = small(hidden=(8,))
+    alone = ParallelLoop(workload, Arrangement(name="apart"), seed=1)
+    crowd = ParallelLoop(workload, Arrangement(name="apart", sync="local", learners=2, period=1), seed=2)
+    with contextlib.closing(alone), contextlib.closing(crowd):
+        alone.learner.vectors().mean[:] = 3
+        crowd.load_state_dict(alone.state_dict())
+        for kept, own in zip(crowd.state_dict()["learners"].values(), (*alone.learner.vectors(), None), strict=True):
+            expected = alone.learner.parameters if own is None else own  # last what they averaged, by which actors act
+            np.testing.assert_array_equal(kept, np.broadcast_to(expected, kept.shape))
+        np.testing.assert_array_equal(crowd.learner.weights(), alone.learner.parameters)
 
 
 def test_learners_die_and_their_state_goes_on():

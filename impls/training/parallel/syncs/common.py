@@ -71,7 +71,11 @@ class Common:
         return {name: numbers.copy() for name, numbers in kept.items()}
 
     def load_state_dict(self, state: Mapping[str, Weights]) -> None:
-        """Take a state of as many learners."""
+        """Take a state of as many learners; of an empty one, the numbers of the first for all."""
+        if not state and len(self.weights) > 1:
+            for numbers in self._every:
+                numbers[:] = numbers[0]
+            self.averaged[:] = self.weights[0]
         for name, numbers in state.items():
             (self.gradients if name == "averaged" else getattr(self._every, name))[:] = numbers
 
