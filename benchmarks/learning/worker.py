@@ -16,10 +16,10 @@ import numpy as np
 
 from impls.training import TrainingError, learners
 from impls.training.actor import TEST, VALIDATION, evaluate
+from impls.training.copies.loop import CopiesLoop
 from impls.training.environments import Environment
 from impls.training.loop import SerialLoop
 from impls.training.parallel.arrangement import Arrangement
-from impls.training.parallel.copies.loop import CopiesLoop
 from impls.training.parallel.loop import ParallelLoop
 from impls.training.sizes import layout_of
 from impls.training.starting import loop_of

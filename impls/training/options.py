@@ -58,6 +58,7 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Arrangement], bool]], ...] 
     (("sync", "strategy", *_APART), "--arrangement apart or pipelined", lambda made: made.is_parallel),
     (("actors", *_APART), "--arrangement apart or pipelined", lambda made: made.name != COPIES),
     (("sync",), "--learners of at least 2", lambda made: made.learners > 1 or made.name == COPIES),
+    (("strategy",), "--replay shared", lambda made: made.name != COPIES or made.replay != "local"),
     (("period",), "--sync local", lambda made: made.sync == "local"),
     (("weights_of_banks",), "--banks of at least 2", lambda made: made.banks > 1),
     (("shards", "average"), "--sync server", lambda made: made.sync == "server"),

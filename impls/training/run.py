@@ -41,7 +41,7 @@ from .workload import Workload
 
 if TYPE_CHECKING:
     from .parallel.testing import TestProcess
-    from .starting import AnyLoop
+    from .summary import AnyLoop
 
 
 STEPS = "workload.steps"  # in which a run may differ from its checkpoint

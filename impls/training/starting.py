@@ -9,10 +9,8 @@ from .run import Plan, Run
 from .workload import Workload
 
 if TYPE_CHECKING:
-    from .parallel.copies.loop import CopiesLoop
+    from .copies.loop import CopiesLoop
     from .parallel.loop import ParallelLoop
-
-    AnyLoop = SerialLoop | ParallelLoop | CopiesLoop
 
 
 def start(
@@ -47,7 +45,7 @@ def start(
 def loop_of(arrangement: Arrangement) -> "type[ParallelLoop] | type[CopiesLoop]":
     """The loop of several processes that an arrangement needs; ImportError without what compiles or shares memory."""
     if arrangement.name == COPIES:
-        from .parallel.copies.loop import CopiesLoop  # noqa: PLC0415  # compiled code and shared memory
+        from .copies.loop import CopiesLoop  # noqa: PLC0415  # compiled code and shared memory
 
         return CopiesLoop
     from .parallel.loop import ParallelLoop  # noqa: PLC0415

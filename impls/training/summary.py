@@ -17,7 +17,11 @@ from .errors import TrainingError
 from .throughput import Stopwatch, learning_efficiency, sample_efficiency
 
 if TYPE_CHECKING:
-    from .starting import AnyLoop
+    from .copies.loop import CopiesLoop
+    from .loop import SerialLoop
+    from .parallel.loop import ParallelLoop
+
+    AnyLoop = SerialLoop | ParallelLoop | CopiesLoop
 
 
 def rates(

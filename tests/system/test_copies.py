@@ -11,17 +11,17 @@ pytest.importorskip("numba")
 
 from impls.replay import make as make_replay
 from impls.training import TrainingError, load
+from impls.training.copies import sync_class
+from impls.training.copies.copy import Cached
+from impls.training.copies.loop import CopiesLoop
+from impls.training.copies.numbers import Numbers
+from impls.training.copies.server_sync import ROOM, Shard, clipped
 from impls.training.learner import Vectors
 from impls.training.learners import make as make_learner
 from impls.training.loop import SerialLoop
 from impls.training.parallel import board as words
 from impls.training.parallel.arrangement import COPIES, Arrangement
 from impls.training.parallel.board import Board
-from impls.training.parallel.copies import sync_class
-from impls.training.parallel.copies.copy import Cached
-from impls.training.parallel.copies.loop import CopiesLoop
-from impls.training.parallel.copies.numbers import Numbers
-from impls.training.parallel.copies.server_sync import ROOM, Shard, clipped
 from impls.training.sizes import layout_of
 from tests.learning import batch_of, tiny
 from tests.parallel_runs import advance, kill, lives, small

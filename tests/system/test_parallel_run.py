@@ -257,7 +257,7 @@ LOCAL = ["--arrangement", "apart", "--sync", "local", "--learners", "2"]
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["--arrangement", "apatr"], "serial, apart, pipelined, not 'apatr'; did you mean 'apart'?"),
+        (["--arrangement", "apatr"], "serial, apart, pipelined, copies, not 'apatr'; did you mean 'apart'?"),
         (["--arrangement", "apart", "--sync", "hogwlid"], "did you mean 'hogwild'?"),
         (["--arrangement", "apart", "--strategy", "gobal"], "did you mean 'global'?"),
         (["--arrangement", "apart", "--transport", "queu"], "transport must be one of shared"),
@@ -273,7 +273,7 @@ LOCAL = ["--arrangement", "apart", "--sync", "local", "--learners", "2"]
         ([*LOCAL, "--banks", "2", "--strategy", "two_lock_lazy"], "has one bank, not 2"),
         (["--arrangement", "apart", "--sync", "lcal", "--period", "7"], "did you mean 'local'?"),
         (["--arrangement", "apart", "--strategy", "banked"], "comes with --banks"),
-        (["--arrangement", "apart", "--contestant", "numpy"], "several processes share the tree numba, not 'numpy'"),
+        (["--arrangement", "apart", "--contestant", "numpy"], "several processes have the tree numba, not 'numpy'"),
         (["--arrangement", "apart", "--compile"], "--compile is for a run of one process"),
         (["--actors", "0"], "--actors must be at least 1, not 0"),
         (["--presampled", "65537"], "--presampled must be at most 65,536, not 65537"),

@@ -132,7 +132,7 @@ def timed(slower):
     """Records of a machine, and of its runs of two learners, which take ``slower`` times some 0.6 ms a step."""
     groups = cells.groups(load("cartpole_dqn"), PRESETS["quick"], 2, ["torch", "dense"])
     two = [cell for group in groups for cell in group if cell.options["learners"] == 2]
-    assert [cell.options["sync"] for cell in two] == ["synchronous", "lock", "hogwild", "local"]
+    assert {cell.options["sync"] for cell in two} == {"synchronous", "lock", "hogwild", "local"}
     assert {(cell.op, cell.options["ratio"], cell.options["period"]) for cell in two} == {("rate", "kept", 10)}
     return [
         stamp(cells.PRIMITIVE).timed(cell, Timing(tuple(slower[cell.options["sync"]] * 6e-4 * one for one in NOISE), 1))

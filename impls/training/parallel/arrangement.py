@@ -27,7 +27,7 @@ def _names(folder: str, suffix: str, first: str) -> tuple[str, ...]:
 COPIES = "copies"
 NAMES = ("serial", "apart", "pipelined", COPIES)
 SYNCS = _names("syncs", "_sync", "synchronous")
-COPY_SYNCS = _names("copies", "_sync", "lock")
+COPY_SYNCS = _names("../copies", "_sync", "lock")
 SHARING = ("synchronous", "local")
 """Syncs whose learners share a gradient step: each has a part of its batch."""
 TRANSPORTS = _names("transports", "_transport", "shared")

@@ -6,18 +6,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ....replay import Batch, Replay
-from ....replay.memory import Handle
-from ... import clock, learners
-from ...actor import Episode, Inserted, seed_of
-from ...learner import Learner, Stepped
-from ...loop import SerialLoop
-from ...workload import Workload
-from .. import board as words
-from .. import counter
-from ..arrangement import Arrangement
-from ..board import Board
-from ..programs import Start
+from ...replay import Batch, Replay
+from ...replay.memory import Handle
+from .. import clock, learners
+from ..actor import Episode, Inserted, seed_of
+from ..learner import Learner, Stepped
+from ..loop import SerialLoop
+from ..parallel import board as words
+from ..parallel import counter
+from ..parallel.arrangement import Arrangement
+from ..parallel.board import Board
+from ..parallel.programs import Start
+from ..workload import Workload
 from . import sync_class
 from .numbers import BEGUN, OWN_STEPS, Numbers
 
@@ -146,7 +146,8 @@ class Copy(SerialLoop):
         return super()._updates_due(before) if own[OWN_STEPS] >= self._least else 0
 
     def _stepped(self, batch: Batch) -> Stepped:
-        return self.sync.step(batch)
+        stepped: Stepped = self.sync.step(batch)
+        return stepped
 
     def flush(self) -> None:
         """Hand over the records that are cached, if any are."""

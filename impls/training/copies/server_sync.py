@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....replay import Batch
-from ...learner import Stepped, Vectors, rates
-from ...weights import spans
-from ...workload import Workload
-from .. import board as words
-from .. import counter
-from ..arrangement import Arrangement
-from ..board import Board
-from ..programs import Start
+from ...replay import Batch
+from ..learner import Stepped, Vectors, rates
+from ..parallel import board as words
+from ..parallel import counter
+from ..parallel.arrangement import Arrangement
+from ..parallel.board import Board
+from ..parallel.programs import Start
+from ..weights import spans
+from ..workload import Workload
 from .numbers import MET, TAKEN, Numbers
 from .sync import CopySync
 

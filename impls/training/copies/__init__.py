@@ -9,13 +9,9 @@ started does, which is copy 0; ``copy`` what each copy is; ``numbers`` the memor
 """
 
 import importlib
-from typing import TYPE_CHECKING, cast
-
-if TYPE_CHECKING:
-    from .sync import CopySync
+from typing import Any
 
 
-def sync_class(name: str) -> "type[CopySync]":
-    """The class of a name."""
-    module = importlib.import_module(f"{__name__}.{name}_sync")
-    return cast("type[CopySync]", getattr(module, name.capitalize()))
+def sync_class(name: str) -> Any:
+    """The class of a name, a ``CopySync``."""
+    return getattr(importlib.import_module(f"{__name__}.{name}_sync"), name.capitalize())

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from ... import clock, learners
-from ...actor import Episode
-from ...errors import TrainingError
-from ...workload import Workload
-from .. import board as words
-from ..arrangement import Arrangement
-from ..loop import replay_of
-from ..programs import Start
-from ..report import common
-from ..together import Together
-from ..transports.shared_transport import Shared
+from .. import clock, learners
+from ..actor import Episode
+from ..errors import TrainingError
+from ..parallel import board as words
+from ..parallel.arrangement import Arrangement
+from ..parallel.loop import replay_of
+from ..parallel.programs import Start
+from ..parallel.report import common
+from ..parallel.together import Together
+from ..parallel.transports.shared_transport import Shared
+from ..workload import Workload
 from . import sync_class
 from .copy import Copy, Extra, follow
 from .numbers import Numbers

@@ -1,7 +1,7 @@
 """Copies that add to the shared weights one at a time, under a robust mutex: no addition is lost."""
 
-from .. import counter
-from ..syncs.mutex import lock, unlock
+from ..parallel import counter
+from ..parallel.syncs.mutex import lock, unlock
 from .numbers import MET, MUTEX
 from .sync import Adding
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....replay.memory import Handle, Memory, allocate
-from ....replay.sync import make_mutex
-from ...learner import Learner, Vectors
-from .. import counter
-from ..arrangement import Arrangement
-from ..board import LINE
+from ...replay.memory import Handle, Memory, allocate
+from ...replay.sync import make_mutex
+from ..learner import Learner, Vectors
+from ..parallel import counter
+from ..parallel.arrangement import Arrangement
+from ..parallel.board import LINE
 from . import sync_class
 
 BEGUN, MUTEX, MET, TAKEN, _COUNTERS = range(5)

@@ -7,15 +7,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ....replay import Batch
-from ....sumtree.kernel_cache import kept_njit
-from ... import clock
-from ...errors import TrainingError
-from ...learner import Learner, Stepped, Vectors
-from .. import board as words
-from .. import counter
-from ..arrangement import Arrangement
-from ..board import Board
+from ...replay import Batch
+from ...sumtree.kernel_cache import kept_njit
+from .. import clock
+from ..errors import TrainingError
+from ..learner import Learner, Stepped, Vectors
+from ..parallel import board as words
+from ..parallel import counter
+from ..parallel.arrangement import Arrangement
+from ..parallel.board import Board
 from .numbers import MET, OWN_UPDATES, Numbers
 
 PATIENCE_SECONDS = 180.0  # that the parent waits for another process
