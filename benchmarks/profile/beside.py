@@ -59,7 +59,8 @@ def groups(workload: Workload, preset: Preset, cores: int, learners: list[str]) 
 
 def _whole(workload: Workload, learner: str, **how: Any) -> list[Cell]:
     """The cell of a run timed whole, of one actor apart; ``how`` several learners combine."""
-    cells = _group(workload, "apart", learner, 1, workload.actors.environments, "kept")
+    count = workload.actors.environments
+    cells = _group(workload, "apart", learner, 1, count, "kept")
     rates = [cell for cell in cells if cell.op == "rate"]
     return [dataclasses.replace(cell, options={**cell.options, **how}) for cell in rates]
 
@@ -116,7 +117,11 @@ def measure(world: World, options: Mapping[str, Any], window: float) -> dict[str
     from impls.training.parallel.loop import ParallelLoop  # noqa: PLC0415  # numba
 
     names = (*SEVERAL, "strategy", "transport", "weights", "ratio")
-    given = {name: options[name] for name in names if name in options}
+    given = {
+        name: options[name]
+        for name in names
+        if name in options
+    }  # fmt: skip
     arrangement = Arrangement(name=options["arrangement"], **given)
     workload = shaped(world.workload, options)
     loop = ParallelLoop(workload, arrangement, learner=options["learner"], policy=options["policy"])

@@ -107,7 +107,7 @@ def _of_copies(records: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
         not_run(
             f"Training takes the least time with {fewer} or {more} processes (IV-F, Fig. 3).",
             "no machine of these records has as many cores",
-            "a machine with as many, and benchmarks learning --only copies on it",
+            "a machine with as many, and the same runs on it",
             ratios.told("minutes", [(kind, ALONE) for kind in ratios.kinds if kind[0] > TWO]),
         ),
         ratios.judge("Any number of processes trains faster than one (IV-F, Fig. 4).", "minutes", two, copies, -1),
@@ -153,10 +153,10 @@ class Ratios:
 
     def told(self, name: str, pairs: Sequence[tuple[Kind, Kind]]) -> str:
         """Tell the ratios of a figure with their intervals."""
-        found = [(kind, self.of(name, kind, other)) for kind, other in pairs]
+        found = [(kind, other, self.of(name, kind, other)) for kind, other in pairs]
         said = [
-            f"P = {kind[0]}, {kind[1]}, k = {kind[2]}: {ratio[0]:.2f}x [{ratio[1]:.2f}, {ratio[2]:.2f}]"
-            for kind, ratio in found
+            "{} to {}: {} [{}, {}]".format(*map(_kind, (kind, other)), *map(_times, ratio))
+            for kind, other, ratio in found
             if ratio
         ]
         return f"{name}: {'; '.join(said)}" if said else ""
@@ -172,6 +172,14 @@ class Ratios:
         holds = [low > 1 if sign > 0 else high < 1 if sign < 0 else high >= 1 for _, low, high in found]
         said = f"ratios with their 95 % intervals over seeds, {of}: {self.told(name, pairs)}"
         return Claim(text, "confirmed" if all(holds) else "refuted", said, rule, POWER)
+
+
+def _kind(kind: Kind) -> str:
+    return "one" if kind == ALONE else "P = {}, {}, k = {}".format(*kind)
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}x" if math.isfinite(ratio) else "never solved"
 
 
 def _not_run() -> list[Claim]:

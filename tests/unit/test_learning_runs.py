@@ -4,7 +4,16 @@ import math
 
 import pytest
 
-from dse.learning_runs import Value, metrics_of, over_seeds, write_metrics, write_over_seeds
+from dse.learning_runs import (
+    Value,
+    figures_of,
+    metrics_of,
+    over_seeds,
+    write_figures,
+    write_metrics,
+    write_over_seeds,
+)
+from dse.published import stone_claims
 from dse.published.dissertation_claims import verdicts
 from dse.stats import LEAST_SEEDS, interval_over_seeds
 from dse.tuning import learners_steps
@@ -44,6 +53,48 @@ def test_a_run_has_the_five_metrics_that_a_hand_computes():
     assert two["scaling_factor"] == {7: Value(pytest.approx((1 / 0.004) / (1 / 0.002) / 2))}
     assert two["policy_quality"] == {7: Value(500.0)}
     assert write_metrics(two) == ["2 of 2", "500", "2,000; 2,000", "1,000; 1,000", "250; 1,000", "0.25", "1.25"]
+
+
+def copies(processes, sync, seed, episodes, seconds, means):
+    """A run of copies, with the episodes that had ended by each evaluation."""
+    name = f"copies, P = {processes}, {sync}, k = 16"
+    made = run(("w", name), seed, seconds, means)
+    cores = {f"copy-{number}": [number % 2] for number in range(processes)}
+    made.machine.update(episodes=episodes, report={"cores": cores})
+    made.options.update(processes=processes, sync=sync, every=1 if processes == 1 else 16)
+    return made
+
+
+def test_copies_have_the_four_figures_that_a_hand_computes():
+    runs = [
+        copies(1, "lock", 1, [100, 150], 60.0, [9.0, 480.0]),
+        copies(2, "lock", 1, [80, 90], 30.0, [475.0, 0.0]),
+        copies(2, "lock", 2, [80, 90], 30.0, [9.0, 9.0]),
+        copies(4, "server", 1, [10], 300.0, [500.0]),
+    ]
+    found = figures_of(runs)
+    assert found[("w", "copies, P = 1, lock, k = 16")]["minutes"] == {1: Value(2.0)}
+    two = found[("w", "copies, P = 2, lock, k = 16")]
+    assert two["episodes"] == {1: Value(80), 2: Value(90, True)}
+    assert two["seconds an episode"] == {1: Value(30 / 80), 2: Value(60 / 90)}
+    assert two["minutes"] == {1: Value(0.5), 2: Value(1.0, True)}
+    assert two["speed-up"] == {1: Value(4.0)}
+    last = write_figures(found)[-1]
+    assert last == ["copies, P = 4, server, k = 16 (oversubscribed)", "1 of 1", "10", "30.000", "5.00", "0.40"]
+
+
+@pytest.mark.parametrize(
+    ("factors", "solved", "verdict"),
+    [([0.5, 0.6, 0.5, 0.4, 0.5], True, "confirmed"), ([0.5, 1.6, 0.5, 1.4, 2.5], True, "refuted"),
+     ([0.5] * 5, False, "refuted"), ([0.5] * 4, True, "not testable here")],
+)  # fmt: skip
+def test_copies_are_sooner_if_the_whole_interval_of_ratios_by_seed_is(factors, solved, verdict):
+    runs = []
+    for seed, factor in enumerate(factors):
+        runs.append(copies(1, "lock", seed, [100], 60.0 * (seed + 1), [480.0]))
+        runs.append(copies(2, "lock", seed, [100], 60.0 * (seed + 1) * factor, [480.0 if solved else 9.0]))
+    (claim,) = [one for one in stone_claims.verdicts(runs) if "trains faster than one" in one.text]
+    assert claim.verdict == verdict
 
 
 def test_a_seed_that_is_not_solved_counts_as_beyond_its_last_evaluation():
