@@ -148,8 +148,10 @@ def _processes_text(summary: dict[str, Any], processes: dict[str, Any]) -> str:
     on = ", ".join(f"{name} on {_cores_text(cores)}" for name, cores in processes["cores"].items())
     ratio = "no gradient step" if summary["ratio"] is None else f"{summary['ratio']:.3f} steps a gradient step"
     begun = f"  {summary['arrangement']['name']}: {on}\n  {ratio}; "
-    if met := processes.get("copies"):
-        return begun + ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in met.items())
+    if (met := processes.get("copies")) is not None:
+        return begun + (
+            ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in met.items()) or "no counts"
+        )
     return (
         f"{begun}lead at most {plural(processes['lead'], 'step')}, lag "
         f"{processes['lag']:,}; weights {processes['stale_weights']['mean']:.1f} gradient steps old (at most "
