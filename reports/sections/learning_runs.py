@@ -7,7 +7,20 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from dse.learning_runs import ALL_METRICS, PRIMITIVE, SERIAL, Reached, latest, list_unsolved, metrics_of, write_metrics
+from dse.learning_runs import (
+    ALL_METRICS,
+    COPIES,
+    FIGURES,
+    PRIMITIVE,
+    SERIAL,
+    Reached,
+    figures_of,
+    latest,
+    list_unsolved,
+    metrics_of,
+    write_figures,
+    write_metrics,
+)
 from dse.mapping.question import ask
 from dse.platforms import PlatformError
 from dse.records import Measurement, RecordError, how_to_measure
@@ -50,19 +63,42 @@ def _of_one(runs: Sequence[Measurement]) -> list[Measurement]:
 
 def of_depths(runs: Sequence[Measurement]) -> pd.DataFrame:
     """Select the runs with one learner apart from actors, by D; empty unless there are two D."""
-    one = [run for run in runs if run.options["learners"] == 1 and run.options["arrangement"] != SERIAL]
+    one = [run for run in runs if run.options["learners"] == 1 and run.options["arrangement"] not in (SERIAL, COPIES)]
     rows = points(_of_one(one) if one else [])
     return rows if rows["presampled"].nunique() > 1 else rows[:0]
 
 
 def of_arrangements(runs: Sequence[Measurement]) -> pd.DataFrame:
     """Select the runs of every arrangement and sync at the least D; empty unless there are two kinds."""
+    runs = [run for run in runs if run.options["arrangement"] != COPIES]
     least = {run.options["arrangement"]: run.options["presampled"] for run in reversed(runs)}
     for run in runs:
         least[run.options["arrangement"]] = min(least[run.options["arrangement"]], run.options["presampled"])
     shown = [run for run in runs if run.options["presampled"] == least[run.options["arrangement"]]]
     rows = points(_of_one(shown) if shown else [])
     return rows if rows["kind"].nunique() > 1 else rows[:0]
+
+
+def of_copies(runs: Sequence[Measurement]) -> pd.DataFrame:
+    """Return a row a figure, run and seed of copies, at the interval k that most numbers of them have."""
+    own = [run for run in runs if run.options["arrangement"] == COPIES]
+    shown = {(run.options["workload"], run.options["kind"]): run for run in _of_one(own) if own}
+    rows = []
+    for (workload, kind), figures in figures_of(own).items():
+        if (run := shown.get((workload, kind.partition(" (")[0]))) is None:
+            continue
+        known = {"workload": workload, "kind": kind, "commit": commit_of(run)}
+        known |= {name: run.options[name] for name in ("processes", "sync", "every")}
+        for name, by_seed in figures.items():
+            rows += [
+                known | {"figure": name, "seed": seed, "value": one.number, "is_beyond": one.is_beyond}
+                for seed, one in by_seed.items()
+            ]
+    found = pd.DataFrame(rows)
+    if found.empty or (found["processes"] == 1).all():
+        return found[:0]
+    usual = found[found["processes"] > 1].groupby("every")["processes"].nunique().idxmax()
+    return found[(found["processes"] == 1) | (found["every"] == usual)]
 
 
 def gains_of(rows: pd.DataFrame) -> pd.DataFrame:
@@ -113,6 +149,48 @@ def arrangements(rows: pd.DataFrame, about: About) -> Figure:
     return _finished(figure, rows, about, "Right: medians over seeds of both, at each evaluation.")
 
 
+@style.styled
+def copies(rows: pd.DataFrame, about: About) -> Figure:
+    """Draw the four figures of [StoneSachdev] over the number of copies, by sync."""
+    figure, panels = style.panels(
+        "What do more copies of the loop gain?", list(FIGURES), 9, nrows=2, ncols=2, sharey=False
+    )
+    counts = sorted(rows["processes"].unique())
+    for axes, name in zip(panels, FIGURES, strict=True):
+        part = rows[rows["figure"] == name]
+        for position, (sync, of_sync) in enumerate(part[part["processes"] > 1].groupby("sync")):
+            both = pd.concat([part[part["processes"] == 1], of_sync])
+            at = both["processes"].map(counts.index) + 0.1 * (position - 1)
+            color = style.COLORS[position]
+            for is_beyond, mark in ((False, "o"), (True, "^")):
+                is_so = both["is_beyond"] == is_beyond
+                axes.plot(at[is_so], both["value"][is_so], mark, color=color, alpha=0.6, fillstyle="none")
+            medians = both.groupby("processes")["value"].median()
+            axes.plot(range(len(medians)), medians, label=sync, **style.marks(position))
+        axes.set(xscale="linear", yscale="log" if name == "speed-up" else "linear", title=name)
+        axes.set(xlabel="copies P", ylabel=FIGURE_AXES[name])
+        style.ticks(axes.xaxis, range(len(counts)), lambda at: f"{counts[int(at)]}")
+    every = rows[rows["processes"] > 1]["every"].iloc[0]
+    commits = ", ".join(sorted(set(rows["commit"])))
+    note = (
+        f"{rows['workload'].iloc[0]}, {rows['seed'].nunique()} seeds. Meeting every k = {every} gradient steps. "
+        "A point a seed; triangles: not solved, as far as the run got; lines: medians of these; the speed-up is of "
+        "solved seeds alone. More processes than cores share them. Source: measured on "
+        f"{about.cpu}, {about.cores} cores, at {commits}."
+    )
+    figure = style.captioned(figure, note)
+    for axes, name in zip(panels, FIGURES, strict=True):
+        if name != "speed-up":
+            axes.yaxis.set_major_locator(MaxNLocator(6))
+    return figure
+
+
+FIGURE_AXES = {
+    "episodes": "episodes of all copies until solved", "seconds an episode": "seconds an episode",
+    "minutes": "minutes until solved", "speed-up": "times as fast as one copy",
+}  # fmt: skip
+
+
 def _finished(figure: Figure, rows: pd.DataFrame, about: About, more: str) -> Figure:
     seeds = rows.groupby("kind")["seed"].nunique()
     count = f"{seeds.min()}" if seeds.nunique() == 1 else f"{seeds.min()} to {seeds.max()}"
@@ -147,6 +225,10 @@ READINGS = {
         "Returns over environment steps with D batches sampled ahead, and the speedup of training over that with "
         "none, seed by seed, as [Zhang2023, Fig. 10] asks."
     ),
+    "learning_copies": (
+        "Serial loops in processes of their own whose weights meet, as in [StoneSachdev, Figs. 1 to 4]: episodes of "
+        "all copies, seconds an episode and minutes until solved, and the speed-up over one copy, seed by seed."
+    ),
     "learning_arrangements": (
         "Returns over environment steps and over seconds of training, by arrangement and by how two learners combine."
     ),
@@ -165,6 +247,10 @@ def section(material: Material) -> str:
     body += paragraph(f"{READING} {_origin(runs)}") if runs else ""
     rows = [(", ".join(key), *write_metrics(metrics, ALL_METRICS)) for key, metrics in found.items()]
     body += table(HEAD, rows) if runs else ""
+    if reached := figures_of(runs):
+        body += paragraph(READINGS["learning_copies"]) + table(
+            ("copies", "seeds solved", *FIGURES), [tuple(row) for row in write_figures(reached)]
+        )
     several = dict.fromkeys(task for (task, _), metrics in found.items() if metrics["scaling_factor"])
     body += "".join(paragraph(_formulas(material, workload)) for workload in several)
     body += material.pictures(CHARTS) + paragraph(_predicted(material, runs)) if runs else ""
@@ -263,5 +349,6 @@ CHARTS = (
         "learning_arrangements", _rows(of_arrangements), arrangements,
         READINGS["learning_arrangements"], COMMAND,
     ),
+    Chart("learning_copies", _rows(of_copies), copies, READINGS["learning_copies"], f"{COMMAND} --only copies"),
 )  # fmt: skip
 SECTIONS = (Section(82, "Learning by several processes", section, (PRIMITIVE,)),)

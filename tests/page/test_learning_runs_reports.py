@@ -154,6 +154,26 @@ def test_the_figure_of_arrangements_has_each_at_its_least_depth(asked):
     assert "2 seeds each" in figure.subfigs[1].texts[0].get_text()
 
 
+def test_copies_have_a_table_and_a_figure_of_their_own(tmp_path):
+    found = read_folder(RESULTS, "635af1acbb")
+    asked = material([one for one in found if one.primitive == "training run"], tmp_path)
+    runs = latest(asked.measurements)
+    assert not {"copies, P = 2, lock, k = 16"} & {*learning_runs.of_arrangements(runs)["kind"]}
+    assert "copies" not in " ".join(learning_runs.of_depths(runs)["kind"])
+    rows = learning_runs.of_copies(runs)
+    assert set(rows["processes"]) == {1, 2, 4}
+    assert set(rows["every"]) == {1, 16}
+    figure = learning_runs.copies(rows, asked.about)
+    assert [axes.get_title() for axes in figure.axes] == ["episodes", "seconds an episode", "minutes", "speed-up"]
+    assert [label.get_text() for label in figure.axes[2].get_xticklabels()] == ["1", "2", "4"]
+    unsolved = [line for line in figure.axes[0].get_lines() if line.get_marker() == "^" and line.get_label()[0] == "_"]
+    beyond = rows[rows["is_beyond"] & (rows["figure"] == "episodes")]
+    assert sum(len(line.get_ydata()) for line in unsolved) == len(beyond) > 0
+    html = learning_runs.section(asked)
+    assert "copies, P = 4, server, k = 16 (oversubscribed)" in html
+    assert learning_runs.of_copies([one for one in runs if one.options["arrangement"] != "copies"]).empty
+
+
 def test_the_latest_run_of_a_seed_counts(asked):
     newer = run("apart", 10, (1.0, 2.0, 3.0), utc="2026-03-03T00:00:00+00:00")
     kept = latest([newer, *asked.measurements])

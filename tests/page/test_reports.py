@@ -48,7 +48,14 @@ SOLVED += [chart.name for chart in published.CHARTS]
 REPLAY = [chart.name for chart in replay_figures.CHARTS]  # tests/system/test_replay_reports.py draws them
 QUOTED = RESULTS / "quoted"
 TRAINING = [chart.name for chart in training.CHARTS]  # tests/page/test_training_reports.py draws them
-PARALLEL = {"arrangements", "transports", "learning_depths", "learning_arrangements", "adaptation_path"}
+PARALLEL = {
+    "arrangements",
+    "transports",
+    "learning_depths",
+    "learning_arrangements",
+    "learning_copies",
+    "adaptation_path",
+}
 """Figures of training by several processes, which tests of their own draw."""
 PLUGINS = {"plugins", "plugins_learning"}  # tests/page/test_plugins_reports.py draws them
 GPU_TREES = {  # nanoseconds of an element, and of a call
