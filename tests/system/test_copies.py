@@ -193,12 +193,13 @@ def test_two_copies_take_every_step_once_and_resume(options):
     workload = small(steps=100_000, hidden=(8,))
     with running(workload, processes=2, **options) as loop:
         advance(loop, lambda: loop.updates >= 200 and loop.board.rows[:2, words.TURNS].min() >= 50)
-        saved, report = loop.state_dict(), loop.report()
+        with loop.paused():
+            saved, report = loop.state_dict(), loop.report()
+            written = [replay.written for replay in loop.buffers]
         own = saved["numbers"]["steps"]
         assert own[:, 0].sum() == saved["step"]
         assert own[:, 1].sum() == saved["updates"]
         assert saved["step"] - saved["updates"] >= 19  # learning_starts
-        written = [replay.written for replay in loop.buffers]
         assert sum(written) == saved["step"]
         assert len(written) == (2 if options["sync"] == "server" else 1)
         met = report["copies"]

@@ -183,4 +183,4 @@ def test_a_seed_that_was_run_again_counts_once_by_its_first_run(tmp_path):
     kept("b", "seed1", 1, "2026-01-01T00:01:00+00:00", 20_000)
     kept("a", "torch-seed0", 0, "2026-01-02T00:00:00+00:00", 10_000)
     (row,) = (line for line in readme_tables.training(tmp_path).splitlines() if line.startswith("| `cartpole_dqn`"))
-    assert [cell.strip() for cell in row.split("|")[5:8]] == ["9.0 500.0", "1 of 2", "20,000"]
+    assert [cell.strip() for cell in row.split("|")[5:8]] == ["9.0 500.0", "1 of 2", "> 50,000; 20,000"]
