@@ -56,7 +56,7 @@ class Trained:
     @property
     def settings(self) -> Workload:
         """The workload as this run trains it. WorkloadError where there is no such workload."""
-        return settings_of(self.task, self.presampled, self.most)
+        return settings_of(self.task, self.presampled, self.most if self.arrangement.name == COPIES else 0)
 
     @property
     def capacity(self) -> int:
@@ -116,7 +116,7 @@ class Trained:
 
 @cache
 def settings_of(task: str, presampled: int, most: int) -> Workload:
-    """Load a workload, and have it sample a given number of batches ahead, for as many steps if it has fewer."""
+    """Load a workload, and have it sample a given number of batches ahead, for ``most`` steps if it has fewer."""
     workload = training.load(task)
     replay = dataclasses.replace(workload.replay, presampled=presampled)
     return dataclasses.replace(workload, replay=replay, steps=max(workload.steps, most))

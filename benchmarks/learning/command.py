@@ -207,6 +207,9 @@ def _parser() -> argparse.ArgumentParser:
             f"--{name}", type=at_least(0, name), default=default, metavar="COUNT", help=f"{text} ({DEFAULT})"
         )
     parser.add_argument(
-        "--most", type=at_least(1, "most"), metavar="COUNT", help="of any run (default: the workload's own steps)"
+        "--most",
+        type=at_least(1, "most"),
+        metavar="COUNT",
+        help="of any run (default and, but for copies, the most: the workload's own)",
     )
     return add_common(parser)

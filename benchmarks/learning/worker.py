@@ -19,7 +19,7 @@ from impls.training.actor import TEST, VALIDATION, evaluate
 from impls.training.copies.loop import CopiesLoop
 from impls.training.environments import Environment
 from impls.training.loop import SerialLoop
-from impls.training.parallel.arrangement import Arrangement
+from impls.training.parallel.arrangement import COPIES, Arrangement
 from impls.training.parallel.loop import ParallelLoop
 from impls.training.sizes import layout_of
 from impls.training.starting import loop_of
@@ -141,14 +141,14 @@ def trained(
     task: str, arrangement: dict[str, Any], presampled: int, seed: int, least: int, most: int, test_episodes: int
 ) -> dict[str, Any]:
     """Train until solved, though at least ``least`` environment steps, or until ``most``; return what came of it."""
-    workload = settings_of(task, presampled, most)
+    workload = settings_of(task, presampled, most if arrangement["name"] == COPIES else 0)
     with contextlib.ExitStack() as stack:
         environment = Environment(workload)
         stack.callback(environment.close)
         loop = _loop_of(workload, Arrangement.of(arrangement), seed)
         stack.callback(loop.close)
         run = _Run(workload, loop, environment)
-        run.train(least, most)
+        run.train(least, min(most, workload.steps))
         return run.answer(test_episodes)
 
 

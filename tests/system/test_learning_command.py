@@ -28,6 +28,9 @@ def test_every_kind_runs_by_every_seed_as_the_workload_is_shipped():
         *(f"apart, 2 learners, {sync}" for sync in ("synchronous", "lock", "hogwild")),
         *(f"pipelined, D = {depth}" for depth in (10, 50, 200)),
         *(f"apart, {count} learners, local, H = {period}" for count, period in PERIODS),
+        "copies, P = 1, lock, k = 1",
+        *(f"copies, P = 2, {sync}, k = {every}" for sync in ("lock", "hogwild", "server") for every in (1, 4, 16, 64)),
+        *(f"copies, P = 4, {sync}, k = 16" for sync in ("lock", "hogwild", "server")),
     ]
     shipped = load("cartpole_dqn")
     for kind, cell in first.items():
