@@ -102,6 +102,17 @@ def test_the_sum_of_what_copies_moved_by_is_added_every_k_steps(sync):
     assert first.report(numbers) == {"met": 2, "additions": 2 * len(begun), "lost_additions": 0}
 
 
+def test_the_weights_of_a_copy_that_nobody_has_overtaken_are_the_sum_without_rounding():
+    (first, second), numbers, _ = two(tiny(), sync="lock")
+    numbers["weights"][:] = numbers["begun"][:] = 1.0
+    first.learner.parameters[:] = 1e-9  # 1 + (1e-9 - 1) is 0 in float32
+    first.meet()
+    assert set(numbers["weights"].tolist()) == {float(np.float32(1e-9))}
+    second.learner.parameters[:] = 1.5
+    second.meet()
+    assert set(numbers["weights"].tolist()) == {0.5}
+
+
 def test_additions_that_are_overwritten_are_counted():
     workload = tiny()
     (first, _), numbers, _ = two(workload, sync="hogwild")
@@ -179,6 +190,19 @@ def test_a_cache_hands_n_records_over_at_once():
     cache.flush()
     assert replay.written == 4
     assert sorted(set(cache.sample(64, 0.4, np.random.default_rng(0)).rows["reward"].tolist())) == [0, 1, 2, 3]
+
+
+def test_what_is_cached_is_handed_over_before_a_copy_rests():
+    loop = CopiesLoop(small(), of(replay="cached:5"))
+    try:
+        for _ in range(8):
+            loop.advance()
+        (replay,) = loop.buffers
+        assert (loop.step, replay.written) == (8, 5)
+        loop.board.before_rest()
+        assert replay.written == 8
+    finally:
+        loop.close()
 
 
 @pytest.mark.parametrize(
