@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from .. import learning_runs
 from ..records import Measurement
 from ..stats import interval_over_seeds
-from .claims import Claim, not_run
+from .claims import Claim, Verdict, not_run
 from .noise import LEVEL, Noise, noise_of, own_sigma
 from .quoted import NOTHING, Quoted
 
@@ -125,7 +125,7 @@ def _of_copies(records: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
             "two copies by hogwild to k = 1",
             -1,
         ),
-        ratios.judge("A parameter server trains no sooner than one process (IV-C).", "minutes", server, copies, 0),
+        ratios.judge("A parameter server trains no sooner than one process (IV-C).", "minutes", server, copies, 1),
     ]
 
 
@@ -143,13 +143,16 @@ class Ratios:
         self.kinds: list[Kind] = sorted(self._figures)
 
     def of(self, name: str, kind: Kind, other: Kind) -> tuple[float, ...]:
-        """Compute (median, low, high); () of fewer seeds than an interval takes. Not solved is infinite."""
-        own, its = (self._figures.get(each, {}).get(name, {}) for each in (kind, other))
-        solved = [seed for seed in own if seed in its and not its[seed].is_beyond]
-        beyond = math.inf if name != "seconds an episode" else None
-        return interval_over_seeds(
-            [(beyond if own[seed].is_beyond and beyond else own[seed].number) / its[seed].number for seed in solved]
+        """Compute (median, low, high); () of fewer seeds than an interval takes.
+
+        What was not solved is infinite; a seed that neither solved has no ratio.
+        """
+        own, its = (
+            {seed: math.inf if one.is_beyond else one.number for seed, one in found.items()}
+            for found in (self._figures.get(each, {}).get(name, {}) for each in (kind, other))
         )
+        ratios = [own[seed] / its[seed] for seed in own if seed in its]
+        return interval_over_seeds([ratio for ratio in ratios if not math.isnan(ratio)])
 
     def told(self, name: str, pairs: Sequence[tuple[Kind, Kind]]) -> str:
         """Tell the ratios of a figure with their intervals."""
@@ -162,16 +165,21 @@ class Ratios:
         return f"{name}: {'; '.join(said)}" if said else ""
 
     def judge(self, text: str, name: str, pairs: Sequence[tuple[Kind, Kind]], of: str, sign: int) -> Claim:
-        """Judge that every ratio is above 1 (``sign`` 1), below (-1) or not below (0)."""
+        """Judge that every ratio is above 1 (``sign`` 1) or below (-1)."""
         found = [ratio for kind, other in pairs if (ratio := self.of(name, kind, other))]
-        asked = {1: "lies above 1", -1: "lies below 1", 0: "does not lie below 1"}[sign]
-        rule = f"confirmed if every interval of {name}, {of} by the same seed, {asked}; else refuted"
+        asked, contrary = ("above 1", "below 1")[::sign]
+        rule = (
+            f"confirmed if every interval of {name}, {of} by the same seed, lies {asked}; refuted if one lies "
+            f"{contrary}; otherwise undecided"
+        )
         if not found:
             evidence = "no 5 seeds of such copies are on record; python -m benchmarks learning --only copies"
             return Claim(text, "not testable here", evidence, rule, "none: it takes records")
-        holds = [low > 1 if sign > 0 else high < 1 if sign < 0 else high >= 1 for _, low, high in found]
+        above, below = [low > 1 for _, low, _ in found], [high < 1 for _, _, high in found]
+        holds, fails = (above, below)[::sign]
+        verdict: Verdict = "confirmed" if all(holds) else "refuted" if any(fails) else "not testable here"
         said = f"ratios with their 95 % intervals over seeds, {of}: {self.told(name, pairs)}"
-        return Claim(text, "confirmed" if all(holds) else "refuted", said, rule, POWER)
+        return Claim(text, verdict, said, rule, POWER)
 
 
 def _kind(kind: Kind) -> str:

@@ -85,8 +85,13 @@ def test_copies_have_the_four_figures_that_a_hand_computes():
 
 @pytest.mark.parametrize(
     ("factors", "solved", "verdict"),
-    [([0.5, 0.6, 0.5, 0.4, 0.5], True, "confirmed"), ([0.5, 1.6, 0.5, 1.4, 2.5], True, "refuted"),
-     ([0.5] * 5, False, "refuted"), ([0.5] * 4, True, "not testable here")],
+    [
+        ([0.5, 0.6, 0.5, 0.4, 0.5], True, "confirmed"),
+        ([0.5, 1.6, 0.5, 1.4, 2.5], True, "not testable here"),
+        ([1.5, 1.6, 1.2, 1.4, 2.5], True, "refuted"),
+        ([0.5] * 5, False, "refuted"),
+        ([0.5] * 4, True, "not testable here"),
+    ],
 )  # fmt: skip
 def test_copies_are_sooner_if_the_whole_interval_of_ratios_by_seed_is(factors, solved, verdict):
     runs = []
