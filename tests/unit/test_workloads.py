@@ -76,7 +76,7 @@ def test_a_record_of_pong_is_one_frame():
         ("batch = 64", 'batch = "64"', "batch", "batch must be a whole number, not text"),
         ("batch = 64", "batch = true", "batch", "batch must be a whole number, not true or false"),
         ("batch = 64", "batch = 2000", "learning_starts", "learning_starts must be at least 2,000, a batch"),
-        ('"dqn"', '"dqm"', "algorithm", "one of dqn, ddpg, td3, sac, not 'dqm'; did you mean 'dqn'?"),
+        ('"dqn"', '"dqm"', "algorithm", "a3c, dyna_q, memr, not 'dqm'; did you mean 'dqn'?"),
         ('name = "c', 'name = "my c', "name", "name must be of at most 64 letters"),
         ("seeds = [0, 1, 2, 3, 4]", "seeds = []", "seeds", "seeds must have 1 to 1000 numbers, not 0"),
         ("seeds = [0, 1, 2, 3, 4]", "seeds = [-1]", "seeds", "seeds must be at least 0"),
