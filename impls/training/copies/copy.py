@@ -108,17 +108,17 @@ class Copy(SerialLoop):
         super().__init__(workload, learner=learner, policy=policy, seed=seed, buffer=buffer)
         self._board, self._number, self._numbers = board, number, numbers
         self._least = own_start(workload, arrangement)
-        self._copies = arrangement.processes
+        self._members = arrangement.members
         board.before_rest = self.flush
         counter.add(numbers.at(BEGUN), 1)
 
     def turn(self) -> tuple[Episode, ...] | None:
-        """Take a turn; returns the episodes that ended, None where no step is left, or not all copies have begun.
+        """Take a turn; returns the episodes that ended, None where no step is left, or not all have begun.
 
         Raises what ``advance`` does.
         """
         board, count, row = self._board, self.workload.actors.environments, self._number
-        if not board.look_at(self._numbers.at(BEGUN), self._copies, row):
+        if not board.look_at(self._numbers.at(BEGUN), self._members, row):
             return None
         before = board.claim(words.CLAIMED_STEPS, count, board.value(words.LAST_STEP) + count - 1)
         if before < 0:
