@@ -16,7 +16,7 @@ from .quoted import NOTHING, Quoted
 
 PAPER, ORDER = "[StoneSachdev]", 1
 SHARED = "peer_shared"
-ADDED, VIA = "weights add", ("private", "torch")
+ADDED, VIA = ("weights", "add"), ("private", "torch")
 MISSED = 0.8
 """Where power is stated: the time of two threads over that of one."""
 
@@ -86,7 +86,7 @@ def _shared_tensors(records: Sequence[Measurement]) -> Claim:
     """Judge one addition to a workload's weights, in a tensor of its own and in one that torch shares."""
     times: dict[str, dict[str, Measurement]] = defaultdict(dict)
     for record in records:
-        if record.primitive == ADDED and record.median_seconds is not None:
+        if (record.contestant, record.op) == ADDED and record.median_seconds is not None:
             times[record.options["workload"]][record.options["via"]] = record
     pairs = {name: (both["torch"], both["private"]) for name, both in sorted(times.items()) if len(both) == len(VIA)}
     text = "Operations on PyTorch's shared memory are slower than on private memory (IV-B)."
