@@ -153,14 +153,14 @@ def with_values(workload: Workload, values: dict[tuple[str, str], Any], steps: i
         part = dataclasses.replace(getattr(workload, table), **{key: value})
         workload = dataclasses.replace(workload, **{table: part})
     changed = dataclasses.replace(workload, steps=steps or workload.steps)
+    if faults := faults_of(changed):
+        raise TrainingError(f"{workload.name}: {'; '.join(faults)}")
     starts, interval = workload.learner.learning_starts, workload.learner.update_interval
     if (first := -(-starts // interval) * interval) > changed.steps:
         raise TrainingError(
             f"the first gradient step is after {first:,} environment steps, the run ends after {changed.steps:,}; give "
             "more --steps, or the workload a smaller learning_starts"
         )
-    if faults := faults_of(changed):
-        raise TrainingError(f"{workload.name}: {'; '.join(faults)}")
     return changed
 
 
