@@ -11,9 +11,10 @@ pytest.importorskip("numba")
 from impls.replay import make as make_replay
 from impls.training import TrainingError, load
 from impls.training.algorithms import dyna_q
-from impls.training.algorithms.dyna_q import ModelWorker
+from impls.training.algorithms.dyna_q import MODEL_STEPS, SIMULATED, ModelWorker
+from impls.training.copies import sync_class
 from impls.training.copies.loop import CopiesLoop
-from impls.training.copies.numbers import MODEL_STEPS, OWN_UPDATES, Numbers
+from impls.training.copies.numbers import OWN_UPDATES, Numbers
 from impls.training.copies.server_sync import Shard
 from impls.training.learners import make as make_learner
 from impls.training.loop import SerialLoop
@@ -42,10 +43,10 @@ def workers_of(count, **options):
         for name, (shape, dtype) in layout_of(workload).fields.items()
     }
     replay.insert(records)
-    made = [
-        ModelWorker(workload, arrangement, at, board, numbers, make_learner(workload, seed=0), replay, at)
-        for at in range(count)
-    ]
+    kind, made = sync_class(arrangement.sync), []
+    for at in range(count):
+        sync = kind(make_learner(workload, seed=0), arrangement, board, 1 + at, numbers)
+        made.append(ModelWorker(workload, sync, numbers, replay, at, at))
     return made, numbers, board, records
 
 
@@ -91,20 +92,20 @@ def test_threads_that_claim_at_once_take_as_many_updates_as_the_cap_allows_and_n
 
 def test_a_worker_trains_the_model_and_waits_where_no_simulated_update_is_free():
     (worker,), numbers, board, _ = workers_of(1, cap=2)
-    before, own = numbers["model_weights"].copy(), numbers["steps"][1]
+    before, own = numbers["model_weights"].copy(), numbers["counts"][0]
     for _ in range(3):
         worker.turn()  # no real update yet
-    assert (own[MODEL_STEPS], own[OWN_UPDATES]) == (3, 0)
+    assert (own[MODEL_STEPS], own[SIMULATED]) == (3, 0)
     assert not np.array_equal(numbers["model_weights"], before)
     board.add(words.UPDATES)
     for _ in range(5):
         worker.turn()
-    assert (own[MODEL_STEPS], own[OWN_UPDATES]) == (6, 2)  # trained once for the update that it waits for
+    assert (own[MODEL_STEPS], own[SIMULATED]) == (6, 2)  # trained once for the update that it waits for
     board.add(words.UPDATES)
     worker.turn()
-    assert (own[MODEL_STEPS], own[OWN_UPDATES]) == (6, 3)
+    assert (own[MODEL_STEPS], own[SIMULATED]) == (6, 3)
     assert board.value(words.UPDATES) == 2  # none of them is a real one
-    told = dyna_q.report(numbers, of(model_workers=1, cap=2))
+    told = dyna_q.report(numbers, 2, 2)
     assert (told["simulated"], told["cap"], told["model_steps"]) == (3, 2, 6)
     assert told["model_error"] == pytest.approx(numbers["errors"][0, :6].mean(), abs=1e-4)
 
@@ -156,14 +157,14 @@ def check_cap(loop):
 def test_the_cap_holds_at_every_moment_and_after_a_kill_and_a_resumed_run_keeps_all_counts():
     workload, options = dyna(steps=100_000), {"model_workers": 2, "replay": "shared", "cap": 2}
     with running(workload, **options) as loop:
-        steps = loop.numbers["steps"]
-        advance(loop, lambda: steps[1:, OWN_UPDATES].min() >= 30, lambda: check_cap(loop))
-        assert loop.report()["updates"] == loop.report()["copies"]["real"] == steps[0, OWN_UPDATES]
+        counts = loop.numbers["counts"]
+        advance(loop, lambda: counts[:, SIMULATED].min() >= 30, lambda: check_cap(loop))
+        assert loop.report()["updates"] == loop.report()["copies"]["real"] == loop.numbers["steps"][0, OWN_UPDATES]
         kill(loop, "model-0")
         with pytest.raises(TrainingError, match=r"^model 0 was ended from outside"):
             advance(loop, lambda: False, lambda: check_cap(loop))
         saved = loop.state_dict()
-    claimed, done = int(saved["numbers"]["claimed"][0]), int(saved["numbers"]["steps"][1:, OWN_UPDATES].sum())
+    claimed, done = int(saved["numbers"]["claimed"][0]), int(saved["numbers"]["counts"][:, SIMULATED].sum())
     assert claimed - 2 <= done <= claimed <= 2 * saved["updates"]
     with running(workload, saved, **options) as loop:
         assert loop.report()["copies"]["simulated"] >= done
@@ -172,7 +173,7 @@ def test_the_cap_holds_at_every_moment_and_after_a_kill_and_a_resumed_run_keeps_
     loop = CopiesLoop(workload, of(**options))
     try:
         loop.load_state_dict(saved)
-        for name in ("model_weights", "model_scales", "claimed", "errors", "steps"):
+        for name in ("model_weights", "model_scales", "claimed", "counts", "errors", "steps"):
             np.testing.assert_array_equal(loop.numbers[name], saved["numbers"][name])
     finally:
         loop.close()

@@ -13,50 +13,47 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...replay import Batch, Replay
-from .. import clock, learners
+from .. import clock
 from ..actor import seed_of
-from ..copies import sync_class
-from ..copies.numbers import BEGUN, MODEL_STEPS, OWN_UPDATES, Numbers
 from ..errors import TrainingError
-from ..learner import Learner
 from ..parallel import board as words
 from ..parallel import counter
 from ..parallel.arrangement import Arrangement
-from ..parallel.board import Board
 from ..parallel.programs import Start
 from ..workload import Workload
 from ..world_model import ModelVectors, WorldModel
 
 ERRORS = 100
 """Last errors of the model that each worker keeps."""
+SIMULATED, MODEL_STEPS = range(2)
+"""Of each worker: simulated updates, and gradient steps of the model, that it has taken."""
 _WORKERS = 12  # sets these random numbers apart from the other uses of a seed
 _MODEL = "model_"
 
 
 def arrays(workload: Workload, arrangement: Arrangement, seed: int) -> dict[str, NDArray[Any]]:
-    """What workers share besides, as it is at first: the model, the updates they claimed, and the last errors of each.
+    """What workers share besides, as it is at first: the model, the updates they claimed, each one's counts and errors.
 
     >>> from impls.training import load
     >>> made = arrays(load("cartpole_dyna_q"), Arrangement(model_workers=2), 0)
     >>> {name: array.shape for name, array in made.items() if name not in ("model_mean", "model_square")}
-    {'model_weights': (4998,), 'model_scales': (6,), 'claimed': (8,), 'errors': (2, 100)}
+    {'model_weights': (4998,), 'model_scales': (6,), 'claimed': (8,), 'counts': (2, 8), 'errors': (2, 100)}
     """
     model = WorldModel(workload, seed).vectors._asdict()
     made: dict[str, NDArray[Any]] = {f"{_MODEL}{name}": each for name, each in model.items()}
     made["claimed"] = np.zeros(counter.LINE_WORDS, np.int64)
+    made["counts"] = np.zeros((arrangement.model_workers, counter.LINE_WORDS), np.int64)
     return made | {"errors": np.zeros((arrangement.model_workers, ERRORS), np.float32)}
 
 
-def report(numbers: Numbers, arrangement: Arrangement) -> dict[str, Any]:
-    """Updates by simulated and by real records, the cap, the model's steps, and the mean of its last errors."""
-    workers = numbers["steps"][arrangement.processes :]
-    made = {
-        "simulated": int(workers[:, OWN_UPDATES].sum()),
-        "real": int(numbers["steps"][: arrangement.processes, OWN_UPDATES].sum()),
-        "cap": arrangement.cap,
-        "model_steps": int(workers[:, MODEL_STEPS].sum()),
-    }
-    kept = [errors[:count] for errors, count in zip(numbers["errors"], workers[:, MODEL_STEPS], strict=True)]
+def report(numbers: Any, real: int, cap: int) -> dict[str, Any]:
+    """Updates by simulated and by real records, the cap, the model's steps, and the mean of its last errors.
+
+    ``numbers`` has the arrays by name.
+    """
+    simulated, trained = (numbers["counts"][:, word] for word in (SIMULATED, MODEL_STEPS))
+    made = {"simulated": int(simulated.sum()), "real": real, "cap": cap, "model_steps": int(trained.sum())}
+    kept = [errors[:count] for errors, count in zip(numbers["errors"], trained, strict=True)]
     return made | ({"model_error": round(float(np.concatenate(kept).mean()), 4)} if made["model_steps"] else {})
 
 
@@ -70,40 +67,25 @@ def prepare(workload: Workload) -> None:
 
 def follow(start: Start) -> None:
     """Work until the run is over, which raises Stopped. TrainingError when the model has diverged."""
-    learner, numbers = start.extra.numbers(start)
-    learners.use_threads(start.arrangement.threads)
-    board, replay = start.attached()
-    assert replay is not None  # the parent shares it
+    sync, numbers, replay = start.extra.join(start)
     seed = seed_of(start.seed, _WORKERS, start.epoch, start.number)
-    worker = ModelWorker(start.workload, start.arrangement, start.number, board, numbers, learner, replay, seed)
+    worker = ModelWorker(start.workload, sync, numbers, replay, start.number, seed)
     while True:
-        board.check(start.row)
+        sync.board.check(start.row)
         worker.turn()
 
 
 class ModelWorker:
-    """Model worker ``number`` of a run."""
+    """Model worker ``number`` of a run, with a ``CopySync`` that takes its gradient steps, and what ``arrays`` made."""
 
-    def __init__(
-        self,
-        workload: Workload,
-        arrangement: Arrangement,
-        number: int,
-        board: Board,
-        numbers: Numbers,
-        learner: Learner,
-        replay: Replay,
-        seed: int,
-    ) -> None:
-        self._row = arrangement.processes + number
-        self._workload, self._board, self._replay, self._cap = workload, board, replay, arrangement.cap
-        self._sync = sync_class(arrangement.sync)(learner, arrangement, board, self._row, numbers)
+    def __init__(self, workload: Workload, sync: Any, numbers: Any, replay: Replay, number: int, seed: int) -> None:
+        self._workload, self._sync, self._replay, self._cap = workload, sync, replay, sync.arrangement.cap
+        self._board, self._row = sync.board, sync.number
         vectors = ModelVectors(*(numbers[f"{_MODEL}{name}"] for name in ModelVectors._fields))
         self._model, self._rng = WorldModel(workload, vectors=vectors), np.random.default_rng(seed)
-        self._steps, self._errors = numbers["steps"][self._row], numbers["errors"][number]
+        self._counts, self._errors = numbers["counts"][number], numbers["errors"][number]
         self._claimed = counter.address_of(numbers["claimed"])
         self._is_waiting = False  # for the cap, with the model trained since its last update
-        counter.add(numbers.at(BEGUN), 1)
 
     def turn(self) -> None:
         """Train the model and, once real updates have begun, take a simulated one, or wait for 20 ms until one is free.
@@ -137,8 +119,8 @@ class ModelWorker:
                 f"the model of the environment has diverged: its error is {error}; give [model] a smaller "
                 f"learning_rate than {self._workload.model.learning_rate:g}"
             )
-        self._errors[self._steps[MODEL_STEPS] % ERRORS] = error
-        self._steps[MODEL_STEPS] += 1
+        self._errors[self._counts[MODEL_STEPS] % ERRORS] = error
+        self._counts[MODEL_STEPS] += 1
 
     def _simulate(self) -> None:
         """Take random actions in states that were seen, and a gradient step on what the model says of them."""
@@ -147,6 +129,6 @@ class ModelWorker:
         actions = self._rng.integers(self._workload.action.choices, size=len(states))
         following, rewards, ended = self._model.predict(states, actions)
         rows = {"observation": states, "action": actions, "reward": rewards, "terminated": ended}
-        self._sync.step(
-            Batch(rows | {"next_observation": following.reshape(states.shape)}, seen.weights, seen.sequence)
-        )
+        rows["next_observation"] = following.reshape(states.shape)
+        self._sync.step(Batch(rows, seen.weights, seen.sequence))
+        self._counts[SIMULATED] += 1

@@ -20,6 +20,7 @@ from ..parallel.programs import Start
 from ..workload import Workload
 from . import sync_class
 from .numbers import BEGUN, OWN_STEPS, Numbers
+from .sync import CopySync
 
 _COPIES = 9  # sets these random numbers apart from the other uses of a seed
 
@@ -33,6 +34,15 @@ class Extra(NamedTuple):
         """A learner, and the memory that copies have in common."""
         learner = learners.make(start.workload, start.learner, seed=start.seed)
         return learner, Numbers(learner, start.arrangement, self.handle.attach())
+
+    def join(self, start: Start) -> tuple[CopySync, Numbers, Replay]:
+        """The sync of a process that has begun and is no copy, though its weights meet theirs; memory, and replay."""
+        learner, numbers = self.numbers(start)
+        board, replay = start.attached()
+        assert replay is not None  # the parent shares it
+        sync = sync_class(start.arrangement.sync)(learner, start.arrangement, board, start.row, numbers)
+        counter.add(numbers.at(BEGUN), 1)
+        return sync, numbers, replay
 
 
 def follow(start: Start) -> None:

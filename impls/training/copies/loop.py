@@ -104,7 +104,7 @@ class CopiesLoop(Together):
         made = common(self.board, self._rows, seconds, self.restarts, self._cores)
         met = sync_class(self.arrangement.sync).report(self.numbers)
         if self._rows["model"]:
-            met |= algorithms.own(self.workload, "report")(self.numbers, self.arrangement)
+            met |= algorithms.own(self.workload, "report")(self.numbers, self.updates, self.arrangement.cap)
         return made | {"copies": met}
 
     def done(self, end: int) -> bool:

@@ -23,8 +23,8 @@ from . import sync_class
 BEGUN, MUTEX, MET, TAKEN, _COUNTERS = range(5)
 """Processes that have begun; a mutex; how often weights have met, or gradients were sent; how many of these taken."""
 _SAVED = MET, TAKEN
-OWN_STEPS, OWN_UPDATES, MODEL_STEPS = range(3)
-"""Of each of them: environment steps, gradient steps and, of a model, gradient steps that it has taken."""
+OWN_STEPS, OWN_UPDATES = range(2)
+"""Of each copy: environment steps and gradient steps that it has taken."""
 
 
 class Numbers:
