@@ -26,7 +26,7 @@ from typing import Any
 from ..strict_toml import Faults, Field, Files, Reader, UnreadableError
 from ..toml_lines import KeyPath
 from .errors import WorkloadError
-from .workload import Replay, Workload
+from .workload import TIMED, Replay, Workload
 
 KIND = "workload"
 _MOST_CHANNELS = 16  # as many as frames can be stacked
@@ -50,6 +50,16 @@ names, path_of, parse = _FILES.names, _FILES.path_of, _FILES.parse
 def load(name: str | Path) -> Workload:
     """The shipped workload of that name, or the one in a file. WorkloadError with everything that is wrong."""
     return _FILES.load(path_of(name))
+
+
+def load_timed(name: str | Path) -> Workload:
+    """The same of an algorithm all of whose parts are timed, which profiles and the solver need. WorkloadError else."""
+    if (workload := load(name)).algorithm not in TIMED:
+        raise WorkloadError(
+            f"{workload.name}: neither profiles nor the solver time {workload.algorithm}, of which gradient steps are "
+            f"but a part; ask about a workload of {', '.join(TIMED)}, or train it: python -m impls.training {name}"
+        )
+    return workload
 
 
 def faults_of(workload: Workload) -> list[str]:
