@@ -140,7 +140,7 @@ class Learner(ABC):
 
     @abstractmethod
     def _sampled(self, observations: NDArray[Any], noise: NDArray[np.float32]) -> NDArray[Any]:
-        """Actions of the policy: SAC's ``[A, size]`` for standard normal noise, A3C's ``[A]`` for Gumbel's, ``[A, size]``."""
+        """Actions by noise ``[A, size]``: SAC's ``[A, size]``, where it is standard normal, A3C's ``[A]`` by Gumbel's."""
 
     @abstractmethod
     def _moments(self) -> tuple[Weights, Weights, dict[str, int]]:

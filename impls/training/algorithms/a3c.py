@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...replay import Batch, LocalStorage
+from ...replay.batches import not_finite
 from ..sizes import layout_of
 from ..workload import Workload
 
@@ -34,8 +35,10 @@ class Rollouts:
         self._steps.take()
         return Batch(rows, np.ones(count, np.float32), np.arange(count))
 
-    def update_priorities(self, sequence: Any, errors: Any) -> None:
-        """Nothing: no step is sampled twice."""
+    def update_priorities(self, sequence: Any, errors: NDArray[np.float32]) -> None:
+        """Nothing, as no step is sampled twice. ValueError for errors that are not finite."""
+        if not np.isfinite(errors).all():
+            raise not_finite(errors.astype(np.float64))
 
     def state_dict(self) -> dict[str, Any]:
         """The steps, as copies."""

@@ -87,7 +87,7 @@ class Cached:
 
 
 class Copy(SerialLoop):
-    """Copy ``number`` of a run, whose parent is number 0; without a replay it makes a buffer of its own, as A3C does."""
+    """Copy ``number`` of a run, whose parent is number 0; without a replay it has rollouts, as of A3C."""
 
     def __init__(
         self,

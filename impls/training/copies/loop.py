@@ -28,7 +28,8 @@ class CopiesLoop(Together):
 
     ``seed`` decides the first weights and each copy's random numbers, but not the order of their turns. With one copy
     under ``lock`` every step is the serial loop's. Records are each copy's own, a P-th of the capacity, or all share
-    them; A3C's, of which no state is kept, are each copy's. Gradient steps are due as in the serial loop, each in the copy that took the environment step.
+    them; A3C's are each copy's, and no state has them. Gradient steps are due as in the serial loop, each in the copy
+    that took the environment step.
     """
 
     device = "cpu"
@@ -79,10 +80,11 @@ class CopiesLoop(Together):
         return self.buffers[min(number, len(self.buffers) - 1)] if self.buffers else None
 
     def _start(self, number: int, row: int) -> Start:
-        buffer = self._buffer(number)
+        replay = self._buffer(number)
+        buffer = None if replay is None else replay.handle()
         start = Start(
             self.workload, self.arrangement, self.seed, self._epoch, number, row, self.board.handle(),
-            None if buffer is None else buffer.handle(), self.board.looks, self._cores[row], self.learner.implementation, self.policy_name,
+            buffer, self.board.looks, self._cores[row], self.learner.implementation, self.policy_name,
             self.device, Shared(), Extra(self.numbers.handle()),
         )  # fmt: skip
         return replace(start, threads=self.arrangement.threads)

@@ -17,7 +17,7 @@ from .update import descend
 
 @kept_njit(nogil=True, fastmath=LOOSE)
 def act(observations: Any, noise: Any, weights: Any, sizes: Any, settings: Any, scratch: Any, actions: Any) -> None:
-    """Fill ``actions`` ``[A]`` with those of the largest logit + noise ``[A, actions]``: Gumbel's samples the policy."""
+    """Fill ``actions`` ``[A]`` with those of the largest logit + noise ``[A, n]``, which samples if it is Gumbel's."""
     columns, count, layers = len(observations), sizes.policy[-1], scratch.policy_layers
     load(observations, layers, 0)
     logits = forward(weights[sizes.critic_stop : sizes.policy_stop], sizes.policy, layers, columns)

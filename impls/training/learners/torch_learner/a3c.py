@@ -2,7 +2,7 @@
 
 Advantage: A_t = r_t + gamma * V(s_t+1) - V(s_t) + gamma * lambda * A_t+1, the last term where the same episode goes on
 in the next row [Schulman2016]; V(s_t+1) is left out where it terminated. TD error: V(s_t) - (V(s_t) + A_t), the sum a
-constant. The policy follows the gradient of the mean of log pi(a|s) * A and its entropy, by V as it was before its step.
+constant. The policy learns first, by V as it was, from the gradient of the mean of log pi(a|s) * A and its entropy.
 """
 
 from typing import cast

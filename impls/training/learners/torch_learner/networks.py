@@ -66,7 +66,7 @@ class ActionValues(nn.Module):
 
 
 class Critic(nn.Module):
-    """The value ``[B]`` of observations ``[B, *shape]`` and actions ``[B, A]``, or of observations alone for choices."""
+    """The value ``[B]`` of observations ``[B, *shape]`` and actions ``[B, A]``, or for choices of observations."""
 
     def __init__(self, workload: Workload) -> None:
         super().__init__()
