@@ -140,7 +140,7 @@ class Learner(ABC):
 
     @abstractmethod
     def _sampled(self, observations: NDArray[Any], noise: NDArray[np.float32]) -> NDArray[Any]:
-        """Actions by noise ``[A, size]``: SAC's ``[A, size]``, where it is standard normal, A3C's ``[A]`` by Gumbel's."""
+        """Actions by noise ``[A, size]``: SAC's ``[A, size]`` by standard normal, A3C's ``[A]`` by Gumbel's."""
 
     @abstractmethod
     def _moments(self) -> tuple[Weights, Weights, dict[str, int]]:
@@ -177,9 +177,9 @@ class Learner(ABC):
         """
         if rng is None:
             return self._greedy(observations)
-        draws = {"sac": rng.standard_normal, "a3c": rng.gumbel}.get(self.workload.family)
-        if draws:
-            noise = draws(size=(len(observations), self.workload.action_size))
+        if self.workload.family in ("sac", "a3c"):
+            shape, is_normal = (len(observations), self.workload.action_size), self.workload.family == "sac"
+            noise = rng.standard_normal(shape) if is_normal else rng.gumbel(size=shape)
             return self._sampled(observations, noise.astype(np.float32))
         return explored(self.workload, self._greedy(observations), explore, rng)
 

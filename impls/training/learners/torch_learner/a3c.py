@@ -40,7 +40,7 @@ class A3C(TorchLearner):
     @torch.no_grad()
     def _advantages(self, rows: Rows) -> Tensor:
         seen, led, settings = rows["observation"], rows["next_observation"], self.workload.learner
-        found = self._following(rows, self.networks["critic"](led)) - self.networks["critic"](seen)
+        found: Tensor = self._following(rows, self.networks["critic"](led)) - self.networks["critic"](seen)
         goes_on = (led[:-1] == seen[1:]).flatten(1).all(1) & ~rows["terminated"][:-1]
         for at in range(len(found) - 2, -1, -1):
             found[at] += settings.gamma * settings.gae_lambda * found[at + 1] * goes_on[at]
