@@ -248,5 +248,5 @@ def test_a_workload_that_a_program_changed_is_checked_as_a_file_is(name):
     ]
     small = dataclasses.replace(workload.replay, capacity=2)
     (fault,) = faults_of(dataclasses.replace(workload, replay=small))
-    rule = "a3c has no replay" if workload.algorithm == "a3c" else "capacity must be at least"
-    assert fault.startswith(f"[replay] {rule}")
+    has_none = workload.algorithm == "a3c"
+    assert fault.startswith("a3c has no replay" if has_none else "[replay] capacity must be at least")

@@ -60,11 +60,8 @@ def _improve(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> 
     With p the softmax of the logits z: d log p_a / d z_i = (i is a) - p_i, and d H / d z_i = -p_i (log p_i + H).
     """
     columns, count, layers = len(rows.reward), sizes.policy[-1], scratch.policy_layers
-    weights, slopes, advantages = (
-        state.weights[sizes.critic_stop : sizes.policy_stop],
-        scratch.policy_slopes,
-        scratch.values[0],
-    )
+    weights = state.weights[sizes.critic_stop : sizes.policy_stop]
+    slopes, advantages = scratch.policy_slopes, scratch.values[0]
     load(rows.observation, layers, 0)
     logits, outputs = forward(weights, sizes.policy, layers, columns), slopes[len(slopes) - count :]
     total, share = 0.0, np.float32(1 / columns)
@@ -110,9 +107,7 @@ def step(
         total += rows.importance[b] * loss
         slope[b] = rows.importance[b] * derivative * np.float32(1 / columns)
     if counts[0]:
-        losses[0] = total / columns
+        losses[0], layers, slopes = total / columns, scratch.layers[0], scratch.slopes
         weights, gradient = state.weights[: sizes.critic_stop], state.gradient[: sizes.critic_stop]
-        backward(
-            weights, sizes.critic, scratch.layers[0], scratch.slopes, columns, scratch.turned, gradient, sizes.critic[0]
-        )
+        backward(weights, sizes.critic, layers, slopes, columns, scratch.turned, gradient, sizes.critic[0])
         descend(state, 0, sizes.critic_stop, counts[0], settings.rate, settings)
