@@ -26,7 +26,7 @@ from typing import Any
 from ..strict_toml import Faults, Field, Files, Reader, UnreadableError
 from ..toml_lines import KeyPath
 from .errors import WorkloadError
-from .workload import TIMED, Replay, Workload
+from .workload import TIMED, Actors, Exploration, Replay, Workload
 
 KIND = "workload"
 _MOST_CHANNELS = 16  # as many as frames can be stacked
@@ -164,8 +164,12 @@ def _of_rollouts(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
                 f"{numbers}"
             ),
         )
-    if workload.actors.count * workload.actors.environments * workload.actors.local_storage > 1:
+    if workload.actors != Actors():
         yield ("actors",), "a3c has one actor of one environment, which hands over each step; give it more copies"
+    if workload.exploration != Exploration():
+        yield ("exploration",), "a3c explores by its policy alone; leave [exploration] out"
+    if workload.observation.frames > 1:
+        yield ("observation", "frames"), "a3c takes no stacks of frames; leave frames out, or let the environment stack"
 
 
 def _of_frames(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
@@ -177,7 +181,7 @@ def _of_frames(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
         shapes = f"[H, W], or [C, H, W] with C at most {_MOST_CHANNELS}"
         yield ("observation", "shape"), f"a convolution takes frames {shapes}, not {seen.shape[0]}"
     least = _STORED_PER_FRAME * seen.frames
-    if seen.frames > 1 and storage < least:
+    if seen.frames > 1 and storage < least and workload.algorithm != "a3c":
         stated = storage > 1  # otherwise it is the frames that a file states
         path = ("actors", "local_storage") if stated else ("observation", "frames")
         yield path, f"local_storage must be at least {least} with {seen.frames} frames, which each insert repeats"
