@@ -69,6 +69,8 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Arrangement], bool]], ...] 
     (("cap",), "--model-workers of at least 1", lambda made: made.model_workers > 0),
 )
 """Options, and what an arrangement must have lest they change nothing."""
+_OF_REPLAY = ("contestant", "fanout", "alpha", "presampled", "replay", "strategy", "mapping")
+"""Options that change nothing where there is no replay, as for a3c."""
 MAPPED = {
     **dict.fromkeys(("arrangement", "actors", "environments", "presampled", "fanout", "learners", "learner", "policy")),
     "contestant": "numba",
@@ -132,7 +134,10 @@ def arrangement_of(workload: Workload, options: argparse.Namespace, **decided: A
 
 
 def with_options(workload: Workload, options: argparse.Namespace) -> Workload:
-    """The workload with the options of the command line. TrainingError if one is out of range."""
+    """The workload with the options of the command line. TrainingError if one is out of range, or changes nothing."""
+    idle = (key for key in _OF_REPLAY if getattr(options, key) not in (None, MAPPED.get(key)))
+    if workload.algorithm == "a3c" and (option := next(idle, None)):
+        raise TrainingError(f"--{option} is about a replay, which a3c does not have; leave it out")
     check_ranges({name: getattr(options, name) for name in RANGES})
     values = {where: getattr(options, name) for name, where in _OF_WORKLOAD.items()}
     return with_values(workload, {where: one for where, one in values.items() if one is not None}, options.steps)

@@ -50,7 +50,6 @@ def follow(start: Start) -> None:
     learner, numbers = start.extra.numbers(start)
     learners.use_threads(start.arrangement.threads)
     board, replay = start.attached()
-    assert replay is not None  # the parent shares it
     seed = copy_seed(start.seed, start.epoch, start.number)
     learner.rng = np.random.default_rng(seed)
     copy = Copy(start.workload, start.arrangement, start.number, board, numbers, learner, replay, start.policy, seed)
@@ -98,7 +97,7 @@ class Cached:
 
 
 class Copy(SerialLoop):
-    """Copy ``number`` of a run, whose parent is number 0."""
+    """Copy ``number`` of a run, whose parent is number 0; without a replay it has rollouts, as of A3C."""
 
     def __init__(
         self,
@@ -108,13 +107,13 @@ class Copy(SerialLoop):
         board: Board,
         numbers: Numbers,
         learner: Learner,
-        replay: Replay,
+        replay: Replay | None,
         policy: str | None,
         seed: int,
     ) -> None:
         self.sync = sync_class(arrangement.sync)(learner, arrangement, board, number, numbers)
         cached = arrangement.cached
-        buffer: Any = Cached(replay, cached) if cached else replay
+        buffer: Any = Cached(replay, cached) if replay is not None and cached else replay
         super().__init__(workload, learner=learner, policy=policy, seed=seed, buffer=buffer)
         self._board, self._number, self._numbers = board, number, numbers
         self._least = own_start(workload, arrangement)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...replay import Replay
 from .. import algorithms, clock, learners
 from ..actor import Episode
 from ..errors import TrainingError
@@ -27,7 +28,8 @@ class CopiesLoop(Together):
 
     ``seed`` decides the first weights and each copy's random numbers, but not the order of their turns. With one copy
     under ``lock`` every step is the serial loop's. Records are each copy's own, a P-th of the capacity, or all share
-    them. Gradient steps are due as in the serial loop, each in the copy that took the environment step.
+    them; A3C's are each copy's, and no state has them. Gradient steps are due as in the serial loop, each in the copy
+    that took the environment step.
     """
 
     device = "cpu"
@@ -57,9 +59,10 @@ class CopiesLoop(Together):
         super().__init__(workload, arrangement, rows, copies, 1, epoch)
         self.numbers = Numbers(self.learner, arrangement, seed=seed)
         count = copies if arrangement.replay == "local" else 1
-        self.buffers = [replay_of(workload, arrangement, count) for _ in range(count)]
+        parts = range(0 if workload.algorithm == "a3c" else count)
+        self.buffers = [replay_of(workload, arrangement, count) for _ in parts]
         self._copy = Copy(
-            workload, arrangement, 0, self.board, self.numbers, self.learner, self.buffers[0], policy, seed
+            workload, arrangement, 0, self.board, self.numbers, self.learner, self._buffer(0), policy, seed
         )
         self.policy_name = self._copy.policy_name
 
@@ -79,11 +82,16 @@ class CopiesLoop(Together):
                 if row and own is not None:
                     self._crew.begin(kind, own, self._start(number, row))
 
+    def _buffer(self, number: int) -> Replay | None:
+        """The replay of a copy, or of all; None where each has rollouts, which no other process sees."""
+        return self.buffers[min(number, len(self.buffers) - 1)] if self.buffers else None
+
     def _start(self, number: int, row: int) -> Start:
-        buffer = self.buffers[min(number, len(self.buffers) - 1)]
+        replay = self._buffer(number)
+        buffer = None if replay is None else replay.handle()
         start = Start(
             self.workload, self.arrangement, self.seed, self._epoch, number, row, self.board.handle(),
-            buffer.handle(), self.board.looks, self._cores[row], self.learner.implementation, self.policy_name,
+            buffer, self.board.looks, self._cores[row], self.learner.implementation, self.policy_name,
             self.device, Shared(), Extra(self.numbers.handle()),
         )  # fmt: skip
         return replace(start, threads=self.arrangement.threads)

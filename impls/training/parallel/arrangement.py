@@ -143,6 +143,8 @@ class Arrangement:
     def check(self, workload: Workload) -> None:
         """TrainingError for what this workload cannot be trained by."""
         self._check_models(workload)
+        if workload.algorithm == "a3c":
+            self._check_rollouts()
         if self.name == COPIES:
             self._check_copies(workload)
         elif other := next(
@@ -173,6 +175,15 @@ class Arrangement:
                 f"takes {most:,} gradient steps; choose a smaller --period, or more --steps"
             )
 
+    def _check_rollouts(self) -> None:
+        if self.name not in ("serial", COPIES):
+            raise TrainingError(
+                f"a3c learns from steps of its own policy, which {self.name} has in other processes; choose "
+                "--arrangement copies, or leave it out"
+            )
+        if self.replay != "local":
+            raise TrainingError(f"a3c has no replay that could be {self.replay}; leave out --replay")
+
     def _check_copies(self, workload: Workload) -> None:
         if other := next((key for key in NOT_COPIES if getattr(self, key) != getattr(Arrangement, key)), None):
             raise TrainingError(f"{other} is of learners apart from actors, not of copies; leave out --{other}")
@@ -182,7 +193,7 @@ class Arrangement:
             raise TrainingError(f"{self.shards:,} shards cannot share {weights:,} weights; choose fewer --shards")
         if self.sync != "server" and self.shards * self.average > 1:
             raise TrainingError(f"shards and averages are of a server, not of {self.sync}; choose --sync server")
-        if self.replay == "local" and capacity // copies < part:
+        if self.replay == "local" and 0 < capacity < copies * part:
             raise TrainingError(
                 f"a capacity of {capacity:,} leaves each of {copies} copies less than the {part} records that it "
                 "inserts at once; choose fewer --processes, or a larger capacity"
