@@ -26,7 +26,7 @@ from typing import Any
 from ..strict_toml import Faults, Field, Files, Reader, UnreadableError
 from ..toml_lines import KeyPath
 from .errors import WorkloadError
-from .workload import TIMED, Actors, Exploration, Replay, Workload
+from .workload import FAMILIES, TIMED, Actors, Exploration, Replay, Workload
 
 KIND = "workload"
 _MOST_CHANNELS = 16  # as many as frames can be stacked
@@ -131,6 +131,8 @@ def _between(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
     if workload.network.dueling and workload.family != "dqn":
         yield ("network", "dueling"), f"dueling is for dqn, the algorithm is {workload.algorithm}"
     yield from _of_frames(workload)
+    if workload.algorithm in FAMILIES:
+        yield from _of_models(workload)
     if learner.target_interval == 1 and learner.tau == 1:
         yield ("learner", "tau"), "there is no target network; give tau below 1 or target_interval above 1"
     environments = workload.actors.count * workload.actors.environments
@@ -170,6 +172,18 @@ def _of_rollouts(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
         yield ("exploration",), "a3c explores by its policy alone; leave [exploration] out"
     if workload.observation.frames > 1:
         yield ("observation", "frames"), "a3c takes no stacks of frames; leave frames out, or let the environment stack"
+
+
+def _of_models(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
+    """Faults of what a model of the environment does not predict."""
+    seen, name = workload.observation, workload.algorithm
+    if seen.dtype == "uint8" or seen.frames > 1 or workload.network.kind == "convolution":
+        yield (
+            ("observation",),
+            f"{name} predicts numbers, not images; give it dtype float32, frames 1 and an mlp, or train dqn",
+        )
+    if workload.clip_rewards:
+        yield ("clip_rewards",), f"{name} predicts rewards, none of which is exactly 0; leave clip_rewards out"
 
 
 def _of_frames(workload: Workload) -> Iterator[tuple[KeyPath, str]]:

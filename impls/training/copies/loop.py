@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...replay import Replay
-from .. import clock, learners
+from .. import algorithms, clock, learners
 from ..actor import Episode
 from ..errors import TrainingError
 from ..parallel import board as words
@@ -50,9 +50,14 @@ class CopiesLoop(Together):
             raise TrainingError(f"copies learn on the cpu, not on {device}; leave out --device, or choose apart")
         self.seed, self.learner = seed, learners.make(workload, learner, seed=seed)
         copies, helpers = arrangement.processes, sync_class(arrangement.sync).helpers(arrangement)
-        rows = {"copy": range(copies), "shard": range(copies, copies + helpers)}
+        members = arrangement.members
+        rows = {
+            "copy": range(copies),
+            "model": range(copies, members),
+            "shard": range(members, members + helpers),
+        }
         super().__init__(workload, arrangement, rows, copies, 1, epoch)
-        self.numbers = Numbers(self.learner, arrangement)
+        self.numbers = Numbers(self.learner, arrangement, seed=seed)
         count = copies if arrangement.replay == "local" else 1
         parts = range(0 if workload.algorithm == "a3c" else count)
         self.buffers = [replay_of(workload, arrangement, count) for _ in parts]
@@ -66,11 +71,13 @@ class CopiesLoop(Together):
         if self._is_begun:
             return
         self._pin()
-        if self.arrangement.processes > 1:
+        if self._rows["model"]:
+            algorithms.own(self.workload, "prepare")(self.workload)
+        if self.arrangement.members > 1:
             for name in {self.policy_name, self.learner.implementation}:
                 learners.prepare(self.workload, name)
-        program = sync_class(self.arrangement.sync).program
-        for kind, own in (("copy", follow), ("shard", program)):
+        program, model = sync_class(self.arrangement.sync).program, algorithms.own(self.workload, "follow")
+        for kind, own in (("copy", follow), ("model", model), ("shard", program)):
             for number, row in enumerate(self._rows[kind]):
                 if row and own is not None:
                     self._crew.begin(kind, own, self._start(number, row))
@@ -103,7 +110,10 @@ class CopiesLoop(Together):
         """What the run has done since it was begun: as of ``ParallelLoop`` what all have, and how weights met."""
         seconds = clock.seconds() - self._began if self._is_begun else 0.0
         made = common(self.board, self._rows, seconds, self.restarts, self._cores)
-        return made | {"copies": sync_class(self.arrangement.sync).report(self.numbers)}
+        met = sync_class(self.arrangement.sync).report(self.numbers)
+        if self._rows["model"]:
+            met |= algorithms.own(self.workload, "report")(self.numbers, self.updates, self.arrangement.cap)
+        return made | {"copies": met}
 
     def done(self, end: int) -> bool:
         """Whether environment step ``end`` is reached, and no copy is about to take one."""
