@@ -151,11 +151,13 @@ def test_each_copy_learns_from_n_steps_of_its_own():
     workload = rollouts(5)
     loop = CopiesLoop(workload, of(processes=2))
     other = Copy(workload, loop.arrangement, 1, loop.board, loop.numbers, make(workload, seed=0), None, None, seed=9)
+    for _ in range(2):  # so that the steps of both together are no multiple of n when one copy's are
+        other.turn()
     for turns, updates in ((4, 0), (1, 1), (4, 1), (1, 2)):
         for _ in range(turns):
             loop._copy.turn()
         assert (loop.updates, len(loop.buffers)) == (updates, 0)
-    for _ in range(5):
+    for _ in range(3):
         other.turn()
     assert (loop.step, loop.updates, other.updates) == (15, 3, 1)
     other.close()
