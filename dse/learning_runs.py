@@ -112,7 +112,7 @@ def figures_of(runs: Sequence[Measurement]) -> Reached:
         values["minutes"] = Value(seconds / 60, is_beyond)
         if first is not None and not is_beyond and not (of_first := _until_solved(first))[2]:
             values["speed-up"] = Value(of_first[1] / seconds)
-        metrics = found.setdefault((run.options["workload"], _told_kind(run)), {name: {} for name in FIGURES})
+        metrics = found.setdefault((run.options["workload"], told_kind(run)), {name: {} for name in FIGURES})
         for name, value in values.items():
             metrics[name][run.options["seed"]] = value
     return found
@@ -127,7 +127,7 @@ def _until_solved(run: Measurement) -> tuple[int, float, bool]:
     return run.machine["episodes"][-1], run.machine["points"][-1][2], True
 
 
-def _told_kind(run: Measurement) -> str:
+def told_kind(run: Measurement) -> str:
     """Name a run, and say where more processes than cores shared these."""
     cores = run.machine["report"]["cores"].values()
     is_shared = len(cores) > len({core for each in cores for core in each})

@@ -210,7 +210,8 @@ def test_a_time_box_is_of_the_first_step_on_whether_or_not_a_run_learns_by_then(
 
 def test_a_return_of_minus_nothing_is_nothing():
     summary = {
-        "workload": "w", "algorithm": "dqn", "contestant": "numba", "fanout": 16, "alpha": 0.6, "seed": 0, "steps": 1, "updates": 1,
+        "workload": "w", "algorithm": "dqn", "contestant": "numba", "fanout": 16, "alpha": 0.6, "seed": 0,
+        "steps": 1, "updates": 1,
         "seconds": 1.0, "throughput": None, "validation_best": -0.01, "validation_best_step": 1, "test_episodes": 1,
         "test_mean": -0.0,
     }  # fmt: skip
