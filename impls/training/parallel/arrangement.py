@@ -4,7 +4,7 @@
 process samples, learns and updates priorities. In ``pipelined`` a further process keeps the replay, and samples batches
 ahead while learners learn. The process that was started is the first learner; each further learner is one more process.
 In ``copies`` there are several serial loops, each with an environment and a network, whose weights meet; Dyna-Q has one
-of them, and model workers beside it.
+of them, and model workers.
 """
 
 from collections.abc import Mapping
