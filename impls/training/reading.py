@@ -52,6 +52,11 @@ def load(name: str | Path) -> Workload:
     return _FILES.load(path_of(name))
 
 
+def timed_names() -> tuple[str, ...]:
+    """The shipped workloads that ``load_timed`` takes."""
+    return tuple(name for name in names() if load(name).algorithm in TIMED)
+
+
 def load_timed(name: str | Path) -> Workload:
     """The same of an algorithm all of whose parts are timed, which profiles and the solver need. WorkloadError else."""
     if (workload := load(name)).algorithm not in TIMED:
