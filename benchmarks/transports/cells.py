@@ -22,6 +22,7 @@ SIZES = (500, 2_000, 5_000)  # records that a queue takes
 TRANSPORTS = ("shared", "queue 500", "queue 2000", "queue 5000", "pipe")
 PROCESSES = 2  # of a system: an actor and a learner
 WEIGHTS = ("shared", "file", "torch")
+ADDED = "add to weights"  # 1, in one tensor of torch's, in memory of its own or in what torch shares
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ def hand_overs() -> Iterator[list[Cell]]:
         yield [Cell(name, op, batch=rows) for name in ("shared", "queue", "pipe") for op in ("send", "hand over")]
     for op in ("publish", "fetch"):
         yield [Cell(name, f"{op} weights") for name in WEIGHTS]
+    yield [Cell(name, ADDED) for name in ("private", "torch")]
 
 
 def systems(workload: str, capacity: int, fanout: int) -> Iterator[list[Cell]]:

@@ -15,7 +15,7 @@ from impls.training.weights import spans
 
 from ..clock import CallClock, Clock
 from ..replay.rows import LAYOUT, made
-from .cells import Cell
+from .cells import ADDED, Cell
 
 CAPACITY = 100_000
 LEAST_SECONDS = 0.002
@@ -74,6 +74,8 @@ def _weights_clock(cell: Cell, stack: ExitStack) -> Clock:
 
     part = spans(load("hopper_td3"))["policy"]
     weights: Any = np.random.default_rng(0).standard_normal(part.stop - part.start).astype(np.float32)
+    if cell.op == ADDED:
+        return _tensor_clock(weights, cell.contestant == "torch")
     target = np.empty_like(weights)
     route = transports.route(Arrangement(weights=cell.contestant), len(weights))
     if route is None:
@@ -85,3 +87,12 @@ def _weights_clock(cell: Cell, stack: ExitStack) -> Clock:
         route.publish(weights, 0)
         publish, fetch = (lambda turn: route.publish(weights, turn)), (lambda turn: route.fetch(target, -2))
     return CallClock(publish if cell.op.startswith("publish") else fetch, LEAST_SECONDS)
+
+
+def _tensor_clock(weights: Any, is_shared: bool) -> CallClock:
+    import torch  # noqa: PLC0415  # heavy
+
+    tensor = torch.from_numpy(weights)
+    if is_shared:
+        tensor.share_memory_()
+    return CallClock(lambda turn: tensor.add_(1.0), LEAST_SECONDS)
