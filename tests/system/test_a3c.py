@@ -1,5 +1,6 @@
 """A3C: gradients against differences in float64, advantages by hand, a copy's own n steps, and what it refuses."""
 
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -16,6 +17,7 @@ from impls.training.loop import SerialLoop  # noqa: E402
 from impls.training.options import parser, setting_of  # noqa: E402
 from impls.training.parallel import board as words  # noqa: E402
 from impls.training.reading import faults_of  # noqa: E402
+from impls.training.weights import spans  # noqa: E402
 from tests.learning import dense, tiny, weights_of  # noqa: E402
 from tests.parallel_runs import advance, small  # noqa: E402
 from tests.system.test_copies import of, running  # noqa: E402
@@ -213,3 +215,12 @@ def test_a_workload_that_no_rollout_fits_has_one_fault(table, changes, words):
     part = dataclasses.replace(getattr(base, table), **changes)
     (fault,) = faults_of(dataclasses.replace(base, **{table: part}))
     assert words in fault
+
+
+def test_a_policy_that_diverges_alone_is_told():
+    loop = SerialLoop(load("cartpole_a3c"))
+    with contextlib.closing(loop):
+        loop.learner.parameters[spans(loop.workload)["policy"]] = np.nan
+        with pytest.raises(TrainingError, match="after 128 steps .* diverged, try a smaller learning_rate"):
+            while loop.step < 200:
+                loop.advance()
