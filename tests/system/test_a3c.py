@@ -221,6 +221,6 @@ def test_a_policy_that_diverges_alone_is_told():
     loop = SerialLoop(load("cartpole_a3c"))
     with contextlib.closing(loop):
         loop.learner.parameters[spans(loop.workload)["policy"]] = np.nan
-        with pytest.raises(TrainingError, match="after 128 steps .* diverged, try a smaller learning_rate"):
+        with pytest.raises(TrainingError, match=r"after 128 steps .* diverged, try a smaller learning_rate"):
             while loop.step < 200:
                 loop.advance()
