@@ -40,11 +40,11 @@ class Plan:
     def __init__(self, layout: Layout) -> None:
         self.fields = layout.transition
         self.names = tuple(self.fields)
-        self._known: dict[int, np.dtype[Any]] = {}
+        self.known: dict[int, np.dtype[Any]] = {}
 
     def dtype(self, batch: int) -> np.dtype[Any]:
         """A batch as one record."""
-        if batch not in self._known:
+        if batch not in self.known:
             names = ["sequence", "weights", *self.names]
             shapes = [(), (), *(shape for shape, _ in self.fields.values())]
             formats: list[np.dtype[Any]] = [
@@ -59,8 +59,8 @@ class Plan:
                     f"a batch of {batch} records is {end / 1e9:,.1f} GB; at most 2.1 GB are sampled at once"
                 )
             kinds = [(dtype, (batch, *shape)) for shape, dtype in zip(shapes, formats, strict=True)]
-            self._known[batch] = np.dtype({"names": names, "formats": kinds, "offsets": starts, "itemsize": end})
-        return self._known[batch]
+            self.known[batch] = np.dtype({"names": names, "formats": kinds, "offsets": starts, "itemsize": end})
+        return self.known[batch]
 
     def outputs(self, batch: int, out: Outputs | None) -> Outputs:
         """``out`` if it suits, else new ones. ValueError for another batch or layout."""

@@ -64,6 +64,8 @@ class ReplayHandle:
 class BlockOfBanks:
     """A block of memory made or attached to, with a view of each bank, compiled kernels, and locks to hold a bank."""
 
+    __slots__ = ("__dict__", "__weakref__", "_direct")  # the last one is that of direct_calls
+
     kernels: ClassVar[Kernels]
 
     def __init__(self, settings: Settings, memory: Memory | None = None, *, shared: bool = False) -> None:
@@ -172,7 +174,7 @@ class BlockOfBanks:
         self._shut("this replay is closed")
 
     def _shut(self, why: str) -> None:
-        self._why_closed, self._memory, self._banks = why, None, []
+        self._why_closed, self._memory, self._banks, self._direct = why, None, [], None
 
     def _open(self) -> list[Bank]:
         """The banks, which keep the memory mapped for as long as the caller has them. ClosedError without any."""

@@ -7,7 +7,7 @@ a subclass in ``locking/`` with three kernels; ``block.py`` describes the memory
 import contextlib
 import time
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -132,7 +132,7 @@ class Replay(BlockOfBanks):
         if distinct:
             self._fill_distinct(bank, values, beta, result)
         elif batch and self._sample(bank.address, values, uniforms is None, beta, result.address):
-            raise RuntimeError("there is nothing to sample: no record has a priority above 0")
+            _refuse()
         return Batch(result.rows, result.weights, result.sequence)
 
     def _fill_distinct(self, bank: Bank, uniforms: NDArray[np.float64], beta: float, result: Outputs) -> None:
@@ -157,6 +157,13 @@ class Replay(BlockOfBanks):
         if sizes.size and self._update(banks[0].address, tickets, sizes, self._exponent, present):
             raise not_finite(sizes)
         return present
+
+    def _compile_operations(self) -> None:
+        super()._compile_operations()
+        if not self.settings.trial:
+            from . import direct_calls  # noqa: PLC0415  # with the compiler
+
+            direct_calls.open_to(self, Replay, _refuse)
 
     def _next_bank(self) -> int:
         """The bank of the next insert."""
@@ -245,3 +252,7 @@ class Replay(BlockOfBanks):
 def _name(kind: type[Replay]) -> str:
     """A strategy's name: that of its file."""
     return kind.__module__.rpartition(".")[2].removesuffix("_strategy")
+
+
+def _refuse() -> NoReturn:
+    raise RuntimeError("there is nothing to sample: no record has a priority above 0")

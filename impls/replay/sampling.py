@@ -20,7 +20,7 @@ from .trials import DESCEND, READ_FIRST, READ_SECOND, point
 DRAWN = 5
 _WORD = 8
 _BLOCK = 64  # places searched for at once
-_AHEAD = 64  # rows that a gather asks memory for ahead
+_AHEAD = 12
 _LINE = 64
 _NORMAL = float(np.finfo(np.float32).tiny)  # below it a float32 loses digits
 

@@ -10,6 +10,7 @@ has put the addresses of its kernels into words that it holds in a slot.
 """
 
 import ctypes
+import functools
 import importlib
 import inspect
 import sys
@@ -31,28 +32,29 @@ MOST = 1024  # elements of a batch, beyond which Python takes a few percent of t
 _LONG = 64  # elements from which on other threads may run meanwhile, which takes 20 ns
 
 # Offsets in objects: CPython's with its GIL, and those of NumPy's ABI. The slot is the first one of the class.
-_KIND, _DATA, _RANK, _SHAPE, _DTYPE, _FLAGS, _SLOT = 8, 16, 24, 32, 56, 64, SumTree.__basicsize__
-_ITEMS = tuple.__basicsize__
+KIND, DATA, _RANK, _SHAPE, _DTYPE, _FLAGS, _SLOT = 8, 16, 24, 32, 56, 64, SumTree.__basicsize__
+ITEMS = tuple.__basicsize__
+FAILED = -1  # of a kernel that raises
 _INT, _USUAL = (1 << 32) - 1, 0x0101  # C-contiguous and aligned
 
 # Words of the process: objects. Words of a tree: for each method its kernel and what that is compiled for, and others.
-_ARRAY, _INT64, _FLOAT64, _INDEX, _NONE, _SAMPLE_IN_PYTHON, _UPDATE_IN_PYTHON = np.arange(7)  # no types, as ints are
+ARRAY, INT64, FLOAT64, _INDEX, NONE, _SAMPLE_IN_PYTHON, _UPDATE_IN_PYTHON = np.arange(7)  # no types, as ints are
 _TREE, _LEAF, _LEAF_BYTES, _HIGHEST, _SAMPLE, _UPDATE, _ROOM = np.array([0, 1, 2, 3, 4, 9, 16])
-_WORDS, _NEW_ARRAY = "fanout_direct_calls", "fanout_new_array"  # symbols
+_WORDS, _NEW_ARRAY, NEW_RECORD = "fanout_direct_calls", "fanout_new_array", "fanout_new_record"  # symbols
 
 _word, _int = types.int64, types.int32
-_new_array = types.ExternalFunction(_NEW_ARRAY, _word(_word, _int, _word, _int, _word, _word, _int, _int, _word))
-_new_tuple = types.ExternalFunction("PyTuple_New", _word(_word))
+new_array = types.ExternalFunction(_NEW_ARRAY, _word(_word, _int, _word, _int, _word, _word, _int, _int, _word))
+new_tuple = types.ExternalFunction("PyTuple_New", _word(_word))
 _bind = types.ExternalFunction("PyMethod_New", _word(_word, _word))
-_call = types.ExternalFunction("PyObject_Vectorcall", _word(_word, _word, _word, _word))
-_keep = types.ExternalFunction("Py_IncRef", types.void(_word))
-_drop = types.ExternalFunction("Py_DecRef", types.void(_word))  # of no object, too
-_let_others_run = types.ExternalFunction("PyEval_SaveThread", _word())
-_run_again = types.ExternalFunction("PyEval_RestoreThread", types.void(_word))
+call_object = types.ExternalFunction("PyObject_Vectorcall", _word(_word, _word, _word, _word))
+keep = types.ExternalFunction("Py_IncRef", types.void(_word))
+drop = types.ExternalFunction("Py_DecRef", types.void(_word))  # of no object, too
+let_others_run = types.ExternalFunction("PyEval_SaveThread", _word())
+run_again = types.ExternalFunction("PyEval_RestoreThread", types.void(_word))
 
 
 @intrinsic
-def _of_process(typingctx: Any, number: Any) -> Any:
+def of_process(typingctx: Any, number: Any) -> Any:
     """A word of the process."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -62,16 +64,12 @@ def _of_process(typingctx: Any, number: Any) -> Any:
 
 
 @intrinsic
-def _run(typingctx: Any, words: Any, method: Any, arguments: Any) -> Any:
-    """The status of a tree's kernel, called as numba does; an array is (address, elements, bytes of an element)."""
+def call_kernel(typingctx: Any, address: Any, arguments: Any) -> Any:
+    """What a kernel returns, called as numba does, or FAILED; an array is (address, elements, bytes of an element)."""
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        word, words = ir.IntType(64), builder.inttoptr(values[0], ir.IntType(64).as_pointer())
-        first, none = builder.gep(words, [values[1]]), ir.Constant(word, 0)
-        address, *constants = (builder.load(builder.gep(first, [ir.Constant(word, number)])) for number in range(5))
-        kinds = [types.int64, types.boolean, types.float64, *[types.int64] * 4]
-        given = [builder.load(words), ir.Constant(ir.IntType(1), 0), ir.Constant(ir.DoubleType(), 0.0), *constants]
-        for kind, value in zip(arguments, cgutils.unpack_tuple(builder, values[2]), strict=True):
+        none, kinds, given = ir.Constant(ir.IntType(64), 0), [], []
+        for kind, value in zip(arguments, cgutils.unpack_tuple(builder, values[1]), strict=True):
             whole = [value]
             if isinstance(kind, types.UniTuple):
                 at, size, width = cgutils.unpack_tuple(builder, value)
@@ -81,24 +79,33 @@ def _run(typingctx: Any, words: Any, method: Any, arguments: Any) -> Any:
         kernel = context.call_conv.get_function_type(types.int64, kinds)
         results = [cgutils.alloca_once(builder, result.pointee) for result in kernel.args[:2]]
         packed = context.get_arg_packer(kinds).as_arguments(builder, given)
-        builder.call(builder.inttoptr(address, kernel.as_pointer()), [*results, *packed])
-        return builder.load(results[0])
+        status = builder.call(builder.inttoptr(values[0], kernel.as_pointer()), [*results, *packed])
+        failed = ir.Constant(ir.IntType(64), FAILED)
+        return builder.select(cgutils.is_null(builder, status), builder.load(results[0]), failed)
 
-    return types.int64(words, method, arguments), emit
+    return types.int64(types.int64, arguments), emit
+
+
+@inner
+def _run(words: int, method: int, arguments: Any) -> int:
+    """The status of a tree's kernel."""
+    at = words + WORD * method
+    first, second, third, last = load_i64(at + 8), load_i64(at + 16), load_i64(at + 24), load_i64(at + 32)
+    return call_kernel(load_i64(at), (load_i64(words), False, 0.0, first, second, third, last, *arguments))
 
 
 @inner
 def _words_of(tree: int, method: int) -> int:
     """The words of a tree whose kernel for a method is compiled; else 0."""
     held = load_i64(tree + _SLOT)
-    words = load_i64(held + _DATA) if held != 0 else 0
+    words = load_i64(held + DATA) if held != 0 else 0
     return words if words != 0 and load_i64(words + WORD * method) != 0 else 0
 
 
 @inner
-def _size(array: int, dtype: int) -> int:
+def size_of(array: int, dtype: int) -> int:
     """Elements of an aligned, C-contiguous array ``[B]`` of the dtype; 0 for any other object, and for large ones."""
-    if load_i64(array + _KIND) != _of_process(_ARRAY) or load_i64(array + _DTYPE) != _of_process(dtype):
+    if load_i64(array + KIND) != of_process(ARRAY) or load_i64(array + _DTYPE) != of_process(dtype):
         return 0
     if load_i64(array + _RANK) & _INT != 1 or load_i64(array + _FLAGS) & _USUAL != _USUAL:
         return 0
@@ -107,59 +114,59 @@ def _size(array: int, dtype: int) -> int:
 
 
 @inner
-def _call_python(method: int, tree: int, arguments: int, count: int, names: int) -> int:
+def call_python(method: int, tree: int, arguments: int, count: int, names: int) -> int:
     """What the method in Python returns; 0 where it raises."""
     bound = _bind(method, tree)
-    result = _call(bound, arguments, count, names) if bound != 0 else 0
-    _drop(bound)
+    result = call_object(bound, arguments, count, names) if bound != 0 else 0
+    drop(bound)
     return result
 
 
 def _sample(tree: int, arguments: int, count: int, names: int) -> int:
     words = _words_of(tree, _SAMPLE) if count == 1 and names == 0 else 0
     uniforms = load_i64(arguments) if words != 0 else 0
-    size = _size(uniforms, _FLOAT64) if words != 0 else 0
+    size = size_of(uniforms, FLOAT64) if words != 0 else 0
     if size > 0:
-        shape, kind, status = stack_words(1), _of_process(_ARRAY), DONE
+        shape, kind, status = stack_words(1), of_process(ARRAY), DONE
         store_i64(shape, size)
-        indices = _new_array(kind, 1, shape, _of_process(_INDEX), 0, 0, 0, 0, 0)
+        indices = new_array(kind, 1, shape, of_process(_INDEX), 0, 0, 0, 0, 0)
         leaf = load_i64(words + WORD * _LEAF)
-        priorities = _new_array(kind, 1, shape, leaf, 0, 0, 0, 0, 0) if indices != 0 else 0
+        priorities = new_array(kind, 1, shape, leaf, 0, 0, 0, 0, 0) if indices != 0 else 0
         if priorities != 0:
-            values = (load_i64(uniforms + _DATA), size, WORD)
-            leaves = (load_i64(priorities + _DATA), size, load_i64(words + WORD * _LEAF_BYTES))
-            others = _let_others_run() if size >= _LONG else 0
-            status = _run(words, _SAMPLE, (values, True, (load_i64(indices + _DATA), size, WORD), leaves))
+            values = (load_i64(uniforms + DATA), size, WORD)
+            leaves = (load_i64(priorities + DATA), size, load_i64(words + WORD * _LEAF_BYTES))
+            others = let_others_run() if size >= _LONG else 0
+            status = _run(words, _SAMPLE, (values, True, (load_i64(indices + DATA), size, WORD), leaves))
             if others != 0:
-                _run_again(others)
-            pair = _new_tuple(2) if status == DONE else 0
+                run_again(others)
+            pair = new_tuple(2) if status == DONE else 0
             if pair != 0:
-                store_i64(pair + _ITEMS, indices)
-                store_i64(pair + _ITEMS + WORD, priorities)
+                store_i64(pair + ITEMS, indices)
+                store_i64(pair + ITEMS + WORD, priorities)
                 return pair
-        _drop(indices)
-        _drop(priorities)
+        drop(indices)
+        drop(priorities)
         if status == DONE:
             return 0  # memory ran out, which is the error that is set
-    return _call_python(_of_process(_SAMPLE_IN_PYTHON), tree, arguments, count, names)
+    return call_python(of_process(_SAMPLE_IN_PYTHON), tree, arguments, count, names)
 
 
 def _update(tree: int, arguments: int, count: int, names: int) -> int:
     words = _words_of(tree, _UPDATE) if count == 2 and names == 0 else 0
     if words != 0:
         indices, priorities = load_i64(arguments), load_i64(arguments + WORD)
-        size = _size(indices, _INT64)
-        if size > 0 and _size(priorities, _FLOAT64) == size:
-            where, values = (load_i64(indices + _DATA), size, WORD), (load_i64(priorities + _DATA), size, WORD)
+        size = size_of(indices, INT64)
+        if size > 0 and size_of(priorities, FLOAT64) == size:
+            where, values = (load_i64(indices + DATA), size, WORD), (load_i64(priorities + DATA), size, WORD)
             room, highest = (words + WORD * _ROOM, SCRATCH * MOST, WORD), load_real(words + WORD * _HIGHEST, 0.0)
-            others = _let_others_run() if size >= _LONG else 0
+            others = let_others_run() if size >= _LONG else 0
             status = _run(words, _UPDATE, (highest, where, values, room))
             if others != 0:
-                _run_again(others)
+                run_again(others)
             if status == DONE:
-                _keep(_of_process(_NONE))
-                return _of_process(_NONE)
-    return _call_python(_of_process(_UPDATE_IN_PYTHON), tree, arguments, count, names)
+                keep(of_process(NONE))
+                return of_process(NONE)
+    return call_python(of_process(_UPDATE_IN_PYTHON), tree, arguments, count, names)
 
 
 _METHODS = {
@@ -168,8 +175,8 @@ _METHODS = {
 }
 _SERVED = {"search": "sample", "update_by_recompute": "update", "update_by_delta": "update"}  # by kernel
 _FASTCALL = 0x82  # METH_FASTCALL | METH_KEYWORDS
-_NEW_ARRAY_AT = 93  # the number of PyArray_New in NumPy's table of functions
-_DTYPES, _process = (np.dtype(np.int64), np.dtype(np.float64)), np.zeros(7, np.int64)
+_NEW_ARRAY_AT = 93  # PyArray_New in NumPy's table of functions, PyArray_NewFromDescr after it
+_DTYPES, process = (np.dtype(np.int64), np.dtype(np.float64)), np.zeros(32, np.int64)
 _kept: dict[str, tuple[Any, ...]] = {}  # by method, what others have the addresses of
 opened: dict[type, bool] = {}  # classes of trees, and whether these take part
 
@@ -195,36 +202,59 @@ def open_to(tree: Any, kernel: Any, signature: tuple[Any, ...], constants: tuple
         words.view(np.float64)[_HIGHEST] = tree.largest_priority
         tree._direct, tree._scratch = words, words[_ROOM:]
     if ctypes.c_void_p.from_address(id(tree) + _SLOT).value == id(tree._direct):
-        first, compiled = _METHODS[method][1], kernel.overloads[signature]
-        address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
-        tree._direct[first : first + 5] = address, *constants
+        first = _METHODS[method][1]
+        tree._direct[first : first + 5] = address_of(kernel, signature), *constants
 
 
 def _open(kind: Any) -> None:
     if kind in opened:  # by another thread meanwhile
         return
-    opened[kind] = "_direct" in vars(kind) and object.__basicsize__ == 2 * WORD and sys.byteorder == "little"
-    if not opened[kind]:
-        return
+    opened[kind] = "_direct" in vars(kind) and can_replace()
+    if opened[kind]:
+        _kept.update(replace_methods(kind, _METHODS))
+
+
+@functools.cache
+def can_replace() -> bool:
+    """Whether objects are laid out as compiled functions take them; these find symbols and words of the process."""
+    if object.__basicsize__ != 2 * WORD or sys.byteorder != "little":
+        return False
     array = importlib.import_module("numpy._core._multiarray_umath")
-    table = _function("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    table = function_of("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     at = table(array._ARRAY_API, None) + WORD * _NEW_ARRAY_AT
-    binding.add_symbol(_NEW_ARRAY, ctypes.c_void_p.from_address(at).value)
-    binding.add_symbol(_WORDS, int(_process.ctypes.data))
-    _process[:_SAMPLE_IN_PYTHON] = id(np.ndarray), *map(id, _DTYPES), _DTYPES[0].num, id(None)
-    new = _function("PyDescr_NewMethod", ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
-    for method, (function, _, number, signature) in _METHODS.items():
+    for number, symbol in enumerate((_NEW_ARRAY, NEW_RECORD)):  # next to each other
+        binding.add_symbol(symbol, ctypes.c_void_p.from_address(at + WORD * number).value)
+    binding.add_symbol(_WORDS, int(process.ctypes.data))
+    process[:_SAMPLE_IN_PYTHON] = id(np.ndarray), *map(id, _DTYPES), _DTYPES[0].num, id(None)
+    return True
+
+
+def replace_methods(kind: Any, methods: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    """Put compiled functions in place of methods in Python, and return what others then have the addresses of.
+
+    ``methods`` are by name (function, .., word of the process for the method in Python, signature).
+    """
+    new = function_of("PyDescr_NewMethod", ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
+    kept = {}
+    for method, (function, *_, number, signature) in methods.items():
         plain = vars(kind)[method]
-        _process[number] = id(plain)
+        process[number] = id(plain)
         compiled = kept_cfunc(_word(*[_word] * 4), function, error_model="numpy")
         text = f"{method}{signature}\n--\n\n{inspect.getdoc(plain)}"  # as inspect.signature wants it
         strings = [ctypes.create_string_buffer(each.encode()) for each in (method, text)]
         name, documentation = map(ctypes.addressof, strings)
         definition = np.array([name, compiled.address, _FASTCALL, documentation])  # a PyMethodDef
-        _kept[method] = plain, compiled, strings, definition
+        kept[method] = plain, compiled, strings, definition
         setattr(kind, method, new(kind, int(definition.ctypes.data)))
+    return kept
 
 
-def _function(name: str, *kinds: Any) -> Any:
+def address_of(kernel: Any, signature: tuple[Any, ...]) -> int:
+    """The address of a kernel compiled for a signature, as :func:`call_kernel` takes it."""
+    compiled = kernel.overloads[signature]
+    return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
+
+
+def function_of(name: str, *kinds: Any) -> Any:
     """A function of CPython, by the types of what it returns and takes."""
     return ctypes.PYFUNCTYPE(*kinds)((name, ctypes.pythonapi))

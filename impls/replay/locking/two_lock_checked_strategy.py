@@ -84,9 +84,11 @@ def take(
                 leave(view)
             if status != DONE:
                 return status
-            gather(view, drawn, batch, low, high, out)
             if not is_patient:
+                gather(view, drawn, batch, low, high, out)
                 leave(view)
+        if attempt < PATIENCE:
+            gather(view, drawn, batch, 0, count, out)
         point(trial, view, RECHECK)
         count = changed(view, drawn, batch, count) if attempt < PATIENCE else 0
         attempt += 1

@@ -1,0 +1,236 @@
+"""Calls of a replay that reach its kernels without Python: they answer, raise and draw as the methods in Python do."""
+
+import functools
+import sys
+import threading
+import types
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from impls.replay import ClosedError
+from tests.replays import FLAT, made, rows_of
+
+direct_calls = pytest.importorskip("impls.replay.direct_calls", reason="the replay needs numba")
+from impls.sumtree.direct_calls import MOST  # noqa: E402
+
+CAPACITY, BETA = 1_100, 0.4
+
+
+def filled():
+    """A replay whose usual calls reach its kernels."""
+    replay, rng = made("two_lock_checked", CAPACITY), np.random.default_rng(0)
+    replay.insert(rows_of(FLAT, rng, CAPACITY), rng.standard_normal(CAPACITY))
+    for batch in (1, 32, 40, MOST):
+        replay.sample(batch, BETA, rng)
+    return replay
+
+
+@pytest.fixture(scope="module")
+def replay():
+    with filled() as replay:
+        yield replay
+
+
+def in_python(replay, method):
+    """The method that calls are left to if they are unusual."""
+    return types.MethodType(direct_calls._kept[-1][method][0], replay)
+
+
+def parts(batch):
+    return [batch.sequence, batch.weights, *batch.rows.values()]
+
+
+def outcome(call, *arguments, **by_name):
+    """What a call returns, by dtypes and bytes, or raises."""
+    try:
+        result = call(*arguments, **by_name)
+    except Exception as error:
+        return type(error), str(error)
+    arrays = [result] if isinstance(result, np.ndarray) else parts(result)
+    return [(each.dtype, each.shape, each.tobytes()) for each in arrays]
+
+
+@pytest.mark.parametrize("kind", ["PCG64", "MT19937", "Philox", "SFC64"])
+@pytest.mark.parametrize("batch", [1, 32, MOST])
+def test_usual_calls_reach_the_kernel_with_the_uniforms_of_the_generator(replay, batch, kind, monkeypatch):
+    mine, same = (np.random.Generator(getattr(np.random, kind)(batch)) for _ in range(2))
+    expected = in_python(replay, "sample")(batch, BETA, same)
+    errors = np.random.default_rng(batch).standard_normal(batch)
+    with monkeypatch.context() as patches:
+        for kernel in ("_sample", "_update"):
+            patches.setattr(replay, kernel, lambda *_: pytest.fail("Python was asked"))
+        found = replay.sample(batch, BETA, mine)
+        present = replay.update_priorities(found.sequence, errors.astype(np.float32))
+        leaves = replay.state_dict()["leaves"]
+        replay.update_priorities(found.sequence, errors.astype(np.float32).astype(np.float64))
+    assert (type(found), found.rows.keys()) == (type(expected), expected.rows.keys())
+    for one, other in zip(parts(found), parts(expected), strict=True):
+        assert (one.dtype, one.flags.carray, one.tobytes()) == (other.dtype, other.flags.carray, other.tobytes())
+    assert str(mine.bit_generator.state) == str(same.bit_generator.state)
+    assert present.dtype == np.bool_
+    assert present.tolist() == in_python(replay, "update_priorities")(found.sequence, errors.astype("f4")).tolist()
+    assert leaves.tobytes() == replay.state_dict()["leaves"].tobytes()
+
+
+class Doubled(np.random.Generator):
+    """A generator that draws other numbers."""
+
+    def random(self, *arguments, **by_name):
+        return super().random(*arguments, **by_name) / 2
+
+
+class OddBits(np.random.PCG64):
+    """A bit generator without its lock once a generator has it."""
+
+    def __getattribute__(self, name):
+        if name == "lock" and vars(self).get("is_odd"):
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+
+def odd():
+    bits = OddBits(3)
+    generator = np.random.Generator(bits)
+    bits.is_odd = True
+    return generator
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Doubled(np.random.PCG64(3)), lambda: np.random.RandomState(3), odd], ids=["sub", "old", "odd"]
+)
+def test_numbers_of_odd_generators_are_those_they_draw_in_python(replay, make):
+    mine, same = make(), make()
+    expected = outcome(in_python(replay, "sample"), 32, BETA, uniforms=None, rng=same)
+    assert outcome(replay.sample, 32, BETA, mine) == expected
+    assert mine.random() == same.random()
+
+
+def test_a_generator_that_others_draw_from_is_waited_for(replay):
+    rng, same, sampled = np.random.default_rng(3), np.random.default_rng(3), []
+    sampler = threading.Thread(target=lambda: sampled.append(replay.sample(32, BETA, rng)))
+    with rng.bit_generator.lock:
+        sampler.start()
+        sampler.join(0.02)
+        assert not sampled
+        rng.bit_generator.advance(7)
+    sampler.join()
+    same.bit_generator.advance(7)
+    np.testing.assert_array_equal(sampled[0].sequence, replay.sample(32, BETA, same).sequence)
+
+
+def test_threads_that_share_a_generator_draw_each_number_once(replay, request):
+    request.addfinalizer(functools.partial(sys.setswitchinterval, sys.getswitchinterval()))
+    sys.setswitchinterval(1e-5)
+    rng, same, drawn = np.random.default_rng(5), np.random.default_rng(5), []
+
+    def draw():
+        for turn in range(40):
+            if turn % 4:
+                replay.sample(32, BETA, rng)
+            else:
+                drawn.append(rng.random(32))
+
+    threads = [threading.Thread(target=draw) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    numbers = same.random(4 * 40 * 32)
+    assert rng.random() == same.random()
+    assert np.isin(np.concatenate(drawn), numbers).all()
+
+
+SAMPLES = [
+    *((batch, BETA) for batch in (0, 2, True, np.int64(32), np.True_, 32.0, -1, 10**30, "x", None, MOST + 1)),
+    *((32, beta) for beta in (0, 1, np.float64(0.4), -1e-9, np.nan, np.inf, -np.inf, "x", None, 0.0, -0.0)),
+]
+
+
+@pytest.mark.parametrize(("batch", "beta"), SAMPLES, ids=str)
+def test_whatever_the_arguments_samples_and_messages_are_pythons(replay, batch, beta):
+    mine, same = np.random.default_rng(1), np.random.default_rng(1)
+    assert outcome(replay.sample, batch, beta, mine) == outcome(in_python(replay, "sample"), batch, beta, same)
+    assert mine.random() == same.random()
+
+
+@pytest.mark.parametrize("rng", [None, 3, "x", np.random, np.random.PCG64(0), object()], ids=repr)
+def test_whatever_the_generator_messages_are_pythons(replay, rng):
+    found, expected = outcome(replay.sample, 32, BETA, rng), outcome(in_python(replay, "sample"), 32, BETA, rng)
+    assert (type(found), len(found)) == (type(expected), len(expected))
+    assert isinstance(found, list) or found == expected
+
+
+def test_arguments_by_name_are_not_left_out(replay):
+    expected = outcome(replay.sample, 3, BETA, uniforms=np.array([0.1, 0.2, 0.3]))
+    assert outcome(replay.sample, 3, BETA, None, uniforms=np.array([0.1, 0.2, 0.3])) == expected
+    out = replay.outputs(32)
+    assert replay.sample(32, BETA, np.random.default_rng(0), out=out).sequence is out.sequence
+    assert len(set(replay.sample(1_024, BETA, np.random.default_rng(0), distinct=True).sequence)) == MOST
+
+
+def shapes(array):
+    """The array, and its values in other layouts and types."""
+    unaligned = np.zeros(array.nbytes + 8, np.uint8)[1 : 1 + array.nbytes].view(array.dtype)
+    unaligned[:] = array
+    return [
+        *(array, unaligned, np.repeat(array, 2)[::2], array.reshape(2, -1), array.tolist(), array[:-1], array[:0]),
+        *(array.astype(dtype) for dtype in ("i4", "u8", "f2", "f4", "?", "O", array.dtype.newbyteorder())),
+        *(None, 3, "x", array.view(type("Special", (np.ndarray,), {})), np.concatenate([array] * 600)),
+    ]
+
+
+@pytest.mark.parametrize("bad", [3.0, np.nan, -np.inf, 1e308])
+def test_whatever_the_arguments_updates_and_messages_are_pythons(replay, bad):
+    sequence, errors = np.array([3, CAPACITY, -1, 7]), np.array([0.5, 2.0, 1.0, bad])
+    with filled() as twin, np.errstate(all="ignore"):
+        pairs = [(one, errors) for one in shapes(sequence)] + [(sequence, one) for one in shapes(errors)]
+        twin.load_state_dict(replay.state_dict())
+        for pair in [*pairs, (sequence, errors.astype("f4")), (sequence,), ()]:
+            arrays = [each for each in pair if isinstance(each, np.ndarray)]
+            held = [sys.getrefcount(each) for each in arrays]
+            found = outcome(replay.update_priorities, *pair)
+            assert [sys.getrefcount(each) for each in arrays] == held
+            assert found == outcome(in_python(twin, "update_priorities"), *pair)
+        assert replay.state_dict()["leaves"].tobytes() == twin.state_dict()["leaves"].tobytes()
+
+
+def test_a_replay_without_records_refuses_and_has_drawn_as_in_python():
+    with made("two_lock_checked", CAPACITY) as empty:
+        rngs = [np.random.default_rng(0) for _ in range(3)]
+        for rng in rngs[:2]:
+            with pytest.raises(RuntimeError, match="nothing to sample: no record"):
+                empty.sample(4, BETA, rng)
+        rngs[2].random(4)
+        assert len({rng.random() for rng in rngs}) == 1
+
+
+def test_a_closed_replay_refuses_and_its_batches_stay():
+    replay, rng = filled(), np.random.default_rng(0)
+    batch = replay.sample(32, BETA, rng)
+    before = outcome(lambda: batch)
+    replay.close()
+    for call in (lambda: replay.sample(32, BETA, rng), lambda: replay.update_priorities(batch.sequence, batch.weights)):
+        with pytest.raises(ClosedError, match="this replay is closed"):
+            call()
+    assert outcome(lambda: batch) == before
+
+
+def test_neither_answers_nor_refusals_leak(replay):
+    sequence, errors, rng = np.array([1, 2]), np.array([0.5, np.nan]), np.random.default_rng(0)
+    with made("two_lock_checked", CAPACITY) as empty:
+        calls = (
+            *(lambda: replay.sample(32, BETA, rng), lambda: replay.sample(32, "x", rng)),
+            *(lambda: empty.sample(32, BETA, rng), lambda: replay.update_priorities(sequence, errors)),
+            *(
+                lambda: replay.update_priorities(sequence, errors[:1]),
+                lambda: replay.update_priorities(sequence, sequence),
+            ),
+        )
+        blocks = []
+        for _ in range(4):
+            for call in calls * 30:
+                outcome(call)
+            blocks.append(sys.getallocatedblocks())
+    assert max(after - before for before, after in pairwise(blocks[1:])) < 50
