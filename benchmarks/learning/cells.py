@@ -33,7 +33,7 @@ NAMES = (*KINDS, DEEPER, LOCAL, COPIES, *ALGORITHMS, SCALING)
 PROCESSES, EVERY, USUAL = (1, 2, 4), (1, 4, 16, 64), 16
 """Copies; gradient steps k between meetings, of two copies; and of other numbers."""
 WORKERS, CAPS = (0, 1, 2), (1, 4)  # model workers, and simulated updates for each real one
-ALPHAS, SEGMENTS = (0.0, 0.2, 0.6, 1.0), 1  # of MEMR, besides its own number of segments
+ALPHAS, SEGMENTS = (0.0, 0.2, 1.0), 1  # of MEMR, besides its own
 PERIODS = ((2, 1), (2, 5), (2, 10), (2, 25), (4, 10))  # (L, H) of learners whose weights are averaged
 
 

@@ -31,6 +31,7 @@ from dse.tuning import learners_steps
 from dse.tuning.learners import learner_scaling
 from dse.tuning.presampling import platform_depth
 from impls.terminal import plural
+from impls.training import load
 
 from .. import style
 from ..chart import Chart, Material, Section
@@ -104,6 +105,17 @@ def of_copies(runs: Sequence[Measurement]) -> pd.DataFrame:
     return found[(found["processes"] == 1) | (found["every"] == usual)]
 
 
+ROLLOUTS, BASE = "pendulum_memr", "pendulum_sac"
+
+
+def of_rollouts(runs: Sequence[Measurement]) -> pd.DataFrame:
+    """Select the runs of MEMR and of SAC alone, with what was changed of the workload; empty unless there are both."""
+    rows = points([run for run in runs if run.options["workload"] in (ROLLOUTS, BASE)])
+    rows["label"] = rows["kind"].str.removeprefix("serial, ").replace("serial", "as shipped")
+    rows.loc[rows["workload"] == BASE, "label"] = "SAC without a model"
+    return rows if rows["workload"].nunique() > 1 else rows[:0]
+
+
 def gains_of(rows: pd.DataFrame) -> pd.DataFrame:
     """Divide the rate of each run by that with no batch sampled ahead, of the same seed; empty without any."""
     runs = rows.drop_duplicates(["kind", "seed"])
@@ -150,6 +162,21 @@ def arrangements(rows: pd.DataFrame, about: About) -> Figure:
         axes.set(ylabel=RETURN)
     panels[1].set(xlabel="seconds of training")
     return _finished(figure, rows, about, "Right: medians over seeds of both, at each evaluation.")
+
+
+@style.styled
+def rollouts(rows: pd.DataFrame, about: About) -> Figure:
+    """Draw returns of MEMR over steps by alpha, and beside SAC and by the number of segments."""
+    figure, panels = style.panels("What do priorities and segments of model rollouts gain?", ["priorities", "segments"])
+    is_alpha, own = rows["label"].str.startswith("alpha"), rows["label"] == "as shipped"
+    for axes, shown in zip(panels, (rows[is_alpha | own], rows[~is_alpha]), strict=True):
+        for position, (label, part) in enumerate(shown.groupby("label")):
+            style.band(axes, part, "step", "mean", str(label), position)
+        style.returns(axes, rows["solved_at"].iloc[0])
+    panels[0].set(ylabel=RETURN)
+    own_task = load(ROLLOUTS)
+    more = f"As shipped: alpha = {own_task.replay.alpha:g}, {own_task.model.segments:,} segments; alpha = 0: uniform."
+    return _finished(figure, rows.assign(workload=ROLLOUTS), about, more)
 
 
 @style.styled
@@ -231,6 +258,10 @@ READINGS = {
     "learning_copies": (
         "Serial loops in processes of their own whose weights meet, as in [StoneSachdev, Figs. 1 to 4]: episodes of "
         "all copies, seconds an episode and minutes until solved, and the speed-up over one copy, seed by seed."
+    ),
+    "learning_rollouts": (
+        "Returns of MEMR over environment steps, as [Zhang2022, Fig. 3.6] asks: by the exponent of priorities, and "
+        "with one segment of model rollouts instead of many, beside SAC of the same settings."
     ),
     "learning_arrangements": (
         "Returns over environment steps and over seconds of training, by arrangement and by how two learners combine."
@@ -353,5 +384,6 @@ CHARTS = (
         READINGS["learning_arrangements"], COMMAND,
     ),
     Chart("learning_copies", _rows(of_copies), copies, READINGS["learning_copies"], f"{COMMAND} --only copies"),
+    Chart("learning_rollouts", _rows(of_rollouts), rollouts, READINGS["learning_rollouts"], f"{COMMAND} --only memr"),
 )  # fmt: skip
 SECTIONS = (Section(82, "Learning by several processes", section, (PRIMITIVE,)),)

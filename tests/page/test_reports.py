@@ -54,6 +54,7 @@ PARALLEL = {
     "learning_depths",
     "learning_arrangements",
     "learning_copies",
+    "learning_rollouts",
     "adaptation_path",
 }
 """Figures of training by several processes, which tests of their own draw."""
