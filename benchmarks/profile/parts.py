@@ -73,7 +73,7 @@ class World:
 
     def actions(self, batch: int) -> Any:
         """Make random actions: ``[B]`` choices or ``[B, size]`` floats."""
-        if self.workload.algorithm == "dqn":
+        if self.workload.has_choices:
             return self.rng.integers(0, self.workload.action.choices, batch).astype(np.uint8)
         return self.rng.uniform(-1, 1, (batch, self.workload.action_size)).astype(np.float32)
 
@@ -242,6 +242,6 @@ def period(workload: Workload, contestant: str) -> int:
 
     1 where that is more than LONGEST_PERIOD, for then the policy's is a small share.
     """
-    is_delayed = workload.algorithm == "td3" and contestant in ("learner", "loop")
+    is_delayed = workload.family == "td3" and contestant in ("learner", "loop")
     delay = workload.learner.policy_delay
     return delay if is_delayed and delay <= LONGEST_PERIOD else 1

@@ -156,7 +156,8 @@ def implementations(answer: MappingAnswer) -> Iterator[str]:
         yield from wrapped(f"learner and policy by {one.implementation}: {_expected(one)} {unit(answer)}")
     for one in answer.by_learners:
         how = f" ({one.sync})" * bool(one.sync)
-        yield from wrapped(f"with {plural(one.learners, 'learner')}{how}: {_expected(one)} {unit(answer)}")
+        alone = "; a sync is chosen by its rate alone, not by what it does to learning" * bool(one.sync)
+        yield from wrapped(f"with {plural(one.learners, 'learner')}{how}: {_expected(one)} {unit(answer)}{alone}")
     if others := [
         f"with {plural(one.environments, 'environment')} an actor: {_expected(one)}" for one in answer.by_environments
     ]:

@@ -117,7 +117,7 @@ class Processes:
 def _phases(workload: Workload) -> tuple[float, int]:
     """(phases of a gradient step, networks): SAC's temperature is one more; TD3 trains its policy now and then."""
     count = len(networks(workload))
-    return count + {"sac": 1.0, "td3": 1 / workload.learner.policy_delay - 1}.get(workload.algorithm, 0.0), count
+    return count + {"sac": 1.0, "td3": 1 / workload.learner.policy_delay - 1}.get(workload.family, 0.0), count
 
 
 def terms_of(batch: int, sources: Iterable[Term], home: Device) -> Terms:

@@ -16,7 +16,7 @@ from .errors import TrainingError
 from .learner import Learner
 from .sizes import layout_of
 from .throughput import policy_quality
-from .workload import CONTINUOUS, Workload
+from .workload import Workload
 
 ACTING, TRAINING, VALIDATION, TEST = range(4)
 """Uses of a seed; no two of them share random numbers."""
@@ -150,7 +150,7 @@ class Actor:
         self._environment.close()
 
     def _random_action(self) -> Any:
-        if self._workload.algorithm == "dqn":
+        if self._workload.has_choices:
             return self._rng.integers(self._workload.action.choices)
         return self._rng.uniform(-1, 1, self._workload.action_size).astype(np.float32)
 
@@ -361,7 +361,7 @@ class Native:
 
     def _next(self) -> NDArray[Any]:
         """Observations ``[E, *shape]`` after a step from here by actions of zeros; nothing changes."""
-        numbers = (self._workload.action_size,) if self._workload.algorithm in CONTINUOUS else ()
+        numbers = () if self._workload.has_choices else (self._workload.action_size,)
         zeros = np.zeros((self._over.size, *numbers))
         return np.array(self._stepped(copy.deepcopy(self._made), zeros)[0])
 
@@ -415,7 +415,7 @@ class VectorActor:
 
     def _random_actions(self) -> NDArray[Any]:
         count, action = self._workload.actors.environments, self._workload.action
-        if self._workload.algorithm == "dqn":
+        if self._workload.has_choices:
             return self._rng.integers(action.choices, size=count)
         return self._rng.uniform(-1, 1, (count, self._workload.action_size)).astype(np.float32)
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,6 +51,18 @@ def read(file: str) -> "Answer":
     return Answer(content, _called(file))
 
 
+def _start(workload: Workload, values: Mapping[tuple[str, str], int]) -> int:
+    """The environment steps before the first gradient step: the workload's, or those that fill a batch and storages."""
+    batch, *each = (
+        values.get((table, key), getattr(getattr(workload, table), key))
+        for table, key in (
+            ("learner", "batch"),
+            *(("actors", key) for key in ("count", "environments", "local_storage")),
+        )
+    )
+    return max(workload.learner.learning_starts, batch, math.prod(each))
+
+
 def _called(file: str) -> str:
     return "the answer from the standard input" if file == STDIN else file
 
@@ -69,7 +82,10 @@ class Answer:
         self._parts = self._by_name(content["parts"])
 
     def setting(self, workload: Workload, options: argparse.Namespace) -> Setting:
-        """The setting of a run of the workload: the answer's, with the options that it does not decide."""
+        """The setting of a run of the workload: the answer's, with the options that it does not decide.
+
+        Learning starts once there can be a batch of the answer's size, which no rate depends on.
+        """
         for name, default in MAPPED.items():
             if getattr(options, name) != default:
                 raise TrainingError(f"--{name} is decided by the answer of --mapping; leave one of them out")
@@ -84,6 +100,7 @@ class Answer:
         values["replay", "fanout"] = fanout
         if name != "serial":
             values["actors", "count"] = self._whole("processes of actors", actors["details"].get("processes"), 1)
+        values["learner", "learning_starts"] = _start(workload, values)
         threads = self._whole("threads of the learner", learner["details"].get("threads") or 1, 1)
         decided: dict[str, Any] = {"name": name, "threads": threads, "strategy": self._content.get("strategy")}
         decided = {key: value for key, value in (decided | self._combined(name)).items() if value}

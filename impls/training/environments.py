@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import TrainingError, WorkloadError
-from .workload import CONTINUOUS, Workload
+from .workload import Workload
 
 LARGEST = float(np.finfo(np.float32).max)  # what a record can hold
 INSTALL = "install the extra with: pip install '.[train]'"
@@ -91,7 +91,7 @@ class Environment:
             return gymnasium.make_vec(self._name, environments, vectorization_mode="vector_entry_point")
 
     def _action(self, action: Any) -> Any:
-        if self._workload.algorithm not in CONTINUOUS:
+        if self._workload.has_choices:
             return int(self._made.action_space.start) + int(action)
         own_action = self.own_actions(np.asarray(action)[None])[0]
         return int(own_action) if self._workload.action.choices else own_action
@@ -99,7 +99,7 @@ class Environment:
     def own_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
         """The environment's own actions for the learner's, ``[E, ..]`` both. TrainingError for numbers that are not."""
         choices, space = self._workload.action.choices, self._made.action_space
-        if self._workload.algorithm not in CONTINUOUS:
+        if self._workload.has_choices:
             return np.asarray(space.start + actions, np.int64)
         if not np.isfinite(actions).all():
             bad = actions[~np.isfinite(actions)][0]

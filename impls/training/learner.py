@@ -16,9 +16,9 @@ from .workload import Workload
 
 
 def explored(workload: Workload, actions: NDArray[Any], explore: float, rng: np.random.Generator) -> NDArray[Any]:
-    """Actions ``[A, ..]`` around ``actions``: with chance ``explore`` a random choice (dqn), else Gaussian noise of
-    deviation ``explore`` on numbers, clipped to [-1, 1]."""
-    if workload.algorithm == "dqn":
+    """Actions ``[A, ..]`` around ``actions``: with chance ``explore`` another choice at random, or on numbers
+    Gaussian noise of deviation ``explore``, clipped to [-1, 1]."""
+    if workload.has_choices:
         random = rng.integers(workload.action.choices, size=actions.shape)
         return np.where(rng.random(actions.shape) < explore, random, actions)
     noise = rng.standard_normal(actions.shape) * explore
@@ -159,9 +159,9 @@ class Learner(ABC):
     def count(self, steps: int) -> None:
         """Continue as after N gradient steps, which learners that share this one's vectors have taken with it."""
         self.steps, trained = steps, dict.fromkeys(spans(self.workload), steps)
-        if self.workload.algorithm == "td3":
+        if self.workload.family == "td3":
             trained["policy"] = steps // self.workload.learner.policy_delay
-        if self.workload.algorithm == "sac" and self.workload.learner.temperature:
+        if self.workload.family == "sac" and self.workload.learner.temperature:
             trained["temperature"] = 0
         self._set_updates(trained)
 
@@ -177,7 +177,7 @@ class Learner(ABC):
         """
         if rng is None:
             return self._greedy(observations)
-        if self.workload.algorithm == "sac":
+        if self.workload.family == "sac":
             shape = (len(observations), self.workload.action_size)
             return self._sampled(observations, rng.standard_normal(shape).astype(np.float32))
         return explored(self.workload, self._greedy(observations), explore, rng)
@@ -228,10 +228,10 @@ class Learner(ABC):
         """Random numbers ``[n, B, size]`` of a step: td3, the noise on the target's actions; sac, that of the policy's
         actions in the state and in the next; otherwise none."""
         settings, shape = self.workload.learner, (batch, self.workload.action_size)
-        if self.workload.algorithm == "td3":
+        if self.workload.family == "td3":
             noise = self.rng.standard_normal((1, *shape), np.float32) * np.float32(settings.target_noise)
             return noise.clip(-settings.noise_clip, settings.noise_clip)
-        return self.rng.standard_normal((2 if self.workload.algorithm == "sac" else 0, *shape), np.float32)
+        return self.rng.standard_normal((2 if self.workload.family == "sac" else 0, *shape), np.float32)
 
     def _trains_policy(self) -> bool:
         """Whether the next gradient step trains TD3's policy too."""

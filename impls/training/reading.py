@@ -26,7 +26,7 @@ from typing import Any
 from ..strict_toml import Faults, Field, Files, Reader, UnreadableError
 from ..toml_lines import KeyPath
 from .errors import WorkloadError
-from .workload import CONTINUOUS, Workload
+from .workload import Replay, Workload
 
 KIND = "workload"
 _MOST_CHANNELS = 16  # as many as frames can be stacked
@@ -114,11 +114,11 @@ def _between(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
     action, learner, replay = workload.action, workload.learner, workload.replay
     if (action.choices > 0) == (action.size > 0):
         yield ("action",), "[action] has either choices or size"
-    elif workload.algorithm not in CONTINUOUS and not action.choices:
+    elif workload.has_choices and not action.choices:
         yield ("algorithm",), f"{workload.algorithm} needs an [action] with choices, this one has a size"
-    if workload.network.kind == "convolution" and workload.algorithm != "dqn":
+    if workload.network.kind == "convolution" and workload.family != "dqn":
         yield ("network", "kind"), f"a convolution is for dqn, the algorithm is {workload.algorithm}"
-    if workload.network.dueling and workload.algorithm != "dqn":
+    if workload.network.dueling and workload.family != "dqn":
         yield ("network", "dueling"), f"dueling is for dqn, the algorithm is {workload.algorithm}"
     yield from _of_frames(workload)
     if learner.target_interval == 1 and learner.tau == 1:
@@ -129,11 +129,33 @@ def _between(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
         room = f"{least:,}, a batch and every environment's local storage once"
         yield ("learner", "learning_starts"), f"learning_starts must be at least {room}"
     least += workload.observation.frames * workload.actors.environments
-    if replay.capacity < least:
+    if workload.algorithm == "a3c":
+        yield from _of_rollouts(workload)
+    elif not replay.capacity:
+        yield ("replay",), "has no [replay] with a capacity, which every algorithm but a3c needs"
+    elif replay.capacity < least:
         yield ("replay", "capacity"), f"capacity must be at least {least:,}, a batch and every local storage"
-    if workload.algorithm == "dqn" and max(workload.exploration.start, workload.exploration.end) > 1:
+    if workload.family == "dqn" and max(workload.exploration.start, workload.exploration.end) > 1:
         key = "start" if workload.exploration.start > 1 else "end"
         yield ("exploration", key), f"{key} must be at most 1 for dqn, of which it is a chance"
+
+
+def _of_rollouts(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
+    """Faults of a3c, which learns once from each n steps, and then forgets them."""
+    learner = workload.learner
+    if workload.replay != Replay():
+        yield ("replay",), "a3c has no replay; leave [replay] out"
+    if not learner.batch == learner.update_interval == learner.learning_starts:
+        numbers = f"{learner.batch}, {learner.update_interval} and {learner.learning_starts}"
+        yield (
+            ("learner", "batch"),
+            (
+                "a3c learns from each n steps once: batch, update_interval and learning_starts must all be n, not "
+                f"{numbers}"
+            ),
+        )
+    if workload.actors.count * workload.actors.environments * workload.actors.local_storage > 1:
+        yield ("actors",), "a3c has one actor of one environment, which hands over each step; give it more copies"
 
 
 def _of_frames(workload: Workload) -> Iterator[tuple[KeyPath, str]]:

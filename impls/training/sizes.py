@@ -58,14 +58,14 @@ def networks(workload: Workload) -> dict[str, Size]:
         channels, height, width = workload.observation.stacked
         first, inputs = convolutions(channels, height, width)
     hidden, actions = workload.network.hidden, workload.action_size
-    if workload.algorithm == "dqn":
+    if workload.family == "dqn":
         last = dense(inputs, hidden, actions)
         if workload.network.dueling:
             last = dense(inputs, hidden[:-1], hidden[-1]).plus(dense(hidden[-1], (), 1 + actions))
         return {"action_values": first.plus(last)}
-    critic = dense(inputs + actions, hidden, 1)
-    policy = dense(inputs, hidden, actions * (2 if workload.algorithm == "sac" else 1))
-    return {"critic": critic if workload.algorithm == "ddpg" else critic.plus(critic), "policy": policy}
+    critic = dense(inputs + (0 if workload.has_choices else actions), hidden, 1)
+    policy = dense(inputs, hidden, actions * (2 if workload.family == "sac" else 1))
+    return {"critic": critic.plus(critic) if workload.family in ("td3", "sac") else critic, "policy": policy}
 
 
 def step_macs(workload: Workload) -> float:
@@ -81,19 +81,19 @@ def step_macs(workload: Workload) -> float:
     if workload.network.kind == "convolution":
         raise ValueError(f"{workload.name} has convolutions, whose steps are not counted")
     hidden, actions, inputs = workload.network.hidden, workload.action_size, math.prod(workload.observation.stacked)
-    if workload.algorithm == "dqn":
+    if workload.family == "dqn":
         each = networks(workload)["action_values"].macs
         return 5.0 * each - inputs * hidden[0]  # of states and next states, and by the targets of these; gradients
-    critics, is_sac = 1 if workload.algorithm == "ddpg" else 2, workload.algorithm == "sac"
+    critics, is_sac = 1 if workload.family == "ddpg" else 2, workload.family == "sac"
     policy, critic = networks(workload)["policy"].macs, networks(workload)["critic"].macs // critics
     judging = policy + critics * (4 * critic - (inputs + actions) * hidden[0])
     seen = critics if is_sac else 1  # critics through which the policy learns
     aiming = 3 * policy - inputs * hidden[0] + seen * (2 * critic - inputs * hidden[0])
-    return judging + aiming / (workload.learner.policy_delay if workload.algorithm == "td3" else 1)
+    return judging + aiming / (workload.learner.policy_delay if workload.family == "td3" else 1)
 
 
 def layout_of(workload: Workload) -> Layout:
     """Layout of a record of the workload."""
     seen = workload.observation
-    choices = workload.action.choices if workload.algorithm == "dqn" else 0
+    choices = workload.action.choices if workload.has_choices else 0
     return Layout(seen.shape, seen.dtype, seen.frames, choices, 0 if choices else workload.action_size)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from . import algorithms
 from .errors import TrainingError
 from .loop import SerialLoop
 from .parallel.arrangement import COPIES, Arrangement
@@ -28,7 +29,8 @@ def start(
     TrainingError for what cannot be trained so: several processes have the numba tree, and nothing compiled by torch.
     """
     if arrangement is None or not arrangement.is_parallel:
-        return Run(SerialLoop(workload, contestant=contestant, seed=seed, **options), plan, resume)
+        serial: type[SerialLoop] = algorithms.own(workload, "Loop", SerialLoop)
+        return Run(serial(workload, contestant=contestant, seed=seed, **options), plan, resume)
     try:
         kind = loop_of(arrangement)
     except ImportError as error:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .workload import CONTINUOUS, MOST, SOFT_TAU, Workload
+from .workload import CONTINUOUS, FAMILIES, MOST, SOFT_TAU, Workload
 
 COMMENTS = 30  # the column that they begin in
 COMMON = {
@@ -31,7 +31,8 @@ HEAD = """\
 
 def template(name: str = "mine", algorithm: str = "dqn") -> str:
     """Write a file that is valid and trains: a network of two layers on an environment of gymnasium's own."""
-    given = {**COMMON, **(CONTINUING if algorithm in CONTINUOUS else CHOOSING), "name": name, "algorithm": algorithm}
+    spaces = CONTINUING if FAMILIES.get(algorithm, algorithm) in CONTINUOUS else CHOOSING
+    given = {**COMMON, **spaces, "name": name, "algorithm": algorithm}
     return HEAD.format(name=name) + "".join(f"{line}\n" for line in _table(Workload, given))
 
 

@@ -16,7 +16,13 @@ from .sizes import CONVOLUTIONS, convolutions
 from .workload import Workload
 
 Shapes = tuple[tuple[int, ...], ...]
-TARGETS = {"dqn": ("action_values",), "ddpg": ("critic", "policy"), "td3": ("critic", "policy"), "sac": ("critic",)}
+TARGETS = {
+    "dqn": ("action_values",),
+    "ddpg": ("critic", "policy"),
+    "td3": ("critic", "policy"),
+    "sac": ("critic",),
+    "a3c": (),
+}
 """The networks of an algorithm that have a target."""
 _INITIAL = 5  # sets these random numbers apart from the other uses of a seed
 
@@ -30,12 +36,12 @@ def shapes(workload: Workload) -> dict[str, Shapes]:
     """
     hidden, size = workload.network.hidden, workload.action_size
     first, inputs = _features(workload)
-    if workload.algorithm == "dqn":
+    if workload.family == "dqn":
         return {"action_values": first + _dense((inputs, *hidden, size + workload.network.dueling))}
-    critic = first + _dense((inputs + size, *hidden, 1))
-    if workload.algorithm == "ddpg":
+    critic = first + _dense((inputs + (0 if workload.has_choices else size), *hidden, 1))
+    if workload.family in ("ddpg", "a3c"):
         return {"critic": critic, "policy": first + _dense((inputs, *hidden, size))}
-    if workload.algorithm == "td3":
+    if workload.family == "td3":
         return {"critic": critic * 2, "policy": first + _dense((inputs, *hidden, size))}
     return {"critic": critic * 2, "policy": first + _dense((inputs, *hidden, 2 * size)), "temperature": ((),)}
 
@@ -54,7 +60,7 @@ def spans(workload: Workload) -> dict[str, slice]:
 
 def target_count(workload: Workload) -> int:
     """How many weights have a target: the first ones of the vector."""
-    return int(spans(workload)[TARGETS[workload.algorithm][-1]].stop)
+    return max((spans(workload)[name].stop for name in TARGETS[workload.family]), default=0)
 
 
 def initial(workload: Workload, seed: int) -> NDArray[np.float32]:

@@ -13,7 +13,9 @@ from typing import Any
 
 from ..strict_toml import key
 
-ALGORITHMS = ("dqn", "ddpg", "td3", "sac")
+FAMILIES = {"dyna_q": "dqn", "memr": "sac"}
+"""The algorithm whose networks, actions and gradient steps another one has, where it is not its own."""
+ALGORITHMS = ("dqn", "ddpg", "td3", "sac", "a3c", *FAMILIES)
 CONTINUOUS = ("ddpg", "td3", "sac")
 DTYPES = ("float32", "uint8")
 OPTIMIZERS = ("adam", "sgd")
@@ -118,6 +120,8 @@ class Learner:
     target_noise: float = real("td3: standard deviation of the noise on the target's action", 0, 10, 0.2)
     noise_clip: float = real("td3: bound of that noise", 0, 10, 0.5)
     temperature: float = real("sac: weight of the entropy; 0 tunes it", 0, 100, 0.0)
+    entropy: float = real("a3c: weight of the policy's entropy", 0, 100, 0.01)
+    gae_lambda: float = real("a3c: decay of later TD errors in an advantage; 1: returns of n steps", 0, 1, 1.0)
 
     def __post_init__(self) -> None:
         """Set the default tau, which depends on target_interval."""
@@ -129,7 +133,7 @@ class Learner:
 class Replay:
     """The prioritized replay buffer."""
 
-    capacity: int = whole("N, records", 1, 1 << 33)
+    capacity: int = whole("N, records", 1, 1 << 33, 0, "needed, but for a3c, which has no replay")
     fanout: int = whole("K of the sum tree", 2, 1 << 20, 16)
     alpha: float = real("exponent of a priority; 0 samples uniformly", 0, 4, 0.6)
     beta: float = real("exponent of the importance weights", 0, 4, 0.4)
@@ -139,6 +143,19 @@ class Replay:
         "of a record: the largest seen, or from the actor's own TD error", ("max", "td_error"), "max"
     )
     presampled: int = whole("D, batches sampled ahead of the gradient step; 0: none is", 0, 65536, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """The model of the environment that dyna_q and memr learn: from state and action to next state, reward and end."""
+
+    hidden: tuple[int, ...] = wholes("units of each hidden layer", 1, 65536, 16, (64, 64))
+    learning_rate: float = real("of its optimizer, Adam", 0, 1, 1e-3, above=True)
+    batch: int = whole("records of one of its gradient steps", 1, 1 << 20, 64)
+    interval: int = whole("memr: environment steps from one of its trainings to the next", 1, MOST, 1)
+    rollouts: int = whole("memr: M, records that it adds in an environment step, a segment of them", 1, 1 << 20, 64)
+    segments: int = whole("memr: K, segments that are kept", 1, 1 << 20, 100)
+    updates: int = whole("memr: G, gradient steps for each environment step", 1, 1 << 20, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,10 +202,21 @@ class Workload:
     action: Action
     network: Network
     learner: Learner
-    replay: Replay
+    replay: Replay = field(default_factory=Replay)
+    model: Model = field(default_factory=Model)
     exploration: Exploration = field(default_factory=Exploration)
     actors: Actors = field(default_factory=Actors)
     evaluation: Evaluation
+
+    @property
+    def family(self) -> str:
+        """The algorithm whose networks, actions and gradient steps it has."""
+        return FAMILIES.get(self.algorithm, self.algorithm)
+
+    @property
+    def has_choices(self) -> bool:
+        """Whether an action is one of choices to the learner, not numbers."""
+        return self.family not in CONTINUOUS
 
     @property
     def action_size(self) -> int:
@@ -197,7 +225,7 @@ class Workload:
         A continuous algorithm on an environment of choices has one number in [-1, 1] as its action, cut into as many
         equal intervals as there are choices (so [Zhang2023] trains CartPole, |A| = 1, by DDPG).
         """
-        if self.algorithm not in CONTINUOUS:
+        if self.has_choices:
             return self.action.choices
         return self.action.size or 1
 
@@ -209,4 +237,8 @@ def identity(workload: Workload) -> str:
         del fields["actors"]["environments"]
     if workload.learner.optimizer == "adam":
         del fields["learner"]["optimizer"]
+    if workload.algorithm != "a3c":
+        del fields["learner"]["entropy"], fields["learner"]["gae_lambda"]
+    if workload.algorithm not in FAMILIES:
+        del fields["model"]
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:8]

@@ -363,6 +363,12 @@ def test_an_answer_is_the_setting_of_a_run():
     assert (made.contestant, made.learner, made.policy, made.device) == ("numba", "torch", "dense", "cpu")
     serial = with_part("actors") | {"arrangement": "serial"}
     assert setting(serial).workload.actors.count == load("cartpole_dqn").actors.count
+    assert known.learner.learning_starts == load("cartpole_dqn").learner.learning_starts == 1000
+
+
+@pytest.mark.parametrize(("changes", "starts"), [({"batch": 2048}, 2048), ({"environments": 600}, 1200)])
+def test_a_run_of_an_answer_learns_once_there_can_be_a_batch(changes, starts):
+    assert setting(answer(**changes)).workload.learner.learning_starts == starts
 
 
 @pytest.mark.parametrize(

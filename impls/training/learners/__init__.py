@@ -79,7 +79,7 @@ def prepare(workload: Workload, name: str) -> None:
     """Compile what learners and actors of an implementation call, so that processes to come find it in the cache."""
     learner, shape, size = make(workload, name), workload.observation.stacked, workload.action_size
     seen = np.zeros((1, *shape), workload.observation.dtype)
-    action = np.zeros(1, np.int64) if workload.algorithm == "dqn" else np.zeros((1, size), np.float32)
+    action = np.zeros(1, np.int64) if workload.has_choices else np.zeros((1, size), np.float32)
     one = {"observation": seen, "action": action, "reward": np.zeros(1, np.float32), "next_observation": seen}
     learner.act(seen, 0.0, np.random.default_rng(0))
     learner.priorities(one | {"terminated": np.zeros(1, np.bool_)})

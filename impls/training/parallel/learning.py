@@ -49,7 +49,7 @@ class OwnBatches:
         number: int = 0,
     ) -> None:
         self._replay, self.rng, self._handing, self._board = replay, rng, handing, board
-        is_kept = arrangement.sync == "local" and workload.algorithm != "dqn"
+        is_kept = arrangement.sync == "local" and workload.family != "dqn"
         self._depth, kept = workload.replay.presampled + 1, arrangement.period if is_kept else 1
         self._outputs = [replay.outputs(arrangement.rows(workload)) for _ in range(self._depth + kept - 1)]
         own = {"bank": number, "weights": arrangement.weights_of_banks}

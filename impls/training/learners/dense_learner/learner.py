@@ -32,7 +32,7 @@ class DenseLearner(Learner):
         self._sizes, self._settings = _sizes(workload), _settings(workload)
         self._inputs = math.prod(workload.observation.stacked)
         self._scratch: dict[str, Scratch] = {}
-        self._act, self._step = (_Kernel(getattr(KERNELS[workload.algorithm], name)) for name in ("act", "step"))
+        self._act, self._step = (_Kernel(getattr(KERNELS[workload.family], name)) for name in ("act", "step"))
         self._update, self._rates = _Kernel(update.update), rates(workload)
 
     def step(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any]) -> Stepped:
@@ -96,14 +96,14 @@ class DenseLearner(Learner):
         ``counts`` are Adam's of each network: 0 leaves it as it is, -1 derives its gradient alone.
         """
         count = len(rows.reward)
-        scratch = self._scratch_for("step", count * (2 if self.workload.algorithm == "dqn" else 1))
+        scratch = self._scratch_for("step", count * (2 if self.workload.family == "dqn" else 1))
         priorities, losses = np.empty(count, np.float32), np.zeros(3)
         self._step(rows, self._state, self._sizes, self._settings, scratch, priorities, losses, counts, tau)
         return priorities, losses
 
     def _trained(self) -> tuple[str, ...]:
         """The networks that the next step trains, in order."""
-        if self.workload.algorithm == "td3" and not self._trains_policy():
+        if self.workload.family == "td3" and not self._trains_policy():
             return ("critic",)
         return tuple(name for name in self._updates if name != "temperature" or self._settings.tuned)
 
@@ -111,7 +111,7 @@ class DenseLearner(Learner):
         """A batch as the kernels take it, with all random numbers of the step."""
         reward = np.ascontiguousarray(transitions["reward"], np.float32)
         count, size = len(reward), self.workload.action_size
-        kind, shape = (np.int64, (count,)) if self.workload.algorithm == "dqn" else (np.float32, (count, size))
+        kind, shape = (np.int64, (count,)) if self.workload.has_choices else (np.float32, (count, size))
         return Rows(
             self._observations(transitions["observation"], count),
             np.ascontiguousarray(transitions["action"], kind).reshape(shape),
@@ -137,8 +137,7 @@ class DenseLearner(Learner):
         return self._acted(observations, noise)
 
     def _acted(self, observations: NDArray[Any], noise: NDArray[np.float32]) -> NDArray[Any]:
-        discrete = self.workload.algorithm == "dqn"
-        actions = np.empty(len(noise), np.int64) if discrete else np.empty(noise.shape, np.float32)
+        actions = np.empty(len(noise), np.int64) if self.workload.has_choices else np.empty(noise.shape, np.float32)
         scratch, seen = self._scratch_for("act", len(noise)), self._observations(observations, len(noise))
         self._act(seen, noise, self.acting, self._sizes, self._settings, scratch, actions)
         return actions
@@ -178,11 +177,12 @@ class _Kernel:
 def _sizes(workload: Workload) -> Sizes:
     hidden, size = workload.network.hidden, workload.action_size
     inputs, ends = math.prod(workload.observation.stacked), [span.stop for span in spans(workload).values()]
-    if workload.algorithm == "dqn":
+    if workload.family == "dqn":
         critic = (inputs, *hidden, shapes(workload)["action_values"][-1][0])
         return Sizes(np.array(critic), np.zeros(0, np.int64), ends[0], ends[0])
-    policy = (inputs, *hidden, 2 * size if workload.algorithm == "sac" else size)
-    return Sizes(np.array((inputs + size, *hidden, 1)), np.array(policy), ends[0], ends[1])
+    policy = (inputs, *hidden, 2 * size if workload.family == "sac" else size)
+    critic = (inputs + (0 if workload.has_choices else size), *hidden, 1)
+    return Sizes(np.array(critic), np.array(policy), ends[0], ends[1])
 
 
 def _settings(workload: Workload) -> Settings:
@@ -192,7 +192,7 @@ def _settings(workload: Workload) -> Settings:
         huber=settings.loss == "huber",
         double=settings.double,
         dueling=workload.network.dueling,
-        critics=2 if workload.algorithm in ("td3", "sac") else 1,
+        critics=2 if workload.family in ("td3", "sac") else 1,
         tuned=settings.temperature == 0,
         sgd=settings.optimizer == "sgd",
         clip=float(settings.gradient_clip),

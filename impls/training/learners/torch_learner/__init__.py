@@ -34,7 +34,7 @@ def make(workload: Workload, **options: Any) -> "TorchLearner":
     if is_fresh:
         use_threads(_wanted)
     algorithms: dict[str, type[TorchLearner]] = {"dqn": DQN, "ddpg": DDPG, "td3": TD3, "sac": SAC}
-    return algorithms[workload.algorithm](workload, **options)
+    return algorithms[workload.family](workload, **options)
 
 
 _wanted = 0  # threads; 0: torch's own choice

@@ -45,7 +45,7 @@ class TorchLearner(Learner):
         self.device = torch.device(device)
         with torch.random.fork_rng(devices=[]):
             self.networks = nn.ModuleDict(self._networks()).to(self.device)
-        targets = {name: copy.deepcopy(self.networks[name]) for name in TARGETS[workload.algorithm]}
+        targets = {name: copy.deepcopy(self.networks[name]) for name in TARGETS[workload.family]}
         self.targets = nn.ModuleDict(targets).requires_grad_(False)
         # Invariant: on the CPU, these are the memory of ``parameters`` and ``target_parameters``.
         self._flat = _views(self.networks, torch.from_numpy(self.parameters).to(self.device))
@@ -122,7 +122,7 @@ class TorchLearner(Learner):
         parts["weights"] = torch.ones(len(parts["reward"])) if weights is None else torch.from_numpy(weights)
         noise = self._noise(len(parts["reward"]))
         parts |= dict(zip(("noise", "next_noise"), map(torch.from_numpy, noise), strict=False))
-        kind = torch.int64 if self.workload.algorithm == "dqn" else torch.float32
+        kind = torch.int64 if self.workload.has_choices else torch.float32
         parts["action"] = parts["action"].to(kind)
         if self.workload.clip_rewards:
             parts["reward"] = parts["reward"].sign()
