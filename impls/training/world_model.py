@@ -1,0 +1,164 @@
+"""A model of the environment [StoneSachdev, IV-E]: from state and action to the next state, the reward and the end.
+
+One perceptron, whose inputs are the state and the action (of choices one-hot), and whose outputs are the change of the
+state, the reward and the logit of the end. Changes and rewards are in units of their own root mean square, which is
+learned meanwhile. All of its numbers lie in flat vectors, so processes that are given the same ones train it together.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..sumtree.kernel_cache import kept_njit
+from .learners.dense_learner.memory import Scratch, scratch_of
+from .learners.dense_learner.perceptron import LOOSE, backward, forward, load
+from .learners.dense_learner.update import descend
+from .workload import Workload
+
+_INITIAL = 11  # sets these random numbers apart from the other uses of a seed
+_SHARE = 1e-3  # of a batch in the mean squares, at least
+_LEAST_UNIT = 1e-6  # of what has never changed
+_CLIP = 10.0  # norm of a gradient, which the first change of what had never changed would exceed
+
+
+class ModelVectors(NamedTuple):
+    """All that a model learns, float32: weights ``[P]``, Adam's mean and mean square ``[P]``, and ``scales [n + 2]``.
+
+    These are the number of gradient steps, and the mean squares of the changes and of the reward.
+    """
+
+    weights: NDArray[np.float32]
+    mean: NDArray[np.float32]
+    square: NDArray[np.float32]
+    scales: NDArray[np.float32]
+
+
+class _State(NamedTuple):
+    weights: Any
+    gradient: Any
+    mean: Any
+    square: Any
+
+
+class _Settings(NamedTuple):
+    rate: float
+    clip: float
+    sgd: bool
+
+
+class WorldModel:
+    """The model of a workload's [model]; ``vectors`` are the memory that it learns in, by default its own.
+
+    Several models, in any processes, may learn in the same memory without a lock (HogWild).
+    """
+
+    def __init__(self, workload: Workload, seed: int = 0, vectors: ModelVectors | None = None) -> None:
+        self._workload, self._states = workload, math.prod(workload.observation.stacked)
+        sizes = (self._states + workload.action_size, *workload.model.hidden, self._states + 2)
+        self.vectors = _initial(sizes, seed) if vectors is None else vectors
+        weights, mean, square, _ = self.vectors
+        self._state = _State(weights, np.zeros_like(weights), mean, square)
+        self._sizes, self._settings = np.array(sizes), _Settings(workload.model.learning_rate, _CLIP, False)
+        self._scratch: Scratch | None = None
+
+    def predict(
+        self, observations: NDArray[Any], actions: NDArray[Any]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]:
+        """(next observations ``[B, n]``, rewards ``[B]``, terminated ``[B]``) of actions ``[B]`` or ``[B, size]``."""
+        inputs = self._inputs(observations, actions)
+        outputs = np.empty((len(inputs), self._states + 2), np.float32)
+        _predict(inputs, self._state.weights, self._sizes, self._scratch_for(len(inputs)), outputs)
+        changes = outputs[:, :-1] * self._units()
+        return inputs[:, : self._states] + changes[:, :-1], changes[:, -1], outputs[:, -1] > 0
+
+    def train(self, rows: Mapping[str, NDArray[Any]]) -> float:
+        """Take a gradient step on records ``[B, ...]``; returns the error of the next state before it.
+
+        That is its root mean square in units of the root mean square of the true change, each number of the state in
+        units of its own: 1 is as bad as to predict no change.
+        """
+        inputs, scales = self._inputs(rows["observation"], rows["action"]), self.vectors.scales
+        following = np.asarray(rows["next_observation"], np.float32).reshape(len(inputs), self._states)
+        changes = np.column_stack((following - inputs[:, : self._states], rows["reward"])).astype(np.float32)
+        scales[0] += 1
+        scales[1:] += (np.mean(changes * changes, 0) - scales[1:]) * max(1 / scales[0], np.float32(_SHARE))
+        wrong, moved = _train(
+            inputs, changes / self._units(), np.ascontiguousarray(rows["terminated"], np.bool_), self._state,
+            self._sizes, self._scratch_for(len(inputs)), int(scales[0]), self._settings,
+        )  # fmt: skip
+        return math.sqrt(wrong / moved) if moved else 0.0
+
+    def state_dict(self) -> dict[str, NDArray[np.float32]]:
+        """All that is learned, as copies."""
+        return {name: each.copy() for name, each in self.vectors._asdict().items()}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[np.float32]]) -> None:
+        """Take the state of a model of the same workload."""
+        for name, each in self.vectors._asdict().items():
+            each[:] = state[name]
+
+    def _inputs(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[np.float32]:
+        inputs = np.zeros((len(observations), self._sizes[0]), np.float32)
+        inputs[:, : self._states] = np.reshape(observations, (len(inputs), self._states))
+        if self._workload.has_choices:
+            inputs[np.arange(len(inputs)), self._states + np.reshape(actions, len(inputs))] = 1
+        else:
+            inputs[:, self._states :] = actions
+        return inputs
+
+    def _units(self) -> NDArray[np.float32]:
+        """Root mean squares ``[n + 1]`` of the changes and of the reward."""
+        units: NDArray[np.float32] = np.maximum(np.sqrt(self.vectors.scales[1:]), np.float32(_LEAST_UNIT))
+        return units
+
+    def _scratch_for(self, rows: int) -> Scratch:
+        if self._scratch is None or self._scratch.values.shape[1] < rows:
+            self._scratch = scratch_of(self._sizes, self._sizes[:0], rows)
+        return self._scratch
+
+
+def _initial(sizes: tuple[int, ...], seed: int) -> ModelVectors:
+    """Weights uniform in +-1/sqrt(inputs of the layer), nothing learned."""
+    rng = np.random.default_rng([seed, _INITIAL])
+    layers = [rng.uniform(-1, 1, (a + 1) * b) / math.sqrt(a) for a, b in itertools.pairwise(sizes)]
+    weights = np.concatenate(layers).astype(np.float32)
+    return ModelVectors(weights, np.zeros_like(weights), np.zeros_like(weights), np.zeros(sizes[-1], np.float32))
+
+
+@kept_njit(nogil=True, fastmath=LOOSE)
+def _predict(inputs: Any, weights: Any, sizes: Any, scratch: Any, outputs: Any) -> None:
+    load(inputs, scratch.layers[0], 0)
+    values = forward(weights, sizes, scratch.layers[0], len(inputs))
+    for b in range(len(inputs)):
+        for i in range(sizes[-1]):
+            outputs[b, i] = values[i, b]
+
+
+@kept_njit(nogil=True, fastmath=LOOSE, error_model="numpy")
+def _train(
+    inputs: Any, targets: Any, ended: Any, state: Any, sizes: Any, scratch: Any, count: int, settings: Any
+) -> Any:
+    """Take Adam's step number ``count`` on half the squared errors and the logistic loss, the mean over rows.
+
+    Returns the sums over all states of their squared errors, and of their squared changes.
+    """
+    columns, last = targets.shape
+    layers, slopes, wrong, moved = scratch.layers[0], scratch.slopes, 0.0, 0.0
+    load(inputs, layers, 0)
+    outputs = forward(state.weights, sizes, layers, columns)
+    share, after = np.float32(1 / columns), slopes[len(slopes) - sizes[-1] :]
+    for b in range(columns):
+        for i in range(last):
+            error, target = outputs[i, b] - targets[b, i], targets[b, i]
+            after[i, b] = share * error
+            if i < last - 1:  # the last one is the reward
+                wrong += error * error
+                moved += target * target
+        after[last, b] = share * (1 / (1 + np.exp(-outputs[last, b])) - np.float32(ended[b]))
+    backward(state.weights, sizes, layers, slopes, columns, scratch.turned, state.gradient, sizes[0])
+    descend(state, 0, len(state.weights), count, settings.rate, settings)
+    return wrong, moved

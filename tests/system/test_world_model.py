@@ -1,0 +1,103 @@
+"""The model of the environment: its gradient against differences in float64, and what it learns."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from impls.training import load
+from impls.training.workload import Model
+from impls.training.world_model import ModelVectors, WorldModel
+
+pytest.importorskip("numba")
+
+CARTPOLE, PENDULUM = load("cartpole_dqn"), load("pendulum_td3")
+
+
+def workload(base, hidden=(9, 5), rate=1e-3):
+    return dataclasses.replace(base, model=Model(hidden=hidden, learning_rate=rate))
+
+
+def rows_of(workload, count, seed=0):
+    """Records of a made-up system: the next state is linear in state and action, and it ends where its sum is large."""
+    rng, states = np.random.default_rng(seed), workload.observation.stacked[0]
+    seen = rng.standard_normal((count, states)).astype(np.float32)
+    if workload.has_choices:
+        action = rng.integers(workload.action_size, size=count)
+        pushed = np.eye(workload.action_size)[action]
+    else:
+        action = pushed = rng.uniform(-1, 1, (count, workload.action_size)).astype(np.float32)
+    fixed = np.random.default_rng(7)
+    change = seen @ fixed.normal(0, 0.1, (states, states)) + pushed @ fixed.normal(0, 0.3, (pushed.shape[1], states))
+    change *= 10.0 ** -np.arange(states)  # numbers of very different sizes
+    following = (seen + change).astype(np.float32)
+    ended = following.sum(1) > 2
+    reward = (1 - following[:, 0]).astype(np.float32)
+    names = ("observation", "action", "reward", "next_observation", "terminated")
+    return dict(zip(names, (seen, action, reward, following, ended), strict=True))
+
+
+def loss_of(weights, model, inputs, targets, ended):
+    """Its loss in float64, layer by layer."""
+    at, values, sizes = 0, inputs.astype(np.float64), model._sizes
+    for a, b in itertools.pairwise(sizes):
+        matrix, bias = weights[at : at + a * b].reshape(b, a), weights[at + a * b : at + (a + 1) * b]
+        at, values = at + (a + 1) * b, values @ matrix.T + bias
+        values = np.maximum(values, 0) if at < len(weights) else values
+    logits = values[:, -1]
+    loss = ((values[:, :-1] - targets) ** 2).sum(1) / 2 + np.logaddexp(0, logits) - ended * logits
+    return loss.mean()
+
+
+@pytest.mark.parametrize("base", [CARTPOLE, PENDULUM], ids=["choices", "numbers"])
+def test_gradient_is_that_of_the_loss_by_differences_in_float64(base):
+    model, rows = WorldModel(workload(base), seed=3), rows_of(base, 37)
+    before = model.vectors.weights.astype(np.float64)
+    model.train(rows)
+    changes = np.column_stack((rows["next_observation"] - rows["observation"], rows["reward"]))
+    targets = changes / np.sqrt((changes**2).mean(0))
+    inputs = model._inputs(rows["observation"], rows["action"])
+    for at in np.random.default_rng(1).choice(len(before), 60, replace=False):
+        step = np.zeros_like(before)
+        step[at] = 1e-6
+        up, down = (loss_of(before + way * step, model, inputs, targets, rows["terminated"]) for way in (1, -1))
+        assert model._state.gradient[at] == pytest.approx((up - down) / 2e-6, rel=1e-3, abs=2e-5)
+
+
+@pytest.mark.parametrize("base", [CARTPOLE, PENDULUM], ids=["choices", "numbers"])
+def test_a_linear_system_is_learned_to_a_twentieth_of_its_change(base):
+    base = workload(base, (64, 64), 2e-3)
+    model = WorldModel(base)
+    errors = [model.train(rows_of(base, 64, seed)) for seed in range(1500)]
+    assert errors[0] > 0.8
+    assert np.mean(errors[-50:]) < 0.05
+    new = rows_of(base, 500, 9_999)
+    following, reward, ended = model.predict(new["observation"], new["action"])
+    change = new["next_observation"] - new["observation"]
+    wrong = following - new["next_observation"]
+    assert (np.sqrt((wrong**2).mean(0)) < 0.1 * np.sqrt((change**2).mean(0))).all()  # each number of the state
+    assert np.abs(reward - new["reward"]).mean() < 0.1
+    assert (ended == new["terminated"]).mean() > 0.95
+
+
+def test_error_of_a_model_that_predicts_no_change_is_one():
+    model, rows = WorldModel(workload(CARTPOLE)), rows_of(CARTPOLE, 20)
+    model.vectors.weights[:] = 0
+    assert model.train(rows) == pytest.approx(1)
+    still = rows | {"next_observation": rows["observation"]}
+    assert WorldModel(workload(CARTPOLE)).train(still) == 0
+
+
+def test_models_on_the_same_memory_are_one_and_a_state_is_all_of_it():
+    first = WorldModel(workload(CARTPOLE), seed=5)
+    second = WorldModel(workload(CARTPOLE), seed=6, vectors=ModelVectors(*first.vectors))
+    third = WorldModel(workload(CARTPOLE), seed=6)
+    first.train(rows_of(CARTPOLE, 64))
+    third.load_state_dict(first.state_dict())
+    new = rows_of(CARTPOLE, 8, 1)
+    expected = first.predict(new["observation"], new["action"])
+    for other in (second, third):
+        for one, two in zip(expected, other.predict(new["observation"], new["action"]), strict=True):
+            assert np.array_equal(one, two)
+    assert second.train(new) == third.train(new)
