@@ -28,7 +28,9 @@ def start(
 
     TrainingError for what cannot be trained so: several processes have the numba tree, and nothing compiled by torch.
     """
-    if arrangement is None or not arrangement.is_parallel:
+    arrangement = arrangement or Arrangement()
+    arrangement.check(workload)
+    if not arrangement.is_parallel:
         serial: type[SerialLoop] = algorithms.own(workload, "Loop", SerialLoop)
         return Run(serial(workload, contestant=contestant, seed=seed, **options), plan, resume)
     try:

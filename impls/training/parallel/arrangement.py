@@ -13,6 +13,7 @@ from typing import Any
 
 from ...checks import near
 from ...replay import strategies
+from .. import algorithms
 from ..errors import TrainingError
 from ..weights import spans
 from ..workload import Workload
@@ -127,6 +128,12 @@ class Arrangement:
 
     def check(self, workload: Workload) -> None:
         """TrainingError for what this workload cannot be trained by."""
+        suited: tuple[str, ...] = algorithms.own(workload, "ARRANGEMENTS", NAMES)
+        if self.name not in suited:
+            choice = " or ".join(suited)
+            raise TrainingError(
+                f"{workload.algorithm} is trained by {choice}, not by {self.name}; choose --arrangement {choice}"
+            )
         if self.name == COPIES:
             self._check_copies(workload)
         elif other := next((key for key in ONLY_COPIES if getattr(self, key) != getattr(Arrangement, key)), None):
