@@ -98,20 +98,21 @@ def _values(run: Measurement, single: Measurement | None, serial: Measurement | 
 
 
 def figures_of(runs: Sequence[Measurement]) -> Reached:
-    """Compute the four figures of [StoneSachdev] of copies, by workload and kind, name and seed.
+    """Compute the four figures of [StoneSachdev] of copies and model workers, by workload and kind, name and seed.
 
     A seed that was not solved is beyond what it had at its end, but for the seconds of an episode.
     """
     copies = [run for run in runs if run.options["arrangement"] == COPIES]
-    alone = {_seed(run): run for run in copies if run.options["processes"] == 1}
+    single = [run for run in copies if run.options["processes"] == 1 and not run.options.get("model_workers")]
+    alone = {_seed(run): run for run in single}
     found: Reached = {}
     for run in copies:
-        (episodes, seconds, is_beyond), single = _until_solved(run), alone.get(_seed(run))
+        (episodes, seconds, is_beyond), first = _until_solved(run), alone.get(_seed(run))
         values = {"episodes": Value(episodes, is_beyond), "seconds an episode": Value(seconds / max(1, episodes))}
         values["minutes"] = Value(seconds / 60, is_beyond)
-        if single is not None and not is_beyond and not (of_single := _until_solved(single))[2]:
-            values["speed-up"] = Value(of_single[1] / seconds)
-        metrics = found.setdefault((run.options["workload"], _told_kind(run)), {name: {} for name in FIGURES})
+        if first is not None and not is_beyond and not (of_first := _until_solved(first))[2]:
+            values["speed-up"] = Value(of_first[1] / seconds)
+        metrics = found.setdefault((run.options["workload"], told_kind(run)), {name: {} for name in FIGURES})
         for name, value in values.items():
             metrics[name][run.options["seed"]] = value
     return found
@@ -126,7 +127,7 @@ def _until_solved(run: Measurement) -> tuple[int, float, bool]:
     return run.machine["episodes"][-1], run.machine["points"][-1][2], True
 
 
-def _told_kind(run: Measurement) -> str:
+def told_kind(run: Measurement) -> str:
     """Name a run, and say where more processes than cores shared these."""
     cores = run.machine["report"]["cores"].values()
     is_shared = len(cores) > len({core for each in cores for core in each})
@@ -135,12 +136,12 @@ def _told_kind(run: Measurement) -> str:
 
 def write_figures(reached: Reached) -> list[list[str]]:
     """Write a row for each kind of copies: the seeds solved, and the figures over seeds."""
-    rows = []
-    for (_, kind), figures in reached.items():
+    rows, are_many = [], len({workload for workload, _ in reached}) > 1
+    for (workload, kind), figures in reached.items():
         seeds = figures["episodes"]
         solved = sum(not value.is_beyond for value in seeds.values())
         texts = [write_over_seeds(figures[name].values(), form) for name, form in FIGURES.items()]
-        rows.append([kind, f"{solved} of {len(seeds)}", *texts])
+        rows.append([f"{workload}: {kind}" if are_many else kind, f"{solved} of {len(seeds)}", *texts])
     return rows
 
 

@@ -11,8 +11,9 @@ ALGORITHMS = ("dqn", "ddpg", "td3", "sac")
 
 def tiny(algorithm="dqn", hidden=(3,), **changes):
     """A workload of two observed numbers; ``changes`` go to the table that has such a key."""
-    base = load({"dqn": "cartpole_dqn", "ddpg": "cartpole_ddpg", "td3": "hopper_ddpg", "sac": "hopper_sac"}[algorithm])
-    action = {"choices": 3, "size": 0} if algorithm == "dqn" else {"choices": 0, "size": 2}
+    shipped = {"ddpg": "cartpole_ddpg", "td3": "hopper_ddpg", "sac": "hopper_sac", "a3c": "cartpole_a3c"}
+    base = load(shipped.get(algorithm, "cartpole_dqn"))
+    action = {"choices": 3, "size": 0} if base.has_choices else {"choices": 0, "size": 2}
     tables = {
         "observation": {"shape": (2,)},
         "action": action,
@@ -35,11 +36,11 @@ def tiny(algorithm="dqn", hidden=(3,), **changes):
 def batch_of(workload, size=4, seed=0):
     """Random transitions ``[B, ...]``, some of which terminated."""
     rng, shape = np.random.default_rng(seed), (size, *workload.observation.stacked)
-    action = rng.integers(3, size=size) if workload.algorithm == "dqn" else rng.uniform(-1, 1, (size, 2))
+    action = rng.integers(3, size=size) if workload.has_choices else rng.uniform(-1, 1, (size, 2))
     return {
         "observation": rng.standard_normal(shape).astype(np.float32),
         "next_observation": rng.standard_normal(shape).astype(np.float32),
-        "action": action.astype(np.uint8 if workload.algorithm == "dqn" else np.float32),
+        "action": action.astype(np.uint8 if workload.has_choices else np.float32),
         "reward": rng.standard_normal(size).astype(np.float32),
         "terminated": np.arange(size) % 3 == 0,
     }

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dse.mapping.question import ask
 from dse.solver.problem import ProblemError
-from impls.training import names
+from impls.training import timed_names
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = Path(__file__).with_name("options_net.json.gz")
@@ -54,7 +54,7 @@ def _options(axes: Collection) -> Iterator[tuple[str, list[float]]]:
         yield f"{name} #{known[name]}", [option.time.value, option.time.low, option.time.high, *map(float, taken)]
 
 
-def net(platforms: Collection[str] = PLATFORMS, workloads: Collection[str] = tuple(names())) -> Net:
+def net(platforms: Collection[str] = PLATFORMS, workloads: Collection[str] = timed_names()) -> Net:
     """All options, by platform, workload and what they are called."""
     return {
         f"{platform}, {workload}, {name}": numbers

@@ -4,6 +4,7 @@ Letters: D batches sampled ahead of the gradient step, L learners.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,6 +12,7 @@ from typing import Any
 
 from impls import training
 from impls.training import learners
+from impls.training.options import with_values
 from impls.training.parallel.arrangement import BANKED, COPIES, COPY_SYNCS, ONLY_COPIES, Arrangement
 from impls.training.workload import Workload
 
@@ -26,10 +28,16 @@ KINDS = {
     "hogwild": Arrangement(name="apart", learners=LEARNERS, sync="hogwild"),
 }
 DEEPER, LOCAL, SCALING = "depths", "local", "scaling"
-NAMES = (*KINDS, DEEPER, LOCAL, COPIES, SCALING)
+A3C, DYNA_Q, MEMR = ALGORITHMS = ("a3c", "dyna_q", "memr")
+NAMES = (*KINDS, DEEPER, LOCAL, COPIES, *ALGORITHMS, SCALING)
 PROCESSES, EVERY, USUAL = (1, 2, 4), (1, 4, 16, 64), 16
 """Copies; gradient steps k between meetings, of two copies; and of other numbers."""
+WORKERS, CAPS = (0, 1, 2), (1, 4)  # model workers, and simulated updates for each real one
+ALPHAS, SEGMENTS = (0.0, 0.2, 0.6, 1.0), 1  # of MEMR, besides its own number of segments
 PERIODS = ((2, 1), (2, 5), (2, 10), (2, 25), (4, 10))  # (L, H) of learners whose weights are averaged
+
+
+Changes = tuple[tuple[str, str, float], ...]  # values of the workload: table, key, value
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,7 @@ class Trained:
     least: int
     most: int
     test_episodes: int = 100
+    changes: Changes = ()
     op: str = "gradient step"
 
     @property
@@ -56,7 +65,7 @@ class Trained:
     @property
     def settings(self) -> Workload:
         """The workload as this run trains it. WorkloadError where there is no such workload."""
-        return settings_of(self.task, self.presampled, self.most if self.arrangement.name == COPIES else 0)
+        return settings_of(self.task, self.presampled, self.most * (self.arrangement.name == COPIES), self.changes)
 
     @property
     def capacity(self) -> int:
@@ -81,6 +90,9 @@ class Trained:
         own = {"period": arrangement.period, "banks": arrangement.banks} if arrangement.sync == LOCAL else {}
         if arrangement.name == COPIES:
             own = {name: getattr(arrangement, name) for name in ONLY_COPIES}
+        if task.algorithm == DYNA_Q:
+            own |= {"model_workers": arrangement.model_workers, "cap": arrangement.cap}
+        own |= {key: value for _, key, value in self.changes}
         return {
             "kind": self.kind, "workload": task.name, "identity": training.identity(task),
             "arrangement": arrangement.name, "actors": task.actors.count, "learners": arrangement.learners,
@@ -95,6 +107,10 @@ class Trained:
     def kind(self) -> str:
         """Its arrangement, and how its learners combine or how many batches are sampled ahead."""
         name, ahead = self.arrangement.name, self.presampled
+        if self.changes:
+            return ", ".join([name, *(f"{key} = {value:g}" for _, key, value in self.changes)])
+        if self.settings.algorithm == DYNA_Q:
+            return f"{name}, W = {self.arrangement.model_workers}, c = {self.arrangement.cap}"
         if name == COPIES:
             return f"{name}, P = {self.arrangement.processes}, {self.arrangement.sync}, k = {self.arrangement.every}"
         if self.arrangement.learners > 1:
@@ -105,21 +121,21 @@ class Trained:
     @property
     def request(self) -> dict[str, Any]:
         """What a worker is told of the run."""
-        names = ("task", "presampled", "seed", "least", "most", "test_episodes")
+        names = ("task", "presampled", "seed", "least", "most", "test_episodes", "changes")
         return {name: getattr(self, name) for name in names} | {"arrangement": self.arrangement.to_dict()}
 
     @property
     def label(self) -> str:
         """What tells it from the others, for people."""
-        return f"{self.kind}, seed {self.seed}"
+        return f"{self.task}: {self.kind}, seed {self.seed}"
 
 
 @cache
-def settings_of(task: str, presampled: int, most: int) -> Workload:
+def settings_of(task: str, presampled: int, most: int, changes: Changes = ()) -> Workload:
     """Load a workload, and have it sample a given number of batches ahead, for ``most`` steps if it has fewer."""
     workload = training.load(task)
-    replay = dataclasses.replace(workload.replay, presampled=presampled)
-    return dataclasses.replace(workload, replay=replay, steps=max(workload.steps, most))
+    values = {(table, key): value for table, key, value in changes} | {("replay", "presampled"): presampled}
+    return with_values(workload, values, max(workload.steps, most))
 
 
 def local(learners: int, period: int) -> Arrangement:
@@ -137,6 +153,24 @@ def copies(processes: int, everys: Sequence[int], syncs: Sequence[str]) -> Itera
             yield Arrangement(name=COPIES, processes=processes, sync=sync, every=every)
 
 
+def of_algorithm(name: str, counts: Sequence[int], syncs: Sequence[str]) -> Iterator[tuple[str, Arrangement, Changes]]:
+    """Yield the runs of an algorithm: workload, arrangement, and what is changed of the workload."""
+    if name == A3C:
+        for each in (one for count in counts for one in copies(count, [1], syncs)):
+            yield "cartpole_a3c", dataclasses.replace(each, every=1), ()
+    if name == DYNA_Q:
+        for workers, cap in itertools.product(WORKERS, CAPS):
+            if workers or cap == 1:
+                of = {"model_workers": workers, "cap": cap, "replay": "shared" if workers else "local"}
+                yield "cartpole_dyna_q", Arrangement(name=COPIES, **of), ()
+    if name == MEMR:
+        yield "pendulum_sac", KINDS["serial"], ()
+        yield "pendulum_memr", KINDS["serial"], ()
+        yield "pendulum_memr", KINDS["serial"], (("model", "segments", SEGMENTS),)
+        for alpha in ALPHAS:
+            yield "pendulum_memr", KINDS["serial"], (("replay", "alpha", alpha),)
+
+
 def runs(
     task: str,
     names: Sequence[str],
@@ -146,11 +180,13 @@ def runs(
     processes: Sequence[int] = PROCESSES,
     everys: Sequence[int] = EVERY,
     syncs: Sequence[str] = COPY_SYNCS,
+    most: int = 0,
     **limits: int,
 ) -> Iterator[Trained]:
     """Yield the runs of the named kinds, seed by seed, so that those compared run near each other in time.
 
-    ``periods``: (L, H) of the runs whose learners average their weights; the rest: of copies.
+    ``periods``: (L, H) of the runs whose learners average their weights; ``most`` environment steps, 0 for as many as
+    the workload has; the rest: of copies. Runs of an algorithm are of its own workload.
     """
     own = training.load(task).replay.presampled
     made = {name: [(KINDS[name], own)] for name in KINDS}
@@ -161,4 +197,8 @@ def runs(
         for name in names:
             for arrangement, ahead in made.get(name, ()):
                 least = 1 if arrangement.name == "pipelined" else 0
-                yield Trained(task, arrangement, max(ahead, least), seed, **limits)
+                steps = most or training.load(task).steps
+                yield Trained(task, arrangement, max(ahead, least), seed, most=steps, **limits)
+            for other, arrangement, changes in of_algorithm(name, processes, syncs):
+                steps = most or training.load(other).steps
+                yield Trained(other, arrangement, 0, seed, most=steps, changes=changes, **limits)

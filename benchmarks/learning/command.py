@@ -11,6 +11,9 @@ hogwild      apart, with two learners that change it at once
 depths       pipelined with more batches ahead, --depths: how much faster, and does it still learn?
 local        apart, with learners whose weights are averaged every H steps, each with a bank of its own: --periods
 copies       serial loops with an environment and a network each, whose weights meet: --processes, --every, --syncs
+a3c          cartpole_a3c by copies that meet after each gradient step: --processes, --syncs
+dyna_q       cartpole_dyna_q with W = 0, 1 and 2 model workers, and at most c = 1 or 4 simulated updates a real one
+memr         pendulum_memr beside pendulum_sac, with other alphas (0: uniform) and with a single segment
 scaling      no runs: gradient steps of one and of two such learners alone, over networks, batches and H
 
 A run is solved at the first evaluation whose mean reaches the workload's threshold. Its clock begins with the first
@@ -50,7 +53,6 @@ from dse.learning_runs import (
 from dse.learning_runs import latest as latest_timed
 from dse.records import Measurement
 from dse.tuning import learners_steps
-from impls import training
 from impls.terminal import aligned, plural
 from impls.training.parallel.arrangement import COPIES, COPY_SYNCS
 
@@ -60,7 +62,7 @@ from ..run import run as run_cells
 from ..timing import Timing
 from ..workers import ask_once
 from . import scaling
-from .cells import DEPTHS, EVERY, LOCAL, NAMES, PERIODS, PRIMITIVE, PROCESSES, SCALING, USUAL, Trained, runs
+from .cells import ALGORITHMS, DEPTHS, EVERY, LOCAL, NAMES, PERIODS, PRIMITIVE, PROCESSES, SCALING, USUAL, Trained, runs
 
 FILE = "learning.jsonl"
 MODULE = f"{__package__}.worker"
@@ -74,8 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Train; return the exit code: 0 done, 1 where runs failed. RecordError where that cannot be done."""
     options = _parser().parse_args(arguments)
     one_of(options.only, NAMES)
-    most = options.most or training.load(options.workload).steps
-    limits = {"least": options.least, "most": most, "test_episodes": options.test_episodes}
+    limits = {"least": options.least, "most": options.most or 0, "test_episodes": options.test_episodes}
     one_of(options.syncs, COPY_SYNCS)
     copies = options.processes, options.every, options.syncs
     axes = options.depths, options.periods, options.seeds, *copies
@@ -151,7 +152,7 @@ def summary(found: Sequence[Measurement]) -> list[dict[str, Any]]:
     for key, of_kind in by_kind(found).items():
         seeds, metrics = {record.options["seed"] for record in of_kind}, reached.get(key, {})
         timed = metrics.get("computation_efficiency", {}).keys()
-        row = {"run": key[1], "seeds": sorted(seeds), "failed": sorted(seeds - timed)}
+        row = {"workload": key[0], "run": key[1], "seeds": sorted(seeds), "failed": sorted(seeds - timed)}
         rows.append({**row, "solved": len(timed) - len(list_unsolved(metrics)), "metrics": metrics})
     return rows
 
@@ -170,7 +171,9 @@ def _as_json(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Write the rows as a table."""
+    """Write the rows as a table; runs of several workloads have theirs before them."""
+    are_many = len({row["workload"] for row in rows}) > 1
+    rows = [{**row, "run": f"{row['workload']}: {row['run']}" if are_many else row["run"]} for row in rows]
     for row in rows:
         if row["failed"]:
             yield f"{row['run']}: without a time by seed {', '.join(map(str, row['failed']))}, which no column has"
@@ -188,8 +191,8 @@ def _pair(text: str) -> tuple[int, int]:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("learning", __doc__, "--only serial,apart --seeds 10,11")
     parser.add_argument("--workload", default="cartpole_dqn", metavar="NAME|FILE", help="default: %(default)s")
-    usual = tuple(name for name in NAMES if name not in (LOCAL, COPIES, SCALING))
-    left_out = f"default: all but {LOCAL}, {COPIES}, {SCALING}"
+    unusual = (LOCAL, COPIES, *ALGORITHMS, SCALING)
+    usual, left_out = tuple(name for name in NAMES if name not in unusual), f"default: all but {', '.join(unusual)}"
     add_list(parser, "only", str, default=usual, help=f"of {', '.join(NAMES)} ({left_out})")
     add_list(parser, "depths", at_least(0, "D"), default=DEPTHS, help="D of the runs named depths (default: 10,50,200)")
     pairs = ",".join(f"{count}x{period}" for count, period in PERIODS)

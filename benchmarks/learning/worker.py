@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from impls.training import TrainingError, learners
+from impls.training import TrainingError, algorithms, learners
 from impls.training.actor import TEST, VALIDATION, evaluate
 from impls.training.copies.loop import CopiesLoop
 from impls.training.environments import Environment
@@ -138,24 +138,33 @@ def _random_records(workload: Workload, count: int, rng: np.random.Generator) ->
 
 
 def trained(
-    task: str, arrangement: dict[str, Any], presampled: int, seed: int, least: int, most: int, test_episodes: int
+    task: str,
+    arrangement: dict[str, Any],
+    presampled: int,
+    seed: int,
+    least: int,
+    most: int,
+    test_episodes: int,
+    changes: Sequence[Sequence[Any]] = (),
 ) -> dict[str, Any]:
     """Train until solved, though at least ``least`` environment steps, or until ``most``; return what came of it."""
-    workload = settings_of(task, presampled, most if arrangement["name"] == COPIES else 0)
+    workload = settings_of(task, presampled, most * (arrangement["name"] == COPIES), tuple(map(tuple, changes)))
     with contextlib.ExitStack() as stack:
         environment = Environment(workload)
         stack.callback(environment.close)
         loop = _loop_of(workload, Arrangement.of(arrangement), seed)
         stack.callback(loop.close)
         run = _Run(workload, loop, environment)
-        run.train(least, min(most, workload.steps))
+        most = min(most, workload.steps)
+        run.train(min(least, most), most)
         return run.answer(test_episodes)
 
 
 def _loop_of(workload: Workload, arrangement: Arrangement, seed: int) -> Loop:
     if arrangement.is_parallel:
         return loop_of(arrangement)(workload, arrangement, seed=seed)
-    return SerialLoop(workload, seed=seed)
+    serial: type[SerialLoop] = algorithms.own(workload, "Loop", SerialLoop)
+    return serial(workload, seed=seed)
 
 
 class _Run:

@@ -29,6 +29,7 @@ PARTS = {
     "weights publish": "a learner's weights into shared memory, or into a file that then takes the old file's name",
     "weights fetch": "the published weights into an actor's networks",
     "weights average": "the mean of k models' weights",
+    "weights add": "1 to all weights in one tensor, in memory of its own (private) or in what torch shares",
 }
 
 
@@ -227,6 +228,8 @@ class _CellBuilder:
                 yield self._cell("weights", op, via=via)
         for count in self._preset.models:
             yield self._cell("weights", "average", models=count)
+        for via in ("private", "torch"):
+            yield self._cell("weights", "add", via=via)
 
     def together(self) -> Iterator[Cell]:
         """The two pairs that share cores in a loop: actors and learners, between which an allocation divides the cores,

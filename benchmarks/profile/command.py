@@ -20,7 +20,7 @@ from typing import Any
 from dse.platforms.evidence import CORES
 from dse.platforms.reading import here
 from dse.records import Measurement, RecordError, in_order
-from impls.training import TrainingError, Workload, load, path_of
+from impls.training import TrainingError, Workload, load_timed, path_of
 from impls.training.environments import warn_of_code
 from impls.writing import refusing
 
@@ -100,7 +100,7 @@ def loop_rates(found: Iterable[Measurement]) -> str:
 def workload_of(name: str) -> tuple[Workload, Path]:
     """Return a workload and its file. RecordError if there is none, or if a package is missing that all need."""
     try:
-        workload, where = load(name), path_of(name).resolve()
+        workload, where = load_timed(name), path_of(name).resolve()
     except TrainingError as error:
         raise RecordError(str(error)) from None
     warn_of_code(workload)

@@ -192,6 +192,8 @@ def _weights(world: World, cell: dict[str, Any]) -> Call:
     if cell["op"] == "average":
         models = [world.learner().weights() for _ in range(cell["options"]["models"])]
         return lambda turn: average(models)
+    if cell["op"] == "add":
+        return _tensor_of(world.learner().weights(), cell["options"]["via"])
     return (_shared_weights if cell["options"]["via"] == "shared" else _weight_files)(world, cell["op"])
 
 
@@ -203,6 +205,16 @@ def _shared_weights(world: World, op: str) -> Call:
         shared[:] = weights
         return lambda turn: world.policy().load_weights(shared)
     return lambda turn: np.copyto(shared, weights)
+
+
+def _tensor_of(weights: Any, via: str) -> Call:
+    """Add to a tensor that torch has in memory of its own, or shares."""
+    import torch  # noqa: PLC0415  # heavy
+
+    tensor = torch.from_numpy(weights)
+    if via == "torch":
+        tensor.share_memory_()
+    return lambda turn: tensor.add_(1.0)
 
 
 def _weight_files(world: World, op: str) -> Call:

@@ -24,7 +24,7 @@ from dse.platforms.evidence import CORES
 from dse.records import Measurement
 from impls.replay import Replay
 from impls.replay.memory import Handle, Memory, allocate
-from impls.training import TrainingError, Workload, identity, load
+from impls.training import TrainingError, Workload, identity, load_timed
 from impls.training.actor import Inserted
 from impls.training.parallel.arrangement import Arrangement
 
@@ -259,7 +259,7 @@ def lines(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _stamp(options: argparse.Namespace) -> Stamp:
-    return Stamp.of_this_run(SYSTEM, asked={"workload": identity(load(options.workload)), "seed": options.seed})
+    return Stamp.of_this_run(SYSTEM, asked={"workload": identity(load_timed(options.workload)), "seed": options.seed})
 
 
 def _measured(part: str, preset: Preset, path: Path, options: argparse.Namespace) -> Tally:
@@ -268,7 +268,7 @@ def _measured(part: str, preset: Preset, path: Path, options: argparse.Namespace
         stamp = Stamp.of_this_run(MICRO, asked={"seed": options.seed})
         measure = functools.partial(_hand_overs, stamp, preset.budget_seconds, options.seed)
         return run(list(cells.hand_overs()), path, stamp, measure, **how)
-    workload, stamp = load(options.workload), _stamp(options)
+    workload, stamp = load_timed(options.workload), _stamp(options)
     groups = list(cells.systems(workload.name, CAPACITY, workload.replay.fanout))
     return run(groups, path, stamp, functools.partial(_system, workload, stamp, preset), **how)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from impls.training import names as workload_names
+from impls.training import timed_names
 from impls.training.environments import check_spaces, warn_of_code
 from impls.training.parallel.arrangement import SYNCS
 
@@ -48,7 +49,7 @@ ABOUT = f"""A mapping places the parts of a workload on devices: actors, samplin
 
 A platform is a name ({", ".join(names())}, or `this`, the machine that asks, with its records) or a .toml file;
 a workload too:
-{", ".join(workload_names())}.
+{", ".join(timed_names())}.
 Where `this` has no records, those of the nearest machine answer, and a warning says so; --machine names another.
 
 Objectives:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from impls.terminal import aligned, count, plural
-from impls.training import load as load_workload
+from impls.training import load_timed as load_workload
 from impls.writing import refusing
 
 from ..estimate import written

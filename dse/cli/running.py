@@ -12,7 +12,7 @@ from typing import Any
 
 from impls.cores import count_allowed
 from impls.terminal import aligned, amount, plural
-from impls.training import TrainingError, Workload, identity, learners, load
+from impls.training import TrainingError, Workload, identity, learners, load, load_timed
 
 from .. import platforms, stats
 from ..platforms.reading import HERE
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _workload(name: str, actors: int) -> Workload:
     """Load a workload, with a given number of actors, and without an end."""
-    workload = load(name)
+    workload = load_timed(name)
     return dataclasses.replace(workload, steps=MOST_STEPS, actors=dataclasses.replace(workload.actors, count=actors))
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, Unpack
 
 from impls.checks import near, short
 from impls.training import Workload
-from impls.training import load as load_workload
+from impls.training import load_timed as load_workload
 
 from .. import machines
 from ..platforms import Platform

@@ -16,13 +16,14 @@ from .quoted import NOTHING, Quoted
 
 PAPER, ORDER = "[StoneSachdev]", 1
 SHARED = "peer_shared"
+ADDED, VIA = ("weights", "add"), ("private", "torch")
 MISSED = 0.8
 """Where power is stated: the time of two threads over that of one."""
 
 
 def verdicts(records: Sequence[Measurement], quoted: Quoted = NOTHING) -> list[Claim]:
-    """Judge that threads share one core, and what copies show; list what was not run."""
-    return [_threads_share_a_core(records), *_of_copies(records, quoted), *_not_run()]
+    """Judge that threads share one core, what a shared tensor costs, and what copies, A3C and Dyna-Q show."""
+    return [_threads_share_a_core(records), _shared_tensors(records), *_of_copies(records, quoted)]
 
 
 def _threads_share_a_core(records: Sequence[Measurement]) -> Claim:
@@ -81,8 +82,33 @@ def _pairs(timed: Sequence[Measurement]) -> dict[str, tuple[Measurement, Measure
     }
 
 
-Kind = tuple[int, str, int]  # copies, sync, gradient steps between meetings
+def _shared_tensors(records: Sequence[Measurement]) -> Claim:
+    """Judge one addition to a workload's weights, in a tensor of its own and in one that torch shares."""
+    times: dict[str, dict[str, Measurement]] = defaultdict(dict)
+    for record in records:
+        if (record.contestant, record.op) == ADDED and record.median_seconds is not None:
+            times[record.options["workload"]][record.options["via"]] = record
+    pairs = {name: (both["torch"], both["private"]) for name, both in sorted(times.items()) if len(both) == len(VIA)}
+    text = "Operations on PyTorch's shared memory are slower than on private memory (IV-B)."
+    rule = (
+        "confirmed if in every workload the interval of an addition to the shared tensor lies above the private one's; "
+        "refuted if in none; otherwise not testable here"
+    )
+    if not pairs:
+        evidence = "no addition is on record; to measure it: python -m benchmarks profile --workload cartpole_dqn"
+        return Claim(text, "not testable here", evidence, rule, "none: it takes records")
+    slower = [
+        name for name, (shared, own) in pairs.items() if (shared.low_seconds or 0) > (own.high_seconds or math.inf)
+    ]
+    verdict: Verdict = "confirmed" if len(slower) == len(pairs) else "not testable here" if slower else "refuted"
+    said = ", ".join(f"{name} {shared.seconds / own.seconds:.2f}x" for name, (shared, own) in pairs.items())
+    evidence = f"time of an addition to all weights, shared to private, without moving them: {said}"
+    return Claim(text, verdict, evidence, rule, "of equal times about 1 in 20 seems slower, of each workload")
+
+
+Kind = tuple[int, str, int]  # copies, sync, gradient steps between meetings; model workers, "", their cap
 ALONE: Kind = (1, "lock", 1)
+NO_MODEL: Kind = (0, "", 1)
 TWO, USUAL, LIMITED = 2, 16, (16, 64)
 POWER = "a ratio whose interval has 1 inside is told as no difference: about 1 in 20 of those that are none is not"
 
@@ -92,12 +118,15 @@ def _of_copies(records: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
     best = quoted.table("stonesachdev.best")
     fewer, more = (f"{best[name]:g}" if name in best else "?" for name in ("fewer", "more"))
     runs = [run for run in learning_runs.latest(records) if run.options["arrangement"] == learning_runs.COPIES]
-    ratios = Ratios(runs)
+    ratios = Ratios(runs, "cartpole_dqn", "copies")
     syncs = sorted({sync for count, sync, every in ratios.kinds if (count, every) == (TWO, USUAL)})
     two = [((TWO, sync, USUAL), ALONE) for sync in syncs]
     others = [((TWO, "hogwild", every), (TWO, sync, every)) for every in LIMITED for sync in ("lock", "server")]
     limits = [((TWO, "hogwild", every), (TWO, "hogwild", 1)) for every in LIMITED]
     server = [((TWO, "server", USUAL), ALONE)]
+    a3c, dyna_q = Ratios(runs, "cartpole_a3c", "a3c"), Ratios(runs, "cartpole_dyna_q", "dyna_q")
+    actors = [(kind, ALONE) for kind in a3c.kinds if kind[0] == TWO]
+    simulated = [(kind, NO_MODEL) for kind in dyna_q.kinds if kind[0] in (1, 2)]
     copies = f"two copies, k = {USUAL}, to one"
     return [
         ratios.judge("DQN trains in fewer episodes with more processes (IV-F, Fig. 1).", "episodes", two, copies, -1),
@@ -126,19 +155,29 @@ def _of_copies(records: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
             -1,
         ),
         ratios.judge("A parameter server trains no sooner than one process (IV-C).", "minutes", server, copies, 1),
+        a3c.judge("A3C trains in fewer episodes with more processes (IV-F, Fig. 1).", "episodes", actors, copies, -1),
+        dyna_q.judge(
+            "Dyna-Q by two or three processes does not work well (IV-F).",
+            "episodes",
+            simulated,
+            "real ones, one and two model workers to none",
+            1,
+        ),
     ]
 
 
 class Ratios:
-    """Medians over seeds of what copies need until solved, one kind to another by the same seed, with intervals."""
+    """Medians over seeds of what copies need until solved, one kind to another by the same seed, with intervals.
 
-    def __init__(self, runs: Sequence[Measurement]) -> None:
+    ``only`` is the name by which ``benchmarks learning`` has such runs of the workload.
+    """
+
+    def __init__(self, runs: Sequence[Measurement], workload: str, only: str) -> None:
+        self._only = only
         self._figures = {
-            (run.options["processes"], run.options["sync"], run.options["every"]): figures
-            for (run, *_), figures in (
-                (group, next(iter(learning_runs.figures_of(group).values())))
-                for group in learning_runs.by_kind(runs).values()
-            )
+            _kind_of(group[0]): next(iter(learning_runs.figures_of(group).values()))
+            for (name, _), group in learning_runs.by_kind(runs).items()
+            if name == workload
         }
         self.kinds: list[Kind] = sorted(self._figures)
 
@@ -173,7 +212,7 @@ class Ratios:
             f"{contrary}; otherwise undecided"
         )
         if not found:
-            evidence = "no 5 seeds of such copies are on record; python -m benchmarks learning --only copies"
+            evidence = f"no 5 seeds of such runs are on record; python -m benchmarks learning --only {self._only}"
             return Claim(text, "not testable here", evidence, rule, "none: it takes records")
         above, below = [low > 1 for _, low, _ in found], [high < 1 for _, _, high in found]
         holds, fails = (above, below)[::sign]
@@ -182,30 +221,17 @@ class Ratios:
         return Claim(text, verdict, said, rule, POWER)
 
 
+def _kind_of(run: Measurement) -> Kind:
+    if "model_workers" in run.options:
+        return run.options["model_workers"], "", run.options["cap"]
+    return run.options["processes"], run.options["sync"], run.options["every"]
+
+
 def _kind(kind: Kind) -> str:
-    return "one" if kind == ALONE else "P = {}, {}, k = {}".format(*kind)
+    if kind in (ALONE, NO_MODEL):
+        return "one" if kind == ALONE else "none"
+    return "P = {}, {}, k = {}".format(*kind) if kind[1] else f"W = {kind[0]}, c = {kind[2]}"
 
 
 def _times(ratio: float) -> str:
     return f"{ratio:.2f}x" if math.isfinite(ratio) else "never solved"
-
-
-def _not_run() -> list[Claim]:
-    """List what would take programs that there are none of."""
-    return [
-        not_run(
-            "Operations on PyTorch's shared memory are slower than on private memory (IV-B).",
-            "no operation on a tensor was timed before and after share_memory_()",
-            "one such operation, in alternation",
-        ),
-        not_run(
-            "A3C trains in fewer episodes with more processes (IV-F, Fig. 1).",
-            "no learner is on-policy",
-            "one with a policy and a value network",
-        ),
-        not_run(
-            "Dyna-Q needs more than three processes (IV-F).",
-            "no world model is trained here",
-            "a world model, and several seeds until solved",
-        ),
-    ]

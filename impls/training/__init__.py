@@ -1,7 +1,18 @@
 """Workload files, learners, actors and the serial training loop: the primitives of a training system."""
 
 from .errors import TrainingError, WorkloadError
-from .reading import load, names, parse, path_of
+from .reading import load, load_timed, names, parse, path_of, timed_names
 from .workload import Workload, identity
 
-__all__ = ["TrainingError", "Workload", "WorkloadError", "identity", "load", "names", "parse", "path_of"]
+__all__ = [
+    "TrainingError",
+    "Workload",
+    "WorkloadError",
+    "identity",
+    "load",
+    "load_timed",
+    "names",
+    "parse",
+    "path_of",
+    "timed_names",
+]

@@ -120,8 +120,9 @@ def _setting(workload: Workload, options: argparse.Namespace) -> Setting:
 def _summary_text(summary: dict[str, Any]) -> str:
     rates = summary["throughput"]
     tested = summary["test_mean"]
+    tree = f"{summary['contestant']} (K={summary['fanout']}), alpha {summary['alpha']:g}"
     lines = [
-        f"{summary['workload']}, {summary['contestant']} (K={summary['fanout']}), alpha {summary['alpha']:g}, "
+        f"{summary['workload']}, {'a3c' if summary['algorithm'] == 'a3c' else tree}, "
         f"seed {summary['seed']}: {plural(summary['steps'], 'step')}, {plural(summary['updates'], 'gradient step')} in "
         f"{summary['seconds']:,.0f} s",
     ]

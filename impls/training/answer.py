@@ -60,7 +60,7 @@ def _start(workload: Workload, values: Mapping[tuple[str, str], int]) -> int:
             *(("actors", key) for key in ("count", "environments", "local_storage")),
         )
     )
-    return max(workload.learner.learning_starts, batch, math.prod(each))
+    return int(max(workload.learner.learning_starts, batch, math.prod(each)))
 
 
 def _called(file: str) -> str:

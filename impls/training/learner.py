@@ -46,7 +46,7 @@ class Phase(NamedTuple):
 class Derived(NamedTuple):
     """Results of a phase: the gradient of the network's weights, a vector, its loss, and |TD errors| ``[B]`` or None.
 
-    The first phase of a step has the errors.
+    One phase of a step has the errors.
     """
 
     gradient: Weights
@@ -140,7 +140,7 @@ class Learner(ABC):
 
     @abstractmethod
     def _sampled(self, observations: NDArray[Any], noise: NDArray[np.float32]) -> NDArray[Any]:
-        """SAC's actions ``[A, size]`` for standard normal noise ``[A, size]``."""
+        """Actions by noise ``[A, size]``: SAC's ``[A, size]`` by standard normal, A3C's ``[A]`` by Gumbel's."""
 
     @abstractmethod
     def _moments(self) -> tuple[Weights, Weights, dict[str, int]]:
@@ -172,14 +172,15 @@ class Learner(ABC):
     def act(self, observations: NDArray[Any], explore: float, rng: np.random.Generator | None) -> NDArray[Any]:
         """Actions ``[A, ..]`` for observations ``[A, *shape]``; without an ``rng``, those of the policy alone.
 
-        ``explore`` is the chance of a random action (dqn) or the noise's deviation (ddpg, td3). SAC samples from its
-        policy, whatever ``explore`` is.
+        ``explore`` is the chance of a random action (dqn) or the noise's deviation (ddpg, td3). SAC and A3C sample from
+        their policy, whatever ``explore`` is.
         """
         if rng is None:
             return self._greedy(observations)
-        if self.workload.family == "sac":
-            shape = (len(observations), self.workload.action_size)
-            return self._sampled(observations, rng.standard_normal(shape).astype(np.float32))
+        if self.workload.family in ("sac", "a3c"):
+            shape, is_normal = (len(observations), self.workload.action_size), self.workload.family == "sac"
+            noise = rng.standard_normal(shape) if is_normal else rng.gumbel(size=shape)
+            return self._sampled(observations, noise.astype(np.float32))
         return explored(self.workload, self._greedy(observations), explore, rng)
 
     def weights(self) -> Weights:

@@ -17,6 +17,7 @@ from .actor import TRAINING, Episode, Inserted, actor_of, beta_at, explore_at, s
 from .errors import ProcessLost, TrainingError
 from .learner import Learner, Stepped
 from .parallel.arrangement import Arrangement
+from .rollouts import Rollouts
 from .sizes import layout_of
 from .throughput import cpu_seconds
 from .workload import Workload
@@ -26,11 +27,13 @@ COMPILED = "numba"
 _ANEW = 8  # sets the random numbers of actors that begin anew apart from the other uses of a seed
 
 
-def buffer_of(workload: Workload, contestant: str) -> PrioritizedBuffer | Replay:
+def buffer_of(workload: Workload, contestant: str) -> PrioritizedBuffer | Replay | Rollouts:
     """An empty buffer on a tree: the compiled replay for ``COMPILED``'s, where it can be had, else the plain one.
 
-    Raises what making the tree, or the replay, does.
+    A3C's has no tree. Raises what making the tree, or the replay, does.
     """
+    if workload.algorithm == "a3c":
+        return Rollouts(workload)
     replay, layout = workload.replay, layout_of(workload)
     if contestant == COMPILED:
         with contextlib.suppress(RuntimeError):  # no robust mutexes, or compilation switched off
@@ -115,6 +118,8 @@ class SerialLoop:
 
     def _updates_due(self, before: int) -> int:
         """Gradient steps due since step ``before``: one after every update_interval-th step from learning_starts on."""
+        if isinstance(self.buffer, Rollouts):  # by its own steps, which other copies' are not
+            return int(self.buffer.is_full)
         interval, starts = self.workload.learner.update_interval, self.workload.learner.learning_starts
         return max(0, self.step // interval - max(before, starts - 1) // interval)
 

@@ -14,8 +14,10 @@ from .parallel.arrangement import (
     BANKED,
     COPIES,
     COPY_SYNCS,
+    DYNA,
     NAMES,
     ONLY_COPIES,
+    ONLY_DYNA,
     RATIOS,
     SYNCS,
     TRANSPORTS,
@@ -38,6 +40,8 @@ RANGES = {
     "processes": (1, 1024),
     "shards": (1, 1024),
     "average": (1, 1 << 30),
+    "model_workers": (0, 1024),
+    "cap": (1, 1 << 30),
     "seconds": (1, 1_000_000_000),
     "seed": (0, 1 << 32),
     "threads": (1, 1024),
@@ -52,9 +56,9 @@ _OF_WORKLOAD = {
     "actors": ("actors", "count"),
 }
 _APART = ("learners", "banks", "transport", "weights", "ratio", "period", "weights_of_banks")
-_BETWEEN_PROCESSES = ("sync", "strategy", *_APART, *ONLY_COPIES)
+_BETWEEN_PROCESSES = ("sync", "strategy", *_APART, *ONLY_COPIES, *ONLY_DYNA)
 _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Arrangement], bool]], ...] = (
-    (ONLY_COPIES, "--arrangement copies", lambda made: made.name == COPIES),
+    ((*ONLY_COPIES, *ONLY_DYNA), "--arrangement copies", lambda made: made.name == COPIES),
     (("sync", "strategy", *_APART), "--arrangement apart or pipelined", lambda made: made.is_parallel),
     (("actors", *_APART), "--arrangement apart or pipelined", lambda made: made.name != COPIES),
     (("sync",), "--learners of at least 2", lambda made: made.learners > 1 or made.name == COPIES),
@@ -62,8 +66,11 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Arrangement], bool]], ...] 
     (("period",), "--sync local", lambda made: made.sync == "local"),
     (("weights_of_banks",), "--banks of at least 2", lambda made: made.banks > 1),
     (("shards", "average"), "--sync server", lambda made: made.sync == "server"),
+    (("cap",), "--model-workers of at least 1", lambda made: made.model_workers > 0),
 )
 """Options, and what an arrangement must have lest they change nothing."""
+_OF_REPLAY = ("contestant", "fanout", "alpha", "presampled", "replay", "strategy", "mapping")
+"""Options that change nothing where there is no replay, as for a3c."""
 MAPPED = {
     **dict.fromkeys(("arrangement", "actors", "environments", "presampled", "fanout", "learners", "learner", "policy")),
     "contestant": "numba",
@@ -90,7 +97,8 @@ class Setting:
 def setting_of(workload: Workload, options: argparse.Namespace) -> Setting:
     """The setting that options ask for. TrainingError for one out of range, or options that do not go together."""
     changed = with_options(workload, options)
-    arrangement = arrangement_of(changed, options, name=options.arrangement or "serial", threads=options.threads)
+    name = options.arrangement or (COPIES if workload.algorithm == DYNA else "serial")
+    arrangement = arrangement_of(changed, options, name=name, threads=options.threads)
     by = options.contestant, options.learner, options.policy
     return Setting(changed, arrangement, *by, options.device, options.compile)
 
@@ -103,14 +111,20 @@ def every_of(text: str) -> int:
 
 
 def arrangement_of(workload: Workload, options: argparse.Namespace, **decided: Any) -> Arrangement:
-    """The arrangement of what is decided and of the options given, which go first; banks bring their strategy.
+    """The arrangement of what is decided and of the options given, which go first; banks bring their strategy, Dyna-Q
+    brings a model worker and the replay that it shares.
 
     TrainingError for an option that would change nothing, or for what this workload cannot be trained by.
     """
     given = {key: getattr(options, key) for key in _BETWEEN_PROCESSES if getattr(options, key) is not None}
     if given.get("banks", 1) > 1:
         given.setdefault("strategy", BANKED)
+    if (workload.algorithm, decided.get("name")) == (DYNA, COPIES) and given.setdefault("model_workers", 1):
+        given.setdefault("replay", "shared")
     made = Arrangement(**decided | given)
+    if workload.algorithm != DYNA and (idle := next((key for key in ONLY_DYNA if key in given), None)):
+        option = idle.replace("_", "-")
+        raise TrainingError(f"--{option} changes nothing for {workload.algorithm}; leave it out, or train {DYNA}")
     for keys, needed, has_it in _NEEDED:
         if not has_it(made) and (idle := next((key for key in keys if getattr(options, key) is not None), None)):
             option = idle.replace("_", "-")
@@ -120,7 +134,10 @@ def arrangement_of(workload: Workload, options: argparse.Namespace, **decided: A
 
 
 def with_options(workload: Workload, options: argparse.Namespace) -> Workload:
-    """The workload with the options of the command line. TrainingError if one is out of range."""
+    """The workload with the options of the command line. TrainingError if one is out of range, or changes nothing."""
+    idle = (key for key in _OF_REPLAY if getattr(options, key) not in (None, MAPPED.get(key)))
+    if workload.algorithm == "a3c" and (option := next(idle, None)):
+        raise TrainingError(f"--{option} is about a replay, which a3c does not have; leave it out")
     check_ranges({name: getattr(options, name) for name in RANGES})
     values = {where: getattr(options, name) for name, where in _OF_WORKLOAD.items()}
     return with_values(workload, {where: one for where, one in values.items() if one is not None}, options.steps)
@@ -141,14 +158,14 @@ def with_values(workload: Workload, values: dict[tuple[str, str], Any], steps: i
         part = dataclasses.replace(getattr(workload, table), **{key: value})
         workload = dataclasses.replace(workload, **{table: part})
     changed = dataclasses.replace(workload, steps=steps or workload.steps)
+    if faults := faults_of(changed):
+        raise TrainingError(f"{workload.name}: {'; '.join(faults)}")
     starts, interval = workload.learner.learning_starts, workload.learner.update_interval
     if (first := -(-starts // interval) * interval) > changed.steps:
         raise TrainingError(
             f"the first gradient step is after {first:,} environment steps, the run ends after {changed.steps:,}; give "
             "more --steps, or the workload a smaller learning_starts"
         )
-    if faults := faults_of(changed):
-        raise TrainingError(f"{workload.name}: {'; '.join(faults)}")
     return changed
 
 
@@ -187,7 +204,11 @@ def _add_processes(add: Any) -> None:
         add(flag, metavar="NAME", help=f"{what}: {', '.join(choices)} (default: {choices[0]})")
 
     modes = "serial does everything in one process; apart has actors of their own; pipelined samples ahead in one more"
-    add("--arrangement", metavar="NAME", help=f"of processes: {', '.join(NAMES)} (default: serial); {modes}")
+    add(
+        "--arrangement",
+        metavar="NAME",
+        help=f"of processes: {', '.join(NAMES)} (default: serial, of {DYNA} copies); {modes}",
+    )
     mapping = "run what dse recommend --json wrote; - reads it from the standard input"
     add("--mapping", metavar="FILE", help=mapping)
     add("--learners", type=count, metavar="L", help="that share the gradient steps (default: 1)")
@@ -206,6 +227,8 @@ def _add_processes(add: Any) -> None:
     add("--replay", metavar="NAME", help="of copies: local, shared or cached:n, n records at once (default: local)")
     add("--shards", type=count, metavar="S", help="processes of --sync server (default: 1)")
     add("--average", type=count, metavar="N", help="gradients that a step of a shard is the mean of (default: 1)")
+    add("--model-workers", type=count, metavar="W", help=f"of {DYNA}, that learn from a model of it (default: 1)")
+    add("--cap", type=count, metavar="C", help=f"of {DYNA}: most simulated updates for each real one (default: 1)")
     add("--test-process", action="store_true", help="evaluate in a process of its own, while training continues")
 
 

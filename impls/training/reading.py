@@ -26,7 +26,7 @@ from typing import Any
 from ..strict_toml import Faults, Field, Files, Reader, UnreadableError
 from ..toml_lines import KeyPath
 from .errors import WorkloadError
-from .workload import FAMILIES, Replay, Workload
+from .workload import FAMILIES, TIMED, Actors, Exploration, Replay, Workload
 
 KIND = "workload"
 _MOST_CHANNELS = 16  # as many as frames can be stacked
@@ -50,6 +50,21 @@ names, path_of, parse = _FILES.names, _FILES.path_of, _FILES.parse
 def load(name: str | Path) -> Workload:
     """The shipped workload of that name, or the one in a file. WorkloadError with everything that is wrong."""
     return _FILES.load(path_of(name))
+
+
+def timed_names() -> tuple[str, ...]:
+    """The shipped workloads that ``load_timed`` takes."""
+    return tuple(name for name in names() if load(name).algorithm in TIMED)
+
+
+def load_timed(name: str | Path) -> Workload:
+    """The same of an algorithm all of whose parts are timed, which profiles and the solver need. WorkloadError else."""
+    if (workload := load(name)).algorithm not in TIMED:
+        raise WorkloadError(
+            f"{workload.name}: neither profiles nor the solver time {workload.algorithm}, of which gradient steps are "
+            f"but a part; ask about a workload of {', '.join(TIMED)}, or train it: python -m impls.training {name}"
+        )
+    return workload
 
 
 def faults_of(workload: Workload) -> list[str]:
@@ -158,8 +173,12 @@ def _of_rollouts(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
                 f"{numbers}"
             ),
         )
-    if workload.actors.count * workload.actors.environments * workload.actors.local_storage > 1:
+    if workload.actors != Actors():
         yield ("actors",), "a3c has one actor of one environment, which hands over each step; give it more copies"
+    if workload.exploration != Exploration():
+        yield ("exploration",), "a3c explores by its policy alone; leave [exploration] out"
+    if workload.observation.frames > 1:
+        yield ("observation", "frames"), "a3c takes no stacks of frames; leave frames out, or let the environment stack"
 
 
 def _of_models(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
@@ -202,7 +221,7 @@ def _of_frames(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
         shapes = f"[H, W], or [C, H, W] with C at most {_MOST_CHANNELS}"
         yield ("observation", "shape"), f"a convolution takes frames {shapes}, not {seen.shape[0]}"
     least = _STORED_PER_FRAME * seen.frames
-    if seen.frames > 1 and storage < least:
+    if seen.frames > 1 and storage < least and workload.algorithm != "a3c":
         stated = storage > 1  # otherwise it is the frames that a file states
         path = ("actors", "local_storage") if stated else ("observation", "frames")
         yield path, f"local_storage must be at least {least} with {seen.frames} frames, which each insert repeats"

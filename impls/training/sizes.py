@@ -84,6 +84,9 @@ def step_macs(workload: Workload) -> float:
     if workload.family == "dqn":
         each = networks(workload)["action_values"].macs
         return 5.0 * each - inputs * hidden[0]  # of states and next states, and by the targets of these; gradients
+    if workload.family == "a3c":  # of both networks: forward, and the gradients of weights and of a layer's inputs
+        sizes = networks(workload)
+        return 4.0 * sizes["critic"].macs + 3.0 * sizes["policy"].macs - 2.0 * inputs * hidden[0]
     critics, is_sac = 1 if workload.family == "ddpg" else 2, workload.family == "sac"
     policy, critic = networks(workload)["policy"].macs, networks(workload)["critic"].macs // critics
     judging = policy + critics * (4 * critic - (inputs + actions) * hidden[0])

@@ -17,9 +17,14 @@ COMMON = {
     "replay.capacity": 50_000,
     "evaluation.interval": 2_500,
 }
+ROLLOUTS = {
+    "steps": 300_000,
+    **dict.fromkeys(("learner.batch", "learner.update_interval", "learner.learning_starts"), 128),
+}
+"""What a3c states otherwise; it has no replay."""
 CHOOSING = {"environment": "CartPole-v1", "observation.shape": (4,), "action.choices": 2}
 CONTINUING = {"environment": "Pendulum-v1", "observation.shape": (3,), "action.size": 1}
-SHOWN = {"note": "?", "choices": 2, "size": 1, "tau": SOFT_TAU}
+SHOWN = {"note": "?", "choices": 2, "size": 1, "tau": SOFT_TAU, "capacity": 50_000}
 """What stands commented out where the default itself is outside of what a file may state."""
 WIDTH = 120
 HEAD = """\
@@ -33,6 +38,9 @@ def template(name: str = "mine", algorithm: str = "dqn") -> str:
     """Write a file that is valid and trains: a network of two layers on an environment of gymnasium's own."""
     spaces = CONTINUING if FAMILIES.get(algorithm, algorithm) in CONTINUOUS else CHOOSING
     given = {**COMMON, **spaces, "name": name, "algorithm": algorithm}
+    if algorithm == "a3c":
+        given |= ROLLOUTS
+        del given["replay.capacity"]
     return HEAD.format(name=name) + "".join(f"{line}\n" for line in _table(Workload, given))
 
 

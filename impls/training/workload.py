@@ -15,7 +15,10 @@ from ..strict_toml import key
 
 FAMILIES = {"dyna_q": "dqn", "memr": "sac"}
 """The algorithm whose networks, actions and gradient steps another one has, where it is not its own."""
-ALGORITHMS = ("dqn", "ddpg", "td3", "sac", "a3c", *FAMILIES)
+SERIAL = ("memr",)
+"""Algorithms that no arrangement of several processes trains."""
+TIMED = ("dqn", "ddpg", "td3", "sac")
+ALGORITHMS = (*TIMED, "a3c", *FAMILIES)
 CONTINUOUS = ("ddpg", "td3", "sac")
 DTYPES = ("float32", "uint8")
 OPTIMIZERS = ("adam", "sgd")

@@ -18,6 +18,7 @@ from dse.learning_runs import (
     latest,
     list_unsolved,
     metrics_of,
+    told_kind,
     write_figures,
     write_metrics,
 )
@@ -71,6 +72,8 @@ def of_depths(runs: Sequence[Measurement]) -> pd.DataFrame:
 def of_arrangements(runs: Sequence[Measurement]) -> pd.DataFrame:
     """Select the runs of every arrangement and sync at the least D; empty unless there are two kinds."""
     runs = [run for run in runs if run.options["arrangement"] != COPIES]
+    several = {run.options["workload"] for run in runs if run.options["arrangement"] != SERIAL}
+    runs = [run for run in runs if run.options["workload"] in several]
     least = {run.options["arrangement"]: run.options["presampled"] for run in reversed(runs)}
     for run in runs:
         least[run.options["arrangement"]] = min(least[run.options["arrangement"]], run.options["presampled"])
@@ -82,10 +85,10 @@ def of_arrangements(runs: Sequence[Measurement]) -> pd.DataFrame:
 def of_copies(runs: Sequence[Measurement]) -> pd.DataFrame:
     """Return a row a figure, run and seed of copies, at the interval k that most numbers of them have."""
     own = [run for run in runs if run.options["arrangement"] == COPIES]
-    shown = {(run.options["workload"], run.options["kind"]): run for run in _of_one(own) if own}
+    shown = {(run.options["workload"], told_kind(run)): run for run in _of_one(own) if own}
     rows = []
     for (workload, kind), figures in figures_of(own).items():
-        if (run := shown.get((workload, kind.partition(" (")[0]))) is None:
+        if (run := shown.get((workload, kind))) is None:
             continue
         known = {"workload": workload, "kind": kind, "commit": commit_of(run)}
         known |= {name: run.options[name] for name in ("processes", "sync", "every")}

@@ -35,7 +35,7 @@ NO_FIGURES = {
     r"(Algorithm|equation) \d": "of a paper",
     r"of 15 inputs": "as a paper prints it",
     r"Python 3\.11|Apache-2\.0": "versions",
-    r"float(32|64)|log2|H200|TD3|d3rlpy|Baselines3": "names",
+    r"float(32|64)|log2|H200|TD3|A3C|d3rlpy|Baselines3": "names",
     r"\d+ minutes": "how long a command may take at most; CONTRIBUTING says when it last ran",
     r"95 %": "the confidence of every interval",
     r"(?m)^\| \d \||^\| command( \| \d)+ \|": "tables of exit codes",

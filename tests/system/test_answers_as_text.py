@@ -23,7 +23,7 @@ from dse.solver.law import GIVEN_UP
 from dse.times import analytic
 from dse.times.platform_trees import SHAPE_FACTOR
 from dse.times.tree_variants import Configuration
-from impls.training import names
+from impls.training import timed_names
 from impls.training.__main__ import _parser as training_parser
 from tests.committed import RESULTS
 from tests.matrix import matrix, slow
@@ -55,7 +55,7 @@ def digits(number):
 
 @pytest.mark.parametrize(
     ("platform", "workload"),
-    matrix(PLATFORMS, names(), brief=lambda *one: one[1] == "pong_dqn" or one == ("u200", "hopper_ddpg")),
+    matrix(PLATFORMS, timed_names(), brief=lambda *one: one[1] == "pong_dqn" or one == ("u200", "hopper_ddpg")),
 )
 def test_headline_has_choice_and_rate_and_the_second_line_can_be_pasted(platform, workload):
     answer = recommend_mapping(platform, workload)

@@ -22,9 +22,9 @@ SEED = 11
 
 
 def workload(algorithm, batch=7, hidden=(19, 5), inputs=3, size=2, dtype="float32", dueling=False, **learner):
-    base = CARTPOLE if algorithm == "dqn" else HOPPER
+    base = {"dqn": CARTPOLE, "a3c": load("cartpole_a3c")}.get(algorithm, HOPPER)
     seen = dataclasses.replace(base.observation, shape=(inputs,), dtype=dtype)
-    action = dataclasses.replace(base.action, **{"choices" if algorithm == "dqn" else "size": size})
+    action = dataclasses.replace(base.action, **{"choices" if base.has_choices else "size": size})
     network = dataclasses.replace(base.network, hidden=hidden, dueling=dueling)
     plain = {"loss": "squared", "gradient_clip": 0.0, "learning_rate": 1e-3, "target_interval": 1, "tau": 0.01}
     settings = dataclasses.replace(base.learner, batch=batch, **(plain | learner))
@@ -45,8 +45,10 @@ def batches(workload, count=1, seed=0):
             for _ in range(2)
         ]
         action = rng.uniform(-1, 1, (rows, workload.action_size)).astype(np.float32)
-        if workload.algorithm == "dqn":
+        if workload.has_choices:
             action = rng.integers(workload.action.choices, size=rows)
+        if workload.algorithm == "a3c":  # most rows begin where the one before has led
+            seen[0][1:] = np.where(rng.random((rows - 1, 1)) < 0.7, seen[1][:-1], seen[0][1:])
         reward = (3 * rng.standard_normal(rows)).astype(np.float32)  # on both sides of Huber's bends
         parts = ("observation", "next_observation", "action", "reward", "terminated")
         yield (
@@ -93,6 +95,9 @@ CASES = {
     "sac": {"algorithm": "sac", "batch": 35, "size": 3, "inputs": 11},
     "sac, fixed": {"algorithm": "sac", "temperature": 0.3, "hidden": (40,), "loss": "huber"},
     "sac, one row": {"algorithm": "sac", "batch": 1, "size": 1, "gradient_clip": 1.0},
+    "a3c": {"algorithm": "a3c", "batch": 37, "size": 3, "gae_lambda": 0.9, "entropy": 0.1},
+    "a3c, huber": {"algorithm": "a3c", "batch": 65, "gamma": 0.9, "gae_lambda": 1.0, "loss": "huber", "dtype": "uint8"},
+    "a3c, one row": {"algorithm": "a3c", "batch": 1, "size": 9, "hidden": (2,), "inputs": 1, "gradient_clip": 0.1},
     "sac, more actions than units": {"algorithm": "sac", "size": 9, "hidden": (2,), "inputs": 1},
 }
 
@@ -121,6 +126,7 @@ RUNS = {
     "ddpg": {"algorithm": "ddpg", "policy_learning_rate": 1e-4, "gradient_clip": 0.5},
     "td3": {"algorithm": "td3", "target_interval": 2},
     "sac": {"algorithm": "sac", "gradient_clip": 2.0},
+    "a3c": {"algorithm": "a3c", "gradient_clip": 0.5, "policy_learning_rate": 3e-4},
 }
 
 
@@ -160,7 +166,7 @@ def test_the_first_hundred_steps_of_a_run_are_those_of_torch():
     np.testing.assert_allclose(ours.learner.weights(), theirs.learner.weights(), atol=settings.learning_rate)
 
 
-@pytest.mark.parametrize("algorithm", ("dqn", "ddpg", "td3", "sac"))
+@pytest.mark.parametrize("algorithm", ("dqn", "ddpg", "td3", "sac", "a3c"))
 @pytest.mark.parametrize("dtype", ("float32", "uint8"))
 def test_actions_and_priorities_are_those_of_torch(algorithm, dtype):
     shape = workload(algorithm, batch=9, dtype=dtype, dueling=algorithm == "dqn")
@@ -174,10 +180,10 @@ def test_actions_and_priorities_are_those_of_torch(algorithm, dtype):
             ours, theirs = (each.act(seen, explore, rng) for each, rng in zip((dense, reference), rngs, strict=True))
             assert ours.dtype == theirs.dtype
             assert ours.shape == theirs.shape
-            np.testing.assert_allclose(ours, theirs, atol=0 if algorithm == "dqn" else 2e-6)
+            np.testing.assert_allclose(ours, theirs, atol=0 if shape.has_choices else 2e-6)
 
 
-@pytest.mark.parametrize("algorithm", ("dqn", "td3", "sac"))
+@pytest.mark.parametrize("algorithm", ("dqn", "td3", "sac", "a3c"))
 def test_a_resumed_learner_goes_on_bit_for_bit(algorithm):
     shape = workload(algorithm)
     first, second = make(shape, "dense", seed=1), make(shape, "dense", seed=2)
@@ -233,7 +239,7 @@ def test_batches_of_any_size_follow_one_another():
     assert len(learner.priorities({name: values[:0] for name, values in transitions.items()})) == 0
 
 
-@pytest.mark.parametrize("algorithm", ("dqn", "ddpg", "td3", "sac"))
+@pytest.mark.parametrize("algorithm", ("dqn", "ddpg", "td3", "sac", "a3c"))
 def test_a_learner_that_diverged_says_so_by_its_priorities_and_losses(algorithm):
     shape = workload(algorithm, policy_delay=1, gradient_clip=1.0)
     learner = make(shape, "dense")
@@ -247,7 +253,7 @@ def test_a_learner_that_diverged_says_so_by_its_priorities_and_losses(algorithm)
     assert all(np.isnan(loss) for loss in stepped.losses.values())
 
 
-@pytest.mark.parametrize("algorithm", ("dqn", "sac"))
+@pytest.mark.parametrize("algorithm", ("dqn", "sac", "a3c"))
 def test_parts_of_a_batch_that_do_not_fit_are_refused(algorithm):
     shape = workload(algorithm)
     learner, ((transitions, weights),) = make(shape, "dense"), batches(shape)
@@ -260,7 +266,7 @@ def test_parts_of_a_batch_that_do_not_fit_are_refused(algorithm):
     with pytest.raises(ValueError, match="reshape"):
         learner.act(transitions["observation"][0], 0, None)
     assert learner.steps == sum(learner.state_dict()["updates"].values()) == 0
-    if algorithm == "dqn":
+    if shape.has_choices:
         with pytest.raises(IndexError, match="none of the choices"):
             learner.step(transitions | {"action": np.full(7, 2)}, weights)
 

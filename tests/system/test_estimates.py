@@ -13,7 +13,7 @@ from dse.platforms import Cache, Device, Link, Memory, Platform, Quantity, leave
 from dse.times import analytic, hardware
 from dse.times.estimates import MODELED, Asked, rows
 from dse.times.parts import Parts
-from impls.training import load, names
+from impls.training import load, timed_names
 from tests.matrix import matrix
 
 WORKLOADS = [  # from L1 to memory: leaves, batches, weights; first those that most numbers move
@@ -187,7 +187,9 @@ def seconds_of(what, estimates):
 
 @pytest.mark.parametrize(
     ("platform", "name", "batch"),
-    matrix(platforms.names(), names(), [32, 256], brief=lambda *one: "cartpole_dqn" in one or {"u200", 256} < {*one}),
+    matrix(
+        platforms.names(), timed_names(), [32, 256], brief=lambda *one: "cartpole_dqn" in one or {"u200", 256} < {*one}
+    ),
 )
 def test_a_gradient_step_is_what_recommend_takes_where_nothing_is_measured(platform, name, batch):
     """To the last digit, by the fastest option of a device; so both put the devices in the same order."""
@@ -254,7 +256,7 @@ def test_values_carry_the_origins_of_what_they_are_made_of():
 
 
 def test_the_work_of_an_algorithm_is_more_than_that_of_its_network_alone():
-    for name in names():
+    for name in timed_names():
         alone = hardware.work_alone(analytic.network_of(load(name))[0])
         assert all(whole >= part for whole, part in zip(analytic.work_of(load(name))[:2], alone[:2], strict=True))
 

@@ -14,7 +14,7 @@ from dse.times.parts import Parts
 from dse.times.profile import evidence, of_records
 from dse.validation import laws
 from dse.validation.laws import Cell
-from impls.training import load, names
+from impls.training import load, timed_names
 from tests.committed import RESULTS
 from tests.profiled import named_platform, step_of_loop, world
 
@@ -59,7 +59,7 @@ def test_a_factor_of_half_the_width_would_not_hold_for_the_laws_that_know_least(
 def test_the_factor_of_a_compiled_step_holds_as_drawn_and_for_a_machine_or_workload_left_out():
     steps = []
     for machine, known in evidence(RESULTS).items():
-        for name in names():
+        for name in timed_names():
             workload = load(name)
             table = known.table(workload)
             for (_, batch), rows in table.alone("learner step, dense", 1).items() if not table.differs else ():

@@ -217,7 +217,9 @@ def test_what_rollouts_cannot_have_is_refused(table, key, value):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "serial"])
 def test_another_arrangement_than_serial_is_refused(name, tmp_path):
-    with pytest.raises(TrainingError, match=f"memr is trained by serial, not by {name}; choose --arrangement serial"):
+    with pytest.raises(
+        TrainingError, match=f"memr is trained by one process, not by {name}; choose --arrangement serial"
+    ):
         start(small(), Plan(tmp_path / "run"), arrangement=Arrangement(name=name))
 
 

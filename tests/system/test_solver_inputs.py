@@ -21,7 +21,7 @@ from dse.times.parts import Parts
 from dse.times.profile import PerformanceTable, carried, of_records, over_batch
 from dse.times.trees import trees
 from impls.fpga.resources import Budget
-from impls.training import identity, load, names
+from impls.training import identity, load, timed_names
 from impls.training.sizes import layout_of, networks
 from tests.committed import RESULTS
 from tests.matrix import slow
@@ -57,7 +57,7 @@ def parts_of(platform, name, **fixed):
 # Records
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", timed_names())
 def test_a_workload_is_known_by_what_profiles_record(name):
     assert identity(load(name)) == options_of(load(name))["identity"]
 

@@ -210,7 +210,8 @@ def test_a_time_box_is_of_the_first_step_on_whether_or_not_a_run_learns_by_then(
 
 def test_a_return_of_minus_nothing_is_nothing():
     summary = {
-        "workload": "w", "contestant": "numba", "fanout": 16, "alpha": 0.6, "seed": 0, "steps": 1, "updates": 1,
+        "workload": "w", "algorithm": "dqn", "contestant": "numba", "fanout": 16, "alpha": 0.6, "seed": 0,
+        "steps": 1, "updates": 1,
         "seconds": 1.0, "throughput": None, "validation_best": -0.01, "validation_best_step": 1, "test_episodes": 1,
         "test_mean": -0.0,
     }  # fmt: skip
@@ -254,10 +255,10 @@ def test_a_summary_says_what_came_of_a_run(tmp_path):
 def test_what_init_writes_trains(tmp_path, monkeypatch, algorithm):
     monkeypatch.chdir(tmp_path)
     assert main(["init", "mine", "--algorithm", algorithm]) == 0
-    short = ["--steps", "1020", "--contestant", "numpy", "--test-episodes", "0", "--out", "out"]
-    assert main(["mine.toml", *short]) == 0
+    tree, updates = ([], 1020 // 128) if algorithm == "a3c" else (["--contestant", "numpy"], 21)
+    assert main(["mine.toml", "--steps", "1020", *tree, "--test-episodes", "0", "--out", "out"]) == 0
     summary = json.loads(Path("out/summary.json").read_text())
-    assert (summary["workload"], summary["updates"]) == ("mine", 21)
+    assert (summary["workload"], summary["updates"]) == ("mine", updates)
 
 
 def test_no_torch_is_needed_or_loaded_but_for_its_own_learner(tmp_path):

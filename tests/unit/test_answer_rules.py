@@ -261,7 +261,7 @@ def test_ties_that_are_not_shown_are_counted():
 
 
 def test_a_bound_that_is_not_reached_is_told_as_above():
-    (line,) = (line for line in template().splitlines() if line.startswith("#learning_rate"))
+    line, _ = (line for line in template().splitlines() if line.startswith("#learning_rate"))
     assert line.endswith("(above 0 to 1)")
 
 

@@ -58,7 +58,7 @@ def test_a_run_has_the_five_metrics_that_a_hand_computes():
 def copies(processes, sync, seed, episodes, seconds, means):
     """A run of copies, with the episodes that had ended by each evaluation."""
     name = f"copies, P = {processes}, {sync}, k = 16"
-    made = run(("w", name), seed, seconds, means)
+    made = run(("cartpole_dqn", name), seed, seconds, means)
     cores = {f"copy-{number}": [number % 2] for number in range(processes)}
     made.machine.update(episodes=episodes, report={"cores": cores})
     made.options.update(processes=processes, sync=sync, every=1 if processes == 1 else 16)
@@ -73,8 +73,8 @@ def test_copies_have_the_four_figures_that_a_hand_computes():
         copies(4, "server", 1, [10], 300.0, [500.0]),
     ]
     found = figures_of(runs)
-    assert found[("w", "copies, P = 1, lock, k = 16")]["minutes"] == {1: Value(2.0)}
-    two = found[("w", "copies, P = 2, lock, k = 16")]
+    assert found[("cartpole_dqn", "copies, P = 1, lock, k = 16")]["minutes"] == {1: Value(2.0)}
+    two = found[("cartpole_dqn", "copies, P = 2, lock, k = 16")]
     assert two["episodes"] == {1: Value(80), 2: Value(90, True)}
     assert two["seconds an episode"] == {1: Value(30 / 80), 2: Value(60 / 90)}
     assert two["minutes"] == {1: Value(0.5), 2: Value(1.0, True)}
@@ -98,7 +98,33 @@ def test_copies_are_sooner_if_the_whole_interval_of_ratios_by_seed_is(factors, s
     for seed, factor in enumerate(factors):
         runs.append(copies(1, "lock", seed, [100], 60.0 * (seed + 1), [480.0]))
         runs.append(copies(2, "lock", seed, [100], 60.0 * (seed + 1) * factor, [480.0 if solved else 9.0]))
-    (claim,) = [one for one in stone_claims.verdicts(runs) if "trains faster than one" in one.text]
+
+    def judged():
+        return [one.verdict for one in stone_claims.verdicts(runs) if "trains faster than one" in one.text]
+
+    assert judged() == [verdict]
+    for one in runs:
+        one.options["workload"] = "lunarlander_dqn"  # of which no claim is
+    assert judged() == ["not testable here"]
+
+
+@pytest.mark.parametrize(
+    ("factors", "verdict"),
+    [
+        ([1.5, 1.6, 1.2, 1.4, 2.5], "confirmed"),
+        ([0.5] * 5, "refuted"),
+        ([0.5, 1.5, 0.9, 1.1, 1.0], "not testable here"),
+    ],
+)
+def test_model_workers_are_judged_by_real_episodes_beside_none(factors, verdict):
+    runs = []
+    for seed, factor in enumerate(factors):
+        for workers in (0, 2):
+            made = copies(1, "lock", seed, [round(100 * (factor if workers else 1))], 60.0, [480.0])
+            names = {"workload": "cartpole_dyna_q", "kind": f"W = {workers}", "model_workers": workers, "cap": 1}
+            made.options.update(names)
+            runs.append(made)
+    (claim,) = [one for one in stone_claims.verdicts(runs) if "Dyna-Q" in one.text]
     assert claim.verdict == verdict
 
 

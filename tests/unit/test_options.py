@@ -15,7 +15,7 @@ from dse.solver.law import sum_needs
 from dse.solver.problem import PARTS, TREE, Configuration
 from dse.solver.solve import solve
 from dse.times.parts import Learner, Parts
-from impls.training import load, names
+from impls.training import load, timed_names
 from tests.matrix import matrix
 
 SHIPPED = ("edge", "h200", "u200")
@@ -117,7 +117,7 @@ def test_a_tree_may_have_every_number_of_threads_that_its_times_have_up_to_the_c
 # Batches sampled ahead
 
 
-@pytest.mark.parametrize(("platform", "name"), matrix(SHIPPED, names(), brief=lambda *asked: asked in USUAL))
+@pytest.mark.parametrize(("platform", "name"), matrix(SHIPPED, timed_names(), brief=lambda *asked: asked in USUAL))
 def test_free_depths_fit_wherever_a_fixed_one_does_and_are_no_worse(platform, name):
     fixed = recommend_mapping(platform, name, epsilon=0.0)
     free = recommend_mapping(platform, name, epsilon=0.0, free=["presampled"])

@@ -29,7 +29,6 @@ from ..sizes import layout_of
 from ..workload import Workload
 from ..world_model import WorldModel
 
-ARRANGEMENTS = ("serial",)
 LOW = np.float32(-3)
 """Bound of a deviation's logarithm, above SAC's: a density must not collapse onto the few actions of one segment."""
 _HALF = np.float32((HIGH - LOW) / 2)
@@ -151,16 +150,18 @@ class Loop(SerialLoop):
             ) from None
         super().__init__(workload, **options)
         self.model, self.density = WorldModel(workload, self.seed), Density(workload, self.seed)
+        self._stored = 0  # real records ever inserted
         self._modeled = 0  # the step at which the model was last trained
 
     def _insert(self, inserted: Inserted) -> None:
         """Store records with the priorities of their own actions [Zhang2022, Alg. 2, line 8]."""
         records = inserted.records
-        slots = (self.buffer.written + np.arange(len(records["reward"]))) % self.workload.replay.capacity
+        slots = (self._stored + np.arange(len(records["reward"]))) % self.workload.replay.capacity
         errors = self.density.priorities(records["observation"], records["action"])
         super()._insert(inserted._replace(errors=errors))
         for name, array in self._real.items():
             array[slots] = records[name]
+        self._stored += len(slots)
 
     def _update(self) -> None:
         """Make a segment of rollouts, and take G gradient steps [Zhang2022, Alg. 2, lines 4 to 6 and 9 to 21]."""
@@ -177,7 +178,7 @@ class Loop(SerialLoop):
 
     def _train_model(self) -> float:
         """Take a step on uniform batches of real records for each environment step since; returns its last error."""
-        filled, batch = min(self.buffer.written, self.workload.replay.capacity), self.workload.model.batch
+        filled, batch = min(self._stored, self.workload.replay.capacity), self.workload.model.batch
         for _ in range(self.step - self._modeled):
             slots = self._rng.integers(filled, size=batch)
             error = self.model.train({name: array[slots] for name, array in self._real.items()})
@@ -220,4 +221,4 @@ class Loop(SerialLoop):
             self._real[name][: len(array)] = array
         for name in ("model", "density", "segments"):
             getattr(self, name).load_state_dict(state[name])
-        self._modeled = int(state["modeled"])
+        self._stored, self._modeled = int(state["buffer"]["written"]), int(state["modeled"])

@@ -20,6 +20,7 @@ from ..parallel.programs import Start
 from ..workload import Workload
 from . import sync_class
 from .numbers import BEGUN, OWN_STEPS, Numbers
+from .sync import CopySync
 
 _COPIES = 9  # sets these random numbers apart from the other uses of a seed
 
@@ -34,13 +35,21 @@ class Extra(NamedTuple):
         learner = learners.make(start.workload, start.learner, seed=start.seed)
         return learner, Numbers(learner, start.arrangement, self.handle.attach())
 
+    def join(self, start: Start) -> tuple[CopySync, Numbers, Replay]:
+        """The sync of a process that has begun and is no copy, though its weights meet theirs; memory, and replay."""
+        learner, numbers = self.numbers(start)
+        board, replay = start.attached()
+        assert replay is not None  # the parent shares it
+        sync = sync_class(start.arrangement.sync)(learner, start.arrangement, board, start.row, numbers)
+        counter.add(numbers.at(BEGUN), 1)
+        return sync, numbers, replay
+
 
 def follow(start: Start) -> None:
     """Train a copy until the run is over, which raises Stopped. TrainingError when training has diverged."""
     learner, numbers = start.extra.numbers(start)
     learners.use_threads(start.arrangement.threads)
     board, replay = start.attached()
-    assert replay is not None  # the parent shares it
     seed = copy_seed(start.seed, start.epoch, start.number)
     learner.rng = np.random.default_rng(seed)
     copy = Copy(start.workload, start.arrangement, start.number, board, numbers, learner, replay, start.policy, seed)
@@ -88,7 +97,7 @@ class Cached:
 
 
 class Copy(SerialLoop):
-    """Copy ``number`` of a run, whose parent is number 0."""
+    """Copy ``number`` of a run, whose parent is number 0; without a replay it has rollouts, as of A3C."""
 
     def __init__(
         self,
@@ -98,27 +107,27 @@ class Copy(SerialLoop):
         board: Board,
         numbers: Numbers,
         learner: Learner,
-        replay: Replay,
+        replay: Replay | None,
         policy: str | None,
         seed: int,
     ) -> None:
         self.sync = sync_class(arrangement.sync)(learner, arrangement, board, number, numbers)
         cached = arrangement.cached
-        buffer: Any = Cached(replay, cached) if cached else replay
+        buffer: Any = Cached(replay, cached) if replay is not None and cached else replay
         super().__init__(workload, learner=learner, policy=policy, seed=seed, buffer=buffer)
         self._board, self._number, self._numbers = board, number, numbers
         self._least = own_start(workload, arrangement)
-        self._copies = arrangement.processes
+        self._members = arrangement.members
         board.before_rest = self.flush
         counter.add(numbers.at(BEGUN), 1)
 
     def turn(self) -> tuple[Episode, ...] | None:
-        """Take a turn; returns the episodes that ended, None where no step is left, or not all copies have begun.
+        """Take a turn; returns the episodes that ended, None where no step is left, or not all have begun.
 
         Raises what ``advance`` does.
         """
         board, count, row = self._board, self.workload.actors.environments, self._number
-        if not board.look_at(self._numbers.at(BEGUN), self._copies, row):
+        if not board.look_at(self._numbers.at(BEGUN), self._members, row):
             return None
         before = board.claim(words.CLAIMED_STEPS, count, board.value(words.LAST_STEP) + count - 1)
         if before < 0:

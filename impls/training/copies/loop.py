@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import clock, learners
+from ...replay import Replay
+from .. import algorithms, clock, learners
 from ..actor import Episode
 from ..errors import TrainingError
 from ..parallel import board as words
@@ -27,7 +28,8 @@ class CopiesLoop(Together):
 
     ``seed`` decides the first weights and each copy's random numbers, but not the order of their turns. With one copy
     under ``lock`` every step is the serial loop's. Records are each copy's own, a P-th of the capacity, or all share
-    them. Gradient steps are due as in the serial loop, each in the copy that took the environment step.
+    them; A3C's are each copy's, and no state has them. Gradient steps are due as in the serial loop, each in the copy
+    that took the environment step.
     """
 
     device = "cpu"
@@ -48,13 +50,19 @@ class CopiesLoop(Together):
             raise TrainingError(f"copies learn on the cpu, not on {device}; leave out --device, or choose apart")
         self.seed, self.learner = seed, learners.make(workload, learner, seed=seed)
         copies, helpers = arrangement.processes, sync_class(arrangement.sync).helpers(arrangement)
-        rows = {"copy": range(copies), "shard": range(copies, copies + helpers)}
+        members = arrangement.members
+        rows = {
+            "copy": range(copies),
+            "model": range(copies, members),
+            "shard": range(members, members + helpers),
+        }
         super().__init__(workload, arrangement, rows, copies, 1, epoch)
-        self.numbers = Numbers(self.learner, arrangement)
+        self.numbers = Numbers(self.learner, arrangement, seed=seed)
         count = copies if arrangement.replay == "local" else 1
-        self.buffers = [replay_of(workload, arrangement, count) for _ in range(count)]
+        parts = range(0 if workload.algorithm == "a3c" else count)
+        self.buffers = [replay_of(workload, arrangement, count) for _ in parts]
         self._copy = Copy(
-            workload, arrangement, 0, self.board, self.numbers, self.learner, self.buffers[0], policy, seed
+            workload, arrangement, 0, self.board, self.numbers, self.learner, self._buffer(0), policy, seed
         )
         self.policy_name = self._copy.policy_name
 
@@ -63,20 +71,27 @@ class CopiesLoop(Together):
         if self._is_begun:
             return
         self._pin()
-        if self.arrangement.processes > 1:
+        if self._rows["model"]:
+            algorithms.own(self.workload, "prepare")(self.workload)
+        if self.arrangement.members > 1:
             for name in {self.policy_name, self.learner.implementation}:
                 learners.prepare(self.workload, name)
-        program = sync_class(self.arrangement.sync).program
-        for kind, own in (("copy", follow), ("shard", program)):
+        program, model = sync_class(self.arrangement.sync).program, algorithms.own(self.workload, "follow")
+        for kind, own in (("copy", follow), ("model", model), ("shard", program)):
             for number, row in enumerate(self._rows[kind]):
                 if row and own is not None:
                     self._crew.begin(kind, own, self._start(number, row))
 
+    def _buffer(self, number: int) -> Replay | None:
+        """The replay of a copy, or of all; None where each has rollouts, which no other process sees."""
+        return self.buffers[min(number, len(self.buffers) - 1)] if self.buffers else None
+
     def _start(self, number: int, row: int) -> Start:
-        buffer = self.buffers[min(number, len(self.buffers) - 1)]
+        replay = self._buffer(number)
+        buffer = None if replay is None else replay.handle()
         start = Start(
             self.workload, self.arrangement, self.seed, self._epoch, number, row, self.board.handle(),
-            buffer.handle(), self.board.looks, self._cores[row], self.learner.implementation, self.policy_name,
+            buffer, self.board.looks, self._cores[row], self.learner.implementation, self.policy_name,
             self.device, Shared(), Extra(self.numbers.handle()),
         )  # fmt: skip
         return replace(start, threads=self.arrangement.threads)
@@ -95,7 +110,10 @@ class CopiesLoop(Together):
         """What the run has done since it was begun: as of ``ParallelLoop`` what all have, and how weights met."""
         seconds = clock.seconds() - self._began if self._is_begun else 0.0
         made = common(self.board, self._rows, seconds, self.restarts, self._cores)
-        return made | {"copies": sync_class(self.arrangement.sync).report(self.numbers)}
+        met = sync_class(self.arrangement.sync).report(self.numbers)
+        if self._rows["model"]:
+            met |= algorithms.own(self.workload, "report")(self.numbers, self.updates, self.arrangement.cap)
+        return made | {"copies": met}
 
     def done(self, end: int) -> bool:
         """Whether environment step ``end`` is reached, and no copy is about to take one."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ...replay.memory import Handle, Memory, allocate
 from ...replay.sync import make_mutex
+from .. import algorithms
 from ..learner import Learner, Vectors
 from ..parallel import counter
 from ..parallel.arrangement import Arrangement
@@ -20,7 +21,7 @@ from ..parallel.board import LINE
 from . import sync_class
 
 BEGUN, MUTEX, MET, TAKEN, _COUNTERS = range(5)
-"""Copies that have begun; a mutex; how often weights have met, or gradients were sent; and how many of these taken."""
+"""Processes that have begun; a mutex; how often weights have met, or gradients were sent; how many of these taken."""
 _SAVED = MET, TAKEN
 OWN_STEPS, OWN_UPDATES = range(2)
 """Of each copy: environment steps and gradient steps that it has taken."""
@@ -30,14 +31,16 @@ class Numbers:
     """The memory of the copies of an arrangement; without ``memory`` it is made, and has the learner's own numbers.
 
     By name: ``steps [P, 2]``, each copy's own counts; ``weights [W]``, which copies share; each of ``Vectors``, with a
-    row for each copy; what the sync has besides.
+    row for each copy and model worker; what the sync has besides, and the algorithm, as a ``seed`` begins it.
     """
 
-    def __init__(self, learner: Learner, arrangement: Arrangement, memory: Memory | None = None) -> None:
-        own, copies, kind = learner.vectors(), arrangement.processes, sync_class(arrangement.sync)
+    def __init__(self, learner: Learner, arrangement: Arrangement, memory: Memory | None = None, seed: int = 0) -> None:
+        own, copies, kind = learner.vectors(), arrangement.members, sync_class(arrangement.sync)
         first: dict[str, NDArray[Any]] = {"steps": np.zeros((copies, LINE // 8), np.int64), "weights": own.parameters}
         first |= {name: np.tile(each, (copies, 1)) for name, each in own._asdict().items()}
         first |= kind.arrays(arrangement, own)
+        if arrangement.model_workers:
+            first |= algorithms.own(learner.workload, "arrays")(learner.workload, arrangement, seed)
         starts = _COUNTERS * LINE + np.cumsum([0, *(-(-each.nbytes // LINE) * LINE for each in first.values())])
         self._memory = allocate(int(starts[-1]), True) if memory is None else memory
         self._arrays = {

@@ -33,7 +33,7 @@ def serve(start: Start) -> None:
     _, numbers = start.extra.numbers(start)
     board, _ = start.attached()
     shard = Shard(start.workload, start.arrangement, numbers, start.number)
-    copies = range(1, start.arrangement.processes)
+    copies = range(1, start.arrangement.members)
     while True:
         board.go_on()
         if shard.turn(board, start.row):
@@ -116,7 +116,7 @@ class Server(CopySync):
     @staticmethod
     def arrays(arrangement: Arrangement, own: Vectors) -> dict[str, NDArray[Any]]:
         """Room for gradients, what was sent, taken and applied, and the shards' moments."""
-        copies, shards, weights = arrangement.processes, arrangement.shards, len(own.parameters)
+        copies, shards, weights = arrangement.members, arrangement.shards, len(own.parameters)
         return {
             "gradients": np.zeros((copies, ROOM, weights), np.float32),
             "trained": np.zeros((copies, ROOM), np.int64),  # a bit for each network

@@ -47,7 +47,8 @@ class CopySync(ABC):
         """Take a gradient step on a batch, and meet if it is the k-th."""
         stepped = self.move(batch)
         self.numbers["steps"][self.number, OWN_UPDATES] += 1
-        self.board.add(words.UPDATES)
+        if self.number < self.arrangement.processes:  # those of model workers have a count of their own
+            self.board.add(words.UPDATES)
         self._since += 1
         if self._since == self.arrangement.every:
             self.meet()
@@ -98,7 +99,7 @@ class Adding(CopySync):
     @staticmethod
     def arrays(arrangement: Arrangement, own: Vectors) -> dict[str, NDArray[Any]]:
         """What each began with, and the additions to each weight."""
-        begun = np.tile(own.parameters, (arrangement.processes, 1))
+        begun = np.tile(own.parameters, (arrangement.members, 1))
         return {"begun": begun, "additions": np.zeros(len(own.parameters), np.int64)}
 
     def add(self, is_alone: bool = False) -> int:

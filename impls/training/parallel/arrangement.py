@@ -3,7 +3,8 @@
 ``serial`` is one process that does everything serially. In ``apart`` actors are processes of their own, and one
 process samples, learns and updates priorities. In ``pipelined`` a further process keeps the replay, and samples batches
 ahead while learners learn. The process that was started is the first learner; each further learner is one more process.
-In ``copies`` there are several serial loops, each with an environment and a network, whose weights meet.
+In ``copies`` there are several serial loops, each with an environment and a network, whose weights meet; Dyna-Q has one
+of them, and model workers.
 """
 
 from collections.abc import Mapping
@@ -13,10 +14,9 @@ from typing import Any
 
 from ...checks import near
 from ...replay import strategies
-from .. import algorithms
 from ..errors import TrainingError
 from ..weights import spans
-from ..workload import Workload
+from ..workload import SERIAL, Workload
 
 
 def _names(folder: str, suffix: str, first: str) -> tuple[str, ...]:
@@ -44,6 +44,8 @@ UNUSABLE = {
 """Strategies of the replay that processes cannot train by without more, and why."""
 BANK_WEIGHTS = ("exact", "printed")
 ONLY_COPIES = ("processes", "every", "replay", "shards", "average")
+ONLY_DYNA = ("model_workers", "cap")
+DYNA = "dyna_q"
 NOT_COPIES = ("learners", "banks", "transport", "weights", "ratio")
 _DIGITS = 10  # from which on nothing has as many records
 
@@ -63,7 +65,8 @@ class Arrangement:
     Of ``copies`` there are ``processes``, whose weights meet by a ``sync`` of theirs every ``every`` gradient steps (0:
     where an episode begins). ``replay`` is each copy's own ("local"), "shared", or "cached:n": shared, and each copy
     inserts n records at once. A server has ``shards``, each of which takes a step along the mean of ``average``
-    gradients.
+    gradients. Dyna-Q has one copy and ``model_workers``, whose weights meet as those of copies; of simulated updates
+    there are at most ``cap`` for each real one.
     """
 
     name: str = "serial"
@@ -84,6 +87,8 @@ class Arrangement:
     replay: str = "local"
     shards: int = 1
     average: int = 1
+    model_workers: int = 0
+    cap: int = 1
 
     def __post_init__(self) -> None:
         """Check every name and count. TrainingError names the value and what it may be."""
@@ -105,9 +110,13 @@ class Arrangement:
                 hint = near(str(value), allowed)
                 what = "arrangement" if key == "name" else key
                 raise TrainingError(f"{what} must be one of {', '.join(allowed)}, not {value!r}{hint}")
-        few, many = dict.fromkeys(("learners", "threads", "banks", "processes", "shards"), 1024), 1 << 30
-        for key, most in (few | dict.fromkeys(("queue_size", "period", "every", "average"), many)).items():
-            value, least = getattr(self, key), 0 if (key, self.sync) == ("every", "server") else 1
+        few, many = (
+            dict.fromkeys(("learners", "threads", "banks", "processes", "shards", "model_workers"), 1024),
+            1 << 30,
+        )
+        for key, most in (few | dict.fromkeys(("queue_size", "period", "every", "average", "cap"), many)).items():
+            value = getattr(self, key)
+            least = 0 if key == "model_workers" or (key, self.sync) == ("every", "server") else 1
             if (key, value) == ("every", 0) and least:
                 raise TrainingError(f"only copies of a server meet where an episode begins, not those of {self.sync}")
             if type(value) is not int or not least <= value <= most:
@@ -126,17 +135,25 @@ class Arrangement:
         name, _, number = self.replay.partition(":")
         return int(number) if name == "cached" and number.isdecimal() and len(number) < _DIGITS else 0
 
+    @property
+    def members(self) -> int:
+        """Processes whose weights meet: copies, then model workers."""
+        return self.processes + self.model_workers
+
     def check(self, workload: Workload) -> None:
         """TrainingError for what this workload cannot be trained by."""
-        suited: tuple[str, ...] = algorithms.own(workload, "ARRANGEMENTS", NAMES)
-        if self.name not in suited:
-            choice = " or ".join(suited)
+        if workload.algorithm in SERIAL and self.is_parallel:
             raise TrainingError(
-                f"{workload.algorithm} is trained by {choice}, not by {self.name}; choose --arrangement {choice}"
+                f"{workload.algorithm} is trained by one process, not by {self.name}; choose --arrangement serial"
             )
+        self._check_models(workload)
+        if workload.algorithm == "a3c":
+            self._check_rollouts()
         if self.name == COPIES:
             self._check_copies(workload)
-        elif other := next((key for key in ONLY_COPIES if getattr(self, key) != getattr(Arrangement, key)), None):
+        elif other := next(
+            (key for key in (*ONLY_COPIES, *ONLY_DYNA) if getattr(self, key) != getattr(Arrangement, key)), None
+        ):
             raise TrainingError(f"{other} is of copies, not of {self.name}; choose --arrangement copies")
         if self.name == "serial" and self.learners > 1:
             raise TrainingError("a serial loop has one learner; choose --arrangement apart or pipelined for more")
@@ -162,6 +179,15 @@ class Arrangement:
                 f"takes {most:,} gradient steps; choose a smaller --period, or more --steps"
             )
 
+    def _check_rollouts(self) -> None:
+        if self.name not in ("serial", COPIES):
+            raise TrainingError(
+                f"a3c learns from steps of its own policy, which {self.name} has in other processes; choose "
+                "--arrangement copies, or leave it out"
+            )
+        if self.replay != "local":
+            raise TrainingError(f"a3c has no replay that could be {self.replay}; leave out --replay")
+
     def _check_copies(self, workload: Workload) -> None:
         if other := next((key for key in NOT_COPIES if getattr(self, key) != getattr(Arrangement, key)), None):
             raise TrainingError(f"{other} is of learners apart from actors, not of copies; leave out --{other}")
@@ -171,7 +197,7 @@ class Arrangement:
             raise TrainingError(f"{self.shards:,} shards cannot share {weights:,} weights; choose fewer --shards")
         if self.sync != "server" and self.shards * self.average > 1:
             raise TrainingError(f"shards and averages are of a server, not of {self.sync}; choose --sync server")
-        if self.replay == "local" and capacity // copies < part:
+        if self.replay == "local" and 0 < capacity < copies * part:
             raise TrainingError(
                 f"a capacity of {capacity:,} leaves each of {copies} copies less than the {part} records that it "
                 "inserts at once; choose fewer --processes, or a larger capacity"
@@ -181,6 +207,29 @@ class Arrangement:
                 f"a copy learns after {own:,} steps of its own, when it may have inserted nothing: it keeps up to "
                 f"{kept:,} records; choose a smaller cache or local_storage, or a larger learning_starts"
             )
+
+    def _check_models(self, workload: Workload) -> None:
+        workers = self.model_workers
+        if workload.algorithm != DYNA:
+            if workers:
+                raise TrainingError(
+                    f"model workers are of {DYNA}, {workload.algorithm} has no {workers}; leave out --model-workers"
+                )
+            return
+        if self.name != COPIES:
+            raise TrainingError(
+                f"{DYNA} has a process in the environment and workers that learn from a model, which {self.name} does "
+                f"not start; choose --arrangement {COPIES}"
+            )
+        if self.processes > 1:
+            raise TrainingError(
+                f"one process of {DYNA} acts in the environment, not {self.processes}, and others learn from a model; "
+                "leave out --processes, or give more --model-workers"
+            )
+        if workers and self.replay == "local":
+            raise TrainingError("model workers learn from the records of another process; choose --replay shared")
+        if workers and self.every == 0:
+            raise TrainingError("model workers have no episode at which to meet; choose --every of at least 1")
 
     def _check_banks(self, workload: Workload) -> None:
         capacity, part = workload.replay.capacity, workload.actors.local_storage
@@ -207,8 +256,9 @@ class Arrangement:
         return workload.learner.batch // (self.learners if self.sync in SHARING else 1)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, from which ``of`` makes the same arrangement again."""
-        return {field.name: getattr(self, field.name) for field in fields(self)} | {"cores": list(self.cores)}
+        """Return plain values, from which ``of`` makes the same arrangement again; Dyna-Q's where they differ."""
+        made = {field.name: getattr(self, field.name) for field in fields(self)} | {"cores": list(self.cores)}
+        return {key: one for key, one in made.items() if key not in ONLY_DYNA or one != getattr(Arrangement, key)}
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Arrangement":

@@ -37,7 +37,11 @@ class Together:
         epoch: int,
     ) -> None:
         self.workload, self.arrangement, self._rows = workload, arrangement, rows
-        needs = [arrangement.threads if kind in ("learner", "copy") else 1 for kind, each in rows.items() for _ in each]
+        needs = [
+            arrangement.threads if kind in ("learner", "copy", "model") else 1
+            for kind, each in rows.items()
+            for _ in each
+        ]
         cores = arrangement.cores or allowed_cpus()
         looks = counter.looks_of(SPIN_MICROSECONDS if len(cores) >= sum(needs) else 0.0)
         self.board, self._cores = (

@@ -27,7 +27,7 @@ def _values(outputs: Any, actions: int, dueling: bool, columns: int) -> Any:
 
 
 @inside()
-def _best(values: Any, actions: int, b: int) -> int:
+def best_of(values: Any, actions: int, b: int) -> int:
     """The action of the largest value in a column, the first of equal ones; NaN counts as the largest."""
     best = 0
     for action in range(1, actions):
@@ -44,7 +44,7 @@ def act(observations: Any, noise: Any, weights: Any, sizes: Any, settings: Any, 
     load(observations, scratch.layers[0], 0)
     values = _values(forward(weights, sizes.critic, scratch.layers[0], columns), count, settings.dueling, columns)
     for b in range(columns):
-        actions[b] = _best(values, count, b)
+        actions[b] = best_of(values, count, b)
 
 
 @kept_njit(nogil=True, fastmath=LOOSE, error_model="numpy")
@@ -66,7 +66,7 @@ def step(
         load(rows.following, slopes, 0)
         chosen = _values(forward(state.choosing, sizes.critic, slopes, columns), actions, settings.dueling, columns)
         for b in range(columns):
-            scratch.values[0, b] = np.float32(_best(chosen, actions, b))
+            scratch.values[0, b] = np.float32(best_of(chosen, actions, b))
     is_one_pass = settings.double and not has_chosen
     both = 2 * columns if is_one_pass else columns
     if is_one_pass:
@@ -82,7 +82,7 @@ def step(
         if has_chosen:
             best = int(scratch.values[0, b])
         else:
-            best = _best(values, actions, columns + b) if is_one_pass else _best(next_values, actions, b)
+            best = best_of(values, actions, columns + b) if is_one_pass else best_of(next_values, actions, b)
         rest = settings.gamma * next_values[best, b] * np.float32(not rows.terminated[b])
         error = values[rows.action[b], b] - (rows.reward[b] + rest)
         loss, derivative = loss_of(error, settings.huber)

@@ -13,10 +13,12 @@ from ....sumtree.compiling import compiler
 from ...learner import Derived, Learner, Phase, Stepped, Vectors, Weights, rates
 from ...weights import shapes, spans
 from ...workload import Workload
-from . import deterministic, dqn, sac, update
+from . import a3c, deterministic, dqn, sac, update
 from .memory import Rows, Scratch, Settings, Sizes, State, scratch_of
 
-KERNELS: dict[str, ModuleType] = {"dqn": dqn, "ddpg": deterministic, "td3": deterministic, "sac": sac}
+KERNELS: dict[str, ModuleType] = {
+    "dqn": dqn, "ddpg": deterministic, "td3": deterministic, "sac": sac, "a3c": a3c
+}  # fmt: skip
 
 
 class DenseLearner(Learner):
@@ -96,13 +98,15 @@ class DenseLearner(Learner):
         ``counts`` are Adam's of each network: 0 leaves it as it is, -1 derives its gradient alone.
         """
         count = len(rows.reward)
-        scratch = self._scratch_for("step", count * (2 if self.workload.family == "dqn" else 1))
+        scratch = self._scratch_for("step", count * (2 if self.workload.has_choices else 1))
         priorities, losses = np.empty(count, np.float32), np.zeros(3)
         self._step(rows, self._state, self._sizes, self._settings, scratch, priorities, losses, counts, tau)
         return priorities, losses
 
     def _trained(self) -> tuple[str, ...]:
         """The networks that the next step trains, in order."""
+        if self.workload.family == "a3c":
+            return ("policy", "critic")
         if self.workload.family == "td3" and not self._trains_policy():
             return ("critic",)
         return tuple(name for name in self._updates if name != "temperature" or self._settings.tuned)
@@ -194,6 +198,8 @@ def _settings(workload: Workload) -> Settings:
         dueling=workload.network.dueling,
         critics=2 if workload.family in ("td3", "sac") else 1,
         tuned=settings.temperature == 0,
+        entropy=np.float32(settings.entropy),
+        gae_lambda=np.float32(settings.gae_lambda),
         sgd=settings.optimizer == "sgd",
         clip=float(settings.gradient_clip),
         rate=float(settings.learning_rate),

@@ -49,6 +49,8 @@ class Settings(NamedTuple):
     dueling: bool
     critics: int
     tuned: bool
+    entropy: np.float32
+    gae_lambda: np.float32
     sgd: bool
     clip: float
     rate: float

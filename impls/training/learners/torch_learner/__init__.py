@@ -26,14 +26,15 @@ def unsuited(workload: Workload, device: str) -> str | None:
 def make(workload: Workload, **options: Any) -> "TorchLearner":
     """A fresh learner of the workload's algorithm; see :class:`~.base.TorchLearner` for the options."""
     is_fresh = "torch" not in sys.modules
-    from .ddpg import DDPG  # noqa: PLC0415  # with torch
+    from .a3c import A3C  # noqa: PLC0415  # with torch
+    from .ddpg import DDPG  # noqa: PLC0415
     from .dqn import DQN  # noqa: PLC0415
     from .sac import SAC  # noqa: PLC0415
     from .td3 import TD3  # noqa: PLC0415
 
     if is_fresh:
         use_threads(_wanted)
-    algorithms: dict[str, type[TorchLearner]] = {"dqn": DQN, "ddpg": DDPG, "td3": TD3, "sac": SAC}
+    algorithms: dict[str, type[TorchLearner]] = {"dqn": DQN, "ddpg": DDPG, "td3": TD3, "sac": SAC, "a3c": A3C}
     return algorithms[workload.family](workload, **options)
 
 

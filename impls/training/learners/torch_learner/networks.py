@@ -45,7 +45,7 @@ class Features(nn.Module):
 
 
 class ActionValues(nn.Module):
-    """Values ``[B, A]`` of all actions for observations ``[B, *shape]``.
+    """Values ``[B, A]`` of all actions, or A3C's logits, for observations ``[B, *shape]``.
 
     Dueling: V + advantage - mean advantage, of two heads on the last hidden layer [Wang2016, Eq. 9].
     """
@@ -66,16 +66,16 @@ class ActionValues(nn.Module):
 
 
 class Critic(nn.Module):
-    """The value ``[B]`` of observations ``[B, *shape]`` and actions ``[B, A]``."""
+    """The value ``[B]`` of observations ``[B, *shape]`` and actions ``[B, A]``, or for choices of observations."""
 
     def __init__(self, workload: Workload) -> None:
         super().__init__()
-        self.features = Features(workload)
-        self.dense = dense((self.features.outputs + workload.action_size, *workload.network.hidden, 1))
+        self.features, numbers = Features(workload), 0 if workload.has_choices else workload.action_size
+        self.dense = dense((self.features.outputs + numbers, *workload.network.hidden, 1))
 
-    def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """Values ``[B]`` of observations ``[B, *shape]`` and actions ``[B, A]``."""
-        both = torch.cat((self.features(observations), actions), 1)
+    def forward(self, observations: Tensor, *actions: Tensor) -> Tensor:
+        """Values ``[B]`` of observations ``[B, *shape]``, and of actions ``[B, A]`` where they are numbers."""
+        both = torch.cat((self.features(observations), *actions), 1)
         return cast(Tensor, self.dense(both)).squeeze(1)
 
 
