@@ -12,15 +12,20 @@ PARTS = {
     "operations": "insert, sample, update and all three, one thread on one core, with other libraries' buffers",
     "parts": "where the time of the compiled replay's operations goes",
     "batches": "sample and update over the batch [Zhang2023, Fig. 12]",
+    "memr": "an environment step of model rollouts [Zhang2022, Alg. 2], and the step's other parts",
     "pairs": "one process inserts and one learns, and one that does both",
     "threads": "actors and learners as threads [Zhang2021, Fig. 10]",
     "processes": "the same as processes",
     "flush": "a local cache flushed every n rows, alone and under load from a learner [StoneSachdev]",
 }
 COMPILED, REUSED, IN_PYTHON, SHARED_PEER = "replay", "replay_reused", "prioritized_buffer", "cpprb_mp"
-ALONE = ("operations", "parts", "batches")  # parts in which each buffer has a process of its own
+ALONE = ("operations", "parts", "batches", "memr")  # parts in which each buffer has a process of its own
 OPERATIONS = (("insert", 1), ("insert", 64), ("sample", 256), ("update", 256), ("step", 256))
 BATCHES = (1, 32, 128, 512, 2_048, 8_192, 32_768)
+ROLLOUTS = (64, 256, 1_024)  # M, records that a model makes after each environment step
+TRAINED = "hopper_sac"  # the workload of the step's other parts, which has the records of ``rows``
+STEP_PARTS = {("env", "step"): 1, ("forward", "act"): None, ("learner", "step"): 256}
+"""The other parts of an environment step as ``benchmarks profile`` times them, and their B; None for M."""
 ARRANGEMENTS = {
     "one": "one process inserts, works, learns and works",
     "two": "two processes share the buffer",
@@ -60,8 +65,8 @@ class Cell:
 
     @property
     def member(self) -> tuple[str, str]:
-        """The contestant and its strategy, which share a buffer and a process."""
-        return self.contestant, str(self.options.get("strategy", ""))
+        """The contestant and its strategy, which share a buffer and a process, as a workload's parts do."""
+        return self.options.get("workload", self.contestant), str(self.options.get("strategy", ""))
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,16 @@ class Plan:
                 ours = [self._compiled("batches", op, batch, self.default)] if self.strategies else []
                 python = [Cell("batches", IN_PYTHON, op, batch, self.capacity)] if IN_PYTHON in self.others else []
                 yield ours + python
+
+    def _memr(self) -> Iterator[list[Cell]]:
+        for rollouts in ROLLOUTS:
+            ours = [self._compiled("memr", "rollouts", rollouts, self.default)] if self.strategies else []
+            others = [Cell("memr", name, "rollouts", rollouts, self.capacity) for name in self.others]
+            options = {"workload": TRAINED, "learner": "dense", "rollouts": rollouts}
+            rest = [
+                Cell("memr", *part, batch or rollouts, self.capacity, options) for part, batch in STEP_PARTS.items()
+            ]
+            yield ours + others + rest
 
     def _pairs(self) -> Iterator[list[Cell]]:
         for work in WORKS:

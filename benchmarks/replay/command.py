@@ -78,15 +78,16 @@ class Pool:
         key = (*cell.member, str(is_twin)) if cell.part in ALONE else (name,)
         if key not in self._workers:
             python = Path(sys.executable) if kind_of(name).package == "numba" else self._python
-            worker = self._stack.enter_context(Bounded(python, module=MODULE))
-            self.packages[name] = worker.ask("versions", packages=["numpy", "numba", kind_of(name).package])
-            self._workers[key] = worker
+            self._workers[key] = self._stack.enter_context(Bounded(python, module=MODULE))
+        if name not in self.packages:
+            packages = ["numpy", "numba", kind_of(name).package]
+            self.packages[name] = self._workers[key].ask("versions", packages=packages)
         return self._workers[key]
 
     def drop(self, cell: Cell) -> None:
         """End the process of a cell, for it may hang; the next cell starts another."""
         for key, worker in list(self._workers.items()):
-            if key[0] == cell.contestant and (len(key) == 1 or key[:2] == cell.member):
+            if key == (cell.contestant,) or key[:2] == cell.member:
                 worker.close()
                 del self._workers[key]
 

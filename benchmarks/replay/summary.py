@@ -7,12 +7,16 @@ from typing import Any
 from dse import stats
 from dse.records import Measurement
 
-from .cells import COMPILED, IN_PYTHON, REUSED
+from .cells import COMPILED, IN_PYTHON, REUSED, STEP_PARTS, TRAINED
 from .partial import UNTIL
 
 SUMMED = (("insert", 1), ("sample", 256), ("update", 256))
 LAST = {"sample": "weights", "update": "tree", "insert": "row and tree"}  # the last step of each operation
 CLAIMS = {"global": (2.0, 4.4), "none": (1.01, 5.0)}  # [Zhang2021]: speedup over one lock; slowdown over no lock
+SHARED_WITH = (
+    f"An upper bound: the step is of the buffers, {TRAINED}'s environment, M actions and one gradient step, timed in "
+    "alternation, without the model."
+)
 CLAIMANTS = ("two_lock_lazy", "two_lock_checked")  # strategies of its Algorithm 3
 
 
@@ -68,6 +72,24 @@ def _batches(found: Sequence[Measurement], default: str) -> dict[str, Any]:
     for record in found:
         rows.setdefault(f"{label(record)} {record.op}", {})[str(record.batch)] = 1e6 * record.seconds
     return {"us": rows}
+
+
+def _memr(found: Sequence[Measurement], default: str) -> dict[str, Any]:
+    """What rollouts take of each buffer, and the share of that in an environment step of which all parts were timed."""
+    rows: dict[str, dict[str, float]] = {}
+    steps: dict[str, list[float]] = {}  # us of the other parts, by M
+    for record in (one for one in found if "workload" in one.options):
+        steps.setdefault(str(record.options["rollouts"]), []).append(1e6 * record.seconds)
+        name = f"{record.options['workload']} {record.contestant} {record.op}"
+        rows.setdefault(name, {})[str(record.options["rollouts"])] = 1e6 * record.seconds
+    whole = {count: sum(parts) for count, parts in steps.items() if len(parts) == len(STEP_PARTS)}
+    shares: dict[str, dict[str, float]] = {}
+    for record in (one for one in found if "workload" not in one.options):
+        us, count = 1e6 * record.seconds, str(record.batch)
+        rows.setdefault(label(record), {})[count] = us
+        if count in whole:
+            shares.setdefault(label(record), {})[count] = 100 * us / (us + whole[count])
+    return {"us": rows, "percent": shares, "source": SHARED_WITH}
 
 
 def _pairs(found: Sequence[Measurement], default: str) -> dict[str, Any]:
@@ -129,6 +151,7 @@ _PARTS = {
     "operations": _operations,
     "parts": _parts_of,
     "batches": _batches,
+    "memr": _memr,
     "pairs": _pairs,
     "threads": _parallel,
     "processes": _parallel,
@@ -156,6 +179,8 @@ def lines(found: dict[str, Any]) -> list[str]:
         text += ["", f"{part}:"]
         if "us" in content or "ns_per_row" in content:
             text += _table(content.get("us") or content["ns_per_row"], "us" if "us" in content else "ns per row")
+            if content.get("percent"):
+                text += [*_table(content["percent"], "% of a step"), f"  {content['source']}"]
             for role in ("best_peer", "python"):
                 if times := content.get(f"times_{role}"):
                     step = f", a whole step {_times(times['step'])}" if "step" in times else ""

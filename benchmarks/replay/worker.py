@@ -20,7 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from ..clock import ALL_CPUS, Call, CallClock, pin, pin_to
+from impls.replay import SegmentedReplay
+from impls.training import TrainingError
+
+from ..clock import ALL_CPUS, Call, CallClock, Clock, pin, pin_to
 from ..worker import NOT_HERE, installed, sentence_of, serve, threads
 from . import buffers, jobs, partial, rows
 from .buffers import Buffer
@@ -29,12 +32,14 @@ from .crew import Crew, Processes, Threads
 from .jobs import ROTATING, CrewError, Job, Outcome, Quota
 
 SAMPLED = 16  # samples that updates take turns in
+MODEL_RECORDS = 100_000  # of all segments, the middle of three sizes that [Zhang2022, Fig. 3.6] tries
 LEAD_SECONDS = 0.003  # from asking the jobs to begin until they do
 
 
 class Operation:
     """An operation of one buffer by this thread: insert, sample or update of ``batch`` records, or a step: one record
-    inserted, then ``batch`` sampled and updated. Updates are of records sampled since the sample before."""
+    inserted, then ``batch`` sampled and updated, or ``rollouts``. Updates are of records sampled since the sample
+    before."""
 
     def __init__(self, buffer: Buffer, op: str, batch: int, sample_seconds: float) -> None:
         rng = np.random.default_rng(0)
@@ -65,6 +70,8 @@ class Operation:
             buffer.insert(placed[turn % ROTATING])
             buffer.update(buffer.sample(batch), errors[turn % ROTATING])
 
+        if self._op == "rollouts":
+            return rollouts(buffer, batch, placed, errors)
         calls: dict[str, Call] = {
             "insert": lambda turn: buffer.insert(placed[turn % ROTATING]),
             "sample": lambda turn: buffer.sample(batch),
@@ -72,6 +79,36 @@ class Operation:
             "step": step,
         }
         return calls[self._op]
+
+
+def rollouts(buffer: Buffer, batch: int, placed: list[Any], errors: list[Any]) -> Call:
+    """Return what an environment step of [Zhang2022, Alg. 2] asks of its two buffers: one record inserted, M =
+    ``batch`` sampled, a segment of M that a model makes of them stored with their weights, M priorities updated.
+
+    No library has a buffer in segments: all store into ours, so that they differ by the prioritized buffer alone.
+    """
+    model = SegmentedReplay(max(1, MODEL_RECORDS // batch), batch, rows.LAYOUT)
+    made = [rows.made(turn * batch + np.arange(batch)) for turn in range(ROTATING)]
+    for turn in range(model.segments):
+        model.insert(made[turn % ROTATING], np.ones(batch))
+
+    def step(turn: int) -> None:
+        buffer.insert(placed[turn % ROTATING])
+        sampled = buffer.sample(batch)
+        model.insert(made[turn % ROTATING], buffer.weights(sampled))
+        buffer.update(sampled, errors[turn % ROTATING])
+
+    return step
+
+
+def part_of_step(cell: dict[str, Any], seed: int, sample_seconds: float) -> CallClock:
+    """Return the clock of another part of an environment step. TrainingError where its workload cannot be had."""
+    from impls.training import learners, load  # noqa: PLC0415  # of processes of ours alone
+
+    from ..profile.parts import World, make  # noqa: PLC0415
+
+    learners.use_threads(1)
+    return CallClock(make(World(load(cell["options"]["workload"]), seed, 0), cell), sample_seconds)
 
 
 @dataclass
@@ -144,7 +181,7 @@ class _Session:
 
     def __init__(self) -> None:
         self._buffers: dict[str, Buffer] = {}
-        self._clocks: list[Operation | Together] = []
+        self._clocks: list[Clock] = []
         self._crews: dict[str, Crew] = {"threads": Threads(self._buffers), "processes": Processes(self._buffers)}
         self._faults: dict[str, str | None] = {}
 
@@ -154,15 +191,16 @@ class _Session:
         try:
             if part in ALONE:
                 cpus, note = pin(1, threads()), None
-                clock: Operation | Together = self._operation(cell, seed, sample_seconds)
+                make = part_of_step if "workload" in cell["options"] else self._operation
+                clock: Clock = make(cell, seed, sample_seconds)
             else:
                 cpus, note = pin_to(ALL_CPUS, threads()), self._note(cell)
-                make = {"pairs": self._pair, "flush": self._flush}.get(part, self._parallel)
-                clock = make(cell, seed, sample_seconds, rows)
+                share = {"pairs": self._pair, "flush": self._flush}.get(part, self._parallel)
+                clock = share(cell, seed, sample_seconds, rows)
                 clock.sample()  # compiles, attaches and touches every page
         except (CrewError, _WrongError) as error:
             return {"failed": str(error)}
-        except NOT_HERE as error:
+        except (TrainingError, *NOT_HERE) as error:
             return {"skipped": str(error) or "not enough memory"}
         except Exception as error:  # whatever a library raises
             return {"failed": sentence_of(error)}

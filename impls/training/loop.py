@@ -14,11 +14,11 @@ from .. import make
 from ..replay import Batch, PrioritizedBuffer, Replay
 from ..replay import make as make_replay
 from . import learners
-from .actor import TRAINING, Episode, actor_of, beta_at, explore_at, seed_of
-from .algorithms.a3c import Rollouts
+from .actor import TRAINING, Episode, Inserted, actor_of, beta_at, explore_at, seed_of
 from .errors import ProcessLost, TrainingError
 from .learner import Learner, Stepped
 from .parallel.arrangement import Arrangement
+from .rollouts import Rollouts
 from .sizes import layout_of
 from .throughput import cpu_seconds
 from .workload import Workload
@@ -109,7 +109,7 @@ class SerialLoop:
             raise ProcessLost(str(error)) from error
         try:
             if inserted:
-                self.buffer.insert(*inserted)
+                self._insert(inserted)
             self.step, self.turns = before + steps, self.turns + 1
             for _ in range(self._updates_due(before)):
                 self._update()
@@ -193,6 +193,9 @@ class SerialLoop:
 
     def _is_sync_due(self) -> bool:
         return (self.turns // len(self._actors)) % self.workload.actors.sync_interval == 0
+
+    def _insert(self, inserted: Inserted) -> None:
+        self.buffer.insert(*inserted)
 
     def _update(self) -> None:
         """Take a gradient step on the oldest presampled batch, with priorities as they were when it was sampled."""

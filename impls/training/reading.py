@@ -138,6 +138,8 @@ def _between(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
     yield from _of_frames(workload)
     if workload.algorithm in FAMILIES:
         yield from _of_models(workload)
+    if workload.algorithm == "memr":
+        yield from _of_segments(workload)
     if learner.target_interval == 1 and learner.tau == 1:
         yield ("learner", "tau"), "there is no target network; give tau below 1 or target_interval above 1"
     environments = workload.actors.count * workload.actors.environments
@@ -189,6 +191,25 @@ def _of_models(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
         )
     if workload.clip_rewards:
         yield ("clip_rewards",), f"{name} predicts rewards, none of which is exactly 0; leave clip_rewards out"
+
+
+def _of_segments(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
+    """Faults of memr, which learns from segments of what a model says of its own actions."""
+    replay = workload.replay
+    if workload.action.choices:
+        yield (
+            ("action",),
+            f"memr has actions of numbers, not of {workload.action.choices} choices; give [action] a size",
+        )
+    if replay.presampled:
+        path, told = ("replay", "presampled"), f"must be 0, not {replay.presampled:,}"
+        yield path, f"memr samples after each step, with priorities of that step: presampled {told}; leave it out"
+    if replay.initial_priority != "max":
+        path, told = ("replay", "initial_priority"), replay.initial_priority
+        yield (
+            path,
+            f"priorities of memr are of actions, not of errors: initial_priority {told} is not max; leave it out",
+        )
 
 
 def _of_frames(workload: Workload) -> Iterator[tuple[KeyPath, str]]:

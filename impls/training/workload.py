@@ -15,6 +15,8 @@ from ..strict_toml import key
 
 FAMILIES = {"dyna_q": "dqn", "memr": "sac"}
 """The algorithm whose networks, actions and gradient steps another one has, where it is not its own."""
+SERIAL = ("memr",)
+"""Algorithms that no arrangement of several processes trains."""
 TIMED = ("dqn", "ddpg", "td3", "sac")
 ALGORITHMS = (*TIMED, "a3c", *FAMILIES)
 CONTINUOUS = ("ddpg", "td3", "sac")
@@ -155,7 +157,8 @@ class Model:
     batch: int = whole("records of one of its gradient steps", 1, 1 << 20, 64)
     interval: int = whole("memr: environment steps from one of its trainings to the next", 1, MOST, 1)
     rollouts: int = whole("memr: M, records that it adds in an environment step, a segment of them", 1, 1 << 20, 64)
-    segments: int = whole("memr: K, segments that are kept", 1, 1 << 20, 100)
+    segments: int = whole("memr: K, segments that are kept", 1, 1 << 20, 1_000)
+    epochs: int = whole("memr: D, steps of the density of actions on each segment", 1, 1 << 20, 5)
     updates: int = whole("memr: G, gradient steps for each environment step", 1, 1 << 20, 1)
 
 

@@ -13,6 +13,7 @@ from ..markup import Cell, items, named, paragraph, paragraphs, table
 from .replay_cells import (
     COMPILED,
     MARKS,
+    OURS,
     REMARKS,
     REPLAY,
     SUMMED,
@@ -256,9 +257,13 @@ STEPS = {
 """What each step adds to the one before, by operation and the last step that a record's kernel does."""
 
 
+OTHER_PARTS = 3  # of an environment step: the environment, the policy, the learner
+KINDS = ("operations", "parts", "memr", "pairs", *MODES, "flush")
+
+
 def section(material: Material) -> str:
     """Return everything known about whole buffers, as HTML."""
-    parts = {name: part(material.measurements, name) for name in ("operations", "parts", "pairs", *MODES, "flush")}
+    parts = {name: part(material.measurements, name) for name in KINDS}
     if not any(record.primitive.startswith(REPLAY) for record in material.measurements):
         why = f"Left out: no whole buffer was timed; {how_to_measure('replay')}."
         return paragraphs([why, *material.missing(CHARTS)])
@@ -270,6 +275,7 @@ def section(material: Material) -> str:
         + _operations(parts["operations"], compared)
         + _where_time_goes(parts["parts"])
         + pictures["replay_batches"]
+        + rollouts(parts["memr"])
         + pairs(parts["pairs"])
         + pictures["replay_locks"]
         + "".join(shared(parts[mode]) for mode in MODES)
@@ -387,6 +393,34 @@ def _where_time_goes(of: Part) -> str:
 def _added(before: Measurement | None, record: Measurement) -> Value:
     """Compute by how much a step is longer than the one before it."""
     return computed([record, before], lambda one, other: one - other) if before else total([record])
+
+
+def rollouts(of: Part) -> str:
+    """Return a table of what model rollouts take of each buffer over M, with its share of an environment step."""
+    rest, cells = ([one for one in of.cells if ("workload" in one.options) == is_rest] for is_rest in (True, False))
+    if not cells:
+        return left_out(of.name)
+    counts = sorted({record.batch for record in cells})
+    steps = {count: [one for one in rest if one.options["rollouts"] == count] for count in counts}
+    names = {label(record): record.contestant in OURS for record in sorted(cells, key=lambda one: one.seconds)}
+    own = {(label(record), record.batch): record for record in cells}
+    body = [
+        [named(name, ours), *(_rollout(own.get((name, count)), steps[count]) for count in counts)]
+        for name, ours in names.items()
+    ]
+    return paragraph(
+        "Microseconds that an environment step of [Zhang2022, Alg. 2] spends on replay (measured): a record inserted, "
+        "M sampled and updated, a segment of M stored, by our segmented replay for every buffer. Below it its share of "
+        "the step, at most: the rest is an environment's step, M actions and one gradient step, timed in alternation, "
+        f"without the model. N = {cells[0].capacity:,}. {MARKS} {origin(of)}"
+    ) + table(("buffer", *(f"M = {count:,}" for count in counts)), body)
+
+
+def _rollout(record: Measurement | None, rest: Sequence[Measurement]) -> Cell:
+    if record is None:
+        return Cell("")
+    share = computed([record, *rest], lambda own, *others: own / (own + sum(others)))
+    return Cell(_us(record), "number", share.said("{:.1%}".format) if len(rest) == OTHER_PARTS else "")
 
 
 def _absent(parts: Iterable[Part]) -> str:

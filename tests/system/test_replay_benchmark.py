@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as cli
-from benchmarks.replay import buffers, command, crew, jobs, partial, rows, summary
+from benchmarks.replay import buffers, cells, command, crew, jobs, partial, rows, summary
 from benchmarks.replay.cells import COMPILED, IN_PYTHON, OPERATIONS, PARTS, REUSED, Cell, Plan
 from benchmarks.replay.crew import Processes, Threads
 from benchmarks.replay.jobs import CrewError, Job, Outcome, Quota
-from benchmarks.replay.worker import LEAD_SECONDS, Operation, Together, quota, stretch
+from benchmarks.replay.worker import LEAD_SECONDS, Operation, Together, part_of_step, quota, stretch
 from benchmarks.workers import WorkerError
 from dse.records import Measurement, read_file
 from tests.oracles import naive_replay
@@ -75,8 +75,15 @@ def test_our_buffers_pass_the_check_and_their_operations_are_timed(name):
     assert buffers.fault(name, **options) is None
     buffer = buffers.make(name, 300, **options)
     buffer.fill()
-    for op in ("insert", "sample", "update", "step"):
+    for op in ("insert", "sample", "update", "step", "rollouts"):
         assert 0 < Operation(buffer, op, 16, 0.0002).sample() < 1
+
+
+@pytest.mark.parametrize(("contestant", "op"), cells.STEP_PARTS)
+def test_the_other_parts_of_an_environment_step_are_timed(contestant, op):
+    pytest.importorskip("mujoco")
+    cell = {"contestant": contestant, "op": op, "batch": 8, "options": {"workload": cells.TRAINED, "learner": "dense"}}
+    assert 0 < part_of_step(cell, 0, 0.0002).sample() < 1
 
 
 def test_cut_operations_run_and_leave_the_replay_as_it_is():

@@ -75,6 +75,16 @@ def operations():
         yield record("batches", "prioritized_buffer", 20 + batch / 40, op=op, batch=batch)
 
 
+def rollouts():
+    for count in (64, 256):
+        rest = {"workload": "hopper_sac", "rollouts": count}
+        for name, us in ((DEFAULT, 30), ("cpprb", 370)):
+            yield record("memr", name, us * count / 64, op="rollouts", batch=count)
+        for part, us in (("env", 70), ("forward", 100), ("learner", 800)):
+            if (part, count) != ("env", 256):
+                yield record("memr", part, us, op="step", options=rest)
+
+
 def pairs():
     for contestant, count in ((DEFAULT, 300), ("cpprb_mp", 7)):
         yield record("pairs", contestant, 50, op="balance insert", batch=count, options={"work": "none"})
@@ -108,7 +118,7 @@ def flushes():
 
 
 def everything():
-    return [*operations(), *pairs(), *runs(), *runs("processes"), *flushes()]
+    return [*operations(), *rollouts(), *pairs(), *runs(), *runs("processes"), *flushes()]
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +192,14 @@ def test_each_step_of_an_operation_adds_what_it_is_longer(html):
 
 def cells(html, heading):
     return [[text for _, text in line] for line in rows(html, heading)]
+
+
+def test_rollouts_have_their_share_of_a_step_all_of_whose_parts_were_timed(html):
+    shown = table(html, "M = 64")
+    assert list(shown) == [DEFAULT, "cpprb"]
+    assert re.search(r"^30\.0<.*>3\.0% \[[23]\.\d%, 3\.\d%\]<", shown[DEFAULT][1])
+    assert re.search(r"^370.0<.*>27\.6% \[", shown["cpprb"][1])
+    assert (shown[DEFAULT][2], shown["cpprb"][2]) == ("120.0", "1,480"), "no environment was timed with them"
 
 
 def test_two_processes_stand_beside_one_and_beside_their_bound(html):

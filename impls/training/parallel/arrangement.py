@@ -16,7 +16,7 @@ from ...checks import near
 from ...replay import strategies
 from ..errors import TrainingError
 from ..weights import spans
-from ..workload import Workload
+from ..workload import SERIAL, Workload
 
 
 def _names(folder: str, suffix: str, first: str) -> tuple[str, ...]:
@@ -142,6 +142,10 @@ class Arrangement:
 
     def check(self, workload: Workload) -> None:
         """TrainingError for what this workload cannot be trained by."""
+        if workload.algorithm in SERIAL and self.is_parallel:
+            raise TrainingError(
+                f"{workload.algorithm} is trained by one process, not by {self.name}; choose --arrangement serial"
+            )
         self._check_models(workload)
         if workload.algorithm == "a3c":
             self._check_rollouts()

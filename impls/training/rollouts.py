@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...replay import Batch, LocalStorage
-from ...replay.batches import not_finite
-from ..sizes import layout_of
-from ..workload import Workload
+from ..replay import Batch, LocalStorage
+from ..replay.batches import not_finite
+from .sizes import layout_of
+from .workload import Workload
 
 FIELDS = ("observation", "action", "reward", "next_observation", "terminated")
 

@@ -1,0 +1,224 @@
+"""Maximum entropy model rollouts [Zhang2022, section 3.2, Alg. 2]: SAC on records that a model makes.
+
+The model of the environment learns from real records, SAC from the model's. In an environment step M real states are
+sampled by their priorities, the policy takes an action in each, the model says what follows, and the M records become a
+segment with their importance weights. Then SAC takes G gradient steps, each on a batch of one segment. A priority says
+how unlikely the state's last action is by the *density*, a policy that is fitted to each segment: thus the model's
+records spread over states and actions.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...replay import SegmentedReplay
+from ...replay.batches import not_finite
+from ...sumtree.kernel_cache import kept_njit
+from ..actor import Inserted
+from ..errors import TrainingError
+from ..learners.dense_learner.memory import Scratch, State, scratch_of
+from ..learners.dense_learner.perceptron import LOOSE, backward, forward, load
+from ..learners.dense_learner.sac import HALF_LOG_2PI, HIGH
+from ..learners.dense_learner.update import descend
+from ..loop import SerialLoop
+from ..sizes import layout_of
+from ..workload import Workload
+from ..world_model import WorldModel
+
+LOW = np.float32(-3)
+"""Bound of a deviation's logarithm, above SAC's: a density must not collapse onto the few actions of one segment."""
+_HALF = np.float32((HIGH - LOW) / 2)
+_INITIAL = 13  # sets these random numbers apart from the other uses of a seed
+
+
+class _Settings(NamedTuple):
+    clip: float
+    sgd: bool
+
+
+class Density:
+    """The distribution of actions in a state that the model's records have: a diagonal Gaussian over actions as stored.
+
+    A perceptron of [model]'s hidden layers and learning rate gives its means and its deviations' logarithms. ``state``
+    are the weights, their last gradient, and Adam's moments.
+    """
+
+    def __init__(self, workload: Workload, seed: int = 0) -> None:
+        sizes = (math.prod(workload.observation.shape), *workload.model.hidden, 2 * workload.action_size)
+        rng = np.random.default_rng([seed, _INITIAL])
+        layers = [rng.uniform(-1, 1, (a + 1) * b) / math.sqrt(a) for a, b in itertools.pairwise(sizes)]
+        weights = np.concatenate(layers).astype(np.float32)
+        gradient, mean, square = (np.zeros_like(weights) for _ in range(3))
+        self.state = State(weights, gradient, mean, square, weights[:0], weights[:0])
+        self.steps = 0
+        self._sizes, self._rate = np.array(sizes), workload.model.learning_rate
+        self._scratch: Scratch | None = None
+
+    def priorities(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[np.float32]:
+        """Sum over the numbers of an action of z^2 / 2, with z = (a - mean) / deviation, at least 0: ``[n]``.
+
+        That is Eq. 3.7, -log(sqrt(2 pi) f(a) deviation), of a Gaussian f: so computed it holds where f underflows. For
+        actions of several numbers Eq. 3.7 as printed has one sqrt(2 pi), and does not say which deviation; here each
+        number has its own of both.
+        """
+        return self._run(observations, actions, 0)[1]
+
+    def fit(self, observations: NDArray[Any], actions: NDArray[Any], epochs: int) -> float:
+        """Take a step of maximum likelihood on all n actions in each epoch; returns their mean loss before the first.
+
+        The loss is the negative logarithm of the density.
+        """
+        loss, _ = self._run(observations, actions, epochs)
+        self.steps += epochs
+        return loss
+
+    def _run(self, observations: NDArray[Any], actions: NDArray[Any], epochs: int) -> tuple[float, NDArray[np.float32]]:
+        count = len(observations)
+        if self._scratch is None or self._scratch.values.shape[1] < count:
+            self._scratch = scratch_of(self._sizes, self._sizes[:0], count)
+        seen = np.ascontiguousarray(observations, np.float32).reshape(count, self._sizes[0])
+        taken, priorities = np.ascontiguousarray(actions, np.float32), np.empty(count, np.float32)
+        rules = _Settings(0.0, False)
+        loss = _fit(
+            seen, taken, self.state, self._sizes, self._scratch, self.steps, epochs, self._rate, rules, priorities
+        )
+        return loss, priorities
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is learned, as copies."""
+        weights, _, mean, square, *_ = self.state
+        return {"weights": weights.copy(), "mean": mean.copy(), "square": square.copy(), "steps": self.steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the state of a density of the same workload."""
+        self.state.weights[:], self.state.mean[:], self.state.square[:] = (
+            state["weights"],
+            state["mean"],
+            state["square"],
+        )
+        self.steps = int(state["steps"])
+
+
+@kept_njit(nogil=True, fastmath=LOOSE, error_model="numpy")
+def _fit(
+    observations: Any, actions: Any, state: Any, sizes: Any, scratch: Any, steps: int, epochs: int, rate: float,
+    settings: Any, priorities: Any,
+) -> Any:  # fmt: skip
+    """Take Adam's steps after the first ``steps``; returns the loss before them, ``priorities`` are those after."""
+    columns, size = actions.shape
+    layers, slopes, first = scratch.layers[0], scratch.slopes, 0.0
+    load(observations, layers, 0)
+    share, after = np.float32(1 / columns), slopes[len(slopes) - 2 * size :]
+    for epoch in range(epochs + 1):
+        outputs, loss = forward(state.weights, sizes, layers, columns), 0.0
+        priorities[:] = 0
+        for i in range(size):
+            for b in range(columns):
+                bent = np.tanh(outputs[size + i, b])
+                log_deviation = LOW + _HALF * (bent + np.float32(1))
+                deviation = np.exp(log_deviation)
+                z = (actions[b, i] - outputs[i, b]) / deviation
+                priorities[b] += z * z / np.float32(2)
+                loss += z * z / np.float32(2) + log_deviation + HALF_LOG_2PI
+                after[i, b] = -share * z / deviation
+                after[size + i, b] = share * (np.float32(1) - z * z) * _HALF * (np.float32(1) - bent * bent)
+        first = loss / columns if epoch == 0 else first
+        if epoch < epochs:
+            backward(state.weights, sizes, layers, slopes, columns, scratch.turned, state.gradient, sizes[0])
+            descend(state, 0, len(state.weights), steps + epoch + 1, rate, settings)
+    return first
+
+
+class Loop(SerialLoop):
+    """The serial loop, whose learner sees no real record: they train the model, and say where its rollouts begin."""
+
+    def __init__(self, workload: Workload, **options: Any) -> None:
+        settings, capacity, layout = workload.model, workload.replay.capacity, layout_of(workload)
+        try:
+            self.segments = SegmentedReplay(settings.segments, settings.rollouts, layout)
+            # Invariant: as in the buffer, the s-th record inserted lies in slot s % N until the (s + N)-th does.
+            self._real = layout.allocate(capacity)
+        except MemoryError:
+            needed = (settings.segments * settings.rollouts + capacity) * layout.record_bytes / 1e9
+            raise TrainingError(
+                f"{settings.segments:,} segments of {settings.rollouts:,} records, and {capacity:,} real ones, take "
+                f"{needed:,.1f} GB, which are not to be had; give [model] fewer segments, or a smaller capacity"
+            ) from None
+        super().__init__(workload, **options)
+        self.model, self.density = WorldModel(workload, self.seed), Density(workload, self.seed)
+        self._stored = 0  # real records ever inserted
+        self._modeled = 0  # the step at which the model was last trained
+
+    def _insert(self, inserted: Inserted) -> None:
+        """Store records with the priorities of their own actions [Zhang2022, Alg. 2, line 8]."""
+        records = inserted.records
+        slots = (self._stored + np.arange(len(records["reward"]))) % self.workload.replay.capacity
+        errors = self.density.priorities(records["observation"], records["action"])
+        super()._insert(inserted._replace(errors=errors))
+        for name, array in self._real.items():
+            array[slots] = records[name]
+        self._stored += len(slots)
+
+    def _update(self) -> None:
+        """Make a segment of rollouts, and take G gradient steps [Zhang2022, Alg. 2, lines 4 to 6 and 9 to 21]."""
+        settings, others = self.workload.model, {}
+        if not self._modeled or self.step - self._modeled >= settings.interval:
+            others["model"] = self._train_model()
+        others["density"] = self._roll_out()
+        for _ in range(settings.updates):
+            stepped = self._stepped(self.segments.sample(self.workload.learner.batch, self._rng))
+            if not np.isfinite(errors := stepped.priorities.astype(np.float64)).all():  # which no replay sees
+                raise not_finite(errors)
+            self.updates += 1
+        self.losses = {**self.losses, **stepped.losses, **others}
+
+    def _train_model(self) -> float:
+        """Take a step on uniform batches of real records for each environment step since; returns its last error."""
+        filled, batch = min(self._stored, self.workload.replay.capacity), self.workload.model.batch
+        for _ in range(self.step - self._modeled):
+            slots = self._rng.integers(filled, size=batch)
+            error = self.model.train({name: array[slots] for name, array in self._real.items()})
+        self._modeled = self.step
+        return error
+
+    def _roll_out(self) -> float:
+        """Let the model say what follows actions of the policy in M states; returns the density's loss on them."""
+        settings = self.workload.model
+        drawn = self.buffer.sample(settings.rollouts, self.beta(), self._rng)
+        states = drawn.rows["observation"]
+        actions = self.learner.act(states, 0.0, self._rng)
+        following, rewards, ended = self.model.predict(states, actions)
+        if not (np.isfinite(following).all() and np.isfinite(rewards).all()):
+            raise ValueError(
+                "the model of the environment predicts NaN or inf; training has diverged: give [model] a smaller "
+                f"learning_rate than {settings.learning_rate:g}"
+            )
+        rows = {"observation": states, "action": actions, "reward": rewards, "terminated": ended}
+        # float32's smallest stands for a weight that rounded to 0
+        weights = np.maximum(drawn.weights, np.finfo(np.float32).tiny)
+        self.segments.insert(rows | {"next_observation": following.reshape(states.shape)}, weights)
+        loss = self.density.fit(states, actions, settings.epochs)
+        self.buffer.update_priorities(drawn.sequence, self.density.priorities(states, actions))
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next iteration depends on; real records are the buffer's."""
+        return super().state_dict() | {
+            "model": self.model.state_dict(),
+            "density": self.density.state_dict(),
+            "segments": self.segments.state_dict(),
+            "modeled": self._modeled,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the state of a loop of the same identity."""
+        super().load_state_dict(state)
+        for name, array in state["buffer"]["arrays"].items():
+            self._real[name][: len(array)] = array
+        for name in ("model", "density", "segments"):
+            getattr(self, name).load_state_dict(state[name])
+        self._stored, self._modeled = int(state["buffer"]["written"]), int(state["modeled"])

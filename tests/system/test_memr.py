@@ -1,0 +1,244 @@
+"""Model rollouts: priorities by the density of actions, segments and their weights, and a run that resumes."""
+
+import copy
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+pytest.importorskip("torch", reason="training needs the extra `train`")
+pytest.importorskip("gymnasium", reason="training needs the extra `train`")
+from impls.training import TrainingError, load
+from impls.training.algorithms.memr import LOW, Density, Loop  # with numba
+from impls.training.learners.dense_learner.sac import HIGH
+from impls.training.parallel.arrangement import NAMES, Arrangement
+from impls.training.reading import faults_of, parse
+from impls.training.run import Plan
+from impls.training.starting import start
+from impls.training.template import template
+
+BASE = load("pendulum_memr")
+M, K, B, STARTS = 8, 3, 6, 20
+
+
+def small(**changes):
+    """A pendulum of few steps; ``changes`` go into its tables."""
+    tables = {
+        "network": {"hidden": (8,)},
+        "learner": {"batch": B, "learning_starts": STARTS},
+        "replay": {"capacity": 64},
+        "model": {"hidden": (8, 4), "batch": 16, "rollouts": M, "segments": K, "updates": 2, "interval": 1},
+        "exploration": {"random_steps": 0},
+    }
+    for key, value in changes.items():
+        tables[key] = tables.get(key, {}) | value
+    return dataclasses.replace(
+        BASE, **{at: dataclasses.replace(getattr(BASE, at), **one) for at, one in tables.items()}
+    )
+
+
+def made(steps=0, workload=None, seed=0):
+    """A loop after some steps."""
+    loop = Loop(workload or small(), contestant="numpy", seed=seed)
+    for _ in range(steps):
+        loop.advance()
+    return loop
+
+
+def of_two_numbers(count=40, rate=1e-3):
+    """A density of actions of two numbers, and states and actions for it."""
+    workload = small(model={"learning_rate": rate}, action={"size": 2})
+    rng = np.random.default_rng(1)
+    states, actions = rng.standard_normal((count, 3)), rng.uniform(-1, 1, (count, 2))
+    return Density(workload, 4), states.astype(np.float32), actions.astype(np.float32)
+
+
+def moments(weights, sizes, states):
+    """(means, deviations) in float64, layer by layer."""
+    at, values = 0, states.astype(np.float64)
+    for a, b in itertools.pairwise(sizes):
+        matrix, bias = weights[at : at + a * b].reshape(b, a), weights[at + a * b : at + (a + 1) * b]
+        at, values = at + (a + 1) * b, values @ matrix.T + bias
+        values = np.maximum(values, 0) if at < len(weights) else values
+    mean, raw = np.split(values, 2, 1)
+    return mean, np.exp(LOW + (HIGH - LOW) * (np.tanh(raw) + 1) / 2)
+
+
+def loss_of(weights, sizes, states, actions):
+    mean, deviation = moments(weights, sizes, states)
+    z = (actions - mean) / deviation
+    return (z * z / 2 + np.log(deviation) + np.log(2 * np.pi) / 2).sum(1).mean()
+
+
+def test_priorities_are_those_of_equation_3_7_and_hold_where_the_density_underflows():
+    density, states, actions = of_two_numbers()
+    found = density.priorities(states, actions)
+    mean, deviation = moments(density.state.weights.astype(np.float64), density._sizes, states)
+    pdf = np.exp(-(((actions - mean) / deviation) ** 2) / 2) / (np.sqrt(2 * np.pi) * deviation)
+    assert found == pytest.approx(-np.log(np.sqrt(2 * np.pi) * pdf * deviation).sum(1), rel=1e-4, abs=1e-5)
+    assert (density.priorities(states, mean) < 1e-6).all()
+    for values in (found, density.priorities(states, mean)):
+        assert (values >= 0).all()
+    far = density.priorities(states, mean + 60 * deviation)  # where exp(-z^2 / 2) is 0
+    assert far == pytest.approx(np.full(len(far), 3600), rel=1e-3)
+
+
+def test_slopes_of_the_density_are_differences_of_its_loss_in_float64():
+    density, states, actions = of_two_numbers()
+    before, sizes = density.state.weights.astype(np.float64), density._sizes
+    assert density.fit(states, actions, 1) == pytest.approx(loss_of(before, sizes, states, actions), rel=1e-5)
+    for at, step in zip(range(len(before)), 1e-6 * np.eye(len(before)), strict=True):
+        up, down = (loss_of(before + way * step, sizes, states, actions) for way in (1, -1))
+        assert density.state.gradient[at] == pytest.approx((up - down) / 2e-6, rel=1e-3, abs=2e-5)
+
+
+def test_a_density_finds_mean_and_deviation():
+    density, states, noise = of_two_numbers(2_000, 1e-2)
+    noise = np.random.default_rng(2).standard_normal(noise.shape)
+    actions = np.column_stack((0.5 + 0.1 * noise[:, 0], -0.2 + 0.4 * noise[:, 1]))
+    first = density.fit(states, actions, 600)
+    assert density.fit(states, actions, 1) < first - 1
+    mean, deviation = moments(density.state.weights.astype(np.float64), density._sizes, states)
+    assert mean.mean(0) == pytest.approx([0.5, -0.2], abs=0.05)
+    assert deviation.mean(0) == pytest.approx([0.1, 0.4], rel=0.1)
+
+
+def test_a_record_is_inserted_with_the_priority_of_its_own_action():
+    loop = made(5)
+    state, replay = loop.buffer.state_dict(), loop.workload.replay
+    rows = state["arrays"]
+    expected = loop.density.priorities(rows["observation"], rows["action"]) + replay.epsilon  # not yet fitted
+    assert state["leaves"] == pytest.approx(expected.astype(np.float64) ** replay.alpha, rel=1e-6)
+
+
+def test_a_step_rolls_out_sampled_states_and_renews_their_priorities_alone():
+    loop, seen = made(STARTS + 2), []
+    sample, fit = loop.buffer.sample, loop.density.fit
+    loop.buffer.sample = lambda *given: seen.append(sample(*given)) or seen[-1]
+    loop.density.fit = lambda *given: seen.append(given) or fit(*given)
+    leaves = loop.buffer.state_dict()["leaves"]
+    loop.step += 1
+    loop._update()
+    drawn, (states, actions, epochs) = seen
+    replay, after = loop.workload.replay, loop.buffer.state_dict()["leaves"]
+    shares = leaves / leaves.sum()
+    weights = (len(leaves) * shares[drawn.sequence]) ** -loop.beta()  # Eq. 3.8
+    segment = slice((loop.segments.written - M) % (K * M), None)
+    assert loop.segments._weights[segment][:M] == pytest.approx(weights / weights.max(), rel=1e-5)
+    rows = loop.segments.state_dict()["arrays"]
+    assert np.array_equal(rows["action"][segment][:M], actions)
+    assert not np.array_equal(actions, drawn.rows["action"])
+    assert np.array_equal(states, drawn.rows["observation"])
+    following, reward, _ = loop.model.predict(states, actions)
+    assert np.array_equal(rows["next_observation"][segment][:M], following)
+    assert np.array_equal(rows["reward"][segment][:M], reward)
+    assert epochs == loop.workload.model.epochs == 5
+    changed = np.flatnonzero(after != leaves)
+    assert set(changed) == set(drawn.sequence)
+    expected = (loop.density.priorities(states, actions).astype(np.float64) + replay.epsilon) ** replay.alpha
+    last = dict(zip(drawn.sequence, expected, strict=True))  # of a state sampled twice
+    assert after[changed] == pytest.approx([last[each] for each in changed], rel=1e-6)
+
+
+def test_each_gradient_step_is_on_a_batch_of_one_segment():
+    loop, batches, trained = made(STARTS - 1), [], []
+    step, train = loop.learner.step, loop.model.train
+    loop.learner.step = lambda rows, weights: batches.append((rows, weights)) or step(rows, weights)
+    loop.model.train = lambda rows: trained.append(rows) or train(rows)
+    for each in range(1, 31):
+        loop.advance()
+        assert (loop.updates, loop.learner.steps, len(trained)) == (2 * each, 2 * each, STARTS - 1 + each)
+        arrays = loop.segments.state_dict()["arrays"]
+        owners = {row.tobytes(): at // M for at, row in enumerate(arrays["next_observation"])}
+        for rows, weights in batches[-2:]:
+            assert len({owners[row.tobytes()] for row in rows["next_observation"]}) == 1
+            assert len(weights) == B
+    assert list(loop.losses) == ["critic", "policy", "temperature", "model", "density"]
+
+
+def test_the_model_is_trained_on_uniform_real_records():
+    loop, seen = made(100), []  # more than the capacity of 64
+    loop.model.train = lambda rows: seen.append(rows["observation"]) or 0.0
+    loop._modeled -= 200
+    loop._train_model()
+    real = loop.buffer.state_dict()["arrays"]["observation"]
+    counts = (np.concatenate(seen)[:, None] == real).all(2).sum(0)
+    assert counts.sum() == 200 * 16
+    assert ((counts - 50) ** 2 / 50).sum() < 103.4  # chi-square of 63 degrees of freedom, level 0.001
+
+
+def test_the_model_is_trained_every_interval_th_step_as_often_as_there_were_steps():
+    loop, counts = made(STARTS - 1, small(model={"interval": 7})), []
+    for _ in range(20):
+        loop.advance()
+        counts.append(int(loop.model.vectors.scales[0]))
+    assert counts == [STARTS] * 7 + [STARTS + 7] * 7 + [STARTS + 14] * 6
+
+
+def test_a_resumed_loop_continues_bit_for_bit():
+    workload = small(model={"interval": 4})
+    first, second = made(100, workload), made(0, workload)  # more steps than the capacity
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    for loop in (first, second):
+        for _ in range(30):
+            loop.advance()
+    assert first.losses == second.losses
+    assert np.array_equal(first.learner.weights(), second.learner.weights())
+    assert np.array_equal(first.density.state.weights, second.density.state.weights)
+    assert np.array_equal(first.buffer.state_dict()["leaves"], second.buffer.state_dict()["leaves"])
+
+
+@pytest.mark.parametrize("part", ["model", "density", "learner"])
+def test_what_diverges_is_a_sentence(part):
+    loop = made(STARTS - 1)
+    vector = {"model": loop.model.vectors.weights, "density": loop.density.state.weights}
+    vector.get(part, loop.learner.parameters[: loop.learner.target_parameters.size])[:] = np.nan
+    with pytest.raises(TrainingError, match=r"after (19|20) steps and .* diverged"):
+        loop.advance()
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "value"),
+    [
+        ("observation", "frames", 4), ("observation", "dtype", "uint8"), ("replay", "presampled", 2),
+        ("replay", "initial_priority", "td_error"), (None, "clip_rewards", True), ("action", "choices", 3),
+    ],
+)  # fmt: skip
+def test_what_rollouts_cannot_have_is_refused(table, key, value):
+    part = {key: value} if table is None else {table: dataclasses.replace(getattr(BASE, table), **{key: value})}
+    part |= {"action": dataclasses.replace(BASE.action, choices=3, size=0)} if key == "choices" else {}
+    assert any(
+        "memr" in fault and (key in fault or str(value) in fault)
+        for fault in faults_of(dataclasses.replace(BASE, **part))
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "serial"])
+def test_another_arrangement_than_serial_is_refused(name, tmp_path):
+    with pytest.raises(
+        TrainingError, match=f"memr is trained by one process, not by {name}; choose --arrangement serial"
+    ):
+        start(small(), Plan(tmp_path / "run"), arrangement=Arrangement(name=name))
+
+
+def test_segments_larger_than_memory_are_a_sentence():
+    with pytest.raises(TrainingError, match=r"1,048,576 segments of 1,048,576 records.* GB.*fewer segments"):
+        made(workload=small(model={"segments": 1 << 20, "rollouts": 1 << 20}))
+
+
+def test_the_template_trains_and_resumes(tmp_path):
+    workload, faults = parse(template(algorithm="memr"), "mine.toml")
+    assert not faults
+    learner = dataclasses.replace(workload.learner, learning_starts=64)
+    evaluation = dataclasses.replace(workload.evaluation, interval=70, episodes=1)
+    workload = dataclasses.replace(workload, steps=80, learner=learner, evaluation=evaluation)
+    plan = Plan(tmp_path / "run", test_episodes=0, live=False)
+    run = start(workload, plan, contestant="numpy")
+    assert run.run(70) is None
+    run.save()
+    run.close()
+    run = start(workload, plan, contestant="numpy", resume=True)
+    assert run.run()["updates"] == 17
+    run.close()
