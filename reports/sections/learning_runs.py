@@ -31,7 +31,6 @@ from dse.tuning import learners_steps
 from dse.tuning.learners import learner_scaling
 from dse.tuning.presampling import platform_depth
 from impls.terminal import plural
-from impls.training import load
 
 from .. import style
 from ..chart import Chart, Material, Section
@@ -174,8 +173,7 @@ def rollouts(rows: pd.DataFrame, about: About) -> Figure:
             style.band(axes, part, "step", "mean", str(label), position)
         style.returns(axes, rows["solved_at"].iloc[0])
     panels[0].set(ylabel=RETURN)
-    own_task = load(ROLLOUTS)
-    more = f"As shipped: alpha = {own_task.replay.alpha:g}, {own_task.model.segments:,} segments; alpha = 0: uniform."
+    more = "As shipped: with the workload's own alpha and segments; alpha = 0 samples uniformly."
     return _finished(figure, rows.assign(workload=ROLLOUTS), about, more)
 
 
