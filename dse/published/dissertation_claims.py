@@ -17,7 +17,7 @@ from ..records import Measurement, how_to_measure
 from ..times.batch_law import FlatThenLinear
 from ..times.multi_learner import Terms, data_parallel_factor, printed_data_parallel_factor, printed_spo_factor
 from ..tuning import learners_steps
-from . import fanout_curves, growth
+from . import fanout_curves, growth, seeds
 from .claims import EXACT, UNTESTED, Claim, adds_up_if, not_run
 from .noise import Noise, noise_of, own_sigma
 from .quoted import NOTHING, Quoted
@@ -36,6 +36,7 @@ NOTHING_TAKEN = FlatThenLinear(0.0, 0.0)
 EXAMPLE = Terms(2, 1.0, FlatThenLinear(0.0, 2.0), 0.0, NOTHING_TAKEN, 0.1, NOTHING_TAKEN, shared_link=False)
 """Replay 1 s, passes 2 s a record, and a transfer of weights 0.1 s."""
 SEVERAL_GPUS = "a GPU for each learner, which is only modeled (dse/times/multi_learner.py)"
+MEMR, SAC = ("pendulum_memr", "serial"), ("pendulum_sac", "serial")  # workload and kind of run
 CLOSE = 0.9  # a factor from which on is close to 1
 MISS, MOST_CELLS = 0.1, 0.9  # of a formula in as many cells
 Row = Mapping[str, Any]
@@ -51,6 +52,7 @@ def verdicts(records: Sequence[Measurement], quoted: Quoted = NOTHING) -> list[C
         _factor_of_data_parallel(),
         _factor_grows_with_horizon(),
         *_measured_factors(learners_steps.rows(timed), quoted),
+        *_of_rollouts(records),
         *_not_run(records),
     ]
 
@@ -232,6 +234,30 @@ def _orders(rows: Sequence[Row]) -> tuple[int, int]:
     return rising, falling
 
 
+def _of_rollouts(records: Sequence[Measurement]) -> Iterator[Claim]:
+    """Judge MEMR by runs on the pendulum, beside SAC of the same settings and beside other values of its own."""
+    found = learning_runs.metrics_of(learning_runs.latest(records))
+
+    def ratios(name: str, others: Mapping[str, learning_runs.Key]) -> dict[str, seeds.Ratio]:
+        own = found.get(MEMR, {}).get(name, {})
+        return {told: seeds.ratio_of(own, found.get(other, {}).get(name, {})) for told, other in others.items()}
+
+    alphas = {
+        f"alpha 0.6 to {alpha}": (MEMR[0], f"{MEMR[1]}, alpha = {alpha}") for alpha in ("0.2", "1")
+    }  # as the shipped workload has it
+    uniform = {"alpha 0.6 to 0": (MEMR[0], f"{MEMR[1]}, alpha = 0")}
+    one = {"many to one": (MEMR[0], f"{MEMR[1]}, segments = 1")}
+    for text, name, others, sign in (
+        ("MEMR needs fewer environment steps than SAC (Fig. 3.5).", "sample_efficiency", {"MEMR to SAC": SAC}, -1),
+        ("MEMR needs no more policy updates than SAC (3.3.1).", "learning_efficiency", {"MEMR to SAC": SAC}, -1),
+        ("Rollouts chosen for their entropy need fewer policy updates (ch. 3).", "learning_efficiency", uniform, -1),
+        ("An exponent of 0.6 is best (3.3.2, Fig. 3.6).", "sample_efficiency", alphas, -1),
+        ("A small model dataset hinders learning (3.3.2, Fig. 3.6).", "sample_efficiency", one, -1),
+    ):
+        what = {"sample_efficiency": "environment steps", "learning_efficiency": "gradient steps"}[name]
+        yield seeds.judge(text, what, ratios(name, others), "until the pendulum is solved", sign, "memr")
+
+
 def _not_run(records: Sequence[Measurement]) -> list[Claim]:
     """List what would take training for days."""
     beside = learning_runs.told(records)
@@ -241,10 +267,5 @@ def _not_run(records: Sequence[Measurement]) -> list[Claim]:
             "none of those environments was trained here",
             "hours of training for each environment and seed",
             beside,
-        ),
-        not_run(
-            "Rollouts chosen for their entropy need fewer policy updates to converge (chapter 3, Figs. 3.5 and 3.6).",
-            "no model-based method is among the algorithms here",
-            "such a method, and training for days",
         ),
     ]

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from .. import learning_runs
 from ..records import Measurement
-from ..stats import interval_over_seeds
-from .claims import Claim, Verdict, not_run
+from . import seeds
+from .claims import Claim, not_run
 from .noise import LEVEL, Noise, noise_of, own_sigma
 from .quoted import NOTHING, Quoted
 
@@ -108,7 +108,6 @@ Kind = tuple[int, str, int]  # copies, sync, gradient steps between meetings; mo
 ALONE: Kind = (1, "lock", 1)
 NO_MODEL: Kind = (0, "", 1)
 TWO, USUAL, LIMITED = 2, 16, (16, 64)
-POWER = "a ratio whose interval has 1 inside is told as no difference: about 1 in 20 of those that are none is not"
 
 
 def _of_copies(records: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
@@ -179,44 +178,23 @@ class Ratios:
         }
         self.kinds: list[Kind] = sorted(self._figures)
 
-    def of(self, name: str, kind: Kind, other: Kind) -> tuple[float, ...]:
-        """Compute (median, low, high); () of fewer seeds than an interval takes.
-
-        What was not solved is infinite; a seed that neither solved has no ratio.
-        """
-        own, its = (
-            {seed: math.inf if one.is_beyond else one.number for seed, one in found.items()}
-            for found in (self._figures.get(each, {}).get(name, {}) for each in (kind, other))
-        )
-        ratios = [own[seed] / its[seed] for seed in own if seed in its]
-        return interval_over_seeds([ratio for ratio in ratios if not math.isnan(ratio)])
+    def of(self, name: str, pairs: Sequence[tuple[Kind, Kind]]) -> dict[str, seeds.Ratio]:
+        """Compute the ratio of a figure for each pair of kinds, by what it is of."""
+        return {
+            f"{_kind(kind)} to {_kind(other)}": seeds.ratio_of(
+                *(self._figures.get(each, {}).get(name, {}) for each in (kind, other))
+            )
+            for kind, other in pairs
+        }
 
     def told(self, name: str, pairs: Sequence[tuple[Kind, Kind]]) -> str:
         """Tell the ratios of a figure with their intervals."""
-        found = [(kind, other, self.of(name, kind, other)) for kind, other in pairs]
-        said = [
-            "{} to {}: {} [{}, {}]".format(*map(_kind, (kind, other)), *map(_times, ratio))
-            for kind, other, ratio in found
-            if ratio
-        ]
-        return f"{name}: {'; '.join(said)}" if said else ""
+        said = seeds.tell(self.of(name, pairs))
+        return f"{name}: {said}" if said else ""
 
     def judge(self, text: str, name: str, pairs: Sequence[tuple[Kind, Kind]], of: str, sign: int) -> Claim:
         """Judge that every ratio is above 1 (``sign`` 1) or below (-1)."""
-        found = [ratio for kind, other in pairs if (ratio := self.of(name, kind, other))]
-        asked, contrary = ("above 1", "below 1")[::sign]
-        rule = (
-            f"confirmed if every interval of {name}, {of} by the same seed, lies {asked}; refuted if one lies "
-            f"{contrary}; otherwise undecided"
-        )
-        if not found:
-            evidence = f"no 5 seeds of such runs are on record; python -m benchmarks learning --only {self._only}"
-            return Claim(text, "not testable here", evidence, rule, "none: it takes records")
-        above, below = [low > 1 for _, low, _ in found], [high < 1 for _, _, high in found]
-        holds, fails = (above, below)[::sign]
-        verdict: Verdict = "confirmed" if all(holds) else "refuted" if any(fails) else "not testable here"
-        said = f"ratios with their 95 % intervals over seeds, {of}: {self.told(name, pairs)}"
-        return Claim(text, verdict, said, rule, POWER)
+        return seeds.judge(text, name, self.of(name, pairs), of, sign, self._only)
 
 
 def _kind_of(run: Measurement) -> Kind:
@@ -229,7 +207,3 @@ def _kind(kind: Kind) -> str:
     if kind in (ALONE, NO_MODEL):
         return "one" if kind == ALONE else "none"
     return "P = {}, {}, k = {}".format(*kind) if kind[1] else f"W = {kind[0]}, c = {kind[2]}"
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.2f}x" if math.isfinite(ratio) else "never solved"

@@ -155,7 +155,9 @@ def test_whatever_the_arguments_samples_and_messages_are_pythons(replay, batch, 
     assert mine.random() == same.random()
 
 
-@pytest.mark.parametrize("rng", [None, 3, "x", np.random, np.random.PCG64(0), object()], ids=repr)
+@pytest.mark.parametrize(
+    "rng", [None, 3, "x", np.random, np.random.PCG64(0), object()], ids=lambda each: type(each).__name__
+)
 def test_whatever_the_generator_messages_are_pythons(replay, rng):
     found, expected = outcome(replay.sample, 32, BETA, rng), outcome(in_python(replay, "sample"), 32, BETA, rng)
     assert (type(found), len(found)) == (type(expected), len(expected))
