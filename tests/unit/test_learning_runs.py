@@ -128,6 +128,26 @@ def test_model_workers_are_judged_by_real_episodes_beside_none(factors, verdict)
     assert claim.verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("model", "sac", "verdict"),
+    [(1, 2, "confirmed"), (2, 1, "refuted"), (2, 2, "not testable here"), (None, 1, "refuted")],
+)
+def test_model_rollouts_are_judged_by_environment_steps_beside_sac(model, sac, verdict):
+    """Solved at the n-th evaluation, None: never."""
+
+    def curve(solved):
+        return [480.0 if solved and at >= solved else 9.0 for at in (1, 2, 3)]
+
+    runs = [
+        run((f"pendulum_{name}", "serial"), seed, 0.001, curve(solved))
+        for seed in range(5)
+        for name, solved in (("memr", model), ("sac", sac))
+    ]
+    judged = {claim.text.partition(" (")[0]: claim.verdict for claim in verdicts(runs)}
+    assert judged["MEMR needs fewer environment steps than SAC"] == verdict
+    assert judged["An exponent of 0.6 is best"] == "not testable here"
+
+
 def test_a_seed_that_is_not_solved_counts_as_beyond_its_last_evaluation():
     runs = [run(APART, seed, 0.002, [480.0] if seed < 2 else [9.0, 8.0, 7.0]) for seed in range(LEAST_SEEDS)]
     metrics = metrics_of(runs)[APART]
