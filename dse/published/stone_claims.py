@@ -152,7 +152,9 @@ def _of_copies(records: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
             -1,
         ),
         ratios.judge("A parameter server trains no sooner than one process (IV-C).", "minutes", server, copies, 1),
-        a3c.judge("A3C trains in fewer episodes with more processes (IV-F, Fig. 1).", "episodes", actors, copies, -1),
+        a3c.judge(
+            "A3C trains in fewer episodes with more processes (IV-F, Fig. 1).", "episodes", actors, "two to one", -1
+        ),
         dyna_q.judge(
             "Dyna-Q by two or three processes does not work well (IV-F).",
             "episodes",
