@@ -29,8 +29,9 @@ NAMES = ("dense", "torch")
 
 def rollouts(n, **changes):
     """A small workload that learns from each n steps."""
-    return small(**dict.fromkeys(("batch", "update_interval", "learning_starts"), n) | {"capacity": 0} | changes,
-                 algorithm="a3c")  # fmt: skip
+    return small(
+        **dict.fromkeys(("batch", "update_interval", "learning_starts"), n) | {"capacity": 0} | changes, algorithm="a3c"
+    )
 
 
 def steps_of(*rows, choices=3):
@@ -50,8 +51,22 @@ def test_advantages_are_cut_where_an_episode_terminates_or_is_truncated(name):
     """By hand: V(s) = s, gamma and lambda a half; the second step terminated, the third was truncated."""
     learner = make(tiny("a3c", hidden=(1,), shape=(1,), gamma=0.5, gae_lambda=0.5), name)
     learner.load_weights(np.array([1, 0, 1, 0, *[0] * 8], np.float32))  # the policy's are all 0, so its chances equal
-    rows = steps_of((2, 4, 1, False), (4, 1, 3, True), (1, 3, 1, False), (5, 6, 2, False), (6, 8, 0, False))
-    advantages = np.array([1 + 0.5 * 4 - 2 - 0.25 * 1, 3 - 4, 1 + 0.5 * 3 - 1, 2 + 3 - 5 - 0.25 * 2, 0.5 * 8 - 6])
+    rows = steps_of(
+        (2, 4, 1, False),
+        (4, 1, 3, True),
+        (1, 3, 1, False),
+        (5, 6, 2, False),
+        (6, 8, 0, False),
+    )
+    advantages = np.array(
+        [
+            1 + 0.5 * 4 - 2 - 0.25 * 1,
+            3 - 4,
+            1 + 0.5 * 3 - 1,
+            2 + 3 - 5 - 0.25 * 2,
+            0.5 * 8 - 6,
+        ]
+    )
     np.testing.assert_allclose(learner.priorities(rows), np.abs(advantages))
     given = learner.rows(rows, np.ones(5, np.float32))
     derived = {phase.network: learner.gradient(phase, given) for phase in learner.phases()}
@@ -117,14 +132,17 @@ def test_actions_are_drawn_by_the_chances_of_the_policy_and_the_largest_is_teste
 
 
 def test_rollouts_are_in_order_and_forgotten_and_an_error_that_is_no_number_is_told():
-    buffer, rows = Rollouts(rollouts(3)), steps_of(*(((at, 0), (at + 1, 0), at, at == 1) for at in range(3)))
+    buffer = Rollouts(rollouts(3))
+    rows = steps_of(*(((at, 0), (at + 1, 0), at, at == 1) for at in range(3)))
     for at in range(3):
         assert not buffer.is_full
         buffer.insert({name: part[at : at + 1] for name, part in rows.items()})
     batch = buffer.sample(3, 0.4)
     for name, part in rows.items():
         np.testing.assert_array_equal(batch.rows[name], part)
-    assert (batch.weights.tolist(), buffer.is_full, len(buffer.sample(3, 0.4).weights)) == ([1, 1, 1], False, 0)
+    assert batch.weights.tolist() == [1, 1, 1]
+    assert not buffer.is_full
+    assert len(buffer.sample(3, 0.4).weights) == 0
     with pytest.raises(ValueError, match="is nan; training has diverged"):
         buffer.update_priorities(batch.sequence, np.array([0, np.nan, 1], np.float32))
 

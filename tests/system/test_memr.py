@@ -26,9 +26,19 @@ def small(**changes):
     """A pendulum of few steps; ``changes`` go into its tables."""
     tables = {
         "network": {"hidden": (8,)},
-        "learner": {"batch": B, "learning_starts": STARTS},
+        "learner": {
+            "batch": B,
+            "learning_starts": STARTS,
+        },
         "replay": {"capacity": 64},
-        "model": {"hidden": (8, 4), "batch": 16, "rollouts": M, "segments": K, "updates": 2, "interval": 1},
+        "model": {
+            "hidden": (8, 4),
+            "batch": 16,
+            "rollouts": M,
+            "segments": K,
+            "updates": 2,
+            "interval": 1,
+        },
     }
     tables |= {at: tables.get(at, {}) | one for at, one in changes.items()}
     parts = {at: dataclasses.replace(getattr(BASE, at), **one) for at, one in tables.items()}
@@ -45,8 +55,11 @@ def made(steps=0, **changes):
 
 def of_two_numbers(count=40, rate=1e-3):
     """A density of actions of two numbers, and states and actions for it."""
-    density, rng = Density(small(model={"learning_rate": rate}, action={"size": 2}), 4), np.random.default_rng(1)
-    return density, rng.standard_normal((count, 3), np.float32), rng.uniform(-1, 1, (count, 2)).astype(np.float32)
+    density = Density(small(model={"learning_rate": rate}, action={"size": 2}), 4)
+    rng = np.random.default_rng(1)
+    states = rng.standard_normal((count, 3), np.float32)
+    actions = rng.uniform(-1, 1, (count, 2))
+    return density, states, actions.astype(np.float32)
 
 
 def moments(weights, sizes, states):
@@ -170,7 +183,14 @@ def test_a_resumed_loop_continues_bit_for_bit():
         assert np.array_equal(of(first), of(second))
 
 
-@pytest.mark.parametrize("part", ["model", "density", "learner"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "model",
+        "density",
+        "learner",
+    ],
+)
 def test_what_diverges_is_a_sentence(part):
     loop = made(STARTS - 1)
     vectors = {"model": loop.model.vectors.weights, "density": loop.density.state.weights}
@@ -182,10 +202,14 @@ def test_what_diverges_is_a_sentence(part):
 @pytest.mark.parametrize(
     ("table", "key", "value"),
     [
-        ("observation", "frames", 4), ("observation", "dtype", "uint8"), ("replay", "presampled", 2),
-        ("replay", "initial_priority", "td_error"), ("action", "choices", 3), ("", "clip_rewards", True),
+        ("observation", "frames", 4),
+        ("observation", "dtype", "uint8"),
+        ("replay", "presampled", 2),
+        ("replay", "initial_priority", "td_error"),
+        ("action", "choices", 3),
+        ("", "clip_rewards", True),
     ],
-)  # fmt: skip
+)
 def test_what_rollouts_cannot_have_is_refused(table, key, value):
     changes = {key: value} | ({"size": 0} if table == "action" else {})
     workload = small(**{table: changes}) if table else dataclasses.replace(BASE, **changes)

@@ -27,10 +27,15 @@ def run(key, seed, seconds, means, learners=1, test=490.0):
     kept = {"arrangement": key[1].partition(",")[0], "learners": learners, "presampled": 0, "seed": seed}
     points = [[2000 * n, 2000 * n - 1000, seconds * n, mean] for n, mean in enumerate(means, 1)]
     return made_up(
-        seconds, primitive="training run", contestant="apart", op="gradient step", capacity=1, batch=1,
+        seconds,
+        primitive="training run",
+        contestant="apart",
+        op="gradient step",
+        capacity=1,
+        batch=1,
         options={"workload": key[0], "kind": key[1], **kept},
         machine={"points": points, "solved_at": 475.0, "test_mean": test, "report": {"stale_weights": {"mean": 1.5}}},
-    )  # fmt: skip
+    )
 
 
 def test_a_run_has_the_five_metrics_that_a_hand_computes():
@@ -46,9 +51,12 @@ def test_a_run_has_the_five_metrics_that_a_hand_computes():
     one = {name: by_seed[7].number for name, by_seed in found[APART].items() if by_seed}
     assert one.pop("computation_efficiency") == pytest.approx(1 / 0.002)
     assert one == {
-        "policy_quality": 490, "sample_efficiency": 4000, "learning_efficiency": 3000, "speedup_over_serial": 2.5,
+        "policy_quality": 490,
+        "sample_efficiency": 4000,
+        "learning_efficiency": 3000,
+        "speedup_over_serial": 2.5,
         "stale_weights": 1.5,
-    }  # fmt: skip
+    }
     two = found[TWO]
     assert two["scaling_factor"] == {7: Value(pytest.approx((1 / 0.004) / (1 / 0.002) / 2))}
     assert two["policy_quality"] == {7: Value(500.0)}
@@ -92,7 +100,7 @@ def test_copies_have_the_four_figures_that_a_hand_computes():
         ([0.5] * 5, False, "refuted"),
         ([0.5] * 4, True, "not testable here"),
     ],
-)  # fmt: skip
+)
 def test_copies_are_sooner_if_the_whole_interval_of_ratios_by_seed_is(factors, solved, verdict):
     runs = []
     for seed, factor in enumerate(factors):
@@ -174,11 +182,17 @@ def step(seconds, batch, learners=1, period=None, width=0.01, average=10e-6):
     """The record of a gradient step by learners alone, whose samples spread by a share."""
     own = {} if period is None else {"sync": "local", "period": period}
     return made_up(
-        seconds, primitive=learners_steps.PRIMITIVE, contestant="dense", op="gradient step", capacity=1, batch=batch,
+        seconds,
+        primitive=learners_steps.PRIMITIVE,
+        contestant="dense",
+        op="gradient step",
+        capacity=1,
+        batch=batch,
         options={"workload": "w", "hidden": [8, 8], "learners": learners, **own},
-        low_seconds=seconds * (1 - width), high_seconds=seconds * (1 + width),
+        low_seconds=seconds * (1 - width),
+        high_seconds=seconds * (1 + width),
         machine={"average_seconds": average, "cores": 2},
-    )  # fmt: skip
+    )
 
 
 def test_a_scaling_factor_stands_by_those_of_the_formulas():

@@ -52,8 +52,23 @@ def outcome(call, *arguments, **by_name):
     return [(each.dtype, each.shape, each.tobytes()) for each in arrays]
 
 
-@pytest.mark.parametrize("kind", ["PCG64", "MT19937", "Philox", "SFC64"])
-@pytest.mark.parametrize("batch", [1, 32, MOST])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "PCG64",
+        "MT19937",
+        "Philox",
+        "SFC64",
+    ],
+)
+@pytest.mark.parametrize(
+    "batch",
+    [
+        1,
+        32,
+        MOST,
+    ],
+)
 def test_usual_calls_reach_the_kernel_with_the_uniforms_of_the_generator(replay, batch, kind, monkeypatch):
     mine, same = (np.random.Generator(getattr(np.random, kind)(batch)) for _ in range(2))
     expected = in_python(replay, "sample")(batch, BETA, same)
@@ -143,8 +158,38 @@ def test_threads_that_share_a_generator_draw_each_number_once(replay, request):
 
 
 SAMPLES = [
-    *((batch, BETA) for batch in (0, 2, True, np.int64(32), np.True_, 32.0, -1, 10**30, "x", None, MOST + 1)),
-    *((32, beta) for beta in (0, 1, np.float64(0.4), -1e-9, np.nan, np.inf, -np.inf, "x", None, 0.0, -0.0)),
+    *(
+        (batch, BETA)
+        for batch in (
+            0,
+            2,
+            True,
+            np.int64(32),
+            np.True_,
+            32.0,
+            -1,
+            10**30,
+            "x",
+            None,
+            MOST + 1,
+        )
+    ),
+    *(
+        (32, beta)
+        for beta in (
+            0,
+            1,
+            np.float64(0.4),
+            -1e-9,
+            np.nan,
+            np.inf,
+            -np.inf,
+            "x",
+            None,
+            0.0,
+            -0.0,
+        )
+    ),
 ]
 
 
@@ -156,7 +201,16 @@ def test_whatever_the_arguments_samples_and_messages_are_pythons(replay, batch, 
 
 
 @pytest.mark.parametrize(
-    "rng", [None, 3, "x", np.random, np.random.PCG64(0), object()], ids=lambda each: type(each).__name__
+    "rng",
+    [
+        None,
+        3,
+        "x",
+        np.random,
+        np.random.PCG64(0),
+        object(),
+    ],
+    ids=lambda each: type(each).__name__,
 )
 def test_whatever_the_generator_messages_are_pythons(replay, rng):
     found, expected = outcome(replay.sample, 32, BETA, rng), outcome(in_python(replay, "sample"), 32, BETA, rng)
@@ -183,7 +237,15 @@ def shapes(array):
     ]
 
 
-@pytest.mark.parametrize("bad", [3.0, np.nan, -np.inf, 1e308])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        3.0,
+        np.nan,
+        -np.inf,
+        1e308,
+    ],
+)
 def test_whatever_the_arguments_updates_and_messages_are_pythons(replay, bad):
     sequence, errors = np.array([3, CAPACITY, -1, 7]), np.array([0.5, 2.0, 1.0, bad])
     with filled() as twin, np.errstate(all="ignore"):
