@@ -168,9 +168,10 @@ def rollouts(rows: pd.DataFrame, about: About) -> Figure:
     """Draw returns of MEMR over steps by alpha, and beside SAC and by the number of segments."""
     figure, panels = style.panels("What do priorities and segments of model rollouts gain?", ["priorities", "segments"])
     is_alpha, own = rows["label"].str.startswith("alpha"), rows["label"] == "as shipped"
+    labels = sorted(rows["label"].unique())
     for axes, shown in zip(panels, (rows[is_alpha | own], rows[~is_alpha]), strict=True):
-        for position, (label, part) in enumerate(shown.groupby("label")):
-            style.band(axes, part, "step", "mean", str(label), position)
+        for label, part in shown.groupby("label"):
+            style.band(axes, part, "step", "mean", str(label), labels.index(label))
         style.returns(axes, rows["solved_at"].iloc[0])
     panels[0].set(ylabel=RETURN)
     more = "As shipped: with the workload's own alpha and segments; alpha = 0 samples uniformly."
