@@ -8,21 +8,22 @@ import pytest
 from benchmarks import __main__ as cli
 from benchmarks import workers
 from benchmarks.learning import command, worker
-from benchmarks.learning.cells import DEPTHS, NAMES, PERIODS, runs
+from benchmarks.learning.cells import ALGORITHMS, DEPTHS, NAMES, PERIODS, runs
 from benchmarks.learning.scaling import Stepped
 from benchmarks.workers import WorkerError
 from dse.records import read_file
 from impls.training import load
 from tests.profiled import write_workload
 
+WORKERS = ((0, 1), (1, 1), (1, 4), (2, 1), (2, 4))  # and their cap
 LIMITS = {"least": 60, "most": 100, "test_episodes": 2}
 
 
 def test_every_kind_runs_by_every_seed_as_the_workload_is_shipped():
     cells = list(runs("cartpole_dqn", NAMES, DEPTHS, PERIODS, command.SEEDS, **LIMITS))
-    assert len(cells) == len(set(cells)) == (14 + 16) * 5
+    assert len(cells) == len(set(cells)) == (14 + 16 + 7 + 5 + 6) * 5
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
-    first = {cell.kind: cell for cell in cells if cell.seed == 10}
+    first = {cell.kind: cell for cell in cells if cell.seed == 10 and cell.task == "cartpole_dqn"}
     assert list(first) == [
         *("serial", "apart", "pipelined, D = 1"),
         *(f"apart, 2 learners, {sync}" for sync in ("synchronous", "lock", "hogwild")),
@@ -39,6 +40,19 @@ def test_every_kind_runs_by_every_seed_as_the_workload_is_shipped():
         assert cell.settings.exploration == shipped.exploration
         assert cell.arrangement.ratio == "kept"
     assert set(command.SEEDS).isdisjoint(shipped.seeds)
+
+
+def test_runs_of_an_algorithm_are_of_its_own_workload_and_steps():
+    cells = runs("cartpole_dqn", ALGORITHMS, (), (), [3], (1, 2), (4,), ("lock", "hogwild"), least=0, test_episodes=1)
+    named = [(cell.task.removeprefix("cartpole_"), cell.kind, cell.most) for cell in cells]
+    shapes = ("P = 1, lock", "P = 2, lock", "P = 2, hogwild")
+    kinds = ("", ", segments = 1", ", alpha = 0", ", alpha = 0.2", ", alpha = 1")
+    assert named == [
+        *(("a3c", f"copies, {shape}, k = 1", 300_000) for shape in shapes),
+        *(("dyna_q", f"copies, W = {workers}, c = {cap}", 50_000) for workers, cap in WORKERS),
+        ("pendulum_sac", "serial", 10_000),
+        *(("pendulum_memr", f"serial{kind}", 10_000) for kind in kinds),
+    ]
 
 
 @pytest.mark.slow

@@ -255,7 +255,8 @@ def test_a_summary_says_what_came_of_a_run(tmp_path):
 def test_what_init_writes_trains(tmp_path, monkeypatch, algorithm):
     monkeypatch.chdir(tmp_path)
     assert main(["init", "mine", "--algorithm", algorithm]) == 0
-    tree, updates = ([], 1020 // 128) if algorithm == "a3c" else (["--contestant", "numpy"], 21)
+    tree = [] if algorithm in ("a3c", "dyna_q") else ["--contestant", "numpy"]
+    updates = 1020 // 128 if algorithm == "a3c" else 21
     assert main(["mine.toml", "--steps", "1020", *tree, "--test-episodes", "0", "--out", "out"]) == 0
     summary = json.loads(Path("out/summary.json").read_text())
     assert (summary["workload"], summary["updates"]) == ("mine", updates)
