@@ -420,7 +420,7 @@ def _rollout(record: Measurement | None, rest: Sequence[Measurement]) -> Cell:
     if record is None:
         return Cell("")
     share = computed([record, *rest], lambda own, *others: own / (own + sum(others)))
-    return Cell(_us(record), "number", share.said("{:.1%}".format) if len(rest) == OTHER_PARTS else "")
+    return Cell(_us(record), "number", share.said(lambda one: f"{one:.1%}") if len(rest) == OTHER_PARTS else "")
 
 
 def _absent(parts: Iterable[Part]) -> str:
