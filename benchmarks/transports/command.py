@@ -24,12 +24,13 @@ from dse.platforms.evidence import CORES
 from dse.records import Measurement
 from impls.replay import Replay
 from impls.replay.memory import Handle, Memory, allocate
-from impls.training import TrainingError, Workload, identity, load_timed
+from impls.training import TrainingError, Workload, identity
 from impls.training.actor import Inserted
 from impls.training.parallel.arrangement import Arrangement
 
 from ..arguments import DEFAULT, add_common, add_list, listed, one_of, parser_of
 from ..clock import ALL_CPUS, pin
+from ..profile.command import workload_of
 from ..run import Stamp, Tally, file_of, latest, run, show
 from ..timing import Timing, interleave
 from . import cells
@@ -216,9 +217,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     one_of(options.only, PARTS)
     path = file_of(options.results, f"transports-{options.preset}.jsonl")
-    preset = PRESETS[options.preset]
-    tally = functools.reduce(operator.add, [_measured(part, preset, path, options) for part in options.only])
-    rows = table(latest(_stamp(options).known(path)))
+    preset, (workload, _) = PRESETS[options.preset], workload_of(options.workload)
+    tally = functools.reduce(operator.add, [_measured(part, preset, path, workload, options) for part in options.only])
+    rows = table(latest(_stamp(workload, options).known(path)))
     return show(tally, path, options.json, {"table": rows}, [*lines(rows), ""])
 
 
@@ -258,17 +259,17 @@ def lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     return text
 
 
-def _stamp(options: argparse.Namespace) -> Stamp:
-    return Stamp.of_this_run(SYSTEM, asked={"workload": identity(load_timed(options.workload)), "seed": options.seed})
+def _stamp(workload: Workload, options: argparse.Namespace) -> Stamp:
+    return Stamp.of_this_run(SYSTEM, asked={"workload": identity(workload), "seed": options.seed})
 
 
-def _measured(part: str, preset: Preset, path: Path, options: argparse.Namespace) -> Tally:
+def _measured(part: str, preset: Preset, path: Path, workload: Workload, options: argparse.Namespace) -> Tally:
     how: dict[str, Any] = {"unit": f"{part} cell", "told": told, "bar": not options.json}
     if part == "hand-over":
         stamp = Stamp.of_this_run(MICRO, asked={"seed": options.seed})
         measure = functools.partial(_hand_overs, stamp, preset.budget_seconds, options.seed)
         return run(list(cells.hand_overs()), path, stamp, measure, **how)
-    workload, stamp = load_timed(options.workload), _stamp(options)
+    stamp = _stamp(workload, options)
     groups = list(cells.systems(workload.name, CAPACITY, workload.replay.fanout))
     return run(groups, path, stamp, functools.partial(_system, workload, stamp, preset), **how)
 

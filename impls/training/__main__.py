@@ -120,9 +120,10 @@ def _setting(workload: Workload, options: argparse.Namespace) -> Setting:
 def _summary_text(summary: dict[str, Any]) -> str:
     rates = summary["throughput"]
     tested = summary["test_mean"]
-    tree = f"{summary['contestant']} (K={summary['fanout']}), alpha {summary['alpha']:g}"
+    name, fanout, alpha = (summary[key] for key in ("contestant", "fanout", "alpha"))
+    by = f"{name} (K={fanout}), alpha {alpha:g}" if name else summary["algorithm"]
     lines = [
-        f"{summary['workload']}, {'a3c' if summary['algorithm'] == 'a3c' else tree}, "
+        f"{summary['workload']}, {by}, "
         f"seed {summary['seed']}: {plural(summary['steps'], 'step')}, {plural(summary['updates'], 'gradient step')} in "
         f"{summary['seconds']:,.0f} s",
     ]

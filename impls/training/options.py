@@ -59,7 +59,8 @@ _APART = ("learners", "banks", "transport", "weights", "ratio", "period", "weigh
 _BETWEEN_PROCESSES = ("sync", "strategy", *_APART, *ONLY_COPIES, *ONLY_DYNA)
 _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Arrangement], bool]], ...] = (
     ((*ONLY_COPIES, *ONLY_DYNA), "--arrangement copies", lambda made: made.name == COPIES),
-    (("sync", "strategy", *_APART), "--arrangement apart or pipelined", lambda made: made.is_parallel),
+    (("sync", "strategy"), "--arrangement apart, pipelined or copies", lambda made: made.is_parallel),
+    (_APART, "--arrangement apart or pipelined", lambda made: made.is_parallel),
     (("actors", *_APART), "--arrangement apart or pipelined", lambda made: made.name != COPIES),
     (("sync",), "--learners of at least 2", lambda made: made.learners > 1 or made.name == COPIES),
     (("strategy",), "--replay shared", lambda made: made.name != COPIES or made.replay != "local"),

@@ -27,7 +27,7 @@ from typing import Any
 from ..strict_toml import Faults, Field, Files, Reader, UnreadableError
 from ..toml_lines import KeyPath
 from .errors import WorkloadError
-from .workload import FAMILIES, TIMED, Actors, Exploration, Replay, Workload
+from .workload import FAMILIES, TIMED, Actors, Exploration, Model, Replay, Workload
 
 KIND = "workload"
 _ALGORITHM = re.compile(r'(?m)^algorithm = "(\w+)"')
@@ -141,8 +141,8 @@ def _between(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
     yield from _of_frames(workload)
     if workload.algorithm in FAMILIES:
         yield from _of_models(workload)
-    if workload.algorithm == "memr":
-        yield from _of_segments(workload)
+    elif workload.model != Model():
+        yield ("model",), f"{workload.algorithm} learns no model of the environment; leave [model] out"
     if learner.target_interval == 1 and learner.tau == 1:
         yield ("learner", "tau"), "there is no target network; give tau below 1 or target_interval above 1"
     environments = workload.actors.count * workload.actors.environments
@@ -192,8 +192,13 @@ def _of_models(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
             ("observation",),
             f"{name} predicts numbers, not images; give it dtype float32, frames 1 and an mlp, or train dqn",
         )
+    own = {key: getattr(workload.model, key) for key in ("interval", "rollouts", "segments", "updates", "epochs")}
+    if name != "memr" and (idle := next((key for key in own if own[key] != getattr(Model(), key)), None)):
+        yield ("model", idle), f"{idle} is of memr, and would change nothing of {name}; leave it out"
     if workload.clip_rewards:
         yield ("clip_rewards",), f"{name} predicts rewards, none of which is exactly 0; leave clip_rewards out"
+    if name == "memr":
+        yield from _of_segments(workload)
 
 
 def _of_segments(workload: Workload) -> Iterator[tuple[KeyPath, str]]:

@@ -150,8 +150,8 @@ def too_large(path: Path, workload: Workload, verb: str, and_then: str) -> Train
 def _differences(saved: Mapping[str, Any], here: Mapping[str, Any], at: str = "") -> list[str]:
     """The keys in which two identities differ."""
     differing = []
-    for key, value in here.items():
-        before = saved.get(key)
+    for key in (*here, *(key for key in saved if key not in here)):
+        value, before = here.get(key), saved.get(key)
         if isinstance(value, dict) and isinstance(before, dict):
             differing += _differences(before, value, f"{at}{key}.")
         elif before != (list(value) if isinstance(value, tuple) else value):

@@ -68,11 +68,12 @@ def summary(
     """
     workload, solved = loop.workload, loop.workload.evaluation.solved
     steps, updates = [int(point[0]) for point in points], [int(point[1]) for point in points]
-    means = [point[2] for point in points]
+    means, has_replay = [point[2] for point in points], workload.algorithm != "a3c"
     return {
         "workload": workload.name, "environment": workload.environment, "algorithm": workload.algorithm,
-        "contestant": loop.contestant, "learner": loop.learner.implementation,
-        "policy": loop.policy_name, "fanout": workload.replay.fanout, "alpha": workload.replay.alpha,
+        "contestant": loop.contestant if has_replay else None, "learner": loop.learner.implementation,
+        "policy": loop.policy_name, "fanout": workload.replay.fanout if has_replay else None,
+        "alpha": workload.replay.alpha if has_replay else None,
         "seed": loop.seed, "steps": loop.step, "updates": loop.updates, **_made_by(),
         **done, "arrangement": loop.arrangement.to_dict(), "ratio": _ratio(loop),
         "validation_best": best["mean"] + 0.0 if means else None, "validation_best_step": best["step"],

@@ -158,8 +158,8 @@ class Model:
     interval: int = whole("memr: environment steps from one of its trainings to the next", 1, MOST, 1)
     rollouts: int = whole("memr: M, records that it adds in an environment step, a segment of them", 1, 1 << 20, 64)
     segments: int = whole("memr: K, segments that are kept", 1, 1 << 20, 1_000)
-    epochs: int = whole("memr: D, steps of the density of actions on each segment", 1, 1 << 20, 5)
-    updates: int = whole("memr: G, gradient steps for each environment step", 1, 1 << 20, 1)
+    epochs: int = whole("memr: D, steps of the density of actions on each segment", 1, 1_000, 5)
+    updates: int = whole("memr: G, gradient steps for each environment step", 1, 1_000, 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,11 @@ from impls.training.learners import make  # noqa: E402
 from impls.training.loop import SerialLoop  # noqa: E402
 from impls.training.options import parser, setting_of  # noqa: E402
 from impls.training.parallel import board as words  # noqa: E402
+from impls.training.parallel.arrangement import Arrangement  # noqa: E402
 from impls.training.reading import faults_of  # noqa: E402
 from impls.training.rollouts import Rollouts  # noqa: E402
+from impls.training.run import Plan  # noqa: E402
+from impls.training.starting import start  # noqa: E402
 from impls.training.weights import spans  # noqa: E402
 from tests.learning import dense, tiny, weights_of  # noqa: E402
 from tests.parallel_runs import advance, small  # noqa: E402
@@ -242,3 +245,23 @@ def test_a_policy_that_diverges_alone_is_told():
         with pytest.raises(TrainingError, match=r"after 128 steps .* diverged, try a smaller learning_rate"):
             while loop.step < 200:
                 loop.advance()
+
+
+def test_weights_that_would_never_meet_are_refused_and_a_summary_names_no_tree(tmp_path):
+    copies = Arrangement(name="copies", processes=2, every=24)
+    with pytest.raises(TrainingError, match=r"never meet: every is 24, .* about 23 gradient steps; .* --every"):
+        copies.check(dataclasses.replace(load("cartpole_a3c"), steps=6_000))
+    copies.check(dataclasses.replace(load("cartpole_a3c"), steps=6_144))
+    run = start(dataclasses.replace(load("cartpole_a3c"), steps=200), Plan(tmp_path, test_episodes=0, live=False))
+    with contextlib.closing(run):
+        summary = run.run()
+    assert (summary["contestant"], summary["fanout"], summary["alpha"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(("name", "key"), [("cartpole_a3c", "rollouts"), ("cartpole_dyna_q", "updates")])
+def test_keys_of_a_model_that_would_change_nothing_are_refused(name, key):
+    workload = load(name)
+    changed = dataclasses.replace(workload, model=dataclasses.replace(workload.model, **{key: 3}))
+    (fault,) = faults_of(changed)
+    assert key in fault or "no model" in fault
+    assert "leave" in fault

@@ -292,7 +292,7 @@ def test_what_cannot_be_done_is_a_sentence(tmp_path, capsys, given, words):
 IDLE = [
     ("serial", 1, ["--learners", "2"], "--arrangement apart or pipelined"),
     ("serial", 1, ["--transport", "queue"], "--arrangement apart or pipelined"),
-    ("serial", 1, ["--sync", "local", "--period", "5"], "--arrangement apart or pipelined"),
+    ("serial", 1, ["--sync", "local", "--period", "5"], "--arrangement apart, pipelined or copies"),
     ("apart", 1, ["--sync", "hogwild"], "--learners of at least 2"),
     ("apart", 1, ["--period", "5"], "--sync local"),
     ("pipelined", 2, ["--sync", "lock", "--period", "5"], "--sync local"),

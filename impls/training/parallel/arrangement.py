@@ -207,6 +207,12 @@ class Arrangement:
                 f"a copy learns after {own:,} steps of its own, when it may have inserted nothing: it keeps up to "
                 f"{kept:,} records; choose a smaller cache or local_storage, or a larger learning_starts"
             )
+        most = (workload.steps // workload.learner.update_interval) // copies
+        if self.members > 1 and self.every > most:
+            raise TrainingError(
+                f"weights would never meet: every is {self.every:,}, a copy of a run of {workload.steps:,} steps takes "
+                f"about {most:,} gradient steps; choose a smaller --every, or more --steps"
+            )
 
     def _check_models(self, workload: Workload) -> None:
         workers = self.model_workers
