@@ -13,7 +13,7 @@ local        apart, with learners whose weights are averaged every H steps, each
 copies       serial loops with an environment and a network each, whose weights meet: --processes, --every, --syncs
 a3c          cartpole_a3c by copies that meet after each gradient step: --processes, --syncs
 dyna_q       cartpole_dyna_q with W = 0, 1 and 2 model workers, and at most c = 1 or 4 simulated updates a real one
-memr         pendulum_memr beside pendulum_sac, with other alphas (0: uniform) and with a single segment
+memr         pendulum_memr next to pendulum_sac, with other alphas (0: uniform) and with a single segment
 scaling      no runs: gradient steps of one and of two such learners alone, over networks, batches and H
 
 A run is solved at the first evaluation whose mean reaches the workload's threshold. Its clock begins with the first

@@ -235,18 +235,16 @@ def _orders(rows: Sequence[Row]) -> tuple[int, int]:
 
 
 def _of_rollouts(records: Sequence[Measurement]) -> Iterator[Claim]:
-    """Judge MEMR by runs on the pendulum, beside SAC of the same settings and beside other values of its own."""
+    """Judge MEMR by runs on the pendulum, compared with SAC of the same settings and with other values of its own."""
     found = learning_runs.metrics_of(learning_runs.latest(records))
 
     def ratios(name: str, others: Mapping[str, learning_runs.Key]) -> dict[str, seeds.Ratio]:
         own = found.get(MEMR, {}).get(name, {})
         return {told: seeds.ratio_of(own, found.get(other, {}).get(name, {})) for told, other in others.items()}
 
-    alphas = {
-        f"alpha 0.6 to {alpha}": (MEMR[0], f"{MEMR[1]}, alpha = {alpha}") for alpha in ("0.2", "1")
-    }  # as the shipped workload has it
-    uniform = {"alpha 0.6 to 0": (MEMR[0], f"{MEMR[1]}, alpha = 0")}
-    one = {"many to one": (MEMR[0], f"{MEMR[1]}, segments = 1")}
+    alphas = {f"as shipped to alpha {alpha}": (MEMR[0], f"{MEMR[1]}, alpha = {alpha}") for alpha in ("0.2", "1")}
+    uniform = {"as shipped to alpha 0": (MEMR[0], f"{MEMR[1]}, alpha = 0")}
+    one = {"as shipped to one segment": (MEMR[0], f"{MEMR[1]}, segments = 1")}
     for text, name, others, sign in (
         ("MEMR needs fewer environment steps than SAC (Fig. 3.5).", "sample_efficiency", {"MEMR to SAC": SAC}, -1),
         ("MEMR needs no more policy updates than SAC (3.3.1).", "learning_efficiency", {"MEMR to SAC": SAC}, -1),

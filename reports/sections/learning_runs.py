@@ -104,14 +104,17 @@ def of_copies(runs: Sequence[Measurement]) -> pd.DataFrame:
     return found[(found["processes"] == 1) | (found["every"] == usual)]
 
 
-ROLLOUTS, BASE = "pendulum_memr", "pendulum_sac"
+ROLLOUTS, BASE, CHANGED = "pendulum_memr", "pendulum_sac", ("alpha", "segments")
 
 
 def of_rollouts(runs: Sequence[Measurement]) -> pd.DataFrame:
-    """Select the runs of MEMR and of SAC alone, with what was changed of the workload; empty unless there are both."""
-    rows = points([run for run in runs if run.options["workload"] in (ROLLOUTS, BASE)])
-    rows["label"] = rows["kind"].str.removeprefix("serial, ").replace("serial", "as shipped")
-    rows.loc[rows["workload"] == BASE, "label"] = "SAC without a model"
+    """Select the runs of MEMR and of SAC alone, with the key that was changed; empty unless there are both."""
+    own = [run for run in runs if run.options["workload"] in (ROLLOUTS, BASE)]
+    changed = {run.options["kind"]: next((key for key in CHANGED if key in run.options), "") for run in own}
+    rows = points(own)
+    rows["changed"] = rows["kind"].map(changed)
+    is_base = rows["workload"] == BASE
+    rows["label"] = rows["kind"].where(rows["changed"] != "", "as shipped").mask(is_base, "SAC without a model")
     return rows if rows["workload"].nunique() > 1 else rows[:0]
 
 
@@ -167,7 +170,7 @@ def arrangements(rows: pd.DataFrame, about: About) -> Figure:
 def rollouts(rows: pd.DataFrame, about: About) -> Figure:
     """Draw returns of MEMR over steps by alpha, and beside SAC and by the number of segments."""
     figure, panels = style.panels("What do priorities and segments of model rollouts gain?", ["priorities", "segments"])
-    is_alpha, own = rows["label"].str.startswith("alpha"), rows["label"] == "as shipped"
+    is_alpha, own = rows["changed"] == "alpha", rows["label"] == "as shipped"
     labels = sorted(rows["label"].unique())
     for axes, shown in zip(panels, (rows[is_alpha | own], rows[~is_alpha]), strict=True):
         for label, part in shown.groupby("label"):
@@ -260,7 +263,7 @@ READINGS = {
     ),
     "learning_rollouts": (
         "Returns of MEMR over environment steps, as [Zhang2022, Fig. 3.6] asks: by the exponent of priorities, and "
-        "with one segment of model rollouts instead of many, beside SAC of the same settings."
+        "with one segment of model rollouts instead of many, next to SAC of the same settings."
     ),
     "learning_arrangements": (
         "Returns over environment steps and over seconds of training, by arrangement and by how two learners combine."

@@ -13,6 +13,7 @@ from impls.training.world_model import ModelVectors, WorldModel
 pytest.importorskip("numba")
 
 CARTPOLE, PENDULUM = load("cartpole_dqn"), load("pendulum_td3")
+each_kind = pytest.mark.parametrize("base", [CARTPOLE, PENDULUM], ids=["choices", "numbers"])
 
 
 def workload(base, hidden=(9, 5), rate=1e-3):
@@ -50,14 +51,7 @@ def loss_of(weights, model, inputs, targets, ended):
     return loss.mean()
 
 
-@pytest.mark.parametrize(
-    "base",
-    [CARTPOLE, PENDULUM],
-    ids=[
-        "choices",
-        "numbers",
-    ],
-)
+@each_kind
 def test_gradient_is_that_of_the_loss_by_differences_in_float64(base):
     model, rows = WorldModel(workload(base), seed=3), rows_of(base, 37)
     before = model.vectors.weights.astype(np.float64)
@@ -72,14 +66,7 @@ def test_gradient_is_that_of_the_loss_by_differences_in_float64(base):
         assert model._state.gradient[at] == pytest.approx((up - down) / 2e-6, rel=1e-3, abs=2e-5)
 
 
-@pytest.mark.parametrize(
-    "base",
-    [CARTPOLE, PENDULUM],
-    ids=[
-        "choices",
-        "numbers",
-    ],
-)
+@each_kind
 def test_a_linear_system_is_learned_to_a_twentieth_of_its_change(base):
     base = workload(base, (64, 64), 2e-3)
     model = WorldModel(base)

@@ -28,7 +28,7 @@ def act(observations: Any, noise: Any, weights: Any, sizes: Any, settings: Any, 
 
 
 @inside()
-def _goes_on(rows: Any, b: int) -> bool:
+def _continues(rows: Any, b: int) -> bool:
     """Whether row b + 1 begins where row b has led, in the same episode."""
     if rows.terminated[b]:
         return False
@@ -46,7 +46,7 @@ def _judge(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> No
     load(rows.following, layers, columns)
     values, later = forward(state.weights[: sizes.critic_stop], sizes.critic, layers, 2 * columns)[0], np.float32(0)
     for b in range(columns - 1, -1, -1):
-        if b + 1 == columns or not _goes_on(rows, b):
+        if b + 1 == columns or not _continues(rows, b):
             later = np.float32(0)
         rest = settings.gamma * values[columns + b] * np.float32(not rows.terminated[b])
         later = rows.reward[b] + rest - values[b] + settings.gamma * settings.gae_lambda * later
