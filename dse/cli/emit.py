@@ -8,6 +8,7 @@ from typing import Any
 import impls
 from impls.strict_toml import UnreadableError
 from impls.training import Workload, WorkloadError, load
+from impls.training.answer import DEVICE_TREE
 from impls.training.parallel.arrangement import SEVERAL
 
 from ..estimate import Interval
@@ -52,8 +53,11 @@ def why_not_run(answer: MappingAnswer) -> str:
     """Say why impls.training cannot run exactly this mapping; "" where it can, with the answer's own workload."""
     part = {one.part: one for one in answer.parts}
     tree, learner, home = part["sampling"].details, part["learner"], part["actors"].device
-    if away := [part[name].device for name in ("sampling", "updating", "storage") if part[name].device != home]:
-        return f"a run keeps tree and records on the {home} that acts, not on the {away[0]}"
+    at = part["sampling"].device if tree.get("contestant") == DEVICE_TREE else home
+    if away := [part[name].device for name, its in zip(TREE, (at, at), strict=True) if part[name].device != its]:
+        return f"a run has its tree on the {at}, not on the {away[0]}"
+    if part["storage"].device != home:
+        return f"a run keeps records on the {home} that acts, not on the {part['storage'].device}"
     if not {"contestant", "fanout"} <= tree.keys():
         return "the tree's implementation is not stated"
     if tree.get("threads", 1) != 1 or tree.get("options"):
@@ -64,8 +68,8 @@ def why_not_run(answer: MappingAnswer) -> str:
         return "a run's learner is on one device"
     if "pipelines" in learner.details:
         return f"a run's learner is on a processor or a CUDA device, not on the {learner.device}"
-    if learner.device != home and answer.arrangement != "serial":
-        return f"several processes learn on the {home} alone, not on the {learner.device}"
+    if learner.device != home and "learners" in learner.details:
+        return f"several learners share weights on the {home} alone, not on the {learner.device}"
     if "learners" in learner.details and answer.arrangement == "serial":
         return "one process has one learner"
     return ""

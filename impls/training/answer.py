@@ -18,6 +18,7 @@ from .workload import Workload
 
 PARTS = ("actors", "sampling", "storage", "learner", "updating")
 STDIN = "-"
+DEVICE_TREE = "cupy"  # the tree that may lie on another device than the records, which a serial run keeps by the actors
 _VALUES = {
     "batch": ("learner", "batch", 1),
     "update_interval": ("learner", "update_interval", 1),
@@ -119,15 +120,15 @@ class Answer:
         return str(name)
 
     def _tree(self, arrangement: str) -> tuple[int, str]:
-        """(K, contestant) of the tree, which is on the actors' device."""
+        """(K, contestant) of the tree: on the actors' device, or cupy's on a GPU."""
         home, details = self._parts["actors"]["device"], self._parts["sampling"]["details"]
-        for part in ("sampling", "updating", "storage"):
-            device = self._parts[part]["device"]
-            if device != home:
-                raise self._fault(
-                    f"has {part} on {short(device)}: a run here keeps the replay on the actors' {short(home)}"
-                )
         contestant = details.get("contestant")
+        tree = self._parts["sampling"]["device"] if contestant == DEVICE_TREE else home
+        for part, its in (("sampling", tree), ("updating", tree), ("storage", home)):
+            device = self._parts[part]["device"]
+            if device != its:
+                what = "the tree is on one device" if its != home else "the replay is where actors are"
+                raise self._fault(f"has {part} on {short(device)}, not on {short(its)}: in a run here {what}")
         if contestant not in trees():
             raise self._fault(
                 f"has the tree {short(contestant)}, there are {', '.join(trees())}{near(str(contestant), trees())}"
@@ -156,10 +157,8 @@ class Answer:
             return "cpu"
         if "pipelines" in learner["details"] or device.lower().startswith("fpga"):
             raise self._fault(f"has the learner on the FPGA {short(device)}, which nothing here runs")
-        if arrangement != "serial":
-            raise self._fault(
-                f"has the learner on {short(device)}: next to other processes it runs on a processor alone"
-            )
+        if learner["details"].get("learners", 1) > 1:
+            raise self._fault(f"has several learners on {short(device)}: they share their weights on a processor alone")
         return "cuda"
 
     def _implementation(self, part: Mapping[str, Any]) -> str:

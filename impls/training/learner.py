@@ -122,6 +122,15 @@ class Learner(ABC):
         """Compute with this memory and its numbers from now on. TrainingError for a learner on another device."""
 
     @property
+    def pids(self) -> tuple[int, ...]:
+        """The numbers of processes that compute for it."""
+        return ()
+
+    def close(self) -> None:
+        """End the processes that compute for it."""
+        return
+
+    @property
     def acting(self) -> Weights:
         """The weights ``[P]`` that act."""
         return self.parameters if self._averaged is None else self._averaged
@@ -186,6 +195,10 @@ class Learner(ABC):
     def weights(self) -> Weights:
         """A copy ``[P]`` of the weights that act, which is what actors fetch."""
         return self.acting.copy()
+
+    def latest(self) -> Weights:
+        """The trained weights ``[P]`` in memory of the CPU, which the next gradient step may overwrite."""
+        return self.parameters
 
     def load_weights(self, weights: Weights) -> None:
         """Take weights ``[P]``, as an actor fetches them, for networks and targets alike. ValueError for another P."""

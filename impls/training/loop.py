@@ -20,7 +20,7 @@ from .learner import Learner, Stepped
 from .parallel.arrangement import Arrangement
 from .rollouts import Rollouts
 from .sizes import layout_of
-from .throughput import cpu_seconds
+from .throughput import cpu_seconds, seconds_of
 from .workload import Workload
 
 COMPILED = "numba"
@@ -154,7 +154,7 @@ class SerialLoop:
 
     def cpu_seconds(self) -> float:
         """Processor time that this process has taken so far, in seconds."""
-        return cpu_seconds()
+        return cpu_seconds() + sum(map(seconds_of, self.learner.pids))
 
     def report(self) -> dict[str, Any]:
         """What the other processes have done: nothing."""
@@ -168,7 +168,11 @@ class SerialLoop:
         return beta_at(self.workload, self.step)
 
     def close(self) -> None:
-        """Close the actors' environments."""
+        """Close the actors' environments, and end what computes for the learner."""
+        self.learner.close()
+        self._stop_acting()
+
+    def _stop_acting(self) -> None:
         for actor in self._actors:
             actor.close()
 
@@ -247,7 +251,7 @@ class SerialLoop:
         states, seed = state["actors"], state.get("acting", self.seed)
         seed = seed_of(self.seed, _ANEW, self.step) if states is None else seed
         if seed != self._acting_seed:
-            self.close()
+            self._stop_acting()
             self._act_by(seed)
         for actor, saved in zip(self._actors, states or (), strict=states is not None):
             actor.load_state_dict(saved)

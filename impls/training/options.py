@@ -9,6 +9,7 @@ from typing import Any
 
 from ..terminal import count
 from .errors import TrainingError
+from .learners import SPLIT
 from .parallel.arrangement import (
     BANK_WEIGHTS,
     BANKED,
@@ -100,6 +101,10 @@ def setting_of(workload: Workload, options: argparse.Namespace) -> Setting:
     changed = with_options(workload, options)
     name = options.arrangement or (COPIES if workload.algorithm == DYNA else "serial")
     arrangement = arrangement_of(changed, options, name=name, threads=options.threads)
+    if options.learner == SPLIT and arrangement.name == COPIES:
+        raise TrainingError("--split is for one learner, not for copies; leave it out, or choose apart")
+    if options.policy == SPLIT:
+        raise TrainingError("--policy split is none: actors act by dense or torch; choose one of these")
     by = options.contestant, options.learner, options.policy
     return Setting(changed, arrangement, *by, options.device, options.compile)
 
@@ -196,6 +201,7 @@ def _add_what_computes(add: Any) -> None:
     add("--presampled", type=count, metavar="D", help="batches sampled ahead (default: the workload's)")
     add("--seed", type=int, default=0, help="decides all of a run on one thread (default: %(default)s)")
     add("--threads", type=count, default=1, help="of each learner; more than 1 may not repeat bit for bit (default: 1)")
+    add("--split", action="store_const", dest="learner", const=SPLIT, help="torch's actor and critic, a process each")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="of the learner (default: %(default)s)")
     add("--compile", action="store_true", help="torch.compile the networks; needs a C++ compiler")
 

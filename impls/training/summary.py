@@ -71,8 +71,9 @@ def summary(
     means, has_replay = [point[2] for point in points], workload.algorithm != "a3c"
     return {
         "workload": workload.name, "environment": workload.environment, "algorithm": workload.algorithm,
-        "contestant": loop.contestant if has_replay else None, "learner": loop.learner.implementation,
-        "policy": loop.policy_name, "fanout": workload.replay.fanout if has_replay else None,
+        "contestant": loop.contestant if has_replay else None, "device": loop.device,
+        "learner": loop.learner.implementation, "policy": loop.policy_name,
+        "fanout": workload.replay.fanout if has_replay else None,
         "alpha": workload.replay.alpha if has_replay else None,
         "seed": loop.seed, "steps": loop.step, "updates": loop.updates, **_made_by(),
         **done, "arrangement": loop.arrangement.to_dict(), "ratio": _ratio(loop),

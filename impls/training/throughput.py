@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from . import clock
 
@@ -46,6 +47,14 @@ def cpu_seconds() -> float:
     """Processor time of this process so far, in seconds."""
     times = os.times()
     return times.user + times.system
+
+
+def seconds_of(pid: int) -> float:
+    """Processor time of a living process so far, in seconds; 0 of one that has ended."""
+    with suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 class Stopwatch:

@@ -67,8 +67,10 @@ CHARTS = (
         READINGS["peers_capacity"],
         *BESIDE,
     ),
-    Chart("gpu_batch", measured(peers_figures.on_gpu), peers_figures.gpu, READINGS["gpu_batch"], GPU),
-    Chart("gpu_lanes", measured(figures.by_lanes), figures.lanes, READINGS["gpu_lanes"], GPU),
+    Chart(
+        "gpu_batch", measured(peers_figures.on_gpu), peers_figures.gpu, READINGS["gpu_batch"], GPU, peers_figures.GPU
+    ),
+    Chart("gpu_lanes", measured(figures.by_lanes), figures.lanes, READINGS["gpu_lanes"], GPU, peers_figures.GPU),
 )
 
 

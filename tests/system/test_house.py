@@ -54,6 +54,7 @@ HEAVY_BY_NATURE = {  # files and folders whose whole purpose is one library, imp
     },
     "impls/training/checkpoint.py": {"torch"},
     "impls/training/learners/torch_learner/": {"torch"},
+    "impls/training/split/learner.py": {"torch"},
     "impls/training/learners/dense_learner/": {"numba", "llvmlite"},
     "impls/training/parallel/counter.py": {"numba"},
     "impls/training/parallel/transports/torch_weights.py": {"torch"},

@@ -138,7 +138,7 @@ def test_two_learners_on_one_memory_step_as_one(name, algorithm):
 
 def test_learners_on_another_device_share_no_memory():
     learner = make(tiny(), "torch")
-    learner.device = torch.device("meta")
+    learner.device, learner._is_on_host = torch.device("meta"), False
     with pytest.raises(TrainingError, match=r"memory of the cpu, not on meta; leave out --device, or choose --learn"):
         learner.place(learner.vectors())
 

@@ -23,6 +23,8 @@ REFERENCE = "torch"
 """The implementation of any network on any device, which the others are held to."""
 PREFERRED = "dense"
 """The default where it is suited."""
+SPLIT = "split"
+"""The reference by two processes, which is no implementation of its own: ``--split`` alone asks for it."""
 
 
 def names() -> tuple[str, ...]:
@@ -63,6 +65,8 @@ def make(
         name = REFERENCE if compiled else default(workload, device)
     if reason := unsuited(name, workload, device):
         raise TrainingError(reason)
+    if compiled and name == SPLIT:
+        raise TrainingError("--compile is for networks of one process; leave it out, or --split")
     if compiled and name != REFERENCE:
         raise TrainingError(f"--compile is for torch's networks; the learner {name} is compiled as it is: leave it out")
     try:
@@ -99,6 +103,8 @@ def threads() -> int:
 
 
 def _module(name: str) -> ModuleType:
+    if name == SPLIT:
+        return importlib.import_module(f"{__package__.rpartition('.')[0]}.{SPLIT}")
     if name not in names():
         raise TrainingError(f"there is no learner {name!r}; there are {', '.join(names())}{near(name, names())}")
     return importlib.import_module(f"{__name__}.{name}_learner")

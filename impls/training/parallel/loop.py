@@ -14,6 +14,7 @@ from .. import clock, learners
 from ..actor import TRAINING, Episode, beta_at, seed_of
 from ..errors import TrainingError
 from ..sizes import layout_of
+from ..throughput import seconds_of
 from ..workload import Workload
 from . import board as words
 from . import syncs, transports
@@ -247,6 +248,10 @@ class ParallelLoop(Together):
         """The losses of this process's last gradient step."""
         return self._learning.losses
 
+    def cpu_seconds(self) -> float:
+        """CPU time of all processes since each was started; take differences."""
+        return super().cpu_seconds() + sum(map(seconds_of, self.learner.pids))
+
     def report(self) -> dict[str, Any]:
         """What the run has done since it was begun.
 
@@ -283,6 +288,7 @@ class ParallelLoop(Together):
     def close(self) -> None:
         """End the other processes, and let go of the replay."""
         self.end()
+        self.learner.close()
         self._crew.is_settled = lambda: True
         self._handing.close()
         if self.board.route is not None:

@@ -1,15 +1,13 @@
 """What a run by several processes has done so far, from the rows of its board."""
 
-import contextlib
-import os
 import resource
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..throughput import seconds_of
 from . import board as words
 from .board import Board
 
@@ -35,15 +33,7 @@ def busy(board: Board, rows: Iterable[int]) -> float:
 def cpu_seconds(pids: Iterable[int]) -> float:
     """CPU time of this process, of its children that have ended, and of those with these numbers."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + ended.ru_utime + ended.ru_stime + sum(map(_of_process, pids))
-
-
-def _of_process(pid: int) -> float:
-    """User and system time of a living process, 0 of one that has ended."""
-    with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
-    return 0.0
+    return time.process_time() + ended.ru_utime + ended.ru_stime + sum(map(seconds_of, pids))
 
 
 def report(

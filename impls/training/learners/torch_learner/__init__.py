@@ -25,6 +25,11 @@ def unsuited(workload: Workload, device: str) -> str | None:
 
 def make(workload: Workload, **options: Any) -> "TorchLearner":
     """A fresh learner of the workload's algorithm; see :class:`~.base.TorchLearner` for the options."""
+    return kind_of(workload)(workload, **options)
+
+
+def kind_of(workload: Workload) -> "type[TorchLearner]":
+    """The class of the workload's algorithm, with torch loaded."""
     is_fresh = "torch" not in sys.modules
     from .a3c import A3C  # noqa: PLC0415  # with torch
     from .ddpg import DDPG  # noqa: PLC0415
@@ -35,7 +40,7 @@ def make(workload: Workload, **options: Any) -> "TorchLearner":
     if is_fresh:
         use_threads(_wanted)
     algorithms: dict[str, type[TorchLearner]] = {"dqn": DQN, "ddpg": DDPG, "td3": TD3, "sac": SAC, "a3c": A3C}
-    return algorithms[workload.family](workload, **options)
+    return algorithms[workload.family]
 
 
 _wanted = 0  # threads; 0: torch's own choice

@@ -23,6 +23,11 @@ Rows = dict[str, Tensor]
 """Tensors ``[B, ...]``: a batch's parts, its importance weights, and the noise that its losses take."""
 
 
+def device_of(name: str) -> torch.device:
+    """The device of a name."""
+    return torch.device(name)
+
+
 class TorchLearner(Learner):
     """Networks, their targets and their optimizers, for one workload.
 
@@ -42,14 +47,14 @@ class TorchLearner(Learner):
         share: Learner | None = None,
     ) -> None:
         super().__init__(workload, seed=seed, share=share)
-        self.device = torch.device(device)
+        self.device, self._is_on_host = device_of(device), device == "cpu"
         with torch.random.fork_rng(devices=[]):
             self.networks = nn.ModuleDict(self._networks()).to(self.device)
         targets = {name: copy.deepcopy(self.networks[name]) for name in TARGETS[workload.family]}
         self.targets = nn.ModuleDict(targets).requires_grad_(False)
         # Invariant: on the CPU, these are the memory of ``parameters`` and ``target_parameters``.
-        self._flat = _views(self.networks, torch.from_numpy(self.parameters).to(self.device))
-        self._flat_targets = _views(self.targets, torch.from_numpy(self.target_parameters).to(self.device))
+        self._flat = _views(self.networks, self._placed(self.parameters))
+        self._flat_targets = _views(self.targets, self._placed(self.target_parameters))
         self._rates = rates(workload)
         self.optimizers = {name: self._optimizer(name) for name in self.networks}
         mean, square = (torch.zeros_like(self._flat) for _ in range(2))
@@ -95,6 +100,9 @@ class TorchLearner(Learner):
         with torch.no_grad():
             actions = self.acting_networks["policy"](self._on_device(observations), self._on_device(noise))[0]
         return cast(NDArray[Any], actions.cpu().numpy())
+
+    def _placed(self, weights: Weights) -> Tensor:
+        return torch.from_numpy(weights).to(self.device, copy=not self._is_on_host)
 
     def _on_device(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
@@ -178,7 +186,7 @@ class TorchLearner(Learner):
 
     def place(self, vectors: Vectors) -> None:
         """Compute with this memory and its numbers from now on. TrainingError for a learner on another device."""
-        if self.device.type != "cpu":
+        if not self._is_on_host:
             raise TrainingError(
                 f"learners share their weights in memory of the cpu, not on {self.device.type}; leave out --device, or "
                 "choose --learners 1"
@@ -198,6 +206,12 @@ class TorchLearner(Learner):
     def weights(self) -> Weights:
         """A copy ``[P]`` of the weights that act, which is what actors fetch."""
         return self._trained_weights() if self._averaged is None else self._averaged.copy()
+
+    def latest(self) -> Weights:
+        """The trained weights ``[P]`` in memory of the CPU, fetched where the device is another."""
+        if not self._is_on_host:
+            torch.from_numpy(self.parameters).copy_(self._flat)
+        return self.parameters
 
     def _trained_weights(self) -> Weights:
         return self._flat.cpu().numpy().copy()

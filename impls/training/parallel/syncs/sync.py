@@ -48,7 +48,7 @@ class Alone(Sync):
     def step(self, batch: Batch, before: int) -> Stepped:
         """A gradient step, then the weights are handed out."""
         stepped = self.learner.step(batch.rows, batch.weights)
-        self.board.publish(self.learner.parameters)
+        self.board.publish(self.learner.latest())
         self.board.add(words.UPDATES)
         return stepped
 

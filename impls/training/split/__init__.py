@@ -1,0 +1,32 @@
+"""torch's learners of actor-critic algorithms, the policy in a process of its own, as on a device of its own."""
+
+from typing import TYPE_CHECKING, Any
+
+from ..learners import torch_learner
+from ..workload import Workload
+
+if TYPE_CHECKING:
+    from .learner import SplitLearner
+
+FAMILIES = ("ddpg", "td3", "sac")
+use_threads = torch_learner.use_threads  # of each of the two processes
+
+
+def unsuited(workload: Workload, device: str) -> str | None:
+    """None, or why no learner can be split there."""
+    if workload.family not in FAMILIES:
+        return f"--split parts actor and critic of {', '.join(FAMILIES)}; {workload.algorithm} has none: leave it out"
+    if device != "cpu":
+        return f"--split has actor and critic in two processes of the cpu, not on {device}; leave out one of them"
+    return torch_learner.unsuited(workload, device)
+
+
+def make(workload: Workload, *, share: Any = None, compiled: bool = False, **options: Any) -> "SplitLearner":
+    """A fresh learner of the workload's algorithm, which is never compiled and shares with no other."""
+    assert share is None
+    assert not compiled
+    from .learner import SplitLearner  # noqa: PLC0415  # with torch
+
+    kind = torch_learner.kind_of(workload)
+    made: SplitLearner = type(f"Split{kind.__name__}", (SplitLearner, kind), {})(workload, **options)
+    return made

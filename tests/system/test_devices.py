@@ -1,0 +1,149 @@
+"""Learners away from the CPU: on a device that is not there, and actor and critic in two processes.
+
+The device that is not there computes on the CPU, in memory of its own, so that what is not fetched is not seen.
+"""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from dse import recommend_mapping
+from dse.cli import emit
+from impls.training import TrainingError, learners, load
+from impls.training.__main__ import main
+from impls.training.answer import Answer
+from impls.training.errors import ProcessLost
+from impls.training.options import parser
+from impls.training.parallel.arrangement import Arrangement
+from impls.training.parallel.loop import ParallelLoop
+from tests.learning import batch_of, tiny
+from tests.parallel_runs import advance, lives, small
+from tests.system.test_parallel_run import with_part
+
+torch = pytest.importorskip("torch", reason="learners need the extra `train`")
+from impls.training.learners.torch_learner import base  # noqa: E402
+
+HERE = {"learner": "gpu"} | dict.fromkeys(("sampling", "updating", "storage"), "cpu")
+SPLIT = ("ddpg", "td3", "sac")
+WEIGHTS = np.array([1.0, 0.5, 0.25, 0.75], np.float32)
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """Stand in for a CUDA device."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(base, "device_of", lambda name: torch.device("cpu"))
+
+
+def test_weights_on_a_device_are_fetched_and_equal_those_of_the_cpu(device):
+    host, away = (learners.make(tiny("sac"), "torch", device=name) for name in ("cpu", "cuda"))
+    before = away.parameters.copy()
+    for turn in range(3):
+        for one in (host, away):
+            one.step(batch_of(one.workload, seed=turn), WEIGHTS)
+    np.testing.assert_array_equal(away.parameters, before)  # its own memory has moved on without it
+    np.testing.assert_array_equal(away.latest(), host.weights())
+    assert host.latest() is host.parameters
+
+
+@pytest.mark.parametrize("name", ["apart", "pipelined"])
+def test_actors_fetch_what_a_learner_on_a_device_has_learned(device, name):
+    loop = ParallelLoop(small(steps=1 << 40), Arrangement(name=name), device="cuda")
+    try:
+        advance(loop, lambda: loop.updates >= 5)
+        with loop.paused():
+            acting, first = np.empty_like(loop.learner.parameters), learners.make(loop.workload).weights()
+            loop.board.acting_weights(acting, 0)
+            np.testing.assert_array_equal(acting, loop.learner.weights())
+            assert not np.array_equal(acting, first)
+            saved = loop.state_dict()
+    finally:
+        loop.close()
+    again = ParallelLoop(small(steps=1 << 40), Arrangement(name=name), device="cpu")
+    again.load_state_dict(saved)
+    np.testing.assert_array_equal(again.learner.weights(), acting)
+    again.close()
+
+
+def test_several_learners_share_no_device(device):
+    with pytest.raises(TrainingError, match=r"cpu.*--learners 1"):
+        ParallelLoop(small(), Arrangement(name="apart", learners=2, sync="lock"), device="cuda")
+
+
+@pytest.mark.parametrize("arrangement", ["serial", "apart", "pipelined"])
+def test_an_answer_with_its_learner_on_a_gpu_runs(device, arrangement, tmp_path):
+    answer = recommend_mapping("h200", "cartpole_dqn", fix={"arrangement": arrangement, **HERE})
+    command = emit.training_command(answer)
+    assert command
+    given = parser("").parse_args(command.split()[3:])
+    assert (given.device, given.arrangement or "serial") == ("cuda", arrangement)
+    path = tmp_path / "answer.json"
+    path.write_text(json.dumps(answer.to_dict()))
+    more = ["--steps", "1100", "--test-episodes", "1", "--out", str(tmp_path / "run")]
+    assert main(["cartpole_dqn", "--mapping", str(path), *more]) == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["device"] == "cuda"
+    assert summary["updates"] > 0
+
+
+def test_an_answer_of_a_tree_on_a_gpu_runs_serially(with_cupy, tmp_path):
+    with_cupy()
+    tree = {"contestant": "cupy", "fanout": 8}
+    content = with_part("sampling", tree, device="gpu") | {"arrangement": "serial"}
+    content["parts"] = [one | {"device": "gpu"} if one["part"] == "updating" else one for one in content["parts"]]
+    options = parser("").parse_args(["cartpole_dqn"])
+    assert Answer(content, "a").setting(load("cartpole_dqn"), options).contestant == "cupy"
+    with pytest.raises(TrainingError, match="processes share the tree numba"):
+        Answer(content | {"arrangement": "apart"}, "a").setting(load("cartpole_dqn"), options)
+    with pytest.raises(TrainingError, match="has updating on 'cpu', not on 'gpu'"):
+        moved = [one | {"device": "cpu"} if one["part"] == "updating" else one for one in content["parts"]]
+        Answer(content | {"parts": moved}, "a").setting(load("cartpole_dqn"), options)
+    more = ["--steps", "1100", "--test-episodes", "1", "--out", str(tmp_path / "run")]
+    assert main(["cartpole_dqn", "--contestant", "cupy", *more]) == 0
+
+
+@pytest.mark.parametrize("algorithm", SPLIT)
+def test_actor_and_critic_in_two_processes_learn_the_same(algorithm):
+    workload = tiny(algorithm, gradient_clip=0.5)
+    one, two = (learners.make(workload, name, seed=3) for name in ("torch", "split"))
+    (pid,) = two.pids
+    try:
+        for turn in range(8):
+            if turn == 4:
+                two.load_state_dict(one.state_dict())
+            stepped = [each.step(batch_of(workload, seed=turn), WEIGHTS) for each in (one, two)]
+            np.testing.assert_allclose(stepped[0].priorities, stepped[1].priorities, rtol=1e-5, atol=1e-6)
+            assert stepped[0].losses == pytest.approx(stepped[1].losses, rel=1e-5, abs=1e-6)
+        for key in ("weights", "targets", "mean", "square"):
+            np.testing.assert_allclose(one.state_dict()[key], two.state_dict()[key], rtol=1e-4, atol=1e-6)
+        assert one.state_dict()["updates"] == two.state_dict()["updates"]
+    finally:
+        two.close()
+    assert not lives(pid)
+
+
+def test_a_child_that_was_killed_is_told(tmp_path):
+    learner = learners.make(tiny("ddpg"), "split")
+    os.kill(learner.pids[0], signal.SIGKILL)
+    with pytest.raises(ProcessLost, match="--resume"):
+        learner.step(batch_of(learner.workload), WEIGHTS)
+    learner.close()
+
+
+def test_a_run_by_two_processes_and_what_cannot_be_split(tmp_path, capsys):
+    out = ["--steps", "1100", "--test-episodes", "1", "--out", str(tmp_path / "run")]
+    assert main(["pendulum_td3", "--split", "--arrangement", "apart", *out]) == 0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["updates"] > 0
+    for given, said in (
+        (["cartpole_dqn", "--split"], "ddpg, td3, sac"),
+        (["pendulum_td3", "--split", "--compile"], "--compile"),
+        (["pendulum_td3", "--split", "--arrangement", "apart", "--learners", "2"], "--learners"),
+        (["pendulum_td3", "--policy", "split"], "dense or torch"),
+        (["pendulum_td3", "--split", "--arrangement", "copies", "--processes", "2"], "copies"),
+    ):
+        assert main([*given, "--out", str(tmp_path / "none")]) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
