@@ -12,7 +12,8 @@ from typing import Any
 from impls.levels import level_sizes
 from impls.terminal import plural
 from impls.training.learners import PREFERRED, default, unsuited
-from impls.training.sizes import layout_of, networks
+from impls.training.sizes import layout_of, networks, split_macs
+from impls.training.split import FAMILIES
 
 from ..estimate import SUREST_FIRST, Estimate, Evidence, weakest
 from ..fpga import placement
@@ -69,6 +70,8 @@ class LearnerSteps(Lookup):
             yield Learner("framework", self.modeled(step, self._trains(device)), 1, {}, {})
         else:
             yield from self._cpu_learners(device)
+        if device.kind == "gpu" and len(self.alike(device)) > 1:
+            yield from self._split(device)
         for count in range(2, len(self.alike(device)) + 1) if device.kind != "cpu" else ():
             yield from self._sharing(device, count)
 
@@ -148,12 +151,8 @@ class LearnerSteps(Lookup):
         exchange = self._exchange_seconds(device, count)
         if math.isinf(exchange) or count > self.batch:
             return
-        if any(one.counts.get("devices", 1) == 1 for one in self.stated("learner", device)):
-            alone = next(iter(self._own_learners(device))).step
-            step = self._stated("learner", device, 1, number, share) or alone
-        elif device.kind == "gpu":
-            step = analytic.learner(self.cpu, device, self.workload, share)
-        else:
+        step = self._by_one(device, number, share)
+        if step is None:
             return
         factor = max(step.factor, analytic.GPU_FACTOR)
         description = (
@@ -162,6 +161,39 @@ class LearnerSteps(Lookup):
         )
         law = analytic.law(step.value + exchange, factor, description, step.rests_on.assumed)
         yield Learner(f"{count} devices", self.modeled(law, number), count, {}, details, count)
+
+    def _by_one(self, device: Device, number: str, batch: int) -> Estimate | None:
+        """A gradient step on a batch by one device, as stated or of a framework on a GPU."""
+        if any(one.counts.get("devices", 1) == 1 for one in self.stated("learner", device)):
+            return self._stated("learner", device, 1, number, batch) or next(iter(self._own_learners(device))).step
+        return analytic.learner(self.cpu, device, self.workload, batch) if device.kind == "gpu" else None
+
+    def _split(self, device: Device) -> Iterator[Learner]:
+        """Gradient steps of which a device has the critics, another like it the policy [Hou2023, Fig. 3].
+
+        Each takes the share of the step that it has of the multiply-adds, both at the same time. States are sent to the
+        policy's device, actions of both states to the critics', and dQ/dActions back.
+        """
+        number, workload = self._trains(device), self.workload
+        alone = self._by_one(device, number, self.batch)
+        if alone is None or workload.family not in FAMILIES or workload.network.kind == "convolution":
+            return
+        first, second = self.alike(device)[:2]
+        states = 2 * FLOAT_BYTES * self.batch * math.prod(workload.observation.stacked)
+        actions = FLOAT_BYTES * self.batch * workload.action_size
+        traffic = self.transfer_seconds(first, second, states) + self.transfer_seconds(first, second, actions)
+        traffic += 2 * self.transfer_seconds(second, first, actions)
+        if math.isinf(traffic):
+            return
+        share = max(split_macs(workload)) / sum(split_macs(workload))
+        description = (
+            f"critics and policy on a device each, {share:.0%} of a step by multiply-adds ({alone.rests_on.told}), and "
+            f"states, actions and their gradients sent in {traffic * 1e6:.3g} us; {NOT_RUN}"
+        )
+        factor = max(alone.factor, analytic.GPU_FACTOR)
+        law = analytic.law(share * alone.value + traffic, factor, description, alone.rests_on.assumed)
+        details = {"devices": 2, "split": True}
+        yield Learner("2 devices, actor and critic", self.modeled(law, number), 2, {}, details, 2)
 
     def _exchange_seconds(self, device: Device, count: int) -> float:
         """Seconds in which n equal devices add up their gradients: around a ring of links, or through the host.

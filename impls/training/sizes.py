@@ -80,19 +80,31 @@ def step_macs(workload: Workload) -> float:
     """
     if workload.network.kind == "convolution":
         raise ValueError(f"{workload.name} has convolutions, whose steps are not counted")
-    hidden, actions, inputs = workload.network.hidden, workload.action_size, math.prod(workload.observation.stacked)
+    hidden, inputs = workload.network.hidden, math.prod(workload.observation.stacked)
     if workload.family == "dqn":
         each = networks(workload)["action_values"].macs
         return 5.0 * each - inputs * hidden[0]  # of states and next states, and by the targets of these; gradients
     if workload.family == "a3c":  # of both networks: forward, and the gradients of weights and of a layer's inputs
         sizes = networks(workload)
         return 4.0 * sizes["critic"].macs + 3.0 * sizes["policy"].macs - 2.0 * inputs * hidden[0]
+    return sum(split_macs(workload))
+
+
+def split_macs(workload: Workload) -> tuple[float, float]:
+    """The part of ``step_macs`` that an actor-critic algorithm's policy takes, and that of its critics.
+
+    >>> from impls.training import load
+    >>> split_macs(load("hopper_sac"))
+    (276736.0, 819712.0)
+    """
+    hidden, actions, inputs = workload.network.hidden, workload.action_size, math.prod(workload.observation.stacked)
     critics, is_sac = 1 if workload.family == "ddpg" else 2, workload.family == "sac"
     policy, critic = networks(workload)["policy"].macs, networks(workload)["critic"].macs // critics
-    judging = policy + critics * (4 * critic - (inputs + actions) * hidden[0])
     seen = critics if is_sac else 1  # critics through which the policy learns
-    aiming = 3 * policy - inputs * hidden[0] + seen * (2 * critic - inputs * hidden[0])
-    return judging + aiming / (workload.learner.policy_delay if workload.family == "td3" else 1)
+    every = workload.learner.policy_delay if workload.family == "td3" else 1
+    judging = critics * (4 * critic - (inputs + actions) * hidden[0])
+    aiming = seen * (2 * critic - inputs * hidden[0])
+    return policy + (3 * policy - inputs * hidden[0]) / every, judging + aiming / every
 
 
 def layout_of(workload: Workload) -> Layout:

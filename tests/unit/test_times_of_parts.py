@@ -232,6 +232,24 @@ def test_gradients_go_around_a_ring_of_links_or_through_the_host():
     assert [one.devices for one in exchange()[1].learners(U200.device("gpu"))] == [1]  # no link, no sharing
 
 
+def test_actor_and_critic_on_two_devices_take_the_larger_part_and_what_they_send():
+    gpu, sac = H200.device("gpu0"), load("hopper_sac")
+    parts = unmeasured(H200, sac)
+    alone, split = (one for one in parts.learners(gpu) if one.devices == 1 or one.details.get("split"))
+    assert (split.devices, split.cores, split.step.source) == (2, 2, "modeled")
+    assert "nothing here has run it" in split.step.rests_on.told
+    batch, there = sac.learner.batch, parts.transfer_seconds
+    states, actions = 4 * batch * 2 * 11, 4 * batch * 3
+    sent = there("gpu0", "gpu1", states) + there("gpu0", "gpu1", actions) + 2 * there("gpu1", "gpu0", actions)
+    # Two critics: forward, targets, gradients (two more passes, of inputs less), twice through them for the policy.
+    critic, policy, first = 14 * 256 + 256 * 256 + 256, 11 * 256 + 256 * 256 + 256 * 6, 11 * 256
+    critics = 2 * (4 * critic - 14 * 256) + 2 * (2 * critic - first)
+    share = critics / (critics + 4 * policy - first)
+    assert split.step.value == pytest.approx(share * alone.step.value + sent)
+    assert not any(one.details.get("split") for one in unmeasured(H200, CARTPOLE).learners(gpu))
+    assert not any(one.details.get("split") for one in unmeasured(MACHINE, sac).learners(MACHINE.devices[0]))
+
+
 def test_a_stated_time_of_several_devices_is_theirs(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("part,device,devices,us\nlearner,gpu0,1,900\nlearner,gpu0,2,500\n")
