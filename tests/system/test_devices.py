@@ -33,7 +33,9 @@ WEIGHTS = np.array([1.0, 0.5, 0.25, 0.75], np.float32)
 
 @pytest.fixture
 def device(monkeypatch):
-    """Stand in for a CUDA device."""
+    """Stand in for a CUDA device where there is none."""
+    if torch.cuda.is_available():
+        return
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(base, "device_of", lambda name: torch.device("cpu"))
 
@@ -45,7 +47,7 @@ def test_weights_on_a_device_are_fetched_and_equal_those_of_the_cpu(device):
         for one in (host, away):
             one.step(batch_of(one.workload, seed=turn), WEIGHTS)
     np.testing.assert_array_equal(away.parameters, before)  # its own memory has moved on without it
-    np.testing.assert_array_equal(away.latest(), host.weights())
+    np.testing.assert_allclose(away.latest(), host.weights(), rtol=1e-3, atol=1e-5)
     assert host.latest() is host.parameters
 
 
