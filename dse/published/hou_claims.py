@@ -170,8 +170,8 @@ def _not_run(records: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
         ),
         not_run(
             f"With one GPU for actor and critic updates are about {gpus:g} % slower than with two (4.2.3, Fig. 6c).",
-            f"no machine here has two GPUs; by multiply-adds critics have {share:.0%} of a step of {SPLIT}, so that "
-            f"two devices save less than {1 - share:.0%} (computed)",
+            f"no machine here has two GPUs; by multiply-adds critics have {share:.0%} of a step of {SPLIT}, so "
+            f"that two devices save less than {1 - share:.0%} (computed)",
             f"two GPUs; by two processes of a processor: python -m impls.training {SPLIT} --split",
         ),
         not_run(
