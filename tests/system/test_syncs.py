@@ -138,9 +138,11 @@ def test_two_learners_on_one_memory_step_as_one(name, algorithm):
 
 def test_learners_on_another_device_share_no_memory():
     learner = make(tiny(), "torch")
+    vectors = learner.vectors()
     learner.device, learner._is_on_host = torch.device("meta"), False
-    with pytest.raises(TrainingError, match=r"memory of the cpu, not on meta; leave out --device, or choose --learn"):
-        learner.place(learner.vectors())
+    for share in (learner.vectors, lambda: learner.place(vectors)):
+        with pytest.raises(TrainingError, match=r"memory of the cpu, not on meta; leave out --device, or choose --le"):
+            share()
 
 
 class Crowd:

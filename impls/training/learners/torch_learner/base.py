@@ -181,21 +181,25 @@ class TorchLearner(Learner):
             self._flat_targets.lerp_(trained, tau)
 
     def vectors(self) -> Vectors:
-        """The memory that this learner computes with, on the CPU."""
+        """The memory that this learner computes with. TrainingError for one on another device than the CPU."""
+        self._check_memory()
         return Vectors(self.parameters, self.target_parameters, self._mean.numpy(), self._square.numpy())
 
     def place(self, vectors: Vectors) -> None:
         """Compute with this memory and its numbers from now on. TrainingError for a learner on another device."""
-        if not self._is_on_host:
-            raise TrainingError(
-                f"learners share their weights in memory of the cpu, not on {self.device.type}; leave out --device, or "
-                "choose --learners 1"
-            )
+        self._check_memory()
         updates = self._moments()[2]
         self.parameters, self.target_parameters = vectors.parameters, vectors.targets
         self._flat = _views(self.networks, torch.from_numpy(vectors.parameters))
         self._flat_targets = _views(self.targets, torch.from_numpy(vectors.targets))
         self._use_moments(torch.from_numpy(vectors.mean), torch.from_numpy(vectors.square), updates)
+
+    def _check_memory(self) -> None:
+        if not self._is_on_host:
+            raise TrainingError(
+                f"learners share their weights in memory of the cpu, not on {self.device.type}; leave out --device, or "
+                "choose --learners 1"
+            )
 
     def act_by(self, weights: Weights) -> None:
         """Act, and choose the next action of double DQN, by other weights ``[P]`` in memory of the CPU from now on."""
