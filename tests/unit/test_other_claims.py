@@ -13,6 +13,7 @@ from dse.published import (
     mappings,
     quoted,
     stone_claims,
+    system_claims,
     transport_claims,
 )
 from dse.published.claims import VERDICTS, Claim
@@ -357,3 +358,60 @@ def test_shared_memory_is_free_and_a_queue_is_not_in_the_median_of_its_systems(f
         assert f"by a queue {median}, from {queue * 1e3 / 4:.1%} to {queue * 4e3:.1%}" in claim.evidence
     else:
         assert "python -m benchmarks transports" in claim.evidence
+
+
+# Whole systems of [Zhang2023]
+
+
+SCALING, STEADY, HURT, ALIKE, LOOP, UNITS, NEAR = range(7)
+
+
+def judged(*records):
+    return [claim.verdict for claim in system_claims.verdicts(records)]
+
+
+def threaded(op, one, two, batch=16_384):
+    shape = {"primitive": "sum_tree", "contestant": "numba", "op": op, "batch": batch, "fanout": 16, "options": {}}
+    return [cell(**shape, threads=n, median_seconds=time) for n, time in ((1, one), (2, two))]
+
+
+@pytest.mark.parametrize(
+    ("records", "place", "verdict"),
+    [
+        (threaded("draw", 1.8, 1.0), SCALING, "confirmed"),
+        (threaded("draw", 1.2, 1.0), SCALING, "refuted"),
+        (threaded("draw", 1.8, 1.0, 256), SCALING, "not testable here"),
+        (threaded("draw", 1.8, 1.0)[1:], SCALING, "not testable here"),
+        (threaded("update", 1.0, 1.0), STEADY, "not testable here"),
+        (threaded("update", 1.5, 1.0), STEADY, "refuted"),
+    ],
+)
+def test_threads_share_a_batch_of_samples_and_none_of_updates(records, place, verdict):
+    assert judged(*records)[place] == verdict
+
+
+@pytest.mark.parametrize(("theirs", "verdict"), [(2.0, "confirmed"), (1.0, "refuted"), (2e3, "refuted")])
+def test_rllibs_loop_is_compared_with_ours_by_the_same_library(theirs, verdict):
+    times = {"fanout": 0.1, "fanout_torch": 1.0, "rllib": theirs}
+    options = {"environments": 1}
+    loops = [
+        cell(primitive="loop_peer", op="clean", contestant=name, options=options, median_seconds=seconds)
+        for name, seconds in times.items()
+    ]
+    assert judged(*loops)[LOOP] == verdict
+    assert judged(*loops[:2])[LOOP] == "not testable here"
+
+
+@pytest.mark.parametrize(("keeper", "verdict"), [(0.6, "refuted"), (0.01, "confirmed")])
+def test_a_keeper_that_waits_more_than_others_needs_no_second_unit(keeper, verdict):
+    waited = {"learner-0": 0.2, "actor-0": 0.5, "keeper-0": keeper}
+    record = cell(primitive="training arrangement", options={"arrangement": "pipelined"}, median_seconds=1.0)
+    record = dataclasses.replace(record, machine=record.machine | {"report": {"waited": waited}})
+    assert judged(record)[UNITS] == verdict
+    assert judged()[UNITS] == "not testable here"
+    assert waited["keeper-0"] == keeper
+
+
+def test_random_tables_warrant_no_mapping_within_five_percent():
+    assert judged()[NEAR] == "not testable here"
+    assert judged()[HURT] == judged()[ALIKE] == "not testable here"

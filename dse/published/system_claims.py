@@ -1,0 +1,122 @@
+"""Judge claims of [Zhang2023] about whole systems: threads, batches sampled ahead, RLlib's loop, units, the mapping."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from .. import learning_runs
+from ..records import Measurement, benchmark
+from . import mapping_loss, seeds
+from .claims import UNTESTED, Claim, Verdict
+from .quoted import NOTHING, Quoted
+
+PAPER, ORDER = "[Zhang2023]", 3
+TASK = "cartpole_dqn"
+LARGE = 16_384  # B from which threads share a batch
+SCALES, ALIKE = 1.25, 0.1  # times as fast with two threads; a change that counts as none
+OPTIMUM, MOST = 0.05, 0.95  # how near to the best mapping, and on how many tables
+LIKELY = "each ratio has the noise of its run, which is far below the bounds"
+
+
+def verdicts(records: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
+    """Judge them by the newest records of each, and by random tables of times."""
+    return [*_threads(records), *_sampled_ahead(records), _another_loop(records), _units(records), _near_the_best()]
+
+
+def _untested(text: str, rule: str, topic: str) -> Claim:
+    return Claim(
+        text, UNTESTED, f"no such records are on this machine; {benchmark(topic)}", rule, "none: it takes them"
+    )
+
+
+def _threads(records: Sequence[Measurement]) -> Iterator[Claim]:
+    """Judge that sampling scales with threads, and updates do not: numba's tree, two threads to one, at a large B."""
+    times = {
+        (one.op, one.capacity, one.batch, one.fanout, one.threads): one.seconds
+        for one in records
+        if (one.primitive, one.contestant, one.status) == ("sum_tree", "numba", "ok")
+        and one.dtype == "float32" and not one.options and one.batch >= LARGE
+    }  # fmt: skip
+    for op, text, bound in (
+        ("draw", "Sampling scales with the threads of a CPU (VII-C, Fig. 12).", f"are above {SCALES}"),
+        ("update", "Updates do not scale with threads of a CPU (VII-C, Fig. 12).", f"are within {ALIKE} of 1"),
+    ):
+        ratios = {
+            key[1:3]: times[(*key[:4], 1)] / times[key]
+            for key in times
+            if key[0] == op and key[4] == 2 and (*key[:4], 1) in times
+        }
+        rule = f"confirmed if all ratios of one thread's time to that of two, B of at least {LARGE:,}, {bound}"
+        if not ratios:
+            yield _untested(text, rule, "sweep --preset quick")
+            continue
+        holds = [ratio > SCALES if op == "draw" else abs(ratio - 1) < ALIKE for ratio in ratios.values()]
+        said = ", ".join(f"{ratio:.2f}x at N = {n:,}, B = {b:,}" for (n, b), ratio in sorted(ratios.items()))
+        own = "; but ours has one thread update, whatever it is given" if op == "update" else "; there are two cores"
+        agrees: Verdict = UNTESTED if op == "update" else "confirmed"
+        yield Claim(text, agrees if all(holds) else "refuted", said + own, f"{rule}; refuted otherwise", LIKELY)
+
+
+def _sampled_ahead(records: Sequence[Measurement]) -> Iterator[Claim]:
+    """Judge what D = 50 and D = 200 cost, by environment steps until CartPole is solved, compared with D = 1."""
+    found = learning_runs.metrics_of(learning_runs.latest(records))
+    steps = {d: found.get((TASK, f"pipelined, D = {d}"), {}).get("sample_efficiency", {}) for d in (1, 50, 200)}
+    few, many = ({f"D = {d} to D = 1": seeds.ratio_of(steps[d], steps[1])} for d in (50, 200))
+    what, of = "environment steps", "until CartPole is solved"
+    yield seeds.judge("D = 200 hurts learning (VII-B, Fig. 10).", what, many, of, 1, "depths")
+    claim, text = seeds.judge("", what, few, of, 1, "depths"), "D = 50 hardly changes learning (VII-B, Fig. 10)."
+    opposite: dict[Verdict, Verdict] = {"confirmed": "refuted", "refuted": "confirmed"}
+    rule = "refuted if the interval of the ratio lies above 1, confirmed if below; otherwise no difference is told"
+    yield Claim(text, opposite.get(claim.verdict, UNTESTED), claim.evidence, rule, claim.power)
+
+
+def _another_loop(records: Sequence[Measurement]) -> Claim:
+    """Judge the throughput beside RLlib's own loop."""
+    text, rule = "Training is 1.06 to 1,005 times as fast as RLlib's (Fig. 14).", "confirmed if the ratio lies within"
+    loops = {
+        one.contestant: one
+        for one in records
+        if one.primitive == "loop_peer" and one.op == "clean" and one.status == "ok"
+        if one.options["environments"] == 1
+    }
+    if not {"fanout_torch", "rllib"} <= loops.keys():
+        return _untested(text, rule, "peers --training")
+    ratio, dense = (loops["rllib"].seconds / loops[name].seconds for name in ("fanout_torch", "fanout"))
+    said = (
+        f"CartPole, B = {loops['rllib'].batch}, one core each: {ratio:.1f}x by torch as theirs, by our compiled one "
+        f"{dense:.0f}x; theirs had a GPU and an FPGA"
+    )
+    return Claim(text, "confirmed" if 1.06 <= ratio <= 1005 else "refuted", said, f"{rule}; refuted otherwise", LIKELY)
+
+
+def _units(records: Sequence[Measurement]) -> Claim:
+    """Judge whether one keeper of tree and records holds a run up, for which they would be two units."""
+    text = "The replay is two units, priorities and data storage, each with queues (Fig. 7, Table II)."
+    rule = "confirmed if the one keeper of both is a run's busiest process in any run; refuted otherwise"
+    reports = [one.machine["report"]["waited"] for one in records if one.options.get("arrangement") == "pipelined"
+               and one.primitive == "training arrangement" and "report" in one.machine]  # fmt: skip
+    waits = [(each.pop("keeper-0"), min(each.values())) for each in map(dict, reports)]
+    if not waits:
+        return _untested(text, rule, "arrangements")
+    holds = any(keeper <= others for keeper, others in waits)
+    said = (
+        f"of {len(waits)} pipelined runs one process that keeps both waits {min(waits)[0]:.0%} of the time or more; it "
+        f"is the one that waits least in {sum(keeper <= others for keeper, others in waits)} of them"
+    )
+    return Claim(text, "confirmed" if holds else "refuted", said, rule, "waiting is counted, not sampled")
+
+
+def _near_the_best() -> Claim:
+    """Judge the mapping's distance from the best by random tables of times, for its own are not printed."""
+    tables = mapping_loss.ratios(*mapping_loss.random_tables())
+    near = {name: float(np.mean(ratio <= 1 + OPTIMUM)) for name, ratio in tables.items()}
+    said = ", ".join(f"{name} {share:.1%}" for name, share in near.items())
+    return Claim(
+        f"The mapping found is within {OPTIMUM:.0%} of the optimum (VII-D, Fig. 13).",
+        "adds up" if min(near.values()) >= MOST else UNTESTED,
+        f"computed: so near, of {mapping_loss.TABLES:,} random tables of times, by reading of its Algorithm 3: {said}; "
+        "the times behind Fig. 13 are not printed",
+        f"adds up if every reading is so near on {MOST:.0%} of the tables; otherwise undecided, for a mapping of three "
+        "benchmarks may be",
+        "the share of random tables is known within a tenth of a percent",
+    )
