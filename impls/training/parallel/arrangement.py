@@ -58,9 +58,9 @@ class Arrangement:
     take steps on one vector of weights serially or at once, "local" has a vector for each, averaged every ``period``
     gradient steps. ``strategy`` is the shared replay's; with ``banks`` each learner samples from a bank of its own, by
     ``weights_of_banks`` as :class:`impls.replay.locking.banked_strategy.BankedReplay` has them. Actors hand records
-    over by ``transport`` (a queue takes ``queue_size`` of them; that of "fill" is moved whole when it is full), learners
-    their weights by ``weights``. ``ratio`` "kept" holds environment steps and gradient steps together, "free" lets both
-    run. ``threads`` are each learner's. ``cores`` are those to run on, all by default.
+    over by ``transport`` (a queue takes ``queue_size`` of them; that of "fill" is moved whole once it is full),
+    learners their weights by ``weights``. ``ratio`` "kept" holds environment steps and gradient steps together, "free"
+    lets both run. ``threads`` are each learner's. ``cores`` are those to run on, all by default.
 
     Of ``copies`` there are ``processes``, whose weights meet by a ``sync`` of theirs every ``every`` gradient steps (0:
     where an episode begins). ``replay`` is each copy's own ("local"), "shared", or "cached:n": shared, and each copy
