@@ -111,8 +111,8 @@ class Member:
             if self.reason is not None:
                 yield self.stamp.record(cell, self.status, reason=self.reason, **named)
                 continue
-            where = {"affinity": self.affinity, "steps": steps, "gradient_steps": updates}
-            where["seconds"] = sum(block["seconds"] for block in self.blocks)
+            seconds = sum(block["seconds"] for block in self.blocks)
+            where = {"affinity": self.affinity, "steps": steps, "gradient_steps": updates, "seconds": seconds}
             timing = Timing(tuple(block[op] for block in self.blocks), steps // len(self.blocks))
             yield self.stamp.timed(cell, timing, where, reason="; ".join(self._notes) or None, **named)
 
@@ -223,24 +223,9 @@ def label(record: Measurement) -> str:
     return record.contestant + (f" ({', '.join(parts)})" if parts else "")
 
 
-def _columns(ops: dict[str, Measurement]) -> dict[str, float]:
-    """Return the columns of [Hou2023, Table 2], CPU in percent of all cores; none where wall time is not recorded."""
-    record = ops["cpu"]
-    steps, updates, seconds = (record.machine.get(name, 0) for name in ("steps", "gradient_steps", "seconds"))
-    if not seconds:
-        return {}
-    share = record.seconds * steps / seconds / record.machine.get("cores", 1)
-    return {
-        "cpu_percent": 100 * share,
-        "sampling_hz": steps / seconds,
-        "update_frame_hz": updates * record.batch / seconds,
-        "update_hz": updates / seconds,
-    }
-
-
 def _row(name: str, ops: dict[str, Measurement]) -> dict[str, Any]:
     record = ops["clean"]
-    steps, updates = (record.machine[count] for count in ("steps", "gradient_steps"))
+    steps, updates, seconds = (record.machine[count] for count in ("steps", "gradient_steps", "seconds"))
     return {
         "loop": name,
         "is_ours": kind_of(record.contestant).is_ours,
@@ -252,7 +237,10 @@ def _row(name: str, ops: dict[str, Measurement]) -> dict[str, Any]:
         "gradient_steps_per_step": updates / steps,
         "packages": record.machine["packages"],
         "note": record.reason,
-        **_columns(ops),
+        "cpu_percent": 100 * ops["cpu"].seconds * steps / seconds / record.machine.get("cores", 1),
+        "sampling_hz": steps / seconds,
+        "update_frame_hz": record.batch * updates / seconds,
+        "update_hz": updates / seconds,
     }
 
 
@@ -310,9 +298,9 @@ def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _throughput(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """List the columns of [Hou2023, Table 2]: over all the wall time of a loop's blocks."""
+    """List the columns of [Hou2023, Table 2]: over the wall time of a loop's blocks, CPU in percent of all cores."""
     text = [f"{'loop':26}{'CPU %':>8}{'sampling Hz':>13}{'frame Hz':>11}{'update Hz':>11}"]
-    for row in (row for row in rows if "cpu_percent" in row):
+    for row in rows:
         rates = f"{row['sampling_hz']:13,.0f}{row['update_frame_hz']:11,.0f}{row['update_hz']:11,.0f}"
         text.append(f"{row['loop']:26}{row['cpu_percent']:8.0f}{rates}")
     return text

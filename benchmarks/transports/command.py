@@ -261,12 +261,7 @@ def row_of(columns: dict[str, Measurement]) -> dict[str, Any]:
     one = columns["cpu"]
     cores = one.machine.get("cores", 1)
     return {
-        "workload": one.options["workload"],
-        "batch": one.batch,
-        "rows": one.options["rows"],
-        "samplers": one.options.get("samplers", 1),
-        "cores": one.options.get("cores", cores),
-        "transport": one.contestant,
+        **{"samplers": 1, "cores": cores, **one.options, "batch": one.batch, "transport": one.contestant},
         "cpu_percent": 100 * seconds["cpu"] / cores,
         "sampling_hz": 1 / seconds["environment step"],
         "update_frame_hz": one.batch / seconds["gradient step"],
@@ -346,12 +341,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--preset", choices=PRESETS, default="full", help=f"how long each runs ({DEFAULT})")
     workload = f"of the system, such as cartpole_dqn; see: python -m impls.training list ({DEFAULT})"
     parser.add_argument("--workload", default="hopper_td3", metavar="NAME|FILE", help=workload)
-    several = at_least(1, "each value")
-    add_list(parser, "batches", several, default=BATCHES, help="records of a gradient step (default: 128,1024)")
-    samplers = "actors; with the learner more than cores is marked oversubscribed (default: 1)"
-    add_list(parser, "samplers", several, default=(1,), help=samplers)
-    sizes = f"records that a queue takes (default: {','.join(map(str, SIZES))})"
-    add_list(parser, "queue-size", several, default=SIZES, help=sizes)
-    cores = "cores that all processes may use, numbers of them (default: all)"
-    add_list(parser, "cores", several, default=(CORES,), help=cores)
+    axes = {
+        "batches": (BATCHES, "records of a gradient step (default: 128,1024)"),
+        "samplers": ((1,), "actors; where they and the learner outnumber the cores, a row says so (default: 1)"),
+        "queue-size": (SIZES, "records that a queue takes (default: 500,2000,5000)"),
+        "cores": ((CORES,), "how many cores the processes may use together (default: all)"),
+    }
+    for name, (default, text) in axes.items():
+        add_list(parser, name, at_least(1, name), default=default, help=text)
     return add_common(parser, seed_of="the order of hand-overs")
