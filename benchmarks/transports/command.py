@@ -261,7 +261,9 @@ def row_of(columns: dict[str, Measurement]) -> dict[str, Any]:
     one = columns["cpu"]
     cores = one.machine.get("cores", 1)
     return {
-        **{"samplers": 1, "cores": cores, **one.options, "batch": one.batch, "transport": one.contestant},
+        **({"samplers": 1, "cores": cores} | one.options),
+        "batch": one.batch,
+        "transport": one.contestant,
         "cpu_percent": 100 * seconds["cpu"] / cores,
         "sampling_hz": 1 / seconds["environment step"],
         "update_frame_hz": one.batch / seconds["gradient step"],

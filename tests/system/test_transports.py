@@ -16,8 +16,8 @@ from impls.training.actor import Inserted
 from impls.training.parallel import transports
 from impls.training.parallel.arrangement import WEIGHTS, Arrangement
 from impls.training.parallel.board import PAUSE, WAITED, Board, Stopped
-from impls.training.parallel.transports.fill_transport import Fill
 from impls.training.parallel.transports.file_weights import FileWeights
+from impls.training.parallel.transports.fill_transport import Fill
 from impls.training.parallel.transports.pipe_transport import Pipe
 from impls.training.parallel.transports.queue_transport import Queue
 from tests.matrix import slow
@@ -151,7 +151,7 @@ def test_a_queue_that_fills_is_moved_whole_and_only_then_has_room():
 def test_a_queue_that_would_not_fill_in_a_run_is_refused():
     workload = small(count=2, local_storage=2, steps=509)
     for size, fits in ((505, True), (506, False)):
-        with contextlib.nullcontext() if fits else pytest.raises(TrainingError, match="509 steps.*--transport queue"):
+        with contextlib.nullcontext() if fits else pytest.raises(TrainingError, match=r"509 steps.*--transport queue"):
             Arrangement(name="apart", transport="fill", queue_size=size).check(workload)
 
 
