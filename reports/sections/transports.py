@@ -227,7 +227,7 @@ def draw(rows: pd.DataFrame, about: About) -> Figure:
     parts = dict(iter(rows.groupby(["workload", "batch", "rows"])))
     titles = [f"{workload}, B = {batch:,}, {count} a hand-over" for workload, batch, count in parts]
     layout = {"nrows": -(-len(parts) // 2), "ncols": min(2, len(parts)), "sharey": False}
-    question = "What does a transport cost one actor and one learner?"
+    question = "What does a transport cost actors and their learner?"
     figure, panels = style.panels(question, titles, 3.2 * layout["nrows"] + 1, "updates (Hz)", **layout)
     names = list(dict.fromkeys(rows["name"]))
     for axes, part in zip(panels, parts.values(), strict=True):
