@@ -278,12 +278,12 @@ def row_of(columns: dict[str, Measurement]) -> dict[str, Any]:
 def lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return the table as text."""
     head = f"{'transport':12}{'B':>7}{'rows':>6}{'samplers':>10}{'cores':>7}{'CPU %':>8}{'sampling Hz':>13}"
-    text = [f"{head}{'frame Hz':>11}{'update Hz':>11}{'cycle s':>10}{'age ms':>10}{'loss %':>9}"] if rows else []
+    text = [f"{head}{'frame Hz':>11}{'update Hz':>11}{'cycle s':>10}{'age ms':>11}{'loss %':>9}"] if rows else []
     for row in rows:
         shape = f"{row['transport']:12}{row['batch']:7,}{row['rows']:6}{row['samplers']:10}{row['cores']:7}"
         rates = f"{row['sampling_hz']:13,.0f}{row['update_frame_hz']:11,.0f}{row['update_hz']:11,.1f}"
         cycle = "-" if row["cycle_seconds"] is None else f"{row['cycle_seconds']:,.3g}"
-        times = f"{cycle:>10}{1e3 * row['age_seconds']:10,.3f}{row['loss_percent']:9.2f}"
+        times = f"{cycle:>10}{1e3 * row['age_seconds']:11,.2f}{row['loss_percent']:9.2f}"
         text.append(f"{shape}{row['cpu_percent']:8.0f}{rates}{times}  {row['note'] or ''}".rstrip())
     return text
 
