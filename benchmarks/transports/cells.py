@@ -52,20 +52,17 @@ def hand_overs() -> Iterator[list[Cell]]:
     yield [Cell(name, ADDED) for name in ("private", "torch")]
 
 
-def systems(
-    workload: str,
-    capacity: int,
-    fanout: int,
-    batches: Sequence[int] = BATCHES,
-    samplers: Sequence[int] = (1,),
-    sizes: Sequence[int] = SIZES,
-    cores: Sequence[int] = (CORES,),
-) -> Iterator[list[Cell]]:
-    """Yield the columns of each row of the table; a queue that is filled first is handed single rows, as there."""
-    for used, count, batch, rows in itertools.product(cores, samplers, batches, ROWS):
+def systems(workload: str, capacity: int, fanout: int, axes: Mapping[str, Sequence[int]]) -> Iterator[list[Cell]]:
+    """Yield the columns of each row of the table; a queue that is filled first is handed single rows, as there.
+
+    ``axes``: values of ``cores``, ``samplers``, ``batches`` and ``queue_size``.
+    """
+    for used, count, batch, rows in itertools.product(axes["cores"], axes["samplers"], axes["batches"], ROWS):
         options = {"workload": workload, "rows": rows} | ({"samplers": count} if count > 1 else {})
         options |= {"cores": used} if used < CORES else {}
-        queues = [f"{kind} {size}" for kind in ("queue", *(["fill"] if rows == 1 else [])) for size in sizes]
+        queues = [
+            f"{kind} {size}" for kind in ("queue", *(["fill"] if rows == 1 else [])) for size in axes["queue_size"]
+        ]
         for name in ("shared", *queues, "pipe"):
             ops = [op for op in COLUMNS if (name, op) != ("shared", INTERVAL)]
             yield [Cell(name, op, options, batch, count + 1, capacity, fanout) for op in ops]

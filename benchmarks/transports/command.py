@@ -299,8 +299,7 @@ def _measured(part: str, preset: Preset, path: Path, workload: Workload, options
         measure = functools.partial(_hand_overs, stamp, preset.budget_seconds, options.seed)
         return run(list(cells.hand_overs()), path, stamp, measure, **how)
     stamp = _stamp(workload, options)
-    axes = options.batches, options.samplers, options.queue_size, options.cores
-    groups = list(cells.systems(workload.name, CAPACITY, workload.replay.fanout, *axes))
+    groups = list(cells.systems(workload.name, CAPACITY, workload.replay.fanout, vars(options)))
     return run(groups, path, stamp, functools.partial(_system, workload, stamp, preset), **how)
 
 

@@ -73,7 +73,8 @@ def test_a_system_has_the_samplers_and_cores_that_are_asked_for():
 
 def test_axes_are_crossed_and_more_processes_than_cores_are_marked(monkeypatch):
     monkeypatch.setattr(cells, "CORES", 2)
-    groups = list(cells.systems("w", 10, 16, [128, 8_192], [1, 2], [500, 50_000], [1, 2]))
+    axes = {"batches": [128, 8_192], "samplers": [1, 2], "queue_size": [500, 50_000], "cores": [1, 2]}
+    groups = list(cells.systems("w", 10, 16, axes))
     assert len({repr(group) for group in groups}) == len(groups) == 2 * 2 * 2 * (6 + 4)
     firsts = [group[0] for group in groups]
     usual = [one for one in firsts if one.options.keys() == {"workload", "rows"}]
