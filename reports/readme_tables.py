@@ -42,7 +42,7 @@ CELLS = {
     "serial_step": "whole training steps",
     "training": "parts of training systems",
     "transport": "hand-overs of records and weights",
-    "training transport": "systems of one actor and one learner, by transport",
+    "training transport": "systems of actors and one learner, by transport",
     "plugin": "steps of other libraries on our trees",
     "plugin run": "training runs of another library on our trees",
     "replay_operations": "whole replay buffers",

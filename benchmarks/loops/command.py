@@ -111,7 +111,8 @@ class Member:
             if self.reason is not None:
                 yield self.stamp.record(cell, self.status, reason=self.reason, **named)
                 continue
-            where = {"affinity": self.affinity, "steps": steps, "gradient_steps": updates}
+            seconds = sum(block["seconds"] for block in self.blocks)
+            where = {"affinity": self.affinity, "steps": steps, "gradient_steps": updates, "seconds": seconds}
             timing = Timing(tuple(block[op] for block in self.blocks), steps // len(self.blocks))
             yield self.stamp.timed(cell, timing, where, reason="; ".join(self._notes) or None, **named)
 
@@ -224,7 +225,7 @@ def label(record: Measurement) -> str:
 
 def _row(name: str, ops: dict[str, Measurement]) -> dict[str, Any]:
     record = ops["clean"]
-    steps, updates = (record.machine[count] for count in ("steps", "gradient_steps"))
+    steps, updates, seconds = (record.machine[count] for count in ("steps", "gradient_steps", "seconds"))
     return {
         "loop": name,
         "is_ours": kind_of(record.contestant).is_ours,
@@ -236,6 +237,10 @@ def _row(name: str, ops: dict[str, Measurement]) -> dict[str, Any]:
         "gradient_steps_per_step": updates / steps,
         "packages": record.machine["packages"],
         "note": record.reason,
+        "cpu_percent": 100 * ops["cpu"].seconds * steps / seconds / record.machine.get("cores", 1),
+        "sampling_hz": steps / seconds,
+        "update_frame_hz": record.batch * updates / seconds,
+        "update_hz": updates / seconds,
     }
 
 
@@ -254,7 +259,7 @@ def lines(found: dict[str, Any]) -> list[str]:
             rate = f"{name}, {rates[name][op][0]:,.0f} steps/s {how}"
             text.append(f"{rate}: {'; '.join(beside)}" if beside else rate)
         text.append(_lost(name, times, found["rows"]))
-    text += ["", *_table(found["rows"]), ""]
+    text += ["", *_table(found["rows"]), "", *_throughput(found["rows"]), ""]
     text += [f"{row['loop']}: {row['note']}" for row in found["rows"] if row["note"]]
     text += [f"not timed, {row['loop']}: {row['reason']}" for row in found["absent"]]
     floor = f"a loop timed twice differs by up to {found['noise_floor']:.1%}" if found["rows"] else "nothing was timed"
@@ -289,6 +294,15 @@ def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
             f"{rate['median'][0]:8,.0f}{marks['median']}{rate['cpu'][0]:8,.0f}{marks['cpu']}{row['steps']:10,}"
             f"{row['gradient_steps_per_step']:8.3f}  {packages}"
         )
+    return text
+
+
+def _throughput(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """List the columns of [Hou2023, Table 2]: over the wall time of a loop's blocks, CPU in percent of all cores."""
+    text = [f"{'loop':26}{'CPU %':>8}{'sampling Hz':>13}{'frame Hz':>11}{'update Hz':>11}"]
+    for row in rows:
+        rates = f"{row['sampling_hz']:13,.0f}{row['update_frame_hz']:11,.0f}{row['update_hz']:11,.0f}"
+        text.append(f"{row['loop']:26}{row['cpu_percent']:8.0f}{rates}")
     return text
 
 

@@ -1,4 +1,4 @@
-"""Transports of experience and weights, alone and inside a training system of one actor and one learner.
+"""Transports of experience and weights, alone and inside a training system of actors and a learner.
 
 ``cells`` lists what is timed, ``micro`` times one hand-over, ``command`` runs a system and times a transport inside it.
 """

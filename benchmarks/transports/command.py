@@ -1,15 +1,17 @@
 """What do transports of experience and weights cost, one hand-over at a time and inside a running training system?
 
-The system is [Hou2023, Table 3]'s on a small scale: one actor and one learner as processes of their own, whose ratio is
-free, for each transport, 1 or 64 rows a hand-over (a local storage), and batches of 128 and 1,024. Interrupt it as you
-like: the same command resumes where it stopped. Records go to results/<machine>/transports-<preset>.jsonl. On two idle
-cores quick takes about 4 minutes, full under 20.
+The system is [Hou2023, Table 3]'s on a small scale: actors (samplers) and one learner as processes of their own, whose
+ratio is free, for each transport and 1 or 64 rows a hand-over (a local storage). "queue n" is emptied whenever the
+learner samples, "fill n" whole and only when it is full. Interrupt it as you like: the same command resumes where it
+stopped. Records go to results/<machine>/transports-<preset>.jsonl. On two idle cores quick takes about 6 minutes, full
+under 20; a filled queue of 50,000 records takes as long as eleven of its transfers.
 """
 
 import argparse
 import dataclasses
 import functools
 import itertools
+import multiprocessing
 import operator
 import os
 import time
@@ -28,13 +30,13 @@ from impls.training import TrainingError, Workload, identity
 from impls.training.actor import Inserted
 from impls.training.parallel.arrangement import Arrangement
 
-from ..arguments import DEFAULT, add_common, add_list, listed, one_of, parser_of
+from ..arguments import DEFAULT, add_common, add_list, at_least, listed, one_of, parser_of
 from ..clock import ALL_CPUS, pin
 from ..profile.command import workload_of
 from ..run import Stamp, Tally, file_of, latest, run, show
 from ..timing import Timing, interleave
 from . import cells
-from .cells import COLUMNS, MICRO, PARTS, PRESETS, SYSTEM, Cell, Preset
+from .cells import BATCHES, COLUMNS, MICRO, PARTS, PRESETS, SIZES, SYSTEM, Cell, Preset
 
 if TYPE_CHECKING:  # numba
     from impls.training.parallel.board import Board
@@ -42,7 +44,7 @@ if TYPE_CHECKING:  # numba
     from impls.training.parallel.loop import ParallelLoop
 
 
-STARTS, CAPACITY = 1_000, 100_000
+STARTS, CAPACITY, MOST_SAMPLERS = 1_000, 100_000, 64
 LEAST_SECONDS = 1e-12  # a record's time is above 0
 
 
@@ -56,27 +58,30 @@ class Counts(NamedTuple):
     transfer: float
     age: float
     looks: int
+    transfers: int = 0
 
 
-ENTRIES = 1 << 14  # more hand-overs than are ever under way
-_COUNT, _FIRST = 0, 8  # words of the ledger: hand-overs begun; then (records so far, nanoseconds) of each
+ENTRIES = 1 << 17  # more hand-overs than are ever under way
+_COUNT, _RECORDS, _FIRST = 0, 1, 8  # words of the ledger: hand-overs begun, their records; then of each these and when
 
 
 class Ledger:
-    """When each hand-over of one actor was begun, in shared memory: the actor writes, the receiver reads."""
+    """When each hand-over was begun, in shared memory: actors write, one at a time, and the receiver reads."""
 
-    def __init__(self, memory: "Memory | None" = None) -> None:
+    def __init__(self, memory: "Memory | None" = None, lock: Any = None) -> None:
+        self._lock = lock or multiprocessing.get_context("spawn").Lock()
         self._memory = allocate(8 * (_FIRST + 2 * ENTRIES), True) if memory is None else memory
         self._words = self._memory.view(0, (_FIRST,), np.int64)
         self._entries = self._memory.view(8 * _FIRST, (ENTRIES, 2), np.int64)
-        self._records, self._at = 0, 0
+        self._at = 0
 
     def begin(self, records: int) -> None:
-        """Note that the actor hands a given number of records over."""
-        count = int(self._words[_COUNT])
-        self._records += records
-        self._entries[count % ENTRIES] = self._records, time.perf_counter_ns()
-        self._words[_COUNT] = count + 1
+        """Note that an actor hands a given number of records over."""
+        with self._lock:
+            count = int(self._words[_COUNT])
+            self._words[_RECORDS] += records
+            self._entries[count % ENTRIES] = self._words[_RECORDS], time.perf_counter_ns()
+            self._words[_COUNT] = count + 1
 
     def newest(self, received: int | None) -> int | None:
         """Nanoseconds at which the newest of ``received`` records was handed off, of all by default; None before."""
@@ -88,18 +93,23 @@ class Ledger:
             self._at += 1
         return int(self._entries[(self._at - 1) % ENTRIES, 1]) if self._at else None
 
-    def handle(self) -> "Handle":
-        """What the actor's process attaches by."""
-        return self._memory.handle()
+    def handle(self) -> tuple["Handle", Any]:
+        """What an actor's process attaches by."""
+        return self._memory.handle(), self._lock
+
+    @classmethod
+    def attach(cls, handle: tuple["Handle", Any]) -> "Ledger":
+        """The ledger of a handle, in an actor's process."""
+        return cls(handle[0].attach(), handle[1])
 
 
 class Watched:
     """A transport, timed where it receives: ``transfer_ns`` of the learner, and the ages of its newest record."""
 
-    def __init__(self, inner: "Handing", ledger: "Ledger | Handle", is_direct: bool) -> None:
+    def __init__(self, inner: "Handing", ledger: "Ledger | tuple[Handle, Any]", is_direct: bool) -> None:
         self._inner, self._ledger, self._is_direct = inner, ledger, is_direct
         self.is_polled, self.after_kill = True, inner.after_kill
-        self.transfer_ns, self.received, self.age_ns, self.looks = 0, 0, 0, 0
+        self.transfer_ns, self.transfers, self.received, self.age_ns, self.looks = 0, 0, 0, 0, 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         assert isinstance(self._ledger, Ledger)
@@ -109,7 +119,7 @@ class Watched:
         """The transport's own, noted in the ledger."""
         send = self._inner.sender(replay, board, row, number)
         assert not isinstance(self._ledger, Ledger)  # in a child it is a handle
-        ledger = Ledger(self._ledger.attach())
+        ledger = Ledger.attach(self._ledger)
 
         def noted(inserted: "Inserted") -> None:
             ledger.begin(len(inserted.drawable))
@@ -124,6 +134,7 @@ class Watched:
         count = self._inner.receive(replay)
         ended = time.perf_counter_ns()
         self.transfer_ns += ended - began
+        self.transfers += count > 0
         self.received += count
         newest = self._ledger.newest(None if self._is_direct else self.received)
         if newest is not None:
@@ -140,40 +151,44 @@ class Watched:
         self._inner.close()
 
 
-def system_of(workload: Workload, name: str, rows: int, batch: int) -> tuple[Workload, Arrangement]:
-    """Return a workload with one actor that hands N rows over at once, and its arrangement with a free ratio."""
-    replace = dataclasses.replace
+def system_of(workload: Workload, cell: Cell) -> tuple[Workload, Arrangement]:
+    """Return a workload whose actors hand N rows over at once, and its arrangement with a free ratio."""
+    replace, options = dataclasses.replace, cell.options
     changed = replace(
         workload,
         steps=1 << 40,
-        learner=replace(workload.learner, batch=batch, learning_starts=STARTS),
+        learner=replace(workload.learner, batch=cell.batch, learning_starts=STARTS),
         replay=replace(workload.replay, capacity=CAPACITY, presampled=0),
         exploration=replace(workload.exploration, random_steps=0),
-        actors=replace(workload.actors, count=1, environments=1, local_storage=rows),
+        actors=replace(
+            workload.actors, count=options.get("samplers", 1), environments=1, local_storage=options["rows"]
+        ),
     )
-    kind, _, size = name.partition(" ")
-    arrangement = Arrangement(name="apart", ratio="free", transport=kind, queue_size=int(size or 2_000))
+    kind, _, size = cell.contestant.partition(" ")
+    cores = tuple(ALL_CPUS[: options.get("cores", 0)])  # by default all that the loop itself finds
+    arrangement = Arrangement(name="apart", ratio="free", transport=kind, queue_size=int(size or 2_000), cores=cores)
     return changed, arrangement
 
 
 def measured(
-    workload: Workload, name: str, rows: int, batch: int, preset: Preset, make_loop: Callable[..., Any] | None = None
+    workload: Workload, cell: Cell, preset: Preset, make_loop: Callable[..., Any] | None = None
 ) -> dict[str, list[float]]:
     """Run a system; return the samples of each column, one a block. TrainingError if a process of it fails."""
     from impls.training.parallel import loop as parallel  # noqa: PLC0415  # numba
     from impls.training.parallel.transports import make  # noqa: PLC0415
 
-    changed, arrangement = system_of(workload, name, rows, batch)
+    changed, arrangement = system_of(workload, cell)
     watched = Watched(make(changed, arrangement), Ledger(), arrangement.transport == "shared")
+    is_filled = arrangement.transport == "fill"
     mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     loop = (make_loop or parallel.ParallelLoop)(changed, arrangement, handing=watched)
     try:
         while loop.updates == 0:
             loop.advance()
-        _run(loop, preset.warm_seconds)
+        _run(loop, watched, preset.warm_seconds, is_filled)
         counts = [_counts(loop, watched)]
         for _ in range(preset.blocks):
-            _run(loop, preset.block_seconds)
+            _run(loop, watched, preset.block_seconds, is_filled)
             counts.append(_counts(loop, watched))
     finally:
         loop.close()
@@ -193,29 +208,36 @@ def columns(counts: list[Counts]) -> dict[str, list[float]]:
             "cycle": done.age / max(1, done.looks),
             "transfer": done.transfer / max(1, done.updates),
             "cpu": done.cpu / done.wall,
+            cells.INTERVAL: done.wall / max(1, done.transfers),
         }
         for column, value in values.items():
             samples.setdefault(column, []).append(max(LEAST_SECONDS, value))
     return samples
 
 
-def _run(loop: "ParallelLoop", seconds: float) -> None:
-    """Train for so long, and a gradient step at least."""
-    end = time.perf_counter() + seconds
-    updates = loop.updates
-    while time.perf_counter() < end or loop.updates == updates:
+def _run(loop: "ParallelLoop", watched: Watched, seconds: float, is_filled: bool) -> None:
+    """Train for so long, and a gradient step at least; where a queue is filled first, until it has been moved."""
+    end, updates, is_over = time.perf_counter() + seconds, loop.updates, False
+    while not is_over:
+        transfers = watched.transfers
         loop.advance()
+        is_over = time.perf_counter() >= end and loop.updates > updates and watched.transfers >= transfers + is_filled
 
 
 def _counts(loop: "ParallelLoop", watched: Watched) -> Counts:
     times = loop.cpu_seconds(), loop.step, loop.updates
-    return Counts(time.perf_counter(), *times, 1e-9 * watched.transfer_ns, 1e-9 * watched.age_ns, watched.looks)
+    return Counts(
+        time.perf_counter(), *times, 1e-9 * watched.transfer_ns, 1e-9 * watched.age_ns, watched.looks, watched.transfers
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure; return the exit code: 0 done, 1 where cells failed. RecordError where that cannot be done."""
     options = _parser().parse_args(arguments)
     one_of(options.only, PARTS)
+    for name, most in {"queue_size": CAPACITY, "cores": CORES, "samplers": MOST_SAMPLERS}.items():
+        if (asked := max(getattr(options, name))) > most:
+            raise ValueError(f"--{name.replace('_', '-')} is at most {most}, not {asked}")
     path = file_of(options.results, f"transports-{options.preset}.jsonl")
     preset, (workload, _) = PRESETS[options.preset], workload_of(options.workload)
     tally = functools.reduce(operator.add, [_measured(part, preset, path, workload, options) for part in options.only])
@@ -228,34 +250,41 @@ def table(found: Sequence[Measurement]) -> list[dict[str, Any]]:
     by_row: dict[tuple[Any, ...], dict[str, Measurement]] = {}
     for record in found:
         if record.primitive == SYSTEM and record.median_seconds is not None:
-            key = record.options["workload"], record.batch, record.options["rows"], record.contestant
+            key = record.batch, record.contestant, *sorted(record.options.items())
             by_row.setdefault(key, {})[record.op] = record
-    names = ("workload", "batch", "rows", "transport")
-    return [dict(zip(names, key, strict=True)) | row_of(one) for key, one in by_row.items() if set(one) == set(COLUMNS)]
+    return [row_of(one) for one in by_row.values() if set(COLUMNS) - {cells.INTERVAL} <= set(one)]
 
 
-def row_of(columns: dict[str, Measurement]) -> dict[str, float]:
-    """Return a row: percent of all cores, rates in Hz, seconds, percent of the learner's time."""
+def row_of(columns: dict[str, Measurement]) -> dict[str, Any]:
+    """Return a row: what it is of, percent of all cores, rates in Hz, seconds, percent of the learner's time."""
     seconds = {op: record.seconds for op, record in columns.items()}
-    cores = columns["cpu"].machine.get("cores", 1)
+    one = columns["cpu"]
+    cores = one.machine.get("cores", 1)
     return {
+        **({"samplers": 1, "cores": cores} | one.options),
+        "batch": one.batch,
+        "transport": one.contestant,
         "cpu_percent": 100 * seconds["cpu"] / cores,
         "sampling_hz": 1 / seconds["environment step"],
-        "update_frame_hz": columns["gradient step"].batch / seconds["gradient step"],
+        "update_frame_hz": one.batch / seconds["gradient step"],
         "update_hz": 1 / seconds["gradient step"],
-        "cycle_seconds": seconds["cycle"],
+        "cycle_seconds": seconds.get(cells.INTERVAL),
+        "age_seconds": seconds["cycle"],
         "loss_percent": 100 * seconds["transfer"] / seconds["gradient step"],
+        "note": one.reason,
     }
 
 
 def lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return the table as text."""
-    head = f"{'transport':12}{'B':>6}{'rows':>6}{'CPU %':>8}{'sampling Hz':>13}{'frame Hz':>11}{'update Hz':>11}"
-    text = [f"{head}{'cycle ms':>11}{'loss %':>9}"] if rows else []
+    head = f"{'transport':12}{'B':>7}{'rows':>6}{'samplers':>10}{'cores':>7}{'CPU %':>8}{'sampling Hz':>13}"
+    text = [f"{head}{'frame Hz':>11}{'update Hz':>11}{'cycle s':>10}{'age ms':>11}{'loss %':>9}"] if rows else []
     for row in rows:
-        shape = f"{row['transport']:12}{row['batch']:6,}{row['rows']:6}{row['cpu_percent']:8.0f}"
+        shape = f"{row['transport']:12}{row['batch']:7,}{row['rows']:6}{row['samplers']:10}{row['cores']:7}"
         rates = f"{row['sampling_hz']:13,.0f}{row['update_frame_hz']:11,.0f}{row['update_hz']:11,.1f}"
-        text.append(f"{shape}{rates}{1e3 * row['cycle_seconds']:11,.3f}{row['loss_percent']:9.2f}")
+        cycle = "-" if row["cycle_seconds"] is None else f"{row['cycle_seconds']:,.3g}"
+        times = f"{cycle:>10}{1e3 * row['age_seconds']:11,.2f}{row['loss_percent']:9.2f}"
+        text.append(f"{shape}{row['cpu_percent']:8.0f}{rates}{times}  {row['note'] or ''}".rstrip())
     return text
 
 
@@ -270,7 +299,7 @@ def _measured(part: str, preset: Preset, path: Path, workload: Workload, options
         measure = functools.partial(_hand_overs, stamp, preset.budget_seconds, options.seed)
         return run(list(cells.hand_overs()), path, stamp, measure, **how)
     stamp = _stamp(workload, options)
-    groups = list(cells.systems(workload.name, CAPACITY, workload.replay.fanout))
+    groups = list(cells.systems(workload.name, CAPACITY, workload.replay.fanout, vars(options)))
     return run(groups, path, stamp, functools.partial(_system, workload, stamp, preset), **how)
 
 
@@ -295,14 +324,15 @@ def _system(workload: Workload, stamp: Stamp, preset: Preset, group: Sequence[Ce
     """Yield a record for each column of one running system."""
     first = group[0]
     try:
-        samples = measured(workload, first.contestant, first.options["rows"], first.batch, preset)
+        samples = measured(workload, first, preset)
     except TrainingError as error:
         for cell in group:
             yield stamp.record(cell, "failed", reason=str(error))
         return
-    shared = "both processes share one core" if CORES < cells.PROCESSES else None
+    where = {"affinity": list(ALL_CPUS[: first.options.get("cores")])}
     for cell in group:
-        yield stamp.timed(cell, Timing(tuple(samples[cell.op]), 1), {"affinity": list(ALL_CPUS)}, reason=shared)
+        reason = cells.oversubscribed(cell.options)
+        yield stamp.timed(cell, Timing(tuple(samples[cell.op]), 1), where, reason=reason)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -312,4 +342,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--preset", choices=PRESETS, default="full", help=f"how long each runs ({DEFAULT})")
     workload = f"of the system, such as cartpole_dqn; see: python -m impls.training list ({DEFAULT})"
     parser.add_argument("--workload", default="hopper_td3", metavar="NAME|FILE", help=workload)
+    axes = {
+        "batches": (BATCHES, "records of a gradient step (default: 128,1024)"),
+        "samplers": ((1,), "actors; where they and the learner outnumber the cores, a row says so (default: 1)"),
+        "queue-size": (SIZES, "records that a queue takes (default: 500,2000,5000)"),
+        "cores": ((CORES,), "how many cores the processes may use together (default: all)"),
+    }
+    for name, (default, text) in axes.items():
+        add_list(parser, name, at_least(1, name), default=default, help=text)
     return add_common(parser, seed_of="the order of hand-overs")

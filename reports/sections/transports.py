@@ -1,5 +1,6 @@
 """The page's section about transports of experience and weights, and the table of [Hou2023] that it repeats."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,17 +23,19 @@ COMMAND = "python -m benchmarks transports"
 OPS = ("environment step", "gradient step", "cycle", "transfer", "cpu")
 HEAD = (
     *("transport", "rows a hand-over", "B", "CPU (%)", "sampling (Hz)", "update frames (Hz)", "updates (Hz)"),
-    *("transfer cycle (s)", "loss (%)"),
+    *("transfer cycle (s)", "age (s)", "loss (%)"),
 )
 PAPER, TABLE_3 = "[Hou2023]", "hou2023.table_3"
 SHARED = "shared"
-ORDER = (SHARED, "queue", "queue 500", "queue 2000", "queue 5000", "pipe", "file", "torch")
+ORDER = (SHARED, "queue", "fill", "pipe", "file", "torch")
 READING = (
-    "One actor process and one learner process train the workload, their ratio free. Sampling counts environment steps "
-    "and updates gradient steps; CPU is of all cores; the transfer cycle is the mean age of the newest record that the "
-    "learner can sample, when it samples; the loss is the learner's time in transfer over all its time. Shared: the "
-    "actor inserts by itself, which takes no time of the learner's but that the two may wait for each other; queue n: "
-    "multiprocessing's, of at most n records; pipe: its pipe. Medians over blocks of time; * rests on an unstable one."
+    "Actor processes, one unless a row says more, and one learner process train the workload, their ratio free. "
+    "Sampling counts environment steps and updates gradient steps; CPU is of all cores; the transfer cycle is the time "
+    "between two transfers that brought records, and the age that of the newest record that the learner can sample, "
+    "when it samples; the loss is the learner's time in transfer over all its time. Shared: the actor inserts by "
+    "itself, which takes no time of the learner's but that the two may wait for each other; queue n: "
+    "multiprocessing's, of at most n records, emptied whenever the learner samples; fill n: moved only once it is "
+    "full, and whole; pipe: its pipe. Medians over blocks of time; * rests on an unstable one."
 )
 
 
@@ -44,14 +47,22 @@ class Row:
 
     @property
     def setting(self) -> tuple[str, int, int]:
-        """Workload, batch and rows a hand-over."""
+        """Workload, with the samplers and cores where they are not the usual, batch, and rows a hand-over."""
         record = self.records["cpu"]
-        return str(record.options["workload"]), record.batch, int(record.options["rows"])
+        counts = {name: record.options.get(f"{name}s") for name in ("sampler", "core")}
+        unusual = [plural(count, name) for name, count in counts.items() if count]
+        return ", ".join([record.options["workload"], *unusual]), record.batch, int(record.options["rows"])
 
     @property
     def name(self) -> str:
         """The transport's name in records."""
         return self.records["cpu"].contestant
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The place of its kind of transport in ``ORDER``, and how many records that takes."""
+        kind, _, size = self.name.partition(" ")
+        return ORDER.index(kind), int(size or 0)
 
     @property
     def values(self) -> dict[str, float]:
@@ -62,7 +73,8 @@ class Row:
             "sampled": 1 / seconds["environment step"],
             "frames": self.setting[1] / seconds["gradient step"],
             "updates": 1 / seconds["gradient step"],
-            "cycle": seconds["cycle"],
+            "cycle": seconds.get("interval", math.nan),
+            "age": seconds["cycle"],
             "loss": 100 * seconds["transfer"] / seconds["gradient step"],
         }
 
@@ -77,10 +89,11 @@ def rows_of(measurements: Sequence[Measurement]) -> list[Row]:
     systems: dict[tuple[Any, ...], dict[str, Measurement]] = {}
     for record in timed(measurements):
         if record.primitive == SYSTEM:
-            key = record.options["workload"], record.batch, record.options["rows"], record.contestant
+            key = record.batch, record.contestant, *sorted(record.options.items())
             systems.setdefault(key, {})[record.op] = record
-    whole = [Row(found) for found in systems.values() if set(OPS) <= set(found) and found["cpu"].contestant in ORDER]
-    return sorted(whole, key=lambda row: (row.setting, ORDER.index(row.name)))
+    whole = [Row(found) for found in systems.values() if set(OPS) <= set(found)]
+    known = [row for row in whole if row.name.partition(" ")[0] in ORDER]
+    return sorted(known, key=lambda row: (row.setting, row.place))
 
 
 def section(material: Material) -> str:
@@ -156,8 +169,10 @@ def _cells(row: Row) -> list[Cell]:
     values, mark = row.values, "*" * row.is_unstable
     said = [f"{values[name]:,.0f}{mark if name != 'cpu' else ''}" for name in ("cpu", "sampled", "frames")]
     numbers = [str(count), f"{batch:,}", *said, f"{values['updates']:,.1f}{mark}"]
-    numbers += [f"{values['cycle']:.2g}", f"{values['loss']:.2f}"]
-    return [named(row.name, ours=row.name == SHARED), *map(Cell, numbers)]
+    cycle = "-" if math.isnan(values["cycle"]) else f"{values['cycle']:.2g}"
+    numbers += [cycle, f"{values['age']:.2g}", f"{values['loss']:.2f}"]
+    name = filter(None, [row.name, row.setting[0].partition(", ")[2], row.records["cpu"].reason])
+    return [named(", ".join(name), ours=row.name == SHARED), *map(Cell, numbers)]
 
 
 def _printed(quoted: Quoted) -> list[list[Cell]]:
@@ -168,7 +183,7 @@ def _printed(quoted: Quoted) -> list[list[Cell]]:
 
 
 def _quoted_cells(name: str, values: Mapping[str, float]) -> list[Cell]:
-    columns = ("batch", "cpu", "sampled", "frames", "updates", "cycle", "loss")
+    columns = ("batch", "cpu", "sampled", "frames", "updates", "cycle", "age", "loss")
     numbers = ["-", *(f"{values[column]:,g}" if column in values else "-" for column in columns)]
     return [named(f"{name.replace('_', ' ')} {PAPER}"), *map(Cell, numbers)]
 
@@ -212,7 +227,7 @@ def draw(rows: pd.DataFrame, about: About) -> Figure:
     parts = dict(iter(rows.groupby(["workload", "batch", "rows"])))
     titles = [f"{workload}, B = {batch:,}, {count} a hand-over" for workload, batch, count in parts]
     layout = {"nrows": -(-len(parts) // 2), "ncols": min(2, len(parts)), "sharey": False}
-    question = "What does a transport cost one actor and one learner?"
+    question = "What does a transport cost actors and their learner?"
     figure, panels = style.panels(question, titles, 3.2 * layout["nrows"] + 1, "updates (Hz)", **layout)
     names = list(dict.fromkeys(rows["name"]))
     for axes, part in zip(panels, parts.values(), strict=True):
@@ -231,7 +246,7 @@ CHARTS = (
         "transports",
         frame,
         draw,
-        "Gradient steps/s over environment steps/s of a system of one actor and one learner whose ratio "
+        "Gradient steps/s over environment steps/s of a system of actors and one learner whose ratio "
         "is free, by what hands records over.",
         COMMAND,
     ),

@@ -150,6 +150,9 @@ def test_loops_take_turns_and_what_is_wrong_with_one_is_a_sentence(tmp_path, cap
     assert set(rates) == {"naive", "naive (4 environments)", "slow (uniform)"}
     assert all(low <= median <= high for median, low, high in rates.values())
     assert {row["gradient_steps_per_step"] for row in found["rows"]} == {1.0}
+    for row in found["rows"]:
+        assert row["update_frame_hz"] == pytest.approx(loops.workload().learner.batch * row["sampling_hz"])
+        assert 0 < row["cpu_percent"] <= 101
     assert next(row["note"] for row in found["rows"] if row["loop"] == "naive") == "learns nothing"
     assert {row["loop"].partition(" ")[0]: (row["status"], row["reason"]) for row in found["absent"]} == {
         "eager": ("failed", "2.000 gradient steps an environment step, not 1 within 0.01"),

@@ -25,14 +25,19 @@ COST = {"shared": 1.0, "pipe": 1.3}  # of a gradient step, in milliseconds at B 
 BLOCKS = 11
 
 
-def faked(workload, name, rows, batch, preset, make_loop=None):
+def of(name, rows=64, batch=1_024, **options):
+    return cells.Cell(name, "", {"workload": "hopper_td3", "rows": rows, **options}, batch, 2)
+
+
+def faked(workload, cell, preset, make_loop=None):
     """Samples of a system whose times are known: a queue takes 1.6 of shared memory's."""
+    name, rows, batch = cell.contestant, cell.options["rows"], cell.batch
     if name == "queue 5000" and batch == 1_024:
         raise TrainingError("actor 0 failed: <the motor is on fire>")
     cost = COST.get(name, 1.6) * batch / 128 * (2 if rows == 1 else 1)
     counts = [
         command.Counts(float(at), 1.5 * at, 5_000 * at, round(1_000 / cost) * at, 0.25 * (COST.get(name, 2.0) - 1) * at,
-                       0.002 * 100 * at, 100 * at)
+                       0.002 * 100 * at, 100 * at, 4 * at)
         for at in range(BLOCKS + 1)
     ]  # fmt: skip
     return command.columns(counts)
@@ -49,9 +54,9 @@ def run(tmp_path, monkeypatch, capsys):
     return main
 
 
-@pytest.mark.parametrize("name", cells.TRANSPORTS)
+@pytest.mark.parametrize("name", ["shared", "queue 500", "fill 5000", "pipe"])
 def test_a_system_has_one_actor_one_learner_and_a_free_ratio(name):
-    workload, arrangement = command.system_of(load("hopper_td3"), name, 64, 1_024)
+    workload, arrangement = command.system_of(load("hopper_td3"), of(name))
     arrangement.check(workload)
     assert (workload.actors.count, workload.actors.local_storage, workload.learner.batch) == (1, 64, 1_024)
     assert (arrangement.name, arrangement.learners, arrangement.ratio) == ("apart", 1, "free")
@@ -60,24 +65,57 @@ def test_a_system_has_one_actor_one_learner_and_a_free_ratio(name):
     assert str(arrangement.queue_size) == (size or "2000")
 
 
+def test_a_system_has_the_samplers_and_cores_that_are_asked_for():
+    workload, arrangement = command.system_of(load("hopper_td3"), of("shared", samplers=4, cores=1))
+    assert workload.actors.count == 4
+    assert arrangement.cores == command.ALL_CPUS[:1]
+
+
+def test_axes_are_crossed_and_more_processes_than_cores_are_marked(monkeypatch):
+    monkeypatch.setattr(cells, "CORES", 2)
+    axes = {"batches": [128, 8_192], "samplers": [1, 2], "queue_size": [500, 50_000], "cores": [1, 2]}
+    groups = list(cells.systems("w", 10, 16, axes))
+    assert len({repr(group) for group in groups}) == len(groups) == 2 * 2 * 2 * (6 + 4)
+    firsts = [group[0] for group in groups]
+    usual = [one for one in firsts if one.options.keys() == {"workload", "rows"}]
+    assert len(usual) == 20  # one sampler on all cores, as it was recorded before there were axes
+    assert {one.options["rows"] for one in firsts if one.contestant == "fill 50000"} == {1}
+    marked = {(one.options.get("samplers", 1), one.options.get("cores", 2)): cells.oversubscribed(one.options)
+              for one in firsts}  # fmt: skip
+    assert marked[1, 2] is None
+    for (samplers, cores), reason in marked.items():
+        assert (reason is None) == (samplers + 1 <= cores)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "most"),
+    [("queue-size", 100_001, 100_000), ("cores", 5_000, command.CORES), ("samplers", 65, 64)],
+)
+def test_an_axis_beyond_its_bound_is_refused(option, value, most, tmp_path):
+    with pytest.raises(ValueError, match=f"--{option} is at most {most}, not {value}"):
+        command.main([f"--{option}", f"1,{value}", "--results", str(tmp_path)])
+
+
 def test_columns_are_differences_between_looks():
-    columns = command.columns([command.Counts(0, 0, 0, 0, 0, 0, 0), command.Counts(2, 3, 100, 10, 0.5, 6, 3)])
+    columns = command.columns([command.Counts(0, 0, 0, 0, 0, 0, 0), command.Counts(2, 3, 100, 10, 0.5, 6, 3, 4)])
     expected = {"environment step": 0.02, "gradient step": 0.2, "cycle": 2, "transfer": 0.05, "cpu": 1.5}
+    expected |= {"interval": 0.5}
     assert {name: samples for name, (samples,) in columns.items()} == pytest.approx(expected)
 
 
 def test_a_run_is_resumed_where_it_stopped_and_failures_are_told(run):
     code, first = run()
-    assert (code, first["cells"], first["found_done"]) == (1, 100, 0)
-    assert first["measured_by_status"] == {"ok": 90, "failed": 10}
+    assert (code, first["cells"], first["found_done"]) == (1, 152, 0)  # of 26 systems 4 by shared memory
+    assert first["measured_by_status"] == {"ok": 140, "failed": 12}
     code, again = run()
-    assert (code, again["found_done"], again["measured_by_status"]) == (1, 90, {"failed": 10})
-    assert len(read_file(first["file"])) == 100
+    assert (code, again["found_done"], again["measured_by_status"]) == (1, 140, {"failed": 12})
+    assert len(read_file(first["file"])) == 152
     row = next(one for one in first["table"] if (one["transport"], one["batch"], one["rows"]) == ("pipe", 128, 64))
     cores = read_file(first["file"])[0].machine["cores"]
     expected = {"cpu_percent": 150 / cores, "sampling_hz": 5_000, "update_hz": 769, "update_frame_hz": 769 * 128}
-    expected |= {"cycle_seconds": 0.002, "loss_percent": 7.5}
+    expected |= {"cycle_seconds": 0.25, "age_seconds": 0.002, "loss_percent": 7.5, "samplers": 1, "cores": cores}
     assert {name: row[name] for name in expected} == pytest.approx(expected)
+    assert {one["cycle_seconds"] for one in first["table"] if one["transport"] == "shared"} == {None}
     assert any("queue 2000" in line and " 7" in line for line in command.lines(first["table"]))
     assert {record.primitive for record in read_file(first["file"])} == {"training transport"}
 
@@ -101,12 +139,12 @@ def test_a_watched_transport_notes_the_age_of_the_newest_record_received():
     board, inner, ledger = Board(1, 1, 1), Delayed(), Ledger()
     receiver, sender = Watched(inner, ledger, False), Watched(inner, ledger.handle(), False)
     send = sender.sender(None, board, 0, 0)
-    reader, times = Ledger(ledger.handle().attach()), []
+    reader, times = Ledger.attach(ledger.handle()), []
     for count in (3, 1, 2):
         send(Inserted({}, None, np.ones(count, np.bool_)))
         times.append(reader.newest(None))
         receiver.receive(None)
-    assert receiver.received == 4
+    assert (receiver.received, receiver.transfers) == (4, 2)
     assert ledger.newest(4) == times[1] < ledger.newest(5 + 1) == times[2]
     assert receiver.looks == 2  # at the first nothing had been received
     assert receiver.age_ns > 0
@@ -136,17 +174,20 @@ def test_the_page_says_what_transfer_costs_beside_the_rows_that_were_printed(run
     assert '<td class="number">7.50</td>' in html  # a pipe's loss
     assert '<td class="number">8,044</td>' in html
     body = html.count("<tr>") - 1 - 8 - 2  # heads, printed rows, and the one hand-over alone
-    assert body == 18  # of 20 systems two failed
+    assert body == 24  # of 26 systems two failed
     assert ">ring<" not in html
     frame = page.frame(material)
-    assert len(frame) == 18
+    assert len(frame) == 24
     assert page.draw(frame, material.about).axes
     assert "python -m benchmarks transports" in page.section(Material([], tidy.about(measured), tmp_path))
 
 
-def test_a_system_runs():
+def test_a_system_runs_in_blocks_of_whole_transfers():
     preset, before = cells.Preset(0.1, 0.1, 2, 0.1), os.sched_getaffinity(0)
-    samples = command.measured(load("cartpole_dqn"), "queue 500", 1, 128, preset)
+    samples = command.measured(load("cartpole_dqn"), of("fill 500", 1, 128, samplers=2), preset)
     assert {name: len(values) for name, values in samples.items()} == dict.fromkeys(cells.COLUMNS, 2)
     assert all(value > 0 for values in samples.values() for value in values)
+    for interval, step in zip(samples["interval"], samples["environment step"], strict=True):
+        # A cycle x the sampling rate is a queue filled, but for the gradient step that a block ends with.
+        assert interval / step == pytest.approx(500, rel=0.3)
     assert os.sched_getaffinity(0) == before

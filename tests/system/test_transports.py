@@ -17,6 +17,7 @@ from impls.training.parallel import transports
 from impls.training.parallel.arrangement import WEIGHTS, Arrangement
 from impls.training.parallel.board import PAUSE, WAITED, Board, Stopped
 from impls.training.parallel.transports.file_weights import FileWeights
+from impls.training.parallel.transports.fill_transport import Fill
 from impls.training.parallel.transports.pipe_transport import Pipe
 from impls.training.parallel.transports.queue_transport import Queue
 from tests.matrix import slow
@@ -50,7 +51,7 @@ def handed(number, rows=3):
 
 @contextlib.contextmanager
 def handing(kind, size=50):
-    made = Queue(size) if kind == "queue" else Pipe()
+    made = {"queue": Queue, "fill": Fill}[kind](size) if kind != "pipe" else Pipe()
     board = Board(2, 1, 1)
     board._parent = os.getppid()  # senders are threads of this process, which a board takes for its parent's child
     try:
@@ -125,7 +126,36 @@ def test_a_sender_that_finds_no_room_waits_until_some_is_made_or_the_run_ends(ki
         assert board.rows[1, WAITED] > 0
 
 
-@pytest.mark.parametrize("kind", ["queue", "pipe"])
+def test_a_queue_that_fills_is_moved_whole_and_only_then_has_room():
+    with handing("fill", size=5) as (made, board, replay):
+        send, sent = made.sender(None, board, 1, 0), []
+        for number in range(4):
+            send(handed(number))
+        assert made.receive(replay) == 0
+        assert not replay.inserts
+        sender = threading.Thread(target=lambda: [sent.append(send(handed(number))) for number in range(4, 8)])
+        sender.start()
+        until(lambda: sent)
+        inserts = replay.insert
+        replay.insert = lambda *inserted: (inserts(*inserted), sizes.append(made._queue.qsize()))
+        sizes = []
+        assert made.receive(replay) == 15
+        assert sizes == [5] * 5  # nobody had room meanwhile
+        sender.join(PATIENCE_SECONDS)
+        assert made.receive(replay) == 0  # of the next filling three are there
+        until(lambda: made.is_settled(replay))
+        assert replay.firsts == list(range(8))
+        assert made._queue.qsize() == 0
+
+
+def test_a_queue_that_would_not_fill_in_a_run_is_refused():
+    workload = small(count=2, local_storage=2, steps=509)
+    for size, fits in ((505, True), (506, False)):
+        with contextlib.nullcontext() if fits else pytest.raises(TrainingError, match=r"509 steps.*--transport queue"):
+            Arrangement(name="apart", transport="fill", queue_size=size).check(workload)
+
+
+@pytest.mark.parametrize("kind", ["queue", "fill", "pipe"])
 def test_a_sender_in_a_pause_goes_on_until_its_records_are_taken(kind):
     with handing(kind, size=1) as (made, board, replay):
         send = made.sender(None, board, 1, 0)
@@ -181,7 +211,8 @@ def test_weights_arrive_as_they_were_published_and_once(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "transport", "weights"), [slow("apart", "queue", "file"), slow("pipelined", "pipe", "torch")]
+    ("name", "transport", "weights"),
+    [slow("apart", "queue", "file"), slow("apart", "fill", "file"), slow("pipelined", "pipe", "torch")],
 )
 def test_a_run_hands_over_by_it_and_nothing_is_under_way_in_a_pause(name, transport, weights):
     workload = small(count=2, local_storage=2, update_interval=4, steps=100_000)

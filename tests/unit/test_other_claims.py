@@ -330,11 +330,12 @@ def test_without_pins_every_learner_is_modeled(found):
 # Transports
 
 
-def system(name, transfer, step=1e-3, rows=1):
+def system(name, transfer, step=1e-3, rows=1, **more):
+    more = {"environment step": 1e-4} | more
     options = {"workload": "hopper_td3", "rows": rows}
     return [
         cell(primitive="training transport", contestant=name, op=op, batch=128, options=options, median_seconds=seconds)
-        for op, seconds in (("transfer", transfer), ("gradient step", step))
+        for op, seconds in (("transfer", transfer), ("gradient step", step), *more.items())
     ]
 
 
@@ -350,7 +351,7 @@ def test_shared_memory_is_free_and_a_queue_is_not_in_the_median_of_its_systems(f
     }  # neither the least nor the most count
     cells = [one for name, transfer in queues.items() for one in system(name, transfer)]
     cells += system("shared", shared) if shared else []
-    (claim,) = transport_claims.verdicts(cells, found)
+    claim = transport_claims.verdicts(cells, found)[0]
     assert claim.verdict == verdict
     if shared:
         assert f"{shared * 1e3:.2%} by shared memory" in claim.evidence
@@ -358,6 +359,51 @@ def test_shared_memory_is_free_and_a_queue_is_not_in_the_median_of_its_systems(f
         assert f"by a queue {median}, from {queue * 1e3 / 4:.1%} to {queue * 4e3:.1%}" in claim.evidence
     else:
         assert "python -m benchmarks transports" in claim.evidence
+
+
+def test_the_laws_of_table_3_add_up_as_printed(found):
+    _, cycle, time, order = transport_claims.verdicts([], found)
+    assert [cycle.verdict, time.verdict, order.verdict] == ["adds up", "adds up", "not testable here"]
+    assert "8.044, 7.848, 7.94, 2.5% apart" in cycle.evidence
+    assert "48.91, 46.55, 48.9, 5.1% apart" in time.evidence
+    off = but(found, hou2023__table_3__rows__QS5000__cycle=5.5)
+    assert transport_claims.verdicts([], off)[1].verdict == "refuted"
+
+
+def filled(losses, cycles, steps):
+    """Three systems by queues that are filled: shares of time lost, cycles and gradient steps in seconds, by size."""
+    sizes = {500: 0.05, 5_000: 0.5, 50_000: 5.0}
+    return [
+        one
+        for (size, cycle), loss, factor, step in zip(sizes.items(), losses, cycles, steps, strict=True)
+        for one in system(f"fill {size}", loss * step, step, interval=cycle * factor)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("losses", "cycles", "steps", "expected"),
+    [
+        ((0.5, 0.2, 0.1), (1, 1.05, 1), (2.0, 1.25, 1.1), ("confirmed", "confirmed", "confirmed")),
+        ((0.5, 0.2, 0.1), (1, 1.15, 1), (2.0, 1.25, 0.9), ("refuted", "refuted", "confirmed")),
+        ((0.2, 0.2, 0.2), (1, 1, 1), (1.2, 1.1, 1.0), ("confirmed", "refuted", "refuted")),
+        ((0.5, 0.2, 0.1), (1, 1, 1), (1.1, 1.1, 1.1), ("confirmed", "refuted", "refuted")),
+    ],
+)
+def test_filled_queues_are_judged_by_the_laws_of_table_3(found, losses, cycles, steps, expected):
+    judged = transport_claims.verdicts(filled(losses, cycles, steps), found)[1:]
+    assert tuple(claim.verdict for claim in judged) == expected
+    assert "hopper_td3, fill, B = 128, 1 rows a hand-over, 500, 5,000, 50,000 records" in judged[0].evidence
+
+
+def test_what_a_transfer_loses_is_told_apart_from_its_records(found):
+    """0.02 s and 10 us a record: shares of cycles of 100 us a record."""
+    losses = [(0.02 + 1e-5 * size) / (1e-4 * size) for size in (500, 5_000, 50_000)]
+    order = transport_claims.verdicts(filled(losses, (1, 1, 1), (2.0, 1.25, 1.1)), found)[-1]
+    assert "a transfer loses 0.02 s and 10 us a record of the size" in order.evidence
+    assert "printed, 5,000, 20,000, 50,000 records" in order.evidence
+    assert "a transfer loses 2.05 s and 41.9 us a record" in order.evidence
+    two = filled(losses, (1, 1, 1), (2.0, 1.25, 1.1))[: -len(filled(losses, (1, 1, 1), (1, 1, 1))) // 3]
+    assert transport_claims.verdicts(two, found)[-1].verdict == "not testable here"
 
 
 # Whole systems of [Zhang2023]

@@ -58,9 +58,9 @@ class Arrangement:
     take steps on one vector of weights serially or at once, "local" has a vector for each, averaged every ``period``
     gradient steps. ``strategy`` is the shared replay's; with ``banks`` each learner samples from a bank of its own, by
     ``weights_of_banks`` as :class:`impls.replay.locking.banked_strategy.BankedReplay` has them. Actors hand records
-    over by ``transport`` (a queue takes ``queue_size`` of them), learners their weights by ``weights``. ``ratio``
-    "kept" holds environment steps and gradient steps together, "free" lets both run. ``threads`` are each learner's.
-    ``cores`` are those to run on, all by default.
+    over by ``transport`` (a queue takes ``queue_size`` of them; that of "fill" is moved whole once it is full),
+    learners their weights by ``weights``. ``ratio`` "kept" holds environment steps and gradient steps together, "free"
+    lets both run. ``threads`` are each learner's. ``cores`` are those to run on, all by default.
 
     Of ``copies`` there are ``processes``, whose weights meet by a ``sync`` of theirs every ``every`` gradient steps (0:
     where an episode begins). ``replay`` is each copy's own ("local"), "shared", or "cached:n": shared, and each copy
@@ -172,6 +172,13 @@ class Arrangement:
             )
         if self.banks > 1:
             self._check_banks(workload)
+        actors = workload.actors
+        kept = actors.count * actors.environments * actors.local_storage
+        if self.transport == "fill" and self.queue_size + kept > workload.steps:
+            raise TrainingError(
+                f"the queue might never fill: it takes {self.queue_size:,} records and actors keep {kept:,}, a run "
+                f"has {workload.steps:,} steps; choose --transport queue, or --steps {self.queue_size + kept}"
+            )
         interval, starts = workload.learner.update_interval, workload.learner.learning_starts
         if self.sync == "local" and self.period > (most := workload.steps // interval - (starts - 1) // interval):
             raise TrainingError(

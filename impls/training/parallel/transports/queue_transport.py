@@ -7,6 +7,7 @@ actor killed meanwhile may leave that lock taken and half a record in the pipe, 
 import multiprocessing
 import pickle
 import queue
+from collections.abc import Iterator
 from typing import Any
 
 from ....replay import Replay
@@ -50,15 +51,20 @@ class Queue(Handing):
 
     def receive(self, replay: Replay) -> int:
         """Insert every hand-over that is whole; an actor that waits may put its next for each."""
+        count = 0
+        for rows in self._taken(replay):
+            self._queue._sem.release()
+            count += rows
+        return count
+
+    def _taken(self, replay: Replay) -> Iterator[int]:
+        """Insert each hand-over that is whole by now, and yield how many rows it had."""
         if self._frames is None:
             self._frames = Frames(self._queue._reader)
-        count = 0
         for message in self._frames.read():
-            self._queue._sem.release()
             inserted: Inserted = pickle.loads(message)
             replay.insert(*inserted)
-            count += len(inserted.drawable)
-        return count
+            yield len(inserted.drawable)
 
     def is_settled(self, replay: Replay) -> bool:
         """Receive; say whether every hand-over that was put has been received."""
