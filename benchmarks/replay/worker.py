@@ -1,7 +1,7 @@
 """A process that makes buffers and takes samples of a cell on request, as ``benchmarks.worker`` does for trees.
 
 {"do": "prepare", "cell": {...}, ...}     -> {"number": 0, ..}, {"skipped": why}, {"failed": why}
-{"do": "sample", "number": 0}             -> {"seconds": 1.2e-05, "beside": null, "superseded": null, "calls": 800}, {"failed": why}
+{"do": "sample", "number": 0}             -> {"seconds": 1e-05, "calls": 800, "beside": null, ..}, {"failed": why}
 {"do": "balance", "contestant": ..}       -> {"rows": 37, "insert": [..], "learn": [..]}, {"skipped": why}
 {"do": "strategies"}                      -> {"strategies": [..], "default": ".."}
 {"do": "forget"}                          -> {}

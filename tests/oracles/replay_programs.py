@@ -1,4 +1,4 @@
-"""Each locking strategy's insert, sample, update and retrieval as programs of atomic steps, and the small cases to explore."""
+"""Each locking strategy's operations as programs of atomic steps, and the small cases to explore."""
 
 from collections.abc import Callable
 from itertools import chain
