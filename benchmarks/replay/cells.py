@@ -9,7 +9,7 @@ from .buffers import kind_of
 from .partial import UNTIL
 
 PARTS = {
-    "operations": "insert, sample, update, all three, and retrieval, one thread on one core, with other libraries' buffers",
+    "operations": "insert, sample, update, all three; retrieval; one thread on one core, with other libraries' buffers",
     "parts": "where the time of the compiled replay's operations goes",
     "batches": "sample and update over the batch [Zhang2023, Fig. 12]",
     "memr": "an environment step of model rollouts [Zhang2022, Alg. 2], and the step's other parts",

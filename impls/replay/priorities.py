@@ -20,7 +20,7 @@ from ..sumtree.lanes import (
     unsigned_divide,
     word_of,
 )
-from .block import BANK, BLOCK_SHIFT, BOUNDS, LEAF_MUTEX, READY, TICKET, WORDS
+from .block import BANK, BLOCK_SHIFT, BOUNDS, LEAF_MUTEX, READY, TICKET, WORDS, WRITTEN
 from .steps import step
 from .sync import OWNER_DIED, acquire, inner, load_acquire, mutex_consistent, mutex_unlock
 from .trials import LEAF_LOCK, LEAF_UNLOCK, LOOK, READ_LEAF, SET_LEAVES, SUM_UP, point
@@ -84,14 +84,16 @@ def read_priorities(
     Returns how many leaves are 0 though their record is there.
     """
     words, slots, leaves = word_of(view, WORDS), word_of(view, CAPACITY), word_of(view, LEAVES)
-    size, width, zeros = bytes_of(form.like), form.lanes * form.chunks, 0
+    bank, size, width, zeros = word_of(view, BANK), bytes_of(form.like), form.lanes * form.chunks, 0
     if leaf_lock:
         lock_leaves(form.trial, view)
     for at in range(_WORD * low, _WORD * high, _WORD):
         point(form.trial, view, LOOK)
         ticket, value = load_i64(sequence + at), 0.0
         slot = abs(ticket) % slots
-        if any_record or holds(load_acquire(words + _WORD * slot), ticket):
+        # An insert counts its records before it takes their slots' words; whoever has seen the count is told the same.
+        is_counted = ticket >= load_acquire(bank + WRITTEN) - slots
+        if any_record or (is_counted and holds(load_acquire(words + _WORD * slot), ticket)):
             point(form.trial, view, READ_LEAF)
             value = np.float64(load_real(leaves + size * offset_of(slot, form.fanout, width), form.like))
             zeros += value == 0.0

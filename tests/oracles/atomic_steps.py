@@ -225,6 +225,11 @@ def set_leaf(m: Block, me: int) -> None:
     _set(m, me, slot, 3)
 
 
+def in_ring(m: Block, me: int) -> str | None:
+    """Refuse a record that an insert has counted itself over."""
+    return None if at.in_ring(m, me) else REFUSE
+
+
 def watch(m: Block, me: int) -> None:
     """Begin to note which priorities the record has."""
     m[me + at.HAD] = 1 << at.priority_of(m, me)

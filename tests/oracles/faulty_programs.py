@@ -202,6 +202,9 @@ FAULTS = {
         "insert, late update and retrieval",
         STRANGE,
     ),
+    "retrieval that does not look at the count": Fault(
+        CHECKED._replace(retrieve=without(CHECKED.retrieve, do.in_ring)), "insert, late update and retrieval", STRANGE
+    ),
     "sums left out": Fault(_update(CHECKED, _lacks(do.sum_leaves, do.write_sum)), "two updates", DRIFT),
     "sums after the release": Fault(_update(GLOBAL, _moves(do.release, "sums")), "two updates", DRIFT),
     "search without the lock": Fault(

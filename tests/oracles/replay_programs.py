@@ -34,7 +34,7 @@ UPDATE = (
 )
 RETRIEVE = (
     Step("retrieve", (do.acquire,)),
-    Step("look", (do.unchanged, do.watch), "retrieved"),
+    Step("look", (do.in_ring, do.unchanged, do.watch), "retrieved"),
     Step("read leaf", (do.read_leaf,)),
     Step("retrieved", (do.release,)),
 )
@@ -136,7 +136,7 @@ STRATEGIES = {
     "rwlock": GLOBAL._replace(
         sample=replaced(WHOLE_SAMPLE, *SHARED), retrieve=replaced(RETRIEVE, *SHARED), skips="dies"
     ),
-    "two_lock_lazy": CHECKED.edited(lambda program: without(program, do.unchanged)),
+    "two_lock_lazy": CHECKED.edited(lambda program: without(program, do.unchanged, do.in_ring)),
     "two_lock_checked": CHECKED,
     "banked": ONE_LOCK._replace(banks=2),
 }

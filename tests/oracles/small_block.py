@@ -75,10 +75,15 @@ def leaves_of(m: Block, bank: int) -> int:
     return sum(m[LEAF + bank : LEAF + m[CAPACITY] : m[BANKS]])
 
 
+def in_ring(m: Block, me: int) -> bool:
+    """Whether no insert has yet been counted whose record takes the slot of the one that a process has seen."""
+    return m[me + SEEN] // 4 - 1 >= m[WRITTEN + m[me + BANK]] - m[CAPACITY]
+
+
 def priority_of(m: Block, me: int) -> int:
     """The priority of the record that a process has seen in its slot; 0 once it is not there."""
     slot = m[me + SLOT]
-    return m[LEAF + slot] if m[WORD + slot] == m[me + SEEN] else 0
+    return m[LEAF + slot] if m[WORD + slot] == m[me + SEEN] and in_ring(m, me) else 0
 
 
 def repair(m: Block, bank: int) -> None:
