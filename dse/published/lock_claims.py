@@ -86,7 +86,8 @@ def verdicts(records: Sequence[Measurement], printed: Quoted = NOTHING) -> list[
 
 def _write_after_read(records: Sequence[Measurement]) -> Claim:
     runs = [record for primitive in (THREADS, PROCESSES) for record in one_run(records, primitive)]
-    shares = [record.machine[SUPERSEDED] for record in runs if SUPERSEDED in record.machine]
+    several = [record for record in runs if record.options.get("learners", 1) > 1]
+    shares = [record.machine[SUPERSEDED] for record in several if SUPERSEDED in record.machine]
     beside, measured = "", f", and {how_to_measure('replay --only threads')}"
     if shares:
         beside, measured = f"{min(shares):.2%} to {max(shares):.2%} of samples were so, over {len(shares)} runs", ""
