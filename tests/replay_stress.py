@@ -202,6 +202,8 @@ def learn(replay: Replay, plan: Plan, learner: int, going: Any) -> Report:
         old.append(batch.sequence.copy())
         tickets = old[rng.integers(len(old))] if rng.random() < 0.3 else old[-1]
         gone = overwritten(replay, tickets)
+        if rng.random() < 0.3:
+            demand("late", replay.retrieve_priorities(tickets)[gone] == 0, "an overwritten record has a priority")
         there = replay.update_priorities(tickets, rng.exponential(size=plan.batch))
         demand("late", ~there[gone], "an overwritten record took an update")
         report.sampled += plan.batch

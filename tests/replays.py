@@ -159,9 +159,20 @@ class Pair:
         present = self.compiled.update_priorities(sequence, errors)
         np.testing.assert_array_equal(present, self.twin.update_priorities(sequence, errors))
 
+    def retrieve(self):
+        """Retrieve priorities of records sampled lately or long ago, and of some that never were."""
+        written = self.twin.written
+        strangers = [-1, -written, written, 1 << 62, -(1 << 63), written - 1] if self.takes_late_updates else []
+        sequence = np.concatenate((self.drawn, np.array(strangers, np.int64)))
+        if not self.takes_late_updates:
+            sequence = sequence[self.twin._find(sequence)[1]]
+        given, expected = (buffer.retrieve_priorities(sequence) for buffer in (self.compiled, self.twin))
+        assert given.dtype == expected.dtype == np.float64
+        np.testing.assert_allclose(given, expected, rtol=1e-6)
+
     def walk(self, turns):
         for _ in range(turns):
-            getattr(self, str(self.rng.choice(["insert", "sample", "update"])))()
+            getattr(self, str(self.rng.choice(["insert", "sample", "update", "retrieve"])))()
             assert len(self.compiled) == len(self.twin)
             assert self.compiled.written == self.twin.written
             assert self.compiled.check() == 0.0

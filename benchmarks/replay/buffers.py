@@ -31,6 +31,7 @@ class Buffer(ABC):
     limits: ClassVar[tuple[str, ...]] = ()  # what it cannot do, and what its time includes besides
     fanout: ClassVar[int] = 2
     dtype: ClassVar[str] = "float64"  # of its priorities
+    retrieves: ClassVar[bool] = False  # whether its priorities can be asked for
     inherited: ClassVar[bool] = False  # whether only a process that is started with a shared one can attach to it
 
     def __init__(self, capacity: int, seed: int = 0, **options: Any) -> None:
@@ -52,6 +53,10 @@ class Buffer(ABC):
     @abstractmethod
     def update(self, sampled: Any, errors: Any) -> None:
         """Set the priorities of sampled records from |TD errors| ``[B]``."""
+
+    def retrieve(self, sampled: Any) -> Any:
+        """Return the priorities ``[B]`` that sampled records have by now, 0 of those overwritten since."""
+        raise NotImplementedError(self.name)
 
     @abstractmethod
     def records(self, sampled: Any) -> rows.Rows:

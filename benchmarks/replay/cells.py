@@ -9,18 +9,19 @@ from .buffers import kind_of
 from .partial import UNTIL
 
 PARTS = {
-    "operations": "insert, sample, update and all three, one thread on one core, with other libraries' buffers",
+    "operations": "insert, sample, update, all three; retrieval; one thread on one core, with other libraries' buffers",
     "parts": "where the time of the compiled replay's operations goes",
     "batches": "sample and update over the batch [Zhang2023, Fig. 12]",
     "memr": "an environment step of model rollouts [Zhang2022, Alg. 2], and the step's other parts",
     "pairs": "one process inserts and one learns, and one that does both",
-    "threads": "actors and learners as threads [Zhang2021, Fig. 10]",
+    "threads": "actors and learners as threads [Zhang2021, Fig. 10], also with priority retrieval",
     "processes": "the same as processes",
     "flush": "a local cache flushed every n rows, alone and under load from a learner [StoneSachdev]",
 }
 COMPILED, REUSED, IN_PYTHON, SHARED_PEER = "replay", "replay_reused", "prioritized_buffer", "cpprb_mp"
 ALONE = ("operations", "parts", "batches", "memr")  # parts in which each buffer has a process of its own
 OPERATIONS = (("insert", 1), ("insert", 64), ("sample", 256), ("update", 256), ("step", 256))
+RETRIEVE, SUPERSEDED = "retrieve", "superseded"  # the op, and the key of a record's machine for the share of samples
 BATCHES = (1, 32, 128, 512, 2_048, 8_192, 32_768)
 ROLLOUTS = (64, 256, 1_024)  # M, records that a model makes after each environment step
 TRAINED = "hopper_sac"  # the workload of the step's other parts, which has the records of ``rows``
@@ -89,10 +90,11 @@ class Plan:
         return Cell(part, COMPILED, op, batch, self.capacity, {"strategy": strategy, **options}, threads)
 
     def _operations(self) -> Iterator[list[Cell]]:
-        for op, batch in OPERATIONS:
+        for op, batch in (*OPERATIONS, (RETRIEVE, 256)):
+            others = [name for name in self.others if op != RETRIEVE or kind_of(name).retrieves]
             ours = [self._compiled("operations", op, batch, strategy) for strategy in self.strategies]
             reused = [dataclasses.replace(cell, contestant=REUSED) for cell in ours[:1]]
-            yield ours + reused + [Cell("operations", name, op, batch, self.capacity) for name in self.others]
+            yield ours + reused + [Cell("operations", name, op, batch, self.capacity) for name in others]
 
     def _parts(self) -> Iterator[list[Cell]]:
         for op, batch in OPERATIONS:
@@ -137,7 +139,11 @@ class Plan:
             for total in TOTALS:
                 learners = max(1, total // 3)  # half as many as actors, rounded down
                 options = {"actors": total - learners, "learners": learners, "work_seconds": work_seconds, **quota}
-                yield [self._compiled(mode, "run", 100, strategy, total, **options) for strategy in self.strategies]
+                yield [
+                    self._compiled(mode, op, 100, strategy, total, **options)
+                    for op in ("run", RETRIEVE)
+                    for strategy in self.strategies
+                ]
 
     def _threads(self) -> Iterator[list[Cell]]:
         return self._parallel("threads")

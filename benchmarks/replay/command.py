@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import inspect
 import operator
+import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -29,7 +30,7 @@ from ..timing import Timing, interleave
 from ..workers import Bounded, Untimed, WorkerError
 from . import summary
 from .buffers import kind_of, names
-from .cells import ALONE, COMPILED, IN_PYTHON, LEARNED, PARTS, REUSED, Cell, Plan
+from .cells import ALONE, COMPILED, IN_PYTHON, LEARNED, PARTS, REUSED, SUPERSEDED, Cell, Plan
 
 MODULE = "benchmarks.replay.worker"
 
@@ -40,7 +41,8 @@ class FailedError(Exception):
 
 @dataclasses.dataclass(eq=False)
 class Remote:
-    """A cell prepared in a worker, which takes its samples; ``beside`` are those of the cell that it times besides."""
+    """A cell prepared in a worker, which takes its samples; ``beside`` are those of the cell that it times besides,
+    ``superseded`` the shares of samples that were superseded before their update."""
 
     cell: Cell
     worker: Bounded
@@ -49,6 +51,7 @@ class Remote:
     note: str | None
     calls_per_sample: int = 0
     beside: list[float] = dataclasses.field(default_factory=list)
+    superseded: list[float] = dataclasses.field(default_factory=list)
 
     def sample(self) -> float:
         """Take one more sample; return the seconds of a call. FailedError where that failed."""
@@ -59,8 +62,9 @@ class Remote:
         if "failed" in answer:
             raise FailedError(self, answer["failed"])
         self.calls_per_sample = answer["calls"]
-        if answer["beside"] is not None:
-            self.beside.append(answer["beside"])
+        for name in ("beside", "superseded"):
+            if answer[name] is not None:
+                getattr(self, name).append(answer[name])
         return float(answer["seconds"])
 
 
@@ -159,7 +163,10 @@ class Team:
     def _timed(self, clock: Remote, timing: Timing, is_twin: bool) -> Iterator[Measurement]:
         stamp, cell = self.stamp(clock.cell), clock.cell
         again = {"primitive": f"{stamp.primitive}_again"} if is_twin else {}
-        yield stamp.timed(cell, timing, {"affinity": clock.affinity}, reason=reason_of(clock, self.rows), **again)
+        where: dict[str, Any] = {"affinity": clock.affinity}
+        if clock.superseded:
+            where[SUPERSEDED] = statistics.mean(clock.superseded)
+        yield stamp.timed(cell, timing, where, reason=reason_of(clock, self.rows), **again)
 
 
 def reason_of(clock: Remote, rows: dict[str, int]) -> str | None:

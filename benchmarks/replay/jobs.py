@@ -1,7 +1,8 @@
 """What actors and learners do on a buffer: iterations for a stretch of time, or until a quota is done.
 
 An iteration is an actor's (an insertion, then its work), of an actor with a local cache, a learner's (a sample, the new
-priorities, then its work), or one of actor and learner after the other.
+priorities, then its work), of a learner that retrieves priorities before and after its work, and then sets new ones, or
+one of actor and learner after the other.
 """
 
 import hashlib
@@ -19,6 +20,7 @@ from impls.replay import LocalStorage
 from ..clock import pin_to
 from . import rows
 from .buffers import Buffer, kind_of
+from .cells import RETRIEVE
 
 MEMBERS = 16  # at most
 STOP = MEMBERS  # the word of the counts that tells all to stop
@@ -73,6 +75,7 @@ class Outcome:
     began: float
     ended: float
     error: str | None = None
+    superseded: int = 0  # samples whose priority others changed between both retrievals
 
     @property
     def seconds(self) -> float:
@@ -102,7 +105,7 @@ class Member:
     def __init__(self, counts: Any) -> None:
         self.buffers: dict[str, Buffer] = {}
         self._counts = counts
-        self._iterations: dict[tuple[Any, ...], Callable[[int], None]] = {}
+        self._iterations: dict[tuple[Any, ...], Callable[[int], int | None]] = {}
 
     def attach(self, key: str, name: str, handle: Any, capacity: int, seed: int) -> None:
         """Attach to a buffer of another process."""
@@ -123,8 +126,8 @@ class Member:
             return Outcome(0, now, now, f"{job.role} {job.index}: {type(error).__name__}: {error}")
 
 
-def _iteration(buffer: Buffer, job: Job) -> Callable[[int], None]:
-    """Return what one iteration of a job does, by its number."""
+def _iteration(buffer: Buffer, job: Job) -> Callable[[int], int | None]:
+    """Return what one iteration of a job does, by its number; it returns how many of its samples were superseded."""
     rng = np.random.default_rng(job.index)
     works: dict[str, Callable[[], object]] = {
         "none": lambda: None,
@@ -145,6 +148,14 @@ def _iteration(buffer: Buffer, job: Job) -> Callable[[int], None]:
         buffer.update(buffer.sample(batch), errors[turn % ROTATING])
         work()
 
+    def learn_by_priorities(turn: int) -> int:
+        sampled = buffer.sample(batch)
+        used = buffer.retrieve(sampled)  # [Zhang2021, Alg. 1], for the weights
+        work()
+        superseded = np.count_nonzero(buffer.retrieve(sampled) != used)
+        buffer.update(sampled, errors[turn % ROTATING])
+        return superseded
+
     def both(turn: int) -> None:
         act(turn)
         learn(turn)
@@ -156,7 +167,8 @@ def _iteration(buffer: Buffer, job: Job) -> Callable[[int], None]:
 
     names = ("observation", "action", "reward", "next_observation", "terminated")  # as a local cache takes them
     steps = [list(zip(*(one[name] for name in names), strict=True)) for one in made]
-    return {"actor": act, "learner": learn, "both": both, "cache": flush}[job.role]
+    roles = {"actor": act, "learner": learn, RETRIEVE: learn_by_priorities, "both": both, "cache": flush}
+    return roles[job.role]
 
 
 def _wait_until(moment: float) -> float:
@@ -165,7 +177,7 @@ def _wait_until(moment: float) -> float:
     return time.perf_counter()
 
 
-def _for_a_stretch(job: Job, iteration: Callable[[int], None], counts: Any) -> Outcome:
+def _for_a_stretch(job: Job, iteration: Callable[[int], int | None], counts: Any) -> Outcome:
     began = now = _wait_until(job.begin)
     done = 0
     # Invariant: ``done`` iterations ended at ``now``.
@@ -176,14 +188,14 @@ def _for_a_stretch(job: Job, iteration: Callable[[int], None], counts: Any) -> O
     return Outcome(done, began, now)
 
 
-def _by_quota(job: Job, iteration: Callable[[int], None], counts: Any) -> Outcome:
+def _by_quota(job: Job, iteration: Callable[[int], int | None], counts: Any) -> Outcome:
     quota = job.quota
     assert quota is not None
     actors, members = quota.actors, quota.actors + quota.learners
     is_actor, late = job.role == "actor", job.begin + LIMIT_SECONDS
     first, last = (0, actors) if is_actor else (actors, members)
     began = _wait_until(job.begin)
-    done = 0
+    done = superseded = 0
     # Invariant: counts[0 : members] are the iterations that each member has done; no word has two writers.
     while sum(counts[first:last]) < quota.total:
         inserted, learned = sum(counts[:actors]), sum(counts[actors:members])
@@ -193,7 +205,7 @@ def _by_quota(job: Job, iteration: Callable[[int], None], counts: Any) -> Outcom
         if must_wait:
             time.sleep(POLL_SECONDS)
             continue
-        iteration(done)
+        superseded += iteration(done) or 0
         done += 1
         counts[job.index] = done
-    return Outcome(done, began, time.perf_counter())
+    return Outcome(done, began, time.perf_counter(), superseded=superseded)

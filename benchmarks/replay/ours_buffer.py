@@ -19,6 +19,7 @@ class _Ours(Buffer):
 
     fanout = 16
     dtype = "float32"
+    retrieves = True
     _buffer: Any
     _rng: np.random.Generator
 
@@ -30,6 +31,9 @@ class _Ours(Buffer):
 
     def update(self, sampled: Any, errors: Any) -> None:
         self._buffer.update_priorities(sampled.sequence, errors)
+
+    def retrieve(self, sampled: Any) -> Any:
+        return self._buffer.retrieve_priorities(sampled.sequence)
 
     def records(self, sampled: Any) -> rows.Rows:
         return dict(sampled.rows)

@@ -3,6 +3,7 @@
 A whole replay and its cut ones lie in the same memory. What a cut sample returns is unfinished, and never looked at.
 """
 
+import dataclasses
 from functools import cache
 from typing import Any
 
@@ -24,9 +25,8 @@ def cut(buffer: Any, op: str, until: str) -> Any:
         return buffer
     whole = buffer.compiled
     kind = type(whole)
-    kernels = {name: getattr(kind.kernels, name) for name in ("insert", "sample", "update")}
-    kernels[op] = _kernels()[op, until]
-    some = type("CutReplay", (kind,), {"kernels": type(kind.kernels)(**kernels)})
+    kernels = dataclasses.replace(kind.kernels, **{op: _kernels()[op, until]})
+    some = type("CutReplay", (kind,), {"kernels": kernels})
     made: Any = kind_of(buffer.name).__new__(kind_of(buffer.name))
     made.take(some(whole.settings, whole._memory), buffer.capacity, seed=0)
     return made

@@ -7,7 +7,7 @@ from typing import Any
 from dse import stats
 from dse.records import Measurement
 
-from .cells import COMPILED, IN_PYTHON, REUSED, STEP_PARTS, TRAINED
+from .cells import COMPILED, IN_PYTHON, RETRIEVE, REUSED, STEP_PARTS, SUPERSEDED, TRAINED
 from .partial import UNTIL
 
 SUMMED = (("insert", 1), ("sample", 256), ("update", 256))
@@ -116,22 +116,23 @@ def _factors(name: str, bases: dict[str, Measurement], record: Measurement) -> d
 
 def _parallel(found: Sequence[Measurement], default: str) -> dict[str, Any]:
     result: dict[str, Any] = {}
-    shapes = dict.fromkeys((one.options["work_seconds"], one.threads) for one in found)
-    for work_seconds, threads in shapes:
-        cells = {
-            label(one): one for one in found if (one.options["work_seconds"], one.threads) == (work_seconds, threads)
-        }
+    shapes: dict[tuple[float, int, str], dict[str, Measurement]] = {}
+    for one in found:
+        shapes.setdefault((one.options["work_seconds"], one.threads, one.op), {})[label(one)] = one
+    for (work_seconds, threads, op), cells in shapes.items():
         rows = {}
         for name, record in cells.items():
             rows[name] = {"us": 1e6 * record.seconds, "oversubscribed": "oversubscribed" in (record.reason or "")}
             rows[name] |= _factors(
                 name, {strategy: cells[strategy] for strategy in CLAIMS if strategy in cells}, record
             )
-            if name in CLAIMANTS:
+            if SUPERSEDED in record.machine:
+                rows[name][SUPERSEDED] = record.machine[SUPERSEDED]
+            if name in CLAIMANTS and op != RETRIEVE:
                 rows[name]["claims"] = {
                     other: verdict(other, rows[name][f"times_{other}"]) for other in CLAIMS if other in cells
                 }
-        result[f"{threads}, {1e6 * work_seconds:.0f} us of work"] = rows
+        result[f"{threads}, {1e6 * work_seconds:.0f} us of work{', priorities retrieved' * (op == RETRIEVE)}"] = rows
     return result
 
 
@@ -207,6 +208,8 @@ def _described(row: dict[str, Any]) -> str:
         if times := row.get(f"times_{name}"):
             claim = f" ({row['claims'][name]})" if name in row.get("claims", {}) else ""
             words.append(f"{_times(times)} of {text}{claim}")
+    if SUPERSEDED in row:
+        words.append(f"{row[SUPERSEDED]:.2%} of samples superseded before their update")
     return ", ".join(words) + (", oversubscribed" if row.get("oversubscribed") else "")
 
 

@@ -1,7 +1,7 @@
 """A process that makes buffers and takes samples of a cell on request, as ``benchmarks.worker`` does for trees.
 
 {"do": "prepare", "cell": {...}, ...}     -> {"number": 0, ..}, {"skipped": why}, {"failed": why}
-{"do": "sample", "number": 0}             -> {"seconds": 1.2e-05, "beside": null, "calls": 800}, {"failed": why}
+{"do": "sample", "number": 0}             -> {"seconds": 1e-05, "calls": 800, "beside": null, ..}, {"failed": why}
 {"do": "balance", "contestant": ..}       -> {"rows": 37, "insert": [..], "learn": [..]}, {"skipped": why}
 {"do": "strategies"}                      -> {"strategies": [..], "default": ".."}
 {"do": "forget"}                          -> {}
@@ -27,19 +27,20 @@ from ..clock import ALL_CPUS, Call, CallClock, Clock, pin, pin_to
 from ..worker import NOT_HERE, installed, sentence_of, serve, threads
 from . import buffers, jobs, partial, rows
 from .buffers import Buffer
-from .cells import ALONE, LEARNED
+from .cells import ALONE, LEARNED, RETRIEVE
 from .crew import Crew, Processes, Threads
 from .jobs import ROTATING, CrewError, Job, Outcome, Quota
 
 SAMPLED = 16  # samples that updates take turns in
 MODEL_RECORDS = 100_000  # of all segments, the middle of three sizes that [Zhang2022, Fig. 3.6] tries
+MORE = {"beside": "beside_seconds", "superseded": "superseded"}  # what a sample may tell besides, as clocks name it
 LEAD_SECONDS = 0.003  # from asking the jobs to begin until they do
 
 
 class Operation:
     """An operation of one buffer by this thread: insert, sample or update of ``batch`` records, or a step: one record
-    inserted, then ``batch`` sampled and updated, or ``rollouts``. Updates are of records sampled since the sample
-    before."""
+    inserted, then ``batch`` sampled and updated, or ``rollouts``. Updates and retrievals are of records sampled since
+    the sample before."""
 
     def __init__(self, buffer: Buffer, op: str, batch: int, sample_seconds: float) -> None:
         rng = np.random.default_rng(0)
@@ -60,7 +61,7 @@ class Operation:
         return self._clock.sample()
 
     def _renew(self) -> None:
-        if self._op == "update":
+        if self._op in ("update", RETRIEVE):
             self._sampled[:] = [self._buffer.keep(self._buffer.sample(self._batch)) for _ in range(SAMPLED)]
 
     def _call(self) -> Call:
@@ -76,6 +77,7 @@ class Operation:
             "insert": lambda turn: buffer.insert(placed[turn % ROTATING]),
             "sample": lambda turn: buffer.sample(batch),
             "update": lambda turn: buffer.update(sampled[turn % SAMPLED], errors[turn % ROTATING]),
+            RETRIEVE: lambda turn: buffer.retrieve(sampled[turn % SAMPLED]),
             "step": step,
         }
         return calls[self._op]
@@ -125,14 +127,18 @@ class Together:
     before: Callable[[], object] = lambda: None
     calls_per_sample: int = 0
     beside_seconds: float = math.nan
+    superseded: float = math.nan  # share of the samples of learners that retrieve priorities
 
     def sample(self) -> float:
         """Take one more sample; return the seconds of a call. CrewError where a member failed."""
         self.before()
         begin = time.perf_counter() + LEAD_SECONDS
-        outcomes = self.crew.run(self.jobs(begin))
+        jobs = self.jobs(begin)
+        outcomes = self.crew.run(jobs)
         self.calls_per_sample = max(1, min(outcome.iterations for outcome in outcomes))
         seconds, self.beside_seconds = self.read(begin, outcomes)
+        done = sum(job.batch * one.iterations for job, one in zip(jobs, outcomes, strict=False) if job.role == RETRIEVE)
+        self.superseded = sum(outcome.superseded for outcome in outcomes) / done if done else math.nan
         return seconds
 
 
@@ -160,7 +166,7 @@ def stretch(crew: Crew, jobs: Sequence[Job], seconds: float, is_slowest: bool = 
 def quota(crew: Crew, job: Job, shares: Quota, before: Callable[[], object]) -> Together:
     """Return the clock of a quota: seconds of wall time, until the last member is done, for each gradient step."""
     members = shares.actors + shares.learners
-    roles = ["actor"] * shares.actors + ["learner"] * shares.learners
+    roles = ["actor"] * shares.actors + [job.role or "learner"] * shares.learners
 
     def begun(begin: float) -> list[Job]:
         job_of = functools.partial(dataclasses.replace, job, begin=begin, quota=shares)
@@ -214,8 +220,9 @@ class _Session:
             seconds = clock.sample()
         except (CrewError, *NOT_HERE) as error:
             return {"failed": str(error)}
-        beside = getattr(clock, "beside_seconds", math.nan)
-        return {"seconds": seconds, "beside": None if math.isnan(beside) else beside, "calls": clock.calls_per_sample}
+        more = {name: getattr(clock, field, math.nan) for name, field in MORE.items()}
+        known = {name: None if math.isnan(number) else number for name, number in more.items()}
+        return {"seconds": seconds, **known, "calls": clock.calls_per_sample}
 
     def balance(self, contestant: str, strategy: str, capacity: int, batch: int, seed: int) -> dict[str, Any]:
         """Return how many rows an insertion must have to take as long as a sample and an update of ``batch``."""
@@ -304,7 +311,8 @@ class _Session:
         more = {"shared": True} if mode == "processes" else {}
         key = self._made(mode, cell, seed, is_full=False, **more)
         seconds = options["work_seconds"]
-        job = Job(key, "", 0, 1, cell["batch"], (), "sleeping" if seconds else "none", seconds)
+        role = RETRIEVE if cell["op"] == RETRIEVE else "learner"
+        job = Job(key, role, 0, 1, cell["batch"], (), "sleeping" if seconds else "none", seconds)
         shares = Quota(options["actors"], options["learners"], options["iterations"], options["starts_after"])
         buffer: Any = self._buffers[key]
         return quota(self._crews[mode], job, shares, buffer.clear)

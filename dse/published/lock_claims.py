@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from .. import stats
 from ..records import Measurement, how_to_measure, in_order
-from .claims import Claim
+from .claims import Claim, not_run
 from .noise import LEVEL, Noise, noise_of, own_sigma, two_sided
 from .quoted import NOTHING, Quoted
 
 PAPER, ORDER = "[Zhang2021]", 3
 THREADS, PROCESSES = "replay_threads", "replay_processes"
+RUN, SUPERSEDED = "run", "superseded"  # the op of Fig. 10, and the key of a record's machine for a share of samples
 AS_PRINTED, CHECKED = "two_lock_lazy", "two_lock_checked"
 BASES = {"over_global": "global", "behind_none": "none"}
 """The strategy that each claim compares with, by the table that quotes it."""
@@ -47,7 +48,7 @@ def shapes(run: Iterable[Measurement], primitive: str) -> dict[tuple[float, int]
     """Group the timed runs of a mode by seconds of work and number of members, then by strategy."""
     groups: dict[tuple[float, int], dict[str, Measurement]] = defaultdict(dict)
     for record in run:
-        if record.primitive == primitive and record.median_seconds is not None:
+        if (record.primitive, record.op) == (primitive, RUN) and record.median_seconds is not None:
             shape = float(record.options.get("work_seconds", 0.0)), record.threads
             groups[shape][str(record.options.get("strategy", record.contestant))] = record
     return dict(sorted(groups.items()))
@@ -77,9 +78,26 @@ def compared(factor: Times, printed: Mapping[str, float]) -> str:
 
 
 def verdicts(records: Sequence[Measurement], printed: Quoted = NOTHING) -> list[Claim]:
-    """Judge both claims of section VI-D2; none where they are not quoted."""
+    """Judge both claims of section VI-D2, and that of IV-D3; none where the first are not quoted."""
     tables = {claim: printed.table(f"zhang2021.locks.{claim}") for claim in BASES}
-    return [_judged(claim, table, records) for claim, table in tables.items() if table]
+    judged = [_judged(claim, table, records) for claim, table in tables.items() if table]
+    return [*judged, _write_after_read(records)] if judged else []
+
+
+def _write_after_read(records: Sequence[Measurement]) -> Claim:
+    runs = [record for primitive in (THREADS, PROCESSES) for record in one_run(records, primitive)]
+    several = [record for record in runs if record.options.get("learners", 1) > 1]
+    shares = [record.machine[SUPERSEDED] for record in several if SUPERSEDED in record.machine]
+    beside, measured = "", f", and {how_to_measure('replay --only threads')}"
+    if shares:
+        beside, measured = f"{min(shares):.2%} to {max(shares):.2%} of samples were so, over {len(shares)} runs", ""
+    return not_run(
+        "Samples whose priority another learner supersedes before they are updated (write after read) have little "
+        "impact (IV-D3).",
+        "what such samples do to a return was not asked",
+        f"returns with them and without{measured}",
+        beside,
+    )
 
 
 def _judged(claim: str, table: Mapping[str, float], records: Sequence[Measurement]) -> Claim:

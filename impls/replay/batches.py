@@ -148,10 +148,13 @@ def mask_of(drawable: ArrayLike | None, count: int, layout: Layout) -> NDArray[n
 
 
 def tickets_of(sequence: ArrayLike) -> NDArray[np.int64]:
-    """Sequence numbers ``[B]`` as int64. TypeError for other types: a float would be cut to another record's."""
+    """Sequence numbers ``[B]`` as int64. TypeError for other types: a float would be cut to another record's;
+    ValueError for other shapes."""
     array = np.asarray(sequence)
     if array.dtype.kind not in "iu" and array.size:
         raise TypeError(f"sequence must be integers, as sample() returns them, not {array.dtype}")
+    if array.ndim > 1:
+        raise ValueError(f"sequence must be [B], as sample() returns it, not {list(array.shape)}")
     return np.ascontiguousarray(array, np.int64)
 
 

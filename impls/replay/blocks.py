@@ -135,6 +135,24 @@ class BlockOfBanks:
         self._install_steps("search_distinct")
         return self._entry(maintenance.sample_distinct, types.float64[::1], types.float64, types.int64)
 
+    @functools.cached_property
+    def _retrieve(self) -> Callable[..., int]:
+        from numba import types  # noqa: PLC0415  # with the compiler
+
+        self._install_steps("read_priorities")
+        kernel = self._entry(self.kernels.retrieve, types.int64[::1], types.float64[::1])
+
+        def run(banks: list[Bank], sequence: NDArray[np.int64], priorities: NDArray[np.float64]) -> int:
+            for number, bank in enumerate(banks):
+                mine: Any = slice(None) if len(banks) == 1 else sequence % len(banks) == number
+                tickets = sequence[mine] // len(banks)
+                theirs = np.empty(tickets.size)
+                kernel(bank.address, tickets, theirs)
+                priorities[mine] = theirs
+            return 0
+
+        return self._of_one_state(run)
+
     def _compile_operations(self) -> None:
         from numba import types  # noqa: PLC0415  # with the compiler
 
@@ -143,18 +161,18 @@ class BlockOfBanks:
         self._sample = self._entry(self.kernels.sample, reals, types.boolean, types.float64, number)
         self._update = self._entry(self.kernels.update, types.int64[::1], reals, reals, bools)
 
-    def _of_one_state(self, sample: Callable[..., int]) -> Callable[..., int]:
-        """The kernel, run again if a state was loaded meanwhile: in it the words that a sampler checks may come again.
+    def _of_one_state(self, read: Callable[..., int]) -> Callable[..., int]:
+        """The kernel, run again if a state was loaded meanwhile: in it the words that a reader checks may come again.
 
         A load counts itself before it writes, with every lock taken, so that whoever reads the new count waits for it.
         """
         memory = self._banks[0].memory
-        loads = ctypes.c_int64.from_address(memory.address + 8 * LOADS)  # whoever samples keeps the memory mapped
+        loads = ctypes.c_int64.from_address(memory.address + 8 * LOADS)  # whoever reads keeps the memory mapped
 
         def run(*arguments: Any) -> int:
             while True:
                 before = loads.value
-                status = sample(*arguments)
+                status = read(*arguments)
                 if loads.value == before:
                     return status
 

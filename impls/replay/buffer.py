@@ -127,11 +127,23 @@ class PrioritizedBuffer:
         """
         sequence, leaves = tickets_of(sequence), self._leaves(errors)
         check_pairs(sequence, leaves)
-        slots = sequence % self.tree.capacity
-        present: NDArray[np.bool_] = (self._sequence(slots) == sequence) & self._drawable[slots]
+        slots, present = self._find(sequence)
         self.tree.update(slots[present], leaves[present])
         self._largest = max(self._largest, float(leaves[present].max(initial=0.0)))
         return present
+
+    def retrieve_priorities(self, sequence: Sequence) -> NDArray[np.float64]:
+        """Priorities ``[B]`` that sampled records ``sequence [B]`` have at this moment, 0 of those overwritten since.
+
+        TypeError for numbers that are no integers, ValueError for another shape.
+        """
+        slots, present = self._find(tickets_of(sequence))
+        return np.where(present, to_numpy(self.tree.get(slots)), 0.0).astype(np.float64, copy=False)
+
+    def _find(self, sequence: Sequence) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Slots ``[B]`` of records, and whether they are still there."""
+        slots = sequence % self.tree.capacity
+        return slots, (self._sequence(slots) == sequence) & self._drawable[slots]
 
     def _leaves(self, errors: ArrayLike) -> Reals:
         """(|TD error| + epsilon)^alpha ``[B]`` float64, clipped to the priorities that the tree can sample."""

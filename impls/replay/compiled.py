@@ -10,7 +10,7 @@ import numpy as np
 from ..sumtree.compiling import compiler
 from .block import Bank, Shape
 
-LAZY = ("search_distinct",)  # steps that few calls need
+LAZY = ("search_distinct", "read_priorities")  # steps that few calls need
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Kernels:
     insert: Any
     sample: Any
     update: Any
+    retrieve: Any
     hold: Any = None
     let_go: Any = None
 

@@ -8,6 +8,7 @@ from ..sumtree.kernels.header import CAPACITY, kernel
 from ..sumtree.lanes import load_i64, store_i64, word_of
 from . import sampling, tree_lock
 from .block import BANK, CLOSED, LOST, RANGE_BYTES, RANGES, READY, TICKET, WORDS, WRITING
+from .priorities import lock_leaves, unlock_leaves
 from .steps import DONE
 from .sync import load_acquire, store_release
 
@@ -16,14 +17,16 @@ _WORD = 8
 
 @kernel()
 def hold(trial: int, view: int) -> int:
-    """Lock the bank's tree, repaired if need be."""
+    """Lock the bank's tree, repaired if need be, and its leaves, against those who read priorities."""
     tree_lock.enter(view)
+    lock_leaves(trial, view)
     return DONE
 
 
 @kernel()
 def let_go(trial: int, view: int) -> int:
-    """Unlock the bank's tree."""
+    """Unlock the bank's leaves and its tree."""
+    unlock_leaves(trial, view)
     tree_lock.leave(view)
     return DONE
 

@@ -1,7 +1,7 @@
 """A prioritized replay that threads and processes share, each operation one compiled call.
 
 It does what ``PrioritizedBuffer`` does and is tested against it. Who may do what at once is decided by its *strategy*,
-a subclass in ``locking/`` with three kernels; ``block.py`` describes the memory.
+a subclass in ``locking/`` with four kernels; ``block.py`` describes the memory.
 """
 
 import contextlib
@@ -157,6 +157,16 @@ class Replay(BlockOfBanks):
         if sizes.size and self._update(banks[0].address, tickets, sizes, self._exponent, present):
             raise not_finite(sizes)
         return present
+
+    def retrieve_priorities(self, sequence: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Priorities ``[B]`` that sampled records ``sequence [B]`` have at this moment, 0 of those overwritten since.
+
+        TypeError for numbers that are no integers, ValueError for another shape.
+        """
+        banks, tickets = self._open(), tickets_of(sequence)
+        priorities = np.empty(tickets.size)
+        self._retrieve(banks, tickets, priorities)
+        return priorities
 
     def _compile_operations(self) -> None:
         super()._compile_operations()

@@ -27,7 +27,10 @@ from ..sumtree.kernel_cache import file_of, kept_cfunc, text_of
 from .block import MOST_STEPS, STEPS
 
 _I8, _I64 = ir.IntType(8), ir.IntType(64)
-FORMED = ("repair", "audit", "set_priorities", "set_range", "largest_now", "search", "search_distinct", "ask_for")
+FORMED = (
+    *("repair", "audit", "set_priorities", "set_range", "largest_now", "read_priorities"),
+    *("search", "search_distinct", "ask_for"),
+)
 PLAIN = (  # compiled for any tree
     *("stop", "enter", "rank", "reserve", "write_rows", "commit", "are_finite", "leaves_of", "update"),
     *("begin", "gather", "changed", "redraw", "weigh"),

@@ -15,7 +15,7 @@ _WORD = 8
 # Points, each just before what it names; ``tests/oracles/atomic_steps.py`` has the same numbers.
 RESERVE, ODD, ZERO, RESERVED, FIRST_HALF, SECOND_HALF, COMMIT, EVEN, RAISE, COMMITTED = range(1, 11)
 SEARCH, DESCEND, SEARCHED, READ_FIRST, READ_SECOND, RECHECK, UPDATE, SET_LEAVES, SUM_UP, UPDATED = range(11, 21)
-LEAF_LOCK, LEAF_UNLOCK = range(21, 23)
+LEAF_LOCK, LEAF_UNLOCK, RETRIEVE, LOOK, READ_LEAF, RETRIEVED = range(21, 27)
 FREE, SCRIPTED, RANDOM = range(3)  # what points do
 
 

@@ -15,8 +15,8 @@ from ..sumtree.lanes import (
     unsigned_divide,
     word_of,
 )
-from .block import BANK, LARGEST, READY, TICKET, WORDS
-from .priorities import set_priorities
+from .block import BANK, LARGEST, WORDS
+from .priorities import holds, set_priorities
 from .steps import step
 from .sync import byte_at, inner, set_byte
 
@@ -91,8 +91,7 @@ def update(
         # Invariant: slots_there[:listed] are the slots so far of records that are there.
         ticket = load_i64(sequence + _WORD * j)
         slot = abs(ticket) % slots
-        word = load_i64(words + _WORD * slot)
-        there = word & 3 == READY and word // TICKET - 1 == ticket  # no product, which a huge ticket would overflow
+        there = holds(load_i64(words + _WORD * slot), ticket)
         set_byte(present + j, there)
         slots_there[listed] = slot
         listed += there

@@ -29,6 +29,7 @@ POINTS_OF = {
     "sample": "search, descend, searched, read first half, read second half, recheck",
     "update": "update, leaves, sums, updated",
     "two locks": "second lock, second unlock",
+    "retrieval": "retrieve, look, read leaf, retrieved",
 }
 POINTS = {name: number for number, name in enumerate(", ".join(POINTS_OF.values()).split(", "), 1)}
 
@@ -224,5 +225,18 @@ def set_leaf(m: Block, me: int) -> None:
     _set(m, me, slot, 3)
 
 
-def retrieve(m: Block, me: int) -> None:
-    m[me + at.ONE] = m[at.LEAF + m[me + at.SLOT]]
+def in_ring(m: Block, me: int) -> str | None:
+    """Refuse a record that an insert has counted itself over."""
+    return None if at.in_ring(m, me) else REFUSE
+
+
+def watch(m: Block, me: int) -> None:
+    """Begin to note which priorities the record has."""
+    m[me + at.HAD] = 1 << at.priority_of(m, me)
+
+
+def read_leaf(m: Block, me: int) -> None:
+    """Answer with the leaf, which must be a priority that the record has had since :func:`watch`."""
+    m[me + at.ONE], had, m[me + at.HAD] = m[at.LEAF + m[me + at.SLOT]], m[me + at.HAD], 0
+    if not had >> m[me + at.ONE] & 1:
+        m[at.WRONG] = at.ON_THE_WAY.index(at.STRANGE)

@@ -20,7 +20,7 @@ from tests.oracles.replay_programs import (
     with_roles,
     without,
 )
-from tests.oracles.small_block import DEADLOCK, DRIFT, FELL, INCOMPLETE, LATE, LOST, TORN, Block
+from tests.oracles.small_block import DEADLOCK, DRIFT, FELL, INCOMPLETE, LATE, LOST, STRANGE, TORN, Block
 
 LAZY, RWLOCK, BANKED = (STRATEGIES[name] for name in ("two_lock_lazy", "rwlock", "banked"))
 
@@ -72,6 +72,8 @@ ALGORITHM_3 = {
     "as printed, two updates by differences": _entry(LAZY.edited(_delta), TWO),
     "as printed, update beside sample": _entry(LAZY, BESIDE),
     "as printed, update beside sample and retrieval": _entry(LAZY, "update 0, sample 0, retrieve 0"),
+    "as printed, insert beside retrieval": _entry(LAZY, "insert 1, retrieve 0", STRANGE),
+    "words looked at, insert beside retrieval": _entry(CHECKED, "insert 1, retrieve 0"),
     "global lock acquired late, two updates": _updates(_late, TWO),
     "global lock acquired late, by differences": _updates(lambda p: _delta(_late(p)), TWO),
     "global lock acquired late, update beside sample": _updates(_late, BESIDE, FELL),
@@ -194,6 +196,14 @@ FAULTS = {
     "late update not refused": Fault(_update(CHECKED, _lacks(do.unchanged)), "insert, late update and sample", LATE),
     "word looked at before the lock": Fault(
         _update(CHECKED, _moves(do.unchanged, "update")), "insert, late update and sample", LATE
+    ),
+    "retrieval without the leaves' lock": Fault(
+        CHECKED._replace(retrieve=without(CHECKED.retrieve, do.acquire_second, do.release_second)),
+        "insert, late update and retrieval",
+        STRANGE,
+    ),
+    "retrieval that does not look at the count": Fault(
+        CHECKED._replace(retrieve=without(CHECKED.retrieve, do.in_ring)), "insert, late update and retrieval", STRANGE
     ),
     "sums left out": Fault(_update(CHECKED, _lacks(do.sum_leaves, do.write_sum)), "two updates", DRIFT),
     "sums after the release": Fault(_update(GLOBAL, _moves(do.release, "sums")), "two updates", DRIFT),

@@ -10,7 +10,19 @@ import numpy as np
 from tests.oracles.atomic_steps import REFUSE, WAIT
 from tests.oracles.faulty_programs import ALGORITHM_3, FAULTS
 from tests.oracles.replay_programs import CASES, STRATEGIES, Case, case
-from tests.oracles.small_block import DEAD, DEADLOCK, ON_THE_WAY, PROCESSES, WIDTH, WRONG, wrongs, wrongs_at_rest
+from tests.oracles.small_block import (
+    DEAD,
+    DEADLOCK,
+    HAD,
+    ON_THE_WAY,
+    ONE,
+    PROCESSES,
+    WIDTH,
+    WRONG,
+    priority_of,
+    wrongs,
+    wrongs_at_rest,
+)
 
 State = tuple[int, ...]
 Move = tuple[int, str]  # a process's number and the name of the step that it takes
@@ -60,6 +72,8 @@ def _moves(case: Case, state: State) -> Iterator[tuple[Move, State, str]]:
             continue
         if answer == REFUSE:
             m[me] = step.otherwise
+        for reader in case.readers:
+            m[reader + HAD] |= 1 << priority_of(m, reader) if m[reader + HAD] else 0
         violation, m[WRONG] = ON_THE_WAY[m[WRONG]], 0
         yield (number, step.name), tuple(m), violation
 
@@ -98,15 +112,18 @@ def follow(case: Case, schedule: Schedule) -> Iterator[set[str]]:
         yield {violation, *wrongs(state), *(_at_the_end(case, state) if ended else ())} - {""}
 
 
-def wander(case: Case, rng: np.random.Generator) -> Schedule:
-    """A random schedule, from the start until no step can be taken or a sampler would draw again."""
+def wander(case: Case, rng: np.random.Generator) -> tuple[Schedule, dict[int, int]]:
+    """A random schedule, from the start until no step can be taken or a sampler would draw again.
+
+    With it, what each process that retrieves a priority has read, by its number.
+    """
     state, schedule = case.start, []
     while moves := list(_moves(case, state)):
         move, state, _ = moves[rng.integers(len(moves))]
         if move[1] == "search" and move in schedule:
             break
         schedule.append(move)
-    return tuple(schedule)
+    return tuple(schedule), {(reader - PROCESSES) // WIDTH: state[reader + ONE] for reader in case.readers}
 
 
 def written(schedule: Schedule) -> str:

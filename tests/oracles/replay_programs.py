@@ -1,4 +1,4 @@
-"""Each locking strategy's insert, sample and update as programs of atomic steps, and the small cases to explore."""
+"""Each locking strategy's operations as programs of atomic steps, and the small cases to explore."""
 
 from collections.abc import Callable
 from itertools import chain
@@ -33,8 +33,15 @@ UPDATE = (
     Step("updated", (do.release,)),
 )
 RETRIEVE = (
+    Step("retrieve", (do.acquire,)),
+    Step("look", (do.in_ring, do.unchanged, do.watch), "retrieved"),
+    Step("read leaf", (do.read_leaf,)),
+    Step("retrieved", (do.release,)),
+)
+RETRIEVE_LEAF = (
     Step("second lock", (do.acquire_second,)),
-    Step("retrieve", (do.retrieve,)),
+    RETRIEVE[1]._replace(otherwise="second unlock"),
+    RETRIEVE[2],
     Step("second unlock", (do.release_second,)),
 )
 INSERT = (
@@ -103,6 +110,7 @@ class Strategy(NamedTuple):
     insert: Program
     sample: Program
     update: Program
+    retrieve: Program = RETRIEVE
     banks: int = 1
     skips: str = "-"  # a word in the titles of cases that it is not made for
 
@@ -112,21 +120,23 @@ class Strategy(NamedTuple):
 
     def edited(self, edit: Callable[[Program], Program]) -> "Strategy":
         """The strategy with all of its programs edited."""
-        return self._replace(insert=edit(self.insert), sample=edit(self.sample), update=edit(self.update))
+        programs = ("insert", "sample", "update", "retrieve")
+        return self._replace(**{name: edit(getattr(self, name)) for name in programs})
 
 
 GLOBAL = Strategy(WHOLE_INSERT, WHOLE_SAMPLE, UPDATE)
 ONE_LOCK = Strategy(INSERT, SAMPLE, UPDATE)
-CHECKED = ONE_LOCK.edited(two_locks)
+CHECKED = ONE_LOCK.edited(two_locks)._replace(retrieve=RETRIEVE_LEAF)
+SHARED = (do.acquire, do.acquire_shared), (do.release, do.release_shared)
 STRATEGIES = {
     "none": ONE_LOCK._replace(sample=without(SAMPLE, do.unchanged)).edited(
         lambda program: without(program, do.acquire, do.release)
     ),
     "global": GLOBAL,
     "rwlock": GLOBAL._replace(
-        sample=replaced(WHOLE_SAMPLE, (do.acquire, do.acquire_shared), (do.release, do.release_shared)), skips="dies"
+        sample=replaced(WHOLE_SAMPLE, *SHARED), retrieve=replaced(RETRIEVE, *SHARED), skips="dies"
     ),
-    "two_lock_lazy": CHECKED.edited(lambda program: without(program, do.unchanged)),
+    "two_lock_lazy": CHECKED.edited(lambda program: without(program, do.unchanged, do.in_ring)),
     "two_lock_checked": CHECKED,
     "banked": ONE_LOCK._replace(banks=2),
 }
@@ -140,15 +150,19 @@ class Case(NamedTuple):
     programs: tuple[Program, ...]
     mortal: frozenset[int] = frozenset()
     roles: tuple[str, ...] = ()  # what the processes play
+    readers: tuple[int, ...] = ()  # offsets of the words of those that retrieve a priority
 
 
 # What the processes do: "insert n" rows as an episode of their own, "continue" with n rows of the block's episode,
 # "sample s" of slot s where it is drawable, "update s" of the record that lay there at first (so it may come late),
-# "learn s", which samples and then updates what it drew, "retrieve s", a leaf. "dies" makes the process mortal.
+# "learn s", which samples and then updates what it drew, "retrieve s", the priority
+# of the record that lay there at first. "dies" makes the process mortal.
 CASES = {
     "two updates": ("update 0", "update 1"),
     "two updates of one record, and a sample": ("update 0", "update 0", "sample 0"),
     "two updates and a sample": ("update 0", "update 1", "sample 0"),
+    "two updates and a retrieval": ("update 0", "update 1", "retrieve 0"),
+    "insert, late update and retrieval": ("insert 1", "update 0", "retrieve 0"),
     "two learners": ("learn 0", "learn 0"),
     "insert and sample": ("insert 1", "sample 0"),
     "insert, late update and sample": ("insert 1", "update 0", "sample 0"),
@@ -176,7 +190,7 @@ def with_roles(strategy: Strategy, roles: tuple[str, ...], *, stacked: bool = Fa
     """
     banks, number_of = strategy.banks, len(roles) + strategy.banks - 1
     m = at.block(banks * (2 + stacked), number_of, banks=banks, frames=1 + stacked)
-    programs = []
+    programs, readers = [], []
     for number, (verb, amount, *_) in enumerate(role.split() for role in (*roles, "update 0")[:number_of]):
         me, n, bank = at.PROCESSES + number * at.WIDTH, int(amount), int(number == len(roles))
         m[me + at.BANK] = bank
@@ -185,9 +199,10 @@ def with_roles(strategy: Strategy, roles: tuple[str, ...], *, stacked: bool = Fa
             programs.append(joined(strategy.insert))
         else:
             slot = m[me + at.WANTED] = m[me + at.SLOT] = banks * n + bank
-            m[me + at.SEEN] = m[at.WORD + slot] if verb == "update" else 0
+            m[me + at.SEEN] = m[at.WORD + slot] if verb in ("update", "retrieve") else 0
             sample, update = strategy.sample, strategy.update
-            parts = {"sample": [sample], "update": [update], "learn": [sample, update], "retrieve": [RETRIEVE]}
+            parts = {"sample": [sample], "update": [update], "learn": [sample, update], "retrieve": [strategy.retrieve]}
             programs.append(joined(*parts[verb]))
+            readers += [me] if verb == "retrieve" else []
     mortal = frozenset(number for number, role in enumerate(roles) if role.endswith("dies"))
-    return Case(tuple(m), tuple(programs), mortal, roles)
+    return Case(tuple(m), tuple(programs), mortal, roles, tuple(readers))

@@ -57,6 +57,8 @@ class Actor:
                 self._replay.insert(records(10.0 * (number + 1), int(amount)))
             elif verb == "update":
                 self.result = self._replay.update_priorities(np.array([int(amount)]), np.array([2.0]))
+            elif verb == "retrieve":
+                self.result = self._replay.retrieve_priorities(np.array([int(amount)]))
             else:
                 uniform = (1e-6, 1 - 1e-6)[int(amount)]
                 self.result = self._replay.sample(1, 0.4, uniforms=np.array([uniform]))

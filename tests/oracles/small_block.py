@@ -13,10 +13,11 @@ FELL = "a sampler falls off: root and leaves disagree"
 TORN = "a torn record was read"
 LATE = "a late update landed on a newer record"
 INCOMPLETE = "a record that is not complete has a leaf above 0"
+STRANGE = "a priority was retrieved that the record did not have meanwhile"
 DRIFT = "the root differs from the sum at rest"
 LOST = "an insert was lost"
 DEADLOCK = "deadlock"
-ON_THE_WAY = ("", FELL, TORN, LATE)  # what an action saw itself: it writes the place to WRONG
+ON_THE_WAY = ("", FELL, TORN, LATE, STRANGE)  # what an action saw itself: it writes the place to WRONG
 
 WRITING, COMPLETE, CUT = 1, 2, 3  # states in a slot's word
 DEAD = -1  # the program counter of a process that died
@@ -25,7 +26,7 @@ DEAD = -1  # the program counter of a process that died
 WRONG, CAPACITY, BANKS, FRAMES = range(4)
 WRITTEN, LOCK, SECOND, ROOT, WORD, LEAF, HALF, PROCESSES = 4, 6, 8, 9, 11, 17, 23, 35
 # Words of a process: its place in its program, what it was asked to do, then what it remembers.
-PC, WRITER, ROWS, SLOT, WANTED, BANK, SEEN, TICKET, FLIGHT, SUM, CHANGE, ONE, TWO, FRAME, WIDTH = range(15)
+PC, WRITER, ROWS, SLOT, WANTED, BANK, SEEN, TICKET, FLIGHT, SUM, CHANGE, ONE, TWO, FRAME, HAD, WIDTH = range(16)
 
 
 def block(capacity: int, processes: int, *, banks: int = 1, frames: int = 1) -> Block:
@@ -72,6 +73,17 @@ def complete(m: Block, slot: int) -> bool:
 def leaves_of(m: Block, bank: int) -> int:
     """The true sum of a bank's leaves."""
     return sum(m[LEAF + bank : LEAF + m[CAPACITY] : m[BANKS]])
+
+
+def in_ring(m: Block, me: int) -> bool:
+    """Whether no insert has yet been counted whose record takes the slot of the one that a process has seen."""
+    return m[me + SEEN] // 4 - 1 >= m[WRITTEN + m[me + BANK]] - m[CAPACITY]
+
+
+def priority_of(m: Block, me: int) -> int:
+    """The priority of the record that a process has seen in its slot; 0 once it is not there."""
+    slot = m[me + SLOT]
+    return m[LEAF + slot] if m[WORD + slot] == m[me + SEEN] and in_ring(m, me) else 0
 
 
 def repair(m: Block, bank: int) -> None:

@@ -77,10 +77,12 @@ def test_kernels_take_the_steps_of_the_model(strategy):
             continue
         scene = case(STRATEGIES[strategy], title)
         for _ in range(WALKS):
-            schedule = wander(scene, rng)
+            schedule, read = wander(scene, rng)
             played = play(strategy, scene, schedule)
             errors = {number: result for number, result in enumerate(played.results) if isinstance(result, Exception)}
             assert all("there is nothing to sample" in str(error) for error in errors.values())
             assert {number for number, _ in played.skipped} <= errors.keys(), (title, written(schedule))
             if strategy in RIGHT:
                 assert not played.wrong
+                for number, leaf in read.items():
+                    assert played.results[number] == pytest.approx((0.0, 1.0, None, 2.001)[leaf])  # of 2 updates' |2.0|

@@ -219,7 +219,9 @@ def test_updates_find_their_bank_and_late_ones_are_refused():
         assert replay.update_priorities(sequence, np.array([9.5, 19.5, 29.5, 39.5, 49.5])).all()
         states = replay.state_dict()["banks"]
         assert [state["leaves"].tolist() for state in states] == [[10, 1, 1, 40], [20, 50, 1, 30]]
+        assert replay.retrieve_priorities(sequence).tolist() == [10, 20, 30, 40, 50]
         replay.insert(records([8, 9]))  # over tickets 0 and 1 of bank 0
+        assert replay.retrieve_priorities(np.array([0, 1, 2, 3, -1])).tolist() == [0, 20, 0, 50, 0]
         present = replay.update_priorities(np.array([0, 1, 2, 3, 8, 9, -1, -2]), np.full(8, 0.5))
         assert present.tolist() == [False, True, False, True, True, False, False, False]
         assert replay.check() == 0.0

@@ -1,6 +1,7 @@
 """The compiled replay does what its reference twin does; and what the twin has not."""
 
 import itertools
+import threading
 
 import numpy as np
 import pytest
@@ -173,6 +174,30 @@ def test_an_update_of_a_record_that_is_not_there_changes_nothing(strategy):
         np.testing.assert_array_equal(compiled.state_dict()["leaves"], leaves)
 
 
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "two_lock_lazy"])
+def test_a_record_that_is_not_there_has_no_priority(strategy):
+    with made(strategy, capacity=4, alpha=1.0, epsilon=0.5) as compiled:
+        compiled.insert(rows_of(FLAT, np.random.default_rng(0), 4), [1.0, 2.0, 3.0, 4.0])
+        compiled.insert(rows_of(FLAT, np.random.default_rng(0), 2), [5.0], [True, False])
+        asked = [3, 0, 1, 5, 4, 2, -1, -4, 6, 1 << 62, -(1 << 63), 3]
+        assert compiled.retrieve_priorities(asked).tolist() == [4.5, 0, 0, 0, 5.5, 3.5, 0, 0, 0, 0, 0, 4.5]
+        assert compiled.retrieve_priorities([]).shape == (0,)
+
+
+@pytest.mark.parametrize("strategy", ["two_lock_lazy", "two_lock_checked", "banked"])
+def test_whoever_has_a_bank_alone_has_its_leaves(strategy):
+    with made(strategy) as compiled:
+        compiled.insert(rows_of(FLAT, np.random.default_rng(0), 1))
+        reader = threading.Thread(target=compiled.retrieve_priorities, args=([0],), daemon=True)
+        compiled.retrieve_priorities([0])  # compiles
+        with compiled._alone(compiled._banks[0]):
+            reader.start()
+            reader.join(0.05)
+            assert reader.is_alive()
+        reader.join(20)
+        assert not reader.is_alive()
+
+
 # Without replacement
 
 
@@ -197,8 +222,9 @@ def test_distinct_records_are_those_a_tree_gives_and_the_tree_is_as_it_was(strat
             np.testing.assert_array_equal(part, was)
 
 
-def test_a_record_lent_by_a_caller_who_died_is_given_back():
-    with made("global") as compiled:
+@pytest.mark.parametrize("strategy", ["global", "two_lock_checked"])
+def test_a_record_lent_by_a_caller_who_died_is_given_back(strategy):
+    with made(strategy) as compiled:
         compiled.insert(rows_of(FLAT, np.random.default_rng(0), 4), [1.0, 2.0, 3.0, 4.0])
         (bank,) = compiled._banks
         leaves = bank.leaves
@@ -207,6 +233,7 @@ def test_a_record_lent_by_a_caller_who_died_is_given_back():
         bank.word(LENT)[0] = 2
         bank.parts[2].reshape(-1, width)[0, [0, 2]] = 0.0
         bank.word(DAMAGED)[0] = 1  # what the next to lock the bank finds out by the mutex
+        np.testing.assert_array_equal(compiled.retrieve_priorities([0, 1, 2, 3]), leaves[:4])
         assert set(compiled.sample(64, 0.4, np.random.default_rng(0)).sequence) == {0, 1, 2, 3}
         np.testing.assert_array_equal(bank.leaves, leaves)
         assert (len(compiled), compiled.lost, compiled.check(), bank.word(LENT)[0]) == (4, 0, 0.0, 0)

@@ -1,6 +1,7 @@
 """The command replay: its checks find what is wrong with a buffer, crews keep to their quotas, nothing hangs, and a run
 that was killed goes on."""
 
+import dataclasses
 import json
 import math
 import multiprocessing
@@ -75,7 +76,7 @@ def test_our_buffers_pass_the_check_and_their_operations_are_timed(name):
     assert buffers.fault(name, **options) is None
     buffer = buffers.make(name, 300, **options)
     buffer.fill()
-    for op in ("insert", "sample", "update", "step", "rollouts"):
+    for op in ("insert", "sample", "update", "retrieve", "step", "rollouts"):
         assert 0 < Operation(buffer, op, 16, 0.0002).sample() < 1
 
 
@@ -108,7 +109,9 @@ def test_cells_are_all_different_and_name_what_is_asked_for():
     assert {one.options["iterations"] for one in runs} == {5_000, 1_000}
     assert {one.contestant for one in every["pairs"]} == {COMPILED, "cpprb_mp"}
     assert {one.batch for one in every["flush"]} == {1, 4, 16, 64, 256}
-    assert [group[0].member[1] for group in PLAN.groups("operations")] == ["two_lock_checked"] * 5
+    assert [group[0].member[1] for group in PLAN.groups("operations")] == ["two_lock_checked"] * 6
+    assert {one.contestant for one in every["operations"] if one.op == "retrieve"} == {COMPILED, REUSED, IN_PYTHON}
+    assert {one.op for one in runs} == {"run", "retrieve"}
     none = Plan((), "", ("prioritized_buffer",), 1_000, 64, 10, 2)
     assert [none.groups(part) for part in ("parts", "threads", "processes", "flush")] == [[], [], [], []]
 
@@ -156,6 +159,16 @@ def test_a_quota_is_kept_and_nobody_runs_too_far_ahead(actors, learners):
     assert 40 <= buffer.learned < 40 + learners
     assert ahead[0] >= 10
     assert math.isnan(clock.beside_seconds)
+
+
+def test_samples_that_another_supersedes_before_their_update_are_counted():
+    """Of 8 iterations of B = 4, the other learner changes three of four priorities in the second."""
+    buffer, told = Naive(64), iter([(1, 1, 1, 1)] * 2 + [(1, 1, 1, 1), (2, 0, 3, 1)] + [(5, 5, 5, 5)] * 12)
+    buffer.retrieve = lambda sampled: np.array(next(told))
+    job = Job("it", "retrieve", 0, 1, 4, ())
+    clock = quota(Threads({"it": buffer}), job, Quota(1, 1, 8, 2), lambda: None)
+    assert 0 < clock.sample() < 1
+    assert (buffer.learned, clock.superseded) == (8, 3 / 32)
 
 
 def test_what_a_member_raises_names_it_and_stops_the_others():
@@ -245,7 +258,11 @@ def test_the_summary_of_runs_holds_both_claims_against_their_intervals():
         record("run", seconds, "replay_threads", threads=2, options={**options, "strategy": strategy})
         for strategy, seconds in (("two_lock_lazy", 2e-6), ("global", 6e-6), ("none", 1e-6))
     ]
-    row = summary.of(found, "two_lock_checked")["threads"]["2, 0 us of work"]["two_lock_lazy"]
+    found.append(dataclasses.replace(found[0], op="retrieve", machine={"superseded": 0.0123}))
+    content = summary.of(found, "two_lock_checked")["threads"]
+    assert content["2, 0 us of work, priorities retrieved"]["two_lock_lazy"]["superseded"] == 0.0123
+    assert "1.23% of samples" in "\n".join(summary.lines({"threads": content}))
+    row = content["2, 0 us of work"]["two_lock_lazy"]
     assert row["claims"] == {"global": "holds", "none": "holds"}
     assert row["times_global"][0] == pytest.approx(3)
     assert summary.verdict("global", [1.9, 1.8, 2.1]) == "ambiguous"

@@ -24,6 +24,7 @@ TREE = (trials.LEAF_LOCK, trials.SET_LEAVES, trials.LEAF_UNLOCK, trials.SUM_UP)
 INSERTING = [("insert", point, 1) for point in range(trials.RESERVE, trials.COMMITTED + 1)]
 INSERTING += [("insert", point, arrival) for point in TREE for arrival in (1, 2)]
 UPDATING = [("update", point, 1) for point in (trials.UPDATE, *TREE, trials.UPDATED)]
+RETRIEVING = [("retrieve", trials.READ_LEAF, 1)]
 SAMPLING = [("sample", point, 1) for point in range(trials.SEARCH, trials.RECHECK + 1)]
 
 
@@ -39,6 +40,8 @@ def _victim(handle, operation, pipe):
             )
         elif operation == "sample":
             replay.sample(8, 0.4, uniforms=np.arange(8) / 8)
+        elif operation == "retrieve":
+            replay.retrieve_priorities(np.arange(20, 28))
         else:
             replay.update_priorities(np.arange(20, 28), np.ones(8))
         pipe.send("ended")
@@ -95,6 +98,7 @@ def go_on(replay, layout=PLAIN):
         numbers_in(batch, layout)
     replay.update_priorities(batch.sequence, np.ones(16))
     assert time.monotonic() - began < GO_ON_WITHIN_SECONDS
+    assert (replay.retrieve_priorities(batch.sequence) > 0).all()
     inspect(replay, Plan(replay_name(replay), layout=layout, capacity=CAPACITY))
 
 
@@ -102,7 +106,7 @@ def replay_name(replay):
     return replay.handle().strategy
 
 
-@pytest.mark.parametrize(("operation", "point", "arrival"), INSERTING + UPDATING + SAMPLING)
+@pytest.mark.parametrize(("operation", "point", "arrival"), INSERTING + UPDATING + SAMPLING + RETRIEVING)
 @pytest.mark.parametrize("strategy", STEPPED)
 def test_a_kill_at_any_point_loses_what_was_under_way_alone(strategy, operation, point, arrival):
     with filled(strategy) as replay:

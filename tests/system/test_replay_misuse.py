@@ -158,9 +158,11 @@ def test_sampling_more_than_is_stored_and_nothing(replay):
 
 
 def test_wrong_updates(replay):
-    for sequence, errors in ([0, 1], [1.0]), ([[0, 1]], [1.0, 1.0]):
-        with pytest.raises(ValueError, match="one each"):
-            replay.update_priorities(np.array(sequence), errors)
+    with pytest.raises(ValueError, match="one each"):
+        replay.update_priorities(np.array([0, 1]), [1.0])
+    for ask in (lambda them: replay.update_priorities(them, [1.0, 1.0]), replay.retrieve_priorities):
+        with pytest.raises(ValueError, match=r"must be \[B\].* not \[1, 2\]"):
+            ask(np.array([[0, 1]]))
     with pytest.raises(ValueError, match="a TD error is nan"):
         replay.update_priorities(np.array([0, 1]), [1.0, float("nan")])
     strange = np.array([-1, -5, 5, 2**62, 2**62 + 1, 2**63 - 1, -(2**63)])

@@ -255,7 +255,7 @@ def test_each_factor_has_its_interval_and_where_that_lies(html):
 )
 def test_the_claim_about_one_global_lock_is_judged_by_threads_with_a_core_each(lazy, verdict):
     printed = quoted.read(QUOTED)
-    over, _ = lock_claims.verdicts(list(runs(steps=STEPS | {"two_lock_lazy": lazy})), printed)
+    over, *_ = lock_claims.verdicts(list(runs(steps=STEPS | {"two_lock_lazy": lazy})), printed)
     assert over.verdict == verdict
     # Whatever happens where threads are more than cores, the verdict stays.
     kept = [one for one in runs(steps=STEPS | {"two_lock_lazy": lazy}) if one.threads <= CORES]
@@ -268,9 +268,24 @@ def test_without_twins_or_strategies_or_printed_numbers_nothing_is_judged():
     alone = [one for one in runs() if not one.primitive.endswith("_again")]
     without = [one for one in runs() if one.options["strategy"] != "none"]
     assert {claim.verdict for claim in lock_claims.verdicts(alone, printed)} == {"not testable here"}
-    assert [claim.verdict for claim in lock_claims.verdicts(without, printed)] == ["confirmed", "not testable here"]
+    judged = [claim.verdict for claim in lock_claims.verdicts(without, printed)]
+    assert judged == ["confirmed", "not testable here", "not testable here"]
     assert "benchmarks replay" in lock_claims.verdicts([], printed)[0].evidence
     assert lock_claims.verdicts(alone) == []
+
+
+def test_superseded_samples_are_told_and_runs_that_retrieve_priorities_are_not_judged():
+    printed = quoted.read(QUOTED)
+    told = [
+        record("threads", name, 900, op="retrieve", threads=2, options=how, machine={**MACHINE, "superseded": share})
+        for name in STEPS
+        for how, share in (({"work_seconds": 0.0, "learners": count}, 0.02 * (count > 1)) for count in (1, 2))
+    ]
+    *before, without = lock_claims.verdicts([*runs()], printed)
+    *judged, late = lock_claims.verdicts([*runs(), *told], printed)
+    assert judged == before
+    assert "benchmarks replay" in without.evidence
+    assert "2.00% to 2.00% of samples" in late.evidence
 
 
 def test_absent_cells_are_listed_with_the_reason(html):

@@ -181,7 +181,7 @@ class BankedReplay(Replay):
     """
 
     banked = True
-    kernels: ClassVar = Kernels(insert, sample, update_priorities)
+    kernels: ClassVar = Kernels(insert, sample, update_priorities, checked.retrieve_priorities)
 
     def __init__(self, settings: Settings, memory: Memory | None = None, *, shared: bool = False) -> None:
         # Each replay takes turns of its own: the first from bank 0, others from any [Zhang2022, Alg. 6].

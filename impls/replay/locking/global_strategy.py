@@ -7,11 +7,12 @@ import numpy as np
 from ...sumtree.kernels.header import kernel
 from ..compiled import Kernels
 from ..insertion import commit, first_of, rank, reserve, write_rows
+from ..priorities import read_priorities
 from ..replay import Replay
 from ..sampling import DRAWN, begin, gather, search, weigh
 from ..steps import DONE, NOT_FINITE
 from ..tree_lock import enter, leave
-from ..trials import COMMITTED, RESERVE, SEARCH, SEARCHED, UPDATE, UPDATED, point
+from ..trials import COMMITTED, RESERVE, RETRIEVE, RETRIEVED, SEARCH, SEARCHED, UPDATE, UPDATED, point
 from ..updating import are_finite, leaves_of, update
 
 
@@ -63,7 +64,17 @@ def update_priorities(trial: int, view: int, sequence: Any, errors: Any, exponen
     return DONE
 
 
+@kernel()
+def retrieve_priorities(trial: int, view: int, sequence: Any, priorities: Any) -> int:
+    point(trial, view, RETRIEVE)
+    enter(view)
+    read_priorities(view, 0, 0, sequence, 0, sequence.size, priorities)
+    point(trial, view, RETRIEVED)
+    leave(view)
+    return DONE
+
+
 class GlobalReplay(Replay):
     """Every operation has the whole replay to itself, from its first step to its last."""
 
-    kernels: ClassVar = Kernels(insert, sample, update_priorities)
+    kernels: ClassVar = Kernels(insert, sample, update_priorities, retrieve_priorities)

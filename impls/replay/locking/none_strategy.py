@@ -7,6 +7,7 @@ import numpy as np
 from ...sumtree.kernels.header import kernel
 from ..compiled import Kernels
 from ..insertion import commit, first_of, rank, reserve, write_rows
+from ..priorities import read_priorities
 from ..replay import Replay
 from ..sampling import DRAWN, begin, gather, search, weigh
 from ..steps import DONE, NOT_FINITE
@@ -53,8 +54,14 @@ def update_priorities(trial: int, view: int, sequence: Any, errors: Any, exponen
     return DONE
 
 
+@kernel()
+def retrieve_priorities(trial: int, view: int, sequence: Any, priorities: Any) -> int:
+    read_priorities(view, 0, 0, sequence, 0, sequence.size, priorities)
+    return DONE
+
+
 class NoneReplay(Replay):
     """Callers that meet tear records and lose sums; only one caller at a time gets right answers."""
 
     valid = False
-    kernels: ClassVar = Kernels(insert, sample, update_priorities)
+    kernels: ClassVar = Kernels(insert, sample, update_priorities, retrieve_priorities)

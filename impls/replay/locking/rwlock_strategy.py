@@ -13,11 +13,12 @@ from ...sumtree.lanes import load_i64, store_i64, word_of
 from ..block import BANK, READ_WRITE
 from ..compiled import Kernels
 from ..insertion import commit, first_of, rank, reserve, write_rows
+from ..priorities import read_priorities
 from ..replay import Replay
 from ..sampling import DRAWN, begin, gather, search, weigh
 from ..steps import DONE, NOT_FINITE
 from ..sync import inner, read_lock, read_write_unlock, write_lock
-from ..trials import COMMITTED, RESERVE, SEARCH, SEARCHED, UPDATE, UPDATED, point
+from ..trials import COMMITTED, RESERVE, RETRIEVE, RETRIEVED, SEARCH, SEARCHED, UPDATE, UPDATED, point
 from ..updating import are_finite, leaves_of, update
 
 _HOLDER = READ_WRITE + 56  # bytes of the lock itself
@@ -95,8 +96,18 @@ def let_go(trial: int, view: int) -> int:
     return DONE
 
 
+@kernel()
+def retrieve_priorities(trial: int, view: int, sequence: Any, priorities: Any) -> int:
+    point(trial, view, RETRIEVE)
+    read_lock(_lock_of(view))
+    read_priorities(view, 0, 0, sequence, 0, sequence.size, priorities)
+    point(trial, view, RETRIEVED)
+    read_write_unlock(_lock_of(view))
+    return DONE
+
+
 class RwlockReplay(Replay):
     """Samples run side by side; inserts and updates run alone."""
 
     processes = False
-    kernels: ClassVar = Kernels(insert, sample, update_priorities, hold, let_go)
+    kernels: ClassVar = Kernels(insert, sample, update_priorities, retrieve_priorities, hold, let_go)

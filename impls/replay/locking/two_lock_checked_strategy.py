@@ -15,6 +15,7 @@ from ...sumtree.lanes import word_of
 from ..block import BOUNDS, FRAMES, STRIDE
 from ..compiled import Kernels
 from ..insertion import blocked, commit, first_of, rank, reserve, write_rows
+from ..priorities import read_priorities
 from ..replay import Replay
 from ..sampling import DRAWN, begin, changed, gather, redraw, search, weigh
 from ..steps import DONE, NEIGHBORS, NOT_FINITE, PATIENCE, PORTION
@@ -141,7 +142,20 @@ def update_priorities(trial: int, view: int, sequence: Any, errors: Any, exponen
     return DONE
 
 
+@kernel()
+def retrieve_priorities(trial: int, view: int, sequence: Any, priorities: Any) -> int:
+    for low in range(0, sequence.size, PORTION):
+        high = min(low + PORTION, sequence.size)
+        ask_for(view, sequence, low, high)
+        if read_priorities(view, 1, 0, sequence, low, high, priorities) > 0:
+            # Leaves about to be raised, or lent by a caller who died: the lock of the tree waits for them, or repairs.
+            enter(view)
+            read_priorities(view, 0, 0, sequence, low, high, priorities)
+            leave(view)
+    return DONE
+
+
 class TwoLockCheckedReplay(Replay):
     """Copies of records run concurrently with everything, and no torn record is ever returned."""
 
-    kernels: ClassVar = Kernels(insert, sample, update_priorities)
+    kernels: ClassVar = Kernels(insert, sample, update_priorities, retrieve_priorities)

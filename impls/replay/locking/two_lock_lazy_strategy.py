@@ -15,7 +15,7 @@ from ...sumtree.lanes import array_at, load_real, store_real, word_of
 from ..block import BANK, LARGEST
 from ..compiled import Kernels
 from ..insertion import commit, first_of, rank, reserve, write_rows
-from ..priorities import set_priorities
+from ..priorities import read_priorities, set_priorities
 from ..replay import Replay
 from ..sampling import DRAWN, begin, gather, search, weigh
 from ..steps import DONE, NOT_FINITE
@@ -93,8 +93,14 @@ def update_priorities(trial: int, view: int, sequence: Any, errors: Any, exponen
     return DONE
 
 
+@kernel()
+def retrieve_priorities(trial: int, view: int, sequence: Any, priorities: Any) -> int:
+    read_priorities(view, 1, 1, sequence, 0, sequence.size, priorities)  # as updates: whatever record is there
+    return DONE
+
+
 class TwoLockLazyReplay(Replay):
     """Copies of records run concurrently with everything; records can be torn, as its two holes allow."""
 
     valid = False
-    kernels: ClassVar = Kernels(insert, sample, update_priorities)
+    kernels: ClassVar = Kernels(insert, sample, update_priorities, retrieve_priorities)
