@@ -131,8 +131,8 @@ def _check_adapting(workload: Workload, options: argparse.Namespace) -> None:
     for name, allowed in _ADAPTING.items():
         if (value := getattr(options, name)) not in allowed:
             raise TrainingError(
-                f"--{name} {value} does not go with --adapt, which searches actors and batch, apart from one learner, "
-                "with the shared transport and the tree numba; leave one of the two out"
+                f"--{name}{'' if value is True else f' {value}'} does not go with --adapt, which searches actors and "
+                "batch, apart from one learner, with the shared transport and the tree numba; leave one of the two out"
             )
 
 
