@@ -87,6 +87,13 @@ def test_no_batch_is_tried_that_the_run_could_not_train_by(tmp_path, pretended):
         adapted(tmp_path, "--steps", "500")
 
 
+def test_a_batch_by_hand_is_learned_from_once_it_can_be_filled():
+    learner = setting_of(
+        load("cartpole_dqn"), _parser().parse_args(["cartpole_dqn", "--batch", "2048"])
+    ).workload.learner
+    assert (learner.batch, learner.learning_starts) == (2048, 2048)
+
+
 @pytest.mark.parametrize(
     ("given", "value"),
     [
