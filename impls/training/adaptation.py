@@ -72,7 +72,7 @@ def _search(setting: Setting, options: argparse.Namespace, folder: Path, made: M
 
 
 def _batches(workload: Workload, options: argparse.Namespace, actors: int) -> list[int]:
-    """The batches by which so many actors can train the workload. TrainingError where it is none."""
+    """The batches by which this number of actors can train the workload. TrainingError where there is none."""
     batches = list[int]()
     for batch in BATCHES:
         try:
