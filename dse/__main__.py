@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from impls import __version__
 from impls.terminal import Parser, answering
-from impls.training import WorkloadError
+from impls.training import TrainingError
 
 from .cli import cores, depth, fpga, mapping, platform, recommend, run, times, tuning, validate
 from .platforms import PlatformError
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser(words).parse_args(words)
     try:
         return int(_COMMANDS[options.command].run(options))
-    except (PlatformError, WorkloadError, RecordError, ValueError) as error:
+    except (PlatformError, TrainingError, RecordError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except FileNotFoundError as error:  # a link in the folder of results that leads nowhere

@@ -12,18 +12,26 @@ from typing import Any
 
 from impls.cores import count_allowed
 from impls.terminal import aligned, amount, plural
-from impls.training import TrainingError, Workload, identity, learners, load, load_timed
+from impls.training import Workload, identity, learners, load, load_timed
+from impls.training.parallel.adapting import (
+    BATCH,
+    BATCHES,
+    MEMORY,
+    PROCESSOR,
+    SAMPLERS,
+    Run,
+    Step,
+    adapt_running,
+)
+from impls.training.parallel.arrangement import Arrangement
 
 from .. import platforms, stats
 from ..platforms.reading import HERE
 from ..records import Measurement, Writer
 from ..solver.problem import ProblemError
-from ..tuning.adapt import MEMORY, PROCESSOR
-from ..tuning.running import BATCH, SAMPLERS, Run, Step, adapt_running
 from .text import wrapped
 
 PRIMITIVE, FILE = "training adaptation", "adaptation.jsonl"
-BATCHES = (32, 64, 128, 256, 512, 1024, 2048)
 SETTLE_SECONDS, LOOK_SECONDS = 1.0, 3.0
 MOST_STEPS = 1 << 40  # of a loop that ends with the search, not by its steps
 HEAD = ("look", "samplers", "B", "env steps/s", "gradient steps/s", "records/s", "processor", "memory", "over its cap")
@@ -80,25 +88,11 @@ def _caps(options: argparse.Namespace) -> dict[str, float]:
     return most | ({MEMORY: float(memory)} if memory else {})
 
 
-@contextlib.contextmanager
-def _loop(workload: Workload, samplers: int, seconds: float) -> Iterator[Any]:
-    """Begin a loop with a given number of samplers, apart and with a free ratio; yield what changes and measures it."""
-    from impls.training.parallel.arrangement import Arrangement  # noqa: PLC0415  # loads what trains
-    from impls.training.parallel.changing import ChangingLoop  # noqa: PLC0415
+def _loop(workload: Workload, samplers: int, seconds: float) -> contextlib.AbstractContextManager[Any]:
+    """Begin a loop with a given number of samplers; its context gives what changes and measures it."""
+    from impls.training.parallel.changing import measuring  # noqa: PLC0415  # loads what trains
 
-    loop = ChangingLoop(workload, Arrangement(name="apart", ratio="free"), samplers)
-
-    def measure(actors: int, batch: int) -> Any:
-        loop.set_actors(actors)
-        loop.set_batch(batch)
-        return loop.measure(seconds, min(SETTLE_SECONDS, seconds))
-
-    try:
-        yield measure
-    except TrainingError as error:
-        raise ProblemError(str(error)) from None
-    finally:
-        loop.close()
+    return measuring(workload, Arrangement(name="apart"), samplers, seconds, min(SETTLE_SECONDS, seconds))
 
 
 def _writer(options: argparse.Namespace) -> Writer:

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from impls.terminal import count, plural
+from impls.training.parallel.adapting import MEMORY, PROCESSOR, WHOLE
+from impls.training.parallel.looks import Search
 
 from ..estimate import Estimate
 from ..times.multi_learner import FactorPoint
-from ..tuning.adapt import MEMORY, PROCESS_BYTES, PROCESSOR, WHOLE, Adaptation, adapted
+from ..tuning.adapt import PROCESS_BYTES, Adaptation, adapted
 from ..tuning.learners import LearnerScaling, learner_scaling
-from ..tuning.looks import Search
 from . import running
 from .mapping import add_fix, add_system, system_of
 from .text import add_command, error_bound, rests_on, roughly, rounded, show, wrapped

@@ -14,6 +14,9 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from impls.training.parallel.adapting import MEMORY, PROCESSOR, WHOLE, Pair
+from impls.training.parallel.looks import Adapted, Cap, adapt, joint
+
 from ..estimate import Estimate
 from ..mapping.build import build
 from ..mapping.knee import Knee, knee
@@ -26,12 +29,8 @@ from ..solver.problem import Configuration, Problem, ProblemError
 from ..solver.solve import Search
 from ..times.parts import Parts
 from ..times.trees import LEAF_BYTES
-from .looks import Adapted, Cap, adapt, joint
 
 PROCESS_BYTES = 0.25e9  # resident, with PyTorch and an environment, on machine d7dae63b89; a part of it may be shared
-PROCESSOR, MEMORY = "processor", "memory"
-WHOLE = 100.0  # percent
-Pair = tuple[int, int]
 _Chosen = tuple[Problem, Configuration, Outcome]
 
 
@@ -114,8 +113,8 @@ def adapted(
     """Search samplers and batch of a system, each by its own rate, and compare with the best pair.
 
     ``memory_bytes``: the cap on the host's memory, by default what the platform states. ``tell`` is called with each
-    batch before its mappings are searched. ProblemError for caps outside any sense, or below what one sampler takes;
-    RecordError as in ``recommend_mapping``.
+    batch before its mappings are searched. ProblemError for caps outside any sense, TrainingError where they are
+    below what one sampler takes; RecordError as in ``recommend_mapping``.
     """
     if not 0 < cpu_percent <= WHOLE:
         raise ProblemError(f"the cap on the processor is a percentage above 0 and up to 100, not {cpu_percent:g}")

@@ -2,6 +2,7 @@
 
   python -m impls.training cartpole_dqn                   a shipped workload, or your own .toml file; one process
   python -m impls.training cartpole_dqn --arrangement apart --actors 1    actors in processes of their own
+  python -m impls.training cartpole_dqn --adapt           actors and batch are searched first, then it trains by them
   python -m impls.training cartpole_dqn --arrangement copies --processes 2    serial loops whose weights meet
   python -m impls.training cartpole_dqn --mapping answer.json     what dse recommend --json wrote
   python -m impls.training cartpole_dqn --resume          continue from the run's last checkpoint, on the same curve;
@@ -66,7 +67,7 @@ def _train(options: argparse.Namespace) -> int:
     workload, arrangement = setting.workload, setting.arrangement
     if options.parent is None:  # which has said so
         warn_of_code(workload)
-    kind = arrangement.name if arrangement.is_parallel else setting.contestant
+    kind = "adapt" if options.adapt else arrangement.name if arrangement.is_parallel else setting.contestant
     folder = options.out or Path("runs") / workload.name / f"{kind}-seed{options.seed}"
     check(folder, options.resume, workload.steps)  # before seconds pass with what follows
     if options.parent is not None:
@@ -84,8 +85,13 @@ def _train(options: argparse.Namespace) -> int:
         test_process=options.test_process,
     )
     made: dict[str, Any] = {"learner": setting.learner, "policy": setting.policy, "device": setting.device}
-    made |= {"compiled": setting.compiled, "contestant": setting.contestant, "arrangement": arrangement}
     try:
+        if options.adapt:
+            from .adaptation import adapted  # noqa: PLC0415
+
+            workload, found = adapted(setting, options, folder, made)
+            plan = dataclasses.replace(plan, adaptation=found)
+        made |= {"compiled": setting.compiled, "contestant": setting.contestant, "arrangement": arrangement}
         run = start(workload, plan, seed=options.seed, resume=options.resume, **made)
         try:
             summary = run.run()
@@ -110,7 +116,7 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _setting(workload: Workload, options: argparse.Namespace) -> Setting:
-    if options.mapping is None:
+    if options.mapping is None or options.adapt:
         return setting_of(workload, options)
     from .answer import read  # noqa: PLC0415  # needed by a mapping alone
 
@@ -137,6 +143,9 @@ def _summary_text(summary: dict[str, Any]) -> str:
         lines.append(f"  once it had started: {settled['update_hz']:,.0f} updates/s over {taken}")
     if processes := summary.get("processes"):
         lines.append(_processes_text(summary, processes))
+    if found := summary.get("adaptation"):
+        pair = f"{plural(found['actors'], 'actor')}, B = {found['batch']:,}"
+        lines.append(f"  adapted: {pair}; the same without a search: {found['command']}")
     if tested is not None:
         lines.append(
             f"  best of the evaluations: {summary['validation_best']:z.1f} at step "

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from .. import names as trees
 from ..checks import near, short
 from . import learners
 from .errors import TrainingError
-from .options import MAPPED, Setting, arrangement_of, with_options, with_values
+from .options import MAPPED, Setting, arrangement_of, start_of, with_options, with_values
 from .parallel.arrangement import COPIES, NAMES
 from .workload import Workload
 
@@ -52,18 +51,6 @@ def read(file: str) -> "Answer":
     return Answer(content, _called(file))
 
 
-def _start(workload: Workload, values: Mapping[tuple[str, str], int]) -> int:
-    """The environment steps before the first gradient step: the workload's, or those that fill a batch and storages."""
-    batch, *each = (
-        values.get((table, key), getattr(getattr(workload, table), key))
-        for table, key in (
-            ("learner", "batch"),
-            *(("actors", key) for key in ("count", "environments", "local_storage")),
-        )
-    )
-    return int(max(workload.learner.learning_starts, batch, math.prod(each)))
-
-
 def _called(file: str) -> str:
     return "the answer from the standard input" if file == STDIN else file
 
@@ -101,7 +88,7 @@ class Answer:
         values["replay", "fanout"] = fanout
         if name != "serial":
             values["actors", "count"] = self._whole("processes of actors", actors["details"].get("processes"), 1)
-        values["learner", "learning_starts"] = _start(workload, values)
+        values["learner", "learning_starts"] = start_of(workload, values)
         threads = self._whole("threads of the learner", learner["details"].get("threads") or 1, 1)
         decided: dict[str, Any] = {"name": name, "threads": threads, "strategy": self._content.get("strategy")}
         decided = {key: value for key, value in (decided | self._combined(name)).items() if value}

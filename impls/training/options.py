@@ -2,6 +2,8 @@
 
 import argparse
 import dataclasses
+import math
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +28,7 @@ from .parallel.arrangement import (
     Arrangement,
 )
 from .reading import faults_of, names
-from .workload import ALGORITHMS, MOST, Workload
+from .workload import ALGORITHMS, MOST, TIMED, Workload
 
 RANGES = {
     "fanout": (2, 1 << 20),
@@ -34,6 +36,7 @@ RANGES = {
     "steps": (1, MOST),
     "environments": (1, 4096),
     "actors": (1, 4096),
+    "batch": (1, 1 << 20),
     "presampled": (0, 65536),
     "learners": (1, 1024),
     "period": (1, 1 << 30),
@@ -52,6 +55,7 @@ RANGES = {
 _OF_WORKLOAD = {
     "fanout": ("replay", "fanout"),
     "alpha": ("replay", "alpha"),
+    "batch": ("learner", "batch"),
     "presampled": ("replay", "presampled"),
     "environments": ("actors", "environments"),
     "actors": ("actors", "count"),
@@ -74,13 +78,24 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Arrangement], bool]], ...] 
 _OF_REPLAY = ("contestant", "fanout", "alpha", "presampled", "replay", "strategy", "mapping")
 """Options that change nothing where there is no replay, as for a3c."""
 MAPPED = {
-    **dict.fromkeys(("arrangement", "actors", "environments", "presampled", "fanout", "learners", "learner", "policy")),
+    **dict.fromkeys(("arrangement", "actors", "environments", "batch", "presampled", "fanout")),
+    **dict.fromkeys(("learners", "learner", "policy")),
     "contestant": "numba",
     "threads": 1,
     "device": "cpu",
     "compile": False,
 }
 """Options that the answer of ``--mapping`` decides, and their values where they are not given."""
+_ADAPTING: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("actors", "batch", "mapping"), (None,)),
+    "arrangement": (None, "apart"),
+    "learners": (None, 1),
+    "transport": (None, "shared"),
+    "contestant": ("numba",),
+    "compile": (False,),
+}
+"""Options that ``--adapt`` decides, and the values that they may have next to it."""
+_OF_FOLDER = ("out", "resume", "parent")
 
 
 @dataclass(frozen=True)
@@ -98,6 +113,9 @@ class Setting:
 
 def setting_of(workload: Workload, options: argparse.Namespace) -> Setting:
     """The setting that options ask for. TrainingError for one out of range, or options that do not go together."""
+    if options.adapt:
+        _check_adapting(workload, options)
+        options = with_pair(options)
     changed = with_options(workload, options)
     name = options.arrangement or (COPIES if workload.algorithm == DYNA else "serial")
     arrangement = arrangement_of(changed, options, name=name, threads=options.threads)
@@ -107,6 +125,36 @@ def setting_of(workload: Workload, options: argparse.Namespace) -> Setting:
         raise TrainingError("--policy split is none: actors act by dense or torch; choose one of these")
     by = options.contestant, options.learner, options.policy
     return Setting(changed, arrangement, *by, options.device, options.compile)
+
+
+def _check_adapting(workload: Workload, options: argparse.Namespace) -> None:
+    if workload.algorithm not in TIMED:
+        raise TrainingError(
+            f"--adapt changes actors apart from a learner and the batch of a replay, by which {workload.algorithm} is "
+            f"not trained; leave it out, or train one of {', '.join(TIMED)}"
+        )
+    for name, allowed in _ADAPTING.items():
+        if (value := getattr(options, name)) not in allowed:
+            raise TrainingError(
+                f"--{name}{'' if value is True else f' {value}'} does not go with --adapt, which searches actors and "
+                "batch, apart from one learner, with the shared transport and the tree numba; leave one of the two out"
+            )
+
+
+def with_pair(options: argparse.Namespace, actors: int | None = None, batch: int | None = None) -> argparse.Namespace:
+    """The options of a run that has these actors apart, and this batch, without a search."""
+    pair = {"adapt": False, "arrangement": "apart", "actors": actors, "batch": batch}
+    return argparse.Namespace(**vars(options) | pair)
+
+
+def command_of(options: argparse.Namespace) -> str:
+    """The command that begins a run by these options, in the folder that it has by default."""
+    usual = vars(parser(None).parse_args([options.workload])) | {name: getattr(options, name) for name in _OF_FOLDER}
+    words = ["python", "-m", "impls.training", options.workload]
+    for name, value in vars(options).items():
+        if value != usual[name]:
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return shlex.join(words)
 
 
 def every_of(text: str) -> int:
@@ -146,7 +194,22 @@ def with_options(workload: Workload, options: argparse.Namespace) -> Workload:
         raise TrainingError(f"--{option} is about a replay, which a3c does not have; leave it out")
     check_ranges({name: getattr(options, name) for name in RANGES})
     values = {where: getattr(options, name) for name, where in _OF_WORKLOAD.items()}
-    return with_values(workload, {where: one for where, one in values.items() if one is not None}, options.steps)
+    values = {where: one for where, one in values.items() if one is not None}
+    if options.batch is not None:
+        values["learner", "learning_starts"] = start_of(workload, values)
+    return with_values(workload, values, options.steps)
+
+
+def start_of(workload: Workload, values: Mapping[tuple[str, str], Any]) -> int:
+    """The environment steps before the first gradient step: the workload's, or those that fill a batch and storages."""
+    batch, *each = (
+        values.get((table, key), getattr(getattr(workload, table), key))
+        for table, key in (
+            ("learner", "batch"),
+            *(("actors", key) for key in ("count", "environments", "local_storage")),
+        )
+    )
+    return int(max(workload.learner.learning_starts, batch, math.prod(each)))
 
 
 def check_ranges(values: Mapping[str, Any]) -> None:
@@ -198,6 +261,7 @@ def _add_what_computes(add: Any) -> None:
     add("--alpha", type=float, help="exponent of priorities; 0 samples uniformly (default: the workload's)")
     add("--environments", type=count, metavar="E", help="that an actor steps at once (default: the workload's)")
     add("--actors", type=count, metavar="A", help="that step environments (default: the workload's)")
+    add("--batch", type=count, metavar="B", help="records of a gradient step (default: the workload's)")
     add("--presampled", type=count, metavar="D", help="batches sampled ahead (default: the workload's)")
     add("--seed", type=int, default=0, help="decides all of a run on one thread (default: %(default)s)")
     add("--threads", type=count, default=1, help="of each learner; more than 1 may not repeat bit for bit (default: 1)")
@@ -218,6 +282,8 @@ def _add_processes(add: Any) -> None:
     )
     mapping = "run what dse recommend --json wrote; - reads it from the standard input"
     add("--mapping", metavar="FILE", help=mapping)
+    adapt = "search actors and a batch by measured rates first, then train by the pair found, apart"
+    add("--adapt", action="store_true", help=adapt)
     add("--learners", type=count, metavar="L", help="that share the gradient steps (default: 1)")
     syncs = f"how learners combine: {', '.join(SYNCS)} (default: {SYNCS[0]}); how copies' weights meet: "
     add("--sync", metavar="NAME", help=f"{syncs}{', '.join(COPY_SYNCS)} (default: {COPY_SYNCS[0]})")

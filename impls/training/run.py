@@ -8,6 +8,7 @@ A run is a folder:
     checkpoint.pt    the state to resume from
     best.pt          the weights of the evaluation with the highest mean, the latest of equals
     summary.json     the results, once it is done
+    adaptation.csv   with --adapt: one line a pair of actors and batch that was tried, and one for the pair kept
 
 The files of a resumed run are first cut to what they were at its checkpoint, and then grow as if nothing had happened.
 A folder belongs to one run: its file .lock is locked for as long as the run continues. A run by several processes goes
@@ -176,6 +177,7 @@ class Plan:
     ``seconds``: the run ends N seconds after its first step, or after a race that it won, once the evaluation or
     save under way then ends.
     ``test_process``: a process of its own evaluates while training continues, as in [Hou2023].
+    ``adaptation``: what a search before the run found, for its summary.
     """
 
     folder: Path
@@ -185,6 +187,7 @@ class Plan:
     clock: Callable[[], float] = time.monotonic  # of those lines
     seconds: float | None = None
     test_process: bool = False
+    adaptation: Mapping[str, Any] | None = None
 
 
 class Run:
@@ -321,6 +324,7 @@ class Run:
             with self._interrupts.at_once():
                 tested = summary.tested(loop, best["weights"], self._evaluated, self._plan.test_episodes)
         done = {"episodes": self._episodes, "seconds": round(self._seconds, 1), **rates, "processes": report}
+        done |= {"adaptation": self._plan.adaptation} if self._plan.adaptation else {}
         return summary.write(summary.summary(loop, done, self._points, best, tested), self._plan.folder)
 
     def save(self) -> None:

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dse.records import Measurement
-from dse.tuning.running import GRID, Loss, Step, losses_of
 from impls.terminal import plural
+from impls.training.parallel.adapting import GRID, Loss, Step, losses_of
 
 from .. import style
 from ..chart import Chart, Material, Section

@@ -8,10 +8,8 @@ import pytest
 from dse.__main__ import main
 from dse.cli import running as command
 from dse.records import read_file
-from dse.solver.problem import ProblemError
-from dse.tuning.adapt import MEMORY, PROCESSOR
-from dse.tuning.running import BATCH, GRID, SAMPLERS, adapt_running
-from impls.training import identity, load
+from impls.training import TrainingError, identity, load
+from impls.training.parallel.adapting import BATCH, GRID, MEMORY, PROCESSOR, SAMPLERS, adapt_running
 from impls.training.parallel.changing import Rates
 from tests.profiled import write_workload
 
@@ -82,7 +80,7 @@ def test_nothing_is_looked_at_that_the_latest_look_projects_over_a_cap():
     answer, looked = run({PROCESSOR: 100.0, MEMORY: 1.7e9}, exhaustive=True)
     assert max(samplers for samplers, _ in looked) == 3 == answer.pair[0]
     assert len(answer.grid) == 3 * len(BATCHES)
-    with pytest.raises(ProblemError, match="even 1 is over the cap on memory"):
+    with pytest.raises(TrainingError, match="even 1 is over the cap on memory"):
         run({PROCESSOR: 100.0, MEMORY: 1e9})
 
 

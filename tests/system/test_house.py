@@ -24,7 +24,7 @@ ALLOWED = {
     },
     "reports": {
         *("reports", "dse", "impls.cores", "impls.replay.registry", "impls.sumtree.registry", "impls.terminal"),
-        "impls.writing",
+        *("impls.training.parallel.adapting", "impls.writing"),
     },
 }
 # The rooms of dse, from the top floor down: a room imports none above it.

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from dse.solver.problem import ProblemError
-from dse.tuning.looks import Cap, adapt, joint, search
+from impls.training import TrainingError
+from impls.training.parallel.looks import Cap, adapt, joint, search
 
 SMALLEST = 18  # points from which on a third of the looks is always enough
 
@@ -120,7 +120,7 @@ def test_nothing_over_a_cap_is_ever_looked_at():
         assert found.best == best_of(allowed)
         assert found.allowed == tuple(allowed)
         assert found.stopped_by == ("memory" if len(allowed) < 40 else "")
-    with pytest.raises(ProblemError, match="even 1 is over the cap on cores"):
+    with pytest.raises(TrainingError, match="even 1 is over the cap on cores"):
         search([1, 2], float, [("cores", lambda value: value > 0)])
 
 
@@ -179,11 +179,11 @@ def test_searching_apart_misses_the_joint_optimum_where_one_costs_the_other():
 
 
 def test_senseless_searches_are_refused_with_a_sentence():
-    with pytest.raises(ProblemError, match=r"must rise, not \[2, 2\]"):
+    with pytest.raises(TrainingError, match=r"must rise, not \[2, 2\]"):
         search([2, 2], float)
-    with pytest.raises(ProblemError, match=r"must rise, not \[\]"):
+    with pytest.raises(TrainingError, match=r"must rise, not \[\]"):
         search([], float)
-    with pytest.raises(ProblemError, match="the rate of 1 must be finite"):
+    with pytest.raises(TrainingError, match="the rate of 1 must be finite"):
         search([1], lambda value: math.nan)
-    with pytest.raises(ProblemError, match="no pair is under the caps on cores, memory"):
+    with pytest.raises(TrainingError, match="no pair is under the caps on cores, memory"):
         joint([30], [16], both, CAPS)

@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import os
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from typing import Any
 from ...checks import integer_at_least
 from ...cores import count_allowed
 from .. import clock
+from ..actor import Episode
 from ..errors import TrainingError
+from ..interrupts import Interrupts
 from ..workload import Workload
 from .acting import act
 from .arrangement import Arrangement
@@ -70,6 +73,7 @@ class ChangingLoop(ParallelLoop):
             )
         super().__init__(workload, arrangement, **options)
         self._every, self._life = self._rows["actor"], 0
+        self.check: Callable[[], None] = lambda: None  # before each turn
         self._go_by(actors)
 
     @property
@@ -100,6 +104,11 @@ class ChangingLoop(ParallelLoop):
         with self.paused():
             self.workload = replace(self.workload, learner=learner)
             self._learning = self._learning_of()
+
+    def advance(self) -> tuple[Episode, ...]:
+        """Take a turn as the loop that it is, unless ``check`` raises."""
+        self.check()
+        return super().advance()
 
     def measure(self, seconds: float, settle: float = 0.0) -> Rates:
         """Let the loop train until all its actors do, then for ``settle`` seconds, and measure the ``seconds`` after.
@@ -139,6 +148,26 @@ class ChangingLoop(ParallelLoop):
         end = clock.seconds() + seconds
         while clock.seconds() < end:
             self.advance()
+
+
+@contextlib.contextmanager
+def measuring(
+    workload: Workload, arrangement: Arrangement, actors: int, seconds: float, settle: float, **options: Any
+) -> Iterator[Callable[[int, int], Rates]]:
+    """Begin a loop with a free ratio and these ``actors``; yield what measures it by (actors, batch).
+
+    Ctrl-C and SIGTERM raise Interrupted between two turns; in the end no process is left.
+    """
+    with contextlib.closing(ChangingLoop(workload, replace(arrangement, ratio="free"), actors, **options)) as loop:
+
+        def measure(count: int, batch: int) -> Rates:
+            loop.set_actors(count)
+            loop.set_batch(batch)
+            return loop.measure(seconds, settle)
+
+        with Interrupts(loop.hurry) as interrupts:
+            loop.check = interrupts.check
+            yield measure
 
 
 def _bytes_of(pid: int) -> float:

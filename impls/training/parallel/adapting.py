@@ -14,13 +14,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .adapt import MEMORY, PROCESSOR, WHOLE, Pair
 from .looks import Adapted, Cap, adapt
 
 if TYPE_CHECKING:
-    from impls.training.parallel.changing import Rates  # which loads what trains
+    from .changing import Rates  # which loads what trains
 
 SAMPLERS, BATCH, GRID = "samplers", "batch", "grid"
+BATCHES = (32, 64, 128, 256, 512, 1024, 2048)
+PROCESSOR, MEMORY = "processor", "memory"
+WHOLE = 100.0  # percent
+Pair = tuple[int, int]
 WITHIN = 0.05  # of a rate, by which measuring it again may change it without another shape being seen
 
 
@@ -156,7 +159,7 @@ def adapt_running(
     """Search samplers, then the batch, each by few looks; with ``exhaustive`` then measure every pair under the caps.
 
     ``caps``: the most of "processor" (percent of ``cores``) and of "memory" (bytes). ``tell`` is called with each look.
-    ProblemError for values that do not rise, or a first pair that is over a cap.
+    TrainingError for values that do not rise, or a first pair that is over a cap.
     """
     looks = _Looks(measure, caps, cores, tell)
     looks.at(SAMPLERS, (samplers[0], batches[0]))

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..solver.problem import ProblemError
+from ..errors import TrainingError
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ def search(
     """Search the value with the highest rate; each is looked at once at most.
 
     ``caps``: (name, whether a value is over it). ``within``: the part of a rate that measuring it again may change;
-    smaller steps against the shape do not count. ProblemError for values that do not rise, a first value
+    smaller steps against the shape do not count. TrainingError for values that do not rise, a first value
     over a cap, or a rate that is no number from 0 on.
     """
     if not values or any(b <= a for a, b in itertools.pairwise(values)):
-        raise ProblemError(f"values to try must rise, not {list(values)}")
+        raise TrainingError(f"values to try must rise, not {list(values)}")
     allowed, stopped_by = _under(values, caps)
     seen: dict[int, float] = {}
 
@@ -72,7 +72,7 @@ def search(
         if value not in seen:
             seen[value] = rate(value)
             if not 0 <= seen[value] < math.inf:
-                raise ProblemError(f"the rate of {value} must be finite and from 0 on, not {seen[value]}")
+                raise TrainingError(f"the rate of {value} must be finite and from 0 on, not {seen[value]}")
         return seen[value]
 
     _climb(look, len(allowed))
@@ -90,7 +90,7 @@ def _under(values: Sequence[int], caps: Sequence[tuple[str, Callable[[int], bool
         for name, over in caps:
             if over(value):
                 if count == 0:
-                    raise ProblemError(f"even {value} is over the cap on {name}; raise it or try smaller values")
+                    raise TrainingError(f"even {value} is over the cap on {name}; raise it or try smaller values")
                 return tuple(values[:count]), name
     return tuple(values), ""
 
@@ -169,10 +169,10 @@ def joint(
 ) -> tuple[int, int]:
     """Find the (samplers, batch) with the highest rate of all pairs under the caps; ties to fewer, then smaller.
 
-    ProblemError where no pair is under the caps.
+    TrainingError where no pair is under the caps.
     """
     pairs = [pair for pair in itertools.product(samplers, batches) if all(cap.uses(*pair) <= cap.most for cap in caps)]
     if not pairs:
-        raise ProblemError(f"no pair is under the caps on {', '.join(cap.name for cap in caps)}")
+        raise TrainingError(f"no pair is under the caps on {', '.join(cap.name for cap in caps)}")
     rates = {pair: hz(*pair) for pair in pairs}
     return min(pairs, key=lambda pair: (-rates[pair], pair))
