@@ -29,14 +29,18 @@ KINDS = {
 }
 DEEPER, LOCAL, SCALING = "depths", "local", "scaling"
 A3C, DYNA_Q, MEMR = ALGORITHMS = ("a3c", "dyna_q", "memr")
-NAMES = (*KINDS, DEEPER, LOCAL, COPIES, *ALGORITHMS, SCALING)
+BATCHES, SAMPLERS, CARRIED = ABLATIONS = ("batches", "samplers", "transports")
+NAMES = (*KINDS, DEEPER, LOCAL, COPIES, *ALGORITHMS, *ABLATIONS, SCALING)
 PROCESSES, EVERY, USUAL = (1, 2, 4), (1, 4, 16, 64), 16
 """Copies; gradient steps k between meetings, of two copies; and of other numbers."""
 WORKERS, CAPS = (0, 1, 2), (1, 4)  # model workers, and simulated updates for each real one
 ALPHAS, SEGMENTS = (0.0, 0.2, 1.0), 1  # of MEMR, besides its own
+SIZES, COUNTS, WAYS = (64, 256, 1_024), (1, 2, 4), ("queue", "fill")
+"""Records of TD3's batches [Zhang2022, Fig. 5.1]; actors, and ways of their records [Hou2023, Figs. 6a and 7]."""
 PERIODS = ((2, 1), (2, 5), (2, 10), (2, 25), (4, 10))  # (L, H) of learners whose weights are averaged
 
 
+WORDS = {"count": "actors"}  # of a key, where it says little alone
 Changes = tuple[tuple[str, str, float], ...]  # values of the workload: table, key, value
 
 
@@ -108,7 +112,9 @@ class Trained:
         """Its arrangement, and how its learners combine or how many batches are sampled ahead."""
         name, ahead = self.arrangement.name, self.presampled
         if self.changes:
-            return ", ".join([name, *(f"{key} = {value:g}" for _, key, value in self.changes)])
+            return ", ".join([name, *(f"{WORDS.get(key, key)} = {value:g}" for _, key, value in self.changes)])
+        if self.arrangement.transport != "shared":
+            return f"{name}, {self.arrangement.transport}"
         if self.settings.algorithm == DYNA_Q:
             return f"{name}, W = {self.arrangement.model_workers}, c = {self.arrangement.cap}"
         if name == COPIES:
@@ -154,7 +160,7 @@ def copies(processes: int, everys: Sequence[int], syncs: Sequence[str]) -> Itera
 
 
 def of_algorithm(name: str, counts: Sequence[int], syncs: Sequence[str]) -> Iterator[tuple[str, Arrangement, Changes]]:
-    """Yield the runs of an algorithm: workload, arrangement, and what is changed of the workload."""
+    """Yield the runs of an algorithm or an ablation: workload, arrangement, and what is changed of the workload."""
     if name == A3C:
         for each in (one for count in counts for one in copies(count, [1], syncs)):
             yield "cartpole_a3c", dataclasses.replace(each, every=1), ()
@@ -169,6 +175,12 @@ def of_algorithm(name: str, counts: Sequence[int], syncs: Sequence[str]) -> Iter
         yield "pendulum_memr", KINDS["serial"], (("model", "segments", SEGMENTS),)
         for alpha in ALPHAS:
             yield "pendulum_memr", KINDS["serial"], (("replay", "alpha", alpha),)
+    if name == BATCHES:
+        yield from (("pendulum_td3", KINDS["serial"], (("learner", "batch", size),)) for size in SIZES)
+    if name == SAMPLERS:
+        yield from (("cartpole_dqn", KINDS["apart"], (("actors", "count", count),)) for count in COUNTS)
+    if name == CARRIED:
+        yield from (("cartpole_dqn", dataclasses.replace(KINDS["apart"], transport=way), ()) for way in WAYS)
 
 
 def runs(

@@ -14,6 +14,9 @@ copies       serial loops with an environment and a network each, whose weights 
 a3c          cartpole_a3c by copies that meet after each gradient step: --processes, --syncs
 dyna_q       cartpole_dyna_q with W = 0, 1 and 2 model workers, and at most c = 1 or 4 simulated updates a real one
 memr         pendulum_memr next to pendulum_sac, with other alphas (0: uniform) and with a single segment
+batches      pendulum_td3 by batches of 64 to 1,024: what does a large one learn for a gradient step?
+samplers     cartpole_dqn by 1, 2 and 4 actors apart
+transports   cartpole_dqn, records of the actor carried by a queue, and by one that fills before it is moved
 scaling      no runs: gradient steps of one and of two such learners alone, over networks, batches and H
 
 A run is solved at the first evaluation whose mean reaches the workload's threshold. Its clock begins with the first
@@ -62,7 +65,21 @@ from ..run import run as run_cells
 from ..timing import Timing
 from ..workers import ask_once
 from . import scaling
-from .cells import ALGORITHMS, DEPTHS, EVERY, LOCAL, NAMES, PERIODS, PRIMITIVE, PROCESSES, SCALING, USUAL, Trained, runs
+from .cells import (
+    ABLATIONS,
+    ALGORITHMS,
+    DEPTHS,
+    EVERY,
+    LOCAL,
+    NAMES,
+    PERIODS,
+    PRIMITIVE,
+    PROCESSES,
+    SCALING,
+    USUAL,
+    Trained,
+    runs,
+)
 
 FILE = "learning.jsonl"
 MODULE = f"{__package__}.worker"
@@ -191,7 +208,7 @@ def _pair(text: str) -> tuple[int, int]:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("learning", __doc__, "--only serial,apart --seeds 10,11")
     parser.add_argument("--workload", default="cartpole_dqn", metavar="NAME|FILE", help="default: %(default)s")
-    unusual = (LOCAL, COPIES, *ALGORITHMS, SCALING)
+    unusual = (LOCAL, COPIES, *ALGORITHMS, *ABLATIONS, SCALING)
     usual, left_out = tuple(name for name in NAMES if name not in unusual), f"default: all but {', '.join(unusual)}"
     add_list(parser, "only", str, default=usual, help=f"of {', '.join(NAMES)} ({left_out})")
     add_list(parser, "depths", at_least(0, "D"), default=DEPTHS, help="D of the runs named depths (default: 10,50,200)")
