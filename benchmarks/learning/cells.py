@@ -35,7 +35,7 @@ PROCESSES, EVERY, USUAL = (1, 2, 4), (1, 4, 16, 64), 16
 """Copies; gradient steps k between meetings, of two copies; and of other numbers."""
 WORKERS, CAPS = (0, 1, 2), (1, 4)  # model workers, and simulated updates for each real one
 ALPHAS, SEGMENTS = (0.0, 0.2, 1.0), 1  # of MEMR, besides its own
-SIZES, COUNTS, WAYS = (64, 256, 1_024), (1, 2, 4), ("queue", "fill")
+SIZES, COUNTS, WAYS = (64, 256, 1_000), (1, 2, 4), ("queue", "fill")
 """Records of TD3's batches [Zhang2022, Fig. 5.1]; actors, and ways of their records [Hou2023, Figs. 6a and 7]."""
 PERIODS = ((2, 1), (2, 5), (2, 10), (2, 25), (4, 10))  # (L, H) of learners whose weights are averaged
 

@@ -14,7 +14,7 @@ copies       serial loops with an environment and a network each, whose weights 
 a3c          cartpole_a3c by copies that meet after each gradient step: --processes, --syncs
 dyna_q       cartpole_dyna_q with W = 0, 1 and 2 model workers, and at most c = 1 or 4 simulated updates a real one
 memr         pendulum_memr next to pendulum_sac, with other alphas (0: uniform) and with a single segment
-batches      pendulum_td3 by batches of 64 to 1,024: what does a large one learn for a gradient step?
+batches      pendulum_td3 by batches of 64 to 1,000: what does a large one learn for a gradient step?
 samplers     cartpole_dqn by 1, 2 and 4 actors apart
 transports   cartpole_dqn, records of the actor carried by a queue, and by one that fills before it is moved
 scaling      no runs: gradient steps of one and of two such learners alone, over networks, batches and H

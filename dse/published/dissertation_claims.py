@@ -254,10 +254,10 @@ def _of_rollouts(records: Sequence[Measurement]) -> Iterator[Claim]:
     ):
         what = {"sample_efficiency": "environment steps", "learning_efficiency": "gradient steps"}[name]
         yield seeds.judge(text, what, ratios(name, others), "until the pendulum is solved", sign, "memr")
-    few, *more = (found.get(("pendulum_td3", f"serial, batch = {size}"), {}) for size in (64, 256, 1024))
+    few, *more = (found.get(("pendulum_td3", f"serial, batch = {size}"), {}) for size in (64, 256, 1000))
     larger = {
         f"B = {size:,} to 64": seeds.ratio_of(each.get("learning_efficiency", {}), few.get("learning_efficiency", {}))
-        for size, each in zip((256, 1024), more, strict=True)
+        for size, each in zip((256, 1000), more, strict=True)
     }
     text, of = "A larger batch takes fewer gradient steps to learn (5.1.1, Fig. 5.1).", "until the pendulum is solved"
     yield seeds.judge(text, "gradient steps", larger, of, -1, "batches")
