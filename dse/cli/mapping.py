@@ -49,7 +49,7 @@ ABOUT = f"""A mapping places the parts of a workload on devices: actors, samplin
 
 A platform is a name ({", ".join(names())}, or `this`, the machine that asks, with its records) or a .toml file;
 a workload too:
-{", ".join(timed_names())}.
+{textwrap.fill(", ".join(timed_names()), WIDTH)}.
 Where `this` has no records, those of the nearest machine answer, and a warning says so; --machine names another.
 
 Objectives:
