@@ -86,11 +86,10 @@ def verdicts(records: Sequence[Measurement], printed: Quoted = NOTHING) -> list[
 
 def _write_after_read(records: Sequence[Measurement]) -> Claim:
     runs = [record for primitive in (THREADS, PROCESSES) for record in one_run(records, primitive)]
-    several = [record for record in runs if record.options.get("learners", 1) > 1]
-    shares = [record.machine[SUPERSEDED] for record in several if SUPERSEDED in record.machine]
-    beside, measured = "", f", and {how_to_measure('replay --only threads')}"
-    if shares:
-        beside, measured = f"{min(shares):.2%} to {max(shares):.2%} of samples were so, over {len(shares)} runs", ""
+    shares = [one.machine.get(SUPERSEDED) for one in runs if one.options.get("learners", 1) > 1]
+    known = [share for share in shares if share is not None]
+    beside = f"{min(known):.2%} to {max(known):.2%} of samples were so, over {len(known)} runs" if known else ""
+    measured = "" if known else f", and {how_to_measure('replay --only threads')}"
     return not_run(
         "Samples whose priority another learner supersedes before they are updated (write after read) have little "
         "impact (IV-D3).",

@@ -1,4 +1,4 @@
-"""The leaves of a bank's tree: setting priorities, of scattered slots or of neighbors, reading them, the largest one.
+"""The leaves of a bank's tree: setting priorities, those of scattered slots or of neighbors, and the largest one.
 
 ``leaf_lock`` says whether the leaves have a mutex of their own [Zhang2021, Alg. 3].
 """
@@ -9,21 +9,11 @@ import numpy as np
 
 from ..sumtree.kernels.header import CAPACITY, LEAVES, offset_of
 from ..sumtree.kernels.updating import recompute, set_leaves
-from ..sumtree.lanes import (
-    array_at,
-    bytes_of,
-    load_i64,
-    load_real,
-    rounded,
-    stack_words,
-    store_real,
-    unsigned_divide,
-    word_of,
-)
-from .block import BANK, BLOCK_SHIFT, BOUNDS, LEAF_MUTEX, READY, TICKET, WORDS, WRITTEN
+from ..sumtree.lanes import array_at, bytes_of, load_real, rounded, stack_words, store_real, unsigned_divide, word_of
+from .block import BANK, BLOCK_SHIFT, BOUNDS, LEAF_MUTEX
 from .steps import step
-from .sync import OWNER_DIED, acquire, inner, load_acquire, mutex_consistent, mutex_unlock
-from .trials import LEAF_LOCK, LEAF_UNLOCK, LOOK, READ_LEAF, SET_LEAVES, SUM_UP, point
+from .sync import OWNER_DIED, acquire, inner, mutex_consistent, mutex_unlock
+from .trials import LEAF_LOCK, LEAF_UNLOCK, SET_LEAVES, SUM_UP, point
 
 _WORD = 8
 _GROUPS = 256  # of neighbors whose sums are renewed at once; a portion of them touches at most two more than it fills
@@ -66,41 +56,6 @@ def set_priorities(view: int, form: Any, leaf_lock: int, scratch: int, batch: in
         unlock_leaves(form.trial, view)
     _recompute(view, form, slots, values)
     return 0
-
-
-@inner
-def holds(word: int, ticket: int) -> bool:
-    """Whether a slot's word says that the record of a ticket is there."""
-    return word & 3 == READY and word // TICKET - 1 == ticket  # no product, which a huge ticket would overflow
-
-
-@step
-def read_priorities(
-    view: int, form: Any, leaf_lock: int, any_record: int, sequence: int, low: int, high: int, priorities: int
-) -> int:
-    """Put the priorities of the tickets ``sequence[low:high]`` into those places of ``priorities``.
-
-    It is 0 of a record that is not there any more; with ``any_record`` that of whatever lies in its slot by now.
-    Returns how many leaves are 0 though their record is there.
-    """
-    words, slots, leaves = word_of(view, WORDS), word_of(view, CAPACITY), word_of(view, LEAVES)
-    bank, size, width, zeros = word_of(view, BANK), bytes_of(form.like), form.lanes * form.chunks, 0
-    if leaf_lock:
-        lock_leaves(form.trial, view)
-    for at in range(_WORD * low, _WORD * high, _WORD):
-        point(form.trial, view, LOOK)
-        ticket, value = load_i64(sequence + at), 0.0
-        slot = abs(ticket) % slots
-        # An insert counts its records before it takes their slots' words; whoever has seen the count is told the same.
-        is_counted = ticket >= load_acquire(bank + WRITTEN) - slots
-        if any_record or (is_counted and holds(load_acquire(words + _WORD * slot), ticket)):
-            point(form.trial, view, READ_LEAF)
-            value = np.float64(load_real(leaves + size * offset_of(slot, form.fanout, width), form.like))
-            zeros += value == 0.0
-        store_real(priorities + at, value)
-    if leaf_lock:
-        unlock_leaves(form.trial, view)
-    return zeros
 
 
 @step

@@ -1,9 +1,11 @@
-"""Steps of an update: priorities from TD errors, and the leaves of records that are still there."""
+"""Steps of an update or a retrieval: priorities from TD errors, and the leaves of records that are still there."""
 
 import math
 from typing import Any
 
-from ..sumtree.kernels.header import CAPACITY, LEAVES
+import numpy as np
+
+from ..sumtree.kernels.header import CAPACITY, LEAVES, offset_of
 from ..sumtree.lanes import (
     array_at,
     bytes_of,
@@ -15,10 +17,11 @@ from ..sumtree.lanes import (
     unsigned_divide,
     word_of,
 )
-from .block import BANK, LARGEST, WORDS
-from .priorities import holds, set_priorities
+from .block import BANK, LARGEST, READY, TICKET, WORDS, WRITTEN
+from .priorities import lock_leaves, set_priorities, unlock_leaves
 from .steps import step
-from .sync import byte_at, inner, set_byte
+from .sync import byte_at, inner, load_acquire, set_byte
+from .trials import LOOK, READ_LEAF, point
 
 _WORD = 8
 
@@ -65,6 +68,41 @@ def ask_for(view: int, form: Any, sequence: int, low: int, high: int) -> int:
         prefetch(words + _WORD * slot)
         prefetch_row(leaves + row * unsigned_divide(slot, form.fanout), form.like, form.lanes, form.chunks)
     return 0
+
+
+@inner
+def holds(word: int, ticket: int) -> bool:
+    """Whether a slot's word says that the record of a ticket is there."""
+    return word & 3 == READY and word // TICKET - 1 == ticket  # no product, which a huge ticket would overflow
+
+
+@step
+def read_priorities(
+    view: int, form: Any, leaf_lock: int, any_record: int, sequence: int, low: int, high: int, priorities: int
+) -> int:
+    """Put the priorities of the tickets ``sequence[low:high]`` into those places of ``priorities``.
+
+    It is 0 of a record that is not there any more; with ``any_record`` that of whatever lies in its slot by now.
+    Returns how many leaves are 0 though their record is there.
+    """
+    words, slots, leaves = word_of(view, WORDS), word_of(view, CAPACITY), word_of(view, LEAVES)
+    bank, size, width, zeros = word_of(view, BANK), bytes_of(form.like), form.lanes * form.chunks, 0
+    if leaf_lock:
+        lock_leaves(form.trial, view)
+    for at in range(_WORD * low, _WORD * high, _WORD):
+        point(form.trial, view, LOOK)
+        ticket, value = load_i64(sequence + at), 0.0
+        slot = abs(ticket) % slots
+        # An insert counts its records before it takes their slots' words; whoever has seen the count is told the same.
+        is_counted = ticket >= load_acquire(bank + WRITTEN) - slots
+        if any_record or (is_counted and holds(load_acquire(words + _WORD * slot), ticket)):
+            point(form.trial, view, READ_LEAF)
+            value = np.float64(load_real(leaves + size * offset_of(slot, form.fanout, width), form.like))
+            zeros += value == 0.0
+        store_real(priorities + at, value)
+    if leaf_lock:
+        unlock_leaves(form.trial, view)
+    return zeros
 
 
 @step

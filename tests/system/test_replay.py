@@ -180,7 +180,9 @@ def test_a_record_that_is_not_there_has_no_priority(strategy):
         compiled.insert(rows_of(FLAT, np.random.default_rng(0), 4), [1.0, 2.0, 3.0, 4.0])
         compiled.insert(rows_of(FLAT, np.random.default_rng(0), 2), [5.0], [True, False])
         asked = [3, 0, 1, 5, 4, 2, -1, -4, 6, 1 << 62, -(1 << 63), 3]
-        assert compiled.retrieve_priorities(asked).tolist() == [4.5, 0, 0, 0, 5.5, 3.5, 0, 0, 0, 0, 0, 4.5]
+        told = [4.5, 0, 0, 0, 5.5, 3.5, 0, 0, 0, 0, 0, 4.5]
+        assert compiled.retrieve_priorities(asked).tolist() == told
+        assert [compiled.retrieve_priorities([one]).tolist() for one in asked] == [[one] for one in told]
         assert compiled.retrieve_priorities([]).shape == (0,)
 
 

@@ -7,13 +7,12 @@ import numpy as np
 from ...sumtree.kernels.header import kernel
 from ..compiled import Kernels
 from ..insertion import commit, first_of, rank, reserve, write_rows
-from ..priorities import read_priorities
 from ..replay import Replay
 from ..sampling import DRAWN, begin, gather, search, weigh
 from ..steps import DONE, NOT_FINITE
 from ..tree_lock import enter, leave
 from ..trials import COMMITTED, RESERVE, RETRIEVE, RETRIEVED, SEARCH, SEARCHED, UPDATE, UPDATED, point
-from ..updating import are_finite, leaves_of, update
+from ..updating import are_finite, leaves_of, read_priorities, update
 
 
 @kernel()

@@ -7,12 +7,11 @@ import numpy as np
 from ...sumtree.kernels.header import kernel
 from ..compiled import Kernels
 from ..insertion import commit, first_of, rank, reserve, write_rows
-from ..priorities import read_priorities
 from ..replay import Replay
 from ..sampling import DRAWN, begin, gather, search, weigh
 from ..steps import DONE, NOT_FINITE
 from ..trials import RESERVE, SEARCH, UPDATE, point
-from ..updating import are_finite, leaves_of, update
+from ..updating import are_finite, leaves_of, read_priorities, update
 
 
 @kernel()

@@ -13,13 +13,12 @@ from ...sumtree.lanes import load_i64, store_i64, word_of
 from ..block import BANK, READ_WRITE
 from ..compiled import Kernels
 from ..insertion import commit, first_of, rank, reserve, write_rows
-from ..priorities import read_priorities
 from ..replay import Replay
 from ..sampling import DRAWN, begin, gather, search, weigh
 from ..steps import DONE, NOT_FINITE
 from ..sync import inner, read_lock, read_write_unlock, write_lock
 from ..trials import COMMITTED, RESERVE, RETRIEVE, RETRIEVED, SEARCH, SEARCHED, UPDATE, UPDATED, point
-from ..updating import are_finite, leaves_of, update
+from ..updating import are_finite, leaves_of, read_priorities, update
 
 _HOLDER = READ_WRITE + 56  # bytes of the lock itself
 _this_thread = types.ExternalFunction("pthread_self", types.int64())

@@ -15,14 +15,13 @@ from ...sumtree.lanes import word_of
 from ..block import BOUNDS, FRAMES, STRIDE
 from ..compiled import Kernels
 from ..insertion import blocked, commit, first_of, rank, reserve, write_rows
-from ..priorities import read_priorities
 from ..replay import Replay
 from ..sampling import DRAWN, begin, changed, gather, redraw, search, weigh
 from ..steps import DONE, NEIGHBORS, NOT_FINITE, PATIENCE, PORTION
 from ..sync import inner
 from ..tree_lock import enter, leave
 from ..trials import COMMIT, COMMITTED, RECHECK, RESERVE, RESERVED, SEARCH, SEARCHED, UPDATE, UPDATED, point
-from ..updating import are_finite, ask_for, leaves_of, update
+from ..updating import are_finite, ask_for, leaves_of, read_priorities, update
 
 _WORD = 8
 _PORTIONS = 32  # the fewest that a large update is done in

@@ -15,14 +15,14 @@ from ...sumtree.lanes import array_at, load_real, store_real, word_of
 from ..block import BANK, LARGEST
 from ..compiled import Kernels
 from ..insertion import commit, first_of, rank, reserve, write_rows
-from ..priorities import read_priorities, set_priorities
+from ..priorities import set_priorities
 from ..replay import Replay
 from ..sampling import DRAWN, begin, gather, search, weigh
 from ..steps import DONE, NOT_FINITE
 from ..sync import inner
 from ..tree_lock import enter, leave
 from ..trials import COMMIT, COMMITTED, RESERVE, RESERVED, SEARCH, SEARCHED, UPDATE, UPDATED, point
-from ..updating import are_finite, leaves_of
+from ..updating import are_finite, leaves_of, read_priorities
 
 _WORD = 8
 
