@@ -23,7 +23,8 @@ from tests.matrix import matrix
 from tests.system.test_advice import PARSERS, benchmark, parsed
 
 ROOT = Path(__file__).resolve().parents[2]
-PROSE = [*readmes.readmes(), *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md"))]
+PAPERS = "dse/published/PAPERS.md"
+PROSE = [*readmes.readmes(), *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", PAPERS))]
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ROW = re.compile(r"^\| `([^`]+)` \| ([^|]+) \| ([^|]*) \|$", re.MULTILINE)

@@ -3,7 +3,9 @@
 import doctest
 import functools
 import html
+import importlib
 import re
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,8 @@ pytest.importorskip("pandas", reason="reports need pandas")
 from dse.published import claims
 from dse.published.claims import Claim
 from dse.times.profile import Known
+from impls import training
+from impls.training.options import setting_of
 from reports import page, tidy
 from reports.chart import Chart, Material
 from reports.markup import Cell
@@ -23,11 +27,20 @@ from reports.sections import papers, references
 from reports.sections.papers import Asked
 from reports.sections.references import PAPERS, Paper
 from tests.page.test_reports import QUOTED, everything
+from tests.system.test_advice import PARSERS, benchmark, parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE_UP = Paper("[Nobody1999]", "N. Nobody", "On <Nothing>", "nowhere", "https://example.org/nothing?a=1&b=2")
 CLAIMS = (Claim("It is fast (II, Fig. 3).", "refuted", "it is slow", "a rule", "a power"),)
 CLAIMS += (Claim("It is small, by a lot (Table 1), always.", "confirmed", "it is", "another", "exact"),)
+ROW = re.compile(r"^\| ([KS]\w+(?:-\w+)?) \| ([^|]+) \| ([^|]+) \|([^|]*)\|$", re.MULTILINE)
+ROWS = ROW.findall((ROOT / "dse" / "published" / "PAPERS.md").read_text(encoding="utf-8"))
+KINDS = {"K": 7, "S0-M": 18, "S0-E": 9, "S1-M": 9, "S1-E": 4, "S2-M": 8, "S2-E": 6, "S3-M": 27, "S3-E": 8}
+KINDS |= {"S4-M": 11, "S4-E": 7}
+FUTURE = {"S1-F", "S4-F"}
+FIGURES = {"S0": 12, "S1": 4, "S2": 8, "S3": 14}  # of the documents that number them throughout
+COMMAND = re.compile(r"`((?:python -m|make|asv) [^`]+)`")
+NAMED = re.compile('"([^"]+)"')
 OURS = (Asked("bytes", "Is it fast?", frozenset({"3", "4"})), Asked("floor", "Why?", frozenset({"3"})))
 
 
@@ -123,3 +136,57 @@ def test_what_this_machine_cannot_judge_another_does_by_name_and_nothing_else_is
     made = replace(material, answers={})
     expected = [replace(judged, evidence="on machine elsewhere: it is slow"), unsure]
     assert claims_section.verdicts("[Nobody1999]", made) == expected
+
+
+def test_a_row_of_the_five_documents_is_there_once():
+    names = [name for name, *_ in ROWS]
+    asked = {f"{kind}{number}" for kind, most in KINDS.items() for number in range(1, most + 1)} | FUTURE
+    assert len(set(names)) == len(names)
+    assert {name for name in names if "-X" not in name} == asked
+
+
+def test_every_figure_of_the_documents_has_a_row():
+    for document, most in FIGURES.items():
+        said = " ".join(content for name, content, *_ in ROWS if name.startswith(document))
+        said = re.sub(r"(\d+) to (\d+)", lambda ends: ", ".join(map(str, range(int(ends[1]), int(ends[2]) + 1))), said)
+        assert papers.numbers(said) >= set(map(str, range(1, most + 1))), document
+
+
+def test_no_row_is_silent():
+    said = [bool(COMMAND.search(how) or NAMED.search(judged) or "Out of reach: " in how) for _, _, how, judged in ROWS]
+    assert [row[0] for row, is_said in zip(ROWS, said, strict=True) if not is_said] == []
+
+
+@pytest.mark.parametrize("command", sorted({each for _, _, how, _ in ROWS for each in COMMAND.findall(how)}))
+def test_a_command_of_a_row_can_be_given(command):
+    first, *words = shlex.split(command)
+    package, words = words[words[0] == "-m"], words[2:]
+    if first in ("make", "asv"):
+        assert first == "asv" or re.search(f"^{package}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    elif package == "benchmarks":
+        given = benchmark(command, words)
+        if "--only" in words:
+            parts = importlib.import_module(f"benchmarks.{words[0]}.command")
+            assert set(given.only) <= set(getattr(parts, "NAMES", ()) or parts.PARTS)
+        assert all(training.load(name) for name in _workloads(given))
+    elif package in PARSERS:
+        given = parsed(command, importlib.import_module(PARSERS[package])._parser(), words)
+        assert page.sections(getattr(given, "only", ""))
+        for workload in map(training.load, _workloads(given)):
+            assert package != "impls.training" or setting_of(workload, given)
+    else:
+        path = words[-1] if package == "pytest" else f"{package.replace('.', '/')}.py"
+        assert (ROOT / path).is_file()
+
+
+def _workloads(given):
+    """The shipped workloads that a command names."""
+    named = getattr(given, "workload", None) or ()
+    return {named} - {"list"} if isinstance(named, str) else set(named)
+
+
+def test_rows_name_every_verdict_and_no_other(material):
+    texts = [claim.text for name in claims.papers() for claim in claims.judged(name, (), material.results)]
+    named = {words for _, _, _, judged in ROWS for words in NAMED.findall(judged)}
+    assert [words for words in named if not any(words in text for text in texts)] == []
+    assert [text for text in texts if not any(words in text for words in named)] == []
