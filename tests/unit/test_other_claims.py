@@ -424,12 +424,36 @@ def threaded(op, one, two, batch=16_384):
 @pytest.mark.parametrize(
     ("records", "place", "verdict"),
     [
-        (threaded("draw", 1.8, 1.0), SCALING, "confirmed"),
-        (threaded("draw", 1.2, 1.0), SCALING, "refuted"),
-        (threaded("draw", 1.8, 1.0, 256), SCALING, "not testable here"),
-        (threaded("draw", 1.8, 1.0)[1:], SCALING, "not testable here"),
-        (threaded("update", 1.0, 1.0), STEADY, "not testable here"),
-        (threaded("update", 1.5, 1.0), STEADY, "refuted"),
+        (
+            threaded("draw", 1.8, 1.0),
+            SCALING,
+            "confirmed",
+        ),
+        (
+            threaded("draw", 1.2, 1.0),
+            SCALING,
+            "refuted",
+        ),
+        (
+            threaded("draw", 1.8, 1.0, 256),
+            SCALING,
+            "not testable here",
+        ),
+        (
+            threaded("draw", 1.8, 1.0)[1:],
+            SCALING,
+            "not testable here",
+        ),
+        (
+            threaded("update", 1.0, 1.0),
+            STEADY,
+            "not testable here",
+        ),
+        (
+            threaded("update", 1.5, 1.0),
+            STEADY,
+            "refuted",
+        ),
     ],
 )
 def test_threads_share_a_batch_of_samples_and_none_of_updates(records, place, verdict):
@@ -441,7 +465,13 @@ def test_rllibs_loop_is_compared_with_ours_by_the_same_library(theirs, verdict):
     times = {"fanout": 0.1, "fanout_torch": 1.0, "rllib": theirs}
     options = {"environments": 1}
     loops = [
-        cell(primitive="loop_peer", op="clean", contestant=name, options=options, median_seconds=seconds)
+        cell(
+            primitive="loop_peer",
+            op="clean",
+            contestant=name,
+            options=options,
+            median_seconds=seconds,
+        )
         for name, seconds in times.items()
     ]
     assert judged(*loops)[LOOP] == verdict
