@@ -188,5 +188,5 @@ def _workloads(given):
 def test_rows_name_every_verdict_and_no_other(material):
     texts = [claim.text for name in claims.papers() for claim in claims.judged(name, (), material.results)]
     named = {words for _, _, _, judged in ROWS for words in NAMED.findall(judged)}
-    assert [words for words in named if not any(words in text for text in texts)] == []
+    assert [words for words in named if sum(words in text for text in texts) != 1] == []
     assert [text for text in texts if not any(words in text for words in named)] == []
