@@ -54,7 +54,9 @@ def _threads(records: Sequence[Measurement]) -> Iterator[Claim]:
         said = ", ".join(f"{ratio:.2f}x at N = {n:,}, B = {b:,}" for (n, b), ratio in sorted(ratios.items()))
         own = "; but ours has one thread update, whatever it is given" if op == "update" else "; there are two cores"
         agrees: Verdict = UNTESTED if op == "update" else "confirmed"
-        yield Claim(text, agrees if all(holds) else "refuted", said + own, f"{rule}; refuted otherwise", LIKELY)
+        yield Claim(
+            text, agrees if all(holds) else "refuted", f"measured: {said}{own}", f"{rule}; refuted otherwise", LIKELY
+        )
 
 
 def _sampled_ahead(records: Sequence[Measurement]) -> Iterator[Claim]:
@@ -83,8 +85,8 @@ def _another_loop(records: Sequence[Measurement]) -> Claim:
         return _untested(text, rule, "peers --training")
     ratio, dense = (loops["rllib"].seconds / loops[name].seconds for name in ("fanout_torch", "fanout"))
     said = (
-        f"CartPole, B = {loops['rllib'].batch}, one core each: {ratio:.1f}x by torch as theirs, by our compiled one "
-        f"{dense:.0f}x; theirs had a GPU and an FPGA"
+        f"measured: CartPole, B = {loops['rllib'].batch}, one core each: {ratio:.1f}x by torch as theirs, by our "
+        f"compiled one {dense:.0f}x; theirs had a GPU and an FPGA"
     )
     return Claim(text, "confirmed" if 1.06 <= ratio <= 1005 else "refuted", said, f"{rule}; refuted otherwise", LIKELY)
 
@@ -100,8 +102,8 @@ def _units(records: Sequence[Measurement]) -> Claim:
         return _untested(text, rule, "arrangements")
     holds = any(keeper <= others for keeper, others in waits)
     said = (
-        f"of {len(waits)} pipelined runs one process that keeps both waits {min(waits)[0]:.0%} of the time or more; it "
-        f"is the one that waits least in {sum(keeper <= others for keeper, others in waits)} of them"
+        f"measured: of {len(waits)} pipelined runs a process that keeps both waits {min(waits)[0]:.0%} of the time or "
+        f"more; it is the one that waits least in {sum(keeper <= others for keeper, others in waits)} of them"
     )
     return Claim(text, "confirmed" if holds else "refuted", said, rule, "waiting is counted, not sampled")
 

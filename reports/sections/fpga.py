@@ -46,7 +46,8 @@ def section(results: Path, known: Iterable[Claim]) -> str:
     quotes = quoted.read(results / "quoted")
     return (
         paragraph(
-            "Nothing in this section was measured. Modeled: by cycle laws that equal simulated hardware, at "
+            "Nothing of hardware was measured, of processors what is said to be. Modeled: by cycle laws that equal "
+            "simulated hardware, at "
             f"{PUBLISHED.design.clock_hz / 1e6:g} MHz. Computed: arithmetic and seeded samples. Quoted: printed by "
             "others."
         )
