@@ -417,7 +417,14 @@ def judged(*records):
 
 
 def threaded(op, one, two, batch=16_384):
-    shape = {"primitive": "sum_tree", "contestant": "numba", "op": op, "batch": batch, "fanout": 16, "options": {}}
+    shape = {
+        "primitive": "sum_tree",
+        "contestant": "numba",
+        "op": op,
+        "batch": batch,
+        "fanout": 16,
+        "options": {},
+    }
     return [cell(**shape, threads=n, median_seconds=time) for n, time in ((1, one), (2, two))]
 
 
@@ -460,9 +467,20 @@ def test_threads_share_a_batch_of_samples_and_none_of_updates(records, place, ve
     assert judged(*records)[place] == verdict
 
 
-@pytest.mark.parametrize(("theirs", "verdict"), [(2.0, "confirmed"), (1.0, "refuted"), (2e3, "refuted")])
+@pytest.mark.parametrize(
+    ("theirs", "verdict"),
+    [
+        (2.0, "confirmed"),
+        (1.0, "refuted"),
+        (2e3, "refuted"),
+    ],
+)
 def test_rllibs_loop_is_compared_with_ours_by_the_same_library(theirs, verdict):
-    times = {"fanout": 0.1, "fanout_torch": 1.0, "rllib": theirs}
+    times = {
+        "fanout": 0.1,
+        "fanout_torch": 1.0,
+        "rllib": theirs,
+    }
     options = {"environments": 1}
     loops = [
         cell(
@@ -478,9 +496,19 @@ def test_rllibs_loop_is_compared_with_ours_by_the_same_library(theirs, verdict):
     assert judged(*loops[:2])[LOOP] == "not testable here"
 
 
-@pytest.mark.parametrize(("keeper", "verdict"), [(0.6, "refuted"), (0.01, "confirmed")])
+@pytest.mark.parametrize(
+    ("keeper", "verdict"),
+    [
+        (0.6, "refuted"),
+        (0.01, "confirmed"),
+    ],
+)
 def test_a_keeper_that_waits_more_than_others_needs_no_second_unit(keeper, verdict):
-    waited = {"learner-0": 0.2, "actor-0": 0.5, "keeper-0": keeper}
+    waited = {
+        "learner-0": 0.2,
+        "actor-0": 0.5,
+        "keeper-0": keeper,
+    }
     record = cell(primitive="training arrangement", options={"arrangement": "pipelined"}, median_seconds=1.0)
     record = dataclasses.replace(record, machine=record.machine | {"report": {"waited": waited}})
     assert judged(record)[UNITS] == verdict
