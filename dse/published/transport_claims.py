@@ -148,7 +148,7 @@ def _order(series: Series) -> Claim:
     )
     if len(series) == 1:
         would = f"minutes of two cores ({how_to_measure('transports')})"
-        return not_run(text, "no queue was filled and then moved, at several sizes", would)
+        return not_run(text, "nothing was filled and then moved whole, at several sizes", would)
     said, agree = [], []
     for name, rows in series.items():
         cost, start = statistics.linear_regression([row.size for row in rows], [row.cycle * row.loss for row in rows])

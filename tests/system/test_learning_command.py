@@ -21,7 +21,7 @@ LIMITS = {"least": 60, "most": 100, "test_episodes": 2}
 
 def test_every_kind_runs_by_every_seed_as_the_workload_is_shipped():
     cells = list(runs("cartpole_dqn", NAMES, DEPTHS, PERIODS, command.SEEDS, **LIMITS))
-    assert len(cells) == len(set(cells)) == (14 + 16 + 7 + 5 + 6) * 5
+    assert len(cells) == len(set(cells)) == (14 + 16 + 7 + 5 + 6 + 8) * 5
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
     first = {cell.kind: cell for cell in cells if cell.seed == 10 and cell.task == "cartpole_dqn"}
     assert list(first) == [
@@ -32,7 +32,13 @@ def test_every_kind_runs_by_every_seed_as_the_workload_is_shipped():
         "copies, P = 1, lock, k = 1",
         *(f"copies, P = 2, {sync}, k = {every}" for sync in ("lock", "hogwild", "server") for every in (1, 4, 16, 64)),
         *(f"copies, P = 4, {sync}, k = 16" for sync in ("lock", "hogwild", "server")),
+        *(f"apart, actors = {count}" for count in (1, 2, 4)),
+        *("apart, queue", "apart, fill"),
     ]
+    carried = [first[kind].arrangement.transport for kind in ("apart, actors = 4", "apart, queue", "apart, fill")]
+    assert carried == ["shared", "queue", "fill"]
+    of_pendulum = {cell.kind: cell.batch for cell in cells if cell.task == "pendulum_td3"}
+    assert of_pendulum == {f"serial, batch = {size}": size for size in (64, 256, 1000)}
     shipped = load("cartpole_dqn")
     for kind, cell in first.items():
         assert cell.options["kind"] == kind
