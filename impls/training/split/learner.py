@@ -9,6 +9,7 @@ import atexit
 import contextlib
 from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import numpy as np
@@ -37,13 +38,8 @@ class SplitLearner(TorchLearner):
         for numbers, each in zip(shared, own, strict=True):
             numbers[:] = each
         super().place(shared)
-        self._mine, other = SPAWN.Pipe()
-        given = type(self).__mro__[2], workload, memory.handle(), sizes, torch.get_num_threads(), other
-        self._process = SPAWN.Process(target=_serve, args=given, daemon=True, name="policy")
-        with uninterrupted():
-            self._process.start()
-        other.close()
-        atexit.register(self.close)  # before multiprocessing's own end, which waits for who ignores SIGTERM
+        self._shared = memory.handle(), sizes
+        self._child: tuple[BaseProcess, Connection] | None = None  # begun with the first gradient step
         self._is_asked = False  # whether the child computes the policy's actions, which are not fetched yet
         self._actions: tuple[Tensor, ...] = ()
 
@@ -53,15 +49,29 @@ class SplitLearner(TorchLearner):
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The child's process number."""
-        return (self._process.pid or 0,)
+        """The child's process number, once there is one."""
+        return (self._child[0].pid or 0,) if self._child else ()
 
     def close(self) -> None:
-        """End the child."""
-        atexit.unregister(self.close)
-        self._process.kill()
-        self._process.join()
-        self._mine.close()
+        """End the child; the next gradient step would begin another."""
+        if self._child:
+            atexit.unregister(self.close)
+            (process, mine), self._child = self._child, None
+            process.kill()
+            process.join()
+            mine.close()
+
+    def _begin(self) -> Connection:
+        """Begin the child, with the weights, moments and counts that there are."""
+        mine, other = SPAWN.Pipe()
+        given = type(self).__mro__[2], self.workload, *self._shared, self._moments()[2], torch.get_num_threads(), other
+        process = SPAWN.Process(target=_serve, args=given, daemon=True, name="policy")
+        with uninterrupted():
+            process.start()
+        other.close()
+        atexit.register(self.close)  # before multiprocessing's own end, which waits for who ignores SIGTERM
+        self._child = process, mine
+        return mine
 
     def gradients(self, phase: Phase, rows: Rows) -> Any:
         """As ever of the critics; of the policy dLoss/dActions, and dLoss/dLog density where it has one."""
@@ -81,7 +91,8 @@ class SplitLearner(TorchLearner):
 
     def _set_updates(self, updates: Mapping[str, int]) -> None:
         super()._set_updates(updates)
-        self._ask(COUNT, dict(updates))
+        if self._child:
+            self._ask(COUNT, dict(updates))
 
     def _losing(self, phase: Phase, rows: Rows) -> Any:
         """The critics' loss; before its gradient is derived, the child begins with the policy's actions."""
@@ -120,11 +131,12 @@ class SplitLearner(TorchLearner):
 
     def _send(self, *what: Any) -> None:
         with _living():
-            self._mine.send(what)
+            (self._child[1] if self._child else self._begin()).send(what)
 
     def _answer(self) -> Any:
+        assert self._child is not None  # it was sent something
         with _living():
-            return self._mine.recv()
+            return self._child[1].recv()
 
 
 class _Remote(nn.Module):
@@ -153,12 +165,19 @@ def _vectors(memory: Memory, sizes: list[int]) -> Vectors:
 
 
 def _serve(
-    kind: type[TorchLearner], workload: Workload, handle: Handle, sizes: list[int], threads: int, other: Connection
+    kind: type[TorchLearner],
+    workload: Workload,
+    handle: Handle,
+    sizes: list[int],
+    updates: dict[str, int],
+    threads: int,
+    other: Connection,
 ) -> None:
     """Act by the policy and train it, as is asked for, until the parent has closed its end, or has ended."""
     torch.set_num_threads(threads)
     learner = kind(workload)
     learner.place(_vectors(handle.attach(), sizes))
+    learner._set_updates(updates)
     actions: tuple[Tensor, ...] = ()
     with contextlib.suppress(EOFError, OSError):
         while True:
