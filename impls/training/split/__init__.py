@@ -25,8 +25,8 @@ def make(workload: Workload, *, share: Any = None, compiled: bool = False, **opt
     """A fresh learner of the workload's algorithm, which is never compiled and shares with no other."""
     assert share is None
     assert not compiled
+    kind = torch_learner.kind_of(workload)  # first, for it lets torch compute by the threads that are wanted
     from .learner import SplitLearner  # noqa: PLC0415  # with torch
 
-    kind = torch_learner.kind_of(workload)
     made: SplitLearner = type(f"Split{kind.__name__}", (SplitLearner, kind), {})(workload, **options)
     return made
