@@ -256,7 +256,7 @@ def table(found: Sequence[Measurement]) -> list[dict[str, Any]]:
 
 
 def row_of(columns: dict[str, Measurement]) -> dict[str, Any]:
-    """Return a row: what it is of, percent of all cores, rates in Hz, seconds, percent of the learner's time."""
+    """Return a row: its cell, percent of all cores, rates in Hz, seconds, percent of the learner's time."""
     seconds = {op: record.seconds for op, record in columns.items()}
     one = columns["cpu"]
     cores = one.machine.get("cores", 1)

@@ -13,7 +13,7 @@ from .quoted import NOTHING, Quoted
 PAPER, ORDER = "[Zhang2023]", 3
 TASK = "cartpole_dqn"
 LARGE = 16_384  # B from which threads share a batch
-SCALES, ALIKE = 1.25, 0.1  # times as fast with two threads; a change that counts as none
+SCALES, ALIKE = 1.25, 0.1  # the least speedup by two threads; a change that counts as none
 OPTIMUM, MOST = 0.05, 0.95  # how near to the best mapping, and on how many tables
 LIKELY = "each ratio has the noise of its run, which is far below the bounds"
 
@@ -73,8 +73,8 @@ def _sampled_ahead(records: Sequence[Measurement]) -> Iterator[Claim]:
 
 
 def _another_loop(records: Sequence[Measurement]) -> Claim:
-    """Judge the throughput beside RLlib's own loop."""
-    text, rule = "Training is 1.06 to 1,005 times as fast as RLlib's (Fig. 14).", "confirmed if the ratio lies within"
+    """Judge the throughput compared with RLlib's own loop."""
+    text, rule = "Training is 1.06 to 1,005 times faster than RLlib's (Fig. 14).", "confirmed if the ratio lies within"
     loops = {
         one.contestant: one
         for one in records

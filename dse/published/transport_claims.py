@@ -34,7 +34,7 @@ class Row:
 
 
 Series = Mapping[str, Sequence[Row]]
-"""Rows over sizes, by what they are of."""
+"""Rows over sizes, by the name of their system."""
 
 
 def verdicts(records: Sequence[Measurement], quoted: Quoted) -> list[Claim]:

@@ -6,7 +6,7 @@ Actors wait from then until all of it has been inserted, and whoever samples doe
 from ....replay import Replay
 from .queue_transport import Queue
 
-_LATE_SECONDS = 1.0  # without a byte, after which whoever samples looks after its run before it goes on moving
+_LATE_SECONDS = 1.0  # without a byte, after which whoever samples looks after its run before it continues to move
 
 
 class Fill(Queue):
