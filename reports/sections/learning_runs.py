@@ -62,8 +62,16 @@ def _of_one(runs: Sequence[Measurement]) -> list[Measurement]:
     return [run for run in runs if run.options["workload"] == counts.index[0]]
 
 
+def _is_as_shipped(run: Measurement) -> bool:
+    """Whether a run is no ablation: nothing of its workload was changed, and records go by shared memory."""
+    options = run.options
+    is_changed = "count" in options or (options["arrangement"] == SERIAL) != (options["kind"] == SERIAL)
+    return not is_changed and options.get("transport", "shared") == "shared"
+
+
 def of_depths(runs: Sequence[Measurement]) -> pd.DataFrame:
     """Select the runs with one learner apart from actors, by D; empty unless there are two D."""
+    runs = list(filter(_is_as_shipped, runs))
     one = [run for run in runs if run.options["learners"] == 1 and run.options["arrangement"] not in (SERIAL, COPIES)]
     rows = points(_of_one(one) if one else [])
     return rows if rows["presampled"].nunique() > 1 else rows[:0]
@@ -71,7 +79,7 @@ def of_depths(runs: Sequence[Measurement]) -> pd.DataFrame:
 
 def of_arrangements(runs: Sequence[Measurement]) -> pd.DataFrame:
     """Select the runs of every arrangement and sync at the least D; empty unless there are two kinds."""
-    runs = [run for run in runs if run.options["arrangement"] != COPIES]
+    runs = [run for run in runs if run.options["arrangement"] != COPIES and _is_as_shipped(run)]
     several = {run.options["workload"] for run in runs if run.options["arrangement"] != SERIAL}
     runs = [run for run in runs if run.options["workload"] in several]
     least = {run.options["arrangement"]: run.options["presampled"] for run in reversed(runs)}

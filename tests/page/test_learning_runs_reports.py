@@ -1,5 +1,6 @@
 """The sections about learning by several processes and about adaptation, from made-up records."""
 
+import dataclasses
 import math
 import re
 
@@ -143,6 +144,15 @@ def test_the_depth_figure_has_one_learner_only_and_gains_by_seed(asked):
     assert gains.count().tolist() == [2, 2, 2]
     figure = learning_runs.depths(rows, asked.about)
     assert [label.get_text() for label in figure.axes[1].get_xticklabels()] == ["0", "1", "200"]
+
+
+@pytest.mark.parametrize("changed", [{"count": 2}, {"transport": "queue"}, {"arrangement": "serial"}])
+def test_figures_of_arrangements_and_depths_leave_ablations_out(asked, changed):
+    runs = latest(asked.measurements)
+    apart = next(run for run in runs if run.options["kind"] == "apart")
+    other = dataclasses.replace(apart, options=apart.options | changed | {"kind": "an ablation"})
+    for select in (learning_runs.of_arrangements, learning_runs.of_depths):
+        assert "an ablation" not in {*select([*runs, other])["kind"]}
 
 
 def test_the_figure_of_arrangements_has_each_at_its_least_depth(asked):
