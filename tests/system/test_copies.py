@@ -12,8 +12,7 @@ pytest.importorskip("numba")
 from impls.replay import make as make_replay
 from impls.training import TrainingError, load
 from impls.training.copies import sync_class
-from impls.training.copies.copy import Cached
-from impls.training.copies.loop import CopiesLoop
+from impls.training.copies.loop import Cached, CopiesLoop
 from impls.training.copies.numbers import Numbers
 from impls.training.copies.server_sync import ROOM, Shard, clipped
 from impls.training.learner import Vectors

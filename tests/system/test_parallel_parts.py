@@ -22,9 +22,8 @@ from impls.training.parallel import counter, loop, programs
 from impls.training.parallel.acting import Fetched, claimed
 from impls.training.parallel.arrangement import Arrangement
 from impls.training.parallel.board import EPISODES, Board, Stopped
-from impls.training.parallel.loop import ParallelLoop
+from impls.training.parallel.loop import ParallelLoop, SentBatches, Slots
 from impls.training.parallel.pace import Pace
-from impls.training.parallel.slots import SentBatches, Slots
 from impls.training.parallel.transports.shared_transport import Shared
 from tests.parallel_runs import PATIENCE_SECONDS, lives, small
 

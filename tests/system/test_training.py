@@ -19,11 +19,11 @@ from impls.training import TrainingError, load
 torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 from impls.training import __main__ as command  # noqa: E402
-from impls.training import checkpoint, summary  # noqa: E402  # with torch
+from impls.training import checkpoint  # noqa: E402  # with torch
 from impls.training.__main__ import main  # noqa: E402
 from impls.training.folder import Log, check  # noqa: E402
 from impls.training.interrupts import Interrupted, Interrupts  # noqa: E402
-from impls.training.run import Plan  # noqa: E402
+from impls.training.run import Plan, rates_of  # noqa: E402
 from impls.training.starting import start  # noqa: E402
 from impls.training.throughput import Stopwatch  # noqa: E402
 from impls.training.workload import ALGORITHMS, Evaluation  # noqa: E402
@@ -536,10 +536,10 @@ def test_rates_are_those_of_training_alone(tmp_path, monkeypatch):
 def test_where_all_gradient_steps_were_taken_before_a_run_had_settled_there_is_no_rate_since():
     """As where another learner had taken them all before the parent looked."""
     loop = SimpleNamespace(step=900, updates=500, workload=fake())
-    given = summary.rates(loop, Stopwatch(time.process_time), (0, 0), (0.0, 900, 500))
+    given = rates_of(loop, Stopwatch(time.process_time), (0, 0), (0.0, 900, 500))
     assert given["settled"] is None
     assert given["throughput"]["update_hz"] > 0
-    assert summary.rates(loop, Stopwatch(time.process_time), (0, 0), (0.0, 900, 499))["settled"]["updates"] == 1
+    assert rates_of(loop, Stopwatch(time.process_time), (0, 0), (0.0, 900, 499))["settled"]["updates"] == 1
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
