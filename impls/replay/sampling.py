@@ -11,10 +11,20 @@ import numpy as np
 from ..sumtree.kernels.header import CAPACITY
 from ..sumtree.kernels.searching import descend
 from ..sumtree.kernels.updating import recompute
-from ..sumtree.lanes import array_at, load_real, prefetch, stack_words, store_i64, store_real, word_of
+from ..sumtree.lanes import (
+    array_at,
+    load_acquire,
+    load_real,
+    prefetch,
+    stack_words,
+    store_i64,
+    store_real,
+    store_release,
+    word_of,
+)
 from .block import BANK, FIELD, FIELDS, FRAME_BYTES, FRAMES, LENT, LENT_LEAVES, ROWS, STRIDE, TICKET, WORDS
 from .steps import DONE, NOTHING, step
-from .sync import copy_bytes, fence, inner, is_on, load_acquire, store_release
+from .sync import copy_bytes, fence, inner, is_on
 from .trials import DESCEND, READ_FIRST, READ_SECOND, point
 
 DRAWN = 5

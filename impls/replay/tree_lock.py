@@ -6,7 +6,17 @@ import numpy as np
 
 from ..sumtree.kernels.auditing import largest_error
 from ..sumtree.kernels.header import CAPACITY, LEAVES, offset_of
-from ..sumtree.lanes import array_at, bytes_of, load_i64, load_real, rounded, store_i64, store_real, word_of
+from ..sumtree.lanes import (
+    array_at,
+    bytes_of,
+    load_i64,
+    load_real,
+    rounded,
+    store_i64,
+    store_real,
+    store_release,
+    word_of,
+)
 from .block import (
     BANK,
     CLOSED,
@@ -28,7 +38,7 @@ from .block import (
 )
 from .priorities import raise_bound
 from .steps import step
-from .sync import OWNER_DIED, acquire, inner, mutex_consistent, mutex_unlock, store_release
+from .sync import OWNER_DIED, acquire, inner, mutex_consistent, mutex_unlock
 
 _WORD = 8
 

@@ -9,6 +9,7 @@ from ..sumtree.kernels.header import CAPACITY, LEAVES, offset_of
 from ..sumtree.lanes import (
     array_at,
     bytes_of,
+    load_acquire,
     load_i64,
     load_real,
     prefetch,
@@ -20,7 +21,7 @@ from ..sumtree.lanes import (
 from .block import BANK, LARGEST, READY, TICKET, WORDS, WRITTEN
 from .priorities import lock_leaves, set_priorities, unlock_leaves
 from .steps import step
-from .sync import byte_at, inner, load_acquire, set_byte
+from .sync import byte_at, inner, set_byte
 from .trials import LOOK, READ_LEAF, point
 
 _WORD = 8
