@@ -103,7 +103,7 @@ def search(view: int, form: Any, drawn: int, batch: int, low: int, high: int) ->
 @inner
 def _descend(view: int, form: Any, values: Any, slots: Any, priorities: Any) -> int:
     """Search the tree for uniforms ``[B]``; the tree's status."""
-    return descend(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, values, True, slots, priorities)
+    return descend(view, form, values, True, slots, priorities)
 
 
 @step
@@ -143,7 +143,7 @@ def search_distinct(view: int, form: Any, drawn: int, batch: int, uniforms: int,
 
 @inner
 def _set(view: int, form: Any, leaves: Any, values: Any) -> None:
-    recompute(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, leaves, values)
+    recompute(view, form, leaves, values)
 
 
 @step

@@ -66,7 +66,7 @@ def leave(view: int) -> None:
 def repair(view: int, form: Any) -> int:
     """Make the bank consistent after its owner died anywhere: records that are not whole are lost, and counted."""
     bank, words, slots = word_of(view, BANK), word_of(view, WORDS), word_of(view, CAPACITY)
-    leaves, size, width = word_of(view, LEAVES), bytes_of(form.like), form.lanes * form.chunks
+    leaves, size, width = word_of(view, LEAVES), bytes_of(form.like), form.width
     for number in range(MOST_RANGES):
         entry = bank + RANGES + RANGE_BYTES * number
         first, held = load_i64(entry), load_i64(entry + _WORD)
@@ -102,5 +102,5 @@ def repair(view: int, form: Any) -> int:
 @step
 def audit(view: int, form: Any, mend: int) -> float:
     """The largest error of a sum of the tree; ``mend`` makes them right. The caller has the lock."""
-    fresh = array_at(word_of(view, SCRATCH_ROW), form.lanes * form.chunks, 0.0)
-    return largest_error(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, mend != 0, fresh)
+    fresh = array_at(word_of(view, SCRATCH_ROW), form.width, 0.0)
+    return largest_error(view, form, mend != 0, fresh)

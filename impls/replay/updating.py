@@ -63,7 +63,7 @@ def leaves_of(view: int, form: Any, errors: int, low: int, high: int, exponent: 
 def ask_for(view: int, form: Any, sequence: int, low: int, high: int) -> int:
     """Ask memory for the words and leaves of the tickets ``sequence[low:high]``, before the lock is taken."""
     words, slots, leaves = word_of(view, WORDS), word_of(view, CAPACITY), word_of(view, LEAVES)
-    row = bytes_of(form.like) * form.lanes * form.chunks
+    row = bytes_of(form.like) * form.width
     for j in range(low, high):
         slot = abs(load_i64(sequence + _WORD * j)) % slots
         prefetch(words + _WORD * slot)
@@ -87,7 +87,7 @@ def read_priorities(
     Returns how many leaves are 0 though their record is there.
     """
     words, slots, leaves = word_of(view, WORDS), word_of(view, CAPACITY), word_of(view, LEAVES)
-    bank, size, width, zeros = word_of(view, BANK), bytes_of(form.like), form.lanes * form.chunks, 0
+    bank, size, width, zeros = word_of(view, BANK), bytes_of(form.like), form.width, 0
     if leaf_lock:
         lock_leaves(form.trial, view)
     for at in range(_WORD * low, _WORD * high, _WORD):
