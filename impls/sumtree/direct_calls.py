@@ -171,7 +171,7 @@ _METHODS = {
     "sample": (_sample, _SAMPLE, _SAMPLE_IN_PYTHON, "($self, uniforms, exclude=None)"),
     "update": (_update, _UPDATE, _UPDATE_IN_PYTHON, "($self, indices, priorities)"),
 }
-_SERVED = {"search": "sample", "update_by_recompute": "update", "update_by_delta": "update"}  # by kernel
+_SERVED = {"search": "sample", "update": "update"}  # by kernel
 _FASTCALL = 0x82  # METH_FASTCALL | METH_KEYWORDS
 _NEW_ARRAY_AT = 93  # PyArray_New in NumPy's table of functions, PyArray_NewFromDescr after it
 _DTYPES, process = (np.dtype(np.int64), np.dtype(np.float64)), np.zeros(32, np.int64)

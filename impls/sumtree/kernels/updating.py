@@ -268,45 +268,34 @@ def _add_deltas(tree: int, form: Any, slots: Indices, values: Reals, before: Rea
         _renew_minima(tree, form, slots, batch)
 
 
-@kernel()
-def update_by_recompute(
-    tree: int, head: bool, form: Any, highest: float, indices: Indices, priorities: Reals, scratch: Indices
-) -> int:
-    if priorities.size != indices.size:
-        return REFUSED
-    if scratch.size < SCRATCH * indices.size:
-        return CRAMPED
-    if not begin_writing(tree, head):
-        return BUSY
-    status = REFUSED
-    batch, room = indices.size, scratch.ctypes.data
-    slots, values = array_at(room, batch, room), array_at(room + WORD * batch, batch, 0.0)
-    if _take(tree, indices, priorities, form.like, highest, slots, values):
-        begin_change(tree)
-        recompute(tree, form, slots, values)
-        end_change(tree)
-        status = DONE
-    end_writing(tree)
-    return status
+@inlined
+def _recompute(tree: int, form: Any, slots: Indices, values: Reals, before: Reals) -> None:
+    recompute(tree, form, slots, values)
 
 
-@kernel()
-def update_by_delta(
-    tree: int, head: bool, form: Any, highest: float, indices: Indices, priorities: Reals, scratch: Indices
-) -> int:
-    if priorities.size != indices.size:
-        return REFUSED
-    if scratch.size < SCRATCH * indices.size:
-        return CRAMPED
-    if not begin_writing(tree, head):
-        return BUSY
-    status = REFUSED
-    batch, room = indices.size, scratch.ctypes.data
-    slots, values = array_at(room, batch, room), array_at(room + WORD * batch, batch, 0.0)
-    if _take(tree, indices, priorities, form.like, highest, slots, values):
-        begin_change(tree)
-        _add_deltas(tree, form, slots, values, array_at(room + 2 * WORD * batch, batch, 0.0))
-        end_change(tree)
-        status = DONE
-    end_writing(tree)
-    return status
+def _update_by(change: Any) -> Any:
+    @kernel()
+    def update(
+        tree: int, head: bool, form: Any, highest: float, indices: Indices, priorities: Reals, scratch: Indices
+    ) -> int:
+        if priorities.size != indices.size:
+            return REFUSED
+        if scratch.size < SCRATCH * indices.size:
+            return CRAMPED
+        if not begin_writing(tree, head):
+            return BUSY
+        status = REFUSED
+        batch, room = indices.size, scratch.ctypes.data
+        slots, values = array_at(room, batch, room), array_at(room + WORD * batch, batch, 0.0)
+        if _take(tree, indices, priorities, form.like, highest, slots, values):
+            begin_change(tree)
+            change(tree, form, slots, values, array_at(room + 2 * WORD * batch, batch, 0.0))
+            end_change(tree)
+            status = DONE
+        end_writing(tree)
+        return status
+
+    return update
+
+
+update_by_recompute, update_by_delta = _update_by(_recompute), _update_by(_add_deltas)
