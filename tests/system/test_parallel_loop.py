@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from impls.training import TrainingError
 from tests import numbered
 from tests.matrix import slow
 from tests.parallel_runs import PATIENCE_SECONDS, advance, kill, lives, running, small
@@ -125,26 +124,6 @@ def test_killed_actors_begin_anew_and_no_step_is_lost(name, strategy):
         report = ended(loop, loop.step + 200)
         check_ratio(loop, workload, report)
         assert report["restarts"] == 2
-
-
-def test_a_killed_keeper_ends_the_run_with_a_sentence():
-    with running(small(steps=10**6), "pipelined") as loop:
-        advance(loop, lambda: loop.updates > 5)
-        kill(loop, "keeper-0")
-        with pytest.raises(TrainingError, match=r"^keeper 0 was ended from outside \(exit code -9\)$"):
-            advance(loop, lambda: False)
-        state = loop.state_dict()
-        assert state["step"] == loop.step >= 20
-        assert len(state["buffer"]["leaves"]) >= 20
-
-
-@pytest.mark.parametrize("fault", [slow("ResetRaises"), "NanReward"])
-def test_a_fault_of_an_environment_is_one_sentence(fault):
-    sentence = {"ResetRaises": "no such robot", "NanReward": "reward is nan"}[fault]
-    with running(small(f"tests.fake_environments:{fault}-v0")) as loop:
-        with pytest.raises(TrainingError, match=sentence) as raised:
-            advance(loop, lambda: False)
-        assert "\n" not in str(raised.value)
 
 
 PARENT = """
