@@ -13,7 +13,8 @@ import pytest
 
 from tests import numbered
 from tests.matrix import slow
-from tests.parallel_runs import PATIENCE_SECONDS, advance, kill, lives, running, small
+from tests.parallel_runs import advance, kill, lives, running, small
+from tests.waiting import PATIENCE_SECONDS, until
 
 NUMBERED = {"environment": "tests.numbered:Numbered-v0", "shape": (numbered.SIZE,), "choices": 3}
 
@@ -158,10 +159,7 @@ def test_children_end_with_their_parent(tmp_path, name, ratio, number):
             _, said = parent.communicate(timeout=PATIENCE_SECONDS)
         finally:
             parent.kill()
-    end = time.monotonic() + PATIENCE_SECONDS
-    while any(map(lives, pids)) and time.monotonic() < end:
-        time.sleep(0.01)
-    assert not any(map(lives, pids))
+    until(lambda: not any(map(lives, pids)))
     assert said.count("Traceback") == (number == signal.SIGINT)  # the parent's own
 
 

@@ -30,6 +30,7 @@ from impls.training.workload import ALGORITHMS, Evaluation  # noqa: E402
 from tests.matrix import slow  # noqa: E402
 from tests.parallel_runs import lives  # noqa: E402
 from tests.system.test_actors import fake  # noqa: E402
+from tests.waiting import until  # noqa: E402
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).resolve().parents[2]
@@ -165,9 +166,7 @@ def test_a_killed_run_is_resumed_bit_for_bit(tmp_path):
     given = [str(path), "--contestant", "numpy", "--checkpoint-every", "100", "--test-episodes", "2", "--out"]
     command = [sys.executable, "-m", "impls.training", *given, str(killed)]
     child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 60
-    while not (killed / "checkpoint.pt").exists() and time.monotonic() < until:
-        time.sleep(0.001)
+    until((killed / "checkpoint.pt").exists)
     os.kill(child.pid, signal.SIGKILL)  # somewhere after a checkpoint, at no chosen moment
     child.wait()
     assert not (killed / "summary.json").exists()
@@ -409,10 +408,7 @@ def test_a_process_ends_with_the_one_that_started_it():
         pid = int(process.stdout.readline())
         process.kill()
         assert process.stdout.read() == ""  # until the child has ended
-    until = time.monotonic() + 60
-    while lives(pid):  # a process closes its files before it has ended
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    until(lambda: not lives(pid))  # a process closes its files before it has ended
 
 
 def run_to_fake(workload, folder):
