@@ -26,7 +26,7 @@ from benchmarks.workers import WorkerError
 from dse.records import Measurement, read_file
 from tests.oracles import naive_replay
 from tests.oracles.naive_replay import Naive, Raising
-from tests.waiting import until
+from tests.parallel_runs import until
 
 pytest.importorskip("numba")
 ROOT = Path(__file__).resolve().parents[2]
