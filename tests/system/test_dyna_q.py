@@ -165,7 +165,7 @@ def test_the_cap_holds_at_every_moment_and_after_a_kill_and_a_resumed_run_keeps_
         saved = loop.state_dict()
     claimed, done = int(saved["numbers"]["claimed"][0]), int(saved["numbers"]["counts"][:, SIMULATED].sum())
     assert claimed - 2 <= done <= claimed <= 2 * saved["updates"]
-    with running(workload, saved, **options) as loop:
+    with running(workload, saved=saved, **options) as loop:
         assert loop.report()["copies"]["simulated"] >= done
         advance(loop, lambda: loop.updates >= saved["updates"] + 20, lambda: check_cap(loop))
         assert int(loop.numbers["claimed"][0]) >= claimed

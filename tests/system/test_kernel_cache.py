@@ -350,8 +350,8 @@ def test_a_copy_of_the_checkout_compiles_and_writes_nothing_and_an_edited_one_do
         if name == "edited":  # what the kernel calls, in another file
             path = tmp_path / name / "impls" / "sumtree" / "lanes.py"
             text = path.read_text()
-            assert text.count('return _atomic("or")') == 1
-            path.write_text(text.replace('return _atomic("or")', 'return _atomic("and")'))
+            assert text.count('atomic_rmw("or"') == 1
+            path.write_text(text.replace('atomic_rmw("or"', 'atomic_rmw("and"'))
         environment = {**os.environ, "PYTHONPATH": str(tmp_path / name), "FANOUT_CACHE_DIR": str(tmp_path / "cache")}
         command = [sys.executable, "-c", USE]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)

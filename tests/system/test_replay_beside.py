@@ -91,7 +91,7 @@ def test_a_state_is_saved_however_many_write():
         saver.join(PATIENCE_SECONDS)
         (state,) = states
         assert state["drawable"].all()
-        Stopped._until(lambda: inserted[0] > before + 10)
+        until(lambda: inserted[0] > before + 10)
         ending.set()
         busy[0].join(PATIENCE_SECONDS)
         assert (replay._banks[0].ranges()[:, 1] == 0).all()

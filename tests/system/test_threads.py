@@ -56,10 +56,21 @@ FIRST, LOADED, WRITTEN = 1.0, 4.0, (2.0, 3.0)
 VALUES = {FIRST, LOADED, *WRITTEN}
 
 every_name = pytest.mark.parametrize("name", NAMES)
+needs_numba = pytest.mark.skipif("numba" not in NAMES, reason="needs numba")
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
 
 CALLS = Nursery("tests.system.test_threads")
+
+
+def in_a_process(test):
+    """The test, in a process of its own that ends with it."""
+
+    @functools.wraps(test)
+    def run(**arguments):
+        alone(f"{test.__name__}.__wrapped__(**{arguments!r})", seconds=120)
+
+    return run
 
 
 def alone(call, seconds=600, **environment):
@@ -283,7 +294,10 @@ def test_an_update_waits_for_no_search_and_a_search_that_it_disturbs_is_right():
     raise AssertionError("every update waited for the search")
 
 
-def search_garbage(options):
+@pytest.mark.parametrize("options", [{}, {"layout": "plain"}], ids=str)
+@needs_numba
+@in_a_process
+def test_a_search_of_rows_in_the_middle_of_a_change_stays_inside_the_tree(options):
     """Rows as no update leaves them send a search to the last child of each, and beyond the last node of a level."""
     tree = make("numba", 100_000, fanout=3, **options)
     tree.update(np.arange(100_000), 5.0)
@@ -298,12 +312,6 @@ def search_garbage(options):
     assert tree._search_kernel(uniforms, True, indices, priorities) == 0
     assert ((indices >= 0) & (indices < 100_000)).all()
     assert set(priorities.tolist()) == {5.0}
-
-
-@pytest.mark.parametrize("options", [{}, {"layout": "plain"}], ids=str)
-def test_a_search_of_rows_in_the_middle_of_a_change_stays_inside_the_tree(options):
-    pytest.importorskip("numba")
-    alone(f"search_garbage({options})", seconds=120)
 
 
 @pytest.mark.parametrize(("inside", "lets_in"), [(True, {True}), (False, set())])
@@ -444,20 +452,17 @@ def test_what_keeps_no_update_waiting_runs_beside_what_reads():
     assert {name for name, kind in kinds.items() if kind.optimistic} == set(NAMES) & {"numba"}
 
 
-def keep_at_it(name, many, few):
+@pytest.mark.timing
+@pytest.mark.parametrize("name", ["numba", "numpy", "python"])
+@pytest.mark.parametrize(("many", "few"), [("sample", "update"), ("update", "sample"), ("update", "update")])
+@in_a_process
+def test_nobody_starves(name, many, few):
     """Two threads do ``many`` without a pause until a third has done ``few`` a hundred times."""
     tree = filled(name, 64_000, {})
     rare = operation(tree, few, 2)
     with running([operation(tree, many, seed) for seed in range(2)]):
         for _ in range(100):
             rare()
-
-
-@pytest.mark.timing
-@pytest.mark.parametrize("name", ["numba", "numpy", "python"])
-@pytest.mark.parametrize(("many", "few"), [("sample", "update"), ("update", "sample"), ("update", "update")])
-def test_nobody_starves(name, many, few):
-    alone(f"keep_at_it({name!r}, {many!r}, {few!r})", seconds=120)
 
 
 # Arrays of the caller
@@ -503,7 +508,9 @@ def test_arrays_that_change_in_the_middle_of_a_call(name):
 # Copies, processes
 
 
-def copies(name):
+@every_name
+@in_a_process
+def test_copies_and_pickles_of_a_busy_tree_are_whole(name):
     tree = filled(name, 640, {})
     with running([operation(tree, op, seed) for seed, op in enumerate(("update", "sample"))]):
         for make_copy in (copy.copy, copy.deepcopy, lambda tree: pickle.loads(pickle.dumps(tree))):
@@ -511,11 +518,6 @@ def copies(name):
                 twin = make_copy(tree)
                 assert_whole(twin)
                 twin.update(3, FIRST)
-
-
-@every_name
-def test_copies_and_pickles_of_a_busy_tree_are_whole(name):
-    alone(f"copies({name!r})")
 
 
 def child_of(call, seconds=30):
@@ -558,7 +560,10 @@ def test_a_child_forked_from_a_busy_process_has_whole_trees(name):
         alone(f"forks({name!r}, {options})")
 
 
-def share_under_stress(seconds):
+@needs_fork
+@needs_numba
+@in_a_process
+def test_shared_batches_are_right_beside_updates_late_helpers_busy_cores_and_forks():
     """Threads share batches while the only leaf above 0 moves, every core is busy, helpers are late, and it forks."""
     from impls.sumtree import numba_turns  # noqa: PLC0415  # where there is numba
 
@@ -585,7 +590,7 @@ def share_under_stress(seconds):
     busy = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(os.cpu_count() or 1)]
     try:
         with running([sample, sample, sample, move]):
-            end = time.monotonic() + seconds
+            end = time.monotonic() + 2.0
             while time.monotonic() < end:
                 child_of(lambda: [sample() for _ in range(20)])
     finally:
@@ -594,12 +599,6 @@ def share_under_stress(seconds):
             process.wait()
     assert helped
     assert 0 in statuses  # some batches were shared and counted
-
-
-@needs_fork
-def test_shared_batches_are_right_beside_updates_late_helpers_busy_cores_and_forks():
-    pytest.importorskip("numba")
-    alone("share_under_stress(2.0)", seconds=120)
 
 
 def fork_while_compiling():
@@ -621,7 +620,9 @@ def test_a_child_forked_while_a_kernel_is_compiled_can_compile(tmp_path):
     alone("fork_while_compiling()", FANOUT_CACHE_DIR=str(tmp_path))
 
 
-def fork_in_two_threads():
+@needs_fork
+@in_a_process
+def test_two_threads_may_fork_at_once():
     trees = [filled(name, 640, {}) for name in ("python", "numpy", "numba") if name in NAMES]
     with running([operation(tree, "update", 0) for tree in trees]):
         forkers = [threading.Thread(target=lambda: [child_of(trees[0].check) for _ in range(10)]) for _ in range(2)]
@@ -629,11 +630,6 @@ def fork_in_two_threads():
             forker.start()
         for forker in forkers:
             forker.join()
-
-
-@needs_fork
-def test_two_threads_may_fork_at_once():
-    alone("fork_in_two_threads()", seconds=120)
 
 
 def fork_in_the_middle(name, options):
@@ -667,7 +663,10 @@ def test_a_child_forked_in_the_middle_of_a_long_update_makes_the_sums_anew(name)
         alone(f"fork_in_the_middle({name!r}, {options})")
 
 
-def fork_amid_distinct_draws():
+@needs_fork
+@needs_numba
+@in_a_process
+def test_a_child_forked_amid_distinct_draws_has_every_leaf():
     """A fork beside a call that has set leaves to 0 and will give them back: the child gives them back."""
     from impls.sumtree import kernels  # noqa: PLC0415  # where there is numba
 
@@ -684,12 +683,8 @@ def fork_amid_distinct_draws():
 
 
 @needs_fork
-def test_a_child_forked_amid_distinct_draws_has_every_leaf():
-    pytest.importorskip("numba")
-    alone("fork_amid_distinct_draws()", seconds=120)
-
-
-def fork_while_a_handler_waits():
+@in_a_process
+def test_a_handlers_call_and_a_fork_do_not_wait_for_each_other():
     """A handler calls one tree inside a call of another, while a fork wants both."""
     first, second = filled("python", 640, {}), filled("python", 6_400, {})
     handled = []
@@ -711,11 +706,9 @@ def fork_while_a_handler_waits():
 
 
 @needs_fork
-def test_a_handlers_call_and_a_fork_do_not_wait_for_each_other():
-    alone("fork_while_a_handler_waits()", seconds=120)
-
-
-def interrupt_a_fork(name):
+@pytest.mark.parametrize("name", [name for name in NAMES if name in ("python", "numba")])
+@in_a_process
+def test_ctrl_c_while_a_fork_waits_is_delivered_and_leaves_every_tree_free(name):
     idle = [filled(one, 640, {}) for one in NAMES if one != "cupy"]
     busy = filled(name, 640, {})
     with someone_inside(busy, "update"):
@@ -736,21 +729,12 @@ def interrupt_a_fork(name):
     child_of(busy.check)
 
 
-@needs_fork
-@pytest.mark.parametrize("name", [name for name in NAMES if name in ("python", "numba")])
-def test_ctrl_c_while_a_fork_waits_is_delivered_and_leaves_every_tree_free(name):
-    alone(f"interrupt_a_fork({name!r})", seconds=120)
-
-
 # Interruptions
 
 
 @every_name
+@in_a_process
 def test_ctrl_c_ends_a_wait_and_nothing_else(name):
-    alone(f"interrupt_a_wait({name!r})", seconds=60)
-
-
-def interrupt_a_wait(name):
     tree = filled(name, 640, {})
     for op in ("update", "load_state_dict", "rebuild"):
         call = operation(tree, op, 0)
@@ -877,7 +861,9 @@ def test_an_update_by_deltas_stays_within_its_scratch():
     assert tree.check() == 0.0
 
 
-def fork_within():
+@needs_fork
+@in_a_process
+def test_a_call_may_fork_in_its_middle():
     """A signal handler, or whatever runs inside a call, forks: the call goes on, here and in the child."""
     for op, method in (("sample", "_descend"), ("update", "_refresh")):
         tree = filled("numpy", 640, {})
@@ -892,22 +878,6 @@ def fork_within():
         setattr(tree, method, forks_first)
         call()
         assert set(inside) == {1}, (op, inside)
-
-
-@needs_fork
-def test_a_call_may_fork_in_its_middle():
-    alone("fork_within()", seconds=60)
-
-
-def handler_in_line():
-    tree = filled("numpy", 640, {})
-    call = operation(tree, "get", 0)
-    signal.signal(signal.SIGALRM, lambda *_: call())
-    tree._turns._alone[-1] = True
-    threading.Timer(0.5, tree._turns._alone.pop, [-1]).start()
-    signal.setitimer(signal.ITIMER_REAL, 0.1)
-    tree.update(block(640), np.full(64, WRITTEN[1]))
-    assert_whole(tree)
 
 
 class _Looked(dict):
@@ -940,8 +910,16 @@ def test_a_call_within_one_that_looks_has_its_turn_and_the_other_looks_again(sha
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timer")
+@in_a_process
 def test_a_handler_may_call_the_tree_whose_turn_its_thread_waits_for():
-    alone("handler_in_line()", seconds=60)
+    tree = filled("numpy", 640, {})
+    call = operation(tree, "get", 0)
+    signal.signal(signal.SIGALRM, lambda *_: call())
+    tree._turns._alone[-1] = True
+    threading.Timer(0.5, tree._turns._alone.pop, [-1]).start()
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    tree.update(block(640), np.full(64, WRITTEN[1]))
+    assert_whole(tree)
 
 
 def test_a_child_forgets_the_threads_it_does_not_have():
@@ -998,27 +976,6 @@ def test_a_signal_handler_inside_a_call_is_refused_where_it_would_wait_for_itsel
     assert_whole(tree)
 
 
-def handle_signals(**options):
-    """A handler that draws and updates, while the main thread and another one update, too."""
-    tree = filled("numba", 64_000, options)
-    handled = [operation(tree, op, seed) for seed, op in enumerate(("sample", "update", "total", "check"))]
-    count = itertools.count()
-
-    def handle(*_):
-        handled[next(count) % 4]()
-        signal.setitimer(signal.ITIMER_REAL, 1e-3)
-
-    signal.signal(signal.SIGALRM, handle)
-    handle()
-    update = operation(tree, "update", 5)
-    with running([operation(tree, "update", 6), operation(tree, "sample", 7)]):
-        while next(count) < 2000:
-            update()
-    # Stopping the timer is not enough: a handler on its way sets it again, and a late alarm ends a process without one.
-    signal.signal(signal.SIGALRM, signal.SIG_IGN)
-    assert_whole(tree)
-
-
 def compile_under_signals():
     """A handler calls what is compiled meanwhile, and what is not compiled either."""
     tree, handled = impls.make("numba", 640), []
@@ -1036,9 +993,27 @@ def compile_under_signals():
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timer")
+@needs_numba
+@in_a_process
 def test_signal_handlers_may_use_a_tree_of_kernels():
-    pytest.importorskip("numba")
-    alone("handle_signals()", seconds=60)
+    """A handler that draws and updates, while the main thread and another one update, too."""
+    tree = filled("numba", 64_000, {})
+    handled = [operation(tree, op, seed) for seed, op in enumerate(("sample", "update", "total", "check"))]
+    count = itertools.count()
+
+    def handle(*_):
+        handled[next(count) % 4]()
+        signal.setitimer(signal.ITIMER_REAL, 1e-3)
+
+    signal.signal(signal.SIGALRM, handle)
+    handle()
+    update = operation(tree, "update", 5)
+    with running([operation(tree, "update", 6), operation(tree, "sample", 7)]):
+        while next(count) < 2000:
+            update()
+    # Stopping the timer is not enough: a handler on its way sets it again, and a late alarm ends a process without one.
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    assert_whole(tree)
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timer")

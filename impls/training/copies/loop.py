@@ -192,37 +192,24 @@ class CopiesLoop(Together):
     that took the environment step.
     """
 
-    def __init__(
-        self,
-        workload: Workload,
-        arrangement: Arrangement,
-        *,
-        learner: str | None = None,
-        policy: str | None = None,
-        seed: int = 0,
-        device: str = "cpu",
-        epoch: int = 0,
-    ) -> None:
-        arrangement.check(workload)
+    def __init__(self, workload: Workload, arrangement: Arrangement, *, device: str = "cpu", **options: Any) -> None:
         if device != "cpu":
             raise TrainingError(f"copies learn on the cpu, not on {device}; leave out --device, or choose apart")
-        self.seed, self.learner = seed, learners.make(workload, learner, seed=seed)
-        copies, helpers = arrangement.processes, sync_class(arrangement.sync).helpers(arrangement)
-        members = arrangement.members
-        rows = {
-            "copy": range(copies),
-            "model": range(copies, members),
-            "shard": range(members, members + helpers),
-        }
-        super().__init__(workload, arrangement, rows, copies, 1, epoch)
-        self.numbers = Numbers(self.learner, arrangement, seed=seed)
-        count = copies if arrangement.replay == "local" else 1
+        super().__init__(workload, arrangement, **options)
+        self.numbers = Numbers(self.learner, arrangement, seed=self.seed)
+        count = arrangement.processes if arrangement.replay == "local" else 1
         parts = range(0 if workload.algorithm == "a3c" else count)
         self.buffers = [replay_of(workload, arrangement, count) for _ in parts]
         self._copy = Copy(
-            workload, arrangement, 0, self.board, self.numbers, self.learner, self._buffer(0), policy, seed
-        )
-        self.policy_name = self._copy.policy_name
+            workload, arrangement, 0, self.board, self.numbers, self.learner, self._buffer(0), self.policy_name,
+            self.seed,
+        )  # fmt: skip
+
+    def _places(self) -> tuple[dict[str, range], int, int]:
+        arrangement = self.arrangement
+        copies, members = arrangement.processes, arrangement.members
+        shards = range(members, members + sync_class(arrangement.sync).helpers(arrangement))
+        return {"copy": range(copies), "model": range(copies, members), "shard": shards}, copies, 1
 
     def begin(self) -> None:
         """Start the other processes; ``advance`` does so too."""

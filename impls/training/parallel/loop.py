@@ -420,36 +420,26 @@ class ParallelLoop(Together):
     turns = 0  # of the first actor: no moment of it suits a checkpoint better than another
 
     def __init__(
-        self,
-        workload: Workload,
-        arrangement: Arrangement,
-        *,
-        learner: str | None = None,
-        policy: str | None = None,
-        seed: int = 0,
-        device: str = "cpu",
-        epoch: int = 0,
-        handing: Handing | None = None,
+        self, workload: Workload, arrangement: Arrangement, *, handing: Handing | None = None, **options: Any
     ) -> None:
-        arrangement.check(workload)
-        self.seed, self.device = seed, device
-        self.learner = learners.make(workload, learner, seed=seed, device=device)
+        super().__init__(workload, arrangement, **options)
         self._common = Common(self.learner, arrangement) if arrangement.learners > 1 else None
-        self.policy_name = policy or learners.default(workload)
         self.buffer = replay_of(workload, arrangement)
-        weights, rows = len(self.learner.parameters), processes_of(workload, arrangement)
-        super().__init__(workload, arrangement, rows, workload.actors.count, weights, epoch)
-        self.board.route = transports.route(arrangement, weights)
+        self.board.route = transports.route(arrangement, len(self.learner.parameters))
         self.board.each = arrangement.period if arrangement.sync == "local" else 1
         self.board.begin_at(self.learner.parameters, 0, 0)
         self._pace = Pace.of(workload, arrangement)
-        self._rng = np.random.default_rng([seed, TRAINING])
+        self._rng = np.random.default_rng([self.seed, TRAINING])
         self._handing = handing or transports.make(workload, arrangement)
         is_kept = arrangement.name == "pipelined"
         self._slots = slots_of(workload, arrangement) if is_kept else None
         self._learning = self._learning_of()
         if not is_kept:
             self._crew.is_settled = lambda: self._handing.is_settled(self.buffer)
+
+    def _places(self) -> tuple[dict[str, range], int, int]:
+        rows = processes_of(self.workload, self.arrangement)
+        return rows, self.workload.actors.count, len(self.learner.parameters)
 
     def _learning_of(self) -> Learning:
         batches: OwnBatches | SentBatches

@@ -10,9 +10,8 @@ from typing import Any
 
 from ...cores import allowed_cpus
 from ...replay import Replay
-from .. import clock
+from .. import clock, learners
 from ..actor import Episode
-from ..learner import Learner
 from ..throughput import seconds_of
 from ..workload import Workload
 from . import board as words
@@ -54,24 +53,26 @@ class Together:
     contestant = "numba"
     is_parallel = True
     compiled = False
-    device = "cpu"
-    seed: int
-    learner: Learner
-    policy_name: str
 
     def __init__(
         self,
         workload: Workload,
         arrangement: Arrangement,
-        rows: dict[str, range],
-        actors: int,
-        weights: int,
-        epoch: int,
+        *,
+        learner: str | None = None,
+        policy: str | None = None,
+        seed: int = 0,
+        device: str = "cpu",
+        epoch: int = 0,
     ) -> None:
-        self.workload, self.arrangement, self._rows = workload, arrangement, rows
+        arrangement.check(workload)
+        self.workload, self.arrangement, self.seed, self.device = workload, arrangement, seed, device
+        self.learner = learners.make(workload, learner, seed=seed, device=device)
+        self.policy_name = policy or learners.default(workload)
+        self._rows, actors, weights = self._places()
         needs = [
             arrangement.threads if kind in ("learner", "copy", "model") else 1
-            for kind, each in rows.items()
+            for kind, each in self._rows.items()
             for _ in each
         ]
         cores = arrangement.cores or allowed_cpus()
@@ -83,6 +84,10 @@ class Together:
         self.board.set(words.LAST_STEP, workload.steps)
         self._crew, self._epoch, self._began, self._is_begun = Crew(self.board), epoch, 0.0, False
         self._cores_before: set[int] = set()
+
+    def _places(self) -> tuple[dict[str, range], int, int]:
+        """(rows of each kind of process on the board, how many processes have episodes, P weights that it holds)."""
+        raise NotImplementedError
 
     def _pin(self) -> None:
         """Before any child is started: the clock begins, and this process has its own cores."""
