@@ -136,8 +136,13 @@ def _memory_bytes() -> int | None:
 
 
 def _gpus() -> list[str]:
-    """List name, driver and memory of each GPU, as its driver's own tool prints them; empty without one."""
-    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    """List name, driver and memory of each GPU; empty without one."""
+    return query_gpus("name,driver_version,memory.total")
+
+
+def query_gpus(fields: str, form: str = "csv,noheader") -> list[str]:
+    """List fields of each GPU, a line each, as its driver's own tool prints them; empty without one."""
+    query = ["nvidia-smi", f"--query-gpu={fields}", f"--format={form}"]
     try:
         printed = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30).stdout
     except (OSError, subprocess.SubprocessError):

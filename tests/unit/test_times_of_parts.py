@@ -119,6 +119,26 @@ def test_a_gpus_tree_of_a_sweep_is_no_tree_of_the_processor_and_is_one_of_the_gp
 # S7: a skipped cell is evidence
 
 
+def test_a_gpus_gradient_step_is_as_recorded_on_the_first_gpu_and_modeled_without_records(records):
+    own = next(one for one in records if one.contestant == "learner" and one.options["workload"] == "hopper_ddpg")
+    cells = [
+        dataclasses.replace(own, contestant="cuda", batch=batch, threads=1, options=own.options | {"learner": "torch"})
+        for batch in (64, 256)
+    ]
+    times = {"median_seconds": 1e-3, "low_seconds": 9.9e-4, "high_seconds": 1.01e-3, "status": "ok", "reason": None}
+    cells = [dataclasses.replace(cell, **times) for cell in cells]
+    machine = dataclasses.replace(H200, machine_key=KEY)
+    timed, modeled = (measured(HOPPER, machine, [*records, *more]) for more in (cells, []))
+    for parts, source in ((timed, "measured"), (modeled, "modeled")):
+        assert {parts.learners(parts.platform.device(name))[0].step.source for name in ("gpu0", "gpu3")} == {source}
+    (step, *_), (law, *_) = (parts.learners(parts.platform.device("gpu0")) for parts in (timed, modeled))
+    assert step.step.value == pytest.approx(1e-3)
+    assert law.step.value == pytest.approx(analytic.learner(modeled.cpu, machine.device("gpu0"), HOPPER, 256).value)
+    half = timed.learners(machine.device("gpu0"))[1]
+    assert half.devices == 2 and half.step.source == "modeled"  # from the record of a batch of 128, and an exchange
+    assert half.step.value > 1e-3
+
+
 def test_a_cell_that_was_skipped_for_its_length_takes_that_long_at_least():
     skipped = {one.details.get("threads"): one.step for one in measured(HOPPER).learners(MACHINE.device("cpu"))}[2]
     assert skipped.value == 0.61  # "one call takes 0.61 s, too long for the preset"
