@@ -128,11 +128,11 @@ def groups(workload: Workload, preset: Preset, cores: int, learners: Sequence[st
     build = _CellBuilder(workload, preset, cores, implementations(workload) if learners is None else learners)
     parts = [
         build.loops(),
+        build.cuda(),
         build.actors(),
         build.vectors(),
         build.learners(),
         *build.learner_batches(),
-        build.cuda(),
         build.forward(),
         build.trees(),
         build.storage(),

@@ -198,8 +198,8 @@ def write_probe(path: Path) -> Platform:
     )
     if shown:
         print(file=sys.stderr)
-    devices, links = zip(*gpus(), strict=True) if fingerprint()["gpus"] else ((), ())
-    platform = dataclasses.replace(platform, devices=(*platform.devices, *devices), links=(*platform.links, *links))
+    for device, link in gpus() if fingerprint()["gpus"] else ():
+        platform = dataclasses.replace(platform, devices=(*platform.devices, device), links=(*platform.links, link))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(to_toml(platform, f"# What `{command_line()}` found at {now()}.\n"), encoding="utf-8")
     return platform
@@ -255,8 +255,9 @@ def gpus() -> Iterator[tuple[Device, Link]]:
     clocks_and_limits = query_gpus("clocks.max.sm,power.limit", "csv,noheader,nounits")
     for index in range(count):
         facts = torch.cuda.get_device_properties(index)
-        megahertz, watts = map(float, clocks_and_limits[index].split(","))
-        told = {"clock_hz": _told(1e6 * megahertz), "power_watts": _told(watts, ": its limit")}
+        listed = zip(("clock_hz", "power_watts"), clocks_and_limits[index].split(","), (1e6, 1), strict=True)
+        driver = functools.partial(_told, part=", at most", by="its driver")
+        told = {name: driver(unit * float(word)) for name, word, unit in listed if word.strip()[:1].isdigit()}
         samples = sample_gpu(torch.device("cuda", index), functools.partial(torch.cuda.synchronize, index))
         yield describe_gpu(f"gpu{index if count > 1 else ''}", facts, samples, told)
 
@@ -300,22 +301,23 @@ def describe_gpu(name: str, facts: Any, samples: Samples, told: Mapping[str, Any
     for (part, field), rates in samples.items():
         note = f"median of {sum(map(len, rates))} samples by torch, arrays in memory that is not pinned"
         parts[part][field] = quantity(field, rates, note)
-    units = _told(facts.multi_processor_count)
+    driver = functools.partial(_told, by="its driver")
+    units = driver(facts.multi_processor_count)
     device = Device(
         name=name,
         kind="gpu",
         model=facts.name,
         multiprocessors=units,
-        caches=(Cache(name="L2", size_bytes=_told(facts.L2_cache_size), shared_by=units),),
-        memory=Memory(size_bytes=_told(facts.total_memory), **parts["memory"]),
+        caches=(Cache(name="L2", size_bytes=driver(facts.L2_cache_size), shared_by=units),),
+        memory=Memory(size_bytes=driver(facts.total_memory), **parts["memory"]),
         **parts["device"],
         **told,
     )
-    return device, Link(source="cpu", target=name, hops=_told(1), **parts["link"])
+    return device, Link(source="cpu", target=name, hops=driver(1), **parts["link"])
 
 
-def _told(value: float, part: str = "") -> Quantity:
-    return Quantity(value=value, origin="measured", note=f"as the operating system tells{part}")
+def _told(value: float, part: str = "", by: str = "the operating system") -> Quantity:
+    return Quantity(value=value, origin="measured", note=f"as {by} tells{part}")
 
 
 def _shared_by(level: str, threads: int) -> int:
