@@ -134,9 +134,8 @@ def test_a_gpus_gradient_step_is_as_recorded_on_the_first_gpu_and_modeled_withou
     (step, *_), (law, *_) = (parts.learners(parts.platform.device("gpu0")) for parts in (timed, modeled))
     assert step.step.value == pytest.approx(1e-3)
     assert law.step.value == pytest.approx(analytic.learner(modeled.cpu, machine.device("gpu0"), HOPPER, 256).value)
-    half = timed.learners(machine.device("gpu0"))[1]
-    assert half.devices == 2 and half.step.source == "modeled"  # from the record of a batch of 128, and an exchange
-    assert half.step.value > 1e-3
+    half = next(one for one in timed.learners(machine.device("gpu0")) if one.details == {"devices": 2})
+    assert half.step.source == "modeled" and half.step.value > 1e-3  # between records at B = 128, and an exchange
 
 
 def test_a_cell_that_was_skipped_for_its_length_takes_that_long_at_least():
