@@ -119,13 +119,14 @@ def workload_of(name: str) -> Workload:
 
 
 def with_hidden(workload: Workload, hidden: tuple[int, ...] | None) -> Workload:
-    """Return the workload, with other hidden layers, after which it is named, if some are given.
+    """Return the workload; with other hidden layers if some are given, and a name that has them: hopper_td3_4x1024.
 
     RecordError for layers that no network may have.
     """
     if not hidden:
         return workload
-    named = dataclasses.replace(workload, name=f"{workload.name}_{'-'.join(map(str, hidden))}")
+    units = f"{len(hidden)}x{hidden[0]}" if len(set(hidden)) == 1 else "-".join(map(str, hidden))
+    named = dataclasses.replace(workload, name=f"{workload.name}_{units}")
     try:
         return with_values(named, {("network", "hidden"): hidden})
     except TrainingError as error:

@@ -135,7 +135,7 @@ def test_claims_about_several_learners_tell_what_ran(everything, paper):
 def test_growth_with_the_batch_is_judged_by_the_series_with_the_most_batches(everything):
     replay = everything["[Zhang2022]"][REPLAY]
     assert replay.verdict != "not testable here"
-    assert "2 series from B = 1 to 32,768" in replay.evidence
+    assert "2 series from n = 1 to 32,768" in replay.evidence
 
 
 def test_the_chance_of_a_number_that_has_nothing_to_do_with_ours():
