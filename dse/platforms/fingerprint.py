@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -109,7 +110,8 @@ def command_line() -> str:
     """Return the command that runs, as a user would type it, without the paths of this machine."""
     program = Path(sys.argv[0])
     name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
-    return " ".join([name, *(Path(word).name if os.sep in word else word for word in sys.argv[1:])])
+    words = (Path(word).name if os.sep in word else word for word in sys.argv[1:])
+    return " ".join([name, *map(shlex.quote, words)])
 
 
 def data_caches() -> Iterator[tuple[str, Path]]:
