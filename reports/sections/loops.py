@@ -58,15 +58,20 @@ def section(material: Material) -> str:
 
 
 def label(record: Measurement) -> str:
-    """Name a record's loop, with its environments where there are several."""
+    """Name a record's loop, with its environments where there are several, and its batch where one was asked for."""
     count = record.options.get("environments", 1)
-    return record.contestant + (f", {count} environments" if count > 1 else "")
+    return record.contestant + (f", {count} environments" if count > 1 else "") + _batch(record)
+
+
+def _batch(record: Measurement) -> str:
+    return f", B = {record.batch:,}" * ("batch" in record.options)
 
 
 def _answer(name: str, timed: Mapping[str, Ops], floor: float) -> str:
     """Say the speedup of this loop over the fastest of other libraries, by clean steps."""
     ours = timed[name]["clean"]
-    theirs = {other: ops["clean"] for other, ops in timed.items() if not _is_ours(ops)}
+    same = {other: ops for other, ops in timed.items() if ops["clean"].batch == ours.batch}
+    theirs = {other: ops["clean"] for other, ops in same.items() if not _is_ours(ops)}
     parts = []
     for replay, samples in (("prioritized", "samples by priorities"), ("uniform", "samples uniformly")):
         rivals = {other: record for other, record in theirs.items() if record.options.get("replay") == replay}
@@ -89,7 +94,8 @@ def _row(name: str, timed: Mapping[str, Ops], best: str) -> list[Cell]:
     ops = timed[name]
     record = ops["clean"]
     rates = {op: rate(ops[op]).said(_count) for op in CLOCKS}
-    ahead = {op: _ahead(timed[OURS][op], ops[op]) if OURS in timed else "" for op in COMPARED}
+    base = timed.get(OURS + _batch(record))
+    ahead = {op: _ahead(base[op], ops[op]) if base else "" for op in COMPARED}
     ratio = record.machine["gradient_steps"] / record.machine["steps"]
     return [
         named(name, _is_ours(ops)),
