@@ -33,8 +33,8 @@ def section(material: Material) -> str:
     every = [record for record in material.measurements if record.primitive.startswith(LOOP)]
     if not every:
         return paragraph(f"Left out: no training loop was timed; {how_to_measure('peers --training')}.")
-    latest = in_order(every)[-1].utc
-    run = [record for record in every if record.utc == latest]  # records of one run are of one moment
+    latest = {"batch" in record.options: record.utc for record in in_order(every)}  # a moment a run, one by batches
+    run = [record for record in every if record.utc == latest["batch" in record.options]]
     loops: dict[str, dict[str, Measurement]] = {}
     for record in run:
         if record.primitive == LOOP:
@@ -70,8 +70,8 @@ def _batch(record: Measurement) -> str:
 def _answer(name: str, timed: Mapping[str, Ops], floor: float) -> str:
     """Say the speedup of this loop over the fastest of other libraries, by clean steps."""
     ours = timed[name]["clean"]
-    same = {other: ops for other, ops in timed.items() if ops["clean"].batch == ours.batch}
-    theirs = {other: ops["clean"] for other, ops in same.items() if not _is_ours(ops)}
+    every = {other: ops["clean"] for other, ops in timed.items() if not _is_ours(ops)}
+    theirs = {other: record for other, record in every.items() if _batch(record) == _batch(ours)}
     parts = []
     for replay, samples in (("prioritized", "samples by priorities"), ("uniform", "samples uniformly")):
         rivals = {other: record for other, record in theirs.items() if record.options.get("replay") == replay}
@@ -121,10 +121,10 @@ def _versions(ops: Ops) -> str:
 
 
 def _origin(run: Sequence[Measurement], floor: float, left_out: int) -> str:
-    record = run[-1]
+    commits = ", ".join(sorted({commit_of(record, "with uncommitted changes") for record in run}))
     left = f" {left_out} records of other runs are omitted." if left_out else ""
     return (
-        f"Source: measured on {record.machine.get('cpu')}, at {commit_of(record, 'with uncommitted changes')}, "
+        f"Source: measured on {run[-1].machine.get('cpu')}, at {commits}, "
         f"{origins.span(one.utc for one in run)}; a loop timed twice differs by up to {floor:.1%}.{left}"
     )
 

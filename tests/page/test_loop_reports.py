@@ -92,11 +92,12 @@ def test_every_loop_has_a_row_the_fastest_first_with_its_rates_and_ratios(html):
 
 def test_loops_of_another_batch_are_compared_with_each_other(tmp_path):
     large = [
-        record(name, 1, "prioritized", op, us, batch=512, options=OPTIONS | {"batch": 512})
+        record(name, 1, "prioritized", op, us, batch=512, options=OPTIONS | {"batch": 512}, utc=EARLIER)
         for name, us in (("fanout", 800), ("tianshou", 1_600))
         for op in ("clean", "median", "cpu")
     ]
-    html = section([*run(), *large], tmp_path)
+    old = [record(one.contestant, 1, "prioritized", one.op, 9, options=one.options, utc="2025") for one in large]
+    html = section([*run(), *large, *old], tmp_path)
     body = first_cells(html)
     assert [body[f"{name}, B = 512"][4].partition(" ")[0] for name in ("fanout", "tianshou")] == ["1", "0.50x"]
     assert body["tianshou"][4].startswith("0.20x")
