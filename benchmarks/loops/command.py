@@ -289,7 +289,7 @@ def _factor(times: Sequence[float], other: str, floor: float) -> str:
 
 def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
     head = (
-        f"{'steps/s':26}{'clean':>9}{'[95 % interval]':>20}{'median':>9}{'CPU':>9}{'steps':>10}{'ratio':>8}  versions"
+        f"{'steps/s':34}{'clean':>9}{'[95 % interval]':>20}{'median':>9}{'CPU':>9}{'steps':>10}{'ratio':>8}  versions"
     )
     text = [head]
     for row in rows:
@@ -298,7 +298,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
         clean, low, high = rate["clean"]
         packages = ", ".join(f"{name} {version}" for name, version in row["packages"].items())
         text.append(
-            f"{row['loop']:26}{clean:8,.0f}{marks['clean']}{f'[{low:,.0f}, {high:,.0f}]':>20}"
+            f"{row['loop']:34}{clean:8,.0f}{marks['clean']}{f'[{low:,.0f}, {high:,.0f}]':>20}"
             f"{rate['median'][0]:8,.0f}{marks['median']}{rate['cpu'][0]:8,.0f}{marks['cpu']}{row['steps']:10,}"
             f"{row['gradient_steps_per_step']:8.3f}  {packages}"
         )
@@ -307,10 +307,10 @@ def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def _throughput(rows: Sequence[dict[str, Any]]) -> list[str]:
     """List the columns of [Hou2023, Table 2]: over the wall time of a loop's blocks, CPU in percent of all cores."""
-    text = [f"{'loop':26}{'CPU %':>8}{'sampling Hz':>13}{'frame Hz':>11}{'update Hz':>11}"]
+    text = [f"{'loop':34}{'CPU %':>8}{'sampling Hz':>13}{'frame Hz':>11}{'update Hz':>11}"]
     for row in rows:
         rates = f"{row['sampling_hz']:13,.0f}{row['update_frame_hz']:11,.0f}{row['update_hz']:11,.0f}"
-        text.append(f"{row['loop']:26}{row['cpu_percent']:8.0f}{rates}")
+        text.append(f"{row['loop']:34}{row['cpu_percent']:8.0f}{rates}")
     return text
 
 
