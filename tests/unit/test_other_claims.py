@@ -206,6 +206,27 @@ def test_another_number_printed_turns_the_verdict(found, place, numbers, verdict
     assert hou_claims.verdicts([], but(found, **numbers))[place].verdict == verdict
 
 
+@pytest.mark.parametrize(("slower", "verdict"), [(8.0, "confirmed"), (0.5, "refuted"), (1.0, "not testable here")])
+def test_pendulum_is_solved_sooner_if_every_library_takes_longer(found, slower, verdict):
+    kinds = {"serial": 2.0, "rllib": 30.0, "sb3": 2.0 * slower, "tianshou": 20.0}
+    runs = [
+        cell(
+            primitive="training run", median_seconds=1e-3,
+            options={"workload": "pendulum_sac", "kind": kind, "seed": seed, "learners": 1},
+        )
+        for kind in kinds
+        for seed in range(5)
+    ]  # fmt: skip
+    for one in runs:
+        points = [[500, 400, kinds[one.options["kind"]], -150.0]]
+        one.machine.update(points=points, solved_at=-200.0, test_mean=None)
+    (claim,) = (one for one in hou_claims.verdicts(runs, found) if one.text.startswith("Pendulum takes 16.3 s"))
+    assert claim.verdict == verdict
+    assert "rllib to ours: 15.00x" in claim.evidence
+    (claim,) = (one for one in hou_claims.verdicts(runs[:5], found) if one.text.startswith("Pendulum takes 16.3 s"))
+    assert "--only serial,libraries --workload pendulum_sac" in claim.evidence
+
+
 # [StoneSachdev]
 
 
@@ -522,6 +543,10 @@ def test_rllibs_loop_is_compared_with_ours_by_the_same_library(theirs, verdict):
     ]
     assert judged(*loops)[LOOP] == verdict
     assert judged(*loops[:2])[LOOP] == "not testable here"
+    small = [
+        dataclasses.replace(one, batch=7, median_seconds=one.median_seconds ** (one is not loops[2])) for one in loops
+    ]
+    assert judged(*loops, *small)[LOOP] == "refuted"  # at the other batch it is as fast
 
 
 @pytest.mark.parametrize(
