@@ -28,6 +28,8 @@ from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
+from tests.mutation import entries
+
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "tests/budget.toml"
 PACKAGES = ("benchmarks", "dse", "impls", "reports")
@@ -298,10 +300,7 @@ def lost_faults(before: Mapping[str, str], after: Mapping[str, str]) -> list[str
 
 
 def _faults(name: str, text: str) -> list[dict[str, Any]]:
-    if not name.startswith("tests/mutants/"):
-        return []
-    listed = tomllib.loads(text)
-    return [{"file": listed.get("file"), **fault} for fault in listed.get("mutant", [])]
+    return entries(text) if name.startswith("tests/mutants/") else []
 
 
 def read(path: Path = FILE) -> dict[str, Any]:

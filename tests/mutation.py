@@ -1,11 +1,11 @@
 """Puts faults into copies of the code, one at a time, and sees whether the tests named for each catch it.
 
 The faults are data: tests/mutants/*.toml, a file an area, with ``needs`` at its top where the tests need a module that
-the project does not install (areas whose module is missing are left out), ``file`` where most faults are in one, and
-each fault as ``[[mutant]]`` with
+the project does not install (areas whose module is missing are left out), and each fault as ``[[mutant]]`` with
 
   name        what goes wrong
-  file, old   where: ``old`` is exact text that occurs once in the file
+  file        where; left out where it is the one named before, by the entry above or at the top
+  old         exact text that occurs once in the file
   new         what stands there instead; nothing where it is left out
   killer      the tests (pytest's node ids), the fewest and fastest, of which at least one fails under it
   equivalent  where no test can see it: why; it is then expected to live
@@ -105,10 +105,12 @@ def read(root: Path = ROOT, areas: Sequence[str] = ()) -> list[Mutant]:
 
 
 def entries(text: str) -> list[dict[str, Any]]:
-    """Read the entries of an area's file, each with the file that its fault is in."""
+    """Read the entries of an area's file, each with the file that its fault is in: the last that is named."""
     area = tomllib.loads(text)
-    usual = {"file": area["file"]} if "file" in area else {}
-    return [usual | entry for entry in area.get("mutant", [])]
+    found = [{"file": area.get("file", "")}]
+    for entry in area.get("mutant", []):
+        found.append({"file": found[-1]["file"]} | entry)
+    return found[1:]
 
 
 def left_out(root: Path = ROOT) -> dict[str, str]:

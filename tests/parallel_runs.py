@@ -10,9 +10,9 @@ from pathlib import Path
 from impls.training.parallel.arrangement import Arrangement
 from impls.training.parallel.loop import ParallelLoop
 from tests.learning import tiny
+from tests.waiting import PATIENCE_SECONDS, until
 
 ACTORS = ("count", "environments", "local_storage", "sync_interval")
-PATIENCE_SECONDS = 100.0  # until a test gives up on a run that does not go on
 
 
 def small(environment="tests.fake_environments:Fine-v0", **changes):
@@ -25,10 +25,10 @@ def small(environment="tests.fake_environments:Fine-v0", **changes):
 
 
 @contextlib.contextmanager
-def running(workload, name="apart", **options):
+def running(workload, name="apart", kind=ParallelLoop, **options):
     """A loop of the workload, from a ``saved`` state on, which is closed in the end with no process left."""
     saved = options.pop("saved", None)
-    loop, pids = ParallelLoop(workload, Arrangement(name=name, **options)), []
+    loop, pids = kind(workload, Arrangement(name=name, **options)), []
     try:
         if saved is not None:
             loop.load_state_dict(saved)
@@ -41,10 +41,10 @@ def running(workload, name="apart", **options):
         assert not [pid for pid in pids if lives(pid)]
 
 
-def advance(loop, until, each=lambda: None):
+def advance(loop, is_there, each=lambda: None):
     """Advance a loop until a condition holds; returns the episodes that ended."""
     end, done, episodes, last = 0.0, None, [], time.monotonic() + 10 * PATIENCE_SECONDS
-    while not until():
+    while not is_there():
         if done != (loop.step, loop.updates, loop.restarts):
             end, done = min(last, time.monotonic() + PATIENCE_SECONDS), (loop.step, loop.updates, loop.restarts)
         episodes += loop.advance()
@@ -61,10 +61,7 @@ def lives(pid):
 def stop(pid):
     """Stop a process by SIGSTOP and wait until it is stopped: on a busy machine it may run on for a moment."""
     os.kill(pid, signal.SIGSTOP)
-    end = time.monotonic() + PATIENCE_SECONDS
-    while _state(pid) not in "Tt":
-        assert time.monotonic() < end, f"process {pid} is in state {_state(pid)}"
-        time.sleep(1e-3)
+    until(lambda: _state(pid) in "Tt")
 
 
 def _state(pid):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SEARCH = "status = descend(tree, like, fanout, lanes, chunks, prefix, values, uniform, indices, priorities)"
+SEARCH = "status = descend(tree, form, values, uniform, indices, priorities)"
 
 
 class Repository:

@@ -41,7 +41,7 @@ def _threads_share_a_core(records: Sequence[Measurement]) -> Claim:
     faster = {
         name: one.seconds / two.seconds
         for name, (one, two) in pairs.items()
-        if math.log(one.seconds / two.seconds) > limit * _sigma(one, two, noise)
+        if math.log(one.seconds / two.seconds) > limit * math.hypot(noise.sigma, own_sigma(one), own_sigma(two))
     }
     said = ", ".join(f"{name} {gain:.2f}x" for name, gain in faster.items()) or "none"
     python = pairs.get("python")
@@ -62,10 +62,6 @@ def _student_miss(noise: Noise, limit: float) -> float:
     """Compute the chance that a gain is not seen, where timings are as noisy as the run's A/A twins."""
     distance = -math.log(MISSED) / noise.sigma if noise.sigma else math.inf
     return 0.5 * math.erfc((distance - limit) / math.sqrt(2))
-
-
-def _sigma(one: Measurement, two: Measurement, noise: Noise) -> float:
-    return math.hypot(noise.sigma, own_sigma(one), own_sigma(two))
 
 
 def _pairs(timed: Sequence[Measurement]) -> dict[str, tuple[Measurement, Measurement]]:

@@ -41,10 +41,11 @@ def install_steps(bank: Bank, shape: Shape, trial: bool, *lazy: str) -> None:
     """
     from numba import types  # noqa: PLC0415  # with the compiler
 
+    from ..sumtree.kernels import Form  # noqa: PLC0415
     from . import insertion, sampling, steps  # noqa: F401, PLC0415  # with the compiler; they define the steps
 
     leaf = types.float32 if np.dtype(shape.dtype).itemsize == 4 else types.float64
     numbers = {"fanout": shape.group, "lanes": shape.lanes, "chunks": shape.chunks, "prefix": 1}
-    form = steps.Form(leaf, **numbers, trial=int(trial))
+    form = Form(leaf, **numbers, trial=int(trial))
     usual = tuple(name for name in steps.NAMES if name not in LAZY and (trial or name != "stop"))
     steps.install(bank.view, form, lazy or usual)

@@ -16,17 +16,15 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from ..sumtree import direct_calls as direct
 from ..sumtree.compiling import compiler
 from ..sumtree.direct_calls import MOST
 from ..sumtree.kernels.header import WORD, inner
-from ..sumtree.lanes import load_i64, load_real, stack_words, store_i64, store_real, word_of
+from ..sumtree.lanes import instruction, load_acquire, load_i64, load_real, stack_words, store_i64, store_real, word_of
 from .block import BLOCK, LOADS
 from .buffer import Batch
 from .steps import DONE, NOTHING
-from .sync import load_acquire
 
 _SLOT = object.__basicsize__  # of a replay: a tuple of its words and of what they have addresses of
 _KIND, _DATA, _COUNT, _FIRST, _REAL = 1, 2, 2, 3, 16  # words of objects, arrays and tuples; a float's offset
@@ -51,20 +49,16 @@ _set = types.ExternalFunction("PyObject_GenericSetAttr", types.int32(_word, _wor
 _forget_error = types.ExternalFunction("PyErr_Clear", types.void())
 
 
-@intrinsic
-def _draw(typingctx: Any, bits: Any) -> Any:
+@instruction(types.float64(_word))
+def _draw(builder: Any, bits: Any) -> Any:
     """The next float64 of a bit generator, given the address of NumPy's ``bitgen_t``."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        word = ir.IntType(64)
-        state, function = (
-            builder.load(builder.gep(builder.inttoptr(arguments[0], word.as_pointer()), [ir.Constant(word, number)]))
-            for number in (0, 3)  # state, next_uint64, next_uint32, next_double
-        )
-        kind = ir.FunctionType(ir.DoubleType(), [word]).as_pointer()
-        return builder.call(builder.inttoptr(function, kind), [state])
-
-    return types.float64(_word), emit
+    word = ir.IntType(64)
+    state, function = (
+        builder.load(builder.gep(builder.inttoptr(bits, word.as_pointer()), [ir.Constant(word, number)]))
+        for number in (0, 3)  # state, next_uint64, next_uint32, next_double
+    )
+    kind = ir.FunctionType(ir.DoubleType(), [word]).as_pointer()
+    return builder.call(builder.inttoptr(function, kind), [state])
 
 
 @inner

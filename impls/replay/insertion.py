@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..sumtree.kernels.header import CAPACITY
-from ..sumtree.lanes import array_at, load_i64, load_real, store_i64, store_real, word_of
+from ..sumtree.lanes import array_at, load_i64, load_real, store_i64, store_real, store_release, word_of
 from .block import (
     BANK,
     BEGAN,
@@ -28,7 +28,7 @@ from .block import (
 )
 from .priorities import largest_now, set_range
 from .steps import DONE, NOT_FINITE, step
-from .sync import copy_bytes, fence, inner, is_on, store_release
+from .sync import copy_bytes, fence, inner, is_on
 from .trials import EVEN, FIRST_HALF, ODD, RAISE, SECOND_HALF, ZERO, point
 from .updating import are_finite, limits_at, power_of
 

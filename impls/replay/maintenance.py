@@ -5,12 +5,11 @@ from typing import Any
 import numpy as np
 
 from ..sumtree.kernels.header import CAPACITY, kernel
-from ..sumtree.lanes import load_i64, store_i64, word_of
+from ..sumtree.lanes import load_acquire, load_i64, store_i64, store_release, word_of
 from . import sampling, tree_lock
 from .block import BANK, CLOSED, LOST, RANGE_BYTES, RANGES, READY, TICKET, WORDS, WRITING
 from .priorities import lock_leaves, unlock_leaves
 from .steps import DONE
-from .sync import load_acquire, store_release
 
 _WORD = 8
 

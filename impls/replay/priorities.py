@@ -37,7 +37,7 @@ def unlock_leaves(trial: int, view: int) -> None:
 @inner
 def _recompute(view: int, form: Any, slots: Any, values: Any) -> None:
     point(form.trial, view, SUM_UP)
-    recompute(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, slots, values)
+    recompute(view, form, slots, values)
 
 
 @step
@@ -51,7 +51,7 @@ def set_priorities(view: int, form: Any, leaf_lock: int, scratch: int, batch: in
             raise_bound(view, form.fanout, slots[j], np.float64(rounded(values[j], form.like)))
     point(form.trial, view, SET_LEAVES)
     if leaf_lock:
-        set_leaves(view, form.like, form.fanout, form.lanes, form.chunks, slots, values)
+        set_leaves(view, form, slots, values)
         values = values[:0]
         unlock_leaves(form.trial, view)
     _recompute(view, form, slots, values)
@@ -89,7 +89,7 @@ def set_range(view: int, form: Any, leaf_lock: int, slot: int, count: int, value
 
 @inner
 def _store_neighbors(view: int, form: Any, slot: int, count: int, values: int, priority: float) -> None:
-    leaves, size, width = word_of(view, LEAVES), bytes_of(form.like), form.lanes * form.chunks
+    leaves, size, width = word_of(view, LEAVES), bytes_of(form.like), form.width
     given = array_at(values, count if values != 0 else 0, 0.0)
     if form.fanout == width and word_of(view, BOUNDS) == 0:
         theirs = array_at(leaves + size * slot, count, form.like)
@@ -123,7 +123,7 @@ def largest_now(view: int, form: Any) -> float:
     Reads about 2 sqrt(N) numbers, and as many again for each block whose largest has fallen since the last call.
     """
     bounds, shift, leaves = word_of(view, BOUNDS), word_of(view, BLOCK_SHIFT), word_of(view, LEAVES)
-    size, width = bytes_of(form.like), form.lanes * form.chunks
+    size, width = bytes_of(form.like), form.width
     groups = unsigned_divide(word_of(view, CAPACITY) + form.fanout - 1, form.fanout)
     while True:
         # Invariant: no leaf is above the bound of its block; hence the largest bound is the answer if a leaf has it.

@@ -11,10 +11,20 @@ import numpy as np
 from ..sumtree.kernels.header import CAPACITY
 from ..sumtree.kernels.searching import descend
 from ..sumtree.kernels.updating import recompute
-from ..sumtree.lanes import array_at, load_real, prefetch, stack_words, store_i64, store_real, word_of
+from ..sumtree.lanes import (
+    array_at,
+    load_acquire,
+    load_real,
+    prefetch,
+    stack_words,
+    store_i64,
+    store_real,
+    store_release,
+    word_of,
+)
 from .block import BANK, FIELD, FIELDS, FRAME_BYTES, FRAMES, LENT, LENT_LEAVES, ROWS, STRIDE, TICKET, WORDS
 from .steps import DONE, NOTHING, step
-from .sync import copy_bytes, fence, inner, is_on, load_acquire, store_release
+from .sync import copy_bytes, fence, inner, is_on
 from .trials import DESCEND, READ_FIRST, READ_SECOND, point
 
 DRAWN = 5
@@ -93,7 +103,7 @@ def search(view: int, form: Any, drawn: int, batch: int, low: int, high: int) ->
 @inner
 def _descend(view: int, form: Any, values: Any, slots: Any, priorities: Any) -> int:
     """Search the tree for uniforms ``[B]``; the tree's status."""
-    return descend(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, values, True, slots, priorities)
+    return descend(view, form, values, True, slots, priorities)
 
 
 @step
@@ -133,7 +143,7 @@ def search_distinct(view: int, form: Any, drawn: int, batch: int, uniforms: int,
 
 @inner
 def _set(view: int, form: Any, leaves: Any, values: Any) -> None:
-    recompute(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, leaves, values)
+    recompute(view, form, leaves, values)
 
 
 @step

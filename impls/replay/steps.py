@@ -18,12 +18,11 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core.imputils import lower_getattr_generic
-from numba.core.typing.templates import AttributeTemplate, infer_getattr
-from numba.extending import intrinsic, models, register_model
+from numba.extending import intrinsic
 
 from ..sumtree.compiling import compiler
 from ..sumtree.kernel_cache import file_of, kept_cfunc, text_of
+from ..sumtree.kernels.header import Form
 from .block import MOST_STEPS, STEPS
 
 _I8, _I64 = ir.IntType(8), ir.IntType(64)
@@ -42,33 +41,6 @@ DONE, NOT_FINITE, NOTHING = range(3)  # results of a kernel; below 0: an insert 
 PORTION = 48  # elements that a lock is kept for, where it need not be kept for the whole batch: about a microsecond
 NEIGHBORS = 256  # the same for records that lie side by side
 PATIENCE = 8  # draws in vain, because rows were overwritten meanwhile, before the rest is read under the lock
-
-
-class Form(types.Type):  # type: ignore[misc]
-    """The type of ``form``: a value without bytes, whose attributes are what a step is compiled for."""
-
-    def __init__(self, like: Any = None, **numbers: int) -> None:
-        self.fields = {name: types.literal(number) for name, number in numbers.items()}
-        if like is not None:
-            self.fields["like"] = like
-        super().__init__(name=f"Form({', '.join(f'{name}={kind}' for name, kind in self.fields.items())})")
-
-
-register_model(Form)(models.OpaqueModel)
-
-
-@infer_getattr
-class _FormAttributes(AttributeTemplate):  # type: ignore[misc]
-    key = Form
-
-    def generic_resolve(self, form: Form, name: str) -> Any:
-        return form.fields.get(name)
-
-
-@lower_getattr_generic(Form)
-def _field(context: Any, builder: Any, form: Form, value: Any, name: str) -> Any:
-    kind = form.fields[name]
-    return ir.Constant(context.get_value_type(kind), getattr(kind, "literal_value", 0))
 
 
 _functions: dict[str, Callable[..., Any]] = {}

@@ -16,7 +16,7 @@ from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..sumtree.lanes import array_at, load_i64, stack_words, store_i64
+from ..sumtree.lanes import array_at, instruction, load_i64, stack_words, store_i64
 
 _I8, _I64 = ir.IntType(8), ir.IntType(64)
 BUSY, TIMED_OUT, OWNER_DIED = 16, 110, 130  # EBUSY, ETIMEDOUT, EOWNERDEAD
@@ -68,61 +68,25 @@ def make_read_write_lock(address: int) -> None:
         raise RuntimeError("the system refuses a readers-writer lock")
 
 
-@intrinsic
-def copy_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
+@instruction(types.none(types.int64, types.int64, types.int64))
+def copy_bytes(builder: Any, target: Any, source: Any, count: Any) -> Any:
     """Copy a given number of bytes between addresses that do not overlap."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        target, source = (builder.inttoptr(address, _I8.as_pointer()) for address in arguments[:2])
-        cgutils.raw_memcpy(builder, target, source, arguments[2], 1)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int64, types.int64), emit
+    target, source = (builder.inttoptr(address, _I8.as_pointer()) for address in (target, source))
+    cgutils.raw_memcpy(builder, target, source, count, 1)
 
 
-@intrinsic
-def pause(typingctx: Any) -> Any:
+@instruction(types.none())
+def pause(builder: Any) -> Any:
     """Let a processor that waits for another do less."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        if platform.machine() in ("x86_64", "AMD64"):
-            kind = ir.FunctionType(ir.VoidType(), [])
-            builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause"), [])
-        return context.get_dummy_value()
-
-    return types.none(), emit
+    if platform.machine() in ("x86_64", "AMD64"):
+        kind = ir.FunctionType(ir.VoidType(), [])
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause"), [])
 
 
-@intrinsic
-def load_acquire(typingctx: Any, address: Any) -> Any:
-    """The int64 at an address, read before whatever is read after it."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load_atomic(builder.inttoptr(arguments[0], _I64.as_pointer()), "acquire", 8)
-
-    return types.int64(types.int64), emit
-
-
-@intrinsic
-def store_release(typingctx: Any, address: Any, value: Any) -> Any:
-    """Write an int64 to an address, after whatever was written before it."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store_atomic(arguments[1], builder.inttoptr(arguments[0], _I64.as_pointer()), "release", 8)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int64), emit
-
-
-@intrinsic
-def fence(typingctx: Any) -> Any:
+@instruction(types.none())
+def fence(builder: Any) -> Any:
     """Order loads and stores before it against stores after it, and loads against loads: no instruction on x86."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.fence("acq_rel")
-        return context.get_dummy_value()
-
-    return types.none(), emit
+    builder.fence("acq_rel")
 
 
 @intrinsic

@@ -6,7 +6,17 @@ import numpy as np
 
 from ..sumtree.kernels.auditing import largest_error
 from ..sumtree.kernels.header import CAPACITY, LEAVES, offset_of
-from ..sumtree.lanes import array_at, bytes_of, load_i64, load_real, rounded, store_i64, store_real, word_of
+from ..sumtree.lanes import (
+    array_at,
+    bytes_of,
+    load_i64,
+    load_real,
+    rounded,
+    store_i64,
+    store_real,
+    store_release,
+    word_of,
+)
 from .block import (
     BANK,
     CLOSED,
@@ -28,7 +38,7 @@ from .block import (
 )
 from .priorities import raise_bound
 from .steps import step
-from .sync import OWNER_DIED, acquire, inner, mutex_consistent, mutex_unlock, store_release
+from .sync import OWNER_DIED, acquire, inner, mutex_consistent, mutex_unlock
 
 _WORD = 8
 
@@ -56,7 +66,7 @@ def leave(view: int) -> None:
 def repair(view: int, form: Any) -> int:
     """Make the bank consistent after its owner died anywhere: records that are not whole are lost, and counted."""
     bank, words, slots = word_of(view, BANK), word_of(view, WORDS), word_of(view, CAPACITY)
-    leaves, size, width = word_of(view, LEAVES), bytes_of(form.like), form.lanes * form.chunks
+    leaves, size, width = word_of(view, LEAVES), bytes_of(form.like), form.width
     for number in range(MOST_RANGES):
         entry = bank + RANGES + RANGE_BYTES * number
         first, held = load_i64(entry), load_i64(entry + _WORD)
@@ -92,5 +102,5 @@ def repair(view: int, form: Any) -> int:
 @step
 def audit(view: int, form: Any, mend: int) -> float:
     """The largest error of a sum of the tree; ``mend`` makes them right. The caller has the lock."""
-    fresh = array_at(word_of(view, SCRATCH_ROW), form.lanes * form.chunks, 0.0)
-    return largest_error(view, form.like, form.fanout, form.lanes, form.chunks, form.prefix, mend != 0, fresh)
+    fresh = array_at(word_of(view, SCRATCH_ROW), form.width, 0.0)
+    return largest_error(view, form, mend != 0, fresh)

@@ -5,10 +5,10 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
-from ..sumtree.lanes import load_i64, store_i64, word_of
+from ..sumtree.lanes import load_acquire, load_i64, store_i64, store_release, word_of
 from .block import ACTOR, ACTORS, ARRIVED, BLOCK, GRANTED, MODE
 from .steps import step
-from .sync import load_acquire, sleep_microseconds, store_release
+from .sync import sleep_microseconds
 
 _WORD = 8
 

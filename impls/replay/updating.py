@@ -9,6 +9,7 @@ from ..sumtree.kernels.header import CAPACITY, LEAVES, offset_of
 from ..sumtree.lanes import (
     array_at,
     bytes_of,
+    load_acquire,
     load_i64,
     load_real,
     prefetch,
@@ -20,7 +21,7 @@ from ..sumtree.lanes import (
 from .block import BANK, LARGEST, READY, TICKET, WORDS, WRITTEN
 from .priorities import lock_leaves, set_priorities, unlock_leaves
 from .steps import step
-from .sync import byte_at, inner, load_acquire, set_byte
+from .sync import byte_at, inner, set_byte
 from .trials import LOOK, READ_LEAF, point
 
 _WORD = 8
@@ -62,7 +63,7 @@ def leaves_of(view: int, form: Any, errors: int, low: int, high: int, exponent: 
 def ask_for(view: int, form: Any, sequence: int, low: int, high: int) -> int:
     """Ask memory for the words and leaves of the tickets ``sequence[low:high]``, before the lock is taken."""
     words, slots, leaves = word_of(view, WORDS), word_of(view, CAPACITY), word_of(view, LEAVES)
-    row = bytes_of(form.like) * form.lanes * form.chunks
+    row = bytes_of(form.like) * form.width
     for j in range(low, high):
         slot = abs(load_i64(sequence + _WORD * j)) % slots
         prefetch(words + _WORD * slot)
@@ -86,7 +87,7 @@ def read_priorities(
     Returns how many leaves are 0 though their record is there.
     """
     words, slots, leaves = word_of(view, WORDS), word_of(view, CAPACITY), word_of(view, LEAVES)
-    bank, size, width, zeros = word_of(view, BANK), bytes_of(form.like), form.lanes * form.chunks, 0
+    bank, size, width, zeros = word_of(view, BANK), bytes_of(form.like), form.width, 0
     if leaf_lock:
         lock_leaves(form.trial, view)
     for at in range(_WORD * low, _WORD * high, _WORD):

@@ -37,9 +37,9 @@ ITEMS = tuple.__basicsize__
 FAILED = -1  # of a kernel that raises
 _INT, _USUAL = (1 << 32) - 1, 0x0101  # C-contiguous and aligned
 
-# Words of the process: objects. Words of a tree: for each method its kernel and what that is compiled for, and others.
+# Words of the process: objects. Words of a tree: for each method its kernel, and others.
 ARRAY, INT64, FLOAT64, _INDEX, NONE, _SAMPLE_IN_PYTHON, _UPDATE_IN_PYTHON = np.arange(7)  # no types, as ints are
-_TREE, _LEAF, _LEAF_BYTES, _HIGHEST, _SAMPLE, _UPDATE, _ROOM = np.array([0, 1, 2, 3, 4, 9, 16])
+_TREE, _LEAF, _LEAF_BYTES, _HIGHEST, _SAMPLE, _UPDATE, _ROOM = np.array([0, 1, 2, 3, 4, 5, 8])
 _WORDS, _NEW_ARRAY, NEW_RECORD = "fanout_direct_calls", "fanout_new_array", "fanout_new_record"  # symbols
 
 _word, _int = types.int64, types.int32
@@ -88,10 +88,8 @@ def call_kernel(typingctx: Any, address: Any, arguments: Any) -> Any:
 
 @inner
 def _run(words: int, method: int, arguments: Any) -> int:
-    """The status of a tree's kernel."""
-    at = words + WORD * method
-    first, second, third, last = load_i64(at + 8), load_i64(at + 16), load_i64(at + 24), load_i64(at + 32)
-    return call_kernel(load_i64(at), (load_i64(words), False, 0.0, first, second, third, last, *arguments))
+    """The status of a tree's kernel, whose form has no bytes."""
+    return call_kernel(load_i64(words + WORD * method), (load_i64(words), False, 0, *arguments))
 
 
 @inner
@@ -173,7 +171,7 @@ _METHODS = {
     "sample": (_sample, _SAMPLE, _SAMPLE_IN_PYTHON, "($self, uniforms, exclude=None)"),
     "update": (_update, _UPDATE, _UPDATE_IN_PYTHON, "($self, indices, priorities)"),
 }
-_SERVED = {"search": "sample", "update_by_recompute": "update", "update_by_delta": "update"}  # by kernel
+_SERVED = {"search": "sample", "update": "update"}  # by kernel
 _FASTCALL = 0x82  # METH_FASTCALL | METH_KEYWORDS
 _NEW_ARRAY_AT = 93  # PyArray_New in NumPy's table of functions, PyArray_NewFromDescr after it
 _DTYPES, process = (np.dtype(np.int64), np.dtype(np.float64)), np.zeros(32, np.int64)
@@ -191,8 +189,8 @@ def open_class(kind: Any) -> None:
         compiler.run(_open, kind)
 
 
-def open_to(tree: Any, kernel: Any, signature: tuple[Any, ...], constants: tuple[int, ...]) -> None:
-    """Let calls of a tree's method reach the kernel that serves it, compiled for the signature, hence the constants."""
+def open_to(tree: Any, kernel: Any, signature: tuple[Any, ...]) -> None:
+    """Let calls of a tree's method reach the kernel that serves it, compiled for the signature."""
     method = _SERVED.get(kernel.__name__)
     if not method or not opened[type(tree)]:
         return
@@ -202,8 +200,7 @@ def open_to(tree: Any, kernel: Any, signature: tuple[Any, ...], constants: tuple
         words.view(np.float64)[_HIGHEST] = tree.largest_priority
         tree._direct, tree._scratch = words, words[_ROOM:]
     if ctypes.c_void_p.from_address(id(tree) + _SLOT).value == id(tree._direct):
-        first = _METHODS[method][1]
-        tree._direct[first : first + 5] = address_of(kernel, signature), *constants
+        tree._direct[_METHODS[method][1]] = address_of(kernel, signature)
 
 
 def _open(kind: Any) -> None:

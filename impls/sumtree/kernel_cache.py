@@ -127,7 +127,9 @@ class KernelCache:
         arguments = signature if isinstance(signature, tuple) else (signature.return_type, *signature.args)
         function, code = self._function, self._function.__code__
         constants = [getattr(each, "co_code", each) for each in code.co_consts]
-        cells = _dumps(tuple(cell.cell_contents for cell in function.__closure__ or ()))
+        held = (cell.cell_contents for cell in function.__closure__ or ())
+        # What is compiled is told by its name, for its text is that of a module which this one imports from.
+        cells = _dumps(tuple(getattr(each, "__qualname__", each) for each in held))
         names = (
             function.__qualname__,
             code.co_firstlineno,

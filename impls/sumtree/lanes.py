@@ -2,14 +2,15 @@
 
 Numba's auto-vectorizer does not turn a loop over siblings into vector code; written as IR, LLVM lowers the same text to
 AVX-512, AVX2, SSE2 or NEON. Addresses are int64; ``lanes`` is a literal power of two; ``mass`` is a prefix value.
-Intrinsics live at module level because a closure over one never hits numba's disk cache.
 
 The scan adds in the order of [Sklansky1960]: at step d every lane with bit d set adds the last lane of the d-block to
 its left. Each prefix is then its predecessor plus something >= 0 rounded monotonically, so prefixes never decrease, and
 equal their predecessor where a lane is 0: a child of sum 0 is never the first whose prefix exceeds the prefix value.
 """
 
+import inspect
 import math
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -20,6 +21,27 @@ from numba.np.arrayobj import populate_array
 
 _I8, _I32, _I64, _F32, _F64 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.DoubleType()
 _LINE = 64  # bytes
+
+
+def instruction(kind: Any) -> Callable[[Callable[..., Any]], Any]:
+    """An intrinsic from a function of a builder and the arguments that gives its value, or none.
+
+    ``kind`` is its signature, or makes it of the arguments' types.
+    """
+
+    def decorate(made: Callable[..., Any]) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            value = made(builder, *arguments)
+            return context.get_dummy_value() if value is None else value
+
+        def call(typingctx: Any, *arguments: Any) -> Any:
+            return kind(*arguments) if callable(kind) else kind, emit
+
+        call.__signature__ = inspect.signature(made)  # type: ignore[attr-defined]
+        call.__name__, call.__qualname__, call.__doc__ = made.__name__, made.__qualname__, made.__doc__
+        return intrinsic(call)
+
+    return decorate
 
 
 def _pointer(builder: Any, address: Any, kind: Any) -> Any:
@@ -225,190 +247,116 @@ def array_at(typingctx: Any, address: Any, count: Any, like: Any) -> Any:
     return kind(types.int64, types.int64, like), emit
 
 
-@intrinsic
-def load_i64(typingctx: Any, address: Any) -> Any:
+@instruction(types.int64(types.int64))
+def load_i64(builder: Any, address: Any) -> Any:
     """The int64 at an address."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(_pointer(builder, arguments[0], _I64))
-
-    return types.int64(types.int64), emit
+    return builder.load(_pointer(builder, address, _I64))
 
 
-@intrinsic
-def word_of(typingctx: Any, address: Any, number: Any) -> Any:
+@instruction(types.int64(types.int64, types.int64))
+def word_of(builder: Any, address: Any, number: Any) -> Any:
     """The int64 word of that number, counted from an address on."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(builder.gep(_pointer(builder, arguments[0], _I64), [arguments[1]]))
-
-    return types.int64(types.int64, types.int64), emit
+    return builder.load(builder.gep(_pointer(builder, address, _I64), [number]))
 
 
-@intrinsic
-def store_i64(typingctx: Any, address: Any, value: Any) -> Any:
+@instruction(types.none(types.int64, types.int64))
+def store_i64(builder: Any, address: Any, value: Any) -> Any:
     """Write an int64 to an address."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[1], _pointer(builder, arguments[0], _I64))
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int64), emit
+    builder.store(value, _pointer(builder, address, _I64))
 
 
-@intrinsic
-def load_acquire(typingctx: Any, address: Any) -> Any:
+@instruction(types.int64(types.int64))
+def load_acquire(builder: Any, address: Any) -> Any:
     """The int64 at an address; what is read after it is at least as new as what was written before it was."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load_atomic(_pointer(builder, arguments[0], _I64), "acquire", 8)
-
-    return types.int64(types.int64), emit
+    return builder.load_atomic(_pointer(builder, address, _I64), "acquire", 8)
 
 
-@intrinsic
-def store_release(typingctx: Any, address: Any, value: Any) -> Any:
+@instruction(types.none(types.int64, types.int64))
+def store_release(builder: Any, address: Any, value: Any) -> Any:
     """Write an int64 to an address, after all that was written before."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store_atomic(arguments[1], _pointer(builder, arguments[0], _I64), "release", 8)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int64), emit
+    builder.store_atomic(value, _pointer(builder, address, _I64), "release", 8)
 
 
-@intrinsic
-def acquire_fence(typingctx: Any) -> Any:
+@instruction(types.none())
+def acquire_fence(builder: Any) -> None:
     """Keep what is read before from being read after what is read after."""
-    return _fence("acquire")
+    builder.fence("acquire")
 
 
-@intrinsic
-def release_fence(typingctx: Any) -> Any:
+@instruction(types.none())
+def release_fence(builder: Any) -> None:
     """Keep what is written after from being written before what is written before."""
-    return _fence("release")
+    builder.fence("release")
 
 
-def _fence(order: str) -> Any:
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.fence(order)
-        return context.get_dummy_value()
-
-    return types.none(), emit
-
-
-@intrinsic
-def atomic_add(typingctx: Any, address: Any, value: Any) -> Any:
+@instruction(types.int64(types.int64, types.int64))
+def atomic_add(builder: Any, address: Any, value: Any) -> Any:
     """Add to the int64 at an address, at once for every thread; returns the previous value."""
-    return _atomic("add")
+    return builder.atomic_rmw("add", _pointer(builder, address, _I64), value, "seq_cst")
 
 
-@intrinsic
-def atomic_or(typingctx: Any, address: Any, value: Any) -> Any:
+@instruction(types.int64(types.int64, types.int64))
+def atomic_or(builder: Any, address: Any, value: Any) -> Any:
     """Set bits of the int64 at an address, at once for every thread; returns the previous value."""
-    return _atomic("or")
+    return builder.atomic_rmw("or", _pointer(builder, address, _I64), value, "seq_cst")
 
 
-@intrinsic
-def atomic_and(typingctx: Any, address: Any, value: Any) -> Any:
+@instruction(types.int64(types.int64, types.int64))
+def atomic_and(builder: Any, address: Any, value: Any) -> Any:
     """Keep bits of the int64 at an address, at once for every thread; returns the previous value."""
-    return _atomic("and")
+    return builder.atomic_rmw("and", _pointer(builder, address, _I64), value, "seq_cst")
 
 
-def _atomic(operation: str) -> Any:
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.atomic_rmw(operation, _pointer(builder, arguments[0], _I64), arguments[1], "seq_cst")
-
-    return types.int64(types.int64, types.int64), emit
-
-
-@intrinsic
-def atomic_swap_if(typingctx: Any, address: Any, expected: Any, value: Any) -> Any:
+@instruction(types.boolean(types.int64, types.int64, types.int64))
+def atomic_swap_if(builder: Any, address: Any, expected: Any, value: Any) -> Any:
     """Write an int64 to an address if ``expected`` is there, at once for every thread; returns whether it was."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        word = _pointer(builder, arguments[0], _I64)
-        return builder.extract_value(builder.cmpxchg(word, arguments[1], arguments[2], "seq_cst", "seq_cst"), 1)
-
-    return types.boolean(types.int64, types.int64, types.int64), emit
+    word = _pointer(builder, address, _I64)
+    return builder.extract_value(builder.cmpxchg(word, expected, value, "seq_cst", "seq_cst"), 1)
 
 
-@intrinsic
-def load_real(typingctx: Any, address: Any, like: Any) -> Any:
+@instruction(lambda address, like: like(types.int64, like))
+def load_real(builder: Any, address: Any, like: Any) -> Any:
     """The number at an address, of the type of ``like``: float32 or float64."""
-    kind = _F32 if like == types.float32 else _F64
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(_pointer(builder, arguments[0], kind))
-
-    return like(types.int64, like), emit
+    return builder.load(_pointer(builder, address, like.type))
 
 
-@intrinsic
-def store_real(typingctx: Any, address: Any, value: Any) -> Any:
+@instruction(lambda address, value: types.none(types.int64, value))
+def store_real(builder: Any, address: Any, value: Any) -> None:
     """Write a float32 or float64, whichever ``value`` is, to an address."""
-    kind = _F32 if value == types.float32 else _F64
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[1], _pointer(builder, arguments[0], kind))
-        return context.get_dummy_value()
-
-    return types.none(types.int64, value), emit
+    builder.store(value, _pointer(builder, address, value.type))
 
 
-@intrinsic
-def rounded(typingctx: Any, value: Any, like: Any) -> Any:
+@instruction(lambda value, like: like(types.float64, like))
+def rounded(builder: Any, value: Any, like: Any) -> Any:
     """A float64 rounded to the type of ``like``."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.fptrunc(arguments[0], _F32) if like == types.float32 else arguments[0]
-
-    return like(types.float64, like), emit
+    return builder.fptrunc(value, _F32) if like.type == _F32 else value
 
 
-@intrinsic
-def bytes_of(typingctx: Any, like: Any) -> Any:
+@instruction(types.int64)
+def bytes_of(builder: Any, like: Any) -> Any:
     """Bytes of a number of the type of ``like``."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return ir.Constant(_I64, 4 if like == types.float32 else 8)
-
-    return types.int64(like), emit
+    return ir.Constant(_I64, 4 if like.type == _F32 else 8)
 
 
-@intrinsic
-def take_mark(typingctx: Any, address: Any) -> Any:
+@instruction(types.int64(types.int64))
+def take_mark(builder: Any, address: Any) -> Any:
     """Set the mark (a byte) at an address; returns 1 if it was clear, else 0."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        mark = _pointer(builder, arguments[0], _I8)
-        before = builder.load(mark)
-        builder.store(ir.Constant(_I8, 1), mark)
-        return builder.zext(builder.sub(ir.Constant(_I8, 1), before), _I64)
-
-    return types.int64(types.int64), emit
+    mark = _pointer(builder, address, _I8)
+    before = builder.load(mark)
+    builder.store(ir.Constant(_I8, 1), mark)
+    return builder.zext(builder.sub(ir.Constant(_I8, 1), before), _I64)
 
 
-@intrinsic
-def clear_mark(typingctx: Any, address: Any) -> Any:
+@instruction(types.none(types.int64))
+def clear_mark(builder: Any, address: Any) -> Any:
     """Clear the mark at an address."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(ir.Constant(_I8, 0), _pointer(builder, arguments[0], _I8))
-        return context.get_dummy_value()
-
-    return types.none(types.int64), emit
+    builder.store(ir.Constant(_I8, 0), _pointer(builder, address, _I8))
 
 
-@intrinsic
-def prefetch(typingctx: Any, address: Any) -> Any:
+@instruction(types.none(types.int64))
+def prefetch(builder: Any, address: Any) -> Any:
     """Ask for the cache line at an address; any address is allowed."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _prefetch(builder, arguments[0], 0)
-        return context.get_dummy_value()
-
-    return types.none(types.int64), emit
+    _prefetch(builder, address, 0)
 
 
 @intrinsic
@@ -434,39 +382,28 @@ def _prefetch(builder: Any, address: Any, offset: int) -> None:
     builder.call(function, [pointer, read, keep, data])
 
 
-@intrinsic
-def just_below(typingctx: Any, number: Any) -> Any:
+@instruction(types.float64(types.float64))
+def just_below(builder: Any, number: Any) -> Any:
     """The next float64 towards minus infinity, without a call that would spill every vector register."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        zero, one = ir.Constant(_F64, 0.0), ir.Constant(_I64, 1)
-        bits = builder.bitcast(arguments[0], _I64)
-        stepped = builder.select(
-            builder.fcmp_ordered(">", arguments[0], zero), builder.sub(bits, one), builder.add(bits, one)
-        )
-        least_negative = ir.Constant(_I64, (1 << 63) + 1)
-        is_zero = builder.fcmp_ordered("==", arguments[0], zero)
-        return builder.bitcast(builder.select(is_zero, least_negative, stepped), _F64)
-
-    return types.float64(types.float64), emit
+    zero, one = ir.Constant(_F64, 0.0), ir.Constant(_I64, 1)
+    bits = builder.bitcast(number, _I64)
+    stepped = builder.select(builder.fcmp_ordered(">", number, zero), builder.sub(bits, one), builder.add(bits, one))
+    least_negative = ir.Constant(_I64, (1 << 63) + 1)
+    is_zero = builder.fcmp_ordered("==", number, zero)
+    return builder.bitcast(builder.select(is_zero, least_negative, stepped), _F64)
 
 
-@intrinsic
-def at_most(typingctx: Any, number: Any, bound: Any) -> Any:
+@instruction(types.int64(types.int64, types.int64))
+def at_most(builder: Any, number: Any, bound: Any) -> Any:
     """The number, or the bound if that is smaller, by a branch that is hardly ever taken: cheaper here than ``min``."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        number, bound = arguments
-        result = cgutils.alloca_once_value(builder, number)
-        after, above = builder.append_basic_block("after"), builder.append_basic_block("above")
-        builder.cbranch(builder.icmp_signed(">", number, bound), above, after).set_weights([1, 1 << 20])
-        builder.position_at_end(above)
-        builder.store(bound, result)
-        builder.branch(after)
-        builder.position_at_end(after)
-        return builder.load(result)
-
-    return types.int64(types.int64, types.int64), emit
+    result = cgutils.alloca_once_value(builder, number)
+    after, above = builder.append_basic_block("after"), builder.append_basic_block("above")
+    builder.cbranch(builder.icmp_signed(">", number, bound), above, after).set_weights([1, 1 << 20])
+    builder.position_at_end(above)
+    builder.store(bound, result)
+    builder.branch(after)
+    builder.position_at_end(after)
+    return builder.load(result)
 
 
 @intrinsic

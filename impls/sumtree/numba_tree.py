@@ -187,11 +187,11 @@ class NumbaTree(SumTree):
         types = numba.types
         leaf = types.float32 if self._dtype.itemsize == 4 else types.float64
         keeps = kernels.HAS_PREFIXES * (self._layout == "prefix") + kernels.HAS_MINIMA * (minima and self._minimum)
-        constants = (self._group, self._lanes, self._chunks, keeps)
-        signature = (types.int64, types.boolean, leaf, *map(types.literal, constants), *arguments)
+        form = kernels.Form(leaf, fanout=self._group, lanes=self._lanes, chunks=self._chunks, prefix=keeps)
+        signature = (types.int64, types.boolean, form, *arguments)
         kernel.compile(signature)
-        direct_calls.open_to(self, kernel, signature, constants)
-        return functools.partial(kernel.overloads[signature].entry_point, self._address, False, 0.0, *constants)
+        direct_calls.open_to(self, kernel, signature)
+        return functools.partial(kernel.overloads[signature].entry_point, self._address, False, None)
 
     @AtFirstUse
     def _search_kernel(self) -> Callable[..., int]:

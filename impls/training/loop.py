@@ -9,19 +9,58 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import make
-from ..replay import Batch, PrioritizedBuffer, Replay
+from ..replay import Batch, LocalStorage, PrioritizedBuffer, Replay
 from ..replay import make as make_replay
+from ..replay.batches import not_finite
 from . import learners
 from .actor import TRAINING, Episode, Inserted, actor_of, beta_at, explore_at, seed_of
 from .errors import ProcessLost, TrainingError
 from .learner import Learner, Stepped
 from .parallel.arrangement import Arrangement
-from .rollouts import Rollouts
 from .sizes import layout_of
 from .throughput import cpu_seconds, seconds_of
 from .workload import Workload
+
+FIELDS = ("observation", "action", "reward", "next_observation", "terminated")
+
+
+class Rollouts:
+    """The steps that a copy has taken since its last gradient step, with what a loop asks of a replay."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._steps = LocalStorage(layout_of(workload), workload.learner.batch)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are n of them, from which a gradient step is due."""
+        return self._steps.is_full
+
+    def insert(self, records: Mapping[str, NDArray[Any]], errors: Any = None, drawable: Any = None) -> None:
+        """Keep a step, ``[1, ...]`` of each part."""
+        self._steps.store(*(records[name][0] for name in FIELDS))
+
+    def sample(self, batch: int, beta: float, rng: Any = None) -> Batch:
+        """All steps, in the order in which they were taken; they are forgotten."""
+        rows, count = self._steps.transitions(), len(self._steps)
+        self._steps.take()
+        return Batch(rows, np.ones(count, np.float32), np.arange(count))
+
+    def update_priorities(self, sequence: Any, errors: NDArray[np.float32]) -> None:
+        """Nothing, as no step is sampled twice. ValueError for errors that are not finite."""
+        if not np.isfinite(errors).all():
+            raise not_finite(errors.astype(np.float64))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The steps, as copies."""
+        return self._steps.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the state of rollouts of the same workload. ValueError for others."""
+        self._steps.load_state_dict(state)
+
 
 COMPILED = "numba"
 """The tree whose kernels the compiled replay calls."""

@@ -15,34 +15,133 @@ A folder belongs to one run: its file .lock is locked for as long as the run con
 on from a checkpoint with the same records and weights, but not bit for bit, as the order of their turns is their own.
 """
 
+import json
 import math
+import platform
+import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import cycle
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..terminal import Progress, plural
-from . import checkpoint, clock, learners, summary
-from .actor import VALIDATION, Episode, Tested, evaluate
+from . import checkpoint, clock, learners
+from .actor import TEST, VALIDATION, Episode, Tested, evaluate
 from .checkpoint import BEGIN_AGAIN
 from .environments import Environment
 from .errors import ProcessLost, TrainingError
 from .folder import Log, alone, check
 from .interrupts import Interrupted, Interrupts
 from .sizes import layout_of
-from .throughput import Stopwatch
+from .throughput import Stopwatch, learning_efficiency, sample_efficiency
 from .workload import Workload
 
 if TYPE_CHECKING:
+    from .copies.loop import CopiesLoop
+    from .loop import SerialLoop
+    from .parallel.loop import ParallelLoop
     from .parallel.testing import TestProcess
-    from .summary import AnyLoop
+
+    AnyLoop = SerialLoop | ParallelLoop | CopiesLoop
+
+
+def rates_of(
+    loop: "AnyLoop", watch: Stopwatch, began: tuple[int, int], settled: tuple[float, int, int] | None
+) -> dict[str, Any]:
+    """Rates of a run, and of it since it has settled, so without its start; both leave evaluations out.
+
+    ``began``: steps and gradient steps when the watch was started; ``settled``: seconds, steps and gradient steps when
+    the run had settled, None where it has not; without a gradient step since then there is no rate to tell.
+    """
+    step, updates = began
+    batch = loop.workload.learner.batch
+    whole = watch.read(loop.step - step, loop.updates - updates, batch).row() if loop.step > step else None
+    if settled is None or settled[2] == loop.updates:
+        return {"throughput": whole, "settled": None}
+    before, step, updates = settled
+    seconds, steps, updates = watch.seconds() - before, loop.step - step, loop.updates - updates
+    since = {"seconds": seconds, "steps": steps, "updates": updates}
+    since |= {"sampling_hz": steps / max(seconds, 1e-9), "update_hz": updates / max(seconds, 1e-9)}
+    return {"throughput": whole, "settled": since}
+
+
+def tested_scores(loop: "AnyLoop", best: Any, environment: Environment, episodes: int) -> list[float]:
+    """Scores of the best weights on episodes that no evaluation has seen."""
+    learner = loop.learner
+    latest = learner.state_dict()
+    learner.load_weights(best)
+    scores = evaluate(loop.workload, learner, environment, episodes, loop.seed, TEST)
+    learner.load_state_dict(latest)
+    return scores
+
+
+def summary(
+    loop: "AnyLoop",
+    done: Mapping[str, Any],
+    points: Sequence[Sequence[float]],
+    best: Mapping[str, Any],
+    scores: Sequence[float],
+) -> dict[str, Any]:
+    """The summary of a loop that has ended.
+
+    ``done``: what else the run tells of itself, among it its rates; ``points``: step, gradient steps and mean score of
+    each evaluation, of which ``best`` has the highest mean, and its weights these ``scores`` in the end.
+    """
+    workload, solved = loop.workload, loop.workload.evaluation.solved
+    steps, updates = [int(point[0]) for point in points], [int(point[1]) for point in points]
+    means, has_replay = [point[2] for point in points], workload.algorithm != "a3c"
+    return {
+        "workload": workload.name, "environment": workload.environment, "algorithm": workload.algorithm,
+        "contestant": loop.contestant if has_replay else None, "device": loop.device,
+        "learner": loop.learner.implementation, "policy": loop.policy_name,
+        "fanout": workload.replay.fanout if has_replay else None,
+        "alpha": workload.replay.alpha if has_replay else None,
+        "seed": loop.seed, "steps": loop.step, "updates": loop.updates, **_made_by(),
+        **done, "arrangement": loop.arrangement.to_dict(), "ratio": _ratio(loop),
+        "validation_best": best["mean"] + 0.0 if means else None, "validation_best_step": best["step"],
+        "test_episodes": len(scores), "test_mean": fmean(scores) + 0.0 if scores else None,
+        "test_deviation": pstdev(scores) if scores else None, "solved_at": solved,
+        "sample_efficiency": sample_efficiency(steps, means, solved),
+        "learning_efficiency": learning_efficiency(updates, means, solved),
+    }  # fmt: skip
+
+
+def write(content: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Write a summary to the folder of its run, and return it. TrainingError if it cannot be written."""
+    path = folder / "summary.json"
+    try:
+        path.with_suffix(".part").write_text(json.dumps(content, indent=1) + "\n")
+        path.with_suffix(".part").replace(path)
+    except OSError as error:
+        raise TrainingError(f"{path}: cannot be written ({error.strerror}); all else of the run is kept") from None
+    return content
+
+
+def _ratio(loop: "AnyLoop") -> float | None:
+    """Environment steps taken for each gradient step, from the one before the first on; None before any."""
+    learner = loop.workload.learner
+    first = (learner.learning_starts - 1) // learner.update_interval * learner.update_interval
+    return (loop.step - first) / loop.updates if loop.updates else None
+
+
+def _made_by() -> dict[str, Any]:
+    """Time, command, threads and library versions of a summary."""
+    packages = ("numpy", "torch", "gymnasium", "numba")
+    versions = {name: sys.modules[name].__version__ for name in packages if sys.modules.get(name)}
+    return {
+        "utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(["python", "-m", "impls.training", *sys.argv[1:]]),
+        "threads": learners.threads(),
+        "versions": {"python": platform.python_version()} | versions,
+    }
 
 
 STEPS = "workload.steps"  # in which a run may differ from its checkpoint
@@ -309,7 +408,7 @@ class Run:
     def _finish(self) -> dict[str, Any]:
         """Wait for the evaluation under way, save, end all processes, test the best weights; returns the summary."""
         loop = self._loop
-        rates, report = summary.rates(loop, self._watch, self._from, self._settled), loop.report()
+        rates, report = rates_of(loop, self._watch, self._from, self._settled), loop.report()
         if self._tester:
             with self._interrupts.at_once():
                 self._add(self._tester.last_result())
@@ -322,10 +421,10 @@ class Run:
         best, tested = self._best, list[float]()
         if self._points and self._plan.test_episodes:
             with self._interrupts.at_once():
-                tested = summary.tested(loop, best["weights"], self._evaluated, self._plan.test_episodes)
+                tested = tested_scores(loop, best["weights"], self._evaluated, self._plan.test_episodes)
         done = {"episodes": self._episodes, "seconds": round(self._seconds, 1), **rates, "processes": report}
         done |= {"adaptation": self._plan.adaptation} if self._plan.adaptation else {}
-        return summary.write(summary.summary(loop, done, self._points, best, tested), self._plan.folder)
+        return write(summary(loop, done, self._points, best, tested), self._plan.folder)
 
     def save(self) -> None:
         """Write the checkpoint; the next is due in ``checkpoint_every`` steps."""

@@ -62,14 +62,11 @@ def mappings(results: Path, picture: str) -> str:
 def _mapping_row(row: Row) -> tuple[object, ...]:
     agrees = "yes" if row.agrees else "learner and RMM" if row.same_pair else "no"
     published, greedy, ours = (
-        Cell(mapping.mapping, "name", _rate(mapping)) for mapping in (row.published, row.greedy, row.ours)
+        Cell(mapping.mapping, "name", mapping.lacks or f"{mapping.hz:,.0f}/s")
+        for mapping in (row.published, row.greedy, row.ours)
     )
     rates = (f"{row.ours.hz:,.0f}", f"{row.limit_hz:,.0f}")
     return row.workload, f"{row.batch:,}", published, greedy, ours, *rates, agrees, row.reason
-
-
-def _rate(mapping: Judged) -> str:
-    return mapping.lacks or f"{mapping.hz:,.0f}/s"
 
 
 def _holds_row(row: Row) -> tuple[object, ...]:

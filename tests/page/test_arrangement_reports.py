@@ -6,8 +6,8 @@ import re
 import pytest
 
 from benchmarks.arrangements import command as measuring
+from benchmarks.arrangements.command import Mark, Run
 from benchmarks.arrangements.setting import PRIMITIVE, RATIO, Setting
-from benchmarks.arrangements.timed import Mark, Run
 from benchmarks.timing import Timing
 from impls.training import load
 from tests.page_parts import first_cells

@@ -9,15 +9,13 @@ import pytest
 pytest.importorskip("numba")
 torch = pytest.importorskip("torch", reason="learners need the extra `train`")
 from impls.training import TrainingError, load  # noqa: E402
-from impls.training.copies.copy import Copy  # noqa: E402
-from impls.training.copies.loop import CopiesLoop  # noqa: E402
+from impls.training.copies.loop import CopiesLoop, Copy  # noqa: E402
 from impls.training.learners import make  # noqa: E402
-from impls.training.loop import SerialLoop  # noqa: E402
+from impls.training.loop import Rollouts, SerialLoop  # noqa: E402
 from impls.training.options import parser, setting_of  # noqa: E402
 from impls.training.parallel import board as words  # noqa: E402
 from impls.training.parallel.arrangement import Arrangement  # noqa: E402
 from impls.training.reading import faults_of  # noqa: E402
-from impls.training.rollouts import Rollouts  # noqa: E402
 from impls.training.run import Plan  # noqa: E402
 from impls.training.starting import start  # noqa: E402
 from impls.training.weights import spans  # noqa: E402

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from dse.__main__ import main
-from dse.cli import running as command
+from dse.cli import tuning as command
 from dse.records import read_file
 from impls.training import TrainingError, identity, load
 from impls.training.parallel.adapting import BATCH, GRID, MEMORY, PROCESSOR, SAMPLERS, adapt_running

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as cli
-from benchmarks.arrangements import command, timed
+from benchmarks.arrangements import command
 from benchmarks.arrangements import command as arranged
+from benchmarks.arrangements.command import Mark, Run
 from benchmarks.arrangements.setting import PRIMITIVE, Setting
-from benchmarks.arrangements.timed import Mark, Run
 from benchmarks.run import Stamp
 from dse.records import read_file
 from impls.training import TrainingError, load
@@ -120,23 +120,23 @@ class Loop:
 
 def test_a_stretch_ends_with_a_gradient_step_and_begins_when_all_have_had_a_turn(monkeypatch):
     loop = Loop()
-    timed.begin(loop)
+    command.begin(loop)
     assert loop.advances == 7
-    mark = timed.until(loop, 0.0)
+    mark = command.until(loop, 0.0)
     assert (mark.updates, mark.steps) == (4, 8)
     assert mark.work["actor"][:2] == (2, 4)
-    assert timed.until(loop, time.perf_counter()).steps == 10  # not at 9, where none had ended
-    monkeypatch.setattr(timed, "START_SECONDS", -1.0)
+    assert command.until(loop, time.perf_counter()).steps == 10  # not at 9, where none had ended
+    monkeypatch.setattr(command, "START_SECONDS", -1.0)
     with pytest.raises(TrainingError, match="took no turn"):
-        timed.begin(Loop(silent=(2,)))
+        command.begin(Loop(silent=(2,)))
 
 
 def test_no_gradient_step_within_the_limit_is_an_error(monkeypatch):
     loop = Loop()
     monkeypatch.setattr(loop, "advance", lambda: None)
-    monkeypatch.setattr(timed, "START_SECONDS", 0.01)
+    monkeypatch.setattr(command, "START_SECONDS", 0.01)
     with pytest.raises(TrainingError, match="took no gradient step"):
-        timed.until(loop, 0.0)
+        command.until(loop, 0.0)
 
 
 def test_what_is_timed_by_default_is_every_arrangement_at_every_update_interval():
@@ -226,7 +226,7 @@ def test_serial_and_apart_run_for_real_and_the_cores_are_given_back(tmp_path):
         ops = [record.op for record in found]
         assert ops == (["rate"] if name == "serial" else ["rate", "bound", "learner step", "actor turn"])
         rate = found[0]
-        assert len(rate.samples_seconds) == timed.STRETCHES
+        assert len(rate.samples_seconds) == command.STRETCHES
         assert abs(rate.machine["steps"] - 2 * rate.machine["gradient_steps"]) <= 2 + 1 + 1
         assert os.sched_getaffinity(0) == before
 

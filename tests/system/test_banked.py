@@ -15,10 +15,10 @@ pytest.importorskip("numba")
 from impls.replay import Layout, LocalStorage, attach, make, sampling, trials
 from impls.replay.block import ACTOR, ARRIVED, GRANTED, MODE
 from impls.replay.steps import function_of
+from tests.waiting import PATIENCE_SECONDS, until
 
 FLAT = Layout((4,), "float64", choices=2)
 STACKED = Layout((2, 2), "uint8", frames=4, choices=2)
-PATIENCE_SECONDS = 60
 ACTOR_ROWS = 3  # records that an actor inserts at once
 
 
@@ -379,10 +379,7 @@ def test_a_killed_process_loses_at_most_what_it_was_writing():
         try:
             for child in children:
                 child.start()
-            end = time.monotonic() + PATIENCE_SECONDS
-            while not arrived.all() and time.monotonic() < end:
-                time.sleep(0.01)
-            assert arrived.all()
+            until(arrived.all)
             for child in children:
                 time.sleep(rng.random() / 20)
                 os.kill(child.pid, signal.SIGKILL)

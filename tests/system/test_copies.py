@@ -1,7 +1,7 @@
 """Copies: serial loops whose weights meet by a lock, without one, or at a server."""
 
-import contextlib
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -12,8 +12,7 @@ pytest.importorskip("numba")
 from impls.replay import make as make_replay
 from impls.training import TrainingError, load
 from impls.training.copies import sync_class
-from impls.training.copies.copy import Cached
-from impls.training.copies.loop import CopiesLoop
+from impls.training.copies.loop import Cached, CopiesLoop
 from impls.training.copies.numbers import Numbers
 from impls.training.copies.server_sync import ROOM, Shard, clipped
 from impls.training.learner import Vectors
@@ -23,27 +22,16 @@ from impls.training.parallel import board as words
 from impls.training.parallel.arrangement import COPIES, Arrangement
 from impls.training.parallel.board import Board
 from impls.training.sizes import layout_of
+from tests import parallel_runs
 from tests.learning import batch_of, tiny
-from tests.parallel_runs import advance, kill, lives, small
+from tests.parallel_runs import advance, kill, small
 
 
 def of(**options):
     return Arrangement(name=COPIES, **options)
 
 
-@contextlib.contextmanager
-def running(workload, saved=None, **options):
-    """A loop of copies, closed in the end with no process left."""
-    loop, pids = CopiesLoop(workload, of(**options)), []
-    try:
-        if saved is not None:
-            loop.load_state_dict(saved)
-        loop.begin()
-        pids += loop.pids.values()
-        yield loop
-    finally:
-        loop.close()
-        assert not [pid for pid in pids if lives(pid)]
+running = functools.partial(parallel_runs.running, name=COPIES, kind=CopiesLoop)
 
 
 @pytest.mark.parametrize("options", [{}, {"local_storage": 8, "presampled": 2, "environments": 2}])
@@ -234,7 +222,7 @@ def test_two_copies_take_every_step_once_and_resume(options):
         else:
             assert met["additions"] == met["met"] * len(loop.learner.parameters)
             assert options["sync"] == "hogwild" or met["lost_additions"] == 0
-    with running(workload, saved, processes=2, **options) as loop:
+    with running(workload, saved=saved, processes=2, **options) as loop:
         np.testing.assert_array_equal(loop.learner.parameters, saved["learner"]["weights"])
         advance(loop, lambda: loop.board.rows[:2, words.TURNS].min() >= 20)
         after = loop.state_dict()
@@ -254,7 +242,7 @@ def test_a_killed_process_is_told_and_all_is_kept(kind, sync):
         saved = loop.state_dict()
         assert saved["step"] >= 100
         assert all(np.isfinite(saved["numbers"][name]).all() for name in (*Vectors._fields, "weights"))
-    with running(workload, saved, processes=2, sync=sync) as loop:
+    with running(workload, saved=saved, processes=2, sync=sync) as loop:
         advance(loop, lambda: loop.updates >= saved["updates"] + 50)
 
 

@@ -148,24 +148,6 @@ def test_a_hundred_steps_are_those_of_torch(run):
     assert dense.state_dict()["updates"] == reference.state_dict()["updates"]
 
 
-def test_the_first_hundred_steps_of_a_run_are_those_of_torch():
-    """The same actions, samples and episodes, and weights that differ by less than one step of the learning rate."""
-    pytest.importorskip("gymnasium")
-    settings = dataclasses.replace(CARTPOLE.learner, learning_starts=50, batch=32)
-    shape = dataclasses.replace(
-        CARTPOLE, learner=settings, exploration=dataclasses.replace(CARTPOLE.exploration, steps=90)
-    )
-    ours, theirs = (
-        SerialLoop(shape, contestant="numpy", learner=name, policy=name, seed=SEED) for name in ("dense", "torch")
-    )
-    for _ in range(150):
-        assert ours.advance() == theirs.advance()
-        assert ours.learner.steps == theirs.learner.steps
-        np.testing.assert_allclose(ours.buffer.tree.total(), theirs.buffer.tree.total(), rtol=1e-4)
-    assert ours.learner.steps >= 100
-    np.testing.assert_allclose(ours.learner.weights(), theirs.learner.weights(), atol=settings.learning_rate)
-
-
 @pytest.mark.parametrize("algorithm", ("dqn", "ddpg", "td3", "sac", "a3c"))
 @pytest.mark.parametrize("dtype", ("float32", "uint8"))
 def test_actions_and_priorities_are_those_of_torch(algorithm, dtype):

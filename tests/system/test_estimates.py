@@ -8,7 +8,6 @@ import pytest
 from dse import platforms
 from dse.__main__ import main
 from dse.mapping.build import build
-from dse.mapping.question import recommend_mapping
 from dse.platforms import Cache, Device, Link, Memory, Platform, Quantity, leaves
 from dse.times import analytic, hardware
 from dse.times.estimates import MODELED, Asked, rows
@@ -203,19 +202,6 @@ def test_a_gradient_step_is_what_recommend_takes_where_nothing_is_measured(platf
     bare = seconds_of("gradient step, bare hardware", estimates)
     for device, seconds in fastest.items():  # an FPGA has no framework
         assert seconds == bare[device] if platform.device(device).kind == "fpga" else seconds > bare[device]
-
-
-def test_estimate_and_recommend_put_devices_in_the_same_order():
-    known = seconds_of(MODELED, rows(PLATFORMS["u200"], Asked.of(load("hopper_ddpg"))))
-    answers = {  # to the last digit, so that fewer threads are no tie
-        device: recommend_mapping("u200", "hopper_ddpg", fix={"learner": device}, epsilon=0) for device in known
-    }
-    for device, answer in answers.items():
-        (learner,) = [part for part in answer.parts if part.part == "learner"]
-        assert learner.seconds == known[device]
-        (evidence,) = [one for one in answer.sources if one.number == learner.number]
-        assert evidence.told.startswith("whole gradient step of DDPG")
-    assert sorted(known, key=known.get) == sorted(answers, key=lambda device: -answers[device].hz)
 
 
 def test_another_batch_than_the_workloads_is_asked_of_its_own_shape():

@@ -14,7 +14,8 @@ from impls.training.parallel import crew as crews
 from impls.training.parallel.board import Board
 from impls.training.parallel.crew import Crew, share_of_cores
 from impls.training.parallel.handing import Handing
-from tests.parallel_runs import PATIENCE_SECONDS, lives, stop
+from tests.parallel_runs import lives, stop
+from tests.waiting import PATIENCE_SECONDS, until
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,12 +81,8 @@ def crew(board, monkeypatch):
     assert not [pid for pid in pids if lives(pid)]
 
 
-def until(crew, condition):
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        crew.watch()
-        time.sleep(0.01)
-        assert time.monotonic() < end
+def watched(crew, condition):
+    until(lambda: crew.watch() or condition())
 
 
 def test_a_child_that_does_not_start_is_named(crew, board, monkeypatch):
@@ -94,25 +91,25 @@ def test_a_child_that_does_not_start_is_named(crew, board, monkeypatch):
     with crew.paused():  # which it does not hold up
         pass
     with pytest.raises(TrainingError, match=r"^actor 0 has not started in 0 s$"):
-        until(crew, lambda: False)
+        watched(crew, lambda: False)
 
 
 def test_an_actor_that_always_ends_is_not_begun_for_ever(crew, board, monkeypatch):
     monkeypatch.setattr(crews, "RESTARTS", 2)
     crew.begin("actor", dies, Plain(board.handle()))
     with pytest.raises(TrainingError, match=r"^actor 0 ended 3 times before it took a turn \(exit code 3\)"):
-        until(crew, lambda: False)
+        watched(crew, lambda: False)
     assert crew.restarts == 2
 
 
 def test_a_child_that_does_not_end_is_killed_and_one_that_ended_holds_nothing_up(crew, board):
     crew.begin("learner", arrives, Plain(board.handle()))
-    until(crew, lambda: board.rows[1, words.LIVE])
+    watched(crew, lambda: board.rows[1, words.LIVE])
     with crew.paused():
         assert board.rows[1, words.RESTING] == board.value(words.PAUSE) == 1
     os.kill(crew.pids["learner-0"], 9)
     with pytest.raises(TrainingError, match=r"^learner 0 was ended from outside \(exit code -9\)"):
-        until(crew, lambda: False)
+        watched(crew, lambda: False)
     with crew.paused():
         pass
     with pytest.raises(TrainingError, match=r"^learner 0 was ended"):
@@ -123,7 +120,7 @@ def test_a_child_computes_by_its_threads_alone(crew, board, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     crew.begin("learner", threads_of, Plain(board.handle(), threads=2))
-    until(crew, lambda: board.rows[1, words.LIVE])
+    watched(crew, lambda: board.rows[1, words.LIVE])
     assert board.value(words.STEPS) == 2
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "MKL_NUM_THREADS" not in os.environ
@@ -132,7 +129,7 @@ def test_a_child_computes_by_its_threads_alone(crew, board, monkeypatch):
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_once_a_run_is_to_end_who_does_not_rest_is_killed_and_named(crew, board, monkeypatch, is_stopped):
     crew.begin("actor", arrives if is_stopped else works, Plain(board.handle()))
-    until(crew, lambda: board.rows[1, words.LIVE])
+    watched(crew, lambda: board.rows[1, words.LIVE])
     (pid,) = crew.pids.values()
     if is_stopped:
         stop(pid)
@@ -146,17 +143,17 @@ def test_once_a_run_is_to_end_who_does_not_rest_is_killed_and_named(crew, board,
 
 def test_once_a_run_is_to_end_a_stopped_child_holds_nobody_up_who_waits_for_it(crew, board, monkeypatch):
     crew.begin("learner", arrives, Plain(board.handle()))
-    until(crew, lambda: board.rows[1, words.LIVE])
+    watched(crew, lambda: board.rows[1, words.LIVE])
     stop(crew.pids["learner-0"])
     monkeypatch.setattr(crews, "_HURRY_SECONDS", 0.1)
     crew.hurry()
     with pytest.raises(TrainingError, match=r"^learner 0 did not rest for 0 s and was killed$"):
-        until(crew, lambda: False)
+        watched(crew, lambda: False)
 
 
 def test_who_is_killed_just_before_all_is_at_rest_is_named(crew, board, monkeypatch):
     crew.begin("actor", arrives, Plain(board.handle()))
-    until(crew, lambda: board.rows[1, words.LIVE])
+    watched(crew, lambda: board.rows[1, words.LIVE])
     stop(crew.pids["actor-0"])
 
     def kill_meanwhile(seconds):
@@ -172,7 +169,7 @@ def test_who_is_killed_just_before_all_is_at_rest_is_named(crew, board, monkeypa
 
 def test_who_does_not_rest_in_a_long_pause_is_killed_and_named(crew, board, monkeypatch):
     crew.begin("actor", works, Plain(board.handle()))
-    until(crew, lambda: board.rows[1, words.LIVE])
+    watched(crew, lambda: board.rows[1, words.LIVE])
     monkeypatch.setattr(crews, "_START_SECONDS", 0.1)
     with crew.paused():
         pass
@@ -182,7 +179,7 @@ def test_who_does_not_rest_in_a_long_pause_is_killed_and_named(crew, board, monk
 
 def test_no_signal_of_a_group_ends_a_child(crew, board):
     crew.begin("actor", arrives, Plain(board.handle()))
-    until(crew, lambda: board.rows[1, words.LIVE])
+    watched(crew, lambda: board.rows[1, words.LIVE])
     for number in (signal.SIGINT, signal.SIGTERM):
         os.kill(crew.pids["actor-0"], number)
     time.sleep(0.2)

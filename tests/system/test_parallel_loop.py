@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from impls.training import TrainingError
 from tests import numbered
 from tests.matrix import slow
-from tests.parallel_runs import PATIENCE_SECONDS, advance, kill, lives, running, small
+from tests.parallel_runs import advance, kill, lives, running, small
+from tests.waiting import PATIENCE_SECONDS, until
 
 NUMBERED = {"environment": "tests.numbered:Numbered-v0", "shape": (numbered.SIZE,), "choices": 3}
 
@@ -127,26 +127,6 @@ def test_killed_actors_begin_anew_and_no_step_is_lost(name, strategy):
         assert report["restarts"] == 2
 
 
-def test_a_killed_keeper_ends_the_run_with_a_sentence():
-    with running(small(steps=10**6), "pipelined") as loop:
-        advance(loop, lambda: loop.updates > 5)
-        kill(loop, "keeper-0")
-        with pytest.raises(TrainingError, match=r"^keeper 0 was ended from outside \(exit code -9\)$"):
-            advance(loop, lambda: False)
-        state = loop.state_dict()
-        assert state["step"] == loop.step >= 20
-        assert len(state["buffer"]["leaves"]) >= 20
-
-
-@pytest.mark.parametrize("fault", [slow("ResetRaises"), "NanReward"])
-def test_a_fault_of_an_environment_is_one_sentence(fault):
-    sentence = {"ResetRaises": "no such robot", "NanReward": "reward is nan"}[fault]
-    with running(small(f"tests.fake_environments:{fault}-v0")) as loop:
-        with pytest.raises(TrainingError, match=sentence) as raised:
-            advance(loop, lambda: False)
-        assert "\n" not in str(raised.value)
-
-
 PARENT = """
 import signal, sys
 from tests.parallel_runs import advance, running, small
@@ -179,10 +159,7 @@ def test_children_end_with_their_parent(tmp_path, name, ratio, number):
             _, said = parent.communicate(timeout=PATIENCE_SECONDS)
         finally:
             parent.kill()
-    end = time.monotonic() + PATIENCE_SECONDS
-    while any(map(lives, pids)) and time.monotonic() < end:
-        time.sleep(0.01)
-    assert not any(map(lives, pids))
+    until(lambda: not any(map(lives, pids)))
     assert said.count("Traceback") == (number == signal.SIGINT)  # the parent's own
 
 

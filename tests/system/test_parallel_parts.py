@@ -22,11 +22,11 @@ from impls.training.parallel import counter, loop, programs
 from impls.training.parallel.acting import Fetched, claimed
 from impls.training.parallel.arrangement import Arrangement
 from impls.training.parallel.board import EPISODES, Board, Stopped
-from impls.training.parallel.loop import ParallelLoop
+from impls.training.parallel.loop import ParallelLoop, SentBatches, Slots
 from impls.training.parallel.pace import Pace
-from impls.training.parallel.slots import SentBatches, Slots
 from impls.training.parallel.transports.shared_transport import Shared
-from tests.parallel_runs import PATIENCE_SECONDS, lives, small
+from tests.parallel_runs import lives, small
+from tests.waiting import PATIENCE_SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYOUT = Layout((3,), "float32", choices=2)
@@ -57,13 +57,6 @@ def beside():
     for thread in threads:
         thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
-
-
-def until(is_so):
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        time.sleep(1e-3)
-        assert time.monotonic() < end
 
 
 # Counters
@@ -471,12 +464,7 @@ def test_a_child_whose_parent_is_killed_while_it_imports_ends_at_once(tmp_path):
         try:
             child = int(parent.stdout.readline())
             threads = Path(f"/proc/{child}/task")
-            end = time.monotonic() + PATIENCE_SECONDS
-            while len([*threads.iterdir()]) < 2:  # its watch has not begun
-                assert time.monotonic() < end
-                time.sleep(0.01)
+            until(lambda: len([*threads.iterdir()]) == 2)  # its watch has begun
         finally:
             parent.kill()
-    while lives(child):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: not lives(child))

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,8 @@ from impls.training.parallel.arrangement import NAMES, Arrangement
 from impls.training.parallel.testing import TestProcess
 from impls.training.run import Plan
 from impls.training.starting import start
-from tests.parallel_runs import PATIENCE_SECONDS, kill, lives, small, stop
+from tests.parallel_runs import kill, lives, small, stop
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = """
@@ -228,11 +228,11 @@ def test_a_killed_run_leaves_no_process_and_is_resumed(tmp_path):
     given = [str(path), "--arrangement", "apart", "--checkpoint-every", "100", "--out", str(folder)]
     command = [sys.executable, "-m", "impls.training", *given]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
-        wait_for((folder / "checkpoint.pt").exists)
+        until((folder / "checkpoint.pt").exists)
         children = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
         child.kill()
     assert children
-    wait_for(lambda: not any(map(lives, children)))
+    until(lambda: not any(map(lives, children)))
     step = checkpoint.load(folder / "checkpoint.pt")["loop"]["step"]
     assert 100 <= step < 50_000
     parsed = _parser().parse_args(given)
@@ -240,13 +240,6 @@ def test_a_killed_run_leaves_no_process_and_is_resumed(tmp_path):
     plan = Plan(folder, live=False, seconds=1, test_episodes=0)
     summary = ended(start(setting.workload, plan, resume=True, arrangement=setting.arrangement))
     assert summary["steps"] > step
-
-
-def wait_for(condition):
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 # Options

@@ -27,6 +27,7 @@ from benchmarks.workers import WorkerError
 from dse.records import Measurement, read_file
 from tests.oracles import naive_replay
 from tests.oracles.naive_replay import Naive, Raising
+from tests.waiting import until
 
 pytest.importorskip("numba")
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,9 +93,9 @@ def test_cut_operations_run_and_leave_the_replay_as_it_is():
     buffer.fill()
     for op, steps in partial.UNTIL.items():
         assert steps[-1] == "whole"
-        for until in steps[:-1]:
+        for step in steps[:-1]:
             before = buffer.compiled.written
-            assert Operation(partial.cut(buffer, op, until), op, 16, 0.0002).sample() > 0
+            assert Operation(partial.cut(buffer, op, step), op, 16, 0.0002).sample() > 0
             assert (buffer.compiled.written, buffer.compiled.check()) == (before, 0.0)
     assert partial.cut(buffer, "sample", "whole") is buffer
 
@@ -308,11 +309,8 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
     words = [sys.executable, "-m", naive_replay.MODULE, *COMMAND[1:], "--only", "operations", "--no-sentinels"]
     words += ["--buffers", "naive,torn", "--results", str(tmp_path)]
     process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not any(path.stat().st_size for path in tmp_path.glob("*/replay.jsonl")):
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.005)
+    until(lambda: any(path.stat().st_size for path in tmp_path.glob("*/replay.jsonl")) or process.poll() is not None)
+    assert process.poll() is None
     process.kill()
     process.communicate()
     (path,) = tmp_path.glob("*/replay.jsonl")

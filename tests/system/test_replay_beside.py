@@ -10,9 +10,10 @@ pytest.importorskip("numba")
 
 from impls.replay import Layout, make, trials
 from impls.replay.block import ACTOR, ARRIVED, GRANTED, MODE
+from tests.waiting import PATIENCE_SECONDS, until
 
 LAYOUT = Layout((4,), "float64", choices=2)  # an observation lies in the first half of its row, the next in the second
-CAPACITY, NUMBER, PATIENCE_SECONDS = 32, 5, 20.0
+CAPACITY, NUMBER = 32, 5
 SETTINGS = {"alpha": 0.6, "epsilon": 1e-3, "fanout": 4, "strategy": "two_lock_checked"}
 USUAL = SETTINGS | {"fanout": 16}  # of replays that are no trials, which other tests compile for as well
 
@@ -32,20 +33,13 @@ class Stopped:
         self.words[MODE] = trials.SCRIPTED
         self._thread = threading.Thread(target=self._run, args=(own, call), daemon=True)
         self._thread.start()
-        self._until(lambda: self.words[ARRIVED + NUMBER])
+        until(lambda: self.words[ARRIVED + NUMBER])
         while self.words[ARRIVED + NUMBER] != point:
             self.words[ARRIVED + NUMBER], self.words[GRANTED + NUMBER] = 0, 1
-            self._until(lambda: self.words[ARRIVED + NUMBER])
+            until(lambda: self.words[ARRIVED + NUMBER])
 
     def _run(self, own, call):
         self.result = call(own)
-
-    @staticmethod
-    def _until(arrived):
-        end = time.monotonic() + PATIENCE_SECONDS
-        while not arrived():
-            assert time.monotonic() < end, "the kernel never comes to the point"
-            time.sleep(1e-4)
 
     def go_on(self):
         """Let it end; returns what its call returned."""

@@ -25,7 +25,6 @@ from impls.race import Result, Standing
 from impls.training import learners, load, path_of
 from impls.training.__main__ import _parser as training_parser
 from impls.training.__main__ import main as training
-from impls.training.answer import Answer
 from tests.committed import RESULTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,18 +38,6 @@ def answered(capsys, *given):
     """What ``recommend --json`` prints about a workload on the machine."""
     assert main(["recommend", "--platform", "this", "--workload", "cartpole_dqn", "--json", *ASKED, *given]) == 0
     return json.loads(capsys.readouterr().out)
-
-
-def test_what_recommend_prints_is_the_setting_of_a_run(capsys):
-    told = answered(capsys, *ARRANGED, "--fix", "capacity=5000")
-    options = training_parser().parse_args(["cartpole_dqn"])
-    setting = Answer(told, "answer.json").setting(load("cartpole_dqn"), options)
-    part = {one["part"]: one for one in told["parts"]}
-    assert setting.arrangement.name == told["arrangement"] == "apart"
-    assert (setting.workload.learner.batch, setting.workload.replay.capacity) == (32, 5000)
-    assert setting.workload.actors.count == part["actors"]["details"]["processes"]
-    assert setting.workload.replay.fanout == part["sampling"]["details"]["fanout"]
-    assert setting.learner == part["learner"]["details"]["implementation"]
 
 
 def test_an_answer_of_several_processes_prints_what_runs_it(capsys):

@@ -81,15 +81,6 @@ def test_a_batch_is_drawn_d_gradient_steps_before_it_is_learnt_from():
     assert all(one.rows is other for one, other in zip(drawn, learnt, strict=False))
 
 
-def test_an_environment_that_does_not_repeat_itself_is_not_resumed(tmp_path):
-    workload = fake("Restless-v0", actors={"count": 2})
-    loop = SerialLoop(workload, contestant="numpy")
-    for _ in range(11):
-        loop.advance()
-    with pytest.raises(TrainingError, match="the same seed and actions led elsewhere"):
-        SerialLoop(workload, contestant="numpy").load_state_dict(loop.state_dict())
-
-
 def test_training_that_diverges_is_a_sentence():
     loop = SerialLoop(fake(), contestant="numpy")
     loop.learner.parameters[:] = np.nan

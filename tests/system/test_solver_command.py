@@ -324,23 +324,6 @@ def test_what_has_to_move_is_told(capsys, platform, workload, config, note):
     assert note in told(capsys, "explain", *system, "--config", config)[1]
 
 
-@pytest.mark.parametrize(("platform", "fix"), [(HERE, []), ("u200", ["--fix", "arrangement=apart"])])
-def test_json_has_the_tree_under_sampling_and_under_updating(capsys, platform, fix):
-    code, said, _ = told(capsys, "recommend", "--platform", platform, *ASK[3:], *fix, "--json")
-    given = json.loads(said)
-    parts = {part["part"]: part["details"] for part in given["parts"]}
-    assert (code, set(parts)) == (0, {"actors", "sampling", "storage", "learner", "updating"})
-    assert given["low"] <= given["value"] <= given["high"]
-    assert parts["sampling"]["fanout"] >= 2
-    assert parts["sampling"] == parts["updating"]
-
-
-def test_a_whole_number_may_have_an_exponent(capsys):
-    code, text, _ = told(capsys, *ASK, "--fix", "batch=1e3", "--objective", "fewest_devices", "--verbose")
-    assert code == 0
-    assert "B = 1,000" in text.splitlines()[0]
-
-
 @pytest.mark.parametrize("name", PARSERS)
 def test_help_begins_with_the_question_and_ends_with_an_example(name):
     help_text, about = PARSERS[name].format_help(), PARSERS[name].description.splitlines()

@@ -128,59 +128,7 @@ def test_what_is_carried_further_is_less_sure():
     assert far.high / far.value > near.high / near.value > 1.2
 
 
-@pytest.mark.parametrize("name", ["cartpole_dqn", "hopper_ddpg"])
-def test_the_rate_of_a_serial_loop_is_that_of_the_loop_as_it_was_timed(records, name):
-    """These were timed beside trees: their records have no batch."""
-    workload = load(name)
-    (measured,) = (
-        one.seconds
-        for one in records
-        if (one.primitive, one.contestant) == ("serial_step", "loop") and one.options["identity"] == identity(workload)
-    )
-    fix = {"arrangement": "serial", "learner_threads": 1, "fanout": workload.replay.fanout}
-    told = recommend_mapping(RESULTS / KEY / "platform.toml", name, fix=fix, results=RESULTS)
-    assert told.hz * measured == pytest.approx(1)
-
-
 # Laws
-
-
-def within(pairs, factor):
-    """The share of (modeled, measured) that agree within a factor."""
-    return sum(max(told / true, true / told) <= factor for told, true in pairs) / len(pairs)
-
-
-def test_laws_hold_within_their_factor_for_nine_in_ten_of_the_cells_they_were_drawn_from(records, machine):
-    cpu = machine.device("cpu")
-    learner, rows, fetches = [], [], []
-    for name in PROFILED:
-        workload, table = load(name), of_records(records, KEY, load(name))
-        for (threads, batch), _ in table.alone("learner step").items():
-            law = analytic.learner(cpu, cpu, workload, batch, threads)
-            learner.append((law.value, table.time("learner step", batch, threads).value))
-        layout, local = layout_of(workload), workload.actors.local_storage
-        gathered = layout.record_bytes * (5 if layout.frames > 1 else 1)
-        written = layout.record_bytes * (local + layout.fillers) / local
-        for what, nbytes in (("storage gather", gathered), ("storage write", written)):
-            for (_, count), _ in table.alone(what).items():
-                law = analytic.rows_moved(cpu, count, count * nbytes)
-                rows.append((law.value, table.time(what, count).value))
-        weights = 4.0 * table.rows[0].options["parameters"]
-        for kind in ("flat", "state dict"):
-            if fetched := table.time("weights fetch", 1, via="shared", kind=kind):
-                fetches.append((analytic.fetch(weights, is_flat=kind == "flat").value, fetched.value))
-    trees = []
-    for one in records:
-        key = (one.primitive, one.contestant, one.source, one.threads, one.options)
-        if key == ("sum_tree", "numba", "measured", 1, {}) and one.op in ("draw", "update") and one.batch <= 2048:
-            laws = analytic.tree(cpu, one.capacity, one.fanout, one.batch)
-            trees.append((laws[one.op == "update"].value, one.seconds))
-    assert len(learner) > 30
-    assert len(trees) > 100
-    assert within(learner, analytic.LEARNER_FACTOR) >= 0.9
-    assert within(trees, analytic.TREE_FACTOR) >= 0.9
-    assert within(rows, analytic.ROWS_FACTOR) >= 0.9
-    assert within(fetches, analytic.FETCH_FACTOR) == 1
 
 
 def test_more_cores_are_between_the_scalability_law_and_a_speedup_that_keeps_growing():

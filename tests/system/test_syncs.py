@@ -24,8 +24,11 @@ from impls.training.parallel import board as words  # noqa: E402
 from impls.training.parallel import syncs  # noqa: E402
 from impls.training.parallel.arrangement import SYNCS, Arrangement  # noqa: E402
 from impls.training.parallel.board import Board  # noqa: E402
-from impls.training.parallel.learning import Learning, OwnBatches  # noqa: E402
-from impls.training.parallel.loop import ParallelLoop  # noqa: E402
+from impls.training.parallel.loop import (  # noqa: E402
+    Learning,
+    OwnBatches,
+    ParallelLoop,
+)
 from impls.training.parallel.pace import Pace  # noqa: E402
 from impls.training.parallel.syncs import sync as waits  # noqa: E402
 from impls.training.parallel.syncs.common import LEARNING, Common  # noqa: E402

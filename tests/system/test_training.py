@@ -19,17 +19,18 @@ from impls.training import TrainingError, load
 torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 from impls.training import __main__ as command  # noqa: E402
-from impls.training import checkpoint, summary  # noqa: E402  # with torch
+from impls.training import checkpoint  # noqa: E402  # with torch
 from impls.training.__main__ import main  # noqa: E402
 from impls.training.folder import Log, check  # noqa: E402
 from impls.training.interrupts import Interrupted, Interrupts  # noqa: E402
-from impls.training.run import Plan  # noqa: E402
+from impls.training.run import Plan, rates_of  # noqa: E402
 from impls.training.starting import start  # noqa: E402
 from impls.training.throughput import Stopwatch  # noqa: E402
 from impls.training.workload import ALGORITHMS, Evaluation  # noqa: E402
 from tests.matrix import slow  # noqa: E402
 from tests.parallel_runs import lives  # noqa: E402
 from tests.system.test_actors import fake  # noqa: E402
+from tests.waiting import until  # noqa: E402
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).resolve().parents[2]
@@ -165,9 +166,7 @@ def test_a_killed_run_is_resumed_bit_for_bit(tmp_path):
     given = [str(path), "--contestant", "numpy", "--checkpoint-every", "100", "--test-episodes", "2", "--out"]
     command = [sys.executable, "-m", "impls.training", *given, str(killed)]
     child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 60
-    while not (killed / "checkpoint.pt").exists() and time.monotonic() < until:
-        time.sleep(0.001)
+    until((killed / "checkpoint.pt").exists)
     os.kill(child.pid, signal.SIGKILL)  # somewhere after a checkpoint, at no chosen moment
     child.wait()
     assert not (killed / "summary.json").exists()
@@ -409,10 +408,7 @@ def test_a_process_ends_with_the_one_that_started_it():
         pid = int(process.stdout.readline())
         process.kill()
         assert process.stdout.read() == ""  # until the child has ended
-    until = time.monotonic() + 60
-    while lives(pid):  # a process closes its files before it has ended
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    until(lambda: not lives(pid))  # a process closes its files before it has ended
 
 
 def run_to_fake(workload, folder):
@@ -536,10 +532,10 @@ def test_rates_are_those_of_training_alone(tmp_path, monkeypatch):
 def test_where_all_gradient_steps_were_taken_before_a_run_had_settled_there_is_no_rate_since():
     """As where another learner had taken them all before the parent looked."""
     loop = SimpleNamespace(step=900, updates=500, workload=fake())
-    given = summary.rates(loop, Stopwatch(time.process_time), (0, 0), (0.0, 900, 500))
+    given = rates_of(loop, Stopwatch(time.process_time), (0, 0), (0.0, 900, 500))
     assert given["settled"] is None
     assert given["throughput"]["update_hz"] > 0
-    assert summary.rates(loop, Stopwatch(time.process_time), (0, 0), (0.0, 900, 499))["settled"]["updates"] == 1
+    assert rates_of(loop, Stopwatch(time.process_time), (0, 0), (0.0, 900, 499))["settled"]["updates"] == 1
 
 
 @pytest.mark.parametrize("is_kept", [True, False])

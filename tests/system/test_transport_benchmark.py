@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("numba", reason="a parallel run is compiled by numba")
-from benchmarks.transports import cells, command, micro
+from benchmarks.transports import cells, command
 from benchmarks.transports.command import Ledger, Watched
 from dse.records import read_file
 from impls.training import TrainingError, load
@@ -153,9 +153,9 @@ def test_a_watched_transport_notes_the_age_of_the_newest_record_received():
 
 @pytest.mark.parametrize("name", ["shared", "queue", "pipe"])
 def test_a_hand_over_is_timed_until_its_rows_are_in_the_replay(name, monkeypatch):
-    monkeypatch.setattr(micro, "LEAST_SECONDS", 1e-6)
+    monkeypatch.setattr(command, "SAMPLE_SECONDS", 1e-6)
     with ExitStack() as stack:
-        clocks = [micro.clock_of(cells.Cell(name, op, batch=64), stack) for op in ("send", "hand over")]
+        clocks = [command.clock_of(cells.Cell(name, op, batch=64), stack) for op in ("send", "hand over")]
         assert all(clock.sample() > 0 for clock in clocks)
 
 

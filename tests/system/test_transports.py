@@ -22,8 +22,8 @@ from impls.training.parallel.transports.pipe_transport import Pipe
 from impls.training.parallel.transports.queue_transport import Queue
 from tests.matrix import slow
 from tests.parallel_runs import advance, kill, running, small
+from tests.waiting import PATIENCE_SECONDS, until
 
-PATIENCE_SECONDS = 30.0
 SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -58,13 +58,6 @@ def handing(kind, size=50):
         yield made, board, Kept()
     finally:
         made.close()
-
-
-def until(condition):
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(1e-3)
 
 
 def arrived(made, replay):

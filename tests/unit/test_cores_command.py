@@ -1,6 +1,5 @@
 """Tests of ``python -m dse cores`` and of ``platform_split``."""
 
-import dataclasses
 import json
 import re
 
@@ -10,7 +9,6 @@ from dse.__main__ import main
 from dse.solver.problem import ProblemError
 from dse.tuning.core_question import MOST_CORES, WITHIN, platform_split, split_cores
 from dse.tuning.core_split import RateCurve
-from impls.training import load
 from tests.committed import RESULTS
 
 MACHINE = "d7dae63b89"
@@ -55,15 +53,6 @@ def test_rates_are_the_profiles_own():
         assert min(seconds) <= 1 / rate.value <= max(seconds)
     assert given.choice.hz == min(acting[1].value, learning[1].value)
     assert {rate.source for rate in acting.values()} == {"measured"}
-
-
-def test_a_rate_between_measured_batches_is_interpolated():
-    workload = load("hopper_ddpg")
-    between = dataclasses.replace(workload, learner=dataclasses.replace(workload.learner, batch=200))
-    given, known = (platform_split("this", asked, machine=MACHINE) for asked in (between, workload))
-    assert given.f_l.rates[1].source == "interpolated"
-    assert given.f_l.rates[1].value > known.f_l.rates[1].value  # of 256
-    assert given.choice.sources == ("measured", "interpolated")
 
 
 def test_curves_of_ones_own(capsys):

@@ -194,6 +194,7 @@ def _turns(actor, policy):
 @pytest.mark.parametrize(
     ("workload", "policy", "cause"),
     [
+        (fake("Restless-v0"), Parity(), "the same seed and actions"),
         (fake("Restless-v0", actors={"environments": 2}), Parity(), "the same seed and actions"),
         (carts("RestlessCarts-v0"), Upright(), "the same state"),
     ],

@@ -1,7 +1,9 @@
-"""The buffer: what is stored, drawn and weighted. Where a row's priority lies is in ``rows.py``."""
+"""The buffer: what is stored, drawn and weighted, which leaf holds a step's priority, and copies of episodes."""
 
+import copy
 import math
 import os
+from array import array
 from collections import deque
 from itertools import islice
 from typing import Any
@@ -10,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from ray.rllib.core import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 from ray.rllib.utils.replay_buffers.episode_replay_buffer import EpisodeReplayBuffer
 from ray.rllib.utils.replay_buffers.prioritized_episode_buffer import PrioritizedEpisodeReplayBuffer
 
@@ -17,8 +20,197 @@ from ...checks import integer_at_least
 from ...sumtree.arguments import to_numpy as on_host
 from ...sumtree.contract import SumTree
 from ...sumtree.registry import make
-from .episodes import copy_of, follows, transition
-from .rows import Row, Rows, binary_nodes
+
+Leaves = NDArray[np.int64]
+Row = tuple[int, int, int]
+"""An episode's number, counted from the first ever stored, a step in it, and the leaf."""
+
+
+class Rows:
+    """The rows, time steps of stored episodes, each with a leaf of its own.
+
+    Leaves are given out and taken back in the order of RLlib's buffer, so that both put a row at the same leaf: those
+    never used from 0 on, those given back first, the last one back before the others.
+    """
+
+    def __init__(self, leaves: int) -> None:
+        self._facts = np.zeros((leaves, 3), np.int64)  # of each leaf: its episode, the step, the number of the row
+        self._ever = 0  # rows so far, those since dropped among them
+        self._free = np.arange(leaves)[::-1].copy()
+        self._num_free = leaves  # leaves without a row: _free[:_num_free], the next one to be given out last
+        self._dropped = 0  # episodes
+        self._leaves: deque[array[int]] = deque()  # of each stored episode, step by step
+
+    def __len__(self) -> int:
+        return len(self._free) - self._num_free
+
+    def append(self, episode: int, first: int, length: int) -> Leaves:
+        """Add steps ``first`` .. first + length - 1 of a stored episode, or of the next one; their leaves."""
+        if episode - self._dropped == len(self._leaves):
+            self._leaves.append(array("q"))
+        leaves = self._free[self._num_free - length : self._num_free][::-1].copy()
+        steps = np.arange(length)
+        self._facts[leaves] = np.stack([np.full(length, episode), first + steps, self._ever + steps], axis=1)
+        self._leaves[episode - self._dropped].frombytes(leaves.tobytes())
+        self._num_free -= length
+        self._ever += length
+        return leaves
+
+    def drop(self, episodes: int) -> Leaves:
+        """Forget the oldest episodes; the leaves of their rows, in the order in which those were added."""
+        leaves = self._in_order([self._leaves.popleft() for _ in range(episodes)])
+        self._free[self._num_free : self._num_free + leaves.size] = leaves
+        self._num_free += leaves.size
+        self._dropped += episodes
+        return leaves
+
+    def between(self, episode: int, start: int, stop: int) -> Leaves:
+        """The leaves of steps ``start`` .. stop - 1 of a stored episode."""
+        return np.array(self._leaves[episode - self._dropped][start:stop], np.int64)
+
+    def tails(self, length: int) -> Leaves:
+        """The leaves of the last ``length`` steps of every episode."""
+        tails = [each[max(len(each) - length, 0) :] for each in self._leaves]
+        return np.concatenate([np.zeros(0, np.int64), *map(np.asarray, tails)])
+
+    def of(self, leaves: Leaves) -> list[list[int]]:
+        """Place among the stored episodes and step of each leaf's row."""
+        facts: list[list[int]] = (self._facts[leaves, :2] - [self._dropped, 0]).tolist()
+        return facts
+
+    def listed(self) -> list[Row]:
+        """Every row, in the order in which they were added."""
+        leaves = self._in_order(list(self._leaves))
+        return list(zip(*self._facts[leaves, :2].T.tolist(), leaves.tolist(), strict=True))
+
+    def free(self) -> list[int]:
+        """The leaves without a row, the next one to be given out first."""
+        leaves: list[int] = self._free[: self._num_free][::-1].tolist()
+        return leaves
+
+    def load(self, rows: list[Row], free: list[int], episodes: int, dropped: int) -> None:
+        """Take what :meth:`listed` and :meth:`free` told of a buffer with N stored and dropped episodes."""
+        self._leaves = deque(array("q") for _ in range(episodes))
+        for number, (episode, step, leaf) in enumerate(rows):
+            self._facts[leaf] = episode, step, number
+            self._leaves[episode - dropped].append(leaf)
+        self._ever, self._dropped, self._num_free = len(rows), dropped, len(free)
+        self._free[: len(free)] = free[::-1]
+
+    def _in_order(self, parts: list["array[int]"]) -> Leaves:
+        """The leaves of all parts by the number of their row."""
+        leaves = np.concatenate([np.zeros(0, np.int64), *map(np.asarray, parts)])
+        return leaves[np.argsort(self._facts[leaves, 2])]
+
+
+def binary_nodes(leaves: NDArray[np.float64], combine: np.ufunc, neutral: float) -> list[float]:
+    """RLlib's list of a binary tree: the root at 1, the children of i at 2i and 2i + 1, the leaves in its last half."""
+    nodes = np.full(2 * leaves.size, neutral)
+    nodes[leaves.size :] = leaves
+    width = leaves.size // 2
+    while width:
+        nodes[width : 2 * width] = combine(nodes[2 * width : 4 * width : 2], nodes[2 * width + 1 : 4 * width : 2])
+        width //= 2
+    listed: list[float] = nodes.tolist()
+    return listed
+
+
+_PLAIN = (bool, int, float, str, bytes, type(None), np.generic)
+_EMPTY_COLUMN = InfiniteLookbackBuffer()
+_EMPTY = SingleAgentEpisode()
+
+
+def transition(
+    episode: Any, step: int, n: int, gamma: float, name: str, outputs: dict[str, Any], with_infos: bool
+) -> Any:
+    """An episode of one step: what is seen at ``step`` and n steps later, the action, the discounted rewards between.
+
+    ``name`` is its id, ``outputs`` are its ``extra_model_outputs``, a value each.
+    """
+    end = step + n
+    rewards, discounted = episode.rewards, 0.0
+    for at in range(end - 1, step - 1, -1):
+        discounted = float(_item(rewards, at)) + gamma * discounted
+    last = end == len(episode)
+    new = _copy_of_slots(_EMPTY)
+    new.id_ = name
+    new._observation_space, new._action_space = episode._observation_space, episode._action_space
+    seen = episode.observations
+    new.observations = _column(seen, [_item(seen, step), _item(seen, end)])
+    infos = [_item(episode.infos, step), _item(episode.infos, end)] if with_infos else [{}, {}]
+    new.infos = _column(_EMPTY_COLUMN, infos)
+    new.actions = _column(episode.actions, [_item(episode.actions, step)])
+    new.rewards = _column(_EMPTY.rewards, [discounted])
+    new.extra_model_outputs = {key: _column(_EMPTY_COLUMN, [value]) for key, value in outputs.items()}
+    new.is_terminated, new.is_truncated = last and episode.is_terminated, last and episode.is_truncated
+    new.t_started, new.t = step, step + 1
+    new._custom_data = {}
+    return new
+
+
+def follows(episode: Any, chunk: Any) -> bool:
+    """Whether a chunk continues where an episode stands: RLlib joins no others."""
+    goes_on = not episode.is_done and episode.t == chunk.t_started
+    return goes_on and _alike(episode.observations[-1], chunk.observations[0])
+
+
+def copy_of(episode: Any) -> Any:
+    """A copy of an episode, as deep as the maker's later changes may reach, but for its spaces."""
+    new = _copy_of_slots(episode)
+    for name in ("observations", "infos", "actions", "rewards"):
+        setattr(new, name, _copy_of_column(getattr(episode, name)))
+    new.extra_model_outputs = copy.copy(episode.extra_model_outputs)
+    for name, column in episode.extra_model_outputs.items():
+        new.extra_model_outputs[name] = _copy_of_column(column)
+    new._custom_data = copy.deepcopy(episode._custom_data)
+    return new
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two observations are equal in every part."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    return all(map(_alike, one, other)) if isinstance(one, tuple) else np.array_equal(one, other)
+
+
+def _item(column: Any, at: int) -> Any:
+    return column.get(at) if column.finalized else column.data[column.lookback + at]
+
+
+def _column(like: Any, data: list[Any]) -> Any:
+    """A column that holds the data, of the same space as ``like``, without lookback."""
+    new = object.__new__(InfiniteLookbackBuffer)
+    new.__dict__.update(like.__dict__)
+    new.data, new.lookback, new.finalized = data, 0, False
+    return new
+
+
+def _copy_of_column(column: Any) -> Any:
+    new = _column(column, _copy_of_data(column.data))
+    new.lookback, new.finalized = column.lookback, column.finalized
+    return new
+
+
+def _copy_of_data(data: Any) -> Any:
+    """A deep copy of a column's data; of the usual kinds in a fraction of ``deepcopy``'s time."""
+    if isinstance(data, list):
+        kinds = set(map(type, data))
+        if kinds == {np.ndarray} and not any(item.dtype.hasobject for item in data):
+            return [item.copy() for item in data]
+        if all(issubclass(kind, _PLAIN) for kind in kinds):
+            return list(data)
+        if kinds == {dict} and not any(data):
+            return [{} for _ in data]
+    return copy.deepcopy(data)
+
+
+def _copy_of_slots(episode: Any) -> Any:
+    """An episode whose every attribute is the given one's own."""
+    new = object.__new__(SingleAgentEpisode)
+    for name in SingleAgentEpisode.__slots__:
+        setattr(new, name, getattr(episode, name))
+    return new
+
 
 SMALLEST_PRIORITY = 1e-12
 """What RLlib raises smaller priorities to, before the power of alpha."""

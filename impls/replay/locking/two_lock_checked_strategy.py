@@ -39,14 +39,14 @@ def put(trial: int, view: int, source: int, count: int, errors: Any, keep: Any, 
     portion = count if word_of(view, FRAMES) > 1 or word_of(view, BOUNDS) != 0 else NEIGHBORS
     for low in range(0, count, portion):
         rows = source + word_of(view, STRIDE) * low
-        entry = _put_portion(trial, view, rows, values.ctypes.data + _WORD * low, min(portion, count - low))
+        entry = put_portion(trial, view, rows, values.ctypes.data + _WORD * low, min(portion, count - low))
         if entry < 0:
             return blocked(entry, low)
     return DONE
 
 
 @inner
-def _put_portion(trial: int, view: int, source: int, values: int, count: int) -> int:
+def put_portion(trial: int, view: int, source: int, values: int, count: int) -> int:
     """Insert rows with these priorities in one go; returns what :func:`reserve` does."""
     point(trial, view, RESERVE)
     enter(view)

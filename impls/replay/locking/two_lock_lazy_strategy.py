@@ -14,15 +14,16 @@ from ...sumtree.kernels.header import CAPACITY, kernel
 from ...sumtree.lanes import array_at, load_real, store_real, word_of
 from ..block import BANK, LARGEST
 from ..compiled import Kernels
-from ..insertion import commit, first_of, rank, reserve, write_rows
+from ..insertion import rank
 from ..priorities import set_priorities
 from ..replay import Replay
 from ..sampling import DRAWN, begin, gather, search, weigh
 from ..steps import DONE, NOT_FINITE
 from ..sync import inner
 from ..tree_lock import enter, leave
-from ..trials import COMMIT, COMMITTED, RESERVE, RESERVED, SEARCH, SEARCHED, UPDATE, UPDATED, point
+from ..trials import SEARCH, SEARCHED, UPDATE, UPDATED, point
 from ..updating import are_finite, leaves_of, read_priorities
+from .two_lock_checked_strategy import put_portion
 
 _WORD = 8
 
@@ -32,20 +33,8 @@ def insert(trial: int, view: int, source: int, count: int, errors: Any, keep: An
     values = np.empty(count)
     if rank(view, errors, errors.size, keep, keep.size, exponent, values, count) != DONE:
         return NOT_FINITE
-    point(trial, view, RESERVE)
-    enter(view)
-    entry = reserve(view, 1, count)
-    point(trial, view, RESERVED)
-    leave(view)
-    if entry < 0:
-        return entry
-    write_rows(view, source, first_of(view, entry), count)
-    point(trial, view, COMMIT)
-    enter(view)
-    commit(view, 1, entry, values, count)
-    point(trial, view, COMMITTED)
-    leave(view)
-    return DONE
+    entry = put_portion(trial, view, source, values.ctypes.data, count)
+    return DONE if entry >= 0 else entry
 
 
 @kernel()

@@ -1,9 +1,8 @@
 """The compiled kernels of ``numba_tree.py``; its docstring shows the memory they work on.
 
 A kernel takes the address of the tree's header, whether the call is at the ``head`` of the line of those that wait for
-their turn, then what it is compiled for (``like``: a number of the leaf's type; ``fanout`` K; ``lanes`` of one vector;
-``chunks`` vectors to a row; ``prefix``: whether there are prefix rows, and in a second bit whether minima are kept;
-all but the first literals), then its arguments. Nodes are numbered as in ``levels.py``; ``mass`` is a prefix value.
+their turn, then what it is compiled for, its :class:`~.header.Form`, then its arguments. Nodes are numbered as in
+``levels.py``; ``mass`` is a prefix value.
 
 Turns. The header's lock word counts the kernels that read the tree, and has a bit for one that writes, and a bit that
 the head of the line sets to keep out all others. A kernel takes its turn when it begins and gives it back when it
@@ -42,6 +41,7 @@ from .header import (
     SEQUENCE,
     SUMS,
     WRITES,
+    Form,
 )
 from .lending import search_distinct, search_without
 from .searching import CHUNK, CLOSED_TICKET, ENDED, gather, help_search, room_of, search, search_left, search_with_help
@@ -79,6 +79,7 @@ __all__ = [
     "SEQUENCE",
     "SUMS",
     "WRITES",
+    "Form",
     "audit",
     "gather",
     "help_search",

@@ -27,66 +27,56 @@ from .updating import renew_minimum
 
 
 @inner
-def largest_error(
-    tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, repair: bool, fresh_row: Reals
-) -> float:
+def largest_error(tree: int, form: Any, repair: bool, fresh_row: Reals) -> float:
     """Largest difference between a stored sum and its children's, or between minima, from the leaves up.
 
     ``repair`` stores the right ones.
     """
-    width, size = lanes * chunks, bytes_of(like)
+    width, size = form.width, bytes_of(form.like)
     nodes = word_of(tree, CAPACITY)
     fresh = fresh_row.ctypes.data
     largest = 0.0
     for level in range(word_of(tree, HEIGHT)):
-        groups = unsigned_divide(nodes + fanout - 1, fanout)
+        groups = unsigned_divide(nodes + form.fanout - 1, form.fanout)
         for group in range(groups):
             total = 0.0
             if level == 0:
                 row = word_of(tree, LEAVES) + size * width * group
-                for chunk in range(chunks):
-                    _, _, total = scan_group(row + size * lanes * chunk, total, 0.0, like, lanes)
+                for chunk in range(form.chunks):
+                    _, _, total = scan_group(row + size * form.lanes * chunk, total, 0.0, form.like, form.lanes)
             else:
                 row = word_of(tree, SUMS + level) + WORD * width * group
-                for chunk in range(chunks):
-                    total = store_prefixes(row + WORD * lanes * chunk, fresh + WORD * lanes * chunk, total, lanes)
-                if prefix & HAS_PREFIXES:
+                for chunk in range(form.chunks):
+                    total = store_prefixes(
+                        row + WORD * form.lanes * chunk, fresh + WORD * form.lanes * chunk, total, form.lanes
+                    )
+                if form.prefix & HAS_PREFIXES:
                     fresh_row[0] = total
                     stored_row = word_of(tree, PREFIX + level) + WORD * width * group
                     for lane in range(width):
                         largest = max(largest, abs(load_real(stored_row + WORD * lane, 0.0) - fresh_row[lane]))
                         if repair:
                             store_real(stored_row + WORD * lane, fresh_row[lane])
-            stored = word_of(tree, SUMS + level + 1) + WORD * offset_of(group, fanout, width)
+            stored = word_of(tree, SUMS + level + 1) + WORD * offset_of(group, form.fanout, width)
             largest = max(largest, abs(load_real(stored, 0.0) - total))
             if repair:
                 store_real(stored, total)
-            if prefix & HAS_MINIMA:
-                largest = max(largest, renew_minimum(tree, like, fanout, lanes, chunks, level, group, repair))
+            if form.prefix & HAS_MINIMA:
+                largest = max(largest, renew_minimum(tree, form, level, group, repair))
         nodes = groups
     return largest
 
 
 @kernel()
-def audit(
-    tree: int,
-    head: bool,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    repair: bool,
-    largest: Reals,
-) -> int:
+def audit(tree: int, head: bool, form: Any, repair: bool, largest: Reals) -> int:
     """Put into ``largest [1]`` the largest error of a stored sum; ``repair`` stores the right sums."""
-    fresh_row = np.empty(lanes * chunks)  # before the turn, which a failure must not keep
+    fresh_row = np.empty(form.width)  # before the turn, which a failure must not keep
     if not (begin_writing(tree, head) if repair else begin_reading(tree, head)):
         return BUSY
     if repair:
         begin_change(tree)
-        return_lent(tree, like, fanout, lanes * chunks)
-    largest[0] = largest_error(tree, like, fanout, lanes, chunks, prefix, repair, fresh_row)
+        return_lent(tree, form.like, form.fanout, form.width)
+    largest[0] = largest_error(tree, form, repair, fresh_row)
     if repair:
         end_change(tree)
         end_writing(tree)

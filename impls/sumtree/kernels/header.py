@@ -3,7 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.core.imputils import lower_getattr_generic
+from numba.core.typing.templates import AttributeTemplate, infer_getattr
+from numba.extending import NativeValue, models, register_model, unbox
 
 from ..kernel_cache import kept_njit
 from ..lanes import unsigned_divide
@@ -34,6 +38,43 @@ _INSIDE = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "n
 inner = njit(**_INSIDE)  # which kernels alone call
 inlined_late = njit(**_INSIDE, forceinline=True)  # as machine code: for many calls it costs less to compile
 inlined = njit(**_INSIDE, inline="always")  # a call with these many arguments would take 60 ns
+
+
+class Form(types.Type):  # type: ignore[misc]
+    """The type of ``form``: a value without bytes, whose attributes are what a kernel or a step is compiled for.
+
+    ``like``: a number of the leaf's type; ``fanout`` K; ``lanes`` of one vector; ``chunks`` vectors to a row of
+    ``width`` numbers; ``prefix``: whether there are prefix rows, and in a second bit whether minima are kept.
+    """
+
+    def __init__(self, like: Any = None, **numbers: int) -> None:
+        wide = {"width": numbers["lanes"] * numbers["chunks"]} if "lanes" in numbers else {}
+        self.fields = {name: types.literal(number) for name, number in (numbers | wide).items()}
+        if like is not None:
+            self.fields["like"] = like
+        super().__init__(name=f"Form({', '.join(f'{name}={kind}' for name, kind in self.fields.items())})")
+
+
+register_model(Form)(models.OpaqueModel)
+
+
+@infer_getattr
+class _FormAttributes(AttributeTemplate):  # type: ignore[misc]
+    key = Form
+
+    def generic_resolve(self, form: Form, name: str) -> Any:
+        return form.fields.get(name)
+
+
+@lower_getattr_generic(Form)
+def _field(context: Any, builder: Any, form: Form, value: Any, name: str) -> Any:
+    kind = form.fields[name]
+    return ir.Constant(context.get_value_type(kind), getattr(kind, "literal_value", 0))
+
+
+@unbox(Form)
+def _without_bytes(form: Form, value: Any, python: Any) -> Any:
+    return NativeValue(python.context.get_dummy_value())
 
 
 def kernel() -> Callable[[Callable[..., Any]], Any]:

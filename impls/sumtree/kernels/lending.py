@@ -10,7 +10,6 @@ from .header import (
     BUSY,
     CAPACITY,
     DONE,
-    HAS_PREFIXES,
     LEAVES,
     LENT,
     LENT_AT,
@@ -37,25 +36,13 @@ def return_lent(tree: int, like: Any, fanout: int, width: int) -> None:
 
 
 @inner
-def _set(
-    tree: int, like: Any, fanout: int, lanes: int, chunks: int, prefix: int, slots: Indices, values: Reals
-) -> None:
-    recompute(tree, like, fanout, lanes, chunks, prefix, slots, values)  # once for all that call it
+def _set(tree: int, form: Any, slots: Indices, values: Reals) -> None:
+    recompute(tree, form, slots, values)  # once for all that call it
 
 
 @inlined
 def _search_distinct(
-    tree: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    uniforms: Reals,
-    indices: Indices,
-    priorities: Priorities,
-    room: Indices,
-    drawn: Indices,
+    tree: int, form: Any, uniforms: Reals, indices: Indices, priorities: Priorities, room: Indices, drawn: Indices
 ) -> int:
     """Put leaves and their priorities, drawn one after the other, into ``[B]``, and their number into ``drawn [1]``."""
     batch = uniforms.size
@@ -65,18 +52,7 @@ def _search_distinct(
     while count < batch:
         # Invariant: the leaves drawn so far, indices[:count], are 0, and listed as lent since before they were.
         end = count + 1
-        status = descend(
-            tree,
-            like,
-            fanout,
-            lanes,
-            chunks,
-            prefix & HAS_PREFIXES,
-            uniforms[count:end],
-            True,
-            indices[count:end],
-            priorities[count:end],
-        )
+        status = descend(tree, form, uniforms[count:end], True, indices[count:end], priorities[count:end])
         if status != DONE:
             break
         store_i64(lent + 2 * WORD * count, indices[count])
@@ -84,11 +60,11 @@ def _search_distinct(
         store_release(tree + WORD * LENT, end)
         release_fence()
         slots[0], values[0] = indices[count], 0.0
-        _set(tree, like, fanout, lanes, chunks, prefix, slots[:1], values[:1])
+        _set(tree, form, slots[:1], values[:1])
         count = end
     for j in range(count):
         slots[j], values[j] = indices[j], priorities[j]
-    _set(tree, like, fanout, lanes, chunks, prefix, slots[:count], values[:count])
+    _set(tree, form, slots[:count], values[:count])
     store_release(tree + WORD * LENT, 0)
     drawn[0] = count
     return status
@@ -98,11 +74,7 @@ def _search_distinct(
 def search_distinct(
     tree: int,
     head: bool,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
+    form: Any,
     uniforms: Reals,
     indices: Indices,
     priorities: Priorities,
@@ -116,7 +88,7 @@ def search_distinct(
     if not begin_writing(tree, head):
         return BUSY
     begin_change(tree)
-    status = _search_distinct(tree, like, fanout, lanes, chunks, prefix, uniforms, indices, priorities, room, drawn)
+    status = _search_distinct(tree, form, uniforms, indices, priorities, room, drawn)
     end_change(tree)
     end_writing(tree)
     return status
@@ -140,11 +112,7 @@ def _list_excluded(tree: int, like: Any, fanout: int, width: int, excluded: Indi
 def search_without(
     tree: int,
     head: bool,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
+    form: Any,
     uniforms: Reals,
     excluded: Indices,
     indices: Indices,
@@ -158,7 +126,7 @@ def search_without(
     if not begin_writing(tree, head):
         return BUSY
     status = REFUSED
-    if _list_excluded(tree, like, fanout, lanes * chunks, excluded, room):
+    if _list_excluded(tree, form.like, form.fanout, form.width, excluded, room):
         count = excluded.size
         lent, slots = room.ctypes.data, room[2 * count : 3 * count]
         values = room.view(np.float64)[3 * count : 4 * count]
@@ -169,12 +137,11 @@ def search_without(
         for j in range(count):
             # Invariant: whatever of these is 0 by now is listed as lent.
             slots[j], values[j] = load_i64(lent + 2 * WORD * j), 0.0
-        _set(tree, like, fanout, lanes, chunks, prefix, slots, values)
-        prefixes = prefix & HAS_PREFIXES
-        status = descend(tree, like, fanout, lanes, chunks, prefixes, uniforms, True, indices, priorities)
+        _set(tree, form, slots, values)
+        status = descend(tree, form, uniforms, True, indices, priorities)
         for j in range(count):
             slots[j], values[j] = load_i64(lent + 2 * WORD * j), load_real(lent + 2 * WORD * j + WORD, 0.0)
-        _set(tree, like, fanout, lanes, chunks, prefix, slots, values)
+        _set(tree, form, slots, values)
         store_release(tree + WORD * LENT, 0)
         end_change(tree)
     end_writing(tree)

@@ -28,6 +28,7 @@ from .header import (
     CAPACITY,
     DONE,
     EMPTY,
+    HAS_PREFIXES,
     HEIGHT,
     LEAVES,
     MOST_LEVELS,
@@ -95,19 +96,18 @@ def _nearest_positive(tree: int, like: Any, fanout: int, width: int, leaf: int) 
 
 
 @inner
-def _leaf_in_group(
-    tree: int, like: Any, fanout: int, lanes: int, chunks: int, group: int, mass: float
-) -> tuple[int, Any]:
+def _leaf_in_group(tree: int, form: Any, group: int, mass: float) -> tuple[int, Any]:
     """(leaf, its priority); leaf -1 if no leaf of the tree has a positive one"""
-    leaves, size, width = word_of(tree, LEAVES), bytes_of(like), lanes * chunks
+    leaves, size, width = word_of(tree, LEAVES), bytes_of(form.like), form.width
     row = leaves + size * width * group
-    child, _ = _child_in_plain_row(row, mass, like, lanes, chunks)
-    child = at_most(child, fanout - 1)  # as there may be more prefix values than leaves while sums are being written
-    leaf = at_most(group * fanout + child, word_of(tree, CAPACITY) - 1)  # what lies beyond is padding, hence 0
-    priority = load_real(row + size * child, like)
+    child, _ = _child_in_plain_row(row, mass, form.like, form.lanes, form.chunks)
+    # There may be more prefix values than leaves while sums are being written.
+    child = at_most(child, form.fanout - 1)
+    leaf = at_most(group * form.fanout + child, word_of(tree, CAPACITY) - 1)  # what lies beyond is padding, hence 0
+    priority = load_real(row + size * child, form.like)
     if not priority > 0:  # delta updates can leave a sum above a group of zeros
-        leaf = _nearest_positive(tree, like, fanout, width, leaf)
-        priority = load_real(leaves + size * offset_of(max(leaf, 0), fanout, width), like)
+        leaf = _nearest_positive(tree, form.like, form.fanout, width, leaf)
+        priority = load_real(leaves + size * offset_of(max(leaf, 0), form.fanout, width), form.like)
     return leaf, priority
 
 
@@ -133,18 +133,7 @@ def _list_last_rows(tree: int, fanout: int, rows: int) -> None:
 
 
 @inlined
-def descend(
-    tree: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    values: Reals,
-    uniform: bool,
-    indices: Indices,
-    priorities: Priorities,
-) -> int:
+def descend(tree: int, form: Any, values: Reals, uniform: bool, indices: Indices, priorities: Priorities) -> int:
     """Leaves and their priorities for ``values [B]``: uniforms in [0, 1) if ``uniform``, else in [0, total).
 
     While a kernel writes, the leaves are arbitrary ones of the tree.
@@ -153,8 +142,7 @@ def descend(
         return DONE
     height = word_of(tree, HEIGHT)
     leaves = word_of(tree, LEAVES)
-    width = lanes * chunks
-    size = bytes_of(like)
+    width, size, has_prefixes = form.width, bytes_of(form.like), form.prefix & HAS_PREFIXES
     total = load_real(word_of(tree, SUMS + height), 0.0)
     scale, bound = (total, 1.0) if uniform else (1.0, total)
     if total <= 0.0 and not uniform:
@@ -162,34 +150,34 @@ def descend(
     masses = stack_words(_BLOCK)
     nodes = stack_words(_BLOCK)
     last_rows = stack_words(MOST_LEVELS)
-    _list_last_rows(tree, fanout, last_rows)
+    _list_last_rows(tree, form.fanout, last_rows)
     for start in range(0, values.size, _BLOCK):
         block = min(_BLOCK, values.size - start)
         if not _start_block(values, start, block, scale, bound, masses, nodes):
             return REFUSED
         for level in range(height - 1, 0, -1):
-            rows = word_of(tree, PREFIX + level) if prefix else word_of(tree, SUMS + level)
-            below = word_of(tree, PREFIX + level - 1) if prefix else word_of(tree, SUMS + level - 1)
+            rows = word_of(tree, PREFIX + level) if has_prefixes else word_of(tree, SUMS + level)
+            below = word_of(tree, PREFIX + level - 1) if has_prefixes else word_of(tree, SUMS + level - 1)
             last = load_i64(last_rows + WORD * level)
             for j in range(block):
                 node, mass = load_i64(nodes + WORD * j), load_real(masses + WORD * j, 0.0)
                 row = rows + WORD * width * node
-                if prefix:
-                    child, mass = _child_in_prefix_row(row, mass, lanes, chunks)
+                if has_prefixes:
+                    child, mass = _child_in_prefix_row(row, mass, form.lanes, form.chunks)
                 else:
-                    child, mass = _child_in_plain_row(row, mass, 0.0, lanes, chunks)
+                    child, mass = _child_in_plain_row(row, mass, 0.0, form.lanes, form.chunks)
                 # Invariant: 0 <= mass < sum of the child, but for rounding, which the next level guards. Beside a
                 # kernel that writes, mass is arbitrary, and node still a row of the next level.
-                node = at_most(node * fanout + child, last)
+                node = at_most(node * form.fanout + child, last)
                 store_real(masses + WORD * j, mass)
                 store_i64(nodes + WORD * j, node)
                 if level > 1:
-                    prefetch_row(below + WORD * width * node, 0.0, lanes, chunks)
+                    prefetch_row(below + WORD * width * node, 0.0, form.lanes, form.chunks)
                 else:
-                    prefetch_row(leaves + size * width * node, like, lanes, chunks)
+                    prefetch_row(leaves + size * width * node, form.like, form.lanes, form.chunks)
         for j in range(block):
             node, mass = load_i64(nodes + WORD * j), load_real(masses + WORD * j, 0.0)
-            leaf, priority = _leaf_in_group(tree, like, fanout, lanes, chunks, node, mass)
+            leaf, priority = _leaf_in_group(tree, form, node, mass)
             if leaf < 0:
                 return EMPTY
             indices[start + j] = leaf
@@ -199,22 +187,12 @@ def descend(
 
 @kernel()
 def search(
-    tree: int,
-    head: bool,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    values: Reals,
-    uniform: bool,
-    indices: Indices,
-    priorities: Priorities,
+    tree: int, head: bool, form: Any, values: Reals, uniform: bool, indices: Indices, priorities: Priorities
 ) -> int:
     """Leaves and their priorities for ``values [B]``: uniforms in [0, 1) if ``uniform``, else in [0, total)."""
     attempt, sequence = 1, begin_attempt(tree, head, 1)
     while sequence != KEPT_OUT:
-        status = descend(tree, like, fanout, lanes, chunks, prefix, values, uniform, indices, priorities)
+        status = descend(tree, form, values, uniform, indices, priorities)
         if end_attempt(tree, sequence):
             return status
         attempt, sequence = attempt + 1, begin_attempt(tree, head, attempt + 1)
@@ -222,18 +200,7 @@ def search(
 
 
 @inlined
-def _search_left(
-    tree: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    values: Reals,
-    room: Reals,
-    indices: Indices,
-    priorities: Priorities,
-) -> int:
+def _search_left(tree: int, form: Any, values: Reals, room: Reals, indices: Indices, priorities: Priorities) -> int:
     """Leaves for prefix values ``[B]`` in [0, total] by the rule >=; ``room [2 B]`` is for what is searched for."""
     batch, total, above = values.size, load_real(word_of(tree, SUMS + word_of(tree, HEIGHT)), 0.0), False
     for j in range(batch):
@@ -246,7 +213,7 @@ def _search_left(
         above |= value > 0.0
     status = DONE
     if above:
-        status = descend(tree, like, fanout, lanes, chunks, prefix, room[:batch], False, indices, priorities)
+        status = descend(tree, form, room[:batch], False, indices, priorities)
     for j in range(batch):
         if not room[batch + j] > 0.0:
             indices[j] = 0
@@ -255,22 +222,12 @@ def _search_left(
 
 @kernel()
 def search_left(
-    tree: int,
-    head: bool,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    values: Reals,
-    room: Reals,
-    indices: Indices,
-    priorities: Priorities,
+    tree: int, head: bool, form: Any, values: Reals, room: Reals, indices: Indices, priorities: Priorities
 ) -> int:
     """The smallest i with p_0 + .. + p_i >= value, for ``values [B]`` in [0, total]; ``room`` is ``[2 B]``."""
     attempt, sequence = 1, begin_attempt(tree, head, 1)
     while sequence != KEPT_OUT:
-        status = _search_left(tree, like, fanout, lanes, chunks, prefix, values, room, indices, priorities)
+        status = _search_left(tree, form, values, room, indices, priorities)
         if end_attempt(tree, sequence):
             return status
         attempt, sequence = attempt + 1, begin_attempt(tree, head, attempt + 1)
@@ -292,18 +249,7 @@ def room_of(batch: int) -> int:
 
 @kernel()
 def help_search(
-    tree: int,
-    head: bool,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    room: int,
-    values: Reals,
-    uniform: bool,
-    indices: Indices,
-    priorities: Priorities,
+    tree: int, head: bool, form: Any, room: int, values: Reals, uniform: bool, indices: Indices, priorities: Priorities
 ) -> int:
     """Search chunks of the batch of a :func:`search_with_help` into this thread's arrays, until none is left.
 
@@ -320,7 +266,7 @@ def help_search(
             break
         high = min(batch, low + CHUNK)
         status = descend(
-            tree, like, fanout, lanes, chunks, prefix,
+            tree, form,
             values[low:high], uniform, indices[low:high], priorities[low:high],
         )  # fmt: skip
         atomic_swap_if(room + WORD * (_STATES + chunk), _FREE, _FOUND + status)
@@ -331,11 +277,7 @@ def help_search(
 @inlined
 def _share(
     tree: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
+    form: Any,
     room: int,
     values: Reals,
     uniform: bool,
@@ -358,7 +300,7 @@ def _share(
             break
         high = min(batch, low + CHUNK)
         status = descend(
-            tree, like, fanout, lanes, chunks, prefix,
+            tree, form,
             values[low:high], uniform, indices[low:high], priorities[low:high],
         )  # fmt: skip
         worst = max(worst, status)
@@ -371,7 +313,7 @@ def _share(
         high = min(batch, low + CHUNK)
         if atomic_swap_if(state, _FREE, _MINE):  # its helper is late: it may have lost its core
             status = descend(
-                tree, like, fanout, lanes, chunks, prefix,
+                tree, form,
                 values[low:high], uniform, indices[low:high], priorities[low:high],
             )  # fmt: skip
             worst = max(worst, status)
@@ -386,11 +328,7 @@ def _share(
 def search_with_help(
     tree: int,
     head: bool,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
+    form: Any,
     room: int,
     values: Reals,
     uniform: bool,
@@ -408,50 +346,31 @@ def search_with_help(
     if sequence == KEPT_OUT:
         return BUSY
     status = _share(
-        tree, like, fanout, lanes, chunks, prefix,
+        tree, form,
         room, values, uniform, indices, priorities, their_indices, their_priorities,
     )  # fmt: skip
     return status if end_attempt(tree, sequence) else BUSY  # then the caller searches by itself
 
 
 @inlined
-def _gather(
-    tree: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    indices: Indices,
-    priorities: Priorities,
-) -> int:
+def _gather(tree: int, form: Any, indices: Indices, priorities: Priorities) -> int:
     """Priorities ``[B]`` of the leaves at ``indices [B]``."""
     capacity, leaves = word_of(tree, CAPACITY), word_of(tree, LEAVES)
-    size = bytes_of(like)
+    size = bytes_of(form.like)
     for j in range(indices.size):
         leaf = indices[j]
         if not (leaf >= 0 and leaf < capacity):
             return REFUSED
-        priorities[j] = load_real(leaves + size * offset_of(leaf, fanout, lanes * chunks), like)
+        priorities[j] = load_real(leaves + size * offset_of(leaf, form.fanout, form.width), form.like)
     return DONE
 
 
 @kernel()
-def gather(
-    tree: int,
-    head: bool,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    indices: Indices,
-    priorities: Priorities,
-) -> int:
+def gather(tree: int, head: bool, form: Any, indices: Indices, priorities: Priorities) -> int:
     """Priorities ``[B]`` of the leaves at ``indices [B]``."""
     attempt, sequence = 1, begin_attempt(tree, head, 1)
     while sequence != KEPT_OUT:
-        status = _gather(tree, like, fanout, lanes, chunks, prefix, indices, priorities)
+        status = _gather(tree, form, indices, priorities)
         if end_attempt(tree, sequence):
             return status
         attempt, sequence = attempt + 1, begin_attempt(tree, head, attempt + 1)

@@ -53,46 +53,25 @@ def _sum_of_range(tree: int, like: Any, fanout: int, width: int, prefix: int, le
 
 
 @inlined
-def _sum_ranges(
-    tree: int,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    left: Indices,
-    right: Indices,
-    sums: Reals,
-) -> int:
+def _sum_ranges(tree: int, form: Any, left: Indices, right: Indices, sums: Reals) -> int:
     """Sums ``[B]`` of the leaves from ``left [B]`` to before ``right [B]``."""
     capacity = word_of(tree, CAPACITY)
     for j in range(sums.size):
         start, end = left[j], right[j]
         if not (start >= 0 and start <= end <= capacity):
             return REFUSED
-        sums[j] = _sum_of_range(tree, like, fanout, lanes * chunks, prefix, start, end)
+        sums[j] = _sum_of_range(tree, form.like, form.fanout, form.width, form.prefix, start, end)
     return DONE
 
 
 @kernel()
-def sum_ranges(
-    tree: int,
-    head: bool,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    left: Indices,
-    right: Indices,
-    sums: Reals,
-) -> int:
+def sum_ranges(tree: int, head: bool, form: Any, left: Indices, right: Indices, sums: Reals) -> int:
     """Sums ``[B]`` of the leaves from ``left [B]`` to before ``right [B]``."""
     if left.size != right.size or left.size != sums.size:
         return REFUSED
     attempt, sequence = 1, begin_attempt(tree, head, 1)
     while sequence != KEPT_OUT:
-        status = _sum_ranges(tree, like, fanout, lanes, chunks, prefix, left, right, sums)
+        status = _sum_ranges(tree, form, left, right, sums)
         if end_attempt(tree, sequence):
             return status
         attempt, sequence = attempt + 1, begin_attempt(tree, head, attempt + 1)
@@ -100,17 +79,7 @@ def sum_ranges(
 
 
 @kernel()
-def root(
-    tree: int,
-    head: bool,
-    like: Any,
-    fanout: int,
-    lanes: int,
-    chunks: int,
-    prefix: int,
-    levels: int,
-    number: Reals,
-) -> int:
+def root(tree: int, head: bool, form: Any, levels: int, number: Reals) -> int:
     """Put the root of ``levels``, SUMS or MINIMA, into ``number [1]``."""
     attempt, sequence = 1, begin_attempt(tree, head, 1)
     while sequence != KEPT_OUT:

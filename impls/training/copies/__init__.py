@@ -4,8 +4,8 @@
     hogwild    the same without a mutex, so that additions may be lost
     server     every gradient goes to shards, processes that take steps with the shared weights
 
-Each ``x`` of them is the class ``X`` of the module ``x_sync`` in this folder. ``loop`` is what the process that was
-started does, which is copy 0; ``copy`` what each copy is; ``numbers`` the memory that they have in common.
+Each ``x`` of them is the class ``X`` of the module ``x_sync`` in this folder. ``loop`` has what each copy is, and what
+the process that was started does, which is copy 0; ``numbers`` is the memory that they have in common.
 """
 
 import importlib

@@ -2,16 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ...replay import Replay
+from ...replay import Batch, Replay
+from ...replay.memory import Handle
 from .. import algorithms, clock, learners
-from ..actor import Episode
+from ..actor import Episode, Inserted, seed_of
 from ..errors import TrainingError
+from ..learner import Learner, Stepped
+from ..loop import SerialLoop
 from ..parallel import board as words
+from ..parallel import counter
 from ..parallel.arrangement import Arrangement
+from ..parallel.board import Board
 from ..parallel.loop import replay_of
 from ..parallel.programs import Start
 from ..parallel.report import common
@@ -19,8 +25,164 @@ from ..parallel.together import Together
 from ..parallel.transports.shared_transport import Shared
 from ..workload import Workload
 from . import sync_class
-from .copy import Copy, Extra, follow
-from .numbers import Numbers
+from .numbers import BEGUN, OWN_STEPS, Numbers
+from .sync import CopySync
+
+_COPIES = 9  # sets these random numbers apart from the other uses of a seed
+
+
+class Extra(NamedTuple):
+    """What a child of copies is started with besides."""
+
+    handle: Handle
+
+    def numbers(self, start: Start) -> tuple[Learner, Numbers]:
+        """A learner, and the memory that copies have in common."""
+        learner = learners.make(start.workload, start.learner, seed=start.seed)
+        return learner, Numbers(learner, start.arrangement, self.handle.attach())
+
+    def join(self, start: Start) -> tuple[CopySync, Numbers, Replay]:
+        """The sync of a process that has begun and is no copy, though its weights meet theirs; memory, and replay."""
+        learner, numbers = self.numbers(start)
+        board, replay = start.attached()
+        assert replay is not None  # the parent shares it
+        sync = sync_class(start.arrangement.sync)(learner, start.arrangement, board, start.row, numbers)
+        counter.add(numbers.at(BEGUN), 1)
+        return sync, numbers, replay
+
+
+def follow(start: Start) -> None:
+    """Train a copy until the run is over, which raises Stopped. TrainingError when training has diverged."""
+    learner, numbers = start.extra.numbers(start)
+    learners.use_threads(start.arrangement.threads)
+    board, replay = start.attached()
+    seed = copy_seed(start.seed, start.epoch, start.number)
+    learner.rng = np.random.default_rng(seed)
+    copy = Copy(start.workload, start.arrangement, start.number, board, numbers, learner, replay, start.policy, seed)
+    try:
+        while True:
+            board.check(start.row)
+            for episode in copy.turn() or ():
+                board.report(start.number, episode, copy.step, start.row)
+    finally:
+        copy.close()
+
+
+def copy_seed(seed: int, epoch: int, number: int) -> int:
+    """What decides the random numbers of a copy; those of the first, until it is resumed, are the serial loop's."""
+    return seed_of(seed, _COPIES, epoch, number) if number or epoch else seed
+
+
+class Cached:
+    """A replay into which records go n at a time: ``insert`` keeps them until it has as many."""
+
+    def __init__(self, replay: Replay, least: int) -> None:
+        self._replay, self._least, self._kept = replay, least, list[Inserted]()
+
+    def insert(self, records: Mapping[str, NDArray[Any]], errors: Any = None, drawable: Any = None) -> None:
+        """Keep records, and hand all over once there are n that may be sampled."""
+        count = len(next(iter(records.values())))
+        drawable = np.ones(count, np.bool_) if drawable is None else drawable.copy()
+        self._kept.append(Inserted({name: rows.copy() for name, rows in records.items()}, errors, drawable))
+        if sum(int(each.drawable.sum()) for each in self._kept) >= self._least:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand over what is kept."""
+        if not self._kept:
+            return
+        names = self._kept[0].records
+        records = {name: np.concatenate([each.records[name] for each in self._kept]) for name in names}
+        errors = None if self._kept[0].errors is None else np.concatenate([each.errors for each in self._kept])
+        drawable = np.concatenate([each.drawable for each in self._kept])
+        self._kept.clear()
+        self._replay.insert(records, errors, drawable)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._replay, name)
+
+
+class Copy(SerialLoop):
+    """Copy ``number`` of a run, whose parent is number 0; without a replay it has rollouts, as of A3C."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        arrangement: Arrangement,
+        number: int,
+        board: Board,
+        numbers: Numbers,
+        learner: Learner,
+        replay: Replay | None,
+        policy: str | None,
+        seed: int,
+    ) -> None:
+        self.sync = sync_class(arrangement.sync)(learner, arrangement, board, number, numbers)
+        cached = arrangement.cached
+        buffer: Any = Cached(replay, cached) if replay is not None and cached else replay
+        super().__init__(workload, learner=learner, policy=policy, seed=seed, buffer=buffer)
+        self._board, self._number, self._numbers = board, number, numbers
+        self._least = own_start(workload, arrangement)
+        self._members = arrangement.members
+        board.before_rest = self.flush
+        counter.add(numbers.at(BEGUN), 1)
+
+    def turn(self) -> tuple[Episode, ...] | None:
+        """Take a turn; returns the episodes that ended, None where no step is left, or not all have begun.
+
+        Raises what ``advance`` does.
+        """
+        board, count, row = self._board, self.workload.actors.environments, self._number
+        if not board.look_at(self._numbers.at(BEGUN), self._members, row):
+            return None
+        before = board.claim(words.CLAIMED_STEPS, count, board.value(words.LAST_STEP) + count - 1)
+        if before < 0:
+            board.look(words.STOP, 1, row)
+            return None
+        began, self.step = clock.nanoseconds(), before
+        me, waited = board.lines[row], board.lines[row][words.WAITED]
+        episodes = self.advance()
+        me[words.BUSY] += clock.nanoseconds() - began - (me[words.WAITED] - waited)
+        me[words.TURNS] += 1
+        if episodes:
+            self.sync.ended()
+        return episodes
+
+    def _updates_due(self, before: int) -> int:
+        """Count the steps of this turn; gradient steps due by them, once this copy has its part of the first records.
+
+        Counted before any gradient step, in which this copy may rest.
+        """
+        own, taken, count = self._numbers["steps"][self._number], self.step - before, self.workload.actors.environments
+        own[OWN_STEPS] += taken
+        if taken < count:  # environments that began an episode anew took no step
+            self._board.add(words.CLAIMED_STEPS, taken - count)
+        self._board.add(words.STEPS, taken)
+        return super()._updates_due(before) if own[OWN_STEPS] >= self._least else 0
+
+    def _stepped(self, batch: Batch) -> Stepped:
+        stepped: Stepped = self.sync.step(batch)
+        return stepped
+
+    def flush(self) -> None:
+        """Hand over the records that are cached, if any are."""
+        if isinstance(self.buffer, Cached):
+            self.buffer.flush()
+
+    def rng_state(self) -> dict[str, Any]:
+        """State of the generator of this copy's samples."""
+        return dict(self._rng.bit_generator.state)
+
+    def begin_anew(self, rng: Mapping[str, Any], epoch: int) -> None:
+        """Continue with samples of a generator's state, by new episodes."""
+        self._rng.bit_generator.state = rng
+        self.close()
+        self._act_by(copy_seed(self.seed, epoch, self._number))
+
+
+def own_start(workload: Workload, arrangement: Arrangement) -> int:
+    """Environment steps of its own from which on a copy learns."""
+    return -(-workload.learner.learning_starts // arrangement.processes)
 
 
 class CopiesLoop(Together):

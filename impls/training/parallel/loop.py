@@ -1,15 +1,18 @@
 """Training by several processes: what the serial loop offers; further learners and the keeper of the replay besides."""
 
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ... import replay as replays
-from ...replay import Replay
-from ...replay.memory import Handle
+from ...replay import Batch, Layout, Outputs, Replay
+from ...replay.batches import Plan
+from ...replay.memory import Handle, Memory, allocate
 from .. import clock, learners
 from ..actor import TRAINING, Episode, beta_at, seed_of
 from ..errors import TrainingError
@@ -17,20 +20,260 @@ from ..sizes import layout_of
 from ..throughput import seconds_of
 from ..workload import Workload
 from . import board as words
-from . import syncs, transports
+from . import counter, syncs, transports
 from .acting import act
 from .arrangement import Arrangement
-from .board import Board, processes_of
+from .board import LINE, Board, processes_of
 from .handing import Handing, settle
-from .learning import Batches, Learning, OwnBatches, sample
 from .pace import Pace
 from .programs import Start
 from .report import report
-from .slots import SentBatches, Slots, SlotsHandle
-from .syncs import Common
+from .syncs import Common, Sync
 from .syncs import make as make_sync
 from .together import Together
 from .transports.shared_transport import Shared
+
+_STATES = 3
+_FILLED, _LEARNED = 1, 2
+
+
+class SlotsHandle(NamedTuple):
+    """A small picklable reference to slots."""
+
+    memory: Handle
+    layout: Layout
+    batch: int
+    slots: int
+
+
+class Slots:
+    """``count`` S slots for batches of ``batch`` B records of a layout."""
+
+    def __init__(self, layout: Layout, batch: int, count: int, memory: Memory | None = None) -> None:
+        self.layout, self.batch, self.count = layout, batch, count
+        plan = Plan(layout)
+        start = 2 * LINE + _lines(4 * batch)
+        each = start + _lines(plan.dtype(batch).itemsize)
+        self._memory = allocate(LINE + count * each, True) if memory is None else memory
+        places = [LINE + number * each for number in range(count)]
+        base = self._memory.address
+        self._taken = base
+        self._states = [base + place for place in places]
+        self._sampled = [self._memory.view(place + LINE, (1,), np.int64) for place in places]
+        self._errors = [self._memory.view(place + 2 * LINE, (batch,), np.float32) for place in places]
+        self.outputs = [
+            Outputs(plan, batch, self._memory.view(place + start, (), plan.dtype(batch))) for place in places
+        ]
+
+    # The keeper
+
+    @property
+    def taken(self) -> int:
+        """Tickets that learners have claimed."""
+        return int(counter.value_of(self._taken))
+
+    def wait(self, taken: int, board: Board, row: int) -> None:
+        """Wait for at most 20 ms until a given number of tickets are claimed."""
+        board.look_at(self._taken, taken, row)
+
+    def is_free(self, ticket: int) -> bool:
+        """Whether the batch of a ticket may be sampled into its slot."""
+        return self._state(ticket) >= 0
+
+    def fill(self, ticket: int, updates: int) -> None:
+        """Hand out the batch that lies in the slot of a ticket, sampled after a given number of gradient steps."""
+        self._sampled[ticket % self.count][0] = updates
+        self._advance(ticket)
+
+    def learned(self, ticket: int) -> NDArray[np.float32] | None:
+        """The |TD errors| ``[B]`` of a ticket's batch, None before they are there."""
+        return self._errors[ticket % self.count] if self._state(ticket) >= _LEARNED else None
+
+    def free(self, ticket: int) -> None:
+        """Let the slot of a ticket be used again, after its |TD errors| were."""
+        self._advance(ticket)
+
+    # Learners
+
+    def claim(self) -> int:
+        """The next ticket, which is the caller's alone."""
+        return int(counter.add(self._taken, 1))
+
+    def taken_by(self, ticket: int, board: Board, row: int) -> tuple[Batch, int] | None:
+        """(batch of a claimed ticket, gradient steps taken when it was sampled); None if it is not there in 20 ms."""
+        slot = ticket % self.count
+        if not board.look_at(self._states[slot], _STATES * (ticket // self.count) + _FILLED, row):
+            return None
+        out = self.outputs[slot]
+        return Batch(out.rows, out.weights, out.sequence), int(self._sampled[slot][0])
+
+    def give_back(self, ticket: int, errors: NDArray[np.float32]) -> None:
+        """Hand the |TD errors| ``[B]`` of a ticket's batch to the keeper; the batch is not the caller's any more."""
+        self._errors[ticket % self.count][:] = errors
+        self._advance(ticket)
+
+    def _state(self, ticket: int) -> int:
+        """The state of a ticket's slot, negative while an earlier ticket has it."""
+        return int(counter.value_of(self._states[ticket % self.count])) - _STATES * (ticket // self.count)
+
+    def _advance(self, ticket: int) -> None:
+        counter.add(self._states[ticket % self.count], 1)
+
+    # Sharing
+
+    def handle(self) -> SlotsHandle:
+        """A small picklable reference for children."""
+        return SlotsHandle(self._memory.handle(), self.layout, self.batch, self.count)
+
+    @classmethod
+    def attach(cls, handle: SlotsHandle) -> "Slots":
+        """The slots of a handle, in a child of the process that made them."""
+        return cls(handle.layout, handle.batch, handle.slots, handle.memory.attach())
+
+
+class SentBatches:
+    """Batches that a keeper samples for the learner of a row of the board; what ``OwnBatches`` offers."""
+
+    def __init__(self, slots: Slots, board: Board, row: int) -> None:
+        self._slots, self._board, self._row = slots, board, row
+        self._claimed: int | None = None
+        self._learning = 0
+
+    def take(self, beta: float, updates: int) -> tuple[Batch, int] | None:
+        """(the next batch, gradient steps taken when it was sampled); None if there is none within 20 ms.
+
+        The batch is the caller's until ``learned``.
+        """
+        if self._claimed is None:
+            self._claimed = self._slots.claim()
+        there = self._slots.taken_by(self._claimed, self._board, self._row)
+        if there is not None:
+            self._learning, self._claimed = self._claimed, None
+        return there
+
+    def receive(self) -> None:
+        """Nothing: the keeper does."""
+
+    def learned(self, batch: Batch, priorities: NDArray[np.float32]) -> None:
+        """Hand the |TD errors| ``[B]`` of the batch that was taken last to the keeper."""
+        self._slots.give_back(self._learning, priorities)
+
+
+def _lines(size: int) -> int:
+    return -(-size // LINE) * LINE
+
+
+class Batches(Protocol):
+    """Where a learner has its batches from."""
+
+    def take(self, beta: float, updates: int) -> tuple[Batch, int] | None:
+        """(a batch, gradient steps taken when it was sampled); None while there is none, or none within 20 ms."""
+
+    def receive(self) -> None:
+        """Insert the records that have come, where the learner samples for itself; else nothing."""
+
+    def learned(self, batch: Batch, priorities: NDArray[np.float32]) -> None:
+        """Set the priorities of the batch that was taken last, from its |TD errors| ``[B]``."""
+
+
+class OwnBatches:
+    """Batches that learner ``number`` samples for itself, from its bank if it has one, D of them before they are used.
+
+    The last H stay as they are where a policy may still learn from them.
+    """
+
+    def __init__(
+        self,
+        replay: Replay,
+        workload: Workload,
+        rng: np.random.Generator,
+        handing: Handing,
+        board: Board,
+        arrangement: Arrangement,
+        number: int = 0,
+    ) -> None:
+        self._replay, self.rng, self._handing, self._board = replay, rng, handing, board
+        is_kept = arrangement.sync == "local" and workload.family != "dqn"
+        self._depth, kept = workload.replay.presampled + 1, arrangement.period if is_kept else 1
+        self._outputs = [replay.outputs(arrangement.rows(workload)) for _ in range(self._depth + kept - 1)]
+        own = {"bank": number, "weights": arrangement.weights_of_banks}
+        self._bank: Mapping[str, Any] = own if arrangement.banks > 1 else {}
+        # Invariant: the batches that lie ready, the oldest first, are in outputs that no other of them is in.
+        self._ready: deque[tuple[Batch, int]] = deque()
+        self._next = 0
+
+    def take(self, beta: float, updates: int) -> tuple[Batch, int] | None:
+        """(the oldest batch, gradient steps taken when it was sampled); None while there is nothing to sample."""
+        self.receive()
+        while len(self._ready) < self._depth:
+            out = self._outputs[self._next]
+            batch = sample(self._replay, out, beta, self.rng, self._board, **self._bank)
+            if batch is None:
+                return None
+            self._ready.append((batch, updates))
+            self._next = (self._next + 1) % len(self._outputs)
+        return self._ready.popleft()
+
+    def receive(self) -> None:
+        """Insert the records that have come."""
+        self._handing.receive(self._replay)
+
+    def learned(self, batch: Batch, priorities: NDArray[np.float32]) -> None:
+        """Set the priorities of a batch that was learned from."""
+        self._replay.update_priorities(batch.sequence, priorities)
+
+
+def sample(
+    replay: Replay, out: Outputs, beta: float, rng: np.random.Generator, board: Board, **bank: Any
+) -> Batch | None:
+    """A batch sampled into ``out``; None while nothing that may be sampled is stored, of which actors then know.
+
+    ``bank``: which bank to sample from, and its weights, where there are several.
+    """
+    try:
+        batch = replay.sample(out.batch, beta, rng, out=out, **bank)
+    except RuntimeError:
+        board.set(words.EMPTY, 1)
+        return None
+    if board.value(words.EMPTY):
+        board.set(words.EMPTY, 0)
+    return batch
+
+
+class Learning:
+    """The gradient steps of one learner, each as soon as it is due."""
+
+    def __init__(self, workload: Workload, batches: Batches, board: Board, pace: Pace, sync: Sync) -> None:
+        self._workload, self._batches, self._board, self._pace, self._sync = workload, batches, board, pace, sync
+        self._claimed: int | None = None  # gradient steps before the one that is claimed and waits for a batch
+        self.losses: dict[str, float] = {}
+
+    def advance(self) -> bool:
+        """Take the next gradient step if it is due within 20 ms; returns whether one was taken."""
+        board, row = self._board, self._sync.number
+        if self._claimed is None:
+            self._claimed = self._sync.claim(self._pace)
+            if self._claimed is None:
+                self._batches.receive()  # so that no actor waits for room
+                return False
+        me, began = board.lines[row], clock.nanoseconds()
+        steps, waited = board.value(words.STEPS), me[words.WAITED]
+        taken = self._batches.take(beta_at(self._workload, steps), board.value(words.UPDATES))
+        if taken is None:
+            board.look(words.STEPS, steps + 1, row)
+            return False
+        (batch, sampled), before, self._claimed = taken, self._claimed, None
+        behind = board.value(words.UPDATES) - sampled
+        stepped = self._sync.step(batch, before)
+        self._batches.learned(batch, stepped.priorities)
+        me[words.STALE] += behind
+        me[words.STALEST] = max(me[words.STALEST], behind)
+        me[words.LEAD] = max(me[words.LEAD], -self._pace.lead(steps, before))
+        me[words.TURNS] += 1
+        me[words.BUSY] += clock.nanoseconds() - began - (me[words.WAITED] - waited)
+        self.losses = stepped.losses
+        return True
+
 
 _POLL_NANOSECONDS = 100_000  # between looks for records that come by messages
 

@@ -12,6 +12,8 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from ....sumtree.lanes import instruction
+
 inside = functools.partial(njit, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # which kernels alone call
 WIDE = bool(binding.get_host_cpu_features().get("avx512f"))
 LANES = 16 if WIDE else 8  # float32 numbers of a vector
@@ -139,28 +141,22 @@ def _multiply(out: int, left: int, right: int, strides: Any, height: int, inner:
             _tile(to + i * out_row, left + i * row, panel, out_row, row, depth, right_row, inner, rest, 1, 1)
 
 
-@intrinsic
-def _turn_block(typingctx: Any, source: Any, source_row: Any, out: Any, out_row: Any) -> Any:
+@instruction(types.none(types.int64, types.int64, types.int64, types.int64))
+def _turn_block(builder: Any, source: Any, source_row: Any, out: Any, out_row: Any) -> Any:
     """Transpose a block of ``LANES`` by ``LANES``, by addresses and strides in bytes."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, source_row, out, out_row = arguments
-        memory, step = _Memory(builder, None), 1
-        at = [builder.mul(source_row, ir.Constant(_I64, r)) for r in range(LANES)]
-        rows = [memory.load(builder.add(source, offset)) for offset in at]
-        while step < LANES:
-            # Invariant: rows and lanes have exchanged those bits of their numbers that lie below ``step``.
-            for r in (r for r in range(LANES) if not r & step):
-                first, second = rows[r], rows[r + step]
-                for row, low in ((r, 0), (r + step, step)):
-                    lanes = [LANES + lane - step + low if lane & step else lane + low for lane in range(LANES)]
-                    rows[row] = builder.shuffle_vector(first, second, ir.Constant(_LANE_NUMBERS, lanes))
-            step *= 2
-        for r, row in enumerate(rows):
-            memory.store(row, builder.add(out, builder.mul(out_row, ir.Constant(_I64, r))))
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int64, types.int64, types.int64), emit
+    memory, step = _Memory(builder, None), 1
+    at = [builder.mul(source_row, ir.Constant(_I64, r)) for r in range(LANES)]
+    rows = [memory.load(builder.add(source, offset)) for offset in at]
+    while step < LANES:
+        # Invariant: rows and lanes have exchanged those bits of their numbers that lie below ``step``.
+        for r in (r for r in range(LANES) if not r & step):
+            first, second = rows[r], rows[r + step]
+            for row, low in ((r, 0), (r + step, step)):
+                lanes = [LANES + lane - step + low if lane & step else lane + low for lane in range(LANES)]
+                rows[row] = builder.shuffle_vector(first, second, ir.Constant(_LANE_NUMBERS, lanes))
+        step *= 2
+    for r, row in enumerate(rows):
+        memory.store(row, builder.add(out, builder.mul(out_row, ir.Constant(_I64, r))))
 
 
 @inside()
