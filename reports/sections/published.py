@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from dse.estimate import Estimate
 from dse.published import mappings as table5
 from dse.published import quoted
-from dse.published.mappings import Judged, Pace, Row
+from dse.published.mappings import Pace, Row
 from dse.published.quoted import Quoted
 
 from .. import style
