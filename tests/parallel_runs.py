@@ -10,9 +10,17 @@ from pathlib import Path
 from impls.training.parallel.arrangement import Arrangement
 from impls.training.parallel.loop import ParallelLoop
 from tests.learning import tiny
-from tests.waiting import PATIENCE_SECONDS, until
 
 ACTORS = ("count", "environments", "local_storage", "sync_interval")
+PATIENCE_SECONDS = 100.0  # until a test gives up on what does not go on
+
+
+def until(condition):
+    """Wait until a condition holds."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(1e-3)
 
 
 def small(environment="tests.fake_environments:Fine-v0", **changes):

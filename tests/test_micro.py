@@ -10,18 +10,10 @@ CELLS = [("numba", 1), ("numba", 256), ("numpy", 256)]
 ROUND_SECONDS = 1e-3  # a single call of B = 1 is too short for the clock
 
 
-def timed(benchmark, contestant, op, batch):
+@pytest.mark.benchmark(min_time=ROUND_SECONDS)
+@pytest.mark.parametrize(("contestant", "batch"), CELLS)
+@pytest.mark.parametrize("op", ["draw", "update"])
+def test_call(benchmark, op, contestant, batch):
     call, turns = prepare(Case(contestant, op, 100_000, batch)).call, itertools.count(1)
+    benchmark.group = op
     benchmark(lambda: call(next(turns)))
-
-
-@pytest.mark.benchmark(group="draw", min_time=ROUND_SECONDS)
-@pytest.mark.parametrize(("contestant", "batch"), CELLS)
-def test_draw(benchmark, contestant, batch):
-    timed(benchmark, contestant, "draw", batch)
-
-
-@pytest.mark.benchmark(group="update", min_time=ROUND_SECONDS)
-@pytest.mark.parametrize(("contestant", "batch"), CELLS)
-def test_update(benchmark, contestant, batch):
-    timed(benchmark, contestant, "update", batch)

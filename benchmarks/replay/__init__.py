@@ -1,6 +1,6 @@
 """Whole replay buffers, ours and other libraries', alone and shared by threads or processes.
 
 ``cells`` lists what is timed, ``buffers`` and the ``*_buffer`` files make the buffers, ``jobs`` are what actors and
-learners do on one, ``crew`` runs several at once, ``worker`` is a process that takes samples on request, ``command``
-takes them in alternation.
+learners do on one, ``worker`` runs several at once in a process that takes samples on request, ``command`` takes them
+in alternation.
 """

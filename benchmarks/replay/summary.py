@@ -33,11 +33,17 @@ def label(record: Measurement) -> str:
     return str(record.options.get("strategy", record.contestant)) + reused
 
 
-def _operations(found: Sequence[Measurement], default: str) -> dict[str, Any]:
+def _rows(cells: Iterable[tuple[str, object, float]]) -> dict[str, dict[str, float]]:
+    """Cells as rows by name of numbers by column."""
     rows: dict[str, dict[str, float]] = {}
+    for name, column, number in cells:
+        rows.setdefault(name, {})[str(column)] = number
+    return rows
+
+
+def _operations(found: Sequence[Measurement], default: str) -> dict[str, Any]:
+    rows = _rows((label(one), f"{one.op}({one.batch})", 1e6 * one.seconds) for one in found)
     steps = {label(one): one for one in found if one.op == "step"}
-    for record in found:
-        rows.setdefault(label(record), {})[f"{record.op}({record.batch})"] = 1e6 * record.seconds
     for row in rows.values():
         parts = [row.get(f"{op}({batch})") for op, batch in SUMMED]
         if None not in parts:
@@ -68,28 +74,23 @@ def _parts_of(found: Sequence[Measurement], default: str) -> dict[str, Any]:
 
 
 def _batches(found: Sequence[Measurement], default: str) -> dict[str, Any]:
-    rows: dict[str, dict[str, float]] = {}
-    for record in found:
-        rows.setdefault(f"{label(record)} {record.op}", {})[str(record.batch)] = 1e6 * record.seconds
-    return {"us": rows}
+    return {"us": _rows((f"{label(one)} {one.op}", one.batch, 1e6 * one.seconds) for one in found)}
 
 
 def _memr(found: Sequence[Measurement], default: str) -> dict[str, Any]:
     """What rollouts take of each buffer, and the share of that in an environment step of which all parts were timed."""
-    rows: dict[str, dict[str, float]] = {}
-    steps: dict[str, list[float]] = {}  # us of the other parts, by M
-    for record in (one for one in found if "workload" in one.options):
-        steps.setdefault(str(record.options["rollouts"]), []).append(1e6 * record.seconds)
-        name = f"{record.options['workload']} {record.contestant} {record.op}"
-        rows.setdefault(name, {})[str(record.options["rollouts"])] = 1e6 * record.seconds
+    rest = [one for one in found if "workload" in one.options]
+    steps: dict[int, list[float]] = {}  # us of the other parts, by M
+    for record in rest:
+        steps.setdefault(record.options["rollouts"], []).append(1e6 * record.seconds)
     whole = {count: sum(parts) for count, parts in steps.items() if len(parts) == len(STEP_PARTS)}
-    shares: dict[str, dict[str, float]] = {}
-    for record in (one for one in found if "workload" not in one.options):
-        us, count = 1e6 * record.seconds, str(record.batch)
-        rows.setdefault(label(record), {})[count] = us
-        if count in whole:
-            shares.setdefault(label(record), {})[count] = 100 * us / (us + whole[count])
-    return {"us": rows, "percent": shares, "source": SHARED_WITH}
+    of_rest = [
+        (f"{one.options['workload']} {one.contestant} {one.op}", one.options["rollouts"], 1e6 * one.seconds)
+        for one in rest
+    ]
+    cells = [(label(one), one.batch, 1e6 * one.seconds) for one in found if "workload" not in one.options]
+    shares = ((name, count, 100 * us / (us + whole[count])) for name, count, us in cells if count in whole)
+    return {"us": _rows([*of_rest, *cells]), "percent": _rows(shares), "source": SHARED_WITH}
 
 
 def _pairs(found: Sequence[Measurement], default: str) -> dict[str, Any]:
@@ -137,15 +138,12 @@ def _parallel(found: Sequence[Measurement], default: str) -> dict[str, Any]:
 
 
 def _flush(found: Sequence[Measurement], default: str) -> dict[str, Any]:
-    rows: dict[str, dict[str, float]] = {}
-    for record in found:
-        if record.op == "learn":
-            name, column = f"{label(record)} learner during {record.options['beside']}", record.options["rows"]
-            rows.setdefault(name, {})[str(column)] = 1e9 * record.seconds / record.batch
-        else:
-            name = f"{label(record)} {record.op} under load from {record.options['beside']}"
-            rows.setdefault(name, {})[str(record.batch)] = 1e9 * record.seconds / record.batch
-    return {"ns_per_row": rows}
+    def cell(one: Measurement) -> tuple[str, object, float]:
+        during = "learner during" if one.op == "learn" else f"{one.op} under load from"
+        column = one.options["rows"] if one.op == "learn" else one.batch
+        return f"{label(one)} {during} {one.options['beside']}", column, 1e9 * one.seconds / one.batch
+
+    return {"ns_per_row": _rows(map(cell, found))}
 
 
 _PARTS = {

@@ -23,6 +23,7 @@ from impls.training.sizes import layout_of
 from impls.writing import list_files
 
 from .. import platforms
+from ..estimate import Estimate
 from ..mapping.answer import MappingAnswer, build_answer, lacking
 from ..mapping.build import build
 from ..mapping.values import IMPLEMENTATIONS, with_values
@@ -65,16 +66,17 @@ LAWS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A measured time, and what a law tells of it with given constants.
+    """A measured time, and what a law tells of it with given constants, ``over`` what it tells with them of one core.
 
-    Of "threads" and "processes" both are the time on x cores as a share of that on one.
+    Of "threads" and "processes" the time is that on x cores as a share of that on one.
     """
 
     law: str
     machine: str
     workload: str
     seconds: float
-    told: Callable[[Constants], float]
+    told: Callable[..., Estimate]
+    over: Callable[..., Estimate] | None = None
 
     def error(self, constants: Constants = AS_FITTED) -> float:
         """The factor by which the law is off."""
@@ -83,7 +85,8 @@ class Cell:
 
 @functools.lru_cache(maxsize=1 << 17)  # fits without one cell or another try the same constants
 def _error(cell: Cell, constants: Constants) -> float:
-    ratio = cell.told(constants) / cell.seconds
+    ratio = cell.told(constants=constants).value / cell.seconds
+    ratio /= cell.over(constants=constants).value if cell.over else 1
     return max(ratio, 1 / ratio)
 
 
@@ -209,8 +212,8 @@ def _profiles(results: Path) -> Iterator[tuple[str, str, Workload | None, Sequen
 
 
 def _of_workload(cpu: Device, workload: Workload, table: PerformanceTable) -> Iterator[Cell]:
-    def cell(law: str, seconds: float, told: Callable[[Constants], float]) -> Cell:
-        return Cell(law, table.machine_key, workload.name, seconds, told)
+    def cell(law: str, seconds: float, told: Callable[..., Any], *arguments: Any, **more: Any) -> Cell:
+        return Cell(law, table.machine_key, workload.name, seconds, functools.partial(told, *arguments), **more)
 
     yield from _of_cores(cell, cpu, workload, table)
     layout, local = layout_of(workload), workload.actors.local_storage
@@ -218,61 +221,38 @@ def _of_workload(cpu: Device, workload: Workload, table: PerformanceTable) -> It
     for op, nbytes in (("gather", read), ("write", layout.record_bytes * (local + layout.fillers) / local)):
         for (_, count), _ in table.alone(f"storage {op}").items():
             if known := table.time(f"storage {op}", count):
-                yield cell("rows", known.value, functools.partial(_rows, cpu, count, count * nbytes))
+                yield cell("rows", known.value, analytic.rows_moved, cpu, count, count * nbytes)
     for op in ("draw", "update"):
         for (_, batch), rows in table.alone(f"{TREE} {op}", 1).items():
             fanout, capacity = (int(rows[0].options[key]) for key in ("fanout", "capacity"))
             if known := table.time(f"{TREE} {op}", batch):
-                yield cell("tree", known.value, functools.partial(_tree, cpu, capacity, fanout, batch, op == "update"))
+                yield cell("tree", known.value, _tree, cpu, capacity, fanout, batch, op == "update")
     for kind in (FLAT, STATE_DICT):
         if known := table.time("weights fetch", 1, via="shared", kind=kind):
             weights = FLOAT_BYTES * float(table.rows[0].options["parameters"])
-            yield cell("fetch", known.value, functools.partial(_fetch, weights, kind == FLAT))
+            yield cell("fetch", known.value, functools.partial(analytic.fetch, is_flat=kind == FLAT), weights)
 
 
 def _of_cores(cell: Callable[..., Cell], cpu: Device, workload: Workload, table: PerformanceTable) -> Iterator[Cell]:
     """The times of learners and actors, and what more cores make of each."""
     for (threads, batch), _ in table.alone("learner step").items():
         known, alone = table.time("learner step", batch, threads), table.time("learner step", batch)
+        law = functools.partial(analytic.learner, cpu, cpu, workload, batch)
         if known:
-            yield cell("learner", known.value, functools.partial(_learner, cpu, workload, batch, threads))
+            yield cell("learner", known.value, law, threads)
         if known and alone and threads > 1:
-            ratio = functools.partial(_threads, cpu, workload, batch, threads)
-            yield cell("threads", known.value / alone.value, ratio)
+            yield cell("threads", known.value / alone.value, law, threads, over=law)
     for (processes, _), _ in table.alone("actor step").items():
         known, alone = table.time("actor step", 1, processes), table.time("actor step", 1)
         if known:
-            yield cell("actor", known.value, functools.partial(_actor, cpu, processes))
+            yield cell("actor", known.value, analytic.actor, cpu, processes)
         if known and alone and processes > 1:
-            yield cell("processes", known.value / alone.value, functools.partial(_processes, cpu, processes))
+            over = functools.partial(analytic.actor, cpu, 1)
+            yield cell("processes", known.value / alone.value, analytic.actor, cpu, processes, over=over)
 
 
-def _learner(cpu: Device, workload: Workload, batch: int, threads: int, constants: Constants) -> float:
-    return analytic.learner(cpu, cpu, workload, batch, threads, constants).value
-
-
-def _actor(cpu: Device, processes: int, constants: Constants) -> float:
-    return analytic.actor(cpu, processes, constants).value
-
-
-def _threads(cpu: Device, workload: Workload, batch: int, threads: int, constants: Constants) -> float:
-    return _learner(cpu, workload, batch, threads, constants) / _learner(cpu, workload, batch, 1, constants)
-
-
-def _processes(cpu: Device, processes: int, constants: Constants) -> float:
-    return _actor(cpu, processes, constants) / _actor(cpu, 1, constants)
-
-
-def _rows(cpu: Device, count: int, nbytes: float, constants: Constants) -> float:
-    return analytic.rows_moved(cpu, count, nbytes, constants=constants).value
-
-
-def _tree(cpu: Device, capacity: int, fanout: int, batch: int, is_update: bool, constants: Constants) -> float:
-    return analytic.tree(cpu, capacity, fanout, batch, constants=constants)[is_update].value
-
-
-def _fetch(nbytes: float, is_flat: bool, constants: Constants) -> float:
-    return analytic.fetch(nbytes, constants, is_flat).value
+def _tree(cpu: Device, capacity: int, fanout: int, batch: int, is_update: bool, constants: Constants) -> Estimate:
+    return analytic.tree(cpu, capacity, fanout, batch, constants=constants)[is_update]
 
 
 @dataclass(frozen=True)

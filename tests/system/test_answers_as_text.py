@@ -35,9 +35,7 @@ FIRST = re.compile(rf"Train (\w+) \(B = {NUMBER}\) on .* on the \w+.*: (?:at mos
 
 
 def said(capsys, *words):
-    code = main([str(word) for word in words])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return main([str(word) for word in words]), *capsys.readouterr()
 
 
 def digits(number):

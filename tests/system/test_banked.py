@@ -15,7 +15,7 @@ pytest.importorskip("numba")
 from impls.replay import Layout, LocalStorage, attach, make, sampling, trials
 from impls.replay.block import ACTOR, ARRIVED, GRANTED, MODE
 from impls.replay.steps import function_of
-from tests.waiting import PATIENCE_SECONDS, until
+from tests.parallel_runs import PATIENCE_SECONDS, until
 
 FLAT = Layout((4,), "float64", choices=2)
 STACKED = Layout((2, 2), "uint8", frames=4, choices=2)

@@ -42,7 +42,7 @@ HEAVY_BY_NATURE = {  # files and folders whose whole purpose is one library, imp
     "impls/sumtree/numba_tree.py": {"numba"},
     "impls/sumtree/direct_calls.py": {"numba", "llvmlite"},
     "impls/sumtree/numba_turns.py": {"numba"},
-    "impls/sumtree/kernels/": {"numba"},
+    "impls/sumtree/kernels/": {"numba", "llvmlite"},
     "impls/sumtree/kernel_cache.py": {"numba", "llvmlite"},
     "impls/sumtree/lanes.py": {"numba", "llvmlite"},
     **{

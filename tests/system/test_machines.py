@@ -92,9 +92,7 @@ def sweep_of(results, facts, utc="2026-01-01T00:00:00+00:00"):
 
 
 def ask(capsys, *arguments):
-    code = main([str(one) for one in arguments])
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    return main([str(one) for one in arguments]), *capsys.readouterr()
 
 
 TREE = ("recommend", "--no-race", "--capacity", 1_000_000, "--batch", 256)

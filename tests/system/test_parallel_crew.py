@@ -14,8 +14,7 @@ from impls.training.parallel import crew as crews
 from impls.training.parallel.board import Board
 from impls.training.parallel.crew import Crew, share_of_cores
 from impls.training.parallel.handing import Handing
-from tests.parallel_runs import lives, stop
-from tests.waiting import PATIENCE_SECONDS, until
+from tests.parallel_runs import PATIENCE_SECONDS, lives, stop, until
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,8 +13,7 @@ import pytest
 
 from tests import numbered
 from tests.matrix import slow
-from tests.parallel_runs import advance, kill, lives, running, small
-from tests.waiting import PATIENCE_SECONDS, until
+from tests.parallel_runs import PATIENCE_SECONDS, advance, kill, lives, running, small, until
 
 NUMBERED = {"environment": "tests.numbered:Numbered-v0", "shape": (numbered.SIZE,), "choices": 3}
 

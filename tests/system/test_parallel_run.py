@@ -26,8 +26,7 @@ from impls.training.parallel.arrangement import NAMES, Arrangement
 from impls.training.parallel.testing import TestProcess
 from impls.training.run import Plan
 from impls.training.starting import start
-from tests.parallel_runs import kill, lives, small, stop
-from tests.waiting import until
+from tests.parallel_runs import kill, lives, small, stop, until
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = """

@@ -14,9 +14,7 @@ from tests.unit.test_platforms import GOOD
 
 def ask(capsys, *words):
     """Run a platform command; returns (exit code, stdout, stderr)."""
-    code = main(["platform", *map(str, words)])
-    told = capsys.readouterr()
-    return code, told.out, told.err
+    return main(["platform", *map(str, words)]), *capsys.readouterr()
 
 
 @pytest.fixture

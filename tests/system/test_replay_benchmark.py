@@ -18,16 +18,15 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as cli
-from benchmarks.replay import buffers, cells, command, crew, jobs, partial, rows, summary
+from benchmarks.replay import buffers, cells, command, jobs, partial, rows, summary, worker
 from benchmarks.replay.cells import COMPILED, IN_PYTHON, OPERATIONS, PARTS, REUSED, Cell, Plan
-from benchmarks.replay.crew import Processes, Threads
 from benchmarks.replay.jobs import CrewError, Job, Outcome, Quota
-from benchmarks.replay.worker import LEAD_SECONDS, Operation, Together, part_of_step, quota, stretch
+from benchmarks.replay.worker import LEAD_SECONDS, Operation, Processes, Threads, Together, part_of_step, quota, stretch
 from benchmarks.workers import WorkerError
 from dse.records import Measurement, read_file
 from tests.oracles import naive_replay
 from tests.oracles.naive_replay import Naive, Raising
-from tests.waiting import until
+from tests.parallel_runs import until
 
 pytest.importorskip("numba")
 ROOT = Path(__file__).resolve().parents[2]
@@ -350,7 +349,7 @@ def test_a_cell_that_fails_is_a_record_and_the_others_go_on(monkeypatch):
     ]
 
 
-class Played(crew.Crew):
+class Played(worker.Crew):
     """A crew whose members take as long as they are told."""
 
     def __init__(self, *outcomes):

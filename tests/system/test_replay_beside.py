@@ -10,7 +10,7 @@ pytest.importorskip("numba")
 
 from impls.replay import Layout, make, trials
 from impls.replay.block import ACTOR, ARRIVED, GRANTED, MODE
-from tests.waiting import PATIENCE_SECONDS, until
+from tests.parallel_runs import PATIENCE_SECONDS, until
 
 LAYOUT = Layout((4,), "float64", choices=2)  # an observation lies in the first half of its row, the next in the second
 CAPACITY, NUMBER = 32, 5

@@ -19,9 +19,7 @@ ASK = ["recommend", "--platform", HERE, "--workload", "hopper_ddpg"]
 
 
 def told(capsys, *arguments):
-    code = main(list(arguments))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return main(list(arguments)), *capsys.readouterr()
 
 
 def parsers(parser):

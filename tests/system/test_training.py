@@ -28,9 +28,8 @@ from impls.training.starting import start  # noqa: E402
 from impls.training.throughput import Stopwatch  # noqa: E402
 from impls.training.workload import ALGORITHMS, Evaluation  # noqa: E402
 from tests.matrix import slow  # noqa: E402
-from tests.parallel_runs import lives  # noqa: E402
+from tests.parallel_runs import lives, until  # noqa: E402
 from tests.system.test_actors import fake  # noqa: E402
-from tests.waiting import until  # noqa: E402
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,8 +21,7 @@ from impls.training.parallel.transports.fill_transport import Fill
 from impls.training.parallel.transports.pipe_transport import Pipe
 from impls.training.parallel.transports.queue_transport import Queue
 from tests.matrix import slow
-from tests.parallel_runs import advance, kill, running, small
-from tests.waiting import PATIENCE_SECONDS, until
+from tests.parallel_runs import PATIENCE_SECONDS, advance, kill, running, small, until
 
 SPAWN = multiprocessing.get_context("spawn")
 

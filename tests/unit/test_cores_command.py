@@ -17,9 +17,7 @@ OWN = ["--actors", "1:900,2:1700,4:3000", "--learners", "1:400,2:700"]
 
 
 def told(capsys, *arguments):
-    code = main(["cores", *arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return main(["cores", *arguments]), *capsys.readouterr()
 
 
 def curve(name, rates, off=0.0, source="measured"):

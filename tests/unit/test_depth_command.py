@@ -25,9 +25,7 @@ def short(monkeypatch):
 
 
 def told(capsys, *arguments):
-    code = main(["depth", *arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return main(["depth", *arguments]), *capsys.readouterr()
 
 
 def test_the_answer_comes_first(capsys):

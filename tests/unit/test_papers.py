@@ -23,9 +23,8 @@ from reports import page, tidy
 from reports.chart import Chart, Material
 from reports.markup import Cell
 from reports.sections import claims as claims_section
-from reports.sections import papers, references
-from reports.sections.papers import Asked
-from reports.sections.references import PAPERS, Paper
+from reports.sections import papers
+from reports.sections.papers import PAPERS, Asked, Paper
 from tests.page.test_reports import QUOTED, everything
 from tests.system.test_advice import PARSERS, benchmark, parsed
 
@@ -114,7 +113,7 @@ def test_papers_are_called_as_in_the_list_of_references():
 def test_a_title_leads_to_its_address_and_nothing_else_leads_out(section, material):
     address = html.escape(MADE_UP.address)
     assert f'<a href="{address}" rel="noreferrer">On &lt;Nothing&gt;</a>' in MADE_UP.html
-    whole = section + page.section_html(references.SECTIONS[0], material)
+    whole = section + page.section_html(papers.SECTIONS[1], material)
     led = {html.unescape(one) for one in re.findall('href="([^#"][^"]*)"', whole)}
     assert led == {paper.address for paper in PAPERS if paper.address}
 

@@ -29,9 +29,7 @@ SECOND_DEVICE = 16  # the line of its [[device]] in GOOD
 
 
 def ask(capsys, *words):
-    code = main(["platform", *map(str, words)])
-    told = capsys.readouterr()
-    return code, told.out, told.err
+    return main(["platform", *map(str, words)]), *capsys.readouterr()
 
 
 def line(words):

@@ -34,9 +34,7 @@ def many_cores():
 
 
 def told(capsys, *arguments):
-    code = main(list(arguments))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return main(list(arguments)), *capsys.readouterr()
 
 
 def test_every_pairs_rates_are_those_of_the_question_with_both_fixed(many_cores):

@@ -1,7 +1,6 @@
 """The parent of copies, which is copy 0: it starts the others and the shards, and offers what any loop does."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,6 @@ from ..parallel.arrangement import Arrangement
 from ..parallel.board import Board
 from ..parallel.loop import replay_of
 from ..parallel.programs import Start
-from ..parallel.report import common
 from ..parallel.together import Together
 from ..parallel.transports.shared_transport import Shared
 from ..workload import Workload
@@ -194,8 +192,6 @@ class CopiesLoop(Together):
     that took the environment step.
     """
 
-    device = "cpu"
-
     def __init__(
         self,
         workload: Workload,
@@ -249,14 +245,8 @@ class CopiesLoop(Together):
         return self.buffers[min(number, len(self.buffers) - 1)] if self.buffers else None
 
     def _start(self, number: int, row: int) -> Start:
-        replay = self._buffer(number)
-        buffer = None if replay is None else replay.handle()
-        start = Start(
-            self.workload, self.arrangement, self.seed, self._epoch, number, row, self.board.handle(),
-            buffer, self.board.looks, self._cores[row], self.learner.implementation, self.policy_name,
-            self.device, Shared(), Extra(self.numbers.handle()),
-        )  # fmt: skip
-        return replace(start, threads=self.arrangement.threads)
+        own = {"extra": Extra(self.numbers.handle()), "threads": self.arrangement.threads}
+        return self._child(number, row, self._buffer(number), Shared(), **own)
 
     @property
     def turns(self) -> int:
@@ -270,12 +260,10 @@ class CopiesLoop(Together):
 
     def report(self) -> dict[str, Any]:
         """What the run has done since it was begun: as of ``ParallelLoop`` what all have, and how weights met."""
-        seconds = clock.seconds() - self._began if self._is_begun else 0.0
-        made = common(self.board, self._rows, seconds, self.restarts, self._cores)
         met = sync_class(self.arrangement.sync).report(self.numbers)
         if self._rows["model"]:
             met |= algorithms.own(self.workload, "report")(self.numbers, self.updates, self.arrangement.cap)
-        return made | {"copies": met}
+        return super().report() | {"copies": met}
 
     def done(self, end: int) -> bool:
         """Whether environment step ``end`` is reached, and no copy is about to take one."""
@@ -298,11 +286,6 @@ class CopiesLoop(Together):
         self._copy.close()
         for buffer in self.buffers:
             buffer.close()
-
-    def identity(self) -> dict[str, Any]:
-        """The settings that a run must share with a state in order to resume from it."""
-        made = {"workload": asdict(self.workload), "contestant": self.contestant, "seed": self.seed}
-        return made | {"arrangement": self.arrangement.to_dict()}
 
     def state_dict(self) -> dict[str, Any]:
         """Numbers and records of all copies, counters, generators of copy 0; taken while the others rest.

@@ -24,7 +24,7 @@ from .acting import act
 from .arrangement import Arrangement
 from .board import TURNS
 from .loop import ParallelLoop
-from .report import cpu_seconds
+from .together import cpu_seconds
 
 READY_SECONDS = 180.0  # within which every actor takes a turn, and a first gradient step is taken
 WINDOWS = 3

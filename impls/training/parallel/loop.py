@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -27,10 +27,9 @@ from .board import LINE, Board, processes_of
 from .handing import Handing, settle
 from .pace import Pace
 from .programs import Start
-from .report import report
 from .syncs import Common, Sync
 from .syncs import make as make_sync
-from .together import Together
+from .together import Together, behind
 from .transports.shared_transport import Shared
 
 _STATES = 3
@@ -480,11 +479,7 @@ class ParallelLoop(Together):
 
     def _start(self, number: int, row: int) -> Start:
         slots = None if self._slots is None else self._slots.handle()
-        return Start(
-            self.workload, self.arrangement, self.seed, self._epoch, number, row, self.board.handle(),
-            self.buffer.handle(), self.board.looks, self._cores[row], self.learner.implementation, self.policy_name,
-            self.device, self._handing, slots,
-        )  # fmt: skip
+        return self._child(number, row, self.buffer, self._handing, extra=slots)
 
     @property
     def losses(self) -> dict[str, float]:
@@ -504,10 +499,14 @@ class ParallelLoop(Together):
         ``waited`` (share of the seconds), ``turns`` (of actors turns, of learners gradient steps, of keepers batches)
         and ``cores``; ``busy_seconds`` of a turn by kind of process, and ``restarts``.
         """
-        seconds = clock.seconds() - self._began if self._is_begun else 0.0
-        made = report(self.board, self._rows, seconds, self.restarts, self._cores)
-        own = self._common.stale_gradients(self.board) if self._common else {"mean": 0.0, "most": 0}
-        return made | {"stale_gradients": own}
+        actors, learners = (list(self._rows[kind]) for kind in ("actor", "learner"))
+        return super().report() | {
+            "lead": int(np.max(self.board.rows[actors, words.LEAD], initial=0)),
+            "lag": int(np.max(self.board.rows[learners, words.LEAD], initial=0)),
+            "stale_weights": behind(self.board, actors),
+            "stale_batches": behind(self.board, learners),
+            "stale_gradients": self._common.stale_gradients(self.board) if self._common else {"mean": 0.0, "most": 0},
+        }
 
     def done(self, end: int) -> bool:
         """Whether environment step ``end`` is reached, no actor is about to take one, and no gradient step is due."""
@@ -537,15 +536,6 @@ class ParallelLoop(Together):
         if self.board.route is not None:
             self.board.route.close()
         self.buffer.close()
-
-    def identity(self) -> dict[str, Any]:
-        """The settings that a run must share with a state in order to resume from it."""
-        return {
-            "workload": asdict(self.workload),
-            "contestant": self.contestant,
-            "seed": self.seed,
-            "arrangement": self.arrangement.to_dict(),
-        }
 
     def state_dict(self) -> dict[str, Any]:
         """Learner, records, counters and generator; taken while the others rest. Actors begin new episodes from it."""

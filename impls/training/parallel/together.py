@@ -2,19 +2,47 @@
 
 import contextlib
 import os
+import resource
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
 
 from ...cores import allowed_cpus
+from ...replay import Replay
 from .. import clock
 from ..actor import Episode
+from ..learner import Learner
+from ..throughput import seconds_of
 from ..workload import Workload
 from . import board as words
 from . import counter
 from .arrangement import Arrangement
 from .board import Board
 from .crew import Crew, share_of_cores
-from .report import cpu_seconds
+from .handing import Handing
+from .programs import Start
 
 SPIN_MICROSECONDS = 200.0  # that a process looks before it sleeps, where each has a core
+
+
+def behind(board: Board, rows: Iterable[int]) -> dict[str, float]:
+    """Gradient steps by which processes' weights or batches were behind: the mean over their turns, and the most."""
+    part = board.rows[list(rows)]
+    turns = max(1, int(part[:, words.TURNS].sum()))
+    return {"mean": float(part[:, words.STALE].sum()) / turns, "most": int(part[:, words.STALEST].max(initial=0))}
+
+
+def busy(board: Board, rows: Iterable[int]) -> float:
+    """Seconds at work for each turn of these processes; 0 before the first."""
+    part = board.rows[list(rows)]
+    return float(part[:, words.BUSY].sum()) / 1e9 / max(1, int(part[:, words.TURNS].sum()))
+
+
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """CPU time of this process, of its children that have ended, and of those with these numbers."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + ended.ru_utime + ended.ru_stime + sum(map(seconds_of, pids))
 
 
 class Together:
@@ -26,6 +54,10 @@ class Together:
     contestant = "numba"
     is_parallel = True
     compiled = False
+    device = "cpu"
+    seed: int
+    learner: Learner
+    policy_name: str
 
     def __init__(
         self,
@@ -83,6 +115,37 @@ class Together:
     def cpu_seconds(self) -> float:
         """CPU time of all processes since each was started, those that have ended included; take differences."""
         return cpu_seconds(self.pids.values())
+
+    def report(self) -> dict[str, Any]:
+        """What the processes have done so far, from the rows of the board.
+
+        ``waited`` are shares of the seconds since the run began, ``busy_seconds`` those at work for each turn.
+        """
+        seconds = clock.seconds() - self._began if self._is_begun else 0.0
+        names = {f"{kind}-{number}": row for kind, each in self._rows.items() for number, row in enumerate(each)}
+        waited = self.board.rows[:, words.WAITED] / 1e9 / max(seconds, 1e-9)
+        return {
+            "steps": self.step,
+            "updates": self.updates,
+            "waited": {name: min(1.0, float(waited[row])) for name, row in names.items()},
+            "busy_seconds": {kind: busy(self.board, each) for kind, each in self._rows.items() if each},
+            "turns": {name: int(self.board.rows[row, words.TURNS]) for name, row in names.items()},
+            "restarts": self.restarts,
+            "cores": {name: list(self._cores[row]) for name, row in names.items()},
+        }
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that a run must share with a state in order to resume from it."""
+        made = {"workload": asdict(self.workload), "contestant": self.contestant, "seed": self.seed}
+        return made | {"arrangement": self.arrangement.to_dict()}
+
+    def _child(self, number: int, row: int, replay: Replay | None, handing: Handing, **more: Any) -> Start:
+        """What a child is started with."""
+        return Start(
+            self.workload, self.arrangement, self.seed, self._epoch, number, row, self.board.handle(),
+            None if replay is None else replay.handle(), self.board.looks, self._cores[row],
+            self.learner.implementation, self.policy_name, self.device, handing, **more,
+        )  # fmt: skip
 
     def until(self, end: int) -> None:
         """Let actors take no step from environment step ``end`` on; by default that of the workload."""
