@@ -9,7 +9,13 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from impls.training.throughput import computation_efficiency, learning_efficiency, sample_efficiency, scaling_factor
+from impls.training.throughput import (
+    computation_efficiency,
+    learning_efficiency,
+    sample_efficiency,
+    scaling_factor,
+    time_to_solve,
+)
 
 from .records import Measurement, how_to_measure, in_order
 from .stats import interval_over_seeds
@@ -25,8 +31,9 @@ METRICS = {
     "computation_efficiency": ("gradient steps/s", ",.0f"),
     "scaling_factor": ("", ".2f"),
     "speedup_over_serial": ("", ",.2f"),
+    "time_to_solve": ("s", ",.1f"),
 }
-"""Unit and form of each metric; the last is no metric of [Zhang2022]."""
+"""Unit and form of each metric; the last two are no metrics of [Zhang2022]."""
 ALL_METRICS = METRICS | dict.fromkeys(("stale_weights", "stale_batches"), ("gradient steps", ",.1f"))
 COPIES = "copies"
 FIGURES = {"episodes": ",.0f", "seconds an episode": ".3f", "minutes": ".2f", "speed-up": ".2f"}
@@ -81,11 +88,12 @@ def metrics_of(runs: Sequence[Measurement]) -> Reached:
 
 def _values(run: Measurement, single: Measurement | None, serial: Measurement | None) -> Iterator[tuple[str, Value]]:
     """Yield the metrics of a run by name; ``single``: the run by one learner, which like ``serial`` has its seed."""
-    steps, updates, _, means = zip(*run.machine["points"], strict=True)
+    steps, updates, seconds, means = zip(*run.machine["points"], strict=True)
     rate, learners = computation_efficiency(1, run.seconds), run.options["learners"]
     if run.machine["test_mean"] is not None:
         yield "policy_quality", Value(run.machine["test_mean"])
-    for efficiency, counts in ((sample_efficiency, steps), (learning_efficiency, updates)):
+    reached = (sample_efficiency, steps), (learning_efficiency, updates), (time_to_solve, seconds)
+    for efficiency, counts in reached:
         count = efficiency(counts, means, run.machine["solved_at"])
         yield efficiency.__name__, Value(counts[-1], True) if count is None else Value(count)
     yield "computation_efficiency", Value(rate)
@@ -197,6 +205,6 @@ def told(records: Sequence[Measurement]) -> str:
 
 
 def _reached(key: Key, metrics: Metrics) -> str:
-    solved, _, until, *_, factor, _ = write_metrics(metrics)
+    solved, _, until, *_, factor, _, _ = write_metrics(metrics)
     said = f"{', '.join(key)}: {solved} solved after {until} environment steps"
     return said + f", scaling factor {factor}" * bool(factor)

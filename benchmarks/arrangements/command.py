@@ -444,7 +444,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure; return the exit code: 0 done, 1 where settings failed. RecordError where that cannot be done."""
     options = _parser().parse_args(arguments)
     one_of(options.only, DEPTHS)
-    workloads = [workload_of(name)[0] for name in options.workload]
+    workloads = [workload_of(name) for name in options.workload]
     if options.long:
         return measure_long(workloads[:1], options)
     path = file_of(options.results, FILE)

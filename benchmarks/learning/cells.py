@@ -16,6 +16,8 @@ from impls.training.options import with_values
 from impls.training.parallel.arrangement import BANKED, COPIES, COPY_SYNCS, ONLY_COPIES, Arrangement
 from impls.training.workload import Workload
 
+from ..loops import kind_of, with_sac
+
 PRIMITIVE = "training run"
 LEARNERS = 2  # of the runs in which several combine
 DEPTHS = (10, 50, 200)  # those of [Zhang2023, Fig. 10] besides the least: 0 apart, 1 where a keeper samples ahead
@@ -30,7 +32,8 @@ KINDS = {
 DEEPER, LOCAL, SCALING = "depths", "local", "scaling"
 A3C, DYNA_Q, MEMR = ALGORITHMS = ("a3c", "dyna_q", "memr")
 BATCHES, SAMPLERS, CARRIED = ABLATIONS = ("batches", "samplers", "transports")
-NAMES = (*KINDS, DEEPER, LOCAL, COPIES, *ALGORITHMS, *ABLATIONS, SCALING)
+LIBRARIES, TASK_OF_LIBRARIES = "libraries", "pendulum_sac"
+NAMES = (*KINDS, DEEPER, LOCAL, COPIES, *ALGORITHMS, *ABLATIONS, LIBRARIES, SCALING)
 PROCESSES, EVERY, USUAL = (1, 2, 4), (1, 4, 16, 64), 16
 """Copies; gradient steps k between meetings, of two copies; and of other numbers."""
 WORKERS, CAPS = (0, 1, 2), (1, 4)  # model workers, and simulated updates for each real one
@@ -48,7 +51,8 @@ Changes = tuple[tuple[str, str, float], ...]  # values of the workload: table, k
 class Trained:
     """A training run of a workload by a seed, with the names of a record's fields.
 
-    It ends after ``most`` environment steps, or once solved but not before ``least``.
+    It ends after ``most`` environment steps, or once solved but not before ``least``. ``library``: whose loop it is,
+    "" for ours.
     """
 
     task: str
@@ -59,12 +63,13 @@ class Trained:
     most: int
     test_episodes: int = 100
     changes: Changes = ()
+    library: str = ""
     op: str = "gradient step"
 
     @property
     def contestant(self) -> str:
-        """The name of its arrangement, as records have it."""
-        return self.arrangement.name
+        """The name of its arrangement, or of another library, as records have it."""
+        return self.library or self.arrangement.name
 
     @property
     def settings(self) -> Workload:
@@ -84,19 +89,20 @@ class Trained:
     @property
     def fanout(self) -> int:
         """Children of a node of the sum tree."""
-        return self.settings.replay.fanout
+        return kind_of(self.library).fanout if self.library else self.settings.replay.fanout
 
     @property
     def options(self) -> dict[str, Any]:
         """Further fields of the record."""
         task, arrangement = self.settings, self.arrangement
-        chosen = learners.default(task)
+        chosen = self.library or learners.default(task)
         own = {"period": arrangement.period, "banks": arrangement.banks} if arrangement.sync == LOCAL else {}
         if arrangement.name == COPIES:
             own = {name: getattr(arrangement, name) for name in ONLY_COPIES}
         if task.algorithm == DYNA_Q:
             own |= {"model_workers": arrangement.model_workers, "cap": arrangement.cap}
         own |= {key: value for _, key, value in self.changes}
+        own |= {"library": self.library} if self.library else {}
         return {
             "kind": self.kind, "workload": task.name, "identity": training.identity(task),
             "arrangement": arrangement.name, "actors": task.actors.count, "learners": arrangement.learners,
@@ -111,6 +117,8 @@ class Trained:
     def kind(self) -> str:
         """Its arrangement, and how its learners combine or how many batches are sampled ahead."""
         name, ahead = self.arrangement.name, self.presampled
+        if self.library:
+            return self.library
         if self.changes:
             return ", ".join([name, *(f"{WORDS.get(key, key)} = {value:g}" for _, key, value in self.changes)])
         if self.arrangement.transport != "shared":
@@ -127,7 +135,7 @@ class Trained:
     @property
     def request(self) -> dict[str, Any]:
         """What a worker is told of the run."""
-        names = ("task", "presampled", "seed", "least", "most", "test_episodes", "changes")
+        names = ("task", "presampled", "seed", "least", "most", "test_episodes", "changes", "library")
         return {name: getattr(self, name) for name in names} | {"arrangement": self.arrangement.to_dict()}
 
     @property
@@ -214,3 +222,6 @@ def runs(
             for other, arrangement, changes in of_algorithm(name, processes, syncs):
                 steps = most or training.load(other).steps
                 yield Trained(other, arrangement, 0, seed, most=steps, changes=changes, **limits)
+            for library in with_sac() if name == LIBRARIES else ():
+                task_of, steps = TASK_OF_LIBRARIES, most or training.load(TASK_OF_LIBRARIES).steps
+                yield Trained(task_of, KINDS["serial"], 0, seed, most=steps, library=library, **limits)

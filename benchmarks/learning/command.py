@@ -17,6 +17,8 @@ memr         pendulum_memr next to pendulum_sac, with other alphas (0: uniform) 
 batches      pendulum_td3 by batches of 64 to 1,000: what does a large one learn for a gradient step?
 samplers     cartpole_dqn by 1, 2 and 4 actors apart
 transports   cartpole_dqn, records of the actor carried by a queue, and by one that fills before it is moved
+libraries    pendulum_sac by other libraries' SAC, which make peers installs, as in [Hou2023, Table 1]; ours is
+             --workload pendulum_sac --only serial
 scaling      no runs: gradient steps of one and of two such learners alone, over networks, batches and H
 
 A run is solved at the first evaluation whose mean reaches the workload's threshold. Its clock begins with the first
@@ -54,12 +56,12 @@ from dse.learning_runs import (
     write_metrics,
 )
 from dse.learning_runs import latest as latest_timed
-from dse.records import Measurement
+from dse.records import Measurement, RecordError
 from dse.tuning import learners_steps
 from impls.terminal import aligned, plural
 from impls.training.parallel.arrangement import COPIES, COPY_SYNCS
 
-from ..arguments import DEFAULT, add_common, add_list, at_least, one_of, parser_of
+from ..arguments import DEFAULT, add_common, add_list, add_python, at_least, one_of, parser_of
 from ..run import Stamp, Tally, file_of, latest, show
 from ..run import run as run_cells
 from ..timing import Timing
@@ -70,6 +72,7 @@ from .cells import (
     ALGORITHMS,
     DEPTHS,
     EVERY,
+    LIBRARIES,
     LOCAL,
     NAMES,
     PERIODS,
@@ -99,7 +102,11 @@ def main(arguments: list[str] | None = None) -> int:
     axes = options.depths, options.periods, options.seeds, *copies
     trained = list(dict.fromkeys(runs(options.workload, options.only, *axes, **limits)))
     path, bar = file_of(options.results, FILE), not options.json
-    tally, found = _kept([[cell] for cell in trained], path, PRIMITIVE, _measured, "run", bar)
+    pythons = [options.python] if LIBRARIES in options.only else []
+    if pythons and not options.python.exists():
+        raise RecordError(f"{options.python}: no such interpreter; install the libraries first: make peers")
+    measured = functools.partial(_measured, python=options.python)
+    tally, found = _kept([[cell] for cell in trained], path, PRIMITIVE, measured, "run", bar, pythons)
     grid = list(scaling.groups(options.workload)) if SCALING in options.only else []
     more, steps = _kept(grid, path, learners_steps.PRIMITIVE, _timed, "cell", bar)
     rows, factors = summary(found), learners_steps.rows(steps)
@@ -117,12 +124,16 @@ def _kept(
     groups: Sequence[Sequence[Cell]],
     path: Path,
     primitive: str,
-    measure: Callable[[Sequence[Cell], Stamp], Iterator[Measurement]],
+    measure: Callable[..., Iterator[Measurement]],
     unit: str,
     bar: bool,
+    libraries: Sequence[Path] = (),
 ) -> tuple[Tally, list[Measurement]]:
-    """Measure the cells that have no record yet, by groups; return the outcome, and the records of all."""
-    stamp = Stamp.of_this_run(primitive)
+    """Measure the cells that have no record yet, by groups; return the outcome, and the records of all.
+
+    ``libraries``: interpreters that have other libraries, where these are timed.
+    """
+    stamp = Stamp.of_this_run(primitive, libraries)
     if not groups:
         return Tally(0), []
     measured = functools.partial(measure, stamp=stamp)
@@ -143,14 +154,16 @@ def _timed(cells: Sequence[scaling.Stepped], stamp: Stamp) -> Iterator[Measureme
         yield stamp.timed(cell, Timing(tuple(found["samples"]), found["steps"]), average)
 
 
-def _measured(cells: Sequence[Trained], stamp: Stamp) -> Iterator[Measurement]:
-    """Train each of these runs in a process of its own, and yield its record."""
+def _measured(cells: Sequence[Trained], stamp: Stamp, python: Path) -> Iterator[Measurement]:
+    """Train each of these runs in a process of its own, and yield its record; ``python`` has the other libraries."""
     for cell in cells:
-        answer = ask_once(Path(sys.executable), MODULE, LIMIT_SECONDS, "train", run=cell.request)
+        own = python if cell.library else Path(sys.executable)
+        answer = ask_once(own, MODULE, LIMIT_SECONDS, "train", run=cell.request)
         if "failed" in answer:
             yield stamp.record(cell, "failed", reason=answer["failed"])
         elif samples := _seconds(answer["points"]):
-            yield stamp.timed(cell, Timing(samples, 1), {**answer, "solved_at": cell.settings.evaluation.solved})
+            ended = {**answer, "solved_at": cell.settings.evaluation.solved}
+            yield stamp.timed(cell, Timing(samples, 1), ended, reason=ended.pop("limits", None))
         else:
             yield stamp.record(cell, "skipped", reason=f"{plural(answer['steps'], 'step')} are too few to evaluate")
 
@@ -208,7 +221,7 @@ def _pair(text: str) -> tuple[int, int]:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("learning", __doc__, "--only serial,apart --seeds 10,11")
     parser.add_argument("--workload", default="cartpole_dqn", metavar="NAME|FILE", help="default: %(default)s")
-    unusual = (LOCAL, COPIES, *ALGORITHMS, *ABLATIONS, SCALING)
+    unusual = (LOCAL, COPIES, *ALGORITHMS, *ABLATIONS, LIBRARIES, SCALING)
     usual, left_out = tuple(name for name in NAMES if name not in unusual), f"default: all but {', '.join(unusual)}"
     add_list(parser, "only", str, default=usual, help=f"of {', '.join(NAMES)} ({left_out})")
     add_list(parser, "depths", at_least(0, "D"), default=DEPTHS, help="D of the runs named depths (default: 10,50,200)")
@@ -232,4 +245,5 @@ def _parser() -> argparse.ArgumentParser:
         metavar="COUNT",
         help="of any run (default and, but for copies, the most: the workload's own)",
     )
+    add_python(parser)
     return add_common(parser)

@@ -5,6 +5,7 @@
 """
 
 import contextlib
+import copy
 import math
 import sys
 import time
@@ -13,6 +14,7 @@ from statistics import fmean, median
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from impls.training import TrainingError, algorithms, learners
 from impls.training.actor import TEST, VALIDATION, evaluate
@@ -25,12 +27,62 @@ from impls.training.sizes import layout_of
 from impls.training.starting import loop_of
 from impls.training.workload import Workload
 
+from .. import loops
 from ..clock import ALL_CPUS, pin
-from ..worker import serve, threads
+from ..worker import installed, serve, threads
 from .cells import settings_of
 from .scaling import RECORDS, Stepped
 
-Loop = SerialLoop | ParallelLoop | CopiesLoop
+
+class Library:
+    """Another library's loop and policy, as a run takes ours."""
+
+    def __init__(self, name: str, workload: Workload, seed: int) -> None:
+        self._trainer, kind = loops.make(name, seed=seed, task=workload), loops.kind_of(name)
+        self.seed, self.learner = seed, self
+        self.about = {"packages": installed(kind.packages), "limits": "; ".join(kind.sac_limits or ())}
+
+    @property
+    def step(self) -> int:
+        """Environment steps so far."""
+        return self._trainer.steps
+
+    @property
+    def updates(self) -> int:
+        """Gradient steps so far."""
+        return self._trainer.updates
+
+    def advance(self) -> tuple[()]:
+        """Take a step of the environment and a gradient step."""
+        self._trainer.turn()
+        return self.ended()
+
+    def ended(self) -> tuple[()]:
+        """Return no episodes: a library does not tell of them."""
+        return ()
+
+    def paused(self) -> contextlib.nullcontext[None]:
+        """Do nothing: the loop stands still between two turns."""
+        return contextlib.nullcontext()
+
+    def act(self, observations: NDArray[Any], *_: object) -> NDArray[Any]:
+        """Choose actions without exploration."""
+        return self._trainer.act(observations)
+
+    def weights(self) -> Any:
+        """A copy of the policy's weights."""
+        return copy.deepcopy(self._trainer.policy.state_dict())
+
+    def load_weights(self, weights: Any) -> None:
+        """Let the policy act by other weights."""
+        self._trainer.policy.load_state_dict(weights)
+
+    def close(self) -> None:
+        """End what the library has started."""
+        self._trainer.close()
+
+
+Loop = SerialLoop | ParallelLoop | CopiesLoop | Library
 
 
 class _Session:
@@ -146,18 +198,20 @@ def trained(
     most: int,
     test_episodes: int,
     changes: Sequence[Sequence[Any]] = (),
+    library: str = "",
 ) -> dict[str, Any]:
     """Train until solved, though at least ``least`` environment steps, or until ``most``; return what came of it."""
     workload = settings_of(task, presampled, most * (arrangement["name"] == COPIES), tuple(map(tuple, changes)))
     with contextlib.ExitStack() as stack:
         environment = Environment(workload)
         stack.callback(environment.close)
-        loop = _loop_of(workload, Arrangement.of(arrangement), seed)
+        other = Library(library, workload, seed) if library else None
+        loop = other or _loop_of(workload, Arrangement.of(arrangement), seed)
         stack.callback(loop.close)
         run = _Run(workload, loop, environment)
         most = min(most, workload.steps)
         run.train(min(least, most), most)
-        return run.answer(test_episodes)
+        return run.answer(test_episodes) | (other.about if other else {})
 
 
 def _loop_of(workload: Workload, arrangement: Arrangement, seed: int) -> Loop:
@@ -210,7 +264,8 @@ class _Run:
         loop, workload = self._loop, self._workload
         steps, updates = loop.step, loop.updates
         report = loop.report() if hasattr(loop, "report") else {}
-        judge = learners.make(workload, None, seed=loop.seed)
+        is_own = not isinstance(loop, Library)
+        judge = learners.make(workload, None, seed=loop.seed) if is_own else loop.learner
         judge.load_weights(self._best)
         scores = evaluate(workload, judge, self._environment, test_episodes, loop.seed, TEST, 0)
         return {

@@ -1,4 +1,4 @@
-"""Whole training loops, ours and other libraries': one workload, one core, one gradient step an environment step.
+"""Whole training loops, ours and other libraries': DQN or SAC, one core, one gradient step an environment step.
 
 The registry is the folder: loop ``x`` is the one public :class:`~benchmarks.loops.trainer.Trainer` of
 ``x_trainer.py``.
@@ -31,24 +31,28 @@ def kind_of(name: str) -> type[Trainer]:
     return _kinds()[name]
 
 
+def with_sac() -> tuple[str, ...]:
+    """Return the other libraries whose SAC has an adapter too, installed or not."""
+    return tuple(name for name in names() if kind_of(name).sac_limits is not None)
+
+
 @cache
-def workload() -> Workload:
-    """Return what all loops train.
+def workload(batch: int = 0) -> Workload:
+    """Return what all loops train, by batches of ``batch`` records; 0: of as many as it has.
 
     Exploration has its last value from the start on, so that none saves forward passes by more random actions.
     """
     shipped = training.load(WORKLOAD)
     steady = dataclasses.replace(shipped.exploration, start=shipped.exploration.end)
-    return dataclasses.replace(shipped, exploration=steady)
+    learner = dataclasses.replace(shipped.learner, batch=batch or shipped.learner.batch)
+    return dataclasses.replace(shipped, exploration=steady, learner=learner)
 
 
-def identity() -> str:
-    """Return the hash of all that the loops' times may depend on."""
-    return training.identity(workload())
+def make(name: str, environments: int = 1, seed: int = 0, task: Workload | None = None) -> Trainer:
+    """Make a loop of the workload, or of another, by SAC where ``with_sac`` has its name.
 
-
-def make(name: str, environments: int = 1, seed: int = 0) -> Trainer:
-    """Make a loop. RuntimeError with one sentence where its library is not here or cannot be loaded."""
+    RuntimeError with one sentence where its library is not here or cannot be loaded.
+    """
     kind = kind_of(name)
     with loading(name, "" if kind.is_ours else "; try: make peers"):
-        return kind(workload(), environments, seed)
+        return kind(task or workload(), environments, seed)

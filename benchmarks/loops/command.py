@@ -9,6 +9,8 @@ of one run are compared.
 clean   the 10th percentile of the times of steps in a block: steps that nothing disturbed
 median  their median
 cpu     CPU time of the process over the steps of a block
+
+With --batches, as [Zhang2023, Fig. 14] has it, loops of every batch take turns, and those of one are compared.
 """
 
 import argparse
@@ -28,13 +30,14 @@ import numpy as np
 
 from dse import platforms, records, stats
 from dse.records import Measurement, Status, twins
+from impls import training
 
-from ..arguments import add_common, add_list, add_numbers, add_python, one_of, parser_of
+from ..arguments import add_common, add_list, add_numbers, add_python, at_least, one_of, parser_of
 from ..profile.cells import Cell
 from ..run import Stamp, file_of
 from ..timing import Timing
 from ..workers import Bounded, WorkerError
-from . import WORKLOAD, cleanrl_trainer, identity, kind_of, names, workload
+from . import WORKLOAD, cleanrl_trainer, kind_of, names, workload
 
 MODULE = "benchmarks.loops.worker"
 PRIMITIVE = "loop_peer"
@@ -42,10 +45,14 @@ OPS = ("clean", "median", "cpu")  # seconds of an environment step with its grad
 RATIO_WITHIN = 0.01  # of one gradient step an environment step
 
 
-def loop_of(name: str, environments: int) -> Cell:
-    """Return a training loop with N environments, under the names of a record; its ``op`` is to be a clock."""
-    kind, own = kind_of(name), workload()
-    options = {"workload": WORKLOAD, "identity": identity(), "environments": environments, "replay": kind.replay}
+def loop_of(name: str, environments: int, batch: int = 0) -> Cell:
+    """Return a training loop with N environments, under the names of a record; its ``op`` is to be a clock.
+
+    ``batch`` records of a gradient step; 0: as many as the workload has.
+    """
+    kind, own = kind_of(name), workload(batch)
+    options = {"workload": WORKLOAD, "identity": training.identity(own)}
+    options |= {"environments": environments, "replay": kind.replay} | ({"batch": batch} if batch else {})
     return Cell(name, "", options, own.learner.batch, capacity=own.replay.capacity, fanout=kind.fanout)
 
 
@@ -69,8 +76,8 @@ class Member:
             self.status, self.reason = "skipped", f"{own}: no such interpreter; install the libraries first: make peers"
             return
         self.worker = stack.enter_context(Bounded(own, module=MODULE))
-        count = self.loop.options["environments"]
-        answer = self._ask("prepare", name=self.loop.contestant, environments=count, seed=seed, warm_up=warm_up)
+        asked = {"environments": self.loop.options["environments"], "batch": self.loop.batch}
+        answer = self._ask("prepare", name=self.loop.contestant, **asked, seed=seed, warm_up=warm_up)
         if self.reason is None:
             self.affinity = answer["affinity"]
             self.stamp = dataclasses.replace(self.stamp, machine={**self.stamp.machine, "packages": answer["packages"]})
@@ -128,7 +135,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.cleanrl:
         os.environ[cleanrl_trainer.FILE] = str(options.cleanrl.resolve())
     chosen = [name for name in names() if name in (options.contestants or names())]
-    loops = [loop_of(name, count) for name in chosen for count in kind_of(name).environments]
+    sizes = [(name, count) for name in chosen for count in kind_of(name).environments]
+    loops = [loop_of(*size, batch) for batch in options.batches for size in sizes]
     path = file_of(options.results, FILE)
     with records.Writer(path) as writer:
         for record in _measured(loops, options):
@@ -157,9 +165,7 @@ def _measured(loops: Sequence[Cell], options: argparse.Namespace) -> Iterator[Me
         start = functools.partial(Member.start, stack=stack, python=options.python, seed=options.seed)
         members = [Member(loop, stamp) for loop in loops]
         for at, member in enumerate(members, 1):
-            count = member.loop.options["environments"]
-            several = f", {count} environments" if count > 1 else ""
-            _told(options, f"{at} of {len(members)}: {member.loop.contestant}{several}")
+            _told(options, f"{at} of {len(members)}: {label(member.loop)}")
             start(member, warm_up=options.warmup)
             stack.callback(member.end)
         twin = next((Member(member.loop, stamp) for member in members if member.reason is None), None)
@@ -207,7 +213,7 @@ def summary(found: Sequence[Measurement]) -> dict[str, Any]:
             name: {
                 other: {op: stats.speedup(timed[other][op], timed[name][op]) for op in OPS}
                 for other in ordered
-                if other != name
+                if other != name and timed[other]["clean"].batch == timed[name]["clean"].batch
             }
             for name in sorted(ordered)
             if timed[name]["clean"].contestant == OURS
@@ -216,10 +222,12 @@ def summary(found: Sequence[Measurement]) -> dict[str, Any]:
     }
 
 
-def label(record: Measurement) -> str:
-    """Name a record's loop: its library, its environments, and that it samples uniformly where it does."""
+def label(record: Measurement | Cell) -> str:
+    """Name a record's loop: its library, its environments, that it samples uniformly where it does, and its batch
+    where one was asked for."""
     count = record.options["environments"]
     parts = [f"{count} environments"] * (count > 1) + ["uniform"] * (record.options["replay"] == "uniform")
+    parts += [f"B = {record.batch:,}"] * ("batch" in record.options)
     return record.contestant + (f" ({', '.join(parts)})" if parts else "")
 
 
@@ -255,7 +263,7 @@ def lines(found: dict[str, Any]) -> list[str]:
     text = []
     for name, times in found["times"].items():
         for op, how in SAID.items():
-            beside = [_factor(times[other][op], other, found["noise_floor"]) for other in rates if other != name]
+            beside = [_factor(ratios[op], other, found["noise_floor"]) for other, ratios in times.items()]
             rate = f"{name}, {rates[name][op][0]:,.0f} steps/s {how}"
             text.append(f"{rate}: {'; '.join(beside)}" if beside else rate)
         text.append(_lost(name, times, found["rows"]))
@@ -268,7 +276,7 @@ def lines(found: dict[str, Any]) -> list[str]:
 
 def _lost(name: str, times: dict[str, dict[str, Sequence[float]]], rows: Sequence[dict[str, Any]]) -> str:
     """Say which libraries' loops are faster, by any clock."""
-    theirs = [row["loop"] for row in rows if not row["is_ours"]]
+    theirs = [row["loop"] for row in rows if row["loop"] in times and not row["is_ours"]]
     ahead = [f"{other} {how}" for other in theirs for op, how in SAID.items() if times[other][op][0] < 1]
     return f"{name} is slower than {', '.join(ahead)}" if ahead else f"no library's loop is faster than {name}"
 
@@ -281,7 +289,7 @@ def _factor(times: Sequence[float], other: str, floor: float) -> str:
 
 def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
     head = (
-        f"{'steps/s':26}{'clean':>9}{'[95 % interval]':>20}{'median':>9}{'CPU':>9}{'steps':>10}{'ratio':>8}  versions"
+        f"{'steps/s':34}{'clean':>9}{'[95 % interval]':>20}{'median':>9}{'CPU':>9}{'steps':>10}{'ratio':>8}  versions"
     )
     text = [head]
     for row in rows:
@@ -290,7 +298,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
         clean, low, high = rate["clean"]
         packages = ", ".join(f"{name} {version}" for name, version in row["packages"].items())
         text.append(
-            f"{row['loop']:26}{clean:8,.0f}{marks['clean']}{f'[{low:,.0f}, {high:,.0f}]':>20}"
+            f"{row['loop']:34}{clean:8,.0f}{marks['clean']}{f'[{low:,.0f}, {high:,.0f}]':>20}"
             f"{rate['median'][0]:8,.0f}{marks['median']}{rate['cpu'][0]:8,.0f}{marks['cpu']}{row['steps']:10,}"
             f"{row['gradient_steps_per_step']:8.3f}  {packages}"
         )
@@ -299,16 +307,18 @@ def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def _throughput(rows: Sequence[dict[str, Any]]) -> list[str]:
     """List the columns of [Hou2023, Table 2]: over the wall time of a loop's blocks, CPU in percent of all cores."""
-    text = [f"{'loop':26}{'CPU %':>8}{'sampling Hz':>13}{'frame Hz':>11}{'update Hz':>11}"]
+    text = [f"{'loop':34}{'CPU %':>8}{'sampling Hz':>13}{'frame Hz':>11}{'update Hz':>11}"]
     for row in rows:
         rates = f"{row['sampling_hz']:13,.0f}{row['update_frame_hz']:11,.0f}{row['update_hz']:11,.0f}"
-        text.append(f"{row['loop']:26}{row['cpu_percent']:8.0f}{rates}")
+        text.append(f"{row['loop']:34}{row['cpu_percent']:8.0f}{rates}")
     return text
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("peers --training", __doc__, "--contestants fanout,tianshou")
     add_list(parser, "contestants", str, help=f"of {', '.join(names())} (default: all)")
+    batches = f"records of a gradient step B (default: the workload's, {workload().learner.batch})"
+    add_list(parser, "batches", at_least(1, "B"), default=(0,), help=batches)
     add_numbers(
         parser,
         rounds=(ROUNDS, "blocks of each loop"),

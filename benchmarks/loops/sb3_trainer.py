@@ -1,4 +1,4 @@
-"""Stable-Baselines3's DQN, by the two calls that its ``learn`` repeats."""
+"""Stable-Baselines3's DQN and SAC, by the two calls that its ``learn`` repeats."""
 
 from typing import Any
 
@@ -15,6 +15,9 @@ class Learned:
     def _start(self, kind: Any, **settings: Any) -> None:
         """Make the model, ready for a first turn."""
         learner, explore = self.workload.learner, self.workload.exploration.end
+        if self.workload.algorithm == "dqn":
+            settings |= {"target_update_interval": learner.target_interval}
+            settings |= {"exploration_initial_eps": explore, "exploration_final_eps": explore}
         self._model = kind(
             "MlpPolicy",
             self.environment(),  # type: ignore[attr-defined]
@@ -26,9 +29,6 @@ class Learned:
             gamma=learner.gamma,
             train_freq=1,
             gradient_steps=1,
-            target_update_interval=learner.target_interval,
-            exploration_initial_eps=explore,
-            exploration_final_eps=explore,
             seed=self.seed,  # type: ignore[attr-defined]
             device="cpu",
             **settings,
@@ -53,26 +53,35 @@ class Learned:
 
 
 class Sb3(Learned, TorchTrainer):
-    """``DQN`` of Stable-Baselines3, which samples uniformly."""
+    """``DQN`` or ``SAC`` of Stable-Baselines3, which sample uniformly."""
 
     packages = ("stable-baselines3", "torch", "numpy", "gymnasium")
     needs = ("cloudpickle", "gymnasium", "matplotlib", "numpy", "pandas")
     alone = ("stable-baselines3",)
     replay = "uniform"
     limits = ("not double: one pass of the network less",)
+    sac_limits = ("samples uniformly",)
 
     def _prepare(self) -> None:
-        clip = self.workload.learner.gradient_clip or float("inf")
         policy = {"net_arch": list(self.workload.network.hidden)}
         kind, settings = self._learner()
-        self._start(kind, max_grad_norm=clip, policy_kwargs=policy, **settings)
+        if self.workload.algorithm == "dqn":
+            settings["max_grad_norm"] = self.workload.learner.gradient_clip or float("inf")
+        self._start(kind, policy_kwargs=policy, **settings)
 
     def _learner(self) -> tuple[Any, dict[str, Any]]:
         """Import the algorithm; return it and its further settings."""
-        from stable_baselines3 import DQN  # noqa: PLC0415  # optional
+        import stable_baselines3  # noqa: PLC0415  # optional
 
-        return DQN, {}
+        return getattr(stable_baselines3, self.workload.algorithm.upper()), {}
 
     @property
     def weights(self) -> int:
-        return size_of(self._model.q_net.parameters())
+        return size_of((self._model.q_net if self.workload.algorithm == "dqn" else self.policy).parameters())
+
+    @property
+    def policy(self) -> Any:
+        return self._model.actor
+
+    def _means(self, observations: Any) -> Any:
+        return self.policy.get_action_dist_params(observations)[0]

@@ -5,11 +5,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from impls.training.workload import Workload
 
 
 class Trainer(ABC):
-    """A library's DQN on a workload. A turn is a step of each environment, then as many gradient steps as are due.
+    """A library's DQN or SAC on a workload. A turn is a step of each environment, then the gradient steps that are due.
 
     An adapter is ``benchmarks/loops/<name>_trainer.py`` with one public subclass; its library is imported
     when it is made. Settings are the workload's, by the library's own calls.
@@ -21,6 +24,7 @@ class Trainer(ABC):
     replay: ClassVar[str] = "prioritized"  # or "uniform"
     environments: ClassVar[tuple[int, ...]] = (1,)  # numbers of environments that it is timed with
     limits: ClassVar[tuple[str, ...]] = ()  # what differs from the workload, and what its time leaves out
+    sac_limits: ClassVar[tuple[str, ...] | None] = None  # the same of its SAC; None: only its DQN is run
     is_ours: ClassVar[bool] = False
     fanout: ClassVar[int] = 2  # children of a node of its sum tree
 
@@ -73,7 +77,7 @@ class Trainer(ABC):
 
 
 class TorchTrainer(Trainer):
-    """A library on torch, on one thread; the steps that any optimizer takes are counted."""
+    """A library on torch, on one thread; gradient steps are those of the optimizer that takes the first."""
 
     def __init__(self, workload: Workload, environments: int, seed: int) -> None:
         import torch  # noqa: PLC0415  # optional
@@ -81,17 +85,34 @@ class TorchTrainer(Trainer):
 
         torch.set_num_threads(1)
         torch.manual_seed(seed)
-        self._updates = 0
+        self._updates, self._first = 0, None
         register_optimizer_step_post_hook(self._count)
         super().__init__(workload, environments, seed)
 
-    def _count(self, *_: object) -> None:
-        self._updates += 1
+    def _count(self, optimizer: Any, *_: object) -> None:
+        self._first = self._first or optimizer
+        self._updates += optimizer is self._first
 
     @property
     def updates(self) -> int:
-        """Steps of all optimizers."""
+        """Steps of the first optimizer: SAC has one for each of its networks."""
         return self._updates
+
+    @property
+    def policy(self) -> Any:
+        """SAC's policy, torch's module, which is trained in place."""
+        raise NotImplementedError
+
+    def act(self, observations: NDArray[Any]) -> NDArray[Any]:
+        """Choose actions ``[A, n]`` in [-1, 1] by SAC's policy without exploration, for observations ``[A, ..]``."""
+        import torch  # noqa: PLC0415  # loaded by now
+
+        with torch.no_grad():
+            return np.asarray(torch.tanh(self._means(torch.as_tensor(observations))))
+
+    def _means(self, observations: Any) -> Any:
+        """Means ``[A, n]`` of the policy's Gaussians, which tanh takes to actions."""
+        raise NotImplementedError
 
 
 def size_of(parameters: Iterable[Any]) -> int:

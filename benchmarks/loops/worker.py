@@ -26,10 +26,10 @@ class _Session:
 
     _trainer: Trainer
 
-    def prepare(self, name: str, environments: int, seed: int, warm_up: int) -> dict[str, Any]:
+    def prepare(self, name: str, environments: int, seed: int, warm_up: int, batch: int = 0) -> dict[str, Any]:
         """Make a loop and let it take a given number of environment steps."""
         try:
-            self._trainer = trainer = make(name, environments, seed)
+            self._trainer = trainer = make(name, environments, seed, workload(batch))
         except (RuntimeError, MemoryError) as error:
             return {"skipped": (str(error).splitlines() or ["not enough memory"])[0]}
         except Exception as error:  # whatever a library raises

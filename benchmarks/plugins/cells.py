@@ -14,6 +14,7 @@ STEP, TREE = "step", "tree"  # seconds of a step, and of the tree's calls in it
 TASKS = {
     BUFFER: "a row of Hopper added, B = 256 sampled, their priorities updated; the buffer is full",
     "cartpole_dqn": "a whole training step of DQN on CartPole, B = 64",
+    "pendulum_sac": "a whole training step of SAC on the pendulum, B = 128",
     "hopper_sac": "a whole training step of SAC on Hopper, B = 256",
 }
 

@@ -83,11 +83,12 @@ class _Buffer(Buffer):
 
 
 class Rllib(Host):
-    """``PrioritizedEpisodeReplayBuffer`` and DQN, in one process."""
+    """``PrioritizedEpisodeReplayBuffer``, DQN and SAC, in one process."""
 
     package, module, plugin = "ray", "ray", "rllib"
     buffers = _Buffer
     kinds = (THEIRS, OURS)
+    tasks = ("buffer", "cartpole_dqn", "pendulum_sac")
     limits = ("dropping a whole episode, which reads all rows, once an episode, is omitted from the buffer's step",)
 
     def trainer(self, task: str, kind: str, seed: int) -> Trainer:
@@ -105,4 +106,13 @@ class Rllib(Host):
 
 
 class _Ours(Trainers):
-    buffer = f"impls.plugins.rllib.{NAME}"
+    """On our buffer, which stands in for RLlib's while the algorithm is made: its SAC takes RLlib's names alone."""
+
+    def _prepare(self) -> None:
+        from impls.plugins import rllib  # noqa: PLC0415
+
+        rllib.install()
+        try:
+            super()._prepare()
+        finally:
+            rllib.uninstall()

@@ -7,8 +7,8 @@ import numpy as np
 
 from impls import training
 
-from ..loops.sb3_trainer import Sb3 as Dqn
-from ..loops.trainer import TorchTrainer, Trainer, size_of
+from ..loops.sb3_trainer import Sb3 as Uniform
+from ..loops.trainer import Trainer
 from ..replay import rows
 from ..replay.buffers import ALPHA, BETA, EPSILON, Buffer
 from .host import OURS, PYTHON, Host, Methods
@@ -90,27 +90,24 @@ class Sb3(Host):
     uniform = (UNIFORM,)
 
     def trainer(self, task: str, kind: str, seed: int) -> Trainer:
-        workload = training.load(task)
-        if task == "hopper_sac":
-            return _Sac(workload, seed, kind)
-        trainer: Trainer = _PRIORITIZED[kind](workload, 1, seed) if kind in OPTIONS else Dqn(workload, 1, seed)
+        trainer: Trainer = _TRAINERS[kind](training.load(task), 1, seed)
         return trainer
 
     def trees(self) -> Iterable[Methods]:
         return ()
 
 
-class _Prioritized(Dqn):
-    """DQN on our buffer."""
+class _Prioritized(Uniform):
+    """DQN or SAC on our buffer."""
 
     kind = OURS
     replay = "prioritized"
 
     def _learner(self) -> tuple[Any, dict[str, Any]]:
-        from impls.plugins.sb3 import PrioritizedDQN  # noqa: PLC0415
+        from impls.plugins import sb3  # noqa: PLC0415
 
-        replay = self.workload.replay
-        return PrioritizedDQN, {
+        replay, kind = self.workload.replay, f"Prioritized{self.workload.algorithm.upper()}"
+        return getattr(sb3, kind), {
             "replay_buffer_kwargs": {"alpha": replay.alpha, "beta": replay.beta, **OPTIONS[self.kind]}
         }
 
@@ -119,41 +116,4 @@ class _OnPython(_Prioritized):
     kind = PYTHON
 
 
-_PRIORITIZED = {OURS: _Prioritized, PYTHON: _OnPython}
-
-
-class _Sac(Dqn):
-    """SAC on a replay of each kind."""
-
-    def __init__(self, workload: Any, seed: int, kind: str) -> None:
-        self._kind = kind
-        TorchTrainer.__init__(self, workload, 1, seed)
-
-    def _prepare(self) -> None:
-        from stable_baselines3 import SAC  # noqa: PLC0415
-
-        learner, replay = self.workload.learner, self.workload.replay
-        kind, more = SAC, {}
-        if self._kind != UNIFORM:
-            from impls.plugins.sb3 import PrioritizedSAC as kind  # noqa: PLC0415
-
-            more = {"replay_buffer_kwargs": {"alpha": replay.alpha, "beta": replay.beta, **OPTIONS[self._kind]}}
-        self._model = kind(
-            "MlpPolicy",
-            self.environment(),
-            learning_rate=learner.learning_rate,
-            buffer_size=replay.capacity,
-            learning_starts=learner.learning_starts,
-            batch_size=learner.batch,
-            tau=learner.tau,
-            gamma=learner.gamma,
-            policy_kwargs={"net_arch": list(self.workload.network.hidden)},
-            seed=self.seed,
-            device="cpu",
-            **more,
-        )
-        self._callback = self._model._setup_learn(self.workload.steps, None)[1]
-
-    @property
-    def weights(self) -> int:
-        return size_of(self._model.actor.parameters())
+_TRAINERS = {UNIFORM: Uniform, OURS: _Prioritized, PYTHON: _OnPython}

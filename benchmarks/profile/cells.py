@@ -5,12 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dse.platforms.fingerprint import fingerprint
 from impls.training import Workload, identity, learners
 from impls.training.reading import stated
 from impls.training.sizes import layout_of, networks
 
 ALONE = "nothing"  # load of an actor, a learner or a tree that is alone on its core
 TREE = "numba"  # recommended unless a sweep says otherwise
+CUDA = "cuda"
 REFERENCE = "torch"  # of learners, and of the policies that actors act by; every workload has it
 
 PARTS = {
@@ -18,6 +20,7 @@ PARTS = {
     "inference act": "actions for B observations at once, exploration included",
     "actor step": "environment, inference and local storage, of E at once; processes as threads, wall time of a turn",
     "learner step": "a gradient step on B records by a given number of threads of each implementation of the learner",
+    "cuda step": "a gradient step by torch on a CUDA device, where there is one: B records sent, priorities fetched",
     "product step": "[H, H] times [H, B], H units of the last hidden layer, by dense's kernel: the bound of its step",
     "forward act": "the policy for B observations, nothing else",
     "numba draw": "B leaves and their priorities, of the workload's capacity and fanout",
@@ -125,6 +128,7 @@ def groups(workload: Workload, preset: Preset, cores: int, learners: Sequence[st
     build = _CellBuilder(workload, preset, cores, implementations(workload) if learners is None else learners)
     parts = [
         build.loops(),
+        build.cuda(),
         build.actors(),
         build.vectors(),
         build.learners(),
@@ -133,7 +137,7 @@ def groups(workload: Workload, preset: Preset, cores: int, learners: Sequence[st
         build.trees(),
         build.storage(),
     ]
-    return [list(group) for group in (*parts, build.weights(), build.together())]
+    return [cells for group in (*parts, build.weights(), build.together()) if (cells := list(group))]
 
 
 class _CellBuilder:
@@ -189,6 +193,11 @@ class _CellBuilder:
         for threads in sorted({1, 1 if is_slow else self._cores}):
             some = self._learners[: None if threads == 1 else 1]
             yield [self._cell("learner", "step", batch, threads, learner=one) for one in some for batch in others]
+
+    def cuda(self) -> Iterator[Cell]:
+        """A gradient step over the batch on a GPU of this machine."""
+        for batch in self._batches if fingerprint()["gpus"] else ():
+            yield self._cell(CUDA, "step", batch)
 
     def forward(self) -> Iterator[Cell]:
         """A forward pass over the batch; in a short profile, of others than the reference over few batches."""

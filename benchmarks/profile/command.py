@@ -20,11 +20,13 @@ from typing import Any
 from dse.platforms.evidence import CORES
 from dse.platforms.reading import here
 from dse.records import Measurement, RecordError, in_order
-from impls.training import TrainingError, Workload, load_timed, path_of
+from impls.training import TrainingError, Workload, load_timed
 from impls.training.environments import warn_of_code
+from impls.training.options import with_values
+from impls.training.reading import stated
 from impls.writing import refusing
 
-from ..arguments import DEFAULT, add_common, add_workload, listed, parser_of
+from ..arguments import DEFAULT, add_common, add_list, add_workload, at_least, listed, one_of, parser_of
 from ..clock import ALL_CPUS, Clock
 from ..run import Stamp, file_of, report, run
 from ..sentinels import Sentinels
@@ -44,20 +46,26 @@ CALLS_OF_THE_SLOWEST = 2  # that fit a stretch in which several parts run
 def main(arguments: list[str] | None = None) -> int:
     """Measure a workload; return the exit code 0. RecordError with one sentence where that cannot be done."""
     options = _parser().parse_args(arguments)
-    workload, where = workload_of(options.workload)
+    one_of(options.only, PARTS)
+    workload = with_hidden(workload_of(options.workload), options.hidden)
     preset = PRESETS[options.preset]
     path = file_of(options.results, f"profile-{workload.name}-{options.preset}.jsonl")
     if options.arrangements:
-        return _arrangements(options, workload, where, preset)
+        if options.only:
+            raise ValueError("--arrangements measures none of the parts that --only names; leave one of the two out")
+        return _arrangements(options, workload, preset)
     cores, stamp = CORES, Stamp.of_this_run(TRAINING, **facts_of(workload))
     serial, *parts = groups(workload, preset, cores)
     cells = [serial, *beside.whole(workload, preset, cores, implementations(workload)), *parts]
+    if options.only:
+        cells = [[cell for cell in group if f"{cell.contestant} {cell.op}" in options.only] for group in cells]
     how: dict[str, Any] = {"most_seconds": preset.most_seconds, "unit": "cell", "bar": not options.json}
     how |= {"sentinels": Sentinels(), "name": lambda cell: _stamp_of(stamp, cell).cell(cell)}
     with ExitStack() as stack:
-        measure = functools.partial(_measure, Team(stack, where, preset), stamp, options.seed)
-        tally = run(cells, path, stamp, measure, **how)
-    probe_once(options.results)
+        measure = functools.partial(_measure, Team(stack, workload, preset), stamp, options.seed)
+        tally = run([group for group in cells if group], path, stamp, measure, **how)
+    if not options.only:
+        probe_once(options.results)
     code = report(tally, path, options.json)
     if not options.json and (rates := loop_rates(stamp.known(path))):
         print(f"serial loop of {workload.name}, gradient steps/s: {rates}")
@@ -73,13 +81,13 @@ def probe_once(results: Path) -> None:
             write_probe(path)
 
 
-def _arrangements(options: argparse.Namespace, workload: Workload, where: Path, preset: Preset) -> int:
+def _arrangements(options: argparse.Namespace, workload: Workload, preset: Preset) -> int:
     """Measure the parts of parallel runs concurrently; return the exit code."""
     path = file_of(options.results, f"beside-{workload.name}-{options.preset}.jsonl")
     cells = beside.groups(workload, preset, CORES, implementations(workload))
     stamp = Stamp.of_this_run(beside.PRIMITIVE, **facts_of(workload))
     with ExitStack() as stack:
-        measure = functools.partial(_run_beside, Team(stack, where, preset), stamp)
+        measure = functools.partial(_run_beside, Team(stack, workload, preset), stamp)
         how: dict[str, Any] = {"unit": "cell", "bar": not options.json, "sentinels": Sentinels()}
         tally = run(cells, path, stamp, measure, **how)
     return report(tally, path, options.json)
@@ -97,17 +105,32 @@ def loop_rates(found: Iterable[Measurement]) -> str:
     return "; ".join((f"{rates[first]:,.0f} by {first}", *faster))
 
 
-def workload_of(name: str) -> tuple[Workload, Path]:
-    """Return a workload and its file. RecordError if there is none, or if a package is missing that all need."""
+def workload_of(name: str) -> Workload:
+    """Return a workload. RecordError if there is none, or if a package is missing that all need."""
     try:
-        workload, where = load_timed(name), path_of(name).resolve()
+        workload = load_timed(name)
     except TrainingError as error:
         raise RecordError(str(error)) from None
     warn_of_code(workload)
     for package in PACKAGES:
         if importlib.util.find_spec(package) is None:
             raise RecordError(f"this needs the package {package}; install the extra with: pip install '.[train]'")
-    return workload, where
+    return workload
+
+
+def with_hidden(workload: Workload, hidden: tuple[int, ...] | None) -> Workload:
+    """Return the workload; with other hidden layers if some are given, and a name that has them: hopper_td3_4x1024.
+
+    RecordError for layers that no network may have.
+    """
+    if not hidden:
+        return workload
+    units = f"{len(hidden)}x{hidden[0]}" if len(set(hidden)) == 1 else "-".join(map(str, hidden))
+    named = dataclasses.replace(workload, name=f"{workload.name}_{units}")
+    try:
+        return with_values(named, {("network", "hidden"): hidden})
+    except TrainingError as error:
+        raise RecordError(str(error)) from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +182,7 @@ class Together:
 
 
 def opened(stack: ExitStack, python: Path, needs: str, **world: Any) -> Worker:
-    """Start a process of a Python and open a workload there: its file, the process's ``number``, the bytes of storage.
+    """Start a process of a Python and open a workload there: as stated, the process's ``number``, bytes of storage.
 
     It ``needs`` an "environment", or a "learner" alone. RecordError if the workload cannot run there.
     """
@@ -173,7 +196,7 @@ def opened(stack: ExitStack, python: Path, needs: str, **world: Any) -> Worker:
 class Team:
     """The processes of one workload, started when they are needed."""
 
-    def __init__(self, stack: ExitStack, workload: Path, preset: Preset) -> None:
+    def __init__(self, stack: ExitStack, workload: Workload, preset: Preset) -> None:
         self._stack, self._workload, self.preset = stack, workload, preset
         self._workers: list[Worker] = []
         self._made: dict[tuple[int, str], dict[str, Any]] = {}
@@ -183,7 +206,7 @@ class Team:
         """Return the process of this index. RecordError if the workload cannot run there."""
         # Invariant: processes 0 to ``new`` - 1 are there and have opened the workload.
         for new in range(len(self._workers), index + 1):
-            world = {"workload": str(self._workload), "number": new, "storage_bytes": self.preset.storage_bytes}
+            world = {"workload": stated(self._workload), "number": new, "storage_bytes": self.preset.storage_bytes}
             self._workers.append(opened(self._stack, Path(sys.executable), "environment", **world))
         return self._workers[index]
 
@@ -312,5 +335,7 @@ def _parser() -> argparse.ArgumentParser:
     add_workload(parser)
     alone = "measure the parts of training by several processes, run concurrently, in place of the others"
     parser.add_argument("--arrangements", action="store_true", help=alone)
+    add_list(parser, "only", str, default=(), help="of the parts below, quoted (default: all)")
+    add_list(parser, "hidden", at_least(1, "units"), help="units of each hidden layer (default: the workload's)")
     parser.add_argument("--preset", choices=PRESETS, default="quick", help=f"how much to measure ({DEFAULT})")
     return add_common(parser, seed_of="the order of samples")

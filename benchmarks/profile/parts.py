@@ -19,7 +19,7 @@ from impls.training.sizes import layout_of
 from impls.training.weights import average
 
 from ..cases import Case, prepare
-from .cells import REFERENCE
+from .cells import CUDA, REFERENCE
 
 Call = Callable[[int], object]
 ROTATED = 4  # batches that the calls of a learner or a policy take in turn
@@ -141,6 +141,12 @@ def _learner(world: World, cell: dict[str, Any]) -> Call:
     return lambda turn: learner.step(*batches[turn % ROTATED])
 
 
+def _cuda(world: World, cell: dict[str, Any]) -> Call:
+    learner = learners.make(world.workload, REFERENCE, seed=world.number, device=CUDA)
+    batches = [world.batch(cell["batch"]) for _ in range(ROTATED)]
+    return lambda turn: learner.step(*batches[turn % ROTATED])
+
+
 def _product(world: World, cell: dict[str, Any]) -> Call:
     from impls.training.learners.dense_learner.product import multiply  # noqa: PLC0415  # numba
 
@@ -226,6 +232,7 @@ _MADE: dict[str, Callable[[World, dict[str, Any]], Call]] = {
     "forward": _policy,
     "actor": _actor,
     "learner": _learner,
+    CUDA: _cuda,
     "product": _product,
     "storage": _storage,
     "weights": _weights,
@@ -242,6 +249,6 @@ def period(workload: Workload, contestant: str) -> int:
 
     1 where that is more than LONGEST_PERIOD, for then the policy's is a small share.
     """
-    is_delayed = workload.family == "td3" and contestant in ("learner", "loop")
+    is_delayed = workload.family == "td3" and contestant in ("learner", "loop", CUDA)
     delay = workload.learner.policy_delay
     return delay if is_delayed and delay <= LONGEST_PERIOD else 1

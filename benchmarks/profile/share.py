@@ -18,6 +18,7 @@ from typing import Any
 import impls
 from dse.records import Measurement, RecordError
 from impls.training import Workload
+from impls.training.reading import stated
 
 from .. import peers
 from ..arguments import add_common, add_list, add_numbers, add_python, add_workload, one_of, parser_of
@@ -38,11 +39,13 @@ Ready = tuple[Cell, Together, str]  # a part that can be timed, its clock, and i
 class Shares:
     """The parts of one workload's step, each in a process."""
 
-    def __init__(self, stack: ExitStack, workload: Workload, where: Path, options: argparse.Namespace) -> None:
+    def __init__(self, stack: ExitStack, workload: Workload, options: argparse.Namespace) -> None:
         self._workload, self._options = workload, options
         asked = {"sample": options.sample, "budget": options.budget}
         self.stamp = Stamp.of_this_run(STEP, [options.python], asked, **facts_of(workload))
-        self._opened = functools.partial(opened, stack, workload=str(where), number=0, storage_bytes=STORAGE_BYTES)
+        self._opened = functools.partial(
+            opened, stack, workload=stated(workload), number=0, storage_bytes=STORAGE_BYTES
+        )
         self._ours = self._opened(Path(sys.executable), "environment")
 
     def _clock(self, worker: Worker, what: str, **asked: Any) -> Together | str:
@@ -115,11 +118,11 @@ class Shares:
 def main(arguments: list[str] | None = None) -> int:
     """Measure a workload's step; return the exit code 0. RecordError with one sentence where that cannot be done."""
     options = _parser().parse_args(arguments)
-    workload, where = workload_of(options.workload)
+    workload = workload_of(options.workload)
     implementations = _implementations(options)
     path = file_of(options.results, f"share-{workload.name}.jsonl")
     with ExitStack() as stack:
-        made = Shares(stack, workload, where, options)
+        made = Shares(stack, workload, options)
         cells = [[made.tree(name) for name in implementations]]
         tally = run(cells, path, made.stamp, made.measure, unit="cell", bar=not options.json, sentinels=Sentinels())
     return report(tally, path, options.json)

@@ -3,7 +3,7 @@
 A line of JSON in, a line of JSON out, as ``benchmarks.worker`` does; ``command`` is its other end. Each request for a
 sample states the CPUs and torch's threads, so that one process serves every placement.
 
-    {"do": "open", "workload": "w.toml", "number": 0, ...}  -> {}, or {"error": why}
+    {"do": "open", "workload": {...}, "number": 0, ...}     -> {}, or {"error": why}
     {"do": "prepare", "cell": {...}, "stretch": 0.04}       -> {"number": 0, ..}, {"skipped": why}, {"failed": why}
     {"do": "learn", "contestant": "numba", ...}             -> {"number": 1, "seconds": 1e-3}, {"skipped": why}
     {"do": "sample", "number": 0, "cpus": [0], ...}         -> {"seconds": 1.1e-05, "calls": 3000}
@@ -13,10 +13,10 @@ sample states the CPUs and torch's threads, so that one process serves every pla
 
 import gc
 import sys
-from pathlib import Path
 from typing import Any
 
-from impls.training import TrainingError, learners, load
+from impls.training import TrainingError, learners
+from impls.training.reading import of_stated
 
 from ..cases import WrongAnswerError
 from ..clock import ALL_CPUS, Call, StretchClock, pin_to
@@ -36,14 +36,16 @@ class _Session:
         self._world: World | None = None
         self._threads = 0
 
-    def open(self, workload: str, number: int, storage_bytes: int, needs: str) -> dict[str, Any]:
+    def open(self, workload: dict[str, Any], number: int, storage_bytes: int, needs: str) -> dict[str, Any]:
         """Open a workload, and say whether its environment and torch are here."""
         # OpenMP counts CPUs when torch is loaded; where it counts one, two threads sleep at each other's every barrier.
         pin_to(ALL_CPUS, threads())
         try:
             import torch  # noqa: F401, PLC0415  # heavy
 
-            self._world = World(load(Path(workload)), number, storage_bytes)
+            described = of_stated(workload)
+            assert described is not None  # whoever asks has read it
+            self._world = World(described, number, storage_bytes)
             if needs == "environment":
                 make(self._world, {"contestant": "env"})
         except ModuleNotFoundError as error:

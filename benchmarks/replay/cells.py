@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dse.platforms.evidence import CORES
+
 from .buffers import kind_of
 from .partial import UNTIL
 
@@ -36,7 +38,7 @@ ARRANGEMENTS = {
 }
 WORKS = ("none", "computing", "sleeping")
 WORK_SECONDS = 200e-6
-TOTALS = (2, 3, 4, 6)  # actors and learners together
+TOTALS = tuple(total for total in (2, 3, 4, 6, 8, 12, 16, 24, 32) if total <= max(6, CORES))  # actors and learners
 FLUSHES = (1, 4, 16, 64, 256)
 LEARNED = 256  # records that the learner during a flush samples
 WORKED_SHARE = 5  # a run with work after each operation has a fifth of the iterations

@@ -321,7 +321,7 @@ def main(arguments: list[str] | None = None) -> int:
         if (asked := max(getattr(options, name))) > most:
             raise ValueError(f"--{name.replace('_', '-')} is at most {most}, not {asked}")
     path = file_of(options.results, f"transports-{options.preset}.jsonl")
-    preset, (workload, _) = PRESETS[options.preset], workload_of(options.workload)
+    preset, workload = PRESETS[options.preset], workload_of(options.workload)
     tally = functools.reduce(operator.add, [_measured(part, preset, path, workload, options) for part in options.only])
     rows = table(latest(_stamp(workload, options).known(path)))
     return show(tally, path, options.json, {"table": rows}, [*lines(rows), ""])

@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -109,7 +110,8 @@ def command_line() -> str:
     """Return the command that runs, as a user would type it, without the paths of this machine."""
     program = Path(sys.argv[0])
     name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
-    return " ".join([name, *(Path(word).name if os.sep in word else word for word in sys.argv[1:])])
+    words = (Path(word).name if os.sep in word else word for word in sys.argv[1:])
+    return " ".join([name, *map(shlex.quote, words)])
 
 
 def data_caches() -> Iterator[tuple[str, Path]]:
@@ -136,8 +138,13 @@ def _memory_bytes() -> int | None:
 
 
 def _gpus() -> list[str]:
-    """List name, driver and memory of each GPU, as its driver's own tool prints them; empty without one."""
-    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    """List name, driver and memory of each GPU; empty without one."""
+    return query_gpus("name,driver_version,memory.total")
+
+
+def query_gpus(fields: str, form: str = "csv,noheader") -> list[str]:
+    """List fields of each GPU, a line each, as its driver's own tool prints them; empty without one."""
+    query = ["nvidia-smi", f"--query-gpu={fields}", f"--format={form}"]
     try:
         printed = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30).stdout
     except (OSError, subprocess.SubprocessError):

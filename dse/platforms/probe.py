@@ -1,10 +1,12 @@
-"""Probe this machine and what its memory does, in about half a minute, without privileges.
+"""Probe this machine, what its memory does, and its CUDA devices, in about half a minute, without privileges.
 
 Times are each thread's own processor time, so what other programs take of a core is not counted; what they take of
 shared caches, of memory and of the other half of a core is. Samples of all cells take turns, in *rounds*; rounds are
 taken in *blocks*, each on memory of its own, for where the buffers happen to lie changes their speed.
 """
 
+import dataclasses
+import functools
 import sys
 import threading
 import time
@@ -19,9 +21,9 @@ import numpy as np
 from impls.cores import count_allowed, count_cores, read_text
 from impls.writing import try_to_write
 
-from .fingerprint import command_line, data_caches, fingerprint, now
+from .fingerprint import command_line, data_caches, fingerprint, now, query_gpus
 from .memory import Work, compiled, memory_reads, memory_streams
-from .platform import Cache, Device, Memory, Platform
+from .platform import Cache, Device, Link, Memory, Platform
 from .quantities import Quantity
 from .reading import PlatformError, read
 from .writing import to_toml
@@ -38,6 +40,9 @@ FIELDS: Mapping[str, tuple[str, str]] = {  # by kernel: the fields of Memory for
     "copy": ("copy_bytes_per_s", "copy_all_cores_bytes_per_s"),
     "triad": ("triad_bytes_per_s", "triad_all_cores_bytes_per_s"),
 }
+
+GPU_SECONDS = 0.5  # of sampling in a block, of which there are as many
+SIDE, COPIED_BYTES, SENT_BYTES, LAUNCHES = 8_192, 1 << 30, 64 << 20, 1_000  # of a GPU's samples
 
 WIDENED, LEAST_SPREAD = 1.5, 0.02  # see spread_of
 
@@ -171,7 +176,7 @@ def _rounded(value: float, digits: int) -> float:
 
 
 def probe(seconds: float = SECONDS, tell: Tell = lambda told: None) -> Platform:
-    """Describe this machine with one device, its processor. ``tell`` gets the progress several times per second."""
+    """Describe this machine's processor. ``tell`` gets the progress several times per second."""
     here = fingerprint()
     threads = count_allowed()
     found = levels(here["caches"], here["memory_bytes"], threads)
@@ -193,6 +198,8 @@ def write_probe(path: Path) -> Platform:
     )
     if shown:
         print(file=sys.stderr)
+    for device, link in gpus() if fingerprint()["gpus"] else ():
+        platform = dataclasses.replace(platform, devices=(*platform.devices, device), links=(*platform.links, link))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(to_toml(platform, f"# What `{command_line()}` found at {now()}.\n"), encoding="utf-8")
     return platform
@@ -235,8 +242,82 @@ def describe(here: Mapping[str, Any], found: Sequence[Level], threads: int, samp
     return Platform(name="this", title=f"{model}, as probed", machine_key=here["key"], devices=(processor,))
 
 
-def _told(value: float, part: str = "") -> Quantity:
-    return Quantity(value=value, origin="measured", note=f"as the operating system tells{part}")
+def gpus() -> Iterator[tuple[Device, Link]]:
+    """Yield each CUDA device as torch finds and times it, with its link from the memory of the "cpu"."""
+    try:
+        import torch  # noqa: PLC0415  # heavy
+
+        count = torch.cuda.device_count()
+    except ImportError:
+        count = 0
+    if not count:
+        print("warning: no torch here can use the GPU; the file describes the processor alone", file=sys.stderr)
+    clocks_and_limits = query_gpus("clocks.max.sm,power.limit", "csv,noheader,nounits")
+    for index in range(count):
+        facts = torch.cuda.get_device_properties(index)
+        listed = zip(("clock_hz", "power_watts"), clocks_and_limits[index].split(","), (1e6, 1), strict=True)
+        driver = functools.partial(_told, part=", at most", by="its driver")
+        told = {name: driver(unit * float(word)) for name, word, unit in listed if word.strip()[:1].isdigit()}
+        samples = sample_gpu(torch.device("cuda", index), functools.partial(torch.cuda.synchronize, index))
+        yield describe_gpu(f"gpu{index if count > 1 else ''}", facts, samples, told)
+
+
+def sample_gpu(device: Any, wait: Callable[[], object], side: int = SIDE, nbytes: int = COPIED_BYTES) -> Samples:
+    """Sample amounts per second on a torch device: operations, bytes, launches, transfers; ``wait`` ends a sample."""
+    import torch  # noqa: PLC0415  # heavy
+
+    left, right = (torch.rand(side, side, device=device) for _ in range(2))
+    source, target = (torch.zeros(nbytes, dtype=torch.uint8, device=device) for _ in range(2))
+    few, many = (np.zeros(size, np.uint8) for size in (4, min(nbytes, SENT_BYTES)))
+    away = {size.nbytes: torch.from_numpy(size).to(device) for size in (few, many)}
+    one = torch.zeros(1, device=device)
+    calls: dict[tuple[str, str], tuple[float, Callable[[], object]]] = {
+        ("device", "peak_fp32_ops_per_s"): (2 * side**3, lambda: torch.mm(left, right)),
+        ("device", "launch_seconds"): (LAUNCHES, lambda: [one.add_(1) for _ in range(LAUNCHES)]),
+        ("memory", "copy_all_cores_bytes_per_s"): (2 * nbytes, lambda: target.copy_(source)),
+        ("link", "alpha_seconds"): (1, lambda: torch.from_numpy(few).to(device)),
+        ("link", "beta_bytes_per_s"): (many.nbytes, lambda: torch.from_numpy(many).to(device)),
+        ("link", "back_alpha_seconds"): (1, away[few.nbytes].cpu),
+        ("link", "back_beta_bytes_per_s"): (many.nbytes, away[many.nbytes].cpu),
+    }
+    blocks: dict[tuple[str, str], list[list[float]]] = {key: [] for key in calls}
+    for _ in range(BLOCKS):
+        for key, (amount, call) in calls.items():
+            call()
+            wait()
+            begin, rates = time.perf_counter(), list[float]()
+            while len(rates) < 2 or time.perf_counter() < begin + GPU_SECONDS / len(calls):
+                start = time.perf_counter()
+                call()
+                wait()
+                rates.append(amount / (time.perf_counter() - start))
+            blocks[key].append(rates)
+    return blocks
+
+
+def describe_gpu(name: str, facts: Any, samples: Samples, told: Mapping[str, Any]) -> tuple[Device, Link]:
+    """Build a GPU and its link from torch's properties of it and samples; ``told`` are further numbers of it."""
+    parts: dict[str, dict[str, Any]] = {"device": {}, "memory": {}, "link": {}}
+    for (part, field), rates in samples.items():
+        note = f"median of {sum(map(len, rates))} samples by torch, arrays in memory that is not pinned"
+        parts[part][field] = quantity(field, rates, note)
+    driver = functools.partial(_told, by="its driver")
+    units = driver(facts.multi_processor_count)
+    device = Device(
+        name=name,
+        kind="gpu",
+        model=facts.name,
+        multiprocessors=units,
+        caches=(Cache(name="L2", size_bytes=driver(facts.L2_cache_size), shared_by=units),),
+        memory=Memory(size_bytes=driver(facts.total_memory), **parts["memory"]),
+        **parts["device"],
+        **told,
+    )
+    return device, Link(source="cpu", target=name, hops=driver(1), **parts["link"])
+
+
+def _told(value: float, part: str = "", by: str = "the operating system") -> Quantity:
+    return Quantity(value=value, origin="measured", note=f"as {by} tells{part}")
 
 
 def _shared_by(level: str, threads: int) -> int:

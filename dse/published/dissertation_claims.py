@@ -11,6 +11,8 @@ from decimal import ROUND_HALF_UP, Decimal
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from .. import learning_runs, stats
 from ..drift import drift
 from ..records import Measurement, how_to_measure
@@ -24,14 +26,15 @@ from .quoted import NOTHING, Quoted
 
 PAPER, ORDER = "[Zhang2022]", 1
 RULE = (
-    "times are fitted by t = a + b B^p with one p: confirmed if p = 1 fits, p <= 0.8 does not and at least half of the "
-    "time at the largest B grows; refuted if p is below 1 with 95 % confidence, or less than half grows"
+    "times of n records or models are fitted by t = a + b n^p with one p: confirmed if p = 1 fits, p <= 0.8 does not "
+    "and half of the time at the largest n or more grows; refuted if p is below 1 with 95 % confidence, or less grows"
 )
 OVER_BATCHES = {"sum_tree": fanout_curves.TREE, "replay_batches": "replay"}
 """Primitives that were timed over the batch, each with its implementation."""
 OPS = ("draw", "sample", "update")
 HORIZONS = (1, 5, 10, 25)
 LEARNERS = (2, 4, 8, 16, 32)
+RECORDS, BANKS, SKEW = 1_000_000, 2, 0.6  # of which priorities fall with their rank
 NOTHING_TAKEN = FlatThenLinear(0.0, 0.0)
 EXAMPLE = Terms(2, 1.0, FlatThenLinear(0.0, 2.0), 0.0, NOTHING_TAKEN, 0.1, NOTHING_TAKEN, shared_link=False)
 """Replay 1 s, passes 2 s a record, and a transfer of weights 0.1 s."""
@@ -47,10 +50,11 @@ def verdicts(records: Sequence[Measurement], quoted: Quoted = NOTHING) -> list[C
     timed = [record for record in records if record.median_seconds is not None and record.status == "ok"]
     return [
         _replay_is_linear(records, timed),
-        _passes_are_flat_then_linear(timed),
+        *_passes_and_averages(timed),
         _worked_points(quoted),
         _factor_of_data_parallel(),
         _factor_grows_with_horizon(),
+        _weights_of_banks(),
         *_measured_factors(learners_steps.rows(timed), quoted),
         *_of_rollouts(records),
         *_not_run(records),
@@ -70,39 +74,40 @@ def _replay_is_linear(records: Sequence[Measurement], timed: Sequence[Measuremen
                 series[one.op, str(one.options)].append(one)
         judged.append((noise, [_points(each, noise, between) for each in series.values()]))
     noise, points = max(judged, key=lambda one: len({batch for each in one[1] for batch, *_ in each}))
-    return _linear_in_batch(text, points, noise, "replay --only batches", least=2)
+    return _linear(text, points, noise, "replay --only batches", least=2)
 
 
-def _passes_are_flat_then_linear(timed: Sequence[Measurement]) -> Claim:
-    text = "The forward pass takes the same time below a batch, and grows linearly above it (5.1.2, Figs. 5.3 and 5.5)."
-    noise, series = noise_of(timed, "training"), defaultdict(list)
-    for record in timed:
-        usual = record.options.get("learner", "torch") == "torch"
-        if usual and (record.primitive, record.contestant, record.op, record.threads) == (
-            "training",
-            "forward",
-            "act",
-            1,
-        ):
-            series[record.options.get("workload"), record.command].append(record)
-    points = [_points(each, noise) for each in series.values()]
-    return _linear_in_batch(text, points, noise, "profile --workload cartpole_dqn")
+def _passes_and_averages(timed: Sequence[Measurement]) -> Iterator[Claim]:
+    """Judge how the time of a forward pass grows with the batch, and that of an average with the number of models."""
+    noise, series = noise_of(timed, "training"), dict[str, dict[Any, list[Measurement]]]()
+    for one in timed:
+        if one.primitive == "training" and one.threads == 1 and one.options.get("learner", "torch") == "torch":
+            of_part = series.setdefault(f"{one.contestant} {one.op}", defaultdict(list))
+            of_part[one.options.get("workload"), one.command].append(one)
+    said = "The forward pass takes the same time below a batch, and grows linearly above it (5.1.2, Figs. 5.3 and 5.5)."
+    averages = "Averaging weights takes time linear in the number of learners (Figs. 5.4 and 5.6)."
+    for part, text in (("forward act", said), ("weights average", averages)):
+        points = [_points(each, noise) for each in series.get(part, {}).values()]
+        yield _linear(text, points, noise, f"profile --workload cartpole_dqn --preset full --only '{part}'")
 
 
 Point = tuple[int, float, float]
 
 
 def _points(records: Sequence[Measurement], noise: Noise, between: float = 0.0) -> list[Point]:
-    """Return (B, seconds, sigma) of records; ``between`` runs times differ by more, where a later one replaced some."""
+    """Return (n, seconds, sigma) of records; ``between`` runs times differ by more, where a later one replaced some."""
     more = between * (len({(one.commit, one.command) for one in records}) > 1)
-    return [(one.batch, one.seconds, math.hypot(noise.single, own_sigma(one), more)) for one in records]
+    sigmas = (math.hypot(noise.single, own_sigma(one), more) for one in records)
+    return [
+        (one.options.get("models", one.batch), one.seconds, sigma) for one, sigma in zip(records, sigmas, strict=True)
+    ]
 
 
-def _linear_in_batch(text: str, points: Sequence[Sequence[Point]], noise: Noise, command: str, least: int = 1) -> Claim:
-    """Judge linear growth with the batch, over whatever does not grow, of ``least`` series with one exponent."""
+def _linear(text: str, points: Sequence[Sequence[Point]], noise: Noise, command: str, least: int = 1) -> Claim:
+    """Judge linear growth, over whatever does not grow, of ``least`` series with one exponent."""
     series = [growth.Series.of(each) for each in points if len({batch for batch, *_ in each}) > growth.LEAST_CAPACITIES]
     if len(series) < least or not noise.pairs:
-        evidence = f"no stable times at more than {growth.LEAST_CAPACITIES} batches; {how_to_measure(command)}"
+        evidence = f"no stable times at more than {growth.LEAST_CAPACITIES} sizes; {how_to_measure(command)}"
         return Claim(text, "not testable here", evidence, RULE, "none: it takes a noise that was not measured")
     grown = growth.growth_of(series)
     linear, slower = growth.mistaken(series)
@@ -111,11 +116,11 @@ def _linear_in_batch(text: str, points: Sequence[Sequence[Point]], noise: Noise,
     return Claim(
         text,
         fanout_curves.verdict(1 if grown.is_linear else -int(grown.is_sublinear)),
-        f"on a CPU, {len(series)} series from B = {batches[0]:,} to {batches[-1]:,}: {grown}, {grown.share:.0%} of the "
-        f"time at the largest B grows; each series alone: p = {alone}",
+        f"on a CPU, {len(series)} series from n = {batches[0]:,} to {batches[-1]:,}: {grown}, {grown.share:.0%} of "
+        f"the time at the largest n grows; each series alone: p = {alone}",
         RULE,
-        f"simulated at this noise ({noise}): linear growth is refuted in {linear:.1%} of runs, growth like log B is "
-        f"not in {slower:.1%}",
+        f"simulated at this noise ({noise}): linear growth is refuted in {linear:.1%} of runs, growth like log n "
+        f"is not in {slower:.1%}",
     )
 
 
@@ -160,6 +165,23 @@ def _factor_grows_with_horizon() -> Claim:
         f"(L = {LEARNERS[0]}, H = {HORIZONS[-1]}) in one example; H only divides, and L only multiplies, a positive "
         "term",
         "adds up if the formula rises with H at every L and falls with L at every H, refuted otherwise",
+        EXACT,
+    )
+
+
+def _weights_of_banks() -> Claim:
+    """Judge the constant of Eq. 5.4, and how far from one a bank's weights are, by priorities that differ."""
+    priorities = np.arange(1, RECORDS + 1) ** -SKEW
+    in_turn, in_parts = priorities.reshape(-1, BANKS).sum(0), priorities.reshape(BANKS, -1).sum(1)
+    turn, part = (float(np.abs(BANKS * sums / sums.sum() - 1).max()) for sums in (in_turn, in_parts))
+    return Claim(
+        "Weights of a bank are about 1 / N, N all data points, where banks have equal sums of priorities (Eq. 5.4).",
+        adds_up_if(math.isclose(1 / BANKS, 1 / RECORDS)),
+        f"computed: the sum of a bank over that of all is then one over the number of banks, {1 / BANKS:g} with "
+        f"{BANKS}, not {1 / RECORDS:g} as N = {RECORDS:,} gives. Taken for a constant it is off, of priorities "
+        f"rank^-{SKEW:g}, by {turn:.2%} where records go to banks in turn by rank, by {part:.0%} where each bank has "
+        "ranks of its own; the replay's exact weights are not",
+        "refuted if the equation's ratio of sums is another number than the constant printed, adds up otherwise",
         EXACT,
     )
 

@@ -124,8 +124,8 @@ def peak(device: Device) -> Known:
 def bandwidth(device: Device) -> Known:
     """Bytes per second of its memory, for a processor else those of overlapping misses. PlatformError as ``clock``."""
     memory = device.memory
-    for known in (memory.bandwidth_bytes_per_s, memory.copy_bytes_per_s) if memory else ():
-        if known:
+    for kind in ("bandwidth", "copy", "copy_all_cores"):
+        if known := getattr(memory, f"{kind}_bytes_per_s", None):
             return stated(known)
     if device.kind != "cpu":
         _needed(None, device, BANDWIDTH)

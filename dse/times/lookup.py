@@ -24,7 +24,7 @@ from .profile import PerformanceTable, Shape
 
 COMMANDS = {
     "cpu": f"on that machine: {{profile}}, then ask with --platform this; or {TYPED}",
-    "gpu": f"on that machine: python -m impls.training {{workload}} --device cuda; then {TYPED}",
+    "gpu": f"on that machine: {{profile}}, then ask with --platform this; or {TYPED}",
     "fpga": f"build such a design and time it, which nothing here does; then {TYPED}",
 }
 """How to measure what was modeled, by the kind of device."""
@@ -79,8 +79,9 @@ class Lookup:
         return next((name for name in names if name in known), names[0])
 
     def table_of(self, device: Device) -> PerformanceTable | None:
-        """The records of a processor: those of the machine, of its first processor and of such as are equal to it."""
-        return self.table if self.cpu.name in self.alike(device) else None
+        """The records of a device: those of the machine, of its first processor or GPU and of such as are equal."""
+        first = next((one.name for one in self.platform.devices if one.kind == device.kind), "")
+        return self.table if device.kind in ("cpu", "gpu") and first in self.alike(device) else None
 
     def transfer_seconds(self, source: str, target: str, nbytes: float) -> float:
         """Seconds of n bytes between two devices, as the user states it or as the platform does; inf without a way."""

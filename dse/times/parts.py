@@ -66,8 +66,9 @@ class LearnerSteps(Lookup):
         elif device.kind == "fpga":
             yield from self._fpga_learners(device)
         elif device.kind == "gpu":
-            step = analytic.learner(self.cpu, device, self.workload, self.batch)
-            yield Learner("framework", self.modeled(step, self._trains(device)), 1, {}, {})
+            step, number = self._by_framework(device, self.batch), self._trains(device)
+            is_recorded = step.source != "modeled"
+            yield Learner("framework", step if is_recorded else self.modeled(step, number), 1, {}, {})
         else:
             yield from self._cpu_learners(device)
         if device.kind == "gpu" and len(self.alike(device)) > 1:
@@ -130,7 +131,7 @@ class LearnerSteps(Lookup):
         number, table = self._trains(device), self.table_of(device)
         law = analytic.learner(self.cpu, device, self.workload, self.batch, threads)
         known, before = self._most_stated("learner", device, threads)
-        if known is None and table:
+        if known is None and table and device.kind == "cpu":
             known, before = self._most_recorded("learner step", self.batch)
         if known is None or not before:
             return self.modeled(law, number)
@@ -166,7 +167,12 @@ class LearnerSteps(Lookup):
         """A gradient step on a batch by one device, as stated or of a framework on a GPU."""
         if any(one.counts.get("devices", 1) == 1 for one in self.stated("learner", device)):
             return self._stated("learner", device, 1, number, batch) or next(iter(self._own_learners(device))).step
-        return analytic.learner(self.cpu, device, self.workload, batch) if device.kind == "gpu" else None
+        return self._by_framework(device, batch) if device.kind == "gpu" else None
+
+    def _by_framework(self, device: Device, batch: int) -> Estimate:
+        """A gradient step of a framework on a GPU, as this machine's records have it, else by its model."""
+        known = self.table_of(device) and self._recorded("cuda step", batch, 1, self._trains(device))
+        return known or analytic.learner(self.cpu, device, self.workload, batch)
 
     def _split(self, device: Device) -> Iterator[Learner]:
         """Gradient steps of which a device has the critics, another like it the policy [Hou2023, Fig. 3].

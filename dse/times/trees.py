@@ -119,17 +119,9 @@ def _own_name(parts: Parts, device: Device, contestant: str, fanout: int, thread
     return f"{' '.join(words)}{'' if contestant and fanout else ' as stated'}", details
 
 
-def _records(parts: Parts, device: Device) -> PerformanceTable | None:
-    """The records of trees on a device: of a processor its own, of a machine's first GPU, and of those equal to it."""
-    if device.kind != "gpu":
-        return parts.table_of(device)
-    first = next(one.name for one in parts.platform.devices if one.kind == "gpu")
-    return parts.table if first in parts.alike(device) else None
-
-
 def _measured(parts: Parts, device: Device) -> Iterator[Tree]:
     """Trees in this machine's records: what was measured around the question; a fit only where nothing was."""
-    table, replay, cores = _records(parts, device), parts.workload.replay, parts.cores_of(device)
+    table, replay, cores = parts.table_of(device), parts.workload.replay, parts.cores_of(device)
     if table is None:
         return
     known = {Configuration(PROFILED, replay.fanout, 1)}

@@ -5,8 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from . import clock
+
+Count = TypeVar("Count", int, float)
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def policy_quality(rewards: Sequence[float], gamma: float = 1.0) -> float:
     return float(sum(gamma**t * reward for t, reward in enumerate(rewards)))
 
 
-def _first_at_least(counts: Sequence[int], returns: Sequence[float], threshold: float) -> int | None:
+def _first_at_least(counts: Sequence[Count], returns: Sequence[float], threshold: float) -> Count | None:
     """The count at which the returns first reach the threshold; None if they never do."""
     return next((count for count, mean in zip(counts, returns, strict=True) if mean >= threshold), None)
 
@@ -109,6 +112,11 @@ def sample_efficiency(steps: Sequence[int], returns: Sequence[float], threshold:
 def learning_efficiency(updates: Sequence[int], returns: Sequence[float], threshold: float) -> int | None:
     """Gradient steps until the returns converge; fewer is better."""
     return _first_at_least(updates, returns, threshold)
+
+
+def time_to_solve(seconds: Sequence[float], returns: Sequence[float], threshold: float) -> float | None:
+    """Seconds until the returns converge, as [Hou2023, Table 1] compares frameworks; fewer is better."""
+    return _first_at_least(seconds, returns, threshold)
 
 
 def computation_efficiency(updates: int, seconds: float) -> float:

@@ -117,7 +117,7 @@ ROLLOUTS, BASE, CHANGED = "pendulum_memr", "pendulum_sac", ("alpha", "segments")
 
 def of_rollouts(runs: Sequence[Measurement]) -> pd.DataFrame:
     """Select the runs of MEMR and of SAC alone, with the key that was changed; empty unless there are both."""
-    own = [run for run in runs if run.options["workload"] in (ROLLOUTS, BASE)]
+    own = [run for run in runs if run.options["workload"] in (ROLLOUTS, BASE) and "library" not in run.options]
     changed = {run.options["kind"]: next((key for key in CHANGED if key in run.options), "") for run in own}
     rows = points(own)
     rows["changed"] = rows["kind"].map(changed)

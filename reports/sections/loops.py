@@ -33,8 +33,8 @@ def section(material: Material) -> str:
     every = [record for record in material.measurements if record.primitive.startswith(LOOP)]
     if not every:
         return paragraph(f"Left out: no training loop was timed; {how_to_measure('peers --training')}.")
-    latest = in_order(every)[-1].utc
-    run = [record for record in every if record.utc == latest]  # records of one run are of one moment
+    latest = {"batch" in record.options: record.utc for record in in_order(every)}  # a moment a run, one by batches
+    run = [record for record in every if record.utc == latest["batch" in record.options]]
     loops: dict[str, dict[str, Measurement]] = {}
     for record in run:
         if record.primitive == LOOP:
@@ -58,15 +58,20 @@ def section(material: Material) -> str:
 
 
 def label(record: Measurement) -> str:
-    """Name a record's loop, with its environments where there are several."""
+    """Name a record's loop, with its environments where there are several, and its batch where one was asked for."""
     count = record.options.get("environments", 1)
-    return record.contestant + (f", {count} environments" if count > 1 else "")
+    return record.contestant + (f", {count} environments" if count > 1 else "") + _batch(record)
+
+
+def _batch(record: Measurement) -> str:
+    return f", B = {record.batch:,}" * ("batch" in record.options)
 
 
 def _answer(name: str, timed: Mapping[str, Ops], floor: float) -> str:
     """Say the speedup of this loop over the fastest of other libraries, by clean steps."""
     ours = timed[name]["clean"]
-    theirs = {other: ops["clean"] for other, ops in timed.items() if not _is_ours(ops)}
+    every = {other: ops["clean"] for other, ops in timed.items() if not _is_ours(ops)}
+    theirs = {other: record for other, record in every.items() if _batch(record) == _batch(ours)}
     parts = []
     for replay, samples in (("prioritized", "samples by priorities"), ("uniform", "samples uniformly")):
         rivals = {other: record for other, record in theirs.items() if record.options.get("replay") == replay}
@@ -89,7 +94,8 @@ def _row(name: str, timed: Mapping[str, Ops], best: str) -> list[Cell]:
     ops = timed[name]
     record = ops["clean"]
     rates = {op: rate(ops[op]).said(_count) for op in CLOCKS}
-    ahead = {op: _ahead(timed[OURS][op], ops[op]) if OURS in timed else "" for op in COMPARED}
+    base = timed.get(OURS + _batch(record))
+    ahead = {op: _ahead(base[op], ops[op]) if base else "" for op in COMPARED}
     ratio = record.machine["gradient_steps"] / record.machine["steps"]
     return [
         named(name, _is_ours(ops)),
@@ -115,10 +121,10 @@ def _versions(ops: Ops) -> str:
 
 
 def _origin(run: Sequence[Measurement], floor: float, left_out: int) -> str:
-    record = run[-1]
+    commits = ", ".join(sorted({commit_of(record, "with uncommitted changes") for record in run}))
     left = f" {left_out} records of other runs are omitted." if left_out else ""
     return (
-        f"Source: measured on {record.machine.get('cpu')}, at {commit_of(record, 'with uncommitted changes')}, "
+        f"Source: measured on {run[-1].machine.get('cpu')}, at {commits}, "
         f"{origins.span(one.utc for one in run)}; a loop timed twice differs by up to {floor:.1%}.{left}"
     )
 

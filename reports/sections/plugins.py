@@ -22,7 +22,12 @@ from .replay_cells import factor, microseconds
 
 RUN = "plugin run"
 NAMES = {"sb3": "SB3", "tianshou": "tianshou", "torchrl": "torchrl", "rllib": "RLlib"}
-TASKS = {"buffer": "buffer step", "cartpole_dqn": "CartPole DQN", "hopper_sac": "Hopper SAC"}
+TASKS = {
+    "buffer": "buffer step",
+    "cartpole_dqn": "CartPole DQN",
+    "pendulum_sac": "Pendulum SAC",
+    "hopper_sac": "Hopper SAC",
+}
 COLUMNS = (
     *("host", "task", "kind", "own", "ratio", "low", "high", "most", "status", "source", "commit", "utc"),
     *("own_us", "us", "share", "own_share"),

@@ -104,11 +104,21 @@ def test_the_table_has_every_kind_beside_the_serial_loop_of_its_seed(asked):
     assert next(iter(rows)) == "cartpole_dqn, serial"
     apart = rows["cartpole_dqn, apart"]
     assert apart[:4] == ["2 of 2", "480; 480", "7,503; 7,503", "6,504; 6,504"]
-    assert apart[4:] == ["4,545; 4,505", "", "2.00; 2.00", "1.5; 1.5", "0.0; 0.0"]
+    assert apart[4:] == ["4,545; 4,505", "", "2.00; 2.00", "1.4; 1.4", "1.5; 1.5", "0.0; 0.0"]
     deep = rows["cartpole_dqn, pipelined, D = 200"]
-    assert (deep[0], deep[2], deep[8]) == ("1 of 2", "7,503; &gt; 7,503", "200.0; 200.0")
+    assert (deep[0], deep[2], deep[9]) == ("1 of 2", "7,503; &gt; 7,503", "200.0; 200.0")
     assert rows["cartpole_dqn, serial"][6] == ""
     assert "Restarted, apart, seed 11: 1 process<" in learning_runs.section(asked)
+
+
+def test_runs_of_other_libraries_are_in_no_figure_of_ours():
+    sac, memr = (run("serial", seed) for seed in (10, 11))
+    for one, workload in ((sac, "pendulum_sac"), (memr, "pendulum_memr")):
+        one.options["workload"] = workload
+    other = dataclasses.replace(sac, options=sac.options | {"kind": "sb3", "library": "sb3"})
+    for figure in (learning_runs.of_rollouts, learning_runs.of_arrangements, learning_runs.of_depths):
+        assert figure([sac, memr, other]).equals(figure([sac, memr]))
+    assert len(learning_runs.of_rollouts([sac, memr]))
 
 
 def test_two_learners_have_the_scaling_factor_of_their_seeds_beside_that_of_the_formulas(asked):

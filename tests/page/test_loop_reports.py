@@ -18,6 +18,7 @@ CLEAN = {  # microseconds of a clean step
     ("tianshou", 8, "prioritized"): 1_600,
     ("sbx", 1, "uniform"): 402,
 }
+OPTIONS = {"workload": "cartpole_dqn", "environments": 1, "replay": "prioritized"}
 RUN, EARLIER = "2026-02-02T00:00:00+00:00", "2026-01-01T00:00:00+00:00"
 
 
@@ -87,6 +88,20 @@ def test_every_loop_has_a_row_the_fastest_first_with_its_rates_and_ratios(html):
     assert body["fanout"][4:6] == ["1", "1"]
     assert re.findall(r'<td class="name ours">(.*?)</td>', html) == [*names[:2], "fanout_torch"]
     assert len(re.findall("number best", html)) == 1
+
+
+def test_loops_of_another_batch_are_compared_with_each_other(tmp_path):
+    large = [
+        record(name, 1, "prioritized", op, us, batch=512, options=OPTIONS | {"batch": 512}, utc=EARLIER)
+        for name, us in (("fanout", 800), ("tianshou", 1_600))
+        for op in ("clean", "median", "cpu")
+    ]
+    old = [record(one.contestant, 1, "prioritized", one.op, 9, options=one.options, utc="2025") for one in large]
+    html = section([*run(), *large, *old], tmp_path)
+    body = first_cells(html)
+    assert [body[f"{name}, B = 512"][4].partition(" ")[0] for name in ("fanout", "tianshou")] == ["1", "0.50x"]
+    assert body["tianshou"][4].startswith("0.20x")
+    assert re.search(r"<li>fanout, B = 512 trains .*?: 2\.00x \[[^;]*\] as fast as tianshou, B = 512", html)
 
 
 def test_only_the_latest_run_counts_and_what_has_no_time_is_said(html):

@@ -11,7 +11,7 @@ from dse.records import Writer
 pytest.importorskip("pandas", reason="reports need pandas")
 pytest.importorskip("seaborn", reason="reports need seaborn")
 
-from reports import page, tidy
+from reports import page, readme_tables, tidy
 from reports.chart import Material
 from reports.sections import plugins
 from tests.committed import RESULTS
@@ -72,6 +72,16 @@ def learned(kind, seed, means):
 
 
 RUNS = [learned("uniform", 0, [100, 480]), learned("uniform", 1, [50, 200]), learned("ours", 0, [490, 500])]
+
+
+def test_the_readme_has_the_machine_with_most_libraries_though_another_timed_one_later(tmp_path):
+    other = {"machine": {**MACHINE, "key": "later"}, "utc": "2026-03-02T00:00:00+00:00"}
+    for name, found in (("made-up", run()), ("later", (one for one in run(**other) if one.contestant == "rllib"))):
+        with Writer(tmp_path / name / "plugins.jsonl") as writer:
+            for one in found:
+                writer.append(one)
+    assert "| tianshou |" in readme_tables.plugins(tmp_path).replace("**", "")
+    assert readme_tables.plugins(tmp_path / "later").count("RLlib") >= 2
 
 
 def material(found, results):

@@ -10,6 +10,9 @@ import signal
 import numpy as np
 import pytest
 
+from benchmarks.profile import cells
+from benchmarks.profile.cells import PRESETS, groups
+from benchmarks.profile.parts import World, make
 from dse import recommend_mapping
 from dse.cli import emit
 from impls.training import TrainingError, learners, load
@@ -68,6 +71,15 @@ def test_actors_fetch_what_a_learner_on_a_device_has_learned(device, name):
     again.load_state_dict(saved)
     np.testing.assert_array_equal(again.learner.weights(), acting)
     again.close()
+
+
+def test_a_profile_times_gradient_steps_on_a_device_where_there_is_one(device, monkeypatch):
+    assert not any(cell.contestant == "cuda" for group in groups(tiny("sac"), PRESETS["brief"], 2) for cell in group)
+    monkeypatch.setattr(cells, "fingerprint", lambda: {"gpus": ["A GPU"]})
+    timed = [cell for group in groups(tiny("sac"), PRESETS["brief"], 2) for cell in group if cell.contestant == "cuda"]
+    assert {cell.batch for cell in timed} == {*PRESETS["brief"].batches, tiny("sac").learner.batch}
+    step = make(World(tiny("sac"), 0, 1 << 20), {"contestant": "cuda", "batch": 4, "options": {}})
+    assert np.shape(step(0)[0]) == (4,)
 
 
 def test_several_learners_share_no_device(device):

@@ -3,16 +3,19 @@
 import json
 import re
 
+import numpy as np
 import pytest
 
 from benchmarks import __main__ as cli
-from benchmarks import workers
+from benchmarks import loops, workers
 from benchmarks.learning import command, worker
 from benchmarks.learning.cells import ALGORITHMS, DEPTHS, NAMES, PERIODS, runs
 from benchmarks.learning.scaling import Stepped
 from benchmarks.workers import WorkerError
+from dse.platforms import evidence
 from dse.records import read_file
 from impls.training import load
+from tests.oracles.naive_training import Naive
 from tests.profiled import write_workload
 
 WORKERS = ((0, 1), (1, 1), (1, 4), (2, 1), (2, 4))  # and their cap
@@ -21,7 +24,7 @@ LIMITS = {"least": 60, "most": 100, "test_episodes": 2}
 
 def test_every_kind_runs_by_every_seed_as_the_workload_is_shipped():
     cells = list(runs("cartpole_dqn", NAMES, DEPTHS, PERIODS, command.SEEDS, **LIMITS))
-    assert len(cells) == len(set(cells)) == (14 + 16 + 7 + 5 + 6 + 8) * 5
+    assert len(cells) == len(set(cells)) == (14 + 16 + 7 + 5 + 6 + 8 + 3) * 5
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
     first = {cell.kind: cell for cell in cells if cell.seed == 10 and cell.task == "cartpole_dqn"}
     assert list(first) == [
@@ -59,6 +62,34 @@ def test_runs_of_an_algorithm_are_of_its_own_workload_and_steps():
         ("pendulum_sac", "serial", 10_000),
         *(("pendulum_memr", f"serial{kind}", 10_000) for kind in kinds),
     ]
+
+
+class Played(Naive):
+    """A loop with a policy that pushes the cart to one side, whose weights are its gradient steps."""
+
+    seconds, loaded = 0.0, None
+    sac_limits = ("learns nothing", "at all")
+    policy = property(lambda self: self)
+
+    def act(self, observations):
+        return np.zeros(len(observations), np.int64)
+
+    def state_dict(self):
+        return {"updates": self.updates}
+
+    def load_state_dict(self, state):
+        Played.loaded = state["updates"]
+
+
+def test_a_run_of_another_library_is_evaluated_and_ends_as_ours(tmp_path, monkeypatch):
+    monkeypatch.setitem(loops._kinds(), "played", Played)
+    path = write_workload(tmp_path)
+    path.write_text(path.read_text().replace("interval = 50\n", "interval = 50\nsolved = 1.0\n"))
+    answer = worker.trained(str(path), {"name": "serial"}, 0, 3, 0, 100, 2, library="played")
+    assert (answer["steps"], answer["gradient_steps"], answer["limits"]) == (50, 50, "learns nothing; at all")
+    assert [point[:2] for point in answer["points"]] == [(50, 50)]
+    assert (Played.loaded, answer["packages"]) == (50, {"numpy": np.__version__})
+    assert 1 < answer["test_mean"] < 20
 
 
 @pytest.mark.slow
@@ -152,6 +183,38 @@ def test_all_runs_are_kept_and_the_same_command_does_only_what_failed(pretended,
     shown = capsys.readouterr().out
     assert "hogwild: without a time by seed 10, 11" in shown  # whose numbers are of none
     assert re.search(r"apart +1 of 2 +490; 490 +7,500; > 7,500 +6,501; > 6,501 +2,500; 2,500 +2.00; 2.00", shown)
+
+
+class Libraries(Pretended):
+    """A worker of the interpreter that has the libraries."""
+
+    def __init__(self, python, module):
+        self.python = python
+
+    def ask(self, what, run):
+        assert bool(run["library"]) == (self.python.name == "theirs")
+        more = {"packages": {"other": "1"}, "limits": "differs"} if run["library"] else {}
+        return super().ask(what, run) | more
+
+
+def test_libraries_train_by_their_interpreter_and_are_kept_with_what_differs(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(workers, "Bounded", Libraries)
+    monkeypatch.setattr(evidence, "_installed", str)
+    Pretended.asked = []
+    asked = ["learning", "--workload", "pendulum_sac", "--only", "serial,libraries", "--seeds", "10"]
+    asked += ["--results", str(tmp_path), "--json", "--python", str(tmp_path / "theirs")]
+    assert cli.main(asked) == 2
+    assert "make peers" in capsys.readouterr().err
+    (tmp_path / "theirs").touch()
+    for known in (4, 4):
+        assert cli.main(asked) == 0
+        assert len(Pretended.asked) == known
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {row["run"] for row in said["rows"]} == {"serial", "rllib", "sb3", "tianshou"}
+    assert [row["metrics"]["time_to_solve"]["by_seed"] for row in said["rows"]] == [{"10": 2.0}] * 4
+    kept = {one.contestant: one for one in read_file(next(tmp_path.glob("*/learning.jsonl")))}
+    assert (kept["sb3"].reason, kept["sb3"].machine["packages"]) == ("differs", {"other": "1"})
+    assert (kept["sb3"].options["library"], kept["serial"].reason) == ("sb3", None)
 
 
 class Stepping(Pretended):

@@ -207,6 +207,7 @@ def test_cells_of_one_question_are_one_group_and_uniform_replay_has_no_tree():
     found = list(groups(["sb3", "rllib"], list(TASKS), 1_000, 32))
     assert [(group[0].contestant, group[0].options["task"]) for group in found] == [
         ("sb3", BUFFER), ("sb3", "cartpole_dqn"), ("sb3", "hopper_sac"), ("rllib", BUFFER), ("rllib", "cartpole_dqn"),
+        ("rllib", "pendulum_sac"),
     ]  # fmt: skip
     assert {(cell.options["kind"], cell.op) for cell in found[0]} == {
         ("uniform", STEP), (OURS, STEP), (OURS, TREE), ("python tree", STEP), ("python tree", TREE),

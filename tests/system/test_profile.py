@@ -19,7 +19,7 @@ from benchmarks.profile.cells import PRESETS, groups
 from dse import platforms
 from dse.platforms import fingerprint
 from dse.records import read_file
-from impls.training import load
+from impls.training import identity, load
 from impls.training.reading import of_stated
 from tests.profiled import TINY, write_workload
 
@@ -191,6 +191,20 @@ def test_every_cell_is_a_record_and_a_second_run_measures_nothing(tmp_path, caps
     assert len(read_file(file_of(tmp_path))) == len(found) + len(whole)
 
 
+@NEEDED
+def test_some_parts_of_a_workload_with_other_layers_are_records_of_its_own(tmp_path, tiny, monkeypatch):
+    monkeypatch.setattr(command, "probe_once", None)  # parts alone are no base of answers
+    words = ["profile", "--workload", str(write_workload(tmp_path)), "--results", str(tmp_path), "--hidden", "8,4"]
+    assert cli.main([*words, "--only", "forward act,weights average"]) == 0
+    found = [one for one in read_file(file_of(tmp_path, "profile-tiny_8-4-quick")) if one.primitive == "training"]
+    assert {(one.contestant, one.op) for one in found} == {("forward", "act"), ("weights", "average")}
+    assert {of_stated(one.machine["workload"]).network.hidden for one in found} == {(8, 4)}
+    assert {one.options["workload"] for one in found} == {"tiny_8-4"}
+    assert {one.options["identity"] for one in found} & {identity(load(tmp_path / "tiny.toml"))} == set()
+    rows = [one.options["models"] for one in found if one.op == "average"]
+    assert sorted(rows) == sorted(TINY.models)
+
+
 @pytest.mark.slow
 @NEEDED
 def test_what_takes_too_long_is_tried_again_and_what_lies_behind_the_end_is_left(tmp_path, capsys, tiny, monkeypatch):
@@ -225,6 +239,10 @@ def test_an_environment_that_is_not_there_is_one_sentence(tmp_path, capsys):
         (["profile", "--workload", "missing.toml"], "missing.toml"),
         (["profile", "--workload", "cartpole_dqn", "--preset", "quikc"], "quikc"),
         (["profile"], "--workload"),
+        (["profile", "--workload", "cartpole_dqn", "--only", "forward"], "'forward' is none of"),
+        (["profile", "--workload", "cartpole_dqn", "--only", "env step", "--arrangements"], "leave one of the two out"),
+        (["profile", "--workload", "cartpole_dqn", "--hidden", "8,0"], "at least 1"),
+        (["profile", "--workload", "cartpole_dqn", "--hidden", "99999"], "at most 65,536"),
         (["share", "--workload", "hoper_ddpg"], "hopper_ddpg"),
         (["share", "--workload", "cartpole_dqn", "--contestants", "nubma"], "'nubma' is none of"),
         (["share", "--workload", "cartpole_dqn", "--contestants", "tianshou", "--python", "no"], "make peers"),

@@ -14,7 +14,7 @@ from benchmarks import loops
 from benchmarks.install import CONSTRAINTS
 from benchmarks.loops import cleanrl_trainer, command, trainer, worker
 from benchmarks.loops.trainer import Trainer
-from benchmarks.workers import ROOT, Bounded
+from benchmarks.workers import ROOT, Bounded, environment, quietly
 from dse.records import read_file
 from impls.training import load
 from impls.training.sizes import networks
@@ -43,6 +43,7 @@ def test_the_registry_holds_ours_first_and_every_library_states_what_it_is():
         assert kind.replay in ("prioritized", "uniform")
         assert {need.lower().replace("_", "-") for need in (*kind.needs, *kind.alone)} <= pinned, name
     assert {name for name in THEIRS if loops.kind_of(name).replay == "uniform"} == {"cleanrl", "sb3", "sbx"}
+    assert loops.with_sac() == ("rllib", "sb3", "tianshou")
 
 
 def test_all_train_the_shipped_workload_with_steady_exploration():
@@ -187,6 +188,24 @@ def test_a_run_measures_all_anew_and_stands_alone(tmp_path, capsys, monkeypatch)
     assert len(read_file(path)) == len(latest) + 3 * len(command.OPS)
 
 
+@pytest.mark.usefixtures("known")
+def test_loops_of_several_batches_take_turns_and_those_of_one_are_compared(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(command, "OURS", "naive")
+    words = [*COMMAND, "--results", str(tmp_path), "--contestants", "naive,slow", "--batches", "8,64"]
+    assert cli.main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    slow = {f"naive (B = {batch})": f"slow (uniform, B = {batch})" for batch in (8, 64)}
+    assert {name: set(found["times"][name]) & set(slow.values()) for name in slow} == {
+        name: {other} for name, other in slow.items()
+    }
+    frames = {row["loop"]: row["update_frame_hz"] / row["update_hz"] for row in found["rows"]}
+    assert [round(frames[name]) for name in slow] == [8, 64]
+    kept = read_file(found["file"])
+    assert len({(one.batch, one.options["identity"]) for one in kept}) == 2
+    with pytest.raises(SystemExit):
+        cli.main([*words[:-1], "0"])
+
+
 def test_without_the_libraries_each_is_a_row_that_says_so(tmp_path, capsys):
     words = [*COMMAND, "--python", str(tmp_path / "none"), "--results", str(tmp_path)]
     assert cli.main([*words, "--contestants", "tianshou,sbx"]) == 2
@@ -213,3 +232,24 @@ def test_a_librarys_loop_runs_where_it_is_installed(name):
             block = process.ask("block", seconds=0.2)
             assert block["updates"] == block["steps"] > 0, block
             process.ask("close")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", loops.with_sac())
+def test_a_librarys_sac_has_our_network_and_takes_our_steps_where_it_is_installed(name):
+    python = ROOT / ".venv-peers/bin/python"
+    if not python.exists():
+        pytest.skip("make peers has not been run")
+    code = (
+        "import numpy as np; from benchmarks import loops; from impls import training; from sys import argv;"
+        "task = training.load('pendulum_sac'); loop = loops.make(argv[1], task=task);\n"
+        "while loop.steps < task.learner.learning_starts + 10: loop.turn()\n"
+        "act = loop.act(np.eye(3, dtype=np.float32))\n"
+        "print(loop.weights, loop.updates, act.shape, abs(act).max() < 1)\n"
+        "loop.close()"
+    )
+    done = quietly([str(python), "-P", "-c", code, name], env=environment(python))
+    weights, updates, *acted = done.stdout.splitlines()[-1].split(maxsplit=2)
+    assert int(weights) == networks(load("pendulum_sac"))["policy"].parameters, done.stderr
+    assert 10 <= int(updates) <= 11
+    assert acted == ["(3, 1) True"]

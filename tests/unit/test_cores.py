@@ -104,7 +104,7 @@ def test_this_machine_has_the_cores_that_the_process_may_use_and_a_file_keeps_al
 
 
 def test_a_probe_of_a_part_of_the_machine_warns_and_keeps_a_file_of_more(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(probe, "fingerprint", lambda: {"cores": 8})
+    monkeypatch.setattr(probe, "fingerprint", lambda: {"cores": 8, "gpus": []})
     monkeypatch.setattr(probe, "count_allowed", lambda: 2)
     monkeypatch.setattr(probe, "probe", lambda tell: described(2))
     path = tmp_path / "platform.toml"

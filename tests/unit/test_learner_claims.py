@@ -9,8 +9,8 @@ from tests.printed import QUOTED, but
 
 (
     CARTPOLE, HOPPER, PONG, STAGES, PARALLEL, UNITS, FACTOR, DQN, DDPG, LUTS,
-    STEPS, HOPPER_STEPS, CARTPOLE_CURVE, HOPPER_CURVE, PONG_CURVE,
-) = range(15)  # fmt: skip
+    STEPS, HOPPER_STEPS, CARTPOLE_CURVE, HOPPER_CURVE, PONG_CURVE, BASELINES, PER_WATT,
+) = range(17)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +25,11 @@ def judged(found):
 
 def test_verdicts(judged):
     verdicts = [claim.verdict for claim in judged]
-    assert {place for place, verdict in enumerate(verdicts) if verdict == "adds up"} == {STAGES}
-    assert verdicts[STEPS] == "consistent"  # the design is made from the rate itself
+    assert {place for place, verdict in enumerate(verdicts) if verdict == "adds up"} == {STAGES, PER_WATT}
+    assert verdicts[STEPS] == verdicts[BASELINES] == "consistent"  # the design is made from the rate itself
     untold = {UNITS, DDPG, CARTPOLE_CURVE, HOPPER_CURVE, PONG_CURVE}
     assert {place for place, verdict in enumerate(verdicts) if verdict == "not testable here"} == untold
-    assert len(verdicts) == PONG_CURVE + 1
+    assert len(verdicts) == PER_WATT + 1
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,8 @@ def test_verdicts(judged):
         (STEPS, ("DP = 2 and 16 cycles a stage", "3, 4, 1, 1, 1, 4, 1, 4, 3 units, make 1,524 at 200 MHz (-0.1%)")),
         (HOPPER_STEPS, ("at least 36.1 steps/s", "make 30.4 if none is ever idle")),
         (HOPPER_CURVE, ("lost by B = 2,048", "no contradiction")),
+        (BASELINES, ("takes 2.27 us at B = 32", "G-G-G takes 2.26 ms and, 240.5 times slower, 2.70")),
+        (PER_WATT, ("7.012 / 1.841 = 3.81", "1.598 / 0.87 = 1.84", "0.246 / 0.23 = 1.07", "435 and 210")),
         (PONG_CURVE, ("7.19 ms at B = 256", "leaves no room at B = 8", "which leaves room for such a crossing")),
     ],
 )
@@ -72,6 +74,12 @@ def test_evidence_has_the_known_answers(judged, place, parts):
         (CARTPOLE_CURVE, {"seed3_learner__table_v__cartpole_gpu_slower": 0.01}, "refuted"),
         (HOPPER_CURVE, {"seed3_learner__table_vii__hopper__gps_per_watt": 100.0}, "refuted"),
         (PONG_CURVE, {"seed3_learner__table_vii__pong__gps_per_watt": 0.5}, "refuted"),
+        (
+            BASELINES,
+            {"seed3_mapping__table_v__cartpole_ddpg__256__G-G-G": 100.0},
+            "refuted",
+        ),  # a larger batch is faster
+        (PER_WATT, {"seed3_learner__table_vii_rllib__cartpole": 2.0}, "refuted"),
     ],
 )
 def test_a_verdict_turns_with_what_is_printed(found, place, numbers, verdict):

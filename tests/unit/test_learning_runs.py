@@ -55,12 +55,22 @@ def test_a_run_has_the_five_metrics_that_a_hand_computes():
         "sample_efficiency": 4000,
         "learning_efficiency": 3000,
         "speedup_over_serial": 2.5,
+        "time_to_solve": 0.004,
         "stale_weights": 1.5,
     }
     two = found[TWO]
     assert two["scaling_factor"] == {7: Value(pytest.approx((1 / 0.004) / (1 / 0.002) / 2))}
     assert two["policy_quality"] == {7: Value(500.0)}
-    assert write_metrics(two) == ["2 of 2", "500", "2,000; 2,000", "1,000; 1,000", "250; 1,000", "0.25", "1.25"]
+    assert write_metrics(two) == [
+        "2 of 2",
+        "500",
+        "2,000; 2,000",
+        "1,000; 1,000",
+        "250; 1,000",
+        "0.25",
+        "1.25",
+        "0.0; 0.0",
+    ]
 
 
 def copies(processes, sync, seed, episodes, seconds, means):

@@ -12,6 +12,7 @@ from dse.published import (
     hou_claims,
     mappings,
     quoted,
+    state_claims,
     stone_claims,
     system_claims,
     transport_claims,
@@ -20,12 +21,13 @@ from dse.published.claims import VERDICTS, Claim
 from dse.records import RecordError, read_folder
 from impls.training.parallel import arrangement
 from impls.training.reading import load
+from impls.training.workload import identity
 from tests.committed import RESULTS
 from tests.printed import QUOTED, but
 from tests.system.test_records import measurement
 
 AVERAGE, SAVED, MAGNITUDE, FRAMES, QUEUE, _, APART = range(7)
-REPLAY, PASSES, POINTS, PARALLEL, HORIZON = range(5)
+REPLAY, PASSES, AVERAGES, POINTS, PARALLEL, HORIZON, BANKS = range(7)
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +135,7 @@ def test_claims_about_several_learners_tell_what_ran(everything, paper):
 def test_growth_with_the_batch_is_judged_by_the_series_with_the_most_batches(everything):
     replay = everything["[Zhang2022]"][REPLAY]
     assert replay.verdict != "not testable here"
-    assert "2 series from B = 1 to 32,768" in replay.evidence
+    assert "2 series from n = 1 to 32,768" in replay.evidence
 
 
 def test_the_chance_of_a_number_that_has_nothing_to_do_with_ours():
@@ -204,6 +206,27 @@ def test_another_number_printed_turns_the_verdict(found, place, numbers, verdict
     assert hou_claims.verdicts([], but(found, **numbers))[place].verdict == verdict
 
 
+@pytest.mark.parametrize(("slower", "verdict"), [(8.0, "confirmed"), (0.5, "refuted"), (1.0, "not testable here")])
+def test_pendulum_is_solved_sooner_if_every_library_takes_longer(found, slower, verdict):
+    kinds = {"serial": 2.0, "rllib": 30.0, "sb3": 2.0 * slower, "tianshou": 20.0}
+    runs = [
+        cell(
+            primitive="training run", median_seconds=1e-3,
+            options={"workload": "pendulum_sac", "kind": kind, "seed": seed, "learners": 1},
+        )
+        for kind in kinds
+        for seed in range(5)
+    ]  # fmt: skip
+    for one in runs:
+        points = [[500, 400, kinds[one.options["kind"]], -150.0]]
+        one.machine.update(points=points, solved_at=-200.0, test_mean=None)
+    (claim,) = (one for one in hou_claims.verdicts(runs, found) if one.text.startswith("Pendulum takes 16.3 s"))
+    assert claim.verdict == verdict
+    assert "rllib to ours: 15.00x" in claim.evidence
+    (claim,) = (one for one in hou_claims.verdicts(runs[:5], found) if one.text.startswith("Pendulum takes 16.3 s"))
+    assert "--only serial,libraries --workload pendulum_sac" in claim.evidence
+
+
 # [StoneSachdev]
 
 
@@ -264,6 +287,13 @@ FORWARD = {"primitive": "training", "contestant": "forward", "op": "act", "optio
 def test_times_over_the_batch(law, verdict):
     passes = [*over_batches(law, **FORWARD), *twins("training", 1.1)]
     assert dissertation_claims.verdicts(passes)[PASSES].verdict == verdict
+    of_models = FORWARD | {"contestant": "weights", "op": "average"}
+    averages = [
+        cell(**of_models | {"options": {"workload": "cartpole_dqn", "models": one.batch}}, median_seconds=one.seconds)
+        for one in passes[:-24]
+    ]
+    judged = dissertation_claims.verdicts([*averages, *passes[-24:]])
+    assert (judged[AVERAGES].verdict, judged[PASSES].verdict) == (verdict, "not testable here")
     tree = [one for op in ("draw", "update") for one in over_batches(law, op=op, capacity=1_000_000)]
     assert dissertation_claims.verdicts([*tree, *twins("sum_tree", 1.1)])[REPLAY].verdict == verdict
 
@@ -296,9 +326,28 @@ def test_scaling_factors_are_arithmetic(found):
     assert [judged[place].verdict for place in (POINTS, PARALLEL, HORIZON)] == ["adds up", "refuted", "adds up"]
     assert "1.25 / 2 = 0.625, printed 0.63; 1.34 / 4 = 0.335, printed 0.34" in judged[POINTS].evidence
     assert "give 0.781 for two learners, Eq. 5.3 gives 0.625" in judged[PARALLEL].evidence
+    assert judged[BANKS].verdict == "refuted"
+    assert "0.5 with 2, not 1e-06" in judged[BANKS].evidence
     wrong = but(found, zhang2022__data_parallel__factor__4=0.33)
     assert dissertation_claims.verdicts([], wrong)[POINTS].verdict == "refuted"
     assert dissertation_claims.verdicts([], quoted.NOTHING)[POINTS].verdict == "not testable here"
+
+
+def test_the_seconds_of_a_step_are_told_by_the_size_of_the_state():
+    def steps(name, learner_seconds):
+        options = {"workload": name, "identity": identity(load(name))}
+        shape = {"primitive": "training", "threads": 1, "options": options, "op": "step"}
+        batch = load(name).learner.batch
+        yield cell(**shape, contestant="actor", batch=1, median_seconds=1e-4)
+        yield cell(**shape, contestant="learner", batch=batch, median_seconds=learner_seconds)
+
+    (none,) = state_claims.verdicts([*steps("cartpole_dqn", 1e-3)])
+    assert none.verdict == "not testable here"
+    for hopper, verdict in ((5e-3, "confirmed"), (1e-3, "refuted")):
+        small, large = steps("cartpole_dqn", 2e-3), steps("hopper_ddpg", hopper)
+        (claim,) = state_claims.verdicts([*small, *large])
+        assert claim.verdict == verdict
+    assert "4: cartpole_dqn 2.10 ms; 11: hopper_ddpg 1.10 ms" in claim.evidence
 
 
 # Table V with and without learners' times that its tables state
@@ -494,6 +543,10 @@ def test_rllibs_loop_is_compared_with_ours_by_the_same_library(theirs, verdict):
     ]
     assert judged(*loops)[LOOP] == verdict
     assert judged(*loops[:2])[LOOP] == "not testable here"
+    small = [
+        dataclasses.replace(one, batch=7, median_seconds=one.median_seconds ** (one is not loops[2])) for one in loops
+    ]
+    assert judged(*loops, *small)[LOOP] == "refuted"  # at the other batch it is as fast
 
 
 @pytest.mark.parametrize(
@@ -519,3 +572,24 @@ def test_a_keeper_that_waits_more_than_others_needs_no_second_unit(keeper, verdi
 def test_random_tables_warrant_no_mapping_within_five_percent():
     assert judged()[NEAR] == "not testable here"
     assert judged()[HURT] == judged()[ALIKE] == "not testable here"
+
+
+@pytest.mark.parametrize(("many", "place", "verdict"), [(2.0, HURT, "confirmed"), (0.5, HURT, "refuted")])
+def test_batches_ahead_are_judged_by_both_algorithms(monkeypatch, many, place, verdict):
+    """Twice the steps by one of them alone are no verdict."""
+
+    def found(*factors):
+        return {
+            (task, f"pipelined, D = {depth}"): {
+                "sample_efficiency": {
+                    seed: learning_runs.Value(1e4 * (factor if depth == 200 else 1)) for seed in range(5)
+                }
+            }
+            for task, factor in zip(system_claims.TASKS, factors, strict=True)
+            for depth in (1, 50, 200)
+        }
+
+    monkeypatch.setattr(learning_runs, "metrics_of", lambda runs: found(many, many))
+    assert judged()[place] == verdict
+    monkeypatch.setattr(learning_runs, "metrics_of", lambda runs: found(2.0, 1.0))
+    assert judged()[place] == judged()[ALIKE] == "not testable here"

@@ -4,6 +4,7 @@ Each test of a finding of the solver's check (S2, S3, S4, S7, S8) is of an answe
 """
 
 import dataclasses
+import math
 import shutil
 from pathlib import Path
 
@@ -117,6 +118,36 @@ def test_a_gpus_tree_of_a_sweep_is_no_tree_of_the_processor_and_is_one_of_the_gp
 
 
 # S7: a skipped cell is evidence
+
+
+def test_a_gpus_gradient_step_is_as_recorded_on_the_first_gpu_and_modeled_without_records(records):
+    own = next(one for one in records if one.contestant == "learner" and one.options["workload"] == "hopper_ddpg")
+    cells = [
+        dataclasses.replace(own, contestant="cuda", batch=batch, threads=1, options=own.options | {"learner": "torch"})
+        for batch in (64, 256)
+    ]
+    times = {"median_seconds": 1e-3, "low_seconds": 9.9e-4, "high_seconds": 1.01e-3, "status": "ok", "reason": None}
+    cells = [dataclasses.replace(cell, **times) for cell in cells]
+    machine = dataclasses.replace(H200, machine_key=KEY)
+    timed, modeled = (measured(HOPPER, machine, [*records, *more]) for more in (cells, []))
+    for parts, source in ((timed, "measured"), (modeled, "modeled")):
+        assert {parts.learners(parts.platform.device(name))[0].step.source for name in ("gpu0", "gpu3")} == {source}
+    (step, *_), (law, *_) = (parts.learners(parts.platform.device("gpu0")) for parts in (timed, modeled))
+    assert step.step.value == pytest.approx(1e-3)
+    assert law.step.value == pytest.approx(analytic.learner(modeled.cpu, machine.device("gpu0"), HOPPER, 256).value)
+    half = next(one for one in timed.learners(machine.device("gpu0")) if one.details == {"devices": 2})
+    assert half.step.source == "modeled" and half.step.value > 1e-3  # between records at B = 128, and an exchange
+
+
+def test_what_the_law_of_a_gpus_gradient_step_says_of_the_one_that_was_timed_is_what_its_records_tell():
+    there = load_platform(RESULTS / "c948cac9ea/platform.toml")
+    ratios = [
+        one.median_seconds / analytic.learner(there.devices[0], there.device("gpu"), load(name), one.batch).value
+        for name in ("cartpole_dqn", "hopper_ddpg", "hopper_sac")
+        for one in read_file(RESULTS / f"c948cac9ea/profile-{name}-full.jsonl")
+        if one.contestant == "cuda"
+    ]
+    assert f"{math.floor(min(ratios))} to {math.ceil(max(ratios))} times" in analytic.SLOWER_ON_ONE
 
 
 def test_a_cell_that_was_skipped_for_its_length_takes_that_long_at_least():

@@ -1,0 +1,52 @@
+"""Judge Fig. 1 of [Zhang2021], hours of training over the size of a state, by the seconds of a training step."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+
+from impls.training import Workload
+
+from ..records import Measurement, how_to_measure
+from ..times.workloads import workloads
+from .claims import UNTESTED, Claim
+from .quoted import NOTHING, Quoted
+
+PAPER, ORDER = "[Zhang2021]", 5
+
+
+def verdicts(records: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]:
+    """Judge that training takes longer with a larger state, by every workload that was profiled."""
+    text = "Training takes longer the larger the state is, here of a step (I, Fig. 1)."
+    rule = "confirmed if it takes longer in every environment of a larger state, refuted if not in one"
+    profiled = [one for one in records if one.primitive == "training" and one.median_seconds]
+    steps: dict[int, dict[str, float]] = defaultdict(dict)
+    for (name, identity), workload in workloads(profiled).items():
+        own = [one for one in profiled if one.options.get("identity") == identity]
+        if workload and (seconds := _step_seconds(workload, own)):
+            steps[math.prod(workload.observation.stacked)][name] = seconds
+    if len(steps) < 2:
+        lacks = f"no steps with states of two sizes are on record; {how_to_measure('profile --workload hopper_ddpg')}"
+        return [Claim(text, UNTESTED, lacks, rule, "none: it takes records")]
+    sizes = sorted(steps)
+    holds = all(max(steps[small].values()) < min(steps[large].values()) for small, large in pairwise(sizes))
+    told = {size: ", ".join(f"{name} {1e3 * each:.2f} ms" for name, each in steps[size].items()) for size in sizes}
+    evidence = (
+        "measured: an environment step with the gradient steps that go with it, one core, by numbers of a state: "
+        f"{'; '.join(f'{size:,}: {told[size]}' for size in sizes)}. Networks and batches grow with the state, too, and "
+        "how many steps it takes until they have learned is another matter"
+    )
+    power = "times that differ by whole factors are far beyond their noise"
+    return [Claim(text, "confirmed" if holds else "refuted", evidence, rule, power)]
+
+
+def _step_seconds(workload: Workload, own: Sequence[Measurement]) -> float | None:
+    """Return the seconds of an environment step and its share of a gradient step, by torch; None if one is missing."""
+    taken = {
+        (one.contestant, one.op, one.batch): one.seconds
+        for one in own
+        if one.threads == 1 and one.options.get("learner", "torch") == "torch"
+        if not {"beside", "environments"} & one.options.keys()
+    }
+    acting, learning = (taken.get(part) for part in (("actor", "step", 1), ("learner", "step", workload.learner.batch)))
+    return acting + learning / workload.learner.update_interval if acting and learning else None
