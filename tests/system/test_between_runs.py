@@ -60,11 +60,14 @@ def test_without_two_runs_drift_is_the_usual_one():
 
 
 def test_what_all_sentinels_share_is_common_and_the_rest_each_ones_own():
-    alike = drift([*several((1, 1, 1), 0), *several((1.5, 1.5, 1.5), 90, "profile")])
+    def then(*factors):
+        return drift([*several((1, 1, 1), 0), *several(factors, 90, "profile")])
+
+    alike = then(1.5, 1.5, 1.5)
     assert (alike.common, alike.own, alike.runs) == (pooled(2, math.log(1.5), USUAL.common), pooled(2, 0, USUAL.own), 2)
-    apart = drift([*several((1, 1, 1), 0), *several((1, 1.5, 1 / 1.5), 90, "profile")])
+    apart = then(1, 1.5, 1 / 1.5)
     assert (apart.common, apart.own) == (pooled(2, 0, USUAL.common), pooled(2, math.log(1.5), USUAL.own))
-    one_of_three = drift([*several((1, 1, 1), 0), *several((1, 1, 1.9), 90, "profile")])  # a call that has two speeds
+    one_of_three = then(1, 1, 1.9)  # a call that has two speeds
     assert one_of_three.own == pooled(2, 0, USUAL.own)
 
 

@@ -3,6 +3,7 @@
 The device that is not there computes on the CPU, in memory of its own, so that what is not fetched is not seen.
 """
 
+import itertools
 import json
 import os
 import signal
@@ -74,10 +75,13 @@ def test_actors_fetch_what_a_learner_on_a_device_has_learned(device, name):
 
 
 def test_a_profile_times_gradient_steps_on_a_device_where_there_is_one(device, monkeypatch):
-    assert not any(cell.contestant == "cuda" for group in groups(tiny("sac"), PRESETS["brief"], 2) for cell in group)
+    def batches():
+        every = itertools.chain.from_iterable(groups(tiny("sac"), PRESETS["brief"], 2))
+        return {cell.batch for cell in every if cell.contestant == "cuda"}
+
+    assert not batches()
     monkeypatch.setattr(cells, "fingerprint", lambda: {"gpus": ["A GPU"]})
-    timed = [cell for group in groups(tiny("sac"), PRESETS["brief"], 2) for cell in group if cell.contestant == "cuda"]
-    assert {cell.batch for cell in timed} == {*PRESETS["brief"].batches, tiny("sac").learner.batch}
+    assert batches() == {*PRESETS["brief"].batches, tiny("sac").learner.batch}
     step = make(World(tiny("sac"), 0, 1 << 20), {"contestant": "cuda", "batch": 4, "options": {}})
     assert np.shape(step(0)[0]) == (4,)
 

@@ -1,6 +1,5 @@
 """Tests of the probe of a machine: its numbers from samples, its samples, and that it finds the same thing twice."""
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -62,46 +61,32 @@ def test_private_caches_are_worked_on_whole_and_shared_ones_in_parts(monkeypatch
     assert probe.levels({}, 1 << 30, threads=1) == [Level("memory", 1 << 30, 1, 1 << 25, 1 << 25)]
 
 
-def test_a_gpu_is_described_by_what_torch_tells_and_does(monkeypatch):
+def test_each_gpu_becomes_a_device_of_the_file_by_what_its_driver_tells_and_it_does(monkeypatch, tmp_path, capsys):
     torch = pytest.importorskip("torch", reason="GPUs are probed by torch")
     monkeypatch.setattr(probe, "GPU_SECONDS", 0.01)
     samples = probe.sample_gpu(torch.device("cpu"), lambda: None, side=16, nbytes=1 << 12)  # stands in for a GPU
-    assert all(len(blocks) == probe.BLOCKS and min(map(len, blocks)) >= 2 for blocks in samples.values())
+    for blocks in samples.values():
+        assert len(blocks) == probe.BLOCKS
+        assert min(map(len, blocks)) >= 2
     samples[("link", "alpha_seconds")] = [[1e5, 1e5]]
     facts = SimpleNamespace(name="A GPU", multi_processor_count=132, L2_cache_size=60 << 20, total_memory=140 << 30)
-    gpu, link = probe.describe_gpu(
-        "gpu", facts, samples, {"clock_hz": Quantity(value=2e9, origin="measured", note="a")}
-    )
-    assert (gpu.kind, gpu.multiprocessors.value, gpu.memory.size_bytes.value) == ("gpu", 132, 140 << 30)
-    assert (link.source, link.target, link.alpha_seconds.value) == ("cpu", "gpu", 1e-5)
-    assert gpu.peak_fp32_ops_per_s.origin == "measured" and gpu.launch_seconds.value > 0
-    platform = probe.describe(HERE, FOUND, 2, SAMPLES)
-    platform = dataclasses.replace(platform, devices=(*platform.devices, gpu), links=(link,))
-    assert parse(to_toml(platform), "it") == (platform, [])
-
-
-def test_each_gpu_becomes_a_device_of_the_file_as_far_as_its_driver_tells(monkeypatch, tmp_path):
-    torch = pytest.importorskip("torch", reason="GPUs are probed by torch")
-    facts = SimpleNamespace(name="A GPU", multi_processor_count=132, L2_cache_size=60 << 20, total_memory=140 << 30)
-    monkeypatch.setattr(probe, "GPU_SECONDS", 0.01)
-    samples = probe.sample_gpu(torch.device("cpu"), lambda: None, side=16, nbytes=1 << 12)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: facts)
     monkeypatch.setattr(probe, "sample_gpu", lambda device, wait: samples)
     monkeypatch.setattr(probe, "query_gpus", lambda fields, form: ["1980, 700.00", "1980, [N/A]"])
     monkeypatch.setattr(probe, "fingerprint", lambda: {"gpus": ["A GPU", "A GPU"], "cores": 1})
     monkeypatch.setattr(probe, "probe", lambda tell: probe.describe(HERE, FOUND, 2, SAMPLES))
-    written = probe.write_probe(tmp_path / "platform.toml")
-    gpus = [(one.name, one.clock_hz.value, one.power_watts and one.power_watts.value) for one in written.devices[1:]]
-    assert gpus == [("gpu0", 1.98e9, 700), ("gpu1", 1.98e9, None)]
-    assert [(link.source, link.target) for link in written.links] == [("cpu", "gpu0"), ("cpu", "gpu1")]
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert [one.kind for one in probe.write_probe(tmp_path / "platform.toml").devices] == ["cpu"]
-
-
-def test_without_a_torch_that_uses_it_a_gpu_is_left_out_and_that_is_told(monkeypatch, capsys):
+    path = tmp_path / "platform.toml"
+    written = probe.write_probe(path)
+    assert parse(path.read_text(), "it")[0] == written
+    _, gpu, other = written.devices
+    assert (gpu.clock_hz.value, gpu.power_watts.value, other.power_watts) == (1.98e9, 700, None)
+    assert (gpu.kind, gpu.multiprocessors.value, gpu.memory.size_bytes.value) == ("gpu", 132, 140 << 30)
+    assert gpu.peak_fp32_ops_per_s.origin == "measured"
+    assert [link.target for link in written.links] == [gpu.name, other.name] == ["gpu0", "gpu1"]
+    assert written.links[0].alpha_seconds.value == 1e-5
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert list(probe.gpus()) == []
+    assert [one.kind for one in probe.write_probe(path).devices] == ["cpu"]
     assert "torch" in capsys.readouterr().err
 
 

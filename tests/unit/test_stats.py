@@ -154,11 +154,15 @@ def test_what_is_faster_than_the_choice_ties_with_it_and_what_is_far_slower_does
 
 
 def test_a_field_adds_distances_up_over_its_axes_and_returns_to_the_offset_far_away():
-    corner = stats.Field(np.zeros((1, 2)), np.ones(1), np.full(1, 1e-6), sigma=1.0)
+    def of_ones(*places, error=0.01, sigma=0.1, **more):
+        count = len(places)
+        return stats.Field(np.array(places), np.ones(count), np.full(count, error), sigma=sigma, **more)
+
+    corner = of_ones([0.0, 0.0], error=1e-6, sigma=1.0)
     assert corner.at([1.0, 1.0])[0] == pytest.approx(math.exp(-2), rel=1e-3)
-    shared = stats.Field(np.array([[0.0], [1.0]]), np.ones(2), np.full(2, 0.01), sigma=0.1, offset=2.0)
+    shared = of_ones([0.0], [1.0], offset=2.0)
     assert shared.at([50.0])[0] == pytest.approx(1.0, abs=0.01)
-    alone = stats.Field(np.zeros((1, 1)), np.ones(1), np.full(1, 0.01), sigma=0.1, offset=2.0)
+    alone = of_ones([0.0], offset=2.0)
     assert alone.at([50.0])[1] == pytest.approx(0.1 * math.sqrt(2), rel=0.05)
 
 

@@ -121,22 +121,18 @@ def test_a_gpus_tree_of_a_sweep_is_no_tree_of_the_processor_and_is_one_of_the_gp
 
 
 def test_a_gpus_gradient_step_is_as_recorded_on_the_first_gpu_and_modeled_without_records(records):
-    own = next(one for one in records if one.contestant == "learner" and one.options["workload"] == "hopper_ddpg")
-    cells = [
-        dataclasses.replace(own, contestant="cuda", batch=batch, threads=1, options=own.options | {"learner": "torch"})
-        for batch in (64, 256)
-    ]
-    times = {"median_seconds": 1e-3, "low_seconds": 9.9e-4, "high_seconds": 1.01e-3, "status": "ok", "reason": None}
-    cells = [dataclasses.replace(cell, **times) for cell in cells]
-    machine = dataclasses.replace(H200, machine_key=KEY)
-    timed, modeled = (measured(HOPPER, machine, [*records, *more]) for more in (cells, []))
-    for parts, source in ((timed, "measured"), (modeled, "modeled")):
-        assert {parts.learners(parts.platform.device(name))[0].step.source for name in ("gpu0", "gpu3")} == {source}
-    (step, *_), (law, *_) = (parts.learners(parts.platform.device("gpu0")) for parts in (timed, modeled))
-    assert step.step.value == pytest.approx(1e-3)
-    assert law.step.value == pytest.approx(analytic.learner(modeled.cpu, machine.device("gpu0"), HOPPER, 256).value)
-    half = next(one for one in timed.learners(machine.device("gpu0")) if one.details == {"devices": 2})
-    assert half.step.source == "modeled" and half.step.value > 1e-3  # between records at B = 128, and an exchange
+    every = (one for one in records if one.contestant == "learner" and one.options["workload"] == HOPPER.name)
+    own = next(one for one in every if one.median_seconds)
+    cells = [dataclasses.replace(own, contestant="cuda", batch=batch, threads=1) for batch in (64, 256)]
+    timed = measured(HOPPER, H200, [*records, *cells])
+    untimed = measured(HOPPER, H200, records)
+    alone, _, half = timed.learners(H200.device("gpu0"))[:3]
+    assert alone.step.value == pytest.approx(own.median_seconds)
+    assert alone.step.source == "measured"
+    assert half.details == {"devices": 2}
+    assert half.step.value > alone.step.value  # between records at B = 128, and an exchange
+    assert timed.learners(H200.device("gpu3"))[0].step.source == "measured"
+    assert untimed.learners(H200.device("gpu0"))[0].step.source == "modeled"
 
 
 def test_what_the_law_of_a_gpus_gradient_step_says_of_the_one_that_was_timed_is_what_its_records_tell():
