@@ -13,12 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+import impls
+
 from . import stats
 from .records import SENTINEL, Measurement
 
 WORTH = 4  # runs of this machine that USUAL counts as much as
 LEAST_VISITS = 5  # of a sentinel in a run: one visit in seven meets a neighbor, which the median of a few follows
-_Name = tuple[str, str]
+_Name = tuple[str, ...]
 _Run = tuple[str | None, str]
 
 
@@ -84,9 +86,15 @@ def between(found: Iterable[Measurement], before: str, after: str) -> float | No
     sides: tuple[dict[_Name, list[float]], ...] = (defaultdict(list), defaultdict(list))
     for record in found:
         if record.primitive == SENTINEL and record.median_seconds and (record.utc <= before or record.utc >= after):
-            sides[record.utc > before][record.contestant, record.op].append(record.seconds)
+            sides[record.utc > before][_name(record)].append(record.seconds)
     ratios = [np.median(sides[1][name]) / np.median(sides[0][name]) for name in sides[0].keys() & sides[1].keys()]
     return float(np.median(ratios)) if ratios else None
+
+
+def _name(record: Measurement) -> _Name:
+    """Name a sentinel; a tree of ours also by its code, for the time of another code tells nothing of the machine."""
+    code = str(record.machine.get("evidence", {}).get("code", ""))
+    return record.contestant, record.op, code if record.contestant in impls.names() else ""
 
 
 def _runs(found: Iterable[Measurement]) -> dict[_Run, dict[_Name, float]]:
@@ -94,7 +102,7 @@ def _runs(found: Iterable[Measurement]) -> dict[_Run, dict[_Name, float]]:
     seconds: dict[_Run, dict[_Name, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in found:
         if record.primitive == SENTINEL and record.median_seconds:
-            seconds[record.commit, record.command][record.contestant, record.op].append(record.seconds)
+            seconds[record.commit, record.command][_name(record)].append(record.seconds)
     medians = {
         run: {name: float(np.median(times)) for name, times in visits.items() if len(times) >= LEAST_VISITS}
         for run, visits in seconds.items()
