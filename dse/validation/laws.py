@@ -82,6 +82,12 @@ class Cell:
         """The factor by which the law is off."""
         return _error(self, constants)
 
+    def is_within(self, constants: Constants) -> bool:
+        """Whether the law is off by no more than its factor, which grows beyond the cores that it was fitted to."""
+        there = self.told(constants=constants).factor
+        here = self.over(constants=constants).factor if self.over else LAWS[self.law].factor
+        return self.error(constants) <= analytic.together(LAWS[self.law].factor, max(1.0, there / here))
+
 
 @functools.lru_cache(maxsize=1 << 17)  # fits without one cell or another try the same constants
 def _error(cell: Cell, constants: Constants) -> float:
@@ -122,17 +128,18 @@ def held_out(results: Path = RESULTS) -> tuple[HeldOut, ...]:
 
 def _held_out(law: str, out: Out, cells: Sequence[Cell]) -> HeldOut | None:
     errors: dict[str, list[float]] = {}
+    told: list[tuple[Cell, Constants]] = []
     for name, tested, rest in _folds(out, cells):
         if rest:
             constants = fitted(law, rest)
             errors[name] = [one.error(constants) for one in tested]
+            told += [(one, constants) for one in tested]
     every = [error for each in errors.values() for error in each]
     if not every:
         return None
-    factor = LAWS[law].factor
     return HeldOut(
-        *(law, out, len(every), median(every), max(every), _share(every, factor), factor),
-        _share([one.error() for one in cells], factor),
+        *(law, out, len(every), median(every), max(every), _share(told), LAWS[law].factor),
+        _share([(one, AS_FITTED) for one in cells]),
         {name: (len(each), max(each)) for name, each in errors.items()},
     )
 
@@ -149,8 +156,8 @@ def _folds(out: Out, cells: Sequence[Cell]) -> Iterator[tuple[str, list[Cell], l
             yield f"{workload} on {machine}", tested, [one for one in own if one.workload != workload]
 
 
-def _share(errors: Sequence[float], factor: float) -> float:
-    return sum(error <= factor for error in errors) / len(errors)
+def _share(told: Sequence[tuple[Cell, Constants]]) -> float:
+    return sum(one.is_within(constants) for one, constants in told) / len(told)
 
 
 def fitted(law: str, cells: Sequence[Cell]) -> Constants:
