@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dse.published.lock_claims import is_oversubscribed
+from dse.published.lock_claims import RUN, is_oversubscribed
 from dse.records import Measurement
 
 from .. import style
@@ -48,7 +48,7 @@ def shared(material: Material) -> pd.DataFrame:
     """Select runs of actors and learners, in microseconds a gradient step, by ``mode`` and ``work`` (us)."""
     parts = []
     for mode in MODES:
-        cells = part(material.measurements, mode).cells
+        cells = [record for record in part(material.measurements, mode).cells if record.op == RUN]
         if cells:
             work = [round(1e6 * record.options["work_seconds"]) for record in cells]
             extra = {"mode": mode, "work": work, "oversubscribed": [is_oversubscribed(record) for record in cells]}

@@ -150,7 +150,7 @@ def test_the_figure_answers_in_its_title_and_hollows_what_is_unstable():
     rows = plugins.gains(found)
     figure = plugins.draw(rows, tidy.about(found))
     figure.canvas.draw()
-    assert "1.25 to 2.00 times faster" in figure.subfigs[0]._suptitle.get_text()
+    assert "1.25 to 1.50 times faster" in figure.subfigs[0]._suptitle.get_text()
     hollow = [line for line in figure.axes[0].lines if line.get_markerfacecolor() == "white" and len(line.get_xdata())]
     assert [list(line.get_ydata()) for line in hollow] == [[pytest.approx(2.0)]]
     assert "Hollow: unstable" in figure.subfigs[1].texts[0].get_text().replace("\n", " ")

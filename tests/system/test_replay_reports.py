@@ -230,8 +230,11 @@ def test_more_members_than_cores_are_labelled_in_tables_and_in_the_figure(html, 
         assert f"<th>4 {mode}</th><th>6 {mode}, oversubscribed</th>" in html
     assert ">6 threads, oversubscribed</td>" in html
     (chart,) = (chart for chart in replay_figures.CHARTS if chart.name == "replay_locks")
-    asked = material(everything(), results)
-    figure = chart.draw(chart.rows(asked), asked.about)
+    retrieved = record("threads", "global", 99, op="retrieve", threads=4, options={"work_seconds": 0.0})
+    asked = material([*everything(), retrieved], results)
+    rows = chart.rows(asked)
+    assert set(rows["op"]) == {"run"}
+    figure = chart.draw(rows, asked.about)
     drawn = [axes for axes in figure.axes if axes.get_visible()]
     assert [axes.get_title().partition(",")[0] for axes in drawn] == ["threads", "processes"]
     for axes in drawn:
