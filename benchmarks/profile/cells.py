@@ -137,7 +137,7 @@ def groups(workload: Workload, preset: Preset, cores: int, learners: Sequence[st
         build.trees(),
         build.storage(),
     ]
-    return [cells for group in (*parts, build.weights(), build.together()) if (cells := list(group))]
+    return [list(group) for group in (*parts, build.weights(), build.together())]
 
 
 class _CellBuilder:

@@ -41,9 +41,9 @@ class World:
         """A folder for files of weights, gone when the process ends."""
         return tempfile.TemporaryDirectory(prefix="weights-")
 
-    def learner(self, name: str = REFERENCE) -> Any:
+    def learner(self, name: str = REFERENCE, device: str = "cpu") -> Any:
         """Make a learner by an implementation, its initial weights by the process's number as seed."""
-        return learners.make(self.workload, name, seed=self.number)
+        return learners.make(self.workload, name, seed=self.number, device=device)
 
     def policy(self, name: str = REFERENCE) -> Any:
         """Return the learner by whose policy actors act, one for each implementation."""
@@ -137,13 +137,8 @@ def _actor(world: World, cell: dict[str, Any]) -> Call:
 
 
 def _learner(world: World, cell: dict[str, Any]) -> Call:
-    learner, batches = world.learner(_learner_of(cell)), [world.batch(cell["batch"]) for _ in range(ROTATED)]
-    return lambda turn: learner.step(*batches[turn % ROTATED])
-
-
-def _cuda(world: World, cell: dict[str, Any]) -> Call:
-    learner = learners.make(world.workload, REFERENCE, seed=world.number, device=CUDA)
-    batches = [world.batch(cell["batch"]) for _ in range(ROTATED)]
+    device = CUDA if cell["contestant"] == CUDA else "cpu"
+    learner, batches = world.learner(_learner_of(cell), device), [world.batch(cell["batch"]) for _ in range(ROTATED)]
     return lambda turn: learner.step(*batches[turn % ROTATED])
 
 
@@ -232,7 +227,7 @@ _MADE: dict[str, Callable[[World, dict[str, Any]], Call]] = {
     "forward": _policy,
     "actor": _actor,
     "learner": _learner,
-    CUDA: _cuda,
+    CUDA: _learner,
     "product": _product,
     "storage": _storage,
     "weights": _weights,

@@ -258,7 +258,12 @@ def gpus() -> Iterator[tuple[Device, Link]]:
         listed = zip(("clock_hz", "power_watts"), clocks_and_limits[index].split(","), (1e6, 1), strict=True)
         driver = functools.partial(_told, part=", at most", by="its driver")
         told = {name: driver(unit * float(word)) for name, word, unit in listed if word.strip()[:1].isdigit()}
-        samples = sample_gpu(torch.device("cuda", index), functools.partial(torch.cuda.synchronize, index))
+        wait, nbytes = functools.partial(torch.cuda.synchronize, index), min(COPIED_BYTES, facts.total_memory // 8)
+        try:
+            samples = sample_gpu(torch.device("cuda", index), wait, nbytes=nbytes)
+        except RuntimeError as error:  # of torch: its memory is full, or the driver is another
+            print(f"warning: GPU {index} is left out; probe again when it is free: {error}", file=sys.stderr)
+            continue
         yield describe_gpu(f"gpu{index if count > 1 else ''}", facts, samples, told)
 
 

@@ -45,9 +45,7 @@ ADAM_ARRAYS = 7  # weights, gradients and two moments are read, all but gradient
 PASSES = {"dqn": (5, 0), "ddpg": (6, 4), "td3": (5, 3), "sac": (6, 4)}
 """By algorithm: how often a step's MACs of the value networks, and of the policy, are done: forward 1, backward 2."""
 UNTESTED = "; no such device was timed, so its factor is an assumption"
-SLOWER_ON_ONE = (
-    "; its factor is an assumption: a virtual machine with an H200 took 4 to 16 times as long, so time yours"
-)
+SLOWER_ON_ONE = "; its factor is an assumption: a virtual machine with an H200 was 4 to 16 times slower, so time yours"
 HELD_OUT = "; its factor held for nine in ten cells of workloads and machines left out of the fit"
 HELD_OUT_CORES = HELD_OUT + ", on one core and two"
 

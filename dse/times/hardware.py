@@ -95,7 +95,7 @@ def assumed_of(device: Device, *keys: str) -> tuple[str, ...]:
     stands = {} if device.clock_hz else {"clock_ghz": f"{CPU_HZ / 1e9:g} GHz"}
     if not device.peak_fp32_ops_per_s:
         stands["peak_fp32_tops"] = f"{CORE_OPERATIONS} operations a cycle and core"
-    if not bool(device.memory and (device.memory.bandwidth_bytes_per_s or device.memory.copy_bytes_per_s)):
+    if not (device.memory and (device.memory.bandwidth_bytes_per_s or device.memory.copy_bytes_per_s)):
         stands["memory.bandwidth_gb_per_s"] = f"{MISSES_BYTES_PER_S / 1e9:.2g} GB/s"
     return tuple(f"{device.name}.{key} is not stated: {stands[key]} stands for it" for key in keys if key in stands)
 

@@ -61,7 +61,7 @@ def test_private_caches_are_worked_on_whole_and_shared_ones_in_parts(monkeypatch
     assert probe.levels({}, 1 << 30, threads=1) == [Level("memory", 1 << 30, 1, 1 << 25, 1 << 25)]
 
 
-def test_each_gpu_becomes_a_device_of_the_file_by_what_its_driver_tells_and_it_does(monkeypatch, tmp_path, capsys):
+def test_each_gpu_becomes_a_device_of_the_file_by_what_its_driver_tells_and_it_does(monkeypatch, tmp_path):
     torch = pytest.importorskip("torch", reason="GPUs are probed by torch")
     monkeypatch.setattr(probe, "GPU_SECONDS", 0.01)
     samples = probe.sample_gpu(torch.device("cpu"), lambda: None, side=16, nbytes=1 << 12)  # stands in for a GPU
@@ -72,7 +72,7 @@ def test_each_gpu_becomes_a_device_of_the_file_by_what_its_driver_tells_and_it_d
     facts = SimpleNamespace(name="A GPU", multi_processor_count=132, L2_cache_size=60 << 20, total_memory=140 << 30)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: facts)
-    monkeypatch.setattr(probe, "sample_gpu", lambda device, wait: samples)
+    monkeypatch.setattr(probe, "sample_gpu", lambda device, wait, nbytes: samples)
     monkeypatch.setattr(probe, "query_gpus", lambda fields, form: ["1980, 700.00", "1980, [N/A]"])
     monkeypatch.setattr(probe, "fingerprint", lambda: {"gpus": ["A GPU", "A GPU"], "cores": 1})
     monkeypatch.setattr(probe, "probe", lambda tell: probe.describe(HERE, FOUND, 2, SAMPLES))
@@ -85,8 +85,22 @@ def test_each_gpu_becomes_a_device_of_the_file_by_what_its_driver_tells_and_it_d
     assert gpu.peak_fp32_ops_per_s.origin == "measured"
     assert [link.target for link in written.links] == [gpu.name, other.name] == ["gpu0", "gpu1"]
     assert written.links[0].alpha_seconds.value == 1e-5
+
+
+def test_a_gpu_that_torch_cannot_use_is_left_out_and_that_is_told(monkeypatch, capsys):
+    torch = pytest.importorskip("torch", reason="GPUs are probed by torch")
+
+    def fill(*_, **__):
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(total_memory=8 << 30))
+    monkeypatch.setattr(probe, "query_gpus", lambda fields, form: ["1980, 700.00"])
+    monkeypatch.setattr(probe, "sample_gpu", fill)
+    assert list(probe.gpus()) == []
+    assert "no room" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert [one.kind for one in probe.write_probe(path).devices] == ["cpu"]
+    assert list(probe.gpus()) == []
     assert "torch" in capsys.readouterr().err
 
 

@@ -143,7 +143,7 @@ def test_what_the_law_of_a_gpus_gradient_step_says_of_the_one_that_was_timed_is_
         for one in read_file(RESULTS / f"c948cac9ea/profile-{name}-full.jsonl")
         if one.contestant == "cuda"
     ]
-    assert f"{math.floor(min(ratios))} to {math.ceil(max(ratios))} times" in analytic.SLOWER_ON_ONE
+    assert f"{math.floor(min(ratios))} to {math.ceil(max(ratios))} times slower" in analytic.SLOWER_ON_ONE
 
 
 def test_a_cell_that_was_skipped_for_its_length_takes_that_long_at_least():
