@@ -77,7 +77,10 @@ class Threads(Crew):
 
 
 class Processes(Crew):
-    """Spawned processes, started when they are needed, which attach to buffers of this one."""
+    """Spawned processes, started when they are needed, which attach to buffers of this one by their handles.
+
+    They end with their parent, and are never waited for without a limit.
+    """
 
     def __init__(self, buffers: dict[str, Buffer]) -> None:
         self._context = multiprocessing.get_context("spawn")

@@ -28,7 +28,10 @@ FIELDS = ("observation", "action", "reward", "next_observation", "terminated")
 
 
 class Rollouts:
-    """The steps that a copy has taken since its last gradient step, with what a loop asks of a replay."""
+    """The steps that a copy has taken since its last gradient step, with what a loop asks of a replay.
+
+    In A3C [Mnih2016] each copy learns once from each n steps of its own, in their order, and then forgets them.
+    """
 
     def __init__(self, workload: Workload) -> None:
         self._steps = LocalStorage(layout_of(workload), workload.learner.batch)

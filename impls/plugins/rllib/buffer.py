@@ -115,6 +115,8 @@ def binary_nodes(leaves: NDArray[np.float64], combine: np.ufunc, neutral: float)
     return listed
 
 
+# RLlib's constructors find out the structure of the spaces at each call, which takes longer than all else in a buffer's
+# work. So episodes and steps are made as copies of what a constructor made before, with other data in their columns.
 _PLAIN = (bool, int, float, str, bytes, type(None), np.generic)
 _EMPTY_COLUMN = InfiniteLookbackBuffer()
 _EMPTY = SingleAgentEpisode()

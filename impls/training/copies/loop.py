@@ -101,7 +101,10 @@ class Cached:
 
 
 class Copy(SerialLoop):
-    """Copy ``number`` of a run, whose parent is number 0; without a replay it has rollouts, as of A3C."""
+    """Copy ``number`` of a run, whose parent is number 0; without a replay it has rollouts, as of A3C.
+
+    Its environment steps are counted with those of the others, and its weights meet theirs.
+    """
 
     def __init__(
         self,

@@ -46,7 +46,15 @@ class SlotsHandle(NamedTuple):
 
 
 class Slots:
-    """``count`` S slots for batches of ``batch`` B records of a layout."""
+    """``count`` S slots, a ring in shared memory, for batches of ``batch`` B records that a keeper samples ahead.
+
+        header    a counter of the tickets that learners have claimed
+        slots     of each a counter, one word, the |TD errors| ``[B]``, and a batch as ``Outputs`` has it
+
+    Ticket t (from 0) is the batch in slot t % S. The counter of a slot is 3 r + n in round r = t // S: n is 0 while it
+    is free for ticket t, 1 once the batch lies in it, 2 once its |TD errors| do. Whoever adds to a counter has written
+    before that all that its value stands for, and touches the slot no more.
+    """
 
     def __init__(self, layout: Layout, batch: int, count: int, memory: Memory | None = None) -> None:
         self.layout, self.batch, self.count = layout, batch, count
