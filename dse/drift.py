@@ -20,6 +20,7 @@ from .records import SENTINEL, Measurement
 
 WORTH = 4  # runs of this machine that USUAL counts as much as
 LEAST_VISITS = 5  # of a sentinel in a run: one visit in seven meets a neighbor, which the median of a few follows
+_OURS = frozenset(impls.names())
 _Name = tuple[str, ...]
 _Run = tuple[str | None, str]
 
@@ -94,7 +95,7 @@ def between(found: Iterable[Measurement], before: str, after: str) -> float | No
 def _name(record: Measurement) -> _Name:
     """Name a sentinel; a tree of ours also by its code, for the time of another code tells nothing of the machine."""
     code = str(record.machine.get("evidence", {}).get("code", ""))
-    return record.contestant, record.op, code if record.contestant in impls.names() else ""
+    return record.contestant, record.op, code if record.contestant in _OURS else ""
 
 
 def _runs(found: Iterable[Measurement]) -> dict[_Run, dict[_Name, float]]:
