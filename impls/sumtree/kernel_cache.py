@@ -46,6 +46,7 @@ def kept_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """``numba.njit`` with these options, for a kernel whose machine code is kept on disk."""
 
     def decorate(function: Callable[..., Any]) -> Any:
+        _tell_apart(function)
         kernel = numba.njit(**options)(function)
         return kernel if kernel is function else _keep(kernel, function, options)
 
@@ -54,6 +55,7 @@ def kept_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 def kept_cfunc(signature: Any, function: Callable[..., Any], **options: Any) -> Any:
     """``numba.cfunc`` with these options, whose machine code is kept on disk."""
+    _tell_apart(function)
     try:
         from numba.core.ccallback import CFunc  # noqa: PLC0415  # private, as all names of numba.core
 
@@ -63,6 +65,26 @@ def kept_cfunc(signature: Any, function: Callable[..., Any], **options: Any) -> 
         return numba.cfunc(signature, **options)(function)
     _keep(compiled, function, options).compile()
     return compiled
+
+
+def _tell_apart(function: Callable[..., Any]) -> None:
+    """Put what a function made by another depends on into its name, of which numba makes the symbol of machine code.
+
+    The symbol has a number, too, that counts within one process: kernels of one name that two processes compiled may
+    have the same, and where both are loaded, who asks for one would be given the other.
+    """
+    if "<locals>" in function.__qualname__:
+        function.__qualname__ += f"_{hashlib.sha256(repr(_parts(function)).encode()).hexdigest()[:16]}"
+
+
+def _parts(function: Callable[..., Any]) -> tuple[Any, ...]:
+    """What machine code depends on besides the text of a function's module."""
+    code = function.__code__
+    constants = [getattr(each, "co_code", each) for each in code.co_consts]
+    held = (cell.cell_contents for cell in function.__closure__ or ())
+    # What is compiled is told by its name, for its text is that of a module which this one imports from.
+    cells = _dumps(tuple(getattr(each, "__qualname__", each) for each in held))
+    return code.co_firstlineno, code.co_code, constants, cells
 
 
 def _keep(kernel: Any, function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
@@ -125,19 +147,7 @@ class KernelCache:
     def _key(self, signature: Any, codegen: Any) -> bytes:
         """All that the machine code depends on."""
         arguments = signature if isinstance(signature, tuple) else (signature.return_type, *signature.args)
-        function, code = self._function, self._function.__code__
-        constants = [getattr(each, "co_code", each) for each in code.co_consts]
-        held = (cell.cell_contents for cell in function.__closure__ or ())
-        # What is compiled is told by its name, for its text is that of a module which this one imports from.
-        cells = _dumps(tuple(getattr(each, "__qualname__", each) for each in held))
-        names = (
-            function.__qualname__,
-            code.co_firstlineno,
-            code.co_code,
-            constants,
-            cells,
-            *map(_described, arguments),
-        )
+        names = self._function.__qualname__, *_parts(self._function), *map(_described, arguments)
         return repr((_machine(), _settings(), codegen.magic_tuple(), self._text, self._options, names)).encode()
 
     @contextlib.contextmanager

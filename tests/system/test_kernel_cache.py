@@ -18,6 +18,7 @@ from numba import types  # noqa: E402
 import impls  # noqa: E402
 from impls import replay, terminal, user_cache  # noqa: E402
 from impls.sumtree import kernel_cache  # noqa: E402  # with numba
+from impls.sumtree.direct_calls import address_of  # noqa: E402
 from impls.sumtree.lanes import unsigned_divide  # noqa: E402
 from impls.user_cache import cache_folder  # noqa: E402
 
@@ -105,6 +106,21 @@ def race():
 @needs_fork
 def test_processes_that_write_other_signatures_at_once_find_each_its_own(tmp_path):
     assert alone("race()", tmp_path).stdout == "[(256, True), (64, True)]\n"
+
+
+def places(*numbers):
+    """Where the kernels are that one function makes for some numbers: each once it is there, then all of them."""
+    kernels, signature = [kernel_cache.kept_njit(nogil=True)(made_for(number)) for number in numbers], (types.int64,)
+    for kernel in kernels:
+        kernel.compile(signature)
+        yield address_of(kernel, signature)
+    yield from (address_of(kernel, signature) for kernel in kernels)
+
+
+def test_kernels_that_one_function_makes_are_told_apart_where_two_processes_compiled_them(tmp_path):
+    alone("list(places(1))", tmp_path)  # so that in each of two processes one is the first that is compiled
+    first, second, *later = alone("print(*places(2, 1))", tmp_path).stdout.split()
+    assert first != second and later == [first, second]
 
 
 def killed():
