@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -180,6 +181,18 @@ def test_the_page_says_what_transfer_costs_beside_the_rows_that_were_printed(run
     assert len(frame) == 24
     assert page.draw(frame, material.about).axes
     assert "python -m benchmarks transports" in page.section(Material([], tidy.about(measured), tmp_path))
+
+
+@pytest.mark.parametrize(("is_filled", "updates"), [(False, [1, 2, 3]), (True, [3, 6, 9])])
+def test_a_block_ends_with_a_transfer_where_a_queue_is_filled(is_filled, updates):
+    watched, loop = SimpleNamespace(transfers=0), SimpleNamespace(updates=0)
+
+    def advance():
+        loop.updates += 1
+        watched.transfers += loop.updates % 3 == 0
+
+    loop.advance = advance
+    assert [command._run(loop, watched, 0.0, is_filled) or loop.updates for _ in updates] == updates
 
 
 def test_a_system_runs_in_blocks_of_whole_transfers():
