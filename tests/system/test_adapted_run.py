@@ -122,6 +122,12 @@ def test_an_algorithm_without_actors_apart_cannot_adapt(tmp_path, capsys, name):
     assert not list(tmp_path.iterdir())
 
 
+def test_what_no_loop_can_train_by_is_refused_before_a_search_writes(tmp_path, capsys):
+    assert main(["cartpole_dqn", "--adapt", "--split", "--out", str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err.startswith("error: --split parts actor and critic of ddpg, td3, sac")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_run_searches_is_interrupted_and_begins_again_on_a_loop_that_trains(tmp_path, monkeypatch, capsys):
     path, folder = tmp_path / "fine.toml", tmp_path / "run"
     path.write_text(FILE.format(steps=300))
