@@ -46,7 +46,7 @@ HEAD = ("look", "samplers", "B", "env steps/s", "gradient steps/s", "records/s",
 
 
 _RUNNING = {"samplers": None, "batches": BATCHES, "seconds": LOOK_SECONDS, "exhaustive": False, "keep": False}
-_PREDICTING = {"fix": [], "machine": None}
+_PREDICTING: dict[str, Any] = {"fix": [], "machine": None}
 """Options of a search on a running loop alone, and of a predicted one; their values where they are not given."""
 
 

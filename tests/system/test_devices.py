@@ -148,7 +148,7 @@ def test_a_child_that_was_killed_is_told(tmp_path):
     learner = learners.make(tiny("ddpg"), "split")
     learner.step(batch_of(learner.workload), WEIGHTS)
     os.kill(learner.pids[0], signal.SIGKILL)
-    with pytest.raises(ProcessLost, match="^the process of the policy was ended$"):  # a run says how to continue
+    with pytest.raises(ProcessLost, match=r"^the process of the policy was ended$"):  # a run says how to continue
         learner.step(batch_of(learner.workload), WEIGHTS)
     learner.close()
 
