@@ -158,12 +158,10 @@ def test_another_machine_cannot_be_adapted_by_running(capsys):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("--running --samplers 0", "count must be at least 1 and at most 4,096, not 0"),
         ("--running --samplers 1,4097", "count must be at least 1 and at most 4,096, not 4097"),
         ("--running --seconds 0", "--seconds must be above 0, not 0"),
         ("--running --fix batch=8", "--fix changes nothing with --running"),
         ("--samplers 3", "--samplers changes nothing without --running"),
-        ("--exhaustive", "--exhaustive changes nothing without --running"),
     ],
 )
 def test_a_search_that_cannot_be_and_what_it_would_not_heed_are_told_before_a_loop_begins(capsys, given, words):

@@ -256,10 +256,11 @@ def test_learners_alone_take_steps_from_banks_of_their_own(monkeypatch):
 
 
 @pytest.mark.parametrize("words", ["1x10", "2x0", "2", "x", "axb"])
-def test_learners_and_their_period_are_two_numbers(words, capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["learning", "--only", "local", "--periods", words])
-    assert "--periods" in capsys.readouterr().err
+def test_learners_and_their_period_are_two_numbers_and_seeds_not_negative(words, capsys):
+    for option, given in (("--periods", words), ("--seeds", "1,-1")):
+        with pytest.raises(SystemExit):
+            cli.main(["learning", "--only", "local", option, given])
+        assert option in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -277,12 +278,6 @@ def test_runs_that_cannot_be_are_refused_before_any_is_a_record(pretended, tmp_p
     assert words in capsys.readouterr().err
     assert not Pretended.asked
     assert not list(tmp_path.iterdir())
-
-
-def test_a_negative_seed_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["learning", "--seeds", "1,-1"])
-    assert "seed is at least 0, not -1" in capsys.readouterr().err
 
 
 def test_runs_by_one_and_by_several_processes_are_kept(tmp_path, capsys):
