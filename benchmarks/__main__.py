@@ -31,6 +31,7 @@ from dse.records import RecordError
 from impls.checks import near
 from impls.sumtree.registry import options_of
 from impls.terminal import Parser, aligned, amount, answering
+from impls.training import TrainingError
 
 from . import compare, gpu
 from .arguments import DEFAULT, about, add_axes, add_common, listed
@@ -94,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
             run, rest = command_of(words)
             return run(rest)
         return int(options.run(options))
-    except (RecordError, ValueError, WorkerError) as error:
+    except (RecordError, TrainingError, ValueError, WorkerError) as error:
         remedy = "; what is measured is kept: run it again to continue" if isinstance(error, WorkerError) else ""
         print(f"error: {error}{remedy}", file=sys.stderr)
         return 2

@@ -117,7 +117,8 @@ def answering(main: Callable[[], int]) -> int:
     """Run a command; returns its exit code.
 
     It is 0 where the output has no reader any more, as after ``| head -1``, 2 where the output cannot be written, and
-    130 after Ctrl-C. A letter that the output's encoding lacks, as an umlaut in ASCII, is escaped.
+    130 after Ctrl-C, 143 after a SIGTERM that was heeded. A letter that the output's encoding lacks, as an umlaut in
+    ASCII, is escaped.
     """
     global is_command  # it is one for the process
     warnings.showwarning, is_command = in_one_line, True
@@ -127,9 +128,9 @@ def answering(main: Callable[[], int]) -> int:
         try:
             quiet.ready()
             return main()
-        except KeyboardInterrupt:
-            print("\ninterrupted", file=sys.stderr)
-            return INTERRUPTED
+        except KeyboardInterrupt as error:  # SIGTERM raises one too, with a sentence and a code of its own
+            print(f"\n{str(error) or 'interrupted'}", file=sys.stderr)
+            return getattr(error, "exit_code", INTERRUPTED)
         finally:  # also where argparse leaves by SystemExit, with its help still in the buffer
             if sys.stdout:
                 sys.stdout.flush()

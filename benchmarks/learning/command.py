@@ -101,6 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
     copies = options.processes, options.every, options.syncs
     axes = options.depths, options.periods, options.seeds, *copies
     trained = list(dict.fromkeys(runs(options.workload, options.only, *axes, **limits)))
+    _check(trained, options.most)
     path, bar = file_of(options.results, FILE), not options.json
     pythons = [options.python] if LIBRARIES in options.only else []
     if pythons and not options.python.exists():
@@ -115,6 +116,17 @@ def main(arguments: list[str] | None = None) -> int:
         tables += ["", *aligned([("copies, until solved", "solved", *FIGURES), *write_figures(reached)])]
     tables += aligned([learners_steps.HEAD, *learners_steps.write_rows(factors)]) if grid else []
     return show(tally + more, path, options.json, {"rows": [*map(_as_json, rows)], "scaling": factors}, [*tables, ""])
+
+
+def _check(trained: Sequence[Trained], most: int | None) -> None:
+    """Raise ValueError, or TrainingError, for runs that would end before they are evaluated, or cannot begin."""
+    for cell in trained:
+        learner, interval = cell.settings.learner, cell.settings.evaluation.interval
+        cell.arrangement.check(cell.settings)
+        learns = -(-learner.learning_starts // learner.update_interval) * learner.update_interval
+        first = (learns // interval + 1) * interval
+        if most is not None and most < first:
+            raise ValueError(f"--most must be at least {first}, where {cell.task} is first evaluated, not {most}")
 
 
 Cell = TypeVar("Cell", Trained, scaling.Stepped)
@@ -231,7 +243,7 @@ def _parser() -> argparse.ArgumentParser:
     every = f"k, gradient steps between meetings of 2 copies (default: 1,4,16,64); of other numbers {USUAL}"
     add_list(parser, "every", at_least(1, "k"), default=EVERY, help=every)
     add_list(parser, "syncs", str, default=COPY_SYNCS, help="by which copies' weights meet (default: all)")
-    add_list(parser, "seeds", int, default=SEEDS, help="default: 10,11,12,13,14")
+    add_list(parser, "seeds", at_least(0, "seed"), default=SEEDS, help="default: 10,11,12,13,14")
     for name, default, text in (
         ("least", LEAST, "environment steps of a solved run"),
         ("test-episodes", TESTS, "fresh episodes that the best weights are tested on"),

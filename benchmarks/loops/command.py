@@ -132,6 +132,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure; return the exit code: 0 done, 1 where loops failed. RecordError where that cannot be done."""
     options = _parser().parse_args(arguments)
     one_of(options.contestants or (), names())
+    if (most := max(options.batches)) > (room := workload().replay.capacity):
+        raise ValueError(f"--batches is at most {room}, the records of the replay, not {most}")
     if options.cleanrl:
         os.environ[cleanrl_trainer.FILE] = str(options.cleanrl.resolve())
     chosen = [name for name in names() if name in (options.contestants or names())]

@@ -13,6 +13,7 @@ from typing import Any
 from impls.cores import count_allowed
 from impls.terminal import aligned, amount, count, plural
 from impls.training import Workload, identity, learners, load, load_timed
+from impls.training.options import start_of, with_values
 from impls.training.parallel.adapting import (
     BATCH,
     BATCHES,
@@ -26,6 +27,7 @@ from impls.training.parallel.adapting import (
 )
 from impls.training.parallel.arrangement import Arrangement
 from impls.training.parallel.looks import Search
+from impls.training.workload import MOST
 
 from .. import platforms, stats
 from ..estimate import Estimate
@@ -40,8 +42,12 @@ from .text import add_command, error_bound, rests_on, roughly, rounded, show, wr
 
 PRIMITIVE, FILE = "training adaptation", "adaptation.jsonl"
 SETTLE_SECONDS, LOOK_SECONDS = 1.0, 3.0
-MOST_STEPS = 1 << 40  # of a loop that ends with the search, not by its steps
 HEAD = ("look", "samplers", "B", "env steps/s", "gradient steps/s", "records/s", "processor", "memory", "over its cap")
+
+
+_RUNNING = {"samplers": None, "batches": BATCHES, "seconds": LOOK_SECONDS, "exhaustive": False, "keep": False}
+_PREDICTING: dict[str, Any] = {"fix": [], "machine": None}
+"""Options of a search on a running loop alone, and of a predicted one; their values where they are not given."""
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
@@ -57,13 +63,15 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(word) for word in text.split(","))
+    return tuple(count(word) for word in text.split(","))
 
 
 def search_running(options: argparse.Namespace) -> int:
     """Train and search; returns the exit code 0. ProblemError for options that do not go together."""
     if options.platform != HERE:
         raise ProblemError(f"--running measures the machine that runs it: ask with --platform {HERE}")
+    if not options.seconds:
+        raise ProblemError("--seconds must be above 0, not 0: nothing is measured in no time")
     cores = count_allowed()
     samplers = options.samplers or tuple(range(1, 2 * cores + 1))
     workload = _workload(options.workload, max(samplers))
@@ -85,8 +93,8 @@ def search_running(options: argparse.Namespace) -> int:
 
 def _workload(name: str, actors: int) -> Workload:
     """Load a workload, with a given number of actors, and without an end."""
-    workload = load_timed(name)
-    return dataclasses.replace(workload, steps=MOST_STEPS, actors=dataclasses.replace(workload.actors, count=actors))
+    workload, count_of = load_timed(name), {("actors", "count"): actors}
+    return with_values(workload, {**count_of, ("learner", "learning_starts"): start_of(workload, count_of)}, MOST)
 
 
 def _caps(options: argparse.Namespace) -> dict[str, float]:
@@ -275,6 +283,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _adapt(options: argparse.Namespace) -> int:
+    others = _PREDICTING if options.running else _RUNNING
+    if idle := next((name for name, usual in others.items() if getattr(options, name) != usual), None):
+        how = "with --running; leave one" if options.running else "without --running; give both, or leave it"
+        raise ProblemError(f"--{idle} changes nothing {how} out")
     if options.running:
         return search_running(options)
     shown = sys.stderr.isatty()

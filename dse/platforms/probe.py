@@ -189,6 +189,8 @@ def write_probe(path: Path) -> Platform:
     PlatformError where the file there is of more of the machine than this process may use.
     """
     try_to_write(path.parent)
+    if path.is_dir():
+        raise IsADirectoryError(0, "it is a folder")
     _check_allowed(path)
     shown = sys.stderr.isatty()
     if not shown:

@@ -54,7 +54,10 @@ def _search(setting: Setting, options: argparse.Namespace, folder: Path, made: M
     actors = replace(setting.workload.actors, count=samplers[-1])
     trial = replace(setting.workload, actors=actors, steps=MOST)
     with ExitStack() as stack:
-        stack.enter_context(alone(folder))
+        measure = stack.enter_context(
+            measuring(trial, setting.arrangement, samplers[0], LOOK_SECONDS, SETTLE_SECONDS, **made)
+        )
+        stack.enter_context(alone(folder))  # once all that can be refused was
         log = stack.enter_context(closing(Log(folder / FILE, COLUMNS)))
 
         def tell(step: Step, search: str = "") -> None:
@@ -64,9 +67,6 @@ def _search(setting: Setting, options: argparse.Namespace, folder: Path, made: M
             _say(f"{search or 'tried'} {plural(row['actors'], 'actor')}, B = {row['batch']:,}: {rates}")
 
         _say(f"trying 1 to {plural(len(samplers), 'actor')} and B = {batches[0]:,} to {batches[-1]:,}")
-        measure = stack.enter_context(
-            measuring(trial, setting.arrangement, samplers[0], LOOK_SECONDS, SETTLE_SECONDS, **made)
-        )
         run = adapt_running(measure, samplers, batches, {MEMORY: free_bytes()}, cores, tell=tell)
         tell(next(step for step in run.path if step.pair == run.pair), KEPT)
 

@@ -83,7 +83,7 @@ MAPPED = {
     "contestant": "numba",
     "threads": 1,
     "device": "cpu",
-    "compile": False,
+    **dict.fromkeys(("compile", "split"), False),
 }
 """Options that the answer of ``--mapping`` decides, and their values where they are not given."""
 _ADAPTING: dict[str, tuple[Any, ...]] = {
@@ -116,15 +116,22 @@ def setting_of(workload: Workload, options: argparse.Namespace) -> Setting:
     if options.adapt:
         _check_adapting(workload, options)
         options = with_pair(options)
+    learner = _learner(options)
     changed = with_options(workload, options)
     name = options.arrangement or (COPIES if workload.algorithm == DYNA else "serial")
     arrangement = arrangement_of(changed, options, name=name, threads=options.threads)
-    if options.learner == SPLIT and arrangement.name == COPIES:
+    if learner == SPLIT and arrangement.name == COPIES:
         raise TrainingError("--split is for one learner, not for copies; leave it out, or choose apart")
-    if options.policy == SPLIT:
-        raise TrainingError("--policy split is none: actors act by dense or torch; choose one of these")
-    by = options.contestant, options.learner, options.policy
+    by = options.contestant, learner, options.policy
     return Setting(changed, arrangement, *by, options.device, options.compile)
+
+
+def _learner(options: argparse.Namespace) -> str | None:
+    if named := next((name for name in ("learner", "policy") if getattr(options, name) == SPLIT), None):
+        raise TrainingError(f"--{named} {SPLIT} is no implementation; leave it out, or give --split for torch's in two")
+    if options.split and options.learner is not None:
+        raise TrainingError(f"--split and --learner {options.learner} both choose the learner; leave one of them out")
+    return SPLIT if options.split else options.learner
 
 
 def _check_adapting(workload: Workload, options: argparse.Namespace) -> None:
@@ -265,7 +272,7 @@ def _add_what_computes(add: Any) -> None:
     add("--presampled", type=count, metavar="D", help="batches sampled ahead (default: the workload's)")
     add("--seed", type=int, default=0, help="decides all of a run on one thread (default: %(default)s)")
     add("--threads", type=count, default=1, help="of each learner; more than 1 may not repeat bit for bit (default: 1)")
-    add("--split", action="store_const", dest="learner", const=SPLIT, help="torch's actor and critic, a process each")
+    add("--split", action="store_true", help="torch's actor and critic, a process each")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="of the learner (default: %(default)s)")
     add("--compile", action="store_true", help="torch.compile the networks; needs a C++ compiler")
 

@@ -155,5 +155,26 @@ def test_another_machine_cannot_be_adapted_by_running(capsys):
     assert capsys.readouterr().err == ("error: --running measures the machine that runs it: ask with --platform this\n")
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("--running --samplers 1,4097", "count must be at least 1 and at most 4,096, not 4097"),
+        ("--running --seconds 0", "--seconds must be above 0, not 0"),
+        ("--running --fix batch=8", "--fix changes nothing with --running"),
+        ("--samplers 3", "--samplers changes nothing without --running"),
+    ],
+)
+def test_a_search_that_cannot_be_and_what_it_would_not_heed_are_told_before_a_loop_begins(capsys, given, words):
+    assert main(["adapt", "--platform", "this", "--workload", "cartpole_dqn", *given.split()]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_numbers_of_a_search_are_read_as_counts_are(capsys):
+    assert command._numbers("1k,2_000") == (1_000, 2_000)
+    with pytest.raises(SystemExit):
+        main(["adapt", "--platform", "this", "--workload", "cartpole_dqn", "--running", "--samplers", "1.5"])
+    assert "'1.5' is not a whole number" in capsys.readouterr().err
+
+
 def test_the_least_batch_that_is_tried_holds_the_workloads():
     assert load("cartpole_dqn").learner.batch in command.BATCHES

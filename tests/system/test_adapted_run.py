@@ -122,6 +122,20 @@ def test_an_algorithm_without_actors_apart_cannot_adapt(tmp_path, capsys, name):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--adapt", "--split"], "--split parts actor and critic of ddpg, td3, sac"),
+        (["--adapt", "--policy", "none"], "there is no learner 'none'; there are dense, torch"),
+        (["--arrangement", "apart", "--policy", ""], "there is no learner ''; there are dense, torch"),
+    ],
+)
+def test_what_no_process_can_compute_by_is_refused_before_any_begins(tmp_path, capsys, given, words):
+    assert main(["cartpole_dqn", *given, "--out", str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {words}")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_run_searches_is_interrupted_and_begins_again_on_a_loop_that_trains(tmp_path, monkeypatch, capsys):
     path, folder = tmp_path / "fine.toml", tmp_path / "run"
     path.write_text(FILE.format(steps=300))

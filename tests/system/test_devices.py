@@ -148,7 +148,7 @@ def test_a_child_that_was_killed_is_told(tmp_path):
     learner = learners.make(tiny("ddpg"), "split")
     learner.step(batch_of(learner.workload), WEIGHTS)
     os.kill(learner.pids[0], signal.SIGKILL)
-    with pytest.raises(ProcessLost, match="--resume"):
+    with pytest.raises(ProcessLost, match=r"^the process of the policy was ended$"):  # a run says how to continue
         learner.step(batch_of(learner.workload), WEIGHTS)
     learner.close()
 
@@ -172,7 +172,11 @@ def test_a_run_by_two_processes_and_what_cannot_be_split(tmp_path, capsys):
         ),
         (
             ["pendulum_td3", "--policy", "split"],
-            "dense or torch",
+            "give --split",
+        ),
+        (
+            ["pendulum_td3", "--split", "--learner", "dense"],
+            "--split and --learner dense",
         ),
         (
             ["pendulum_td3", "--split", "--arrangement", "copies", "--processes", "2"],

@@ -256,10 +256,28 @@ def test_learners_alone_take_steps_from_banks_of_their_own(monkeypatch):
 
 
 @pytest.mark.parametrize("words", ["1x10", "2x0", "2", "x", "axb"])
-def test_learners_and_their_period_are_two_numbers(words, capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["learning", "--only", "local", "--periods", words])
-    assert "--periods" in capsys.readouterr().err
+def test_learners_and_their_period_are_two_numbers_and_seeds_not_negative(words, capsys):
+    for option, given in (("--periods", words), ("--seeds", "1,-1")):
+        with pytest.raises(SystemExit):
+            cli.main(["learning", "--only", "local", option, given])
+        assert option in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("--only serial --most 2499", "--most must be at least 2500, where cartpole_dqn is first evaluated, not 2499"),
+        ("--only serial --workload none", "no workload 'none'"),
+        ("--only apart --workload pendulum_memr", "memr is trained by one process, not by apart"),
+        ("--only copies --processes 1025", "processes must be a whole number from 1 to 1,024, not 1025"),
+        ("--only depths --depths 65537", "presampled must be at least 0 and at most 65,536, not 65537"),
+    ],
+)
+def test_runs_that_cannot_be_are_refused_before_any_is_a_record(pretended, tmp_path, capsys, given, words):
+    assert cli.main([*pretended, *given.split()]) == 2
+    assert words in capsys.readouterr().err
+    assert not Pretended.asked
+    assert not list(tmp_path.iterdir())
 
 
 def test_runs_by_one_and_by_several_processes_are_kept(tmp_path, capsys):

@@ -419,5 +419,6 @@ def test_an_answer_comes_from_a_file_or_the_standard_input(tmp_path, monkeypatch
         assert main(["cartpole_dqn", "--mapping", file]) == 2
         assert words in capsys.readouterr().err
     path.write_text(json.dumps(answer()))
-    assert main(["cartpole_dqn", "--mapping", str(path), "--fanout", "4"]) == 2
-    assert "--fanout is decided by the answer of --mapping; leave one of them out" in capsys.readouterr().err
+    for given in (["--fanout", "4"], ["--split"]):
+        assert main(["cartpole_dqn", "--mapping", str(path), *given]) == 2
+        assert f"{given[0]} is decided by the answer of --mapping; leave one of them out" in capsys.readouterr().err

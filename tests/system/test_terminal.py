@@ -20,6 +20,7 @@ from dse.solver.problem import ProblemError
 from impls import quiet, terminal
 from impls.terminal import Parser, Progress, amount, answering, count, plural
 from impls.training import __main__ as training
+from impls.training.interrupts import Interrupted
 from tests.committed import CHECKOUT
 from tests.matrix import slow
 
@@ -167,12 +168,16 @@ def test_a_pipe_to_something_else_is_not_taken_for_the_readers():
     assert answering(lambda: 3) == 3
 
 
-def test_ctrl_c_is_a_word_and_130(capsys):
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [(KeyboardInterrupt(), 130, "interrupted"), (Interrupted(signal.SIGTERM), 143, "ended by SIGTERM")],
+)
+def test_a_signal_is_a_word_and_its_code(capsys, error, code, words):
     def interrupted():
-        raise KeyboardInterrupt
+        raise error
 
-    assert answering(interrupted) == 130
-    assert capsys.readouterr().err == "\ninterrupted\n"
+    assert answering(interrupted) == code
+    assert capsys.readouterr().err == f"\n{words}\n"
 
 
 @pytest.mark.parametrize(

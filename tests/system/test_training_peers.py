@@ -204,6 +204,8 @@ def test_loops_of_several_batches_take_turns_and_those_of_one_are_compared(tmp_p
     assert len({(one.batch, one.options["identity"]) for one in kept}) == 2
     with pytest.raises(SystemExit):
         cli.main([*words[:-1], "0"])
+    assert cli.main([*words[:-1], "8,50001"]) == 2
+    assert "--batches is at most 50000, the records of the replay, not 50001" in capsys.readouterr().err
 
 
 def test_without_the_libraries_each_is_a_row_that_says_so(tmp_path, capsys):

@@ -90,7 +90,8 @@ def test_axes_are_crossed_and_more_processes_than_cores_are_marked(monkeypatch):
 
 @pytest.mark.parametrize(
     ("option", "value", "most"),
-    [("queue-size", 100_001, 100_000), ("cores", 5_000, command.CORES), ("samplers", 65, 64)],
+    [(name, 100_001, 100_000) for name in ("queue-size", "batches")]
+    + [("cores", 5_000, command.CORES), ("samplers", 65, 64)],
 )
 def test_an_axis_beyond_its_bound_is_refused(option, value, most, tmp_path):
     with pytest.raises(ValueError, match=f"--{option} is at most {most}, not {value}"):

@@ -12,6 +12,7 @@ from ...cores import allowed_cpus
 from ...replay import Replay
 from .. import clock, learners
 from ..actor import Episode
+from ..errors import TrainingError
 from ..throughput import seconds_of
 from ..workload import Workload
 from . import board as words
@@ -68,7 +69,9 @@ class Together:
         arrangement.check(workload)
         self.workload, self.arrangement, self.seed, self.device = workload, arrangement, seed, device
         self.learner = learners.make(workload, learner, seed=seed, device=device)
-        self.policy_name = policy or learners.default(workload)
+        self.policy_name = learners.default(workload) if policy is None else policy
+        if reason := learners.unsuited(self.policy_name, workload):  # before its processes would say so
+            raise TrainingError(reason)
         self._rows, actors, weights = self._places()
         needs = [
             arrangement.threads if kind in ("learner", "copy", "model") else 1

@@ -156,7 +156,7 @@ def _living() -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError):
-        raise ProcessLost("the process of the policy was ended; continue with --resume") from None
+        raise ProcessLost("the process of the policy was ended") from None
 
 
 def _vectors(memory: Memory, sizes: list[int]) -> Vectors:
