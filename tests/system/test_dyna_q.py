@@ -17,7 +17,6 @@ from impls.training.copies.loop import CopiesLoop
 from impls.training.copies.numbers import OWN_UPDATES, Numbers
 from impls.training.copies.server_sync import Shard
 from impls.training.learners import make as make_learner
-from impls.training.loop import SerialLoop
 from impls.training.options import parser, setting_of
 from impls.training.parallel import board as words
 from impls.training.parallel.arrangement import Arrangement
@@ -48,20 +47,6 @@ def workers_of(count, **options):
         sync = kind(make_learner(workload, seed=0), arrangement, board, 1 + at, numbers)
         made.append(ModelWorker(workload, sync, numbers, replay, at, at))
     return made, numbers, board, records
-
-
-def test_without_workers_it_is_dqn_bit_for_bit():
-    workload = small(steps=400)
-    serial = SerialLoop(workload, seed=3)
-    copies = CopiesLoop(dataclasses.replace(workload, algorithm="dyna_q"), of(), seed=3)
-    try:
-        ended = [[episode for _ in range(200) for episode in loop.advance()] for loop in (serial, copies)]
-        assert serial.updates > 50
-        assert ended[0] == ended[1] != []
-        np.testing.assert_array_equal(copies.learner.parameters, serial.learner.parameters)
-    finally:
-        serial.close()
-        copies.close()
 
 
 def test_threads_that_claim_at_once_take_as_many_updates_as_the_cap_allows_and_no_more():
