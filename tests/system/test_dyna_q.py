@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -63,14 +64,11 @@ def test_threads_that_claim_at_once_take_as_many_updates_as_the_cap_allows_and_n
             elif is_last:
                 return
 
-    threads = [threading.Thread(target=claim, args=(at,)) for at in range(3)]
-    for thread in threads:
-        thread.start()
-    for _ in range(real):
-        board.add(words.UPDATES)
-    is_over.set()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as pool:
+        pool.map(claim, range(3))
+        for _ in range(real):
+            board.add(words.UPDATES)
+        is_over.set()
     assert not over
     assert sum(won) == int(numbers["claimed"][0]) == 2 * real
 
