@@ -61,7 +61,7 @@ from dse.tuning import learners_steps
 from impls.terminal import aligned, plural
 from impls.training.parallel.arrangement import COPIES, COPY_SYNCS
 
-from ..arguments import DEFAULT, add_common, add_list, add_python, at_least, one_of, parser_of
+from ..arguments import add_common, add_list, add_numbers, add_python, at_least, one_of, parser_of
 from ..run import Stamp, Tally, file_of, latest, show
 from ..run import run as run_cells
 from ..timing import Timing
@@ -232,18 +232,9 @@ def _parser() -> argparse.ArgumentParser:
     add_list(parser, "every", at_least(1, "k"), default=EVERY, help=every)
     add_list(parser, "syncs", str, default=COPY_SYNCS, help="by which copies' weights meet (default: all)")
     add_list(parser, "seeds", int, default=SEEDS, help="default: 10,11,12,13,14")
-    for name, default, text in (
-        ("least", LEAST, "environment steps of a solved run"),
-        ("test-episodes", TESTS, "fresh episodes that the best weights are tested on"),
-    ):
-        parser.add_argument(
-            f"--{name}", type=at_least(0, name), default=default, metavar="COUNT", help=f"{text} ({DEFAULT})"
-        )
-    parser.add_argument(
-        "--most",
-        type=at_least(1, "most"),
-        metavar="COUNT",
-        help="of any run (default and, but for copies, the most: the workload's own)",
-    )
+    tests = {"test-episodes": (TESTS, "fresh episodes that the best weights are tested on")}
+    add_numbers(parser, least=(LEAST, "environment steps of a solved run"), **tests)
+    most = "of any run (default and, but for copies, the most: the workload's own)"
+    parser.add_argument("--most", type=at_least(1, "most"), help=most)
     add_python(parser)
     return add_common(parser)
