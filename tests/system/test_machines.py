@@ -247,10 +247,8 @@ def test_records_of_ones_own_answer_without_a_word(here, results, capsys):
 
 
 def test_what_is_no_sweep_does_not_answer_about_trees(here, results):
-    write(
-        results / "fresh" / "other.jsonl",
-        [measurement(machine=HERE, op="get"), measurement(machine=HERE, primitive="training")],
-    )
+    others = measurement(machine=HERE, op="get"), measurement(machine=HERE, primitive="training")
+    write(results / "fresh" / "other.jsonl", *others)
     assert dse.recommend(1_000_000, 512, results=results).machine == OLD
 
 
