@@ -43,25 +43,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dse.learning_runs import (
-    FIGURES,
-    METRICS,
-    Value,
-    by_kind,
-    figures_of,
-    list_unsolved,
-    metrics_of,
-    over_seeds,
-    write_figures,
-    write_metrics,
-)
-from dse.learning_runs import latest as latest_timed
+from dse import learning_runs
 from dse.records import Measurement, RecordError
 from dse.tuning import learners_steps
 from impls.terminal import aligned, plural
 from impls.training.parallel.arrangement import COPIES, COPY_SYNCS
 
-from ..arguments import DEFAULT, add_common, add_list, add_python, at_least, one_of, parser_of
+from ..arguments import add_common, add_list, add_numbers, add_python, at_least, one_of, parser_of
 from ..run import Stamp, Tally, file_of, latest, show
 from ..run import run as run_cells
 from ..timing import Timing
@@ -112,8 +100,9 @@ def main(arguments: list[str] | None = None) -> int:
     more, steps = _kept(grid, path, learners_steps.PRIMITIVE, _timed, "cell", bar)
     rows, factors = summary(found), learners_steps.rows(steps)
     tables = [*_lines(rows)] if trained else []
-    if reached := figures_of(latest_timed(found)):
-        tables += ["", *aligned([("copies, until solved", "solved", *FIGURES), *write_figures(reached)])]
+    if reached := learning_runs.figures_of(learning_runs.latest(found)):
+        head = ("copies, until solved", "solved", *learning_runs.FIGURES)
+        tables += ["", *aligned([head, *learning_runs.write_figures(reached)])]
     tables += aligned([learners_steps.HEAD, *learners_steps.write_rows(factors)]) if grid else []
     return show(tally + more, path, options.json, {"rows": [*map(_as_json, rows)], "scaling": factors}, [*tables, ""])
 
@@ -189,24 +178,24 @@ def _seconds(points: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 def summary(found: Sequence[Measurement]) -> list[dict[str, Any]]:
     """Return a row for each kind of run: its seeds, and what those with a time reached."""
-    reached = metrics_of(latest_timed(found))
+    reached = learning_runs.metrics_of(learning_runs.latest(found))
     rows = []
-    for key, of_kind in by_kind(found).items():
+    for key, of_kind in learning_runs.by_kind(found).items():
         seeds, metrics = {record.options["seed"] for record in of_kind}, reached.get(key, {})
         timed = metrics.get("computation_efficiency", {}).keys()
         row = {"workload": key[0], "run": key[1], "seeds": sorted(seeds), "failed": sorted(seeds - timed)}
-        rows.append({**row, "solved": len(timed) - len(list_unsolved(metrics)), "metrics": metrics})
+        rows.append({**row, "solved": len(timed) - len(learning_runs.list_unsolved(metrics)), "metrics": metrics})
     return rows
 
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:
     """Write the metrics of a row by seed, and their medians with intervals; null is beyond what the run got to."""
 
-    def named(keys: Iterable[Any], values: Iterable[Value]) -> dict[Any, float | None]:
+    def named(keys: Iterable[Any], values: Iterable[learning_runs.Value]) -> dict[Any, float | None]:
         return {key: None if one.is_beyond else one.number for key, one in zip(keys, values, strict=False)}
 
     metrics = {
-        name: {"by_seed": named(by_seed, by_seed.values()), **named(ENDS, over_seeds(by_seed.values()))}
+        name: {"by_seed": named(by_seed, by_seed.values()), **named(ENDS, learning_runs.over_seeds(by_seed.values()))}
         for name, by_seed in row["metrics"].items()
     }
     return {**row, "metrics": metrics}
@@ -219,9 +208,9 @@ def _lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
         if row["failed"]:
             yield f"{row['run']}: without a time by seed {', '.join(map(str, row['failed']))}, which no column has"
-    heads = ("run", "solved", *(name.replace("_", " ") for name in METRICS))
-    units = ("", "", *(unit for unit, _ in METRICS.values()))
-    yield from aligned([heads, units, *((row["run"], *write_metrics(row["metrics"])) for row in rows)])
+    heads = ("run", "solved", *(name.replace("_", " ") for name in learning_runs.METRICS))
+    units = ("", "", *(unit for unit, _ in learning_runs.METRICS.values()))
+    yield from aligned([heads, units, *((row["run"], *learning_runs.write_metrics(row["metrics"])) for row in rows)])
 
 
 def _pair(text: str) -> tuple[int, int]:
@@ -244,18 +233,9 @@ def _parser() -> argparse.ArgumentParser:
     add_list(parser, "every", at_least(1, "k"), default=EVERY, help=every)
     add_list(parser, "syncs", str, default=COPY_SYNCS, help="by which copies' weights meet (default: all)")
     add_list(parser, "seeds", at_least(0, "seed"), default=SEEDS, help="default: 10,11,12,13,14")
-    for name, default, text in (
-        ("least", LEAST, "environment steps of a solved run"),
-        ("test-episodes", TESTS, "fresh episodes that the best weights are tested on"),
-    ):
-        parser.add_argument(
-            f"--{name}", type=at_least(0, name), default=default, metavar="COUNT", help=f"{text} ({DEFAULT})"
-        )
-    parser.add_argument(
-        "--most",
-        type=at_least(1, "most"),
-        metavar="COUNT",
-        help="of any run (default and, but for copies, the most: the workload's own)",
-    )
+    tests = {"test-episodes": (TESTS, "fresh episodes that the best weights are tested on")}
+    add_numbers(parser, least=(LEAST, "environment steps of a solved run"), **tests)
+    most = "of any run (default and, but for copies, the most: the workload's own)"
+    parser.add_argument("--most", type=at_least(1, "most"), help=most)
     add_python(parser)
     return add_common(parser)

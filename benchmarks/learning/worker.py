@@ -9,7 +9,7 @@ import copy
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean, median
 from typing import Any
 
@@ -90,19 +90,21 @@ class _Session:
 
     def train(self, run: dict[str, Any]) -> dict[str, Any]:
         """Train by one seed to the end; return the curve, the rates and the test."""
-        pin(len(ALL_CPUS), threads())
-        try:
-            return trained(**run)
-        except (TrainingError, RuntimeError, MemoryError) as error:
-            return {"failed": (str(error).splitlines() or ["not enough memory"])[0]}
+        return _done(lambda: trained(**run))
 
     def step(self, run: list[dict[str, Any]]) -> dict[str, Any]:
         """Take gradient steps from full replays, while actors stand still; return the times of each of the cells."""
-        pin(len(ALL_CPUS), threads())
-        try:
-            return {"answers": stepped([Stepped(**each | {"hidden": tuple(each["hidden"])}) for each in run])}
-        except (TrainingError, RuntimeError, MemoryError) as error:
-            return {"failed": (str(error).splitlines() or ["not enough memory"])[0]}
+        cells = [Stepped(**each | {"hidden": tuple(each["hidden"])}) for each in run]
+        return _done(lambda: {"answers": stepped(cells)})
+
+
+def _done(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what comes of it on all cores, or why it failed."""
+    pin(len(ALL_CPUS), threads())
+    try:
+        return work()
+    except (TrainingError, RuntimeError, MemoryError) as error:
+        return {"failed": (str(error).splitlines() or ["not enough memory"])[0]}
 
 
 SAMPLE_SECONDS, ROUNDS, MOST_SECONDS, WARM_STEPS = 0.3, (3, 15), 45.0, 4

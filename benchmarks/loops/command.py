@@ -191,7 +191,7 @@ def _told(options: argparse.Namespace, sentence: str) -> None:
         print(sentence, file=sys.stderr, flush=True)
 
 
-OURS, BEFORE = "fanout", "fanout_torch"
+OURS = "fanout"
 SAID = {"clean": "by clean steps", "cpu": "by CPU time"}
 
 

@@ -265,20 +265,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--smoke", action="store_true", help="sizes and seconds so small that the times say nothing")
     parser.add_argument("--no-sentinels", dest="sentinels", action="store_false", help="do not tell disturbances")
     parser.add_argument("--learning", action="store_true", help="train in place of timing")
-    parser.add_argument(
-        "--workloads",
-        type=list_of(str),
-        default=("cartpole_dqn",),
-        metavar="A,B,..",
-        help="what --learning trains, such as lunarlander_dqn (default: cartpole_dqn)",
-    )
-    parser.add_argument(
-        "--seeds",
-        type=list_of(int),
-        default=(0, 1, 2, 3, 4),
-        metavar="A,B,..",
-        help="of --learning (default: 0,1,2,3,4)",
-    )
+    trained = "what --learning trains, such as lunarlander_dqn (default: cartpole_dqn)"
+    add_list(parser, "workloads", str, default=("cartpole_dqn",), help=trained)
+    add_list(parser, "seeds", int, default=(0, 1, 2, 3, 4), help="of --learning (default: 0,1,2,3,4)")
     steps = "environment steps of a run of --learning (default: those of its workload)"
     parser.add_argument("--steps", type=at_least(1, "steps"), help=steps)
     return add_common(parser, seed_of="rows, priorities, weights and order")

@@ -303,7 +303,5 @@ def _parser() -> argparse.ArgumentParser:
     }
     add_numbers(parser, **sizes, **seconds)
     add_python(parser)
-    parser.add_argument(
-        "--no-sentinels", dest="sentinels", action="store_false", help="leave out what tells a disturbance"
-    )
+    parser.add_argument("--no-sentinels", dest="sentinels", action="store_false", help="do not tell disturbances")
     return add_common(parser, seed_of="records, priorities and order")

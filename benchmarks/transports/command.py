@@ -13,7 +13,6 @@ import functools
 import itertools
 import multiprocessing
 import operator
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -262,7 +261,6 @@ def measured(
     changed, arrangement = system_of(workload, cell)
     watched = Watched(make(changed, arrangement), Ledger(), arrangement.transport == "shared")
     is_filled = arrangement.transport == "fill"
-    mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     loop = (make_loop or parallel.ParallelLoop)(changed, arrangement, handing=watched)
     try:
         while loop.updates == 0:
@@ -274,8 +272,7 @@ def measured(
             counts.append(_counts(loop, watched))
     finally:
         loop.close()
-        if mine is not None:
-            os.sched_setaffinity(0, mine)
+        pin(len(ALL_CPUS))
     return columns(counts)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from ..records import Measurement, RecordError
+from ..records import Measurement, RecordError, how_to_measure
 from . import quoted
 
 Verdict = Literal["confirmed", "refuted", "adds up", "consistent", "not testable here"]
@@ -62,6 +62,12 @@ def not_run(text: str, evidence: str, would: str, beside: str = "") -> Claim:
     rule = "none is applied: what would confirm or refute it was not run"
     near = f"{BESIDE}{beside}" if beside else ""
     return Claim(text, "not testable here", f"not run: {evidence}; it would take {would}{near}", rule, NOT_RUN)
+
+
+def without_noise(text: str, rule: str, lacks: str, command: str) -> Claim:
+    """Make the claim of which ``lacks`` says what was not measured; ``command`` measures it, and how noisy it is."""
+    evidence = f"{lacks}; {how_to_measure(command)}"
+    return Claim(text, UNTESTED, evidence, rule, "none: it takes a noise that was not measured")
 
 
 def within(tolerance: float) -> str:

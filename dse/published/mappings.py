@@ -90,7 +90,7 @@ def problem_of(
     """
     problem, workload = _built(results, name, batch)
     for device, pinned in pins(quoted, name, batch).items() if pinned_too else ():
-        factor = pinned.value / learner_times(problem)[LETTERS[device]].value
+        factor = pinned.value / _learner_times(problem)[LETTERS[device]].value
         options = problem.options["learner"]
         problem = problem.having(
             "learner", *(slower(one, factor, pinned) if one.device == device else one for one in options)
@@ -106,7 +106,7 @@ def slower(option: Option, factor: float, pinned: Estimate | None = None) -> Opt
     return dataclasses.replace(option, time=time)
 
 
-def learner_times(problem: Problem) -> dict[str, Estimate]:
+def _learner_times(problem: Problem) -> dict[str, Estimate]:
     """Give the time of each device's fastest learner, by letter."""
     return _fastest_time((option.device, option.time) for option in problem.options["learner"])
 
@@ -238,7 +238,7 @@ def row(quoted: Quoted, results: Path, name: str, batch: int) -> Row:
     answer = solve(problem, "training")
     if isinstance(answer, Infeasible):
         raise ValueError(f"{name} at B = {batch}: {answer}")
-    learner, rmm = learner_times(problem), rmm_times(problem)
+    learner, rmm = _learner_times(problem), rmm_times(problem)
     return Row(
         name,
         batch,

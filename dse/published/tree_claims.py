@@ -14,7 +14,7 @@ import numpy as np
 from ..records import Measurement, how_to_measure
 from ..times import tree_cost_model
 from . import fanout_curves, growth
-from .claims import EXACT, Claim
+from .claims import EXACT, Claim, without_noise
 from .fanout_curves import LEAST_FANOUTS, TREE, Curves, Reals, Test, best_at, chances, curves, falling, valley
 from .noise import LEVEL, Noise, noise_of, own_sigma, two_sided
 from .quoted import NOTHING, Quoted
@@ -194,8 +194,7 @@ def _alignment_is_worth_one_percent(trees: Sequence[Measurement], noise: Noise) 
         if _shape(record) in default
     ]
     if not gains or not noise.pairs:
-        evidence = f"no stable misaligned twins with A/A pairs; {how_to_measure('sweep --preset quick')}"
-        return Claim(text, "not testable here", evidence, rule, "none: it takes a noise that was not measured")
+        return without_noise(text, rule, "no stable misaligned twins with A/A pairs", "sweep --preset quick")
     mean = two_sided(gains, [noise.sigma] * len(gains), noise, math.log1p(least), math.log1p(most))
     middle, low, high, worst, best = (
         math.expm1(log) for log in (mean.mean, mean.low, mean.high, min(gains), max(gains))
@@ -220,8 +219,8 @@ def _latency_is_sublinear(trees: Sequence[Measurement], noise: Noise) -> Claim:
     )
     ours = {op: _series(trees, TREE, op, noise) for op in ("draw", "update")}
     if not all(ours.values()):
-        evidence = f"no samples and updates at {growth.LEAST_CAPACITIES} stable capacities; {how_to_measure('sweep')}"
-        return Claim(text, "not testable here", evidence, rule, "none: it takes a noise that was not measured")
+        lacks = f"no samples and updates at {growth.LEAST_CAPACITIES} stable capacities"
+        return without_noise(text, rule, lacks, "sweep")
     grown = {op: growth.growth_of(series) for op, series in ours.items()}
     said = [f"{'sampling' if op == 'draw' else 'updating'} {_grown(each)}" for op, each in grown.items()]
     for (name, op), what in CONTROLS.items():

@@ -1,4 +1,4 @@
-"""Model L learners side by side, their weights averaged every H steps ([Zhang2022, eqs. 5.1 to 5.6]).
+"""Model L learners side by side, their weights averaged every H steps ([Zhang2022, eqs. 5.1 to 5.3, 5.5 and 5.6]).
 
 A step always works through B records. In **data parallel** training (eq. 5.1) one learner samples all of them, sends
 each other one B / L, and gathers gradients each step. In **SPO** (eq. 5.5) each learner samples B / L from a bank of
@@ -11,7 +11,6 @@ The printed formulas differ from what follows from 5.1, 5.2 and 5.5:
 * 5.3 drops T_replay / L from above the line: the time that a single learner too spends on its replay, in L parts.
 * 5.6 neglects T_update, which no learner shares, and takes the passes to be L times faster on B / L records.
 * T_trans is to one learner; L of them share a link, one after the other, unless each has its own.
-* 5.4 gives each sample the weight 1 / N of N data points; where the sums of banks are equal it is 1 / L of L banks.
 
 Letters: B batch, L learners, H steps between averages. Times are seconds.
 """
@@ -155,26 +154,6 @@ def choose(
     most = min(shortest.values()) * (1 + within)
     fewest = min(count for count, time in shortest.items() if time <= most)
     return fewest, min(horizon for horizon in horizons if step(fewest, horizon) <= most)
-
-
-def bank_weights(sums: Sequence[float]) -> tuple[float, ...]:
-    """Weigh a sample of each bank by the sums of the banks' priorities (5.4 without its last step)."""
-    if not sums or not all(0 < one < math.inf for one in sums):
-        raise ProblemError(f"sums of priorities are above 0 and finite, not {list(sums)}")
-    return tuple(one / math.fsum(sums) for one in sums)
-
-
-def bank_bias(sums: Sequence[float], means: Sequence[float]) -> float:
-    """Compute the bias of the mean over banks against that over one buffer, where each bank counts 1 / L.
-
-    ``means``: expectation of what is estimated over each bank, sampled by priority.
-
-    >>> bank_bias([1.0, 3.0], [10.0, 2.0])  # 6 instead of 4
-    2.0
-    """
-    weights = bank_weights(sums)
-    exact = math.fsum(weight * mean for weight, mean in zip(weights, means, strict=True))
-    return math.fsum(means) / len(means) - exact
 
 
 def _check(learners: int, horizon: int) -> None:

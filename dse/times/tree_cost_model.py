@@ -50,7 +50,6 @@ FLOOR = {"line": 3, "wait": 7}
 """Places in FEATURES of the costs that the memory floor tells too: of a line, and of a wait, from memory."""
 FLOOR_WEIGHT = 0.2
 """Weight of the floor's costs beside a cell's time: cells that reach memory outweigh it, others say nothing of it."""
-BASELINE_FEATURES = ("leaf", "search step", "element", "call")
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def tree_bytes(contestant: str, capacity: int, fanout: int, dtype: str, options:
 def features(point: Point, family: Family) -> Reals:
     """What one call touches: ``[12]`` counts per call of B elements in the order of FEATURES.
 
-    Of an array baseline ``[4]``, in the order of BASELINE_FEATURES.
+    Of an array baseline ``[4]``: for a leaf, a step of a search, an element and a call.
     """
     if not family.has_levels:
         return np.array([point.capacity, point.batch * math.log2(max(point.capacity, 2)), point.batch, 1.0])

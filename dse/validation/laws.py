@@ -280,11 +280,6 @@ class SerialLoop:
         """The relative error of the predicted rate: -0.1 is a tenth too few steps a second."""
         return self.predicted[0] / self.measured_hz - 1
 
-    @property
-    def is_inside(self) -> bool:
-        """Whether the measured rate lies within the ends of the predicted one."""
-        return self.predicted[1] <= self.measured_hz <= self.predicted[2]
-
 
 def serial_loops(results: Path = RESULTS) -> tuple[SerialLoop, ...]:
     """Every serial loop by torch that was timed beside others on its machine, predicted without it."""

@@ -103,11 +103,6 @@ def resources(design: Design, *, batch: int = BATCH, uram: bool = True) -> Resou
     return _counted(rmm(design, batch, uram), design.banks * _tree_bits(design))
 
 
-def bank_resources(design: Design, *, batch: int = BATCH, uram: bool = True) -> Resources:
-    """Resources of one bank; S banks and the dispatcher are the whole."""
-    return _counted(bank(design, batch, uram), _tree_bits(design))
-
-
 def _tree_bits(design: Design) -> int:
     return sum(size * width for size, width in zip(design.sizes, design.widths, strict=True))
 

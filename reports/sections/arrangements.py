@@ -212,8 +212,7 @@ def _row(one: Point, told: str, is_best: bool, cores: int) -> list[Cell]:
     ]
 
 
-def _count(value: float) -> str:
-    return f"{value:,.0f}"
+_count = "{:,.0f}".format
 
 
 def _long(runs: Sequence[Measurement]) -> str:

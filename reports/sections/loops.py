@@ -112,8 +112,7 @@ def _ahead(ours: Measurement, record: Measurement) -> str:
     return "1" if record is ours else value.said(factor)
 
 
-def _count(value: float) -> str:
-    return f"{value:,.0f}"
+_count = "{:,.0f}".format
 
 
 def _versions(ops: Ops) -> str:

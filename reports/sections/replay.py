@@ -104,12 +104,7 @@ def _over(record: Measurement) -> str:
     return ", oversubscribed" if lock_claims.is_oversubscribed(record) else ""
 
 
-def _whole(value: float) -> str:
-    return f"{value:,.0f}"
-
-
-def _percent(value: float) -> str:
-    return f"{value:.0%}"
+_whole, _percent = "{:,.0f}".format, "{:.0%}".format
 
 
 def pairs(of: Part) -> str:

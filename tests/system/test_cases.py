@@ -128,29 +128,30 @@ def test_a_tree_that_tells_the_truth_is_timed_through_the_same_door():
         prepare(Case("numpy", op, 500, 64), make=lambda *shape, **how: Between(impls.make(*shape, **how), {}))
 
 
-@pytest.mark.parametrize(
-    ("op", "method"),
-    [("sample", "prefix_sum_index"), ("draw", "sample"), ("update", "update"), ("get", "get"), ("insert", "update")],
-)
-def test_every_turn_has_inputs_of_its_own_until_all_have_been(op, method):
+def turns_of(op):
+    """What a tree is asked in eight turns, of which every fourth has the same inputs."""
     said = []
     case = Case("numpy", op, 300, cases.ROTATION // 4)
     prepared = prepare(case, make=lambda *shape, **how: Between(impls.make(*shape, **how), {}, said))
     said.clear()
     for turn in range(8):
         prepared.call(turn)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("op", "method"),
+    [("sample", "prefix_sum_index"), ("draw", "sample"), ("update", "update"), ("get", "get"), ("insert", "update")],
+)
+def test_every_turn_has_inputs_of_its_own_until_all_have_been(op, method):
+    said = turns_of(op)
     assert [name for name, _ in said] == [method] * 8
     rows = [id(arguments[0]) for _, arguments in said]
     assert (len(set(rows)), rows[:4]) == (4, rows[4:])
 
 
 def test_a_step_samples_reads_and_updates_with_inputs_of_its_turn():
-    said = []
-    case = Case("numpy", "step", 300, cases.ROTATION // 4)
-    prepared = prepare(case, make=lambda *shape, **how: Between(impls.make(*shape, **how), {}, said))
-    said.clear()
-    for turn in range(8):
-        prepared.call(turn)
+    said = turns_of("step")
     assert [name for name, _ in said] == ["sample", "get", "update"] * 8
     for rows in ([id(words[0]) for _, words in said[::3]], [id(words[1]) for _, words in said[2::3]]):
         assert (len(set(rows)), rows[:4]) == (4, rows[4:])

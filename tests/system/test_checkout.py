@@ -4,8 +4,8 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -181,18 +181,9 @@ def made(ours, monkeypatch):
 
 
 def test_of_two_compares_that_need_a_commit_one_installs_it_and_one_waits(ours, made, capsys):
-    found = []
-
-    def install():
-        python = compare.install("HEAD", ours.folder).python
-        found.append((python.parent.parent / "written").read_text())
-
-    both = [threading.Thread(target=install) for _ in range(2)]
-    for one in both:
-        one.start()
-    for one in both:
-        one.join()
-    assert found == ["HEAD" * 4] * 2
+    with ThreadPoolExecutor(2) as pool:
+        both = [one.python for one in pool.map(lambda _: compare.install("HEAD", ours.folder), range(2))]
+    assert [(python.parent.parent / "written").read_text() for python in both] == ["HEAD" * 4] * 2
     assert made == ["HEAD"]
     assert "waits" in capsys.readouterr().err
 

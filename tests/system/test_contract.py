@@ -147,10 +147,14 @@ def test_draws_in_a_group_that_deltas_left_empty(name, options):
 
 
 @every_variant
-@pytest.mark.parametrize(("leaf", "beside"), [(6, 8), (26, 32)])  # in a group of leaves, and in one above
-def test_a_rest_that_equals_its_groups_last_prefix_sum_falls_on_the_last_positive_leaf(name, options, leaf, beside):
+@pytest.mark.parametrize(  # in a group of leaves, in one above, and where rows are wider than groups: amid nodes 3 to 5
+    ("leaf", "beside", "fanout"), [(6, 8, 4), (26, 32, 4), (13, 18, 3)], ids=["6-8", "26-32", "13-18"]
+)
+def test_a_rest_that_equals_its_groups_last_prefix_sum_falls_on_the_last_positive_leaf(
+    name, options, leaf, beside, fanout
+):
     epsilon = 2.0**-52
-    tree = impls.make(name, 64, fanout=4, dtype="float64", **options)
+    tree = impls.make(name, 64, fanout=fanout, dtype="float64", **options)
     requires(tree, epsilon)
     for index, priority in ((0, 1.5 * epsilon), (leaf, 1 + 2 * epsilon), (beside, 5.0)):
         tree.update(index, priority)
@@ -158,16 +162,6 @@ def test_a_rest_that_equals_its_groups_last_prefix_sum_falls_on_the_last_positiv
     mass = 1 + 3 * epsilon
     assert mass - 1.5 * epsilon == 1 + 2 * epsilon
     assert tree.prefix_sum_index(mass).tolist() == [leaf]
-
-
-@every_variant
-def test_such_a_rest_stays_in_its_group_where_rows_are_wider_than_groups(name, options):
-    epsilon = 2.0**-52
-    tree = impls.make(name, 64, fanout=3, dtype="float64", **options)
-    requires(tree, epsilon)
-    for index, priority in ((0, 1.5 * epsilon), (13, 1 + 2 * epsilon), (18, 5.0)):  # 13 amid nodes 3 to 5, 18 in node 6
-        tree.update(index, priority)
-    assert tree.prefix_sum_index(1 + 3 * epsilon).tolist() == [13]
 
 
 @every_delta
@@ -580,6 +574,29 @@ REFUSALS = {
         ["10 distinct leaves", "9 have a priority above 0"],
     ),
     "NaN mass": (ValueError, "prefix_sum_index", ([NAN],), ["nan", "[0, 45.0)"]),
+    "prefix beyond the end": (IndexError, "prefix_sum", ([0, 11],), ["11", "position 1", "[0, 10]"]),
+    "negative prefix": (IndexError, "prefix_sum", (-1,), ["-1", "[0, 10]"]),
+    "huge prefix": (IndexError, "prefix_sum", ([2**70],), [str(2**70), "[0, 10]"]),
+    "float prefix": (TypeError, "prefix_sum", ([1.0],), ["integers", "float64"]),
+    "left beyond the end": (IndexError, "range_sum", ([11], [11]), ["11", "[0, 10]"]),
+    "right beyond the end": (IndexError, "range_sum", ([1, 2], [3, 12]), ["12", "position 1", "[0, 10]"]),
+    "left above right": (ValueError, "range_sum", ([1, 3], [3, 2]), ["left 3", "position 1", "above right 2"]),
+    "scalar left above a right": (ValueError, "range_sum", (3, [3, 4, 2]), ["left 3", "position 2", "right 2"]),
+    "shapes that differ": (ValueError, "range_sum", ([1, 2], [3, 4, 5]), ["[2]", "[3]"]),
+    "rank 2": (ValueError, "range_sum", ([[1, 2]], 5), ["[B]", "[1, 2]"]),
+    "mass beyond the total": (ValueError, "prefix_sum_index", ([45.5], "left"), ["45.5", "[0, 45.0]"]),
+    "integer mass beyond the total": (ValueError, "prefix_sum_index", ([46], "left"), ["46", "[0, 45.0]"]),
+    "NaN left mass": (
+        ValueError,
+        "prefix_sum_index",
+        ([1.0, NAN], "left"),
+        ["nan", "position 1", "[0, 45.0]"],
+    ),
+    "negative mass": (ValueError, "prefix_sum_index", ([-1e-300], "left"), ["-1e-300", "[0, 45.0]"]),
+    "unknown side": (ValueError, "prefix_sum_index", ([1.0], "lef"), ["'right', 'left'", "'lef'", "did you mean"]),
+    "excluded at capacity": (IndexError, "sample", ([0.5], [3, 10]), ["10", "position 1", "[0, 10)"]),
+    "float excluded": (TypeError, "sample", ([0.5], [3.0]), ["integers", "float64"]),
+    "uniform one beside excluded": (ValueError, "sample", ([0.5, 1.0], [3]), ["1.0", "position 1", "[0, 1)"]),
 }
 
 

@@ -35,9 +35,11 @@ running = functools.partial(parallel_runs.running, name=COPIES, kind=CopiesLoop)
 
 
 @pytest.mark.parametrize("options", [{}, {"local_storage": 8, "presampled": 2, "environments": 2}])
-def test_one_copy_is_the_serial_loop_bit_for_bit(options):
+@pytest.mark.parametrize("algorithm", ["dqn", "dyna_q"])  # dyna_q without model workers
+def test_one_copy_is_the_serial_loop_bit_for_bit(algorithm, options):
     workload = small(steps=400, **options)
-    serial, copies = SerialLoop(workload, seed=3), CopiesLoop(workload, of(), seed=3)
+    serial = SerialLoop(workload, seed=3)
+    copies = CopiesLoop(dataclasses.replace(workload, algorithm=algorithm), of(), seed=3)
     try:
         ended = [[episode for _ in range(200) for episode in loop.advance()] for loop in (serial, copies)]
         assert serial.updates > 50

@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -17,7 +18,6 @@ from impls.training.copies.loop import CopiesLoop
 from impls.training.copies.numbers import OWN_UPDATES, Numbers
 from impls.training.copies.server_sync import Shard
 from impls.training.learners import make as make_learner
-from impls.training.loop import SerialLoop
 from impls.training.options import parser, setting_of
 from impls.training.parallel import board as words
 from impls.training.parallel.arrangement import Arrangement
@@ -50,20 +50,6 @@ def workers_of(count, **options):
     return made, numbers, board, records
 
 
-def test_without_workers_it_is_dqn_bit_for_bit():
-    workload = small(steps=400)
-    serial = SerialLoop(workload, seed=3)
-    copies = CopiesLoop(dataclasses.replace(workload, algorithm="dyna_q"), of(), seed=3)
-    try:
-        ended = [[episode for _ in range(200) for episode in loop.advance()] for loop in (serial, copies)]
-        assert serial.updates > 50
-        assert ended[0] == ended[1] != []
-        np.testing.assert_array_equal(copies.learner.parameters, serial.learner.parameters)
-    finally:
-        serial.close()
-        copies.close()
-
-
 def test_threads_that_claim_at_once_take_as_many_updates_as_the_cap_allows_and_no_more():
     workers, numbers, board, _ = workers_of(3, cap=2)
     real, over, won, is_over = 2000, [], [0, 0, 0], threading.Event()
@@ -78,14 +64,11 @@ def test_threads_that_claim_at_once_take_as_many_updates_as_the_cap_allows_and_n
             elif is_last:
                 return
 
-    threads = [threading.Thread(target=claim, args=(at,)) for at in range(3)]
-    for thread in threads:
-        thread.start()
-    for _ in range(real):
-        board.add(words.UPDATES)
-    is_over.set()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as pool:
+        pool.map(claim, range(3))
+        for _ in range(real):
+            board.add(words.UPDATES)
+        is_over.set()
     assert not over
     assert sum(won) == int(numbers["claimed"][0]) == 2 * real
 

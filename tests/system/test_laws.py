@@ -140,7 +140,7 @@ def test_a_serial_loop_is_predicted_by_loops_of_other_workloads():
         (machine, name) for machine in ("27f8af3c07", "8fb834d50a") for name in names
     }
     assert all(one.workload not in one.others for one in loops)
-    assert all(one.is_inside for one in loops)
+    assert all(one.predicted[1] <= one.measured_hz <= one.predicted[2] for one in loops)
     assert sorted(abs(one.error) for one in loops)[len(loops) // 2] < 0.15
     assert max(abs(one.error) for one in loops) < 0.35
 

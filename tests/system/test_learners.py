@@ -75,16 +75,25 @@ def test_the_gradient_of_dqn(double, dueling, kind):
     np.testing.assert_allclose(found, errors(weights), rtol=1e-5, atol=1e-6)
 
 
-def test_the_gradients_of_ddpg():
-    workload = tiny("ddpg", gamma=0.9)
+def actor_critic(algorithm, **changes):
+    """A learner with targets of their own and its rows; a batch and its actions; weights of critic, policy, targets."""
+    workload = tiny(algorithm, gamma=0.9, **changes)
     learner, batch = algorithms.make(workload, seed=1), batch_of(workload)
     learner.targets = algorithms.make(workload, seed=2).networks
-    rows, real = learner.rows(batch, WEIGHTS), doubles(batch)
-    weights, policy = weights_of(learner.networks["critic"]), weights_of(learner.networks["policy"])
-    target = {name: weights_of(learner.targets[name]) for name in ("critic", "policy")}
+    weights = (weights_of(learner.networks[name]) for name in ("critic", "policy"))
+    target = {name: weights_of(network) for name, network in learner.targets.items()}
+    return learner, learner.rows(batch, WEIGHTS), doubles(batch), batch["action"].astype(np.float64), *weights, target
+
+
+def both(weights, seen, actions):
+    """The values ``[2, B]`` of two critics."""
+    return np.stack([critic(weights, seen, actions, f"{which}.") for which in ("first", "second")])
+
+
+def test_the_gradients_of_ddpg():
+    learner, rows, real, given, weights, policy, target = actor_critic("ddpg")
     actions = np.tanh(dense(target["policy"], "", real["next_observation"]))
     goal = real["reward"] + 0.9 * critic(target["critic"], real["next_observation"], actions) * (1 - real["terminated"])
-    given = batch["action"].astype(np.float64)
 
     def critic_loss(weights):
         return (WEIGHTS * half_square(critic(weights, real["observation"], given) - goal)).mean()
@@ -97,23 +106,16 @@ def test_the_gradients_of_ddpg():
 
 
 def test_the_gradients_of_td3():
-    workload = tiny("td3", gamma=0.9, policy_delay=1, target_noise=0.4, noise_clip=0.3)
-    learner, batch = algorithms.make(workload, seed=1), batch_of(workload)
-    learner.targets = algorithms.make(workload, seed=2).networks
-    rows, real = learner.rows(batch, WEIGHTS), doubles(batch)
+    changes = {"policy_delay": 1, "target_noise": 0.4, "noise_clip": 0.3}
+    learner, rows, real, given, weights, policy, target = actor_critic("td3", **changes)
     noise = rows["noise"].numpy().astype(np.float64)
     assert np.abs(noise).max() == pytest.approx(0.3)
-    weights, policy = weights_of(learner.networks["critic"]), weights_of(learner.networks["policy"])
-    target = {name: weights_of(learner.targets[name]) for name in ("critic", "policy")}
     actions = np.clip(np.tanh(dense(target["policy"], "", real["next_observation"])) + noise, -1, 1)
-    both = [critic(target["critic"], real["next_observation"], actions, f"{which}.") for which in ("first", "second")]
-    goal = real["reward"] + 0.9 * np.minimum(*both) * (1 - real["terminated"])
-    given = batch["action"].astype(np.float64)
+    least = both(target["critic"], real["next_observation"], actions).min(0)
+    goal = real["reward"] + 0.9 * least * (1 - real["terminated"])
 
     def errors(weights):
-        return np.stack(
-            [critic(weights, real["observation"], given, f"{which}.") - goal for which in ("first", "second")]
-        )
+        return both(weights, real["observation"], given) - goal
 
     def critic_loss(weights):
         return (WEIGHTS * half_square(errors(weights))).mean(1).sum()
@@ -127,22 +129,13 @@ def test_the_gradients_of_td3():
 
 
 def test_the_gradients_of_sac():
-    workload = tiny("sac", gamma=0.9)
-    learner, batch = algorithms.make(workload, seed=1), batch_of(workload)
-    learner.targets = algorithms.make(workload, seed=2).networks
+    learner, rows, real, given, weights, policy, target = actor_critic("sac")
     with torch.no_grad():
         learner.networks["temperature"].log.fill_(-0.5)
-    rows, real = learner.rows(batch, WEIGHTS), doubles(batch)
     noise, next_noise = (rows[name].numpy().astype(np.float64) for name in ("noise", "next_noise"))
-    weights, policy = weights_of(learner.networks["critic"]), weights_of(learner.networks["policy"])
-    target, temperature = weights_of(learner.targets["critic"]), np.exp(-0.5)
-    given = batch["action"].astype(np.float64)
-
-    def both(weights, seen, actions):
-        return np.stack([critic(weights, seen, actions, f"{which}.") for which in ("first", "second")])
-
+    temperature = np.exp(-0.5)
     actions, density = gaussian(policy, real["next_observation"], next_noise)
-    soft = both(target, real["next_observation"], actions).min(0) - temperature * density
+    soft = both(target["critic"], real["next_observation"], actions).min(0) - temperature * density
     goal = real["reward"] + 0.9 * soft * (1 - real["terminated"])
 
     def critic_loss(weights):

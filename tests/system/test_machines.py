@@ -16,11 +16,11 @@ import dse
 from dse import machines
 from dse.__main__ import main
 from dse.platforms import PlatformError
-from dse.records import RecordError, Writer, has_benchmarks, how_to_measure
+from dse.records import RecordError, has_benchmarks, how_to_measure
 from tests.committed import RESULTS, ROOT
 from tests.matrix import slow
 from tests.profiled import made_up
-from tests.system.test_records import measurement
+from tests.system.test_records import measurement, write
 from tests.unit.test_recommend import records as swept
 
 fingerprints = importlib.import_module("dse.platforms.fingerprint")
@@ -79,16 +79,10 @@ def results(tmp_path):
     return tmp_path / "results"
 
 
-def write(path, found):
-    with Writer(path) as writer:
-        for record in found:
-            writer.append(record)
-
-
 def sweep_of(results, facts, utc="2026-01-01T00:00:00+00:00"):
     """Write a machine's sweep into the folder of its key."""
     path = results / facts["key"] / "quick.jsonl"
-    write(path, (dataclasses.replace(one, machine=facts, utc=utc) for one in swept(threads=(1,))))
+    write(path, *(dataclasses.replace(one, machine=facts, utc=utc) for one in swept(threads=(1,))))
 
 
 def ask(capsys, *arguments):
@@ -253,10 +247,8 @@ def test_records_of_ones_own_answer_without_a_word(here, results, capsys):
 
 
 def test_what_is_no_sweep_does_not_answer_about_trees(here, results):
-    write(
-        results / "fresh" / "other.jsonl",
-        [measurement(machine=HERE, op="get"), measurement(machine=HERE, primitive="training")],
-    )
+    others = measurement(machine=HERE, op="get"), measurement(machine=HERE, primitive="training")
+    write(results / "fresh" / "other.jsonl", *others)
     assert dse.recommend(1_000_000, 512, results=results).machine == OLD
 
 
@@ -382,7 +374,7 @@ def test_a_machine_that_was_probed_and_profiled_answers_for_itself(here, results
     assert "fresh (AMD EPYC, 2 cores), has no profile of its own." in words
     assert "platform probe" not in words.partition("a gradient step) on ")[0]
     profiled = (dataclasses.replace(one, machine=HERE) for one in made_up(("cartpole_dqn",)))
-    write(results / "fresh" / "profile.jsonl", profiled)
+    write(results / "fresh" / "profile.jsonl", *profiled)
     text = ask(capsys, *MAPPING, "--results", results, "--verbose")[1]
     assert text.startswith("Train cartpole_dqn (B = 64)")
     assert ("Answered from" in text, "records: those of machine fresh in" in text) == (False, True)
@@ -431,7 +423,7 @@ def test_only_a_checkout_has_benchmarks_to_advise(monkeypatch, tmp_path):
 
 
 def test_records_without_a_sweep_say_what_to_measure(here, tmp_path):
-    write(tmp_path / "fresh" / "some.jsonl", [measurement(machine=HERE, op="get")])
+    write(tmp_path / "fresh" / "some.jsonl", measurement(machine=HERE, op="get"))
     with pytest.raises(RecordError, match="no sweep of any machine here; measure with: python -m benchmarks sweep"):
         dse.recommend(1_000, 32, results=tmp_path)
 

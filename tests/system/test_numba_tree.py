@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -105,19 +106,9 @@ def test_python_threads_may_sample_one_tree_together():
     tree.update(np.arange(10_000), np.random.default_rng(0).random(10_000))
     uniforms = np.random.default_rng(1).random(16_000)
     expected = tree.sample(uniforms)[0]
-    wrong = []
-
-    def sample():
-        for _ in range(50):
-            if not np.array_equal(tree.sample(uniforms)[0], expected):
-                wrong.append(1)
-
-    workers = [threading.Thread(target=sample) for _ in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert not wrong
+    with ThreadPoolExecutor(4) as pool:
+        for sampled in pool.map(lambda _: [tree.sample(uniforms)[0] for _ in range(50)], range(4)):
+            np.testing.assert_array_equal(sampled, np.broadcast_to(expected, (50, 16_000)))
 
 
 class Silent:

@@ -80,6 +80,12 @@ def crew(board, monkeypatch):
     assert not [pid for pid in pids if lives(pid)]
 
 
+def begun(crew, board, kind, program, **options):
+    """Begin a child, and wait until it is there."""
+    crew.begin(kind, program, Plain(board.handle(), **options))
+    watched(crew, lambda: board.rows[1, words.LIVE])
+
+
 def watched(crew, condition):
     until(lambda: crew.watch() or condition())
 
@@ -102,8 +108,7 @@ def test_an_actor_that_always_ends_is_not_begun_for_ever(crew, board, monkeypatc
 
 
 def test_a_child_that_does_not_end_is_killed_and_one_that_ended_holds_nothing_up(crew, board):
-    crew.begin("learner", arrives, Plain(board.handle()))
-    watched(crew, lambda: board.rows[1, words.LIVE])
+    begun(crew, board, "learner", arrives)
     with crew.paused():
         assert board.rows[1, words.RESTING] == board.value(words.PAUSE) == 1
     os.kill(crew.pids["learner-0"], 9)
@@ -118,8 +123,7 @@ def test_a_child_that_does_not_end_is_killed_and_one_that_ended_holds_nothing_up
 def test_a_child_computes_by_its_threads_alone(crew, board, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    crew.begin("learner", threads_of, Plain(board.handle(), threads=2))
-    watched(crew, lambda: board.rows[1, words.LIVE])
+    begun(crew, board, "learner", threads_of, threads=2)
     assert board.value(words.STEPS) == 2
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "MKL_NUM_THREADS" not in os.environ
@@ -127,8 +131,7 @@ def test_a_child_computes_by_its_threads_alone(crew, board, monkeypatch):
 
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_once_a_run_is_to_end_who_does_not_rest_is_killed_and_named(crew, board, monkeypatch, is_stopped):
-    crew.begin("actor", arrives if is_stopped else works, Plain(board.handle()))
-    watched(crew, lambda: board.rows[1, words.LIVE])
+    begun(crew, board, "actor", arrives if is_stopped else works)
     (pid,) = crew.pids.values()
     if is_stopped:
         stop(pid)
@@ -141,8 +144,7 @@ def test_once_a_run_is_to_end_who_does_not_rest_is_killed_and_named(crew, board,
 
 
 def test_once_a_run_is_to_end_a_stopped_child_holds_nobody_up_who_waits_for_it(crew, board, monkeypatch):
-    crew.begin("learner", arrives, Plain(board.handle()))
-    watched(crew, lambda: board.rows[1, words.LIVE])
+    begun(crew, board, "learner", arrives)
     stop(crew.pids["learner-0"])
     monkeypatch.setattr(crews, "_HURRY_SECONDS", 0.1)
     crew.hurry()
@@ -151,8 +153,7 @@ def test_once_a_run_is_to_end_a_stopped_child_holds_nobody_up_who_waits_for_it(c
 
 
 def test_who_is_killed_just_before_all_is_at_rest_is_named(crew, board, monkeypatch):
-    crew.begin("actor", arrives, Plain(board.handle()))
-    watched(crew, lambda: board.rows[1, words.LIVE])
+    begun(crew, board, "actor", arrives)
     stop(crew.pids["actor-0"])
 
     def kill_meanwhile(seconds):
@@ -167,8 +168,7 @@ def test_who_is_killed_just_before_all_is_at_rest_is_named(crew, board, monkeypa
 
 
 def test_who_does_not_rest_in_a_long_pause_is_killed_and_named(crew, board, monkeypatch):
-    crew.begin("actor", works, Plain(board.handle()))
-    watched(crew, lambda: board.rows[1, words.LIVE])
+    begun(crew, board, "actor", works)
     monkeypatch.setattr(crews, "_START_SECONDS", 0.1)
     with crew.paused():
         pass
@@ -177,8 +177,7 @@ def test_who_does_not_rest_in_a_long_pause_is_killed_and_named(crew, board, monk
 
 
 def test_no_signal_of_a_group_ends_a_child(crew, board):
-    crew.begin("actor", arrives, Plain(board.handle()))
-    watched(crew, lambda: board.rows[1, words.LIVE])
+    begun(crew, board, "actor", arrives)
     for number in (signal.SIGINT, signal.SIGTERM):
         os.kill(crew.pids["actor-0"], number)
     time.sleep(0.2)

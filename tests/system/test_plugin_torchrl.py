@@ -3,7 +3,7 @@
 import copy
 import json
 import pickle
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import context
 
 import numpy as np
@@ -484,14 +484,6 @@ def test_neither_extension_nor_its_warning_is_needed(monkeypatch):
 
 def test_threads_that_prefetch_add_and_update_leave_a_whole_tree(make_sampler):
     buffer = filled(make_sampler(ROWS, alpha=0.7, beta=0.5), some_priorities(), prefetch=2)
-    errors = []
-
-    def run(work):
-        try:
-            for step in range(60):
-                work(step)
-        except Exception as error:
-            errors.append(error)
 
     def update(step):
         sample = buffer.sample()
@@ -503,12 +495,8 @@ def test_threads_that_prefetch_add_and_update_leave_a_whole_tree(make_sampler):
         rows = (torch.arange(6) + 6 * step) % ROWS
         buffer.extend(TensorDict({"row": rows, "td_error": torch.full((6,), 1.0 + step)}, [6]))
 
-    threads = [threading.Thread(target=run, args=(work,)) for work in (update, update, add)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda work: [work(step) for step in range(60)], (update, update, add)))
     tree = buffer.sampler._sum_tree._tree
     assert tree.check() == 0.0
     assert tree.total() == pytest.approx(float(tree.get(np.arange(ROWS)).sum(dtype=float)))

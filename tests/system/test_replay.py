@@ -99,17 +99,6 @@ def test_arguments_may_be_lists_tensors_and_arrays_of_other_types(strategy):
 
 
 @pytest.mark.parametrize("strategy", ["global", "two_lock_checked"])
-def test_a_leaf_is_error_plus_epsilon_to_the_alpha_and_alpha_acts_once(strategy):
-    with made(strategy, alpha=0.5, epsilon=0.25) as compiled:
-        compiled.insert(rows_of(FLAT, np.random.default_rng(0), 4), [0.0, 2.0, -15.75, 1e-30])
-        np.testing.assert_allclose(compiled.state_dict()["leaves"], [0.5, 1.5, 4.0, 0.5])
-        compiled.update_priorities(np.array([1]), [-8.75])
-        np.testing.assert_allclose(compiled.state_dict()["leaves"], [0.5, 3.0, 4.0, 0.5])
-        compiled.insert(rows_of(FLAT, np.random.default_rng(0), 1))
-        assert compiled.state_dict()["leaves"][4] == 4.0
-
-
-@pytest.mark.parametrize("strategy", ["global", "two_lock_checked"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_an_error_that_is_no_priority_changes_nothing(strategy, bad):
     with made(strategy) as compiled:

@@ -1,6 +1,7 @@
 """Every strategy under stress: what a valid one answers is right."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
@@ -76,15 +77,10 @@ def test_samples_beside_updates_follow_the_priorities(strategy):
                 tickets = replay.sample(batch, 0.4, uniforms=rng.random(batch)).sequence
                 np.add.at(counts[seed], tickets, 1)
 
-        updating = threading.Thread(target=update, args=(9,))
-        sampling = [threading.Thread(target=sample, args=(seed,)) for seed in range(2)]
-        updating.start()
-        for thread in sampling:
-            thread.start()
-        for thread in sampling:
-            thread.join(60)
-        over.set()
-        updating.join(60)
+        with ThreadPoolExecutor(3) as pool:
+            pool.submit(update, 9)
+            wait([pool.submit(sample, seed) for seed in range(2)], 60)
+            over.set()
         assert replay.check() == 0
     assert counts.sum() == 2 * batch * batches
     expected = (errors + 1e-3) / (errors + 1e-3).sum() * counts.sum()

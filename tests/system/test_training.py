@@ -103,13 +103,11 @@ def test_a_resumed_run_is_bit_for_bit_the_run_that_was_not_interrupted(tmp_path,
     assert run_to(workload, tmp_path / "parts", until=290) is None
     assert run_to(workload, tmp_path / "parts", until=511, resume=True) is None
     parts = run_to(workload, tmp_path / "parts", resume=True)
-    assert curve(tmp_path / "whole") == curve(tmp_path / "parts")
+    assert_ended_alike(tmp_path)
     unlike = {"seconds", "throughput", "settled", "utc"}
     assert {key: value for key, value in whole.items() if key not in unlike} == {
         key: value for key, value in parts.items() if key not in unlike
     }
-    states = [checkpoint.load(tmp_path / name / "checkpoint.pt")["loop"] for name in ("whole", "parts")]
-    assert_same(*states)
 
 
 def test_a_run_that_is_done_goes_on_to_more_steps_as_if_it_had_been_begun_with_them(tmp_path, capsys):
@@ -123,8 +121,7 @@ def test_a_run_that_is_done_goes_on_to_more_steps_as_if_it_had_been_begun_with_t
     assert "the run continues to 900 steps" in capsys.readouterr().err
     assert not (tmp_path / "parts" / "summary.json").exists()  # it is not done any more
     assert run_to(longer, tmp_path / "parts", resume=True)["steps"] == 900
-    assert curve(tmp_path / "whole") == curve(tmp_path / "parts")
-    assert_same(*(checkpoint.load(tmp_path / name / "checkpoint.pt")["loop"] for name in ("whole", "parts")))
+    assert_ended_alike(tmp_path)
 
 
 @pytest.mark.parametrize("environment", ["CartPole-v1", "tests.fake_environments:OpaqueCarts-v0"])
@@ -134,14 +131,18 @@ def test_a_run_of_several_environments_is_resumed_bit_for_bit(tmp_path, environm
     whole = run_to(workload, tmp_path / "whole")
     assert run_to(workload, tmp_path / "parts", until=290, every=100) is None
     run_to(workload, tmp_path / "parts", resume=True, every=100)
-    assert curve(tmp_path / "whole") == curve(tmp_path / "parts")
-    states = [checkpoint.load(tmp_path / name / "checkpoint.pt")["loop"] for name in ("whole", "parts")]
-    assert_same(*states)
+    assert_ended_alike(tmp_path)
     steps = [int(line[0]) for line in curve(tmp_path / "whole")[0][1:]]
     assert [step // 150 for step in steps] == [1, 2, 3]  # once each, in the turn that came to it
     assert all(step % 150 < 7 for step in steps)
     assert whole["updates"] == whole["steps"] // 2 - 99 // 2
     assert len(curve(tmp_path / "whole")[1].splitlines()) - 1 == whole["episodes"]
+
+
+def assert_ended_alike(folder):
+    """Two runs have the same curve and the same state: one that was whole, one in parts."""
+    assert curve(folder / "whole") == curve(folder / "parts")
+    assert_same(*(checkpoint.load(folder / name / "checkpoint.pt")["loop"] for name in ("whole", "parts")))
 
 
 def assert_same(one, other, at="state"):
@@ -410,10 +411,10 @@ def test_a_process_ends_with_the_one_that_started_it():
     until(lambda: not lives(pid))  # a process closes its files before it has ended
 
 
-def run_to_fake(workload, folder):
-    run = start(workload, Plan(folder, 20, 0, live=False), contestant="numpy", resume=True)
+def run_to_fake(workload, folder, until=None, resume=True):
+    run = start(workload, Plan(folder, 20, 0, live=False), contestant="numpy", resume=resume)
     try:
-        return run.run()
+        return run.run(until)
     finally:
         run.close()
 
@@ -460,9 +461,7 @@ def test_what_a_killed_save_left_behind_is_written_over(tmp_path):
 
 def test_a_file_shorter_than_its_checkpoint_says_is_not_filled_up(tmp_path):
     workload = dataclasses.replace(fake(), steps=60)
-    run = start(workload, Plan(tmp_path, 20, 0, live=False), contestant="numpy")
-    run.run(40)
-    run.close()
+    run_to_fake(workload, tmp_path, 40, resume=False)
     log = tmp_path / "episodes.csv"
     log.write_bytes(log.read_bytes()[:15])
     with pytest.raises(TrainingError, match=r"holds 15 bytes, its checkpoint says at least \d+; put the file back"):
@@ -472,9 +471,7 @@ def test_a_file_shorter_than_its_checkpoint_says_is_not_filled_up(tmp_path):
 
 def test_a_run_goes_on_with_as_many_threads_and_is_warned_of_another_device(tmp_path, capsys):
     workload = dataclasses.replace(fake(), steps=60)
-    run = start(workload, Plan(tmp_path, 20, 0, live=False), contestant="numpy")
-    run.run(40)
-    run.close()
+    run_to_fake(workload, tmp_path, 40, resume=False)
     torch.set_num_threads(2)
     try:
         with pytest.raises(TrainingError, match="is of a run on 1 threads, this one has 2; continue with --threads 1"):

@@ -215,41 +215,6 @@ def test_where_every_positive_leaf_is_excluded_there_is_nothing_to_sample(name, 
 # Arguments
 
 
-REFUSALS = {
-    "prefix beyond the end": (IndexError, "prefix_sum", ([0, 11],), ["11", "position 1", "[0, 10]"]),
-    "negative prefix": (IndexError, "prefix_sum", (-1,), ["-1", "[0, 10]"]),
-    "huge prefix": (IndexError, "prefix_sum", ([2**70],), [str(2**70), "[0, 10]"]),
-    "float prefix": (TypeError, "prefix_sum", ([1.0],), ["integers", "float64"]),
-    "left beyond the end": (IndexError, "range_sum", ([11], [11]), ["11", "[0, 10]"]),
-    "right beyond the end": (IndexError, "range_sum", ([1, 2], [3, 12]), ["12", "position 1", "[0, 10]"]),
-    "left above right": (ValueError, "range_sum", ([1, 3], [3, 2]), ["left 3", "position 1", "above right 2"]),
-    "scalar left above a right": (ValueError, "range_sum", (3, [3, 4, 2]), ["left 3", "position 2", "right 2"]),
-    "shapes that differ": (ValueError, "range_sum", ([1, 2], [3, 4, 5]), ["[2]", "[3]"]),
-    "rank 2": (ValueError, "range_sum", ([[1, 2]], 5), ["[B]", "[1, 2]"]),
-    "mass beyond the total": (ValueError, "prefix_sum_index", ([45.5], "left"), ["45.5", "[0, 45.0]"]),
-    "integer mass beyond the total": (ValueError, "prefix_sum_index", ([46], "left"), ["46", "[0, 45.0]"]),
-    "NaN mass": (ValueError, "prefix_sum_index", ([1.0, NAN], "left"), ["nan", "position 1", "[0, 45.0]"]),
-    "negative mass": (ValueError, "prefix_sum_index", ([-1e-300], "left"), ["-1e-300", "[0, 45.0]"]),
-    "unknown side": (ValueError, "prefix_sum_index", ([1.0], "lef"), ["'right', 'left'", "'lef'", "did you mean"]),
-    "excluded at capacity": (IndexError, "sample", ([0.5], [3, 10]), ["10", "position 1", "[0, 10)"]),
-    "float excluded": (TypeError, "sample", ([0.5], [3.0]), ["integers", "float64"]),
-    "uniform one beside excluded": (ValueError, "sample", ([0.5, 1.0], [3]), ["1.0", "position 1", "[0, 1)"]),
-}
-
-
-@pytest.mark.parametrize("case", REFUSALS)
-@every_implementation
-def test_refused_questions_say_why_and_change_nothing(name, options, case):
-    kind, method, arguments, words = REFUSALS[case]
-    tree = filled(name, options)
-    before = contents(tree)
-    with pytest.raises(kind) as refusal:
-        getattr(tree, method)(*arguments)
-    for word in words:
-        assert word in str(refusal.value)
-    assert contents(tree) == before
-
-
 @every_variant
 def test_unchecked_questions_have_the_same_answers(name, options):
     trees = [filled(name, options, capacity=100, validate=validate) for validate in (True, False)]

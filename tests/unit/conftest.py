@@ -7,12 +7,20 @@ import sys
 import pytest
 
 from dse.platforms import fingerprint
+from dse.published import quoted
+from tests.printed import QUOTED
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _known_machine():
     """Ask once what this machine is, which starts a process where there may be GPUs."""
     fingerprint()
+
+
+@pytest.fixture(scope="session")
+def found():
+    """What the papers print."""
+    return quoted.read(QUOTED)
 
 
 @pytest.fixture(autouse=True)

@@ -11,14 +11,9 @@ from dse.published import fixed_point, quoted, rmm_claims, rmm_device, rmm_point
 from dse.records import RecordError
 from impls.fpga import cycles
 from impls.fpga.design import Design
-from tests.printed import QUOTED, but
+from tests.printed import but
 
 SAMPLING, UPDATING, EVEN, FIXED, MEMORY, DSPS, BOUND, PERCENT, ON_CHIP, CLOCK, SPAN, GAIN, LINK = range(13)
-
-
-@pytest.fixture(scope="module")
-def found():
-    return quoted.read(QUOTED)
 
 
 @pytest.fixture(scope="module")

@@ -112,8 +112,8 @@ class TestOfTheWhole:
         alone, both, between = resources.bank(one), resources.rmm(two), resources.dispatcher(two)
         assert both.ff == 2 * alone.ff + between.ff
         assert all(both.primitives[name] >= 2 * number for name, number in alone.primitives.items())
-        assert resources.resources(two).sram_bits == 2 * resources.bank_resources(two).sram_bits
-        assert resources.bank_resources(two) == resources.bank_resources(one)
+        assert resources.resources(two).sram_bits == 2 * resources.resources(one).sram_bits
+        assert resources.bank(two) == alone
 
     def test_half_a_block_ram_counts_as_half(self):
         design = Design(256, 2, 18, "scan")

@@ -2,20 +2,15 @@
 
 import pytest
 
-from dse.published import learner_claims, learner_points, quoted
+from dse.published import learner_claims, learner_points
 from impls.fpga.learner import FP32, ledger, resources
 from impls.fpga.network import parse
-from tests.printed import QUOTED, but
+from tests.printed import but
 
 (
     CARTPOLE, HOPPER, PONG, STAGES, PARALLEL, UNITS, FACTOR, DQN, DDPG, LUTS,
     STEPS, HOPPER_STEPS, CARTPOLE_CURVE, HOPPER_CURVE, PONG_CURVE, BASELINES, PER_WATT,
 ) = range(17)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def found():
-    return quoted.read(QUOTED)
 
 
 @pytest.fixture(scope="module")

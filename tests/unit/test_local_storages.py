@@ -38,6 +38,11 @@ def names(step):
     return dict(zip(("observation", "action", "reward", "next_observation", "terminated"), step, strict=True))
 
 
+def two(step):
+    """The same step of two environments."""
+    return {name: np.stack([value] * 2) for name, value in names(step).items()}
+
+
 def collected(rng, layout, size, environments):
     """(records, drawable, the transitions by hand) as they are taken; cuts that the storage was not told, and loads."""
     worlds = [World(rng, layout, 10_000 * number) for number in range(environments)]
@@ -146,13 +151,13 @@ def test_what_cannot_be_stored_changes_nothing(step, ended):
     one, several = LocalStorage(LAYOUT, 3), LocalStorages(LAYOUT, 3, 2)
     first, good = (stack(0, 1, 2), 1, 1.0, stack(1, 2, 3), ended), (stack(1, 2, 3), 0, 0.0, stack(2, 3, 4), False)
     one.append(*first)
-    several.append({name: np.stack([value] * 2) for name, value in names(first).items()}, np.ones(2, bool))
+    several.append(two(first), np.ones(2, bool))
     with pytest.raises(ValueError, match=r"."):
         one.append(*step)
     with pytest.raises(ValueError, match=r"."):
-        several.append({name: np.stack([value] * 2) for name, value in names(step).items()}, np.array([False, True]))
+        several.append(two(step), np.array([False, True]))
     one.append(*good)
-    several.append({name: np.stack([value] * 2) for name, value in names(good).items()}, np.array([True, True]))
+    several.append(two(good), np.array([True, True]))
     assert one.transitions()["observation"][:, :, 0].tolist() == [[0, 1, 2], [1, 2, 3]]
     assert one.transitions()["next_observation"][:, :, 0].tolist() == [[1, 2, 3], [2, 3, 4]]
     records, drawable = several.take(np.ones(2, bool))
@@ -166,12 +171,12 @@ def test_a_full_storage_takes_nothing_more(layout):
     world = World(np.random.default_rng(0), layout, 0)
     first, second = world.step(), world.step()
     one.append(*first)
-    several.append({name: np.stack([value] * 2) for name, value in names(first).items()}, np.array([True, True]))
+    several.append(two(first), np.array([True, True]))
     before = several.state_dict()["arrays"]
     with pytest.raises(ValueError, match=r"holds 1 transitions .* take\(\)"):
         one.append(*second)
     with pytest.raises(ValueError, match=r"holds 1 transitions .* take\(\)"):
-        several.append({name: np.stack([value] * 2) for name, value in names(second).items()}, np.array([True, False]))
+        several.append(two(second), np.array([True, False]))
     assert all((part == before[name]).all() for name, part in several.state_dict()["arrays"].items())
 
 

@@ -13,8 +13,6 @@ from dse.solver.problem import ProblemError
 from dse.times.batch_law import FlatThenLinear
 from dse.times.multi_learner import (
     Terms,
-    bank_bias,
-    bank_weights,
     choose,
     data_parallel_factor,
     data_parallel_seconds,
@@ -142,19 +140,6 @@ def test_the_choice_is_the_shortest_step_with_few_learners_and_a_small_h():
     )  # more learners bring nothing, nor does H
 
 
-def test_banks_with_unequal_sums_are_biased_by_equal_weights():
-    assert bank_weights([2.0, 2.0, 2.0, 2.0]) == (0.25,) * 4  # 1 / L, not 1 / N
-    assert bank_bias([5.0, 5.0], [10.0, 2.0]) == 0
-    rng = np.random.default_rng(5)
-    banks = [rng.uniform(0.1, 1, 50), rng.uniform(1, 4, 50)]
-    values = [rng.normal(3, 1, 50), rng.normal(1, 1, 50)]
-    p, value = np.concatenate(banks), np.concatenate(values)
-    means = [np.average(v, weights=b) for b, v in zip(banks, values, strict=True)]
-    bias = bank_bias([bank.sum() for bank in banks], means)
-    assert bias == pytest.approx(np.mean(means) - np.average(value, weights=p))
-    assert bias > 0.3
-
-
 def test_senseless_terms_and_questions_are_refused():
     with pytest.raises(ProblemError, match="finite times"):
         dataclasses.replace(NOTE, replay_seconds=-1.0)
@@ -164,5 +149,3 @@ def test_senseless_terms_and_questions_are_refused():
         spo_seconds(NOTE, 0, 1)
     with pytest.raises(ProblemError, match="numbers of learners"):
         choose((), (1,), functools.partial(spo_seconds, NOTE))
-    with pytest.raises(ProblemError, match=r"sums of priorities are above 0 and finite, not \[0.0\]"):
-        bank_weights([0.0])

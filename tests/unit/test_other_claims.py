@@ -23,16 +23,11 @@ from impls.training.parallel import arrangement
 from impls.training.reading import load
 from impls.training.workload import identity
 from tests.committed import RESULTS
-from tests.printed import QUOTED, but
+from tests.printed import but
 from tests.system.test_records import measurement
 
 AVERAGE, SAVED, MAGNITUDE, FRAMES, QUEUE, _, APART = range(7)
 REPLAY, PASSES, AVERAGES, POINTS, PARALLEL, HORIZON, BANKS = range(7)
-
-
-@pytest.fixture(scope="module")
-def found():
-    return quoted.read(QUOTED)
 
 
 def cell(**fields):

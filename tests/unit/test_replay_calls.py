@@ -4,6 +4,7 @@ import functools
 import sys
 import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
@@ -147,11 +148,8 @@ def test_threads_that_share_a_generator_draw_each_number_once(replay, request):
             else:
                 drawn.append(rng.random(32))
 
-    threads = [threading.Thread(target=draw) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: draw(), range(4)))
     numbers = same.random(4 * 40 * 32)
     assert rng.random() == same.random()
     assert np.isin(np.concatenate(drawn), numbers).all()

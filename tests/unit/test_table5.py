@@ -29,6 +29,12 @@ def pong(printed):
     return mappings.row(printed, RESULTS, "pong_dqn", 256)
 
 
+@pytest.fixture(scope="module")
+def problem(printed):
+    """That of Pong at B = 256."""
+    return mappings.problem_of(printed, RESULTS, "pong_dqn", 256)[0]
+
+
 def timed(seconds):
     return Estimate(seconds, seconds, seconds, Evidence("made up", "modeled"))
 
@@ -67,19 +73,17 @@ def test_the_design_of_cartpole_is_the_quoted_rate_at_its_own_batch_and_modeled_
     assert modeled.value == pytest.approx((1024 + 9 - 1) * 16 / 200e6, rel=0.01)
 
 
-def test_a_pin_is_the_time_of_the_fastest_learner_and_keeps_the_others_in_proportion(printed):
-    pinned, _ = mappings.problem_of(printed, RESULTS, "pong_dqn", 256)
+def test_a_pin_is_the_time_of_the_fastest_learner_and_keeps_the_others_in_proportion(printed, problem):
     modeled, _ = mappings._built(RESULTS, "pong_dqn", 256)
     for device, time in mappings.pins(printed, "pong_dqn", 256).items():
-        after = [one.seconds for one in pinned.options["learner"] if one.device == device]
+        after = [one.seconds for one in problem.options["learner"] if one.device == device]
         before = [one.seconds for one in modeled.options["learner"] if one.device == device]
         assert min(after) == pytest.approx(time.value)
         assert [one / min(after) for one in after] == pytest.approx([one / min(before) for one in before])
-    assert pinned.trees == modeled.trees
+    assert problem.trees == modeled.trees
 
 
-def test_the_rmms_times_are_of_a_whole_tree(printed):
-    problem, _ = mappings.problem_of(printed, RESULTS, "pong_dqn", 256)
+def test_the_rmms_times_are_of_a_whole_tree(problem):
     trees = mappings.rmm_times(problem)
     assert set(trees) == {"C", "G", "F"}
     whole = [sum(one.seconds for one in pair) for pair in problem.trees if {one.device for one in pair} == {"gpu"}]
@@ -116,8 +120,7 @@ def test_the_worked_example_goes_to_fewer_devices(printed):
     assert mappings.letters(found.choice) == "F-F-F"
 
 
-def test_a_mapping_that_nothing_runs_says_so(printed):
-    problem, _ = mappings.problem_of(printed, RESULTS, "pong_dqn", 256)
+def test_a_mapping_that_nothing_runs_says_so(problem):
     assert mappings.judged(problem, "F-C-C").lacks == "nothing runs the part 'learner' on the fpga"
     small = dataclasses.replace(problem, budgets={**problem.budgets, "gpu.memory_bytes": 1e9})
     lacking = mappings.judged(small, "G-C-G")
@@ -213,9 +216,8 @@ def test_factors_in_words(ends, told):
     assert published._factors(ends) == told
 
 
-def test_a_pair_s_pace_is_that_of_its_best_mapping(printed):
+def test_a_pair_s_pace_is_that_of_its_best_mapping(problem):
     """One descent finds what a search of each mapping finds, which may give up EPSILON for fewer devices."""
-    problem, _ = mappings.problem_of(printed, RESULTS, "pong_dqn", 256)
     best = mappings._fastest(problem)
     for letters in itertools.product("CGF", repeat=3):
         learner, rmm, storage = letters
@@ -224,16 +226,14 @@ def test_a_pair_s_pace_is_that_of_its_best_mapping(printed):
         assert (alone > 0) == (hz > 0)
 
 
-def test_a_pace_is_that_of_the_storage_that_is_fastest(printed, monkeypatch):
+def test_a_pace_is_that_of_the_storage_that_is_fastest(printed, problem, monkeypatch):
     monkeypatch.setattr(mappings, "asked", lambda quoted: [("pong_dqn", 256)])
-    problem, _ = mappings.problem_of(printed, RESULTS, "pong_dqn", 256)
     for pace in mappings.paces(printed, RESULTS):
         alone = max(mappings.judged(problem, f"{pace.pair}-{storage}").hz for storage in "CGF")
         assert (1 - mappings.EPSILON) * (pace.hz or 0.0) <= alone <= (pace.hz or 0.0)
 
 
-def test_another_speed_of_a_device_is_of_all_that_it_does_but_acting(printed, monkeypatch):
-    problem, _ = mappings.problem_of(printed, RESULTS, "pong_dqn", 256)
+def test_another_speed_of_a_device_is_of_all_that_it_does_but_acting(problem, monkeypatch):
     asked, solve = [], mappings.solve
     monkeypatch.setattr(mappings, "solve", lambda problem, *how: asked.append(problem) or solve(problem, *how))
     mappings._answer(problem, "cpu", 2.0)
@@ -250,8 +250,7 @@ def test_another_speed_of_a_device_is_of_all_that_it_does_but_acting(printed, mo
 
 
 @pytest.mark.parametrize("letter", "CGF")
-def test_the_factors_that_hold_are_the_first_and_the_last_that_do(printed, letter):
-    problem, _ = mappings.problem_of(printed, RESULTS, "pong_dqn", 256)
+def test_the_factors_that_hold_are_the_first_and_the_last_that_do(printed, problem, letter):
     device, published = mappings.DEVICES[letter], mappings._published(printed, "pong_dqn", 256)
     answers = {factor: mappings._answer(problem, device, factor) for factor in mappings.FACTORS}
     pair = published.rpartition("-")[0]
