@@ -466,7 +466,5 @@ def _parser() -> argparse.ArgumentParser:
     add_list(parser, "only", str, default=tuple(DEPTHS), help=f"of {', '.join(DEPTHS)} (default: all)")
     seconds = {"seconds": (2.4, "seconds of timing a run"), "warm": (0.5, "seconds before them")}
     add_numbers(parser, **seconds, steps=(1_000_000, "environment steps of a long run"))
-    parser.add_argument(
-        "--long", action="store_true", help="instead: the kept ratio over long runs of the first workload"
-    )
+    parser.add_argument("--long", action="store_true", help="only the kept ratio, over long runs of the first workload")
     return add_common(parser)

@@ -231,8 +231,6 @@ def _parser() -> argparse.ArgumentParser:
     add_numbers(parser, capacity=(CAPACITY, "leaves N over the batches"), budget=seconds)
     add_python(parser)
     parser.add_argument("--no-accuracy", dest="accuracy", action="store_false", help="leave the checks out")
-    parser.add_argument(
-        "--training", action="store_true", help="time whole training loops instead; it has its own --help"
-    )
+    parser.add_argument("--training", action="store_true", help="time whole training loops; it has its own --help")
     parser.add_argument("--list", action="store_true", help="only list the libraries, their rules and limits")
     return add_common(parser, seed_of="inputs and order")

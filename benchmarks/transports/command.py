@@ -314,7 +314,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure; return the exit code: 0 done, 1 where cells failed. RecordError where that cannot be done."""
     options = _parser().parse_args(arguments)
     one_of(options.only, PARTS)
-    bounds = {**dict.fromkeys(("batches", "queue_size"), CAPACITY), "cores": CORES, "samplers": MOST_SAMPLERS}
+    bounds = {"batches": CAPACITY, "queue_size": CAPACITY, "cores": CORES, "samplers": MOST_SAMPLERS}
     for name, most in bounds.items():
         if (asked := max(getattr(options, name))) > most:
             raise ValueError(f"--{name.replace('_', '-')} is at most {most}, not {asked}")

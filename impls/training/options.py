@@ -83,7 +83,8 @@ MAPPED = {
     "contestant": "numba",
     "threads": 1,
     "device": "cpu",
-    **dict.fromkeys(("compile", "split"), False),
+    "compile": False,
+    "split": False,
 }
 """Options that the answer of ``--mapping`` decides, and their values where they are not given."""
 _ADAPTING: dict[str, tuple[Any, ...]] = {
