@@ -173,7 +173,7 @@ def captioned(figure: Figure, caption: str) -> Figure:
         low, high = axes.get_ylim()
         steps = next(steps for ratio, steps in SUBDIVISIONS if high / low < ratio)
         axes.yaxis.set_major_locator(LogLocator(subs=steps))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
         axes.yaxis.set_minor_locator(NullLocator())
         handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     top, bottom = figure.subfigs

@@ -371,3 +371,12 @@ def test_a_file_where_the_folder_should_be_is_one_sentence(tmp_path, capsys):
     assert run(results, tmp_path / "out") == 2
     assert "cannot be written" in one_sentence(capsys)
     assert (tmp_path / "out").read_text() == "in the way"
+
+
+def test_ticks_of_a_narrow_axis_are_labeled_by_their_values():
+    figure, (axes,) = style.panels("How near?", ["made up"])
+    axes.plot([1, 2], [125.2, 126.4], label="ours")
+    style.captioned(figure, "")
+    ticks = {label.get_position()[1]: label.get_text() for label in axes.yaxis.get_ticklabels()}
+    assert len(ticks) > 2
+    assert [*map(float, ticks.values())] == pytest.approx([*ticks])
