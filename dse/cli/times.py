@@ -65,9 +65,7 @@ def add_to(commands: Any) -> None:
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--example", action="store_true", help="print a file: six devices, four parts")
-    what.add_argument(
-        "--check", type=Path, metavar="FILE", help="say what a file says, and what a question still lacks"
-    )
+    what.add_argument("--check", type=Path, metavar="FILE", help="say what a file has, and what a question still lacks")
     add_system(parser, is_required=False)
 
 

@@ -64,10 +64,13 @@ def not_run(text: str, evidence: str, would: str, beside: str = "") -> Claim:
     return Claim(text, "not testable here", f"not run: {evidence}; it would take {would}{near}", rule, NOT_RUN)
 
 
-def without_noise(text: str, rule: str, lacks: str, command: str) -> Claim:
-    """Make the claim of which ``lacks`` says what was not measured; ``command`` measures it, and how noisy it is."""
-    evidence = f"{lacks}; {how_to_measure(command)}"
-    return Claim(text, UNTESTED, evidence, rule, "none: it takes a noise that was not measured")
+def unmeasured(text: str, rule: str, lacks: str, command: str, takes: str = "a noise") -> Claim:
+    """Make the claim of which ``lacks`` says what was not measured; ``command`` of benchmarks or of make measures it.
+
+    ``takes``: what the test of the claim rests on besides.
+    """
+    remedy = f"measure with: {command}" if command.startswith("make ") else how_to_measure(command)
+    return Claim(text, UNTESTED, f"{lacks}; {remedy}", rule, f"none: it takes {takes}, not measured yet")
 
 
 def within(tolerance: float) -> str:

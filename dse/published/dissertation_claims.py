@@ -20,7 +20,7 @@ from ..times.batch_law import FlatThenLinear
 from ..times.multi_learner import Terms, data_parallel_factor, printed_data_parallel_factor, printed_spo_factor
 from ..tuning import learners_steps
 from . import fanout_curves, growth, seeds
-from .claims import EXACT, UNTESTED, Claim, adds_up_if, not_run, without_noise
+from .claims import EXACT, UNTESTED, Claim, adds_up_if, not_run, unmeasured
 from .noise import Noise, noise_of, own_sigma
 from .quoted import NOTHING, Quoted
 
@@ -107,7 +107,7 @@ def _linear(text: str, points: Sequence[Sequence[Point]], noise: Noise, command:
     """Judge linear growth, over whatever does not grow, of ``least`` series with one exponent."""
     series = [growth.Series.of(each) for each in points if len({batch for batch, *_ in each}) > growth.LEAST_CAPACITIES]
     if len(series) < least or not noise.pairs:
-        return without_noise(text, RULE, f"no stable times at more than {growth.LEAST_CAPACITIES} sizes", command)
+        return unmeasured(text, RULE, f"no stable times at more than {growth.LEAST_CAPACITIES} sizes", command)
     grown = growth.growth_of(series)
     linear, slower = growth.mistaken(series)
     batches = sorted({int(batch) for each in series for batch in each.capacities})

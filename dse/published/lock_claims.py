@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from .. import stats
 from ..records import Measurement, how_to_measure, in_order
-from .claims import Claim, not_run, without_noise
+from .claims import Claim, not_run, unmeasured
 from .noise import LEVEL, Noise, noise_of, own_sigma, two_sided
 from .quoted import NOTHING, Quoted
 
@@ -114,7 +114,7 @@ def _judged(claim: str, table: Mapping[str, float], records: Sequence[Measuremen
     logs, sigmas = _logs(claim, cells)
     if not logs or not noise.pairs:
         lacks = f"no run of {AS_PRINTED} and {BASES[claim]} with A/A twins and a core for each thread"
-        return without_noise(text, rule, lacks, "replay --only threads")
+        return unmeasured(text, rule, lacks, "replay --only threads")
     mean = two_sided(logs, sigmas, noise, math.log(least), math.log(most))
     middle, low, high = (math.exp(value) for value in (mean.mean, mean.low, mean.high))
     beside = "; ".join(_beside(claim, records, cells))

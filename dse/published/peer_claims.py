@@ -14,7 +14,7 @@ import impls
 
 from ..records import Measurement, in_order
 from . import fanout_curves, growth
-from .claims import Claim
+from .claims import Claim, unmeasured
 from .noise import LEVEL, Noise, noise_of, own_sigma, two_sided
 from .quoted import NOTHING, Quoted
 
@@ -194,8 +194,5 @@ def _said(ratios: Mapping[int, float]) -> str:
 def _untestable(text: str, rule: str, run: Sequence[Measurement], implementation: str, where: str = "") -> Claim:
     why = {record.reason for record in run if record.contestant == implementation and record.reason}
     reason = f" ({'; '.join(sorted(why))})" if why else ""
-    evidence = (
-        f"no samples and updates of {implementation} and of ours at B = {BATCH} were measured in one run with A/A "
-        f"twins{where}{reason}; to measure it: make peers"
-    )
-    return Claim(text, "not testable here", evidence, rule, "none: it takes a noise that was not measured")
+    lacks = f"no samples and updates of {implementation} and ours at B = {BATCH} in one run with twins{where}{reason}"
+    return unmeasured(text, rule, lacks, "make peers")

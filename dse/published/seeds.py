@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from ..learning_runs import Value
 from ..stats import interval_over_seeds
-from .claims import Claim, Verdict
+from .claims import Claim, Verdict, unmeasured
 
 POWER = "a ratio whose interval has 1 inside is told as no difference: about 1 in 20 of those that are none is not"
 Ratio = tuple[float, ...]  # median, and the ends of its interval; empty of fewer seeds than an interval takes
@@ -35,8 +35,7 @@ def judge(text: str, name: str, ratios: Mapping[str, Ratio], of: str, sign: int,
         f"{contrary}; otherwise undecided"
     )
     if not found:
-        evidence = f"no 5 seeds of such runs are on record; python -m benchmarks learning --only {only}"
-        return Claim(text, "not testable here", evidence, rule, "none: it takes records")
+        return unmeasured(text, rule, "no 5 seeds of such runs are on record", f"learning --only {only}", "records")
     above, below = [low > 1 for _, low, _ in found], [high < 1 for _, _, high in found]
     holds, fails = (above, below)[::sign]
     verdict: Verdict = "confirmed" if all(holds) else "refuted" if any(fails) else "not testable here"

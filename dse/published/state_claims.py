@@ -8,9 +8,9 @@ from itertools import pairwise
 from impls.training import Workload
 
 from ..drift import drift
-from ..records import Measurement, how_to_measure
+from ..records import Measurement
 from ..times.workloads import workloads
-from .claims import UNTESTED, Claim
+from .claims import UNTESTED, Claim, unmeasured
 from .quoted import NOTHING, Quoted
 
 PAPER, ORDER = "[Zhang2021]", 5
@@ -28,8 +28,8 @@ def verdicts(records: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]
         if workload and (seconds := _step_seconds(workload, own)):
             steps[math.prod(workload.observation.stacked)][name] = seconds
     if len(steps) < 2:
-        lacks = f"no steps with states of two sizes are on record; {how_to_measure('profile --workload hopper_ddpg')}"
-        return [Claim(text, UNTESTED, lacks, rule, "none: it takes records")]
+        lacks = "no steps with states of two sizes are on record"
+        return [unmeasured(text, rule, lacks, "profile --workload hopper_ddpg", "records")]
     sizes = sorted(steps)
     least = min(math.log(min(steps[large].values()) / max(steps[small].values())) for small, large in pairwise(sizes))
     apart = drift(records).half_width(0.0)

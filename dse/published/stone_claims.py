@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from .. import learning_runs
 from ..records import Measurement
 from . import seeds
-from .claims import Claim, not_run
+from .claims import Claim, not_run, unmeasured
 from .noise import LEVEL, Noise, noise_of, own_sigma
 from .quoted import NOTHING, Quoted
 
@@ -35,8 +35,7 @@ def _threads_share_a_core(records: Sequence[Measurement]) -> Claim:
         f"(one-sided tests, {LEVEL:.0%} for all together); confirmed if for none"
     )
     if not pairs or not noise.pairs:
-        evidence = "no tree shared by threads was timed in a run with A/A twins; to measure it: make peers"
-        return Claim(text, "not testable here", evidence, rule, "none: it takes a noise that was not measured")
+        return unmeasured(text, rule, "no tree shared by threads was timed in a run with A/A twins", "make peers")
     limit = noise.critical(len(pairs))
     faster = {
         name: one.seconds / two.seconds
@@ -89,8 +88,7 @@ def _shared_tensors(records: Sequence[Measurement]) -> Claim:
         "otherwise refuted"
     )
     if len(times) < len(VIA):
-        evidence = "no addition is on record; to measure it: python -m benchmarks transports --only hand-over"
-        return Claim(text, "not testable here", evidence, rule, "none: it takes records")
+        return unmeasured(text, rule, "no addition is on record", "transports --only hand-over", "records")
     shared, own = (times[via] for via in VIA)
     is_slower = (shared.low_seconds or 0) > (own.high_seconds or math.inf)
     said = "time of an addition to all weights of a policy, in alternation, shared to private"

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from .. import learning_runs
-from ..records import Measurement, benchmark
+from ..records import Measurement
 from . import mapping_loss, seeds
-from .claims import UNTESTED, Claim, Verdict
+from .claims import UNTESTED, Claim, Verdict, unmeasured
 from .quoted import NOTHING, Quoted
 
 PAPER, ORDER = "[Zhang2023]", 3
@@ -25,9 +25,7 @@ def verdicts(records: Sequence[Measurement], _: Quoted = NOTHING) -> list[Claim]
 
 
 def _untested(text: str, rule: str, topic: str) -> Claim:
-    return Claim(
-        text, UNTESTED, f"no such records are on this machine; {benchmark(topic)}", rule, "none: it takes them"
-    )
+    return unmeasured(text, rule, "no such records are on this machine", topic, "records")
 
 
 def _threads(records: Sequence[Measurement]) -> Iterator[Claim]:

@@ -11,10 +11,10 @@ from operator import attrgetter
 
 import numpy as np
 
-from ..records import Measurement, how_to_measure
+from ..records import Measurement
 from ..times import tree_cost_model
 from . import fanout_curves, growth
-from .claims import EXACT, Claim, without_noise
+from .claims import EXACT, Claim, unmeasured
 from .fanout_curves import LEAST_FANOUTS, TREE, Curves, Reals, Test, best_at, chances, curves, falling, valley
 from .noise import LEVEL, Noise, noise_of, own_sigma, two_sided
 from .quoted import NOTHING, Quoted
@@ -117,13 +117,9 @@ def _shape_of(measured: Curves) -> str:
 
 
 def _unmeasured(text: str, rule: str, noise: Noise) -> Claim:
-    lacks = (
-        f"no {LEAST_FANOUTS} stable fanouts of the paper's own tree (plain sums updated by differences) in one run"
-        if noise.pairs
-        else "no cell was measured twice, so the noise is unknown"
-    )
-    evidence = f"{lacks}; {how_to_measure('sweep --preset quick')}"
-    return Claim(text, "not testable here", evidence, rule, "none: it takes noise and curves that were not measured")
+    own = "the paper's own tree (plain sums updated by differences)"
+    lacks = f"no {LEAST_FANOUTS} stable fanouts of {own} in one run" if noise.pairs else "no cell was measured twice"
+    return unmeasured(text, rule, lacks, "sweep --preset quick", "a noise and curves")
 
 
 def _sixteen_is_best(timed: Sequence[Measurement]) -> Claim:
@@ -194,7 +190,7 @@ def _alignment_is_worth_one_percent(trees: Sequence[Measurement], noise: Noise) 
         if _shape(record) in default
     ]
     if not gains or not noise.pairs:
-        return without_noise(text, rule, "no stable misaligned twins with A/A pairs", "sweep --preset quick")
+        return unmeasured(text, rule, "no stable misaligned twins with A/A pairs", "sweep --preset quick")
     mean = two_sided(gains, [noise.sigma] * len(gains), noise, math.log1p(least), math.log1p(most))
     middle, low, high, worst, best = (
         math.expm1(log) for log in (mean.mean, mean.low, mean.high, min(gains), max(gains))
@@ -220,7 +216,7 @@ def _latency_is_sublinear(trees: Sequence[Measurement], noise: Noise) -> Claim:
     ours = {op: _series(trees, TREE, op, noise) for op in ("draw", "update")}
     if not all(ours.values()):
         lacks = f"no samples and updates at {growth.LEAST_CAPACITIES} stable capacities"
-        return without_noise(text, rule, lacks, "sweep")
+        return unmeasured(text, rule, lacks, "sweep")
     grown = {op: growth.growth_of(series) for op, series in ours.items()}
     said = [f"{'sampling' if op == 'draw' else 'updating'} {_grown(each)}" for op, each in grown.items()]
     for (name, op), what in CONTROLS.items():

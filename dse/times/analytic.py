@@ -25,7 +25,7 @@ from .hardware import FLOAT_BYTES, Known, Work, assumed, bandwidth
 
 FRAMEWORK_SECONDS = 0.6e-3  # Python and PyTorch around a gradient step on a small network
 LEARNER_FACTOR = 3.5
-TREE_CALL_SECONDS, TREE_UPDATE_SHARE, TREE_FACTOR = 1e-6, 0.5, 3.0  # an update works through a shared group once
+TREE_CALL_SECONDS, TREE_UPDATE_SHARE, TREE_FACTOR = 1e-6, 0.5, 3.1  # an update works through a shared group once
 ROWS_CALL_SECONDS, ROW_SECONDS, ROWS_FACTOR = 3e-6, 0.05e-6, 4.5  # NumPy gathers rows or writes them
 FIELDS, BURST_SECONDS = 5, 1e-6  # fields of a record; what a memory takes to begin a burst of rows
 FETCH_SECONDS, FETCH_BYTES_PER_S, FETCH_FACTOR = 3e-6, 11e9, 3.5  # weights into an actor's networks: a copy

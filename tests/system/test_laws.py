@@ -66,7 +66,7 @@ def test_the_factor_of_a_compiled_step_holds_as_drawn_and_for_a_machine_or_workl
                 step = analytic.compiled(loaded(machine), workload, batch).value
                 macs = analytic.work_of(workload).macs * batch
                 steps += [(machine, name, macs, row.time.value, step) for row in rows]
-    assert len(steps) == len({step[1:3] for step in steps}) * len({step[0] for step in steps}) == 50
+    assert len(steps) == len({step[:3] for step in steps}) == 55
     within = [max(seconds / step, step / seconds) <= analytic.COMPILED_FACTOR for *_, seconds, step in steps]
     assert sum(within) >= NINE_IN_TEN * len(steps)
     for axis in (0, 1):
@@ -88,7 +88,7 @@ def test_every_machine_that_was_profiled_has_cells_of_every_law(cells):
     found = {(one.law, one.machine) for one in cells}
     whole = {(law, machine) for law in laws.LAWS for machine in ("27f8af3c07", "8fb834d50a", "d7dae63b89")}
     assert found == whole | {("actor", "c948cac9ea"), ("processes", "c948cac9ea")}  # of a profile that was cut short
-    assert len({one.workload for one in cells}) == 6
+    assert len({one.workload for one in cells}) == 7
 
 
 def test_an_environment_step_differs_between_machines_by_no_more_than_answers_allow(cells):
@@ -133,12 +133,11 @@ def test_a_lonely_machine_has_nothing_to_be_left_out_of():
 
 
 def test_a_serial_loop_is_predicted_by_loops_of_other_workloads():
-    """All ten lie inside, the worst a third too slow: what loops take beyond their parts differs by workload."""
+    """All eleven lie inside, the worst a third too slow: what loops take beyond their parts differs by workload."""
     loops = laws.serial_loops(RESULTS)
     names = ("cartpole_ddpg", "cartpole_dqn", "hopper_ddpg", "hopper_sac", "hopper_td3")
-    assert {(one.machine, one.workload) for one in loops} == {
-        (machine, name) for machine in ("27f8af3c07", "8fb834d50a") for name in names
-    }
+    both = {(machine, name) for machine in ("27f8af3c07", "8fb834d50a") for name in names}
+    assert {(one.machine, one.workload) for one in loops} == both | {("8fb834d50a", "lunarlander_dqn")}
     assert all(one.workload not in one.others for one in loops)
     assert all(one.predicted[1] <= one.measured_hz <= one.predicted[2] for one in loops)
     assert sorted(abs(one.error) for one in loops)[len(loops) // 2] < 0.15
