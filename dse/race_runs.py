@@ -38,6 +38,10 @@ STOPPED = os.WSTOPPED | os.WNOHANG
 GUARD = 'while read -r groups; do last=$groups; done; for group in $last; do kill -s KILL -- "-$group"; done'
 
 
+class Done(KeyboardInterrupt):
+    """A run has taken all its steps, which ends a race as Ctrl-C does: with what is known so far."""
+
+
 @dataclass
 class Program:
     """A training run: its command, what it reads, its folder, its predicted rate and the bytes that it will hold.
@@ -98,11 +102,13 @@ class Program:
             self.signal(signal.SIGCONT)
 
     def check(self) -> None:
-        """RuntimeError where it has ended, with the last line that it wrote."""
-        if self.process and self.process.poll() is not None:
+        """RuntimeError where it has ended, with the last line that it wrote; Done where it has taken all its steps."""
+        if self.process and (code := self.process.poll()) is not None:
+            if not code:
+                raise Done
             said = (self.folder / "output").read_text(errors="replace").split("\n")
             lines = [line.removeprefix("error: ") for line in said if line.strip()] or ["it wrote nothing"]
-            raise RuntimeError(f"ended with exit code {self.process.returncode}: {lines[-1]}")
+            raise RuntimeError(f"ended with exit code {code}: {lines[-1]}")
 
     @property
     def learns(self) -> bool:
@@ -198,7 +204,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Decided:
-    """The ``winner``, which trains on, and the race; no ``result`` where there was none, for a ``reason``."""
+    """The ``winner``, which trains on, and the race; a ``reason`` where there was none, or a run was done before."""
 
     winner: Program
     result: Result | None
@@ -215,9 +221,9 @@ def decided(
     """Race programs, those to prefer first, for some seconds with their start, and yield which of them trains on.
 
     Where fewer than two learn in that time, the best predicted that has not ended is taken. Where two learn in half of
-    it, those that do not have lost. ``settle`` is called with the winner while it still stands still. ValueError where
-    all have ended, or one has taken all its steps. Whatever leaves the context ends the others, an error the winner
-    too; no process is left stopped.
+    it, those that do not have lost. A run that has taken all its steps before has won. ``settle`` is called with the
+    winner while it still stands still. ValueError where all have failed. Whatever leaves the context ends the others,
+    an error the winner too; no process is left stopped.
     """
     begin = time.perf_counter()
     with _terminated(), Group(programs) as group:
@@ -230,15 +236,17 @@ def decided(
         result, reason = None, ""
         if sum(one.learns for one in programs) < 2:
             reason = f"fewer than two candidates had begun to learn after {time.perf_counter() - begin:.0f} s"
+            reason += "; the best of the predicted ones trains"
         else:
-            result = _raced(group, late, max(begin + seconds - time.perf_counter(), TURN_SECONDS[0]), progress)
-        if any(one.process and one.process.poll() == 0 for one in programs):
-            raise ValueError(
-                "a run took all its steps before the race was decided; give --steps more, or --decide less"
-            )
-        names = [one.name for one in result.standings if one.status != "failed"] if result else []
-        able = [one for one in group.programs if one.process and one.process.poll() is None]
-        able.sort(key=lambda one: (names.index(one.name) if one.name in names else len(names), -one.predicted))
+            with contextlib.suppress(Done):  # before any round
+                result = _raced(group, late, max(begin + seconds - time.perf_counter(), TURN_SECONDS[0]), progress)
+        standings = result.standings if result else ()
+        place = {one.name: at for at, one in enumerate(standings) if one.status != "failed"}
+        able = [one for one in group.programs if one.process and not one.process.poll()]
+        done = [one.name for one in able if one.process and one.process.poll() == 0]
+        if done:
+            reason = "one had taken all its steps"
+        able.sort(key=lambda one: (one.name not in done, place.get(one.name, len(place)), -one.predicted))
         if not able:
             raise ValueError("; ".join(dict.fromkeys(f"{one.name}: {_why(one)}" for one in programs)))
         settle(able[0])

@@ -213,7 +213,7 @@ def race_of(
     shown = progress if sys.stderr.isatty() else lambda spent, left: None
     with decided(programs, seconds, shown, lambda winner: settle(winner, folder)) as decision:
         told = _told(decision, raced, seconds)
-        if decision.result and told["ending"] != "interrupted":
+        if told["ending"] in ("decided", "out of time"):
             kept.keep(question, told)
         yield next(one for one in raced if one.name == decision.winner.name), decision.winner, told
 
@@ -224,7 +224,8 @@ def _told(decision: Decided, raced: Sequence[Contender], limit: float) -> dict[s
     for row in rows:
         one = next(one for one in raced if one.name == row["name"])
         row |= {"fix": dict(one.fix), "predicted": _ends(one.answer)}
-    ending = result.ending if result else decision.reason
+    rows.sort(key=lambda row: row["name"] != decision.winner.name)
+    ending = decision.reason or (result.ending if result else "")
     return {"limit": limit, "zone": ZONE, "ending": ending, "seconds": result.seconds if result else 0.0, "rows": rows}
 
 
@@ -235,11 +236,11 @@ def _ends(answer: MappingAnswer | None) -> list[float] | None:
 def race_text(told: Mapping[str, Any]) -> Iterator[str]:
     """Write a race as a table, predicted rates next to those of its turns."""
     if not told["rows"]:
-        yield f"not raced: {told['ending']}; the best of the predicted ones trains"
+        yield f"not raced: {told['ending']}"
         return
     head = ("configuration", "predicted", "raced", "")
     rows = [(row["name"], _rate(row["predicted"]), _rate(row["hz"]), _status(row)) for row in told["rows"]]
-    ending = "decided" if told["ending"] == "decided" else f"{told['ending']}, the leader trains"
+    ending = told["ending"] + ", the leader trains" * (told["ending"] in ("interrupted", "out of time"))
     yield f"raced for {told['seconds']:.0f} s, {ending}; gradient steps/s, of the race those of 95 % of its turns:"
     yield from aligned([head, *rows], "  ")
 

@@ -35,8 +35,9 @@ from .text import add_command, interval, not_its_own, number, roughly, told
 ABOUT = f"""Which mapping of a workload is the best on this machine, and how fast is it when it runs?
 
 It asks as `python -m dse recommend --platform {HERE}` does, lets the configurations that may be best train in turn
-for the seconds of --decide, continues with the fastest, and prints the gradient steps/s that were predicted, raced and
-measured, once training has settled and without evaluations. A race is kept, and answers until code or machine change.
+for the seconds of --decide, continues with the fastest, or ends with one that has taken all its steps by then, and
+prints the gradient steps/s that were predicted, raced and measured, once training has settled and without evaluations.
+A race is kept, and answers until code or machine change.
 With --seconds a run ends S seconds after its first step or its race, even beyond the workload's last step, and without
 --out it leaves no folder behind."""
 PREDICTED = ("ratio", "fewest_devices")  # objectives whose value is the rate of a run, with its interval

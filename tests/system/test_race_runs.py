@@ -130,10 +130,14 @@ def test_where_all_end_the_error_says_why(tmp_path):
     assert gone([one.process.pid for one in programs])
 
 
-def test_a_run_that_takes_all_its_steps_ends_the_race_with_what_to_give(tmp_path):
-    programs = [program(tmp_path, "short", 1e-3, last=105), program(tmp_path, "long", 1e-3)]
-    with pytest.raises(ValueError, match=r"--steps.*--decide"), raced(programs, 5):
-        pass
+@pytest.mark.parametrize("last", [101, 150])  # before the first round, and after some
+def test_a_run_that_takes_all_its_steps_ends_the_race_and_has_won(tmp_path, last):
+    programs = [program(tmp_path, "long", 5e-4), program(tmp_path, "short", 1e-3, last=last)]
+    with raced(programs, 20) as decision:
+        assert (decision.winner.name, decision.reason) == ("short", "one had taken all its steps")
+        assert decision.winner.process.wait(0) == 0
+        assert (decision.winner.folder / "output").read_text().split() == ["given", "short"]
+        assert decision.result is None or decision.result.ending == "interrupted"
     assert gone([one.process.pid for one in programs])
 
 
