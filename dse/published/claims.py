@@ -64,13 +64,13 @@ def not_run(text: str, evidence: str, would: str, beside: str = "") -> Claim:
     return Claim(text, "not testable here", f"not run: {evidence}; it would take {would}{near}", rule, NOT_RUN)
 
 
-def unmeasured(text: str, rule: str, lacks: str, command: str, takes: str = "a noise") -> Claim:
-    """Make the claim of which ``lacks`` says what was not measured; ``command`` of benchmarks or of make measures it.
+def unmeasured(text: str, rule: str, lacks: str, command: str, takes: str = "a noise", remedy: str = "") -> Claim:
+    """Make the claim of which ``lacks`` says what was not measured; ``command`` of the benchmarks measures it.
 
-    ``takes``: what the test of the claim rests on besides.
+    ``takes``: what the test of the claim rests on. ``remedy``: what measures it where that is no such command.
     """
-    remedy = f"measure with: {command}" if command.startswith("make ") else how_to_measure(command)
-    return Claim(text, UNTESTED, f"{lacks}; {remedy}", rule, f"none: it takes {takes}, not measured yet")
+    evidence = f"{lacks}; {remedy or how_to_measure(command)}"
+    return Claim(text, UNTESTED, evidence, rule, f"none: it takes {takes}, not measured yet")
 
 
 def within(tolerance: float) -> str:

@@ -195,4 +195,4 @@ def _untestable(text: str, rule: str, run: Sequence[Measurement], implementation
     why = {record.reason for record in run if record.contestant == implementation and record.reason}
     reason = f" ({'; '.join(sorted(why))})" if why else ""
     lacks = f"no samples and updates of {implementation} and ours at B = {BATCH} in one run with twins{where}{reason}"
-    return unmeasured(text, rule, lacks, "make peers")
+    return unmeasured(text, rule, lacks, "peers", remedy="measure with: make peers")

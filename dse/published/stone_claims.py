@@ -35,7 +35,8 @@ def _threads_share_a_core(records: Sequence[Measurement]) -> Claim:
         f"(one-sided tests, {LEVEL:.0%} for all together); confirmed if for none"
     )
     if not pairs or not noise.pairs:
-        return unmeasured(text, rule, "no tree shared by threads was timed in a run with A/A twins", "make peers")
+        lacks = "no tree shared by threads was timed in a run with A/A twins"
+        return unmeasured(text, rule, lacks, "peers", remedy="measure with: make peers")
     limit = noise.critical(len(pairs))
     faster = {
         name: one.seconds / two.seconds
