@@ -64,7 +64,7 @@ def not_run(text: str, evidence: str, would: str, beside: str = "") -> Claim:
     return Claim(text, "not testable here", f"not run: {evidence}; it would take {would}{near}", rule, NOT_RUN)
 
 
-def unmeasured(text: str, rule: str, lacks: str, command: str, takes: str = "a noise", remedy: str = "") -> Claim:
+def unmeasured(text: str, rule: str, lacks: str, command: str, takes: str = "the noise", remedy: str = "") -> Claim:
     """Make the claim of which ``lacks`` says what was not measured; ``command`` of the benchmarks measures it.
 
     ``takes``: what the test of the claim rests on. ``remedy``: what measures it where that is no such command.

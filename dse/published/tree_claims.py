@@ -119,7 +119,7 @@ def _shape_of(measured: Curves) -> str:
 def _unmeasured(text: str, rule: str, noise: Noise) -> Claim:
     own = "the paper's own tree (plain sums updated by differences)"
     lacks = f"no {LEAST_FANOUTS} stable fanouts of {own} in one run" if noise.pairs else "no cell was measured twice"
-    return unmeasured(text, rule, lacks, "sweep --preset quick", "a noise and curves")
+    return unmeasured(text, rule, lacks, "sweep --preset quick", "the noise and curves")
 
 
 def _sixteen_is_best(timed: Sequence[Measurement]) -> Claim:
