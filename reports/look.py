@@ -5,6 +5,7 @@ of labelled choices, and how to draw; ``layout/look.js`` selects rows and hands 
 in the page, which fetches nothing; its interpreter evaluates expressions, which the page has no right to compile.
 """
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -102,12 +103,17 @@ def _library(folder: Path) -> str:
     path = folder / BUNDLE.format(version("vl-convert-python"))
     if path.is_file():
         return path.read_text(encoding="utf-8")
+    path.write_text(_make_library(), encoding="utf-8")
+    return _make_library()
+
+
+@functools.cache
+def _make_library() -> str:
+    """Bundle the script that ``_library`` keeps; it takes seconds, so a process does it once for all folders."""
     import vl_convert  # noqa: PLC0415 - needed once a version
 
     newest = vl_convert.get_vegalite_versions()[-1]
-    made = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", newest).replace("</script", "<\\/script")
-    path.write_text(made, encoding="utf-8")
-    return made
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", newest).replace("</script", "<\\/script")
 
 
 def _values(rows: pd.DataFrame, name: str) -> list[Any]:

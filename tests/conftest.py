@@ -1,26 +1,21 @@
 """Makes sure the packages under test are this checkout's, and that hypothesis repeats itself."""
 
-import functools
 import os
 import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's: on networks as small as the tests' more of them only wait
-os.environ.pop("GIT_DIR", None)  # a hook sets them, and tests make commits in repositories of their own
-os.environ.pop("GIT_WORK_TREE", None)
-os.environ.pop("GIT_INDEX_FILE", None)
 
 import pytest
 from hypothesis import settings
 
 import dse
-import dse.records
 import impls
 from dse.platforms import busy
 from impls.cores import allowed_cpus
 from impls.sumtree.cuda import device, emulation
 from tests import durations, fake_cupy
-from tests.committed import CHECKOUT
+from tests.committed import DATA
 from tests.grids import without_grids
 from tests.plugin_hosts import SkippedDoctests
 from tests.skips import StrictSkips
@@ -33,91 +28,7 @@ for package in (impls, dse):
         f"{package.__name__} is {here}, not this checkout's: an unrelated package shadows it"
     )
 
-os.chdir(CHECKOUT)  # for commands that read results where they are, and processes that run them
-
 collect_ignore = ["warm_replays.py"]  # importing it makes replays, for the server that imports it alone
-
-
-def _once(read_folder):
-    """Let each process read the records that the checkout ships once, for most questions begin with reading them."""
-    kept = {}
-
-    @functools.wraps(read_folder)
-    def read(folder, *arguments, **options):
-        folder = Path(folder)
-        if not folder.resolve().is_relative_to(CHECKOUT / "results"):
-            return read_folder(folder, *arguments, **options)
-        files = tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(folder.rglob("*.jsonl")))
-        key = files, arguments, tuple(options.items())
-        if key not in kept:
-            kept[key] = read_folder(folder, *arguments, **options)
-        return list(kept[key])
-
-    return read
-
-
-dse.records.read_folder = _once(dse.records.read_folder)  # before any module has it by name
-
-import dse.mapping.question  # noqa: E402
-
-
-class _Asked:
-    """Answers each question about the records that the checkout ships once a process, for many tests ask the same.
-
-    Where a test may patch what makes an answer, every question is answered anew.
-    """
-
-    def __init__(self, answer):
-        self._answer, self._kept, self.may_differ = answer, {}, True
-
-    def __call__(self, question):
-        results = Path(question.results).resolve()
-        if self.may_differ or results != CHECKOUT / "results":
-            return self._answer(question)
-        key = repr(question), Path.cwd()  # every number of the platform, the workload and a user's own times
-        if key not in self._kept:
-            self._kept[key] = self._answer(question)
-        return self._kept[key]
-
-
-_asked = dse.mapping.question.answer_question = _Asked(dse.mapping.question.answer_question)
-
-import dse.published.mappings as table  # noqa: E402  # which has what is above by name
-
-
-def _kept(function, setting):
-    """Let each process call a function once for the same arguments, which page after page and test after test ask."""
-    kept = {}
-
-    @functools.wraps(function)
-    def answer(*arguments):
-        key = repr((arguments, setting()))
-        if key not in kept:
-            kept[key] = function(*arguments)
-        return kept[key]
-
-    return answer
-
-
-table._holds = _kept(table._holds, lambda: table.FACTORS)  # how far off the times of Table V may be
-
-
-def _bundled(library):
-    """Let each process make the charts' script once, not once a folder that a page is built in: that takes seconds."""
-    look, kept = sys.modules["reports.look"], []
-
-    @functools.wraps(library)
-    def script(folder):
-        path = folder / look.BUNDLE.format(look.version("vl-convert-python"))
-        if path.is_file():
-            return library(folder)
-        if kept:
-            path.write_text(kept[0], encoding="utf-8")
-        else:
-            kept.append(library(folder))
-        return kept[0]
-
-    return script
 
 
 settings.register_profile("fanout", derandomize=True, deadline=None, max_examples=60)
@@ -125,12 +36,11 @@ settings.load_profile("fanout")
 
 
 def pytest_collection_modifyitems(items):
-    durations.sort_longest_first(items, ROOT)
+    durations.sort_longest_first(items)
 
 
 def pytest_collection_finish(session):
-    if look := sys.modules.get("reports.look"):
-        look._library = _bundled(look._library)
+    os.chdir(DATA)  # where commands that are run with no ``--results`` find the tests' own
 
 
 def pytest_addoption(parser):
@@ -139,6 +49,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    for name in [name for name in os.environ if name.startswith("GIT_") and not name.startswith("GIT_CONFIG")]:
+        del os.environ[name]  # a hook sets them, and tests make commits in repositories of their own
     config.pluginmanager.register(SkippedDoctests())
     if hasattr(config, "workerinput"):  # whose reports come to the process that started it
         return
@@ -146,11 +58,6 @@ def pytest_configure(config):
         config.pluginmanager.register(StrictSkips())
     if path := config.getoption("--keep-durations"):
         config.pluginmanager.register(durations.Durations(path))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item):
-    _asked.may_differ = "monkeypatch" in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(autouse=True)

@@ -22,10 +22,10 @@ def write(kept: dict[str, Any], path: Path = FILE) -> None:
     path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
-def sort_longest_first(items: list[Any], root: Path) -> None:
+def sort_longest_first(items: list[Any]) -> None:
     """Sort tests by what their file took; files that nothing is known of come first."""
     seconds = read()["seconds"]
-    items.sort(key=lambda item: -seconds.get(str(item.path.relative_to(root)), float("inf")))
+    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], float("inf")))
 
 
 class Durations:

@@ -18,11 +18,11 @@ from pathlib import Path
 from dse.mapping.question import ask
 from dse.solver.problem import ProblemError
 from impls.training import timed_names
+from tests.committed import COMMITTED
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = Path(__file__).with_name("options_net.json.gz")
-MACHINES = ("8fb834d50a", "d7dae63b89")
-PLATFORMS = ("edge", "u200", "h200", *(f"results/{key}/platform.toml" for key in MACHINES))
+PLATFORMS = ("edge", "u200", "h200", *(f"results/{key}/platform.toml" for key in ("8fb834d50a", "d7dae63b89")))
 FREE = {"ratio": (), "training": ("presampled",), "per_watt": ()}
 CLOSE = 1e-12
 Net = dict[str, list[float]]
@@ -31,10 +31,10 @@ Net = dict[str, list[float]]
 
 def fed(platform: str, workload: str) -> Iterator[tuple[str, list[float]]]:
     """What the solver is fed of a question: the depths by objective, and each option of each execution mode."""
-    where = str(ROOT / platform) if "/" in platform else platform
+    where = str(COMMITTED.parent / platform) if "/" in platform else platform
     for objective, free in FREE.items():
         try:
-            problems = ask(where, workload, objective, free=free, results=ROOT / "results").built().problems
+            problems = ask(where, workload, objective, free=free, results=COMMITTED).built().problems
         except ProblemError as error:
             yield f"{objective}: {error}", []
             continue

@@ -30,7 +30,7 @@ from impls.training.reading import path_of
 from reports import __main__ as reports
 from reports import style
 from reports.sections import mapping, tree
-from tests.committed import CHECKOUT, RESULTS
+from tests.committed import DATA, RESULTS
 from tests.matrix import matrix
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -234,7 +234,7 @@ def test_training(capsys, monkeypatch, mine):
 
 
 def test_what_the_commands_of_impls_and_dse_say_of_themselves():
-    done = subprocess.run([sys.executable, "-m", "impls"], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-m", "impls"], cwd=DATA, capture_output=True, text=True, check=True)
     assert "numba" in done.stdout
     check(done.stdout, least=2)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dse import __main__ as cli
-from tests.committed import CHECKOUT
+from tests.committed import DATA
 from tests.matrix import slow
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,7 +118,7 @@ def test_every_question_ends_soon_and_in_little_memory():
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         done = subprocess.run(
             [sys.executable, "-m", "dse", *words],
-            cwd=CHECKOUT,
+            cwd=DATA,
             capture_output=True,
             text=True,
             timeout=SECONDS,

@@ -20,7 +20,7 @@ from dse.drift import LEAST_VISITS, USUAL, WORTH, Drift, _runs, drift
 from dse.records import SENTINEL, read_file, read_folder
 from dse.times.tree_times import Question, Table
 from dse.tree import _choose, ranked
-from tests.committed import RESULTS
+from tests.committed import COMMITTED
 from tests.system.test_records import measurement
 from tests.unit.test_recommend import DEFAULT
 
@@ -223,7 +223,7 @@ def test_a_tree_time_holds_in_another_run_and_ties_follow_its_own_drift_alone():
 
 def seen_by_sentinels(machine):
     """95 % quantiles of |ln ratio| between a machine's runs: what its sentinels share, and the median one's own."""
-    runs = list(_runs(read_folder(RESULTS / machine)).values())
+    runs = list(_runs(read_folder(COMMITTED / machine)).values())
     common, own = [], defaultdict(list)
     for first, second in itertools.combinations(runs, 2):
         changes = {name: math.log(second[name] / first[name]) for name in first.keys() & second.keys()}
@@ -238,7 +238,7 @@ def test_what_is_usual_is_rounded_from_two_sweeps_of_one_machine_and_the_sentine
     """A quick sweep of seven hours earlier and later: how cells timed together changed, and each beside them."""
     groups = defaultdict(list)
     both = defaultdict(dict)
-    for record in read_file(RESULTS / "8fb834d50a" / "quick.jsonl"):
+    for record in read_file(COMMITTED / "8fb834d50a" / "quick.jsonl"):
         if record.primitive == "sum_tree" and record.source == "measured" and record.median_seconds:
             both[record.cell][(record.commit or "")[:8]] = record
     for by_commit in both.values():

@@ -15,7 +15,7 @@ from dse.times.profile import evidence, of_records
 from dse.validation import laws
 from dse.validation.laws import Cell
 from impls.training import load, timed_names
-from tests.committed import RESULTS
+from tests.committed import COMMITTED
 from tests.profiled import named_platform, step_of_loop, world
 
 NINE_IN_TEN = 0.9
@@ -23,12 +23,12 @@ NINE_IN_TEN = 0.9
 
 @pytest.fixture(scope="module")
 def cells():
-    return laws.cells(RESULTS)
+    return laws.cells(COMMITTED)
 
 
 @pytest.fixture(scope="module")
 def answers():
-    return laws.held_out(RESULTS)
+    return laws.held_out(COMMITTED)
 
 
 def fetch(machine, workload, nbytes, seconds):
@@ -58,7 +58,7 @@ def test_a_factor_of_half_the_width_would_not_hold_for_the_laws_that_know_least(
 
 def test_the_factor_of_a_compiled_step_holds_as_drawn_and_for_a_machine_or_workload_left_out():
     steps = []
-    for machine, known in evidence(RESULTS).items():
+    for machine, known in evidence(COMMITTED).items():
         for name in timed_names():
             workload = load(name)
             table = known.table(workload)
@@ -81,7 +81,7 @@ def test_the_factor_of_a_compiled_step_holds_as_drawn_and_for_a_machine_or_workl
 
 def loaded(machine):
     """The processor of a machine."""
-    return load_platform(RESULTS / machine / "platform.toml").device("cpu")
+    return load_platform(COMMITTED / machine / "platform.toml").device("cpu")
 
 
 def test_every_machine_that_was_profiled_has_cells_of_every_law(cells):
@@ -134,7 +134,7 @@ def test_a_lonely_machine_has_nothing_to_be_left_out_of():
 
 def test_a_serial_loop_is_predicted_by_loops_of_other_workloads():
     """All eleven lie inside, the worst a third too slow: what loops take beyond their parts differs by workload."""
-    loops = laws.serial_loops(RESULTS)
+    loops = laws.serial_loops(COMMITTED)
     names = ("cartpole_ddpg", "cartpole_dqn", "hopper_ddpg", "hopper_sac", "hopper_td3")
     both = {(machine, name) for machine in ("27f8af3c07", "8fb834d50a") for name in names}
     assert {(one.machine, one.workload) for one in loops} == both | {("8fb834d50a", "lunarlander_dqn")}
@@ -158,9 +158,9 @@ def test_a_loop_s_own_record_is_not_seen(monkeypatch):
             key: dataclasses.replace(own, records=list(map(slower, own.records))) for key, own in read(results).items()
         }
 
-    before = {(one.machine, one.workload): one.predicted for one in laws.serial_loops(RESULTS)}
+    before = {(one.machine, one.workload): one.predicted for one in laws.serial_loops(COMMITTED)}
     monkeypatch.setattr(laws, "evidence", changed)
-    after = {(one.machine, one.workload): one.predicted for one in laws.serial_loops(RESULTS)}
+    after = {(one.machine, one.workload): one.predicted for one in laws.serial_loops(COMMITTED)}
     for (machine, workload), predicted in after.items():
         is_of_another = workload != "hopper_ddpg"
         assert (predicted != before[machine, workload]) == is_of_another

@@ -432,7 +432,7 @@ def test_an_installed_copy_advises_no_benchmarks(tmp_path):
     """Ask what a wheel holds from an empty folder, then with the results of a checkout."""
     for package in ("impls", "dse"):
         without = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(SHIPPED.parent / package, tmp_path / "site" / package, ignore=without)
+        shutil.copytree(ROOT / package, tmp_path / "site" / package, ignore=without)
     (tmp_path / "empty").mkdir()
     words = [str(one) for one in TREE]
     code = (

@@ -11,7 +11,7 @@ import dse
 from reports import origins, page, readme_tables, tidy
 from reports.chart import Material
 from reports.sections import answer, gpu, peers, training, tree_figures
-from tests.committed import RESULTS
+from tests.committed import COMMITTED
 from tests.page.test_reports import KEY, NOTHING, everything, on_gpu, record, write
 from tests.page.test_reports import peers as peer_records
 from tests.page.test_training_reports import shares_of
@@ -157,7 +157,7 @@ def test_times_of_the_readmes_trees_are_of_an_element_and_marked_where_unstable(
 
 
 def test_tables_of_the_readmes_count_what_is_unstable():
-    results = RESULTS
+    results = COMMITTED
     records = dse.read_folder(results, readme_tables.SWEPT)
     cells = [one.status for one in records if (one.primitive, one.source) == ("sum_tree", "measured")]
     timed = len(cells) - cells.count("skipped") - cells.count("failed")

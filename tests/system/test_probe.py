@@ -15,7 +15,7 @@ from dse.platforms.probe import Level
 from dse.platforms.quantities import Quantity
 from dse.platforms.reading import parse
 from dse.platforms.writing import to_toml
-from tests.committed import CHECKOUT
+from tests.committed import DATA
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = {"key": "0123456789", "cpu": "A  processor", "cores": 2, "packages": {"numba": "1.0"}}
@@ -157,7 +157,7 @@ def test_a_second_probe_agrees_within_its_stated_spread(tmp_path):
         out = tmp_path / f"{number}.toml"
         began = time.perf_counter()
         command = [sys.executable, "-m", "dse", "platform", "probe", "--anyway", "--out", str(out)]
-        subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True)
+        subprocess.run(command, cwd=DATA, check=True, capture_output=True)
         assert time.perf_counter() - began < 60
         platform, problems = parse(out.read_text(), str(out))
         assert not problems

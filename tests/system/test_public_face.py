@@ -12,7 +12,7 @@ import pytest
 
 import dse
 from dse import __doc__ as face
-from tests.committed import CHECKOUT, RESULTS
+from tests.committed import DATA, RESULTS
 
 MACHINE = "d7dae63b89"
 KEPT = {
@@ -23,7 +23,7 @@ KEPT = {
 
 
 def run(code):
-    done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=DATA, capture_output=True, text=True, check=True)
     return done.stdout.split()
 
 

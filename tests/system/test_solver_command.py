@@ -11,7 +11,7 @@ import pytest
 from dse.__main__ import _parser, main
 from dse.tuning.core_question import MOST_CORES
 from impls.training import __main__ as training
-from tests.committed import RESULTS
+from tests.committed import RESULTS, ROOT
 from tests.matrix import matrix
 
 HERE = str(RESULTS / "d7dae63b89" / "platform.toml")
@@ -236,7 +236,7 @@ def mine(tmp_path):
     """A workload file of a user on an environment, with observations of a shape and so many choices."""
 
     def write(environment="CartPole-v1", shape="[4]", choices=2):
-        text = Path("impls/training/workloads/cartpole_dqn.toml").read_text().replace('"cartpole_dqn"', '"mine"')
+        text = (ROOT / "impls/training/workloads/cartpole_dqn.toml").read_text().replace('"cartpole_dqn"', '"mine"')
         text = text.replace("CartPole-v1", environment).replace("shape = [4]", f"shape = {shape}")
         path = tmp_path / "mine.toml"
         path.write_text(text.replace("choices = 2", f"choices = {choices}"))

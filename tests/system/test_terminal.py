@@ -21,7 +21,7 @@ from impls import quiet, terminal
 from impls.terminal import Parser, Progress, amount, answering, count, plural
 from impls.training import __main__ as training
 from impls.training.interrupts import Interrupted
-from tests.committed import CHECKOUT
+from tests.committed import DATA
 from tests.matrix import slow
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -145,7 +145,7 @@ def test_a_reader_that_has_seen_enough_ends_it_in_silence(words):
     os.close(reader)
     with os.fdopen(writer, "w") as closed:
         command = [sys.executable, "-m", *words.split()]
-        done = subprocess.run(command, cwd=CHECKOUT, stdout=closed, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(command, cwd=DATA, stdout=closed, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -154,7 +154,7 @@ def test_a_reader_that_has_seen_enough_ends_it_in_silence(words):
 )
 def test_head_shows_a_line_and_no_traceback(words, shown):
     shell = ["bash", "-c", f"set -o pipefail; {sys.executable} -m {words}"]
-    done = subprocess.run(shell, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    done = subprocess.run(shell, cwd=DATA, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(shown)
 
@@ -304,7 +304,7 @@ def test_letters_that_the_output_has_not_are_escaped(monkeypatch):
 def test_a_full_disk_is_a_sentence():
     command = [sys.executable, "-m", "dse", "platform", "list"]
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(command, cwd=CHECKOUT, stdout=full, stderr=subprocess.PIPE, check=False)
+        done = subprocess.run(command, cwd=DATA, stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 2
     assert b"the output cannot be written (No space left on device)" in done.stderr
     assert b"Traceback" not in done.stderr
@@ -315,7 +315,7 @@ def test_warnings_are_sentences(tmp_path):
     (tmp_path / "here" / "quick.jsonl").write_text('{"torn')
     asked = ["recommend", "--no-race", "--capacity", "10", "--batch", "1", "--results", str(tmp_path)]
     command = [sys.executable, "-m", "dse", *asked]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=DATA, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("warning: ")
     assert "read_file" not in done.stderr

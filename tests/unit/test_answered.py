@@ -9,7 +9,7 @@ from dse.__main__ import main
 from dse.cli.validate import ANSWERS, answer_row
 from dse.records import RecordError
 from dse.validation import answered
-from tests.committed import RESULTS
+from tests.committed import COMMITTED
 
 
 def row(told, measured, side="trees", **more):
@@ -73,7 +73,7 @@ def test_a_file_that_holds_no_answers_is_refused(tmp_path, head, table):
 
 @pytest.fixture(scope="module")
 def shipped():
-    return {(one.path.stem.partition("-")[2], one.name): one for one in answered.sides(RESULTS)}
+    return {(one.path.stem.partition("-")[2], one.name): one for one in answered.sides(COMMITTED)}
 
 
 @pytest.mark.parametrize(

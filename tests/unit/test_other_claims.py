@@ -22,7 +22,7 @@ from dse.records import RecordError, read_folder
 from impls.training.parallel import arrangement
 from impls.training.reading import load
 from impls.training.workload import identity
-from tests.committed import RESULTS
+from tests.committed import COMMITTED
 from tests.printed import but
 from tests.system.test_records import measurement
 
@@ -49,12 +49,12 @@ def twins(primitive, factor=1.01, count=12):
 @pytest.fixture(scope="module")
 def shipped():
     """The records of the machine with the most kinds of them."""
-    return read_folder(RESULTS / "8fb834d50a", "8fb834d50a")
+    return read_folder(COMMITTED, "8fb834d50a")
 
 
 @pytest.fixture(scope="module")
 def everything(shipped):
-    return {paper: claims.judged(paper, shipped, RESULTS) for paper in claims.papers()}
+    return {paper: claims.judged(paper, shipped, COMMITTED) for paper in claims.papers()}
 
 
 def test_claims_have_rule_and_power_and_are_judged_once(everything):
@@ -97,7 +97,7 @@ def denied(claim, held):
 
 
 def test_no_claim_denies_what_the_records_hold(shipped, everything):
-    held = words_held([*shipped, *read_folder(RESULTS / "635af1acbb", "635af1acbb")])
+    held = words_held([*shipped, *read_folder(COMMITTED, "635af1acbb")])
     assert {*arrangement.SYNCS, "apart", "pipelined", "shared", "dqn", "learners", "processes"} <= held
     for claim in (claim for judged in everything.values() for claim in judged):
         assert not denied(claim, held), claim.evidence
@@ -354,7 +354,7 @@ def test_agreement_counts_pairs_and_mappings_apart(monkeypatch, found):
     monkeypatch.setattr(mappings, "problem_of", lambda *how: (asked.append(how), None))
     monkeypatch.setattr(mappings, "solve", lambda *_, **__: Answer())
     monkeypatch.setattr(mappings, "letters", lambda _: next(answers))
-    counted = mappings.agreement(found, RESULTS, pinned_too=False)
+    counted = mappings.agreement(found, COMMITTED, pinned_too=False)
     # Published: F-F-F five times, G-C-G twice, G-F-G, G-C-G twice, G-C-C.
     assert counted == mappings.Agreement(pairs=4, mappings=3, rows=11)
     assert {how[-1] for how in asked} == {False}
@@ -365,7 +365,7 @@ class Answer:
 
 
 def test_without_pins_every_learner_is_modeled(found):
-    problems = [mappings.problem_of(found, RESULTS, "pong_dqn", 256, pinned)[0] for pinned in (True, False)]
+    problems = [mappings.problem_of(found, COMMITTED, "pong_dqn", 256, pinned)[0] for pinned in (True, False)]
     sources = [{option.time.source for option in problem.options["learner"]} for problem in problems]
     assert "quoted" in sources[0]
     assert "quoted" not in sources[1]

@@ -20,10 +20,10 @@ from dse import records
 from dse.platforms import evidence
 from dse.records import Measurement, RecordError, read_file
 from impls.training import load
-from tests.committed import RESULTS
+from tests.committed import COMMITTED, RESULTS
 from tests.matrix import slow
 
-HERE, CODE = "8fb834d50a", {"code": "c0de"}
+CODE = {"code": "c0de"}
 
 
 def shipped(name):
@@ -32,14 +32,14 @@ def shipped(name):
     Each cell is there once, although a disturbed machine had some measured again, and each record has its evidence,
     which those that are shipped were made without.
     """
-    found = read_file(RESULTS / HERE / name)
-    commit = found[-1 if name.startswith("profile") else 0].commit
+    found = read_file(RESULTS / name)
+    commit = found[-1 if "profile" in name else 0].commit
     once = list({one.cell: one for one in reversed(found) if one.commit == commit}.values())[::-1]
     return [dataclasses.replace(one, machine={**one.machine, "evidence": CODE}) for one in once]
 
 
 def swept(stamp):
-    found = shipped("quick.jsonl")
+    found = shipped("d7dae63b89/quick.jsonl")
     return [[compare._case(one) for one in found if one.primitive == "sum_tree"]], stamp.cell
 
 
@@ -53,9 +53,9 @@ def shared(stamp):
 
 
 SHIPPED = {
-    "quick.jsonl": ("sum_tree", swept, 702),
-    "profile-cartpole_dqn-quick.jsonl": ("training", profiled, 69),
-    "share-hopper_ddpg.jsonl": ("serial_step", shared, 5),
+    "d7dae63b89/quick.jsonl": ("sum_tree", swept, 412),
+    "8fb834d50a/profile-cartpole_dqn-quick.jsonl": ("training", profiled, 69),
+    "d7dae63b89/share-hopper_ddpg.jsonl": ("serial_step", shared, 5),
 }
 
 
@@ -66,7 +66,7 @@ def test_it_goes_on_with_a_file_of_the_shipped_format_wherever_that_was_cut_off(
     whole = shipped(name)
     stamp = Stamp(whole[0].commit, False, "made up", primitive, whole[0].machine)
     first = whole[: int(kept * len(whole))]
-    path = tmp_path / name
+    path = tmp_path / "records.jsonl"
     path.write_text("".join(one.to_json() + "\n" for one in first) + ('{"schema": 1, "sou' if kept < 1 else ""))
     by_cell = {one.cell: one for one in whole}
     found, named = cells(stamp)
@@ -98,13 +98,13 @@ def test_it_goes_on_with_a_file_of_the_shipped_format_wherever_that_was_cut_off(
 
 def test_what_a_sweep_and_the_peers_measure_beside_their_cells_is_found_done_too(tmp_path, monkeypatch):
     monkeypatch.setattr(sweep, "interleave_calls", lambda *words: pytest.fail("the memory floor was there"))
-    path = RESULTS / HERE / "quick.jsonl"
+    path = COMMITTED / "8fb834d50a" / "quick.jsonl"
     copied, machine = with_evidence(path, tmp_path / "quick.jsonl", CODE)
     before = copied.read_bytes()
     sweep._sweep_floor(copied, Stamp("beef", False, "made up", "sum_tree", machine), 0.1, 0)
     assert copied.read_bytes() == before
 
-    path = RESULTS / "d7dae63b89" / "peers.jsonl"
+    path = COMMITTED / "d7dae63b89" / "peers.jsonl"
     copied, machine = with_evidence(path, tmp_path / "peers.jsonl", {**CODE, "libraries": "those of peers"})
     stamp = Stamp("beef", False, "made up", peers.PEER, machine)
     members = [peers._Member(fields, None, stamp) for fields in peers.implementations()]

@@ -12,7 +12,7 @@ from dse.published.fanout_curves import best_at, chances, falling, valley
 from dse.published.growth import Series, growth_of, mistaken
 from dse.published.noise import Noise, noise_of, student, two_sided
 from dse.records import read_folder
-from tests.printed import QUOTED
+from tests.committed import COMMITTED
 from tests.system.test_records import measurement
 
 INSERTION, SAMPLING, SIXTEEN, ALIGNED, SUBLINEAR, BYTES = range(6)
@@ -275,8 +275,7 @@ def test_the_slope_of_the_logarithms_would_have_called_the_control_sublinear():
 
 @pytest.mark.parametrize("machine", ["d7dae63b89", "8fb834d50a"])
 def test_measured_controls_are_told_as_linear_and_our_tree_is_not(machine):
-    folder = QUOTED.parent / machine
-    timed = [one for one in read_folder(folder, machine) if one.median_seconds is not None]
+    timed = [one for one in read_folder(COMMITTED, machine) if one.median_seconds is not None]
     trees, noise = [one for one in timed if one.primitive == "sum_tree"], noise_of(timed)
     for name, op in tree_claims.CONTROLS:
         control = growth_of(tree_claims._series(trees, name, op, noise))
