@@ -14,7 +14,7 @@ from dse.tuning.learners import learner_scaling
 from reports import tidy
 from reports.chart import Material
 from reports.sections import adaptation, learning_runs, training
-from tests.committed import RESULTS
+from tests.committed import COMMITTED
 from tests.page_parts import first_cells
 
 MACHINE = {"key": "made-up", "cpu": "Abacus 9000", "cores": 2, "packages": {}}
@@ -135,10 +135,10 @@ def test_two_learners_have_the_scaling_factor_of_their_seeds_beside_that_of_the_
 
 
 def test_the_formulas_stand_beside_what_ran_on_a_machine_that_is_known():
-    shipped = [one for one in read_folder(RESULTS, "8fb834d50a") if one.primitive == "training run"]
-    html = learning_runs.section(material(shipped, RESULTS))
+    shipped = [one for one in read_folder(COMMITTED, "8fb834d50a") if one.primitive == "training run"]
+    html = learning_runs.section(material(shipped, COMMITTED))
     said = re.search(r"a scaling factor of ([\d.]+) where they gather gradients.* give ([\d.]+), and", html)
-    scaled = learner_scaling(ask(RESULTS / "8fb834d50a" / "platform.toml", "cartpole_dqn", results=RESULTS), most=2)
+    scaled = learner_scaling(ask(COMMITTED / "8fb834d50a" / "platform.toml", "cartpole_dqn", results=COMMITTED), most=2)
     exact = next(point.exact for point in scaled.points if (point.learners, point.horizon) == (2, None))
     assert said.groups() == (f"{scaled.factor(2, None):.2f}", f"{exact:.2f}")
     assert scaled.factor(2, None) == pytest.approx(0.17, abs=0.01)  # as measured
@@ -175,7 +175,7 @@ def test_the_figure_of_arrangements_has_each_at_its_least_depth(asked):
 
 
 def test_copies_have_a_table_and_a_figure_of_their_own(tmp_path):
-    found = read_folder(RESULTS, "635af1acbb")
+    found = read_folder(COMMITTED, "635af1acbb")
     asked = material([one for one in found if one.primitive == "training run"], tmp_path)
     runs = latest(asked.measurements)
     assert not {"copies, P = 2, lock, k = 16"} & {*learning_runs.of_arrangements(runs)["kind"]}

@@ -18,7 +18,7 @@ import dse
 import dse.__main__ as dse_cli
 import impls
 from reports import readme_tables, readmes
-from tests.committed import RESULTS
+from tests.committed import COMMITTED
 from tests.matrix import matrix
 from tests.system.test_advice import PARSERS, benchmark, parsed
 
@@ -195,17 +195,17 @@ def test_paper_names_are_those_of_the_references():
 
 
 def test_tables_tell_of_what_is_on_record():
-    trees = readme_tables.trees(RESULTS)
+    trees = readme_tables.trees(COMMITTED)
     assert all(f"| `{name}` |" in trees for name in ("numba", "numpy", "flat"))
     assert "~" not in next(line for line in trees.splitlines() if "`numba`" in line)
     assert "~" in next(line for line in trees.splitlines() if "`fpga`" in line)
-    ours = next(line for line in readme_tables.peers(RESULTS).splitlines() if "numba float32" in line)
+    ours = next(line for line in readme_tables.peers(COMMITTED).splitlines() if "numba float32" in line)
     assert "x" not in ours.partition("element")[2]
 
 
 def test_a_tree_that_git_does_not_have_yet_asks_for_no_row(monkeypatch):
     monkeypatch.setattr(readme_tables, "names", lambda: ("flat", "numba", "of_a_stranger"))
-    flat, numba = readme_tables.implementations(RESULTS).splitlines()[2:]
+    flat, numba = readme_tables.implementations(COMMITTED).splitlines()[2:]
     assert flat.startswith("| `flat` | ") and flat.endswith(" |  |")
     assert numba.startswith("| `numba` | ") and numba.endswith(" | `propagate`, `layout`, `aligned`, `threads` |")
 

@@ -10,8 +10,8 @@ from tests import told_numbers
 from tests.matrix import slow
 from tests.told_numbers import ask, faults, questions
 
-HERE = "recommend --platform this --machine 27f8af3c07 --workload"
-SERIAL = f"{HERE} hopper_sac --fix arrangement=serial"
+HERE = "recommend --platform this --machine 8fb834d50a --workload"
+SERIAL = f"{HERE} hopper_ddpg --fix arrangement=serial"
 TREE = "recommend --capacity 200000 --batch 128 --platform h200"
 
 

@@ -22,7 +22,7 @@ from dse.published import quoted
 from reports import page, readme_tables, tidy
 from reports.chart import Material
 from reports.sections import fpga
-from tests.committed import RESULTS
+from tests.committed import COMMITTED
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = readme_tables.COMPARED  # whose records are the most various
@@ -177,7 +177,7 @@ def staying(results, folder, make=texts):
 
 
 def test_no_measured_number_of_the_page_or_a_table_outlives_its_record(tmp_path):
-    assert staying(RESULTS, tmp_path) == {}
+    assert staying(COMMITTED, tmp_path) == {}
 
 
 def test_a_figure_typed_by_hand_is_found(tmp_path):
@@ -187,7 +187,7 @@ def test_a_figure_typed_by_hand_is_found(tmp_path):
     def make(results):
         return {"text": lambda: readme_tables.share(results) + typed}
 
-    found = staying(RESULTS, tmp_path, make)
+    found = staying(COMMITTED, tmp_path, make)
     assert sorted(found["text"].values()) == ["1.47x", "12.3 us", "33 %", "4,538 ns"]
 
 
@@ -196,7 +196,7 @@ def test_quoted_numbers_of_the_page_are_those_of_the_papers_file(tmp_path):
         quotes = quoted.read(folder)
         return re.findall(r"[\d.,]+%?", fpga._resources(quotes).split("published (quoted)")[1].partition("</tr>")[0])
 
-    shutil.copytree(RESULTS / "quoted", tmp_path / "quoted")
+    shutil.copytree(COMMITTED / "quoted", tmp_path / "quoted")
     path = tmp_path / "quoted" / "seed3.toml"
     before, (head, kept, tail) = row(path.parent), path.read_text().partition("[table_vi.rmm]\n")
     printed, blank, after = tail.partition("\n\n")
