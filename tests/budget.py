@@ -208,14 +208,15 @@ def _enter(module: str, words: list[str]) -> None:
 def sizes(counted: Mapping[str, Counted], root: Path = ROOT) -> dict[str, dict[str, Any]]:
     """Arrange what there is as the budget's file has it: of each folder, and in all."""
     options = commands()
-    results = subprocess.run(["git", "ls-files", "-z", "results"], cwd=root, capture_output=True, check=True, text=True)
-    paths = [root / name for name in results.stdout.split("\0") if name]
+    # of the last commit: what a user measures goes into the same files
+    command = ["git", "ls-tree", "-r", "--long", "HEAD", "results"]
+    listed = subprocess.run(command, cwd=root, capture_output=True, check=True, text=True).stdout
     return {
         "folders": {folder: [one.code, one.files, one.names] for folder, one in counted.items()},
         "all": {
             "commands": len(options),
             "options": sum(map(len, options.values())),
-            "bytes of results": sum(path.stat().st_size for path in paths if path.is_file()),
+            "bytes of results": sum(int(line.split()[3]) for line in listed.splitlines()),
         },
     }
 

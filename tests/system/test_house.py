@@ -203,3 +203,22 @@ def test_nothing_is_above_the_budget():
 
 def test_a_fault_leaves_only_with_its_code():
     assert budget.lost_faults(budget.texts_at(budget.read()["start"]), budget.texts()) == []
+
+
+def test_tests_read_no_records_of_the_checkouts_owner():
+    """They read ``tests/data``, and the committed records as the last commit has them."""
+    readers = {
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if 'ROOT / "results"' in path.read_text(encoding="utf-8") and path != Path(__file__)
+    }
+    assert readers == {"tests/committed.py", "tests/oracles/rtl/fit.py"}  # which fits what was synthesized
+
+
+@pytest.mark.parametrize("folder", ["quoted", "fpga"])
+def test_tests_have_what_is_quoted_and_synthesized_as_it_is(folder):
+    ours, theirs = (
+        {path.name: path.read_bytes() for path in (root / "results" / folder).iterdir()}
+        for root in (ROOT, ROOT / "tests" / "data")
+    )
+    assert ours == theirs
