@@ -38,8 +38,11 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 _PART = ".part-"
 _PACKAGE = Path(__file__).resolve().parent.parent
 _IMPORTS = re.compile(r"^ *from (\.*)([\w.]*) import (\([^)]*\)|.*)$", re.MULTILINE)
-# Of numba's settings those that change no machine code of a kernel.
-_IDLE_SETTING = re.compile(r"CACHE|CUDA|DUMP|COLOR|HIGHLIGHT|THREAD|GDB|HELP|WARN|HTML|TRACE|TIMINGS|COVERAGE|^DEBUG_")
+# Of numba's settings those that change no machine code of a kernel, or do so by another one; private ones are none.
+_IDLE_SETTING = re.compile(
+    r"^_|CACHE|CUDA|DUMP|COLOR|HIGHLIGHT|THREAD|GDB|HELP|WARN|HTML|TRACE|TIMINGS|COVERAGE|^DEBUG(_|$)"
+    r"|ANNOTATE|DEVELOPER|DIAGNOSTICS|INTEL_SVML|MONITORING|PROFIL|STATS"
+)
 
 
 def kept_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -178,9 +181,16 @@ def _in_order(value: Any) -> Any:
 
 @functools.cache
 def _machine() -> tuple[Any, ...]:
-    """The processor, which kernels may ask for by themselves, and the versions."""
-    versions = numba.__version__, llvmlite.__version__, np.__version__, sys.version, sys.implementation.cache_tag
-    return (*versions, binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten())
+    """The processor, which kernels may ask for by themselves, and the versions; of Python what its bytecode tells."""
+    python = sys.implementation.cache_tag, getattr(sys, "abiflags", "")
+    return (
+        numba.__version__,
+        llvmlite.__version__,
+        np.__version__,
+        *python,
+        binding.get_host_cpu_name(),
+        binding.get_host_cpu_features().flatten(),
+    )
 
 
 def _settings() -> list[tuple[str, str]]:
