@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from dse.records import RecordError
+from impls.writing import write_whole
 
 from . import style
 from .chart import Material
@@ -106,7 +107,7 @@ def _library(folder: Path) -> str:
 
     newest = vl_convert.get_vegalite_versions()[-1]
     made = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", newest).replace("</script", "<\\/script")
-    path.write_text(made, encoding="utf-8")
+    write_whole(path, made.encode())
     return made
 
 

@@ -16,7 +16,6 @@ import os
 import pickle
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -28,14 +27,15 @@ import numpy as np
 from llvmlite import binding
 from numba import config
 
-from .. import terminal, user_cache
+from .. import user_cache
+from ..writing import PART, write_whole
+from .compiling import compiler
 
 MOST_BYTES = 256 << 20
 """Size of the folder above which the entries that nobody has used for longest are removed, to three quarters of it."""
 _DAY_SECONDS = 86_400.0  # the time of last use is kept so exactly
 _LEFT_SECONDS = 3600.0  # after which a file that was never finished has no writer any more
 _DIGEST_BYTES = hashlib.sha256().digest_size
-_PART = ".part-"
 _PACKAGE = Path(__file__).resolve().parent.parent
 _IMPORTS = re.compile(r"^ *from (\.*)([\w.]*) import (\([^)]*\)|.*)$", re.MULTILINE)
 # Of numba's settings those that change no machine code of a kernel, or do so by another one; private ones are none.
@@ -144,6 +144,10 @@ class KernelCache:
 
     disable = flush = enable
 
+    def path_of(self, signature: Any, target: Any) -> Path:
+        """The file of a signature's machine code."""
+        return self._path(self._key(signature, target.codegen()))
+
     def _path(self, key: bytes) -> Path:
         return user_cache.cache_folder("kernels") / f"{self._name}-{hashlib.sha256(key).hexdigest()[:40]}"
 
@@ -161,6 +165,13 @@ class KernelCache:
         except Exception as error:
             why = (isinstance(error, OSError) and error.strerror) or f"{type(error).__name__}: {error}"
             user_cache.warn_once(f"compiled code cannot be {done} on disk ({why}), so each process compiles it")
+
+
+def is_compiled(kernel: Any, signature: Any) -> bool:
+    """Whether the machine code of a kernel for a signature is loaded, or can be expected on disk."""
+    with contextlib.suppress(Exception):  # whatever keeps it from being read makes numba compile it
+        return signature in kernel.overloads or kernel._cache.path_of(signature, kernel.targetctx).exists()
+    return False
 
 
 def _dumps(value: Any) -> bytes:
@@ -253,15 +264,7 @@ def _read(path: Path, key: bytes) -> bytes | None:
 
 def _write(path: Path, key: bytes, payload: bytes) -> None:
     """Keep what belongs to a key, whole or not at all."""
-    descriptor, scratch = tempfile.mkstemp(prefix=_PART, dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(hashlib.sha256(key + payload).digest() + payload)
-        Path(scratch).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(scratch).unlink()
-        raise
+    write_whole(path, hashlib.sha256(key + payload).digest() + payload)
     _trim(path.parent)
 
 
@@ -276,7 +279,7 @@ def _trim(folder: Path) -> None:
     for entry in everything:
         with contextlib.suppress(FileNotFoundError):  # another process removes the same
             found = entry.stat()
-            if not entry.name.startswith(_PART):
+            if not entry.name.startswith(PART):
                 entries.append((found.st_mtime, found.st_size, entry.path))
             elif now - found.st_mtime > _LEFT_SECONDS:
                 Path(entry.path).unlink()
@@ -291,26 +294,29 @@ def _trim(folder: Path) -> None:
 
 class Progress:
     """Tells the user on stderr that kernels are compiled: by a line that is rewritten on a terminal, and removed once
-    they are; elsewhere by one line of a command that has compiled for a second."""
+    they are; elsewhere by a line every few seconds of compiling."""
 
     SENTENCE = "compiling kernels for this processor, once a machine"
+    EVERY_SECONDS = 5.0
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._count, self._seconds, self._told = clock, 0, 0.0, False
+        self._clock, self._count, self._seconds, self._told = clock, 0, 0.0, 0.0
         self._began = clock()
 
     def begin(self) -> None:
         """Note that a kernel is not on disk."""
         self._count += 1
         self._began = self._clock()
+        all_of_them = f" of {self._count + compiler.expected - 1}" if compiler.expected else ""
+        compiler.expected = max(0, compiler.expected - 1)
         if sys.stderr is None or user_cache.is_worker():
             return
+        line = f"{self.SENTENCE}: kernel {self._count}{all_of_them}, {self._seconds:.0f} s"
         if sys.stderr.isatty():
-            line = f"{self.SENTENCE}: kernel {self._count}, {self._seconds:.0f} s"
             print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-        elif terminal.is_command and not self._told and self._seconds >= 1:
-            self._told = True
-            print(f"{self.SENTENCE} (up to a minute)", file=sys.stderr, flush=True)
+        elif self._seconds - self._told >= self.EVERY_SECONDS:
+            self._told = self._seconds
+            print(line, file=sys.stderr, flush=True)
 
     def end(self) -> None:
         """Note that it has been compiled."""
