@@ -95,12 +95,11 @@ def recommend(
     check(
         Question(capacity, batch, updates_per_sample, 1 if threads is None else threads, dtype, distribution, inserts)
     )
-    here, folder = platforms.fingerprint(), RESULTS if results is None else Path(results or os.devnull)
     if race:
         most, terms = threads or count_allowed(), {"cold": cold, "unchecked": unchecked, "allow_drift": allow_drift}
         question = Question(capacity, batch, updates_per_sample, most, dtype, distribution, inserts)
-        limit = SECONDS[cold] if seconds is None else seconds
-        return _raced(question, Path(results) if results else None, folder, limit, terms, again, progress)
+        return _raced(question, results, SECONDS[cold] if seconds is None else seconds, terms, again, progress)
+    here, folder = platforms.fingerprint(), Path(results or RESULTS)
     records, note = machines.read(folder, machine, machines.SWEEP)
     table = Table(records, unchecked, folder)
     there = int(table.machine.get("cores", 1))
@@ -125,13 +124,7 @@ def _make(chosen: Configuration, capacity: int, dtype: str) -> SumTree:
 
 
 def _raced(
-    question: Question,
-    results: Path | None,
-    prior: Path,
-    limit: float,
-    terms: Mapping[str, bool],
-    again: bool,
-    progress: Progress,
+    question: Question, results: Any, limit: float, terms: Mapping[str, bool], again: bool, progress: Progress
 ) -> Recommendation:
     """The answer of a race that is kept, or is run and kept. ValueError and RecordError before anything is raced."""
     if not 0 < limit < math.inf:
@@ -141,13 +134,14 @@ def _raced(
             raise ValueError(f"a race takes at most {MOST_CALLS} {what}, not {calls:g}; ask records with --no-race")
     if question.distribution != "uniform":
         raise ValueError(f"a race has uniform priorities, not {question.distribution}; ask records with --no-race")
-    if results is not None and os.path.isfile(results):  # noqa: PTH113  # Path's raises where it may not look
+    if results and os.path.isfile(results):  # noqa: PTH113  # Path's raises where it may not look
         raise RecordError(f"{results}: is a file, and races are kept in a folder; name another")
     from .platforms.evidence import evidence_here, keep_race, kept_race  # noqa: PLC0415  # looks which cores there are
 
     here = platforms.fingerprint()
     machine: dict[str, Any] = {**here, "evidence": evidence_here(code=CODE)}
-    path, asked = _file_of_races(results, str(here["key"])), {**dataclasses.asdict(question), **terms}
+    path, asked = file_of_races(str(here["key"]), results), {**dataclasses.asdict(question), **terms}
+    prior = RESULTS if results is None else Path(results or os.devnull)
     find = partial(kept_race, path, asked, limit, machine)
     if kept := None if again else find():
         return _answered(kept, question, str(path))
@@ -161,21 +155,12 @@ def _raced(
     return _answered(parse(record.to_json(), ""), question, str(path) if is_kept else "")  # as it is read again
 
 
-def _file_of_races(results: Path | None, key: str) -> Path:
-    """The file that keeps a machine's races, of ``best`` as of ``recommend``; nowhere if there is no cache."""
-    if results is None:
-        try:
-            results = cache_folder("races")
-        except OSError:
-            results = Path(os.devnull)
-    return results / key / FILE
-
-
-def read_cached_races(key: str) -> list[Measurement]:
-    """Read the races of a machine that the user's cache keeps."""
-    from .platforms.evidence import read_races  # noqa: PLC0415  # looks which cores there are
-
-    return read_races(_file_of_races(None, key))
+def file_of_races(key: str, results: str | Path | None = None) -> Path:
+    """The file that keeps a machine's races, of ``best`` as of ``recommend``; one that is nowhere without a cache."""
+    try:
+        return Path(results or cache_folder("races")) / key / FILE
+    except OSError:
+        return Path(os.devnull) / key / FILE
 
 
 @contextlib.contextmanager

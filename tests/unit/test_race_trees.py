@@ -13,9 +13,11 @@ import dse
 import impls.race
 from dse import __main__ as cli
 from dse import platforms, race_trees
+from dse.platforms.reading import RESULTS
 from dse.records import Writer, read_file
 from dse.times.tree_variants import Configuration
 from impls import user_cache
+from reports import __main__ as reports
 from tests.unit.test_race import Clock
 from tests.unit.test_recommend import MACHINE, records, taking, write
 
@@ -240,7 +242,8 @@ def test_best_and_recommend_share_the_cached_races(tmp_path, clock, monkeypatch,
     clock.made.clear()
     assert cli.main(["recommend", "--capacity", "1000000", "--batch", "512", "--threads", "1"]) == 0
     assert clock.made == [*(tmp_path / "results").rglob(race_trees.FILE)] == []
-    (race,) = race_trees.read_cached_races("here")
+    (race,) = read_file(race_trees.file_of_races("here"))
+    assert race in reports._read(RESULTS, "here")[0]
     assert race.utc in capsys.readouterr().out
 
 
