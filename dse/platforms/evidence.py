@@ -95,7 +95,9 @@ def keep_race(path: Path, race: Measurement) -> bool:
         with Writer(path) as writer:
             writer.append(race)
     except (RecordError, OSError, Warning) as error:
-        warn_once(f"this race is not kept, so that its question is raced again: {error}")
+        warn_once(
+            f"this race is not kept, so that its question is raced again: {error}; what is damaged can be deleted"
+        )
         return False
     return True
 

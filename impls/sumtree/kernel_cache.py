@@ -144,10 +144,6 @@ class KernelCache:
 
     disable = flush = enable
 
-    def path_of(self, signature: Any, target: Any) -> Path:
-        """The file of a signature's machine code."""
-        return self._path(self._key(signature, target.codegen()))
-
     def _path(self, key: bytes) -> Path:
         return user_cache.cache_folder("kernels") / f"{self._name}-{hashlib.sha256(key).hexdigest()[:40]}"
 
@@ -170,7 +166,8 @@ class KernelCache:
 def is_compiled(kernel: Any, signature: Any) -> bool:
     """Whether the machine code of a kernel for a signature is loaded, or can be expected on disk."""
     with contextlib.suppress(Exception):  # whatever keeps it from being read makes numba compile it
-        return signature in kernel.overloads or kernel._cache.path_of(signature, kernel.targetctx).exists()
+        key = kernel._cache._key(signature, kernel.targetctx.codegen())
+        return signature in kernel.overloads or kernel._cache._path(key).exists()
     return False
 
 

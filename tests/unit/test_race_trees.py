@@ -1,10 +1,10 @@
 """Races of made-up trees, on a clock of the tests: what is raced, chosen, kept, told and refused."""
 
-import contextlib
 import dataclasses
 import itertools
 import json
 import math
+import os
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ import impls.race
 from dse import __main__ as cli
 from dse import platforms, race_trees
 from dse.platforms.reading import RESULTS
-from dse.records import Writer, read_file
+from dse.records import read_file
 from dse.times.tree_variants import Configuration
 from impls import user_cache
 from reports import __main__ as reports
@@ -237,46 +237,34 @@ def test_one_candidate_no_room_and_no_folder_are_refused(tmp_path, clock, capsys
 def test_best_and_recommend_share_the_cached_races(tmp_path, clock, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "results", records(threads=(1,)))
-    dse.best(1_000_000, 512, threads=1)
+    assert dataclasses.astuple(dse.best(1_000_000, 512, threads=1)) == ("numba", 16, 1, ())
     assert "flat" in {one.contestant for one in clock.made}  # which records would exclude
     clock.made.clear()
     assert cli.main(["recommend", "--capacity", "1000000", "--batch", "512", "--threads", "1"]) == 0
+    dse.best(1_000_000, 512, threads=1)
     assert clock.made == [*(tmp_path / "results").rglob(race_trees.FILE)] == []
     (race,) = read_file(race_trees.file_of_races("here"))
     assert race in reports._read(RESULTS, "here")[0]
     assert race.utc in capsys.readouterr().out
 
 
-def held(path, monkeypatch):
-    path.parent.mkdir(parents=True)
-    return Writer(path)
-
-
-def damaged(path, monkeypatch):
+def damaged(path):
     path.parent.mkdir(parents=True)
     path.write_bytes(bytes(range(256)))
-    return contextlib.nullcontext()
 
 
-def no_file(path, monkeypatch):
-    path.mkdir(parents=True)
-    return contextlib.nullcontext()
+def no_cache(path):
+    path.parents[2].write_text("a file where the folder should be")
+    path.parents[3].joinpath(f"fanout-{os.getuid()}-races").touch()
 
 
-def no_cache(path, monkeypatch):
-    (file := path.parents[3] / "file").touch()
-    monkeypatch.setenv("FANOUT_CACHE_DIR", str(file))
-    monkeypatch.setattr("tempfile.tempdir", str(file))
-    return contextlib.nullcontext()
-
-
-@pytest.mark.parametrize("spoil", [held, damaged, no_file, no_cache])
+@pytest.mark.parametrize("spoil", [damaged, no_cache, lambda path: path.mkdir(parents=True)])
 def test_races_that_cannot_be_kept_cost_a_warning_alone(tmp_path, clock, monkeypatch, capsys, spoil):
     monkeypatch.chdir(tmp_path)
-    words = ["recommend", "--capacity", "1000", "--batch", "8", "--threads", "1"]
-    with spoil(tmp_path / "cache" / "races" / "here" / race_trees.FILE, monkeypatch):
-        assert dse.best(1_000, 8, threads=1).fanout == 16
-        assert cli.main(words) == 0
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    spoil(tmp_path / "cache" / "races" / "here" / race_trees.FILE)
+    assert dse.best(1_000, 8, threads=1).fanout == 16
+    assert cli.main(["recommend", "--capacity", "1000", "--batch", "8", "--threads", "1"]) == 0
     said = capsys.readouterr()
     assert said.out.rstrip().endswith("not kept")
     assert "warning: this race is not kept" in said.err
@@ -297,13 +285,6 @@ def test_a_race_that_does_not_end_is_not_waited_for_forever(tmp_path, clock, mon
         assert not has_waited
         assert ask(tmp_path, seconds=0.1).choice
     assert "does not end" in capsys.readouterr().err
-
-
-def test_best_makes_the_raced_tree_empty(tmp_path, clock):
-    assert dataclasses.astuple(dse.best(1_000, 8, threads=1, results=tmp_path)) == ("numba", 16, 1, ())
-    clock.made.clear()
-    dse.best(1_000, 8, threads=1, results=tmp_path)
-    assert clock.made == []  # neither raced nor filled
 
 
 def test_the_command_tells_choice_time_call_next_best_and_what_drifts(tmp_path, clock, capsys):
