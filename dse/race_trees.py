@@ -5,12 +5,16 @@ that change from call to call. A race is a record, which answers the same questi
 machine changes. What drifts (``propagate="delta"``) races against the choice, and is not the choice unless asked for.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +24,15 @@ import impls
 from impls import SumTree
 from impls.cores import count_allowed, free_bytes
 from impls.race import Candidate, Result, race
+from impls.sumtree.compiling import compiler
 from impls.sumtree.registry import options_of
-from impls.user_cache import cache_folder
+from impls.user_cache import cache_folder, warn_once
+from impls.writing import lock
 
 from . import machines, platforms, stats
 from .estimate import Estimate, Evidence
-from .records import Measurement, NoRecordsError, Writer, check_writable, parse
+from .platforms.reading import RESULTS
+from .records import Measurement, NoRecordsError, RecordError, parse
 from .times.fanout_choice import DEFAULT
 from .times.tree_times import Question, Table
 from .times.tree_variants import Configuration, TreeTime
@@ -38,14 +45,17 @@ FANOUTS = (4, 8, 16, 32, 64)
 AXES = {"layout": ("prefix", "plain"), "propagate": ("recompute", "delta")}
 DRIFTS = ("propagate", "delta")
 SECONDS = {False: 5.0, True: 15.0}  # of a race with hot caches, and with cold ones
+PATIENCE_SECONDS = 60.0  # and those of a race: for who races here and shows no sign of life
 SHARE = 0.8  # of the seconds, for the race of what does not drift
 ZONE, DRIFT_ZONE = 0.01, 0.03  # of that race, and of the race of the choice against what drifts
+LOOK_SECONDS = 0.1  # whether it is one's turn
 BLOCK_SECONDS = 0.3e-3
 WARM_SECONDS, READ_BYTES = (0.3e-3, 4e-3), 2e9  # before a block: what a tree reads in a second into the caches
 ALIKE, ALIKE_BYTES = 8, 32e6  # trees of a candidate in cold caches, and their bytes: where one lies changes its time
 COLD_BYTES = 16 << 20  # a gradient step's: weights, gradients, moments and activations
 HOPELESS = 1.5  # a tree is not raced that is predicted, with its uncertainty, to be slower than the best by this factor
 FILL_SECONDS = 10.0  # a tree that takes longer to fill is not raced
+SMALL = 1_000  # leaves of a tree that has the kernels of a larger one
 MOST_CALLS = 100  # updates or insertions of a step
 LEAST_INPUTS = 4  # calls with inputs of their own
 ELEMENTS, ARRAYS = 1 << 20, 1 << 17  # of these inputs, at most
@@ -59,7 +69,7 @@ def recommend(
     threads: int | None = None,
     dtype: str = "float32",
     distribution: str = "uniform",
-    results: str | Path = Path("results"),
+    results: str | Path | None = None,
     machine: str | None = None,
     unchecked: bool = False,
     inserts: int = 0,
@@ -78,34 +88,33 @@ def recommend(
 
     ``race``: decide on this machine in at most so many ``seconds`` (default: 5, or 15 with ``cold`` caches), unless the
     question was raced before and not ``again``; ``allow_drift`` admits ``propagate="delta"`` as the choice.
-    ``progress`` is told (seconds spent, candidates left). RecordError if the results cannot answer, or cannot be
-    written; ValueError for a question out of bounds.
+    ``progress`` is told (seconds spent, candidates left). ``results``: the folder of records, which then keeps races
+    too (default: records of the folder ``results``, races of the user's cache; "": no records, races of the cache).
+    RecordError if the results cannot answer; ValueError for a question out of bounds.
     """
     check(
         Question(capacity, batch, updates_per_sample, 1 if threads is None else threads, dtype, distribution, inserts)
     )
-    results, here = Path(results), platforms.fingerprint()
     if race:
         most, terms = threads or count_allowed(), {"cold": cold, "unchecked": unchecked, "allow_drift": allow_drift}
         question = Question(capacity, batch, updates_per_sample, most, dtype, distribution, inserts)
         return _raced(question, results, SECONDS[cold] if seconds is None else seconds, terms, again, progress)
-    records, note = machines.read(results, machine, machines.SWEEP)
-    table = Table(records, unchecked, results)
+    here, folder = platforms.fingerprint(), Path(results or RESULTS)
+    records, note = machines.read(folder, machine, machines.SWEEP)
+    table = Table(records, unchecked, folder)
     there = int(table.machine.get("cores", 1))
     most = threads or (there if machine not in (None, here["key"]) else min(there, count_allowed()))
     question = Question(capacity, batch, updates_per_sample, most, dtype, distribution, inserts)
-    return dataclasses.replace(answer(table, question), machine_note=note, results=str(results))
+    return dataclasses.replace(answer(table, question), machine_note=note, results=str(folder))
 
 
 def best(capacity: int, batch: int = 256, results: str | Path | None = None, **asked: Any) -> SumTree:
     """Make the tree that is the fastest here for N leaves and batches of B, empty; raced where it was not before.
 
-    ``best(1_000_000, batch=256)`` may be a ``NumbaTree`` of K = 16.
-
-    ``results``: the folder that keeps races (default: in the user's cache). ``asked``: what else ``recommend`` takes.
+    ``best(1_000_000, batch=256)`` may be a ``NumbaTree`` of K = 16. ``results``: the folder that keeps races (default:
+    in the user's cache). ``asked``: what else ``recommend`` takes.
     """
-    kept = cache_folder("races") if results is None else results
-    answered = recommend(capacity, batch, results=kept, race=True, **asked)
+    answered = recommend(capacity, batch, results=results or "", race=True, **asked)
     return _make(answered.choice.configuration, capacity, answered.question.dtype)
 
 
@@ -115,9 +124,9 @@ def _make(chosen: Configuration, capacity: int, dtype: str) -> SumTree:
 
 
 def _raced(
-    question: Question, results: Path, limit: float, terms: Mapping[str, bool], again: bool, progress: Progress
+    question: Question, results: Any, limit: float, terms: Mapping[str, bool], again: bool, progress: Progress
 ) -> Recommendation:
-    """The answer of a race that is kept, or is run and kept. ValueError and RecordError before anything is written."""
+    """The answer of a race that is kept, or is run and kept. ValueError and RecordError before anything is raced."""
     if not 0 < limit < math.inf:
         raise ValueError(f"the seconds of a race must be above 0 and finite, not {limit:g}; 5 are usual")
     for what, calls in (("updates per sample", question.updates_per_sample), ("inserts", question.inserts)):
@@ -125,25 +134,71 @@ def _raced(
             raise ValueError(f"a race takes at most {MOST_CALLS} {what}, not {calls:g}; ask records with --no-race")
     if question.distribution != "uniform":
         raise ValueError(f"a race has uniform priorities, not {question.distribution}; ask records with --no-race")
-    from .platforms.evidence import evidence_here, kept_race  # noqa: PLC0415  # it looks which cores there are
+    if results and os.path.isfile(results):  # noqa: PTH113  # Path's raises where it may not look
+        raise RecordError(f"{results}: is a file, and races are kept in a folder; name another")
+    from .platforms.evidence import evidence_here, keep_race, kept_race  # noqa: PLC0415  # looks which cores there are
 
     here = platforms.fingerprint()
     machine: dict[str, Any] = {**here, "evidence": evidence_here(code=CODE)}
-    path, asked = results / str(here["key"]) / FILE, {**dataclasses.asdict(question), **terms}
-    if kept := None if again else kept_race(path, asked, limit, machine):
-        return _answered(kept, question, path)
-    check_writable(path)
-    able, more = _candidates(question, results, terms["unchecked"])
-    with Writer(path) as writer:
-        try:
-            told = _run(question, able, limit, terms, progress)
-            record = _record(question, machine | {"race": {"asked": asked, "limit": limit, **more, **told}})
-            if told["ending"] != "interrupted":
-                writer.append(record)
-        finally:
-            if not path.stat().st_size:
-                path.unlink()
-    return _answered(parse(record.to_json(), str(path)), question, path)  # as it is read again
+    path, asked = file_of_races(str(here["key"]), results), {**dataclasses.asdict(question), **terms}
+    prior = RESULTS if results is None else Path(results or os.devnull)
+    find = partial(kept_race, path, asked, limit, machine)
+    if kept := None if again else find():
+        return _answered(kept, question, str(path))
+    with _turn(path, limit) as has_waited:
+        if kept := find() if has_waited and not again else None:
+            return _answered(kept, question, str(path))
+        able, more = _candidates(question, prior, terms["unchecked"])
+        told = _run(question, able, limit, terms, progress)
+        record = _record(question, machine | {"race": {"asked": asked, "limit": limit, **more, **told}})
+        is_kept = told["ending"] != "interrupted" and keep_race(path, record)
+    return _answered(parse(record.to_json(), ""), question, str(path) if is_kept else "")  # as it is read again
+
+
+def file_of_races(key: str, results: str | Path | None = None) -> Path:
+    """The file that keeps a machine's races, of ``best`` as of ``recommend``; one that is nowhere without a cache."""
+    try:
+        return Path(results or cache_folder("races")) / key / FILE
+    except OSError:
+        return Path(os.devnull) / key / FILE
+
+
+@contextlib.contextmanager
+def _turn(path: Path, limit: float) -> Iterator[bool]:
+    """Let one process or thread of the user race at a time, and yield whether it waited for others.
+
+    Whoever is killed has had its turn. A race is not waited for without end, nor where files cannot be locked.
+    """
+    file, has_waited, until, seen = -1, False, 0.0, [-1]
+    try:
+        with contextlib.suppress(OSError):
+            folder = cache_folder("races")
+            file = _open_lock(folder)
+            while True:
+                try:
+                    lock(file)
+                    break
+                except BlockingIOError:
+                    has_waited = True
+                signs = [one.stat().st_mtime_ns for one in (path, folder.parent / "kernels") if one.exists()]
+                if signs != seen:  # others keep races, or compile what they race
+                    seen, until = signs, time.monotonic() + limit + PATIENCE_SECONDS
+                if time.monotonic() > until:
+                    warn_once("another process races trees here and does not end; this one no longer waits for it")
+                    break
+                warn_once("another process races trees here, and a race beside it would disturb both: waiting for it")
+                time.sleep(LOOK_SECONDS)
+        yield has_waited
+    finally:
+        if file >= 0:
+            os.close(file)
+
+
+def _open_lock(folder: Path) -> int:
+    """Open what is locked while a race runs: a file or, on a disk that is full or cannot be written, its folder."""
+    with contextlib.suppress(OSError):
+        return os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    return os.open(folder, os.O_RDONLY)
 
 
 def _candidates(question: Question, results: Path, unchecked: bool) -> tuple[list[Configuration], dict[str, Any]]:
@@ -167,7 +222,9 @@ def _candidates(question: Question, results: Path, unchecked: bool) -> tuple[lis
     able.sort(key=lambda one: (one != Configuration(one.contestant, DEFAULT, 1), one.threads, bytes_of(one, question)))
     try:
         records, _ = machines.read(results, None, machines.SWEEP)
-    except NoRecordsError:
+    except RecordError as error:
+        if not isinstance(error, NoRecordsError):
+            warn_once(f"{error}; no candidate is excluded by records")
         return able, {"candidates": len(able), "excluded": 0, "prior": ""}
     table = Table(records, unchecked)
     # Of several threads no more is known than that they cannot be faster than one by more than their number.
@@ -216,6 +273,8 @@ def _run(
             progress=progress,
         )
 
+    small = min(question.capacity, SMALL)
+    compiler.expect((_make(one, small, question.dtype) for one in able), question.batch)
     drifting = [] if terms["allow_drift"] else [one for one in able if DRIFTS in one.options]
     exact = [one for one in able if one not in drifting]
     if len(exact) < 2:
@@ -308,8 +367,8 @@ def _record(question: Question, machine: dict[str, Any]) -> Measurement:
     return Measurement(machine=machine, **fields)
 
 
-def _answered(record: Measurement, question: Question, path: Path) -> Recommendation:
-    """The answer that a race's record gives."""
+def _answered(record: Measurement, question: Question, kept_in: str) -> Recommendation:
+    """The answer that a race's record gives, and the file that keeps it, if one does."""
     told, warnings = record.machine["race"], tuple(unusual(question))
     rows = [(row["status"], _time(row)) for row in told["rows"]]
     return Recommendation(
@@ -320,7 +379,7 @@ def _answered(record: Measurement, question: Question, path: Path) -> Recommenda
         machine=record.machine_key,
         notes=warnings,
         warnings=warnings,
-        results=str(path),
+        results=kept_in,
         race={**told, "utc": record.utc},
     )
 

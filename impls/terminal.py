@@ -29,8 +29,6 @@ COMMAND = re.compile(r"(?:python -m [\w.]+|(?<=: )make)(?: (?:'[^']*'|[^\s'`;()|
 _COUNT = re.compile(r"([+-]?(?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,3})?)([kKmMgG]?)")
 STDOUT, STDERR = 1, 2
 INTERRUPTED = 130
-is_command = False
-"""Whether this process runs a command, which tells its user on stderr what takes long."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _THOUSANDS = {"": 0, "k": 3, "m": 6, "g": 9}
 _EXAMPLES = "write it like 1000000, 1_000_000, 1e6, 1M or 10k"
@@ -120,8 +118,7 @@ def answering(main: Callable[[], int]) -> int:
     130 after Ctrl-C, 143 after a SIGTERM that was heeded. A letter that the output's encoding lacks, as an umlaut in
     ASCII, is escaped.
     """
-    global is_command  # it is one for the process
-    warnings.showwarning, is_command = in_one_line, True
+    warnings.showwarning = in_one_line
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

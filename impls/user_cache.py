@@ -1,4 +1,4 @@
-"""The user's cache folder: what is compiled once a machine, for all checkouts, environments and processes."""
+"""The user's cache folder: what is compiled or raced once a machine, for all checkouts, environments and processes."""
 
 import contextlib
 import functools
@@ -14,19 +14,20 @@ _OWNER_ONLY = 0o700
 def cache_folder(name: str) -> Path:
     """A folder that nobody but the user can write to, made if need be.
 
-    It is ``name`` in the folder FANOUT_CACHE_DIR, else in ``fanout`` below NUMBA_CACHE_DIR, XDG_CACHE_HOME or
-    ``~/.cache``; where that cannot be had, which a line on stderr says, it is among the temporary files. OSError where
-    neither can.
+    It is ``name`` in the folder FANOUT_CACHE_DIR, else in ``fanout`` below NUMBA_CACHE_DIR, an absolute XDG_CACHE_HOME
+    or ``~/.cache``; where that cannot be had, which a line on stderr says, it is among the temporary files. OSError
+    where neither can.
     """
     folder = _base() / name
     try:
+        if not folder.is_absolute():
+            raise FileNotFoundError(0, "there is no home folder")
         return _private(folder)
     except OSError as error:
         user = os.getuid() if hasattr(os, "getuid") else ""
         instead = _private(Path(tempfile.gettempdir()) / f"fanout-{user}-{name}")
         warn_once(
-            f"{folder} cannot be the cache of compiled code ({error.strerror}), so {instead} is; mend it, or set "
-            "FANOUT_CACHE_DIR"
+            f"{folder} cannot be Fanout's cache ({error.strerror}), so {instead} is; mend it, or set FANOUT_CACHE_DIR"
         )
         return instead
 
@@ -34,10 +35,11 @@ def cache_folder(name: str) -> Path:
 def _base() -> Path:
     if own := os.environ.get("FANOUT_CACHE_DIR"):
         return Path(own).absolute()
-    for variable in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
-        if folder := os.environ.get(variable):
-            return Path(folder).absolute() / "fanout"
-    return Path(os.path.expanduser("~"), ".cache", "fanout").absolute()  # noqa: PTH111  # Path's raises without a home
+    if folder := os.environ.get("NUMBA_CACHE_DIR"):
+        return Path(folder).absolute() / "fanout"
+    if (folder := os.environ.get("XDG_CACHE_HOME", "")) and Path(folder).is_absolute():  # as its specification has it
+        return Path(folder) / "fanout"
+    return Path(os.path.expanduser("~"), ".cache", "fanout")  # noqa: PTH111  # Path's raises without a home
 
 
 def _private(folder: Path) -> Path:

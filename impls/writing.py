@@ -1,5 +1,6 @@
 """Files and folders: which there are, and those that one process writes, tried before anything is begun, and locked."""
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -7,11 +8,27 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+PART = ".part-"
+"""What names of files begin with that are not written whole yet."""
+
 
 def list_files(folder: Path, pattern: str) -> list[Path]:
     """List what fits a pattern below a folder, in order, but what is hidden: a Mac leaves ``._x`` next to each x."""
     found = ((path, path.relative_to(folder).parts) for path in folder.glob(pattern))
     return sorted(path for path, parts in found if not any(part.startswith(".") for part in parts))
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all, aside first, so that no reader sees a part of it. OSError where that fails."""
+    descriptor, scratch = tempfile.mkstemp(prefix=PART, dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(scratch).replace(path)
+    except BaseException:
+        with suppress(OSError):
+            Path(scratch).unlink()
+        raise
 
 
 @contextmanager

@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from dse import machines
+from dse.platforms.evidence import read_races
+from dse.platforms.reading import RESULTS
+from dse.race_trees import file_of_races
 from dse.records import Measurement, RecordError
 from dse.times.profile import evidence
 from impls.cores import count_allowed
@@ -70,16 +73,20 @@ def _built(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
 
 
 def _read(results: Path, machine: str | None) -> tuple[Sequence[Measurement], str]:
-    """Return what ``machines.read`` does; all evidence is read, which mappings rest on too, so that it is read once."""
+    """Return what ``machines.read`` does, and the user's races; all evidence is read, which mappings rest on too."""
     key, known = machine or str(machines.fingerprint()["key"]), evidence(results)
-    return (known[key].records, "") if key in known else machines.read(results, machine, machines.ANYTHING)
+    if key not in known:
+        return machines.read(results, machine, machines.ANYTHING)
+    races = read_races(file_of_races(key)) if results is RESULTS else []  # none of a folder that was named
+    return [*races, *known[key].records], ""
 
 
 def _stamp(options: argparse.Namespace) -> str:
     """Return a hash of all that a build rests on."""
     asked = str(options.results), options.machine, options.only, options.no_models, machines.fingerprint()
     rests_on = kept.of_results(options.results), kept.code("impls", "dse", "reports"), kept.surroundings()
-    return kept.key_of(asked, rests_on)
+    races = kept.digest([file_of_races(options.machine or str(machines.fingerprint()["key"]))])
+    return kept.key_of(asked, rests_on, races)
 
 
 def _say(built: dict[str, Any], is_kept: bool, seconds: float) -> None:
@@ -100,11 +107,11 @@ def _parser() -> argparse.ArgumentParser:
     which = "another machine with records, see: python -m benchmarks list (default: this one, or the nearest)"
     parser.add_argument("--machine", metavar="KEY", help=which)
     for name, default, text in (
-        ("results", "results", "where the records are"),
-        ("out", "reports/build", "where to write"),
+        ("results", RESULTS, "where the records are"),
+        ("out", Path("reports/build"), "where to write"),
     ):
         help_text = f"{text} (default: %(default)s)"
-        parser.add_argument(f"--{name}", type=Path, default=Path(default), metavar="FOLDER", help=help_text)
+        parser.add_argument(f"--{name}", type=Path, default=default, metavar="FOLDER", help=help_text)
     only = "build only sections with these words in their headings, on a page of their own, SECTION.html"
     parser.add_argument("--only", default="", metavar="SECTION", help=only)
     parser.add_argument(

@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 
 from dse.records import RecordError
+from impls.writing import write_whole
 
 from . import style
 from .chart import Material
@@ -103,7 +104,7 @@ def _library(folder: Path) -> str:
     path = folder / BUNDLE.format(version("vl-convert-python"))
     if path.is_file():
         return path.read_text(encoding="utf-8")
-    path.write_text(_make_library(), encoding="utf-8")
+    write_whole(path, _make_library().encode())
     return _make_library()
 
 

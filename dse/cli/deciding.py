@@ -20,9 +20,9 @@ from impls.training.sizes import layout_of
 from .. import platforms
 from ..mapping.answer import MappingAnswer
 from ..mapping.question import MappingQuestion, answer_question
-from ..platforms.evidence import evidence_here, kept_race
+from ..platforms.evidence import evidence_here, keep_race, kept_race
 from ..race_runs import CODE, FILE, ZONE, Decided, Program, decided, rows_of
-from ..records import Measurement, Writer, check_writable
+from ..records import Measurement
 from ..solver.problem import ProblemError
 from .emit import to_run, why_not_run
 from .text import interval
@@ -168,7 +168,7 @@ class Kept:
         return None if kept is None else {**kept.machine["race"], "utc": kept.utc}
 
     def keep(self, question: MappingQuestion, told: Mapping[str, Any]) -> None:
-        """Keep a race as a record."""
+        """Keep a race as a record, where that can be done."""
         row, workload = told["rows"][0], question.workload
         middle, low, high = row["hz"]
         commit, dirty = platforms.commit(Path(__file__).parent, is_told=False)
@@ -180,8 +180,7 @@ class Kept:
             low_seconds=1 / high, high_seconds=1 / low, machine={**self.machine, "race": {"asked": self.asked, **told}},
             commit=commit, dirty=dirty, utc=platforms.now(), command=platforms.command_line(),
         )  # fmt: skip
-        with Writer(self.path) as writer:
-            writer.append(record)
+        keep_race(self.path, record)
 
 
 @contextlib.contextmanager
@@ -197,7 +196,6 @@ def race_of(
     if len(raced) < 2:
         raise ValueError(f"a race needs at least 2 candidates, not {len(raced)}; leave out some --fix, or --decide 0")
     kept, place = Kept.of(question, free), folder.with_name(f"{folder.name}.race")
-    check_writable(kept.path)
     bytes_of = question.workload.replay.capacity * layout_of(question.workload).record_bytes
     programs = [
         Program(

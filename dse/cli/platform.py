@@ -28,7 +28,7 @@ from typing import Any
 
 from impls.terminal import aligned, count, plural
 from impls.training import load_timed as load_workload
-from impls.writing import refusing
+from impls.writing import refusing, try_to_write
 
 from ..estimate import written
 from ..platforms import Leaf, Platform, PlatformError, Quantity, busy, leaves, load, names
@@ -327,6 +327,7 @@ def _probe(options: argparse.Namespace) -> int:
         return busy.EXIT_CODE
     path = options.out or here(options.results)
     with refusing(path, PlatformError, ANOTHER):
+        try_to_write(path.parent)  # before half a minute of probing
         platform = write_probe(path)
     print(text(platform))
     print(f"\nwritten to {path}")

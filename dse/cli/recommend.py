@@ -9,7 +9,7 @@ from typing import Any
 from impls.terminal import Progress, count
 
 from ..mapping.values import FIX
-from ..platforms.reading import HERE
+from ..platforms.reading import HERE, RESULTS
 from ..race_trees import recommend
 from ..recommend_modeled import recommend_modeled
 from ..times.platform_trees import ModeledChoice
@@ -25,9 +25,10 @@ ABOUT = f"""Which mapping of a workload is the best on a platform; or which tree
 
 Without a workload, --capacity and --batch ask which implementation of a tree, which K and how many threads:
 a step samples B leaves once, updates B leaves R times and sets single leaves I times. On this machine the candidates
-race for a few seconds; what its records, or the nearest machine's, predict to be much slower is omitted. A race is
-kept, and answers the same question until the code, a version or the machine changes. --no-race and --machine
-answer from the records in results/, and --platform from models of that machine's numbers, which need not be there."""
+race for a few seconds, the first time after a minute or more of compiling; what its records, or the nearest machine's,
+predict to be much slower is omitted. The user's cache, or --results FOLDER, keeps a race, which answers the same
+question until the code, a version or the machine changes. --no-race and --machine answer from the records in results/,
+and --platform from models of that machine's numbers, which need not be there."""
 NUMBERS = {"capacity": None, "batch": None, "updates_per_sample": 1.0, "threads": None}
 ASKED = {**NUMBERS, "dtype": "float32", "distribution": "uniform", "unchecked": False, "inserts": 0}
 RACE = {"seconds": None, "cold": False, "again": False, "allow_drift": False}
@@ -97,7 +98,8 @@ def _about_a_tree(options: argparse.Namespace) -> int:
         with Progress(None, "stage") as shown:
             words = "{1} candidates, raced for {0:.1f} s".format
             progress = lambda *far: shown.update(1, partial(words, *far))  # noqa: E731
-            answer = recommend(**asked, **raced, results=options.results, race=True, progress=progress)
+            given = None if options.results is RESULTS else options.results  # RESULTS: where none was given
+            answer = recommend(**asked, **raced, results=given, race=True, progress=progress)
     elif options.platform in (None, HERE):
         answer = recommend(**asked, results=options.results, machine=options.machine)
     elif options.machine:

@@ -147,7 +147,8 @@ def _race(
 
 def _announce(options: argparse.Namespace, question: MappingQuestion, one: Contender, race: Any) -> None:
     """Print what will train, and what the race told."""
-    machine = one.answer and one.answer.machine_note and not_its_own(one.answer.machine)
+    what = "the rate was raced here; it is predicted " if race else ""
+    machine = one.answer and one.answer.machine_note and not_its_own(one.answer.machine, what)
     lines = [machine] if machine else []
     if not options.json:
         name = question.workload.name

@@ -108,9 +108,10 @@ def with_ends(unit: str, estimate: Estimate) -> dict[str, Any]:
     return {unit: estimate.value, "low": estimate.low, "high": estimate.high, "interval": estimate.interval}
 
 
-def not_its_own(machine: str) -> str:
-    """Warn that another machine's records answer."""
-    return f"warning: from records of machine {machine}, the nearest there is; recommend --verbose says how it differs"
+def not_its_own(machine: str, what: str = "") -> str:
+    """Warn that another machine's records answer, or ``what`` they say."""
+    whose = f"{what}from records of machine {machine}, the nearest there is"
+    return f"warning: {whose}; recommend --verbose says how it differs"
 
 
 def records_read(machine: str, results: str) -> str:

@@ -176,7 +176,10 @@ def _raced(answer: Recommendation, race: Mapping[str, Any], verbose: bool) -> It
     question, time, chosen = answer.question, answer.choice.time, answer.choice.configuration
     middle, low, high = (rounded(MICRO * one) for one in _ends(time))
     ends = f"{middle} us per step now, 95 % CI [{low}, {high}]"
-    yield f"Use {named(chosen)}: {ends}; {_each(time, question)} per element."
+    tied = [_besides(configuration_of(row), chosen) for row in race["rows"] if row["status"] in ("equal", "undecided")]
+    others = f" and {plural(len(tied) - 1, 'other')}" if tied[1:] else ""
+    ties = f"; tied with {tied[0]}{others}" if tied else ""
+    yield f"Use {named(chosen)}: {ends}; {_each(time, question)} per element{ties}."
     yield made(chosen, question)
     yield from (line for warning in answer.warnings for line in wrapped(f"warning: {warning}", ""))
     yield ""
@@ -200,7 +203,8 @@ def _raced(answer: Recommendation, race: Mapping[str, Any], verbose: bool) -> It
         yield from wrapped(f"faster, but its sums drift: {tree}; the choice is {by}; --allow-drift takes it")
     raced = f"raced {plural(race['candidates'] - race['excluded'], 'candidate')} in {race['seconds']:.1f} s"
     less = f"; records of machine {race['prior']} exclude {race['excluded']} others" if race["excluded"] else ""
-    yield from wrapped(f"{raced}{less}; kept in {answer.results}; --again races anew")
+    kept = f"kept in {answer.results}; --again races anew" if answer.results else "not kept"
+    yield from wrapped(f"{raced}{less}; {kept}")
 
 
 def _slower(ratio: Sequence[float | None]) -> str:

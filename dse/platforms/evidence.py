@@ -1,10 +1,14 @@
 """Which kept record answers a request: one with a time, of the same cell, by the same code, versions and settings.
 
+Races are kept for whoever asks the same again, who gets an answer without them too: a file that cannot be read or
+written costs a race and a warning.
+
 A record's machine has its ``evidence``: what may change a number besides the cell, the machine and its versions. The
 commit is kept with it and not compared, for edits need not be committed, and most commits change nothing that is
 timed. Records that were kept before there was evidence are of other code, and answer nothing.
 """
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -14,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from impls.cores import count_allowed
+from impls.user_cache import warn_once
 
-from ..records import LOAD, Measurement, read_file
+from ..records import LOAD, Measurement, RecordError, Writer, parse
 from .fingerprint import fingerprint
 
 ROOT = Path(__file__).parents[2]
@@ -62,12 +67,39 @@ def is_done(kept: Measurement) -> bool:
 
 def kept_race(path: Path, asked: Mapping[str, Any], limit: float, machine: Mapping[str, Any]) -> Measurement | None:
     """Find the latest race in a file that answers a question: decided, or given at least so many seconds."""
-    for record in reversed(read_file(path)) if path.exists() else ():
+    for record in reversed(read_races(path)):
         told = record.machine["race"]
         is_enough = told["ending"] == "decided" or limit <= told["limit"]
         if told["asked"] == asked and is_enough and answers(record.machine, machine):
             return record
     return None
+
+
+def read_races(path: Path) -> list[Measurement]:
+    """Read the races of a file in order; lines that are damaged or torn are no races."""
+    races = []
+    try:
+        for line in path.read_bytes().splitlines():
+            with contextlib.suppress(RecordError):
+                races.append(parse(line.decode(errors="replace"), str(path)))
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        warn_once(f"{path}: the races kept there cannot be read ({error.strerror}), so that each question is raced")
+    return [one for one in races if "race" in one.machine]
+
+
+def keep_race(path: Path, race: Measurement) -> bool:
+    """Append a race to a file; return whether it is kept there."""
+    try:
+        with Writer(path) as writer:
+            writer.append(race)
+    except (RecordError, OSError, Warning) as error:
+        warn_once(
+            f"this race is not kept, so that its question is raced again: {error}; what is damaged can be deleted"
+        )
+        return False
+    return True
 
 
 def _key(machine: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -16,7 +16,6 @@ import os
 import pickle
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -28,18 +27,22 @@ import numpy as np
 from llvmlite import binding
 from numba import config
 
-from .. import terminal, user_cache
+from .. import user_cache
+from ..writing import PART, write_whole
+from .compiling import compiler
 
 MOST_BYTES = 256 << 20
 """Size of the folder above which the entries that nobody has used for longest are removed, to three quarters of it."""
 _DAY_SECONDS = 86_400.0  # the time of last use is kept so exactly
 _LEFT_SECONDS = 3600.0  # after which a file that was never finished has no writer any more
 _DIGEST_BYTES = hashlib.sha256().digest_size
-_PART = ".part-"
 _PACKAGE = Path(__file__).resolve().parent.parent
 _IMPORTS = re.compile(r"^ *from (\.*)([\w.]*) import (\([^)]*\)|.*)$", re.MULTILINE)
-# Of numba's settings those that change no machine code of a kernel.
-_IDLE_SETTING = re.compile(r"CACHE|CUDA|DUMP|COLOR|HIGHLIGHT|THREAD|GDB|HELP|WARN|HTML|TRACE|TIMINGS|COVERAGE|^DEBUG_")
+# Of numba's settings those that change no machine code of a kernel, or do so by another one; private ones are none.
+_IDLE_SETTING = re.compile(
+    r"^_|CACHE|CUDA|DUMP|COLOR|HIGHLIGHT|THREAD|GDB|HELP|WARN|HTML|TRACE|TIMINGS|COVERAGE|^DEBUG(_|$)"
+    r"|ANNOTATE|DEVELOPER|DIAGNOSTICS|INTEL_SVML|MONITORING|PROFIL|STATS"
+)
 
 
 def kept_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -160,6 +163,14 @@ class KernelCache:
             user_cache.warn_once(f"compiled code cannot be {done} on disk ({why}), so each process compiles it")
 
 
+def is_compiled(kernel: Any, signature: Any) -> bool:
+    """Whether the machine code of a kernel for a signature is loaded, or can be expected on disk."""
+    with contextlib.suppress(Exception):  # whatever keeps it from being read makes numba compile it
+        key = kernel._cache._key(signature, kernel.targetctx.codegen())
+        return signature in kernel.overloads or kernel._cache._path(key).exists()
+    return False
+
+
 def _dumps(value: Any) -> bytes:
     from numba.core.serialize import dumps  # noqa: PLC0415  # private
 
@@ -178,9 +189,16 @@ def _in_order(value: Any) -> Any:
 
 @functools.cache
 def _machine() -> tuple[Any, ...]:
-    """The processor, which kernels may ask for by themselves, and the versions."""
-    versions = numba.__version__, llvmlite.__version__, np.__version__, sys.version, sys.implementation.cache_tag
-    return (*versions, binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten())
+    """The processor, which kernels may ask for by themselves, and the versions; of Python what its bytecode tells."""
+    python = sys.implementation.cache_tag, getattr(sys, "abiflags", "")
+    return (
+        numba.__version__,
+        llvmlite.__version__,
+        np.__version__,
+        *python,
+        binding.get_host_cpu_name(),
+        binding.get_host_cpu_features().flatten(),
+    )
 
 
 def _settings() -> list[tuple[str, str]]:
@@ -243,15 +261,7 @@ def _read(path: Path, key: bytes) -> bytes | None:
 
 def _write(path: Path, key: bytes, payload: bytes) -> None:
     """Keep what belongs to a key, whole or not at all."""
-    descriptor, scratch = tempfile.mkstemp(prefix=_PART, dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(hashlib.sha256(key + payload).digest() + payload)
-        Path(scratch).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(scratch).unlink()
-        raise
+    write_whole(path, hashlib.sha256(key + payload).digest() + payload)
     _trim(path.parent)
 
 
@@ -266,7 +276,7 @@ def _trim(folder: Path) -> None:
     for entry in everything:
         with contextlib.suppress(FileNotFoundError):  # another process removes the same
             found = entry.stat()
-            if not entry.name.startswith(_PART):
+            if not entry.name.startswith(PART):
                 entries.append((found.st_mtime, found.st_size, entry.path))
             elif now - found.st_mtime > _LEFT_SECONDS:
                 Path(entry.path).unlink()
@@ -281,26 +291,29 @@ def _trim(folder: Path) -> None:
 
 class Progress:
     """Tells the user on stderr that kernels are compiled: by a line that is rewritten on a terminal, and removed once
-    they are; elsewhere by one line of a command that has compiled for a second."""
+    they are; elsewhere by a line every few seconds of compiling."""
 
     SENTENCE = "compiling kernels for this processor, once a machine"
+    EVERY_SECONDS = 5.0
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._count, self._seconds, self._told = clock, 0, 0.0, False
+        self._clock, self._count, self._seconds, self._told = clock, 0, 0.0, 0.0
         self._began = clock()
 
     def begin(self) -> None:
         """Note that a kernel is not on disk."""
         self._count += 1
         self._began = self._clock()
+        all_of_them = f" of {self._count + compiler.expected - 1}" if compiler.expected else ""
+        compiler.expected = max(0, compiler.expected - 1)
         if sys.stderr is None or user_cache.is_worker():
             return
+        line = f"{self.SENTENCE}: kernel {self._count}{all_of_them}, {self._seconds:.0f} s"
         if sys.stderr.isatty():
-            line = f"{self.SENTENCE}: kernel {self._count}, {self._seconds:.0f} s"
             print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-        elif terminal.is_command and not self._told and self._seconds >= 1:
-            self._told = True
-            print(f"{self.SENTENCE} (up to a minute)", file=sys.stderr, flush=True)
+        elif self._seconds - self._told >= self.EVERY_SECONDS:
+            self._told = self._seconds
+            print(line, file=sys.stderr, flush=True)
 
     def end(self) -> None:
         """Note that it has been compiled."""

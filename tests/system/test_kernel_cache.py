@@ -16,8 +16,9 @@ numba = pytest.importorskip("numba", reason="kernels need numba")
 from numba import types  # noqa: E402
 
 import impls  # noqa: E402
-from impls import replay, terminal, user_cache  # noqa: E402
+from impls import replay, user_cache  # noqa: E402
 from impls.sumtree import kernel_cache  # noqa: E402  # with numba
+from impls.sumtree.compiling import compiler  # noqa: E402
 from impls.sumtree.direct_calls import address_of  # noqa: E402
 from impls.sumtree.lanes import unsigned_divide  # noqa: E402
 from impls.user_cache import cache_folder  # noqa: E402
@@ -202,8 +203,9 @@ def test_what_cannot_be_written_whole_is_not_there(folder, monkeypatch):
 
 
 def test_the_folder_is_the_users_alone_and_where_the_environment_says(tmp_path, monkeypatch):
-    for name in ("FANOUT_CACHE_DIR", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+    for name in ("FANOUT_CACHE_DIR", "NUMBA_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # which counts as none
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     places = [cache_folder("kernels")]
     for name in ("XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "FANOUT_CACHE_DIR"):
@@ -233,6 +235,13 @@ def is_a_link(folder, monkeypatch):
     return "it is no folder"
 
 
+def has_no_home(folder, monkeypatch):
+    monkeypatch.setenv("HOME", "~")  # as where the user has no entry in passwd
+    for name in ("FANOUT_CACHE_DIR", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return "there is no home folder"
+
+
 def cannot_be_made(folder, monkeypatch):
     shutil.rmtree(folder.parent)
     folder.parent.write_text("a file where the folder should be")
@@ -240,13 +249,14 @@ def cannot_be_made(folder, monkeypatch):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX permissions")
-@pytest.mark.parametrize("spoil", [others_can_write, belongs_to_another, is_a_link, cannot_be_made])
+@pytest.mark.parametrize("spoil", [others_can_write, belongs_to_another, is_a_link, has_no_home, cannot_be_made])
 def test_a_folder_that_is_not_the_users_alone_is_not_used(folder, spoil, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     why, instead = spoil(folder, monkeypatch), tmp_path / f"fanout-{os.getuid()}-kernels"
     assert [cache_folder("kernels") for _ in range(2)] == [instead] * 2
     (warning,) = capsys.readouterr().err.splitlines()
-    assert warning.startswith(f"warning: {folder} cannot be the cache of compiled code ({why}")
+    where = "~/.cache/fanout/kernels" if spoil is has_no_home else folder
+    assert warning.startswith(f"warning: {where} cannot be Fanout's cache ({why}")
     assert warning.endswith(f"so {instead} is; mend it, or set FANOUT_CACHE_DIR")
     instead.chmod(0o777)
     with pytest.raises(PermissionError, match="others can write"):
@@ -316,8 +326,8 @@ def test_the_key_has_all_that_changes_machine_code(monkeypatch):
 
 def test_the_key_has_nothing_else(monkeypatch):
     keys = {key_of(fastmath={"reassoc", "contract"}), key_of(fastmath={"contract", "reassoc"})}
-    for name in ("CACHE_DIR", "NUMBA_NUM_THREADS", "DEBUG_CACHE", "THREADING_LAYER", "DUMP_ASSEMBLY"):
-        monkeypatch.setattr(numba.config, name, "another")
+    for name in ("CACHE_DIR", "NUMBA_NUM_THREADS", "DEBUG_CACHE", "DEBUG", "DUMP_ASSEMBLY", "_HAVE_YAML", "_OTHER"):
+        monkeypatch.setattr(numba.config, name, "another", raising=False)
     assert {key_of(fastmath={"reassoc", "contract"})} == keys
 
 
@@ -359,16 +369,19 @@ print(sum(turn.stats.cache_hits.values()), turn.overloads[signature].entry_point
 """
 
 
-def test_a_copy_of_the_checkout_compiles_and_writes_nothing_and_an_edited_one_does(tmp_path):
+def test_a_copy_in_another_environment_compiles_nothing_and_an_edited_one_does(tmp_path):
     outcomes, written = [], []
     for name in ("first", "copy", "edited"):
         shutil.copytree(ROOT / "impls", tmp_path / name / "impls")
+        # PyYAML is installed where the first is, and not where the others are.
+        (tmp_path / name / "yaml.py").write_text("" if name == "first" else "raise ImportError")
         if name == "edited":  # what the kernel calls, in another file
             path = tmp_path / name / "impls" / "sumtree" / "lanes.py"
             text = path.read_text()
             assert text.count('atomic_rmw("or"') == 1
             path.write_text(text.replace('atomic_rmw("or"', 'atomic_rmw("and"'))
         environment = {**os.environ, "PYTHONPATH": str(tmp_path / name), "FANOUT_CACHE_DIR": str(tmp_path / "cache")}
+        environment["PYTHONHASHSEED"] = str(len(name))
         command = [sys.executable, "-c", USE]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
         outcomes.append(done.stdout)
@@ -395,22 +408,21 @@ class Screen:
 
 
 @pytest.mark.parametrize(
-    ("is_terminal", "is_command", "is_worker", "text"),
+    ("is_terminal", "is_worker", "text"),
     [
-        (False, True, False, "S (up to a minute)\n"),
-        (False, False, False, ""),
-        (False, True, True, ""),
-        (True, False, True, ""),
-        (True, False, False, "".join(f"\r\x1b[KS: kernel {n + 1}, {n} s\r\x1b[K" for n in range(4))),
+        (False, False, "S: kernel 6 of 10, 5 s\nS: kernel 11, 10 s\n"),
+        (False, True, ""),
+        (True, True, ""),
+        (True, False, "".join(f"\r\x1b[KS: kernel {n + 1}{' of 10' * (n < 10)}, {n} s\r\x1b[K" for n in range(12))),
     ],
 )
-def test_compiling_is_told_where_somebody_waits_for_it(is_terminal, is_command, is_worker, text, monkeypatch):
+def test_compiling_is_told_with_the_count_that_is_expected(is_terminal, is_worker, text, monkeypatch):
     screen, times = Screen(is_terminal), iter(range(100))
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(terminal, "is_command", is_command)
+    monkeypatch.setattr(compiler, "expected", 10)
     monkeypatch.setattr(user_cache, "is_worker", lambda: is_worker)
     progress = kernel_cache.Progress(lambda: next(times))
-    for _ in range(4):
+    for _ in range(12):
         progress.begin()
         progress.end()
     assert screen.text.replace(progress.SENTENCE, "S") == text
@@ -455,6 +467,18 @@ def test_warming_compiles_what_first_uses_would_and_tells_of_each(monkeypatch, c
     tree.sample([0.5])
     replay.make(50, replay.Layout((7,), "float64", choices=3), alpha=0.5, epsilon=0.1)
     assert begun == []
+
+
+def test_as_many_kernels_are_compiled_as_are_expected(folder, monkeypatch):
+    begun, tree = [], impls.make("numba", 90, fanout=2, layout="plain")
+    compiler.expect([tree, impls.make("numba", 80, fanout=2, layout="plain")], 8)
+    monkeypatch.setattr(kernel_cache.progress, "begin", lambda: begun.append(1))
+    expected, compiler.expected = compiler.expected, 0
+    tree.load_state_dict({"leaves": [1.0] * 90, "capacity": 90, "dtype": "float32"})
+    tree.update([1], [1.0])
+    tree.sample([0.5])
+    assert len(begun) == expected
+    assert tree.missing_kernels(8) == set()
 
 
 def test_where_there_is_no_compiler_warming_says_so(monkeypatch, capsys):

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import math
+import os
 
 import numpy as np
 import pytest
@@ -12,8 +13,11 @@ import dse
 import impls.race
 from dse import __main__ as cli
 from dse import platforms, race_trees
-from dse.records import Writer, read_file
+from dse.platforms.reading import RESULTS
+from dse.records import read_file
 from dse.times.tree_variants import Configuration
+from impls import user_cache
+from reports import __main__ as reports
 from tests.unit.test_race import Clock
 from tests.unit.test_recommend import MACHINE, records, taking, write
 
@@ -21,8 +25,10 @@ DELTA = (("propagate", "delta"),)
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    """Trees take what ``clock.step`` says of their configuration, and are seen as they are made."""
+def clock(monkeypatch, tmp_path):
+    """Trees take what ``clock.step`` says of their configuration, and are seen as they are made; the cache is empty."""
+    monkeypatch.setenv("FANOUT_CACHE_DIR", str(tmp_path / "cache"))
+    user_cache.warn_once.cache_clear()
     clock = Clock()
     clock.made, clock.step = [], lambda chosen: 1e-3 * (1 + 0.1 * abs(math.log2(chosen.fanout / 16)))
 
@@ -228,16 +234,57 @@ def test_one_candidate_no_room_and_no_folder_are_refused(tmp_path, clock, capsys
     assert not any((tmp_path / "none").rglob("*.jsonl"))
 
 
-def test_two_races_at_once_are_refused(tmp_path, clock):
-    with Writer(tmp_path / "here" / race_trees.FILE), pytest.raises(dse.RecordError, match="another command"):
-        ask(tmp_path)
-
-
-def test_best_makes_the_raced_tree_empty(tmp_path, clock):
-    assert dataclasses.astuple(dse.best(1_000, 8, threads=1, results=tmp_path)) == ("numba", 16, 1, ())
+def test_best_and_recommend_share_the_cached_races(tmp_path, clock, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "results", records(threads=(1,)))
+    assert dataclasses.astuple(dse.best(1_000_000, 512, threads=1)) == ("numba", 16, 1, ())
+    assert "flat" in {one.contestant for one in clock.made}  # which records would exclude
     clock.made.clear()
-    dse.best(1_000, 8, threads=1, results=tmp_path)
-    assert clock.made == []  # neither raced nor filled
+    assert cli.main(["recommend", "--capacity", "1000000", "--batch", "512", "--threads", "1"]) == 0
+    dse.best(1_000_000, 512, threads=1)
+    assert clock.made == [*(tmp_path / "results").rglob(race_trees.FILE)] == []
+    (race,) = read_file(race_trees.file_of_races("here"))
+    assert race in reports._read(RESULTS, "here")[0]
+    assert race.utc in capsys.readouterr().out
+
+
+def damaged(path):
+    path.parent.mkdir(parents=True)
+    path.write_bytes(bytes(range(256)))
+
+
+def no_cache(path):
+    path.parents[2].write_text("a file where the folder should be")
+    path.parents[3].joinpath(f"fanout-{os.getuid()}-races").touch()
+
+
+@pytest.mark.parametrize("spoil", [damaged, no_cache, lambda path: path.mkdir(parents=True)])
+def test_races_that_cannot_be_kept_cost_a_warning_alone(tmp_path, clock, monkeypatch, capsys, spoil):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    spoil(tmp_path / "cache" / "races" / "here" / race_trees.FILE)
+    assert dse.best(1_000, 8, threads=1).fanout == 16
+    assert cli.main(["recommend", "--capacity", "1000", "--batch", "8", "--threads", "1"]) == 0
+    said = capsys.readouterr()
+    assert said.out.rstrip().endswith("not kept")
+    assert "warning: this race is not kept" in said.err
+
+
+def test_damaged_lines_among_kept_races_are_passed_over(tmp_path, clock):
+    first, path = ask(tmp_path), tmp_path / "here" / race_trees.FILE
+    whole = path.read_bytes()
+    path.write_bytes(b"\0\xff\n{}\n" + whole + whole[:99])
+    clock.made.clear()
+    assert ask(tmp_path) == first
+    assert not clock.made
+
+
+def test_a_race_that_does_not_end_is_not_waited_for_forever(tmp_path, clock, monkeypatch, capsys):
+    monkeypatch.setattr(race_trees, "PATIENCE_SECONDS", 0.1)
+    with race_trees._turn(tmp_path, 0.0) as has_waited:
+        assert not has_waited
+        assert ask(tmp_path, seconds=0.1).choice
+    assert "does not end" in capsys.readouterr().err
 
 
 def test_the_command_tells_choice_time_call_next_best_and_what_drifts(tmp_path, clock, capsys):

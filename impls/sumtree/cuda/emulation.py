@@ -1,5 +1,6 @@
 """Run the kernels' own text on this processor: ``emulator.cpp`` says how. Its speed means nothing."""
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -13,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ...user_cache import cache_folder
+from ...user_cache import cache_folder, warn_once
+from ...writing import write_whole
 from . import program
 from .program import TREE, Constants, Launch
 
@@ -63,14 +65,14 @@ def load_text(text: str, constants: Constants) -> dict[str, Launch]:
     _runtime()
     names = program.kernel_names(text)
     source = "\n".join(['#include "emulator.h"', text, *(f"EMULATE({name})" for name in names)])
-    library = ctypes.CDLL(str(_compiled(source, constants.flags())))
+    library = _loaded(source, constants.flags())
     return {name: _launcher(name, library[f"launch_{name}"]) for name in names}
 
 
 @functools.cache
 def _runtime() -> ctypes.CDLL:
     """The emulator itself, with its functions visible to the kernels' libraries."""
-    return ctypes.CDLL(str(_compiled((_HERE / "emulator.cpp").read_text(), ["-std=c++17"])), mode=ctypes.RTLD_GLOBAL)
+    return _loaded((_HERE / "emulator.cpp").read_text(), ["-std=c++17"], ctypes.RTLD_GLOBAL)
 
 
 def _launcher(name: str, function: Any) -> Launch:
@@ -97,23 +99,27 @@ def _parameter(argument: Any) -> tuple[int, Any]:
     return ctypes.addressof(value), value
 
 
-def _compiled(source: str, flags: Sequence[str]) -> Path:
-    """Path of the library made from a source text, compiled unless it is there. RuntimeError where that fails."""
+def _loaded(source: str, flags: Sequence[str], mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
+    """The library made from a source text, compiled unless one is kept. RuntimeError where that fails."""
     compiler = _compiler()
     if compiler is None:
         raise RuntimeError(why_not())
     command = [compiler, *_FLAGS, *flags]
     content = "\n".join([source, (_HERE / "emulator.h").read_text(), _version(compiler), *command])
-    kept = cache_folder("emulator") / f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.so"
-    if not kept.exists():
-        with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
-            text, made = Path(scratch, "kernels.cpp"), Path(scratch, "kernels.so")
-            text.write_text(source)
-            done = subprocess.run([*command, "-o", made, text], capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise RuntimeError(f"{compiler} cannot compile the kernels: {done.stderr[-2000:]}")
-            made.replace(kept)  # at once, so that another process sees all of it or nothing
-    return kept
+    name = f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.so"
+    with contextlib.suppress(OSError):  # it is not there, not whole, or may not be run there
+        return ctypes.CDLL(str(cache_folder("emulator") / name), mode)
+    with tempfile.TemporaryDirectory() as scratch:
+        text, made = Path(scratch, "kernels.cpp"), Path(scratch, "kernels.so")
+        text.write_text(source)
+        done = subprocess.run([*command, "-o", made, text], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{compiler} cannot compile the kernels: {done.stderr[-2000:]}")
+        try:
+            write_whole(cache_folder("emulator") / name, made.read_bytes())
+        except OSError as error:
+            warn_once(f"compiled code cannot be kept on disk ({error.strerror}), so each process compiles it")
+        return ctypes.CDLL(str(made), mode)
 
 
 @functools.cache
