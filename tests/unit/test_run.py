@@ -1,6 +1,8 @@
 """The loop that measures: it goes on with files as they are shipped, cut off anywhere, and repeats nothing."""
 
+import argparse
 import dataclasses
+import itertools
 import json
 import sys
 from collections import Counter
@@ -8,9 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 
+import impls
+from benchmarks import __main__ as cli
 from benchmarks import compare, sweep
+from benchmarks import peers as libraries
 from benchmarks.__main__ import main
+from benchmarks.arguments import at_least, list_of
 from benchmarks.cases import Case
+from benchmarks.loops import command as loops
 from benchmarks.peers import command as peers
 from benchmarks.profile import share
 from benchmarks.profile.cells import PRESETS, groups
@@ -107,7 +114,8 @@ def test_what_a_sweep_and_the_peers_measure_beside_their_cells_is_found_done_too
     path = RESULTS / "d7dae63b89" / "peers.jsonl"
     copied, machine = with_evidence(path, tmp_path / "peers.jsonl", {**CODE, "libraries": "those of peers"})
     stamp = Stamp("beef", False, "made up", peers.PEER, machine)
-    members = [peers._Member(fields, None, stamp) for fields in peers.implementations()]
+    kept = {one.contestant for one in read_file(copied)}  # a library may have been added since
+    members = [peers._Member(fields, None, stamp) for fields in peers.implementations(kept)]
     options = peers._parser().parse_args(["--json"])
     before = copied.read_bytes()
     peers._run(members, members[0], copied, options)  # without a process to ask: none is needed
@@ -354,6 +362,61 @@ def test_a_report_is_words_or_json(tmp_path, capsys):
         "the same cell measured twice differs by up to 26.2% (1 A/A pairs)",
         f"records: {tmp_path}",
     ]
+
+
+NAMED_ELSEWHERE = ("--workload", "--workloads", "--python")
+"""Lists of files, and of what may be one."""
+
+
+def lists_of_names():
+    """The parser of each command that takes lists, and those of its options that take names of ours."""
+    sweep_parser = next(one for one in cli._parser()._actions if one.choices).choices["sweep"]
+    modules = [sys.modules[main.__module__] for main in (*cli.ELSEWHERE.values(), loops.main)]
+    for parser in (sweep_parser, *(module._parser() for module in modules)):
+        for action in parser._actions:
+            if str(getattr(action.type, "__name__", "")).startswith("list of"):
+                yield parser, action.option_strings[0]
+
+
+def test_a_list_of_any_command_refuses_what_is_unknown_and_empty(capsys):
+    lists = [(parser, option) for parser, option in lists_of_names() if option not in NAMED_ELSEWHERE]
+    assert {"--contestants", "--only", "--strategies", "--buffers", "--hosts", "--batches"} <= {one for _, one in lists}
+    for (parser, option), value in itertools.product(lists, ("nonesuch", "")):
+        with pytest.raises(SystemExit):
+            parser.parse_args([option, value])
+        error = capsys.readouterr().err
+        assert f"argument {option}: " in error and repr(value) in error, (parser.prog, error)
+
+
+@pytest.mark.parametrize(("values", "said"), [("64,64", "64"), ("1e4,10000", "10000"), ("8,", "empty"), ("", "empty")])
+def test_a_list_refuses_a_value_that_is_repeated_or_empty(values, said):
+    with pytest.raises(argparse.ArgumentTypeError, match=said):
+        list_of(at_least(1, "B"))(values)
+
+
+@pytest.mark.parametrize("options", ["layout", "layout=", "layout=plain,layout=prefix"])
+def test_an_option_of_a_tree_is_a_key_with_one_value(options, capsys):
+    with pytest.raises(SystemExit):
+        main(["sweep", "--options", options])
+    assert f"each KEY once, not {options!r}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [*impls.names(), *libraries.names()])
+def test_every_tree_and_library_can_be_compared(name):
+    assert {fields["contestant"] for fields in peers.implementations([name])} == {name}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--only pairs --buffers replay,prioritized_buffer",
+        "--only operations,pairs --buffers prioritized_buffer",
+        "--strategies global --buffers prioritized_buffer",
+    ],
+)
+def test_a_buffer_strategy_or_part_that_would_not_be_measured_is_refused(words, capsys):
+    assert main(["replay", "--anyway", *words.split()]) == 2
+    assert "leave that out" in (said := capsys.readouterr().err) or "does not name" in said
 
 
 MEASURING = (
