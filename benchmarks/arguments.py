@@ -59,10 +59,10 @@ AXES: dict[str, tuple[Callable[[str], Any], str]] = {
 }
 
 
-def list_of(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+def list_of(kind: Callable[[str], Any], repeats: bool = False) -> Callable[[str], tuple[Any, ...]]:
     """Return a parser of comma-separated values, each read by ``kind``.
 
-    It refuses a number printed as "1,024", an empty value, and a value given twice.
+    It refuses a number printed as "1,024", an empty value and, unless it ``repeats``, a value given twice.
     """
 
     def parse(text: str) -> tuple[Any, ...]:
@@ -72,7 +72,7 @@ def list_of(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
         if "" in (words := text.split(",")):
             raise argparse.ArgumentTypeError(f"a value of {short(text)} is empty; write A,B,..")
         values = tuple(map(kind, words))
-        if twice := [value for place, value in enumerate(values) if value in values[:place]]:
+        if twice := [] if repeats else [value for place, value in enumerate(values) if value in values[:place]]:
             raise argparse.ArgumentTypeError(f"{twice[0]} is given twice; leave one out")
         return values
 
@@ -109,9 +109,11 @@ def add_axes(parser: argparse.ArgumentParser, *names: str, **helps: str) -> None
         add_list(parser, name, kind, help=helps.get(name, text))
 
 
-def add_list(parser: argparse.ArgumentParser, name: str, kind: Callable[[str], Any], **more: Any) -> None:
+def add_list(
+    parser: argparse.ArgumentParser, name: str, kind: Callable[[str], Any], repeats: bool = False, **more: Any
+) -> None:
     """Add an option that takes comma-separated values."""
-    parser.add_argument(f"--{name}", type=list_of(kind), metavar="A,B,..", **more)
+    parser.add_argument(f"--{name}", type=list_of(kind, repeats), metavar="A,B,..", **more)
 
 
 def add_numbers(parser: argparse.ArgumentParser, **options: tuple[float, str]) -> None:

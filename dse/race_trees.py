@@ -25,7 +25,7 @@ from impls.user_cache import cache_folder
 
 from . import machines, platforms, stats
 from .estimate import Estimate, Evidence
-from .records import Measurement, NoRecordsError, Writer, check_writable, parse
+from .records import Measurement, NoRecordsError, Writer, check_writable, parse, read_file
 from .times.fanout_choice import DEFAULT
 from .times.tree_times import Question, Table
 from .times.tree_variants import Configuration, TreeTime
@@ -144,6 +144,12 @@ def _raced(
             if not path.stat().st_size:
                 path.unlink()
     return _answered(parse(record.to_json(), str(path)), question, path)  # as it is read again
+
+
+def read_cached_races(key: str) -> list[Measurement]:
+    """Read the races of a machine that the user's cache keeps."""
+    path = cache_folder("races") / key / FILE
+    return read_file(path) if path.exists() else []
 
 
 def _candidates(question: Question, results: Path, unchecked: bool) -> tuple[list[Configuration], dict[str, Any]]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dse import machines
+from dse.race_trees import read_cached_races
 from dse.records import Measurement, RecordError
 from dse.times.profile import evidence
 from impls.cores import count_allowed
@@ -77,8 +78,14 @@ def _read(results: Path, machine: str | None) -> tuple[Sequence[Measurement], st
 
 def _stamp(options: argparse.Namespace) -> str:
     """Return a hash of all that a build rests on."""
-    asked = str(options.results), options.machine, options.only, options.no_models, machines.fingerprint()
-    rests_on = kept.of_results(options.results), kept.code("impls", "dse", "reports"), kept.surroundings()
+    here = machines.fingerprint()
+    asked = str(options.results), options.machine, options.only, options.no_models, here
+    rests_on = (
+        read_cached_races(options.machine or str(here["key"])),
+        kept.of_results(options.results),
+        kept.code("impls", "dse", "reports"),
+        kept.surroundings(),
+    )
     return kept.key_of(asked, rests_on)
 
 

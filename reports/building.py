@@ -124,7 +124,7 @@ def _sections(shown: Iterable[Section], material: Material, cache: Kept, how: Ho
     """Return the HTML of each section by its heading, written anew where anything changed that it may rest on."""
     rests_on = kept.of_results(material.results), kept.code("impls", "dse", "reports"), kept.surroundings()
     left_out = sorted(material.left_out.items())
-    key = kept.key_of(material.about, sorted(material.drawn), left_out, rests_on)
+    key = kept.key_of(material.about, material.races, sorted(material.drawn), left_out, rests_on)
     needed = [one for one in shown if cache.sections.get(one.heading, {}).get("key") != key]
     needed.sort(key=lambda one: not one.is_modeled)  # the longest first, so that no process waits at the end
     jobs = [partial(section_html, one, material) for one in needed]

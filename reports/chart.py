@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from dse.published import quoted
 from dse.published.quoted import Quoted
-from dse.records import Measurement, RecordError
+from dse.race_trees import read_cached_races
+from dse.records import Measurement, RecordError, in_order
 from dse.times.profile import evidence
 from impls.writing import list_files
 
@@ -75,6 +76,12 @@ class Material:
     def frame(self) -> pd.DataFrame:
         """The records as one tidy table."""
         return tidy(self.measurements)
+
+    @cached_property
+    def races(self) -> list[Measurement]:
+        """The races of trees on this machine, the latest last: among its records, and kept in the user's cache."""
+        own = (one for one in self.measurements if one.primitive == "race")
+        return in_order([*read_cached_races(self.about.key), *own])
 
     @cached_property
     def placed(self) -> list[tuple[str, Measurement]]:

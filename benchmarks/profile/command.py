@@ -335,6 +335,7 @@ def _parser() -> argparse.ArgumentParser:
     alone = "measure the parts of training by several processes, run concurrently, in place of the others"
     parser.add_argument("--arrangements", action="store_true", help=alone)
     add_list(parser, "only", among("part", *PARTS), default=(), help="of the parts below, quoted (default: all)")
-    add_list(parser, "hidden", at_least(1, "units"), help="units of each hidden layer (default: the workload's)")
+    hidden = "units of each hidden layer (default: the workload's)"
+    add_list(parser, "hidden", at_least(1, "units"), repeats=True, help=hidden)
     parser.add_argument("--preset", choices=PRESETS, default="quick", help=f"how much to measure ({DEFAULT})")
     return add_common(parser, seed_of="the order of samples")

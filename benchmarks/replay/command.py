@@ -204,10 +204,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     usual = inspect.signature(registry.make).parameters["strategy"].default
     default = usual if usual in strategies else strategies[0]
     others = [name for name in names() if name not in (COMPILED, REUSED)]
-    if COMPILED not in (options.buffers or (COMPILED,)):
-        if options.strategies:
-            raise ValueError(f"--strategies are of the buffer {COMPILED}, which --buffers does not name")
-        strategies = []
+    strategies = strategies if COMPILED in (options.buffers or (COMPILED,)) else []
     chosen = [name for name in others if name in (options.buffers or others)]
     if not options.python.exists():
         theirs = [name for name in chosen if kind_of(name).package != "numba"]
@@ -217,10 +214,11 @@ def _plan(options: argparse.Namespace) -> Plan:
     sizes = {name: getattr(options, name) for name in ("capacity", "batch", "iterations", "starts")}
     ordered = sorted(strategies, key=lambda name: name != default)
     plan = Plan(ordered, default, sorted(chosen, key=lambda name: name != IN_PYTHON), **sizes)
-    timed = {part: {cell.contestant for group in plan.groups(part) for cell in group} for part in options.only}
-    idle = [part for part, names_there in timed.items() if not names_there and options.only != tuple(PARTS)]
-    if idle := [*idle, *(name for name in options.buffers or () if name not in set().union(*timed.values()))]:
-        raise ValueError(f"--buffers and --only leave nothing to measure of {', '.join(idle)}; leave that out")
+    cells = [(part, cell) for part in options.only for group in plan.groups(part) for cell in group]
+    timed = {name for part, cell in cells for name in (part, cell.contestant, cell.options.get("strategy"))}
+    asked = [*(options.buffers or ()), *(options.strategies or ()), *(options.only if options.buffers else ())]
+    if idle := [name for name in asked if name not in {*timed, *({} if options.only != tuple(PARTS) else PARTS)}]:
+        raise ValueError(f"--only, --buffers and --strategies leave nothing to measure of {', '.join(idle)}")
     return plan
 
 
