@@ -32,7 +32,7 @@ def trees(frame: pd.DataFrame, *names: str, over: str = "", **wanted: Any) -> pd
     So it does in other named columns; ``over`` is as in ``usual``.
     """
     rows = where(frame, **({"primitive": "sum_tree", "op": OPS} | wanted))
-    return usual(rows, *(name for name in (*SETTING, *names) if name not in wanted), over=over)
+    return usual(rows, *(name for name in SETTING if name not in wanted), *names, over=over)
 
 
 def usual(rows: pd.DataFrame, *names: str, over: str = "") -> pd.DataFrame:
