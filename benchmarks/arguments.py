@@ -109,11 +109,9 @@ def add_axes(parser: argparse.ArgumentParser, *names: str, **helps: str) -> None
         add_list(parser, name, kind, help=helps.get(name, text))
 
 
-def add_list(
-    parser: argparse.ArgumentParser, name: str, kind: Callable[[str], Any], repeats: bool = False, **more: Any
-) -> None:
+def add_list(parser: argparse.ArgumentParser, name: str, kind: Callable[[str], Any], **more: Any) -> None:
     """Add an option that takes comma-separated values."""
-    parser.add_argument(f"--{name}", type=list_of(kind, repeats), metavar="A,B,..", **more)
+    parser.add_argument(f"--{name}", type=list_of(kind), metavar="A,B,..", **more)
 
 
 def add_numbers(parser: argparse.ArgumentParser, **options: tuple[float, str]) -> None:

@@ -26,7 +26,7 @@ from impls.training.options import with_values
 from impls.training.reading import stated
 from impls.writing import refusing
 
-from ..arguments import DEFAULT, add_common, add_list, add_workload, among, at_least, listed, parser_of
+from ..arguments import DEFAULT, add_common, add_list, add_workload, among, at_least, list_of, listed, parser_of
 from ..clock import ALL_CPUS, Clock
 from ..run import Stamp, file_of, report, run
 from ..sentinels import Sentinels
@@ -336,6 +336,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--arrangements", action="store_true", help=alone)
     add_list(parser, "only", among("part", *PARTS), default=(), help="of the parts below, quoted (default: all)")
     hidden = "units of each hidden layer (default: the workload's)"
-    add_list(parser, "hidden", at_least(1, "units"), repeats=True, help=hidden)
+    parser.add_argument("--hidden", type=list_of(at_least(1, "units"), repeats=True), metavar="A,B,..", help=hidden)
     parser.add_argument("--preset", choices=PRESETS, default="quick", help=f"how much to measure ({DEFAULT})")
     return add_common(parser, seed_of="the order of samples")

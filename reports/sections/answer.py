@@ -11,7 +11,6 @@ from dse.cli import tree_text
 from dse.published.peer_claims import PEER, is_ours, one_run
 from dse.race_trees import configuration_of
 from dse.records import Measurement, RecordError, twins
-from dse.times.tree_times import Question
 from dse.times.tree_variants import Configuration
 from impls.terminal import plural
 
@@ -194,11 +193,12 @@ def _question(title: str, asked: str, answered: str, more: str) -> str:
 
 
 def _which_tree(material: Material) -> str:
-    capacity, batch = tree.QUESTIONS[0]
-    asked = f"python -m dse recommend --machine {material.about.key} --capacity {capacity} --batch {batch}"
+    question = tree.questions(material)[0]
+    shape = " ".join(f"--{name} {getattr(question, name)}" for name in ("capacity", "batch", "dtype"))
+    asked = f"python -m dse recommend --machine {material.about.key} {shape.removesuffix(' --dtype float32')}"
     more = f"All of the answer: {link('what-to-choose', 'What to choose')}."
     try:
-        found = tree.answered(material, Question(capacity, batch, 1.0, material.about.cores))
+        found = tree.answered(material, question)
     except RecordError as error:
         return _question("Which tree?", asked, f"{error}", "")
     return _question("Which tree?", asked, _first_lines(tree_text.text(found)), more)

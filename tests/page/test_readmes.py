@@ -1,6 +1,5 @@
 """The READMEs: commands run as printed, what they show is what the records give, links resolve, nothing is missing."""
 
-import argparse
 import importlib
 import itertools
 import os
@@ -22,7 +21,7 @@ import impls
 from reports import readme_tables, readmes
 from tests.committed import RESULTS
 from tests.matrix import matrix
-from tests.system.test_advice import PARSERS, benchmark, parsed
+from tests.system.test_advice import PARSERS, benchmark, parsed, parsers
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPERS = "dse/published/PAPERS.md"
@@ -119,19 +118,6 @@ def test_every_command_is_one_that_its_parser_takes():
             benchmark(command, words[2:])
         elif package in PARSERS:
             parsed(command, importlib.import_module(PARSERS[package])._parser(), words[2:])
-
-
-def parsers():
-    """Every parser of a command of ours, by the words that name it."""
-    found = [("benchmarks", benchmarks_cli._parser())]
-    found += [(package, importlib.import_module(module)._parser()) for package, module in PARSERS.items()]
-    for name in ("peers --training", *benchmarks_cli.ELSEWHERE):
-        main = benchmarks_cli.command_of(name.split())[0]
-        found.append((f"benchmarks {name.split()[0]}", importlib.import_module(main.__module__)._parser()))
-    for words, parser in found:
-        yield words, parser
-        commands = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-        found += [(f"{words} {name}", one) for choices in commands for name, one in choices.items()]
 
 
 def test_every_command_and_option_that_a_text_names_is_there():
