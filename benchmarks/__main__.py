@@ -28,7 +28,7 @@ import impls
 from dse import records
 from dse.platforms import busy
 from dse.records import RecordError
-from impls.checks import near
+from impls.checks import near, short
 from impls.sumtree.registry import options_of
 from impls.terminal import Parser, aligned, amount, answering
 from impls.training import TrainingError
@@ -194,8 +194,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _settings(text: str) -> dict[str, Any]:
     """Read options of an implementation: words, but numbers and True, False, None as Python has them."""
-    pairs = (word.partition("=") for word in text.split(",") if word)
-    return {key: _value(value) for key, _, value in pairs}
+    pairs = [word.partition("=") for word in text.split(",") if word]
+    options = {key: _value(value) for key, _, value in pairs if value}
+    if len(options) < len(pairs):
+        raise argparse.ArgumentTypeError(f"write KEY=VALUE, each KEY once, not {short(text)}")
+    return options
 
 
 def _value(text: str) -> Any:

@@ -3,7 +3,7 @@
 import argparse
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,13 @@ from impls import names
 from impls.checks import near, short
 from impls.terminal import amount, count
 
+from .cases import DISTRIBUTIONS, OPS
+
 DEFAULT = "default: %(default)s"
 LEAST = {"capacity": 1, "batch": 1, "fanout": 2, "threads": 1, "iterations": 1, "rounds": 1, "steps": 1}
 """The least of options that are whole numbers, where that is not 0."""
 GROUPED = re.compile(r"(?<![\w.])\d{1,3}(,\d{3})*,0\d\d(,\d{3})*(?![\w.])")
 """Digits in groups of three, as a number is printed, of which one begins with a 0: no value of a list does."""
-PEERS = Path(__file__).parent / "peers"
 ENVIRONMENT = Path(".venv-peers/bin/python")
 
 
@@ -30,12 +31,8 @@ def among(what: str, *known: str) -> Callable[[str], str]:
             )
         return name
 
+    parse.__name__ = what  # what argparse calls it in an error
     return parse
-
-
-implementation = among(
-    "implementation", *names(), *(path.stem.removesuffix("_peer") for path in sorted(PEERS.glob("*_peer.py")))
-)
 
 
 def at_least(least: int, what: str) -> Callable[[str], int]:
@@ -50,36 +47,37 @@ def at_least(least: int, what: str) -> Callable[[str], int]:
 
 
 AXES: dict[str, tuple[Callable[[str], Any], str]] = {
-    "contestants": (implementation, "names of implementations, see impls.names()"),
-    "ops": (str, "operations to time, listed below"),
+    "contestants": (among("implementation", *names()), "names of implementations, see impls.names()"),
+    "ops": (among("op", *OPS), "operations to time, listed below"),
     "capacities": (at_least(1, "N"), "numbers of leaves N"),
     "batches": (at_least(1, "B"), "elements of a call B"),
     "fanouts": (at_least(2, "K"), "children of a node K"),
     "threads": (at_least(1, "threads"), "threads that share a batch"),
     "dtypes": (among("dtype", "float32", "float64"), "formats of the leaves: float32, float64"),
-    "distributions": (str, "distributions of the priorities, listed below"),
+    "distributions": (among("distribution", *DISTRIBUTIONS), "distributions of the priorities, listed below"),
     "duplicates": (float, "fractions of a batch that repeat one leaf"),
 }
 
 
-def list_of(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
-    """Return a parser of comma-separated values, each read by ``kind``. It refuses a number printed as "1,024"."""
+def list_of(kind: Callable[[str], Any], repeats: bool = False) -> Callable[[str], tuple[Any, ...]]:
+    """Return a parser of comma-separated values, each read by ``kind``.
+
+    It refuses a number printed as "1,024", an empty value and, unless it ``repeats``, a value given twice.
+    """
 
     def parse(text: str) -> tuple[Any, ...]:
         if grouped := GROUPED.search(text):
             whole = grouped[0].replace(",", "")
             raise argparse.ArgumentTypeError(f"commas part values, so that {grouped[0]} is no number: write {whole}")
-        return tuple(kind(word) for word in text.split(","))
+        if "" in (words := text.split(",")):
+            raise argparse.ArgumentTypeError(f"a value of {short(text)} is empty; write A,B,..")
+        values = tuple(map(kind, words))
+        if twice := [] if repeats else [value for place, value in enumerate(values) if value in values[:place]]:
+            raise argparse.ArgumentTypeError(f"{twice[0]} is given twice; leave one out")
+        return values
 
     parse.__name__ = f"list of {getattr(kind, '__name__', 'words')}"  # what argparse calls it in an error
     return parse
-
-
-def one_of(chosen: Iterable[str], known: Collection[str]) -> None:
-    """Raise ValueError for a chosen name that is not among the known ones."""
-    for name in chosen:
-        if name not in known:
-            raise ValueError(f"{name!r} is none of {', '.join(known)}")
 
 
 def about(command: str, doc: str | None, example: str, epilog: str = "") -> dict[str, Any]:

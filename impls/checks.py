@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from operator import index
 from typing import Any
 
@@ -29,21 +29,25 @@ def one_of(what: str, value: Any, allowed: tuple[Any, ...]) -> Any:
     for candidate in allowed:
         if value is candidate or (isinstance(value, str) and value == candidate):
             return candidate
-    hint = near(str(value), map(str, allowed))
+    hint = near(str(value), [*map(str, allowed)])
     raise ValueError(f"{what} must be one of {', '.join(map(repr, allowed))}, not {value!r}{hint}")
 
 
-def near(word: str, known: Iterable[str]) -> str:
+def near(word: str, known: Collection[str]) -> str:
     """ "; did you mean ...?" where a known word is near, else nothing."""
     return "".join(f"; did you mean {match!r}?" for match in closest(word, known))
 
 
-def closest(word: str, known: Iterable[str]) -> list[str]:
+def closest(word: str, known: Collection[str]) -> list[str]:
     """The known word that a word may be a misspelling of, or none: digits agree, and in short words the first letter.
 
     >>> closest("dqm", ["dqn"]), closest("tpu", ["gpu"]), closest("h100", ["h200"]), closest("floot32", ["float32"])
     (['dqn'], [], [], ['float32'])
+    >>> closest("NUMBA", ["numpy", "numba"])
+    ['numba']
     """
+    if same := [one for one in known if one.lower() == word.lower()]:
+        return same[:1]
     digits, first = re.findall(r"\d+", word), word[:1] if len(word) <= _SHORT else ""
     others = [one for one in known if re.findall(r"\d+", one) == digits and one.startswith(first)]
     return difflib.get_close_matches(word, others, n=1, cutoff=0.6 if first else 0.7)

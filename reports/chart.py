@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from dse.published import quoted
 from dse.published.quoted import Quoted
-from dse.records import Measurement, RecordError
+from dse.records import Measurement, RecordError, in_order
 from dse.times.profile import evidence
 from impls.writing import list_files
 
@@ -75,6 +75,11 @@ class Material:
     def frame(self) -> pd.DataFrame:
         """The records as one tidy table."""
         return tidy(self.measurements)
+
+    @cached_property
+    def races(self) -> list[Measurement]:
+        """The races of trees on this machine, the latest last."""
+        return in_order(one for one in self.measurements if one.primitive == "race")
 
     @cached_property
     def placed(self) -> list[tuple[str, Measurement]]:

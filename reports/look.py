@@ -21,6 +21,7 @@ from impls.writing import write_whole
 from . import style
 from .chart import Material
 from .markup import here, link, safe
+from .tidy import nearest
 
 SIGN = '<figure class="look"'  # what a page holds that needs the library
 BUNDLE = "vega-{}.js"  # kept next to the page, for making it takes seconds
@@ -142,12 +143,11 @@ def _times(rows: pd.DataFrame) -> dict[str, list[float]]:
 
 
 def _usual(look: Look, rows: pd.DataFrame) -> dict[str, int | str]:
-    """Return the place of each column's usual value, of the most frequent where there is none such; "" for all."""
+    """Return the place of each column's usual value, or of the one nearest to it; "" for all."""
     made: dict[str, int | str] = {}
     for name in look.columns:
         values, wanted = _values(rows, name), look.usual.get(name, ALL)
-        frequent = rows[name].astype(object).mode()[0]
-        made[name] = "" if wanted == ALL else values.index(wanted if wanted in values else frequent)
+        made[name] = "" if wanted == ALL else values.index(nearest(rows[name], wanted))
     return made
 
 

@@ -6,7 +6,7 @@ import itertools
 import json
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from dse import Measurement, stats
 from dse.learning_runs import Value, write_over_seeds
 from dse.platforms import GitError, git
 from dse.published import plugin_claims
-from dse.published.peer_claims import is_ours
 from dse.records import in_order, twins
 from dse.validation.answered import is_measured, read_rows
 from impls.sumtree.registry import names, options_of, traits
@@ -25,6 +24,8 @@ from . import origins
 from .page import charts, names_of, part, sections
 from .sections import plugins as plugins_section
 from .sections import replay_cells
+from .sections.peers import implementations as implementations_of
+from .sections.peers_figures import SUM
 from .sections.training import shares
 
 TREES = Path(__file__).resolve().parent.parent / "impls" / "sumtree"
@@ -109,24 +110,16 @@ def peers(results: Path) -> str:
     ((run, _),) = Counter((one.code, one.command) for one in timed if one.primitive == "peer").most_common(1)
     timed = [one for one in timed if (one.code, one.command) == run and one.primitive in ("peer", "peer_again")]
     cells = [one for one in timed if one.primitive == "peer" and one.capacity == 10**6]
-    seconds: dict[tuple[str, str, str], Counter[int]] = defaultdict(Counter)
-    unstable = set()
-    for one in cells:
-        kind = one.contestant, one.dtype, ", unchecked" * bool(one.options)
-        seconds[kind][one.batch] += one.seconds
-        unstable |= {(kind, one.batch)} if one.status == "unstable" else set()
-    base = ("numba", "float32", "")
-    marks = {batch: "*" * ((base, batch) in unstable) for batch in BATCHES}
-    ours = seconds[base]
-    own = (f"{1e9 * ours[batch] / batch:,.1f}{marks[batch]}" for batch in BATCHES)
-    rows = [["numba float32, ns per element", *own]]
-    for kind, times in sorted(seconds.items(), key=lambda item: item[1][1_024]):
-        if kind != base:
-            label = f"{kind[0]} {kind[1]}{kind[2]}"
-            shown = f"**{label}**" if is_ours(kind[0]) else label
-            either = ("*" if (kind, batch) in unstable else marks[batch] for batch in BATCHES)
-            ratios = (f"{times[batch] / ours[batch]:,.2f}x" for batch in BATCHES)
-            rows.append([shown, *map("".join, zip(ratios, either, strict=True))])
+    compared = implementations_of(cells, timed)
+    base = next(one for one in compared if one.kind == ("numba", "float32", ""))
+    ns = {batch: base.ns(SUM, batch) or 0.0 for batch in BATCHES}
+    rows = [["numba float32, ns per element", *(f"{ns[batch]:,.1f}{base.mark(SUM, batch)}" for batch in BATCHES)]]
+    for one in sorted(compared, key=lambda each: each.ns(SUM, 1_024) or 0.0):
+        label = f"{one.name} {one.dtype}{', unchecked' * bool(one.options)}"
+        ratios = ((one.ns(SUM, batch) or 0.0) / ns[batch] for batch in BATCHES)
+        marks = (one.mark(SUM, batch) or base.mark(SUM, batch) for batch in BATCHES)
+        told = (f"{ratio:,.2f}x{mark}" for ratio, mark in zip(ratios, marks, strict=True))
+        rows += [[f"**{label}**" if one.ours else label, *told]] if one is not base else []
     unstable_cells = sum(one.status == "unstable" for one in cells)
     note = (
         f"Draw and update together, N = 1,000,000; trees of this project in bold. {_origin(cells)}{_noise(timed)}"
@@ -220,19 +213,12 @@ def plugins(results: Path) -> str:
     return f"{plugins_section.answer(rows)}\n\n{table}\n{_origin(timed)}{_noise(timed)}{UNSTABLE}.\n"
 
 
-def race(results: Path) -> str:
-    """Return what a race of trees printed, kept word for word."""
-    return (results / "race.md").read_text(encoding="utf-8")
+def _kept(name: str) -> Callable[[Path], str]:
+    """Return what gives a file of results, which a command printed, word for word."""
+    return lambda results: (results / name).read_text(encoding="utf-8")
 
 
-def run(results: Path) -> str:
-    """Return what a raced run printed, its rates predicted, raced and measured, kept word for word."""
-    return (results / "run.md").read_text(encoding="utf-8")
-
-
-def comparison(results: Path) -> str:
-    """Return what a comparison of two commits printed, kept word for word."""
-    return (results / "compare.md").read_text(encoding="utf-8")
+race, run, comparison = map(_kept, ("race.md", "run.md", "compare.md"))
 
 
 def plugin_gains(results: Path) -> str:

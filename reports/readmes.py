@@ -39,7 +39,7 @@ FIGURES = {"fanout": "8fb834d50a", "peers_batch": "d7dae63b89", "fpga_latency": 
 
 def readmes(root: Path = ROOT) -> list[Path]:
     """The README at the top and those of the folders."""
-    return sorted([root / "README.md", *root.glob("*/README.md"), *root.glob("impls/*/README.md")])
+    return sorted([root / "README.md", *root.glob("[!.]*/README.md"), *root.glob("impls/*/README.md")])
 
 
 def text_of(path: Path, results: Path) -> str:

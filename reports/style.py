@@ -42,6 +42,7 @@ STYLE = {
     **sns.axes_style("whitegrid"),
     **sns.plotting_context("notebook", font_scale=0.9),
     "figure.constrained_layout.use": True,
+    "figure.constrained_layout.wspace": 0.06,  # so that ticks of panels beside each other do not touch
     "font.family": "DejaVu Sans",
     "grid.color": "0.9",
     "lines.linewidth": 1.6,
@@ -52,16 +53,16 @@ styled = mpl.rc_context(STYLE)
 
 
 def panels(
-    question: str, titles: Sequence[str], height: float = 6, y: str = TIME, **layout: Any
+    title: str, titles: Sequence[str], height: float = 6, y: str = TIME, **layout: Any
 ) -> tuple[Figure, Sequence[Axes]]:
-    """Make a figure 9 inches wide that asks a question, with a logarithmic panel for each title and room for a caption.
+    """Make a figure 9 inches wide with a title, a logarithmic panel for each of ``titles`` and room for a caption.
 
     ``y`` labels the axes on the left; ``layout`` goes to ``Figure.subplots``; cells beyond the titles stay empty.
     """
     layout = {"nrows": 1, "ncols": len(titles), "sharey": True} | layout
     figure = Figure(figsize=(9, height))
     top, _ = figure.subfigures(2, 1, squeeze=False, height_ratios=(12, 1)).ravel()
-    top.suptitle(question, fontweight="bold")
+    top.suptitle(title, fontweight="bold")
     grid = top.subplots(squeeze=False, **layout).ravel()
     for position, axes in enumerate(grid):
         axes.set_title(titles[position] if position < len(titles) else "")
@@ -74,11 +75,16 @@ def panels(
 
 
 def by_op(
-    question: str, rows: pd.DataFrame, setting: str, height: float = 6
+    title: str, rows: pd.DataFrame, setting: str, height: float = 6, *others: str
 ) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
-    """Make a figure with a panel for each op; return it, and each panel with its rows."""
-    parts = dict(iter(rows.groupby("op")))
-    figure, grid = panels(question, [f"{op}, {setting}" for op in parts], height)
+    """Make a figure with a panel for each op, and a row of panels for each value of other columns.
+
+    Return it, and each panel with its rows.
+    """
+    parts = {key[::-1]: part for key, part in rows.groupby([*others, "op"], observed=True)}
+    columns = rows["op"].nunique()
+    layout = {"ncols": columns, "nrows": -(-len(parts) // columns), "sharey": "row"}
+    figure, grid = panels(title, [", ".join([*key, setting]) for key in parts], height, **layout)
     return figure, list(zip(grid, parts.values(), strict=True))
 
 
@@ -179,7 +185,7 @@ def captioned(figure: Figure, caption: str) -> Figure:
     top, bottom = figure.subfigs
     columns = min(len(handles), LEGEND_WIDTH // (6 + max(map(len, handles))))
     top.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=columns)
-    lines = [textwrap.wrap(caption.strip(), width) for width, _ in CAPTIONS]
+    lines = [textwrap.wrap(" ".join(caption.split()), width) for width, _ in CAPTIONS]
     text, (_, points) = next(
         (one for one in zip(lines, CAPTIONS, strict=True) if len(one[0]) <= MOST_LINES), (lines[-1], CAPTIONS[-1])
     )

@@ -5,6 +5,7 @@ timed cell ``ns``, ``low_ns``, ``high_ns`` (nanoseconds per element: median and 
 ``bytes`` (of the tree, or of the buffer that is read; NaN where unknown) and ``samples_seconds``.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -133,6 +134,18 @@ def where(frame: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
     for column, value in wanted.items():
         keep &= frame[column].isin([value] if np.isscalar(value) else list(value)).to_numpy()
     return frame[keep]
+
+
+def nearest(values: Iterable[Any], wanted: Any) -> Any:
+    """Return the value nearest to the wanted one, numbers by their ratio; of names without it the most frequent.
+
+    >>> nearest([64, 1024], 256), nearest([16, 8], 16), nearest(["float64"], "float32")
+    (64, 16, 'float64')
+    """
+    counts = Counter(values)
+    if wanted in counts or isinstance(wanted, str):
+        return wanted if wanted in counts else counts.most_common(1)[0][0]
+    return min(sorted(counts), key=lambda value: abs(math.log(max(value, 1) / wanted)))
 
 
 def short(value: float) -> str:

@@ -49,7 +49,7 @@ from dse.tuning import learners_steps
 from impls.terminal import aligned, plural
 from impls.training.parallel.arrangement import COPIES, COPY_SYNCS
 
-from ..arguments import add_common, add_list, add_numbers, add_python, at_least, one_of, parser_of
+from ..arguments import add_common, add_list, add_numbers, add_python, among, at_least, parser_of
 from ..run import Stamp, Tally, file_of, latest, show
 from ..run import run as run_cells
 from ..timing import Timing
@@ -83,9 +83,7 @@ ENDS = ("median", "low", "high")
 def main(arguments: list[str] | None = None) -> int:
     """Train; return the exit code: 0 done, 1 where runs failed. RecordError where that cannot be done."""
     options = _parser().parse_args(arguments)
-    one_of(options.only, NAMES)
     limits = {"least": options.least, "most": options.most or 0, "test_episodes": options.test_episodes}
-    one_of(options.syncs, COPY_SYNCS)
     copies = options.processes, options.every, options.syncs
     axes = options.depths, options.periods, options.seeds, *copies
     trained = list(dict.fromkeys(runs(options.workload, options.only, *axes, **limits)))
@@ -224,14 +222,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workload", default="cartpole_dqn", metavar="NAME|FILE", help="default: %(default)s")
     unusual = (LOCAL, COPIES, *ALGORITHMS, *ABLATIONS, LIBRARIES, SCALING)
     usual, left_out = tuple(name for name in NAMES if name not in unusual), f"default: all but {', '.join(unusual)}"
-    add_list(parser, "only", str, default=usual, help=f"of {', '.join(NAMES)} ({left_out})")
+    add_list(parser, "only", among("run", *NAMES), default=usual, help=f"of {', '.join(NAMES)} ({left_out})")
     add_list(parser, "depths", at_least(0, "D"), default=DEPTHS, help="D of the runs named depths (default: 10,50,200)")
     pairs = ",".join(f"{count}x{period}" for count, period in PERIODS)
     add_list(parser, "periods", _pair, default=PERIODS, help=f"LxH of the runs named local (default: {pairs})")
     add_list(parser, "processes", at_least(1, "P"), default=PROCESSES, help="P of the copies (default: 1,2,4)")
     every = f"k, gradient steps between meetings of 2 copies (default: 1,4,16,64); of other numbers {USUAL}"
     add_list(parser, "every", at_least(1, "k"), default=EVERY, help=every)
-    add_list(parser, "syncs", str, default=COPY_SYNCS, help="by which copies' weights meet (default: all)")
+    add_list(
+        parser,
+        "syncs",
+        among("sync", *COPY_SYNCS),
+        default=COPY_SYNCS,
+        help="by which copies' weights meet (default: all)",
+    )
     add_list(parser, "seeds", at_least(0, "seed"), default=SEEDS, help="default: 10,11,12,13,14")
     tests = {"test-episodes": (TESTS, "fresh episodes that the best weights are tested on")}
     add_numbers(parser, least=(LEAST, "environment steps of a solved run"), **tests)

@@ -32,7 +32,7 @@ from dse import platforms, records, stats
 from dse.records import Measurement, Status, twins
 from impls import training
 
-from ..arguments import add_common, add_list, add_numbers, add_python, at_least, one_of, parser_of
+from ..arguments import add_common, add_list, add_numbers, add_python, among, at_least, parser_of
 from ..profile.cells import Cell
 from ..run import Stamp, file_of
 from ..timing import Timing
@@ -131,7 +131,6 @@ ROUNDS, BLOCK_SECONDS, WARM_UP = 15, 1.0, 1_500
 def main(arguments: list[str] | None = None) -> int:
     """Measure; return the exit code: 0 done, 1 where loops failed. RecordError where that cannot be done."""
     options = _parser().parse_args(arguments)
-    one_of(options.contestants or (), names())
     if (most := max(options.batches)) > (room := workload().replay.capacity):
         raise ValueError(f"--batches is at most {room}, the records of the replay, not {most}")
     if options.cleanrl:
@@ -318,7 +317,7 @@ def _throughput(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("peers --training", __doc__, "--contestants fanout,tianshou")
-    add_list(parser, "contestants", str, help=f"of {', '.join(names())} (default: all)")
+    add_list(parser, "contestants", among("loop", *names()), help=f"of {', '.join(names())} (default: all)")
     batches = f"records of a gradient step B (default: the workload's, {workload().learner.batch})"
     add_list(parser, "batches", at_least(1, "B"), default=(0,), help=batches)
     add_numbers(

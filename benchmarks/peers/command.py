@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import impls
-from benchmarks.arguments import add_common, add_list, add_numbers, add_python, at_least, one_of, parser_of
+from benchmarks.arguments import add_common, add_list, add_numbers, add_python, among, at_least, parser_of
 from benchmarks.cases import Case
 from benchmarks.run import Stamp, Tally, exit_code, file_of, latest, run
 from benchmarks.sentinels import Sentinels
@@ -46,17 +46,17 @@ LONGEST_CALL_SECONDS = 2.0
 
 
 def implementations(chosen: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """Return each implementation's fields of a case: ours, then every library in each format; or only the chosen.
-
-    ValueError for a name that is neither.
+    """Return each implementation's fields of a case: those of ours that are usual, then every library in each format;
+    or the chosen, of which each of ours may be one.
     """
-    one_of(chosen or (), (*names(), *impls.names()))
     theirs = [
         {"contestant": name, "dtype": dtype, "fanout": adapter(name).fanout}
         for name in names()
         for dtype in adapter(name).dtypes
     ]
-    return [fields for fields in [*OURS, *theirs] if not chosen or fields["contestant"] in chosen]
+    usual = {fields["contestant"] for fields in OURS}
+    others = [{"contestant": name} for name in chosen or () if name in impls.names() and name not in usual]
+    return [fields for fields in [*OURS, *others, *theirs] if not chosen or fields["contestant"] in chosen]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -224,7 +224,8 @@ def _list(as_json: bool) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("peers", __doc__, "--contestants numba,tianshou,torchrl")
-    add_list(parser, "contestants", str, help="libraries, or trees of ours")
+    known = among("implementation", *impls.names(), *names())
+    add_list(parser, "contestants", known, help="libraries, or trees of ours (default: all libraries and usual trees)")
     add_list(parser, "batches", at_least(1, "B"), default=BATCHES, help="elements of a call B, at --capacity")
     add_list(parser, "capacities", at_least(1, "N"), default=CAPACITIES, help=f"leaves N, at B = {BATCH}")
     seconds = (0.6, "seconds of sampling a cell")

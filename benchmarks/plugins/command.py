@@ -23,7 +23,7 @@ from dse.records import Measurement, RecordError, twins
 from impls import training
 from impls.training.throughput import sample_efficiency
 
-from ..arguments import add_common, add_list, add_numbers, at_least, list_of, listed, one_of, parser_of
+from ..arguments import add_common, add_list, add_numbers, among, at_least, list_of, listed, parser_of
 from ..run import Stamp, exit_code, file_of, latest, report, show
 from ..run import run as run_cells
 from ..sentinels import Sentinels
@@ -126,8 +126,6 @@ SMOKE = {"capacity": 2_000, "batch": 32, "sample": 0.002, "budget": 0.02, "warmu
 def main(arguments: list[str] | None = None) -> int:
     """Measure; return the exit code: 0 done, 1 where cells failed. RecordError where that cannot be done."""
     options = _parser().parse_args(arguments)
-    one_of(options.hosts, hosts())
-    one_of(options.tasks, TASKS)
     pythons = [python for python in options.python if python.exists()]
     if not pythons:
         named = ", ".join(map(str, options.python))
@@ -250,8 +248,10 @@ def lines(found: dict[str, Any]) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("plugins", __doc__, "--hosts sb3,tianshou", f"tasks:\n{listed(TASKS)}\n")
-    add_list(parser, "hosts", str, default=tuple(hosts()), help=f"of {', '.join(hosts())} (default: all)")
-    add_list(parser, "tasks", str, default=tuple(TASKS), help="listed below (default: all)")
+    add_list(
+        parser, "hosts", among("host", *hosts()), default=tuple(hosts()), help=f"of {', '.join(hosts())} (default: all)"
+    )
+    add_list(parser, "tasks", among("task", *TASKS), default=tuple(TASKS), help="listed below (default: all)")
     paths = "interpreters that have the hosts; of several, the first that has a host runs it"
     parser.add_argument("--python", type=list_of(Path), default=ENVIRONMENTS, metavar="PATH,..", help=paths)
     add_numbers(
@@ -267,7 +267,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--learning", action="store_true", help="train in place of timing")
     trained = "what --learning trains, such as lunarlander_dqn (default: cartpole_dqn)"
     add_list(parser, "workloads", str, default=("cartpole_dqn",), help=trained)
-    add_list(parser, "seeds", int, default=(0, 1, 2, 3, 4), help="of --learning (default: 0,1,2,3,4)")
+    add_list(parser, "seeds", at_least(0, "seed"), default=(0, 1, 2, 3, 4), help="of --learning (default: 0,1,2,3,4)")
     steps = "environment steps of a run of --learning (default: those of its workload)"
     parser.add_argument("--steps", type=at_least(1, "steps"), help=steps)
     return add_common(parser, seed_of="rows, priorities, weights and order")

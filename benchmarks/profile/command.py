@@ -26,7 +26,7 @@ from impls.training.options import with_values
 from impls.training.reading import stated
 from impls.writing import refusing
 
-from ..arguments import DEFAULT, add_common, add_list, add_workload, at_least, listed, one_of, parser_of
+from ..arguments import DEFAULT, add_common, add_list, add_workload, among, at_least, list_of, listed, parser_of
 from ..clock import ALL_CPUS, Clock
 from ..run import Stamp, file_of, report, run
 from ..sentinels import Sentinels
@@ -46,7 +46,6 @@ CALLS_OF_THE_SLOWEST = 2  # that fit a stretch in which several parts run
 def main(arguments: list[str] | None = None) -> int:
     """Measure a workload; return the exit code 0. RecordError with one sentence where that cannot be done."""
     options = _parser().parse_args(arguments)
-    one_of(options.only, PARTS)
     workload = with_hidden(workload_of(options.workload), options.hidden)
     preset = PRESETS[options.preset]
     path = file_of(options.results, f"profile-{workload.name}-{options.preset}.jsonl")
@@ -335,7 +334,8 @@ def _parser() -> argparse.ArgumentParser:
     add_workload(parser)
     alone = "measure the parts of training by several processes, run concurrently, in place of the others"
     parser.add_argument("--arrangements", action="store_true", help=alone)
-    add_list(parser, "only", str, default=(), help="of the parts below, quoted (default: all)")
-    add_list(parser, "hidden", at_least(1, "units"), help="units of each hidden layer (default: the workload's)")
+    add_list(parser, "only", among("part", *PARTS), default=(), help="of the parts below, quoted (default: all)")
+    hidden = "units of each hidden layer (default: the workload's)"
+    parser.add_argument("--hidden", type=list_of(at_least(1, "units"), repeats=True), metavar="A,B,..", help=hidden)
     parser.add_argument("--preset", choices=PRESETS, default="quick", help=f"how much to measure ({DEFAULT})")
     return add_common(parser, seed_of="the order of samples")

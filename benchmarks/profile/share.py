@@ -21,7 +21,7 @@ from impls.training import Workload
 from impls.training.reading import stated
 
 from .. import peers
-from ..arguments import add_common, add_list, add_numbers, add_python, add_workload, one_of, parser_of
+from ..arguments import add_common, add_list, add_numbers, add_python, add_workload, among, parser_of
 from ..clock import ALL_CPUS
 from ..presets import MODELED, NO_FANOUT, ON_DEVICE
 from ..run import Stamp, file_of, report, run
@@ -128,14 +128,16 @@ def main(arguments: list[str] | None = None) -> int:
     return report(tally, path, options.json)
 
 
+def _trees() -> list[str]:
+    """Return the trees of ours that are timed in a step, numba first."""
+    return sorted(set(impls.names()) - {*ON_DEVICE, *MODELED}, key=lambda name: (name != "numba", name))
+
+
 def _implementations(options: argparse.Namespace) -> list[str]:
     """Return the chosen trees, or all of ours that are timed here and, if their environment exists, every library."""
-    ours = [name for name in impls.names() if name not in (*ON_DEVICE, *MODELED)]
-    known = [*sorted(ours, key=lambda name: name != "numba"), *peers.names()]
     has_libraries = options.python.exists()
-    chosen = list(options.contestants or (known if has_libraries else known[: len(ours)]))
-    one_of(chosen, known)
-    if not has_libraries and not set(chosen) <= set(ours):
+    chosen = list(options.contestants or (*_trees(), *(peers.names() if has_libraries else ())))
+    if not has_libraries and not set(chosen) <= set(_trees()):
         raise RecordError(f"{options.python}: no such interpreter; install the libraries first: make peers")
     return chosen
 
@@ -143,7 +145,9 @@ def _implementations(options: argparse.Namespace) -> list[str]:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("share", __doc__, "--workload cartpole_dqn --contestants numba,numpy")
     add_workload(parser)
-    add_list(parser, "contestants", str, help="trees of ours, or libraries")
+    add_list(
+        parser, "contestants", among("implementation", *_trees(), *peers.names()), help="trees of ours, or libraries"
+    )
     add_python(parser)
     add_numbers(parser, sample=(0.1, "seconds of a sample"), budget=(2.0, "seconds of sampling a tree"))
     return add_common(parser)

@@ -23,7 +23,7 @@ from dse.platforms.evidence import CORES
 from dse.records import Measurement, RecordError
 from impls.replay import registry
 
-from ..arguments import add_common, add_list, add_numbers, add_python, listed, one_of, parser_of
+from ..arguments import add_common, add_list, add_numbers, add_python, among, listed, parser_of
 from ..run import Stamp, Tally, file_of, latest, run, show
 from ..sentinels import Sentinels
 from ..timing import Timing, interleave
@@ -187,7 +187,6 @@ BALANCED = "global"  # the strategy on which rows an insertion are set, for ever
 def main(arguments: list[str] | None = None) -> int:
     """Measure; return the exit code: 0 done, 1 where cells failed. RecordError where that cannot be done."""
     options = _parser().parse_args(arguments)
-    one_of(options.only, PARTS)
     path = file_of(options.results, FILE)
     plan = _plan(options)
     if sys.stderr is not None and sys.stderr.isatty():
@@ -202,13 +201,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _plan(options: argparse.Namespace) -> Plan:
     """Return what is asked for; libraries are omitted where there is no interpreter that has them."""
     strategies = list(options.strategies or registry.strategies())
-    one_of(strategies, registry.strategies())
     usual = inspect.signature(registry.make).parameters["strategy"].default
     default = usual if usual in strategies else strategies[0]
     others = [name for name in names() if name not in (COMPILED, REUSED)]
-    if options.buffers is not None:
-        one_of(options.buffers, (COMPILED, *others))
-        strategies = strategies if COMPILED in options.buffers else []
+    strategies = strategies if COMPILED in (options.buffers or (COMPILED,)) else []
     chosen = [name for name in others if name in (options.buffers or others)]
     if not options.python.exists():
         theirs = [name for name in chosen if kind_of(name).package != "numba"]
@@ -217,7 +213,13 @@ def _plan(options: argparse.Namespace) -> Plan:
         chosen = [name for name in chosen if name not in theirs]
     sizes = {name: getattr(options, name) for name in ("capacity", "batch", "iterations", "starts")}
     ordered = sorted(strategies, key=lambda name: name != default)
-    return Plan(ordered, default, sorted(chosen, key=lambda name: name != IN_PYTHON), **sizes)
+    plan = Plan(ordered, default, sorted(chosen, key=lambda name: name != IN_PYTHON), **sizes)
+    cells = [(part, cell) for part in options.only for group in plan.groups(part) for cell in group]
+    timed = {name for part, cell in cells for name in (part, cell.contestant, cell.options.get("strategy"))}
+    asked = [*(options.buffers or ()), *(options.strategies or ()), *(options.only if options.buffers else ())]
+    if idle := [name for name in asked if name not in {*timed, *({} if options.only != tuple(PARTS) else PARTS)}]:
+        raise ValueError(f"--only, --buffers and --strategies leave nothing to measure of {', '.join(idle)}")
+    return plan
 
 
 def _stamp(part: str, options: argparse.Namespace) -> Stamp:
@@ -288,9 +290,11 @@ def _balanced(cell: Cell, cells: Iterable[Cell]) -> Cell:
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("replay", __doc__, "--only operations,pairs", f"parts:\n{listed(PARTS)}\n")
-    add_list(parser, "only", str, default=tuple(PARTS), help="parts, listed below (default: all)")
-    add_list(parser, "strategies", str, help="strategies of the compiled replay (default: all)")
-    add_list(parser, "buffers", str, help=f"of {', '.join(names())} (default: all that are here)")
+    add_list(parser, "only", among("part", *PARTS), default=tuple(PARTS), help="parts, listed below (default: all)")
+    strategy = among("strategy", *registry.strategies())
+    add_list(parser, "strategies", strategy, help="strategies of the compiled replay (default: all)")
+    buffers = [name for name in names() if name != REUSED]
+    add_list(parser, "buffers", among("buffer", *buffers), help=f"of {', '.join(buffers)} (default: all that are here)")
     sizes = {
         "capacity": (1_000_000, "records N"),
         "batch": (256, "records B of a sample in pairs"),

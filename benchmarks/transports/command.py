@@ -31,7 +31,7 @@ from impls.training.actor import Inserted
 from impls.training.parallel.arrangement import Arrangement
 from impls.training.weights import spans
 
-from ..arguments import DEFAULT, add_common, add_list, at_least, listed, one_of, parser_of
+from ..arguments import DEFAULT, add_common, add_list, among, at_least, listed, parser_of
 from ..clock import ALL_CPUS, CallClock, Clock, pin
 from ..profile.command import workload_of
 from ..replay.rows import LAYOUT, made
@@ -313,7 +313,6 @@ def _counts(loop: "ParallelLoop", watched: Watched) -> Counts:
 def main(arguments: list[str] | None = None) -> int:
     """Measure; return the exit code: 0 done, 1 where cells failed. RecordError where that cannot be done."""
     options = _parser().parse_args(arguments)
-    one_of(options.only, PARTS)
     bounds = {"batches": CAPACITY, "queue_size": CAPACITY, "cores": CORES, "samplers": MOST_SAMPLERS}
     for name, most in bounds.items():
         if (asked := max(getattr(options, name))) > most:
@@ -416,7 +415,7 @@ def _system(workload: Workload, stamp: Stamp, preset: Preset, group: Sequence[Ce
 def _parser() -> argparse.ArgumentParser:
     epilog = f"parts:\n{listed(PARTS)}\ncolumns of a system, each a record:\n{listed(COLUMNS)}\n"
     parser = parser_of("transports", __doc__, "--preset quick", epilog)
-    add_list(parser, "only", str, default=tuple(PARTS), help="parts, listed below (default: all)")
+    add_list(parser, "only", among("part", *PARTS), default=tuple(PARTS), help="parts, listed below (default: all)")
     parser.add_argument("--preset", choices=PRESETS, default="full", help=f"how long each runs ({DEFAULT})")
     workload = f"of the system, such as cartpole_dqn; see: python -m impls.training list ({DEFAULT})"
     parser.add_argument("--workload", default="hopper_td3", metavar="NAME|FILE", help=workload)

@@ -63,7 +63,10 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(count(word) for word in text.split(","))
+    numbers = tuple(count(word) for word in text.split(","))
+    if len(set(numbers)) < len(numbers):
+        raise argparse.ArgumentTypeError(f"a number is given twice in {text[:40]!r}; leave one out")
+    return numbers
 
 
 def search_running(options: argparse.Namespace) -> int:

@@ -130,4 +130,4 @@ def _needing(name: str) -> Iterator[None]:
 
 
 def _near(word: str, known: Iterable[str]) -> str:
-    return "".join(f" Did you mean {match!r}?" for match in closest(str(word), known))
+    return "".join(f" Did you mean {match!r}?" for match in closest(str(word), [*known]))

@@ -4,16 +4,20 @@ import math
 import re
 from collections.abc import Sequence
 
+import pandas as pd
+
 from dse import stats
 from dse.cli import tree_text
 from dse.published.peer_claims import PEER, is_ours, one_run
+from dse.race_trees import configuration_of
 from dse.records import Measurement, RecordError, twins
-from dse.times.tree_times import Question
+from dse.times.tree_variants import Configuration
+from impls.terminal import plural
 
 from ..chart import Material, Section, placeholder
 from ..markup import console, here, link, paragraph, safe, slug, table
-from ..tidy import PREFERRED_CAPACITY, timed
-from . import mapping, peers, training, tree
+from ..tidy import OPS, PREFERRED_CAPACITY, nearest, of_one_run, timed, where
+from . import mapping, peers, races, training, tree, tree_figures
 from .peers_figures import SUM
 
 FIGURES = ("fanout", "peers_batch", "training_tree", "batch", "capacity")
@@ -21,6 +25,7 @@ FIGURES = ("fanout", "peers_batch", "training_tree", "batch", "capacity")
 SHOWN = 3
 COMPARISON = "compare.md"
 COMPARE = "python -m benchmarks compare HEAD~1 HEAD"
+COMPARE_LIBRARIES = "No other library was timed beside it; this does it: make peers."
 MEASURE_SHARE = "python -m benchmarks share --workload cartpole_dqn"
 WORDS = {
     "sum tree, N, K, B": "a tree whose leaves are N priorities and whose nodes are sums of K children; a batch of B "
@@ -42,7 +47,8 @@ HEADLINE = 2  # lines of an answer: the choice, and the line to paste
 def section(material: Material) -> str:
     """Return the answer as HTML: headline, questions, figures, which are long and so come last."""
     drawn = [name for name in FIGURES if name in material.drawn][:SHOWN]
-    headline = f'<p class="lead">{safe(f"{_fastest(material)} {_share(material)}")}</p>\n'
+    sentences = _fastest_here(material), _beside_libraries(material), _share(material)
+    headline = f'<p class="lead">{safe(" ".join(sentences))}</p>\n'
     questions = "".join((_which_tree(material), _which_mapping(material), _which_commit(material)))
     return headline + _words() + questions + "".join(map(placeholder, drawn))
 
@@ -52,26 +58,55 @@ def _words() -> str:
     return f"<details><summary>Words used on this page</summary><dl>{meanings}</dl></details>\n"
 
 
-def _fastest(material: Material) -> str:
-    """Say in a sentence which tree is the fastest here, and by how much."""
+def _fastest_here(material: Material) -> str:
+    """Say in a sentence which tree is the fastest on this machine: as last raced, else as timed."""
+    if not material.races:
+        return _fastest_timed(material.frame)
+    last = material.races[-1]
+    first, *others = map(configuration_of, last.machine["race"]["rows"])
+    against = f"against {plural(len(others), 'other')}{', undecided' * (last.status == 'unstable')}"
+    ns = peers.said(1e9 * last.seconds / last.batch)
+    asked = f"{races.question_of(last)}, {last.utc[:10]}"
+    return f"Fastest here: {tree_text.named(first)}, {ns} ns an element; raced {against}: {asked}."
+
+
+def _fastest_timed(frame: pd.DataFrame) -> str:
+    """Say in a sentence which tree of ours was timed the fastest, at the usual N and B or the nearest to them."""
+    ours = frame[frame["contestant"].map(is_ours).astype(bool)]
+    every = {name: set(ours[name]) for name in ("op", "threads")}
+    at = "primitive", "options", "capacity", "batch"
+    rows = tree_figures.trees(ours, *at, primitive=("sum_tree", PEER), source="measured", **every)
+    if rows.empty:
+        return f"No tree was timed here; this does it: {tree.SWEEP}."
+    ops = [op for op in OPS if op in set(rows["op"])] or [nearest(rows["op"], "step")]
+    rows = of_one_run(where(rows, op=ops))
+    times = rows.groupby(["contestant", "fanout", "threads"], observed=True)["ns"].agg(["sum", "count"])
+    whole = times[times["count"] == times["count"].max()]["sum"]
+    name, fanout, threads = whole.idxmin()
+    what = f"{tree_text.named(Configuration(name, int(fanout), int(threads)))}, {peers.said(whole.min())} ns an element"
+    shape = f"for {' and '.join(ops)}, {tree_figures.said(rows, 'capacity', 'batch')}"
+    return f"Fastest here: {what} {shape}; timed in one run against {plural(len(whole) - 1, 'other')}."
+
+
+def _beside_libraries(material: Material) -> str:
+    """Say in a sentence which tree is the fastest when compared with other libraries, and by how much."""
     records, where = beside_others(material)
     if not records:
-        return "Which tree is the fastest is not known: no other library was timed with them; this does it: make peers."
+        return COMPARE_LIBRARIES
     run = one_run(records)
-    cells = [one for one in timed(run) if one.primitive == PEER and one.capacity == PREFERRED_CAPACITY]
-    batches = {one.batch for one in cells}
-    if not batches:
-        return f"No library was timed at N = {PREFERRED_CAPACITY:,}; this does it: make peers."
-    batch = min(batches, key=lambda size: abs(math.log(size / peers.SORTED_BY)))
+    cells = [one for one in timed(run) if one.primitive == PEER]
+    capacity = nearest([one.capacity for one in cells], PREFERRED_CAPACITY)
+    cells = [one for one in cells if one.capacity == capacity]
+    batch = nearest([one.batch for one in cells], peers.SORTED_BY)
     compared = peers.implementations(cells, run)
     timed_at = [(ns, one) for one in compared if not one.options and (ns := one.ns(SUM, batch))]
     times = sorted(timed_at, key=lambda pair: pair[0])
     ours, others = ([pair for pair in times if pair[1].ours is whose] for whose in (True, False))
     if not ours or not others:
-        return "Which tree is the fastest is not known: too few were timed in one run; this does it: make peers."
+        return COMPARE_LIBRARIES
     (first, best), (second, _) = ours[0], others[0]
     which, fanout = "tree" if first < second else "tree of ours", best.cells["update", batch].fanout
-    setting = f"a sample and an update in one thread, in batches of {batch:,} of N = {PREFERRED_CAPACITY:,} leaves"
+    setting = f"a sample and an update in one thread, in batches of {batch:,} of N = {capacity:,} leaves"
     unstable = any(one.mark(SUM, batch) != "" for _, one in (ours[0], others[0]))
     theirs = _beside(first, others, stats.noise_floor(twins(run, PEER)), " (unstable)" * unstable)
     return (
@@ -158,11 +193,12 @@ def _question(title: str, asked: str, answered: str, more: str) -> str:
 
 
 def _which_tree(material: Material) -> str:
-    capacity, batch = tree.QUESTIONS[0]
-    asked = f"python -m dse recommend --machine {material.about.key} --capacity {capacity} --batch {batch}"
+    question = tree.questions(material)[0]
+    shape = " ".join(f"--{name} {getattr(question, name)}" for name in ("capacity", "batch", "dtype"))
+    asked = f"python -m dse recommend --machine {material.about.key} {shape.removesuffix(' --dtype float32')}"
     more = f"All of the answer: {link('what-to-choose', 'What to choose')}."
     try:
-        found = tree.answered(material, Question(capacity, batch, 1.0, material.about.cores))
+        found = tree.answered(material, question)
     except RecordError as error:
         return _question("Which tree?", asked, f"{error}", "")
     return _question("Which tree?", asked, _first_lines(tree_text.text(found)), more)

@@ -8,7 +8,7 @@ from dse.records import Measurement, RecordError, twins
 
 from ..chart import Material, Section
 from ..markup import items, link, named, paragraph, slug, table
-from ..tidy import PREFERRED_CAPACITY, commit_of, sources_of, timed, untimed
+from ..tidy import PREFERRED_CAPACITY, commit_of, nearest, sources_of, timed, untimed
 from . import what_ifs
 from .peers import ABOUT_UNSTABLE, Implementation, implementations
 from .peers_figures import GPU
@@ -24,8 +24,7 @@ def section(measurements: Sequence[Measurement]) -> str:
     cells = [record for record in timed(run) if record.primitive == GPU]
     if not cells:
         raise RecordError("no tree was timed on a GPU; on a machine that has one: make gpu")
-    capacities = {record.capacity for record in cells}
-    capacity = PREFERRED_CAPACITY if PREFERRED_CAPACITY in capacities else max(capacities)
+    capacity = nearest([record.capacity for record in cells], PREFERRED_CAPACITY)
     compared = implementations([record for record in cells if record.capacity == capacity], run)
     batches = sorted({record.batch for record in cells if record.capacity == capacity})
     skipped = sorted({f"{record.contestant}: {record.reason}" for record in untimed(run)})

@@ -13,7 +13,7 @@ from dse.records import Measurement, RecordError, text_of, twins
 
 from ..chart import Section
 from ..markup import Cell, items, named, paragraph, table
-from ..tidy import OPS, PREFERRED_CAPACITY, commit_of, sources_of, timed, untimed
+from ..tidy import OPS, PREFERRED_CAPACITY, commit_of, nearest, sources_of, timed, untimed
 from .peers_figures import SUM, label
 
 SHARED = f"{PEER}_shared"
@@ -95,7 +95,7 @@ def section(measurements: Sequence[Measurement], folder: Path) -> str:
     cells = [record for record in timed(run) if record.primitive == PEER]
     if not cells:
         raise RecordError("no other library was timed; install and measure them: make peers")
-    capacity = _capacity(cells)
+    capacity = nearest([record.capacity for record in cells], PREFERRED_CAPACITY)
     cells = [record for record in cells if record.capacity == capacity]
     batches = sorted({record.batch for record in cells})
     floor = stats.noise_floor(twins(run, PEER))
@@ -110,14 +110,6 @@ def section(measurements: Sequence[Measurement], folder: Path) -> str:
         + _accuracy(folder / ACCURACY_FILE)
         + _untimed(run)
     )
-
-
-def _capacity(cells: Iterable[Measurement]) -> int:
-    """Return 1,000,000 if it was measured, else the N with the most B."""
-    batches: dict[int, set[int]] = defaultdict(set)
-    for record in cells:
-        batches[record.capacity].add(record.batch)
-    return max(batches, key=lambda n: (n == PREFERRED_CAPACITY, len(batches[n]), n))
 
 
 def _origin(run: Sequence[Measurement], others: int) -> str:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from dse.published.peer_claims import BATCH, PEER, is_ours
 
 from .. import style
-from ..tidy import OPS, PREFERRED_CAPACITY, About, either, where
+from ..tidy import OPS, PREFERRED_CAPACITY, About, either, nearest, where
 
 NAMED = {("validate", False): "unchecked", ("launch", "graph"): "graph"}  # options that have a name
 GPU = "gpu"  # the primitive of trees on a device, timed in alternation
@@ -60,13 +60,11 @@ def peers(frame: pd.DataFrame, primitive: str = PEER) -> pd.DataFrame:
 
 
 def by_batch(frame: pd.DataFrame, primitive: str = PEER) -> pd.DataFrame:
-    """Select every implementation over B at N = 1,000,000, or else at the N with the most B; empty below two B."""
+    """Select every implementation over B at N = 1,000,000, or at the nearest N with two B; empty where none has."""
     rows = peers(frame, primitive)
     batches = rows.groupby("capacity")["batch"].nunique()
-    several = batches[batches > 1]
-    if several.empty:
-        return rows[:0]
-    return where(rows, capacity=PREFERRED_CAPACITY if PREFERRED_CAPACITY in several.index else several.idxmax())
+    several = batches[batches > 1].index
+    return where(rows, capacity=nearest(several, PREFERRED_CAPACITY)) if len(several) else rows[:0]
 
 
 def on_gpu(frame: pd.DataFrame) -> pd.DataFrame:
@@ -97,18 +95,18 @@ def both(rows: pd.DataFrame) -> pd.DataFrame:
 @style.styled
 def batch(rows: pd.DataFrame, about: About) -> Figure:
     """Draw time per element over B: a line an implementation, a panel an op."""
-    return _over_batches("How do other libraries compare, over the batch?", rows, about, "Thick: ours.")
+    return _over_batches("Time per element over the batch B, ours and other libraries", rows, about, "Thick: ours.")
 
 
 @style.styled
 def gpu(rows: pd.DataFrame, about: About) -> Figure:
     """Draw time per element over B for trees on a GPU."""
     note = f"Thick: ours. On {about.gpu}; launched call by call, or as a captured graph."
-    return _over_batches("On a GPU, how do trees compare over the batch?", rows, about, note)
+    return _over_batches("Time per element over the batch B, on a GPU", rows, about, note)
 
 
-def _over_batches(question: str, rows: pd.DataFrame, about: About, note: str) -> Figure:
-    figure, panels = style.by_op(question, rows, f"N = {rows['capacity'].iloc[0]:,}", 8)
+def _over_batches(title: str, rows: pd.DataFrame, about: About, note: str) -> Figure:
+    figure, panels = style.by_op(title, rows, f"N = {rows['capacity'].iloc[0]:,}", 8)
     for axes, part in panels:
         _lines(axes, part, "batch")
         style.x_axis(axes, rows["batch"], "elements of a call B")
@@ -119,7 +117,7 @@ def _over_batches(question: str, rows: pd.DataFrame, about: About, note: str) ->
 def capacity(rows: pd.DataFrame, about: About) -> Figure:
     """Draw time per element of a draw and an update over N: a line an implementation."""
     setting = f"{SUM}, B = {rows['batch'].iloc[0]:,}"
-    figure, (axes,) = style.panels("How do other libraries grow with the number of leaves?", [setting], 8)
+    figure, (axes,) = style.panels("Time per element over the leaves N, ours and other libraries", [setting], 8)
     _lines(axes, rows, "capacity")
     style.x_axis(axes, rows["capacity"], style.LEAVES)
     return style.finish(figure, rows, about, "Thick: ours. A bar is those of draw and update added.")

@@ -2,12 +2,13 @@
 
 from dse.race_trees import configuration_of
 from dse.records import Measurement
+from impls.terminal import plural
 
 from ..chart import Material, Section
 from ..markup import paragraph, table
 from ..tidy import commit_of
 
-TREES, RUNS = "race", "race of runs"
+RUNS = "race of runs"
 HEAD = ("question", "won", "time now", "next", "slower by", "candidates", "raced")
 COMMANDS = "python -m dse recommend --capacity 1e6 --batch 256, python -m dse run cartpole_dqn"
 READING = (
@@ -19,7 +20,8 @@ READING = (
 
 def section(material: Material) -> str:
     """Return the latest race of each question as a table, as HTML."""
-    latest = {_question(one): one for one in material.measurements if one.primitive in (TREES, RUNS)}
+    runs = [one for one in material.measurements if one.primitive == RUNS]
+    latest = {question_of(one): one for one in (*material.races, *runs)}
     if not latest:
         return paragraph(f"Left out: nothing has raced here; this would: {COMMANDS}.")
     rows = [_row(question, one) for question, one in latest.items()]
@@ -27,11 +29,14 @@ def section(material: Material) -> str:
     return paragraph(f"{READING} {source}") + table(HEAD, rows)
 
 
-def _question(record: Measurement) -> str:
+def question_of(record: Measurement) -> str:
+    """Write what was raced for."""
     asked = record.machine["race"]["asked"]
     if record.primitive == RUNS:
         return ", ".join([asked["workload"], *(f"{key} {value}" for key, value in asked["fix"].items())])
-    words = f"N = {asked['capacity']:,}, B = {asked['batch']:,}, R = {asked['updates_per_sample']:g}"
+    words = (
+        f"N = {asked['capacity']:,}, B = {asked['batch']:,}, {plural(asked['updates_per_sample'], 'update')} per sample"
+    )
     return words + f", {asked['inserts']} inserts" * bool(asked["inserts"]) + ", cold caches" * asked["cold"]
 
 

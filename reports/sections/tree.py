@@ -14,8 +14,9 @@ from dse.tree import Recommendation, answer
 
 from ..chart import Chart, Material, Section, measured
 from ..markup import console, paragraph, paragraphs, table
-from ..tidy import OPS, binary, commit_of, machine_of, timed
-from . import peers_figures, training_figures
+from ..tidy import OPS, binary, commit_of, machine_of, nearest, timed
+from . import peers_figures as of_peers
+from . import training_figures
 from . import tree_figures as figures
 
 QUESTIONS = ((1_000_000, 256), (100_000, 32))  # N and B of the recommendations shown, each with one update per sample
@@ -59,18 +60,10 @@ CHARTS = (
     Chart("layout", measured(figures.layout_ratios), figures.layout, READINGS["layout"], SWEEP),
     Chart("floor", measured(figures.against_floor), figures.floor, READINGS["floor"], SWEEP),
     Chart("bytes", measured(figures.by_bytes), figures.tree_bytes, READINGS["bytes"], SWEEP),
-    Chart("peers_batch", measured(peers_figures.by_batch), peers_figures.batch, READINGS["peers_batch"], *BESIDE),
-    Chart(
-        "peers_capacity",
-        measured(peers_figures.by_capacity),
-        peers_figures.capacity,
-        READINGS["peers_capacity"],
-        *BESIDE,
-    ),
-    Chart(
-        "gpu_batch", measured(peers_figures.on_gpu), peers_figures.gpu, READINGS["gpu_batch"], GPU, peers_figures.GPU
-    ),
-    Chart("gpu_lanes", measured(figures.by_lanes), figures.lanes, READINGS["gpu_lanes"], GPU, peers_figures.GPU),
+    Chart("peers_batch", measured(of_peers.by_batch), of_peers.batch, READINGS["peers_batch"], *BESIDE),
+    Chart("peers_capacity", measured(of_peers.by_capacity), of_peers.capacity, READINGS["peers_capacity"], *BESIDE),
+    Chart("gpu_batch", measured(of_peers.on_gpu), of_peers.gpu, READINGS["gpu_batch"], GPU, of_peers.GPU),
+    Chart("gpu_lanes", measured(figures.by_lanes), figures.lanes, READINGS["gpu_lanes"], GPU, of_peers.GPU),
 )
 
 
@@ -116,9 +109,18 @@ def answered(material: Material, question: Question) -> Recommendation:
     return material.answers[question]
 
 
+def questions(material: Material) -> list[Question]:
+    """Return the questions shown, each of the N, B and dtype nearest to the usual that were measured."""
+    rows, cores = figures.trees(material.frame, source="measured"), material.about.cores
+    if rows.empty:
+        return [Question(*usual, 1.0, cores) for usual in QUESTIONS]
+    near = ((nearest(rows["capacity"], n), nearest(rows["batch"], b)) for n, b in QUESTIONS)
+    dtype = nearest(rows["dtype"], "float32")
+    return [Question(int(n), int(b), 1.0, cores, dtype) for n, b in dict.fromkeys(near)]
+
+
 def _recommended(material: Material) -> str:
-    asked = (Question(capacity, batch, 1.0, material.about.cores) for capacity, batch in QUESTIONS)
-    return "".join(console(text(answered(material, question))) for question in asked)
+    return "".join(console(text(answered(material, question))) for question in questions(material))
 
 
 def _model(material: Material) -> str:

@@ -151,6 +151,43 @@ def test_the_headline_is_computed_from_the_records(tmp_path):
     assert f"{per_element('rllib', 'float64', 1_024) / ours:,.0f}x" in text
 
 
+SWEPT = "Fastest here: numba, K = 8, 2 threads, 16.0 ns an element for draw and update, N = 100,000, B = 64;"
+RACE = {"asked": {"capacity": 500, "batch": 32, "updates_per_sample": 1, "inserts": 0, "cold": False}, "rows": [
+    {"contestant": "numpy", "fanout": 4, "threads": 1, "options": []}] * 3}  # fmt: skip
+
+
+def opening(results, found):
+    return answer.section(material(results, found)).partition("</p>")[0].removeprefix('<p class="lead">')
+
+
+@pytest.mark.parametrize("more", [(), ("peer",)])
+def test_the_page_opens_with_the_fastest_of_the_machines_own_sweep_or_last_race(tmp_path, more):
+    found = [one for one in everything() if one.primitive.startswith(more)] if more else []
+    for op, k, threads in itertools.product(("draw", "update"), (8, 16), (1, 2)):
+        how = {"op": op, "fanout": k, "threads": threads, "capacity": 100_000, "batch": 64}
+        found.append(record(k if threads == 2 else 20, command="mine", **how))
+    assert opening(tmp_path, found).startswith(SWEPT)
+    assert ("make peers" in opening(tmp_path, found)) == (not more)
+    raced = record(10, contestant="numpy", batch=32, primitive="race", machine={**found[-1].machine, "race": RACE})
+    assert opening(tmp_path, [*found, raced]).startswith(
+        "Fastest here: numpy, K = 4, 10.0 ns an element; raced against 2"
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"op": "step"},
+        {"op": "draw", "options": {"layout": "plain"}},
+        {"dtype": "float64"},
+        {"primitive": "peer"},
+        {"distribution": "rank0.6", "batch": 1},
+    ],
+)
+def test_whatever_tree_was_timed_the_page_opens_with_one(tmp_path, fields):
+    assert opening(tmp_path, [record(12.0, **fields)]).startswith("Fastest here: numba, K = 16, 1 thread, 12.0 ns")
+
+
 def test_the_first_question_is_of_all_threads_of_the_machine(tmp_path, monkeypatch):
     asked, answered = [], tree.answered
     monkeypatch.setattr(tree, "answered", lambda it, question: asked.append(question) or answered(it, question))

@@ -1,6 +1,7 @@
 """The READMEs: commands run as printed, what they show is what the records give, links resolve, nothing is missing."""
 
 import importlib
+import itertools
 import os
 import re
 import shlex
@@ -20,7 +21,7 @@ import impls
 from reports import readme_tables, readmes
 from tests.committed import COMMITTED
 from tests.matrix import matrix
-from tests.system.test_advice import PARSERS, benchmark, parsed
+from tests.system.test_advice import PARSERS, benchmark, parsed, parsers
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPERS = "dse/published/PAPERS.md"
@@ -46,6 +47,10 @@ NO_FIGURES = {
     r"\(b - 1\) [^|]*\|": "laws of cycles, equal to simulated hardware by a test",
 }
 """Numbers that READMEs may have outside of what records give, each with the reason."""
+PACKAGES = ("impls", "dse", "benchmarks", "reports")
+NAMED = re.compile(r"python -m (dse|benchmarks|impls(?:\.training)?|reports)(?![.\w])((?: [^ `\"';|\n<]+)*)")
+OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+OTHERS = {"--walks", "--lower", "--broken"}  # of tools in tests/
 RECORDED = "compare"  # the one command whose recorded output is shown: it measures
 LONGEST_SECONDS = 60  # ten on an idle machine
 
@@ -113,6 +118,26 @@ def test_every_command_is_one_that_its_parser_takes():
             benchmark(command, words[2:])
         elif package in PARSERS:
             parsed(command, importlib.import_module(PARSERS[package])._parser(), words[2:])
+
+
+def test_every_command_and_option_that_a_text_names_is_there():
+    known = {}
+    for words, parser in parsers():
+        known.setdefault(words, set()).update(parser._option_string_actions)
+    prose = [path for path in (*PROSE, ROOT / "results" / "README.md") if path.name != "CHANGELOG.md"]
+    code = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    wrong = []
+    for path in (*prose, *code, ROOT / "Makefile"):
+        text = readmes.BLOCK.sub("", path.read_text()) if path in prose else path.read_text()
+        for package, words in NAMED.findall(text):
+            asked = [package, *itertools.takewhile(re.compile("[a-z][a-z-]+").fullmatch, words.split()[:2])]
+            command = next(one for one in (" ".join(asked[:count]) for count in (3, 2, 1)) if one in known)
+            is_known = command.count(" ") or not asked[1:] or package not in ("dse", "benchmarks")
+            wrong += [] if is_known else [(path, asked)]
+            wrong += [(path, command, one) for one in OPTION.findall(words) if one not in known[command]]
+        options = set().union(*known.values(), OTHERS) if path in prose else {}
+        wrong += [(path, one) for one in re.findall(r"`(--[a-z][\w-]*)", text) if options and one not in options]
+    assert not wrong, wrong
 
 
 def test_commands_that_are_not_run_here_are_in_some_readme_and_say_when_they_last_were():

@@ -219,7 +219,7 @@ def drawn():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_figure_says_its_units_and_source_and_nothing_covers_it(drawn, name):
     figure = drawn[name]
-    assert figure.subfigs[0].get_suptitle().endswith("?")
+    assert figure.subfigs[0].get_suptitle().startswith("Time")
     assert re.search(r"\((ns|ratio)\)$", figure.axes[0].get_ylabel())
     assert figure.axes[-1].get_xlabel()
     for axes in figure.axes:
@@ -244,6 +244,49 @@ def test_a_line_joins_points_of_one_run_and_its_ring_is_among_them():
     (ring,) = [line for line in axes.lines if line.get_fillstyle() == "none"]
     assert ring.get_xdata()[0] == 8
     assert "other runs" in figure.subfigs[1].texts[0].get_text().replace("\n", " ")
+
+
+def swept(*names, **fields):
+    """Records of trees at two N, two B and three K, none of them usual."""
+    for name, n, b, k, op in itertools.product(names, (10**4, 10**5), (64, 2_048), (4, 8, 32), ("draw", "update")):
+        yield record(10, contestant=name, capacity=n, batch=b, fanout=k, op=op, **fields)
+
+
+@pytest.mark.parametrize("fields", [{}, {"dtype": "float64"}, {"distribution": "rank0.6"}, {"threads": 2}])
+def test_a_figure_shows_the_nearest_that_was_measured_and_says_so(fields):
+    found = [
+        *swept("numba", "numpy", **fields),
+        *swept("fpga", source="modeled"),
+        record(5, contestant="flat", batch=64),
+    ]
+    material = Material(found, tidy.about(found), QUOTED.parent)
+    told = {}
+    for chart in tree.CHARTS[:3]:
+        figure = chart.draw(chart.rows(material), material.about)
+        titles, caption = [axes.get_title() for axes in figure.axes], figure.subfigs[1].texts[0].get_text()
+        told[chart.name] = titles, " ".join(caption.split())
+    panels = ["draw, numba", "update, numba", "draw, numpy", "update, numpy"]
+    assert told["fanout"][0] == [f"{panel}, B = 64" for panel in panels]
+    assert told["capacity"][0] == ["draw, K = 8, B = 64", "update, K = 8, B = 64"]
+    assert told["batch"][0] == ["draw, N = 100,000, K = 8", "update, N = 100,000, K = 8"]
+    for name, said in (("fanout", "B = 64: the nearest to 256"), ("batch", "N = 100,000: the nearest to 1,000,000")):
+        assert f"{said} that was measured." in told[name][1]
+    for key, value in fields.items():
+        assert f"{key} = {value}: the nearest to " in told["capacity"][1]
+
+
+def test_a_tree_without_a_fanout_is_drawn_beside_those_of_any():
+    found = [*swept("numba"), *(record(5, contestant="flat", capacity=n, batch=64) for n in (10**4, 10**5))]
+    rows = tree_figures.by_capacity(tidy.tidy(found))
+    assert set(zip(rows["contestant"], rows["fanout"], strict=True)) == {("numba", 8), ("flat", 8)}
+
+
+def test_lines_of_the_figure_of_bytes_keep_ragged_and_full_levels_apart():
+    sizes = itertools.product((10**4, 10**5), (4, 16), ({}, {"padding": "full"}))
+    found = [record(10, contestant="numpy", capacity=n, fanout=k, options=how) for n, k, how in sizes]
+    figure = tree_figures.tree_bytes(tree_figures.by_bytes(tidy.tidy(found)), tidy.about(found))
+    joined = [line for line in figure.axes[0].lines if line.get_color() == "0.6"]
+    assert [len(line.get_xdata()) for line in joined] == [2] * 4  # N times levels
 
 
 def test_what_is_unstable_is_hollow_and_what_is_modeled_says_so(drawn):

@@ -5,6 +5,7 @@ so that new advice is tried as well. Those that take no time are run; of the oth
 every workload, platform and make target must be there.
 """
 
+import argparse
 import html
 import importlib
 import json
@@ -92,6 +93,19 @@ def benchmark(command, words):
         assert given.preset in PRESETS
         assert set(given.dtypes or ()) <= {"float32", "float64"}, command
     return given
+
+
+def parsers():
+    """Every parser of a command of ours, by the words that name it."""
+    found = [("benchmarks", bench._parser())]
+    found += [(package, importlib.import_module(module)._parser()) for package, module in PARSERS.items()]
+    for name in ("peers --training", *bench.ELSEWHERE):
+        main = bench.command_of(name.split())[0]
+        found.append((f"benchmarks {name.split()[0]}", importlib.import_module(main.__module__)._parser()))
+    for words, parser in found:
+        yield words, parser
+        commands = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+        found += [(f"{words} {name}", one) for choices in commands for name, one in choices.items()]
 
 
 def parsed(command, parser, words):

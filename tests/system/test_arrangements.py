@@ -178,11 +178,6 @@ def test_the_command_goes_on_where_it_stopped_and_tries_again_what_failed(tmp_pa
     assert (third["found_done"], ran) == (12, [])
 
 
-def test_an_unknown_arrangement_is_one_sentence(tmp_path, capsys):
-    assert cli.main(["arrangements", "--only", "together", "--results", str(tmp_path)]) == 2
-    assert "'together' is none of serial, apart, pipelined" in capsys.readouterr().err
-
-
 # The kept ratio
 
 

@@ -1,6 +1,5 @@
 """The history of speed: what asv stored at several commits, made up by asv itself, and which commit was slower."""
 
-import doctest
 import itertools
 import json
 import math
@@ -232,9 +231,3 @@ def test_a_file_of_an_asv_that_wrote_otherwise_is_left_out_by_name(tmp_path):
     assert f"Left out: {first.name}" in text
     assert "measure that commit again" in text
     assert len(set(history.rows(material(tmp_path))["commit"])) == len(COMMITS) - 1
-
-
-def test_examples_in_docstrings_run():
-    tried = doctest.testmod(history)
-    assert tried.attempted
-    assert not tried.failed

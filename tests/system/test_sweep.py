@@ -1,8 +1,10 @@
 """The sweep: what it writes, how it goes on after SIGKILL, and what it says when it cannot."""
 
+import itertools
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from benchmarks.run import Stamp
 from benchmarks.timing import Timing
 from dse.platforms import fingerprint
 from dse.records import read_file
+from tests.system.test_advice import parsers
 
 ROOT = Path(__file__).resolve().parents[2]
 AXES = "--capacities 50,60,70 --batches 4,8 --fanouts 4 --ops draw,update --budget 0.001 --no-floor".split()
@@ -349,7 +352,24 @@ UNBOUNDED = {
     "compare HEAD HEAD --detect -1": "from 0 on",
     "compare HEAD HEAD --fanouts 1": "K is at least 2, not 1",
     "sweep --budget inf": "from 0 on",
+    "sweep --batches 64,64": "64 is given twice",
+    "sweep --capacities 1e4,10000": "10000 is given twice",
+    "sweep --contestants numpy,": "a value of 'numpy,' is empty",
+    "sweep --options layout": "each KEY once, not 'layout'",
+    "sweep --options layout=plain,layout=prefix": "each KEY once",
+    "peers --contestants NUMBA": "did you mean 'numba'?",
 }
+
+
+def test_a_list_of_any_command_refuses_what_is_unknown_and_empty(capsys):
+    every = [(parser, action) for _, parser in parsers() for action in parser._actions]
+    lists = [(parser, one.option_strings[0]) for parser, one in every if "list of" in getattr(one.type, "__name__", "")]
+    assert {"--contestants", "--only", "--strategies", "--buffers", "--hosts", "--batches"} <= {one for _, one in lists}
+    known = [one for one in lists if one[1] not in ("--workload", "--workloads", "--python")]  # which may be files
+    for (parser, option), value in itertools.product(known, ("nonesuch", "")):
+        with pytest.raises(SystemExit):
+            parser.parse_args([option, value])
+        assert re.search(f"argument {option}: .*{value!r}", capsys.readouterr().err), parser.prog
 
 
 @pytest.mark.parametrize("command", UNBOUNDED)

@@ -1,6 +1,5 @@
 """Papers held against us: their titles and addresses, each claim with its verdict, our figures of the same question."""
 
-import doctest
 import functools
 import html
 import importlib
@@ -116,12 +115,6 @@ def test_a_title_leads_to_its_address_and_nothing_else_leads_out(section, materi
     whole = section + page.section_html(papers.SECTIONS[1], material)
     led = {html.unescape(one) for one in re.findall('href="([^#"][^"]*)"', whole)}
     assert led == {paper.address for paper in PAPERS if paper.address}
-
-
-def test_examples_in_docstrings_run():
-    tried = doctest.testmod(papers)
-    assert tried.attempted
-    assert not tried.failed
 
 
 def test_what_this_machine_cannot_judge_another_does_by_name_and_nothing_else_is_replaced(material, monkeypatch):

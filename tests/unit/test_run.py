@@ -8,7 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+import impls
 from benchmarks import compare, sweep
+from benchmarks import peers as libraries
 from benchmarks.__main__ import main
 from benchmarks.cases import Case
 from benchmarks.peers import command as peers
@@ -107,7 +109,8 @@ def test_what_a_sweep_and_the_peers_measure_beside_their_cells_is_found_done_too
     path = COMMITTED / "d7dae63b89" / "peers.jsonl"
     copied, machine = with_evidence(path, tmp_path / "peers.jsonl", {**CODE, "libraries": "those of peers"})
     stamp = Stamp("beef", False, "made up", peers.PEER, machine)
-    members = [peers._Member(fields, None, stamp) for fields in peers.implementations()]
+    kept = {one.contestant for one in read_file(copied)}  # a library may have been added since
+    members = [peers._Member(fields, None, stamp) for fields in peers.implementations(kept)]
     options = peers._parser().parse_args(["--json"])
     before = copied.read_bytes()
     peers._run(members, members[0], copied, options)  # without a process to ask: none is needed
@@ -354,6 +357,18 @@ def test_a_report_is_words_or_json(tmp_path, capsys):
         "the same cell measured twice differs by up to 26.2% (1 A/A pairs)",
         f"records: {tmp_path}",
     ]
+
+
+@pytest.mark.parametrize("name", [*impls.names(), *libraries.names()])
+def test_every_tree_and_library_can_be_compared(name):
+    assert {fields["contestant"] for fields in peers.implementations([name])} == {name}
+
+
+@pytest.mark.parametrize("words", ["pairs replay,cpprb", "operations,pairs cpprb", "pairs cpprb --strategies global"])
+def test_a_buffer_strategy_or_part_that_would_not_be_measured_is_refused(words, capsys):
+    only, buffers, *others = words.split()
+    assert main(["replay", "--anyway", "--python", sys.executable, "--only", only, "--buffers", buffers, *others]) == 2
+    assert "leave nothing to measure of" in capsys.readouterr().err
 
 
 MEASURING = (
