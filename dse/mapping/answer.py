@@ -260,6 +260,7 @@ class MappingAnswer:
     searched: tuple[str, ...]
     machine: str = ""  # whose records were read, if any
     machine_note: str = ""  # says so where another machine stands for "this"
+    profile_notes: tuple[str, ...] = ()  # that the profile is incomplete, or was disturbed
     results: str = ""  # the folder of those records, as it was given
     best: Other | None = None
     others_tied: int = 0
@@ -313,6 +314,7 @@ class Shortage:
     no_links: tuple[tuple[str, str], ...]
     machine: str = ""
     machine_note: str = ""
+    profile_notes: tuple[str, ...] = ()
     results: str = ""
 
     def to_dict(self) -> dict[str, Any]:

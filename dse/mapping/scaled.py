@@ -13,7 +13,7 @@ from ..times.analytic import together
 from ..times.beside import crowded
 from ..times.parts import Parts
 from ..times.whole_runs import REFERENCE, UNLIKE, Whole
-from .processes import Beside, Run, one_thread, replay_seconds, reshaped
+from .processes import Beside, Run, crowding, one_thread, replay_seconds, reshaped
 
 
 @dataclass
@@ -41,14 +41,16 @@ class Scaled:
 
     @functools.cached_property
     def ratio(self) -> float:
-        """How many times the sum of its parts the whole run took."""
+        """How many times the sum of its parts the whole run took; more where processes share cores that it did not."""
         whole, workload, serial = self.whole, self.parts.workload, self.whole.arrangement == "serial"
         there = reshaped(self.parts, workload, whole.batch, whole.interval, whole.environments, workload.replay.fanout)
         acting = there.acting(whole.actors, serial, whole.policy).value
         learner = one_thread(there, whole.learner).value
         replay = replay_seconds(there if serial else reshaped(there, there.workload))
         sides = {"serial": (acting + learner + replay,), "apart": (acting, learner + replay)}
-        return whole.time.value / max(sides.get(whole.arrangement, (acting, learner, replay)))
+        timed = Run(whole.arrangement, whole.actors, whole.learner, whole.policy)
+        more = crowding(self.parts, self.run) / crowding(there, timed)
+        return more * whole.time.value / max(sides.get(whole.arrangement, (acting, learner, replay)))
 
     @functools.cached_property
     def _is_its_own(self) -> bool:
@@ -61,8 +63,9 @@ class Scaled:
     def _unlike(self) -> int:
         """In how many ways the run is another one than was timed."""
         run, whole = self.run, self.whole
-        ours = run.arrangement, run.learner, run.policy, run.actors, self.parts.environments
-        timed = whole.arrangement, whole.learner, whole.policy, whole.actors, whole.environments
+        ours = run.arrangement, run.learner, run.policy, run.actors, self.parts.environments, self.is_crowded
+        had = crowded(whole.arrangement, whole.actors, self.parts.cores) and whole.arrangement != "serial"
+        timed = whole.arrangement, whole.learner, whole.policy, whole.actors, whole.environments, had
         return sum(mine != theirs for mine, theirs in zip(ours, timed, strict=True))
 
     def acting(self, alone: Estimate, policy: str) -> Estimate:
@@ -102,8 +105,17 @@ class Elsewhere:
 
     own: Parts
     run: Run | None = None
-    counts_others = is_crowded = False
-    ratio = 1.0
+    counts_others = False
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there are more processes than cores."""
+        return self.run is not None and crowded(self.run.arrangement, self.run.actors, self.own.cores)
+
+    @functools.cached_property
+    def ratio(self) -> float:
+        """How many times as long all takes where processes share cores."""
+        return crowding(self.own, self.run) if self.run else 1.0
 
     def acting(self, alone: Estimate, policy: str) -> Estimate:
         """Seconds of a gradient step that actors take."""
@@ -115,7 +127,7 @@ class Elsewhere:
 
     def replay(self, alone: Estimate) -> Estimate:
         """The time of a part of the replay: as it is alone."""
-        return alone
+        return alone.scaled(self.ratio)
 
     stored = replay
 
@@ -123,24 +135,27 @@ class Elsewhere:
         table = self.own.table
         known = table and (table.beyond.get(implementation) or table.beyond.get(REFERENCE))
         if not known or self.own.own:
-            return alone
+            return alone.scaled(self.ratio)
         told = f"{alone.rests_on.told}; times {known.ratio:.2f}, as loops of other workloads take beyond their parts"
         return Estimate.within(
-            alone.value * known.ratio, together(alone.factor, known.factor), alone.rests_on
+            self.ratio * alone.value * known.ratio, together(alone.factor, known.factor), alone.rests_on
         ).resting_on(told=told)
 
 
-def beside_of(parts: Parts, run: Run) -> Beside | Scaled:
-    """What the parts of a run take in it: by runs of its arrangement whose parts were timed, else by whole runs."""
+def beside_of(parts: Parts, run: Run) -> Beside | Scaled | Elsewhere:
+    """What the parts of a run take in it: by runs of its arrangement with timed parts, by whole runs, or alone."""
     assert parts.table
     if any(one.arrangement == run.arrangement for one in parts.table.beside):
         return Beside(parts, run)
+    if not parts.table.whole:
+        return Elsewhere(parts, run)
     shape = parts.workload.learner
 
     def unlike(one: Whole) -> tuple[float, ...]:
         sizes = (one.batch, shape.batch), (one.interval, shape.update_interval), (one.actors, run.actors)
         counts = (*sizes, (one.environments, parts.environments))
-        other = one.arrangement != run.arrangement, one.learner != run.learner, one.policy != run.policy
+        is_serial = (one.arrangement == "serial") != (run.arrangement == "serial")  # processes hand over to each other
+        other = one.arrangement != run.arrangement, is_serial, one.learner != run.learner, one.policy != run.policy
         return (*other, sum(abs(math.log(mine / theirs)) for mine, theirs in counts))
 
     return Scaled(parts, run, min(parts.table.whole, key=unlike))

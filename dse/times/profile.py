@@ -10,7 +10,8 @@ import dataclasses
 import functools
 import math
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,17 +26,19 @@ from ..drift import Drift, drift
 from ..estimate import Estimate, Evidence
 from ..platforms import Platform
 from ..platforms.fingerprint import where
-from ..records import Measurement, RecordError, how_to_measure, read_folder, twins
+from ..records import LOAD, Measurement, RecordError, how_to_measure, in_order, read_folder, twins
 from .beside import Timed, timed
 from .between import carried, over_batch
 from .tree_times import Question, Table
 from .tree_variants import Configuration
-from .whole_runs import REFERENCE, Beyond, Times, Whole, beyond, what_of, whole_runs
+from .whole_runs import BESIDE, REFERENCE, Beyond, Times, Whole, beyond, what_of, whole_runs
 from .workloads import workloads
 
 FREE = ("learner.batch", "learner.update_interval", "learner.learning_starts", "replay.", "exploration.", "actors.")
 """Keys of a workload that may differ from the profiled one: what depends on them is asked for, never looked up."""
 Shape = Callable[[int], float]
+TRAINING = "training"
+"""The primitive of a part of a profile."""
 LEARNED = ("training run", "learners step")
 """Primitives of gradient steps by one learner or several, while actors act and while they stand still."""
 FLAT, STATE_DICT = "flat", "state dict"
@@ -61,12 +64,60 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Cells:
+    """Cells of a workload's profile by a ``preset``: those with a record, and all; where none tells, both are equal.
+
+    ``disturbed``: of ``records``, parallel runs among them, those that were made under ``load``, the largest of them.
+    """
+
+    preset: str
+    measured: int
+    total: int
+    records: int
+    disturbed: int
+    load: float
+    cores: int
+
+    @classmethod
+    def of(cls, records: Iterable[Measurement]) -> "Cells | None":
+        """Count the cells of the preset that is the most complete; None without a profile."""
+        last = {one.cell: one for one in in_order(one for one in records if one.primitive in (TRAINING, BESIDE))}
+        counts = Counter(
+            (told["preset"], told["cells"]) if told else ("", 0)
+            for one in last.values()
+            if (told := one.machine.get("profile")) or one.primitive == TRAINING
+        )
+        if not counts:
+            return None
+        (preset, total), measured = max(counts.items(), key=lambda pair: pair[1] / (pair[0][1] or pair[1]))
+        loud = [one.machine[LOAD] for one in last.values() if LOAD in one.machine]
+        cores = next(iter(last.values())).machine.get("cores", 1)
+        return cls(preset, measured, total or measured, len(last), len(loud), max(loud, default=0.0), cores)
+
+    def notes(self, command: str) -> Iterator[str]:
+        """Say that cells are left, or that others disturbed them; ``command`` measures the profile."""
+        if self.measured < self.total:
+            preset = f" --preset {self.preset}"
+            yield (
+                f"only {self.measured:,} of {self.total:,} cells of the profile are measured; run the same command "
+                f"again to finish: {command}{preset}"
+            )
+        if self.disturbed:
+            yield (
+                f"{self.disturbed:,} of {plural(self.records, 'record')} of the profile were made under load "
+                f"({self.load:.3g} on {plural(self.cores, 'core')}), so times may be too long and their intervals too "
+                f"narrow; measure again when others have ended: {command}"
+            )
+
+
+@dataclass(frozen=True)
 class PerformanceTable:
     """Rows of one machine for one workload. ``differs``: keys in which the profiled workload is another one.
 
     ``whole``: runs that were timed whole, ``several`` those of several learners; ``beyond``: what serial loops of other
     workloads take beyond their parts, by implementation. ``beside``: runs of several processes whose parts were timed
-    concurrently. ``learned``: gradient steps in runs, and of learners alone, of any workload.
+    concurrently. ``learned``: gradient steps in runs, and of learners alone, of any workload. ``cells``: those of the
+    profile: how far it is, and how many were measured under load.
     """
 
     machine_key: str
@@ -79,6 +130,7 @@ class PerformanceTable:
     beside: tuple[Timed, ...] = ()
     learned: tuple[Measurement, ...] = ()
     several: tuple[Whole, ...] = ()
+    cells: "Cells | None" = None
 
     def alone(self, what: str, threads: int | None = None, is_timed: bool = True) -> dict[tuple[int, int], list[Row]]:
         """Rows of parts that ran alone, by (threads, batch); without ``is_timed`` those too that were skipped."""
@@ -247,7 +299,8 @@ class Known:
         runs, every = timed(self.records, profiled), self._whole.get(profiled, ())
         whole, several = (tuple(one for one in every if bool(one.how) == of) for of in (False, True))
         learned = tuple(one for one in self.records if one.primitive in LEARNED and one.median_seconds)
-        return PerformanceTable(self.machine_key, "", (), rows, self._trees, whole, over, runs, learned, several)
+        cells = Cells.of(one for one in self.records if one.options.get("identity") == profiled)
+        return PerformanceTable(self.machine_key, "", (), rows, self._trees, whole, over, runs, learned, several, cells)
 
     def _rows(self, profiled: str) -> tuple[Row, ...]:
         return tuple(_rows(self.records, profiled, self._changes))

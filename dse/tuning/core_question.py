@@ -4,25 +4,26 @@ Letters: M cores, x_a and x_l of them for actors and for learners, f_a(x_a) envi
 gradient steps/s, u environment steps a gradient step (update_interval).
 """
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from impls.training import Workload
 from impls.training.parallel.arrangement import Arrangement
 
-from ..estimate import Estimate, Evidence
+from ..estimate import Estimate, Evidence, weakest
 from ..mapping.learners import COSTS_FACTOR, Processes, calibrate, horizon_of, sources_of, terms_of
 from ..mapping.options import implementation_of
 from ..mapping.processes import one_thread
-from ..mapping.question import ask
-from ..mapping.values import refuse
+from ..mapping.question import MappingQuestion, ask, predict_loop
+from ..mapping.values import WHERE, refuse, with_values
 from ..mapping.what_if import with_changes
 from ..platforms import Platform
 from ..platforms.reading import RESULTS
 from ..records import Source
-from ..solver.problem import ProblemError
+from ..solver.problem import LOOP, ProblemError
 from ..times import analytic
 from ..times.parts import Parts
 from ..times.whole_runs import REFERENCE
@@ -65,6 +66,7 @@ class CoreSplit:
     cores_there: int | None = None  # on that processor, where more are asked about
     machine: str = ""  # whose records were read, if any
     machine_note: str = ""  # says so where another machine stands for "this"
+    profile_notes: tuple[str, ...] = ()  # that the profile is incomplete, or was disturbed
 
     @property
     def hz_beside(self) -> float:
@@ -203,6 +205,41 @@ def _rates(times: Mapping[int, Estimate]) -> dict[int, Estimate]:
     return {x: Estimate(1 / time.value, 1 / time.high, 1 / time.low, time.rests_on) for x, time in times.items()}
 
 
+def _as_run(split: CoreSplit, asked: MappingQuestion, by: str, u: float) -> CoreSplit:
+    """Give the splits that are shown the rates that `recommend` has of them as runs, if it has that of the choice.
+
+    The fastest of them is the choice then, of those within 1 % the one on the fewest cores.
+    """
+    run = functools.partial(_run_of, asked, by, u)
+    choice, turns = run(split.choice), run(split.turns)
+    if choice is None:
+        return split
+    every = [choice, *(one for one in map(run, split.around) if one)]
+    least = (1 - WITHIN) * max(one.hz for one in every)
+    choice = min((one for one in every if one.hz >= least), key=lambda one: (one.cores, -one.hz))
+    around = sorted((one for one in every if one is not choice), key=lambda one: (-one.hz, one.cores, one.actors))
+    return replace(split, choice=choice, around=tuple(around), turns=turns or split.turns)
+
+
+def _run_of(asked: MappingQuestion, by: str, u: float, split: Allocation) -> Allocation | None:
+    """A split with the rate of a run by it; None where nothing predicts one."""
+    fix: dict[str, Any] = dict.fromkeys(WHERE, asked.parts().cpu.name) | {"learner_implementation": by}
+    fix |= {"arrangement": "serial", "learners": 1} if split.in_turns else {"arrangement": "apart"}
+    fix |= {} if split.in_turns else {"actors": split.actors}
+    fix |= {"learner_threads": split.learners, "learners": 1} if by == REFERENCE else {"learners": split.learners}
+    fix |= {"sync": "synchronous"} if fix["learners"] > 1 and "sync" not in asked.fix else {}
+    fix |= {"update_interval": int(u)}
+    loop = predict_loop(replace(asked, workload=with_values(asked.workload, fix)), fix) if u == int(u) else None
+    if loop is None:
+        return None
+    one = loop[1].answer
+    low, high = loop[1].doubt.ends(one)
+    side: Literal["actors", "learners"] = "actors" if one.outcome.actor_hz < one.outcome.training_hz else "learners"
+    sources = one.configuration.actors.time.source, weakest(one.configuration.of(part).time.source for part in LOOP)
+    bottleneck = split.bottleneck if split.in_turns else side
+    return replace(split, hz=one.outcome.hz, low=low, high=high, bottleneck=bottleneck, sources=sources)
+
+
 def platform_split(
     platform: str | Path | Platform,
     workload: str | Path | Workload,
@@ -229,7 +266,7 @@ def platform_split(
     parts = asked.parts()
     u = asked.workload.learner.update_interval if update_interval is None else update_interval
     f_a, f_l, sources = platform_curves(parts, max(1, min(wanted, MOST_CORES) - reserved))
-    split = split_cores(f_a, f_l, u, wanted, reserved)
+    split = _as_run(split_cores(f_a, f_l, u, wanted, reserved), asked, parts.implementation, u)
     return replace(
         split,
         sources=(*sources, *split.sources),
