@@ -20,6 +20,7 @@ from impls.training.sizes import layout_of
 from .. import platforms
 from ..mapping.answer import MappingAnswer
 from ..mapping.question import MappingQuestion, answer_question
+from ..platforms import busy
 from ..platforms.evidence import evidence_here, kept_race
 from ..race_runs import CODE, FILE, ZONE, Decided, Program, decided, rows_of
 from ..records import Measurement, Writer, check_writable
@@ -226,7 +227,8 @@ def _told(decision: Decided, raced: Sequence[Contender], limit: float) -> dict[s
         row |= {"fix": dict(one.fix), "predicted": _ends(one.answer)}
     rows.sort(key=lambda row: row["name"] != decision.winner.name)
     ending = decision.reason or (result.ending if result else "")
-    return {"limit": limit, "zone": ZONE, "ending": ending, "seconds": result.seconds if result else 0.0, "rows": rows}
+    seconds = result.seconds if result else 0.0
+    return {"limit": limit, "zone": ZONE, "ending": ending, "seconds": seconds, "load": busy.load(), "rows": rows}
 
 
 def _ends(answer: MappingAnswer | None) -> list[float] | None:
@@ -241,6 +243,7 @@ def race_text(told: Mapping[str, Any]) -> Iterator[str]:
     head = ("configuration", "predicted", "raced", "")
     rows = [(row["name"], _rate(row["predicted"]), _rate(row["hz"]), _status(row)) for row in told["rows"]]
     ending = told["ending"] + ", the leader trains" * (told["ending"] in ("interrupted", "out of time"))
+    ending += f", load was {told['load']:.3g}" if told.get("load") else ""
     yield f"raced for {told['seconds']:.0f} s, {ending}; gradient steps/s, of the race those of 95 % of its turns:"
     yield from aligned([head, *rows], "  ")
 

@@ -23,21 +23,22 @@ from ..estimate import off
 from ..mapping.answer import MappingAnswer, Shortage
 from ..mapping.question import MappingQuestion, answer_question
 from ..mapping.values import FREE
-from ..platforms.busy import average
+from ..platforms import busy
 from ..platforms.reading import HERE
 from ..race_runs import SECONDS
 from .deciding import OBJECTIVE, RACED, Contender, Kept, contenders, follow, race_of, race_text
 from .emit import to_run, why_not_run
 from .mapping import add_choices, add_records, question_of, without_fit
 from .mapping_words import expected, headline
-from .text import add_command, interval, not_its_own, number, roughly, told
+from .text import add_command, interval, not_its_own, number, roughly, told, warned
 
 ABOUT = f"""Which mapping of a workload is the best on this machine, and how fast is it when it runs?
 
 It asks as `python -m dse recommend --platform {HERE}` does, lets the configurations that may be best train in turn
 for the seconds of --decide, continues with the fastest, or ends with one that has taken all its steps by then, and
 prints the gradient steps/s that were predicted, raced and measured, once training has settled and without evaluations.
-A race is kept, and answers until code or machine change.
+A race is kept, and answers until code or machine change. Where others keep the machine busy a run says so first, and
+beside the rate that it measured, and trains all the same.
 With --seconds a run ends S seconds after its first step or its race, even beyond the workload's last step, and without
 --out it leaves no folder behind."""
 PREDICTED = ("ratio", "fewest_devices")  # objectives whose value is the rate of a run, with its interval
@@ -76,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     free, options.free = options.free, [key for key in options.free if key in FREE]
     if unknown := [key for key in free if key not in (*FREE, *RACED)]:
         raise ValueError(f"--free {unknown[0]}: a run races {', '.join(RACED)}, and its question has {', '.join(FREE)}")
-    question = question_of(options)
+    question, _ = question_of(options), busy.load()  # before a race of our own is load
     _check(options, question.workload)
     seconds = _seconds_of_race(options)
     if "strategy" in free and not seconds:
@@ -147,8 +148,8 @@ def _race(
 
 def _announce(options: argparse.Namespace, question: MappingQuestion, one: Contender, race: Any) -> None:
     """Print what will train, and what the race told."""
-    machine = one.answer and one.answer.machine_note and not_its_own(one.answer.machine)
-    lines = [machine] if machine else []
+    lines = warned([f"{busy.described()}: what is raced and measured is slower for it"] if busy.load() else [])
+    lines += [*warned(question.profile_notes), *[not_its_own(question.machine)] * bool(question.machine_note)]
     if not options.json:
         name = question.workload.name
         lines += [headline(one.answer) if one.answer else f"Train {name}, {one.name}: no record predicts how fast."]
@@ -242,6 +243,7 @@ def _show(one: Contender, race: Any, summary: dict[str, Any], as_json: bool) -> 
         more = {"interval": answer.interval, "upper_bound": answer.upper_bound} if answer else {}
         predicted = {"update_hz": answer.hz, **ends, **more} if answer else None
         shown = {"predicted": predicted, "race": race, "measured": measured, "measured_of_predicted": share}
+        shown |= {"load": busy.load(), "profile_notes": answer.profile_notes if answer else ()}
         print(json.dumps({**shown, "run": summary}))
         return
     print(f"predicted: {expected(answer) if answer else 'no record tells'}")
@@ -256,12 +258,11 @@ def _show(one: Contender, race: Any, summary: dict[str, Any], as_json: bool) -> 
     if answer and _has_ends(answer):
         where += f"; {'within' if _is_inside(answer, hz) else 'outside'} the interval"
     where += f"; {hz / turns[0]:.2f} times the raced" if turns else ""
+    where += f"; {busy.described()}" if busy.load() else ""
     print(f"measured:  {number(hz)} gradient steps/s ({taken}){where}")
     if share is not None and share < FAR_BELOW:
-        percent = summary["throughput"]["cpu_percent"]
-        print(
-            f"  the run had {percent:.0f} % of one core's time; load average {average():.3g} on {os.cpu_count()} cores"
-        )
+        percent, average = summary["throughput"]["cpu_percent"], busy.average()
+        print(f"  the run had {percent:.0f} % of one core's time; load average {average:.3g} on {os.cpu_count()} cores")
 
 
 def _has_ends(answer: MappingAnswer | None) -> bool:

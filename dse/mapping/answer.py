@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..estimate import Evidence, Interval, off
+from ..estimate import Estimate, Evidence, Interval, off
 from ..records import how_to_measure
 from ..solver.deciding import timed_of
 from ..solver.law import LOOP_BOUND, TOO_HIGH, Objective, slowdowns, sum_needs, transfers
@@ -397,6 +397,10 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
 
 def _part(built: Built, beyond: float, option: Option, slower: float) -> PartAnswer:
     time, evidence = option.time.scaled(slower / beyond), option.time.rests_on
+    if evidence.alone:  # the whole was timed, and this share of it was not
+        source, factor = evidence.alone
+        evidence = replace(evidence, source=source)
+        time = Estimate.within(time.value, max(time.factor, factor), evidence)
     return PartAnswer(
         *(option.part, option.device, option.engine, option.name, built.details(option)),
         *(time.value, time.low, time.high),

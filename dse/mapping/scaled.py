@@ -13,7 +13,7 @@ from ..times.analytic import together
 from ..times.beside import crowded
 from ..times.parts import Parts
 from ..times.whole_runs import REFERENCE, UNLIKE, Whole
-from .processes import Beside, Run, crowding, one_thread, replay_seconds, reshaped
+from .processes import Beside, Run, crowding, one_thread, replay_seconds, replay_times, reshaped
 
 
 @dataclass
@@ -82,8 +82,20 @@ class Scaled:
         return self._of_the_whole(alone, self._is_its_own)
 
     def replay(self, alone: Estimate) -> Estimate:
-        """The time of a part of a tree by its time alone: its error is the tree's own, for trees are compared."""
+        """The time of a part of a tree by its time alone: its error is the tree's own, for trees are compared.
+
+        But of the tree that the whole run had, where only a law tells its part of the run.
+        """
+        if alone.interval == "factor" and self._is_its_own and alone.value in self._tree_times:
+            return self._of_the_whole(alone, True)
         return alone.scaled(self.ratio)
+
+    @functools.cached_property
+    def _tree_times(self) -> list[float]:
+        """Seconds of sampling and updating by the tree of runs that were timed whole, alone."""
+        own = self.own.workload
+        there = reshaped(self.own, own, 0, own.learner.update_interval, fanout=own.replay.fanout)
+        return [time.value for time in replay_times(there)[:2]]
 
     def _of_the_whole(self, alone: Estimate, is_timed: bool) -> Estimate:
         """A part's time on the evidence of whole runs: one profile times all, so a slower machine slows all of them.
@@ -95,7 +107,8 @@ class Scaled:
         told = f"{alone.rests_on.told}; a whole step took {self.ratio:.2f} times its parts: {known.rests_on.told}"
         source = known.source if is_timed else alone.source
         other = f", {self.run.arrangement}" if self.run.arrangement != self.whole.arrangement else ""
-        evidence = Evidence(f"loop({name}){other}", source, told, alone.rests_on.command, alone.rests_on.assumed)
+        share = (alone.source, alone.factor) if alone.interval == "factor" else None
+        evidence = Evidence(f"loop({name}){other}", source, told, alone.rests_on.command, alone.rests_on.assumed, share)
         return Estimate.within(alone.value * self.ratio, factor, evidence)
 
 
