@@ -136,7 +136,7 @@ class LearnerSteps(Lookup):
             return law
         pace = known.value / self._law(device, other, self.batch).value
         told = f"{law.rests_on.told}; times {pace:.2g}, as {other} took here: {known.rests_on.told}"
-        return analytic.law(law.value * pace, analytic.together(law.factor, known.factor), told, law.rests_on.assumed)
+        return analytic.law(law.value * pace, analytic.together(law.factor, known.factor), told)
 
     @property
     def implementation(self) -> str:

@@ -68,15 +68,6 @@ class CoreSplit:
     machine_note: str = ""  # says so where another machine stands for "this"
     profile_notes: tuple[str, ...] = ()  # that the profile is incomplete, or was disturbed
 
-    @property
-    def hz_beside(self) -> float:
-        """Gradient steps/s of the choice, each side slowed down where that was timed; serially neither is."""
-        if self.choice.in_turns:
-            return self.choice.hz
-        acting, learning = self.f_a.rates[self.choice.actors].value, self.f_l.rates[self.choice.learners].value
-        slower = [factor or 1.0 for factor in self.slowdown]
-        return min(acting / self.update_interval / slower[0], learning / slower[1])
-
 
 def split_cores(f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: int, reserved: int = 0) -> CoreSplit:
     """Find the best split from curves that may lack points, which a scaling law fills in.
