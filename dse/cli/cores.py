@@ -218,20 +218,6 @@ def _others(answer: CoreSplit) -> Iterator[str]:
             f"eq. 5 of [Zhang2021] as printed, both sides within {EQUAL:.0%}: {plural(pairs, 'pair')}, the fastest "
             f"{fastest.actors} + {fastest.learners} with {rounded(fastest.hz)}"
         )
-    else:
-        yield from wrapped(
-            f"eq. 5 of [Zhang2021] as printed has no solution in whole cores: no pair has both sides within {EQUAL:.0%}"
-        )
-    acting, learning = answer.slowdown
-    if answer.workload and not (acting and learning):
-        yield from wrapped(
-            "note: how actors and learners slow each other down is not in these rates: they were not timed concurrently"
-        )
-    if acting and learning:
-        yield from wrapped(
-            f"note: measured concurrently, each on a core of its own, an actor slowed down by {acting:.2f}x and a "
-            f"learner by {learning:.2f}x; the curves are of each side alone, as eq. 5 has them"
-        )
     if answer.cores_there:
         yield from wrapped(
             f"note: the machine has {plural(answer.cores_there, 'core')}; rates on more of them are carried on by a "

@@ -184,9 +184,9 @@ def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
 
 def _crowd(builder: OptionBuilder) -> dict[str, float]:
     """The budget of cores of a run with more processes than cores: times count that they share them."""
-    beside = builder.beside
-    run = beside.run if beside and beside.is_crowded else None
-    return {f"{builder.cpu}.cores": float(run.processes)} if run else {}
+    run = builder.beside.run if builder.beside else None
+    is_crowded = run and run.processes > builder.parts.cores
+    return {f"{builder.cpu}.cores": float(run.processes)} if run and is_crowded else {}
 
 
 INDEX_BYTES, PRIORITY_BYTES, SUM_BYTES, SAMPLE_BYTES = 4.0, 4.0, 8.0, 8.0

@@ -160,7 +160,7 @@ def runs_of(parts: Parts, arrangement: str) -> Iterator[Run]:
 
 def crowding(parts: Parts, run: Run) -> float:
     """How many times as long a run takes whose processes share cores: the work of all over that of the longest side."""
-    if run.arrangement == "serial" or not crowded(run.arrangement, run.actors, parts.cores):
+    if run.processes <= parts.cores:
         return 1.0
     acting, learner = parts.acting(run.actors, policy=run.policy).value, one_thread(parts, run.learner).value
     replay = replay_seconds(reshaped(parts, parts.workload))
@@ -208,11 +208,6 @@ class Beside:
         assert known  # of this mode some run was timed
         return known
 
-    @property
-    def is_crowded(self) -> bool:
-        """Whether there are more processes than cores."""
-        return crowded(self.run.arrangement, self.run.actors, self.parts.cores)
-
     @functools.cached_property
     def _base(self) -> Parts:
         """The parts of the run that was timed."""
@@ -239,9 +234,9 @@ class Beside:
 
     @functools.cached_property
     def _sides(self) -> tuple[float, float, float]:
-        timed, crowd = self._nearest[0], self.run.actors if self.is_crowded else 0
-        learner, actor, keeper = timed.sides(*self.alone, crowd)
-        more = timed.hand_over(timed.actors if self.is_crowded else 0)
+        timed, is_crowded = self._nearest[0], self.run.processes > self.parts.cores
+        learner, actor, keeper = timed.sides(*self.alone, self.run.actors * is_crowded)
+        more = timed.hand_over(timed.actors * is_crowded)
         return learner + more, actor + more, keeper
 
     ratio, counts_others = 1.0, True

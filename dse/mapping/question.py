@@ -88,8 +88,8 @@ class MappingQuestion:
     @property
     def profile_notes(self) -> tuple[str, ...]:
         """Sentences about a profile that is incomplete, or was disturbed; none about what another machine has."""
-        cells, word = self.tables[0] and self.tables[0].cells, shlex.quote(self.called or self.workload.name)
-        return tuple(cells.notes(where(self.machine) + benchmark(f"profile --workload {word}")) if cells else ())
+        table, word = self.tables[0], shlex.quote(self.called or self.workload.name)
+        return tuple(table.notes(where(self.machine) + benchmark(f"profile --workload {word}")) if table else ())
 
     def parts(self, workload: Workload | None = None) -> Parts:
         """What each part takes, of another shape of the workload if one is given."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from ..estimate import Estimate, Evidence
 from ..times.analytic import together
-from ..times.beside import crowded
 from ..times.parts import Parts
 from ..times.whole_runs import REFERENCE, UNLIKE, Whole
 from .processes import Beside, Run, crowding, one_thread, replay_seconds, replay_times, reshaped
@@ -35,9 +34,8 @@ class Scaled:
         return self.whole.arrangement != "serial"
 
     @property
-    def is_crowded(self) -> bool:
-        """Whether there are more processes than cores."""
-        return self.run.arrangement != "serial" and crowded(self.run.arrangement, self.run.actors, self.parts.cores)
+    def _timed(self) -> Run:
+        return Run(self.whole.arrangement, self.whole.actors, self.whole.learner, self.whole.policy)
 
     @functools.cached_property
     def ratio(self) -> float:
@@ -48,8 +46,7 @@ class Scaled:
         learner = one_thread(there, whole.learner).value
         replay = replay_seconds(there if serial else reshaped(there, there.workload))
         sides = {"serial": (acting + learner + replay,), "apart": (acting, learner + replay)}
-        timed = Run(whole.arrangement, whole.actors, whole.learner, whole.policy)
-        more = crowding(self.parts, self.run) / crowding(there, timed)
+        more = crowding(self.parts, self.run) / crowding(there, self._timed)
         return more * whole.time.value / max(sides.get(whole.arrangement, (acting, learner, replay)))
 
     @functools.cached_property
@@ -62,11 +59,12 @@ class Scaled:
     @functools.cached_property
     def _unlike(self) -> int:
         """In how many ways the run is another one than was timed."""
-        run, whole = self.run, self.whole
-        ours = run.arrangement, run.learner, run.policy, run.actors, self.parts.environments, self.is_crowded
-        had = crowded(whole.arrangement, whole.actors, self.parts.cores) and whole.arrangement != "serial"
-        timed = whole.arrangement, whole.learner, whole.policy, whole.actors, whole.environments, had
-        return sum(mine != theirs for mine, theirs in zip(ours, timed, strict=True))
+        cores, environments = self.parts.cores, (self.parts.environments, self.whole.environments)
+        sides = (
+            (one.arrangement, one.learner, one.policy, one.actors, one.processes > cores)
+            for one in (self.run, self._timed)
+        )
+        return sum(mine != theirs for mine, theirs in (*zip(*sides, strict=True), environments))
 
     def acting(self, alone: Estimate, policy: str) -> Estimate:
         """Seconds of a gradient step that actors take."""
@@ -119,11 +117,6 @@ class Elsewhere:
     own: Parts
     run: Run | None = None
     counts_others = False
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether there are more processes than cores."""
-        return self.run is not None and crowded(self.run.arrangement, self.run.actors, self.own.cores)
 
     @functools.cached_property
     def ratio(self) -> float:

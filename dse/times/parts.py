@@ -90,29 +90,18 @@ class LearnerSteps(Lookup):
             yield Learner(name, step or self._by_threads(device, threads), threads, {}, details)
 
     def _cpu_learners(self, device: Device) -> Iterator[Learner]:
-        """Every number of threads of torch; other implementations as they were timed, the preferred one always."""
-        table = self.table_of(device)
-        for threads in range(1, self.cores_of(device) + 1):
-            name = f"{plural(threads, 'thread')} of torch"
-            known = self._timed_step(device, REFERENCE, threads, name)
-            yield Learner(name, known or self._by_threads(device, threads), threads, {}, {"threads": threads})
+        """Every number of threads of torch; other implementations as they were timed, the preferred one in any case."""
+        table, cores = self.table_of(device), self.cores_of(device)
         timed = table.implementations("learner step") if table else ()
-        for implementation in dict.fromkeys((*timed, *[PREFERRED] * self.suits_preferred)):
-            yield from self._compiled(device, implementation) if implementation != REFERENCE else ()
-
-    def _compiled(self, device: Device, implementation: str) -> Iterator[Learner]:
-        """Gradient steps of an implementation by the numbers of threads that were timed; one thread by a law else."""
-        table, steps = self.table_of(device), dict[int, Estimate]()
-        for threads in table.threads(what_of("learner step", implementation)) if table else ():
-            name = f"{implementation}, {plural(threads, 'thread')}"
-            if threads <= self.cores_of(device) and (known := self._timed_step(device, implementation, threads, name)):
-                steps[threads] = known
-        if not steps and implementation == PREFERRED:
-            law = self._by_pace(device, self._law(device, PREFERRED, self.batch), REFERENCE)
-            steps = {1: self.modeled(law, f"{self._trains(device)}, {PREFERRED}")}
-        for threads, step in steps.items():
-            details = {"threads": threads, "implementation": implementation}
-            yield Learner(f"{implementation}, {plural(threads, 'thread')}", step, threads, {}, details)
+        for by in dict.fromkeys((REFERENCE, *timed, *[PREFERRED] * self.suits_preferred)):
+            counts = table.threads(what_of("learner step", by)) if table else []
+            own = [count for count in counts if count <= cores] or [1]
+            for threads in range(1, cores + 1) if by == REFERENCE else own:
+                count = plural(threads, "thread")
+                name = f"{count} of torch" if by == REFERENCE else f"{by}, {count}"
+                details = {"threads": threads} | ({} if by == REFERENCE else {"implementation": by})
+                step = self._timed_step(device, by, threads, name) or self._by_threads(device, threads, by)
+                yield Learner(name, step, threads, {}, details)
 
     def _timed_step(self, device: Device, implementation: str, threads: int, name: str) -> Estimate | None:
         """A gradient step as this machine's records have it; timed at one B alone, a law carries it to others."""
@@ -131,7 +120,7 @@ class LearnerSteps(Lookup):
 
     def _by_pace(self, device: Device, law: Estimate, other: str) -> Estimate:
         """A law as many times slower as another implementation, where that was timed, took here than by its own law."""
-        known = self._timed_step(device, other, 1, other)
+        known = self._timed_step(device, other, 1, other) if device.kind == "cpu" else None
         if known is None:
             return law
         pace = known.value / self._law(device, other, self.batch).value
@@ -158,16 +147,17 @@ class LearnerSteps(Lookup):
         """Whether the preferred learner and policy can run the workload."""
         return not unsuited(PREFERRED, self.workload)
 
-    def _by_threads(self, device: Device, threads: int) -> Estimate:
-        """A gradient step by threads that nobody timed: by a law alone, or from the most threads that were timed."""
-        number, table = self._trains(device), self.table_of(device)
-        law = self._law(device, REFERENCE, self.batch, threads)
+    def _by_threads(self, device: Device, threads: int, by: str = REFERENCE) -> Estimate:
+        """A gradient step that nobody timed: by a law alone, or from the most threads of torch that were timed."""
+        number, law = self._trains(device), self._law(device, by, self.batch, threads)
+        if by != REFERENCE:
+            return self.modeled(self._by_pace(device, law, REFERENCE), f"{number}, {by}")
         known, before = self._most_stated("learner", device, threads)
-        if known is None and table and device.kind == "cpu":
-            before = max(table.threads("learner step"), default=0)
+        if known is None and self.table_of(device):
+            before = max(self.table.threads("learner step") if self.table else (), default=0)
             known = self._timed_step(device, REFERENCE, before, number) if before else None
         if known is None or not before:
-            return self.modeled(self._by_pace(device, law, PREFERRED) if device.kind == "cpu" else law, number)
+            return self.modeled(self._by_pace(device, law, PREFERRED), number)
         base = analytic.learner(self.cpu, device, self.workload, self.batch, before)
         factor = analytic.together(known.factor, analytic.THREADS_FACTOR, law.factor / base.factor)
         description = f"{threads} threads by {SCALING}, from {before} as {known.source}: {known.rests_on.told}"

@@ -64,60 +64,13 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Cells:
-    """Cells of a workload's profile by a ``preset``: those with a record, and all; where none tells, both are equal.
-
-    ``disturbed``: of ``records``, parallel runs among them, those that were made under ``load``, the largest of them.
-    """
-
-    preset: str
-    measured: int
-    total: int
-    records: int
-    disturbed: int
-    load: float
-    cores: int
-
-    @classmethod
-    def of(cls, records: Iterable[Measurement]) -> "Cells | None":
-        """Count the cells of the preset that is the most complete; None without a profile."""
-        last = {one.cell: one for one in in_order(one for one in records if one.primitive in (TRAINING, BESIDE))}
-        counts = Counter(
-            (told["preset"], told["cells"]) if told else ("", 0)
-            for one in last.values()
-            if (told := one.machine.get("profile")) or one.primitive == TRAINING
-        )
-        if not counts:
-            return None
-        (preset, total), measured = max(counts.items(), key=lambda pair: pair[1] / (pair[0][1] or pair[1]))
-        loud = [one.machine[LOAD] for one in last.values() if LOAD in one.machine]
-        cores = next(iter(last.values())).machine.get("cores", 1)
-        return cls(preset, measured, total or measured, len(last), len(loud), max(loud, default=0.0), cores)
-
-    def notes(self, command: str) -> Iterator[str]:
-        """Say that cells are left, or that others disturbed them; ``command`` measures the profile."""
-        if self.measured < self.total:
-            preset = f" --preset {self.preset}"
-            yield (
-                f"only {self.measured:,} of {self.total:,} cells of the profile are measured; run the same command "
-                f"again to finish: {command}{preset}"
-            )
-        if self.disturbed:
-            yield (
-                f"{self.disturbed:,} of {plural(self.records, 'record')} of the profile were made under load "
-                f"({self.load:.3g} on {plural(self.cores, 'core')}), so times may be too long and their intervals too "
-                f"narrow; measure again when others have ended: {command}"
-            )
-
-
-@dataclass(frozen=True)
 class PerformanceTable:
     """Rows of one machine for one workload. ``differs``: keys in which the profiled workload is another one.
 
     ``whole``: runs that were timed whole, ``several`` those of several learners; ``beyond``: what serial loops of other
     workloads take beyond their parts, by implementation. ``beside``: runs of several processes whose parts were timed
-    concurrently. ``learned``: gradient steps in runs, and of learners alone, of any workload. ``cells``: those of the
-    profile: how far it is, and how many were measured under load.
+    concurrently. ``learned``: gradient steps in runs, and of learners alone, of any workload. ``made``: the records of
+    the profile.
     """
 
     machine_key: str
@@ -130,7 +83,7 @@ class PerformanceTable:
     beside: tuple[Timed, ...] = ()
     learned: tuple[Measurement, ...] = ()
     several: tuple[Whole, ...] = ()
-    cells: "Cells | None" = None
+    made: tuple[Measurement, ...] = ()
 
     def alone(self, what: str, threads: int | None = None, is_timed: bool = True) -> dict[tuple[int, int], list[Row]]:
         """Rows of parts that ran alone, by (threads, batch); without ``is_timed`` those too that were skipped."""
@@ -162,6 +115,26 @@ class PerformanceTable:
             ((size, cell),) = cells.items()
             return carried(cell, shape(batch) / shape(size), number or what) if shape else None
         return over_batch(cells, batch, number or what) if cells else None
+
+    def notes(self, command: str) -> Iterator[str]:
+        """Say that cells of the profile are left, or that others disturbed them; ``command`` measures the profile."""
+        last = {one.cell: one for one in in_order(one for one in self.made if one.primitive in (TRAINING, BESIDE))}
+        profile = [one for one in last.values() if one.primitive == TRAINING or "profile" in one.machine]
+        # By preset, with as many cells as it has; an older record tells neither, so all of them are taken for whole.
+        done = Counter(tuple(one.machine.get("profile", {}).values()) for one in profile)
+        if done and () not in done:
+            (preset, cells), count = max(done.items(), key=lambda pair: pair[1] / pair[0][1])
+            if count < cells:
+                yield (
+                    f"only {count:,} of {cells:,} cells of the profile are measured; run the same command again to "
+                    f"finish: {command} --preset {preset}"
+                )
+        if loads := [one.machine[LOAD] for one in last.values() if LOAD in one.machine]:
+            yield (
+                f"{len(loads):,} of {plural(len(last), 'record')} of the profile were made under load (up to "
+                f"{max(loads):.3g}), so times may be too long and their intervals too narrow; measure again when "
+                f"others have ended: {command}"
+            )
 
     def weights(self, op: str) -> Estimate | None:
         """Seconds of publishing or fetching weights in shared memory, as one vector if that was timed."""
@@ -299,8 +272,9 @@ class Known:
         runs, every = timed(self.records, profiled), self._whole.get(profiled, ())
         whole, several = (tuple(one for one in every if bool(one.how) == of) for of in (False, True))
         learned = tuple(one for one in self.records if one.primitive in LEARNED and one.median_seconds)
-        cells = Cells.of(one for one in self.records if one.options.get("identity") == profiled)
-        return PerformanceTable(self.machine_key, "", (), rows, self._trees, whole, over, runs, learned, several, cells)
+        own_records = tuple(one for one in self.records if one.options.get("identity") == profiled)
+        parts = self.machine_key, "", (), rows, self._trees, whole, over, runs, learned, several, own_records
+        return PerformanceTable(*parts)
 
     def _rows(self, profiled: str) -> tuple[Row, ...]:
         return tuple(_rows(self.records, profiled, self._changes))

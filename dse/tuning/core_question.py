@@ -43,8 +43,7 @@ class CoreSplit:
     more cores on both sides: within 1 %, or by the intervals of measured rates. ``turns``: the best of both sides on
     the same cores, one after the other. ``printed``: how many pairs solve eq. 5 within 5 %, and the fastest of them.
     ``to_decide``: curves that were carried on past their last point and may bound the choice, each with the number of
-    cores to time it on next. ``slowdown``: those of actors, and of learners, that ran concurrently on cores
-    of their own; None where nobody timed that.
+    cores to time it on next.
     """
 
     update_interval: float
@@ -59,7 +58,6 @@ class CoreSplit:
     f_l: RateCurve
     sources: tuple[Evidence, ...]
     to_decide: tuple[tuple[str, int], ...] = ()
-    slowdown: tuple[float | None, float | None] = (None, None)
     platform: str = ""
     workload: str = ""
     batch: int | None = None
@@ -185,13 +183,6 @@ def _profiled(parts: Parts, what: str, counts: range) -> list[int]:
     return known if len(known) >= min(core_split.LEAST_POINTS, len(counts)) else []
 
 
-def _slowdowns(parts: Parts) -> tuple[float | None, float | None]:
-    """The slowdowns of an actor and of a learner that ran concurrently, which was timed with the reference alone."""
-    if parts.table is None or parts.implementation != REFERENCE:
-        return None, None
-    return parts.table.slowdown("actor step", "learner"), parts.table.slowdown("learner step", "actor")
-
-
 def _rates(times: Mapping[int, Estimate]) -> dict[int, Estimate]:
     return {x: Estimate(1 / time.value, 1 / time.high, 1 / time.low, time.rests_on) for x, time in times.items()}
 
@@ -261,7 +252,6 @@ def platform_split(
     return replace(
         split,
         sources=(*sources, *split.sources),
-        slowdown=_slowdowns(parts),
         batch=parts.batch,
         cores_there=own if wanted - reserved > own else None,
         **asked.provenance,
