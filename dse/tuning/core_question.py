@@ -4,7 +4,6 @@ Letters: M cores, x_a and x_l of them for actors and for learners, f_a(x_a) envi
 gradient steps/s, u environment steps a gradient step (update_interval).
 """
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from ..mapping.learners import COSTS_FACTOR, Processes, calibrate, horizon_of, s
 from ..mapping.options import implementation_of
 from ..mapping.processes import one_thread
 from ..mapping.question import MappingQuestion, ask, predict_loop
-from ..mapping.values import WHERE, refuse, with_values
+from ..mapping.values import WHERE, refuse
 from ..mapping.what_if import with_changes
 from ..platforms import Platform
 from ..platforms.reading import RESULTS
@@ -188,34 +187,31 @@ def _rates(times: Mapping[int, Estimate]) -> dict[int, Estimate]:
 
 
 def _as_run(split: CoreSplit, asked: MappingQuestion, by: str, u: float) -> CoreSplit:
-    """Give the splits that are shown the rates that `recommend` has of them as runs, if it has that of the choice.
+    """Give the splits that are shown the rates that `recommend` has of runs by them, if it has that of the choice.
 
     The fastest of them is the choice then, of those within 1 % the one on the fewest cores.
     """
-    run = functools.partial(_run_of, asked, by, u)
-    choice, turns = run(split.choice), run(split.turns)
-    if choice is None:
+    runs = {one: run for one in (split.choice, split.turns, *split.around) if (run := _run_of(asked, by, u, one))}
+    if split.choice not in runs:
         return split
-    every = [choice, *(one for one in map(run, split.around) if one)]
+    every = [runs[one] for one in (split.choice, *split.around) if one in runs]
     least = (1 - WITHIN) * max(one.hz for one in every)
     choice = min((one for one in every if one.hz >= least), key=lambda one: (one.cores, -one.hz))
-    around = sorted((one for one in every if one is not choice), key=lambda one: (-one.hz, one.cores, one.actors))
-    return replace(split, choice=choice, around=tuple(around), turns=turns or split.turns)
+    around = sorted((one for one in every if one is not choice), key=lambda one: (-one.hz, one.cores))
+    return replace(split, choice=choice, around=tuple(around), turns=runs.get(split.turns, split.turns))
 
 
 def _run_of(asked: MappingQuestion, by: str, u: float, split: Allocation) -> Allocation | None:
     """A split with the rate of a run by it; None where nothing predicts one."""
-    fix: dict[str, Any] = dict.fromkeys(WHERE, asked.parts().cpu.name) | {"learner_implementation": by}
-    fix |= {"arrangement": "serial", "learners": 1} if split.in_turns else {"arrangement": "apart"}
-    fix |= {} if split.in_turns else {"actors": split.actors}
-    fix |= {"learner_threads": split.learners, "learners": 1} if by == REFERENCE else {"learners": split.learners}
-    fix |= {"sync": "synchronous"} if fix["learners"] > 1 and "sync" not in asked.fix else {}
-    fix |= {"update_interval": int(u)}
-    loop = predict_loop(replace(asked, workload=with_values(asked.workload, fix)), fix) if u == int(u) else None
-    if loop is None:
+    fix: dict[str, Any] = dict.fromkeys(WHERE, asked.parts().cpu.name) | {"learner_implementation": by, "learners": 1}
+    fix |= {"arrangement": "serial"} if split.in_turns else {"arrangement": "apart", "actors": split.actors}
+    fix |= {"learner_threads": split.learners} if by == REFERENCE else {}
+    if by != REFERENCE and split.learners > 1 and not split.in_turns:
+        fix |= {"learners": split.learners, "sync": asked.fix.get("sync", "synchronous")}
+    workload = replace(asked.workload, learner=replace(asked.workload.learner, update_interval=int(u)))
+    if (loop := predict_loop(replace(asked, workload=workload), fix)) is None:
         return None
-    one = loop[1].answer
-    low, high = loop[1].doubt.ends(one)
+    one, (low, high) = loop[1].answer, loop[1].doubt.ends(loop[1].answer)
     side: Literal["actors", "learners"] = "actors" if one.outcome.actor_hz < one.outcome.training_hz else "learners"
     sources = one.configuration.actors.time.source, weakest(one.configuration.of(part).time.source for part in LOOP)
     bottleneck = split.bottleneck if split.in_turns else side

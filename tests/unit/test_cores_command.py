@@ -34,7 +34,6 @@ def test_the_answer_comes_first_and_the_records_last(capsys):
     assert re.search(r"\n  160 \[1\d0, 2\d0\] gradient steps/s, bottleneck: learners\n", text)
     assert last == f"  records: those of machine {MACHINE} in results"
     assert "T_train(cpu), 1 thread of torch: measured, learner step" in text
-    assert "eq. 5 of [Zhang2021] as printed has no solution in whole cores" in text
 
 
 def test_rates_are_the_profiles_own():
@@ -124,13 +123,6 @@ def test_eq_5_as_printed_is_told():
     even = {x: 100.0 * x for x in range(1, 8)}
     given = split_cores(curve("f_a", even), curve("f_l", even), 1, 8)
     assert given.printed == (4, given.choice)
-
-
-def test_sides_that_slow_each_other_down_are_told(capsys):
-    given = platform_split("this", "cartpole_dqn", machine=MACHINE, fix=TORCH)
-    assert given.slowdown[1] > 2
-    _, text, _ = told(capsys, *HERE, "cartpole_dqn")
-    assert "a learner by 2.91x; the curves are of each side alone" in re.sub(r"\s+", " ", text)
 
 
 @pytest.mark.parametrize("words", ["1", "1:x", "x:1", "1:2,", "1:2,1:3", "1.5:3"])
