@@ -182,7 +182,7 @@ def main(arguments: list[str] | None = None) -> int:
             shown = f"{outcome['checked']} cases, {verdict}"
         else:
             tally = _timed(stage, path, options)
-            report[stage], shown = tally.as_json(), "\n".join(tally.lines())
+            report[stage], shown = tally.as_json(), "\n".join([*tally.lines(), *tally.unfinished])
             failed = max(failed, exit_code(tally, path))
         if not options.json:
             print(f"{stage}: {shown}", flush=True)

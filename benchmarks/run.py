@@ -133,8 +133,13 @@ class Tally:
     def __str__(self) -> str:
         statuses = ", ".join(f"{count} {status}" for status, count in sorted(self.by_status.items())) or "none"
         again = f"; {self.repeated:,} of them again, for the machine was disturbed" if self.repeated else ""
-        left = f"; {self.left:,} remain: the same command continues" if self.left else ""
-        return f"{plural(self.cells, 'cell')}: {self.resumed:,} cached, measured now: {statuses}{again}{left}"
+        return f"{plural(self.cells, 'cell')}: {self.resumed:,} cached, measured now: {statuses}{again}"
+
+    @property
+    def unfinished(self) -> list[str]:
+        """Say in a line that cells are left; no line where none are."""
+        done = f"{self.cells - self.left:,} of {plural(self.cells, 'cell')} measured."
+        return [f"{done} NOT complete: run the same command again to finish."] * bool(self.left)
 
 
 def run(
@@ -235,7 +240,7 @@ def show(tally: Tally, path: Path, as_json: bool, found: Mapping[str, Any], line
     if as_json:
         print(json.dumps({"file": str(path), **tally.as_json(), **found}))
     else:
-        print("\n".join([*lines, *tally.lines(), f"records: {path}"]))
+        print("\n".join([*lines, *tally.lines(), f"records: {path}", *tally.unfinished]))
     return exit_code(tally, path)
 
 
@@ -250,5 +255,5 @@ def report(tally: Tally, path: Path, as_json: bool) -> int:
         print(f"the same cell measured twice differs by up to {tally.noise_floor:.1%} ({len(tally.pairs)} A/A pairs)")
     if records.LOAD in _machine() or tally.noise_floor > records.NOISY:
         print("disturbed run: its records replace none of a quiet run")
-    print(f"records: {path}")
+    print("\n".join([f"records: {path}", *tally.unfinished]))
     return code

@@ -60,7 +60,8 @@ class Evidence:
     """What a value rests on: its source, a description in words, and the command that measures it (again).
 
     ``assumed``: sentences about what a platform file does not state and the value needs. Values with the same
-    ``number``, a name such as "T_train(gpu)", are wrong together: sensitivity scales all of them at once.
+    ``number``, a name such as "T_train(gpu)", are wrong together: sensitivity scales all of them at once. ``alone``:
+    the source and the factor of a part's own time, where just the run that it is a share of was timed.
     """
 
     number: str
@@ -68,6 +69,7 @@ class Evidence:
     told: str = ""
     command: str = ""
     assumed: tuple[str, ...] = ()
+    alone: tuple[Source, float] | None = None
 
     def __post_init__(self) -> None:
         if self.source not in SUREST_FIRST:

@@ -112,9 +112,13 @@ def options_of(workload: Workload) -> dict[str, Any]:
     }
 
 
-def facts_of(workload: Workload) -> dict[str, Any]:
-    """Return what a run's records hold of a workload, so that they can be read when its file is gone."""
-    return {"workload": stated(workload)}
+def facts_of(workload: Workload, preset: str = "", cells: Sequence[Sequence[Cell]] = ()) -> dict[str, Any]:
+    """Return what a run's records hold of a workload, so that they can be read when its file is gone.
+
+    Of a profile by a preset also that and how many cells it has, so that a reader knows whether some are left.
+    """
+    profile = {"preset": preset, "cells": sum(map(len, cells))}
+    return {"workload": stated(workload)} | ({"profile": profile} if preset else {})
 
 
 def implementations(workload: Workload) -> list[str]:

@@ -2,7 +2,9 @@
 
 Each is timed alone, over batches and cores, and those that share cores in a loop concurrently on the same core.
 Every process is kept on the cores that its record names. Interrupt it as you like: the same command resumes where it
-stopped. Records go to results/<machine>/profile-<workload>-<preset>.jsonl; `python -m reports` draws their curves.
+stopped. It begins no cell after the preset's time; where cells are left its last line says so, and answers that rest on
+the profile do (the exit code is 0: what was measured is kept and counts). Records go to
+results/<machine>/profile-<workload>-<preset>.jsonl; `python -m reports` draws their curves.
 """
 
 import argparse
@@ -53,9 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
         if options.only:
             raise ValueError("--arrangements measures none of the parts that --only names; leave one of the two out")
         return _arrangements(options, workload, preset)
-    cores, stamp = CORES, Stamp.of_this_run(TRAINING, **facts_of(workload))
-    serial, *parts = groups(workload, preset, cores)
-    cells = [serial, *beside.whole(workload, preset, cores, implementations(workload)), *parts]
+    serial, *parts = groups(workload, preset, CORES)
+    cells = [serial, *beside.whole(workload, preset, CORES, implementations(workload)), *parts]
+    stamp = Stamp.of_this_run(TRAINING, **facts_of(workload, options.preset, cells))
     if options.only:
         cells = [[cell for cell in group if f"{cell.contestant} {cell.op}" in options.only] for group in cells]
     how: dict[str, Any] = {"most_seconds": preset.most_seconds, "unit": "cell", "bar": not options.json}
@@ -65,10 +67,9 @@ def main(arguments: list[str] | None = None) -> int:
         tally = run([group for group in cells if group], path, stamp, measure, **how)
     if not options.only:
         probe_once(options.results)
-    code = report(tally, path, options.json)
     if not options.json and (rates := loop_rates(stamp.known(path))):
         print(f"serial loop of {workload.name}, gradient steps/s: {rates}")
-    return code
+    return report(tally, path, options.json)
 
 
 def probe_once(results: Path) -> None:

@@ -22,7 +22,8 @@ here the slower side is made as fast as it can be; of what is within 1 % of that
 
 The curves are those of a workload on a platform, from a machine's records where there are some, else modeled; or your
 own, steps/s by cores, where a scaling law fills in the numbers of cores that they lack. Past their last point
-laws part, so intervals widen, and the answer says which number of cores to time next:
+laws part, so intervals widen, and the answer says which number of cores to time next. Curves are of each side alone;
+of a workload, the rate of a split is what `recommend` predicts of a run by it, where it predicts one:
 
   python -m dse cores --actors 1:900,2:1700,4:3000 --learners 1:400,2:700 --cores 8
 
@@ -75,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _dict(answer: CoreSplit) -> dict[str, Any]:
     """Give plain values, for JSON."""
-    plain = dataclasses.asdict(answer) | {"hz_beside": answer.hz_beside}
+    plain = dataclasses.asdict(answer)
     plain["choice"] |= {"interval": answer.choice.interval}
     plain["turns"] |= {"interval": answer.turns.interval}
     for several in ("around", "ties"):
@@ -216,22 +217,6 @@ def _others(answer: CoreSplit) -> Iterator[str]:
         yield from wrapped(
             f"eq. 5 of [Zhang2021] as printed, both sides within {EQUAL:.0%}: {plural(pairs, 'pair')}, the fastest "
             f"{fastest.actors} + {fastest.learners} with {rounded(fastest.hz)}"
-        )
-    else:
-        yield from wrapped(
-            f"eq. 5 of [Zhang2021] as printed has no solution in whole cores: no pair has both sides within {EQUAL:.0%}"
-        )
-    acting, learning = answer.slowdown
-    if answer.workload and not (acting and learning):
-        yield from wrapped(
-            "note: how actors and learners slow each other down is not in these rates: they were not timed concurrently"
-        )
-    if acting and learning:
-        single = answer.choice.actors == answer.choice.learners == 1 and not answer.choice.in_turns
-        both = f", so the split would make {rounded(answer.hz_beside)}" if single else ""
-        yield from wrapped(
-            f"note: measured concurrently, each on a core of its own, an actor slowed down by {acting:.2f}x and a "
-            f"learner by {learning:.2f}x{both}; the curves are of each side alone, as eq. 5 has them"
         )
     if answer.cores_there:
         yield from wrapped(

@@ -20,6 +20,7 @@ from impls.training.sizes import layout_of
 from .. import platforms
 from ..mapping.answer import MappingAnswer
 from ..mapping.question import MappingQuestion, answer_question
+from ..platforms import busy
 from ..platforms.evidence import evidence_here, keep_race, kept_race
 from ..race_runs import CODE, FILE, ZONE, Decided, Program, decided, rows_of
 from ..records import Measurement
@@ -42,16 +43,13 @@ LOOK_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Contender:
-    """A configuration that may be best: what it fixes, its words for impls.training, and the answer where there is one.
-
-    ``given``: what the run reads.
-    """
+    """A configuration that may be best: what it fixes, its words for impls.training, what the run reads, its answer."""
 
     fix: Mapping[str, Any]
     words: tuple[str, ...]
     given: str
     processes: int
-    answer: MappingAnswer | None
+    answer: MappingAnswer
 
     @property
     def name(self) -> str:
@@ -64,8 +62,8 @@ class Contender:
 
     @property
     def predicted(self) -> float:
-        """The predicted rate, 0 where there is none."""
-        return self.answer.value if self.answer else 0.0
+        """The predicted rate."""
+        return self.answer.value
 
 
 def contenders(question: MappingQuestion, free: Collection[str] = ()) -> list[Contender]:
@@ -92,13 +90,12 @@ def contenders(question: MappingQuestion, free: Collection[str] = ()) -> list[Co
             fix |= {} if asked or not actors else {"learners": 1}
             if one := _contender(question, fix, processes):
                 found.append(one)
-    # What no record predicts may be the best.
-    fastest = sorted(found, key=lambda one: (one.answer is not None, -one.predicted, names.index(_implementation(one))))
+    fastest = sorted(found, key=lambda one: (-one.predicted, names.index(_implementation(one))))
     fix = {"arrangement": "apart", "learner_implementation": own, "actors": 1, "learners": 2}
     two = None if asked else _contender(question, fix, 3)
     kept = {min(map(fastest.index, _alike(fastest, one, key))) for one in found for key in (_shape, _implementation)}
     more = [_with(question, fastest[0], key, value) for key in free for value in RACED.get(key, ()) if fastest]
-    if two and two.answer and two.predicted >= NEAR * max(one.predicted for one in found):
+    if two and found and two.predicted >= NEAR * max(one.predicted for one in found):
         more.insert(0, two)
     return [one for one in found if fastest.index(one) in kept] + [one for one in more if one]
 
@@ -106,12 +103,10 @@ def contenders(question: MappingQuestion, free: Collection[str] = ()) -> list[Co
 def _with(question: MappingQuestion, one: Contender, key: str, value: Any) -> Contender | None:
     """A contender with a value of a key of ``RACED``; None where it has that already, or no run can have it."""
     if key == "strategy":
-        told = json.loads(one.given or "{}")
+        told = json.loads(one.given)
         if one.fix["arrangement"] == "serial" or told.get("strategy") == value:
             return None
-        given = json.dumps(told | {"strategy": value}) if one.given else ""
-        words = one.words if one.given else (*one.words, "--strategy", value)
-        return dataclasses.replace(one, fix={**one.fix, key: value}, words=words, given=given)
+        return dataclasses.replace(one, fix={**one.fix, key: value}, given=json.dumps(told | {"strategy": value}))
     own = {"environments": question.workload.actors.environments, "presampled": question.workload.replay.presampled}
     return None if value == own[key] else _contender(question, {**one.fix, key: value}, one.processes)
 
@@ -129,7 +124,7 @@ def _alike(every: Sequence[Contender], one: Contender, key: Callable[[Contender]
 
 
 def _contender(question: MappingQuestion, fix: Mapping[str, Any], processes: int) -> Contender | None:
-    """A configuration with what the question fixes; None where that is another, or no run can have it."""
+    """A configuration with what the question fixes; None where that is another, does not fit, or no run can have it."""
     if any(question.fix.get(key, value) != value for key, value in fix.items()):
         return None
     free = [key for key in question.free if key not in fix]
@@ -138,12 +133,7 @@ def _contender(question: MappingQuestion, fix: Mapping[str, Any], processes: int
         answer = answer_question(asked)
         if isinstance(answer, MappingAnswer) and not why_not_run(answer):
             return Contender(fix, ("--mapping", "-"), json.dumps(to_run(asked, answer)), processes, answer)
-    if question.fix.keys() - OWN or question.exclude or free or question.times:
-        return None
-    by = fix["learner_implementation"]
-    words = ["--learner", by, "--policy", by, *(f"--{key}={value}" for key, value in fix.items() if key not in OWN)]
-    words += ["--arrangement", fix["arrangement"], "--actors", str(fix["actors"])] if "actors" in fix else []
-    return Contender(fix, tuple(words), "", processes, None)
+    return None
 
 
 @dataclass(frozen=True)
@@ -221,14 +211,11 @@ def _told(decision: Decided, raced: Sequence[Contender], limit: float) -> dict[s
     rows = rows_of(result) if result else []
     for row in rows:
         one = next(one for one in raced if one.name == row["name"])
-        row |= {"fix": dict(one.fix), "predicted": _ends(one.answer)}
+        row |= {"fix": dict(one.fix), "predicted": [one.answer.value, one.answer.low, one.answer.high]}
     rows.sort(key=lambda row: row["name"] != decision.winner.name)
     ending = decision.reason or (result.ending if result else "")
-    return {"limit": limit, "zone": ZONE, "ending": ending, "seconds": result.seconds if result else 0.0, "rows": rows}
-
-
-def _ends(answer: MappingAnswer | None) -> list[float] | None:
-    return [answer.value, answer.low, answer.high] if answer else None
+    seconds = result.seconds if result else 0.0
+    return {"limit": limit, "zone": ZONE, "ending": ending, "seconds": seconds, "load": busy.load(), "rows": rows}
 
 
 def race_text(told: Mapping[str, Any]) -> Iterator[str]:
@@ -239,6 +226,7 @@ def race_text(told: Mapping[str, Any]) -> Iterator[str]:
     head = ("configuration", "predicted", "raced", "")
     rows = [(row["name"], _rate(row["predicted"]), _rate(row["hz"]), _status(row)) for row in told["rows"]]
     ending = told["ending"] + ", the leader trains" * (told["ending"] in ("interrupted", "out of time"))
+    ending += f", load was {told['load']:.3g}" if told.get("load") else ""
     yield f"raced for {told['seconds']:.0f} s, {ending}; gradient steps/s, of the race those of 95 % of its turns:"
     yield from aligned([head, *rows], "  ")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from impls.terminal import plural
 
-from ..estimate import written
+from ..estimate import off, written
 from ..platforms.reading import HERE
 from ..tuning import presampling
 from ..tuning.presampling import LOSS, STEPS, Busy, DepthAnswer, DepthPoint, Enough
@@ -24,9 +24,9 @@ high at D = 1, so the loop is simulated as well: with exact times, and with time
 over their mean). There a D is enough that is within {LOSS:.0%} of the most, as noise hides less; in brackets stands the
 simulation's own noise at 95 %, and the D for either end of it, not the uncertainty of the times. Actors are omitted.
 
-The times are those of the mapping of a workload on a platform that is expected to be the fastest (recommend
---epsilon 0.01 names it), measured where records have them, else modeled; or your own, microseconds of one batch,
-sampling and updating on one engine and the learner on another:
+The times are those of the mapping that `recommend` gives, measured where records have them, else modeled, and the
+first line has its rate at that depth; or your own, microseconds of one batch, sampling and updating on one engine and
+the learner on another:
 
   python -m dse depth --sampling-us 1000 --training-us 2000 --updating-us 500 --transfer-us 300
 
@@ -128,9 +128,12 @@ def _losses(answer: DepthAnswer, at: int) -> dict[str, Any]:
 def _first(answer: DepthAnswer) -> str:
     """Say the answer in one sentence."""
     most, factor = _most(answer)
-    within = f", {error_bound(factor)}" if factor else ""
-    rate = rounded(most, most / (factor or 1.0), most * (factor or 1.0))
-    return f"Sample {_batches(answer.depth)} ahead: at most about {rate} gradient steps/s{within}."
+    hz, low, high = most, most / (factor or 1.0), most * (factor or 1.0)
+    if answer.hz:
+        (hz, low, high), factor = (answer.hz, *answer.ends), off(answer.hz, *answer.ends)
+    within = f", {error_bound(factor)}" if factor and answer.interval == "factor" else ""
+    rate = f"{'at most ' * answer.upper_bound}about {rounded(hz, low, high)}"
+    return f"Sample {_batches(answer.depth)} ahead: {rate} gradient steps/s{within}."
 
 
 def _batches(depth: int) -> str:
@@ -151,7 +154,7 @@ def _text(answer: DepthAnswer) -> Iterator[str]:
     shown = written(rounded(most), factor or 1.0, "factor" if factor else "95 %")
     yield from wrapped(
         f"sample {_batches(answer.depth)} ahead: D* = {answer.depth} by the closed form, {shown} gradient "
-        "steps/s at most, modeled"
+        f"steps/s at most{', actors left out' * bool(answer.workload)}, modeled"
     )
     for one in answer.simulated:
         yield from wrapped(_enough(one))

@@ -34,8 +34,6 @@ from .mapping_text import beside, text
 from .text import WIDTH, add_command
 
 PRINTED = ("json", "verbose", "emit")
-PROCESSES = ("apart", "pipelined")
-"""Arrangements of several processes."""
 _OF_TREES = {"updates_per_sample": 1.0, "dtype": "float32", "distribution": "uniform", "inserts": 0}
 DEFAULTS = {"objective": "ratio", "fix": [], "exclude": [], "free": [], "results": RESULTS, **_OF_TREES}
 """Options that say how to print an answer, and what the others are where they are not given."""
@@ -60,7 +58,7 @@ Objectives:
 Sampling, storage, learner and updating are each a device's name; actors a number of processes. learner_threads
 and threads are of the processor's options alone, others stay as they are; contestant is the tree's implementation,
 and rules out every other (cupy is a GPU's, fpga an FPGA's). learner_implementation and policy_implementation are
-torch, or another that this machine's records time; environments are those an actor steps at once. Several learners
+torch, or dense where that suits the workload; environments are those an actor steps at once. Several learners
 run apart, each a process: they combine by sync ({", ".join(SYNCS)}), average weights every
 period steps if that is local, and sample from as many banks if those are fixed. Execution modes, by the key
 arrangement:
@@ -158,7 +156,7 @@ def _recommend(options: argparse.Namespace) -> int:
         return 0
     if isinstance(answer, Shortage):
         is_json = options.json and not options.emit
-        told = json.dumps(answer.to_dict()) if is_json else without_fit(options, answer)
+        told = json.dumps(answer.to_dict()) if is_json else text(answer)
         print(told, file=sys.stderr if options.emit else sys.stdout)
         return 1
     if options.json:
@@ -170,19 +168,6 @@ def _recommend(options: argparse.Namespace) -> int:
     elif options.platform == HERE and options.objective == OBJECTIVE:
         print(f"  predicted; to decide by running: {shlex.join(['python', '-m', 'dse', 'run', options.workload])}")
     return code
-
-
-def without_fit(options: argparse.Namespace, answer: Shortage) -> str:
-    """Write why nothing fits, and how it runs all the same where it is only cores that are too few."""
-    name, is_cores = pairs(options.fix, "--fix").get("arrangement"), map(_is_of_cores, answer.repairs)
-    if options.platform != HERE or name not in PROCESSES or not any(is_cores):
-        return text(answer)
-    runs = shlex.join(["python", "-m", "impls.training", options.workload, "--arrangement", name])
-    return f"{text(answer)}\n  processes of a run share cores, but no records here say how fast: {runs}"
-
-
-def _is_of_cores(repair: Mapping[str, tuple[float, float]]) -> bool:
-    return all(budget.endswith(".cores") for budget in repair)
 
 
 def words_of(options: argparse.Namespace) -> str:

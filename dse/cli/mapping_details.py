@@ -123,7 +123,9 @@ def to_measure(answer: MappingAnswer, evidence: Evidence) -> str:
     """Say what to measure; "" where the answer's records have all that the command of the evidence would give."""
     if answer.machine_note:
         return answer.machine_note.rpartition("To be sure, ")[2].removesuffix(".")
-    is_profiled = answer.machine and not any(note.startswith(UNPROFILED) for note in answer.notes)
+    is_profiled = (
+        answer.machine and not answer.profile_notes and not any(note.startswith(UNPROFILED) for note in answer.notes)
+    )
     commands = (benchmark("profile"), *[benchmark("sweep")] * (evidence.source == "measured"))
     is_timed = evidence.source != "modeled" or "--arrangements" not in evidence.command
     is_done = is_profiled and is_timed and evidence.command.startswith(commands)

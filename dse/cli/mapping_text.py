@@ -31,7 +31,7 @@ from .mapping_words import (
     unit,
     value,
 )
-from .text import WIDTH, not_its_own, number, several, wrapped
+from .text import WIDTH, not_its_own, number, several, warned, whose, wrapped
 
 COLUMN = ("execution mode", "actors", "sampling", "storage", "learner", "updating", "rate", "bottleneck")
 PARTS = COLUMN[1:6]
@@ -63,18 +63,16 @@ def _answer(answer: MappingAnswer, verbose: bool, asked: str) -> Iterator[str]:
     yield headline(answer)
     yield _to_paste(answer, asked)
     if verbose:
-        if answer.machine_note:
-            yield from ("", *wrapped(answer.machine_note, ""))
-        yield from ("", *whole(answer))
+        yield from ("", *whose(answer.machine_note, answer.profile_notes), *whole(answer))
         return
     yield from _warned(answer)
-    yield from (line for note in answer.notes if note.startswith(WARNINGS) for line in wrapped(f"warning: {note}", ""))
+    yield from warned(note for note in answer.notes if note.startswith(WARNINGS))
     yield from ("", *_why(answer))
 
 
 def _warned(answer: MappingAnswer | Shortage) -> list[str]:
-    """Warn where another machine's records answer."""
-    return [not_its_own(answer.machine)] if answer.machine_note else []
+    """Warn of a profile that is incomplete or was disturbed, and where another machine's records answer."""
+    return [*warned(answer.profile_notes), *[not_its_own(answer.machine)] * bool(answer.machine_note)]
 
 
 def _to_paste(answer: MappingAnswer, asked: str) -> str:

@@ -23,21 +23,23 @@ from ..estimate import off
 from ..mapping.answer import MappingAnswer, Shortage
 from ..mapping.question import MappingQuestion, answer_question
 from ..mapping.values import FREE
-from ..platforms.busy import average
+from ..platforms import busy
 from ..platforms.reading import HERE
 from ..race_runs import SECONDS
 from .deciding import OBJECTIVE, RACED, Contender, Kept, contenders, follow, race_of, race_text
 from .emit import to_run, why_not_run
-from .mapping import add_choices, add_records, question_of, without_fit
+from .mapping import add_choices, add_records, question_of
+from .mapping_text import text
 from .mapping_words import expected, headline
-from .text import add_command, interval, not_its_own, number, roughly, told
+from .text import add_command, interval, not_its_own, number, roughly, told, warned
 
 ABOUT = f"""Which mapping of a workload is the best on this machine, and how fast is it when it runs?
 
 It asks as `python -m dse recommend --platform {HERE}` does, lets the configurations that may be best train in turn
 for the seconds of --decide, continues with the fastest, or ends with one that has taken all its steps by then, and
 prints the gradient steps/s that were predicted, raced and measured, once training has settled and without evaluations.
-A race is kept, and answers until code or machine change.
+A race is kept, and answers until code or machine change. Where others keep the machine busy a run says so first, and
+beside the rate that it measured, and trains all the same.
 With --seconds a run ends S seconds after its first step or its race, even beyond the workload's last step, and without
 --out it leaves no folder behind."""
 PREDICTED = ("ratio", "fewest_devices")  # objectives whose value is the rate of a run, with its interval
@@ -76,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     free, options.free = options.free, [key for key in options.free if key in FREE]
     if unknown := [key for key in free if key not in (*FREE, *RACED)]:
         raise ValueError(f"--free {unknown[0]}: a run races {', '.join(RACED)}, and its question has {', '.join(FREE)}")
-    question = question_of(options)
+    question, _ = question_of(options), busy.load()  # before a race of our own is load
     _check(options, question.workload)
     seconds = _seconds_of_race(options)
     if "strategy" in free and not seconds:
@@ -84,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     raced = contenders(question, free) if seconds else []
     race = Kept.of(question, free).race(seconds) if seconds and not options.again else None
     chosen = next((one for one in raced if race and one.fix == race["rows"][0]["fix"]), None)
-    if seconds and not chosen:
+    if raced and not chosen:
         return _race(options, question, raced, seconds, free)
     one = chosen or _predicted(options, question)
     if one is None:
@@ -103,7 +105,7 @@ def _predicted(options: argparse.Namespace, question: MappingQuestion) -> Conten
         if options.json:
             print(json.dumps(answer.to_dict()))
         else:
-            print(without_fit(options, answer), file=sys.stderr)
+            print(text(answer), file=sys.stderr)
         return None
     if why := why_not_run(answer):
         hint = "" if "arrangement" in question.fix else "; ask for one that runs, with --fix arrangement=serial"
@@ -148,11 +150,10 @@ def _race(
 def _announce(options: argparse.Namespace, question: MappingQuestion, one: Contender, race: Any) -> None:
     """Print what will train, and what the race told."""
     what = "the rate was raced here; it is predicted " if race else ""
-    machine = one.answer and one.answer.machine_note and not_its_own(one.answer.machine, what)
-    lines = [machine] if machine else []
+    lines = warned([f"{busy.described()}: what is raced and measured is slower for it"] if busy.load() else [])
+    lines += [*warned(question.profile_notes), *[not_its_own(question.machine, what)] * bool(question.machine_note)]
     if not options.json:
-        name = question.workload.name
-        lines += [headline(one.answer) if one.answer else f"Train {name}, {one.name}: no record predicts how fast."]
+        lines += [headline(one.answer)]
         lines += race_text(race) if race else ()
         lines += [f"  kept since {race['utc']}; --again races anew"] if race and "utc" in race else []
     if lines:
@@ -236,16 +237,17 @@ def _show(one: Contender, race: Any, summary: dict[str, Any], as_json: bool) -> 
     """Print the rate predicted, raced and measured."""
     measured, answer = summary["settled"], one.answer
     hz = measured["update_hz"] if measured and measured["updates"] else None
-    share = hz / answer.hz if hz and answer else None
+    share = hz / answer.hz if hz else None
     turns = race["rows"][0]["hz"] if race and race["rows"] else None
     if as_json:
-        ends = {"low": answer.low, "high": answer.high} if _has_ends(answer) and answer else {"low": None, "high": None}
-        more = {"interval": answer.interval, "upper_bound": answer.upper_bound} if answer else {}
-        predicted = {"update_hz": answer.hz, **ends, **more} if answer else None
+        ends = {"low": answer.low, "high": answer.high} if _has_ends(answer) else {"low": None, "high": None}
+        more = {"interval": answer.interval, "upper_bound": answer.upper_bound}
+        predicted = {"update_hz": answer.hz, **ends, **more}
         shown = {"predicted": predicted, "race": race, "measured": measured, "measured_of_predicted": share}
+        shown |= {"load": busy.load(), "profile_notes": answer.profile_notes}
         print(json.dumps({**shown, "run": summary}))
         return
-    print(f"predicted: {expected(answer) if answer else 'no record tells'}")
+    print(f"predicted: {expected(answer)}")
     if turns:
         print(f"raced:     {interval(turns[0], turns[1], turns[2])} gradient steps/s in 95 % of its turns")
     if hz is None or measured is None:
@@ -254,19 +256,18 @@ def _show(one: Contender, race: Any, summary: dict[str, Any], as_json: bool) -> 
         return
     taken = f"{plural(measured['updates'], 'gradient step')} in {measured['seconds']:,.1f} s"
     where = "" if share is None else f", {share:.2f} times the predicted"
-    if answer and _has_ends(answer):
+    if _has_ends(answer):
         where += f"; {'within' if _is_inside(answer, hz) else 'outside'} the interval"
     where += f"; {hz / turns[0]:.2f} times the raced" if turns else ""
+    where += f"; {busy.described()}" if busy.load() else ""
     print(f"measured:  {number(hz)} gradient steps/s ({taken}){where}")
     if share is not None and share < FAR_BELOW:
-        percent = summary["throughput"]["cpu_percent"]
-        print(
-            f"  the run had {percent:.0f} % of one core's time; load average {average():.3g} on {os.cpu_count()} cores"
-        )
+        percent, average = summary["throughput"]["cpu_percent"], busy.average()
+        print(f"  the run had {percent:.0f} % of one core's time; load average {average:.3g} on {os.cpu_count()} cores")
 
 
-def _has_ends(answer: MappingAnswer | None) -> bool:
-    return answer is not None and answer.objective in PREDICTED
+def _has_ends(answer: MappingAnswer) -> bool:
+    return answer.objective in PREDICTED
 
 
 def _is_inside(answer: MappingAnswer, hz: float) -> bool:

@@ -119,9 +119,15 @@ def records_read(machine: str, results: str) -> str:
     return f"records: those of machine {machine} in {results}" if machine else f"records: none fits in {results}"
 
 
-def whose(machine_note: str) -> list[str]:
-    """Begin a text with whose records answer, where they are not this machine's own."""
-    return [*wrapped(machine_note, ""), ""] if machine_note else []
+def whose(machine_note: str, profile_notes: Iterable[str] = ()) -> list[str]:
+    """Begin a text with whose records answer, where they are not this machine's own, and what their profile lacks."""
+    lines = [*warned(profile_notes), *(wrapped(machine_note, "") if machine_note else [])]
+    return [*lines, ""] if lines else []
+
+
+def warned(notes: Iterable[str]) -> list[str]:
+    """Write each note as a warning."""
+    return [line for note in notes for line in wrapped(f"warning: {note}", "")]
 
 
 def show(options: argparse.Namespace, answer: Any, as_dict: Mapping[str, Any], lines: Iterable[str]) -> None:
@@ -131,11 +137,11 @@ def show(options: argparse.Namespace, answer: Any, as_dict: Mapping[str, Any], l
     where no records could be read.
     """
     if options.json:
-        more = {"machine": answer.machine, "machine_note": answer.machine_note, "results": str(options.results)}
-        print(json.dumps({**as_dict, **more}))
+        more = {key: getattr(answer, key) for key in ("machine", "machine_note", "profile_notes")}
+        print(json.dumps({**as_dict, **more, "results": str(options.results)}))
         return
     read = [f"  {records_read(answer.machine, str(options.results))}"] if answer.workload else []
-    print("\n".join([*whose(answer.machine_note), *lines, *read]))
+    print("\n".join([*whose(answer.machine_note, answer.profile_notes), *lines, *read]))
 
 
 def rests_on(sources: Iterable[Evidence]) -> Iterator[str]:

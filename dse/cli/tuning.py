@@ -459,7 +459,7 @@ def _scaling_text(answer: LearnerScaling) -> Iterator[str]:
             yield _scaling_row(answer, one)
     yield ""
     learners, horizon = answer.choice
-    single, chosen = (1e6 * seconds for seconds in (answer.single_seconds, answer.seconds(*answer.choice)))
+    single, chosen = (1e6 * answer.seconds(*key) for key in ((1, None), answer.choice))
     choice = f"L = {learners}, H = {horizon} (limit {answer.longest}): {chosen:,.0f} us a gradient step instead of"
     alone = f"one learner, {single:,.0f} us a gradient step"
     yield from wrapped(f"choice: {choice} {single:,.0f}" if learners > 1 else f"choice: {alone}")
@@ -487,24 +487,25 @@ def _scaling_row(answer: LearnerScaling, point: FactorPoint) -> str:
 def _scaling_first(answer: LearnerScaling) -> str:
     """Say in one sentence whether to take more learners."""
     learners, horizon = answer.choice
-    single, best = answer.single_seconds * 1e6, answer.seconds(*answer.choice) * 1e6
+    best = 1 / answer.seconds(*answer.choice)
     averaged = f"{plural(learners, 'learner')} averaged every {plural(horizon, 'step')}"
-    alone = f"Stay with one learner: about {roughly(single)} us a gradient step"
+    alone = f"Stay with one learner: about {roughly(answer.hz)} gradient steps/s"
     if learners == 1:
         return f"{alone}; none that was tried is faster."
-    if single / best < HARDLY:
-        return f"{alone}; {averaged} would take about {roughly(best)}."
-    return f"Take {averaged}: about {roughly(best)} us a gradient step instead of {roughly(single)}."
+    if best / answer.hz < HARDLY:
+        return f"{alone}; {averaged} would make about {roughly(best)}."
+    return f"Take {averaged}: about {roughly(best)} gradient steps/s instead of {roughly(answer.hz)}."
 
 
 def _verdict(answer: LearnerScaling) -> str:
     """Say whether a second learner is worth it."""
     horizon, averaged, gathered = answer.second()
-    faster = answer.single_seconds / averaged
+    single = 1 / answer.hz
+    faster = single / averaged
     worth = "not" if faster <= 1 else "hardly" if faster < HARDLY else "partly" if faster < PARTLY else "well"
     return (
         f"a second learner is {worth} worth it: {faster:.2f} times the gradient steps, {faster / 2:.2f} a learner, if "
-        f"weights are averaged every {plural(horizon, 'step')}; {answer.single_seconds / gathered:.2f} times if "
+        f"weights are averaged every {plural(horizon, 'step')}; {single / gathered:.2f} times if "
         "gradients are gathered at each"
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..estimate import Evidence, Interval, off
+from ..estimate import Estimate, Evidence, Interval, off
 from ..records import how_to_measure
 from ..solver.deciding import timed_of
 from ..solver.law import LOOP_BOUND, TOO_HIGH, Objective, slowdowns, sum_needs, transfers
@@ -260,6 +260,7 @@ class MappingAnswer:
     searched: tuple[str, ...]
     machine: str = ""  # whose records were read, if any
     machine_note: str = ""  # says so where another machine stands for "this"
+    profile_notes: tuple[str, ...] = ()  # that the profile is incomplete, or was disturbed
     results: str = ""  # the folder of those records, as it was given
     best: Other | None = None
     others_tied: int = 0
@@ -313,6 +314,7 @@ class Shortage:
     no_links: tuple[tuple[str, str], ...]
     machine: str = ""
     machine_note: str = ""
+    profile_notes: tuple[str, ...] = ()
     results: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -395,6 +397,10 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
 
 def _part(built: Built, beyond: float, option: Option, slower: float) -> PartAnswer:
     time, evidence = option.time.scaled(slower / beyond), option.time.rests_on
+    if evidence.alone:  # the whole was timed, and this share of it was not
+        source, factor = evidence.alone
+        evidence = replace(evidence, source=source)
+        time = Estimate.within(time.value, max(time.factor, factor), evidence)
     return PartAnswer(
         *(option.part, option.device, option.engine, option.name, built.details(option)),
         *(time.value, time.low, time.high),

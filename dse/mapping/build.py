@@ -154,8 +154,9 @@ def _builders(parts: Parts, equal: EqualDevices) -> Iterator[OptionBuilder]:
         runs = list(runs_of(parts, mode))
         for one in (beside_of(parts, run) for run in runs):
             devices = EqualDevices(one.own, equal.devices)
-            for beside in (*[one] * (ways[0].learners == 1), *fastest(one, ways)):
-                yield OptionBuilder(parts, Place(beside.run.name), devices, beside=beside)
+            several = [] if isinstance(one, Elsewhere) else fastest(one, ways)
+            for beside in (*[one] * (ways[0].learners == 1), *several):
+                yield OptionBuilder(parts, Place(beside.run.name if beside.run else mode), devices, beside=beside)
         if not runs and ways[0].learners == 1:
             alone = Elsewhere(parts) if Place(mode).in_turns else None
             yield OptionBuilder(parts, Place(mode), equal, beside=alone)
@@ -183,9 +184,9 @@ def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
 
 def _crowd(builder: OptionBuilder) -> dict[str, float]:
     """The budget of cores of a run with more processes than cores: times count that they share them."""
-    beside = builder.beside
-    run = beside.run if beside and beside.is_crowded else None
-    return {f"{builder.cpu}.cores": float(run.processes)} if run else {}
+    run = builder.beside.run if builder.beside else None
+    is_crowded = run and run.processes > builder.parts.cores
+    return {f"{builder.cpu}.cores": float(run.processes)} if run and is_crowded else {}
 
 
 INDEX_BYTES, PRIORITY_BYTES, SUM_BYTES, SAMPLE_BYTES = 4.0, 4.0, 8.0, 8.0
@@ -251,7 +252,7 @@ def searched(
     overlapping = [place for place in places if not place.in_turns]
     yield from _trees(equal)
     if len(parts.policies) > 1 and not {"learner_implementation", "policy_implementation"} <= set(parts.constraints):
-        yield f"learner and policy by those in this machine's records: {', '.join(parts.policies)}"
+        yield f"learner and policy by {', '.join(parts.policies)}"
     if overlapping and len(devices) > 1:
         limits = " with at most 1, 2, 4, ... threads" if any(device.kind == "cpu" for device in devices) else ""
         yield f"where sampling and updating part, the {COPIES} fastest trees of each device{limits}"

@@ -330,11 +330,6 @@ class Together:
         """Whether the times count what runs concurrently on other cores."""
         return self.one.counts_others or self._timed is not None
 
-    @property
-    def is_crowded(self) -> bool:
-        """Whether there are more processes than cores."""
-        return self.run.processes > self.own.cores
-
     @functools.cached_property
     def _timed(self) -> Estimate | None:
         """Seconds of a gradient step of just this run, where it was timed whole."""

@@ -147,7 +147,7 @@ class OptionBuilder:
     def _actors(self) -> None:
         """Adds one option for each implementation of the policy and number of processes."""
         parts, serial = self.parts, self.place.arrangement == "serial"
-        count, policies = parts.workload.actors.count, parts.policies
+        count, policies = max(parts.workload.actors.count, parts.constraints.get("actors", 1)), parts.policies
         most = 1 if serial else max(1, min(count, parts.cores - 1))
         tried = [*itertools.product(policies, range(1, most + 1))]
         if self.beside and self.beside.run:

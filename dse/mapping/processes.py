@@ -126,34 +126,46 @@ def combinations(parts: Parts) -> list[Arrangement]:
 
 def runs_of(parts: Parts, arrangement: str) -> Iterator[Run]:
     """What is tried of a mode, as far as the constraints allow, where runs of the workload were timed whole, or parts
-    of that mode concurrently; nothing where they were not, or the user states times of the parts."""
+    of that mode concurrently; else just what is asked for and has more processes than cores. Nothing where the user
+    states times of the parts."""
     table, cores, serial = parts.table, parts.cores, arrangement == "serial"
-    if table is None or not (serial or is_here(parts)) or parts.own:
+    if table is None or parts.own:
         return
     timed = [one.actors for one in table.whole if one.arrangement == arrangement]
     timed += [one.actors for one in table.beside if one.arrangement == arrangement]
-    if not (timed or table.whole):
-        return
     fits = cores - 1 - (arrangement == "pipelined")
-    counts = {1, fits, fits + 1, *(1 << power for power in range(max(0, fits).bit_length()) if 1 << power <= fits)}
-    # What processes take that share cores, only runs tell that shared them.
-    shares = any(crowded(arrangement, actors, cores) for actors in timed)
-    most = parts.workload.actors.count if shares else min(fits, parts.workload.actors.count)
     fixed = int(parts.constraints.get("actors", 0))
-    wanted = {fixed} if fixed and (shares or fixed <= fits) else {count for count in counts if count <= most}
+    is_asked = not serial and (fixed > fits or (fits < 1 and parts.constraints.get("arrangement") == arrangement))
+    if not is_asked and not ((serial or is_here(parts)) and (timed or table.whole)):
+        return
+    counts = {1, fits, fits + 1, *(1 << power for power in range(max(0, fits).bit_length()) if 1 << power <= fits)}
+    # What processes take that share cores is not guessed unasked: runs tell that shared them.
+    shares = is_asked or any(crowded(arrangement, actors, cores) for actors in timed)
+    most = parts.workload.actors.count if shares else min(fits, parts.workload.actors.count)
+    wanted = {fixed} if fixed else {count for count in counts if count <= most}
     tried = [1] if serial else sorted(count for count in wanted if count >= 1)
-    learners = dict.fromkeys((REFERENCE, *table.implementations("learner step")))
     pairs = [
         (learner, policy)
-        for learner in learners
+        for learner in parts.implementations
         for policy in parts.policies
         if parts.allows("learner_implementation", learner) and parts.allows("policy_implementation", policy)
     ]
     if not {"learner_implementation", "policy_implementation"} & parts.constraints.keys():
-        whole = {(one.learner, one.policy) for one in table.whole}  # what was measured whole is not guessed as well
-        pairs = [pair for pair in pairs if pair in whole] or pairs
+        # Two implementations in one run are not guessed where runs were measured whole.
+        whole = {(one.learner, one.policy) for one in table.whole} or pairs
+        pairs = [pair for pair in pairs if pair in whole or pair[0] == pair[1]]
     for actors in tried:
         yield from (Run(arrangement, actors, *pair) for pair in pairs)
+
+
+def crowding(parts: Parts, run: Run) -> float:
+    """How many times as long a run takes whose processes share cores: the work of all over that of the longest side."""
+    if run.processes <= parts.cores:
+        return 1.0
+    acting, learner = parts.acting(run.actors, policy=run.policy).value, one_thread(parts, run.learner).value
+    replay = replay_seconds(reshaped(parts, parts.workload))
+    sides = (acting, learner + replay) if run.arrangement == "apart" else (acting, learner, replay)
+    return max(1.0, (run.actors * acting + learner + replay) / parts.cores / max(sides))
 
 
 @dataclass(frozen=True)
@@ -196,11 +208,6 @@ class Beside:
         assert known  # of this mode some run was timed
         return known
 
-    @property
-    def is_crowded(self) -> bool:
-        """Whether there are more processes than cores."""
-        return crowded(self.run.arrangement, self.run.actors, self.parts.cores)
-
     @functools.cached_property
     def _base(self) -> Parts:
         """The parts of the run that was timed."""
@@ -227,9 +234,9 @@ class Beside:
 
     @functools.cached_property
     def _sides(self) -> tuple[float, float, float]:
-        timed, crowd = self._nearest[0], self.run.actors if self.is_crowded else 0
-        learner, actor, keeper = timed.sides(*self.alone, crowd)
-        more = timed.hand_over(timed.actors if self.is_crowded else 0)
+        timed, is_crowded = self._nearest[0], self.run.processes > self.parts.cores
+        learner, actor, keeper = timed.sides(*self.alone, self.run.actors * is_crowded)
+        more = timed.hand_over(timed.actors * is_crowded)
         return learner + more, actor + more, keeper
 
     ratio, counts_others = 1.0, True

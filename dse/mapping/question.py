@@ -1,6 +1,7 @@
 """Which mapping of a training system onto a machine: questions in words and numbers, answered by ``dse/solver``."""
 
 import functools
+import shlex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,13 +13,16 @@ from impls.training import load_timed as load_workload
 
 from .. import machines
 from ..platforms import Platform
+from ..platforms.fingerprint import where
 from ..platforms.reading import RESULTS
+from ..records import benchmark
 from ..solver.law import EPSILONS, OBJECTIVES, Objective
 from ..solver.problem import ProblemError
-from ..solver.solve import Solution, solve
+from ..solver.solve import Infeasible, Solution, solve
 from ..times.own import Own
 from ..times.parts import Parts
 from ..times.profile import PerformanceTable, tables
+from .alternatives import Chosen, choose
 from .answer import MappingAnswer, Rate, Shortage, build_answer, rate_of
 from .build import Built, build
 from .explain import Explanation, explain
@@ -78,8 +82,14 @@ class MappingQuestion:
     @property
     def provenance(self) -> dict[str, Any]:
         """The names of platform and workload, and whose records are read: fields that every answer has."""
-        whose = {"machine": self.machine, "machine_note": self.machine_note}
+        whose = {"machine": self.machine, "machine_note": self.machine_note, "profile_notes": self.profile_notes}
         return {"platform": self.platform.name, "workload": self.workload.name, **whose}
+
+    @property
+    def profile_notes(self) -> tuple[str, ...]:
+        """Sentences about a profile that is incomplete, or was disturbed; none about what another machine has."""
+        table, word = self.tables[0], shlex.quote(self.called or self.workload.name)
+        return tuple(table.notes(where(self.machine) + benchmark(f"profile --workload {word}")) if table else ())
 
     def parts(self, workload: Workload | None = None) -> Parts:
         """What each part takes, of another shape of the workload if one is given."""
@@ -140,6 +150,19 @@ def recommend_mapping(
     return answer_question(ask(platform, workload, objective, **asked))
 
 
+def predict_loop(question: MappingQuestion, fix: Mapping[str, Any]) -> tuple[Built, Chosen] | None:
+    """Choose a mapping as ``answer_question`` does, with more that is fixed; None where nothing fits or is so.
+
+    Every command that says how fast a loop is asks here, so that one loop has one rate.
+    """
+    try:
+        built = replace(question, fix={**question.fix, **fix}).built()
+        made = choose(built.problems, question.objective, question.epsilon)
+    except ProblemError:
+        return None
+    return None if isinstance(made, Infeasible) else (built, made)
+
+
 def answer_question(question: MappingQuestion) -> MappingAnswer | Shortage:
     """The best mapping, or what there is too little of."""
     if "environments" in question.free:
@@ -164,7 +187,8 @@ def _answer(question: MappingQuestion, workload: Workload) -> MappingAnswer | Sh
         unused = question.times.unused(question.platform, question.exclude)
         answer = replace(answer, notes=(*answer.notes, *unused))
     whose, results = question.machine_note, str(question.results)
-    answer = replace(answer, machine=question.machine, machine_note=whose, results=results)
+    told = question.profile_notes
+    answer = replace(answer, machine=question.machine, machine_note=whose, profile_notes=told, results=results)
     if isinstance(answer, Shortage):
         return answer
     answer = replace(answer, by_environments=tuple(_by_environments(question, workload)))

@@ -31,6 +31,11 @@ def load() -> float:
     return least if least > cores / 2 else 0.0
 
 
+def described() -> str:
+    """Say how many processes of others run; "" while they leave half the cores."""
+    return f"load is {load():.3g} on {os.cpu_count()} cores" if load() else ""
+
+
 def average() -> float:
     """Return the load average of the last minute, with our own processes in it; 0.0 where the system tells none."""
     try:
@@ -52,6 +57,6 @@ def refuses(is_anyway: bool) -> bool:
     how = "not measuring; wait until others have ended, or add --anyway"
     if is_anyway:
         how = "measuring all the same; the records are marked as disturbed"
-    said = f"load is {load():.3g} on {os.cpu_count()} cores: {how}"
+    said = f"{described()}: {how}"
     print(said if is_anyway else f"error: {said}", file=sys.stderr, flush=True)
     return not is_anyway

@@ -34,7 +34,7 @@ from .quoted import Quoted
 TABLE = "seed3_mapping.table_v"
 PLATFORM = "u200"
 PLACE = Place("pipelined")  # actors, replay and learners, all at the same time
-FIXED = {"arrangement": "pipelined", "fanout": 2, "threads": 1, "actors": 1}
+FIXED = {"arrangement": "pipelined", "fanout": 2, "threads": 1, "actors": 1, "learner_implementation": "torch"}
 TAKEN = 2  # cores, by actors and the replay
 DEVICES = {"C": "cpu", "G": "gpu", "F": "fpga"}
 LETTERS = {device: letter for letter, device in DEVICES.items()}

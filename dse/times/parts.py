@@ -90,51 +90,74 @@ class LearnerSteps(Lookup):
             yield Learner(name, step or self._by_threads(device, threads), threads, {}, details)
 
     def _cpu_learners(self, device: Device) -> Iterator[Learner]:
-        """Every number of threads of torch; other implementations as far as they were timed."""
-        number, table = self._trains(device), self.table_of(device)
-        for threads in range(1, self.cores_of(device) + 1):
-            name = f"{plural(threads, 'thread')} of torch"
-            known = table and self._recorded("learner step", self.batch, threads, f"{number}, {name}")
-            yield Learner(name, known or self._by_threads(device, threads), threads, {}, {"threads": threads})
-        for implementation in table.implementations("learner step") if table else ():
-            yield from self._compiled(device, implementation) if implementation != REFERENCE else ()
-        if table and self.is_untimed:
-            step = self.modeled(analytic.compiled(device, self.workload, self.batch), f"{number}, {PREFERRED}")
-            yield Learner(f"{PREFERRED}, 1 thread", step, 1, {}, {"threads": 1, "implementation": PREFERRED})
+        """Every number of threads of torch; other implementations as they were timed, the preferred one in any case."""
+        table, cores = self.table_of(device), self.cores_of(device)
+        timed = table.implementations("learner step") if table else ()
+        for by in dict.fromkeys((REFERENCE, *timed, *[PREFERRED] * self.suits_preferred)):
+            counts = table.threads(what_of("learner step", by)) if table else []
+            own = [count for count in counts if count <= cores] or [1]
+            for threads in range(1, cores + 1) if by == REFERENCE else own:
+                count = plural(threads, "thread")
+                name = f"{count} of torch" if by == REFERENCE else f"{by}, {count}"
+                details = {"threads": threads} | ({} if by == REFERENCE else {"implementation": by})
+                step = self._timed_step(device, by, threads, name) or self._by_threads(device, threads, by)
+                yield Learner(name, step, threads, {}, details)
 
-    def _compiled(self, device: Device, implementation: str) -> Iterator[Learner]:
-        """Gradient steps of an implementation of which no law tells, by the numbers of threads that were timed."""
-        what = what_of("learner step", implementation)
-        for threads in self.table.threads(what) if self.table else ():
-            name = f"{implementation}, {plural(threads, 'thread')}"
-            known = self._recorded(what, self.batch, threads, f"{self._trains(device)}, {name}")
-            if known and threads <= self.cores_of(device):
-                yield Learner(name, known, threads, {}, {"threads": threads, "implementation": implementation})
+    def _timed_step(self, device: Device, implementation: str, threads: int, name: str) -> Estimate | None:
+        """A gradient step as this machine's records have it; timed at one B alone, a law carries it to others."""
+        if self.table_of(device) is None:
+            return None
+        what, number = what_of("learner step", implementation), f"{self._trains(device)}, {name}"
+        return self._recorded(
+            what, self.batch, threads, number, lambda batch: self._law(device, implementation, batch).value
+        )
+
+    def _law(self, device: Device, implementation: str, batch: int, threads: int = 1) -> Estimate:
+        """A gradient step of an implementation on a processor or a GPU by its law alone."""
+        if implementation == REFERENCE:
+            return analytic.learner(self.cpu, device, self.workload, batch, threads)
+        return analytic.compiled(device, self.workload, batch)
+
+    def _by_pace(self, device: Device, law: Estimate, other: str) -> Estimate:
+        """A law as many times slower as another implementation, where that was timed, took here than by its own law."""
+        known = self._timed_step(device, other, 1, other) if device.kind == "cpu" else None
+        if known is None:
+            return law
+        pace = known.value / self._law(device, other, self.batch).value
+        told = f"{law.rests_on.told}; times {pace:.2g}, as {other} took here: {known.rests_on.told}"
+        return analytic.law(law.value * pace, analytic.together(law.factor, known.factor), told)
 
     @property
     def implementation(self) -> str:
         """The implementation of the processor's learner where a question is about one alone: that which is fixed.
 
-        Else the one that would run, if its times are known; else the reference, of which laws tell.
+        Else the one that would run; the reference where the user states the learner's times.
         """
-        known = {one.details.get("implementation", REFERENCE) for one in self.learners(self.cpu)}
         usual = default(self.workload)
-        return str(self.constraints.get("learner_implementation", usual if usual in known else REFERENCE))
+        usual = usual if usual in self.implementations else REFERENCE
+        return str(self.constraints.get("learner_implementation", usual))
 
     @property
-    def is_untimed(self) -> bool:
-        """Whether the preferred learner and policy suit a workload that was not profiled on a machine with records."""
-        return bool(self.table and not self.table.rows and not unsuited(PREFERRED, self.workload))
+    def implementations(self) -> tuple[str, ...]:
+        """The implementations that the processor's learner may have, the reference first."""
+        return tuple(dict.fromkeys(one.details.get("implementation", REFERENCE) for one in self.learners(self.cpu)))
 
-    def _by_threads(self, device: Device, threads: int) -> Estimate:
-        """A gradient step by threads that nobody timed: by a law alone, or from the most threads that were timed."""
-        number, table = self._trains(device), self.table_of(device)
-        law = analytic.learner(self.cpu, device, self.workload, self.batch, threads)
+    @property
+    def suits_preferred(self) -> bool:
+        """Whether the preferred learner and policy can run the workload."""
+        return not unsuited(PREFERRED, self.workload)
+
+    def _by_threads(self, device: Device, threads: int, by: str = REFERENCE) -> Estimate:
+        """A gradient step that nobody timed: by a law alone, or from the most threads of torch that were timed."""
+        number, law = self._trains(device), self._law(device, by, self.batch, threads)
+        if by != REFERENCE:
+            return self.modeled(self._by_pace(device, law, REFERENCE), f"{number}, {by}")
         known, before = self._most_stated("learner", device, threads)
-        if known is None and table and device.kind == "cpu":
-            known, before = self._most_recorded("learner step", self.batch)
+        if known is None and self.table_of(device):
+            before = max(self.table.threads("learner step") if self.table else (), default=0)
+            known = self._timed_step(device, REFERENCE, before, number) if before else None
         if known is None or not before:
-            return self.modeled(law, number)
+            return self.modeled(self._by_pace(device, law, PREFERRED), number)
         base = analytic.learner(self.cpu, device, self.workload, self.batch, before)
         factor = analytic.together(known.factor, analytic.THREADS_FACTOR, law.factor / base.factor)
         description = f"{threads} threads by {SCALING}, from {before} as {known.source}: {known.rests_on.told}"
@@ -266,10 +289,11 @@ class Parts(LearnerSteps):
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """The implementations of the policy that actors may act by: the reference, and what was timed here."""
-        is_recorded = self.table and not self.stated("actors", self.cpu)
-        timed = self.table.implementations("actor step") if self.table and is_recorded else ()
-        return tuple(dict.fromkeys((REFERENCE, *timed, *[PREFERRED] * bool(is_recorded and self.is_untimed))))
+        """The implementations of the policy that actors may act by: the reference, and all that was timed or suits."""
+        if self.stated("actors", self.cpu):
+            return (REFERENCE,)
+        timed = self.table.implementations("actor step") if self.table else ()
+        return tuple(dict.fromkeys((REFERENCE, *timed, *[PREFERRED] * self.suits_preferred)))
 
     def actor_step(self, processes: int, policy: str = REFERENCE) -> Estimate:
         """Seconds from one environment step to the next, of x processes together; of E at once, a turn's by E."""
@@ -280,24 +304,45 @@ class Parts(LearnerSteps):
         for base, count in (self._most_stated("actors", self.cpu, processes), self._nearest_turn(policy)):
             if base and count:
                 return self.modeled(self._by_processes(base, count, processes), evidence_id, "extrapolated")
-        alone = self.reference.time("actor step", 1, 1) if self.reference else None
+        if other := self._timed_otherwise(policy):
+            return self._by_policy(self.actor_step(processes, other), policy, other)
+        shared = f"f_a({self.cpu.name})"  # another machine, or a law, is wrong for all implementations together
+        alone = self.reference.time(what_of("actor step", policy), 1, 1) if self.reference else None
         if alone and self.reference:
             slower, needed = analytic.pace(self.cpu), analytic.unstated(self.cpu, self.cpu)
             description = (
                 f"machine {self.reference.machine_key}, by clocks; its factor covers what three machines differ by"
             )
-            there = Evidence(evidence_id, "extrapolated", description, assumed=needed)
+            there = Evidence(shared, "extrapolated", description, assumed=needed)
             here = Estimate.within(alone.value * slower, alone.factor * analytic.ELSEWHERE_FACTOR, there)
             here = self._each(here, 1)
-            return self.modeled(self._by_processes(here, 1, processes), evidence_id, "extrapolated")
+            return self.modeled(self._by_processes(here, 1, processes), shared, "extrapolated")
+        if policy != REFERENCE:
+            return self._by_policy(self.actor_step(processes), policy, REFERENCE)
         law = self._each(analytic.actor(self.cpu, processes), 1)
-        law = law if policy == REFERENCE else law.scaled(analytic.COMPILED_ACTING)
         told = f"no profile of {self.workload.name} tells: {law.rests_on.told}"
-        return self.modeled(law.resting_on(told=told), evidence_id)
+        return self.modeled(law.resting_on(told=told), shared)
+
+    def _timed_otherwise(self, policy: str) -> str:
+        """Another implementation of the policy whose actors were timed here; "" without any."""
+        return next((one for one in self.policies if one != policy and self._timed_environments(one)), "")
+
+    def _by_policy(self, known: Estimate, policy: str, other: str) -> Estimate:
+        """An actor's step by an implementation of the policy from that by another one, whose error it shares."""
+        ratio = analytic.COMPILED_ACTING ** ((policy != REFERENCE) - (other != REFERENCE))
+        told = f"{known.rests_on.told}; times {ratio:.2g}, as {policy} acts beside {other}"
+        factor = analytic.together(known.factor, analytic.COMPILED_ACTING_FACTOR)
+        law = analytic.law(known.value * ratio, factor, told, known.rests_on.assumed)
+        return self.modeled(law, known.rests_on.number)
 
     def fastest_actor_step(self, processes: int) -> Estimate:
         """``actor_step`` by the implementation of the policy that takes least."""
-        return min((self.actor_step(processes, policy) for policy in self.policies), key=lambda step: step.value)
+        return min((self.actor_step(processes, policy) for policy in self._allowed), key=lambda step: step.value)
+
+    @property
+    def _allowed(self) -> list[str]:
+        """The implementations of the policy that the constraints allow, all where they allow none."""
+        return [one for one in self.policies if self.allows("policy_implementation", one)] or list(self.policies)
 
     def _turn(self, processes: int, policy: str, number: str) -> Estimate | None:
         """Seconds of an environment step as recorded for x processes and E, or between what was recorded."""
@@ -360,7 +405,7 @@ class Parts(LearnerSteps):
 
     def fastest_acting(self, processes: int) -> Estimate:
         """``acting`` by the implementation of the policy that takes least."""
-        return min((self.acting(processes, policy=policy) for policy in self.policies), key=lambda time: time.value)
+        return min((self.acting(processes, policy=policy) for policy in self._allowed), key=lambda time: time.value)
 
     def fetches(self, shares_weights: bool) -> Estimate | None:
         """Seconds of fetching weights, an environment step: each actor does it every sync_interval of its turns.

@@ -10,7 +10,8 @@ import dataclasses
 import functools
 import math
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,17 +26,19 @@ from ..drift import Drift, drift
 from ..estimate import Estimate, Evidence
 from ..platforms import Platform
 from ..platforms.fingerprint import where
-from ..records import Measurement, RecordError, how_to_measure, read_folder, twins
+from ..records import LOAD, Measurement, RecordError, how_to_measure, in_order, read_folder, twins
 from .beside import Timed, timed
 from .between import carried, over_batch
 from .tree_times import Question, Table
 from .tree_variants import Configuration
-from .whole_runs import REFERENCE, Beyond, Times, Whole, beyond, what_of, whole_runs
+from .whole_runs import BESIDE, REFERENCE, Beyond, Times, Whole, beyond, what_of, whole_runs
 from .workloads import workloads
 
 FREE = ("learner.batch", "learner.update_interval", "learner.learning_starts", "replay.", "exploration.", "actors.")
 """Keys of a workload that may differ from the profiled one: what depends on them is asked for, never looked up."""
 Shape = Callable[[int], float]
+TRAINING = "training"
+"""The primitive of a part of a profile."""
 LEARNED = ("training run", "learners step")
 """Primitives of gradient steps by one learner or several, while actors act and while they stand still."""
 FLAT, STATE_DICT = "flat", "state dict"
@@ -66,7 +69,8 @@ class PerformanceTable:
 
     ``whole``: runs that were timed whole, ``several`` those of several learners; ``beyond``: what serial loops of other
     workloads take beyond their parts, by implementation. ``beside``: runs of several processes whose parts were timed
-    concurrently. ``learned``: gradient steps in runs, and of learners alone, of any workload.
+    concurrently. ``learned``: gradient steps in runs, and of learners alone, of any workload. ``made``: the records of
+    the profile.
     """
 
     machine_key: str
@@ -79,6 +83,7 @@ class PerformanceTable:
     beside: tuple[Timed, ...] = ()
     learned: tuple[Measurement, ...] = ()
     several: tuple[Whole, ...] = ()
+    made: tuple[Measurement, ...] = ()
 
     def alone(self, what: str, threads: int | None = None, is_timed: bool = True) -> dict[tuple[int, int], list[Row]]:
         """Rows of parts that ran alone, by (threads, batch); without ``is_timed`` those too that were skipped."""
@@ -110,6 +115,26 @@ class PerformanceTable:
             ((size, cell),) = cells.items()
             return carried(cell, shape(batch) / shape(size), number or what) if shape else None
         return over_batch(cells, batch, number or what) if cells else None
+
+    def notes(self, command: str) -> Iterator[str]:
+        """Say that cells of the profile are left, or that others disturbed them; ``command`` measures the profile."""
+        last = {one.cell: one for one in in_order(one for one in self.made if one.primitive in (TRAINING, BESIDE))}
+        profile = [one for one in last.values() if one.primitive == TRAINING or "profile" in one.machine]
+        # By preset, with as many cells as it has; an older record tells neither, so all of them are taken for whole.
+        done = Counter(tuple(one.machine.get("profile", {}).values()) for one in profile)
+        if done and () not in done:
+            (preset, cells), count = max(done.items(), key=lambda pair: pair[1] / pair[0][1])
+            if count < cells:
+                yield (
+                    f"only {count:,} of {cells:,} cells of the profile are measured; run the same command again to "
+                    f"finish: {command} --preset {preset}"
+                )
+        if loads := [one.machine[LOAD] for one in last.values() if LOAD in one.machine]:
+            yield (
+                f"{len(loads):,} of {plural(len(last), 'record')} of the profile were made under load (up to "
+                f"{max(loads):.3g}), so times may be too long and their intervals too narrow; measure again when "
+                f"others have ended: {command}"
+            )
 
     def weights(self, op: str) -> Estimate | None:
         """Seconds of publishing or fetching weights in shared memory, as one vector if that was timed."""
@@ -247,7 +272,9 @@ class Known:
         runs, every = timed(self.records, profiled), self._whole.get(profiled, ())
         whole, several = (tuple(one for one in every if bool(one.how) == of) for of in (False, True))
         learned = tuple(one for one in self.records if one.primitive in LEARNED and one.median_seconds)
-        return PerformanceTable(self.machine_key, "", (), rows, self._trees, whole, over, runs, learned, several)
+        own_records = tuple(one for one in self.records if one.options.get("identity") == profiled)
+        parts = self.machine_key, "", (), rows, self._trees, whole, over, runs, learned, several, own_records
+        return PerformanceTable(*parts)
 
     def _rows(self, profiled: str) -> tuple[Row, ...]:
         return tuple(_rows(self.records, profiled, self._changes))

@@ -25,7 +25,7 @@ from ..mapping.question import BATCHES, MappingQuestion, measured_batches
 from ..mapping.values import refuse
 from ..platforms import Platform
 from ..solver.law import EPSILONS, Outcome, outcome
-from ..solver.problem import Configuration, Problem, ProblemError
+from ..solver.problem import Configuration, Option, Problem, ProblemError
 from ..solver.solve import Search
 from ..times.parts import Parts
 from ..times.trees import LEAF_BYTES
@@ -92,6 +92,7 @@ class Adaptation:
     measured: bool  # whether the batches are those that gradient steps were measured at
     machine: str  # whose records were read, if any
     machine_note: str  # says so where another machine stands for "this"
+    profile_notes: tuple[str, ...]  # that the profile is incomplete, or was disturbed
 
     @property
     def loss(self) -> float:
@@ -143,6 +144,7 @@ def adapted(
         measured=bool(measured),
         machine=question.machine,
         machine_note=question.machine_note,
+        profile_notes=question.profile_notes,
     )
 
 
@@ -233,7 +235,7 @@ def _row(
     elif last:
         problem, chosen, _ = last
         for x in samplers:
-            option = dataclasses.replace(problem.options["actors"][x - 1], time=acting[x])
+            option = dataclasses.replace(_actors(problem, x)[0], time=acting[x])
             yield x, (outcome(problem, chosen.having(option)), chosen.learner.time)
 
 
@@ -241,8 +243,13 @@ def _fastest(problems: Sequence[Problem], acting: Mapping[int, Estimate], sample
     """Find the mapping on which the learner could take the most steps, of equal ones that with the most steps."""
     solved = list[_Chosen]()
     for problem in problems:
-        if samplers <= len(problem.options["actors"]):
-            option = dataclasses.replace(problem.options["actors"][samplers - 1], time=acting[samplers])
+        for one in _actors(problem, samplers)[:1]:
+            option = dataclasses.replace(one, time=acting[samplers])
             _, answers = Search({"": problem.having("actors", option)}, "training").list_tied(0.0)
             solved += [(problem, one.configuration, one.outcome) for one in answers[:1]]
     return max(solved, key=lambda one: (one[2].training_hz, one[2].hz)) if solved else None
+
+
+def _actors(problem: Problem, samplers: int) -> list[Option]:
+    """List the options of that many processes of actors, a core each, by any implementation of the policy."""
+    return [one for one in problem.options["actors"] if sum(one.needs.values()) == samplers]

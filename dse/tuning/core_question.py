@@ -7,22 +7,22 @@ gradient steps/s, u environment steps a gradient step (update_interval).
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from impls.training import Workload
 from impls.training.parallel.arrangement import Arrangement
 
-from ..estimate import Estimate, Evidence
+from ..estimate import Estimate, Evidence, weakest
 from ..mapping.learners import COSTS_FACTOR, Processes, calibrate, horizon_of, sources_of, terms_of
 from ..mapping.options import implementation_of
 from ..mapping.processes import one_thread
-from ..mapping.question import ask
-from ..mapping.values import refuse
+from ..mapping.question import MappingQuestion, ask, predict_loop
+from ..mapping.values import WHERE, refuse
 from ..mapping.what_if import with_changes
 from ..platforms import Platform
 from ..platforms.reading import RESULTS
 from ..records import Source
-from ..solver.problem import ProblemError
+from ..solver.problem import LOOP, ProblemError
 from ..times import analytic
 from ..times.parts import Parts
 from ..times.whole_runs import REFERENCE
@@ -42,8 +42,7 @@ class CoreSplit:
     more cores on both sides: within 1 %, or by the intervals of measured rates. ``turns``: the best of both sides on
     the same cores, one after the other. ``printed``: how many pairs solve eq. 5 within 5 %, and the fastest of them.
     ``to_decide``: curves that were carried on past their last point and may bound the choice, each with the number of
-    cores to time it on next. ``slowdown``: those of actors, and of learners, that ran concurrently on cores
-    of their own; None where nobody timed that.
+    cores to time it on next.
     """
 
     update_interval: float
@@ -58,22 +57,13 @@ class CoreSplit:
     f_l: RateCurve
     sources: tuple[Evidence, ...]
     to_decide: tuple[tuple[str, int], ...] = ()
-    slowdown: tuple[float | None, float | None] = (None, None)
     platform: str = ""
     workload: str = ""
     batch: int | None = None
     cores_there: int | None = None  # on that processor, where more are asked about
     machine: str = ""  # whose records were read, if any
     machine_note: str = ""  # says so where another machine stands for "this"
-
-    @property
-    def hz_beside(self) -> float:
-        """Gradient steps/s of the choice, each side slowed down where that was timed; serially neither is."""
-        if self.choice.in_turns:
-            return self.choice.hz
-        acting, learning = self.f_a.rates[self.choice.actors].value, self.f_l.rates[self.choice.learners].value
-        slower = [factor or 1.0 for factor in self.slowdown]
-        return min(acting / self.update_interval / slower[0], learning / slower[1])
+    profile_notes: tuple[str, ...] = ()  # that the profile is incomplete, or was disturbed
 
 
 def split_cores(f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: int, reserved: int = 0) -> CoreSplit:
@@ -192,15 +182,40 @@ def _profiled(parts: Parts, what: str, counts: range) -> list[int]:
     return known if len(known) >= min(core_split.LEAST_POINTS, len(counts)) else []
 
 
-def _slowdowns(parts: Parts) -> tuple[float | None, float | None]:
-    """The slowdowns of an actor and of a learner that ran concurrently, which was timed with the reference alone."""
-    if parts.table is None or parts.implementation != REFERENCE:
-        return None, None
-    return parts.table.slowdown("actor step", "learner"), parts.table.slowdown("learner step", "actor")
-
-
 def _rates(times: Mapping[int, Estimate]) -> dict[int, Estimate]:
     return {x: Estimate(1 / time.value, 1 / time.high, 1 / time.low, time.rests_on) for x, time in times.items()}
+
+
+def _as_run(split: CoreSplit, asked: MappingQuestion, by: str, u: float) -> CoreSplit:
+    """Give the splits that are shown the rates that `recommend` has of runs by them, if it has that of the choice.
+
+    The fastest of them is the choice then, of those within 1 % the one on the fewest cores.
+    """
+    runs = {one: run for one in (split.choice, split.turns, *split.around) if (run := _run_of(asked, by, u, one))}
+    if split.choice not in runs:
+        return split
+    every = [runs[one] for one in (split.choice, *split.around) if one in runs]
+    least = (1 - WITHIN) * max(one.hz for one in every)
+    choice = min((one for one in every if one.hz >= least), key=lambda one: (one.cores, -one.hz))
+    around = sorted((one for one in every if one is not choice), key=lambda one: (-one.hz, one.cores))
+    return replace(split, choice=choice, around=tuple(around), turns=runs.get(split.turns, split.turns))
+
+
+def _run_of(asked: MappingQuestion, by: str, u: float, split: Allocation) -> Allocation | None:
+    """A split with the rate of a run by it; None where nothing predicts one."""
+    fix: dict[str, Any] = dict.fromkeys(WHERE, asked.parts().cpu.name) | {"learner_implementation": by, "learners": 1}
+    fix |= {"arrangement": "serial"} if split.in_turns else {"arrangement": "apart", "actors": split.actors}
+    fix |= {"learner_threads": split.learners} if by == REFERENCE else {}
+    if by != REFERENCE and split.learners > 1 and not split.in_turns:
+        fix |= {"learners": split.learners, "sync": asked.fix.get("sync", "synchronous")}
+    workload = replace(asked.workload, learner=replace(asked.workload.learner, update_interval=int(u)))
+    if (loop := predict_loop(replace(asked, workload=workload), fix)) is None:
+        return None
+    one, (low, high) = loop[1].answer, loop[1].doubt.ends(loop[1].answer)
+    side: Literal["actors", "learners"] = "actors" if one.outcome.actor_hz < one.outcome.training_hz else "learners"
+    sources = one.configuration.actors.time.source, weakest(one.configuration.of(part).time.source for part in LOOP)
+    bottleneck = split.bottleneck if split.in_turns else side
+    return replace(split, hz=one.outcome.hz, low=low, high=high, bottleneck=bottleneck, sources=sources)
 
 
 def platform_split(
@@ -229,11 +244,10 @@ def platform_split(
     parts = asked.parts()
     u = asked.workload.learner.update_interval if update_interval is None else update_interval
     f_a, f_l, sources = platform_curves(parts, max(1, min(wanted, MOST_CORES) - reserved))
-    split = split_cores(f_a, f_l, u, wanted, reserved)
+    split = _as_run(split_cores(f_a, f_l, u, wanted, reserved), asked, parts.implementation, u)
     return replace(
         split,
         sources=(*sources, *split.sources),
-        slowdown=_slowdowns(parts),
         batch=parts.batch,
         cores_there=own if wanted - reserved > own else None,
         **asked.provenance,

@@ -7,7 +7,6 @@ there are too few, and wait for each other where they meet: neither is in the fo
 Letters: A actors, B batch, C cores, H gradient steps between averages of the weights, L learners.
 """
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,14 +14,13 @@ from typing import Any
 from impls.training.throughput import scaling_factor
 
 from ..estimate import Estimate
-from ..mapping.alternatives import choose as choose_mapping
 from ..mapping.learners import Processes, Term, calibrate, sources_of, terms_of
 from ..mapping.options import implementation_of
-from ..mapping.question import MappingQuestion
+from ..mapping.question import MappingQuestion, predict_loop
 from ..mapping.values import refuse
 from ..platforms import Device
+from ..solver.law import Outcome
 from ..solver.problem import ProblemError
-from ..solver.solve import Infeasible
 from ..times.multi_learner import FactorPoint, Terms, choose, factors, single_seconds
 from ..times.whole_runs import REFERENCE
 
@@ -36,6 +34,7 @@ class LearnerScaling:
 
     ``points``: factors by the formulas, of data parallel training, then of SPO with each of ``horizons``, for each of
     ``counts``. ``held``: learners that the platform has room for. ``ran``: seconds of steps in runs, by (L, H or None).
+    ``hz``: gradient steps/s of the loop with one learner, as `recommend` has it; ``acting_hz``: what its actors allow.
     """
 
     platform: str
@@ -52,8 +51,11 @@ class LearnerScaling:
     longest: int
     choice: tuple[int, int]
     ran: Mapping[tuple[int, int | None], Sequence[float]]
+    hz: float
+    acting_hz: float
     machine: str  # whose records were read, if any
     machine_note: str  # says so where another machine stands for "this"
+    profile_notes: tuple[str, ...]  # that the profile is incomplete, or was disturbed
 
     @property
     def single_seconds(self) -> float:
@@ -63,14 +65,18 @@ class LearnerScaling:
     def seconds(self, learners: int, horizon: int | None, are_alone: bool = False) -> float:
         """Seconds of a gradient step by L learners, as they run, or while actors stand still.
 
-        H None: gradients are gathered at each step.
+        H None: gradients are gathered at each step. No run takes less than its actors do.
         """
-        processes = replace(self.processes, actors=0) if are_alone else self.processes
-        return processes.step_seconds(self.terms, learners, horizon)
+        if are_alone:
+            return replace(self.processes, actors=0).step_seconds(self.terms, learners, horizon)
+        if learners == 1:
+            return 1 / self.hz
+        return max(1 / self.acting_hz, self.processes.step_seconds(self.terms, learners, horizon))
 
     def factor(self, learners: int, horizon: int | None, are_alone: bool = False) -> float:
         """The scaling factor of that."""
-        return scaling_factor(1 / self.seconds(learners, horizon, are_alone), learners, 1 / self.single_seconds)
+        single = self.seconds(1, horizon, are_alone)
+        return scaling_factor(1 / self.seconds(learners, horizon, are_alone), learners, 1 / single)
 
     def second(self) -> tuple[int, float, float]:
         """Give, of two learners, (H, seconds averaging every H steps, seconds gathering gradients each step)."""
@@ -99,23 +105,24 @@ def learner_scaling(
     if home is not parts.cpu and not place.way(parts.cpu.name, home.name, 0.0)[1]:
         raise ProblemError(f"no chain of links from {parts.cpu.name} to {home.name}; state them in the platform file")
     by = parts.implementation if home.kind == "cpu" else REFERENCE
-    single, processes = _one_learner(question, home, by)
+    single, processes, one = _one_learner(question, home, by)
     sources = tuple(sources_of(parts, home, by, single))
     terms = terms_of(parts.batch, sources, home)
     processes, wait, ran = calibrate(processes, terms, parts, by if home is parts.cpu else "")
-    step, counts = functools.partial(processes.step_seconds, terms), range(1, most + 1)
-    choice = choose(counts, range(1, longest + 1), step, WITHIN)
+    made: dict[str, Any] = {
+        "processes": processes, "terms": terms, "sources": (*sources, wait), "hz": one.hz, "acting_hz": one.actor_hz,
+        "held": parts.cores if home.kind == "cpu" else 1, "longest": longest, "device": home.name, "by": by, "ran": ran,
+    }  # fmt: skip
+    made |= question.provenance
+    answer = LearnerScaling(choice=(1, 1), points=(), counts=(), horizons=(), **made)
+    choice = choose(range(1, most + 1), range(1, longest + 1), answer.seconds, WITHIN)
     horizons = tuple(sorted({1, choice[1], longest}))
     shown = tuple(sorted({*(1 << power for power in range(most.bit_length())), choice[0], most}))
-    made: dict[str, Any] = {
-        "processes": processes, "terms": terms, "sources": (*sources, wait), "points": factors(terms, shown, horizons),
-        "counts": shown, "horizons": horizons, "held": parts.cores if home.kind == "cpu" else 1, "longest": longest,
-    }  # fmt: skip
-    return LearnerScaling(device=home.name, by=by, choice=choice, ran=ran, **made, **question.provenance)
+    return replace(answer, choice=choice, points=factors(terms, shown, horizons), counts=shown, horizons=horizons)
 
 
-def _one_learner(question: MappingQuestion, home: Device, by: str) -> tuple[Estimate, Processes]:
-    """(a gradient step of its one learner, processes), as ``recommend`` has them.
+def _one_learner(question: MappingQuestion, home: Device, by: str) -> tuple[Estimate, Processes, Outcome]:
+    """(a gradient step of its one learner, processes, rates of the loop), as ``recommend`` has them.
 
     Its replay is the processor's. ProblemError where that does not fit.
     """
@@ -123,13 +130,12 @@ def _one_learner(question: MappingQuestion, home: Device, by: str) -> tuple[Esti
     replay = dict.fromkeys(("sampling", "storage", "updating"), parts.cpu.name)
     usual = {"arrangement": "apart" if parts.cores > 1 else "serial", "learner": home.name, "learner_threads": 1}
     usual |= {"learner_implementation": by, "learners": 1}
-    asked = replace(question, fix={**usual, **replay, **question.fix})
-    built = asked.built()
-    made = choose_mapping(built.problems, asked.objective, asked.epsilon)
-    if isinstance(made, Infeasible):
-        raise ProblemError(f"no learner of {asked.workload.name} on {home.name} fits {asked.platform.name}")
+    loop = predict_loop(question, {**usual, **replay, **question.fix})
+    if loop is None:
+        raise ProblemError(f"no learner of {question.workload.name} on {home.name} fits {question.platform.name}")
+    built, made = loop
     chosen, known = made.answer.configuration, built.details(made.answer.configuration.actors)
     acting = built.parts.acting(count := int(known.get("processes", 1)), policy=implementation_of(known)).value
     step = chosen.learner.time
     single = step.scaled(1 / made.answer.outcome.training_hz / step.value)
-    return single, Processes.of(parts, parts.cores, count, acting)
+    return single, Processes.of(parts, parts.cores, count, acting), made.answer.outcome

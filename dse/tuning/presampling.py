@@ -20,21 +20,19 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from impls.training import Workload
 
 from ..estimate import Estimate, Evidence, Interval, interval_of, off
 from ..mapping.answer import Shortage, lacking
-from ..mapping.options import Place
 from ..mapping.question import answer_question, ask
 from ..platforms import Platform
 from ..platforms.reading import RESULTS
 from ..records import Source
-from ..solver.law import slowdowns, steps_per_second, transfers
+from ..solver.law import outcome, slowdowns, steps_per_second, transfers
 from ..solver.problem import LOOP, Configuration, Problem, ProblemError
 from ..solver.queues import Network, Visit, network, simulate
-from ..solver.solve import Infeasible, solve
 
 SPREAD, LEAST_SPREAD, MOST_SPREAD = 1.0, 1e-6, 3.0  # cv of times that vary: as exponential ones do, unless asked
 LOSS = 0.03  # of the most steps/s, within which a simulated rate is enough: noise hides less
@@ -144,7 +142,8 @@ class DepthAnswer:
     """The answer: ``depth`` is D* of the closed form, from ``least`` to ``most`` by the intervals of the times.
 
     ``simulated``: the D that is enough by the simulation, for each cv; ``points``: rates at each D. ``presampled``: how
-    many batches the workload samples ahead, None for a user's own times.
+    many batches the workload samples ahead, None for a user's own times. ``hz``: gradient steps/s at that depth in
+    ``ends``, actors included, as `recommend` has them; 0 for a user's own times.
     """
 
     depth: int
@@ -162,12 +161,17 @@ class DepthAnswer:
     arrangement: str = ""
     mapping: Mapping[str, str] | None = None
     presampled: int | None = None
+    hz: float = 0.0
+    ends: tuple[float, float] = (0.0, 0.0)
+    interval: Interval = "factor"
+    upper_bound: bool = True
     machine: str = ""  # whose records were read, if any
     machine_note: str = ""  # says so where another machine stands for "this"
+    profile_notes: tuple[str, ...] = ()  # that the profile is incomplete, or was disturbed
 
     @property
     def most_hz(self) -> float:
-        """Steps per second of the busiest engine, which no D exceeds."""
+        """Steps per second of the busiest engine, actors left out, which no D exceeds."""
         return 1 / max(self.busy.values())
 
 
@@ -231,24 +235,29 @@ def platform_depth(
     results: str | Path = RESULTS,
     machine: str | None = None,
 ) -> DepthAnswer:
-    """Answer for the mapping expected to be the fastest, actors left out; keywords, errors as in ``recommend_mapping``.
+    """Answer for the mapping that ``recommend_mapping`` gives, whose keywords and errors these are.
 
     NothingFits, a ProblemError, where no mapping fits.
     """
     asked = ask(platform, workload, fix=fix, exclude=exclude, results=results, machine=machine)
-    built = asked.built()
-    result = solve(built.problems, "ratio")
-    if isinstance(result, Infeasible):
-        raise NothingFits(cast(Shortage, answer_question(asked)))
-    problem, chosen = result.answer.problem, result.choice
+    found = answer_question(asked)
+    if isinstance(found, Shortage):
+        raise NothingFits(found)
+    assert found.chosen  # as every answer to a question has
+    problem, chosen = found.chosen.problem, found.chosen.configuration
     loop, *ends = (network(problem, one, actors=False) for one in (chosen, _at(chosen, "low"), _at(chosen, "high")))
-    numbers = dict.fromkeys(chosen.of(part).time.rests_on.number for part in LOOP)
+    numbers = {chosen.of(part).time.rests_on.number for part in LOOP}
+    answer = depth_of(loop, spread, (ends[0], ends[1]))
     return replace(
-        depth_of(loop, spread, (ends[0], ends[1])),
+        answer,
+        hz=(hz := outcome(problem, replace(chosen, depth=answer.depth)).hz),
+        ends=(hz * found.low / found.value, hz * found.high / found.value),
+        interval=found.interval,
+        upper_bound=found.upper_bound,
         times=tuple(_times(problem, chosen)),
-        sources=tuple(built.rests_on(number, chosen) for number in numbers if number in built.evidence),
-        batch=built.parts.batch,
-        arrangement=Place(result.answer.mode).arrangement,
+        sources=tuple(one for one in found.sources if one.number in numbers),
+        batch=found.batch,
+        arrangement=found.arrangement,
         mapping={part: chosen.of(part).device for part in LOOP},
         presampled=asked.workload.replay.presampled,
         **asked.provenance,

@@ -222,6 +222,10 @@ def test_what_takes_too_long_is_tried_again_and_what_lies_behind_the_end_is_left
     told = json.loads(capsys.readouterr().out)
     assert (told["found_done"], sum(told["measured_by_status"].values())) == (0, len(first))
     assert "skipped" not in told["measured_by_status"]
+    assert cli.main(words) == 0  # what was measured is kept, and counts
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.endswith(f" of {told['cells']} cells measured. NOT complete: run the same command again to finish.")
+    assert {one.machine["profile"]["cells"] for one in read_file(file_of(tmp_path))} == {told["cells"]}
 
 
 @NEEDED

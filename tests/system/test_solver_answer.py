@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from dse.mapping.answer import MappingAnswer, Shortage, build_answer
+from dse.mapping.answer import MappingAnswer, build_answer
 from dse.mapping.build import build
 from dse.mapping.knee import SHARE
 from dse.mapping.question import MappingQuestion, answer_question, ask, explain_mapping, recommend_mapping, tables
@@ -60,8 +60,8 @@ def test_a_place_that_comes_first_wins_a_tie(here):
 def test_what_to_measure_next_is_what_the_answer_hangs_on(here):
     given = build_answer(here, "ratio")
     assert given.measure_next.number == given.decides[0].number
-    assert given.measure_next.number.startswith("learners(cpu)")  # of which none was timed
-    assert "benchmarks profile --arrangements --workload hopper_ddpg" in given.measure_next.command
+    assert given.measure_next.number == "loop(cpu)"  # by the dense learner, which nobody timed there
+    assert "benchmarks profile --workload hopper_ddpg" in given.measure_next.command
 
 
 # The whole answer
@@ -194,8 +194,12 @@ def test_what_does_not_fit_names_have_and_need():
 
 
 def test_too_few_cores_are_told():
-    given = recommend_mapping(HERE, "hopper_ddpg", fix={"arrangement": "pipelined"})
+    machine, away = with_changes(load_platform("u200"), {"cpu.cores": 2}), ("gpu", "fpga")
+    given = recommend_mapping(machine, "hopper_ddpg", fix={"arrangement": "pipelined"}, exclude=away)
     assert given.repairs == ({"cpu.cores": (2.0, 3.0)},)
+    asked = recommend_mapping(HERE, "hopper_ddpg", fix={"arrangement": "pipelined"})  # a machine that runs it
+    assert asked.cores == (3.0, 2.0)
+    assert recommend_mapping(HERE, "hopper_ddpg", fix={"batch": 512}).cores <= (2.0, 2.0)  # unasked none share cores
 
 
 def test_an_explanation_says_what_bounds_the_other():
@@ -206,7 +210,7 @@ def test_an_explanation_says_what_bounds_the_other():
     tie = explain_mapping("h200", "hopper_ddpg", {"learner": "gpu"})
     assert tie.loss <= 0.01
     assert tie.sentence.startswith("ties")
-    assert isinstance(explain_mapping(HERE, "hopper_ddpg", {"arrangement": "pipelined"}), Shortage)
+    assert explain_mapping(HERE, "hopper_ddpg", {"arrangement": "pipelined"}).asked.cores == (3.0, 2.0)
 
 
 @pytest.mark.slow

@@ -6,13 +6,15 @@ import re
 import pytest
 
 from dse.__main__ import main
+from dse.mapping.question import recommend_mapping
 from dse.solver.problem import ProblemError
 from dse.tuning.core_question import MOST_CORES, WITHIN, platform_split, split_cores
 from dse.tuning.core_split import RateCurve
 from tests.committed import RESULTS
 
 MACHINE = "d7dae63b89"
-HERE = ["--machine", MACHINE, "--workload"]
+TORCH = {"learner_implementation": "torch", "policy_implementation": "torch"}  # what that machine's profile timed
+HERE = ["--machine", MACHINE, *(f"--fix={key}={one}" for key, one in TORCH.items()), "--workload"]
 OWN = ["--actors", "1:900,2:1700,4:3000", "--learners", "1:400,2:700"]
 
 
@@ -28,16 +30,15 @@ def test_the_answer_comes_first_and_the_records_last(capsys):
     code, text, errors = told(capsys, *HERE, "hopper_ddpg")
     assert (code, errors) == (0, "")
     first, *_, last = text.splitlines()
-    assert first == "Give 1 core to actors and 1 core to learners: about 180 gradient steps/s, bottleneck: learners."
-    assert re.search(r"\n  180 \[1\d0, 2\d0\] gradient steps/s, bottleneck: learners\n", text)
+    assert first == "Give 1 core to actors and 1 core to learners: about 160 gradient steps/s, bottleneck: learners."
+    assert re.search(r"\n  160 \[1\d0, 2\d0\] gradient steps/s, bottleneck: learners\n", text)
     assert last == f"  records: those of machine {MACHINE} in results"
     assert "T_train(cpu), 1 thread of torch: measured, learner step" in text
-    assert "eq. 5 of [Zhang2021] as printed has no solution in whole cores" in text
 
 
 def test_rates_are_the_profiles_own():
     """Rates are those of the records: seconds of a call are those of a step of any actor, or of a learner."""
-    given = platform_split("this", "hopper_ddpg", machine=MACHINE)
+    given = platform_split("this", "hopper_ddpg", machine=MACHINE, fix=TORCH)
     path = RESULTS / MACHINE / "profile-hopper_ddpg-quick.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     acting, learning = given.f_a.rates, given.f_l.rates
@@ -49,7 +50,6 @@ def test_rates_are_the_profiles_own():
             and row["options"].get("beside", "nothing") == "nothing"
         ]
         assert min(seconds) <= 1 / rate.value <= max(seconds)
-    assert given.choice.hz == min(acting[1].value, learning[1].value)
     assert {rate.source for rate in acting.values()} == {"measured"}
 
 
@@ -100,13 +100,12 @@ def test_a_machine_without_records_is_modeled():
 
 
 def test_one_core_serves_both_in_turns(capsys):
-    given = platform_split("this", "hopper_ddpg", 1, machine=MACHINE)
+    given = platform_split("this", "hopper_ddpg", 1, machine=MACHINE, fix=TORCH)
     assert given.choice.in_turns
-    assert 1 / given.choice.hz == pytest.approx(1 / given.f_a.rates[1].value + 1 / given.f_l.rates[1].value)
-    assert given.hz_beside == given.choice.hz
+    loop = recommend_mapping("this", "hopper_ddpg", machine=MACHINE, fix={**TORCH, "arrangement": "serial"})
+    assert given.choice.hz == loop.hz
     code, text, _ = told(capsys, *HERE, "hopper_ddpg", "--cores", "1")
     assert (code, text.startswith("Let both sides take turns on 1 core: about ")) == (0, True)
-    assert "so the split would make" not in text
 
 
 def test_ties_are_within_a_percent_or_within_measured_intervals():
@@ -124,14 +123,6 @@ def test_eq_5_as_printed_is_told():
     even = {x: 100.0 * x for x in range(1, 8)}
     given = split_cores(curve("f_a", even), curve("f_l", even), 1, 8)
     assert given.printed == (4, given.choice)
-
-
-def test_sides_that_slow_each_other_down_are_told(capsys):
-    given = platform_split("this", "cartpole_dqn", machine=MACHINE)
-    assert given.slowdown[1] > 2
-    assert given.hz_beside == pytest.approx(given.f_l.rates[1].value / given.slowdown[1])
-    _, text, _ = told(capsys, *HERE, "cartpole_dqn")
-    assert "a learner by 2.91x, so the split would make 467" in re.sub(r"\s+", " ", text)
 
 
 @pytest.mark.parametrize("words", ["1", "1:x", "x:1", "1:2,", "1:2,1:3", "1.5:3"])

@@ -59,10 +59,10 @@ def test_json_has_every_number_with_its_source(capsys):
 
 def test_a_platforms_times_are_those_of_its_best_mapping(capsys):
     given = platform_depth("u200", "hopper_ddpg", 0.0)
-    best = recommend_mapping("u200", "hopper_ddpg", epsilon=0.01)  # the fastest, whatever is statistically tied with it
+    best = recommend_mapping("u200", "hopper_ddpg")
     assert given.arrangement == best.arrangement
     assert given.mapping == {part.part: part.device for part in best.parts if part.part != "actors"}
-    assert given.most_hz >= best.hz * (1 - 1e-9)
+    assert given.most_hz * (1 + 1e-9) >= given.hz == best.hz  # in apart, no depth makes a difference
     assert given.presampled == best.depth == 50
     assert given.least <= given.depth <= given.most
     code, text, _ = told(capsys, "--platform", "u200", "--workload", "hopper_ddpg", "--spread", "0", "--json")

@@ -267,7 +267,8 @@ def test_what_was_skipped_is_measured_again_and_nothing_is_begun_after_the_end(t
         writer.append(record(2, status="skipped", median_seconds=None, reason="too long"))
     tally, measured = counted(path, [1, 2], [3], most_seconds=0.0)
     assert (measured, tally.resumed, tally.left) == ([2], 1, 1)
-    assert str(tally) == "3 cells: 1 cached, measured now: 1 ok; 1 remain: the same command continues"
+    assert str(tally) == "3 cells: 1 cached, measured now: 1 ok"
+    assert tally.unfinished == ["2 of 3 cells measured. NOT complete: run the same command again to finish."]
 
 
 def test_the_end_leaves_every_group_but_the_first_that_is_measured(tmp_path):

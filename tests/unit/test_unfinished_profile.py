@@ -1,0 +1,113 @@
+"""Answers from a profile of which some cells are measured: what was timed whole is used, and what runs is offered."""
+
+import dataclasses
+import json
+
+import pytest
+
+from benchmarks.profile.beside import PRIMITIVE, whole
+from benchmarks.profile.cells import PRESETS, facts_of, groups
+from benchmarks.timing import Timing
+from dse.__main__ import main
+from dse.cli.deciding import contenders
+from dse.mapping.question import ask, recommend_mapping
+from dse.records import LOAD
+from impls.training import load
+from tests.profiled import NOISE, folder, made_up, seconds, stamp
+
+NAME, IMPLEMENTATIONS = "cartpole_dqn", ["torch", "dense"]
+WORKLOAD, BRIEF = load(NAME), PRESETS["brief"]
+SERIAL, *PARTS = groups(WORKLOAD, BRIEF, 2, IMPLEMENTATIONS)
+CELLS = [SERIAL, *whole(WORKLOAD, BRIEF, 2, IMPLEMENTATIONS), *PARTS]
+FACTS = facts_of(WORKLOAD, "brief", CELLS)
+TOTAL = sum(map(len, CELLS))
+APART = ("arrangement=apart", "actors=1", "learners=1", "learner_threads=1")
+
+
+def records(count, load=0.0):
+    """Those of the first cells of a brief profile."""
+    for cell in [cell for group in CELLS for cell in group][:count]:
+        made = stamp(PRIMITIVE if cell.contestant == "apart" else "training")
+        machine = {**made.machine, **FACTS, **({LOAD: load} if load else {})}
+        timing = Timing(tuple(seconds(cell) * noise for noise in NOISE), 10)
+        yield dataclasses.replace(made, machine=machine).timed(cell, timing, utc="2030-01-01T00:00:00+00:00")
+
+
+@pytest.fixture(params=[TOTAL, 3, 1, 0])
+def results(request, tmp_path):
+    """A profile with so many cells; with none, that of another workload alone."""
+    return folder(tmp_path, records(request.param) if request.param else made_up(["pong_dqn"], "brief", 2))
+
+
+def asked(results, *words):
+    return [words[0], "--platform", str(results / "made-up" / "platform.toml"), "--results", str(results),
+            "--workload", NAME, *words[1:]]  # fmt: skip
+
+
+def printed(capsys, results, *words):
+    assert main(asked(results, *words)) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("by", IMPLEMENTATIONS)
+def test_every_command_has_one_rate_for_a_loop(capsys, results, by):
+    both = (f"learner_implementation={by}", f"policy_implementation={by}")
+    fix, implemented = ([word for one in every for word in ("--fix", one)] for every in ((*APART, *both), both))
+
+    def told(*words):
+        return json.loads(printed(capsys, results, *words, "--json"))
+
+    hz = told("recommend", *fix)["hz"]
+    assert told("explain", "--config", ",".join([*APART, *both]))["asked"]["hz"] == hz
+    assert told("depth", *fix)["hz"] == hz
+    assert told("learners", *implemented)["hz"] == hz
+    assert told("cores", *implemented)["choice"]["hz"] == hz
+    given = {key: value for key, _, value in (one.partition("=") for one in both)}
+    raced = contenders(ask(results / "made-up" / "platform.toml", NAME, fix=given, results=results))
+    assert hz in [one.answer.hz for one in raced if one.fix.get("arrangement") == "apart"]
+
+
+def test_what_a_run_races_is_predicted_and_the_preferred_learner_is_an_option(capsys, results):
+    platform = results / "made-up" / "platform.toml"
+    assert all(one.answer for one in contenders(ask(platform, NAME, results=results)))
+    best = recommend_mapping(platform, NAME, results=results)
+    assert next(one.details for one in best.parts if one.part == "learner")["implementation"] == "dense"
+    assert "learner_implementation=dense ties" in printed(
+        capsys, results, "explain", "--config", "learner_implementation=dense"
+    )
+
+
+def test_a_loop_that_was_timed_whole_has_that_rate(tmp_path):
+    there = folder(tmp_path, records(3))
+    for cell in (cell for group in CELLS[:2] for cell in group):
+        by = dict.fromkeys(("learner_implementation", "policy_implementation"), cell.options["learner"])
+        fix = {**by, "arrangement": cell.options.get("arrangement", "serial"), "learners": 1}
+        told = recommend_mapping(there / "made-up" / "platform.toml", NAME, results=there, fix=fix)
+        assert told.hz == pytest.approx(1 / seconds(cell), rel=0.01)
+        assert (told.interval, told.low < told.hz < told.high) == ("95 %", True)
+        assert {one.source for one in told.parts} == {"modeled"}  # each alone
+
+
+@pytest.mark.parametrize("command", ["recommend", "explain", "cores", "depth", "learners", "adapt"])
+def test_a_profile_that_is_unfinished_or_disturbed_is_named_first(capsys, tmp_path, command):
+    more = ["--config", "learner_implementation=torch"] if command == "explain" else []
+
+    def begins(name, found):
+        (tmp_path / name).mkdir()
+        lines = printed(capsys, folder(tmp_path / name, found), command, *more).splitlines()[:10]
+        return " ".join(" ".join(lines).split())
+
+    command_again = f"on machine made-up python -m benchmarks profile --workload {NAME} --preset brief"
+    again = f"run the same command again to finish: {command_again}"
+    assert f"only 3 of {TOTAL} cells of the profile are measured; {again}" in begins("unfinished", records(3))
+    loaded = f"{TOTAL} of {TOTAL} records of the profile were made under load (up to 9)"
+    assert loaded in begins("loaded", records(TOTAL, 9.0))
+    assert "warning: " not in begins("complete", records(TOTAL))
+
+
+@pytest.mark.parametrize("platform", ["edge", "u200", "h200"])
+def test_modeled_platforms_offer_the_preferred_learner(platform):
+    fix = {"learner": "cpu", "learner_implementation": "dense", "policy_implementation": "dense"}
+    told = recommend_mapping(platform, NAME, fix=fix)
+    assert {one.source for one in told.parts} <= {"modeled", "extrapolated"}
+    assert told.hz <= recommend_mapping(platform, NAME, epsilon=0.0).hz * (1 + 1e-9)
