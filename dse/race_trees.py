@@ -173,7 +173,7 @@ def _turn(path: Path, limit: float) -> Iterator[bool]:
     try:
         with contextlib.suppress(OSError):
             folder = cache_folder("races")
-            file = _open_lock(folder)
+            file = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
             while True:
                 try:
                     lock(file)
@@ -192,13 +192,6 @@ def _turn(path: Path, limit: float) -> Iterator[bool]:
     finally:
         if file >= 0:
             os.close(file)
-
-
-def _open_lock(folder: Path) -> int:
-    """Open what is locked while a race runs: a file or, on a disk that is full or cannot be written, its folder."""
-    with contextlib.suppress(OSError):
-        return os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-    return os.open(folder, os.O_RDONLY)
 
 
 def _candidates(question: Question, results: Path, unchecked: bool) -> tuple[list[Configuration], dict[str, Any]]:

@@ -76,16 +76,12 @@ def kept_race(path: Path, asked: Mapping[str, Any], limit: float, machine: Mappi
 
 
 def read_races(path: Path) -> list[Measurement]:
-    """Read the races of a file in order; lines that are damaged or torn are no races."""
-    races = []
-    try:
+    """Read the races of a file in order; one that cannot be read has none, nor have lines that are damaged or torn."""
+    races = list[Measurement]()
+    with contextlib.suppress(OSError):
         for line in path.read_bytes().splitlines():
             with contextlib.suppress(RecordError):
                 races.append(parse(line.decode(errors="replace"), str(path)))
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        warn_once(f"{path}: the races kept there cannot be read ({error.strerror}), so that each question is raced")
     return [one for one in races if "race" in one.machine]
 
 

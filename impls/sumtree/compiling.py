@@ -36,7 +36,8 @@ class Compiler:
     def __init__(self) -> None:
         self.turn = threading.RLock()  # a fork takes it as well: a child cannot end what another thread began
         self._busy = False  # whether the thread that has the turn is compiling
-        self.expected = 0  # kernels that are to be compiled yet, as far as that is known in advance
+        # Kernels compiled or loaded so far, and those that there will be, as far as that is known.
+        self.count, self.total, self._expected = 0, 0, set[Any]()
 
     def run(self, compile_it: Callable[..., Result], *arguments: Any) -> Result:
         """Call the function with the arguments, on a thread of its own; returns or raises what it does."""
@@ -59,9 +60,10 @@ class Compiler:
         return results[0]
 
     def expect(self, trees: Iterable[Any], batch: int) -> None:
-        """Note how many kernels will be compiled when these trees are filled and take steps."""
-        listed = (tree.missing_kernels(batch) for tree in trees if hasattr(tree, "missing_kernels"))
-        self.expected = len({kernel for each in listed for kernel in each})
+        """Note which kernels will be compiled or loaded when these trees are filled and take steps."""
+        listed = [tree.step_kernels(batch) for tree in trees if hasattr(tree, "step_kernels")]
+        new = set().union(*listed) - self._expected
+        self._expected, self.total = self._expected | new, self.count + len(new)
 
     def hold(self) -> None:
         """Wait until nothing is compiled, before a fork."""
@@ -98,12 +100,12 @@ class AtFirstUse:
     """An attribute that is compiled when it is first read: functools.cached_property, but for forks in the middle."""
 
     def __init__(self, compile_it: Callable[[Any], Callable[..., int]]) -> None:
-        self.compile = compile_it
+        self._compile = compile_it
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
     def __get__(self, tree: Any, owner: type) -> Callable[..., int]:
-        kernel = compiler.run(self.compile, tree)
+        kernel = compiler.run(self._compile, tree)
         setattr(tree, self._name, kernel)
         return kernel

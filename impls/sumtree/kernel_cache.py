@@ -29,7 +29,7 @@ from numba import config
 
 from .. import user_cache
 from ..writing import PART, write_whole
-from .compiling import compiler
+from . import compiling
 
 MOST_BYTES = 256 << 20
 """Size of the folder above which the entries that nobody has used for longest are removed, to three quarters of it."""
@@ -119,6 +119,7 @@ class KernelCache:
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """What was compiled for a signature, or None, which makes numba compile it."""
+        compiling.compiler.count += 1
         with self._told_not_raised("read"):
             from numba.core import compiler, runtime  # noqa: PLC0415  # private
 
@@ -161,14 +162,6 @@ class KernelCache:
         except Exception as error:
             why = (isinstance(error, OSError) and error.strerror) or f"{type(error).__name__}: {error}"
             user_cache.warn_once(f"compiled code cannot be {done} on disk ({why}), so each process compiles it")
-
-
-def is_compiled(kernel: Any, signature: Any) -> bool:
-    """Whether the machine code of a kernel for a signature is loaded, or can be expected on disk."""
-    with contextlib.suppress(Exception):  # whatever keeps it from being read makes numba compile it
-        key = kernel._cache._key(signature, kernel.targetctx.codegen())
-        return signature in kernel.overloads or kernel._cache._path(key).exists()
-    return False
 
 
 def _dumps(value: Any) -> bytes:
@@ -297,18 +290,16 @@ class Progress:
     EVERY_SECONDS = 5.0
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._count, self._seconds, self._told = clock, 0, 0.0, 0.0
+        self._clock, self._seconds, self._told = clock, 0.0, 0.0
         self._began = clock()
 
     def begin(self) -> None:
         """Note that a kernel is not on disk."""
-        self._count += 1
         self._began = self._clock()
-        all_of_them = f" of {self._count + compiler.expected - 1}" if compiler.expected else ""
-        compiler.expected = max(0, compiler.expected - 1)
         if sys.stderr is None or user_cache.is_worker():
             return
-        line = f"{self.SENTENCE}: kernel {self._count}{all_of_them}, {self._seconds:.0f} s"
+        count, total = compiling.compiler.count, compiling.compiler.total
+        line = f"{self.SENTENCE}: kernel {count}{f' of {total}' * (count <= total)}, {self._seconds:.0f} s"
         if sys.stderr.isatty():
             print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
         elif self._seconds - self._told >= self.EVERY_SECONDS:

@@ -37,7 +37,7 @@ from .turns import Result
 if TYPE_CHECKING:
     import numba
 
-    from . import direct_calls, kernel_cache, kernels, numba_turns
+    from . import direct_calls, kernels, numba_turns
 
 _empty = np.empty  # looking such names up takes a third of the time of a call with B = 1
 _FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
@@ -49,10 +49,10 @@ _LOADS_IN_ORDER = platform.machine() in ("x86_64", "AMD64")  # those of the inte
 
 def _load() -> None:
     """Import the compiler and the kernels at the first tree, because traits are read without a compiler, too."""
-    global numba, direct_calls, kernel_cache, kernels, numba_turns  # noqa: PLW0603  # as if imported above
+    global numba, direct_calls, kernels, numba_turns  # noqa: PLW0603  # as if imported above
     numba = import_numba()
 
-    from . import direct_calls, kernel_cache, kernels, numba_turns  # noqa: PLC0415
+    from . import direct_calls, kernels, numba_turns  # noqa: PLC0415
 
 
 class NumbaTree(SumTree):
@@ -84,7 +84,6 @@ class NumbaTree(SumTree):
     least_shared = 8192  # for less it does not pay to wake another thread
     most_shared = 1 << 22  # elements of a batch, whose arrays the helpers keep
     compiled = True
-    _listed: list[tuple[Any, ...]] | None = None  # kernels that are only listed, not compiled
     concurrent = READS
     optimistic = READS - {"check"}
 
@@ -190,22 +189,15 @@ class NumbaTree(SumTree):
         keeps = kernels.HAS_PREFIXES * (self._layout == "prefix") + kernels.HAS_MINIMA * (minima and self._minimum)
         form = kernels.Form(leaf, fanout=self._group, lanes=self._lanes, chunks=self._chunks, prefix=keeps)
         signature = (types.int64, types.boolean, form, *arguments)
-        if self._listed is not None:
-            self._listed.append((kernel, signature))
-            return lambda: None
         kernel.compile(signature)
         direct_calls.open_to(self, kernel, signature)
         return functools.partial(kernel.overloads[signature].entry_point, self._address, False, None)
 
-    def missing_kernels(self, batch: int) -> set[tuple[Any, ...]]:
-        """The kernels, by signature, that are compiled when a tree like this one is filled and takes steps."""
-        names, self._listed = ["_audit_kernel", "_update_kernel", "_search_kernel"], []
-        if self.threads_used(batch, self._threads) > 1:
-            names += ["_shared_search_kernel", "_help_kernel"]
-        for name in names:
-            vars(NumbaTree)[name].compile(self)
-        listed, self._listed = self._listed, None
-        return {each for each in listed if not kernel_cache.is_compiled(*each)}
+    def step_kernels(self, batch: int) -> set[tuple[Any, ...]]:
+        """What tells apart the kernels that fill this tree and take steps of a batch."""
+        shared = ("shared", "help") if self.threads_used(batch, self._threads) > 1 else ()
+        names = ("audit", "search", self._propagate, *shared)
+        return {(name, self._dtype, self._group, self._layout) for name in names}
 
     @AtFirstUse
     def _search_kernel(self) -> Callable[..., int]:
