@@ -236,7 +236,7 @@ SECTIONS = (
         5,
         "The answer",
         section,
-        ("sum_tree", "memory", PEER, "serial_step", "training"),
+        ("sum_tree", "memory", "race", PEER, "serial_step", "training"),
         ("KEY/platform.toml", COMPARISON),
         figures=FIGURES[:SHOWN],
     ),
