@@ -101,7 +101,8 @@ def _why(answer: MappingAnswer) -> list[str]:
         first, *others = (alternative(answer, other) for other in answer.ties)
         decide = FRUGAL * any(other.cost < -answer.epsilon for other in answer.ties)
         first = shortened(first, WIDTH - len(begins) - len("; and 999 more") - len(decide))
-        lines.append(several(begins, [first, *others], answer.others_tied, decide))
+        tied = several(begins, [first, *others], answer.others_tied, decide)
+        lines.append(tied if len(tied) <= WIDTH else tied.removesuffix(decide))
     sentences = [changing(one, WIDTH - 2) for one in limited(answer)]
     if not sentences:
         other = answer.elsewhere

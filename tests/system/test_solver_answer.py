@@ -322,7 +322,9 @@ def test_more_of_anything_never_hurts(platform, change):
 
 def test_parts_that_slow_each_other_down_are_shown_as_slow_as_they_are():
     """Seconds of the parts in one process add up to those of its engine, slowdown and all; a note names the factor."""
-    question = ask(HERE, "cartpole_dqn", "training", {"arrangement": "apart", "learners": 1}, results=RESULTS)
+    torch = dict.fromkeys(("learner_implementation", "policy_implementation"), "torch")
+    fix = {"arrangement": "apart", "learners": 1, **torch}
+    question = ask(HERE, "cartpole_dqn", "training", fix, results=RESULTS)
     (problem,) = question.built().problems.values()
     given = answer_question(question)
     loop = [part.seconds for part in given.parts if part.part != "actors"]
