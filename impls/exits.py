@@ -52,12 +52,13 @@ def report(error: Exception) -> int:
     import shlex  # noqa: PLC0415  # these take time to import
     import traceback  # noqa: PLC0415
 
-    said = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+    words = " ".join(str(error).split())
+    said = f"{type(error).__name__}: {words}".removesuffix(": ")
     if isinstance(error, MemoryError):
         text, code = f"error: not enough memory ({said}); ask for less, or free some\n", LACKING
     elif isinstance(error, ImportError) and (name := _foreign_package(error)):
         remedy = "install what is lacking with: pip install '.[suite,train]'"
-        text, code = f"error: the package {name} cannot be imported ({said}); {remedy}\n", LACKING
+        text, code = f"error: the package {name} cannot be imported ({words}); {remedy}\n", LACKING
     else:
         text, code = "".join(traceback.format_exception(error)), FAULT
         if not _module().endswith("worker"):  # whose parent says it

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dse.records import Measurement
 from impls.terminal import aligned, plural
 from impls.training import TrainingError, Workload, identity, learners
+from impls.training.environments import Environment
 from impls.training.loop import SerialLoop
 
 from ..arguments import add_common, add_list, add_numbers, at_least, one_of, parser_of
@@ -445,6 +446,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     one_of(options.only, DEPTHS)
     workloads = [workload_of(name) for name in options.workload]
+    for workload in workloads:
+        Environment(workload).close()  # what it lacks is said before anything is recorded
     if options.long:
         return measure_long(workloads[:1], options)
     path = file_of(options.results, FILE)

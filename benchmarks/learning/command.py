@@ -47,6 +47,7 @@ from dse import learning_runs
 from dse.records import Measurement, RecordError
 from dse.tuning import learners_steps
 from impls.terminal import aligned, plural
+from impls.training.environments import Environment
 from impls.training.parallel.arrangement import COPIES, COPY_SYNCS
 
 from ..arguments import add_common, add_list, add_numbers, add_python, at_least, one_of, parser_of
@@ -116,6 +117,8 @@ def _check(trained: Sequence[Trained], most: int | None) -> None:
         first = (learns // interval + 1) * interval
         if most is not None and most < first:
             raise ValueError(f"--most must be at least {first}, where {cell.task} is first evaluated, not {most}")
+    for settings in {cell.task: cell.settings for cell in trained if not cell.library}.values():
+        Environment(settings).close()  # what it lacks is said before anything is recorded
 
 
 Cell = TypeVar("Cell", Trained, scaling.Stepped)
