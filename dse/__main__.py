@@ -40,6 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except FileNotFoundError as error:  # a link in the folder of results that leads nowhere
+        if not is_foreseen(error):
+            raise
         remedy = "remove it, or name another folder: --results FOLDER"
         print(f"error: {error.filename}: cannot be read ({error.strerror}); {remedy}", file=sys.stderr)
         return 2

@@ -6,6 +6,8 @@ from contextlib import suppress
 from types import TracebackType
 
 OURS = ("impls", "dse", "benchmarks", "reports")
+CODE = ("impls", "dse", "benchmarks", "reports/layout")
+"""Folders of Fanout's own files; a user's may stand beside them."""
 LACKING, FAULT = 2, 70
 """Exit codes: a package or memory is lacking, which the user can mend; a fault of Fanout's, which is no verdict."""
 
@@ -74,9 +76,13 @@ def report(error: Exception) -> int:
 
 
 def is_foreseen(error: Exception) -> bool:
-    """Say whether an error is of a class of ours, or made by a ``raise`` in our code rather than a call that failed."""
+    """Say whether an error has a class of ours, a file of a user's, or a ``raise`` in our code: no call failed unforeseen."""
     from opcode import opmap  # noqa: PLC0415  # see report
+    from pathlib import Path  # noqa: PLC0415
 
+    if isinstance(error, OSError) and error.errno:
+        at, root = Path(error.filename or "/").absolute(), Path(__file__).parents[1]
+        return not any(at.is_relative_to(root / folder) for folder in CODE)
     if type(error).__module__.partition(".")[0] in OURS:
         return True
     made = _innermost(error)

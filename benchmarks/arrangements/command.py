@@ -446,11 +446,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     one_of(options.only, DEPTHS)
     workloads = [workload_of(name) for name in options.workload]
-    for workload in workloads:
-        Environment(workload).close()  # what it lacks is said before anything is recorded
     if options.long:
         return measure_long(workloads[:1], options)
     path = file_of(options.results, FILE)
+    for workload in workloads:
+        Environment(workload).close()  # what it lacks is said before anything is recorded
     asked = {"seconds": options.seconds, "warm": options.warm, **_identities(workloads)}
     stamp = Stamp.of_this_run(PRIMITIVE, asked=asked)
     every = [settings(workload, options.only, options.intervals) for workload in workloads]

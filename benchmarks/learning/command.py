@@ -92,6 +92,8 @@ def main(arguments: list[str] | None = None) -> int:
     trained = list(dict.fromkeys(runs(options.workload, options.only, *axes, **limits)))
     _check(trained, options.most)
     path, bar = file_of(options.results, FILE), not options.json
+    for settings in {cell.task: cell.settings for cell in trained if not cell.library}.values():
+        Environment(settings).close()  # what it lacks is said before anything is recorded
     pythons = [options.python] if LIBRARIES in options.only else []
     if pythons and not options.python.exists():
         raise RecordError(f"{options.python}: no such interpreter; install the libraries first: make peers")
@@ -117,8 +119,6 @@ def _check(trained: Sequence[Trained], most: int | None) -> None:
         first = (learns // interval + 1) * interval
         if most is not None and most < first:
             raise ValueError(f"--most must be at least {first}, where {cell.task} is first evaluated, not {most}")
-    for settings in {cell.task: cell.settings for cell in trained if not cell.library}.values():
-        Environment(settings).close()  # what it lacks is said before anything is recorded
 
 
 Cell = TypeVar("Cell", Trained, scaling.Stepped)
