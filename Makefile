@@ -7,6 +7,8 @@ READY := $(VENV)/.ready
 DEMO := $(VENV)/.demo
 PEERS := .venv-peers
 PLUGINS := .venv-plugins
+OLD := .venv-oldest
+OLDEST ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
 HOSTED := hosts rllib
 COMPARED := benchmarks compare 3c43102 HEAD --contestants numba --capacities 1000000 --batches 1024 --fanouts 16 --budget 240
 RACED := dse recommend --capacity 1e6 --batch 256 --again
@@ -18,11 +20,11 @@ unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_NO_DE
 unexport GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR GIT_PREFIX
 
 # What is installed names the folder it was made in: in a copied or moved checkout it is made anew.
-$(shell for made in $(VENV) $(PLUGINS)/*; do \
+$(shell for made in $(VENV) $(OLD) $(PLUGINS)/*; do \
   was="$$(cat "$$made"/.made 2>/dev/null)"; \
   [ -z "$$was" ] || [ "$$was" = "$$(cd "$$made" && pwd -P)" ] || rm -f "$$made"/.ready "$$made"/.demo; done)
 
-.PHONY: help demo peers plugins gpu gallery printed test test-all mutants bench check format clean
+.PHONY: help demo peers plugins gpu gallery printed test test-all oldest mutants bench check format clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -77,6 +79,9 @@ test: $(READY)  ## the tests of single parts and of whole systems, in minutes
 test-all: $(READY)  ## the page, the oracles and the long tests as well; keeps what each file took
 	$(BIN)/python -m tests.run --all
 
+oldest: $(OLD)/.ready  ## every command in small, by an old Python (OLDEST=...) and the packages of `make demo`; 5 minutes
+	$(OLD)/bin/python -m tests.oldest
+
 mutants: $(READY)  ## put faults into copies of the code and see that the tests catch each; under 20 minutes
 	$(BIN)/python -m tests.mutation
 
@@ -93,7 +98,7 @@ format: $(READY)  ## bring the code into the house's format
 	$(BIN)/python -m ruff check --fix .
 
 clean:  ## remove the environment and every cache
-	rm -rf $(VENV) $(PEERS) $(PLUGINS) .compare .asv .benchmarks .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLD) $(PEERS) $(PLUGINS) .compare .asv .benchmarks .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # .ready has all that .demo has. What pip warns of is shown where it fails.
@@ -107,6 +112,12 @@ $(READY) $(DEMO): pyproject.toml constraints.txt
 	  2>$(VENV)/pip.log || { cat $(VENV)/pip.log >&2; exit 1; }
 	@cd $(VENV) && pwd -P >.made
 	@touch $(DEMO) $@
+
+$(OLD)/.ready: pyproject.toml constraints.txt | $(READY)
+	$(BIN)/python -m virtualenv --quiet --clear --python $(OLDEST) $(OLD)
+	PIP_CONSTRAINT=constraints.txt $(OLD)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[demo]'
+	@cd $(OLD) && pwd -P >.made
+	@touch $@
 
 $(PEERS)/.ready: benchmarks/peers/constraints.txt benchmarks/install.py
 	$(PYTHON) -m venv $(PEERS)

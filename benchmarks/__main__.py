@@ -29,6 +29,7 @@ from dse import records
 from dse.platforms import busy
 from dse.records import RecordError
 from impls.checks import near, short
+from impls.exits import is_foreseen
 from impls.sumtree.registry import options_of
 from impls.terminal import Parser, aligned, amount, answering
 from impls.training import TrainingError
@@ -49,11 +50,11 @@ from .run import file_of, report
 from .sentinels import Sentinels
 from .sweep import sweep
 from .transports import command as transports_command
-from .workers import WorkerError
+from .workers import WorkerError, WorkerFaultError
 
 INTERRUPTED = 130
 HELP = dict(line.split(maxsplit=1) for line in (__doc__ or "").splitlines()[2:])
-"""What each command answers, in one line."""
+"""What each command answers, in one line; empty where Python leaves docstrings out."""
 
 
 def command_of(words: list[str]) -> tuple[Callable[[list[str]], int], list[str]]:
@@ -96,6 +97,8 @@ def main(arguments: list[str] | None = None) -> int:
             return run(rest)
         return int(options.run(options))
     except (RecordError, TrainingError, ValueError, WorkerError) as error:
+        if isinstance(error, WorkerFaultError) or not is_foreseen(error):
+            raise
         remedy = "; what is measured is kept: run it again to continue" if isinstance(error, WorkerError) else ""
         print(f"error: {error}{remedy}", file=sys.stderr)
         return 2
@@ -162,7 +165,7 @@ def _list(options: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="python -m benchmarks",
-        description=(__doc__ or "").splitlines()[0],
+        description=(__doc__ or "").partition("\n")[0],
         epilog=f"every command has a --help of its own\nexample: {FIRST}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -170,7 +173,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, run: Callable[[argparse.Namespace], int], example: str, epilog: str = "") -> Any:
-        command = commands.add_parser(name, help=HELP[name], **about(name, run.__doc__, example, epilog))
+        command = commands.add_parser(name, help=HELP.get(name), **about(name, run.__doc__, example, epilog))
         command.set_defaults(run=run)
         return command
 
@@ -188,7 +191,7 @@ def _parser() -> argparse.ArgumentParser:
     add_common(measure, seed_of="inputs and order")
     add_common(show, measures=False)
     for name in ELSEWHERE:
-        commands.add_parser(name, help=HELP[name], add_help=False)
+        commands.add_parser(name, help=HELP.get(name), add_help=False)
     return parser
 
 

@@ -123,7 +123,7 @@ def suite(root: Path = ROOT) -> Path:
 
 def _unpack(root: Path, sha: str, folder: Path) -> None:
     with files_at(root, sha) as files:
-        files.extractall(folder, filter="data")
+        files.extractall(folder)
 
 
 def _install(name: str, python: Path, source: Path) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from impls.exits import FAULT
+
 from .cases import Case
 from .clock import LEAST_SAMPLE_SECONDS
 
@@ -28,6 +30,10 @@ ONE_THREAD = {
 
 class WorkerError(Exception):
     """A worker process died; the message says how."""
+
+
+class WorkerFaultError(WorkerError):
+    """A worker process died of a fault of Fanout's; a note has its traceback."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,8 +138,11 @@ class Worker:
         code = self._process.wait()
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
         self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return WorkerError(f"the process ended {how}" + (f": {lines[-1]}" if lines else ""))
+        said = self._errors.read().decode(errors="replace").strip()
+        last = f": {said.splitlines()[-1]}" if said else ""
+        death = (WorkerFaultError if code == FAULT else WorkerError)(f"the process ended {how}{last}")
+        death.add_note(said)
+        return death
 
 
 class Bounded(Worker):

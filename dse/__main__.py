@@ -19,6 +19,7 @@ import sys
 from collections.abc import Sequence
 
 from impls import __version__
+from impls.exits import is_foreseen
 from impls.terminal import Parser, answering
 from impls.training import TrainingError
 
@@ -34,9 +35,13 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return int(_COMMANDS[options.command].run(options))
     except (PlatformError, TrainingError, RecordError, ValueError) as error:
+        if not is_foreseen(error):
+            raise
         print(f"error: {error}", file=sys.stderr)
         return 2
     except FileNotFoundError as error:  # a link in the folder of results that leads nowhere
+        if not is_foreseen(error):
+            raise
         remedy = "remove it, or name another folder: --results FOLDER"
         print(f"error: {error.filename}: cannot be read ({error.strerror}); {remedy}", file=sys.stderr)
         return 2

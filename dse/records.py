@@ -449,12 +449,15 @@ def text_of(options: Mapping[str, Any]) -> str:
 
 
 def export(records: Iterable[Measurement], path: Path) -> None:
-    """Write the records as ``.csv`` or ``.parquet``. RecordError for any other ending."""
-    import pandas  # noqa: PLC0415  # heavy, and only here
-
-    frame = pandas.DataFrame(list(to_rows(records)))
-    write = {".csv": frame.to_csv, ".parquet": frame.to_parquet}.get(path.suffix)
-    if write is None:
+    """Write the records as ``.csv`` or ``.parquet``. RecordError for any other ending, and for a lack of packages."""
+    if path.suffix not in (".csv", ".parquet"):
         raise RecordError(f"{path}: export writes .csv or .parquet, not {path.suffix or 'a file without an ending'}")
-    with refusing(path, RecordError, ANOTHER):
-        write(path, index=False)
+    try:
+        import pandas  # noqa: PLC0415  # heavy, and only here
+
+        frame = pandas.DataFrame(list(to_rows(records)))
+        with refusing(path, RecordError, ANOTHER):
+            (frame.to_csv if path.suffix == ".csv" else frame.to_parquet)(path, index=False)
+    except ImportError:
+        needs = "pandas" if path.suffix == ".csv" else "pandas and pyarrow"
+        raise RecordError(f"{path}: needs {needs} to be written; install it with: pip install '.[suite]'") from None

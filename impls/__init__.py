@@ -1,8 +1,8 @@
 """Implementations to be timed: sum trees behind one contract, and the primitives built on them."""
 
-from . import quiet
+from . import exits
 
-quiet.until_ready()  # before anything that takes time to import
+exits.until_ready()  # before anything that takes time to import
 
 from .sumtree.arguments import to_numpy  # noqa: E402
 from .sumtree.arithmetic import stratified_uniforms, uniforms  # noqa: E402

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from . import make, names, why_not
+from .exits import is_foreseen
 from .terminal import answering
 
 _FORMS = ((16, "float32"), (16, "float64"), (8, "float32"), (32, "float32"), (64, "float32"))
@@ -44,7 +45,9 @@ def _warm() -> int:
     try:
         for what in _compile_all():
             print(f"{time.monotonic() - began:4.0f} s: {what}", file=sys.stderr, flush=True)
-    except (ImportError, RuntimeError) as error:
+    except RuntimeError as error:
+        if not is_foreseen(error):
+            raise
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from . import quiet
+from . import exits
 from .checks import near, short
 
 MOST = 10**18
@@ -114,16 +114,16 @@ def in_one_line(message: Warning | str, category: type[Warning], *where: Any, **
 def answering(main: Callable[[], int]) -> int:
     """Run a command; returns its exit code.
 
-    It is 0 where the output has no reader any more, as after ``| head -1``, 2 where the output cannot be written, and
-    130 after Ctrl-C, 143 after a SIGTERM that was heeded. A letter that the output's encoding lacks, as an umlaut in
-    ASCII, is escaped.
+    It is 0 where the output has no reader any more, as after ``| head -1``, 2 where the output cannot be written, 130
+    after Ctrl-C, 143 after a SIGTERM that was heeded, and what ``exits.report`` says of any other exception. A letter
+    that the output's encoding lacks, as an umlaut in ASCII, is escaped.
     """
     warnings.showwarning = in_one_line
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
-            quiet.ready()
+            exits.ready()
             return main()
         except KeyboardInterrupt as error:  # SIGTERM raises one too, with a sentence and a code of its own
             print(f"\n{str(error) or 'interrupted'}", file=sys.stderr)
@@ -131,16 +131,16 @@ def answering(main: Callable[[], int]) -> int:
         finally:  # also where argparse leaves by SystemExit, with its help still in the buffer
             if sys.stdout:
                 sys.stdout.flush()
-    except BrokenPipeError:
+    except BrokenPipeError as error:
         gone = [stream for stream in (STDOUT, STDERR) if _is_gone(stream)]
         if not gone:
-            raise  # another pipe broke, which is no reader of ours
+            return exits.report(error)  # another pipe broke, which is no reader of ours
         for stream in gone:  # so that the interpreter finds nothing to complain of when it flushes them at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         return 0
     except OSError as error:
         if error.errno not in FULL:
-            raise
+            return exits.report(error)
         with contextlib.suppress(OSError):
             print(
                 f"error: the output cannot be written ({error.strerror}); make room, or choose another file",
@@ -148,6 +148,8 @@ def answering(main: Callable[[], int]) -> int:
             )
         os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
         return 2
+    except Exception as error:
+        return exits.report(error)
 
 
 def _is_gone(stream: int) -> bool:

@@ -25,6 +25,7 @@ from dse.race_trees import file_of_races
 from dse.records import Measurement, RecordError
 from dse.times.profile import evidence
 from impls.cores import count_allowed
+from impls.exits import is_foreseen
 from impls.terminal import answering, count, plural
 
 from . import kept
@@ -40,6 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except OSError as error:
+        if not is_foreseen(error):
+            raise
         remedy = f"cannot be written ({error.strerror}); choose another folder with --out"
         print(f"error: {error.filename or options.out}: {remedy}", file=sys.stderr)
         return 2

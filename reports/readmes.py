@@ -87,7 +87,7 @@ def committed_results() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         try:
             with files_at(ROOT, "HEAD", "results") as files:
-                files.extractall(folder, filter="data")
+                files.extractall(folder)
         except GitError:
             shutil.copytree(ROOT / "results", Path(folder) / "results")
         yield Path(folder) / "results"

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dse.records import Measurement
 from impls.terminal import aligned, plural
 from impls.training import TrainingError, Workload, identity, learners
+from impls.training.environments import Environment
 from impls.training.loop import SerialLoop
 
 from ..arguments import add_common, add_list, add_numbers, among, at_least, parser_of
@@ -447,6 +448,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.long:
         return measure_long(workloads[:1], options)
     path = file_of(options.results, FILE)
+    for workload in workloads:
+        Environment(workload).close()  # what it lacks is said before anything is recorded
     asked = {"seconds": options.seconds, "warm": options.warm, **_identities(workloads)}
     stamp = Stamp.of_this_run(PRIMITIVE, asked=asked)
     every = [settings(workload, options.only, options.intervals) for workload in workloads]

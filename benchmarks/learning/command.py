@@ -47,6 +47,7 @@ from dse import learning_runs
 from dse.records import Measurement, RecordError
 from dse.tuning import learners_steps
 from impls.terminal import aligned, plural
+from impls.training.environments import Environment
 from impls.training.parallel.arrangement import COPIES, COPY_SYNCS
 
 from ..arguments import add_common, add_list, add_numbers, add_python, among, at_least, parser_of
@@ -89,6 +90,8 @@ def main(arguments: list[str] | None = None) -> int:
     trained = list(dict.fromkeys(runs(options.workload, options.only, *axes, **limits)))
     _check(trained, options.most)
     path, bar = file_of(options.results, FILE), not options.json
+    for settings in {cell.task: cell.settings for cell in trained if not cell.library}.values():
+        Environment(settings).close()  # what it lacks is said before anything is recorded
     pythons = [options.python] if LIBRARIES in options.only else []
     if pythons and not options.python.exists():
         raise RecordError(f"{options.python}: no such interpreter; install the libraries first: make peers")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from impls.training.errors import TrainingError
 from impls.training.sizes import networks
 
 from ..clock import pin
@@ -30,7 +31,7 @@ class _Session:
         """Make a loop and let it take a given number of environment steps."""
         try:
             self._trainer = trainer = make(name, environments, seed, workload(batch))
-        except (RuntimeError, MemoryError) as error:
+        except (TrainingError, RuntimeError, MemoryError) as error:
             return {"skipped": (str(error).splitlines() or ["not enough memory"])[0]}
         except Exception as error:  # whatever a library raises
             return {"failed": sentence_of(error)}

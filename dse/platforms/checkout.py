@@ -24,7 +24,9 @@ def git(folder: Path, *words: str) -> str:
 
 def files_at(folder: Path, commit: str, *paths: str) -> tarfile.TarFile:
     """Open the files of a commit beneath a folder, or those of its ``paths`` alone. GitError."""
-    return tarfile.open(fileobj=io.BytesIO(_output(folder, ("archive", "--format=tar", commit, *paths))))
+    files = tarfile.open(fileobj=io.BytesIO(_output(folder, ("archive", "--format=tar", commit, *paths))))
+    files.extraction_filter = getattr(tarfile, "data_filter", None)  # which Python has from 3.11.4 on
+    return files
 
 
 def _output(folder: Path, words: tuple[str, ...]) -> bytes:

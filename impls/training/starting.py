@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from . import algorithms
+from .environments import INSTALL
 from .errors import TrainingError
 from .loop import SerialLoop
 from .parallel.arrangement import COPIES, Arrangement
@@ -36,7 +37,9 @@ def start(
     try:
         kind = loop_of(arrangement)
     except ImportError as error:
-        raise TrainingError(f"several processes cannot train here: {error}; leave out --arrangement") from None
+        raise TrainingError(
+            f"several processes cannot train here: {error}; {INSTALL}, or leave out --arrangement"
+        ) from None
     if contestant != kind.contestant:
         raise TrainingError(
             f"several processes have the tree {kind.contestant}, not {contestant!r}; leave out --contestant"

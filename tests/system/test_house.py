@@ -23,7 +23,15 @@ ALLOWED = {
         "dse.tuning.learners_steps",
     },
     "reports": {
-        *("reports", "dse", "impls.cores", "impls.replay.registry", "impls.sumtree.registry", "impls.terminal"),
+        *(
+            "reports",
+            "dse",
+            "impls.cores",
+            "impls.exits",
+            "impls.replay.registry",
+            "impls.sumtree.registry",
+            "impls.terminal",
+        ),
         *("impls.training.parallel.adapting", "impls.writing"),
     },
 }

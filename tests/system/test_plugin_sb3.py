@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import subprocess
 import sys
 import warnings
 
@@ -692,6 +693,8 @@ def test_qr_dqn_without_sb3_contrib_is_one_sentence(monkeypatch):
         _ = sb3.PrioritizedQRDQN
     with pytest.raises(AttributeError, match="no attribute 'PrioritizedPPO'"):
         _ = sb3.PrioritizedPPO
+    code = "import sys; sys.modules['sb3_contrib'] = None; from impls.plugins.sb3 import *; PrioritizedDQN"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def told(training):

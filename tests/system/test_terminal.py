@@ -14,10 +14,14 @@ import pytest
 import benchmarks.__main__ as bench
 from benchmarks import compare
 from benchmarks.peers import command as peers
+from benchmarks.workers import Worker, WorkerFaultError
+from dse import __main__ as dse_main
 from dse.__main__ import main as ask
+from dse.cli import cores
 from dse.mapping.question import ask as question
 from dse.solver.problem import ProblemError
-from impls import quiet, terminal
+from dse.stats import geometric_mean
+from impls import exits, terminal
 from impls.terminal import Parser, Progress, amount, answering, count, plural
 from impls.training import __main__ as training
 from impls.training.interrupts import Interrupted
@@ -159,13 +163,56 @@ def test_head_shows_a_line_and_no_traceback(words, shown):
     assert done.stdout.startswith(shown)
 
 
-def test_a_pipe_to_something_else_is_not_taken_for_the_readers():
-    def main():
-        raise BrokenPipeError("a worker has died")
+# What nobody foresaw
 
-    with pytest.raises(BrokenPipeError, match="a worker has died"):
-        answering(main)
-    assert answering(lambda: 3) == 3
+ENTRIES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
+    for folder in exits.OURS
+    for path in (ROOT / folder).rglob("*.py")
+    if "\nif __name__ == " in path.read_text(encoding="utf-8") and not path.stem.endswith(("worker", "trainer"))
+)
+ENDS = [
+    (BrokenPipeError("a worker has died"), 70),  # which is no pipe of the readers'
+    (ValueError("odd"), 70),
+    (ImportError("no batched", name="itertools"), 70),
+    (ModuleNotFoundError("No module named 'impls.odd'", name="impls.odd"), 70),
+    (ModuleNotFoundError("No module named 'yaml'", name="yaml"), 2),
+    (MemoryError("for 8 GiB"), 2),
+]
+
+
+@pytest.mark.parametrize(("error", "code"), ENDS)
+def test_only_a_fault_of_ours_ends_a_command_by_70(capsys, error, code):
+    def main():
+        raise error
+
+    assert answering(main) == code
+    said = capsys.readouterr().err
+    assert str(error) in said.splitlines()[-1]
+    assert ("please report it" in said, "Traceback" in said) == (code == 70, code == 70)
+
+
+@pytest.mark.parametrize("module", ENTRIES)
+def test_a_fault_while_it_is_imported_ends_every_command_by_70(tmp_path, module):
+    (tmp_path / "numpy.py").write_text("1 / 0")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    command = [sys.executable, "-P", "-m", module]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("Traceback")) == (70, "", 1)
+    assert f"python -P -m {module}" in done.stderr.splitlines()[-1]
+
+
+def test_a_value_error_that_no_line_of_ours_raises_is_no_mistake_of_the_users(monkeypatch):
+    broken = argparse.Namespace(add_to=cores.add_to, run=lambda _: geometric_mean([-1.0]))
+    monkeypatch.setitem(dse_main._COMMANDS, "cores", broken)
+    with pytest.raises(ValueError, match="math domain error"):
+        ask(["cores", "--actors", "1:900", "--learners", "1:400", "--cores", "2"])
+
+
+def test_a_fault_of_a_worker_is_its_parents_with_its_traceback():
+    with Worker(Path(sys.executable)) as worker, pytest.raises(WorkerFaultError, match=r"70: .*nonsense") as raised:
+        worker.ask("nonsense")
+    assert "Traceback" in raised.value.__notes__[0]
 
 
 @pytest.mark.parametrize(
@@ -192,14 +239,15 @@ def test_a_signal_is_a_word_and_its_code(capsys, error, code, words):
 )
 def test_ctrl_c_while_a_command_of_ours_is_imported_ends_it_without_a_traceback(monkeypatch, words, is_quiet):
     monkeypatch.setattr(sys, "orig_argv", words)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # so that it is put back
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        quiet.until_ready()
+        exits.until_ready()
         assert (signal.getsignal(signal.SIGINT) is signal.SIG_DFL) == is_quiet
-        quiet.ready()
+        exits.ready()
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        quiet.until_ready()
+        exits.until_ready()
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)

@@ -3,6 +3,7 @@
 ``PrioritizedQRDQN`` is there where sb3-contrib is; asking for it elsewhere is an ImportError.
 """
 
+from contextlib import suppress
 from typing import Any
 
 from ..hosts import require
@@ -23,12 +24,14 @@ __all__ = [
     "PrioritizedDDPG",
     "PrioritizedDQN",
     "PrioritizedDictReplayBuffer",
-    "PrioritizedQRDQN",
     "PrioritizedReplayBuffer",
     "PrioritizedSAC",
     "PrioritizedSamples",
     "PrioritizedTD3",
 ]
+with suppress(ImportError):  # whoever imports all of it has what there is
+    require("sb3_contrib", "2.9", "3")
+    __all__ += ["PrioritizedQRDQN"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,109 @@
+"""How a command of ours ends without an answer: by Ctrl-C during its import, for a lack, by a fault of Fanout's."""
+
+import signal
+import sys
+from contextlib import suppress
+from types import TracebackType
+
+OURS = ("impls", "dse", "benchmarks", "reports")
+CODE = ("impls", "dse", "benchmarks", "reports/layout")
+"""Folders of Fanout's own files; a user's may stand beside them."""
+LACKING, FAULT = 2, 70
+"""Exit codes: a package or memory is lacking, which the user can mend; a fault of Fanout's, which is no verdict."""
+
+
+def is_command() -> bool:
+    """Whether ``python -m`` has started one of our packages, rather than another program that imports this one."""
+    return _module().partition(".")[0] in OURS
+
+
+def _module() -> str:
+    words = sys.orig_argv
+    return words[words.index("-m") + 1] if "-m" in words[:-1] else ""
+
+
+def until_ready() -> None:
+    """Let Ctrl-C end the process at once, until ``ready``; where this is a command, and nobody ignores Ctrl-C.
+
+    What a command does not foresee ends it by ``report`` from now on.
+    """
+    if is_command():
+        sys.excepthook = _exit
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def ready() -> None:
+    """Let Ctrl-C be a KeyboardInterrupt again."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _exit(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Exit by ``report``: for ``sys.excepthook``, which also sees what is raised while a command is imported."""
+    if isinstance(error, Exception):
+        sys.exit(report(error))
+    sys.__excepthook__(kind, error, trace)
+
+
+def report(error: Exception) -> int:
+    """Say on stderr why a command ends by an exception that it did not foresee; return the exit code.
+
+    It is LACKING where somebody else's package or memory is missing, in a sentence; else FAULT, after the traceback.
+    """
+    import shlex  # noqa: PLC0415  # these take time to import
+    import traceback  # noqa: PLC0415
+
+    words = " ".join(str(error).split())
+    said = f"{type(error).__name__}: {words}".removesuffix(": ")
+    if isinstance(error, MemoryError):
+        text, code = f"error: not enough memory ({said}); ask for less, or free some\n", LACKING
+    elif isinstance(error, ImportError) and (name := _foreign_package(error)):
+        remedy = "install what is lacking with: pip install '.[suite,train]'"
+        text, code = f"error: the package {name} cannot be imported ({words}); {remedy}\n", LACKING
+    else:
+        text, code = "".join(traceback.format_exception(error)), FAULT
+        if not _module().endswith("worker"):  # whose parent says it
+            version = getattr(sys.modules.get("impls"), "__version__", "?")
+            command = shlex.join(["python", *sys.orig_argv[1:]])
+            text += (
+                f"error: a fault of Fanout's, and no result: {said}; please report it to Fanout's contributors with "
+                f"the lines above and: Fanout {version}, Python {sys.version.split()[0]}, {command}\n"
+            )
+    with suppress(OSError, AttributeError):  # nobody reads it, or it was closed before we began
+        sys.stderr.write(text)
+    return code
+
+
+def is_foreseen(error: Exception) -> bool:
+    """Say whether an error has a class of ours, a file of a user's, or a ``raise`` in our code: no call failed unforeseen."""
+    from opcode import opmap  # noqa: PLC0415  # see report
+    from pathlib import Path  # noqa: PLC0415
+
+    if isinstance(error, OSError) and error.errno:
+        at, root = Path(error.filename or "/").absolute(), Path(__file__).parents[1]
+        return not any(at.is_relative_to(root / folder) for folder in CODE)
+    if type(error).__module__.partition(".")[0] in OURS:
+        return True
+    made = _innermost(error)
+    return _package(made) in OURS and made.tb_frame.f_code.co_code[made.tb_lasti] == opmap["RAISE_VARARGS"]
+
+
+def _foreign_package(error: ImportError) -> str:
+    """Return the package of others that was not found, or that refused to be imported; "" for ours and Python's."""
+    package = error.name.partition(".")[0] if error.name else _package(_innermost(error))
+    return "" if package in (*OURS, *sys.stdlib_module_names) else package
+
+
+def _innermost(error: Exception) -> TracebackType:
+    """Return where an error was raised."""
+    trace = error.__traceback__
+    assert trace is not None  # it was raised
+    while trace.tb_next:
+        trace = trace.tb_next
+    return trace
+
+
+def _package(trace: TracebackType) -> str:
+    """Return the package of the code there, also where it is what ``python -m`` runs."""
+    return str(getattr(trace.tb_frame.f_globals.get("__spec__"), "parent", "")).partition(".")[0]
