@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dse import stats
-from impls import traits
+from impls.sumtree.registry import traits
 
 from .. import style
 from ..tidy import OPS, PREFERRED_CAPACITY, About, binary, either, nearest, of_one_run, short, where
