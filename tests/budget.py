@@ -110,7 +110,7 @@ def folder_of(name: str) -> str:
 
 def texts(root: Path = ROOT) -> dict[str, str]:
     """Return the text of each file that may count, by its path from the top: those under version control or to be."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *WHERE]
+    command = ["git", "ls-files", "-z", *WHERE]
     names = subprocess.run(command, cwd=root, capture_output=True, check=True, text=True).stdout.split("\0")
     there = sorted({name for name in names if _may_count(name) and (root / name).is_file()})
     return {name: (root / name).read_text(encoding="utf-8") for name in there}
