@@ -426,7 +426,11 @@ def test_the_part_that_lacks_everywhere_is_told():
 @pytest.mark.parametrize(
     ("fix", "exclude", "message"),
     [
-        ({"actors": 20}, [], r"'actors'.*actors=20; .* on cpu 1 process, policy torch, .*, \.\.\., 16 processes, policy dense$"),
+        (
+            {"actors": 20},
+            [],
+            r"'actors'.*actors=20; .* on cpu 1 process, policy torch, .*, \.\.\., 16 processes, policy dense$",
+        ),
         ({"learner": "gpu"}, ["gpu"], r"'learner'.*learner=gpu; .* on cpu 1 thread of torch, .*; on fpga DP=1, "),
         ({"learner": "cpu", "learner_threads": 29}, [], r"threads=29; .* 4 threads of torch, .*; on gpu framework"),
     ],
