@@ -147,7 +147,8 @@ class OptionBuilder:
     def _actors(self) -> None:
         """Adds one option for each implementation of the policy and number of processes."""
         parts, serial = self.parts, self.place.arrangement == "serial"
-        count, policies = max(parts.workload.actors.count, parts.constraints.get("actors", 1)), parts.policies
+        fixed = parts.constraints.get("actors", 1) if parts.table else 1  # a run may have more than the workload states
+        count, policies = max(parts.workload.actors.count, fixed), parts.policies
         most = 1 if serial else max(1, min(count, parts.cores - 1))
         tried = [*itertools.product(policies, range(1, most + 1))]
         if self.beside and self.beside.run:

@@ -150,7 +150,11 @@ def learner(
 
 def compiled(host: Device, workload: Workload, batch: int) -> Estimate:
     """A gradient step by a compiled learner on one core of a host: a call, and MACs at a rate that two machines had."""
-    seconds = pace(host) * (COMPILED_SECONDS + work_of(workload).macs * batch / COMPILED_MACS_PER_S)
+    macs = work_of(workload).macs * batch
+    seconds = pace(host) * (COMPILED_SECONDS + macs / COMPILED_MACS_PER_S)
+    if host.peak_fp32_ops_per_s:  # of a core no more than its share
+        cores = hardware.stated(host.cores, 1).value
+        seconds = max(seconds, pace(host) * COMPILED_SECONDS + 2 * macs * cores / host.peak_fp32_ops_per_s.value)
     return law(seconds, COMPILED_FACTOR, f"a compiled call and its MACs{HELD_OUT}", unstated(host, host))
 
 

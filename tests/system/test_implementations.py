@@ -9,6 +9,7 @@ import pytest
 from dse.cli import mapping_words
 from dse.cli.emit import training_command
 from dse.cli.mapping_text import text
+from dse.mapping.answer import MappingAnswer
 from dse.mapping.options import implementation_of
 from dse.mapping.question import ask, explain_mapping, recommend_mapping
 from dse.mapping.step_shares import StepShare
@@ -86,16 +87,16 @@ def test_records_without_a_name_are_of_torch_and_pooled_with_those_that_name_it(
     assert re.search(r"pooled with \d+ earlier records", told.rests_on.told)
 
 
-def test_nothing_is_offered_of_an_implementation_that_was_not_timed(of_torch):
+def test_an_implementation_that_was_not_timed_is_offered_by_laws(of_torch):
     told = answer(of_torch)
-    assert by(told) == ("torch", "torch")
-    assert (told.by_implementation, told.by_environments) == ((), ())
-    assert "dense" not in text(told, verbose=True)
+    assert by(told) == ("dense", "dense")
+    assert {one.source for one in told.parts if one.part in ("learner", "actors")} == {"modeled"}
+    assert [one.implementation for one in told.by_implementation] == ["dense", "torch"]
+    torch = answer(of_torch, fix=dict.fromkeys(("learner_implementation", "policy_implementation"), "torch"))
+    assert {one.source for one in torch.parts if one.part == "learner"} == {"measured"}
     for key in ("learner_implementation", "policy_implementation"):
-        with pytest.raises(ProblemError, match=f"nothing can run the part .* with {key}=dense"):
-            answer(of_torch, fix={key: "dense"})
-    for platform in ("edge", "h200"):
-        assert by(recommend_mapping(platform, "cartpole_dqn")) == ("torch", "torch")
+        assert isinstance(answer(of_torch, fix={key: "dense"}), MappingAnswer)
+    assert by(recommend_mapping("h200", "cartpole_dqn")) == ("dense", "dense")
 
 
 # What is recommended
@@ -155,7 +156,8 @@ def test_other_modes_name_the_implementations_too(results):
 
 def test_the_shares_of_a_step_add_up_to_the_predicted_one(results, of_torch):
     parts = ["learner", "policy", "environment", "tree", "storage", "the rest"]
-    for told in (answer(results), answer(of_torch), answer(results, fix={"policy_implementation": "torch"})):
+    torch = dict.fromkeys(("learner_implementation", "policy_implementation"), "torch")
+    for told in (answer(results), answer(of_torch, fix=torch), answer(results, fix={"policy_implementation": "torch"})):
         assert sum(one.seconds for one in told.shares) == pytest.approx(1 / told.hz)
         assert sum(one.share for one in told.shares) == pytest.approx(1)
         assert [one.what for one in told.shares] == parts

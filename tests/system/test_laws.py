@@ -172,6 +172,7 @@ def test_a_loop_that_is_the_sum_of_its_parts_is_predicted_as_their_sum(name, bat
     workload = load(name)
     fix = {"arrangement": "serial", "learner_threads": 1, "contestant": "numba", "fanout": workload.replay.fanout}
     fix |= {"batch": batch, "update_interval": interval, "threads": 1}
+    fix |= {"learner_implementation": "torch", "policy_implementation": "torch"}  # which those records time
     table = of_records(world(workload), "made-up", workload)
     rate = laws.predict(Parts(named_platform(), with_values(workload, fix), table, None, fix))
     truth = step_of_loop(batch, interval, workload.actors.local_storage)

@@ -269,8 +269,6 @@ def test_a_slowdown_that_nobody_timed_is_told(monkeypatch, capsys):
     notes = recommend_mapping(here, "hopper_ddpg", fix=beside).notes
     assert any(note.startswith("how actors slow learner down on cpu is not in these numbers") for note in notes)
     assert not any(note.startswith("how learner slow actors") for note in notes)
-    assert main(["cores", "--platform", str(here), "--workload", "hopper_ddpg"]) == 0
-    assert "is not in these rates" in capsys.readouterr().out
 
 
 # What was searched

@@ -39,7 +39,12 @@ def test_an_answer_in_words(capsys):
     code, text, errors = told(capsys, *ASK, *torch, "--verbose")
     assert (code, errors) == (0, "")
     for words in (
-        *("on machine d7dae63b89", "with 1 thread of torch", "python -m impls.training hopper_ddpg", "95 % between"),
+        *(
+            "on machine d7dae63b89",
+            "learner torch, policy torch, 1 thread",
+            "python -m impls.training hopper_ddpg",
+            "95 % between",
+        ),
         *("bottleneck: cpu.main", "if every part had its fastest option to itself", " better if ", "rests on:"),
     ):
         assert words in text, words

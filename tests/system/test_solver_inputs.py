@@ -390,7 +390,7 @@ def test_more_threads_than_were_measured_go_by_a_law_from_the_most_that_were():
     platform = with_changes(load_platform(RESULTS / KEY / "platform.toml"), {"cpu.cores": 16})
     workload = load("hopper_ddpg")
     parts = Parts(platform, workload, *tables(platform, workload, RESULTS), {})
-    found = {one.cores: one.step for one in parts.learners(parts.cpu) if "threads" in one.details}
+    found = {one.cores: one.step for one in parts.learners(parts.cpu) if "implementation" not in one.details}
     assert list(found) == list(range(1, 17))
     assert [found[count].source for count in (1, 4, 8, 16)] == ["measured", "modeled", "modeled", "modeled"]
     assert found[2].value > found[4].value > found[16].value > found[2].value / 8
@@ -426,9 +426,13 @@ def test_the_part_that_lacks_everywhere_is_told():
 @pytest.mark.parametrize(
     ("fix", "exclude", "message"),
     [
-        ({"actors": 20}, [], r"'actors'.*actors=20; .* on cpu 1 process, 2 processes, .*, \.\.\., 16 processes$"),
+        (
+            {"actors": 20},
+            [],
+            r"'actors'.*actors=20; .* on cpu 1 process, policy torch, .*, \.\.\., 16 processes, policy dense$",
+        ),
         ({"learner": "gpu"}, ["gpu"], r"'learner'.*learner=gpu; .* on cpu 1 thread of torch, .*; on fpga DP=1, "),
-        ({"learner": "cpu", "learner_threads": 29}, [], r"threads=29; .* 28 threads of torch; on gpu framework"),
+        ({"learner": "cpu", "learner_threads": 29}, [], r"threads=29; .* 4 threads of torch, .*; on gpu framework"),
     ],
 )
 def test_what_nothing_can_run_is_told_with_what_was_on_offer(fix, exclude, message):
