@@ -76,7 +76,7 @@ def report(error: Exception) -> int:
 
 
 def is_foreseen(error: Exception) -> bool:
-    """Say whether an error has a class of ours, a file of a user's, or a ``raise`` in our code: no call failed unforeseen."""
+    """Say whether an error has a class of ours, a user's file, or a ``raise`` in our code, and is no call that failed."""
     from opcode import opmap  # noqa: PLC0415  # see report
     from pathlib import Path  # noqa: PLC0415
 
