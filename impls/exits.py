@@ -1,13 +1,12 @@
 """How a command of ours ends without an answer: by Ctrl-C during its import, for a lack, by a fault of Fanout's."""
 
+import itertools
 import signal
 import sys
 from contextlib import suppress
 from types import TracebackType
 
 OURS = ("impls", "dse", "benchmarks", "reports")
-CODE = ("impls", "dse", "benchmarks", "reports/layout")
-"""Folders of Fanout's own files; a user's may stand beside them."""
 LACKING, FAULT = 2, 70
 """Exit codes: a package or memory is lacking, which the user can mend; a fault of Fanout's, which is no verdict."""
 
@@ -18,8 +17,7 @@ def is_command() -> bool:
 
 
 def _module() -> str:
-    words = sys.orig_argv
-    return words[words.index("-m") + 1] if "-m" in words[:-1] else ""
+    return next((word for flag, word in itertools.pairwise(sys.orig_argv) if flag == "-m"), "")
 
 
 def until_ready() -> None:
@@ -76,14 +74,10 @@ def report(error: Exception) -> int:
 
 
 def is_foreseen(error: Exception) -> bool:
-    """Say whether an error has a class of ours, a file of a user's, or a ``raise`` in our code: we foresaw it."""
+    """Say whether an error is of a class of ours, of a file, or of a ``raise`` in our code; other calls failed."""
     from opcode import opmap  # noqa: PLC0415  # see report
-    from pathlib import Path  # noqa: PLC0415
 
-    if isinstance(error, OSError) and error.errno:
-        at, root = Path(error.filename or "/").absolute(), Path(__file__).parents[1]
-        return not any(at.is_relative_to(root / folder) for folder in CODE)
-    if type(error).__module__.partition(".")[0] in OURS:
+    if type(error).__module__.partition(".")[0] in OURS or (isinstance(error, OSError) and error.filename):
         return True
     made = _innermost(error)
     return _package(made) in OURS and made.tb_frame.f_code.co_code[made.tb_lasti] == opmap["RAISE_VARARGS"]
