@@ -22,14 +22,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..strict_toml import UnreadableError, content
 from ..terminal import answering, plural
 from .environments import warn_of_code
 from .errors import TrainingError
 from .folder import check
 from .interrupts import Interrupted, end_with, terminable
 from .options import Setting, parser, setting_of
-from .reading import KIND, load, names, path_of
+from .reading import load, names, path_of, text_of
 from .sizes import layout_of, networks
 from .template import template
 from .workload import ALGORITHMS, NAME, Workload
@@ -190,10 +189,7 @@ def _list() -> int:
 def _show(name: str | None) -> int:
     if name is None:
         raise TrainingError(f"name a workload to show, one of {', '.join(names())}")
-    try:
-        print(content(path_of(name), KIND), end="")
-    except UnreadableError as error:
-        raise TrainingError(f"{name}: {error}") from None
+    print(text_of(path_of(name)), end="")
     return 0
 
 

@@ -16,8 +16,8 @@ from dse import platforms
 from dse.__main__ import main
 from dse.mapping.what_if import with_changes
 from dse.platforms import PlatformError, load, problems
-from dse.platforms.platform import Cache, Device, Link, Memory, Platform, Slice
-from dse.platforms.quantities import split
+from dse.platforms.platform import Cache, Device, Link, Memory, Platform, Resources, Slice, leaves
+from dse.platforms.quantities import Quantity, readable, split
 from dse.platforms.reading import parse, path_of
 from dse.platforms.schema import BLANK
 from dse.platforms.template import template
@@ -404,12 +404,21 @@ def test_every_key_is_in_the_template_and_right_where_it_stands():
     assert parse(shell, "all")[1] == []
 
 
-def test_comments_say_the_unit_and_what_a_key_is_for():
-    for line in template().splitlines():
-        assert len(line) <= 120
-        if KEY.search(line.lstrip("#")):
-            assert re.search(r"  +# .{4,}", line), line
-    assert re.search(r"cores = .*needed; .*\(edge 4, h200 16, u200 28\)", template())
+def test_comments_are_the_meanings_and_numbers_of_shipped_platforms():
+    parts = {"device": Device, "cache": Cache, "memory": Memory, "slice": Slice, "shell": Resources, "link": Link}
+    shipped = [(name, leaf) for name in SHIPPED for leaf in leaves(load(name)) if isinstance(leaf.value, Quantity)]
+    numbers = [(name, leaf.field, *readable(leaf.field, leaf.value.value)) for name, leaf in shipped]
+    known = {(field, f"{name} {digits} {unit.sign}".strip()) for name, field, digits, unit in numbers}
+    fields, lines = {}, template().splitlines()
+    assert max(map(len, lines)) <= 120
+    for line in lines[lines.index("[[device]]") :]:
+        if header := re.match(r"#*\[+(?:\w+\.)*(\w+)\]", line):
+            named = [(field, *split(field.name)) for field in dataclasses.fields(parts[header[1]])]
+            fields = {f"{name}{unit.ending}": field for field, name, units in named for unit in units}
+        elif key := re.match(r'#*(\w+) = "\?" +# (?:needed; )?(.*?)(?: \(((?:edge|h200|u200) .*)\))?$', line):
+            field = fields[key[1]]
+            assert field.metadata["meaning"] == key[2]
+            assert not key[3] or {(field.name, example) for example in key[3].split(", ")} <= known
 
 
 @pytest.mark.parametrize("name", platforms.names())
