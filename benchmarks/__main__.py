@@ -187,7 +187,9 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("--no-floor", dest="floor", action="store_false", help="leave the memory floor out")
     listing = add("list", _list, "--export results.csv")
     listing.add_argument("--machine", metavar="KEY", help="only this machine's")
-    listing.add_argument("--export", type=Path, metavar="FILE", help="also write the records to a .csv or .parquet file")
+    listing.add_argument(
+        "--export", type=Path, metavar="FILE", help="also write the records to a .csv or .parquet file"
+    )
     add_common(measure, seed_of="inputs and order")
     add_common(listing, measures=False)
     for name in ELSEWHERE:
