@@ -185,13 +185,11 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("--name", help="name of the results file (default: the preset)")
     measure.add_argument("--preset", choices=PRESETS, default="quick", help=f"which cells ({DEFAULT})")
     measure.add_argument("--no-floor", dest="floor", action="store_false", help="leave the memory floor out")
-    listing = add("list", _list, "--export results.csv")
-    listing.add_argument("--machine", metavar="KEY", help="only this machine's")
-    listing.add_argument(
-        "--export", type=Path, metavar="FILE", help="also write the records to a .csv or .parquet file"
-    )
+    kept = add("list", _list, "--export results.csv")
+    kept.add_argument("--machine", metavar="KEY", help="only this machine's")
+    kept.add_argument("--export", type=Path, metavar="FILE", help="also write the records to a .csv or .parquet file")
     add_common(measure, seed_of="inputs and order")
-    add_common(listing, measures=False)
+    add_common(kept, measures=False)
     for name in ELSEWHERE:
         commands.add_parser(name, help=HELP.get(name), add_help=False)
     return parser
