@@ -46,7 +46,7 @@ from .presets import PRESETS, Block, groups, is_own
 from .profile import command as profile_command
 from .profile import share
 from .replay import command as replay_command
-from .run import file_of, report
+from .run import file_of, show
 from .sentinels import Sentinels
 from .sweep import sweep
 from .transports import command as transports_command
@@ -133,7 +133,7 @@ def _sweep(options: argparse.Namespace) -> int:
     tally = sweep(
         cells, path, budget, options.seed, with_floor=options.floor, bar=not options.json, sentinels=Sentinels()
     )
-    return report(tally, path, options.json)
+    return show(tally, path, options.json)
 
 
 def _check_options(names: Sequence[str], asked: Sequence[Mapping[str, Any]]) -> None:
@@ -185,11 +185,11 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("--name", help="name of the results file (default: the preset)")
     measure.add_argument("--preset", choices=PRESETS, default="quick", help=f"which cells ({DEFAULT})")
     measure.add_argument("--no-floor", dest="floor", action="store_false", help="leave the memory floor out")
-    show = add("list", _list, "--export results.csv")
-    show.add_argument("--machine", metavar="KEY", help="only this machine's")
-    show.add_argument("--export", type=Path, metavar="FILE", help="also write the records to a .csv or .parquet file")
+    kept = add("list", _list, "--export results.csv")
+    kept.add_argument("--machine", metavar="KEY", help="only this machine's")
+    kept.add_argument("--export", type=Path, metavar="FILE", help="also write the records to a .csv or .parquet file")
     add_common(measure, seed_of="inputs and order")
-    add_common(show, measures=False)
+    add_common(kept, measures=False)
     for name in ELSEWHERE:
         commands.add_parser(name, help=HELP.get(name), add_help=False)
     return parser

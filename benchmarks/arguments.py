@@ -3,7 +3,7 @@
 import argparse
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,13 @@ def add_axes(parser: argparse.ArgumentParser, *names: str, **helps: str) -> None
 def add_list(parser: argparse.ArgumentParser, name: str, kind: Callable[[str], Any], **more: Any) -> None:
     """Add an option that takes comma-separated values."""
     parser.add_argument(f"--{name}", type=list_of(kind), metavar="A,B,..", **more)
+
+
+def add_names(parser: argparse.ArgumentParser, name: str, what: str, known: Iterable[str], text: str = "") -> None:
+    """Add an option that takes names of these, by default all; ``text`` says of which, where it does not list them."""
+    names = tuple(known)
+    shown = text or f"of {', '.join(names)}"
+    add_list(parser, name, among(what, *names), default=names, help=f"{shown} (default: all)")
 
 
 def add_numbers(parser: argparse.ArgumentParser, **options: tuple[float, str]) -> None:

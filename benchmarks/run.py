@@ -235,22 +235,14 @@ def exit_code(tally: Tally, path: Path) -> int:
     return 0
 
 
-def show(tally: Tally, path: Path, as_json: bool, found: Mapping[str, Any], lines: Iterable[str]) -> int:
-    """Print what a run's records say, as JSON or as lines, and the run's outcome; return its ``exit_code``."""
-    if as_json:
-        print(json.dumps({"file": str(path), **tally.as_json(), **found}))
-    else:
-        print("\n".join([*lines, *tally.lines(), f"records: {path}", *tally.unfinished]))
-    return exit_code(tally, path)
-
-
-def report(tally: Tally, path: Path, as_json: bool) -> int:
-    """Print a run's outcome, in words or as JSON, and what a noisy one is worth; return its ``exit_code``."""
+def show(tally: Tally, path: Path, as_json: bool, found: Mapping[str, Any] = {}, lines: Iterable[str] = ()) -> int:
+    """Print what a run's records say, as JSON or as lines, its outcome, and what a noisy run is worth; return its
+    ``exit_code``."""
     code = exit_code(tally, path)
     if as_json:
-        print(json.dumps({"file": str(path), **tally.as_json()}))
+        print(json.dumps({"file": str(path), **tally.as_json(), **found}))
         return code
-    print("\n".join(tally.lines()))
+    print("\n".join([*lines, *tally.lines()]))
     if tally.pairs:
         print(f"the same cell measured twice differs by up to {tally.noise_floor:.1%} ({len(tally.pairs)} A/A pairs)")
     if records.LOAD in _machine() or tally.noise_floor > records.NOISY:

@@ -44,6 +44,11 @@ class Untimed:
     reason: str
 
 
+def refusal(answer: dict[str, Any]) -> Untimed | None:
+    """Return why a worker does not time what it was asked for, if its answer says so."""
+    return next((Untimed(status, answer[status]) for status in ("skipped", "failed") if status in answer), None)
+
+
 @dataclasses.dataclass(frozen=True)
 class WorkerClock:
     """A case prepared in a worker, which takes its samples."""
@@ -125,9 +130,8 @@ class Worker:
         """
         how = {"seed": seed, "least_seconds": least_seconds, "callers": callers, "cpus": cpus}
         answer = self.ask("prepare", case=dataclasses.asdict(case), **how)
-        for status in ("skipped", "failed"):
-            if status in answer:
-                return Untimed(status, answer[status])
+        if refused := refusal(answer):
+            return refused
         return WorkerClock(self, answer["number"], answer["calls"], answer["affinity"])
 
     def forget(self) -> None:

@@ -132,6 +132,13 @@ class Files(Generic[T]):
             raise self.error("\n".join(map(str, problems)))
         return loaded
 
+    def text_of(self, path: Path) -> str:
+        """The text of a file as it is, with its comments. Raises ``error`` where it cannot be read."""
+        try:
+            return content(path, self.kind)
+        except UnreadableError as error:
+            raise self.error(f"{path}: {error}") from None
+
     def read(self, path: Path) -> tuple[T | None, list[Problem]]:
         """(what the file describes, nothing), or (None, all that is wrong with it)."""
         try:

@@ -26,7 +26,7 @@ from impls.training import TrainingError, Workload, identity, learners
 from impls.training.environments import Environment
 from impls.training.loop import SerialLoop
 
-from ..arguments import add_common, add_list, add_numbers, among, at_least, parser_of
+from ..arguments import add_common, add_list, add_names, add_numbers, at_least, parser_of
 from ..clock import ALL_CPUS, pin
 from ..profile.command import workload_of
 from ..profile.parts import World
@@ -465,13 +465,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = parser_of("arrangements", __doc__, "--workload cartpole_dqn --intervals 1,8")
     add_list(parser, "workload", str, default=WORKLOADS, help=f"names or files (default: {','.join(WORKLOADS)})")
     add_list(parser, "intervals", at_least(1, "u"), default=INTERVALS, help="update intervals u (default: 1,8,64)")
-    add_list(
-        parser,
-        "only",
-        among("arrangement", *DEPTHS),
-        default=tuple(DEPTHS),
-        help=f"of {', '.join(DEPTHS)} (default: all)",
-    )
+    add_names(parser, "only", "arrangement", DEPTHS)
     seconds = {"seconds": (2.4, "seconds of timing a run"), "warm": (0.5, "seconds before them")}
     add_numbers(parser, **seconds, steps=(1_000_000, "environment steps of a long run"))
     parser.add_argument("--long", action="store_true", help="only the kept ratio, over long runs of the first workload")

@@ -50,7 +50,7 @@ from impls.terminal import aligned, plural
 from impls.training.environments import Environment
 from impls.training.parallel.arrangement import COPIES, COPY_SYNCS
 
-from ..arguments import add_common, add_list, add_numbers, add_python, among, at_least, parser_of
+from ..arguments import add_common, add_list, add_names, add_numbers, add_python, among, at_least, parser_of
 from ..run import Stamp, Tally, file_of, latest, show
 from ..run import run as run_cells
 from ..timing import Timing
@@ -232,13 +232,7 @@ def _parser() -> argparse.ArgumentParser:
     add_list(parser, "processes", at_least(1, "P"), default=PROCESSES, help="P of the copies (default: 1,2,4)")
     every = f"k, gradient steps between meetings of 2 copies (default: 1,4,16,64); of other numbers {USUAL}"
     add_list(parser, "every", at_least(1, "k"), default=EVERY, help=every)
-    add_list(
-        parser,
-        "syncs",
-        among("sync", *COPY_SYNCS),
-        default=COPY_SYNCS,
-        help="by which copies' weights meet (default: all)",
-    )
+    add_names(parser, "syncs", "sync", COPY_SYNCS, "by which copies' weights meet")
     add_list(parser, "seeds", at_least(0, "seed"), default=SEEDS, help="default: 10,11,12,13,14")
     tests = {"test-episodes": (TESTS, "fresh episodes that the best weights are tested on")}
     add_numbers(parser, least=(LEAST, "environment steps of a solved run"), **tests)

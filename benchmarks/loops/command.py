@@ -20,6 +20,7 @@ import json
 import math
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -34,9 +35,9 @@ from impls import training
 
 from ..arguments import add_common, add_list, add_numbers, add_python, among, at_least, parser_of
 from ..profile.cells import Cell
-from ..run import Stamp, file_of
+from ..run import Stamp, Tally, exit_code, file_of
 from ..timing import Timing
-from ..workers import Bounded, WorkerError
+from ..workers import Bounded, WorkerError, refusal
 from . import WORKLOAD, cleanrl_trainer, kind_of, names, workload
 
 MODULE = "benchmarks.loops.worker"
@@ -101,9 +102,8 @@ class Member:
             answer = self.worker.ask(what, **arguments)
         except WorkerError as error:
             answer = {"failed": str(error)}
-        for status in ("skipped", "failed"):
-            if status in answer:
-                self.status, self.reason = status, answer[status]  # type: ignore[assignment]
+        if refused := refusal(answer):
+            self.status, self.reason = refused.status, refused.reason
         return answer
 
     def records(self, utc: str, again: bool = False) -> Iterator[Measurement]:
@@ -144,13 +144,9 @@ def main(arguments: list[str] | None = None) -> int:
             writer.append(record)
     found = summary(latest(path))
     print(json.dumps({"file": str(path), **found}) if options.json else "\n".join([*lines(found), str(path)]))
-    failed = [f"{row['loop']}, {row['reason']}" for row in found["absent"] if row["status"] == "failed"]
-    if failed:
-        print(f"error: {len(failed)} failed, such as {failed[0]}", file=sys.stderr)
-    elif not found["rows"]:
-        print(f"error: nothing was measured: {found['absent'][0]['reason']}; see {path}", file=sys.stderr)
-        return 2
-    return 1 if failed else 0
+    failures = [f"{row['loop']}, {row['reason']}" for row in found["absent"] if row["status"] == "failed"]
+    skipped = Counter(row["reason"] for row in found["absent"] if row["status"] == "skipped")
+    return exit_code(Tally(len(loops), reasons=skipped, failures=failures), path)
 
 
 def latest(path: Path) -> list[Measurement]:

@@ -13,7 +13,6 @@ import argparse
 import dataclasses
 import functools
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,12 @@ from dse.records import Measurement, RecordError, twins
 from impls import training
 from impls.training.throughput import sample_efficiency
 
-from ..arguments import add_common, add_list, add_numbers, among, at_least, list_of, listed, parser_of
-from ..run import Stamp, exit_code, file_of, latest, report, show
+from ..arguments import add_common, add_list, add_names, add_numbers, at_least, list_of, listed, parser_of
+from ..run import Stamp, file_of, latest, show
 from ..run import run as run_cells
 from ..sentinels import Sentinels
 from ..timing import Timing
-from ..workers import Bounded, ask_once
+from ..workers import Bounded, ask_once, refusal
 from .cells import PRIMITIVE, STEP, TASKS, TREE, TWIN, Cell, fanout_of, groups
 from .host import OURS, hosts
 from .sb3_host import UNIFORM
@@ -77,9 +76,8 @@ def _trained(runs: Sequence[Cell], stamp: Stamp, pythons: Sequence[Path]) -> Ite
 
 
 def _record(run: Cell, answer: dict[str, Any], stamp: Stamp) -> Measurement:
-    for status in ("skipped", "failed"):
-        if status in answer:
-            return stamp.record(run, status, reason=answer[status])  # type: ignore[arg-type]
+    if refused := refusal(answer):
+        return stamp.record(run, refused.status, reason=refused.reason)
     seconds = tuple((b[1] - a[1]) / (b[0] - a[0]) for a, b in itertools.pairwise([(0, 0.0), *answer["points"]]))
     if not seconds:
         return stamp.record(run, "skipped", reason=f"{run.options['steps']:,} steps are too few to evaluate")
@@ -144,11 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
         sentinels=Sentinels() if options.sentinels and not options.smoke else None,
     )  # fmt: skip
     found = summary(latest(stamp.known(path)))
-    if not options.json:
-        print("\n".join([*lines(found), ""]))
-        return report(tally, path, as_json=False)
-    print(json.dumps({"file": str(path), **tally.as_json(), **found}))
-    return exit_code(tally, path)
+    return show(tally, path, options.json, found, [*lines(found), ""])
 
 
 def _where(pythons: Sequence[Path], names: Sequence[str]) -> dict[str, Path]:
@@ -248,10 +242,8 @@ def lines(found: dict[str, Any]) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("plugins", __doc__, "--hosts sb3,tianshou", f"tasks:\n{listed(TASKS)}\n")
-    add_list(
-        parser, "hosts", among("host", *hosts()), default=tuple(hosts()), help=f"of {', '.join(hosts())} (default: all)"
-    )
-    add_list(parser, "tasks", among("task", *TASKS), default=tuple(TASKS), help="listed below (default: all)")
+    add_names(parser, "hosts", "host", hosts())
+    add_names(parser, "tasks", "task", TASKS, "listed below")
     paths = "interpreters that have the hosts; of several, the first that has a host runs it"
     parser.add_argument("--python", type=list_of(Path), default=ENVIRONMENTS, metavar="PATH,..", help=paths)
     add_numbers(

@@ -30,7 +30,7 @@ from impls.writing import refusing
 
 from ..arguments import DEFAULT, add_common, add_list, add_workload, among, at_least, list_of, listed, parser_of
 from ..clock import ALL_CPUS, Clock
-from ..run import Stamp, file_of, report, run
+from ..run import Stamp, file_of, run, show
 from ..sentinels import Sentinels
 from ..timing import LEAST_SAMPLES, Timing, interleave
 from ..workers import Worker
@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
         probe_once(options.results)
     if not options.json and (rates := loop_rates(stamp.known(path))):
         print(f"serial loop of {workload.name}, gradient steps/s: {rates}")
-    return report(tally, path, options.json)
+    return show(tally, path, options.json)
 
 
 def probe_once(results: Path) -> None:
@@ -90,7 +90,7 @@ def _arrangements(options: argparse.Namespace, workload: Workload, preset: Prese
         measure = functools.partial(_run_beside, Team(stack, workload, preset), stamp)
         how: dict[str, Any] = {"unit": "cell", "bar": not options.json, "sentinels": Sentinels()}
         tally = run(cells, path, stamp, measure, **how)
-    return report(tally, path, options.json)
+    return show(tally, path, options.json)
 
 
 def loop_rates(found: Iterable[Measurement]) -> str:

@@ -24,7 +24,7 @@ from .. import peers
 from ..arguments import add_common, add_list, add_numbers, add_python, add_workload, among, parser_of
 from ..clock import ALL_CPUS
 from ..presets import MODELED, NO_FANOUT, ON_DEVICE
-from ..run import Stamp, file_of, report, run
+from ..run import Stamp, file_of, run, show
 from ..sentinels import Sentinels
 from ..timing import Timing, interleave
 from ..workers import Worker, WorkerError
@@ -125,7 +125,7 @@ def main(arguments: list[str] | None = None) -> int:
         made = Shares(stack, workload, options)
         cells = [[made.tree(name) for name in implementations]]
         tally = run(cells, path, made.stamp, made.measure, unit="cell", bar=not options.json, sentinels=Sentinels())
-    return report(tally, path, options.json)
+    return show(tally, path, options.json)
 
 
 def _trees() -> list[str]:

@@ -23,11 +23,11 @@ from dse.platforms.evidence import CORES
 from dse.records import Measurement, RecordError
 from impls.replay import registry
 
-from ..arguments import add_common, add_list, add_numbers, add_python, among, listed, parser_of
+from ..arguments import add_common, add_list, add_names, add_numbers, add_python, among, listed, parser_of
 from ..run import Stamp, Tally, file_of, latest, run, show
 from ..sentinels import Sentinels
 from ..timing import Timing, interleave
-from ..workers import Bounded, Untimed, WorkerError
+from ..workers import Bounded, Untimed, WorkerError, refusal
 from . import summary
 from .buffers import kind_of, names
 from .cells import ALONE, COMPILED, IN_PYTHON, LEARNED, PARTS, REUSED, SUPERSEDED, Cell, Plan
@@ -117,9 +117,8 @@ class Team:
         except WorkerError as error:
             self.pool.drop(cell)
             return Untimed("failed", str(error))
-        for status in ("skipped", "failed"):
-            if status in answer:
-                return Untimed(status, answer[status])
+        if refused := refusal(answer):
+            return refused
         return Remote(cell, worker, answer["number"], answer["affinity"], answer["note"])
 
     def stamp(self, cell: Cell) -> Stamp:
@@ -290,7 +289,7 @@ def _balanced(cell: Cell, cells: Iterable[Cell]) -> Cell:
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("replay", __doc__, "--only operations,pairs", f"parts:\n{listed(PARTS)}\n")
-    add_list(parser, "only", among("part", *PARTS), default=tuple(PARTS), help="parts, listed below (default: all)")
+    add_names(parser, "only", "part", PARTS, "parts, listed below")
     strategy = among("strategy", *registry.strategies())
     add_list(parser, "strategies", strategy, help="strategies of the compiled replay (default: all)")
     buffers = [name for name in names() if name != REUSED]

@@ -32,7 +32,7 @@ from impls.training.environments import Environment
 from impls.training.parallel.arrangement import Arrangement
 from impls.training.weights import spans
 
-from ..arguments import DEFAULT, add_common, add_list, among, at_least, listed, parser_of
+from ..arguments import DEFAULT, add_common, add_list, add_names, at_least, listed, parser_of
 from ..clock import ALL_CPUS, CallClock, Clock, pin
 from ..profile.command import workload_of
 from ..replay.rows import LAYOUT, made
@@ -418,7 +418,7 @@ def _system(workload: Workload, stamp: Stamp, preset: Preset, group: Sequence[Ce
 def _parser() -> argparse.ArgumentParser:
     epilog = f"parts:\n{listed(PARTS)}\ncolumns of a system, each a record:\n{listed(COLUMNS)}\n"
     parser = parser_of("transports", __doc__, "--preset quick", epilog)
-    add_list(parser, "only", among("part", *PARTS), default=tuple(PARTS), help="parts, listed below (default: all)")
+    add_names(parser, "only", "part", PARTS, "parts, listed below")
     parser.add_argument("--preset", choices=PRESETS, default="full", help=f"how long each runs ({DEFAULT})")
     workload = f"of the system, such as cartpole_dqn; see: python -m impls.training list ({DEFAULT})"
     parser.add_argument("--workload", default="hopper_td3", metavar="NAME|FILE", help=workload)

@@ -33,8 +33,8 @@ from impls.writing import refusing, try_to_write
 from ..estimate import written
 from ..platforms import Leaf, Platform, PlatformError, Quantity, busy, leaves, load, names
 from ..platforms.quantities import ORIGINS, readable, split
-from ..platforms.reading import HERE, RESULTS, here, path_of, problems, read, warnings
-from ..platforms.template import copied, template, text_of
+from ..platforms.reading import HERE, RESULTS, here, path_of, problems, read, text_of, warnings
+from ..platforms.template import copied, template
 from ..times import estimates
 from ..times.estimates import Asked, Row
 from .text import add_command, error_bound, roughly, rounded, wrapped
@@ -194,7 +194,7 @@ def _show(options: argparse.Namespace) -> int:
     if options.toml and options.json:
         raise PlatformError("--toml and --json exclude each other; leave one of them out")
     if options.toml:
-        print(text_of(options.name, options.results), end="")
+        print(text_of(path_of(options.name, options.results)), end="")
         return 0
     platform = load(options.name, options.results)
     if options.json:

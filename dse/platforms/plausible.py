@@ -63,16 +63,16 @@ def _shown(field: str, value: float) -> str:
     return f"{digits(float(f'{in_unit(value, unit):.3g}'))} {unit.sign}".strip()
 
 
-def _share(field: str, of: str, value: Quantity | None, among: float, bounds: Range) -> Iterator[tuple[str, str]]:
-    """Yield (field, sentence) where a total, shared out ``among`` a number ``of``, is outside of its bounds."""
-    if value is None:
-        return
-    each = value.value / among / bounds.si
-    if bounds.low <= each <= bounds.high:
+def _share(part: Device | Memory | None, field: str, at: KeyPath, of: str, among: float, bounds: Range) -> Warned:
+    """Yield the number of a part where it is outside of its bounds, shared out ``among`` a number ``of``."""
+    value: Quantity | None = getattr(part, field, None)
+    each = value.value / among / bounds.si if value else bounds.low
+    if value is None or bounds.low <= each <= bounds.high:
         return
     few = each < bounds.low
     end, words = (bounds.low, "at least") if few else (bounds.high, "at most")
     yield (
+        at,
         field,
         f"{split(field)[0]} of {_shown(field, value.value)} is {each:.3g} {bounds.unit}, {words} {end:g} are usual "
         f"({bounds.why}); state that of all {of}, {words} {_shown(field, end * bounds.si * among)}, or "
@@ -86,31 +86,23 @@ def _processor(device: Device, at: KeyPath) -> Warned:
     hz = device.clock_hz.value if device.clock_hz else FAST_HZ
     if device.threads and not 1 <= (ratio := device.threads.value / cores) == ratio // 1 <= MOST_THREADS:
         wanted = f"a multiple of its {cores:g} cores, {MOST_THREADS} a core at most"
-        yield (
-            at,
-            "threads",
-            f"{device.threads.value:g} threads are not {wanted}; state those of all cores, or other cores",
-        )
+        wrong = f"{device.threads.value:g} threads are not {wanted}"
+        yield at, "threads", f"{wrong}; state those of all cores, or other cores"
     if device.sockets and cores % sockets:
-        yield (
-            at,
-            "sockets",
-            f"{cores:g} cores are not shared out evenly by {sockets:g} sockets; state those of all sockets",
-        )
+        wrong = f"{cores:g} cores are not shared out evenly by {sockets:g} sockets"
+        yield at, "sockets", f"{wrong}; state those of all sockets"
     of, operations = f"{cores:g} cores", FAST_CORE if hz >= FAST_HZ else SLOW_CORE
-    totals = [*_share("peak_fp32_ops_per_s", of, device.peak_fp32_ops_per_s, cores * hz, operations)]
-    totals += _share("power_watts", of, device.power_watts, cores, CORE_WATTS)
-    yield from ((at, field, sentence) for field, sentence in totals)
-    field, stated = _bandwidth(device.memory)
-    shares = _share(field, of, stated, cores, CORE_BYTES)
-    sums = _share(field, f"{sockets:g} sockets", stated, sockets, SOCKET_BYTES)
-    yield from (((*at, "memory"), field, sentence) for field, sentence in (*shares, *sums))
+    yield from _share(device, "peak_fp32_ops_per_s", at, of, cores * hz, operations)
+    yield from _share(device, "power_watts", at, of, cores, CORE_WATTS)
+    yield from _bandwidth(device, at, of, cores, CORE_BYTES)
+    yield from _bandwidth(device, at, f"{sockets:g} sockets", sockets, SOCKET_BYTES)
 
 
-def _bandwidth(memory: Memory | None) -> tuple[str, Quantity | None]:
-    """Find the rate of all cores together, as it is stated or as it was measured."""
-    names = ("bandwidth_bytes_per_s", "copy_all_cores_bytes_per_s")
-    return next(((name, rate) for name in names if (rate := getattr(memory, name, None))), (names[0], None))
+def _bandwidth(device: Device, at: KeyPath, of: str, among: float, bounds: Range) -> Warned:
+    """Yield the rate of all cores together, stated or else measured, where it is outside of its bounds."""
+    is_stated = device.memory and device.memory.bandwidth_bytes_per_s
+    field = "bandwidth_bytes_per_s" if is_stated else "copy_all_cores_bytes_per_s"
+    yield from _share(device.memory, field, (*at, "memory"), of, among, bounds)
 
 
 def _gpu(device: Device, at: KeyPath) -> Warned:
@@ -119,11 +111,8 @@ def _gpu(device: Device, at: KeyPath) -> Warned:
     units = device.multiprocessors.value
     of = f"{units:g} multiprocessors"
     if device.clock_hz:
-        rate = units * device.clock_hz.value
-        shares = _share("peak_fp32_ops_per_s", of, device.peak_fp32_ops_per_s, rate, LANES)
-        yield from ((at, field, sentence) for field, sentence in shares)
-    field, stated = _bandwidth(device.memory)
-    yield from (((*at, "memory"), *told) for told in _share(field, of, stated, units, UNIT_BYTES))
+        yield from _share(device, "peak_fp32_ops_per_s", at, of, units * device.clock_hz.value, LANES)
+    yield from _bandwidth(device, at, of, units, UNIT_BYTES)
 
 
 def _fpga(device: Device, at: KeyPath) -> Warned:

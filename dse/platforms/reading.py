@@ -21,7 +21,7 @@ import dataclasses
 from pathlib import Path
 
 from impls.cores import count_allowed, count_cores
-from impls.strict_toml import Files, Problem, content
+from impls.strict_toml import Files, Problem
 from impls.toml_lines import locate
 
 from . import plausible, schema
@@ -38,7 +38,7 @@ class PlatformError(Exception):
 
 
 _FILES = Files("platform", Path(__file__).parent, schema.build, PlatformError)
-names, read, parse = _FILES.names, _FILES.read, _FILES.parse
+names, read, parse, text_of = _FILES.names, _FILES.read, _FILES.parse, _FILES.text_of
 
 
 def load(name: str | Path, results: Path = RESULTS) -> Platform:
@@ -96,7 +96,7 @@ def problems(text: str, where: str) -> list[Problem]:
 
 def warnings(platform: Platform, path: Path) -> list[Problem]:
     """List numbers of the platform in a file that do not go together, by line."""
-    told = plausible.warnings(platform, locate(content(path, "platform")))
+    told = plausible.warnings(platform, locate(text_of(path)))
     return [Problem(str(path), line, sentence) for line, sentence in told]
 
 

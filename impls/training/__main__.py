@@ -22,14 +22,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..strict_toml import UnreadableError, content
 from ..terminal import answering, plural
 from .environments import warn_of_code
 from .errors import TrainingError
 from .folder import check
 from .interrupts import Interrupted, end_with, terminable
 from .options import Setting, parser, setting_of
-from .reading import KIND, load, names, path_of
+from .reading import load, names, path_of, text_of
 from .sizes import layout_of, networks
 from .template import template
 from .workload import ALGORITHMS, NAME, Workload
@@ -41,12 +40,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.workload == "list":
             return _list()
-        if options.workload == "keys":
-            return _keys()
         if options.workload == "show":
             return _show(options.name)
-        if options.workload == "init":
-            return _init(options.name, options.algorithm or ALGORITHMS[0])
+        if options.workload in ("init", "keys"):
+            name = options.name if options.workload == "init" else None
+            return _init(name, options.algorithm or ALGORITHMS[0])
         if options.algorithm is not None:
             raise TrainingError("--algorithm goes with init; a workload's file says which algorithm is its own")
         if options.name is not None:
@@ -190,10 +188,7 @@ def _list() -> int:
 def _show(name: str | None) -> int:
     if name is None:
         raise TrainingError(f"name a workload to show, one of {', '.join(names())}")
-    try:
-        print(content(path_of(name), KIND), end="")
-    except UnreadableError as error:
-        raise TrainingError(f"{name}: {error}") from None
+    print(text_of(path_of(name)), end="")
     return 0
 
 
@@ -213,23 +208,6 @@ def _init(name: str | None, algorithm: str) -> int:
     except OSError as error:
         raise TrainingError(f"{path}: cannot be written ({error.strerror}); give another name") from None
     print(f"written to {path}; train it with: python -m impls.training {shlex.quote(str(path))}")
-    return 0
-
-
-def _keys(of: type = Workload, at: str = "") -> int:
-    for field in dataclasses.fields(of):
-        if dataclasses.is_dataclass(field.type):
-            print(f"\n[{field.name}]  {field.type.__doc__}")
-            _keys(field.type, f"{field.name}.")  # type: ignore[arg-type]  # a class, as every field's type is
-            continue
-        meta = field.metadata
-        default = (
-            "needed" if field.default is dataclasses.MISSING else meta["otherwise"] or f"default {field.default!r}"
-        )
-        above = "above " if meta.get("above") else ""
-        bounds = f"{above}{meta['low']:,} to {meta['high']:,}, " if "low" in meta else ""
-        choices = f"{', '.join(meta['choices'])}; " if meta.get("choices") else ""
-        print(f"  {field.name:22}{meta['help']} ({choices}{bounds}{default})")
     return 0
 
 

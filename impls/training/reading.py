@@ -46,7 +46,7 @@ def _build(data: Mapping[str, Any]) -> tuple[Workload | None, Faults]:
 
 
 _FILES = Files(KIND, Path(__file__).parent / "workloads", _build, WorkloadError)
-names, path_of, parse = _FILES.names, _FILES.path_of, _FILES.parse
+names, path_of, parse, text_of = _FILES.names, _FILES.path_of, _FILES.parse, _FILES.text_of
 
 
 def load(name: str | Path) -> Workload:

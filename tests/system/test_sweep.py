@@ -153,7 +153,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path):
 def test_a_named_tree_is_swept_with_its_own_variants_alone(tmp_path, monkeypatch, words, cells, swept):
     asked = []
     monkeypatch.setattr(cli, "sweep", lambda cells, *_, **__: asked.extend(case for group in cells for case in group))
-    monkeypatch.setattr(cli, "report", lambda *_: 0)
+    monkeypatch.setattr(cli, "show", lambda *_: 0)
     axes = "--capacities 2e5 --batches 1,128 --fanouts 4,8,16,32 --threads 1,2 --ops draw,update,insert,step".split()
     assert cli.main(["sweep", "--contestants", *words, *axes, "--results", str(tmp_path)]) == 0
     assert {(case.contestant, repr(case.options)) for case in asked} == swept
@@ -291,7 +291,7 @@ def test_what_is_there_can_be_listed_and_exported(tmp_path, capsys):
     [
         (["sweep", "--preset", "quikc"], "quikc"),
         (["sweep", "--capacities", "many"], "many"),
-        (["sweep", "--ops", "steal"], "op must be one of sample"),
+        (["sweep", "--ops", "steal"], "no op 'steal'; there are sample"),
         (["sweep", "--fanotus", "3"], "--fanotus"),
         (["list", "--results", "nowhere"], "no records here; measure with"),
         (["forget"], "forget"),

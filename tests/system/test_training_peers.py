@@ -162,7 +162,7 @@ def test_loops_take_turns_and_what_is_wrong_with_one_is_a_sentence(tmp_path, cap
         "dying": ("failed", "the process ended with exit code 3"),
         "absent": ("skipped", "absent needs the module 'no_such_module', which is not installed; try: make peers"),
     }
-    assert "error: 4 failed, such as" in err
+    assert "error: 4 cells failed, such as" in err
     kept = read_file(found["file"])
     assert {one.source for one in kept} == {"measured"}
     assert len({one.utc for one in kept}) == 1

@@ -22,7 +22,6 @@ from dse.times import analytic
 from dse.times.own import Own
 from dse.times.parts import Parts
 from impls.training import load
-from impls.training.template import template
 from tests.committed import RESULTS
 from tests.oracles.plain_loops import every
 from tests.solver_cases import learners, option
@@ -258,11 +257,6 @@ def test_ties_that_are_not_shown_are_counted():
     lines = text(many, verbose=True).splitlines()
     assert sum(line.startswith("    another") for line in lines) == SHOWN
     assert "    and 5 more, see --json" in lines
-
-
-def test_a_bound_that_is_not_reached_is_told_as_above():
-    line, _ = (line for line in template().splitlines() if line.startswith("#learning_rate"))
-    assert line.endswith("(above 0 to 1)")
 
 
 def test_larger_weights_take_longer_to_fetch():

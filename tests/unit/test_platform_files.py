@@ -16,8 +16,8 @@ from dse import platforms
 from dse.__main__ import main
 from dse.mapping.what_if import with_changes
 from dse.platforms import PlatformError, load, problems
-from dse.platforms.platform import Cache, Device, Link, Memory, Platform, Slice
-from dse.platforms.quantities import split
+from dse.platforms.platform import Cache, Device, Link, Memory, Platform, Resources, Slice, leaves
+from dse.platforms.quantities import Quantity, readable, split
 from dse.platforms.reading import parse, path_of
 from dse.platforms.schema import BLANK
 from dse.platforms.template import template
@@ -391,25 +391,40 @@ def test_blocks_of_a_gpu_and_an_fpga_count_once_their_marks_are_away(capsys, tmp
     assert "cannot be modeled" not in capsys.readouterr().out
 
 
-def test_every_key_is_in_the_template_and_right_where_it_stands():
-    text = template("all")
-    for of in (Platform, Device, Cache, Memory, Slice, Link):
-        for field in dataclasses.fields(of):
-            name, units = field.metadata.get("key", split(field.name)[0]), split(field.name)[1]
-            written = [f"{name}{unit.ending} =" for unit in units] + [f"[device.{name}]]", f".{name}]", f"[[{name}]]"]
-            assert any(each in text for each in written), (of, field.name)
-    everything = uncommented(text, 3)
+def test_every_key_of_the_template_is_right_where_it_stands():
+    everything = uncommented(template("all"), 3)
     assert all("left to fill in" in problem.sentence for problem in parse(everything, "all")[1])
     shell = filled(everything).replace("[device.slice.shell]\nlut = 300000", "[device.slice.shell]\nlut = 3")
     assert parse(shell, "all")[1] == []
 
 
-def test_comments_say_the_unit_and_what_a_key_is_for():
+def test_the_template_explains_every_key_by_what_ships():
+    parts = {"device": Device, "cache": Cache, "memory": Memory, "slice": Slice, "shell": Resources, "link": Link}
+    left = {(of, field.name) for of in (Platform, *parts.values()) for field in keys_of(of).values()}
+    known = set()
+    for name, leaf in ((shipped, leaf) for shipped in SHIPPED for leaf in leaves(load(shipped))):
+        if isinstance(leaf.value, Quantity):
+            digits, unit = readable(leaf.field, leaf.value.value)
+            known.add((leaf.field, f"{name} {digits} {unit.sign}".strip()))
+    of = Platform
     for line in template().splitlines():
         assert len(line) <= 120
-        if KEY.search(line.lstrip("#")):
-            assert re.search(r"  +# .{4,}", line), line
-    assert re.search(r"cores = .*needed; .*\(edge 4, h200 16, u200 28\)", template())
+        if header := re.match(r"#*\[+(?:\w+\.)*(\w+)\]", line):
+            of = parts[header[1]]
+        key = re.match(r'#*(\w+) = ".*" +# (?:needed; )?(.*?)(?: \(((?:edge|h200|u200) .*)\))?$', line)
+        if key and key[1] not in ("origin", "note"):
+            field = keys_of(of)[key[1]]
+            left.discard((of, field.name))
+            assert field.metadata["meaning"] == key[2]
+            assert not key[3] or {(field.name, example) for example in key[3].split(", ")} <= known
+    assert not left
+
+
+def keys_of(of):
+    """Map each key that a table of a file may have to its field."""
+    fields = [field for field in dataclasses.fields(of) if "meaning" in field.metadata]
+    named = [(field, field.metadata.get("key", split(field.name)[0]), split(field.name)[1]) for field in fields]
+    return {name + unit.ending: field for field, name, units in named for unit in units}
 
 
 @pytest.mark.parametrize("name", platforms.names())

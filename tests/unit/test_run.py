@@ -16,7 +16,7 @@ from benchmarks.cases import Case
 from benchmarks.peers import command as peers
 from benchmarks.profile import share
 from benchmarks.profile.cells import PRESETS, groups
-from benchmarks.run import Stamp, Tally, report, run
+from benchmarks.run import Stamp, Tally, run, show
 from benchmarks.timing import Timing
 from dse import records
 from dse.platforms import evidence
@@ -336,7 +336,7 @@ def test_progress_is_of_all_cells_and_says_what_was_measured_last(tmp_path, monk
 
 def test_a_report_is_words_or_json(tmp_path, capsys):
     tally = Tally(2, resumed=1, by_status=Counter(ok=1), pairs=[(1.0, 1.3)], reasons=Counter({"not here": 1}))
-    assert report(tally, tmp_path, as_json=True) == 0
+    assert show(tally, tmp_path, as_json=True) == 0
     told = json.loads(capsys.readouterr().out)
     assert told.pop("noise_floor") == pytest.approx(0.262, abs=1e-3)
     assert told == {
@@ -349,7 +349,7 @@ def test_a_report_is_words_or_json(tmp_path, capsys):
         "skipped_by_reason": {"not here": 1},
         "aa_pairs": 1,
     }
-    assert report(tally, tmp_path, as_json=False) == 0
+    assert show(tally, tmp_path, as_json=False) == 0
     first, skipped, again, worth, where = capsys.readouterr().out.splitlines()
     assert skipped == "skipped 1 cell: not here"
     assert worth.startswith("disturbed run")
