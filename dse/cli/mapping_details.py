@@ -6,7 +6,7 @@ from impls.terminal import aligned, plural
 
 from ..estimate import Evidence
 from ..mapping.alternatives import Other
-from ..mapping.answer import MappingAnswer, PartAnswer
+from ..mapping.answer import MappingAnswer
 from ..mapping.options import ARRANGEMENT
 from ..records import benchmark
 from .emit import why_not_run
@@ -47,7 +47,8 @@ def whole(answer: MappingAnswer) -> Iterator[str]:
     why = why_not_run(answer)
     said = f"; nothing here runs it: {why}" if why else ""
     yield from wrapped(f"{answer.arrangement}: {ARRANGEMENT[answer.arrangement]}{said}")
-    yield from _parts(answer.parts)
+    rows = [(part.part, part.device, part.choice, time_of([part]), part.source) for part in answer.parts]
+    yield from aligned(rows, "  ", right=3)
     yield from _transfers(answer)
     have = f"{answer.cores[0]:g} of {answer.cores[1]:g} cores" if answer.cores[0] <= answer.cores[1] else taken(answer)
     yield f"  {have}; {plural(answer.depth, 'batch')} sampled ahead"
@@ -75,11 +76,6 @@ def _transfers(answer: MappingAnswer) -> Iterator[str]:
         yield from wrapped(
             f"{one.sent}: {number(1e6 * one.seconds)} us on {one.engine}, {one.nbytes:,.0f} bytes{waits}"
         )
-
-
-def _parts(parts: Sequence[PartAnswer]) -> Iterator[str]:
-    rows = [(part.part, part.device, part.choice, time_of([part]), part.source) for part in parts]
-    return aligned(rows, "  ", right=3)
 
 
 def _alternatives(answer: MappingAnswer) -> Iterator[str]:

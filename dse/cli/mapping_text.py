@@ -209,12 +209,9 @@ def _changed(before: MappingAnswer | Shortage, after: MappingAnswer | Shortage, 
         return f"{what} still makes {about(after)} {unit(after)}: nothing in this answer rests on {keys}{records}."
     gain = after.value / before.value - 1
     if abs(gain) > after.epsilon:
-        return f"{what} makes {about(after)} {unit(after)} instead of {about(before)} ({_percent(gain)})."
+        percent = f"{gain:+.0%}" if abs(gain) >= PLAIN else f"{gain:+.1%}"
+        return f"{what} makes {about(after)} {unit(after)} instead of {about(before)} ({percent})."
     return f"{what} is no faster: a difference within {after.epsilon:.0%} counts as a tie, which other things decide."
-
-
-def _percent(share: float) -> str:
-    return f"{share:+.0%}" if abs(share) >= PLAIN else f"{share:+.1%}"
 
 
 def _table(

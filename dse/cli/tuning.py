@@ -78,8 +78,9 @@ def search_running(options: argparse.Namespace) -> int:
     cores = count_allowed()
     samplers = options.samplers or tuple(range(1, 2 * cores + 1))
     workload = _workload(options.workload, max(samplers))
+    kept = Path(options.results) / str(platforms.fingerprint()["key"]) / FILE
     with contextlib.ExitStack() as stack:
-        keep = stack.enter_context(_writer(options)) if options.keep else None
+        keep = stack.enter_context(Writer(kept)) if options.keep else None
         path = _Path(workload, identity(load(options.workload)), keep, not options.json and sys.stderr.isatty())
         measure = stack.enter_context(_loop(workload, samplers[0], options.seconds))
         answer = adapt_running(
@@ -111,10 +112,6 @@ def _loop(workload: Workload, samplers: int, seconds: float) -> contextlib.Abstr
     from impls.training.parallel.changing import measuring  # noqa: PLC0415  # loads what trains
 
     return measuring(workload, Arrangement(name="apart"), samplers, seconds, min(SETTLE_SECONDS, seconds))
-
-
-def _writer(options: argparse.Namespace) -> Writer:
-    return Writer(Path(options.results) / str(platforms.fingerprint()["key"]) / FILE)
 
 
 class _Path:

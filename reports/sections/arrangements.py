@@ -73,7 +73,8 @@ def points(measurements: Iterable[Measurement]) -> list[Point]:
         if record.primitive == ARRANGEMENT and record.median_seconds is not None and _is_usual(record.options):
             key = (record.options["ratio"], *(record.options[name] for name in _SHAPE))
             by.setdefault(key, {})[record.op] = record
-    made = [Point(ops["rate"], ops.get("bound"), _free(by, key)) for key, ops in by.items() if _is_run(key, ops)]
+    runs = {key: ops for key, ops in by.items() if key[0] == "kept" and "rate" in ops}
+    made = [Point(ops["rate"], ops.get("bound"), _free(by, key)) for key, ops in runs.items()]
     return sorted(made, key=lambda one: (one.options["workload"], one.options["update_interval"], -one.hz))
 
 
@@ -81,10 +82,6 @@ def _is_usual(options: Mapping[str, Any]) -> bool:
     """Whether it is a run to compare; those that predictions rest on name the workload's ``identity`` besides."""
     is_whole = {*_SHAPE, "ratio"} <= options.keys() and "identity" not in options
     return is_whole and all(options.get(name) == value for name, value in USUAL.items())
-
-
-def _is_run(key: Sequence[Any], ops: Mapping[str, Measurement]) -> bool:
-    return key[0] == "kept" and "rate" in ops
 
 
 def _free(by: Mapping[tuple[Any, ...], Mapping[str, Measurement]], key: tuple[Any, ...]) -> float | None:
@@ -186,16 +183,13 @@ def _answer(workload: str, interval: int, own: Sequence[Point]) -> str:
 
 def _tables(material: Material, every: Sequence[Point]) -> str:
     """Return a table for each workload and update interval; predictions of the fastest of each arrangement."""
-    told = {id(one.point): f"{one.hz:,.0f} [{one.low:,.0f}, {one.high:,.0f}]" for one in _predicted(material, every)}
+    predicted = predictions(material, best_of_each(every))
+    told = {id(one.point): f"{one.hz:,.0f} [{one.low:,.0f}, {one.high:,.0f}]" for one in predicted}
     html = ""
     for (workload, interval), own in groups(every).items():
         rows = [_row(one, told.get(id(one), ""), one is own[0], material.about.cores) for one in own]
         html += paragraph(f"{workload}, u = {interval}:") + table(HEAD, rows)
     return html
-
-
-def _predicted(material: Material, every: Sequence[Point]) -> list[Prediction]:
-    return list(predictions(material, best_of_each(every)))
 
 
 def _row(one: Point, told: str, is_best: bool, cores: int) -> list[Cell]:

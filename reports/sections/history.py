@@ -240,13 +240,9 @@ def _series_rows(found: pd.DataFrame, every: Iterable[Change]) -> Iterator[tuple
     for (benchmark, setting), part in found.groupby(FIRST):
         points = list(part.itertuples(index=False))
         steps = (", ".join(at.get((benchmark, setting, verdict), ())) for verdict in ("slower", "faster"))
-        ends = points[0], points[-1]
-        yield benchmark, named(setting), len(points), *map(_us, ends), _ratio(*ends), *steps
-
-
-def _ratio(first: Any, last: Any) -> str:
-    """Write the slowdown of the last over the first, and whether their intervals leave that open."""
-    return f"{last.seconds / first.seconds:.2f}x{', intervals overlap' * _is_open(first, last)}"
+        first, last = points[0], points[-1]
+        ratio = f"{last.seconds / first.seconds:.2f}x{', intervals overlap' * _is_open(first, last)}"
+        yield benchmark, named(setting), len(points), _us(first), _us(last), ratio, *steps
 
 
 def _is_open(first: Any, last: Any) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from impls.writing import list_files
 
@@ -58,10 +57,7 @@ def draw(rows: pd.DataFrame, about: About) -> Figure:
         axes.xaxis.set_major_formatter(lambda value, _: short(value) if value else "0")
     seeds = ", ".join(f"{name}: {part['seed'].nunique()} seeds" for name, part in groups.items())
     note = f"Lines: medians over seeds; bands: from the lowest to the highest seed ({seeds}). Source: measured."
-    figure = style.captioned(figure, note)
-    for axes in panels:
-        axes.yaxis.set_major_locator(MaxNLocator(6))
-    return figure
+    return style.few_ticks(style.captioned(figure, note))
 
 
 def section(machine: Path) -> str:

@@ -9,7 +9,7 @@ from dse.records import Measurement, how_to_measure, in_order, twins
 from .. import origins
 from ..chart import Material, Section
 from ..markup import Cell, items, named, paragraph, table
-from ..tidy import commit_of
+from ..tidy import commit_of, versions_of
 from .replay_cells import Value, factor, rate, times
 
 LOOP = "loop_peer"
@@ -43,7 +43,8 @@ def section(material: Material) -> str:
     ordered = sorted(timed, key=lambda name: timed[name]["clean"].seconds)
     floor = stats.noise_floor(twins(run, LOOP))
     notes = [
-        f"{name}: {'; '.join(filter(None, [_versions(timed[name]), timed[name]['clean'].reason]))}." for name in ordered
+        f"{name}: {'; '.join(filter(None, [versions_of(timed[name]['clean']), timed[name]['clean'].reason]))}."
+        for name in ordered
     ]
     absent = [
         f"Not timed, {name}: {next(iter(ops.values())).reason}." for name, ops in loops.items() if name not in timed
@@ -113,10 +114,6 @@ def _ahead(ours: Measurement, record: Measurement) -> str:
 
 
 _count = "{:,.0f}".format
-
-
-def _versions(ops: Ops) -> str:
-    return ", ".join(f"{name} {version}" for name, version in dict(ops["clean"].machine.get("packages") or {}).items())
 
 
 def _origin(run: Sequence[Measurement], floor: float, left_out: int) -> str:

@@ -50,6 +50,11 @@ def factor(value: float) -> str:
     return f"{value:,.2f}x" if value < 10 else f"{value:,.1f}x"
 
 
+def microseconds_of(record: Measurement | None) -> str:
+    """Write the microseconds of a call, marked where unstable; nothing without a record."""
+    return "" if record is None else microseconds(record.seconds) + UNSTABLE * (record.status == "unstable")
+
+
 def microseconds(seconds: float) -> str:
     """Write seconds as microseconds.
 
