@@ -241,14 +241,9 @@ def _show(one: Contender, race: Any, summary: dict[str, Any], as_json: bool) -> 
     turns = race["rows"][0]["hz"] if race and race["rows"] else None
     has_ends = answer.objective in PREDICTED
     if as_json:
-        ends = {end: getattr(answer, end) if has_ends else None for end in ("low", "high")}
-        what = {"interval": answer.interval, "upper_bound": answer.upper_bound}
-        shown = {
-            "predicted": {"update_hz": answer.hz, **ends, **what},
-            "race": race,
-            "measured": measured,
-            "measured_of_predicted": share,
-        }
+        ends: dict[str, Any] = {end: getattr(answer, end) if has_ends else None for end in ("low", "high")}
+        predicted = {"update_hz": answer.hz, **ends, "interval": answer.interval, "upper_bound": answer.upper_bound}
+        shown = {"predicted": predicted, "race": race, "measured": measured, "measured_of_predicted": share}
         shown |= {"load": busy.load(), "profile_notes": answer.profile_notes}
         print(json.dumps({**shown, "run": summary}))
         return
