@@ -155,7 +155,7 @@ def nearest(values: Iterable[Any], wanted: Any) -> Any:
 
 def digits(value: Any) -> str:
     """Write a value, the digits of a number in groups of three."""
-    return f"{value:,}" if isinstance(value, int | float) else str(value)
+    return f"{value:,}" if isinstance(value, int | float | np.number) else str(value)
 
 
 def short(value: float) -> str:

@@ -15,7 +15,7 @@ from ..times.tree_times import Question
 from ..times.tree_variants import Configuration, TreeTime
 from ..tree import Recommendation
 from .emit import Tables, make_line
-from .text import in_words, not_its_own, rounded, several, wrapped
+from .text import in_words, not_its_own, rounded, several, warned, wrapped
 
 MOST_CELLS_SHOWN = 8
 MICRO, NANO = 1e6, 1e9
@@ -84,7 +84,7 @@ def _answer(answer: Recommendation, verbose: bool) -> Iterator[str]:
     yield made(tree.configuration, question)
     if answer.machine_note and not verbose:
         yield not_its_own(answer.machine)
-    yield from (line for warning in answer.warnings for line in wrapped(f"warning: {warning}", ""))
+    yield from warned(answer.warnings)
     if answer.machine_note and verbose:
         yield from ("", *wrapped(answer.machine_note, ""))
     yield ""
@@ -178,7 +178,7 @@ def _raced(answer: Recommendation, race: Mapping[str, Any], verbose: bool) -> It
     ties = f"; tied with {tied[0]}{others}" if tied else ""
     yield f"Use {named(chosen)}: {ends}; {_each(time, question)} per element{ties}."
     yield made(chosen, question)
-    yield from (line for warning in answer.warnings for line in wrapped(f"warning: {warning}", ""))
+    yield from warned(answer.warnings)
     yield ""
     caches = "cold" if race["asked"]["cold"] else "hot"
     yield from wrapped(f"{_asked(question)}; {caches} caches; raced on this machine, {answer.machine}, {race['utc']}")

@@ -10,7 +10,7 @@ from .. import origins
 from ..chart import Material, Section
 from ..markup import Cell, items, named, paragraph, table
 from ..tidy import commit_of, versions_of
-from .replay_cells import Value, factor, rate, times
+from .replay_cells import factor, rate, times
 
 LOOP = "loop_peer"
 OURS = "fanout"  # the loop that others are compared with, and what the names of ours begin with
@@ -96,7 +96,9 @@ def _row(name: str, timed: Mapping[str, Ops], best: str) -> list[Cell]:
     record = ops["clean"]
     rates = {op: rate(ops[op]).said(_count) for op in CLOCKS}
     base = timed.get(OURS + _batch(record))
-    ahead = {op: _ahead(base[op], ops[op]) if base else "" for op in COMPARED}
+    ahead = dict.fromkeys(COMPARED, "1" if ops is base else "")
+    if base and ops is not base:
+        ahead = {op: times([base[op]], [ops[op]]).said(factor) for op in COMPARED}
     ratio = record.machine["gradient_steps"] / record.machine["steps"]
     return [
         named(name, _is_ours(ops)),
@@ -106,11 +108,6 @@ def _row(name: str, timed: Mapping[str, Ops], best: str) -> list[Cell]:
         Cell(f"{record.machine['steps']:,}"),
         Cell(f"{ratio:.3f}"),
     ]
-
-
-def _ahead(ours: Measurement, record: Measurement) -> str:
-    value: Value = times([ours], [record])
-    return "1" if record is ours else value.said(factor)
 
 
 _count = "{:,.0f}".format

@@ -204,7 +204,8 @@ def cores(splits: Sequence[Split], origin: str) -> Figure:
         low, high = axes.get_ylim()
         axes.set_ylim(low, high * (high / low) ** 0.25)  # room for the words
         style.x_axis(axes, _few(sorted(set(split.f_a.cores) | set(split.f_l.cores))), "cores")
-    sources = _sources(splits)
+    rates = [rate for split in splits for curve in (split.f_a, split.f_l) for rate in curve.rates.values()]
+    sources = [source for source in (*SOURCES, "interpolated") if any(rate.source == source for rate in rates)]
     known = " Markers: measured or quoted." if {"measured", "quoted"} & set(sources) else ""
     note = f"Ringed: the chosen cores.{known} Bands: error bounds of the models."
     return style.captioned(figure, f"{note} Sources: {', '.join(sources)}. {origin}")
@@ -238,11 +239,6 @@ def _described(chosen: Allocation) -> str:
         who, bound = f"{chosen.cores} cores serve both serially", "nobody waits"
     ratio = f"{chosen.ratio:.3g} env steps a gradient step"
     return f"{who}, {chosen.idle} idle\n{bound}, {ratio}\n{chosen.hz:,.4g} gradient steps / s"
-
-
-def _sources(splits: Sequence[Split]) -> list[str]:
-    sources = {rate.source for split in splits for curve in (split.f_a, split.f_l) for rate in curve.rates.values()}
-    return [source for source in (*SOURCES, "interpolated") if source in sources]
 
 
 @style.styled
