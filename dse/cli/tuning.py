@@ -6,7 +6,6 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -129,11 +128,6 @@ class _Path:
             print("  ".join(_row(step)), file=sys.stderr, flush=True)
 
 
-@cache
-def _commit() -> tuple[str | None, bool | None]:
-    return platforms.commit(Path(__file__).parent, is_told=False)  # where this is installed, there is no checkout
-
-
 def record_of(step: Step, workload: Workload, own: str, utc: str, look: int) -> Measurement:
     """Make the record of a look, number ``look`` of the run that began at ``utc``; its time is of a gradient step.
 
@@ -141,7 +135,7 @@ def record_of(step: Step, workload: Workload, own: str, utc: str, look: int) -> 
     """
     rates, interval = step.rates, stats.median_interval(step.rates.seconds)
     samplers, batch = step.pair
-    commit, dirty = _commit()
+    commit, dirty = platforms.commit(Path(__file__).parent, is_told=False)  # an installed package has no checkout
     chosen = learners.default(workload)
     options = {
         "workload": workload.name, "identity": own, "arrangement": "apart",

@@ -138,12 +138,6 @@ def predictions(material: Material, chosen: Sequence[Point]) -> Iterator[Predict
             yield Prediction(one, *rate)
 
 
-def long_runs(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """Return the long runs of the kept ratio, by workload and arrangement."""
-    found = [one for one in measurements if (one.primitive, one.op) == (ARRANGEMENT, "ratio") and one.median_seconds]
-    return sorted(found, key=lambda one: (one.options["workload"], one.options["arrangement"]))
-
-
 REACHED, LARGEST = 0.85, 0.01
 HEAD = ("arrangement", "D", "gradient steps/s", "bound", "share of it", "bound at a free ratio", "busiest", "predicted")
 
@@ -164,7 +158,7 @@ def section(material: Material) -> str:
             "neither side waits for the other. Predicted from all records of this machine."
         )
         + _tables(material, every)
-        + _long(long_runs(material.measurements))
+        + _long(material.measurements)
         + paragraphs(material.missing(CHARTS))
     )
 
@@ -209,8 +203,10 @@ def _row(one: Point, told: str, is_best: bool, cores: int) -> list[Cell]:
 _count = "{:,.0f}".format
 
 
-def _long(runs: Sequence[Measurement]) -> str:
-    """Say of each long run how far environment steps led and lagged, and the error of the ratio."""
+def _long(measurements: Iterable[Measurement]) -> str:
+    """Say of each long run of the kept ratio how far environment steps led and lagged, and the error of the ratio."""
+    found = [one for one in measurements if (one.primitive, one.op) == (ARRANGEMENT, "ratio") and one.median_seconds]
+    runs = sorted(found, key=lambda one: (one.options["workload"], one.options["arrangement"]))
     if not runs:
         return paragraph(f"The kept ratio over a long run was not measured; {how_to_measure('arrangements --long')}.")
     return paragraph("The kept ratio of environment steps to gradient steps over long runs:") + items(map(_kept, runs))

@@ -104,7 +104,7 @@ def _title(rows: pd.DataFrame) -> str:
     return f"With our replay in place of theirs, libraries' steps are {low:.2f} to {high:.2f} times faster"
 
 
-def trained_runs(measurements: Sequence[Measurement]) -> list[Measurement]:
+def _trained_runs(measurements: Sequence[Measurement]) -> list[Measurement]:
     """Return the training runs that ended, of each workload, kind and seed the latest."""
     kept = {}
     for record in in_order(measurements):
@@ -123,7 +123,7 @@ def curves(measurements: Sequence[Measurement]) -> pd.DataFrame:
             run.machine["solved_at"],
             commit_of(run),
         )
-        for run in trained_runs(measurements)
+        for run in _trained_runs(measurements)
         for step, _, mean in run.machine["points"]
     ]
     return pd.DataFrame(rows, columns=["task", "kind", "seed", "step", "mean", "solved_at", "commit"])
@@ -240,7 +240,7 @@ def _origin(found: Sequence[Measurement]) -> str:
 def _learned(measurements: Sequence[Measurement]) -> str:
     """Return the table of training runs as HTML; nothing where there are none."""
     kinds: dict[tuple[str, str], list[Measurement]] = {}
-    for run in trained_runs(measurements):
+    for run in _trained_runs(measurements):
         kinds.setdefault((run.options["task"], run.options["kind"]), []).append(run)
     if not kinds:
         return ""

@@ -77,7 +77,7 @@ def _bound(cells: Pairs, name: str) -> Measurement | None:
     return cells.get((name, "apart"), _slower_side(cells, name))
 
 
-def best_pairs(of: Part) -> list[str]:
+def _best_pairs(of: Part) -> list[str]:
     """Say for each work which right strategy shares best, by how much, and how near it comes to its bound."""
     lines = []
     for work, cells in _works(of).items():
@@ -259,7 +259,7 @@ def section(material: Material) -> str:
     compared = operations(parts["operations"].cells, default)
     pictures = {chart.name: material.pictures([chart]) for chart in CHARTS}
     return (
-        paragraphs(filter(None, [sentence(compared), *best_pairs(parts["pairs"])]))
+        paragraphs(filter(None, [sentence(compared), *_best_pairs(parts["pairs"])]))
         + _operations(parts["operations"], compared)
         + _where_time_goes(parts["parts"])
         + pictures["replay_batches"]

@@ -265,7 +265,7 @@ def curves(machine: Path) -> pd.DataFrame:
 
 
 @style.styled
-def draw_curves(rows: pd.DataFrame, about: About) -> Figure:
+def _draw_curves(rows: pd.DataFrame, about: About) -> Figure:
     """Draw the returns of evaluations over steps: the median of the seeds, and all of them as a band."""
     groups = dict(iter(rows.groupby("workload")))
     figure, panels = style.panels("What do the trained policies return?", list(groups), 5, sharey=False)
@@ -341,7 +341,7 @@ CHARTS = (
     Chart(
         "training_curves",
         lambda material: curves(material.folder),
-        draw_curves,
+        _draw_curves,
         READINGS["training_curves"],
         "python -m impls.training cartpole_dqn --out results/{key}/training/cartpole_dqn/alpha0.6-seed0",
     ),
