@@ -92,20 +92,20 @@ def recommend(
     too (default: records of the folder ``results``, races of the user's cache; "": no records, races of the cache).
     RecordError if the results cannot answer; ValueError for a question out of bounds.
     """
-    check(
-        Question(capacity, batch, updates_per_sample, 1 if threads is None else threads, dtype, distribution, inserts)
-    )
+    most = 1 if threads is None else threads
+    question = Question(capacity, batch, updates_per_sample, most, dtype, distribution, inserts)
+    check(question)
     if race:
-        most, terms = threads or count_allowed(), {"cold": cold, "unchecked": unchecked, "allow_drift": allow_drift}
-        question = Question(capacity, batch, updates_per_sample, most, dtype, distribution, inserts)
+        question = dataclasses.replace(question, threads=threads or count_allowed())
+        terms = {"cold": cold, "unchecked": unchecked, "allow_drift": allow_drift}
         return _raced(question, results, SECONDS[cold] if seconds is None else seconds, terms, again, progress)
     here, folder = platforms.fingerprint(), Path(results or RESULTS)
     records, note = machines.read(folder, machine, machines.SWEEP)
     table = Table(records, unchecked, folder)
     there = int(table.machine.get("cores", 1))
     most = threads or (there if machine not in (None, here["key"]) else min(there, count_allowed()))
-    question = Question(capacity, batch, updates_per_sample, most, dtype, distribution, inserts)
-    return dataclasses.replace(answer(table, question), machine_note=note, results=str(folder))
+    answered = answer(table, dataclasses.replace(question, threads=most))
+    return dataclasses.replace(answered, machine_note=note, results=str(folder))
 
 
 def best(capacity: int, batch: int = 256, results: str | Path | None = None, **asked: Any) -> SumTree:
@@ -275,7 +275,9 @@ def _run(
     first = run(exact, limit * (SHARE if drifting else 1.0), ZONE)
     told: dict[str, Any] = {"zone": ZONE, "ending": first.ending, "seconds": first.seconds, "rows": _rows(first, steps)}
     exact = [configuration_of(row) for row in told["rows"]]
-    drifting = [one for one in drifting if _without_drift(one) in exact]  # what is hopeless without, is with it
+    as_exact = {one: tuple(option for option in one.options if option != DRIFTS) for one in drifting}
+    # What is hopeless without drift is so with it.
+    drifting = [one for one in drifting if dataclasses.replace(one, options=as_exact[one]) in exact]
     if drifting and first.ending != "interrupted":
         chosen = exact[0]
         second = run([chosen, *drifting], limit * (1 - SHARE), DRIFT_ZONE)
@@ -285,10 +287,6 @@ def _run(
         if behind and behind[0]["ratio"][0] > 1 + DRIFT_ZONE:
             told |= {"faster": beside[0], "gain": behind[0]["ratio"]}
     return told
-
-
-def _without_drift(one: Configuration) -> Configuration:
-    return dataclasses.replace(one, options=tuple(option for option in one.options if option != DRIFTS))
 
 
 def _inputs(question: Question) -> tuple[list[tuple[Any, ...]], int]:

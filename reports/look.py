@@ -21,7 +21,7 @@ from impls.writing import write_whole
 from . import style
 from .chart import Material
 from .markup import here, link, safe
-from .tidy import nearest
+from .tidy import digits, nearest
 
 SIGN = '<figure class="look"'  # what a page holds that needs the library
 BUNDLE = "vega-{}.js"  # kept next to the page, for making it takes seconds
@@ -33,15 +33,8 @@ SCALES = ("log", "linear")
 HEIGHT = 380
 TIMES = {"value": "ns", "low": "low_ns", "high": "high_ns"}
 SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right", "triangle-left")
-TOLD = {
-    "status": "status",
-    "source": "source",
-    "machine": "machine",
-    "commit": "commit",
-    "day": "day",
-    "command": "command",
-}
-"""What a tooltip says of a point after its place and its number, with the names of those lines."""
+TOLD = ("status", "source", "machine", "commit", "day", "command")
+"""What a tooltip says of a point after its place and its number."""
 PLAIN = "datum.value >= 1000 && datum.value % 1000 == 0 ? format(datum.value, '~s') : format(datum.value, ',~g')"
 
 
@@ -159,7 +152,7 @@ def _form(look: Look, rows: pd.DataFrame) -> str:
         for name, label, columns in (("along", "x axis", look.across), ("lines", "a line each", look.by))
     ]
     for column, name in look.columns.items():
-        values = [(str(place), _said(value)) for place, value in enumerate(_values(rows, column))]
+        values = [(str(place), digits(value)) for place, value in enumerate(_values(rows, column))]
         if len(values) > 1:
             parts.append(_choice(column, name, [("", ALL), *values], "" if column in first else str(usual[column])))
     for axis, name in (("y", "y scale"), ("x", "x scale")):
@@ -173,10 +166,6 @@ def _choice(name: str, label: str, options: Iterable[tuple[str, str]], chosen: s
         for value, text in options
     )
     return f'<label>{safe(label)}<select name="{name}" autocomplete="off">{made}</select></label>\n'
-
-
-def _said(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
 def _elsewhere(rows: pd.DataFrame, material: Material) -> str:
@@ -194,7 +183,7 @@ def _spec(look: Look) -> dict[str, Any]:
     scale, axis = {"type": SCALES[0], "nice": False, "padding": 14}, {"labelExpr": PLAIN, "labelOverlap": "greedy"}
     quantity = {"type": "quantitative", "scale": scale, "axis": axis, "title": look.unit}
     series = {"field": "series", "type": "nominal", "scale": {}, "legend": LEGEND}
-    names = {"said": look.unit, **look.columns, **TOLD}
+    names = {"said": look.unit, **look.columns, **dict(zip(TOLD, TOLD, strict=True))}
     tooltip = [{"field": field, "type": "nominal", "title": title} for field, title in names.items()]
     dots = {"condition": {"test": "datum.source == 'measured'", "value": [1, 0]}, "value": [2, 4]}
     hollow = {"condition": {"test": "datum.status == 'unstable'", "value": 0}, "value": 1}

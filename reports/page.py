@@ -55,13 +55,10 @@ def sections(wanted: str = "", *, modeled: bool = True) -> list[Section]:
 
     Without wanted words they are all topics'.
     """
+    words = wanted.lower()
     every = (section for topic in topics() for section in topic.SECTIONS if modeled or not section.is_modeled)
-    return sorted((section for section in every if is_of(section, wanted)), key=lambda section: section.order)
-
-
-def is_of(section: Section, wanted: str) -> bool:
-    """Tell whether a section is one of the wanted: by words of its heading, or by its anchor."""
-    return wanted.lower() in section.heading.lower() or wanted.lower() in section.anchor
+    named = (section for section in every if words in section.heading.lower() or words in section.anchor)
+    return sorted(named, key=lambda section: section.order)
 
 
 def charts(wanted: str = "", *, modeled: bool = True) -> list[Chart]:

@@ -178,7 +178,7 @@ def replay(results: Path) -> str:
     rows = []
     for name, cells in shown.items():
         named = f"**{name}**{replay_cells.remarked(name).removeprefix(name)}" if compared.is_ours[name] else name
-        times = (_us(cells.get(key)) for key in OPERATIONS)
+        times = (replay_cells.microseconds_of(cells.get(key)) for key in OPERATIONS)
         ahead = "1" if name == compared.ours else compared.ahead_of(name)
         factor = ahead.said(replay_cells.factor) if isinstance(ahead, replay_cells.Value) else ahead or ""
         rows.append([named, *times, replay_cells.total(compared.sum_of(name)).said(replay_cells.microseconds), factor])
@@ -288,11 +288,6 @@ def _ns(one: Measurement | None) -> str:
     ns = 1e9 * one.seconds / one.batch
     text = f"{ns:,.0f}" if ns >= 100 else f"{ns:.1f}" if ns >= 1 else f"{ns:.2f}"
     return f"{'~' * (one.source == 'modeled')}{text}{'*' * (one.status == 'unstable')}"
-
-
-def _us(one: Measurement | None) -> str:
-    """Microseconds of a call, marked where unstable; "" where there are none."""
-    return "" if one is None else f"{replay_cells.microseconds(one.seconds)}{'*' * (one.status == 'unstable')}"
 
 
 def _origin(records: Sequence[Measurement]) -> str:

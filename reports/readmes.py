@@ -52,12 +52,12 @@ def _body(found: re.Match[str], results: Path) -> str:
         return str(getattr(readme_tables, found["name"])(results))
     commands = COMMAND.findall(found["body"])
     with ThreadPoolExecutor(count_allowed()) as pool:
-        outputs = pool.map(lambda command: output_of(command, results.parent), commands)
+        outputs = pool.map(lambda command: _output_of(command, results.parent), commands)
         shown = [f"$ {command}\n{output}" for command, output in zip(commands, outputs, strict=True)]
     return "```console\n" + "\n".join(shown) + "```\n"
 
 
-def output_of(command: str, folder: Path) -> str:
+def _output_of(command: str, folder: Path) -> str:
     """What a command prints where ``folder`` is the working directory. RuntimeError if it fails."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}

@@ -21,7 +21,7 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from .tidy import About, binary, of_one_run, short
 
@@ -140,6 +140,14 @@ def returns(axes: Axes, solved_at: float) -> None:
     axes.axhline(solved_at, color="0.3", linestyle=":", linewidth=1, label="solved")
     axes.set(xscale="linear", yscale="linear", xlabel="environment steps")
     axes.xaxis.set_major_formatter(lambda value, _: short(round(value, 6)) if value else "0")
+
+
+def few_ticks(figure: Figure) -> Figure:
+    """Give the linear axes of a captioned figure a handful of ticks upwards."""
+    for axes in figure.axes:
+        if axes.get_yscale() == "linear":
+            axes.yaxis.set_major_locator(MaxNLocator(6))
+    return figure
 
 
 def ring(axes: Axes, x: float, y: float) -> None:

@@ -69,6 +69,11 @@ def commit_of(record: Measurement, dirty: str = "") -> str:
     return (record.commit or "no commit")[:10] + (f" {dirty}" if dirty and record.dirty else "")
 
 
+def versions_of(record: Measurement) -> str:
+    """List the packages that a record was made with, and their versions."""
+    return ", ".join(f"{name} {version}" for name, version in dict(record.machine.get("packages") or {}).items())
+
+
 def timed(measurements: Sequence[Measurement]) -> list[Measurement]:
     """Return the records that have a time."""
     return [record for record in measurements if record.median_seconds is not None]
@@ -146,6 +151,11 @@ def nearest(values: Iterable[Any], wanted: Any) -> Any:
     if wanted in counts or isinstance(wanted, str):
         return wanted if wanted in counts else counts.most_common(1)[0][0]
     return min(sorted(counts), key=lambda value: abs(math.log(max(value, 1) / wanted)))
+
+
+def digits(value: Any) -> str:
+    """Write a value, the digits of a number in groups of three."""
+    return f"{value:,}" if isinstance(value, int | float | np.number) else str(value)
 
 
 def short(value: float) -> str:

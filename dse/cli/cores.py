@@ -100,8 +100,7 @@ def _asked(options: argparse.Namespace) -> CoreSplit:
     for flag in ("workload", "platform", "machine", "fix"):
         if getattr(options, flag):
             raise ValueError(f"--{flag} has curves of its own; leave it out, or --actors and --learners")
-    if not all(own.values()) or options.cores is None:
-        missing = [flag for flag, value in {**own, "--cores": options.cores}.items() if not value]
+    if missing := [flag for flag, value in {**own, "--cores": options.cores}.items() if not value]:
         raise ValueError(f"curves of your own need {' and '.join(missing)} too: {EXAMPLE}")
     for flag, rates in own.items():
         for cores, hz in rates.items():

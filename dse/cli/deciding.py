@@ -60,11 +60,6 @@ class Contender:
         several = [plural(count, "learner")] * (count > 1)
         return ", ".join([self.fix["arrangement"], *actors, self.fix["learner_implementation"], *several, *more])
 
-    @property
-    def predicted(self) -> float:
-        """The predicted rate."""
-        return self.answer.value
-
 
 def contenders(question: MappingQuestion, free: Collection[str] = ()) -> list[Contender]:
     """The best of each arrangement and number of actors, and of each implementation of the learner; cheapest first.
@@ -90,14 +85,14 @@ def contenders(question: MappingQuestion, free: Collection[str] = ()) -> list[Co
             fix |= {} if asked or not actors else {"learners": 1}
             if one := _contender(question, fix, processes):
                 found.append(one)
-    fastest = sorted(found, key=lambda one: (-one.predicted, names.index(_implementation(one))))
+    fastest = sorted(found, key=lambda one: (-one.answer.value, names.index(_implementation(one))))
     fix = {"arrangement": "apart", "learner_implementation": own, "actors": 1, "learners": 2}
     two = None if asked else _contender(question, fix, 3)
-    kept = {min(map(fastest.index, _alike(fastest, one, key))) for one in found for key in (_shape, _implementation)}
+    kept = {(key, key(one)): one for key in (_shape, _implementation) for one in reversed(fastest)}.values()
     more = [_with(question, fastest[0], key, value) for key in free for value in RACED.get(key, ()) if fastest]
-    if two and found and two.predicted >= NEAR * max(one.predicted for one in found):
+    if two and fastest and two.answer.value >= NEAR * fastest[0].answer.value:
         more.insert(0, two)
-    return [one for one in found if fastest.index(one) in kept] + [one for one in more if one]
+    return [one for one in found if one in kept] + [one for one in more if one]
 
 
 def _with(question: MappingQuestion, one: Contender, key: str, value: Any) -> Contender | None:
@@ -117,10 +112,6 @@ def _shape(one: Contender) -> tuple[str, int]:
 
 def _implementation(one: Contender) -> str:
     return str(one.fix["learner_implementation"])
-
-
-def _alike(every: Sequence[Contender], one: Contender, key: Callable[[Contender], Any]) -> list[Contender]:
-    return [other for other in every if key(other) == key(one)]
 
 
 def _contender(question: MappingQuestion, fix: Mapping[str, Any], processes: int) -> Contender | None:
@@ -189,7 +180,7 @@ def race_of(
     bytes_of = question.workload.replay.capacity * layout_of(question.workload).record_bytes
     programs = [
         Program(
-            one.name, command(one, place / str(number) / "run"), one.given, place / str(number), one.predicted,
+            one.name, command(one, place / str(number) / "run"), one.given, place / str(number), one.answer.value,
             bytes_of + PROCESS_BYTES * one.processes,
         )
         for number, one in enumerate(raced)

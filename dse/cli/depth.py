@@ -10,7 +10,7 @@ from impls.terminal import plural
 from ..estimate import off, written
 from ..platforms.reading import HERE
 from ..tuning import presampling
-from ..tuning.presampling import LOSS, STEPS, Busy, DepthAnswer, DepthPoint, Enough
+from ..tuning.presampling import LOSS, STEPS, Busy, DepthAnswer, Enough
 from .mapping import add_fix, add_system, pairs
 from .mapping import show as show_mapping
 from .text import add_command, error_bound, interval, rests_on, rounded, show, with_ends, wrapped
@@ -223,10 +223,5 @@ def _table(answer: DepthAnswer) -> Iterator[str]:
     heads = ["closed form", *(f"simulated, {_times(one.cv)}" for one in answer.simulated)]
     yield "  " + "  ".join([f"{'D':>3}", *(f"{head:>32}" if column else head for column, head in enumerate(heads))])
     for point in answer.points:
-        yield "  " + "  ".join([f"{point.depth:>3}", *_cells(point)])
-
-
-def _cells(point: DepthPoint) -> Iterator[str]:
-    yield f"{rounded(point.bound_hz):>11}"
-    for one in point.simulated:
-        yield interval(one.value, one.low, one.high).rjust(32)
+        rates = (interval(one.value, one.low, one.high).rjust(32) for one in point.simulated)
+        yield "  " + "  ".join([f"{point.depth:>3}", f"{rounded(point.bound_hz):>11}", *rates])

@@ -113,14 +113,6 @@ def _loaded(workload: str) -> Workload | None:
         return None
 
 
-def tree_tables(
-    implementation: str, capacity: int, fanout: int, threads: int, dtype: str, options: Mapping[str, Any]
-) -> Tables:
-    """Write a tree as the table of a file."""
-    shape = {"implementation": implementation, "capacity": capacity, "fanout": fanout, "threads": threads}
-    return {"tree": {**shape, "dtype": dtype, "options": dict(options)}}
-
-
 def mapping_tables(answer: MappingAnswer, capacity: int) -> Tables:
     """Write a mapping as the tables of a file: what to run, the rate to expect, and a table for each part."""
     unit = "gradient steps/J" if answer.objective == "per_watt" else "gradient steps/s"

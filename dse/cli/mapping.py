@@ -29,8 +29,7 @@ from ..solver.law import EPSILONS
 from ..solver.problem import ProblemError
 from .deciding import OBJECTIVE, Kept, race_text
 from .emit import FORMATS, emitted, mapping_make_line, mapping_tables, to_run
-from .mapping_details import GOALS
-from .mapping_text import beside, text
+from .mapping_text import GOALS, beside, text
 from .text import WIDTH, add_command
 
 PRINTED = ("json", "verbose", "emit")

@@ -26,6 +26,7 @@ EVIDENCE = {
 }
 """Evidence in words, by how its number begins: the device, and what else the number says."""
 UNCHANGED = "no single time, anywhere within its uncertainty, makes another choice better"
+VARYING = "times that vary as their mean"
 DIGITS, NEAR = 2, 0.1
 """Digits of a factor, and how near to 1 it has one more."""
 
@@ -39,8 +40,11 @@ def headline(answer: MappingAnswer) -> str:
 def expected(answer: MappingAnswer) -> str:
     """Write the rate in words, rounded to what is known."""
     ends = in_words(answer.value, answer.low, answer.high, answer.interval, source_of(answer.parts))
-    more = "" if answer.objective == "ratio" else f" ({rounded(answer.hz, answer.low, answer.high)}/s with actors)"
-    return f"{about(answer)} {unit(answer)}{more}, {ends}"
+    return f"{about(answer)} {unit(answer)}{_with_actors(answer)}, {ends}"
+
+
+def _with_actors(answer: MappingAnswer) -> str:
+    return "" if answer.objective == "ratio" else f" ({rounded(answer.hz, answer.low, answer.high)}/s with actors)"
 
 
 def source_of(parts: Sequence[PartAnswer]) -> Source:
@@ -181,7 +185,8 @@ def bound(answer: MappingAnswer, brief: bool = False) -> Iterator[str]:
     bound = f"bottleneck: {answer.bottleneck}"
     most = answer.value if answer.objective == "training" else answer.hz  # a run is above its bound by chance alone
     simulated = [
-        f"{rounded(min(one.hz, most), answer.low, answer.high)} with {_varying(one.cv)}" for one in answer.simulated
+        f"{rounded(min(one.hz, most), answer.low, answer.high)} with {VARYING if one.cv else 'steady times'}"
+        for one in answer.simulated
     ]
     if simulated and answer.upper_bound and not brief:
         bound += f"; simulated: about {', '.join(simulated)}"
@@ -207,10 +212,6 @@ def processes(answer: MappingAnswer) -> Iterator[str]:
     ]
     if words:
         yield from wrapped(f"processes: {'; '.join(words)}; replay shared by the strategy {answer.strategy}")
-
-
-def _varying(cv: float) -> str:
-    return "times that vary as their mean" if cv else "steady times"
 
 
 def alternative(answer: MappingAnswer, other: Other) -> str:
@@ -265,14 +266,12 @@ def subject(evidence_id: str) -> str:
 
 def rate(answer: MappingAnswer) -> str:
     """Write the predicted rate with its 95 % interval; with a factor where no stopwatch backs all of it."""
-    more = "" if answer.objective == "ratio" else f" ({rounded(answer.hz, answer.low, answer.high)}/s with actors)"
-    if answer.interval == "factor":
-        middle = rounded(answer.value, answer.low, answer.high)
-        factor = off(answer.value, answer.low, answer.high)
-        most = "at most " * answer.upper_bound
-        return f"{most}~{middle} {unit(answer)}, within a factor of {roughly(factor)}, not tested here{more}"
     middle, low, high = (rounded(one, answer.low, answer.high) for one in (answer.value, answer.low, answer.high))
-    return f"{'at most ' * answer.upper_bound}{middle} {unit(answer)} [{low}, {high}] at 95 %{more}"
+    ends, about = f" [{low}, {high}] at 95 %", ""
+    if answer.interval == "factor":
+        factor = roughly(off(answer.value, answer.low, answer.high))
+        ends, about = f", within a factor of {factor}, not tested here", "~"
+    return f"{'at most ' * answer.upper_bound}{about}{middle} {unit(answer)}{ends}{_with_actors(answer)}"
 
 
 def value(one: MappingAnswer | Other | Rate) -> str:

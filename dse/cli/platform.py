@@ -68,11 +68,8 @@ def run_estimate(options: argparse.Namespace) -> int:
         numbers = {**vars(asked), "workload": asked.workload and asked.workload.name}
         print(json.dumps({"asked": numbers, "scope": scope, "estimates": [dataclasses.asdict(row) for row in rows]}))
     else:
-        print(
-            "\n".join(
-                [*wrapped(_first(rows, asked, options.name), ""), "", *_estimate_table(rows), "", *wrapped(scope, "")]
-            )
-        )
+        first = wrapped(_first(rows, asked, options.name), "")
+        print(*first, "", *_estimate_table(rows), "", *wrapped(scope, ""), sep="\n")
     return 0
 
 

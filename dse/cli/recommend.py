@@ -3,17 +3,22 @@
 import argparse
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from impls.checks import one_of
 from impls.terminal import Progress, count
 
+from .. import platforms
 from ..mapping.values import FIX
+from ..platforms import Platform
 from ..platforms.reading import HERE, RESULTS
 from ..race_trees import recommend
-from ..recommend_modeled import recommend_modeled
-from ..times.platform_trees import ModeledChoice
-from ..tree import Recommendation
+from ..times.platform_trees import ModeledChoice, choose
+from ..times.tree_times import Question
+from ..tree import Recommendation, check, unusual
 from . import mapping
 from .emit import emitted
 from .text import add_command
@@ -119,6 +124,33 @@ def _about_a_tree(options: argparse.Namespace) -> int:
     else:
         print(text(answer, options.verbose))
     return 0
+
+
+def recommend_modeled(
+    platform: str | Path | Platform,
+    capacity: int,
+    batch: int,
+    updates_per_sample: float = 1.0,
+    threads: int | None = None,
+    dtype: str = "float32",
+    distribution: str = "uniform",
+) -> ModeledChoice:
+    """The tree to choose on a platform that need not be there, by models of its numbers alone.
+
+    ``threads`` bounds the threads (default: the cores of its first processor). PlatformError where there is no such
+    platform, or no tree fits it; ValueError for a question out of bounds, or priorities that no model knows.
+    """
+    machine = platform if isinstance(platform, Platform) else platforms.load(platform)
+    processor = next((device for device in machine.devices if device.kind == "cpu"), None)
+    if processor is None:
+        raise platforms.PlatformError(f"platform {machine.name!r} has no processor to hand batches over; add a cpu")
+    cores = int(processor.cores.value) if processor.cores else 1
+    question = Question(capacity, batch, updates_per_sample, cores if threads is None else threads, dtype, distribution)
+    check(question)
+    one_of("distribution", distribution, ("uniform",))
+    answered = choose(machine, question)
+    more = [f"{threads} threads are allowed, and {machine.name} has {cores} cores"] * (question.threads > cores)
+    return replace(answered, notes=(*unusual(question), *more, *answered.notes))
 
 
 def _check(options: argparse.Namespace, defaults: Mapping[str, Any], question: str) -> None:

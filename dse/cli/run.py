@@ -239,10 +239,10 @@ def _show(one: Contender, race: Any, summary: dict[str, Any], as_json: bool) -> 
     hz = measured["update_hz"] if measured and measured["updates"] else None
     share = hz / answer.hz if hz else None
     turns = race["rows"][0]["hz"] if race and race["rows"] else None
+    has_ends = answer.objective in PREDICTED
     if as_json:
-        ends = {"low": answer.low, "high": answer.high} if _has_ends(answer) else {"low": None, "high": None}
-        more = {"interval": answer.interval, "upper_bound": answer.upper_bound}
-        predicted = {"update_hz": answer.hz, **ends, **more}
+        ends: dict[str, Any] = {end: getattr(answer, end) if has_ends else None for end in ("low", "high")}
+        predicted = {"update_hz": answer.hz, **ends, "interval": answer.interval, "upper_bound": answer.upper_bound}
         shown = {"predicted": predicted, "race": race, "measured": measured, "measured_of_predicted": share}
         shown |= {"load": busy.load(), "profile_notes": answer.profile_notes}
         print(json.dumps({**shown, "run": summary}))
@@ -256,7 +256,7 @@ def _show(one: Contender, race: Any, summary: dict[str, Any], as_json: bool) -> 
         return
     taken = f"{plural(measured['updates'], 'gradient step')} in {measured['seconds']:,.1f} s"
     where = "" if share is None else f", {share:.2f} times the predicted"
-    if _has_ends(answer):
+    if has_ends:
         where += f"; {'within' if _is_inside(answer, hz) else 'outside'} the interval"
     where += f"; {hz / turns[0]:.2f} times the raced" if turns else ""
     where += f"; {busy.described()}" if busy.load() else ""
@@ -264,10 +264,6 @@ def _show(one: Contender, race: Any, summary: dict[str, Any], as_json: bool) -> 
     if share is not None and share < FAR_BELOW:
         percent, average = summary["throughput"]["cpu_percent"], busy.average()
         print(f"  the run had {percent:.0f} % of one core's time; load average {average:.3g} on {os.cpu_count()} cores")
-
-
-def _has_ends(answer: MappingAnswer) -> bool:
-    return answer.objective in PREDICTED
 
 
 def _is_inside(answer: MappingAnswer, hz: float) -> bool:

@@ -123,16 +123,13 @@ def _sources(question: MappingQuestion) -> Iterator[str]:
             continue
         rests = times.rests_on
         rows.append((part, where, rests.source, rests.number))
-        if rests.source in ("modeled", "extrapolated") and not _is_own(question, rests.told):
+        is_own = question.times and f"{question.times.file}:" in rests.told
+        if rests.source in ("modeled", "extrapolated") and not is_own:
             commands.setdefault(rests.command, rests.number)
             rows[-1] = (part, where, rests.source, f"{rests.number}: lacks a time")
     yield from aligned(rows, "  ")
     for command, number in commands.items():
         yield from wrapped(f"to time {number}, {command}")
-
-
-def _is_own(question: MappingQuestion, told: str) -> bool:
-    return bool(question.times) and f"{question.times and question.times.file}:" in told
 
 
 def _times(question: MappingQuestion, parts: Parts) -> Iterator[tuple[str, str, Estimate | str]]:
@@ -146,16 +143,13 @@ def _times(question: MappingQuestion, parts: Parts) -> Iterator[tuple[str, str, 
             except PlatformError as error:
                 yield part, device.name, str(error)
                 continue
-            yield part, device.name, min(times, key=_surest) if times else "nothing fits"
+            surest = min(times, key=lambda time: (SUREST_FIRST.index(time.source), time.value), default="nothing fits")
+            yield part, device.name, surest
     problem = next(iter(question.built().problems.values()))
     for (source, target), hops in problem.ways.items():
         for hop in hops if len(hops) == 1 else ():
             seconds = hop.alpha_seconds + parts.batch_bytes * hop.seconds_per_byte
             yield "link", f"{source} to {target}", Estimate.within(seconds, 1.0, hop.rests_on)
-
-
-def _surest(time: Estimate) -> tuple[int, float]:
-    return SUREST_FIRST.index(time.source), time.value
 
 
 def _options(parts: Parts, part: str, device: Device) -> Iterator[Estimate]:

@@ -7,7 +7,6 @@ from typing import Any
 import impls
 from impls.terminal import listed, plural
 
-from ..drift import Drift
 from ..estimate import Estimate
 from ..race_trees import configuration_of
 from ..times.fanout_choice import DEFAULT
@@ -15,8 +14,8 @@ from ..times.platform_trees import LINK_FACTOR, ModeledChoice
 from ..times.tree_times import Question
 from ..times.tree_variants import Configuration, TreeTime
 from ..tree import Recommendation
-from .emit import Tables, make_line, tree_tables
-from .text import in_words, not_its_own, rounded, several, wrapped
+from .emit import Tables, make_line
+from .text import in_words, not_its_own, rounded, several, warned, wrapped
 
 MOST_CELLS_SHOWN = 8
 MICRO, NANO = 1e6, 1e9
@@ -74,8 +73,9 @@ def made(tree: Configuration, question: Question) -> str:
 
 def tables(tree: Configuration, question: Question) -> Tables:
     """Write the tree as the table of a file."""
-    shape = tree.contestant, question.capacity, tree.fanout, tree.threads, question.dtype
-    return tree_tables(*shape, dict(tree.options))
+    shape = {"implementation": tree.contestant, "capacity": question.capacity, "fanout": tree.fanout}
+    more = {"threads": tree.threads, "dtype": question.dtype, "options": dict(tree.options)}
+    return {"tree": shape | more}
 
 
 def _answer(answer: Recommendation, verbose: bool) -> Iterator[str]:
@@ -84,7 +84,7 @@ def _answer(answer: Recommendation, verbose: bool) -> Iterator[str]:
     yield made(tree.configuration, question)
     if answer.machine_note and not verbose:
         yield not_its_own(answer.machine)
-    yield from (line for warning in answer.warnings for line in wrapped(f"warning: {warning}", ""))
+    yield from warned(answer.warnings)
     if answer.machine_note and verbose:
         yield from ("", *wrapped(answer.machine_note, ""))
     yield ""
@@ -146,13 +146,14 @@ def _each(time: Estimate, question: Question) -> str:
 def _evidence(answer: Recommendation) -> Iterator[str]:
     """Write all notes, and the cells the choice rests on."""
     drift = answer.drift
+    known = f"told by {plural(drift.runs, 'run')} of this machine" if drift.runs else "as is usual"
     yield from (line for note in answer.notes if note not in answer.warnings for line in wrapped(f"note: {note}"))
     yield from wrapped(
         f"rests on {plural(len(answer.rests_on), 'cell')} of {named(answer.choice.configuration)}, measured on machine "
         f"{answer.machine}"
         f"{f' (records in {answer.results})' if answer.results else ''}, where the same cell measured twice differs by "
         f"up to {answer.noise_floor:.0%} within a run, and between runs all times together by {drift.common:.0%} and "
-        f"each one by {drift.own:.0%} more ({_known(drift)}); the interval counts both:"
+        f"each one by {drift.own:.0%} more ({known}); the interval counts both:"
     )
     shown = answer.rests_on[:MOST_CELLS_SHOWN]
     for cell in shown:
@@ -163,10 +164,6 @@ def _evidence(answer: Recommendation) -> Iterator[str]:
         )
     if len(answer.rests_on) > len(shown):
         yield f"    and {len(answer.rests_on) - len(shown)} more, see --json"
-
-
-def _known(drift: Drift) -> str:
-    return f"told by {plural(drift.runs, 'run')} of this machine" if drift.runs else "as is usual"
 
 
 # Of a race
@@ -181,7 +178,7 @@ def _raced(answer: Recommendation, race: Mapping[str, Any], verbose: bool) -> It
     ties = f"; tied with {tied[0]}{others}" if tied else ""
     yield f"Use {named(chosen)}: {ends}; {_each(time, question)} per element{ties}."
     yield made(chosen, question)
-    yield from (line for warning in answer.warnings for line in wrapped(f"warning: {warning}", ""))
+    yield from warned(answer.warnings)
     yield ""
     caches = "cold" if race["asked"]["cold"] else "hot"
     yield from wrapped(f"{_asked(question)}; {caches} caches; raced on this machine, {answer.machine}, {race['utc']}")

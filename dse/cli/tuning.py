@@ -6,7 +6,6 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +77,9 @@ def search_running(options: argparse.Namespace) -> int:
     cores = count_allowed()
     samplers = options.samplers or tuple(range(1, 2 * cores + 1))
     workload = _workload(options.workload, max(samplers))
+    kept = Path(options.results) / str(platforms.fingerprint()["key"]) / FILE
     with contextlib.ExitStack() as stack:
-        keep = stack.enter_context(_writer(options)) if options.keep else None
+        keep = stack.enter_context(Writer(kept)) if options.keep else None
         path = _Path(workload, identity(load(options.workload)), keep, not options.json and sys.stderr.isatty())
         measure = stack.enter_context(_loop(workload, samplers[0], options.seconds))
         answer = adapt_running(
@@ -113,10 +113,6 @@ def _loop(workload: Workload, samplers: int, seconds: float) -> contextlib.Abstr
     return measuring(workload, Arrangement(name="apart"), samplers, seconds, min(SETTLE_SECONDS, seconds))
 
 
-def _writer(options: argparse.Namespace) -> Writer:
-    return Writer(Path(options.results) / str(platforms.fingerprint()["key"]) / FILE)
-
-
 class _Path:
     """The looks of a run as they come: each a record where they are kept, and a line for people."""
 
@@ -132,11 +128,6 @@ class _Path:
             print("  ".join(_row(step)), file=sys.stderr, flush=True)
 
 
-@cache
-def _commit() -> tuple[str | None, bool | None]:
-    return platforms.commit(Path(__file__).parent, is_told=False)  # where this is installed, there is no checkout
-
-
 def record_of(step: Step, workload: Workload, own: str, utc: str, look: int) -> Measurement:
     """Make the record of a look, number ``look`` of the run that began at ``utc``; its time is of a gradient step.
 
@@ -144,7 +135,7 @@ def record_of(step: Step, workload: Workload, own: str, utc: str, look: int) -> 
     """
     rates, interval = step.rates, stats.median_interval(step.rates.seconds)
     samplers, batch = step.pair
-    commit, dirty = _commit()
+    commit, dirty = platforms.commit(Path(__file__).parent, is_told=False)  # an installed package has no checkout
     chosen = learners.default(workload)
     options = {
         "workload": workload.name, "identity": own, "arrangement": "apart",

@@ -252,15 +252,13 @@ class Beside:
             seconds = max(LEAST * seconds, seconds - self._replay_alone)
         return self._told(alone, seconds * alone.value / one_thread(self.parts, learner).value)
 
-    def stored(self, alone: Estimate) -> Estimate:
-        """The time of moving records by its time alone."""
-        return self.replay(alone)
-
     def replay(self, alone: Estimate) -> Estimate:
-        """The time of a part of the replay by its time alone."""
+        """The time of a part of the replay, or of moving records, by its time alone."""
         if self.run.arrangement == "apart":
             return alone
         return self._told(alone, alone.value * self._sides[2] / self._replay_alone)
+
+    stored = replay
 
     def _told(self, alone: Estimate, seconds: float) -> Estimate:
         timed, factor = self._nearest

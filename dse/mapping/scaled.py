@@ -66,18 +66,16 @@ class Scaled:
         )
         return sum(mine != theirs for mine, theirs in (*zip(*sides, strict=True), environments))
 
-    def acting(self, alone: Estimate, policy: str) -> Estimate:
-        """Seconds of a gradient step that actors take."""
+    def acting(self, alone: Estimate, policy: str = "") -> Estimate:
+        """Seconds of a gradient step that actors take, or moving records, by the time alone."""
         return self._of_the_whole(alone, self._is_its_own)
+
+    stored = acting
 
     def step(self, alone: Estimate, learner: str) -> Estimate:
         """The learner's time of a gradient step by its time alone."""
         is_timed = self._is_its_own and alone.value == one_thread(self.parts, learner).value
         return self._of_the_whole(alone, is_timed)
-
-    def stored(self, alone: Estimate) -> Estimate:
-        """The time of moving records by its time alone."""
-        return self._of_the_whole(alone, self._is_its_own)
 
     def replay(self, alone: Estimate) -> Estimate:
         """The time of a part of a tree by its time alone: its error is the tree's own, for trees are compared.
@@ -123,21 +121,14 @@ class Elsewhere:
         """How many times as long all takes where processes share cores."""
         return crowding(self.own, self.run) if self.run else 1.0
 
-    def acting(self, alone: Estimate, policy: str) -> Estimate:
-        """Seconds of a gradient step that actors take."""
-        return self._beyond(alone, policy)
-
-    def step(self, alone: Estimate, learner: str) -> Estimate:
-        """The learner's time of a gradient step by its time alone."""
-        return self._beyond(alone, learner)
-
     def replay(self, alone: Estimate) -> Estimate:
         """The time of a part of the replay: as it is alone."""
         return alone.scaled(self.ratio)
 
     stored = replay
 
-    def _beyond(self, alone: Estimate, implementation: str) -> Estimate:
+    def acting(self, alone: Estimate, implementation: str) -> Estimate:
+        """Seconds of a gradient step that actors take, or a learner, of an implementation, by the time alone."""
         table = self.own.table
         known = table and (table.beyond.get(implementation) or table.beyond.get(REFERENCE))
         if not known or self.own.own:
@@ -146,6 +137,8 @@ class Elsewhere:
         return Estimate.within(
             self.ratio * alone.value * known.ratio, together(alone.factor, known.factor), alone.rests_on
         ).resting_on(told=told)
+
+    step = acting
 
 
 def beside_of(parts: Parts, run: Run) -> Beside | Scaled | Elsewhere:

@@ -1,7 +1,6 @@
 """The page's section about adaptation while training runs: the path of looks, and every pair measured."""
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -55,14 +54,9 @@ def pair_of(rows: pd.DataFrame) -> tuple[int, int]:
 
 def losses(rows: pd.DataFrame) -> dict[str, Loss]:
     """Return what each search lost against all pairs; empty where those were not measured."""
-    grid = [
-        Step(GRID, (row.actors, row.batch), _rates(row), row.over) for row in rows[rows["search"] == GRID].itertuples()
-    ]
+    every: Any = rows[rows["search"] == GRID].itertuples()  # each has its rates by their names
+    grid = [Step(GRID, (row.actors, row.batch), row, row.over) for row in every]
     return losses_of(pair_of(rows), int(rows["batch"].min()), grid)
-
-
-def _rates(row: Any) -> Any:
-    return SimpleNamespace(sampling_hz=row.sampling_hz, frames_hz=row.frames_hz)
 
 
 def section(material: Material) -> str:

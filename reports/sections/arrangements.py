@@ -73,7 +73,8 @@ def points(measurements: Iterable[Measurement]) -> list[Point]:
         if record.primitive == ARRANGEMENT and record.median_seconds is not None and _is_usual(record.options):
             key = (record.options["ratio"], *(record.options[name] for name in _SHAPE))
             by.setdefault(key, {})[record.op] = record
-    made = [Point(ops["rate"], ops.get("bound"), _free(by, key)) for key, ops in by.items() if _is_run(key, ops)]
+    runs = {key: ops for key, ops in by.items() if key[0] == "kept" and "rate" in ops}
+    made = [Point(ops["rate"], ops.get("bound"), _free(by, key)) for key, ops in runs.items()]
     return sorted(made, key=lambda one: (one.options["workload"], one.options["update_interval"], -one.hz))
 
 
@@ -81,10 +82,6 @@ def _is_usual(options: Mapping[str, Any]) -> bool:
     """Whether it is a run to compare; those that predictions rest on name the workload's ``identity`` besides."""
     is_whole = {*_SHAPE, "ratio"} <= options.keys() and "identity" not in options
     return is_whole and all(options.get(name) == value for name, value in USUAL.items())
-
-
-def _is_run(key: Sequence[Any], ops: Mapping[str, Measurement]) -> bool:
-    return key[0] == "kept" and "rate" in ops
 
 
 def _free(by: Mapping[tuple[Any, ...], Mapping[str, Measurement]], key: tuple[Any, ...]) -> float | None:
@@ -141,12 +138,6 @@ def predictions(material: Material, chosen: Sequence[Point]) -> Iterator[Predict
             yield Prediction(one, *rate)
 
 
-def long_runs(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """Return the long runs of the kept ratio, by workload and arrangement."""
-    found = [one for one in measurements if (one.primitive, one.op) == (ARRANGEMENT, "ratio") and one.median_seconds]
-    return sorted(found, key=lambda one: (one.options["workload"], one.options["arrangement"]))
-
-
 REACHED, LARGEST = 0.85, 0.01
 HEAD = ("arrangement", "D", "gradient steps/s", "bound", "share of it", "bound at a free ratio", "busiest", "predicted")
 
@@ -167,7 +158,7 @@ def section(material: Material) -> str:
             "neither side waits for the other. Predicted from all records of this machine."
         )
         + _tables(material, every)
-        + _long(long_runs(material.measurements))
+        + _long(material.measurements)
         + paragraphs(material.missing(CHARTS))
     )
 
@@ -186,16 +177,13 @@ def _answer(workload: str, interval: int, own: Sequence[Point]) -> str:
 
 def _tables(material: Material, every: Sequence[Point]) -> str:
     """Return a table for each workload and update interval; predictions of the fastest of each arrangement."""
-    told = {id(one.point): f"{one.hz:,.0f} [{one.low:,.0f}, {one.high:,.0f}]" for one in _predicted(material, every)}
+    predicted = predictions(material, best_of_each(every))
+    told = {id(one.point): f"{one.hz:,.0f} [{one.low:,.0f}, {one.high:,.0f}]" for one in predicted}
     html = ""
     for (workload, interval), own in groups(every).items():
         rows = [_row(one, told.get(id(one), ""), one is own[0], material.about.cores) for one in own]
         html += paragraph(f"{workload}, u = {interval}:") + table(HEAD, rows)
     return html
-
-
-def _predicted(material: Material, every: Sequence[Point]) -> list[Prediction]:
-    return list(predictions(material, best_of_each(every)))
 
 
 def _row(one: Point, told: str, is_best: bool, cores: int) -> list[Cell]:
@@ -215,8 +203,10 @@ def _row(one: Point, told: str, is_best: bool, cores: int) -> list[Cell]:
 _count = "{:,.0f}".format
 
 
-def _long(runs: Sequence[Measurement]) -> str:
-    """Say of each long run how far environment steps led and lagged, and the error of the ratio."""
+def _long(measurements: Iterable[Measurement]) -> str:
+    """Say of each long run of the kept ratio how far environment steps led and lagged, and the error of the ratio."""
+    found = [one for one in measurements if (one.primitive, one.op) == (ARRANGEMENT, "ratio") and one.median_seconds]
+    runs = sorted(found, key=lambda one: (one.options["workload"], one.options["arrangement"]))
     if not runs:
         return paragraph(f"The kept ratio over a long run was not measured; {how_to_measure('arrangements --long')}.")
     return paragraph("The kept ratio of environment steps to gradient steps over long runs:") + items(map(_kept, runs))

@@ -66,7 +66,7 @@ def _designs() -> str:
         for law in point.laws:
             calls = [rmm_points.call(point.design, op, batch, law) for batch in BATCHES for op in ("sample", "update")]
             times = [Cell(f"{call.cycles:,.0f}", note=f"{1e6 * call.seconds:,.3g} us") for call in calls]
-            rows.append([_name(point), LAWS[law], *times])
+            rows.append([named(point.name, point is not PUBLISHED, rmm_points.said(point.design)), LAWS[law], *times])
     link = [(Cell("", note=f"+{1e6 * rmm_points.link_seconds(batch):,.3g} us"),) * 2 for batch in BATCHES]
     rows.append([named("host link, there and back"), "fit to a quoted log", *(cell for two in link for cell in two)])
     groups = [("", 2), *((f"B = {batch:,}", 2) for batch in BATCHES)]
@@ -78,10 +78,6 @@ def _designs() -> str:
         + table(("design", "cycles by", *("sample", "update") * len(BATCHES)), rows, groups)
         + items(_gains())
     )
-
-
-def _name(point: Point) -> Cell:
-    return named(point.name, point is not PUBLISHED, rmm_points.said(point.design))
 
 
 def _gains() -> list[str]:

@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 
-from dse import stats
 from dse.published.peer_claims import one_run
-from dse.records import Measurement, RecordError, twins
+from dse.records import Measurement, RecordError
 
 from ..chart import Material, Section
 from ..markup import items, link, named, paragraph, slug, table
-from ..tidy import PREFERRED_CAPACITY, commit_of, nearest, sources_of, timed, untimed
+from ..tidy import PREFERRED_CAPACITY, nearest, timed, untimed
 from . import what_ifs
-from .peers import ABOUT_UNSTABLE, Implementation, implementations
+from .peers import ABOUT_UNSTABLE, Implementation, implementations, origin
 from .peers_figures import GPU
 
 OPS = ("sample", "draw", "update")
@@ -28,19 +27,11 @@ def section(measurements: Sequence[Measurement]) -> str:
     compared = implementations([record for record in cells if record.capacity == capacity], run)
     batches = sorted({record.batch for record in cells if record.capacity == capacity})
     skipped = sorted({f"{record.contestant}: {record.reason}" for record in untimed(run)})
+    gpus = ", ".join(run[-1].machine.get("gpus") or ["an unknown GPU"])
     return (
-        _origin(run)
+        origin(run, GPU, f" on {gpus}, between CUDA events")
         + _times(compared, batches, capacity)
         + items([*_ratios(compared, batches), *(f"Not timed, {reason}" for reason in skipped)])
-    )
-
-
-def _origin(run: Sequence[Measurement]) -> str:
-    last, floor = run[-1], stats.noise_floor(twins(run, GPU))
-    gpus = ", ".join(last.machine.get("gpus") or ["an unknown GPU"])
-    return paragraph(
-        f"Source: {sources_of(run)} on {gpus}, in one run of {last.command} at {commit_of(last)}, between CUDA events; "
-        f"implementations took turns. The noise floor of the run is {floor:.1%}."
     )
 
 

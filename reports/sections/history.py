@@ -216,19 +216,16 @@ def _html(material: Material) -> str:
         + material.pictures(CHARTS)
         + paragraph(RULE)
         + paragraphs(_stored(material.results, folder_of(material.results, material.about.key))[1])
-        + (table(CHANGED, (_change_row(one, _back(one, every)) for one in told)) if told else "")
+        + (table(CHANGED, (_change_row(one, every) for one in told)) if told else "")
         + table(SERIES, _series_rows(found, every))
     )
 
 
-def _back(one: Change, every: Iterable[Change]) -> str:
-    """Return the commit after a change if there the call took again what it took before, within the intervals."""
-    after = (later.after for later in every if later.before == one.after)
-    return next((point.commit for point in after if _is_open(point, one.before)), "")
-
-
-def _change_row(one: Change, back: str) -> tuple[object, ...]:
+def _change_row(one: Change, every: Iterable[Change]) -> tuple[object, ...]:
+    """Return the cells of a change, with the commit at which the call took again what it took before, if it did."""
     times = (_us(one.before), _us(one.after), f"{one.ratio:.2f}x")
+    after = (later.after for later in every if later.before == one.after)
+    back = next((point.commit for point in after if _is_open(point, one.before)), "")
     verdict = f"{one.verdict}; came back at {back}" if back else one.verdict
     return (one.after.commit, one.before.commit, verdict, one.benchmark, named(one.setting), *times)
 
@@ -240,13 +237,9 @@ def _series_rows(found: pd.DataFrame, every: Iterable[Change]) -> Iterator[tuple
     for (benchmark, setting), part in found.groupby(FIRST):
         points = list(part.itertuples(index=False))
         steps = (", ".join(at.get((benchmark, setting, verdict), ())) for verdict in ("slower", "faster"))
-        ends = points[0], points[-1]
-        yield benchmark, named(setting), len(points), *map(_us, ends), _ratio(*ends), *steps
-
-
-def _ratio(first: Any, last: Any) -> str:
-    """Write the slowdown of the last over the first, and whether their intervals leave that open."""
-    return f"{last.seconds / first.seconds:.2f}x{', intervals overlap' * _is_open(first, last)}"
+        first, last = points[0], points[-1]
+        ratio = f"{last.seconds / first.seconds:.2f}x{', intervals overlap' * _is_open(first, last)}"
+        yield benchmark, named(setting), len(points), _us(first), _us(last), ratio, *steps
 
 
 def _is_open(first: Any, last: Any) -> bool:

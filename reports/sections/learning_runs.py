@@ -5,7 +5,6 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from dse.learning_runs import (
     ALL_METRICS,
@@ -218,11 +217,7 @@ def copies(rows: pd.DataFrame, about: About) -> Figure:
         "solved seeds alone. More processes than cores share them. Source: measured on "
         f"{about.cpu}, {about.cores} cores, at {commits}."
     )
-    figure = style.captioned(figure, note)
-    for axes, name in zip(panels, FIGURES, strict=True):
-        if name != "speed-up":
-            axes.yaxis.set_major_locator(MaxNLocator(6))
-    return figure
+    return style.few_ticks(style.captioned(figure, note))
 
 
 FIGURE_AXES = {
@@ -239,10 +234,7 @@ def _finished(figure: Figure, rows: pd.DataFrame, about: About, more: str) -> Fi
         f"highest; a run that was solved may have ended before the others. {more} Source: measured on {about.cpu}, "
         f"{about.cores} cores, at {', '.join(sorted(set(rows['commit'])))}."
     )
-    figure = style.captioned(figure, note)
-    for axes in figure.axes:
-        axes.yaxis.set_major_locator(MaxNLocator(6))
-    return figure
+    return style.few_ticks(style.captioned(figure, note))
 
 
 COMMAND = "python -m benchmarks learning"

@@ -9,8 +9,8 @@ from dse.records import Measurement, how_to_measure, in_order, twins
 from .. import origins
 from ..chart import Material, Section
 from ..markup import Cell, items, named, paragraph, table
-from ..tidy import commit_of
-from .replay_cells import Value, factor, rate, times
+from ..tidy import commit_of, versions_of
+from .replay_cells import factor, rate, times
 
 LOOP = "loop_peer"
 OURS = "fanout"  # the loop that others are compared with, and what the names of ours begin with
@@ -43,7 +43,8 @@ def section(material: Material) -> str:
     ordered = sorted(timed, key=lambda name: timed[name]["clean"].seconds)
     floor = stats.noise_floor(twins(run, LOOP))
     notes = [
-        f"{name}: {'; '.join(filter(None, [_versions(timed[name]), timed[name]['clean'].reason]))}." for name in ordered
+        f"{name}: {'; '.join(filter(None, [versions_of(timed[name]['clean']), timed[name]['clean'].reason]))}."
+        for name in ordered
     ]
     absent = [
         f"Not timed, {name}: {next(iter(ops.values())).reason}." for name, ops in loops.items() if name not in timed
@@ -95,7 +96,9 @@ def _row(name: str, timed: Mapping[str, Ops], best: str) -> list[Cell]:
     record = ops["clean"]
     rates = {op: rate(ops[op]).said(_count) for op in CLOCKS}
     base = timed.get(OURS + _batch(record))
-    ahead = {op: _ahead(base[op], ops[op]) if base else "" for op in COMPARED}
+    ahead = dict.fromkeys(COMPARED, "1" if ops is base else "")
+    if base and ops is not base:
+        ahead = {op: times([base[op]], [ops[op]]).said(factor) for op in COMPARED}
     ratio = record.machine["gradient_steps"] / record.machine["steps"]
     return [
         named(name, _is_ours(ops)),
@@ -107,16 +110,7 @@ def _row(name: str, timed: Mapping[str, Ops], best: str) -> list[Cell]:
     ]
 
 
-def _ahead(ours: Measurement, record: Measurement) -> str:
-    value: Value = times([ours], [record])
-    return "1" if record is ours else value.said(factor)
-
-
 _count = "{:,.0f}".format
-
-
-def _versions(ops: Ops) -> str:
-    return ", ".join(f"{name} {version}" for name, version in dict(ops["clean"].machine.get("packages") or {}).items())
 
 
 def _origin(run: Sequence[Measurement], floor: float, left_out: int) -> str:

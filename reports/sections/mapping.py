@@ -42,12 +42,12 @@ def _evidence(material: Material) -> Evidence:
 
 
 def _cores(evidence: Evidence, _: About) -> Figure:
-    curves = points.platform_cores(evidence)
+    f_a, f_l, total, description = points.platform_cores(evidence)
     splits = []
     for u in points.INTERVALS:
-        chosen = allocate(curves.f_a, curves.f_l, u, curves.total, points.RESERVED, within=points.WITHIN)
-        splits.append(Split(f"{WORKLOAD}, update_interval = {u}", curves.f_a, curves.f_l, u, chosen))
-    origin = f"{curves.total} cores of {PLATFORM}, {points.RESERVED} reserved to replay. {curves.description}."
+        chosen = allocate(f_a, f_l, u, total, points.RESERVED, within=points.WITHIN)
+        splits.append(Split(f"{WORKLOAD}, update_interval = {u}", f_a, f_l, u, chosen))
+    origin = f"{total} cores of {PLATFORM}, {points.RESERVED} reserved to replay. {description}."
     return cores(splits, origin)
 
 
@@ -109,12 +109,8 @@ CHARTS = (
 def here(material: Material) -> tuple[str, str]:
     """Return (the command that asks for the mapping of this machine, what it prints, or why there is no answer)."""
     platform = material.folder / "platform.toml"
-    if not platform.is_file():
-        return _command(platform, HERE_WORKLOAD), f"{NOT_PROBED}."
-    try:
-        return _asked(platform, HERE_WORKLOAD, material.results, material.answers)
-    except UNANSWERED as error:
-        return _command(platform, HERE_WORKLOAD), f"{error}."
+    command, said, why = _asked(platform, HERE_WORKLOAD, material.results, material.answers)
+    return command, said or f"{why}."
 
 
 def _html(material: Material) -> str:
@@ -138,26 +134,24 @@ def section(
 
 def _answer(platform: str | Path, workload: str, results: Path, whose: str, answers: dict[Any, Any]) -> str:
     """Return the answer as the command prints it; else why there is none, and the remedy."""
-    if isinstance(platform, Path) and not platform.is_file():
-        return paragraph(f"Left out, {workload} on {whose}: {NOT_PROBED}.")
-    try:
-        command, said = _asked(platform, workload, results, answers)
-    except UNANSWERED as error:
-        return paragraph(f"Left out, {workload} on {whose}: {error}.")
+    command, said, why = _asked(platform, workload, results, answers)
+    if why:
+        return paragraph(f"Left out, {workload} on {whose}: {why}.")
     return paragraph(f"{workload} on {whose}: {command}") + console(said)
 
 
-def _asked(platform: str | Path, workload: str, results: Path, answers: dict[Any, Any]) -> tuple[str, str]:
-    """Return (command, what it prints), asked once for all sections that show them."""
-    command = _command(platform, workload)
-    if command not in answers:
-        answers[command] = text(recommend_mapping(platform, workload, results=results))
-    return command, answers[command]
-
-
-def _command(platform: str | Path, workload: str) -> str:
+def _asked(platform: str | Path, workload: str, results: Path, answers: dict[Any, Any]) -> tuple[str, str, str]:
+    """Return (command, what it prints, why it has no answer), asked once for all sections that show them."""
     name = f"this --machine {platform.parent.name}" if isinstance(platform, Path) else platform
-    return f"python -m dse recommend --platform {name} --workload {workload}"
+    command = f"python -m dse recommend --platform {name} --workload {workload}"
+    if isinstance(platform, Path) and not platform.is_file():
+        return command, "", NOT_PROBED
+    try:
+        if command not in answers:
+            answers[command] = text(recommend_mapping(platform, workload, results=results))
+        return command, answers[command], ""
+    except UNANSWERED as error:
+        return command, "", str(error)
 
 
 def _loss_table() -> str:
@@ -210,7 +204,8 @@ def cores(splits: Sequence[Split], origin: str) -> Figure:
         low, high = axes.get_ylim()
         axes.set_ylim(low, high * (high / low) ** 0.25)  # room for the words
         style.x_axis(axes, _few(sorted(set(split.f_a.cores) | set(split.f_l.cores))), "cores")
-    sources = _sources(splits)
+    rates = [rate for split in splits for curve in (split.f_a, split.f_l) for rate in curve.rates.values()]
+    sources = [source for source in (*SOURCES, "interpolated") if any(rate.source == source for rate in rates)]
     known = " Markers: measured or quoted." if {"measured", "quoted"} & set(sources) else ""
     note = f"Ringed: the chosen cores.{known} Bands: error bounds of the models."
     return style.captioned(figure, f"{note} Sources: {', '.join(sources)}. {origin}")
@@ -244,11 +239,6 @@ def _described(chosen: Allocation) -> str:
         who, bound = f"{chosen.cores} cores serve both serially", "nobody waits"
     ratio = f"{chosen.ratio:.3g} env steps a gradient step"
     return f"{who}, {chosen.idle} idle\n{bound}, {ratio}\n{chosen.hz:,.4g} gradient steps / s"
-
-
-def _sources(splits: Sequence[Split]) -> list[str]:
-    sources = {rate.source for split in splits for curve in (split.f_a, split.f_l) for rate in curve.rates.values()}
-    return [source for source in (*SOURCES, "interpolated") if source in sources]
 
 
 @style.styled

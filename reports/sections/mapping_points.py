@@ -19,7 +19,7 @@ from dse.platforms import load
 from dse.records import RecordError
 from dse.solver.problem import Configuration
 from dse.solver.queues import network
-from dse.solver.solve import Answer, Placement, Search, Solution, solve
+from dse.solver.solve import Answer, Search, Solution, solve
 from dse.stats import front_of
 from dse.times.multi_learner import FactorPoint, factors
 from dse.times.parts import Parts
@@ -73,22 +73,12 @@ def letters(chosen: Configuration) -> str:
 # Cores
 
 
-@dataclass(frozen=True)
-class Cores:
-    """f_a and f_l over the cores of the platform's processor, and a description of their evidence."""
-
-    f_a: RateCurve
-    f_l: RateCurve
-    total: int
-    description: str
-
-
-def platform_cores(results: Evidence) -> Cores:
-    """Return the rates of the workload's actors and learners, as the solver takes them, over the cores."""
+def platform_cores(results: Evidence) -> tuple[RateCurve, RateCurve, int, str]:
+    """Return f_a and f_l, as the solver takes them, over the cores of the processor, their number, and the evidence."""
     parts = parts_of(results)
     f_a, f_l, sources = platform_curves(parts, parts.cores - 1)
-    described = (f"{c.name}: {rests.source}, {rests.told}" for c, rests in zip((f_a, f_l), sources, strict=True))
-    return Cores(f_a, f_l, parts.cores, ". ".join(described))
+    described = (f"{rests.number}: {rests.source}, {rests.told}" for rests in sources)
+    return f_a, f_l, parts.cores, ". ".join(described)
 
 
 # Batches ahead
@@ -147,14 +137,10 @@ def fronts(results: Evidence) -> dict[str, list[Point]]:
     return {workload: _front(results, workload) for workload in FRONTS}
 
 
-def _is_on(devices: tuple[str, ...], placement: Placement) -> bool:
-    return placement.devices == devices
-
-
 def _front(results: Evidence, workload: str) -> list[Point]:
     search, fastest = Search(built(results, workload).problems, "ratio"), dict[tuple[str, ...], Answer]()
     for devices in {placement.devices: None for placement in search.placements}:
-        there = search.among(functools.partial(_is_on, devices))
+        there = search.among(lambda placement, devices=devices: placement.devices == devices)  # type: ignore[misc]
         _, answers = there.list_tied(0.0)
         fastest.update((devices, answer) for answer in answers[:1])
     watts = [answer.outcome.watts for answer in fastest.values()]

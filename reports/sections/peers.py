@@ -102,7 +102,7 @@ def section(measurements: Sequence[Measurement], folder: Path) -> str:
     compared = implementations(cells, run)
     others = sum(record.primitive.startswith(PEER) for record in measurements) - len(run)
     return (
-        _origin(run, others)
+        origin(run, PEER, others=others)
         + _times(compared, batches, capacity)
         + items([*_ratios(compared, floor), *_single(compared, floor), *_lost(compared, batches)])
         + _remarks(cells)
@@ -112,9 +112,9 @@ def section(measurements: Sequence[Measurement], folder: Path) -> str:
     )
 
 
-def _origin(run: Sequence[Measurement], others: int) -> str:
-    """Say which run it was, and how large its noise is."""
-    last, pairs = run[-1], twins(run, PEER)
+def origin(run: Sequence[Measurement], primitive: str, where: str = "", others: int = 0) -> str:
+    """Say which run it was, ``where``, how large its noise is, and how many cells of other runs are omitted."""
+    last, pairs = run[-1], twins(run, primitive)
     noise = (
         f"The noise floor of the run is {stats.noise_floor(pairs):.1%} over {len(pairs)} A/A pairs."
         if pairs
@@ -122,8 +122,8 @@ def _origin(run: Sequence[Measurement], others: int) -> str:
     )
     left = f" {others} cells of other runs are omitted." if others else ""
     return paragraph(
-        f"Source: {sources_of(run)}, in one run of {last.command} at {commit_of(last, 'with uncommitted changes')}; "
-        f"implementations took turns. {noise}{left}"
+        f"Source: {sources_of(run)}{where}, in one run of {last.command} at "
+        f"{commit_of(last, 'with uncommitted changes')}; implementations took turns. {noise}{left}"
     )
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from dse import stats
 from dse.learning_runs import Value, write_over_seeds
@@ -17,7 +16,7 @@ from dse.records import Measurement, how_to_measure, in_order, twins
 from .. import origins, style
 from ..chart import Chart, Material, Section
 from ..markup import Cell, items, named, paragraph, paragraphs, table
-from ..tidy import About, commit_of
+from ..tidy import About, commit_of, versions_of
 from .replay_cells import factor, microseconds
 
 RUN = "plugin run"
@@ -105,7 +104,7 @@ def _title(rows: pd.DataFrame) -> str:
     return f"With our replay in place of theirs, libraries' steps are {low:.2f} to {high:.2f} times faster"
 
 
-def trained_runs(measurements: Sequence[Measurement]) -> list[Measurement]:
+def _trained_runs(measurements: Sequence[Measurement]) -> list[Measurement]:
     """Return the training runs that ended, of each workload, kind and seed the latest."""
     kept = {}
     for record in in_order(measurements):
@@ -124,7 +123,7 @@ def curves(measurements: Sequence[Measurement]) -> pd.DataFrame:
             run.machine["solved_at"],
             commit_of(run),
         )
-        for run in trained_runs(measurements)
+        for run in _trained_runs(measurements)
         for step, _, mean in run.machine["points"]
     ]
     return pd.DataFrame(rows, columns=["task", "kind", "seed", "step", "mean", "solved_at", "commit"])
@@ -143,10 +142,7 @@ def learning(rows: pd.DataFrame, about: About) -> Figure:
     seeds = ", ".join(f"{task}: {part['seed'].nunique()} seeds" for task, part in groups.items())
     commits = ", ".join(sorted(set(rows["commit"])))
     note = f"Lines: medians over seeds; bands: from the lowest to the highest seed ({seeds}). Source: measured on "
-    figure = style.captioned(figure, f"{note}{about.cpu}, at {commits}.")
-    for axes in panels:
-        axes.yaxis.set_major_locator(MaxNLocator(6))
-    return figure
+    return style.few_ticks(style.captioned(figure, f"{note}{about.cpu}, at {commits}."))
 
 
 def _learned_rows(rows: pd.DataFrame) -> str:
@@ -199,13 +195,9 @@ def answer(rows: pd.DataFrame) -> str:
         than = "its uniform replay" if row.own == "uniform" else "its own"
         parts.append(
             f"{NAMES[row.host]}, {TASKS[row.task]}: {factor(row.ratio)} [{factor(row.low)}, "
-            f"{factor(row.high)}] over {than}{_resolved(row)}"
+            f"{factor(row.high)}] over {than}{', no difference shown' * (row.low <= 1 <= row.high)}"
         )
     return f"Speedups on our trees (measured): {'; '.join(parts)}."
-
-
-def _resolved(row: Any) -> str:
-    return ", no difference shown" if row.low <= 1 <= row.high else ""
 
 
 def cells(row: Any) -> list[Cell]:
@@ -229,9 +221,7 @@ def _notes(found: Sequence[Measurement]) -> Iterator[str]:
         if record.primitive == claims.PRIMITIVE and record.samples_seconds:
             hosts.setdefault(record.contestant, record)
     for host, record in hosts.items():
-        packages = dict(record.machine.get("packages") or {})
-        versions = ", ".join(f"{name} {version}" for name, version in packages.items())
-        yield f"{NAMES[host]}: {'; '.join(filter(None, [versions, record.reason]))}."
+        yield f"{NAMES[host]}: {'; '.join(filter(None, [versions_of(record), record.reason]))}."
     for record in found:
         if record.op == claims.STEP and not record.samples_seconds:
             task, kind = record.options["task"], record.options["kind"]
@@ -250,7 +240,7 @@ def _origin(found: Sequence[Measurement]) -> str:
 def _learned(measurements: Sequence[Measurement]) -> str:
     """Return the table of training runs as HTML; nothing where there are none."""
     kinds: dict[tuple[str, str], list[Measurement]] = {}
-    for run in trained_runs(measurements):
+    for run in _trained_runs(measurements):
         kinds.setdefault((run.options["task"], run.options["kind"]), []).append(run)
     if not kinds:
         return ""

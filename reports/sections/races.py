@@ -53,8 +53,8 @@ def _row(question: str, record: Measurement) -> tuple[str, ...]:
         time = f"{middle:.3g} [{low:.3g}, {high:.3g}] us/step"
     slower = f"{behind['ratio'][0] - 1:.0%}" if behind else "-"
     equal = "".join(f", as fast: {name(row)}" for row in others if row["status"] == "equal")
-    ended = "decided" if race["ending"] == "decided" else race["ending"]
-    raced = f"{record.utc[:10]}, {race['seconds']:.1f} s, {ended}, {commit_of(record, 'with uncommitted changes')}"
+    commit = commit_of(record, "with uncommitted changes")
+    raced = f"{record.utc[:10]}, {race['seconds']:.1f} s, {race['ending']}, {commit}"
     return (question, name(first) + equal, time, name(behind) if behind else "-", slower, str(len(race["rows"])), raced)
 
 

@@ -17,7 +17,6 @@ from .replay_cells import (
     REMARKS,
     REPLAY,
     SUMMED,
-    UNSTABLE,
     Operations,
     Part,
     Value,
@@ -27,6 +26,7 @@ from .replay_cells import (
     label,
     left_out,
     microseconds,
+    microseconds_of,
     operations,
     origin,
     part,
@@ -66,14 +66,18 @@ def _work(record: Measurement) -> str:
     )
 
 
+def _slower_side(cells: Pairs, name: str) -> Measurement | None:
+    """Return the slower of inserting and learning alone; None where one of them lacks."""
+    alone = [cells[name, op] for op in ("insert", "learn") if (name, op) in cells]
+    return max(alone, key=lambda record: record.seconds) if len(alone) == 2 else None
+
+
 def _bound(cells: Pairs, name: str) -> Measurement | None:
     """Return what cores allow two processes: each with a buffer of its own, or the slower side alone if that lacks."""
-    alone = [cells[name, op] for op in ("insert", "learn") if (name, op) in cells]
-    slower = max(alone, key=lambda record: record.seconds) if len(alone) == 2 else None
-    return cells.get((name, "apart"), slower)
+    return cells.get((name, "apart"), _slower_side(cells, name))
 
 
-def best_pairs(of: Part) -> list[str]:
+def _best_pairs(of: Part) -> list[str]:
     """Say for each work which right strategy shares best, by how much, and how near it comes to its bound."""
     lines = []
     for work, cells in _works(of).items():
@@ -82,7 +86,8 @@ def best_pairs(of: Part) -> list[str]:
         if not right:
             continue
         best = min(right, key=lambda name: cells[name, "two"].seconds)
-        ties = [name for name in right if name != best and not _is_behind(cells[name, "two"], cells[best, "two"])]
+        behind = {name: times([cells[name, "two"]], [cells[best, "two"]]) for name in right if name != best}
+        ties = [name for name, factor_behind in behind.items() if factor_behind.low <= 1]
         tied = f" (a tie with {', '.join(ties)})" if ties else ""
         two, bound, bases = cells[best, "two"], _bound(cells, best), [("one process", cells.get((best, "one")))]
         bases += [(other, cells.get((other, "two"))) for other in ("global", "none") if other != best]
@@ -93,11 +98,6 @@ def best_pairs(of: Part) -> list[str]:
             f"{best}{tied} with {rate(two).said(_whole)} pairs of operations per second (measured): {', '.join(said)}."
         )
     return lines
-
-
-def _is_behind(record: Measurement, best: Measurement) -> bool:
-    """Tell whether the interval of a strategy's factor behind the best lies above 1."""
-    return times([record], [best]).low > 1
 
 
 def _over(record: Measurement) -> str:
@@ -124,30 +124,23 @@ def pairs(of: Part) -> str:
     for work, cells in groups.items():
         names = sorted({name for name, op in cells if op == "two"}, key=lambda name: cells[name, "two"].seconds)
         over = next((_over(cells[name, "two"]) for name in names), "")
-        body = [
-            [_named(cells[name, "two"]), rows.get(cells[name, "two"].contestant, ""), *_pair(cells, name)]
-            for name in names
-        ]
+        body = [_pair(cells, name, rows.get(cells[name, "two"].contestant, "")) for name in names]
         head = ("buffer", "rows an insertion", *heads, "times global", "times none")
         html += paragraph(f"{work.capitalize()}{over}:") + table(head, body)
     return html
 
 
-def _named(record: Measurement) -> Cell:
-    return named(remarked(label(record)), record.contestant == COMPILED)
-
-
-def _pair(cells: Pairs, name: str) -> list[Cell]:
-    """Return a row of the table of pairs; cells are empty where their timing lacks."""
+def _pair(cells: Pairs, name: str, inserted: str) -> list[Cell]:
+    """Return a row of the table of pairs, ``inserted`` rows at once; cells are empty where their timing lacks."""
     two, one, bound = cells[name, "two"], cells.get((name, "one")), _bound(cells, name)
-    alone = [cells[name, op] for op in ("insert", "learn") if (name, op) in cells]
-    slower = max(alone, key=lambda record: record.seconds) if len(alone) == 2 else None
     is_compiled = two.contestant == COMPILED
     bases = [cells.get((other, "two")) if is_compiled and other != name else None for other in ("global", "none")]
     return [
+        named(remarked(label(two)), is_compiled),
+        Cell(inserted),
         *(Cell(rate(one).said(_whole) if one else "") for one in (one, two)),
         Cell(times([one], [two]).said(factor) if one else ""),
-        *(Cell(rate(one).said(_whole) if one else "") for one in (slower, bound)),
+        *(Cell(rate(one).said(_whole) if one else "") for one in (_slower_side(cells, name), bound)),
         Cell(times([bound], [two]).said(_percent) if bound else ""),
         *(Cell(times([base], [two]).said(factor) if base else "") for base in bases),
     ]
@@ -266,7 +259,7 @@ def section(material: Material) -> str:
     compared = operations(parts["operations"].cells, default)
     pictures = {chart.name: material.pictures([chart]) for chart in CHARTS}
     return (
-        paragraphs(filter(None, [sentence(compared), *best_pairs(parts["pairs"])]))
+        paragraphs(filter(None, [sentence(compared), *_best_pairs(parts["pairs"])]))
         + _operations(parts["operations"], compared)
         + _where_time_goes(parts["parts"])
         + pictures["replay_batches"]
@@ -295,7 +288,7 @@ def _operations(of: Part, compared: Operations) -> str:
         ahead = compared.ahead_of(name)
         body = [
             Cell(
-                _us(cells.get(key)),
+                microseconds_of(cells.get(key)),
                 f"number {ours} {'best' if key in cells and cells[key].seconds == least[key] else ''}",
             )
             for key in columns
@@ -324,10 +317,6 @@ def _operations(of: Part, compared: Operations) -> str:
     )
 
 
-def _us(record: Measurement | None) -> str:
-    return "" if record is None else microseconds(record.seconds) + UNSTABLE * (record.status == "unstable")
-
-
 def _version(records: Iterable[Measurement]) -> str:
     """Return the versions of a library's own packages."""
     packages = dict(next(iter(records)).machine.get("packages") or {})
@@ -347,7 +336,7 @@ def _lost(of: Part, compared: Operations, columns: Sequence[tuple[str, int]]) ->
                 _ahead(name, one, ours[key], floor) for name, one in cells.items() if one.seconds < ours[key].seconds
             ]
             if faster:
-                ahead.append(f"{key[0]}({key[1]}), {_us(ours[key])} us: {', '.join(faster)}")
+                ahead.append(f"{key[0]}({key[1]}), {microseconds_of(ours[key])} us: {', '.join(faster)}")
         if ours and others:
             lines.append(
                 f"Another {who} is faster than {compared.ours} in {'; '.join(ahead)}."
@@ -359,7 +348,7 @@ def _lost(of: Part, compared: Operations, columns: Sequence[tuple[str, int]]) ->
 
 def _ahead(name: str, record: Measurement, ours: Measurement, floor: float) -> str:
     is_tie = math.log(ours.seconds / record.seconds) <= floor
-    return f"{name} {_us(record)}{' (a tie within the noise)' * is_tie}"
+    return f"{name} {microseconds_of(record)}{' (a tie within the noise)' * is_tie}"
 
 
 def _where_time_goes(of: Part) -> str:
@@ -415,7 +404,9 @@ def _rollout(record: Measurement | None, rest: Sequence[Measurement]) -> Cell:
     if record is None:
         return Cell("")
     share = computed([record, *rest], lambda own, *others: own / (own + sum(others)))
-    return Cell(_us(record), "number", share.said(lambda one: f"{one:.1%}") if len(rest) == OTHER_PARTS else "")
+    return Cell(
+        microseconds_of(record), "number", share.said(lambda one: f"{one:.1%}") if len(rest) == OTHER_PARTS else ""
+    )
 
 
 def _absent(parts: Iterable[Part]) -> str:

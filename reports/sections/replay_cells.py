@@ -50,6 +50,11 @@ def factor(value: float) -> str:
     return f"{value:,.2f}x" if value < 10 else f"{value:,.1f}x"
 
 
+def microseconds_of(record: Measurement | None) -> str:
+    """Write the microseconds of a call, marked where unstable; nothing without a record."""
+    return "" if record is None else microseconds(record.seconds) + UNSTABLE * (record.status == "unstable")
+
+
 def microseconds(seconds: float) -> str:
     """Write seconds as microseconds.
 
@@ -147,19 +152,6 @@ def default_strategy(measurements: Iterable[Measurement]) -> str:
     return strategy((alone or ours)[0]) if ours else ""
 
 
-def by_label(cells: Iterable[Measurement]) -> dict[str, dict[tuple[str, int], Measurement]]:
-    """Group times by implementation, then by operation and batch."""
-    groups: dict[str, dict[tuple[str, int], Measurement]] = {}
-    for record in cells:
-        groups.setdefault(label(record), {})[record.op, record.batch] = record
-    return groups
-
-
-def summed(cells: dict[tuple[str, int], Measurement]) -> list[Measurement]:
-    """Return the operations that are added up; none where one of them lacks a time."""
-    return [cells[key] for key in SUMMED] if all(key in cells for key in SUMMED) else []
-
-
 @dataclass(frozen=True)
 class Operations:
     """The times of each implementation, and who is compared: ours by default, the plain buffer, the best library."""
@@ -174,13 +166,9 @@ class Operations:
         return sorted(self.cells, key=lambda name: total(self.sum_of(name)).middle if self.sum_of(name) else np.inf)
 
     def sum_of(self, name: str) -> list[Measurement]:
-        """Return the operations of an implementation that are added up."""
-        return summed(self.cells.get(name, {}))
-
-    @property
-    def best_library(self) -> str | None:
-        """The library with the least sum."""
-        return next((name for name in self.in_order if not self.is_ours[name] and self.sum_of(name)), None)
+        """Return the operations of an implementation that are added up; none where one of them lacks a time."""
+        cells = self.cells.get(name, {})
+        return [cells[key] for key in SUMMED] if all(key in cells for key in SUMMED) else []
 
     def ahead_of(self, name: str | None) -> Value | None:
         """The speedup of ours over an implementation, by default; None where one of both has no sum."""
@@ -190,13 +178,16 @@ class Operations:
 
 def operations(cells: Sequence[Measurement], default: str) -> Operations:
     """Compare the operations of all implementations."""
-    return Operations(by_label(cells), default, {label(record): record.contestant in OURS for record in cells})
+    groups: dict[str, dict[tuple[str, int], Measurement]] = {}
+    for record in cells:
+        groups.setdefault(label(record), {})[record.op, record.batch] = record
+    return Operations(groups, default, {label(record): record.contestant in OURS for record in cells})
 
 
 def sentence(compared: Operations) -> str:
     """Say the factor over the best other library and over the plain buffer; "" where neither was measured."""
-    parts = []
-    for who, name in (("the best other library", compared.best_library), ("the plain buffer in Python", IN_PYTHON)):
+    parts, others = [], (name for name in compared.in_order if not compared.is_ours[name] and compared.sum_of(name))
+    for who, name in (("the best other library", next(others, None)), ("the plain buffer in Python", IN_PYTHON)):
         ahead = compared.ahead_of(name)
         if name and ahead:
             called = "PrioritizedBuffer" if name == IN_PYTHON else name

@@ -29,7 +29,8 @@ def _frame(material: Material, cells: Sequence[Measurement], divide_by: Callable
 
     ``place`` is the strategy's among all that were measured, others come after them.
     """
-    ours = sorted({strategy(record) for record in material.measurements if _is_compiled(record)})
+    compiled = (record for record in material.measurements if record.contestant == COMPILED)
+    ours = sorted({strategy(record) for record in compiled if record.primitive.startswith(REPLAY)})
     others = sorted({label(record) for record in cells} - {*ours})
     frame = tidy(cells)
     frame["label"] = [label(record) for record in cells]
@@ -38,10 +39,6 @@ def _frame(material: Material, cells: Sequence[Measurement], divide_by: Callable
     for name, column in (("ns", "median_seconds"), ("low_ns", "low_seconds"), ("high_ns", "high_seconds")):
         frame[name] = frame[column].astype(float).fillna(frame["median_seconds"].astype(float)) / divisors
     return frame
-
-
-def _is_compiled(record: Measurement) -> bool:
-    return record.contestant == COMPILED and record.primitive.startswith(REPLAY)
 
 
 def shared(material: Material) -> pd.DataFrame:

@@ -1,21 +1,27 @@
-"""The page's section about training: curves of primitives, times without a curve, the tree's share of a step."""
+"""The page's section about training: times of primitives, the tree's share of a step, and the kept training runs."""
 
+import json
+import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from dse import stats
 from dse.published.peer_claims import is_ours
 from dse.records import Measurement, twins
 from dse.times.batch_law import flat_then_linear
 from dse.times.learner_products import product_bounds
+from impls.writing import list_files
 
+from .. import style
 from ..chart import Chart, Material, Section, measured
 from ..markup import items, named, paragraph, paragraphs, table
-from ..tidy import commit_of, sources_of, tidy, timed, untimed
-from . import learning
+from ..tidy import About, commit_of, short, sources_of, tidy, timed, untimed
 from . import training_figures as figures
 
 COMMAND = "python -m benchmarks profile --workload cartpole_dqn"
@@ -48,7 +54,11 @@ def section(measurements: Sequence[Measurement], pictures: str, left_out: Sequen
     if kept:
         frame = tidy(kept)
         body = _origin(kept) + pictures + _singles(frame) + _products(kept) + _knees(frame) + shares_table
-    return body + paragraphs(left_out) + items(_untimed(measurements))
+    not_timed = (
+        f"Not timed, {cell.options.get('workload')}, {cell.contestant} {cell.op} of B = {cell.batch:,}: {cell.reason}"
+        for cell in untimed(measurements, figures.PRIMITIVE)
+    )
+    return body + paragraphs(left_out) + items(not_timed)
 
 
 def _origin(kept: Sequence[Measurement]) -> str:
@@ -123,13 +133,6 @@ def _knees(frame: pd.DataFrame) -> str:
     head = ("workload", "what", "by", "threads", *fitted)
     sentence = "Time over the batch is flat, then linear; fitted, fixed + each x B, to the measured times:"
     return paragraph(sentence) + table(head, lines) if lines else ""
-
-
-def _untimed(measurements: Sequence[Measurement]) -> list[str]:
-    return [
-        f"Not timed, {cell.options.get('workload')}, {cell.contestant} {cell.op} of B = {cell.batch:,}: {cell.reason}"
-        for cell in untimed(measurements, figures.PRIMITIVE)
-    ]
 
 
 @dataclass(frozen=True)
@@ -235,6 +238,89 @@ def share_table(measurements: Sequence[Measurement]) -> str:
     return paragraph(sentence) + table(SHARE_HEAD, rows) + items([*sums, *sorted(left_out)])
 
 
+REACHED = ("mean return of 100 fresh episodes, a seed each", "solved from", "steps until then")
+RATES = {"sampling_hz": "sampling (Hz)", "update_hz": "updates (Hz)", "update_frame_hz": "update frames (Hz)"}
+RUNS_HEAD = ("workload", "alpha", "learner", "seeds", "steps", *REACHED, *RATES.values(), "CPU", "GPU", "wall time (s)")
+
+
+def runs(machine: Path) -> list[tuple[dict[str, Any], pd.DataFrame]]:
+    """Return (summary, curve) of every finished run below ``machine/training``, in the order of their folders."""
+    finished = []
+    for path in list_files(machine / "training", "*/*/summary.json"):
+        curve = path.with_name("curve.csv")
+        finished.append((json.loads(path.read_text()), pd.read_csv(curve) if curve.exists() else pd.DataFrame()))
+    return finished
+
+
+def curves(machine: Path) -> pd.DataFrame:
+    """Return a row an evaluation: workload, alpha, seed, step, mean_score, and the return that counts as solved."""
+    parts = [
+        curve.assign(
+            **{name: summary[name] for name in ("workload", "alpha", "seed", "solved_at")}, learner=_learner_of(summary)
+        )
+        for summary, curve in runs(machine)
+        if len(curve) > 1
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+@style.styled
+def _draw_curves(rows: pd.DataFrame, about: About) -> Figure:
+    """Draw the returns of evaluations over steps: the median of the seeds, and all of them as a band."""
+    groups = dict(iter(rows.groupby("workload")))
+    figure, panels = style.panels("What do the trained policies return?", list(groups), 5, sharey=False)
+    for axes, (_, part) in zip(panels, groups.items(), strict=True):
+        kinds = sorted(part.groupby(["alpha", "learner"]), key=lambda kind: (-kind[0][0], kind[0][1]))
+        for position, ((alpha, learner), of_alpha) in enumerate(kinds):
+            name = f"prioritized, alpha = {alpha:g}, by {learner}" if alpha else f"uniform, alpha = 0, by {learner}"
+            style.band(axes, of_alpha, "step", "mean_score", name, position)
+        if part["solved_at"].iloc[0] < rows["mean_score"].max() * 2:
+            axes.axhline(part["solved_at"].iloc[0], color="0.3", linestyle=":", linewidth=1, label="solved")
+        axes.set(xscale="linear", yscale="linear", xlabel="environment steps", ylabel="mean return of an evaluation")
+        axes.xaxis.set_major_formatter(lambda value, _: short(value) if value else "0")
+    seeds = ", ".join(f"{name}: {part['seed'].nunique()} seeds" for name, part in groups.items())
+    note = f"Lines: medians over seeds; bands: from the lowest to the highest seed ({seeds}). Source: measured."
+    return style.few_ticks(style.captioned(figure, note))
+
+
+def table_of_runs(machine: Path) -> str:
+    """Return the table as HTML; nothing where nobody has trained."""
+    groups: dict[tuple[str, float, str], list[dict[str, Any]]] = defaultdict(list)
+    for summary, _ in runs(machine):
+        groups[summary["workload"], summary["alpha"], _learner_of(summary)].append(summary)
+    if not groups:
+        return ""
+    sentence = (
+        "Runs of the serial loop (measured). Those too short for an evaluation have rates alone: sampling counts steps "
+        "of the environment, update frames are updates x batch. Medians over seeds."
+    )
+    return paragraph(sentence) + table(
+        RUNS_HEAD, [_run_row(*key, summaries) for key, summaries in sorted(groups.items())]
+    )
+
+
+def _learner_of(summary: dict[str, Any]) -> str:
+    """Return the implementation that learned; runs recorded before there were others are torch's."""
+    return str(summary.get("learner", "torch"))
+
+
+def _run_row(workload: str, alpha: float, learner: str, summaries: list[dict[str, Any]]) -> tuple[str, ...]:
+    def median(name: str, unit: str = "") -> str:
+        # A run that was killed between its last checkpoint and its summary has no rates.
+        values = [summary["throughput"][name] for summary in summaries if summary["throughput"]]
+        return "none" if not values or None in values else f"{statistics.median(values):,.0f}{unit}"
+
+    tested = [f"{summary['test_mean']:.0f}" for summary in summaries if summary.get("test_episodes", 0) >= 100]
+    until = [summary["sample_efficiency"] for summary in summaries if summary.get("test_episodes", 0) >= 100]
+    solved = f"{summaries[0]['solved_at']:g}" if tested else ""
+    reached = ", ".join(tested) or "not trained to an end", solved
+    steps = ", ".join(f"{steps:,}" if steps else "never" for steps in until)
+    used = (*map(median, RATES), median("cpu_percent", " %"), median("gpu_percent"))
+    seconds = statistics.median(summary["seconds"] for summary in summaries)
+    shape = (workload, f"{alpha:g}", learner, str(len(summaries)), f"{summaries[0]['steps']:,}")
+    return *shape, *reached, steps, *used, f"{seconds:,.0f}"
+
+
 READINGS = {
     "training_batch": "Left of the knee a larger batch costs little; right of it time grows as B does. [Zhang2023, "
     "Fig. 11] and [Zhang2022, Figs. 5.3 and 5.5] ask the same.",
@@ -254,8 +340,8 @@ CHARTS = (
     Chart("training_beside", measured(figures.of_pairs), figures.beside, READINGS["training_beside"], COMMAND),
     Chart(
         "training_curves",
-        lambda material: learning.curves(material.folder),
-        learning.draw,
+        lambda material: curves(material.folder),
+        _draw_curves,
         READINGS["training_curves"],
         "python -m impls.training cartpole_dqn --out results/{key}/training/cartpole_dqn/alpha0.6-seed0",
     ),
@@ -264,7 +350,7 @@ CHARTS = (
 
 def _html(material: Material) -> str:
     body = section(material.measurements, material.pictures(CHARTS), material.missing(CHARTS))
-    return body + learning.section(material.folder)
+    return body + table_of_runs(material.folder)
 
 
 RUNS = "KEY/training/*"

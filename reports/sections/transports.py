@@ -118,10 +118,8 @@ def section(material: Material) -> str:
 
 def answers(rows: Sequence[Row]) -> list[str]:
     """Say what transfer costs the learner by shared memory and by others: first over all settings, then for each."""
-    of_settings = {
-        setting: _by_shared_and_others(rows, setting) for setting in dict.fromkeys(row.setting for row in rows)
-    }
-    compared = {setting: both for setting, both in of_settings.items() if both}
+    settings = dict.fromkeys(row.setting for row in rows)
+    compared = {setting: both for setting in settings if (both := _by_shared_and_others(rows, setting))}
     if not compared:
         return []
     worst = max((row for _, others in compared.values() for row in others.values()), key=_loss)

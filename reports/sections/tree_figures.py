@@ -12,7 +12,7 @@ from dse import stats
 from impls.sumtree.registry import traits
 
 from .. import style
-from ..tidy import OPS, PREFERRED_CAPACITY, About, binary, either, nearest, of_one_run, short, where
+from ..tidy import OPS, PREFERRED_CAPACITY, About, binary, digits, either, nearest, of_one_run, short, where
 
 USUAL = {"contestant": "numba", "options": "", "dtype": "float32", "distribution": "uniform", "threads": 1}
 USUAL |= {"fanout": 16, "batch": 256, "capacity": PREFERRED_CAPACITY, "primitive": "sum_tree"}
@@ -60,17 +60,13 @@ def _with_fanout(rows: pd.DataFrame) -> "pd.Series[bool]":
 
 def said(rows: pd.DataFrame, *names: str) -> str:
     """Write what all rows have in common, such as K = 16, B = 256."""
-    return ", ".join(f"{LETTERS.get(name, name)} = {_digits(rows[name].iloc[0])}" for name in names)
+    return ", ".join(f"{LETTERS.get(name, name)} = {digits(rows[name].iloc[0])}" for name in names)
 
 
 def instead(rows: pd.DataFrame, *names: str) -> str:
     """Say in which of these columns, and of leaves, priorities and threads, rows are not usual, but the nearest."""
     other = [name for name in (*SETTING, *names) if rows[name].iloc[0] != USUAL[name]]
-    return "".join(f"{said(rows, name)}: the nearest to {_digits(USUAL[name])} that was measured. " for name in other)
-
-
-def _digits(value: Any) -> str:
-    return value if isinstance(value, str) else f"{value:,}"
+    return "".join(f"{said(rows, name)}: the nearest to {digits(USUAL[name])} that was measured. " for name in other)
 
 
 def by_fanout(frame: pd.DataFrame) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from dse.times.learner_products import product_bounds
 from reports import tidy
 from reports.building import build
 from reports.chart import Material
-from reports.sections import learning, training, training_figures
+from reports.sections import training, training_figures
 from reports.sections.training import share_table, shares
 
 FIGURES = {
@@ -181,7 +181,7 @@ def test_runs_are_drawn_and_listed_with_their_rates(profiled, tmp_path, monkeypa
         more = {"solved_at": 475, "sample_efficiency": 5000 if alpha else None, "test_mean": mean, "test_episodes": 100}
         folder = summarized(machine, alpha, seed, throughput=rates | {"gpu_percent": gpu}, **more)
         (folder / "curve.csv").write_text("step,mean_score\n2500,100\n5000,480\n")
-    assert learning.curves(machine).groupby("alpha")["seed"].nunique().to_dict() == {0.0: 1, 0.6: 2}
+    assert training.curves(machine).groupby("alpha")["seed"].nunique().to_dict() == {0.0: 1, 0.6: 2}
     built = build(profiled, tmp_path, tmp_path / "out")
     assert any(path.endswith("training_curves.svg") for path in built["figures"])
     page = (tmp_path / "out" / "index.html").read_text()
@@ -195,6 +195,6 @@ def test_runs_without_rates_are_left_out_of_the_medians(tmp_path, rates, words):
     for seed, rate in enumerate(rates):
         names = ("sampling_hz", "update_hz", "update_frame_hz", "cpu_percent", "gpu_percent")
         summarized(tmp_path, 0.6, seed, throughput=dict.fromkeys(names, rate) if rate else None)
-    found = learning.section(tmp_path)
+    found = training.table_of_runs(tmp_path)
     assert words in found
     assert "none %" not in found

@@ -13,12 +13,12 @@ import impls
 from dse.__main__ import main
 from dse.cli import emit, mapping_words, tree_text
 from dse.cli.mapping_text import LINES, text
+from dse.cli.recommend import recommend_modeled
 from dse.cli.text import in_words, several
 from dse.estimate import Evidence
 from dse.mapping.alternatives import Decides, Other
 from dse.mapping.answer import MappingAnswer, Simulated, TransferAnswer
 from dse.mapping.question import recommend_mapping
-from dse.recommend_modeled import recommend_modeled
 from dse.solver.law import GIVEN_UP
 from dse.times import analytic
 from dse.times.platform_trees import SHAPE_FACTOR

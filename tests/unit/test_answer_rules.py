@@ -6,8 +6,8 @@ import pytest
 
 from dse.__main__ import main
 from dse.cli import emit, mapping_words
-from dse.cli.mapping_details import SHOWN
-from dse.cli.mapping_text import text
+from dse.cli.mapping_text import SHOWN, text
+from dse.cli.recommend import recommend_modeled
 from dse.estimate import Estimate, Evidence
 from dse.mapping.alternatives import Decides, Other, choose
 from dse.mapping.answer import TransferAnswer
@@ -15,7 +15,6 @@ from dse.mapping.doubt import Doubt, undominated
 from dse.mapping.equal_devices import EqualDevices
 from dse.mapping.question import recommend_mapping, tables
 from dse.platforms import load as load_platform
-from dse.recommend_modeled import recommend_modeled
 from dse.solver.problem import PARTS, Problem
 from dse.solver.solve import Search
 from dse.times import analytic
