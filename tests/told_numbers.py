@@ -1,13 +1,10 @@
 """Find two values for one thing: asks the solver's commands, and compares every number that is printed twice.
 
-    python -m tests.told_numbers --seed 1 --count 60
-
-asks 60 questions drawn by the seed, each for text, for all text (--verbose) and for JSON, and writes a line for each
-fault, by kind. A number of a text is right where it rounds from the one of the JSON, at two digits or more; numbers of
-the JSON that say one thing agree to ``SAME``.
+Questions are drawn by a seed, each asked for text, for all text (--verbose) and for JSON. A number of a text is right
+where it rounds from the one of the JSON, at two digits or more; numbers of the JSON that say one thing agree to
+``SAME``.
 """
 
-import argparse
 import contextlib
 import functools
 import io
@@ -16,7 +13,6 @@ import math
 import random
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -553,47 +549,3 @@ def verdicts(seed: int, count: int) -> Iterator[Fault]:
         low = draw.uniform(10, 10_000)
         high = low * draw.uniform(1.1, 2.5)
         yield from run_faults(low, high, draw.choice((low, high)) * draw.uniform(0.98, 1.02))
-
-
-# One thing in answers of different commands
-
-
-def across(key: str, workload: str) -> list[Fault]:
-    """Compare the time of one learner in the answers of different commands about one machine."""
-    where = f"--platform this --machine {key} --workload {workload}"
-    told = {name: ask(f"{name} {where}") for name in ("cores", "learners")}
-    if any(one.code for one in told.values()):
-        return []
-    reader, alone = Reader(told["learners"]), told["learners"].plain
-    fix = f"--fix learner_implementation={alone['by']} --fix learner_threads=1"
-    apart, serial = (ask(f"recommend {where} {fix} --fix arrangement={name}").plain for name in ("apart", "serial"))
-    loop = sum(part["charged"] for part in apart["parts"] if part["part"] != "actors")
-    reader.same("one learner apart, two commands", alone["by"], loop, alone["single_seconds"])
-    seconds = 1 / told["cores"].plain["f_l"]["rates"]["1"]["hz"]
-    reader.same("one learner, two commands", alone["by"], _taken(serial, "learner"), 1e6 * seconds)
-    return reader.faults
-
-
-def main() -> int:
-    """Ask, and write what has two values; returns 1 where anything has."""
-    parser = argparse.ArgumentParser(prog="python -m tests.told_numbers", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int, default=60)
-    parser.add_argument("--across", action="store_true", help="also compare commands about each profiled workload")
-    options = parser.parse_args()
-    found: list[Fault] = []
-    asked = questions(options.seed, options.count)
-    for command in asked:
-        found += faults(command)
-    found += verdicts(options.seed, options.count)
-    for key, workloads in PROFILED.items() if options.across else ():
-        found += [fault for workload in workloads for fault in across(key, workload)]
-    for fault in sorted(found, key=lambda fault: fault.kind):
-        print(fault)
-    answered = sum(ask(command).code == 0 for command in asked)
-    print(f"{answered} of {options.count} questions answered, {len(found)} faults")
-    return bool(found)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -16,7 +16,7 @@ from reports import __main__ as command
 from reports import building, kept, markup, page, tidy
 from reports.chart import Chart, Material, Section
 from reports.sections import answer, tree
-from tests.page.test_reports import KEY, NOTHING, PEERS, QUOTED, everything, record, run, write
+from tests.page.test_reports import NOTHING, PEERS, QUOTED, everything, record, run, write
 
 DRAWN = ("fanout", "capacity", "peers_batch")
 LAWS = ("Which mapping", "Published mappings (modeled)", "Ask for another tree")
@@ -213,14 +213,6 @@ def test_the_headline_is_of_the_usual_batch_and_calls_what_the_noise_explains_no
     text = answer.section(material(tmp_path, found))
     assert "in batches of 512 of N" in text  # the nearest to 1,024
     assert f"torchrl, the fastest of 1 other library, {told}" in text
-
-
-def test_times_beside_libraries_come_from_another_machine_by_name_where_this_one_has_none(tmp_path):
-    theirs = [one for one in everything() if one.primitive.startswith("peer")]
-    path = write(tmp_path, theirs) / KEY / "quick.jsonl"
-    path.rename(path.with_name("peers.jsonl"))
-    text = answer.section(material(tmp_path, [record(10.0, machine={"key": "fresh", "cores": 4})]))
-    assert f"on machine {KEY}, for machine fresh has none" in text
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from dse.mapping.question import ask as question
 from dse.solver.problem import ProblemError
 from dse.stats import geometric_mean
 from impls import exits, terminal
-from impls.terminal import Parser, Progress, amount, answering, count, plural
+from impls.terminal import Parser, Progress, amount, answering, count
 from impls.training import __main__ as training
 from impls.training.interrupts import Interrupted
 from tests.committed import DATA
@@ -125,11 +125,6 @@ def test_the_commands_that_measure_and_train_take_them():
         assert (given.capacities, given.batches) == ((10**6, 5 * 10**6), (1000,))
     given = training._parser().parse_args(["cartpole_dqn", "--steps", "50k", "--checkpoint-every", "1e4"])
     assert (given.steps, given.checkpoint_every) == (50_000, 10_000)
-
-
-def test_numbers_have_their_nouns():
-    assert (plural(1, "step"), plural(2, "step"), plural(0, "step")) == ("1 step", "2 steps", "0 steps")
-    assert (plural(1.0, "update"), plural(0.25, "update")) == ("1 update", "0.25 updates")
 
 
 # A reader that goes away
@@ -251,23 +246,6 @@ def test_ctrl_c_while_a_command_of_ours_is_imported_ends_it_without_a_traceback(
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-# Help
-
-
-def test_each_command_of_benchmarks_has_a_line_of_help(capsys):
-    with pytest.raises(SystemExit):
-        bench.main(["--help"])
-    said = " ".join(capsys.readouterr().out.split())
-    for name in (*bench.ELSEWHERE, "sweep", "list"):
-        assert f"{name} {bench.HELP[name]}" in said
-    assert "python -m benchmarks profile --help" not in said
-
-
-def test_no_command_at_all_gets_a_hint(capsys):
-    assert bench.main([]) == 2
-    assert "error: name a command, such as python -m benchmarks sweep --preset quick;" in capsys.readouterr().err
 
 
 # Progress

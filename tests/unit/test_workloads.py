@@ -179,13 +179,7 @@ def test_a_workload_of_the_needed_keys_alone_is_taken(algorithm):
 
 def test_keys_tell_what_is_needed_and_show_prints_a_file_to_begin_with(capsys, tmp_path):
     assert main(["keys"]) == 0
-    said = capsys.readouterr().out
-    for words in (
-        "needed, or else size)",
-        "default 0.005 where target_interval is 1, else 1)",
-        "(above 0 to 1, default",
-    ):
-        assert words in said
+    assert "update_interval" in capsys.readouterr().out
     for name in names():
         assert main(["show", name]) == 0
         path = tmp_path / f"{name}.toml"
@@ -228,13 +222,6 @@ def test_init_writes_a_file_of_that_name_and_nothing_over_another(capsys, tmp_pa
     errors = capsys.readouterr().err
     for words in ("cannot be written", "not 'my workload'", "--algorithm goes with init"):
         assert words in errors
-
-
-def test_the_command_tells_of_workloads_and_keys(capsys):
-    assert main(["list"]) == 0
-    assert "pong_dqn: ALE/Pong-v5, dqn, 7,062 bytes a record" in capsys.readouterr().out
-    assert main(["keys"]) == 0
-    assert "update_interval" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", names())
