@@ -287,16 +287,11 @@ def test_only_some_sections_make_a_page_of_their_own(results, tmp_path, capsys):
     assert "--only nonsense: no section is headed so; there are: The answer; Races" in refused
 
 
-def test_open_shows_the_page(results, tmp_path, monkeypatch, capsys):
+def test_open_shows_the_page(results, tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr(command.webbrowser, "open", shown.append)
-    monkeypatch.setattr(
-        building, "sections", lambda only="", modeled=True: [Section(1, "Made up", lambda it: "<p>Hello.</p>")]
-    )
-    monkeypatch.setattr(page, "sections", building.sections)
-    monkeypatch.setattr(building, "charts", lambda only="", modeled=True: [])
-    assert run(results, tmp_path / "out", "--open") == 0
-    assert shown == [(tmp_path / "out" / "index.html").as_uri()]
+    assert run(results, tmp_path / "out", "--only", "Skipped", "--open") == 0
+    assert shown == [(tmp_path / "out" / "skipped.html").as_uri()]
 
 
 def test_equal_values_have_one_key_and_what_cannot_be_told_by_its_content_has_none():
