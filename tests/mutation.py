@@ -7,7 +7,8 @@ the project does not install (areas whose module is missing are left out), and e
   file        where; left out where it is the one named before, by the entry above or at the top
   old         exact text that occurs once in the file
   new         what stands there instead; nothing where it is left out
-  killer      the tests (pytest's node ids), the fewest and fastest, of which at least one fails under it
+  killer      the tests (pytest's node ids), the fewest and fastest, of which at least one fails under it; left out
+              where they are those of the entry above
   equivalent  where no test can see it: why; it is then expected to live
   lives       where no test sees it yet: why; it is then expected to live
 
@@ -98,18 +99,18 @@ def read(root: Path = ROOT, areas: Sequence[str] = ()) -> list[Mutant]:
     for area, path in paths.items():
         for entry in entries(path.read_text()) if not areas or area in areas else ():
             try:
-                found.append(Mutant(area, **entry | {"killer": tuple(entry.get("killer", ()))}))
+                found.append(Mutant(area, **entry | {"killer": tuple(entry["killer"])}))
             except TypeError as error:
                 raise ValueError(f"{path.name}, {entry.get('name')!r}: {error}") from None
     return found
 
 
 def entries(text: str) -> list[dict[str, Any]]:
-    """Read the entries of an area's file, each with the file that its fault is in: the last that is named."""
+    """Read the entries of an area's file, each with the file that its fault is in and its killer: the last named."""
     area = tomllib.loads(text)
-    found = [{"file": area.get("file", "")}]
+    found = [{"file": area.get("file", ""), "killer": []}]
     for entry in area.get("mutant", []):
-        found.append({"file": found[-1]["file"]} | entry)
+        found.append({key: found[-1][key] for key in ("file", "killer")} | entry)
     return found[1:]
 
 

@@ -22,6 +22,14 @@ def made_up(seconds: float, **fields: Any) -> Measurement:
     return Measurement(**(usual | fields))
 
 
+def page_material(found: list[Measurement], results: Any) -> Any:
+    """Return what sections and figures are made from: these records, with results in this folder."""
+    from reports import tidy  # noqa: PLC0415  # which needs pandas
+    from reports.chart import Material  # noqa: PLC0415
+
+    return Material(found, tidy.about(found), results)
+
+
 def first_cells(html: str, after: str = "") -> dict[str, list[str]]:
     """Read the first table after some text: the texts of each row by that of its first cell."""
     lines = re.findall(r"<tr>(.*?)</tr>", html[html.index(after) :].partition("</table>")[0])[1:]

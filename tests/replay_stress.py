@@ -1,16 +1,12 @@
 """A stress of a shared replay: actors insert and learners sample and update, and every answer is checked.
 
 Every 8 bytes of a record carry its own number, so that a torn one shows anywhere in it. A number is its actor's in the
-upper bits and counts that actor's frames in the lower 40. Run it as
-
-    python -m tests.replay_stress --strategy two_lock_checked --kind processes --callers 3 --rows 1e8
+upper bits and counts that actor's frames in the lower 40.
 """
 
-import argparse
 import contextlib
 import ctypes
 import multiprocessing
-import sys
 import threading
 import time
 import zlib
@@ -20,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from impls.replay import Batch, Layout, Replay, attach, make, strategies
+from impls.replay import Batch, Layout, Replay, attach, make
 from impls.replay.block import ACTOR, COUNT, GRANTED, MODE, READY, TICKET, WRITTEN, Bank
 from impls.replay.registry import strategy_class
 from impls.replay.trials import RANDOM
@@ -433,29 +429,3 @@ def _drive(replay: Replay, plan: Plan, callers: Any, valid: bool) -> Report:
         if valid:
             inspect_at_rest(replay, plan, report)
     return report
-
-
-def main(arguments: list[str]) -> int:
-    """Run a stress and print what it did; 1 if a fault was found."""
-    parser = argparse.ArgumentParser(prog="python -m tests.replay_stress", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--strategy", choices=strategies(), default="two_lock_checked")
-    parser.add_argument("--kind", choices=("threads", "processes"), default="threads")
-    parser.add_argument("--callers", type=int, default=3)
-    parser.add_argument("--rows", type=float, default=1e6)
-    parser.add_argument("--seconds", type=float, default=PATIENCE_SECONDS)
-    parser.add_argument("--capacity", type=int, default=256)
-    parser.add_argument("--stacked", action="store_true", help="records of stacked frames")
-    parser.add_argument("--trial", action="store_true", help="sleep at random points of the kernels")
-    options = vars(parser.parse_args(arguments))
-    layout = STACKED if options.pop("stacked") else PLAIN
-    try:
-        report = run(Plan(layout=layout, **options).usual)
-    except Fault as fault:
-        print(*fault.args, sep=": ")
-        return 1
-    print(f"{report.inserted:,} rows inserted, {report.sampled:,} sampled, {report.updated:,} updated: no fault")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

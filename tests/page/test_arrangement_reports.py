@@ -10,14 +10,12 @@ from benchmarks.arrangements.command import Mark, Run
 from benchmarks.arrangements.setting import PRIMITIVE, RATIO, Setting
 from benchmarks.timing import Timing
 from impls.training import load
-from tests.page_parts import first_cells
+from tests.page_parts import first_cells, page_material
 from tests.profiled import folder, stamp, world
 
 pytest.importorskip("pandas", reason="reports need pandas")
 pytest.importorskip("seaborn", reason="reports need seaborn")
 
-from reports import tidy
-from reports.chart import Material
 from reports.sections import arrangements
 from reports.sections.arrangements import points
 
@@ -70,7 +68,7 @@ def html(tmp_path_factory):
     results = tmp_path_factory.mktemp("results")
     found = [*world(load("cartpole_dqn")), *made_up()]
     folder(results, found)
-    return arrangements.section(Material(found, tidy.about(found), results)).replace("&#x27;", "'")
+    return arrangements.section(page_material(found, results)).replace("&#x27;", "'")
 
 
 def test_the_table_has_rate_bound_share_and_prediction(html):
@@ -93,7 +91,7 @@ def test_the_long_run_is_told(html):
 
 def test_the_figure_has_bounds_predictions_and_a_line_an_arrangement(tmp_path):
     found = [*world(load("cartpole_dqn")), *made_up()]
-    material = Material(found, tidy.about(found), folder(tmp_path, found))
+    material = page_material(found, folder(tmp_path, found))
     frame = arrangements.rates(material)
     apart = frame[frame["arrangement"] == "apart"].set_index("update_interval")
     assert apart["ns"][1] == pytest.approx(1 / 2.1e-4)

@@ -11,11 +11,9 @@ from dse.mapping.question import ask
 from dse.records import Measurement, read_folder
 from dse.solver.problem import ProblemError
 from dse.tuning.learners import learner_scaling
-from reports import tidy
-from reports.chart import Material
 from reports.sections import adaptation, learning_runs, training
 from tests.committed import COMMITTED
-from tests.page_parts import first_cells
+from tests.page_parts import first_cells, page_material
 
 MACHINE = {"key": "made-up", "cpu": "Abacus 9000", "cores": 2, "packages": {}}
 KINDS = {  # arrangement, learners, D: seconds of a gradient step
@@ -90,13 +88,9 @@ def looks():
             yield look("grid", 5 + 3 * samplers + batch % 7, samplers, batch, sampling, 1e5 * samplers * batch)
 
 
-def material(found, folder):
-    return Material(found, tidy.about(found), folder)
-
-
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory):
-    return material([*runs(), *looks()], tmp_path_factory.mktemp("results"))
+    return page_material([*runs(), *looks()], tmp_path_factory.mktemp("results"))
 
 
 def test_the_table_has_every_kind_beside_the_serial_loop_of_its_seed(asked):
@@ -136,7 +130,7 @@ def test_two_learners_have_the_scaling_factor_of_their_seeds_beside_that_of_the_
 
 def test_the_formulas_stand_beside_what_ran_on_a_machine_that_is_known():
     shipped = [one for one in read_folder(COMMITTED, "8fb834d50a") if one.primitive == "training run"]
-    html = learning_runs.section(material(shipped, COMMITTED))
+    html = learning_runs.section(page_material(shipped, COMMITTED))
     said = re.search(r"a scaling factor of ([\d.]+) where they gather gradients.* give ([\d.]+), and", html)
     scaled = learner_scaling(ask(COMMITTED / "8fb834d50a" / "platform.toml", "cartpole_dqn", results=COMMITTED), most=2)
     exact = next(point.exact for point in scaled.points if (point.learners, point.horizon) == (2, None))
@@ -176,7 +170,7 @@ def test_the_figure_of_arrangements_has_each_at_its_least_depth(asked):
 
 def test_copies_have_a_table_and_a_figure_of_their_own(tmp_path):
     found = read_folder(COMMITTED, "635af1acbb")
-    asked = material([one for one in found if one.primitive == "training run"], tmp_path)
+    asked = page_material([one for one in found if one.primitive == "training run"], tmp_path)
     runs = latest(asked.measurements)
     assert not {"copies, P = 2, lock, k = 16"} & {*learning_runs.of_arrangements(runs)["kind"]}
     assert "copies" not in " ".join(learning_runs.of_depths(runs)["kind"])

@@ -4,10 +4,8 @@ import re
 
 import pytest
 
-from reports import tidy
-from reports.chart import Material
 from reports.sections import loops
-from tests.page_parts import first_cells, made_up
+from tests.page_parts import first_cells, made_up, page_material
 
 MACHINE = {"key": "made-up", "cpu": "Abacus 9000", "cores": 2, "packages": {"numpy": "2"}}
 CLEAN = {  # microseconds of a clean step
@@ -58,7 +56,7 @@ def html(tmp_path_factory):
 
 
 def section(found, results):
-    return loops.section(Material(found, tidy.about(found), results)).replace("&#x27;", "'")
+    return loops.section(page_material(found, results)).replace("&#x27;", "'")
 
 
 def test_the_answer_comes_first_and_a_tie_is_called_one(html):

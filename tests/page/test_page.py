@@ -16,7 +16,7 @@ from reports import __main__ as command
 from reports import building, kept, markup, page, tidy
 from reports.chart import Chart, Material, Section
 from reports.sections import answer, tree
-from tests.page.test_reports import KEY, NOTHING, PEERS, QUOTED, everything, record, run, write
+from tests.page.test_reports import NOTHING, PEERS, QUOTED, everything, record, run, write
 
 DRAWN = ("fanout", "capacity", "peers_batch")
 LAWS = ("Which mapping", "Published mappings (modeled)", "Ask for another tree")
@@ -215,14 +215,6 @@ def test_the_headline_is_of_the_usual_batch_and_calls_what_the_noise_explains_no
     assert f"torchrl, the fastest of 1 other library, {told}" in text
 
 
-def test_times_beside_libraries_come_from_another_machine_by_name_where_this_one_has_none(tmp_path):
-    theirs = [one for one in everything() if one.primitive.startswith("peer")]
-    path = write(tmp_path, theirs) / KEY / "quick.jsonl"
-    path.rename(path.with_name("peers.jsonl"))
-    text = answer.section(material(tmp_path, [record(10.0, machine={"key": "fresh", "cores": 4})]))
-    assert f"on machine {KEY}, for machine fresh has none" in text
-
-
 @pytest.fixture
 def results(tmp_path):
     found = [record(10.0, capacity=n, fanout=k) for n in (1_000, 10_000) for k in (4, 16)]
@@ -295,16 +287,11 @@ def test_only_some_sections_make_a_page_of_their_own(results, tmp_path, capsys):
     assert "--only nonsense: no section is headed so; there are: The answer; Races" in refused
 
 
-def test_open_shows_the_page(results, tmp_path, monkeypatch, capsys):
+def test_open_shows_the_page(results, tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr(command.webbrowser, "open", shown.append)
-    monkeypatch.setattr(
-        building, "sections", lambda only="", modeled=True: [Section(1, "Made up", lambda it: "<p>Hello.</p>")]
-    )
-    monkeypatch.setattr(page, "sections", building.sections)
-    monkeypatch.setattr(building, "charts", lambda only="", modeled=True: [])
-    assert run(results, tmp_path / "out", "--open") == 0
-    assert shown == [(tmp_path / "out" / "index.html").as_uri()]
+    assert run(results, tmp_path / "out", "--only", "Skipped", "--open") == 0
+    assert shown == [(tmp_path / "out" / "skipped.html").as_uri()]
 
 
 def test_equal_values_have_one_key_and_what_cannot_be_told_by_its_content_has_none():

@@ -11,11 +11,10 @@ from dse.records import Writer
 pytest.importorskip("pandas", reason="reports need pandas")
 pytest.importorskip("seaborn", reason="reports need seaborn")
 
-from reports import page, readme_tables, tidy
-from reports.chart import Material
+from reports import readme_tables, tidy
 from reports.sections import plugins
 from tests.committed import RESULTS
-from tests.page_parts import made_up
+from tests.page_parts import made_up, page_material
 
 MACHINE = {"key": "made-up", "cpu": "Abacus 9000", "cores": 2, "packages": {"numpy": "2"}}
 TIMES = {  # microseconds of a step, and of the tree's calls in it
@@ -84,12 +83,8 @@ def test_the_readme_has_the_machine_with_most_libraries_though_another_timed_one
     assert readme_tables.plugins(tmp_path / "later").count("RLlib") >= 2
 
 
-def material(found, results):
-    return Material(found, tidy.about(found), results)
-
-
 def section(found, results):
-    return plugins.section(material(found, results)).replace("&#x27;", "'")
+    return plugins.section(page_material(found, results)).replace("&#x27;", "'")
 
 
 def table(html):
@@ -154,19 +149,6 @@ def test_the_figure_answers_in_its_title_and_hollows_what_is_unstable():
     hollow = [line for line in figure.axes[0].lines if line.get_markerfacecolor() == "white" and len(line.get_xdata())]
     assert [list(line.get_ydata()) for line in hollow] == [[pytest.approx(2.0)]]
     assert "Hollow: unstable" in figure.subfigs[1].texts[0].get_text().replace("\n", " ")
-
-
-def test_a_machine_without_any_borrows_the_section_and_both_figures(tmp_path):
-    own = [record("numba", "buffer", "ours", "draw", 1, primitive="sum_tree", machine=MACHINE | {"key": "fresh"})]
-    with Writer(tmp_path / MACHINE["key"] / "plugins.jsonl") as writer:
-        for one in [*run(), *RUNS]:
-            writer.append(one)
-    made = material(own, tmp_path)
-    for chart in plugins.CHARTS:
-        assert len(chart.rows(material([*run(), *RUNS], tmp_path))) == len(chart.rows(made.of(chart.borrowed))) > 0
-    html = page.section_html(plugins.SECTIONS[0], made)
-    assert "Measured on machine made-up, for machine fresh has no such records." in html
-    assert "RLlib, buffer step: 2.00x [" in html
 
 
 def test_a_seed_that_is_not_solved_is_beyond_its_last_evaluation(tmp_path):

@@ -17,11 +17,24 @@ from dse.published import mappings
 from dse.records import Writer, to_rows
 from reports import __main__ as command
 from reports import page, style, tidy
-from reports.chart import Material
-from reports.sections import fpga, mapping, published, replay_figures, training, tree, tree_figures
+from reports.sections import (
+    adaptation,
+    arrangements,
+    fpga,
+    history,
+    learning_runs,
+    mapping,
+    plugins,
+    published,
+    replay_figures,
+    training,
+    transports,
+    tree,
+    tree_figures,
+)
 from tests.committed import RESULTS
 from tests.grids import without_grids
-from tests.page_parts import assert_plain, made_up, uncovered
+from tests.page_parts import assert_plain, made_up, page_material, uncovered
 
 KEY = "made-up"
 CACHES = {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}
@@ -30,35 +43,14 @@ BEST_FANOUT = 8
 FACTORS = (0.5, 1.0, 2.0)  # for which Table V is solved again here; tests/unit/test_table5.py asks for every one
 MISALIGNED = 1.5
 AGAIN = 1.04
-NAMES = [
-    "fanout",
-    "capacity",
-    "batch",
-    "layout",
-    "floor",
-    "bytes",
-    "peers_batch",
-    "peers_capacity",
-    "gpu_batch",
-    "gpu_lanes",
-]
+NAMES = [chart.name for chart in tree.CHARTS]
 MODELED = [chart.name for chart in fpga.CHARTS]  # of laws, so they need no records
 SOLVED = [chart.name for chart in mapping.CHARTS if chart.name != "solver_scaling"]  # which needs a profile
 SOLVED += [chart.name for chart in published.CHARTS]
 REPLAY = [chart.name for chart in replay_figures.CHARTS]  # tests/system/test_replay_reports.py draws them
 QUOTED = RESULTS / "quoted"
 TRAINING = [chart.name for chart in training.CHARTS]  # tests/page/test_training_reports.py draws them
-PARALLEL = {
-    "arrangements",
-    "transports",
-    "learning_depths",
-    "learning_arrangements",
-    "learning_copies",
-    "learning_rollouts",
-    "adaptation_path",
-}
-"""Figures of training by several processes, which tests of their own draw."""
-PLUGINS = {"plugins", "plugins_learning"}  # tests/page/test_plugins_reports.py draws them
+OTHERS = (adaptation, arrangements, history, learning_runs, plugins, transports)  # whose own tests draw their figures
 GPU_TREES = {  # nanoseconds of an element, and of a call
     ("cupy", "float32", ()): (0.5, 30_000.0),
     ("cupy", "float32", (("validate", False),)): (0.5, 8_000.0),
@@ -209,7 +201,7 @@ def html(built):
 def drawn():
     """Every figure by its name, laid out."""
     found = list(everything())
-    material = Material(found, tidy.about(found), QUOTED.parent)
+    material = page_material(found, QUOTED.parent)
     figures = {chart.name: chart.draw(chart.rows(material), material.about) for chart in tree.CHARTS}
     for figure in figures.values():
         figure.canvas.draw()
@@ -259,7 +251,7 @@ def test_a_figure_shows_the_nearest_that_was_measured_and_says_so(fields):
         *swept("fpga", source="modeled"),
         record(5, contestant="flat", batch=64),
     ]
-    material = Material(found, tidy.about(found), QUOTED.parent)
+    material = page_material(found, QUOTED.parent)
     told = {}
     for chart in tree.CHARTS[:3]:
         figure = chart.draw(chart.rows(material), material.about)
@@ -339,10 +331,8 @@ def test_what_was_not_measured_is_left_out_with_the_command_for_it(tmp_path, cap
     assert said["figures"] == [
         str(tmp_path / "out" / f"{n}.{e}") for n in ("capacity", "bytes", *MODELED, *SOLVED) for e in ("svg", "png")
     ]
-    left_out = {*NAMES, *REPLAY, *TRAINING, *PARALLEL, *PLUGINS, "training_curves", "solver_scaling", "history"} - {
-        "capacity",
-        "bytes",
-    }
+    others = [chart.name for section in OTHERS for chart in section.CHARTS]
+    left_out = {*NAMES, *REPLAY, *TRAINING, *others, "solver_scaling"} - {"capacity", "bytes"}
     assert set(said["left_out"]) == left_out
     text = (tmp_path / "out" / "index.html").read_text()
     command_for = {chart.name: chart.command for chart in page.charts()}

@@ -71,7 +71,7 @@ def times(key, factor=1.1):
         (SERIAL, with_text(r"1 of 2 cores", "2 of 2 cores"), "cores"),
         (TREE, with_text(r"[\d.]+ ns per element", "123 ns per element"), "headline against JSON"),
         ("cores --platform u200 --workload hopper_ddpg", times("update_interval", 2), "feed against JSON"),
-        ("depth --platform u200 --workload hopper_ddpg", times("most_hz"), "headline against JSON"),
+        ("depth --platform u200 --workload hopper_ddpg", times("hz"), "headline against JSON"),
         ("learners --platform u200 --workload hopper_ddpg", times("best_seconds"), "choice against JSON"),
         ("fpga --network hopper --batch 64", with_text(r"[\d,]+ fill", "12 fill"), "sum of the learner's cycles"),
         ("explain --platform u200 --workload hopper_ddpg --config learner=gpu", with_text(r"loses \d+%", "loses 99%"),

@@ -10,7 +10,7 @@ from benchmarks.profile.cells import Cell, options_of
 from benchmarks.timing import Timing
 from dse.times.batch_law import flat_then_linear
 from impls.training import load
-from tests.page_parts import uncovered
+from tests.page_parts import page_material, uncovered
 from tests.profiled import made_up, stamp
 
 pytest.importorskip("pandas", reason="reports need pandas")
@@ -19,7 +19,6 @@ pytest.importorskip("seaborn", reason="reports need seaborn")
 from dse.times.learner_products import product_bounds
 from reports import tidy
 from reports.building import build
-from reports.chart import Material
 from reports.sections import training, training_figures
 from reports.sections.training import share_table, shares
 
@@ -96,7 +95,7 @@ def test_the_share_of_products_in_a_step_is_by_the_newest_records(by_both):
 @pytest.mark.parametrize("name", FIGURES)
 def test_axes_say_their_units_and_nothing_covers_them(profiled, name, tmp_path):
     (chart,) = (chart for chart in training.CHARTS if chart.name == name)
-    figure = chart.draw(chart.rows(Material(profiled, tidy.about(profiled), tmp_path)), tidy.about(profiled))
+    figure = chart.draw(chart.rows(page_material(profiled, tmp_path)), tidy.about(profiled))
     assert figure.axes[0].get_ylabel() == FIGURES[name]
     told = uncovered(figure)
     assert all(part in told for part in ("measured on a made-up CPU, 4 cores", "c0ffee00", "2030-01-01"))

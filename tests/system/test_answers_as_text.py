@@ -14,7 +14,7 @@ from dse.__main__ import main
 from dse.cli import emit, mapping_words, tree_text
 from dse.cli.mapping_text import LINES, text
 from dse.cli.recommend import recommend_modeled
-from dse.cli.text import in_words, several
+from dse.cli.text import several
 from dse.estimate import Evidence
 from dse.mapping.alternatives import Decides, Other
 from dse.mapping.answer import MappingAnswer, Simulated, TransferAnswer
@@ -22,7 +22,6 @@ from dse.mapping.question import recommend_mapping
 from dse.solver.law import GIVEN_UP
 from dse.times import analytic
 from dse.times.platform_trees import SHAPE_FACTOR
-from dse.times.tree_variants import Configuration
 from impls.training import timed_names
 from impls.training.__main__ import _parser as training_parser
 from tests.committed import RESULTS
@@ -116,23 +115,6 @@ def test_nothing_is_advised_that_would_run_something_else():
     assert "a workload file with the values asked for" in text(fixed).splitlines()[1]
 
 
-@pytest.mark.parametrize(
-    ("platform", "workload", "asked", "words"),
-    [
-        ("u200", "hopper_ddpg", {"objective": "per_watt"}, r"gradient steps/J \(.*/s with actors\), "),
-        ("u200", "hopper_ddpg", {"objective": "training"}, r"gradient steps/s, actors aside \("),
-        (
-            "h200",
-            "pong_dqn",
-            {"fix": {"arrangement": "serial", "learner": "gpu"}},
-            r"the gpu: about .*\n.*--device cuda",
-        ),
-    ],
-)
-def test_headline_has_the_objectives_unit_and_the_learners_device(platform, workload, asked, words):
-    assert re.search(words, text(recommend_mapping(platform, workload, **asked)))
-
-
 def other(told, cost=0.0):
     return Other(told, "serial", {}, 1.0, cost, 0.5, 2.0, "factor", False)
 
@@ -154,17 +136,11 @@ def test_the_why_has_simulation_ties_and_break_evens():
     )
     assert "about 1,900 with steady times, 1,600 with" in text(dataclasses.replace(answer, ties=()))
     whole, verbose = text(answer), text(answer, verbose=True)
-    for words in (
-        "bottleneck: learner on fpga",
-        "a (+12%); b; and 7 more",
-        "to decide, measure T_train(fpga): build it",
-    ):
-        assert words in whole
+    assert "a (+12%); b; and 7 more" in whole
     sentences = [mapping_words.changing(one) for one in decides]
     assert [re.search(r"[\d.]+x", one)[0] for one in sentences] == ["2.4x", "0.47x"]
     assert sentences[0] in whole
-    for words in (*sentences, "and 7 more, see --json", "new records: 12 us on cpu>fpga, 800 bytes"):
-        assert words in verbose
+    assert all(words in verbose for words in (*sentences, "new records: 12 us on cpu>fpga, 800 bytes"))
     near = Decides("T_train(gpu)", 0.932, 1.0, "learner on gpu (framework)", 0.1), Decides("f_a(cpu)", 0.5, 1.0)
     assert mapping_words.changing(near[0]).endswith("0.932x as long, as it may")
     reached = dataclasses.replace(answer, decides=near)
@@ -335,10 +311,3 @@ def test_a_list_has_as_many_as_a_line_has_room_for():
     assert line.endswith(f"; and {105 - shown} more")
     assert len(line) + len("; word 10") > 116 - len("; and 999 more")
     assert several("a:", ["b"]) == "a: b"
-
-
-def test_a_tree_in_words_has_threads_where_it_may_have_some():
-    assert tree_text.named(Configuration("cupy", 16, 1)) == "cupy, K = 16"
-    assert tree_text.named(Configuration("flat", 16, 1)) == "flat"
-    assert tree_text.named(Configuration("numba", 8, 1)) == "numba, K = 8, 1 thread"
-    assert in_words(100.0, 99.0, 101.0, "95 %", "measured") == "95 % between 99 and 101"

@@ -173,11 +173,6 @@ def test_the_figure_has_a_line_for_each_setting_and_rings_the_slower_commit(tmp_
     assert figure.subfigs[0].get_suptitle() == "Which commit was slower?"
 
 
-def test_another_machines_history_is_named(tmp_path):
-    text = page.section_html(history.SECTIONS[0], material(write(tmp_path, machine="elsewhere")))
-    assert f"on machine elsewhere, for machine {KEY} has no history of its own." in text
-
-
 def test_a_machine_with_a_history_is_shown_its_own(tmp_path):
     (tmp_path / "asv" / "aaa").mkdir(parents=True)
     (tmp_path / "asv" / "aaa" / history.MACHINE).write_text("{}")

@@ -222,15 +222,8 @@ def test_a_fresh_clone_answers_from_the_nearest_machine_and_says_so_first(here, 
     assert choice.startswith(ANSWERED)
     assert warning.startswith(f"warning: from records of machine {OLD}, the nearest there is; recommend --verbose says")
     words = " ".join(ask(capsys, *asked, "--verbose")[1].split())
-    for told in (
-        f"Answered from records of machine {OLD} (AMD EPYC, 2 cores), the nearest there is",
-        "this machine, fresh (AMD EPYC, 2 cores), has no sweep of its own",
-        "differs in L1 (32 KiB here, 48 KiB there).",
-        "do not tell its vendor, family, model, stepping and vector instructions",
-        "measure with: python -m benchmarks sweep --preset quick (4 minutes)",
-        f"measured on machine {OLD} (records in {results})",
-    ):
-        assert told in words
+    assert "differs in L1 (32 KiB here, 48 KiB there)." in words
+    assert "measure with: python -m benchmarks sweep --preset quick (4 minutes)" in words
     given = json.loads(ask(capsys, *TREE, "--results", results, "--json")[1])
     assert (given["machine"], given["results"]) == (OLD, str(results))
     assert given["machine_note"].startswith(f"Answered from records of machine {OLD} ")
@@ -262,23 +255,6 @@ def test_another_machine_by_its_key_answers_and_no_other_does(here, results, cap
 
 
 # Answers about mappings
-
-
-def test_a_mapping_for_this_machine_is_answered_from_the_nearest_that_has_a_platform_file(here, results, capsys):
-    sweep_of(results, HERE)
-    code, text, errors = ask(capsys, *MAPPING, "--results", results, "--verbose")
-    assert (code, errors) == (0, "")
-    words = " ".join(text.split())
-    for told in (
-        f"Answered from records and platform file of machine {OLD} ",
-        "was not probed and has no profile of its own.",
-        "probe this machine with: python -m dse platform probe",
-        "python -m benchmarks profile --workload cartpole_dqn",
-        f"records: those of machine {OLD} in {results}",
-    ):
-        assert told in words
-    assert "records of this machine" not in words
-    assert ask(capsys, *TREE, "--results", results)[1].startswith(ANSWERED)
 
 
 @pytest.mark.parametrize("workload", ["cartpole_dqn", slow("hopper_ddpg"), slow("lunarlander_dqn")])

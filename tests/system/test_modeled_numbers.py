@@ -20,7 +20,7 @@ from dse.solver.deciding import deciding, spreads, widest
 from dse.solver.law import TOO_HIGH
 from dse.solver.problem import PARTS, Configuration, Problem
 from dse.solver.solve import solve
-from dse.times import analytic, estimates
+from dse.times import estimates
 from dse.times.batch_law import flat_then_linear
 from dse.times.parts import Parts
 from dse.times.profile import PerformanceTable, over_batch
@@ -343,8 +343,3 @@ def test_the_spread_of_a_number_is_the_widest_of_its_options_on_both_sides():
     problem = Problem({**rest, "learner": tuple(options)}, {})
     chosen = Configuration(tuple(rest[part][0] for part in PARTS)).having(options[0])
     assert spreads([problem], chosen)["a"] == (0.5, 1.1), "what was not chosen makes it no less sure"
-
-
-def test_the_laws_of_gpus_and_fpgas_say_that_their_factors_are_assumptions():
-    sources = recommend_mapping("u200", "pong_dqn").sources
-    assert any("assumption" in told for told in (analytic.UNTESTED, *(one.told for one in sources)))

@@ -8,12 +8,11 @@ import pytest
 
 from dse.published import lock_claims, quoted
 from dse.records import Writer
-from reports import readme_tables, tidy
-from reports.chart import Material
+from reports import readme_tables
 from reports.sections import replay, replay_cells, replay_figures
 from tests.committed import RESULTS
 from tests.page.test_peer_reports import rows
-from tests.page_parts import made_up
+from tests.page_parts import made_up, page_material
 
 KEY, CORES, RUN, N = "made-up", 4, "0123456789abcdef", 1_000_000
 MACHINE = {"key": KEY, "cpu": "Abacus 9000", "cores": CORES, "caches": {}, "packages": {"numpy": "2", "cpprb": "11"}}
@@ -134,11 +133,7 @@ def html(results):
 
 
 def section(found, results):
-    return replay.section(material(found, results)).replace("&#x27;", "'")
-
-
-def material(found, results):
-    return Material(found, tidy.about(found), results)
+    return replay.section(page_material(found, results)).replace("&#x27;", "'")
 
 
 def table(html, heading):
@@ -231,7 +226,7 @@ def test_more_members_than_cores_are_labelled_in_tables_and_in_the_figure(html, 
     assert ">6 threads, oversubscribed</td>" in html
     (chart,) = (chart for chart in replay_figures.CHARTS if chart.name == "replay_locks")
     retrieved = record("threads", "global", 99, op="retrieve", threads=4, options={"work_seconds": 0.0})
-    asked = material([*everything(), retrieved], results)
+    asked = page_material([*everything(), retrieved], results)
     rows = chart.rows(asked)
     assert set(rows["op"]) == {"run"}
     figure = chart.draw(rows, asked.about)
@@ -311,7 +306,7 @@ def primitives(found):
 
 def test_missing_cells_leave_out_what_rests_on_them_and_no_more(results):
     for found in lacking():
-        asked = material(found, results)
+        asked = page_material(found, results)
         html = replay.section(asked)
         assert "nan" not in html.replace("nanoseconds", "")
         for chart in replay_figures.CHARTS:

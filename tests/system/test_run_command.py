@@ -262,12 +262,6 @@ def test_what_a_winner_writes_is_in_the_folder_that_was_asked_for(tmp_path, has_
     assert sorted(path.name for path in folder.iterdir()) == ["after", "before"][: 1 + has_begun]
 
 
-def test_who_lost_to_the_leader_of_an_earlier_wave_is_told_without_a_ratio():
-    row = {"name": "one", "status": "slower", "reason": "", "hz": [2.0, 1.0, 4.0], "ratio": [None] * 3}
-    told = {"rows": [row | {"predicted": None}], "ending": "decided", "seconds": 1.0}
-    assert [*deciding.race_text(told)][-1].endswith("slower")
-
-
 @pytest.fixture
 def question(raced):
     return ask("this", "cartpole_dqn", machine=MACHINE, results=raced[-1])

@@ -34,23 +34,6 @@ PARSERS = dict(parsers(_parser()))
 WRITES = ("python -m dse platform probe",)  # a file, so its example is only parsed
 
 
-def test_an_answer_in_words(capsys):
-    torch = ("--fix", "learner_implementation=torch", "--fix", "policy_implementation=torch")  # what was timed there
-    code, text, errors = told(capsys, *ASK, *torch, "--verbose")
-    assert (code, errors) == (0, "")
-    for words in (
-        *(
-            "on machine d7dae63b89",
-            "learner torch, policy torch, 1 thread",
-            "python -m impls.training hopper_ddpg",
-            "95 % between",
-        ),
-        *("bottleneck: cpu.main", "if every part had its fastest option to itself", " better if ", "rests on:"),
-    ):
-        assert words in text, words
-    assert all(len(line) <= 120 for line in text.splitlines()[1:])
-
-
 def test_what_loses_is_explained(capsys):
     code, text, _ = told(capsys, "explain", *ASK[1:], "--config", "contestant=flat")
     assert code == 0
@@ -314,30 +297,11 @@ def test_what_is_not_named_stays_where_the_best_has_it(capsys):
     assert not any("moves" in note for note in given["notes"])
 
 
-@pytest.mark.parametrize(
-    ("platform", "workload", "config", "note"),
-    [
-        ("h200", "cartpole_dqn", "contestant=cupy", "moves sampling from cpu to gpu, updating from cpu to gpu as well"),
-        ("h200", "hopper_sac", "learner=gpu", "moves storage from gpu to cpu as well"),
-        ("u200", "hopper_ddpg", "learner_threads=1", "learner_threads=1 is of the processor's options"),
-    ],
-)
-def test_what_has_to_move_is_told(capsys, platform, workload, config, note):
-    """A tree on the GPU leaves the learner where it is; a learner on the GPU may take along whatever makes it best."""
-    system = "--platform", platform, "--workload", workload
-    assert note in told(capsys, "explain", *system, "--config", config)[1]
-
-
 @pytest.mark.parametrize("name", PARSERS)
-def test_help_begins_with_the_question_and_ends_with_an_example(name):
-    help_text, about = PARSERS[name].format_help(), PARSERS[name].description.splitlines()
-    assert re.match(r"Ask which |(Which|What|Why|How|Is) .*\?", about[0])
-    assert all(len(line) <= 120 for line in about)
-    words = help_text.splitlines()[-1].split()
+def test_help_ends_with_an_example(name):
+    words = PARSERS[name].format_help().splitlines()[-1].split()
     assert " ".join(words).startswith(name)
     assert _parser().parse_args(words[3:])
-    if name.endswith((" recommend", " explain", " what-if")):
-        assert all(word in help_text for word in ("serial", "pipelined", "fewest_devices", "u200", "--machine KEY"))
 
 
 @pytest.mark.parametrize("name", matrix(sorted(PARSERS.keys() - WRITES), brief=lambda name: not name.endswith(" run")))

@@ -248,23 +248,6 @@ def test_ctrl_c_while_a_command_of_ours_is_imported_ends_it_without_a_traceback(
         signal.signal(signal.SIGINT, before)
 
 
-# Help
-
-
-def test_each_command_of_benchmarks_has_a_line_of_help(capsys):
-    with pytest.raises(SystemExit):
-        bench.main(["--help"])
-    said = " ".join(capsys.readouterr().out.split())
-    for name in (*bench.ELSEWHERE, "sweep", "list"):
-        assert f"{name} {bench.HELP[name]}" in said
-    assert "python -m benchmarks profile --help" not in said
-
-
-def test_no_command_at_all_gets_a_hint(capsys):
-    assert bench.main([]) == 2
-    assert "error: name a command, such as python -m benchmarks sweep --preset quick;" in capsys.readouterr().err
-
-
 # Progress
 
 

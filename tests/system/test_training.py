@@ -18,7 +18,6 @@ from impls.training import TrainingError, load
 
 torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
-from impls.training import __main__ as command  # noqa: E402
 from impls.training import checkpoint  # noqa: E402  # with torch
 from impls.training.__main__ import main  # noqa: E402
 from impls.training.folder import Log, check  # noqa: E402
@@ -205,18 +204,6 @@ def test_a_time_box_is_of_the_first_step_on_whether_or_not_a_run_learns_by_then(
         assert 1 <= summary["seconds"]
         assert (summary["updates"] > 0) == (name == "learns")
         assert summary["steps"] > 0
-
-
-def test_a_return_of_minus_nothing_is_nothing():
-    summary = {
-        "workload": "w", "algorithm": "dqn", "contestant": "numba", "fanout": 16, "alpha": 0.6, "seed": 0,
-        "steps": 1, "updates": 1,
-        "seconds": 1.0, "throughput": None, "validation_best": -0.01, "validation_best_step": 1, "test_episodes": 1,
-        "test_mean": -0.0,
-    }  # fmt: skip
-    said = command._summary_text(summary)
-    assert "seed 0: 1 step, 1 gradient step in 1 s" in said
-    assert "evaluations: 0.0 at step 1; tested on 1 fresh episode: 0.0" in said
 
 
 @pytest.mark.slow

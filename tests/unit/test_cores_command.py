@@ -80,16 +80,13 @@ def test_an_update_interval_is_the_workloads_unless_it_is_asked():
     assert platform_split("u200", "pong_dqn", update_interval=4).choice == own.choice
 
 
-def test_more_cores_than_a_machine_has_are_carried_on_and_it_says_so(capsys):
+def test_more_cores_than_a_machine_has_are_carried_on():
     given = platform_split("this", "pong_dqn", 8, machine=MACHINE)
     assert given.cores_there == 2
     far, last = given.f_l.rates[7], given.f_l.rates[2]
     assert (far.source, last.source) == ("extrapolated", "measured")
     assert far.low <= last.value  # more cores may gain nothing
     assert far.high >= last.value * 7 / 2  # or all that they could
-    _, text, _ = told(capsys, *HERE, "pong_dqn", "--cores", "8")
-    assert "note: the machine has 2 cores; rates on more of them are carried on by a law" in text
-    assert "scalability law" in text
 
 
 def test_a_machine_without_records_is_modeled():

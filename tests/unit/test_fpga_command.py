@@ -22,22 +22,6 @@ def asked(capsys, *options):
     return code, *capsys.readouterr()
 
 
-def test_the_answer_names_design_bottleneck_shares_runner_up_and_sources(capsys):
-    code, out, err = asked(capsys)
-    assert (code, err) == (0, "")
-    for part in (
-        *("137 parameters, 120 MACs", "DP = 2 pipelines of 313 MAC units", "bottleneck: the learner", "SLR1 (RMM)"),
-        *(
-            "runner-up: DP = 4",
-            "greedy allocation of [Zhang2023]: DP = 2",
-            "slices: datasheet",
-            "clock: assumed, 200 MHz",
-        ),
-    ):
-        assert part in out
-    assert "front of learners" not in out
-
-
 def test_json_holds_the_same(capsys):
     code, out, _ = asked(capsys, "--json")
     told = json.loads(out)

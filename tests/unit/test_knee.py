@@ -54,14 +54,6 @@ def test_the_share_itself_is_enough(share):
     assert found.batch == (1 if share >= SHARE else None)
 
 
-def test_what_is_tried_is_said_with_its_share():
-    rates = {1: 0.5, 2: 0.95, 4: 1.0, 8: 0.0}
-    found = knee([1, 2, 4, 8], rates.__getitem__)
-    assert found.batch == 2
-    assert found.tried == "batches of 1, 2, 4, 8"
-    assert found.shares == "1 (50%), 2 (95%), 4 (100%), 8 (none)"
-
-
 def test_any_table_gets_a_batch_that_pays_among_those_tried():
     rng = np.random.default_rng(2)
     for _ in range(500):

@@ -149,14 +149,6 @@ def test_nothing_quoted_leaves_out_what_only_quotes_can_answer():
 # [Hou2023]
 
 
-def test_pairs_that_were_measured_are_no_longer_said_to_be_modeled_alone(found):
-    pairs = [cell(primitive="training adaptation", op="grid", batch=n, median_seconds=1e-6) for n in (1, 2)]
-    looks = [cell(primitive="training adaptation", op="batch", batch=1, median_seconds=1e-6)]
-    modeled, measured = (hou_claims.verdicts(records, found)[APART] for records in (looks, [*pairs, *looks]))
-    assert "modeled rates alone" in modeled.evidence
-    assert "2 pairs of samplers and batch were measured" in measured.evidence
-
-
 @pytest.mark.parametrize(
     ("place", "verdict", "parts"),
     [

@@ -172,16 +172,6 @@ def test_a_batch_larger_than_numpy_can_hold(memory):
             memory.sample(batch, 0.4)
 
 
-def test_a_replay_says_what_it_is():
-    with replay.make(8, DISCRETE, strategy="banked", banks=2, shared=True, **PRIORITIES) as made:
-        made.insert(records(DISCRETE, 3))
-        layout = "Layout(observation=(2,), dtype='float32', frames=1, choices=3, action_size=0)"
-        assert repr(made) == f"<banked replay: 3 of 8 records in 2 banks, {layout}, shared with processes>"
-    assert repr(made) == "<banked replay of 8 records: this replay is closed>"
-    with replay.make(8, DISCRETE, **PRIORITIES) as made:
-        assert repr(made) == f"<two_lock_checked replay: 0 of 8 records, {layout}, private to its process>"
-
-
 # Conversions
 
 U8, I32, F32, FLAGS, COMPLEX = (

@@ -202,20 +202,6 @@ def test_the_page_has_all_rows_and_the_figure_a_panel_a_workload(printed):
     assert style.picture(figure, "svg").startswith(b"<?xml")
 
 
-@pytest.mark.parametrize(
-    ("ends", "told"),
-    [
-        (None, "none from 0.062 to 16"),
-        ((0.0625, 16.0), "any from 0.062 to 16"),
-        ((0.0625, 2.0), "up to 2"),
-        ((0.5, 16.0), "from 0.5"),
-        ((0.5, 2.0), "from 0.5 to 2"),
-    ],
-)
-def test_factors_in_words(ends, told):
-    assert published._factors(ends) == told
-
-
 def test_a_pair_s_pace_is_that_of_its_best_mapping(problem):
     """One descent finds what a search of each mapping finds, which may give up EPSILON for fewer devices."""
     best = mappings._fastest(problem)

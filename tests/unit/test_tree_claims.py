@@ -256,14 +256,6 @@ def test_growth_over_n_is_judged_by_sampling_and_by_updating(draw, update, verdi
     assert claim.verdict == verdict, claim.evidence
 
 
-def test_controls_stand_beside_and_are_told_as_linear():
-    controls = over_capacities("draw", linear, "flat"), over_capacities("update", linear, "cumsum")
-    trees = over_capacities("draw", logarithmic), over_capacities("update", logarithmic)
-    evidence = judged(*trees, *controls)[SUBLINEAR].evidence
-    assert "sampling from an array of priorities, linear by construction: p = 1.00" in evidence
-    assert "updating an array of prefix sums, linear by construction: p = 1.00" in evidence
-
-
 def test_the_slope_of_the_logarithms_would_have_called_the_control_sublinear():
     """What was wrong with a slope of 0.9: work that is O(N) by construction has 0.79 here."""
     n = np.array([1e3, 1e4, 1e5, 1e6])

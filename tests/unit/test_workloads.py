@@ -239,11 +239,6 @@ def test_init_writes_a_file_of_that_name_and_nothing_over_another(capsys, tmp_pa
         assert words in errors
 
 
-def test_the_command_lists_workloads(capsys):
-    assert main(["list"]) == 0
-    assert "pong_dqn: ALE/Pong-v5, dqn, 7,062 bytes a record" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("name", names())
 def test_a_workload_that_a_program_changed_is_checked_as_a_file_is(name):
     workload = load(name)
