@@ -79,25 +79,22 @@ def is_foreseen(error: Exception) -> bool:
 
     if type(error).__module__.partition(".")[0] in OURS or (isinstance(error, OSError) and error.filename):
         return True
-    made = _innermost(error)
-    return _package(made) in OURS and made.tb_frame.f_code.co_code[made.tb_lasti] == opmap["RAISE_VARARGS"]
+    package, instruction = _origin(error)
+    return package in OURS and instruction == opmap["RAISE_VARARGS"]
 
 
 def _foreign_package(error: ImportError) -> str:
     """Return the package of others that was not found, or that refused to be imported; "" for ours and Python's."""
-    package = error.name.partition(".")[0] if error.name else _package(_innermost(error))
+    package = error.name.partition(".")[0] if error.name else _origin(error)[0]
     return "" if package in (*OURS, *sys.stdlib_module_names) else package
 
 
-def _innermost(error: Exception) -> TracebackType:
-    """Return where an error was raised."""
+def _origin(error: Exception) -> tuple[str, int]:
+    """Return the package of the code that raised an error, also where ``python -m`` runs it, and the instruction."""
     trace = error.__traceback__
-    assert trace is not None  # it was raised
-    while trace.tb_next:
+    while trace and trace.tb_next:
         trace = trace.tb_next
-    return trace
-
-
-def _package(trace: TracebackType) -> str:
-    """Return the package of the code there, also where it is what ``python -m`` runs."""
-    return str(getattr(trace.tb_frame.f_globals.get("__spec__"), "parent", "")).partition(".")[0]
+    if trace is None:
+        return "", 0
+    parent = getattr(trace.tb_frame.f_globals.get("__spec__"), "parent", None) or ""
+    return parent.partition(".")[0], trace.tb_frame.f_code.co_code[trace.tb_lasti]

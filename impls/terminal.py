@@ -138,8 +138,8 @@ def answering(main: Callable[[], int]) -> int:
         for stream in gone:  # so that the interpreter finds nothing to complain of when it flushes them at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         return 0
-    except OSError as error:
-        if error.errno not in FULL:
+    except Exception as error:
+        if not isinstance(error, OSError) or error.errno not in FULL:
             return exits.report(error)
         with contextlib.suppress(OSError):
             print(
@@ -148,8 +148,6 @@ def answering(main: Callable[[], int]) -> int:
             )
         os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
         return 2
-    except Exception as error:
-        return exits.report(error)
 
 
 def _is_gone(stream: int) -> bool:
