@@ -124,7 +124,7 @@ def test_every_command_and_option_that_a_text_names_is_there():
     known = {}
     for words, parser in parsers():
         known.setdefault(words, set()).update(parser._option_string_actions)
-    prose = [path for path in (*PROSE, ROOT / "results" / "README.md") if path.name != "CHANGELOG.md"]
+    prose = [path for path in (*PROSE, ROOT / "results/README.md") if path.name != "CHANGELOG.md"]
     code = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     wrong = []
     for path in (*prose, *code, ROOT / "Makefile"):
