@@ -369,7 +369,7 @@ def test_free_keys_race_with_each_of_their_values(raced):
     question = ask("this", "cartpole_dqn", machine=MACHINE, results=raced[-1])
     plain = [one.name for one in deciding.contenders(question)]
     more = deciding.contenders(question, ["environments", "presampled", "strategy"])[len(plain) :]
-    best = max(deciding.contenders(question), key=lambda one: one.predicted)
+    best = max(deciding.contenders(question), key=lambda one: one.answer.value)
     values = {(key, value) for one in more for key, value in one.fix.items() if key not in deciding.OWN}
     assert {("environments", 2), ("environments", 16), ("presampled", 1)} <= values
     assert not {("environments", 1), ("presampled", question.workload.replay.presampled)} & values
