@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
+from numpy.testing import assert_allclose, assert_array_equal
 
 import impls
 from impls import replay
@@ -72,21 +74,21 @@ def within(layout, drawable):
 
 
 def equal_batches(batch, expected):
-    np.testing.assert_array_equal(batch.sequence, expected.sequence)
+    assert_array_equal(batch.sequence, expected.sequence)
     assert batch.rows.keys() == expected.rows.keys()
     for name, part in batch.rows.items():
         assert part.dtype == expected.rows[name].dtype
-        np.testing.assert_array_equal(part, expected.rows[name], err_msg=name)
-    np.testing.assert_allclose(batch.weights, expected.weights, rtol=1e-6)
+        assert_array_equal(part, expected.rows[name], err_msg=name)
+    assert_allclose(batch.weights, expected.weights, rtol=1e-6)
 
 
 def equal_states(state, expected):
     assert (state["written"], state.keys()) == (expected["written"], expected.keys())
-    np.testing.assert_array_equal(state["drawable"], expected["drawable"])
-    np.testing.assert_allclose(state["leaves"], expected["leaves"], rtol=1e-6)
+    assert_array_equal(state["drawable"], expected["drawable"])
+    assert_allclose(state["leaves"], expected["leaves"], rtol=1e-6)
     assert state["largest"] == pytest.approx(expected["largest"])
     for name, part in state["arrays"].items():
-        np.testing.assert_array_equal(part, expected["arrays"][name])
+        assert_array_equal(part, expected["arrays"][name])
 
 
 class Pair:
@@ -123,14 +125,14 @@ class Pair:
         if not len(self.twin):
             for buffer, options in both:
                 with pytest.raises(RuntimeError, match="nothing to sample"):
-                    buffer.sample(batch, beta, np.random.default_rng(seed), **options)
+                    buffer.sample(batch, beta, default_rng(seed), **options)
             return
-        results = [buffer.sample(batch, beta, np.random.default_rng(seed), **options) for buffer, options in both]
+        results = [buffer.sample(batch, beta, default_rng(seed), **options) for buffer, options in both]
         equal_batches(*results)
         self.sample_distinct(batch, beta, seed, out)
         uniforms = self.rng.random(batch)
         slots = self.compiled.sample(batch, beta, uniforms=uniforms, out=out).sequence % self.compiled.capacity
-        np.testing.assert_array_equal(slots, self.twin.tree.sample(uniforms)[0])
+        assert_array_equal(slots, self.twin.tree.sample(uniforms)[0])
         self.drawn = np.concatenate((self.drawn, results[1].sequence))[-60:]
 
     def sample_distinct(self, batch, beta, seed, out):
@@ -138,9 +140,9 @@ class Pair:
         if batch > len(self.twin):
             for buffer, options in buffers:
                 with pytest.raises(RuntimeError, match=f"{batch} distinct .* {len(self.twin)} "):
-                    buffer.sample(batch, beta, np.random.default_rng(seed), **options)
+                    buffer.sample(batch, beta, default_rng(seed), **options)
             return
-        results = [buffer.sample(batch, beta, np.random.default_rng(seed), **options) for buffer, options in buffers]
+        results = [buffer.sample(batch, beta, default_rng(seed), **options) for buffer, options in buffers]
         equal_batches(*results)
         assert len(set(results[0].sequence)) == batch
 
@@ -157,7 +159,7 @@ class Pair:
             sequence = sequence[self.twin._drawable[slots]]
         errors = rng.standard_normal(sequence.size) * 10.0 ** rng.integers(-3, 4)
         present = self.compiled.update_priorities(sequence, errors)
-        np.testing.assert_array_equal(present, self.twin.update_priorities(sequence, errors))
+        assert_array_equal(present, self.twin.update_priorities(sequence, errors))
 
     def retrieve(self):
         """Retrieve priorities of records sampled lately or long ago, and of some that never were."""
@@ -168,7 +170,7 @@ class Pair:
             sequence = sequence[self.twin._find(sequence)[1]]
         given, expected = (buffer.retrieve_priorities(sequence) for buffer in (self.compiled, self.twin))
         assert given.dtype == expected.dtype == np.float64
-        np.testing.assert_allclose(given, expected, rtol=1e-6)
+        assert_allclose(given, expected, rtol=1e-6)
 
     def walk(self, turns):
         for _ in range(turns):

@@ -5,6 +5,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 pytest.importorskip("numba")
 torch = pytest.importorskip("torch", reason="learners need the extra `train`")
@@ -68,7 +69,7 @@ def test_advantages_are_cut_where_an_episode_terminates_or_is_truncated(name):
             0.5 * 8 - 6,
         ]
     )
-    np.testing.assert_allclose(learner.priorities(rows), np.abs(advantages))
+    assert_allclose(learner.priorities(rows), np.abs(advantages))
     given = learner.rows(rows, np.ones(5, np.float32))
     derived = {phase.network: learner.gradient(phase, given) for phase in learner.phases()}
     assert derived["critic"].loss == pytest.approx((advantages**2).mean() / 2)
@@ -76,7 +77,7 @@ def test_advantages_are_cut_where_an_episode_terminates_or_is_truncated(name):
     entropy = learner.workload.learner.entropy * np.log(3)
     assert derived["policy"].loss == pytest.approx(advantages.mean() * np.log(3) - entropy)
     by_bias = [-(advantages * ((rows["action"] == each) - 1 / 3)).mean() for each in range(3)]
-    np.testing.assert_allclose(learner.gradient(learner.phases()[0], given).gradient[-3:], by_bias, rtol=1e-5)
+    assert_allclose(learner.gradient(learner.phases()[0], given).gradient[-3:], by_bias, rtol=1e-5)
 
 
 def test_the_gradients_are_those_of_differences():
@@ -101,7 +102,7 @@ def test_the_gradients_are_those_of_differences():
 
     batch = learner.rows(rows, WEIGHTS)
     found = check(critic_loss, given, learner, batch, "critic")
-    np.testing.assert_allclose(found, -advantages, rtol=1e-5)
+    assert_allclose(found, -advantages, rtol=1e-5)
     check(policy_loss, policy, learner, batch, "policy")
 
 
@@ -117,9 +118,9 @@ def test_a_step_is_its_phases_and_the_policy_learns_by_the_critic_as_it_was(name
             derived = other.gradient(phase, given)
             assert derived.loss == pytest.approx(stepped.losses[phase.network], rel=1e-6)
             other.apply(phase, derived.gradient.copy())
-        np.testing.assert_array_equal(derived.priorities, stepped.priorities)
+        assert_array_equal(derived.priorities, stepped.priorities)
         other.finish()
-        np.testing.assert_allclose(one.parameters, other.parameters, rtol=1e-6, atol=1e-7)
+        assert_allclose(one.parameters, other.parameters, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -128,7 +129,7 @@ def test_actions_are_drawn_by_the_chances_of_the_policy_and_the_largest_is_teste
     learner.load_weights(np.array([0] * 9 + [np.log(6), np.log(3), 0], np.float32))
     seen = np.zeros((20_000, 1), np.float32)
     drawn = learner.act(seen, 1.0, np.random.default_rng(0))
-    np.testing.assert_allclose(np.bincount(drawn) / len(seen), [0.6, 0.3, 0.1], atol=0.01)
+    assert_allclose(np.bincount(drawn) / len(seen), [0.6, 0.3, 0.1], atol=0.01)
     assert set(learner.act(seen, 1.0, None)) == {0}
 
 
@@ -140,7 +141,7 @@ def test_rollouts_are_in_order_and_forgotten_and_an_error_that_is_no_number_is_t
         buffer.insert({name: part[at : at + 1] for name, part in rows.items()})
     batch = buffer.sample(3, 0.4)
     for name, part in rows.items():
-        np.testing.assert_array_equal(batch.rows[name], part)
+        assert_array_equal(batch.rows[name], part)
     assert batch.weights.tolist() == [1, 1, 1]
     assert not buffer.is_full
     assert len(buffer.sample(3, 0.4).weights) == 0
@@ -159,12 +160,12 @@ def test_a_loop_learns_from_each_n_steps_and_one_copy_and_a_resumed_loop_do_the_
         serial.advance()
         copy.advance()
         assert (serial.updates, copy.updates) == (at // 3, at // 3)
-    np.testing.assert_array_equal(copy.learner.parameters, serial.learner.parameters)
+    assert_array_equal(copy.learner.parameters, serial.learner.parameters)
     resumed.load_state_dict(serial.state_dict())
     for loop in (serial, resumed):
         assert [loop.advance() for _ in range(40)]
     assert resumed.updates == serial.updates == 131 // 3
-    np.testing.assert_array_equal(resumed.learner.parameters, serial.learner.parameters)
+    assert_array_equal(resumed.learner.parameters, serial.learner.parameters)
     copy.close()
 
 
@@ -196,7 +197,7 @@ def test_two_copies_in_processes_of_their_own_learn_and_resume():
     again = CopiesLoop(workload, of(processes=2, sync="hogwild"))
     again.load_state_dict(saved)
     assert (again.step, again.updates) == (saved["step"], saved["updates"])
-    np.testing.assert_array_equal(again.learner.parameters, saved["learner"]["weights"])
+    assert_array_equal(again.learner.parameters, saved["learner"]["weights"])
     again.close()
 
 

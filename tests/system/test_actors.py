@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from impls.training import TrainingError, load
 
@@ -212,7 +213,7 @@ def test_an_environment_may_show_the_same_array_again():
     for _ in range(9):
         loop.advance()
     arrays = loop.buffer.state_dict()["arrays"]
-    np.testing.assert_array_equal(arrays["observation"][:, 1] + 1, arrays["next_observation"][:, 1])
+    assert_array_equal(arrays["observation"][:, 1] + 1, arrays["next_observation"][:, 1])
 
 
 def test_an_initial_priority_is_the_actors_own_td_error():
@@ -222,7 +223,7 @@ def test_an_initial_priority_is_the_actors_own_td_error():
         loop.advance()
     arrays = loop.buffer.state_dict()["arrays"]
     expected = (loop.learner.priorities(arrays) + workload.replay.epsilon) ** workload.replay.alpha
-    np.testing.assert_allclose(loop.buffer.tree.get(np.arange(5)), expected, rtol=1e-6)
+    assert_allclose(loop.buffer.tree.get(np.arange(5)), expected, rtol=1e-6)
     assert len(set(expected)) > 1
 
 
@@ -240,12 +241,12 @@ def test_weights_are_fetched_every_t_sync_steps():
 def test_schedules():
     plan = {"start": 1.0, "end": 0.2, "steps": 100}
     workload = fake(exploration=plan)
-    np.testing.assert_allclose([explore_at(workload, step) for step in (0, 50, 100, 1000)], [1.0, 0.6, 0.2, 0.2])
+    assert_allclose([explore_at(workload, step) for step in (0, 50, 100, 1000)], [1.0, 0.6, 0.2, 0.2])
     loop = SerialLoop(dataclasses.replace(fake(replay={"beta": 0.4, "beta_end": 1.0}), steps=100), contestant="numpy")
     betas = []
     for loop.step in (0, 50, 100):
         betas.append(loop.beta())
-    np.testing.assert_allclose(betas, [0.4, 0.7, 1.0])
+    assert_allclose(betas, [0.4, 0.7, 1.0])
 
 
 def test_random_steps_come_first():
@@ -271,7 +272,7 @@ def test_numbers_are_stretched_to_the_bounds_of_the_environment():
     pytest.importorskip("mujoco")
     environment = Environment(load("hopper_ddpg"))
     environment._made.action_space.low[:] = -4
-    np.testing.assert_allclose(environment._action(np.array([-1.0, 0.0, 1.0])), [-4, -1.5, 1])
+    assert_allclose(environment._action(np.array([-1.0, 0.0, 1.0])), [-4, -1.5, 1])
     environment.close()
 
 
@@ -294,7 +295,7 @@ def test_the_shipped_environments_run_and_begin_as_their_seed_says(name):
     for episode in range(2):
         first = one.reset(seed_of(7, episode))
         if episode:  # the other environment has no past
-            np.testing.assert_array_equal(first, other.reset(seed_of(7, episode)))
+            assert_array_equal(first, other.reset(seed_of(7, episode)))
         assert first.shape == workload.observation.stacked
         assert first.dtype == workload.observation.dtype
         for _ in range(30):
@@ -306,7 +307,7 @@ def test_the_shipped_environments_run_and_begin_as_their_seed_says(name):
             found = one.step(action)
             if episode:
                 for here, there in zip(found, other.step(action), strict=True):
-                    np.testing.assert_array_equal(here, there)
+                    assert_array_equal(here, there)
             if found[2] or found[3]:
                 break
     for environment in (one, other):
@@ -323,6 +324,6 @@ def test_frames_of_an_environment_come_back_as_its_stacks():
     assert layout_of(workload).record_bytes == 84 * 84 + 6
     rows = loop.buffer.sample(64, 0.4, np.random.default_rng(0)).rows
     seen, following = (rows[name][:, :, 0, 0].astype(int) for name in ("observation", "next_observation"))
-    np.testing.assert_array_equal(seen[:, 1:], following[:, :-1])
-    np.testing.assert_array_equal(following[:, -1], seen[:, -1] + 1)  # frames of a fake count upward
+    assert_array_equal(seen[:, 1:], following[:, :-1])
+    assert_array_equal(following[:, -1], seen[:, -1] + 1)  # frames of a fake count upward
     assert np.isin(np.diff(seen, axis=1), (0, 1)).all()  # the first frame is repeated before an episode's first

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 from numba import njit
+from numpy.random import default_rng
 
 pytest.importorskip("numba")
 
@@ -66,7 +67,7 @@ def steps_of_an_episode(number, length, layout=STACKED):
 
 @pytest.mark.parametrize("layout", [FLAT, STACKED])
 def test_one_bank_is_two_lock_checked(layout):
-    rng = np.random.default_rng(7)
+    rng = default_rng(7)
     replays = [make(40, layout, strategy=name, alpha=0.6, epsilon=0.01) for name in ("banked", "two_lock_checked")]
     for number in range(30):
         rows, drawable = steps_of_an_episode(number % 12, int(rng.integers(1, 9)))
@@ -77,7 +78,7 @@ def test_one_bank_is_two_lock_checked(layout):
         sampled, fresh = [], rng.random(70)
         for replay in replays:
             replay.insert(rows, errors, drawable)
-            sampled.append(replay.sample(70, 0.4, np.random.default_rng(number)))
+            sampled.append(replay.sample(70, 0.4, default_rng(number)))
             replay.update_priorities(sampled[-1].sequence, fresh)
         one, other = sampled
         assert one.rows.keys() == other.rows.keys()
@@ -92,7 +93,7 @@ def test_inserts_take_turns_and_a_sequence_is_ticket_times_banks_plus_bank():
         for number in range(10):
             replay.insert(records([2 * number, 2 * number + 1]))
         assert len(replay) == replay.written == 20
-        batch = replay.sample(400, 0.0, np.random.default_rng(0))
+        batch = replay.sample(400, 0.0, default_rng(0))
         insert, row = np.divmod(batch.rows["reward"].astype(int), 2)
         assert (batch.sequence % 4 == insert % 4).all()
         assert (batch.sequence // 4 == insert // 4 * 2 + row).all()
@@ -159,8 +160,7 @@ def test_printed_weights_are_right_where_the_sums_are_equal():
     with with_priorities([1, 5], [3, 3], [2, 2, 2]) as replay:
         for bank in (None, 0, 1, 2):
             exact, printed = (
-                replay.sample(30, 0.4, np.random.default_rng(1), bank, weights=weights)
-                for weights in ("exact", "printed")
+                replay.sample(30, 0.4, default_rng(1), bank, weights=weights) for weights in ("exact", "printed")
             )
             assert (exact.sequence == printed.sequence).all()
             assert exact.weights == pytest.approx(printed.weights, rel=1e-6)
@@ -168,7 +168,7 @@ def test_printed_weights_are_right_where_the_sums_are_equal():
 
 @pytest.mark.parametrize("batch", [8, 10, 3])
 def test_banks_have_equal_shares_of_a_batch_whatever_its_size(batch):
-    rng, counts = np.random.default_rng(3), np.zeros(4)
+    rng, counts = default_rng(3), np.zeros(4)
     with with_priorities([1], [2, 2], [30], [4, 4, 4]) as replay:
         for _ in range(500):
             sampled = np.bincount(replay.sample(batch, 0.0, rng).sequence % 4, minlength=4)
@@ -264,14 +264,14 @@ def test_an_update_of_no_number_changes_nothing_in_any_bank():
 
 
 def test_state_is_that_of_every_bank_and_loads_into_as_many():
-    rng = np.random.default_rng(5)
+    rng = default_rng(5)
     with banked(32, 4) as replay, banked(32, 4) as again, banked(32, 2) as two, banked(32, 1) as one:
         for number in range(13):
             replay.insert(records(3 * number + np.arange(3)), rng.random(3))
         state = replay.state_dict()
         again.load_state_dict(state)
         assert (len(again), again.written, again.check()) == (len(replay), replay.written, 0.0)
-        first, second = (kept.sample(16, 0.4, np.random.default_rng(2)) for kept in (replay, again))
+        first, second = (kept.sample(16, 0.4, default_rng(2)) for kept in (replay, again))
         assert (first.sequence == second.sequence).all() and (first.weights == second.weights).all()
         for other in (two, one):
             with pytest.raises(ValueError, match=r"state is of a replay with banks=4, and this one has banks=[12]"):
@@ -311,7 +311,7 @@ def test_bad_input_is_one_sentence():
 
 
 def test_stacks_of_frames_are_whole_in_every_bank():
-    rng = np.random.default_rng(11)
+    rng = default_rng(11)
     with banked(120, 3, STACKED) as replay:
         for number in range(60):
             rows, drawable = steps_of_an_episode(number % 12, int(rng.integers(1, 12)))
@@ -345,7 +345,7 @@ def threads(*calls):
 
 
 def learn(replay, bank, rounds, seed):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     for _ in range(rounds):
         batch = replay.sample(16, 0.4, rng, bank)
         assert is_whole(batch), batch
@@ -368,7 +368,7 @@ def of_an_actor(handle, number):
 
 
 def test_a_killed_process_loses_at_most_what_it_was_writing():
-    context, rng = multiprocessing.get_context("spawn"), np.random.default_rng(0)
+    context, rng = multiprocessing.get_context("spawn"), default_rng(0)
     with banked(64, 2, shared=True, fanout=4, trial=True) as replay:
         act(replay, 8, 0)
         memory = replay._banks[0].memory

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 pytest.importorskip("numba")
 
@@ -45,8 +46,8 @@ def test_one_copy_is_the_serial_loop_bit_for_bit(algorithm, options):
         assert serial.updates > 50
         assert (copies.step, copies.updates) == (serial.step, serial.updates)
         assert ended[0] == ended[1] != []
-        np.testing.assert_array_equal(copies.learner.parameters, serial.learner.parameters)
-        np.testing.assert_array_equal(copies.learner.vectors().square, serial.learner.vectors().square)
+        assert_array_equal(copies.learner.parameters, serial.learner.parameters)
+        assert_array_equal(copies.learner.vectors().square, serial.learner.vectors().square)
     finally:
         serial.close()
         copies.close()
@@ -75,7 +76,7 @@ def test_the_sum_of_what_copies_moved_by_is_added_every_k_steps(sync):
     (first, second), numbers, _ = two(workload, sync=sync, every=2)
     begun = numbers["weights"].astype(float)
     first.step(Given(workload, 1))
-    np.testing.assert_array_equal(numbers["weights"], begun)  # one of two
+    assert_array_equal(numbers["weights"], begun)  # one of two
     second.step(Given(workload, 2))
     second.step(Given(workload, 3))
     moved_alone = numbers["weights"].astype(float) - begun
@@ -85,10 +86,10 @@ def test_the_sum_of_what_copies_moved_by_is_added_every_k_steps(sync):
     for seed in (1, 4):
         alone.step(Given(workload, seed).rows, np.ones(4, np.float32))
     expected = begun + moved_alone + (alone.parameters - begun)
-    np.testing.assert_allclose(numbers["weights"], expected, atol=1e-6)
+    assert_allclose(numbers["weights"], expected, atol=1e-6)
     assert np.abs(moved_alone).max() > 1e-5
     assert not np.allclose(before, expected, atol=1e-6)
-    np.testing.assert_array_equal(first.learner.parameters, numbers["weights"])
+    assert_array_equal(first.learner.parameters, numbers["weights"])
     assert first.report(numbers) == {"met": 2, "additions": 2 * len(begun), "lost_additions": 0}
 
 
@@ -128,17 +129,17 @@ def test_shards_step_along_the_mean_of_n_gradients_in_the_order_in_which_they_ca
     for sync, seed in ((first, 1), (second, 2), (first, 3), (second, 4)):
         sync.step(Given(workload, seed))
         sent.append(numbers["gradients"][sync.number, (numbers["sent"][sync.number] - 1) % ROOM].copy())
-    np.testing.assert_array_equal(numbers["weights"], begun)  # no shard has run
+    assert_array_equal(numbers["weights"], begun)  # no shard has run
     every = [Shard(workload, first.arrangement, numbers, number) for number in range(shards)]
     for shard in every:
         while shard.turn(board, 2):
             pass
     means = [(sent[0] + sent[1]) / 2, (sent[2] + sent[3]) / 2]  # of each copy the oldest, in turns
     expected = adam(begun, means, 0.1) if optimizer == "adam" else begun - 0.1 * (means[0].astype(float) + means[1])
-    np.testing.assert_allclose(numbers["weights"], expected, atol=2e-6)
+    assert_allclose(numbers["weights"], expected, atol=2e-6)
     assert first.report(numbers) == {"sent": 4, "applied": 4, "under_way": 0, "backlog": 4}
     first.step(Given(workload, 5))  # its third: it pulls
-    np.testing.assert_array_equal(first.learner.parameters, numbers["weights"])
+    assert_array_equal(first.learner.parameters, numbers["weights"])
     assert not np.array_equal(second.learner.parameters, numbers["weights"])
     for shard in every:
         shard.turn(board, 2)
@@ -165,7 +166,7 @@ def test_a_copy_waits_while_its_gradients_are_under_way(monkeypatch):
 def test_gradients_are_sent_clipped():
     assert clipped(np.array([3.0, 4.0], np.float32), 0.0).tolist() == [3, 4]
     assert clipped(np.array([3.0, 4.0], np.float32), 6.0).tolist() == [3, 4]
-    np.testing.assert_allclose(clipped(np.array([3.0, 4.0], np.float32), 1.0), [0.6, 0.8], rtol=1e-5)
+    assert_allclose(clipped(np.array([3.0, 4.0], np.float32), 1.0), [0.6, 0.8], rtol=1e-5)
 
 
 def test_a_cache_hands_n_records_over_at_once():
@@ -225,7 +226,7 @@ def test_two_copies_take_every_step_once_and_resume(options):
             assert met["additions"] == met["met"] * len(loop.learner.parameters)
             assert options["sync"] == "hogwild" or met["lost_additions"] == 0
     with running(workload, saved=saved, processes=2, **options) as loop:
-        np.testing.assert_array_equal(loop.learner.parameters, saved["learner"]["weights"])
+        assert_array_equal(loop.learner.parameters, saved["learner"]["weights"])
         advance(loop, lambda: loop.board.rows[:2, words.TURNS].min() >= 20)
         after = loop.state_dict()
         assert after["numbers"]["steps"].sum(0)[:2].tolist() == [after["step"], after["updates"]]

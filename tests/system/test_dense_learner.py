@@ -5,6 +5,8 @@ import sys
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
+from numpy.testing import assert_allclose, assert_array_equal
 
 from impls.training import TrainingError, load
 from impls.training.actor import Actor
@@ -35,7 +37,7 @@ def workload(algorithm, batch=7, hidden=(19, 5), inputs=3, size=2, dtype="float3
 
 def batches(workload, count=1, seed=0):
     """Random transitions of a workload's batch size, with importance weights."""
-    rng, rows = np.random.default_rng(seed), workload.learner.batch
+    rng, rows = default_rng(seed), workload.learner.batch
     shape = (rows, *workload.observation.stacked)
     for _ in range(count):
         seen = [
@@ -111,13 +113,11 @@ def test_gradients_and_priorities_are_those_of_automatic_derivatives_in_float64(
         before = learner.state_dict()
         stepped = learner.step(transitions, weights)
         gradient, errors = exact_gradients(shape, before, learner.weights(), transitions, weights)
-        np.testing.assert_allclose(stepped.priorities, errors, rtol=1e-5, atol=1e-5)
+        assert_allclose(stepped.priorities, errors, rtol=1e-5, atol=1e-5)
         for name, span in spans(shape).items():
             if name in stepped.losses:  # sums of up to 130 terms, each rounded to float32
                 largest = np.abs(gradient[span]).max()
-                np.testing.assert_allclose(
-                    learner._state.gradient[span], gradient[span], rtol=1e-4, atol=5e-6 * largest
-                )
+                assert_allclose(learner._state.gradient[span], gradient[span], rtol=1e-4, atol=5e-6 * largest)
 
 
 RUNS = {
@@ -139,12 +139,12 @@ def test_a_hundred_steps_are_those_of_torch(run):
     dense, reference = (make(shape, name, seed=SEED) for name in ("dense", "torch"))
     for count, (transitions, weights) in enumerate(batches(shape, 100), 1):
         ours, theirs = dense.step(transitions, weights), reference.step(transitions, weights)
-        np.testing.assert_allclose(ours.priorities, theirs.priorities, rtol=1e-3, atol=1e-3)
+        assert_allclose(ours.priorities, theirs.priorities, rtol=1e-3, atol=1e-3)
         assert ours.losses.keys() == theirs.losses.keys()
         assert list(ours.losses.values()) == pytest.approx(list(theirs.losses.values()), rel=1e-3, abs=1e-3)
         assert dense.steps == reference.steps == count
-    np.testing.assert_allclose(dense.weights(), reference.weights(), atol=2e-3)
-    np.testing.assert_allclose(dense._targets(), reference._targets(), atol=2e-3)
+    assert_allclose(dense.weights(), reference.weights(), atol=2e-3)
+    assert_allclose(dense._targets(), reference._targets(), atol=2e-3)
     assert dense.state_dict()["updates"] == reference.state_dict()["updates"]
 
 
@@ -154,15 +154,15 @@ def test_actions_and_priorities_are_those_of_torch(algorithm, dtype):
     shape = workload(algorithm, batch=9, dtype=dtype, dueling=algorithm == "dqn")
     dense, reference = (make(shape, name, seed=SEED) for name in ("dense", "torch"))
     ((transitions, _),) = batches(shape)
-    np.testing.assert_allclose(dense.priorities(transitions), reference.priorities(transitions), rtol=1e-5, atol=1e-5)
+    assert_allclose(dense.priorities(transitions), reference.priorities(transitions), rtol=1e-5, atol=1e-5)
     for count in (9, 1, 4):
         seen = transitions["observation"][:count]
         for explore, seed in ((0.0, None), (0.5, 3)):
-            rngs = (None if seed is None else np.random.default_rng(seed) for _ in range(2))
+            rngs = (None if seed is None else default_rng(seed) for _ in range(2))
             ours, theirs = (each.act(seen, explore, rng) for each, rng in zip((dense, reference), rngs, strict=True))
             assert ours.dtype == theirs.dtype
             assert ours.shape == theirs.shape
-            np.testing.assert_allclose(ours, theirs, atol=0 if shape.has_choices else 2e-6)
+            assert_allclose(ours, theirs, atol=0 if shape.has_choices else 2e-6)
 
 
 @pytest.mark.parametrize("algorithm", ("dqn", "td3", "sac", "a3c"))
@@ -175,7 +175,7 @@ def test_a_resumed_learner_goes_on_bit_for_bit(algorithm):
     second.load_state_dict(first.state_dict())
     for transitions, weights in steps[3:]:
         ours, theirs = first.step(transitions, weights), second.step(transitions, weights)
-        np.testing.assert_array_equal(ours.priorities, theirs.priorities)
+        assert_array_equal(ours.priorities, theirs.priorities)
         assert ours.losses == theirs.losses
     for (name, ours), theirs in zip(first.state_dict().items(), second.state_dict().values(), strict=True):
         assert name in ("updates", "rng", "steps") or ours.dtype == np.float32
@@ -191,10 +191,10 @@ def test_states_of_both_implementations_load_into_each_other(algorithm, order):
     for transitions, weights in steps:
         first.step(transitions, weights)
     second.load_state_dict(first.state_dict())
-    np.testing.assert_array_equal(first.weights(), second.weights())
+    assert_array_equal(first.weights(), second.weights())
     ours, theirs = first.step(*last), second.step(*last)
-    np.testing.assert_allclose(ours.priorities, theirs.priorities, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(first.state_dict()["mean"], second.state_dict()["mean"], atol=1e-6)
+    assert_allclose(ours.priorities, theirs.priorities, rtol=1e-5, atol=1e-5)
+    assert_allclose(first.state_dict()["mean"], second.state_dict()["mean"], atol=1e-6)
     assert first.state_dict()["updates"] == second.state_dict()["updates"]
     assert first.state_dict()["rng"] == second.state_dict()["rng"]
 
@@ -207,7 +207,7 @@ def test_a_policy_shares_the_memory_of_a_learner():
     for _ in range(30):
         learner.step(transitions, weights)
     seen = transitions["observation"]
-    np.testing.assert_array_equal(policy.act(seen, 0, None), learner.act(seen, 0, None))
+    assert_array_equal(policy.act(seen, 0, None), learner.act(seen, 0, None))
     assert np.shares_memory(policy.parameters, learner.parameters)
 
 
@@ -217,7 +217,7 @@ def test_batches_of_any_size_follow_one_another():
     whole = learner.priorities(transitions)
     for count in (1, 40, 13):
         part = learner.priorities({name: values[:count] for name, values in transitions.items()})
-        np.testing.assert_array_equal(part, whole[:count])
+        assert_array_equal(part, whole[:count])
     assert len(learner.priorities({name: values[:0] for name, values in transitions.items()})) == 0
 
 
@@ -259,7 +259,7 @@ def test_a_clipped_reward_is_its_sign(reward, sign):
     learner = make(shape, "dense")
     ((transitions, _),) = batches(shape)
     as_it_is, as_its_sign = (transitions | {"reward": np.full(7, value, np.float32)} for value in (reward, sign))
-    np.testing.assert_array_equal(learner.priorities(as_it_is), learner.priorities(as_its_sign))
+    assert_array_equal(learner.priorities(as_it_is), learner.priorities(as_its_sign))
 
 
 def test_the_default_is_dense_where_it_can_learn():
@@ -298,7 +298,7 @@ def test_weights_of_another_number_are_refused_and_change_nothing(name, count):
     before = learner.weights()
     with pytest.raises(ValueError, match=f"weights of cartpole_dqn are 17,410, not {count}"):
         learner.load_weights(np.zeros(count, np.float32))
-    np.testing.assert_array_equal(learner.weights(), before)
+    assert_array_equal(learner.weights(), before)
 
 
 def test_of_equal_action_values_the_first_is_taken():
@@ -320,7 +320,7 @@ def test_critics_of_equal_value_share_the_slope_of_sacs_policy():
         ((transitions, _),) = batches(shape)
         learner.step(transitions, np.zeros(len(transitions["reward"]), np.float32))  # which leaves the critics as is
         means.append(learner.state_dict()["mean"][parts["policy"]])
-    np.testing.assert_allclose(*means, rtol=1e-4, atol=1e-7)
+    assert_allclose(*means, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", ["cartpole_dqn", "cartpole_ddpg", "hopper_td3", "hopper_sac"])
@@ -336,7 +336,7 @@ def test_what_actors_and_learners_call_is_compiled_before_they_are_started(name,
     prepare(workload, "dense")
     prepared, begun = set(asked), Actor(workload, 0, 0)
     asked.clear()
-    policy, rng = make(workload, "dense"), np.random.default_rng(0)
+    policy, rng = make(workload, "dense"), default_rng(0)
     turns = [begun.step(policy, 1.0, False) for _ in range(workload.actors.local_storage * 3)]
     begun.close()
     buffer = SerialLoop(workload, contestant="numpy").buffer

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from impls.training import load
 from impls.training.weights import average, initial, shapes
@@ -34,7 +35,7 @@ def check(loss, weights, learner, rows, network):
     found, value, errors = gradients_of(learner, rows, network)
     assert value == pytest.approx(loss(weights), rel=1e-5, abs=1e-6)
     for name, expected in slopes(loss, weights).items():
-        np.testing.assert_allclose(found[name], expected, rtol=2e-4, atol=2e-6, err_msg=name)
+        assert_allclose(found[name], expected, rtol=2e-4, atol=2e-6, err_msg=name)
     return errors
 
 
@@ -72,7 +73,7 @@ def test_the_gradient_of_dqn(double, dueling, kind):
         return (WEIGHTS * (huber if kind == "huber" else half_square)(errors(weights))).mean()
 
     found = check(loss, weights, learner, learner.rows(batch, WEIGHTS), "action_values")
-    np.testing.assert_allclose(found, errors(weights), rtol=1e-5, atol=1e-6)
+    assert_allclose(found, errors(weights), rtol=1e-5, atol=1e-6)
 
 
 def actor_critic(algorithm, **changes):
@@ -124,7 +125,7 @@ def test_the_gradients_of_td3():
         return -critic(weights, real["observation"], np.tanh(dense(policy, "", real["observation"])), "first.").mean()
 
     found = check(critic_loss, weights, learner, rows, "critic")
-    np.testing.assert_allclose(found.abs().numpy(), np.abs(errors(weights)).max(0), rtol=1e-5)
+    assert_allclose(found.abs().numpy(), np.abs(errors(weights)).max(0), rtol=1e-5)
     check(policy_loss, policy, learner, rows, "policy")
 
 
@@ -187,9 +188,7 @@ def test_known_answers(terminated, clip, error):
     # dL/dw = w_i * error * s and dL/db = w_i * error, for the action taken alone
     found, loss, _ = gradients_of(learner, learner.rows(transitions, np.array([0.25], np.float32)), "action_values")
     assert loss == 0.25 * error**2 / 2
-    np.testing.assert_allclose(
-        [each.ravel() for each in found.values()], [[0, 0.25 * error * 2, 0], [0, 0.25 * error, 0]]
-    )
+    assert_allclose([each.ravel() for each in found.values()], [[0, 0.25 * error * 2, 0], [0, 0.25 * error, 0]])
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -204,7 +203,7 @@ def test_importance_weights_act_once(algorithm):
     found = gradients_of(learner, rows, network)[0]
     for name, gradient in found.items():
         expected = sum(weight * part[name] for weight, part in zip(WEIGHTS, each, strict=True)) / 4
-        np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-6)
+        assert_allclose(gradient, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -213,7 +212,7 @@ def test_priorities_are_the_td_errors_before_the_step_and_learning_makes_them_sm
     learner, batch = algorithms.make(workload), batch_of(workload)
     before = learner.priorities(batch)
     found = learner.step(batch, np.ones(4, np.float32))
-    np.testing.assert_allclose(found.priorities, before, rtol=1e-5)
+    assert_allclose(found.priorities, before, rtol=1e-5)
     assert found.priorities.shape == (4,)
     assert all(np.isfinite(loss) for loss in found.losses.values())
     for _ in range(400):
@@ -234,7 +233,7 @@ def test_targets_move_when_it_is_their_turn(algorithm, interval, tau):
             new, trained = weights_of(learner.targets[name]), weights_of(learner.networks[name])
             share = tau if step % interval == 0 else 0.0
             for part, value in old.items():
-                np.testing.assert_allclose(new[part], value + share * (trained[part] - value), rtol=1e-5, atol=1e-7)
+                assert_allclose(new[part], value + share * (trained[part] - value), rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +276,7 @@ def test_a_state_goes_on_bit_for_bit(algorithm):
     other.load_state_dict(one.state_dict())
     for _ in range(3):
         first, second = one.step(batch, WEIGHTS), other.step(batch, WEIGHTS)
-        np.testing.assert_array_equal(first.priorities, second.priorities)
+        assert_array_equal(first.priorities, second.priorities)
         assert first.losses == second.losses
 
 
@@ -292,7 +291,7 @@ def test_whoever_fetches_weights_acts_by_them(algorithm):
     for _ in range(20):
         one.step(batch_of(workload), WEIGHTS)
     other.load_weights(one.weights())
-    np.testing.assert_array_equal(one.act(seen, 0.0, None), other.act(seen, 0.0, None))
+    assert_array_equal(one.act(seen, 0.0, None), other.act(seen, 0.0, None))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -303,10 +302,10 @@ def test_whoever_fetches_weights_judges_by_them_what_follows_too(algorithm):
     other.load_weights(one.weights())
     for name, target in other.targets.items():
         for part, value in weights_of(target).items():
-            np.testing.assert_array_equal(value, weights_of(one.networks[name])[part])
+            assert_array_equal(value, weights_of(one.networks[name])[part])
     one.move_targets(1.0)
     other.rng.bit_generator.state = one.rng.bit_generator.state
-    np.testing.assert_array_equal(other.priorities(batch_of(workload)), one.priorities(batch_of(workload)))
+    assert_array_equal(other.priorities(batch_of(workload)), one.priorities(batch_of(workload)))
 
 
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac"])
@@ -354,8 +353,8 @@ def test_a_seed_decides_a_learner_and_leaves_torch_as_it_was():
     expected = torch.rand(3)
     torch.manual_seed(5)
     one, other = algorithms.make(tiny(), seed=1), algorithms.make(tiny(), seed=1)
-    np.testing.assert_array_equal(torch.rand(3), expected)
-    np.testing.assert_array_equal(one.weights(), other.weights())
+    assert_array_equal(torch.rand(3), expected)
+    assert_array_equal(one.weights(), other.weights())
 
 
 @pytest.mark.slow
@@ -365,7 +364,7 @@ def test_a_compiled_learner_learns_the_same():
     batch = batch_of(tiny())
     for _ in range(3):
         one, other = plain.step(batch, WEIGHTS), compiled.step(batch, WEIGHTS)
-        np.testing.assert_allclose(one.priorities, other.priorities, rtol=1e-4)
+        assert_allclose(one.priorities, other.priorities, rtol=1e-4)
 
 
 @pytest.mark.gpu
@@ -376,7 +375,7 @@ def test_a_learner_on_a_gpu_learns_the_same(algorithm):
     device.load_state_dict(host.state_dict())
     for _ in range(3):
         one, other = host.step(batch_of(host.workload), WEIGHTS), device.step(batch_of(host.workload), WEIGHTS)
-        np.testing.assert_allclose(one.priorities, other.priorities, rtol=1e-3, atol=1e-5)
+        assert_allclose(one.priorities, other.priorities, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("log", (-150.0, -90.0))
@@ -412,14 +411,14 @@ def test_a_temperature_begins_at_the_workloads_or_at_1_where_it_is_tuned():
 def test_the_noise_of_sacs_two_actions_is_standard_normal_and_independent():
     noise = algorithms.make(tiny("sac"), seed=1)._noise(1_000)
     assert (noise.shape, noise.dtype) == ((2, 1_000, 2), np.float32)
-    np.testing.assert_allclose(np.cov(noise.transpose(0, 2, 1).reshape(4, -1)), np.eye(4), atol=0.15)
+    assert_allclose(np.cov(noise.transpose(0, 2, 1).reshape(4, -1)), np.eye(4), atol=0.15)
 
 
 def test_weights_of_models_are_averaged():
     models = [initial(tiny(), seed) for seed in range(3)]
     plain, shared = average(models), average(models, [1, 0, 3])
-    np.testing.assert_allclose(plain, sum(model.astype(float) for model in models) / 3, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(shared, (models[0] + 3 * models[2]) / 4, rtol=1e-5, atol=1e-7)
+    assert_allclose(plain, sum(model.astype(float) for model in models) / 3, rtol=1e-5, atol=1e-7)
+    assert_allclose(shared, (models[0] + 3 * models[2]) / 4, rtol=1e-5, atol=1e-7)
     with pytest.raises(ValueError, match="must have the same weights"):
         average([models[0], models[1][:-1]])
     with pytest.raises(ValueError, match="2 shares for 3 models"):

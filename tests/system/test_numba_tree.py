@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
+from numpy.testing import assert_array_equal
 
 import impls
 
@@ -40,7 +42,7 @@ def run(code, folder=ROOT, **environment):
 @pytest.mark.parametrize("layout", ["prefix", "plain"])
 @pytest.mark.parametrize("propagate", ["recompute", "delta"])
 def test_threads_give_equal_bits(layout, propagate):
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     one, two, three = (
         impls.make("numba", 20_000, threads=threads, layout=layout, propagate=propagate) for threads in (1, 2, 3)
     )
@@ -103,12 +105,12 @@ def test_a_bad_value_in_any_thread_is_refused():
 
 def test_python_threads_may_sample_one_tree_together():
     tree = impls.make("numba", 10_000, threads=2)
-    tree.update(np.arange(10_000), np.random.default_rng(0).random(10_000))
-    uniforms = np.random.default_rng(1).random(16_000)
+    tree.update(np.arange(10_000), default_rng(0).random(10_000))
+    uniforms = default_rng(1).random(16_000)
     expected = tree.sample(uniforms)[0]
     with ThreadPoolExecutor(4) as pool:
         for sampled in pool.map(lambda _: [tree.sample(uniforms)[0] for _ in range(50)], range(4)):
-            np.testing.assert_array_equal(sampled, np.broadcast_to(expected, (50, 16_000)))
+            assert_array_equal(sampled, np.broadcast_to(expected, (50, 16_000)))
 
 
 class Silent:
@@ -138,10 +140,10 @@ class Silent:
 
 @pytest.mark.parametrize("chunks", [0, 1, 40])
 def test_chunks_of_a_helper_that_is_late_are_taken_back(chunks):
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     tree, twin = (impls.make("numba", 1_000_000, threads=threads) for threads in (2, 1))
     for one in (tree, twin):
-        one.update(np.arange(1_000_000), np.random.default_rng(0).random(1_000_000))
+        one.update(np.arange(1_000_000), default_rng(0).random(1_000_000))
     helpers = numba_turns.Helpers()
     for batch in (8_192, 500_001):
         values, silent = rng.random(batch), Silent(chunks)
@@ -153,14 +155,14 @@ def test_chunks_of_a_helper_that_is_late_are_taken_back(chunks):
         assert not helpers._turn.locked()
         silent.end(helpers)
         expected = twin.sample(values)
-        np.testing.assert_array_equal(answer[0], expected[0])
-        np.testing.assert_array_equal(answer[1], expected[1])
+        assert_array_equal(answer[0], expected[0])
+        assert_array_equal(answer[1], expected[1])
 
 
 def test_helpers_take_part_and_all_of_a_batch_is_searched_once():
     tree = impls.make("numba", 1_000_000, threads=2)
     tree.update(np.arange(1_000_000), 1.0)
-    values = np.random.default_rng(0).random(2_000_000)
+    values = default_rng(0).random(2_000_000)
     expected = np.floor(values * 1_000_000).astype(np.int64)
     helpers, answer = numba_turns.Helpers(), (np.empty(2_000_000, np.int64), np.empty(2_000_000, np.float32))
     kernels, took_part = (tree._shared_search_kernel, tree._help_kernel), False
@@ -170,7 +172,7 @@ def test_helpers_take_part_and_all_of_a_batch_is_searched_once():
         for found in helpers._found.values():
             found[0][:] = -1
         assert helpers.search(1, tree, *kernels, values, True, *answer) == compiled.DONE
-        np.testing.assert_array_equal(answer[0], expected)
+        assert_array_equal(answer[0], expected)
         took_part |= bool((helpers._found[np.dtype(np.float32)][0] >= 0).any())
     assert took_part
 
@@ -260,7 +262,7 @@ print(codes)
 @pytest.mark.parametrize(("capacity", "batch"), [(5_000, 20_000), (5_000, 40), (300_000, 60), (300_000, 1)])
 def test_node_sums_are_the_leaves_own_added_by_numpy(layout, capacity, batch):
     """check() sums with the kernels that wrote the sums; this does not. Small batches take the update's other path."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     tree = impls.make("numba", capacity, fanout=10, layout=layout)
     for _ in range(20):
         indices = rng.integers(0, capacity, batch)
@@ -280,7 +282,7 @@ def test_node_sums_are_the_leaves_own_added_by_numpy(layout, capacity, batch):
 
 
 def test_a_groups_sum_counts_leaves_set_long_after_others():
-    tree, rng = impls.make("numba", 100_000, fanout=64, dtype="float64"), np.random.default_rng(0)
+    tree, rng = impls.make("numba", 100_000, fanout=64, dtype="float64"), default_rng(0)
     for leaves in (np.arange(100_000), np.arange(6_400, 6_464)):  # all groups, and one
         tree.update(leaves, rng.random(leaves.size))
         assert tree.total() == pytest.approx(tree.get(np.arange(100_000)).sum())

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
+from numpy.testing import assert_allclose
 
 from tests import plugin_hosts
 
@@ -83,7 +85,7 @@ def assert_same(ours, theirs):
             assert_same(one, other)
     elif isinstance(ours, np.ndarray):
         assert ours.dtype == theirs.dtype
-        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+        assert_allclose(ours, theirs, rtol=1e-12)
     elif isinstance(ours, (float, np.floating)):
         assert ours == pytest.approx(theirs, rel=1e-12, nan_ok=True)
     else:
@@ -93,7 +95,7 @@ def assert_same(ours, theirs):
 def both(capacity, seed=5, **options):
     """Our buffer and RLlib's, with the same random numbers ahead."""
     ours, theirs = Buffer(capacity, **options), PrioritizedEpisodeReplayBuffer(capacity, **options)
-    ours.rng, theirs.rng = np.random.default_rng(seed), np.random.default_rng(seed)
+    ours.rng, theirs.rng = default_rng(seed), default_rng(seed)
     return ours, theirs
 
 
@@ -112,7 +114,7 @@ def without_tails(theirs, n_step):
 
 def walk_together(ours, theirs, rounds, batch=32):
     """Do the same to both and compare all that can be seen. Priorities are eighths, so that their sums are exact."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     for count, chunks in enumerate(fragments(rng, 3, rounds)):
         for buffer in (ours, theirs):
             buffer.add(chunks)
@@ -163,9 +165,9 @@ def chi_square(buffer, draws, n_step=1):
 
 def prioritized(n_episodes=20, seed=1, **options):
     """A buffer of 200 rows or so whose priorities differ, after evictions."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     buffer = Buffer(200, **options)
-    buffer.rng = np.random.default_rng(seed)
+    buffer.rng = default_rng(seed)
     for steps in rng.integers(8, 30, n_episodes):
         buffer.add(episode(rng, int(steps)))
         buffer.sample(64)
@@ -182,16 +184,16 @@ def test_beside_rllibs_own_it_draws_weighs_stores_and_evicts_the_same():
 @pytest.mark.parametrize("implementation", ["numpy", "python"])
 def test_every_implementation_and_fanout_does_as_rllibs_own(implementation):
     ours = Buffer(100, implementation=implementation, fanout=3)
-    ours.rng = np.random.default_rng(5)
+    ours.rng = default_rng(5)
     walk_together(ours, both(100)[1], 12)
 
 
 def test_an_n_from_a_range_is_rllibs_where_no_row_is_too_near_to_an_end():
     ours, theirs = both(300)
-    stored = episode(np.random.default_rng(0), 200)
+    stored = episode(default_rng(0), 200)
     for buffer in (ours, theirs):
         buffer.add(stored, weight=1.0)
-        buffer.add(episode(np.random.default_rng(1), 3), weight=0.0)
+        buffer.add(episode(default_rng(1), 3), weight=0.0)
     drawn, wanted = (buffer.sample(20, n_step=(1, 4)) for buffer in (ours, theirs))
     assert ours._last_sampled_indices == theirs._last_sampled_indices
     assert [each.get_extra_model_outputs("n_step", 0) for each in drawn] == [
@@ -210,10 +212,10 @@ def test_the_chi_square_and_the_weights_notice_a_tree_that_is_off_by_one_leaf():
     buffer = Buffer(200)
     with plugin_hosts.broken():
         wrong = Buffer(200)
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     stored = episode(rng, 150)
     for each in (buffer, wrong):
-        each.rng = np.random.default_rng(2)
+        each.rng = default_rng(2)
         each.add(stored, weight=1.0)
         each.tree.update(np.arange(150), 1.0 + (np.arange(150) % 2))  # every second row twice as likely
         each.tree.update([149], 1e-9)  # whose right neighbor is no row
@@ -270,12 +272,12 @@ class Model:
 
 def wander(seed):
     """Do at random what users do, beside a model; how many of the rows drawn had an n above 1."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     capacity = int(rng.integers(20, 60))
     alpha = float(rng.choice([0.6, 1.0]))
     gamma, beta = 0.9, 0.5
     buffer = Buffer(capacity, alpha=alpha)
-    buffer.rng = np.random.default_rng(seed)
+    buffer.rng = default_rng(seed)
     model = Model(capacity, alpha)
     running, waiting, reached = [None] * 3, None, 0
     for _ in range(60):
@@ -316,7 +318,7 @@ def wander(seed):
         first, leaves = buffer.get_num_episodes_evicted(), buffer._sum_segment
         rows = {(buffer.episodes[place - first].id_, step): leaf for place, step, leaf in buffer._indices}
         assert rows.keys() == model.priorities.keys()
-        np.testing.assert_allclose([leaves[rows[at]] for at in rows], [model.priorities[at] for at in rows], rtol=1e-12)
+        assert_allclose([leaves[rows[at]] for at in rows], [model.priorities[at] for at in rows], rtol=1e-12)
         assert leaves.sum() == pytest.approx(sum(model.priorities.values()))
         assert buffer.tree.total() == pytest.approx(sum(model.rows(buffer._shortest).values()))
     assert buffer.tree.check() == 0.0
@@ -331,9 +333,9 @@ def test_returns_weights_and_priorities_are_those_of_what_was_given(walks):
 
 @pytest.mark.parametrize("n_step", [3, (1, 6), (2, 4)])
 def test_rows_are_drawn_by_their_priorities_and_each_n_that_fits_alike(n_step):
-    rng = np.random.default_rng(3)
+    rng = default_rng(3)
     buffer = Buffer(100)
-    buffer.rng = np.random.default_rng(3)
+    buffer.rng = default_rng(3)
     for steps in (2, 7, 12):
         buffer.add(episode(rng, steps))
     buffer.sample(3000)
@@ -353,9 +355,9 @@ def test_rows_are_drawn_by_their_priorities_and_each_n_that_fits_alike(n_step):
 @pytest.mark.parametrize("n_step", [3, (1, 6)])
 def test_a_sample_draws_as_often_whatever_was_learned_before(alpha, n_step):
     """Rows too near to their end are never updated: they must not be drawn in vain ever more often."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     buffer = Buffer(400, alpha=alpha)
-    buffer.rng = np.random.default_rng(0)
+    buffer.rng = default_rng(0)
     for _ in range(40):
         buffer.add(episode(rng, 10))
     asked = []
@@ -368,7 +370,7 @@ def test_a_sample_draws_as_often_whatever_was_learned_before(alpha, n_step):
 
 
 def test_a_row_evicted_before_its_update_takes_none_and_raises_nothing():
-    rng = np.random.default_rng(4)
+    rng = default_rng(4)
     buffer = Buffer(20)
     buffer.add(episode(rng, 15))
     buffer.sample(4)
@@ -418,7 +420,7 @@ def _rows(buffer):
 
 
 def test_a_priority_is_the_error_to_the_power_of_alpha_and_the_largest_is_what_new_rows_get():
-    rng = np.random.default_rng(3)
+    rng = default_rng(3)
     buffer = Buffer(100, alpha=0.5)
     buffer.add(episode(rng, 10))
     drawn = buffer.sample(1)
@@ -434,7 +436,7 @@ def test_a_priority_is_the_error_to_the_power_of_alpha_and_the_largest_is_what_n
 
 def test_of_a_row_drawn_twice_the_last_priority_counts():
     buffer = Buffer(10)
-    buffer.add(episode(np.random.default_rng(0), 1))
+    buffer.add(episode(default_rng(0), 1))
     buffer.sample(3)
     buffer.update_priorities([5.0, 7.0, 2.0])
     assert buffer.tree.get([0]) == [2.0]
@@ -443,8 +445,8 @@ def test_of_a_row_drawn_twice_the_last_priority_counts():
 def test_sums_are_float64_although_errors_come_as_float32():
     # RLlib's sums become float32 with such errors, and a prefix value then has 24 bits for all rows together.
     buffer = Buffer(1 << 12)
-    buffer.rng = np.random.default_rng(0)
-    buffer.add(episode(np.random.default_rng(0), 1 << 12))
+    buffer.rng = default_rng(0)
+    buffer.add(episode(default_rng(0), 1 << 12))
     buffer.sample(1 << 12)
     buffer.update_priorities(np.full(1 << 12, 0.1, np.float32))
     assert type(buffer._max_priority) is float
@@ -454,7 +456,7 @@ def test_sums_are_float64_although_errors_come_as_float32():
 
 
 def test_an_eviction_leaves_no_priority_behind_and_lets_its_episode_go():
-    rng = np.random.default_rng(4)
+    rng = default_rng(4)
     buffer = Buffer(20)
     for steps in (12, 8, 9):
         buffer.add(episode(rng, steps))
@@ -465,11 +467,11 @@ def test_an_eviction_leaves_no_priority_behind_and_lets_its_episode_go():
 
 def test_a_chunk_of_an_episode_that_is_evicted_by_its_coming_is_dropped_as_by_rllib():
     ours, theirs = both(20)
-    rng = np.random.default_rng(4)
+    rng = default_rng(4)
     running, other = episode(rng, 10, done=False), episode(rng, 9)
     more = episode(rng, 6, after=running)
     for buffer in (ours, theirs):
-        for chunk in (running, other, [more, episode(np.random.default_rng(9), 3)]):
+        for chunk in (running, other, [more, episode(default_rng(9), 3)]):
             buffer.add(chunk)
     assert ours._indices == theirs._indices
     assert ours._num_timesteps_added == theirs._num_timesteps_added == 22
@@ -477,7 +479,7 @@ def test_a_chunk_of_an_episode_that_is_evicted_by_its_coming_is_dropped_as_by_rl
 
 def test_an_only_episode_may_exceed_the_capacity():
     ours, theirs = both(16)
-    rng = np.random.default_rng(4)
+    rng = default_rng(4)
     running = episode(rng, 15, done=False)
     for chunk in (running, episode(rng, 10, after=running)):
         for buffer in (ours, theirs):
@@ -487,7 +489,7 @@ def test_an_only_episode_may_exceed_the_capacity():
 
 
 def test_what_is_stored_and_what_a_state_holds_is_no_one_elses():
-    rng = np.random.default_rng(6)
+    rng = default_rng(6)
     buffer = Buffer(100)
     given = episode(rng, 10, done=False)
     first = given.observations.data[0].copy()
@@ -506,12 +508,12 @@ def test_a_buffer_goes_on_from_its_state_as_if_it_had_never_stopped(through):
     before = prioritized(fanout=16)
     if through == "state":
         after = Buffer(200, fanout=4)
-        after.add(episode(np.random.default_rng(0), 30))  # which goes
+        after.add(episode(default_rng(0), 30))  # which goes
         after.set_state(pickle.loads(pickle.dumps(before.get_state())))
     else:
         after = pickle.loads(pickle.dumps(before)) if through == "pickle" else copy.deepcopy(before)
     for buffer in (before, after):
-        rng = np.random.default_rng(8)
+        rng = default_rng(8)
         buffer.actions = []
         for steps in (25, 3, 40):
             buffer.add(episode(rng, steps))
@@ -542,7 +544,7 @@ def test_states_go_to_rllibs_own_buffer_and_come_from_it():
     ours_again, theirs_again = both(300, seed=7)
     ours_again.set_state(theirs.get_state())
     theirs_again.set_state({key: value for key, value in ours.get_state().items() if key != "rng"})
-    ours_again.rng = np.random.default_rng(7)
+    ours_again.rng = default_rng(7)
     assert theirs_again._sum_segment.sum() == theirs._sum_segment.sum()
     assert theirs_again._min_segment.value == theirs._min_segment.value
     walk_together(ours_again, theirs_again, 20)
@@ -579,8 +581,8 @@ def test_states_go_to_rllibs_own_buffer_and_come_from_it():
 )
 def test_a_mistake_is_told_in_one_sentence_and_changes_nothing(misuse, kind, words):
     buffer = Buffer(20)
-    buffer.rng = np.random.default_rng(0)
-    buffer.add(episode(np.random.default_rng(0), 10, done=False))
+    buffer.rng = default_rng(0)
+    buffer.add(episode(default_rng(0), 10, done=False))
     buffer.sample(3)
     before = (buffer._indices, buffer.tree.state_dict()["leaves"].tolist(), buffer._last_sampled_indices)
     with pytest.raises(kind, match=words) as told:
@@ -591,14 +593,14 @@ def test_a_mistake_is_told_in_one_sentence_and_changes_nothing(misuse, kind, wor
 
 def _after(buffer, t=10, seen=0, done=False):
     """A chunk for the one stored episode, at another step or from another observation."""
-    chunk = episode(np.random.default_rng(1), 3, after=buffer.episodes[0], done=done)
+    chunk = episode(default_rng(1), 3, after=buffer.episodes[0], done=done)
     chunk.observations.data[0] = chunk.observations.data[0] + seen
     chunk.t_started, chunk.t = t, t + 3
     return chunk
 
 
 def _steps(steps):
-    return episode(np.random.default_rng(0), steps)
+    return episode(default_rng(0), steps)
 
 
 def test_another_version_of_ray_is_told_in_one_sentence(monkeypatch):

@@ -8,6 +8,8 @@ import warnings
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
+from numpy.testing import assert_allclose, assert_array_equal
 
 from tests import plugin_hosts
 
@@ -57,7 +59,7 @@ def step(number, environments, rng):
 
 def fill(buffer, steps, seed=0):
     """Adds steps; returns them all, each as it was added."""
-    rng, added = np.random.default_rng(seed), []
+    rng, added = default_rng(seed), []
     for number in range(steps):
         taken = step(number, buffer.n_envs, rng)
         added.append(taken)
@@ -72,7 +74,7 @@ def fill(buffer, steps, seed=0):
 def with_priorities(buffer, seed=5):
     """Gives everything that can be drawn another priority, some of them none to speak of; returns all leaves."""
     everything = np.arange(buffer._written * buffer.n_envs)
-    errors = np.random.default_rng(seed).random(everything.size) ** 4
+    errors = default_rng(seed).random(everything.size) ** 4
     buffer.update_priorities(everything, errors)
     return buffer.tree.get(np.arange(buffer.tree.capacity)).astype(float)
 
@@ -119,14 +121,14 @@ def test_what_is_drawn_is_what_was_added(kind, environments, handled):
     batch = buffer.sample(300)
     observations, following = batch.observations, batch.next_observations
     if kind == "dict":
-        np.testing.assert_array_equal(observations["place"][:, 0], batch.sequence // environments % 7)
+        assert_array_equal(observations["place"][:, 0], batch.sequence // environments % 7)
         observations, following = observations["seen"], following["seen"]
     assert set(batch.sequence // environments) == set(range(27, 47))
     assert batch.discounts is None
     for i, (number, who) in enumerate(zip(*divmod(batch.sequence, environments), strict=True)):
         seen, after, action, reward, done, infos = (part[who] for part in added[number])
-        np.testing.assert_array_equal(observations[i], seen)
-        np.testing.assert_array_equal(following[i], after)
+        assert_array_equal(observations[i], seen)
+        assert_array_equal(following[i], after)
         assert (batch.actions[i, 0], batch.rewards[i, 0]) == (action, np.float32(reward))
         assert batch.dones[i, 0] == (done and not (handled and infos))
 
@@ -138,7 +140,7 @@ def test_rows_are_those_of_sb3s_own_buffer_and_normalized_as_there():
     ours, theirs = sb3.PrioritizedReplayBuffer(*arguments), ReplayBuffer(*arguments)
     several = sb3.PrioritizedReplayBuffer(*arguments, n_steps=3, gamma=0.9)
     their_several = NStepReplayBuffer(*arguments, n_steps=3, gamma=0.9)
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     for number in range(33):
         seen, after, action, *rest = step(number, 1, rng)
         for buffer in (ours, theirs, several, their_several):
@@ -183,12 +185,12 @@ def test_returns_over_n_steps_are_those_of_brute_force(kind, environments, n, ga
             assert batch.rewards[i, 0] == pytest.approx(total, rel=1e-5, abs=1e-6)
             assert batch.discounts[i, 0] == pytest.approx(discount, rel=1e-5)
             assert batch.dones[i, 0] == ended
-            np.testing.assert_array_equal(following[i], added[last][1][who])
+            assert_array_equal(following[i], added[last][1][who])
 
 
 def wander(seed):
     """Rows, resets from outside, updates and pickles at random, and each batch beside brute force."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     kind = str(rng.choice(["box", "dict"]))
     environments = int(rng.integers(1, 4))
     n = int(rng.integers(1, 6))
@@ -222,7 +224,7 @@ def wander(seed):
             assert n == 1 or batch.discounts[i, 0] == pytest.approx(discount, rel=1e-5)
             assert batch.dones[i, 0] == ended
             if not (optimized and ended):  # where SB3 has what the next episode began with
-                np.testing.assert_array_equal(following[i], added[last][1][who])
+                assert_array_equal(following[i], added[last][1][who])
         buffer.update_priorities(batch.sequence, rng.random(16))
 
 
@@ -256,7 +258,7 @@ def test_weights_are_those_of_the_formula(environments, beta):
     probabilities = leaves[batch.sequence % leaves.size] / leaves.sum()
     weights = (leaves.size * probabilities) ** -beta
     assert (batch.weights.dtype, batch.weights.shape) == (torch.float32, (128, 1))
-    np.testing.assert_allclose(batch.weights[:, 0], weights / weights.max(), rtol=1e-5)
+    assert_allclose(batch.weights[:, 0], weights / weights.max(), rtol=1e-5)
 
 
 @pytest.mark.parametrize("optimized", [False, True])
@@ -267,7 +269,7 @@ def test_weights_are_divided_by_the_largest_of_the_buffer_on_request(optimized):
     batch = buffer.sample(8)
     expected = (leaves[batch.sequence % leaves.size] / leaves[leaves > 0].min()) ** -0.4
     assert expected.max() < 1
-    np.testing.assert_allclose(batch.weights[:, 0], expected, rtol=1e-5)
+    assert_allclose(batch.weights[:, 0], expected, rtol=1e-5)
 
 
 def test_beta_moves_with_the_progress():
@@ -283,9 +285,9 @@ def test_priorities_are_those_of_the_formula_and_new_rows_get_the_largest():
     errors = np.array([-3.0, 0.0, 0.5])
     assert buffer.update_priorities([0, 3, 4], torch.tensor(errors)[:, None]).all()
     expected = (np.abs(errors) + 0.01) ** 0.7
-    np.testing.assert_allclose(buffer.tree.get([0, 3, 4]), expected, rtol=1e-6)
-    buffer.add(*step(3, 2, np.random.default_rng(0)))
-    np.testing.assert_allclose(buffer.tree.get([6, 7, 1]), [expected[0], expected[0], 1.0], rtol=1e-6)
+    assert_allclose(buffer.tree.get([0, 3, 4]), expected, rtol=1e-6)
+    buffer.add(*step(3, 2, default_rng(0)))
+    assert_allclose(buffer.tree.get([6, 7, 1]), [expected[0], expected[0], 1.0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("environments", [1, 3])
@@ -299,7 +301,7 @@ def test_updates_of_what_was_overwritten_are_refused(environments, optimized):
         before = buffer.tree.get(np.arange(buffer.tree.capacity))
         present = buffer.update_priorities(batch.sequence, np.full(64, more + 2.0))
         oldest = max(6 + more - (7 if optimized else 8), 0)
-        np.testing.assert_array_equal(present, batch.sequence // environments >= oldest)
+        assert_array_equal(present, batch.sequence // environments >= oldest)
         changed = np.flatnonzero(buffer.tree.get(np.arange(buffer.tree.capacity)) != before)
         assert set(changed) == set(batch.sequence[present] % buffer.tree.capacity)
     assert not present.any()
@@ -319,7 +321,7 @@ def test_a_reset_forgets_everything():
     assert not buffer.update_priorities(old, np.ones(32)).any()
     assert set(buffer.tree.get(np.arange(16))) == {0.0, 1.0}
     batch = buffer.sample(32)
-    np.testing.assert_array_equal(np.unique(batch.observations[:, 0]), [0, 1, 2])
+    assert_array_equal(np.unique(batch.observations[:, 0]), [0, 1, 2])
     assert buffer.update_priorities(batch.sequence, np.ones(32)).all()
     assert len(added) == buffer.size()
 
@@ -341,7 +343,7 @@ def test_a_pickle_goes_on_as_the_buffer_would(kind):
         batches.append(each.sample(64))
     for mine, its in zip(*batches, strict=True):
         for name in mine if isinstance(mine, dict) else [...]:
-            np.testing.assert_array_equal(mine[name], its[name])
+            assert_array_equal(mine[name], its[name])
     assert copy.tree.check() == 0.0
 
 
@@ -387,7 +389,7 @@ def test_wrong_rows_are_refused_with_nothing_written(kind):
     buffer = made(4, 2, kind=kind)
     fill(buffer, 6)
     before = pickle.dumps(buffer)
-    good = list(step(6, 2, np.random.default_rng(0)))
+    good = list(step(6, 2, default_rng(0)))
     if kind == "dict":
         good[:2] = [{"seen": seen, "place": np.array([1, 2])} for seen in good[:2]]
         wrong = [(1, good[1] | {"place": np.ones((3, 1))}, "next_obs['place'] must be [2, 1]"), (0, {}, "obs must be")]
@@ -503,12 +505,12 @@ def test_a_gradient_step_of_dqn_follows_the_weighted_mean_and_writes_the_td_erro
     network.zero_grad()
     (huber * batch.weights / learner.batch_size).sum().backward()
     gradients = {key: value.grad.clone() for key, value in network.named_parameters()}
-    np.testing.assert_array_equal(train_on(learner).sequence, batch.sequence)
+    assert_array_equal(train_on(learner).sequence, batch.sequence)
     for key, gradient in gradients.items():
         moved = before[f"q_net.{key}"] - dict(network.named_parameters())[key]
         torch.testing.assert_close(moved, gradient, rtol=1e-4, atol=1e-5)
     leaves[batch.sequence] = (np.abs(error.detach().numpy()[:, 0]).astype(float) + 1e-6) ** 0.6
-    np.testing.assert_allclose(learner.replay_buffer.tree.get(np.arange(60)), leaves[:60], rtol=1e-5)
+    assert_allclose(learner.replay_buffer.tree.get(np.arange(60)), leaves[:60], rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["PrioritizedTD3", "PrioritizedDDPG"])
@@ -530,7 +532,7 @@ def test_the_priority_is_the_mean_td_error_of_the_critics(name):
     assert len(errors) == {"PrioritizedTD3": 2, "PrioritizedDDPG": 1}[name]
     train_on(learner)
     expected = (torch.stack(errors).mean(0).numpy()[:, 0].astype(float) + 1e-6) ** 0.6
-    np.testing.assert_allclose(learner.replay_buffer.tree.get(batch.sequence), expected, rtol=1e-4)
+    assert_allclose(learner.replay_buffer.tree.get(batch.sequence), expected, rtol=1e-4)
 
 
 def test_the_priority_of_qr_dqn_is_the_td_error_of_the_means():
@@ -545,7 +547,7 @@ def test_the_priority_of_qr_dqn_is_the_td_error_of_the_means():
         error = learner.quantile_net(batch.observations).mean(1).gather(1, batch.actions) - target
     train_on(learner)
     expected = (np.abs(error.numpy()[:, 0]).astype(float) + 1e-6) ** 0.6
-    np.testing.assert_allclose(learner.replay_buffer.tree.get(batch.sequence), expected, rtol=1e-4)
+    assert_allclose(learner.replay_buffer.tree.get(batch.sequence), expected, rtol=1e-4)
 
 
 class Weightless(sb3.PrioritizedReplayBuffer):
@@ -589,13 +591,11 @@ def test_a_model_learns_is_saved_loaded_and_goes_on(name, environments, tmp_path
     assert again.replay_buffer.size() == 0
     again.load_replay_buffer(tmp_path / "replay")
     every = np.arange(buffer.tree.capacity)
-    np.testing.assert_array_equal(again.replay_buffer.tree.get(every[:400]), buffer.tree.get(every[:400]))
+    assert_array_equal(again.replay_buffer.tree.get(every[:400]), buffer.tree.get(every[:400]))
     seen = learner.get_env().reset()
     for network, values in learner.get_parameters().items():
         assert again.get_parameters()[network].keys() == values.keys()
-    np.testing.assert_array_equal(
-        learner.predict(seen, deterministic=True)[0], again.predict(seen, deterministic=True)[0]
-    )
+    assert_array_equal(learner.predict(seen, deterministic=True)[0], again.predict(seen, deterministic=True)[0])
     again.learn(100, reset_num_timesteps=False)
     assert again.num_timesteps >= learner.num_timesteps + 100
     assert again.replay_buffer.size() == again.num_timesteps // environments
@@ -638,7 +638,7 @@ def test_normalized_environments_and_rows_stored_once_are_learned_from():
     )
     learner.learn(300)
     leaves = learner.replay_buffer.tree.get(np.arange(100)).reshape(50, 2)
-    np.testing.assert_array_equal(np.flatnonzero((leaves == 0).any(1)), [learner.replay_buffer.pos])
+    assert_array_equal(np.flatnonzero((leaves == 0).any(1)), [learner.replay_buffer.pos])
 
 
 @pytest.mark.parametrize(

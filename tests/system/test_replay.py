@@ -5,6 +5,8 @@ import threading
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
+from numpy.testing import assert_allclose, assert_array_equal
 
 import impls
 from impls.replay.block import DAMAGED, LENT
@@ -30,7 +32,7 @@ def test_a_random_walk_gives_what_the_twin_gives(strategy, fanout, dtype):
         shape = {"capacity": capacity, "layout": layouts[seed % 5], "fanout": fanout, "dtype": dtype}
         shape["max_priority"] = ("ever", "current")[seed % 2]
         with made(strategy, **shape) as compiled:
-            Pair(compiled, twin_of(**shape), np.random.default_rng(seed)).walk(30)
+            Pair(compiled, twin_of(**shape), default_rng(seed)).walk(30)
 
 
 # Inserts and samples
@@ -39,25 +41,25 @@ def test_a_random_walk_gives_what_the_twin_gives(strategy, fanout, dtype):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_fresh_outputs_are_nobody_elses_and_given_ones_are_used(strategy):
     with made(strategy, 32) as compiled:
-        compiled.insert(rows_of(FLAT, np.random.default_rng(0), 20))
-        first, second = (compiled.sample(8, 0.4, np.random.default_rng(seed)) for seed in range(2))
+        compiled.insert(rows_of(FLAT, default_rng(0), 20))
+        first, second = (compiled.sample(8, 0.4, default_rng(seed)) for seed in range(2))
         kept = {name: part.copy() for name, part in first.rows.items()}
         out = compiled.outputs(8)
-        given = compiled.sample(8, 0.4, np.random.default_rng(1), out=out)
+        given = compiled.sample(8, 0.4, default_rng(1), out=out)
         equal_batches(given, second)
         parts = [[batch.sequence, batch.weights, *batch.rows.values()] for batch in (first, second, given)]
         for one, other in itertools.combinations(itertools.chain(*parts), 2):
             assert not np.shares_memory(one, other)
         assert given.rows["reward"] is out.rows["reward"]
-        again = compiled.sample(8, 0.4, np.random.default_rng(3), out=out)
+        again = compiled.sample(8, 0.4, default_rng(3), out=out)
         assert again.rows["reward"] is given.rows["reward"]
         for name, part in first.rows.items():
-            np.testing.assert_array_equal(part, kept[name])
+            assert_array_equal(part, kept[name])
 
 
 @pytest.mark.parametrize(("fanout", "dtype"), [(3, "float64"), (16, "float32")], ids=["3", "16"])
 def test_an_insert_of_thousands_of_rows_renews_all_their_sums(fanout, dtype):
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     with made("global", 9000, fanout=fanout, dtype=dtype) as compiled:
         twin = twin_of(capacity=9000, fanout=fanout, dtype=dtype)
         for count in (5000, 7000, 9000):  # the second goes around the end
@@ -70,7 +72,7 @@ def test_an_insert_of_thousands_of_rows_renews_all_their_sums(fanout, dtype):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_large_update_is_that_of_its_parts(strategy):
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     records, sequence, errors = rows_of(FLAT, rng, 700), rng.integers(0, 700, 3001), rng.standard_normal(3001)
     with made(strategy, 1000) as compiled:
         twin = twin_of(capacity=1000)
@@ -85,14 +87,14 @@ def test_a_large_update_is_that_of_its_parts(strategy):
 def test_arguments_may_be_lists_tensors_and_arrays_of_other_types(strategy):
     torch = pytest.importorskip("torch")
     with made(strategy, alpha=0.5, epsilon=0.25) as compiled:
-        records = {name: values.tolist() for name, values in rows_of(FLAT, np.random.default_rng(0), 3).items()}
+        records = {name: values.tolist() for name, values in rows_of(FLAT, default_rng(0), 3).items()}
         compiled.insert(records, [0.0, 2, -15.75], [True, True, True])
         compiled.insert(records, torch.tensor([8.75], requires_grad=True) * 1, np.array([0, 1, 0]))
-        np.testing.assert_allclose(compiled.state_dict()["leaves"], [0.5, 1.5, 4.0, 0.0, 3.0, 0.0])
+        assert_allclose(compiled.state_dict()["leaves"], [0.5, 1.5, 4.0, 0.0, 3.0, 0.0])
         present = compiled.update_priorities([1, 4], torch.tensor([[0.0], [3.75]], dtype=torch.bfloat16)[:, 0])
-        np.testing.assert_array_equal(present, [True, True])
+        assert_array_equal(present, [True, True])
         compiled.update_priorities(np.array([0], np.int32), np.array([15.75], np.float32))
-        np.testing.assert_allclose(compiled.state_dict()["leaves"], [4.0, 0.5, 4.0, 0.0, 2.0, 0.0])
+        assert_allclose(compiled.state_dict()["leaves"], [4.0, 0.5, 4.0, 0.0, 2.0, 0.0])
 
 
 # Priorities
@@ -102,7 +104,7 @@ def test_arguments_may_be_lists_tensors_and_arrays_of_other_types(strategy):
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_an_error_that_is_no_priority_changes_nothing(strategy, bad):
     with made(strategy) as compiled:
-        records = rows_of(FLAT, np.random.default_rng(0), 2)
+        records = rows_of(FLAT, default_rng(0), 2)
         compiled.insert(records, [1.0, 2.0])
         before = compiled._memory.bytes.copy()
         for act in (
@@ -111,14 +113,14 @@ def test_an_error_that_is_no_priority_changes_nothing(strategy, bad):
         ):
             with pytest.raises(ValueError, match=f"a TD error is {bad}; training has diverged"):
                 act()
-        np.testing.assert_array_equal(compiled._memory.bytes, before)
+        assert_array_equal(compiled._memory.bytes, before)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("capacity", [5, 1000])
 def test_the_current_maximum_falls_with_the_records_that_have_it(strategy, capacity):
     options = {"alpha": 1.0, "epsilon": 1e-9, "max_priority": "current"}
-    records = rows_of(FLAT, np.random.default_rng(0), 1)
+    records = rows_of(FLAT, default_rng(0), 1)
     with made(strategy, capacity, **options) as compiled:
         for error in (7.0, 3.0, 5.0):
             compiled.insert(records, [error])
@@ -128,14 +130,14 @@ def test_the_current_maximum_falls_with_the_records_that_have_it(strategy, capac
         compiled.update_priorities(np.array([0, 1, 2, 3]), np.full(4, 0.5))
         compiled.insert(records)
         assert compiled.state_dict()["leaves"][4] == np.float32(0.5)
-        many = rows_of(FLAT, np.random.default_rng(0), capacity)
+        many = rows_of(FLAT, default_rng(0), capacity)
         compiled.insert(many)  # over all of them
-        np.testing.assert_array_equal(compiled.state_dict()["leaves"], 1.0)
+        assert_array_equal(compiled.state_dict()["leaves"], 1.0)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_current_maximum_is_that_of_all_leaves_after_any_walk_and_after_a_repair(strategy):
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     records = rows_of(FLAT, rng, 1)
     with made(strategy, 1000, max_priority="current") as compiled:
         compiled.insert(rows_of(FLAT, rng, 1000), rng.standard_normal(1000))
@@ -155,19 +157,19 @@ def test_the_current_maximum_is_that_of_all_leaves_after_any_walk_and_after_a_re
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "two_lock_lazy"])
 def test_an_update_of_a_record_that_is_not_there_changes_nothing(strategy):
     with made(strategy, capacity=4) as compiled:
-        compiled.insert(rows_of(FLAT, np.random.default_rng(0), 4), [1.0, 2.0, 3.0, 4.0])
-        compiled.insert(rows_of(FLAT, np.random.default_rng(0), 2), [5.0], [True, False])
+        compiled.insert(rows_of(FLAT, default_rng(0), 4), [1.0, 2.0, 3.0, 4.0])
+        compiled.insert(rows_of(FLAT, default_rng(0), 2), [5.0], [True, False])
         leaves = compiled.state_dict()["leaves"]
         absent = np.array([0, 1, 5, -1, -4, 6, 1 << 40, 1 << 62, (1 << 62) + 2, -(1 << 63)])
-        np.testing.assert_array_equal(compiled.update_priorities(absent, np.full(10, 9.0)), False)
-        np.testing.assert_array_equal(compiled.state_dict()["leaves"], leaves)
+        assert_array_equal(compiled.update_priorities(absent, np.full(10, 9.0)), False)
+        assert_array_equal(compiled.state_dict()["leaves"], leaves)
 
 
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "two_lock_lazy"])
 def test_a_record_that_is_not_there_has_no_priority(strategy):
     with made(strategy, capacity=4, alpha=1.0, epsilon=0.5) as compiled:
-        compiled.insert(rows_of(FLAT, np.random.default_rng(0), 4), [1.0, 2.0, 3.0, 4.0])
-        compiled.insert(rows_of(FLAT, np.random.default_rng(0), 2), [5.0], [True, False])
+        compiled.insert(rows_of(FLAT, default_rng(0), 4), [1.0, 2.0, 3.0, 4.0])
+        compiled.insert(rows_of(FLAT, default_rng(0), 2), [5.0], [True, False])
         asked = [3, 0, 1, 5, 4, 2, -1, -4, 6, 1 << 62, -(1 << 63), 3]
         told = [4.5, 0, 0, 0, 5.5, 3.5, 0, 0, 0, 0, 0, 4.5]
         assert compiled.retrieve_priorities(asked).tolist() == told
@@ -178,7 +180,7 @@ def test_a_record_that_is_not_there_has_no_priority(strategy):
 @pytest.mark.parametrize("strategy", ["two_lock_lazy", "two_lock_checked", "banked"])
 def test_whoever_has_a_bank_alone_has_its_leaves(strategy):
     with made(strategy) as compiled:
-        compiled.insert(rows_of(FLAT, np.random.default_rng(0), 1))
+        compiled.insert(rows_of(FLAT, default_rng(0), 1))
         reader = threading.Thread(target=compiled.retrieve_priorities, args=([0],), daemon=True)
         compiled.retrieve_priorities([0])  # compiles
         with compiled._alone(compiled._banks[0]):
@@ -194,7 +196,7 @@ def test_whoever_has_a_bank_alone_has_its_leaves(strategy):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_distinct_records_are_those_a_tree_gives_and_the_tree_is_as_it_was(strategy):
-    rng, uniforms = np.random.default_rng(0), np.random.default_rng(1)
+    rng, uniforms = default_rng(0), default_rng(1)
     with made(strategy, 300) as compiled:
         compiled.insert(rows_of(FLAT, rng, 300), 10.0 ** rng.uniform(-3, 3, 300))
         tree = impls.make("numba", 300, fanout=16)
@@ -204,19 +206,19 @@ def test_distinct_records_are_those_a_tree_gives_and_the_tree_is_as_it_was(strat
             values = uniforms.random(batch)
             before = [part.copy() for part in parts]
             sequence = compiled.sample(batch, 0.4, uniforms=values, distinct=True).sequence
-            np.testing.assert_array_equal(sequence, tree.sample_distinct(values)[0])
+            assert_array_equal(sequence, tree.sample_distinct(values)[0])
             for part, was in zip(parts, before, strict=True):
-                np.testing.assert_array_equal(part, was)
+                assert_array_equal(part, was)
         with pytest.raises(RuntimeError, match="301 distinct records were asked for, and 300 can be sampled"):
             compiled.sample(301, 0.4, rng, distinct=True)
         for part, was in zip(parts, before, strict=True):
-            np.testing.assert_array_equal(part, was)
+            assert_array_equal(part, was)
 
 
 @pytest.mark.parametrize("strategy", ["global", "two_lock_checked"])
 def test_a_record_lent_by_a_caller_who_died_is_given_back(strategy):
     with made(strategy) as compiled:
-        compiled.insert(rows_of(FLAT, np.random.default_rng(0), 4), [1.0, 2.0, 3.0, 4.0])
+        compiled.insert(rows_of(FLAT, default_rng(0), 4), [1.0, 2.0, 3.0, 4.0])
         (bank,) = compiled._banks
         leaves = bank.leaves
         width = bank.shape.lanes * bank.shape.chunks
@@ -224,7 +226,7 @@ def test_a_record_lent_by_a_caller_who_died_is_given_back(strategy):
         bank.word(LENT)[0] = 2
         bank.parts[2].reshape(-1, width)[0, [0, 2]] = 0.0
         bank.word(DAMAGED)[0] = 1  # what the next to lock the bank finds out by the mutex
-        np.testing.assert_array_equal(compiled.retrieve_priorities([0, 1, 2, 3]), leaves[:4])
-        assert set(compiled.sample(64, 0.4, np.random.default_rng(0)).sequence) == {0, 1, 2, 3}
-        np.testing.assert_array_equal(bank.leaves, leaves)
+        assert_array_equal(compiled.retrieve_priorities([0, 1, 2, 3]), leaves[:4])
+        assert set(compiled.sample(64, 0.4, default_rng(0)).sequence) == {0, 1, 2, 3}
+        assert_array_equal(bank.leaves, leaves)
         assert (len(compiled), compiled.lost, compiled.check(), bank.word(LENT)[0]) == (4, 0, 0.0, 0)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from impls.training import TrainingError, load
 from impls.training.actor import evaluate
@@ -61,7 +62,7 @@ def parts_of(rows, count):
 def assert_equal_states(one, other, rtol=0.0, atol=0.0):
     ours, theirs = one.state_dict(), other.state_dict()
     for name in ("weights", "targets", "mean", "square"):
-        np.testing.assert_allclose(ours[name], theirs[name], rtol=rtol, atol=atol, err_msg=name)
+        assert_allclose(ours[name], theirs[name], rtol=rtol, atol=atol, err_msg=name)
     assert (ours["updates"], ours["steps"]) == (theirs["updates"], theirs["steps"])
 
 
@@ -80,7 +81,7 @@ def test_phases_make_up_the_step(name, algorithm):
             assert (derived.priorities is None) == (number > 0)
             assert derived.loss == pytest.approx(stepped.losses[phase.network], rel=1e-6, abs=1e-7)
             if number == 0:
-                np.testing.assert_array_equal(derived.priorities, stepped.priorities)
+                assert_array_equal(derived.priorities, stepped.priorities)
             other.apply(phase, derived.gradient.copy())
         other.finish()
         assert_equal_states(one, other, rtol=1e-6, atol=1e-7)
@@ -104,9 +105,9 @@ def test_the_mean_of_parts_is_the_gradient_of_the_batch(name, algorithm, count):
         sums = np.zeros_like(gradient)
         for part in parts_of(rows, count):
             sums += learner.gradient(phase, part).gradient
-        np.testing.assert_allclose(sums / count, gradient, rtol=1e-4, atol=1e-5 * np.abs(gradient).max())
+        assert_allclose(sums / count, gradient, rtol=1e-4, atol=1e-5 * np.abs(gradient).max())
         if whole.priorities is not None:
-            np.testing.assert_allclose(np.concatenate([part.priorities for part in each]), whole.priorities, rtol=1e-5)
+            assert_allclose(np.concatenate([part.priorities for part in each]), whole.priorities, rtol=1e-5)
         after = learner.state_dict()
         assert all(np.array_equal(before[key], after[key]) for key in ("weights", "targets", "mean", "square"))
         learner.apply(phase, gradient)
@@ -129,10 +130,10 @@ def test_two_learners_on_one_memory_step_as_one(name, algorithm):
         ours = turn.step(batch_of(shape, ROWS, at), WEIGHTS)
         alone.rng.bit_generator.state = state
         theirs = alone.step(batch_of(shape, ROWS, at), WEIGHTS)
-        np.testing.assert_array_equal(ours.priorities, theirs.priorities)
+        assert_array_equal(ours.priorities, theirs.priorities)
     first.count(6)
     assert_equal_states(first, alone)
-    np.testing.assert_array_equal(memory.parameters, alone.weights())
+    assert_array_equal(memory.parameters, alone.weights())
     state = first.state_dict()
     second.load_state_dict(state)  # what is loaded lies in the shared memory too
     memory.mean[:] = 7
@@ -204,9 +205,7 @@ def test_a_step_by_parts_is_the_step_of_one_learner(name, algorithm, count):
                 number, batch(rows, cut=slice(number * size, (number + 1) * size))
             )
         )
-        np.testing.assert_allclose(
-            np.concatenate([part.priorities for part in parts]), whole.priorities, rtol=1e-3, atol=1e-5
-        )
+        assert_allclose(np.concatenate([part.priorities for part in parts]), whole.priorities, rtol=1e-3, atol=1e-5)
         assert parts[0].losses == pytest.approx(whole.losses, rel=1e-3, abs=1e-5)
         versions.append(crowd.board.fetch(np.empty_like(alone.parameters), 0))
     assert crowd.board.value(words.UPDATES) == crowd.board.value(words.CLAIMED_UPDATES) == 5
@@ -232,7 +231,7 @@ def test_steps_in_turns_are_those_of_one_learner(name, algorithm):
     assert_equal_states(crowd.learners[0], alone)
     handed_out = np.empty_like(alone.parameters)
     assert crowd.board.fetch(handed_out, 0) == 24
-    np.testing.assert_array_equal(handed_out, alone.parameters)
+    assert_array_equal(handed_out, alone.parameters)
 
 
 @each_learner
@@ -408,8 +407,8 @@ def test_averages_of_every_step_of_plain_descent_are_those_of_one_step_together(
     for crowd in (one, other):
         train_together(crowd, 100)
     for learner in other.learners:
-        np.testing.assert_allclose(learner.parameters, one.learners[0].parameters, rtol=0, atol=1e-6)
-        np.testing.assert_allclose(learner.target_parameters, one.learners[0].target_parameters, rtol=0, atol=1e-6)
+        assert_allclose(learner.parameters, one.learners[0].parameters, rtol=0, atol=1e-6)
+        assert_allclose(learner.target_parameters, one.learners[0].target_parameters, rtol=0, atol=1e-6)
     assert np.abs(other.learners[0].parameters - first).max() > 1e-3
 
 
@@ -454,13 +453,13 @@ def test_learners_of_a_period_learn_apart_against_fixed_targets(name, algorithm)
     handed_out = np.empty_like(before)
     assert (crowd.board.fetch(handed_out, 0), crowd.board.value(words.UPDATES)) == (2, 3)
     for learner in crowd.learners:
-        np.testing.assert_allclose(learner.parameters, hands[0].parameters, rtol=0, atol=2e-6)
-        np.testing.assert_allclose(learner.target_parameters, targets, rtol=0, atol=2e-6)
-        np.testing.assert_array_equal(learner.weights(), crowd.common.averaged)
+        assert_allclose(learner.parameters, hands[0].parameters, rtol=0, atol=2e-6)
+        assert_allclose(learner.target_parameters, targets, rtol=0, atol=2e-6)
+        assert_array_equal(learner.weights(), crowd.common.averaged)
         learner.load_weights(before)  # as the best of a run, which is then tested
-        np.testing.assert_array_equal(learner.weights(), before)
+        assert_array_equal(learner.weights(), before)
         learner.load_weights(handed_out)
-    np.testing.assert_array_equal(handed_out, crowd.common.averaged)
+    assert_array_equal(handed_out, crowd.common.averaged)
 
 
 def test_plain_descent_is_a_step_along_the_gradient():
@@ -470,7 +469,7 @@ def test_plain_descent_is_a_step_along_the_gradient():
         before, gradient = learner.weights(), learner.gradient(phase, rows).gradient.copy()
         learner.apply(phase, gradient)
         span = spans(learner.workload)[phase.network]
-        np.testing.assert_allclose(learner.parameters[span], before[span] - 0.25 * gradient, rtol=1e-6, atol=1e-8)
+        assert_allclose(learner.parameters[span], before[span] - 0.25 * gradient, rtol=1e-6, atol=1e-8)
         assert learner.state_dict()["updates"]["critic"] == 1
 
 
@@ -484,12 +483,12 @@ def test_learners_with_banks_die_and_all_of_them_go_on():
             advance(loop, lambda: False)
     assert saved["updates"] == saved["learner"]["steps"]
     weights = saved["learners"]["parameters"]
-    np.testing.assert_array_equal(weights[0], saved["learner"]["weights"])
+    assert_array_equal(weights[0], saved["learner"]["weights"])
     with running(workload, saved=saved, strategy="banked", **own) as loop:
-        np.testing.assert_array_equal(loop.state_dict()["learners"]["parameters"], weights)
+        assert_array_equal(loop.state_dict()["learners"]["parameters"], weights)
         handed_out = np.empty_like(weights[0])
         loop.board.fetch(handed_out, 0)
-        np.testing.assert_array_equal(handed_out, saved["learners"]["averaged"][0])
+        assert_array_equal(handed_out, saved["learners"]["averaged"][0])
         advance(loop, lambda: loop.updates >= saved["updates"] + 20)
         with loop.paused():
             assert len(loop.buffer.state_dict()["banks"]) == 2
@@ -505,8 +504,8 @@ def test_learners_with_copies_begin_with_the_numbers_of_one_that_was_alone():
         crowd.load_state_dict(alone.state_dict())
         for kept, own in zip(crowd.state_dict()["learners"].values(), (*alone.learner.vectors(), None), strict=True):
             expected = alone.learner.parameters if own is None else own  # last what they averaged, by which actors act
-            np.testing.assert_array_equal(kept, np.broadcast_to(expected, kept.shape))
-        np.testing.assert_array_equal(crowd.learner.weights(), alone.learner.parameters)
+            assert_array_equal(kept, np.broadcast_to(expected, kept.shape))
+        assert_array_equal(crowd.learner.weights(), alone.learner.parameters)
 
 
 def test_learners_die_and_their_state_goes_on():
@@ -517,7 +516,7 @@ def test_learners_die_and_their_state_goes_on():
         report, saved = loop.report(), loop.state_dict()
         assert report["lag"] <= workload.learner.update_interval
         assert report["stale_gradients"] == {"mean": 0.0, "most": 0}
-        np.testing.assert_array_equal(loop.learner.parameters, saved["learner"]["weights"])
+        assert_array_equal(loop.learner.parameters, saved["learner"]["weights"])
         kill(loop, "learner-1")
         with pytest.raises(TrainingError, match=r"learner 1 was ended from outside \(exit code -9\)"):
             advance(loop, lambda: False)
@@ -558,7 +557,7 @@ def go_on(workload, saved, sync):
         with loop.paused():  # in which no learner takes another turn
             state = loop.state_dict()
             turns = int(loop.board.rows[:2, words.TURNS].sum()) // (2 if sync == "synchronous" else 1)
-            np.testing.assert_array_equal(loop.learner.parameters, state["learner"]["weights"])
+            assert_array_equal(loop.learner.parameters, state["learner"]["weights"])
         assert state["updates"] == saved["updates"] + turns
         assert state["learner"]["steps"] == state["updates"]
         assert not np.array_equal(state["learner"]["weights"], saved["learner"]["weights"])

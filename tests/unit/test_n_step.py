@@ -5,6 +5,8 @@ import warnings
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
+from numpy.testing import assert_allclose, assert_array_equal
 
 from impls import replay
 from impls.replay import Layout
@@ -49,7 +51,7 @@ def expected_records(transitions, truncated, n, gamma):
 @pytest.mark.parametrize("environments", [1, 3])
 @pytest.mark.parametrize(("n", "gamma"), [(1, 0.99), (2, 0.9), (3, 1.0), (5, 0.5), (4, 0.0)])
 def test_records_are_those_computed_by_hand(n, gamma, environments):
-    transitions, truncated = episodes(np.random.default_rng(n), 200, environments)
+    transitions, truncated = episodes(default_rng(n), 200, environments)
     turned = NStep(LAYOUT, n, gamma, environments=environments)
     for step, expected in expected_records(transitions, truncated, n, gamma).items():
         records = turned.append({name: values[step] for name, values in transitions.items()}, truncated[step])
@@ -58,7 +60,7 @@ def test_records_are_those_computed_by_hand(n, gamma, environments):
         for name, (shape, dtype) in turned.layout.fields.items():
             assert (records[name].dtype, records[name].shape[1:]) == (dtype, shape)
             theirs = [record[name] for record in expected]
-            np.testing.assert_allclose(records[name], np.reshape(theirs, records[name].shape), rtol=1e-5, atol=1e-6)
+            assert_allclose(records[name], np.reshape(theirs, records[name].shape), rtol=1e-5, atol=1e-6)
 
 
 def test_an_episode_that_was_cut_off_is_still_valued_and_one_that_terminated_is_not():
@@ -68,16 +70,16 @@ def test_an_episode_that_was_cut_off_is_still_valued_and_one_that_terminated_is_
             transition = {"observation": [[step]], "next_observation": [[step + 1]], "action": [1], "reward": [reward]}
             last = step == 1
             records = turned.append(transition | {"terminated": [terminated and last]}, [truncated and last])
-        np.testing.assert_array_equal(records["reward"], [2.0, 2.0])
-        np.testing.assert_array_equal(records["discount"], [0.25, 0.5])  # gamma^k, k the rewards in each
-        np.testing.assert_array_equal(records["terminated"], [terminated] * 2)
-        np.testing.assert_array_equal(records["next_observation"], [[2.0], [2.0]])
+        assert_array_equal(records["reward"], [2.0, 2.0])
+        assert_array_equal(records["discount"], [0.25, 0.5])  # gamma^k, k the rewards in each
+        assert_array_equal(records["terminated"], [terminated] * 2)
+        assert_array_equal(records["next_observation"], [[2.0], [2.0]])
         again = transition | {"terminated": [False]}
         assert not turned.append(again)["reward"].size  # nothing of the episode before reaches into the next
 
 
 def test_records_go_into_a_replay_as_they_come():
-    transitions, truncated = episodes(np.random.default_rng(0), 50, 4)
+    transitions, truncated = episodes(default_rng(0), 50, 4)
     turned = NStep(LAYOUT, 3, 0.9, environments=4)
     with replay.make(64, turned.layout, alpha=0.6, epsilon=1e-3, strategy="global") as compiled:
         truth = []
@@ -85,10 +87,10 @@ def test_records_go_into_a_replay_as_they_come():
             records = turned.append({name: values[step] for name, values in transitions.items()}, truncated[step])
             compiled.insert(records)
             truth += [{name: values[at] for name, values in records.items()} for at in range(len(records["reward"]))]
-        batch = compiled.sample(32, 0.4, np.random.default_rng(0))
+        batch = compiled.sample(32, 0.4, default_rng(0))
         for at, sequence in enumerate(batch.sequence):
             for name, values in batch.rows.items():
-                np.testing.assert_array_equal(values[at], truth[sequence][name])
+                assert_array_equal(values[at], truth[sequence][name])
         assert compiled.written == len(truth)
 
 
@@ -100,11 +102,11 @@ def test_what_cannot_be_is_refused_with_nothing_changed():
     with pytest.raises(ValueError, match=r"gamma must be within \[0, 1\], not 1.5"):
         NStep(LAYOUT, 3, 1.5)
     turned = NStep(LAYOUT, 1, 0.9)
-    transitions, _ = episodes(np.random.default_rng(0), 2, 1)
+    transitions, _ = episodes(default_rng(0), 2, 1)
     first, second = ({name: values[step] for name, values in transitions.items()} for step in range(2))
     with pytest.raises(ValueError, match=r"reward must be \[1\], not \[2\]"):
         turned.append(first | {"reward": [1.0, 2.0]})
-    np.testing.assert_array_equal(turned.append(second)["observation"], second["observation"])
+    assert_array_equal(turned.append(second)["observation"], second["observation"])
 
 
 def test_a_layout_of_n_steps_is_another_than_that_of_one():
@@ -163,7 +165,7 @@ def records_of(segment, n, gamma):
 
 
 def play_and_compare(seed):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     n, environments = int(rng.integers(1, 6)), int(rng.integers(1, 5))
     gamma, next_step, tells = rng.choice([0.0, 0.5, 1.0]), rng.random() < 0.5, rng.random() < 0.5
     turns, segments = play(rng, environments, int(rng.integers(3, 40)), next_step)
@@ -186,7 +188,7 @@ def play_and_compare(seed):
     order = np.argsort(found["observation"][:, 0], kind="stable")
     expected.sort(key=lambda record: record["observation"][0])
     for name, values in found.items():
-        np.testing.assert_allclose(values[order], np.array([record[name] for record in expected]), rtol=1e-6)
+        assert_allclose(values[order], np.array([record[name] for record in expected]), rtol=1e-6)
 
 
 @pytest.mark.parametrize("seeds", [range(12), pytest.param(range(12, 300), marks=pytest.mark.slow)])

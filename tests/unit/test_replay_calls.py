@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 
 from impls.replay import ClosedError
 from tests.replays import FLAT, made, rows_of
@@ -21,7 +22,7 @@ CAPACITY, BETA = 1_100, 0.4
 
 def filled():
     """A replay whose usual calls reach its kernels."""
-    replay, rng = made("two_lock_checked", CAPACITY), np.random.default_rng(0)
+    replay, rng = made("two_lock_checked", CAPACITY), default_rng(0)
     replay.insert(rows_of(FLAT, rng, CAPACITY), rng.standard_normal(CAPACITY))
     for batch in (1, 32, 40, MOST):
         replay.sample(batch, BETA, rng)
@@ -73,7 +74,7 @@ def outcome(call, *arguments, **by_name):
 def test_usual_calls_reach_the_kernel_with_the_uniforms_of_the_generator(replay, batch, kind, monkeypatch):
     mine, same = (np.random.Generator(getattr(np.random, kind)(batch)) for _ in range(2))
     expected = in_python(replay, "sample")(batch, BETA, same)
-    errors = np.random.default_rng(batch).standard_normal(batch)
+    errors = default_rng(batch).standard_normal(batch)
     with monkeypatch.context() as patches:
         for kernel in ("_sample", "_update"):
             patches.setattr(replay, kernel, lambda *_: pytest.fail("Python was asked"))
@@ -124,7 +125,7 @@ def test_numbers_of_odd_generators_are_those_they_draw_in_python(replay, make):
 
 
 def test_a_generator_that_others_draw_from_is_waited_for(replay):
-    rng, same, sampled = np.random.default_rng(3), np.random.default_rng(3), []
+    rng, same, sampled = default_rng(3), default_rng(3), []
     sampler = threading.Thread(target=lambda: sampled.append(replay.sample(32, BETA, rng)))
     with rng.bit_generator.lock:
         sampler.start()
@@ -139,7 +140,7 @@ def test_a_generator_that_others_draw_from_is_waited_for(replay):
 def test_threads_that_share_a_generator_draw_each_number_once(replay, request):
     request.addfinalizer(functools.partial(sys.setswitchinterval, sys.getswitchinterval()))
     sys.setswitchinterval(1e-5)
-    rng, same, drawn = np.random.default_rng(5), np.random.default_rng(5), []
+    rng, same, drawn = default_rng(5), default_rng(5), []
 
     def draw():
         for turn in range(40):
@@ -193,7 +194,7 @@ SAMPLES = [
 
 @pytest.mark.parametrize(("batch", "beta"), SAMPLES, ids=str)
 def test_whatever_the_arguments_samples_and_messages_are_pythons(replay, batch, beta):
-    mine, same = np.random.default_rng(1), np.random.default_rng(1)
+    mine, same = default_rng(1), default_rng(1)
     assert outcome(replay.sample, batch, beta, mine) == outcome(in_python(replay, "sample"), batch, beta, same)
     assert mine.random() == same.random()
 
@@ -220,8 +221,8 @@ def test_arguments_by_name_are_not_left_out(replay):
     expected = outcome(replay.sample, 3, BETA, uniforms=np.array([0.1, 0.2, 0.3]))
     assert outcome(replay.sample, 3, BETA, None, uniforms=np.array([0.1, 0.2, 0.3])) == expected
     out = replay.outputs(32)
-    assert replay.sample(32, BETA, np.random.default_rng(0), out=out).sequence is out.sequence
-    assert len(set(replay.sample(1_024, BETA, np.random.default_rng(0), distinct=True).sequence)) == MOST
+    assert replay.sample(32, BETA, default_rng(0), out=out).sequence is out.sequence
+    assert len(set(replay.sample(1_024, BETA, default_rng(0), distinct=True).sequence)) == MOST
 
 
 def shapes(array):
@@ -260,7 +261,7 @@ def test_whatever_the_arguments_updates_and_messages_are_pythons(replay, bad):
 
 def test_a_replay_without_records_refuses_and_has_drawn_as_in_python():
     with made("two_lock_checked", CAPACITY) as empty:
-        rngs = [np.random.default_rng(0) for _ in range(3)]
+        rngs = [default_rng(0) for _ in range(3)]
         for rng in rngs[:2]:
             with pytest.raises(RuntimeError, match="nothing to sample: no record"):
                 empty.sample(4, BETA, rng)
@@ -269,7 +270,7 @@ def test_a_replay_without_records_refuses_and_has_drawn_as_in_python():
 
 
 def test_a_closed_replay_refuses_and_its_batches_stay():
-    replay, rng = filled(), np.random.default_rng(0)
+    replay, rng = filled(), default_rng(0)
     batch = replay.sample(32, BETA, rng)
     before = outcome(lambda: batch)
     replay.close()
@@ -280,7 +281,7 @@ def test_a_closed_replay_refuses_and_its_batches_stay():
 
 
 def test_neither_answers_nor_refusals_leak(replay):
-    sequence, errors, rng = np.array([1, 2]), np.array([0.5, np.nan]), np.random.default_rng(0)
+    sequence, errors, rng = np.array([1, 2]), np.array([0.5, np.nan]), default_rng(0)
     with made("two_lock_checked", CAPACITY) as empty:
         calls = (
             *(lambda: replay.sample(32, BETA, rng), lambda: replay.sample(32, "x", rng)),
