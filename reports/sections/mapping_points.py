@@ -220,11 +220,14 @@ def scaled(platform: Path, results: Path) -> list[Scaled]:
 
 
 def _scaled(question: MappingQuestion) -> Iterator[Scaled]:
-    """Yield the factors at the workload's own batch and at the largest that was timed, by what would run."""
-    table, own, by = question.tables[0], question.workload.learner.batch, question.parts().implementation
-    timed = {batch for _, batch in table.alone(what_of("learner step", by), 1)} if table else set[int]()
-    for batch in sorted({own, max(timed)}) if len(timed) > 1 else ():
-        asked = dataclasses.replace(question, fix={"batch": batch})
+    """Yield the factors at the workload's own batch and at the largest timed, by what would run or else was timed."""
+    table, own, preferred = question.tables[0], question.workload.learner.batch, question.parts().implementation
+    steps = {by: table.alone(what_of("learner step", by), 1) if table else {} for by in (preferred, "torch")}
+    by, timed = next(
+        ((by, {batch for _, batch in found}) for by, found in steps.items() if len(found) > 1), ("", set())
+    )
+    for batch in sorted({own, max(timed)}) if timed else ():
+        asked = dataclasses.replace(question, fix={"batch": batch, "learner_implementation": by})
         answer = learner_scaling(asked, LEARNERS[-1], HORIZONS[-1])
         title = f"{question.workload.name}, B = {batch:,}, learners {by}"
         yield Scaled(title, factors(answer.terms, LEARNERS, HORIZONS), tuple(_ran(answer)))

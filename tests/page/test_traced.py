@@ -48,6 +48,7 @@ MAY_STAY = {
     r"95 %": "the confidence of every interval",
     r"[+-]?0(\.0+)?\s?(%|x)?": "nothing is nothing, however long it takes",
     r"100 ?%|1\.00x?": "all of it",
+    r"[1-3] %": "a share so small that its whole percents stay",
 }
 BY_LAW = {
     r"as printed|removal heeded|learner first, then the best RMM": "tables drawn by a seed, no times",
@@ -63,7 +64,7 @@ NUMBER = re.compile(rf"(?<![\w.,-])[+-]?\d+(?:,\d{{3}})*(?:\.\d+)?(?:e-?\d+)?{UN
 FIGURE = re.compile(r"[.%]|[num]?s$|x$|times|\d{3}")  # a unit, decimals or three digits; other counts are short
 QUANTITY = re.compile(r"\d\s?(?:[num]s\b|%|x\b)|\d times")
 DOCUMENTED = (ast.Module, ast.FunctionDef, ast.ClassDef)
-ROUNDS = 4
+ROUNDS = 7
 
 
 def shaken(results, out, seed):
