@@ -89,15 +89,7 @@ def test_memory_caps_the_batch():
     assert tight.pair[1] == tight.found.batch.allowed[-1] == 512 < free.pair[1]
 
 
-def test_adaptation_in_words_and_in_json(capsys):
-    code, text, errors = told(capsys, "adapt", *ASK)
-    assert (code, errors) == (0, "")
-    for words in (
-        "1 sampler, B = 512: about ",
-        "2  over the cap on the processor (100 %)",
-        "loop(cpu), apart: modeled",  # by the dense learner, which nobody timed on that machine
-    ):
-        assert words in text
+def test_adaptation_in_json(capsys):
     given = json.loads(told(capsys, "adapt", *ASK, "--json")[1])
     assert given["pair"] == given["best"] == [1, max(given["batch"]["values"])]
     assert (given["loss"], given["choice"]) == (0, [1, 512])
