@@ -227,6 +227,11 @@ def picture(figure: Figure, ending: str) -> bytes:
     """
     content = io.BytesIO()
     figure.set_dpi(DOTS_PER_INCH)
+    if engine := figure.get_layout_engine():  # places panels to the last bit as memory lies, so once and rounded
+        engine.execute(figure)
+        figure.set_layout_engine("none")
+        for axes in figure.axes:
+            axes.set_position([round(edge, 9) for edge in axes.get_position().bounds])
     if ending == "svg":
         FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None})
     else:
