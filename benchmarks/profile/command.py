@@ -14,7 +14,7 @@ import importlib.util
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -55,8 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.only:
             raise ValueError("--arrangements measures none of the parts that --only names; leave one of the two out")
         return _arrangements(options, workload, preset)
-    serial, *parts = groups(workload, preset, CORES)
-    cells = [serial, *beside.whole(workload, preset, CORES, implementations(workload)), *parts]
+    cells = _cells(workload, preset)
     stamp = Stamp.of_this_run(TRAINING, **facts_of(workload, options.preset, cells))
     if options.only:
         cells = [[cell for cell in group if f"{cell.contestant} {cell.op}" in options.only] for group in cells]
@@ -86,11 +85,25 @@ def _arrangements(options: argparse.Namespace, workload: Workload, preset: Prese
     path = file_of(options.results, f"beside-{workload.name}-{options.preset}.jsonl")
     cells = beside.groups(workload, preset, CORES, implementations(workload))
     stamp = Stamp.of_this_run(beside.PRIMITIVE, **facts_of(workload))
+    own = stamps_beside(stamp, workload, options.preset, _cells(workload, preset))
     with ExitStack() as stack:
-        measure = functools.partial(_run_beside, Team(stack, workload, preset), stamp)
+        measure = functools.partial(_run_beside, Team(stack, workload, preset), own)
         how: dict[str, Any] = {"unit": "cell", "bar": not options.json, "sentinels": Sentinels()}
         tally = run(cells, path, stamp, measure, **how)
     return show(tally, path, options.json)
+
+
+def _cells(workload: Workload, preset: Preset) -> list[list[Cell]]:
+    """Return the cells of a profile, a group each: of the serial loop, of a run timed whole, of their parts."""
+    serial, *parts = groups(workload, preset, CORES)
+    return [serial, *beside.whole(workload, preset, CORES, implementations(workload)), *parts]
+
+
+def stamps_beside(stamp: Stamp, workload: Workload, preset: str, profile: list[list[Cell]]) -> Callable[[Cell], Stamp]:
+    """Return what stamps the cells of parallel runs: a cell that the profile has too stays one of the profile's."""
+    shared = [cell for group in profile for cell in group]
+    marked = dataclasses.replace(stamp, machine=stamp.machine | facts_of(workload, preset, profile))
+    return lambda cell: marked if cell in shared else stamp
 
 
 def loop_rates(found: Iterable[Measurement]) -> str:
@@ -306,18 +319,18 @@ def _stamp_of(stamp: Stamp, cell: Cell) -> Stamp:
     return dataclasses.replace(stamp, primitive=beside.PRIMITIVE) if cell.contestant in beside.ARRANGEMENTS else stamp
 
 
-def _run_beside(team: Team, stamp: Stamp, cells: Sequence[Cell]) -> Iterator[Measurement]:
+def _run_beside(team: Team, stamp_of: Callable[[Cell], Stamp], cells: Sequence[Cell]) -> Iterator[Measurement]:
     """Yield the records of one run: a part with too few samples is skipped."""
     answer = team.worker(0).ask("arrange", options=dict(cells[0].options), window=2 * team.preset.sample_seconds)
     where = {"affinity": list(ALL_CPUS)}
     for cell in cells:
         samples = answer.get("samples", {}).get(cell.op, ())
         if len(samples) >= beside.WINDOWS // 2:
-            yield stamp.timed(cell, Timing(tuple(samples), 1), where)
+            yield stamp_of(cell).timed(cell, Timing(tuple(samples), 1), where)
         elif "failed" in answer:
-            yield stamp.record(cell, "failed", reason=answer["failed"])
+            yield stamp_of(cell).record(cell, "failed", reason=answer["failed"])
         else:
-            yield stamp.record(cell, "skipped", reason=answer.get("skipped", f"too few samples, {TOO_LONG}"))
+            yield stamp_of(cell).record(cell, "skipped", reason=answer.get("skipped", f"too few samples, {TOO_LONG}"))
 
 
 def _reason(cell: Cell, timing: Timing, note: str | None) -> str | None:

@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import math
 import shlex
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,15 +119,14 @@ class PerformanceTable:
         """Say that cells of the profile are left, or that others disturbed them; ``command`` measures the profile."""
         last = {one.cell: one for one in in_order(one for one in self.made if one.primitive in (TRAINING, BESIDE))}
         profile = [one for one in last.values() if one.primitive == TRAINING or "profile" in one.machine]
-        # By preset, with as many cells as it has; an older record tells neither, so all of them are taken for whole.
-        done = Counter(tuple(one.machine.get("profile", {}).values()) for one in profile)
-        if done and () not in done:
-            (preset, cells), count = max(done.items(), key=lambda pair: pair[1] / pair[0][1])
-            if count < cells:
-                yield (
-                    f"only {count:,} of {cells:,} cells of the profile are measured; run the same command again to "
-                    f"finish: {command} --preset {preset}"
-                )
+        # A cell counts whichever preset measured it last; an older record tells none, so its profile counts as whole.
+        presets = [one.machine.get("profile") or {"cells": 0} for one in profile]
+        least = min(presets, key=lambda preset: preset["cells"], default={"cells": 0})
+        if len(profile) < least["cells"]:
+            yield (
+                f"only {len(profile):,} of {least['cells']:,} cells of the profile are measured; run the same command "
+                f"again to finish: {command} --preset {least['preset']}"
+            )
         if loads := [one.machine[LOAD] for one in last.values() if LOAD in one.machine]:
             yield (
                 f"{len(loads):,} of {plural(len(last), 'record')} of the profile were made under load (up to "

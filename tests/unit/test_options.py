@@ -101,7 +101,8 @@ def test_the_loop_of_apart_takes_its_learners_threads():
     problem = build(parts_of("h200")).problems["apart"]
     assert not problem.engines
     for option in problem.options["learner"]:
-        threads = int(option.name.split()[0]) if option.name.endswith("of torch") else 1
+        is_torch = option.name.endswith("of torch")  # others have one thread
+        threads = int(option.name.split()[0]) if is_torch else 1
         chosen = first_of(problem, tree=("cpu", "cpu")).having(option)
         assert sum_needs(problem, chosen)["cpu.cores"] == 1 + threads
 

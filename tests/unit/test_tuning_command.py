@@ -225,8 +225,6 @@ def test_learners_in_words_and_in_json(capsys):
     given = json.loads(told(capsys, "learners", *ASK, "--json", "--fix", "learner_implementation=torch")[1])
     assert (given["by"], given["choice"]) == ("torch", [1, 1])
     assert all(one["as_run"] < one["alone"] for one in given["points"] if one["learners"] == 2)
-    other = json.loads(told(capsys, "learners", *ASK, "--fix", "batch=64", "--json")[1])
-    assert other["terms"]["batch"] == 64
 
 
 def test_a_term_between_measured_batches_is_interpolated():

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.profile.beside import PRIMITIVE, whole
 from benchmarks.profile.cells import PRESETS, facts_of, groups
+from benchmarks.profile.command import stamps_beside
 from benchmarks.timing import Timing
 from dse.__main__ import main
 from dse.cli.deciding import contenders
@@ -102,7 +103,10 @@ def test_a_profile_that_is_unfinished_or_disturbed_is_named_first(capsys, tmp_pa
     assert f"only 3 of {TOTAL} cells of the profile are measured; {again}" in begins("unfinished", records(3))
     loaded = f"{TOTAL} of {TOTAL} records of the profile were made under load (up to 9)"
     assert loaded in begins("loaded", records(TOTAL, 9.0))
-    assert "warning: " not in begins("complete", records(TOTAL))
+    (cell,) = CELLS[1]
+    own = stamps_beside(stamp(PRIMITIVE), WORKLOAD, "brief", CELLS)(cell)
+    again = own.timed(cell, Timing(NOISE, 10), utc="2030-01-02T00:00:00+00:00")
+    assert "warning: " not in begins("complete", [*records(TOTAL), again])  # --arrangements measured a cell anew
 
 
 @pytest.mark.parametrize("platform", ["edge", "u200", "h200"])
