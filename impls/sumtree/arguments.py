@@ -1,6 +1,7 @@
 """Batches as calls give them: each check returns the converted batch, or raises with the value and the bound."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ EXACT = {
     np.dtype(np.int64): frozenset(map(np.dtype, ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"))),
 }
 """Dtypes every value of which converts unchanged to the key's."""
+told_of_tensors: list[Callable[[type], object]] = []
+"""Functions that are called with the class of each tensor that was met."""
 
 
 def to_numpy(array: Any) -> NDArray[Any]:
@@ -24,6 +27,8 @@ def to_numpy(array: Any) -> NDArray[Any]:
     torch's bfloat16, which NumPy lacks, becomes float32.
     """
     if hasattr(array, "detach"):
+        for know in told_of_tensors:
+            know(type(array))
         array = array.detach().cpu()
         if str(array.dtype) == "torch.bfloat16":
             array = array.float()

@@ -1,9 +1,9 @@
 """Calls of a tree's methods that reach its kernel without Python code, which takes most of the time of a small batch.
 
-Each is a compiled function with the signature of METH_FASTCALL, which takes the place of a method of the class. The
-usual call has the kernel's arguments and no others: aligned arrays ``[B]`` of its own dtypes, of at most ``MOST``
-elements. Whatever else a call is, and whatever its kernel does not do at once, is left to the method in Python, with
-its conversions, turns and messages. So nothing but the time tells which of the two has answered.
+Each is a compiled function with the signature of METH_FASTCALL, which takes the place of a method of the class. It
+reads whatever ``direct_arguments.py`` can, by position or by name. Whatever else a call is, and whatever its kernel
+does not do at once, is left to the method in Python, with its conversions, turns and messages. So nothing but the time
+tells which of the two has answered.
 
 A class takes part from its first tree on, so that a bound method that is kept does too, and a tree once :func:`open_to`
 has put the addresses of its kernels into words that it holds in a slot.
@@ -14,6 +14,7 @@ import functools
 import importlib
 import inspect
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,45 +23,46 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from . import arguments, direct_arguments
 from .compiling import compiler
 from .contract import SumTree
+from .direct_arguments import (
+    ARRAY,
+    DATA,
+    ITEMS,
+    MOST,
+    NONE,
+    SYMBOL,
+    WORDS,
+    drop,
+    in_order,
+    keep_for_good,
+    of_process,
+    read,
+)
 from .kernel_cache import kept_cfunc
-from .kernels.header import DONE, SCRATCH, WORD, inner
-from .lanes import load_i64, load_real, stack_words, store_i64
+from .kernels.header import DONE, LENDING_SCRATCH, SCRATCH, WORD, inner
+from .lanes import load_i64, load_real, stack_words, store_i64, store_real, word_of
 
-MOST = 1024  # elements of a batch, beyond which Python takes a few percent of the time
 _LONG = 64  # elements from which on other threads may run meanwhile, which takes 20 ns
-
-# Offsets in objects: CPython's with its GIL, and those of NumPy's ABI. The slot is the first one of the class.
-KIND, DATA, _RANK, _SHAPE, _DTYPE, _FLAGS, _SLOT = 8, 16, 24, 32, 56, 64, SumTree.__basicsize__
-ITEMS = tuple.__basicsize__
+_SLOT = SumTree.__basicsize__  # of the words in a tree: the first one of the class
 FAILED = -1  # of a kernel that raises
-_INT, _USUAL = (1 << 32) - 1, 0x0101  # C-contiguous and aligned
 
-# Words of the process: objects. Words of a tree: for each method its kernel, and others.
-ARRAY, INT64, FLOAT64, _INDEX, NONE, _SAMPLE_IN_PYTHON, _UPDATE_IN_PYTHON = np.arange(7)  # no types, as ints are
-_TREE, _LEAF, _LEAF_BYTES, _HIGHEST, _SAMPLE, _UPDATE, _ROOM = np.array([0, 1, 2, 3, 4, 5, 8])
-_WORDS, _NEW_ARRAY, NEW_RECORD = "fanout_direct_calls", "fanout_new_array", "fanout_new_record"  # symbols
+# Words of the process after those of arguments: names of parameters and of methods in Python.
+_INDEX, _UNIFORMS, _EXCLUDE, _INDICES, _PRIORITIES, _SAMPLE_IN_PYTHON, _UPDATE_IN_PYTHON, END = np.arange(8) + WORDS
+_NAMES = "uniforms", "exclude", "indices", "priorities", "_sample_in_python", "_update_in_python"
+# Words of a tree: for each kernel its address, and others.
+_TREE, _LEAF, _LEAF_BYTES, _HIGHEST, _SAMPLE, _UPDATE, _WITHOUT, _ROOM = np.array([0, 1, 2, 3, 4, 5, 6, 8])
+_NEW_ARRAY, NEW_RECORD = "fanout_new_array", "fanout_new_record"  # symbols
 
 _word, _int = types.int64, types.int32
 new_array = types.ExternalFunction(_NEW_ARRAY, _word(_word, _int, _word, _int, _word, _word, _int, _int, _word))
 new_tuple = types.ExternalFunction("PyTuple_New", _word(_word))
-_bind = types.ExternalFunction("PyMethod_New", _word(_word, _word))
+get_attribute = types.ExternalFunction("PyObject_GetAttr", _word(_word, _word))
 call_object = types.ExternalFunction("PyObject_Vectorcall", _word(_word, _word, _word, _word))
 keep = types.ExternalFunction("Py_IncRef", types.void(_word))
-drop = types.ExternalFunction("Py_DecRef", types.void(_word))  # of no object, too
 let_others_run = types.ExternalFunction("PyEval_SaveThread", _word())
 run_again = types.ExternalFunction("PyEval_RestoreThread", types.void(_word))
-
-
-@intrinsic
-def of_process(typingctx: Any, number: Any) -> Any:
-    """A word of the process."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(builder.gep(context.get_c_value(builder, ir.IntType(64), _WORDS), arguments))
-
-    return _word(_word), emit
 
 
 @intrinsic
@@ -101,40 +103,39 @@ def _words_of(tree: int, method: int) -> int:
 
 
 @inner
-def size_of(array: int, dtype: int) -> int:
-    """Elements of an aligned, C-contiguous array ``[B]`` of the dtype; 0 for any other object, and for large ones."""
-    if load_i64(array + KIND) != of_process(ARRAY) or load_i64(array + _DTYPE) != of_process(dtype):
-        return 0
-    if load_i64(array + _RANK) & _INT != 1 or load_i64(array + _FLAGS) & _USUAL != _USUAL:
-        return 0
-    size = load_i64(load_i64(array + _SHAPE))
-    return size if size <= MOST else 0
-
-
-@inner
-def call_python(method: int, tree: int, arguments: int, count: int, names: int) -> int:
-    """What the method in Python returns; 0 where it raises."""
-    bound = _bind(method, tree)
+def call_python(method: int, owner: int, arguments: int, count: int, names: int) -> int:
+    """Call the method in Python whose name is a word of the process; returns what it does, 0 where it raises."""
+    bound = get_attribute(owner, of_process(method))
     result = call_object(bound, arguments, count, names) if bound != 0 else 0
     drop(bound)
     return result
 
 
 def _sample(tree: int, arguments: int, count: int, names: int) -> int:
-    words = _words_of(tree, _SAMPLE) if count == 1 and names == 0 else 0
-    uniforms = load_i64(arguments) if words != 0 else 0
-    size = size_of(uniforms, FLOAT64) if words != 0 else 0
-    if size > 0:
+    given = in_order(arguments, count, names, _UNIFORMS, 2, stack_words(2))
+    exclude = word_of(given, 1) if given != 0 else 0
+    has_excluded = exclude != 0 and exclude != of_process(NONE)
+    words = _words_of(tree, _WITHOUT if has_excluded else _SAMPLE) if given != 0 else 0
+    uniforms, left, size, excluded = 0, 0, 0, 0
+    if words != 0 and load_i64(given) != 0:
+        uniforms, size, _ = read(load_i64(given), stack_words(MOST), 0)
+    if has_excluded and size > 0:
+        left, excluded, _ = read(exclude, stack_words(MOST), 1)
+    if size > 0 and (not has_excluded or 0 < LENDING_SCRATCH * excluded <= SCRATCH * MOST):
         shape, kind, status = stack_words(1), of_process(ARRAY), DONE
         store_i64(shape, size)
         indices = new_array(kind, 1, shape, of_process(_INDEX), 0, 0, 0, 0, 0)
         leaf = load_i64(words + WORD * _LEAF)
         priorities = new_array(kind, 1, shape, leaf, 0, 0, 0, 0, 0) if indices != 0 else 0
         if priorities != 0:
-            values = (load_i64(uniforms + DATA), size, WORD)
+            values, found = (uniforms, size, WORD), (load_i64(indices + DATA), size, WORD)
             leaves = (load_i64(priorities + DATA), size, load_i64(words + WORD * _LEAF_BYTES))
             others = let_others_run() if size >= _LONG else 0
-            status = _run(words, _SAMPLE, (values, True, (load_i64(indices + DATA), size, WORD), leaves))
+            if has_excluded:
+                room = words + WORD * _ROOM, SCRATCH * MOST, WORD
+                status = _run(words, _WITHOUT, (values, (left, excluded, WORD), found, leaves, room))
+            else:
+                status = _run(words, _SAMPLE, (values, True, found, leaves))
             if others != 0:
                 run_again(others)
             pair = new_tuple(2) if status == DONE else 0
@@ -146,35 +147,42 @@ def _sample(tree: int, arguments: int, count: int, names: int) -> int:
         drop(priorities)
         if status == DONE:
             return 0  # memory ran out, which is the error that is set
-    return call_python(of_process(_SAMPLE_IN_PYTHON), tree, arguments, count, names)
+    return call_python(_SAMPLE_IN_PYTHON, tree, arguments, count, names)
 
 
 def _update(tree: int, arguments: int, count: int, names: int) -> int:
-    words = _words_of(tree, _UPDATE) if count == 2 and names == 0 else 0
+    given = in_order(arguments, count, names, _INDICES, 2, stack_words(2))
+    words = _words_of(tree, _UPDATE) if given != 0 and load_i64(given) != 0 and word_of(given, 1) != 0 else 0
+    where, values, size, told, room = 0, 0, 0, 0, stack_words(MOST)
     if words != 0:
-        indices, priorities = load_i64(arguments), load_i64(arguments + WORD)
-        size = size_of(indices, INT64)
-        if size > 0 and size_of(priorities, FLOAT64) == size:
-            where, values = (load_i64(indices + DATA), size, WORD), (load_i64(priorities + DATA), size, WORD)
-            room, highest = (words + WORD * _ROOM, SCRATCH * MOST, WORD), load_real(words + WORD * _HIGHEST, 0.0)
-            others = let_others_run() if size >= _LONG else 0
-            status = _run(words, _UPDATE, (highest, where, values, room))
-            if others != 0:
-                run_again(others)
-            if status == DONE:
-                keep(of_process(NONE))
-                return of_process(NONE)
-    return call_python(of_process(_UPDATE_IN_PYTHON), tree, arguments, count, names)
+        where, size, _ = read(load_i64(given), stack_words(MOST), 1)
+    if size > 0:
+        values, told, is_scalar = read(word_of(given, 1), room, 0)
+        if is_scalar and told == 1 and size > 1:  # one priority for all
+            value = load_real(values, 0.0)
+            for j in range(size):
+                store_real(room + WORD * j, value)
+            values, told = room, size
+    if size > 0 and told == size:
+        scratch, highest = (words + WORD * _ROOM, SCRATCH * MOST, WORD), load_real(words + WORD * _HIGHEST, 0.0)
+        others = let_others_run() if size >= _LONG else 0
+        status = _run(words, _UPDATE, (highest, (where, size, WORD), (values, size, WORD), scratch))
+        if others != 0:
+            run_again(others)
+        if status == DONE:
+            keep(of_process(NONE))
+            return of_process(NONE)
+    return call_python(_UPDATE_IN_PYTHON, tree, arguments, count, names)
 
 
 _METHODS = {
-    "sample": (_sample, _SAMPLE, _SAMPLE_IN_PYTHON, "($self, uniforms, exclude=None)"),
-    "update": (_update, _UPDATE, _UPDATE_IN_PYTHON, "($self, indices, priorities)"),
+    "sample": (_sample, "($self, uniforms, exclude=None)"),
+    "update": (_update, "($self, indices, priorities)"),
 }
-_SERVED = {"search": "sample", "update": "update"}  # by kernel
+_SERVED = {"search": _SAMPLE, "search_without": _WITHOUT, "update": _UPDATE}  # by kernel
 _FASTCALL = 0x82  # METH_FASTCALL | METH_KEYWORDS
 _NEW_ARRAY_AT = 93  # PyArray_New in NumPy's table of functions, PyArray_NewFromDescr after it
-_DTYPES, process = (np.dtype(np.int64), np.dtype(np.float64)), np.zeros(32, np.int64)
+process = np.zeros(END + 32, np.int64)
 _kept: dict[str, tuple[Any, ...]] = {}  # by method, what others have the addresses of
 opened: dict[type, bool] = {}  # classes of trees, and whether these take part
 
@@ -191,8 +199,8 @@ def open_class(kind: Any) -> None:
 
 def open_to(tree: Any, kernel: Any, signature: tuple[Any, ...]) -> None:
     """Let calls of a tree's method reach the kernel that serves it, compiled for the signature."""
-    method = _SERVED.get(kernel.__name__)
-    if not method or not opened[type(tree)]:
+    served = _SERVED.get(kernel.__name__)
+    if served is None or not opened.get(type(tree)):
         return
     if not hasattr(tree, "_direct"):
         words = np.zeros(_ROOM + SCRATCH * MOST, np.int64)
@@ -200,7 +208,7 @@ def open_to(tree: Any, kernel: Any, signature: tuple[Any, ...]) -> None:
         words.view(np.float64)[_HIGHEST] = tree.largest_priority
         tree._direct, tree._scratch = words, words[_ROOM:]
     if ctypes.c_void_p.from_address(id(tree) + _SLOT).value == id(tree._direct):
-        tree._direct[_METHODS[method][1]] = address_of(kernel, signature)
+        tree._direct[served] = address_of(kernel, signature)
 
 
 def _open(kind: Any) -> None:
@@ -221,28 +229,43 @@ def can_replace() -> bool:
     at = table(array._ARRAY_API, None) + WORD * _NEW_ARRAY_AT
     for number, symbol in enumerate((_NEW_ARRAY, NEW_RECORD)):  # next to each other
         binding.add_symbol(symbol, ctypes.c_void_p.from_address(at + WORD * number).value)
-    binding.add_symbol(_WORDS, int(process.ctypes.data))
-    process[:_SAMPLE_IN_PYTHON] = id(np.ndarray), *map(id, _DTYPES), _DTYPES[0].num, id(None)
+    binding.add_symbol(SYMBOL, int(process.ctypes.data))
+    direct_arguments.fill_words(process)
+    arguments.told_of_tensors.append(functools.partial(direct_arguments.know_tensors, process))
+    process[_INDEX] = np.dtype(np.int64).num
+    name_words(process, _UNIFORMS, _NAMES)
+    keep_for_good(process)
     return True
 
 
-def replace_methods(kind: Any, methods: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
-    """Put compiled functions in place of methods in Python, and return what others then have the addresses of.
+def name_words(words: Any, first: int, names: Sequence[str]) -> None:
+    """Put the names, as calls spell them, into words of the process from the ``first`` on."""
+    names = [sys.intern(name) for name in names]
+    words[first : first + len(names)] = [id(name) for name in names]
+    keep_for_good(names)
 
-    ``methods`` are by name (function, .., word of the process for the method in Python, signature).
+
+def replace_methods(kind: Any, methods: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    """Put compiled functions in place of those methods that are the class's own, and return what is kept for them.
+
+    ``methods`` are by name (function, signature). A method that was patched before stays as it is. That in Python
+    stays at hand as ``_NAME_in_python``.
     """
     new = function_of("PyDescr_NewMethod", ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
     kept = {}
-    for method, (function, *_, number, signature) in methods.items():
-        plain = vars(kind)[method]
-        process[number] = id(plain)
+    for method, (function, signature) in methods.items():
+        plain = vars(kind).get(method)
+        if getattr(getattr(plain, "__code__", None), "co_qualname", None) != f"{kind.__qualname__}.{method}":
+            continue
         compiled = kept_cfunc(_word(*[_word] * 4), function, error_model="numpy")
         text = f"{method}{signature}\n--\n\n{inspect.getdoc(plain)}"  # as inspect.signature wants it
         strings = [ctypes.create_string_buffer(each.encode()) for each in (method, text)]
         name, documentation = map(ctypes.addressof, strings)
         definition = np.array([name, compiled.address, _FASTCALL, documentation])  # a PyMethodDef
         kept[method] = plain, compiled, strings, definition
+        setattr(kind, f"_{method}_in_python", plain)
         setattr(kind, method, new(kind, int(definition.ctypes.data)))
+    keep_for_good(kept)
     return kept
 
 

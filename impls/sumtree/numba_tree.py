@@ -102,6 +102,9 @@ class NumbaTree(SumTree):
     ) -> None:
         if reason := self.unavailable():
             raise RuntimeError(reason)
+        vars(self).clear()  # of a tree made anew: entries of kernels with the addresses of its memory before
+        if hasattr(self, "_direct"):
+            del self._direct
         self._propagate = one_of("propagate", propagate, ("recompute", "delta"))
         self._layout = one_of("layout", layout, ("prefix", "plain"))
         self._aligned = one_of("aligned", aligned, (None, True, False))
@@ -286,7 +289,7 @@ class NumbaTree(SumTree):
     def update(self, indices: ArrayLike, priorities: ArrayLike) -> None:
         where: Any = _as_batch(indices, _INT64) if self._validate else indices
         values: Any = _as_batch(priorities, _FLOAT64) if self._validate else priorities
-        if where is not None and isinstance(priorities, float):
+        if where is not None and isinstance(priorities, (float, np.float32)):
             values = np.full(where.size, priorities)
         if where is None or values is None or not self._write(where, values):
             super().update(indices, priorities)
@@ -487,6 +490,8 @@ def _as_batch(values: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any] | None:
             return values
         if values.dtype in EXACT[dtype]:
             return values.astype(dtype)
+        if values.dtype.kind in "iu" and dtype is _FLOAT64 and (np.abs(reals := values.astype(dtype)) < 2.0**53).all():
+            return reals
     elif hasattr(values, "detach"):
         view = _view_of(values)
         return None if view is None else _as_batch(view, dtype)

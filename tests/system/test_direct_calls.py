@@ -7,7 +7,9 @@ import inspect
 import pickle
 import random
 import resource
+import subprocess
 import sys
+import textwrap
 import threading
 import types
 import warnings
@@ -21,6 +23,7 @@ import impls
 numba = pytest.importorskip("numba", reason="the numba tree needs numba")
 from impls.sumtree import direct_calls  # noqa: E402
 from impls.sumtree.lanes import store_i64  # noqa: E402
+from tests.committed import ROOT  # noqa: E402
 
 KIND, CAPACITY = impls.traits("numba"), 1_000
 FORMS = (
@@ -61,23 +64,123 @@ def in_python(tree, method):
     return types.MethodType(direct_calls._kept[method][0], tree)
 
 
+def spelled(array):
+    """The numbers of an array of whole numbers as users may spell them, where float16 holds each."""
+    integers = [array.astype(letter) for letter in "bBhHiIlLqQ"]
+    wide = np.zeros(array.nbytes + 8, np.uint8)[1 : 1 + array.nbytes].view(array.dtype)  # not aligned
+    wide[:] = array
+    found = [array, wide, np.repeat(array, 2)[::2], array[::-1].copy()[::-1], *integers, array.tolist(), tuple(array)]
+    if array.dtype.kind == "f":
+        found += [array.astype("e"), array.astype("f"), [int(each) for each in array], list(array.astype("f"))]
+    if array.size == 1:
+        found += [array[0], array[0].item(), *(each[0] for each in found[4:14]), array.reshape(())]
+    return found
+
+
+def tensors(array):
+    """The same numbers as torch's tensors, once the first was seen; none without torch."""
+    torch = sys.modules.get("torch") or pytest.importorskip("torch", reason="tensors need torch")
+    whole = torch.tensor(array)
+    impls.to_numpy(whole)
+    found = [whole, torch.tensor(np.repeat(array, 2))[::2], whole.to(torch.int16), whole.to(torch.int32)]
+    if array.dtype.kind == "f":
+        found += [whole.half(), whole.float(), whole.bfloat16(), whole.clone().requires_grad_(), whole.to(torch.uint8)]
+    return [*found, whole[0]] if array.size == 1 else found
+
+
 @pytest.mark.parametrize("options", FORMS, ids=str)
 @pytest.mark.parametrize("batch", [1, 63, 64, direct_calls.MOST])
-def test_usual_calls_reach_the_kernel_and_do_as_python_does(options, batch, monkeypatch):
+@pytest.mark.parametrize("spell", [spelled, tensors])
+def test_what_converts_exactly_reaches_the_kernel(options, batch, spell, monkeypatch):
     tree, twin, rng = filled(**options), filled(**options), np.random.default_rng(batch)
-    where, values, uniforms = rng.integers(0, CAPACITY, batch), rng.random(batch) * 9, rng.random(batch)
-    uniforms.flags.writeable = False
-    expected = [in_python(twin, "update")(where, values), *in_python(twin, "sample")(uniforms)]
-    with monkeypatch.context() as patches:
-        for hook in ("_search", "_write"):
-            patches.setattr(KIND, hook, lambda *_: pytest.fail("Python was asked"))
-        found = [tree.update(where, values), *tree.sample(uniforms)]
-    assert found[0] is expected[0] is None
-    for one, other in zip(found[1:], expected[1:], strict=True):
-        assert (one.dtype, one.flags.owndata, one.flags.carray) == (other.dtype, True, True)
-        np.testing.assert_array_equal(one, other)
-    assert tree.state_dict()["leaves"].tobytes() == twin.state_dict()["leaves"].tobytes()
-    assert (tree.total(), tree.min(), tree.check()) == (twin.total(), twin.min(), twin.check())
+    where, uniforms = rng.integers(0, 100, batch), rng.integers(0, 256, batch) / 256
+    for each in (tree, twin):
+        each.sample(uniforms, where[:1])
+    monkeypatch.setattr(KIND, "_search", lambda *_: pytest.fail("Python was asked"))
+    monkeypatch.setattr(KIND, "_sample_without", lambda *_: pytest.fail("Python was asked"))
+    monkeypatch.setattr(KIND, "_write", lambda *_: pytest.fail("Python was asked"))
+    for indices in spell(where):
+        values = rng.integers(0, 100, batch).astype(float)
+        twin.update(where, values)
+        tree.update(indices, priorities=values)
+        assert tree.state_dict()["leaves"].tobytes() == twin.state_dict()["leaves"].tobytes()
+    for priorities in spell(values):
+        tree.update(where, np.zeros(batch))
+        tree.update(priorities=priorities, indices=where)
+        assert tree.state_dict()["leaves"].tobytes() == twin.state_dict()["leaves"].tobytes()
+    for exclude in (None, np.array([3, 5]), where[:1]):
+        expected = twin.sample(uniforms, exclude)
+        spellings = [uniforms, uniforms.astype("f"), uniforms.tolist(), uniforms[::-1].copy()[::-1]]
+        for given in spellings if spell is spelled else tensors(uniforms)[:2]:
+            for one, other in zip(tree.sample(given, exclude=exclude), expected, strict=True):
+                assert (one.dtype, one.flags.owndata, one.flags.carray) == (other.dtype, True, True)
+                assert one.tobytes() == other.tobytes()
+    assert (tree.total(), tree.min()) == (twin.total(), twin.min())
+    assert "delta" in options.values() or tree.check() == 0.0
+
+
+def test_numbers_that_float64_does_not_hold_are_rounded_once():
+    tree, number = filled(), 2**60 + 2**36 + 1  # above the middle of two float32, which float64 does not tell
+    for priorities in (number, [number], np.array([number]), np.uint64(number), np.array([number], "u8")):
+        tree.update([7], 0.0)
+        tree.update([7], priorities)
+        assert tree.get(7) == 2.0**60 + 2.0**37
+    with pytest.raises(TypeError, match="indices must be integers, not float64"):
+        tree.update([np.uint64(1), np.int8(2)], [1.0, 1.0])  # of which NumPy makes floats
+    for index in (0.0, [0.0], (5e-324,), np.float64(0.0), np.zeros(1)):
+        with pytest.raises(TypeError, match="indices must be integers, not float64"):
+            tree.update(index, 1.0)
+
+
+def test_a_tensor_that_is_no_plain_one_is_read_as_in_python():
+    torch = pytest.importorskip("torch", reason="tensors need torch")
+    tree, z = filled(), torch.tensor([1 + 2j])
+    impls.to_numpy(z.real)
+    for odd in (z.conj().imag, z.conj().imag.view(-1), z, torch.empty(1, device="meta"), torch.ones(1).to_sparse(),
+                torch.ones(1).bool(), torch.ones(1).to(torch.float8_e5m2), torch._neg_view(torch.ones(1))):  # fmt: skip
+        found, expected = (outcome(each, ([7], odd), {}) for each in (tree.update, in_python(filled(), "update")))
+        assert found == expected, odd
+
+
+LIVES = {
+    "a patch before the first tree": """
+        from impls.sumtree.numba_tree import NumbaTree
+        calls, plain = [], NumbaTree.update
+        NumbaTree.update = functools.wraps(plain)(lambda tree, *given: calls.append(given) or plain(tree, *given))
+        tree = NumbaTree(100)
+        for _ in range(3):
+            use(tree)
+        assert len(calls) == 6""",
+    "modules that are loaded again": """
+        from impls.sumtree import direct_calls, numba_tree
+        trees = [numba_tree.NumbaTree(100)]
+        for module in (numba_tree, direct_calls, numba_tree, numba_tree):
+            use(trees[-1])
+            importlib.reload(module)
+            trees.append(numba_tree.NumbaTree(100))
+            gc.collect()
+            junk = [bytes(32) for _ in range(100_000)] + [np.full(4, 7) for _ in range(10_000)]
+            for tree in trees:
+                use(tree)
+        assert len({type(tree) for tree in trees}) == 4""",
+    "a subclass with a slot of the same name": """
+        from impls.sumtree.numba_tree import NumbaTree
+        use(type("Mine", (NumbaTree,), {"__slots__": ("_direct",)})(100))""",
+}
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_classes_that_were_changed_or_loaded_again_answer(life):
+    begin = """
+        import functools, gc, importlib, numpy as np
+        def use(tree):
+            tree.update(np.arange(4), np.ones(4))
+            tree.update([4], [0.0])
+            assert [*tree.sample([0.6])[0], *tree.sample(uniforms=np.array([0.3]))[0]] == [2, 1]
+        """
+    command = [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(begin) + textwrap.dedent(LIVES[life])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
 
 
 class Special(np.ndarray):
@@ -109,7 +212,8 @@ def shaped(array, rng):
             array.tolist(),
             tuple(array.tolist()),
             array.astype(object),
-            array.astype(rng.choice(["f2", "f4", "i1", "i4", "q", "u8", "?", "c16", "g", "U9"])),
+            *[array.astype(rng.choice(["f2", "f4", "i1", "i4", "q", "u8", "?", "c16", "g", "U9"]))] * 3,
+            list(array.astype(rng.choice(["f2", "f4", "i1", "u8"]))),
             array[0] if array.size else array,
             array[0].item() if array.size else 0.5,
             memoryview(array),
@@ -311,7 +415,7 @@ def test_its_signature_and_its_documentation_are_those_of_the_contract():
 def test_where_objects_are_laid_out_in_another_way_python_answers(monkeypatch):
     monkeypatch.setattr(direct_calls, "_SLOT", direct_calls._SLOT + 8)
     tree = filled()
-    assert not tree._direct[:16][[direct_calls._SAMPLE, direct_calls._UPDATE]].any()
+    assert not tree._direct[[direct_calls._SAMPLE, direct_calls._UPDATE]].any()
     assert tree.sample(np.array([0.5]))[0].tolist() == filled().sample([0.5])[0].tolist()
 
 
