@@ -290,7 +290,7 @@ class NumbaTree(SumTree):
         where: Any = _as_batch(indices, _INT64) if self._validate else indices
         values: Any = _as_batch(priorities, _FLOAT64) if self._validate else priorities
         if where is not None and isinstance(priorities, (float, np.float32)):
-            values = np.full(where.size, priorities)
+            values = np.full(where.size, priorities, _FLOAT64)
         if where is None or values is None or not self._write(where, values):
             super().update(indices, priorities)
 

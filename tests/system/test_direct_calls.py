@@ -24,6 +24,8 @@ numba = pytest.importorskip("numba", reason="the numba tree needs numba")
 from impls.sumtree import direct_calls  # noqa: E402
 from impls.sumtree.lanes import store_i64  # noqa: E402
 from tests.committed import ROOT  # noqa: E402
+from tests.replays import FLAT, made, rows_of  # noqa: E402
+from tests.spellings import spelled, tensors  # noqa: E402
 
 KIND, CAPACITY = impls.traits("numba"), 1_000
 FORMS = (
@@ -64,30 +66,6 @@ def in_python(tree, method):
     return types.MethodType(direct_calls._kept[method][0], tree)
 
 
-def spelled(array):
-    """The numbers of an array of whole numbers as users may spell them, where float16 holds each."""
-    integers = [array.astype(letter) for letter in "bBhHiIlLqQ"]
-    wide = np.zeros(array.nbytes + 8, np.uint8)[1 : 1 + array.nbytes].view(array.dtype)  # not aligned
-    wide[:] = array
-    found = [array, wide, np.repeat(array, 2)[::2], array[::-1].copy()[::-1], *integers, array.tolist(), tuple(array)]
-    if array.dtype.kind == "f":
-        found += [array.astype("e"), array.astype("f"), [int(each) for each in array], list(array.astype("f"))]
-    if array.size == 1:
-        found += [array[0], array[0].item(), *(each[0] for each in found[4:14]), array.reshape(())]
-    return found
-
-
-def tensors(array):
-    """The same numbers as torch's tensors, once the first was seen; none without torch."""
-    torch = sys.modules.get("torch") or pytest.importorskip("torch", reason="tensors need torch")
-    whole = torch.tensor(array)
-    impls.to_numpy(whole)
-    found = [whole, torch.tensor(np.repeat(array, 2))[::2], whole.to(torch.int16), whole.to(torch.int32)]
-    if array.dtype.kind == "f":
-        found += [whole.half(), whole.float(), whole.bfloat16(), whole.clone().requires_grad_(), whole.to(torch.uint8)]
-    return [*found, whole[0]] if array.size == 1 else found
-
-
 @pytest.mark.parametrize("options", FORMS, ids=str)
 @pytest.mark.parametrize("batch", [1, 63, 64, direct_calls.MOST])
 @pytest.mark.parametrize("spell", [spelled, tensors])
@@ -119,6 +97,21 @@ def test_what_converts_exactly_reaches_the_kernel(options, batch, spell, monkeyp
     assert "delta" in options.values() or tree.check() == 0.0
 
 
+@pytest.mark.parametrize("batch", [1, 40])
+def test_tensors_reach_the_kernel_of_a_replay(batch, monkeypatch):
+    sequence, errors = np.arange(batch), np.arange(batch) + 1.0
+    with made("two_lock_checked", 100) as replay:
+        replay.insert(rows_of(FLAT, np.random.default_rng(0), 100))
+        replay.update_priorities(sequence, errors)
+        expected = replay.retrieve_priorities(sequence)
+        pairs = [(sequence, each) for each in tensors(errors)] + [(each, errors) for each in tensors(sequence)]
+        monkeypatch.setattr(replay, "_update", lambda *_: pytest.fail("Python was asked"))
+        for tickets, sizes in pairs:
+            replay.update_priorities(sequence, np.zeros(batch))
+            assert replay.update_priorities(tickets, errors=sizes).all()
+            np.testing.assert_array_equal(replay.retrieve_priorities(sequence), expected)
+
+
 def test_numbers_that_float64_does_not_hold_are_rounded_once():
     tree, number = filled(), 2**60 + 2**36 + 1  # above the middle of two float32, which float64 does not tell
     for priorities in (number, [number], np.array([number]), np.uint64(number), np.array([number], "u8")):
@@ -136,10 +129,37 @@ def test_a_tensor_that_is_no_plain_one_is_read_as_in_python():
     torch = pytest.importorskip("torch", reason="tensors need torch")
     tree, z = filled(), torch.tensor([1 + 2j])
     impls.to_numpy(z.real)
-    for odd in (z.conj().imag, z.conj().imag.view(-1), z, torch.empty(1, device="meta"), torch.ones(1).to_sparse(),
-                torch.ones(1).bool(), torch.ones(1).to(torch.float8_e5m2), torch._neg_view(torch.ones(1))):  # fmt: skip
+    one, negated = torch.ones(1), z.conj().imag
+    kinds = [one.bool(), one.to(torch.float8_e5m2), one.to("meta"), one.to_sparse(), one.view(1, 1), z]
+    for odd in (negated, negated.view(-1), torch._neg_view(one), *kinds):
         found, expected = (outcome(each, ([7], odd), {}) for each in (tree.update, in_python(filled(), "update")))
         assert found == expected, odd
+
+
+def test_one_priority_is_of_all_leaves_and_a_list_of_one_is_not():
+    torch, tree = pytest.importorskip("torch", reason="tensors need torch"), filled()
+    impls.to_numpy(torch.ones(1))
+    for number in (2.0, 2, np.float32(2), np.float16(2), np.array(2.0), torch.tensor(2.0)):
+        tree.update([3, 4, 5], 0.0)
+        tree.update(np.array([3, 4, 5]), number)
+        assert tree.get([3, 4, 5]).tolist() == [2.0] * 3
+        for one in ([number], (number,), np.array([float(number)])):
+            with pytest.raises(ValueError, match=r"priorities must be one scalar or \[3\] like the indices, not \[1\]"):
+                tree.update(np.array([3, 4, 5]), one)
+    tree.update([3], np.float16(2.0**-24))  # the least there is
+    assert tree.get(3) == 2.0**-24
+
+
+def test_a_refused_draw_with_excluded_leaves_changes_no_sum():
+    tree = filled(propagate="delta")
+    for number in range(50):
+        tree.update([number], number / 7)
+    tree.sample([0.5], exclude=[3])
+    total = tree.total()
+    for bad in (1.0, -1.0, np.nan):
+        with pytest.raises(ValueError, match="uniform"):
+            tree.sample(np.array([0.5, bad]), exclude=[49])
+        assert tree.total() == total
 
 
 LIVES = {

@@ -16,6 +16,7 @@ from tests.replays import FLAT, made, rows_of
 
 direct_calls = pytest.importorskip("impls.replay.direct_calls", reason="the replay needs numba")
 from impls.sumtree.direct_calls import MOST  # noqa: E402
+from tests.spellings import spelled  # noqa: E402
 
 CAPACITY, BETA = 1_100, 0.4
 
@@ -89,6 +90,25 @@ def test_usual_calls_reach_the_kernel_with_the_uniforms_of_the_generator(replay,
     assert present.dtype == np.bool_
     assert present.tolist() == in_python(replay, "update_priorities")(found.sequence, errors.astype("f4")).tolist()
     assert leaves.tobytes() == replay.state_dict()["leaves"].tobytes()
+
+
+@pytest.mark.parametrize("batch", [1, 40, MOST])
+def test_what_converts_exactly_reaches_the_kernel(replay, batch, monkeypatch):
+    with filled() as twin:
+        twin.load_state_dict(replay.state_dict())
+        sequence, errors = np.arange(batch) % 100, default_rng(batch).integers(0, 100, batch).astype(float)
+        present = in_python(twin, "update_priorities")(sequence, errors)
+        expected = outcome(in_python(twin, "sample"), batch, 1.0, default_rng(0))
+        for kernel in ("_sample", "_update"):
+            monkeypatch.setattr(replay, kernel, lambda *_: pytest.fail("Python was asked"))
+        pairs = [(sequence, each) for each in spelled(errors)] + [(each, errors) for each in spelled(sequence)]
+        for tickets, sizes in pairs:
+            replay.update_priorities(sequence, np.ones(batch))
+            found = replay.update_priorities(errors=sizes, sequence=tickets)
+            assert (found.dtype, found.tolist()) == (present.dtype, present.tolist())
+            assert replay.state_dict()["leaves"].tobytes() == twin.state_dict()["leaves"].tobytes()
+        for beta, size in ((1, batch), (np.float32(1), np.int32(batch)), (1.0, np.uint64(batch))):
+            assert outcome(replay.sample, beta=beta, rng=default_rng(0), batch=size) == expected
 
 
 class Doubled(np.random.Generator):

@@ -95,9 +95,17 @@ def search_distinct(
 
 
 @inner
-def _list_excluded(tree: int, like: Any, fanout: int, width: int, excluded: Indices, room: Indices) -> bool:
-    """List leaves and their priorities, two words for each of ``excluded [E]``; False if one is outside [0, N)."""
+def _list_excluded(
+    tree: int, like: Any, fanout: int, width: int, uniforms: Reals, excluded: Indices, room: Indices
+) -> bool:
+    """List leaves and their priorities, two words for each of ``excluded [E]``; False if one is outside [0, N).
+
+    False as well if one of ``uniforms [B]`` is outside [0, 1), before the search that would find it changes sums.
+    """
     capacity, leaves, lent = word_of(tree, CAPACITY), word_of(tree, LEAVES), room.ctypes.data
+    for j in range(uniforms.size):
+        if not 0.0 <= uniforms[j] < 1.0:
+            return False
     for j in range(excluded.size):
         leaf = excluded[j]
         if not (leaf >= 0 and leaf < capacity):
@@ -126,7 +134,7 @@ def search_without(
     if not begin_writing(tree, head):
         return BUSY
     status = REFUSED
-    if _list_excluded(tree, form.like, form.fanout, form.width, excluded, room):
+    if _list_excluded(tree, form.like, form.fanout, form.width, uniforms, excluded, room):
         count = excluded.size
         lent, slots = room.ctypes.data, room[2 * count : 3 * count]
         values = room.view(np.float64)[3 * count : 4 * count]
