@@ -576,7 +576,8 @@ class SumTree(ABC):
 
 @functools.cache
 def _defaults(kind: type[SumTree]) -> Mapping[str, Any]:
-    return {name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()}
+    both = inspect.signature(SumTree).parameters | dict(inspect.signature(kind).parameters)
+    return {name: parameter.default for name, parameter in both.items()}
 
 
 def _restore(kind: type[SumTree], capacity: int, settings: dict[str, Any], state: dict[str, Any]) -> SumTree:

@@ -62,16 +62,12 @@ class CupyTree(SumTree):
         self,
         capacity: int,
         *,
-        fanout: int = 16,
-        dtype: DTypeLike = "float32",
-        threads: int = 1,
-        validate: bool = True,
-        minimum: bool = False,
         propagate: str = "recompute",
         lanes: int | None = None,
         fused: bool | None = None,
         aligned: bool | None = None,
         emulate: bool = False,
+        **common: Any,
     ) -> None:
         if not emulate and (reason := self.unavailable()):
             raise RuntimeError(reason)
@@ -83,7 +79,7 @@ class CupyTree(SumTree):
         self._lanes_given = lanes
         self._emulate = bool(emulate)
         self._device: Device = emulation.HostDevice() if emulate else device.CudaDevice()
-        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate, minimum=minimum)
+        super().__init__(capacity, **common)
 
     @classmethod
     def unavailable(cls) -> str | None:

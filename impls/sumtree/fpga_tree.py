@@ -13,7 +13,7 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..checks import integer_at_least, one_of
 from ..fpga.design import Design
@@ -67,10 +67,6 @@ class FpgaTree(SumTree):
         capacity: int,
         *,
         fanout: int = 16,
-        dtype: DTypeLike = "float32",
-        threads: int = 1,
-        validate: bool = True,
-        minimum: bool = False,
         leaf_bits: int | None = None,
         fraction_bits: int | None = None,
         rounding: str = "nearest",
@@ -80,6 +76,7 @@ class FpgaTree(SumTree):
         clock_hz: float = 200e6,
         law: str = "rtl",
         link: Link | None = None,
+        **common: Any,
     ) -> None:
         capacity = integer_at_least("capacity", capacity, 1)
         most = min(EXACT_BITS, WORD_BITS - (capacity - 1).bit_length())
@@ -95,7 +92,7 @@ class FpgaTree(SumTree):
         self._law, self._link = one_of("law", law, LAWS), link
         banks = min(MOST_BANKS, capacity) if banks is None else banks
         self._design = Design(capacity, fanout, leaf_bits, micro, banks, banking, clock_hz)
-        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate, minimum=minimum)
+        super().__init__(capacity, fanout=fanout, **common)
 
     def _allocate(self) -> None:
         self._quantum = math.ldexp(1.0, -self._fraction_bits)

@@ -91,14 +91,10 @@ class NumbaTree(SumTree):
         self,
         capacity: int,
         *,
-        fanout: int = 16,
-        dtype: DTypeLike = "float32",
-        threads: int = 1,
-        validate: bool = True,
-        minimum: bool = False,
         propagate: str = "recompute",
         layout: str = "prefix",
         aligned: bool | None = None,
+        **common: Any,
     ) -> None:
         if reason := self.unavailable():
             raise RuntimeError(reason)
@@ -108,7 +104,7 @@ class NumbaTree(SumTree):
         self._propagate = one_of("propagate", propagate, ("recompute", "delta"))
         self._layout = one_of("layout", layout, ("prefix", "plain"))
         self._aligned = one_of("aligned", aligned, (None, True, False))
-        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate, minimum=minimum)
+        super().__init__(capacity, **common)
 
     def _allocate(self) -> None:
         self._group = group_size(self._capacity, self._fanout)

@@ -41,19 +41,15 @@ class NumpyTree(SumTree):
         self,
         capacity: int,
         *,
-        fanout: int = 16,
-        dtype: DTypeLike = "float32",
-        threads: int = 1,
-        validate: bool = True,
-        minimum: bool = False,
         aligned: bool | None = None,
         padding: str = "ragged",
         propagate: str = "recompute",
+        **common: Any,
     ) -> None:
         self._aligned = one_of("aligned", aligned, (None, True, False))
         self._padding = one_of("padding", padding, ("ragged", "full"))
         self._propagate = one_of("propagate", propagate, ("recompute", "delta"))
-        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate, minimum=minimum)
+        super().__init__(capacity, **common)
 
     def _allocate(self) -> None:
         self._width = group_size(self._capacity, self._fanout)

@@ -32,19 +32,9 @@ class PythonTree(SumTree):
     shares_groups = False
     fill_seconds = 1.2e-6
 
-    def __init__(
-        self,
-        capacity: int,
-        *,
-        fanout: int = 16,
-        dtype: DTypeLike = "float32",
-        threads: int = 1,
-        validate: bool = True,
-        minimum: bool = False,
-        propagate: str = "recompute",
-    ) -> None:
+    def __init__(self, capacity: int, *, propagate: str = "recompute", **common: Any) -> None:
         self._propagate = one_of("propagate", propagate, ("recompute", "delta"))
-        super().__init__(capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate, minimum=minimum)
+        super().__init__(capacity, **common)
 
     def _allocate(self) -> None:
         self._levels = [[0.0] * size for size in self._sizes]

@@ -62,7 +62,7 @@ def make(
         "validate": validate,
         "minimum": minimum,
     }
-    known = [option for option in inspect.signature(kind).parameters if option != "capacity"]
+    known = [*common, *options_of(name)]
     for option in options:
         if option not in known:
             hint = " K is the fanout: write fanout=." if option.upper() == "K" else _near(option, known)
@@ -86,8 +86,8 @@ def traits(name: str) -> type[SumTree]:
 
 def options_of(name: str) -> list[str]:
     """The options that are the implementation's own; none where :func:`traits` has a stand-in."""
-    common = inspect.signature(SumTree).parameters
-    return [option for option in inspect.signature(traits(name)).parameters if option not in common]
+    common, own = (inspect.signature(kind).parameters for kind in (SumTree, traits(name)))
+    return [option for option, each in own.items() if option not in common and each.kind is not each.VAR_KEYWORD]
 
 
 class NotAvailableError(RuntimeError):
