@@ -10,7 +10,6 @@ Unlike trees, a replay may make its callers wait, so the GIL is always let go.
 import ctypes
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ _BOOL = 0  # NumPy's number of the type
 
 # Words of the process, after those of trees.
 _SAMPLE_IN_PYTHON, _UPDATE_IN_PYTHON, _FLOAT32, _INT_TYPE, _FLOAT_TYPE, _GENERATOR, _BATCH, _TRUE = np.arange(7, 15)
-_FALSE, _REFUSE, _BITS, _CAPSULE, _LOCK, _TAKE, _LET_GO, _ITEM, _ROWS, _WEIGHTS, _SEQUENCE, _NAME = np.arange(15, 27)
+_FALSE, _AWAIT, _BITS, _CAPSULE, _LOCK, _TAKE, _LET_GO, _ITEM, _ROWS, _WEIGHTS, _SEQUENCE, _NAME = np.arange(15, 27)
 
 _word = types.int64
 _new_record = types.ExternalFunction(direct.NEW_RECORD, _word(*[_word] * 8))
@@ -127,6 +126,24 @@ def _batch(words: int, memory: int) -> int:
     return batch if status == 0 else 0
 
 
+@inner
+def _fill(replay: int, words: int, uniforms: int, size: int, beta: float, memory: int) -> int:
+    """Sample into the memory of a record, as often as ``Replay._await_records`` returns; NOTHING once it raises."""
+    view, kernel, given, waited = word_of(words, _VIEW), word_of(words, _SAMPLE), stack_words(1), 1
+    loads, out, status = word_of(view, BLOCK) + WORD * LOADS, word_of(memory, _DATA), NOTHING
+    store_i64(given, replay)
+    while status == NOTHING and waited != 0:
+        others, before = direct.let_others_run(), -1
+        while load_acquire(loads) != before:  # again if a state was loaded, see ``BlockOfBanks._of_one_state``
+            before = load_acquire(loads)
+            status = direct.call_kernel(kernel, (0, view, (uniforms, size, WORD), True, beta, out))
+        direct.run_again(others)
+        if status == NOTHING:
+            waited = direct.call_object(direct.of_process(_AWAIT), given, 1, 0)
+            direct.drop(waited)
+    return status
+
+
 def _sample(replay: int, arguments: int, count: int, names: int) -> int:
     words = _words_of(replay) if count == 3 and names == 0 else 0
     dtype = _dtype_of(words, arguments) if words != 0 else 0
@@ -137,18 +154,8 @@ def _sample(replay: int, arguments: int, count: int, names: int) -> int:
         memory = _new_record(direct.of_process(direct.ARRAY), dtype, 0, 0, 0, 0, 0, 0)
         direct.keep(held)
         if memory != 0 and _draw_uniforms(word_of(arguments, 2), size, uniforms):
-            beta, out = load_real(word_of(arguments, 1) + _REAL, 0.0), word_of(memory, _DATA)
-            others = direct.let_others_run()
-            view, kernel, before = word_of(words, _VIEW), word_of(words, _SAMPLE), -1
-            loads = word_of(view, BLOCK) + WORD * LOADS
-            while load_acquire(loads) != before:  # again if a state was loaded, see ``BlockOfBanks._of_one_state``
-                before = load_acquire(loads)
-                status = direct.call_kernel(kernel, (0, view, (uniforms, size, WORD), True, beta, out))
-            direct.run_again(others)
-            if status == DONE:
-                result = _batch(words, memory)
-            elif status == NOTHING:
-                result = direct.call_object(direct.of_process(_REFUSE), arguments, 0, 0)  # which raises
+            status = _fill(replay, words, uniforms, size, load_real(word_of(arguments, 1) + _REAL, 0.0), memory)
+            result = _batch(words, memory) if status == DONE else 0
         direct.drop(held)
         direct.drop(memory)
         if memory == 0 or status != direct.FAILED:
@@ -194,11 +201,8 @@ _METHODS = {
 _kept: list[Any] = []  # what others have the addresses of
 
 
-def open_to(replay: Any, kind: Any, refuse: Callable[[], None]) -> None:
-    """Let calls of a replay reach its kernels, which are compiled, and its class ``kind`` take part.
-
-    ``refuse`` raises what is due where there is nothing to sample.
-    """
+def open_to(replay: Any, kind: Any) -> None:
+    """Let calls of a replay reach its kernels, which are compiled, and its class ``kind`` take part."""
     (bank,), kernels, words = replay._banks, replay.kernels, np.zeros(6, np.int64)
     reals, front = types.float64[::1], (types.literal(0), types.int64)
     sample = *front, reals, types.boolean, types.float64, types.int64
@@ -208,14 +212,14 @@ def open_to(replay: Any, kind: Any, refuse: Callable[[], None]) -> None:
     words[[_DTYPES, _NAMES]] = id(replay._plan.known), id(replay._plan.names)
     replay._direct = words, bank, replay._exponent, replay._plan
     if direct.can_replace() and ctypes.c_void_p.from_address(id(replay) + _SLOT).value == id(replay._direct):
-        compiler.run(_open, kind, refuse)
+        compiler.run(_open, kind)
 
 
 @functools.cache
-def _open(kind: Any, refuse: Callable[[], None]) -> None:
+def _open(kind: Any) -> None:
     """Put the compiled functions into a class of replays in place of its methods in Python."""
     strings = "bit_generator", "capsule", "lock", "acquire", "release", "item", "rows", "weights", "sequence"
-    objects = np.dtype(np.float32), int, float, np.random.Generator, Batch, True, False, refuse
+    objects = np.dtype(np.float32), int, float, np.random.Generator, Batch, True, False, kind._await_records
     name = np.frombuffer(b"BitGenerator\0", np.uint8)
     words = [*map(id, objects), *map(id, strings), int(name.ctypes.data)]
     direct.process[_FLOAT32 : _FLOAT32 + len(words)] = words
