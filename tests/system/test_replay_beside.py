@@ -3,6 +3,7 @@
 import dataclasses
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -72,41 +73,26 @@ def in_thread(call):
 @pytest.mark.parametrize("options", [{}, {"distinct": True}, {"uniforms": np.full(8, 0.5)}])
 @pytest.mark.parametrize("strategy", ["two_lock_checked", "two_lock_lazy", "banked", "none"])
 def test_a_sample_waits_while_every_slot_is_written(strategy, options):
-    with make(CAPACITY, LAYOUT, trial=True, **SETTINGS | {"strategy": strategy}) as replay:
+    how = {"rng": np.random.default_rng(0)} | options
+    with (
+        ThreadPoolExecutor() as pool,
+        make(CAPACITY, LAYOUT, trial=True, **SETTINGS | {"strategy": strategy}) as replay,
+    ):
         usual = type(replay)(dataclasses.replace(replay.settings, trial=False), replay._memory)
-        replay.insert(records(1, CAPACITY))
-        expected = usual.sample(8, 0.4, np.random.default_rng(0), **options).sequence
-        writer = Stopped(replay, lambda own: own.insert(records(2, CAPACITY)), trials.SECOND_HALF)
-        batches, bank = [], {"bank": 0} if strategy == "banked" and not options else {}
-        sampler = in_thread(lambda: batches.append(usual.sample(8, 0.4, np.random.default_rng(0), **options, **bank)))
-        sampler.join(0.1)
-        assert sampler.is_alive()
-        writer.go_on()
-        sampler.join(PATIENCE_SECONDS)
-        (batch,) = batches
-        assert (batch.rows["observation"] == 2).all()
-        assert (batch.rows["next_observation"] == 2).all()
-        assert batch.sequence.tolist() == (expected + CAPACITY).tolist()
-
-
-def test_a_sample_is_refused_where_all_that_was_written_are_fillers():
-    with make(CAPACITY, LAYOUT, trial=True, **SETTINGS) as replay:
-        replay.insert(records(1, CAPACITY))
-        fillers = np.zeros(CAPACITY, np.bool_)
-        writer = Stopped(replay, lambda own: own.insert(records(2, CAPACITY), drawable=fillers), trials.SECOND_HALF)
-        errors = []
-
-        def look():
-            with pytest.raises(RuntimeError, match="nothing to sample") as caught:
-                replay.sample(8, 0.4)
-            errors.append(caught.value)
-
-        sampler = in_thread(look)
-        sampler.join(0.1)
-        assert sampler.is_alive()
-        writer.go_on()
-        sampler.join(PATIENCE_SECONDS)
-        assert errors
+        for fillers in (False, True):
+            replay.insert(records(0, CAPACITY))
+            new = {"records": records(2, CAPACITY), "drawable": np.full(CAPACITY, not fillers)}
+            writer = Stopped(replay, lambda own, new=new: own.insert(**new), trials.SECOND_HALF)
+            batch = pool.submit(lambda: usual.sample(8, 0.4, **how))
+            with pytest.raises(TimeoutError):
+                batch.result(0.1)
+            writer.go_on()
+            if fillers:
+                with pytest.raises(RuntimeError, match=r"nothing to sample|0 can be sampled"):
+                    batch.result(PATIENCE_SECONDS)
+            else:
+                rows = batch.result(PATIENCE_SECONDS).rows
+                assert (rows["observation"] == rows["next_observation"]).all() and (rows["observation"] == 2).all()
 
 
 def test_a_state_is_saved_however_many_write():
