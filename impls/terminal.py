@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import ctypes
 import errno
 import io
 import math
@@ -109,6 +110,20 @@ def aligned(rows: Sequence[Sequence[str]], indent: str = "", right: int | None =
 def in_one_line(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
     """Show a warning as a sentence, without the code that gave it: for ``warnings.showwarning``."""
     print(f"warning: {message}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def print_to_stderr() -> Iterator[None]:
+    """Let code of others, C code included, print to the standard error: programs read the standard output."""
+    kept = os.dup(STDOUT) if sys.stdout else os.open(os.devnull, os.O_WRONLY)
+    os.dup2(STDERR, STDOUT)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        ctypes.CDLL(None).fflush(None)  # else C code prints as the process ends
+        os.dup2(kept, STDOUT)
+        os.close(kept)
 
 
 def answering(main: Callable[[], int]) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.records import Measurement
-from impls.terminal import aligned, plural
+from impls.terminal import aligned, plural, print_to_stderr
 from impls.training import TrainingError, Workload, identity, learners
 from impls.training.environments import Environment
 from impls.training.loop import SerialLoop
@@ -449,7 +449,8 @@ def main(arguments: list[str] | None = None) -> int:
         return measure_long(workloads[:1], options)
     path = file_of(options.results, FILE)
     for workload in workloads:
-        Environment(workload).close()  # what it lacks is said before anything is recorded
+        with print_to_stderr():
+            Environment(workload).close()  # what it lacks is said before anything is recorded
     asked = {"seconds": options.seconds, "warm": options.warm, **_identities(workloads)}
     stamp = Stamp.of_this_run(PRIMITIVE, asked=asked)
     every = [settings(workload, options.only, options.intervals) for workload in workloads]

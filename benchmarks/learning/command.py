@@ -46,7 +46,7 @@ from typing import Any, TypeVar
 from dse import learning_runs
 from dse.records import Measurement, RecordError
 from dse.tuning import learners_steps
-from impls.terminal import aligned, plural
+from impls.terminal import aligned, plural, print_to_stderr
 from impls.training.environments import Environment
 from impls.training.parallel.arrangement import COPIES, COPY_SYNCS
 
@@ -91,7 +91,8 @@ def main(arguments: list[str] | None = None) -> int:
     _check(trained, options.most)
     path, bar = file_of(options.results, FILE), not options.json
     for settings in {cell.task: cell.settings for cell in trained if not cell.library}.values():
-        Environment(settings).close()  # what it lacks is said before anything is recorded
+        with print_to_stderr():
+            Environment(settings).close()  # what it lacks is said before anything is recorded
     pythons = [options.python] if LIBRARIES in options.only else []
     if pythons and not options.python.exists():
         raise RecordError(f"{options.python}: no such interpreter; install the libraries first: make peers")

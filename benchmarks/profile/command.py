@@ -291,7 +291,7 @@ def _link(ready: Sequence[tuple[Cell, Together, str | None]]) -> None:
 def _measure(team: Team, stamp: Stamp, seed: int, cells: Sequence[Cell]) -> Iterator[Measurement]:
     """Yield the records of one group: those that cannot be timed and why, the timed ones, the A/A twin of the first."""
     if cells[0].contestant in beside.ARRANGEMENTS:
-        yield from _run_beside(team, _stamp_of(stamp, cells[0]), cells)
+        yield from _run_beside(team, functools.partial(_stamp_of, stamp), cells)
         return
     ready: list[tuple[Cell, Together, str | None]] = []
     for cell in cells:

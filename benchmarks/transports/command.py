@@ -26,6 +26,7 @@ from dse.records import Measurement
 from impls import replay as replays
 from impls.replay import Replay
 from impls.replay.memory import Handle, Memory, allocate
+from impls.terminal import print_to_stderr
 from impls.training import TrainingError, Workload, identity, load
 from impls.training.actor import Inserted
 from impls.training.environments import Environment
@@ -321,7 +322,8 @@ def main(arguments: list[str] | None = None) -> int:
     path = file_of(options.results, f"transports-{options.preset}.jsonl")
     preset, workload = PRESETS[options.preset], workload_of(options.workload)
     if "system" in options.only:
-        Environment(workload).close()  # what it lacks is said before anything is recorded
+        with print_to_stderr():
+            Environment(workload).close()  # what it lacks is said before anything is recorded
     tally = functools.reduce(operator.add, [_measured(part, preset, path, workload, options) for part in options.only])
     rows = table(latest(_stamp(workload, options).known(path)))
     return show(tally, path, options.json, {"table": rows}, [*lines(rows), ""])

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from impls.terminal import print_to_stderr
 from impls.training import names as workload_names
 from impls.training import timed_names
 from impls.training.environments import check_spaces, warn_of_code
@@ -218,7 +219,8 @@ def system_of(options: argparse.Namespace) -> MappingQuestion:
     question = ask(options.platform, options.workload, fix=fix, times=getattr(options, "times", None), **asked)
     if options.workload not in workload_names():  # those fit
         warn_of_code(question.workload)
-        check_spaces(question.workload)
+        with print_to_stderr():
+            check_spaces(question.workload)
     return question
 
 

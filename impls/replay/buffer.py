@@ -102,6 +102,7 @@ class PrioritizedBuffer:
         self._written += count
         self._largest = max(self._largest, float(leaves.max(initial=0.0)))
 
+    @np.errstate(under="ignore")
     def sample(
         self, batch: int, beta: float, rng: np.random.Generator | None = None, *, distinct: bool = False
     ) -> Batch:
@@ -145,6 +146,7 @@ class PrioritizedBuffer:
         slots = sequence % self.tree.capacity
         return slots, (self._sequence(slots) == sequence) & self._drawable[slots]
 
+    @np.errstate(over="ignore", under="ignore")
     def _leaves(self, errors: ArrayLike) -> Reals:
         """(|TD error| + epsilon)^alpha ``[B]`` float64, clipped to the priorities that the tree can sample."""
         sizes = np.abs(reals(errors)) + self._epsilon

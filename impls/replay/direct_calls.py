@@ -10,7 +10,6 @@ Unlike trees, a replay may make its callers wait, so the GIL is always let go.
 import ctypes
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -43,7 +42,7 @@ _VIEW, _SAMPLE, _UPDATE, _EXPONENT, _DTYPES, _NAMES = np.arange(6)  # words of a
 _BOOL = 0  # NumPy's number of the type
 
 # Words of the process, after those of trees: objects, names of attributes and methods, names of parameters.
-_GENERATOR, _BATCH, _TRUE, _REFUSE, _NAME = np.arange(5) + direct.END
+_GENERATOR, _BATCH, _TRUE, _AWAIT, _NAME = np.arange(5) + direct.END
 _BITS, _CAPSULE, _LOCK, _TAKE, _LET_GO, _ITEM, _ROWS, _WEIGHTS, _SEQUENCE = np.arange(9) + direct.END + 5
 _SAMPLE_IN_PYTHON, _UPDATE_IN_PYTHON, _BATCH_SIZE, _, _, _TICKETS, _ = np.arange(7) + direct.END + 14
 _STRINGS = (
@@ -144,6 +143,24 @@ def _batch(words: int, memory: int) -> int:
     return batch if status == 0 else 0
 
 
+@inner
+def _fill(replay: int, words: int, uniforms: int, size: int, beta: float, memory: int) -> int:
+    """Sample into the memory of a record, as often as ``Replay._await_records`` returns; NOTHING once it raises."""
+    view, kernel, given, waited = word_of(words, _VIEW), word_of(words, _SAMPLE), stack_words(1), 1
+    loads, out, status = word_of(view, BLOCK) + WORD * LOADS, word_of(memory, _DATA), NOTHING
+    store_i64(given, replay)
+    while status == NOTHING and waited != 0:
+        others, before = direct.let_others_run(), -1
+        while load_acquire(loads) != before:  # again if a state was loaded, see ``BlockOfBanks._of_one_state``
+            before = load_acquire(loads)
+            status = direct.call_kernel(kernel, (0, view, (uniforms, size, WORD), True, beta, out))
+        direct.run_again(others)
+        if status == NOTHING:
+            waited = direct.call_object(of_process(_AWAIT), given, 1, 0)
+            drop(waited)
+    return status
+
+
 def _sample(replay: int, arguments: int, count: int, names: int) -> int:
     words, given = _words_of(replay), in_order(arguments, count, names, _BATCH_SIZE, 3, stack_words(3))
     dtype, size, beta = _dtype_of(words, given) if words != 0 and given != 0 else (0, 0, 0.0)
@@ -153,18 +170,8 @@ def _sample(replay: int, arguments: int, count: int, names: int) -> int:
         memory = _new_record(of_process(ARRAY), dtype, 0, 0, 0, 0, 0, 0)
         direct.keep(held)
         if memory != 0 and _draw_uniforms(word_of(given, 2), size, uniforms):
-            out = word_of(memory, _DATA)
-            others = direct.let_others_run()
-            view, kernel, before = word_of(words, _VIEW), word_of(words, _SAMPLE), -1
-            loads = word_of(view, BLOCK) + WORD * LOADS
-            while load_acquire(loads) != before:  # again if a state was loaded, see ``BlockOfBanks._of_one_state``
-                before = load_acquire(loads)
-                status = direct.call_kernel(kernel, (0, view, (uniforms, size, WORD), True, beta, out))
-            direct.run_again(others)
-            if status == DONE:
-                result = _batch(words, memory)
-            elif status == NOTHING:
-                result = direct.call_object(of_process(_REFUSE), arguments, 0, 0)  # which raises
+            status = _fill(replay, words, uniforms, size, beta, memory)
+            result = _batch(words, memory) if status == DONE else 0
         drop(held)
         drop(memory)
         if memory == 0 or status != direct.FAILED:
@@ -206,11 +213,8 @@ _METHODS = {
 _kept: list[Any] = []  # what others have the addresses of
 
 
-def open_to(replay: Any, kind: Any, refuse: Callable[[], None]) -> None:
-    """Let calls of a replay reach its kernels, which are compiled, and its class ``kind`` take part.
-
-    ``refuse`` raises what is due where there is nothing to sample.
-    """
+def open_to(replay: Any, kind: Any) -> None:
+    """Let calls of a replay reach its kernels, which are compiled, and its class ``kind`` take part."""
     (bank,), kernels, words = replay._banks, replay.kernels, np.zeros(6, np.int64)
     reals, front = types.float64[::1], (types.literal(0), types.int64)
     sample = *front, reals, types.boolean, types.float64, types.int64
@@ -220,13 +224,13 @@ def open_to(replay: Any, kind: Any, refuse: Callable[[], None]) -> None:
     words[[_DTYPES, _NAMES]] = id(replay._plan.known), id(replay._plan.names)
     replay._direct = words, bank, replay._exponent, replay._plan
     if direct.can_replace() and ctypes.c_void_p.from_address(id(replay) + _SLOT).value == id(replay._direct):
-        compiler.run(_open, kind, refuse)
+        compiler.run(_open, kind)
 
 
 @functools.cache
-def _open(kind: Any, refuse: Callable[[], None]) -> None:
+def _open(kind: Any) -> None:
     """Put the compiled functions into a class of replays in place of its methods in Python."""
-    objects, name = (np.random.Generator, Batch, True, refuse), np.frombuffer(b"BitGenerator\0", np.uint8)
+    objects, name = (np.random.Generator, Batch, True, kind._await_records), np.frombuffer(b"BitGenerator\0", np.uint8)
     direct.process[_GENERATOR : _NAME + 1] = *map(id, objects), int(name.ctypes.data)
     direct.name_words(direct.process, _BITS, _STRINGS)
     _kept.extend([objects, name, direct.replace_methods(kind, _METHODS)])

@@ -6,8 +6,8 @@ a subclass in ``locking/`` with four kernels; ``block.py`` describes the memory.
 
 import contextlib
 import time
-from collections.abc import Mapping
-from typing import Any, ClassVar, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -119,7 +119,8 @@ class Replay(BlockOfBanks):
         """B = ``batch`` records sampled in proportion to their priorities, one in each of B equal intervals.
 
         ``uniforms [B]`` in [0, 1) replace those drawn from ``rng``, and are not spread over intervals. ``out`` takes
-        the result in place of new arrays. RuntimeError when there are no records.
+        the result in place of new arrays. RuntimeError when there are no records; where all are being overwritten at
+        this moment it waits for the first of the new ones.
 
         ``distinct`` samples without replacement, over no intervals: each next record in proportion to its priority
         among those left (successive sampling). Weights are those of the same records sampled with replacement, as the
@@ -131,18 +132,32 @@ class Replay(BlockOfBanks):
         values = uniforms_of(batch, rng, uniforms)
         if distinct:
             self._fill_distinct(bank, values, beta, result)
-        elif batch and self._sample(bank.address, values, uniforms is None, beta, result.address):
-            _refuse()
+        else:
+            while batch and self._sample(bank.address, values, uniforms is None, beta, result.address):
+                self._await_records()
         return Batch(result.rows, result.weights, result.sequence)
 
     def _fill_distinct(self, bank: Bank, uniforms: NDArray[np.float64], beta: float, result: Outputs) -> None:
         batch = uniforms.size
         if batch > MOST_LENT:
             raise ValueError(f"at most {MOST_LENT} distinct records are sampled at once, not {batch}")
-        with self._alone(bank):
-            count = self._sample_distinct(bank.address, uniforms, beta, result.address)
-        if count < batch:
-            raise RuntimeError(f"{batch} distinct records were asked for, and {count} can be sampled")
+        for has_bank in (self._alone, self._at_rest):  # at rest, records that are being written can be sampled, too
+            with has_bank(bank):
+                count = self._sample_distinct(bank.address, uniforms, beta, result.address)
+            if count == batch:
+                return
+        raise RuntimeError(f"{batch} distinct records were asked for, and {count} can be sampled")
+
+    def _await_records(self, banks: Sequence[Bank] | None = None, where: str = "") -> None:
+        """Wait for the inserts under way in banks, by default all, until one holds a record; RuntimeError if none does.
+
+        While several inserts, or one of everything, write over all slots, no record has a priority.
+        """
+        for bank in self._open() if banks is None else banks:
+            with self._at_rest(bank):
+                if bank.leaves.any():
+                    return
+        raise RuntimeError(f"there is nothing to sample{where}: no record has a priority above 0")
 
     def update_priorities(self, sequence: NDArray[np.int64], errors: ArrayLike) -> NDArray[np.bool_]:
         """Set the priorities of sampled records ``sequence [B]`` from their new |TD errors| ``[B]``.
@@ -173,7 +188,7 @@ class Replay(BlockOfBanks):
         if not self.settings.trial:
             from . import direct_calls  # noqa: PLC0415  # with the compiler
 
-            direct_calls.open_to(self, Replay, _refuse)
+            direct_calls.open_to(self, Replay)
 
     def _next_bank(self) -> int:
         """The bank of the next insert."""
@@ -262,7 +277,3 @@ class Replay(BlockOfBanks):
 def _name(kind: type[Replay]) -> str:
     """A strategy's name: that of its file."""
     return kind.__module__.rpartition(".")[2].removesuffix("_strategy")
-
-
-def _refuse() -> NoReturn:
-    raise RuntimeError("there is nothing to sample: no record has a priority above 0")

@@ -54,6 +54,7 @@ class SegmentedReplay:
         """Number of records that the segment being filled still takes: M when the next one has not been begun."""
         return self.rows - self._written % self.rows
 
+    @np.errstate(under="ignore")
     def insert(self, records: Mapping[str, NDArray[Any]], weights: ArrayLike) -> None:
         """Store ``[n, ...]`` of each field with importance weights ``[n]``, in the segment that is being filled.
 

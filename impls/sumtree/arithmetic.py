@@ -28,6 +28,7 @@ def stratified(uniforms: Reals) -> Reals:
     return np.minimum((np.arange(batch) + uniforms) / max(batch, 1), BELOW_ONE)
 
 
+@np.errstate(under="ignore")
 def prefix_values(uniforms: Reals, total: float) -> Reals:
     """u * total ``[B]``, kept in [0, total); 0 where delta updates have left a total below 0."""
     return np.maximum(np.minimum(uniforms * total, math.nextafter(total, -math.inf)), 0.0)

@@ -43,6 +43,7 @@ class Actor:
         self.result: Any = None
         self._replay = type(replay)(replay.settings, bank.memory)
         self._replay._banks[0].view[ACTOR] = number
+        self._replay._await_records = _find_nothing  # type: ignore[method-assign]  # the model's sampler waits for none
         self._arrived = bank.memory.view(8 * (ARRIVED + number), (1,), np.int64)
         self._granted = bank.memory.view(8 * (GRANTED + number), (1,), np.int64)
         self._points = {PLACES[step.name] for step in program if step.name in PLACES}
@@ -97,6 +98,10 @@ class Actor:
         while not self._arrived[0] and self._thread.is_alive() and time.monotonic() < end:
             time.sleep(1e-5)
         return int(self._arrived[0])
+
+
+def _find_nothing() -> None:
+    raise RuntimeError("there is nothing to sample")
 
 
 def records(value: float, count: int) -> dict[str, Any]:

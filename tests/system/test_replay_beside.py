@@ -1,7 +1,9 @@
 """States are saved and loaded beside callers that sample and insert, whatever these are doing."""
 
+import dataclasses
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -66,6 +68,31 @@ def in_thread(call):
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     return thread
+
+
+@pytest.mark.parametrize("options", [{}, {"distinct": True}, {"uniforms": np.full(8, 0.5)}])
+@pytest.mark.parametrize("strategy", ["two_lock_checked", "two_lock_lazy", "banked", "none"])
+def test_a_sample_waits_while_every_slot_is_written(strategy, options):
+    how = {"rng": np.random.default_rng(0)} | options
+    with (
+        ThreadPoolExecutor() as pool,
+        make(CAPACITY, LAYOUT, trial=True, **SETTINGS | {"strategy": strategy}) as replay,
+    ):
+        usual = type(replay)(dataclasses.replace(replay.settings, trial=False), replay._memory)
+        for fillers in (False, True):
+            replay.insert(records(0, CAPACITY))
+            new = {"records": records(2, CAPACITY), "drawable": np.full(CAPACITY, not fillers)}
+            writer = Stopped(replay, lambda own, new=new: own.insert(**new), trials.SECOND_HALF)
+            batch = pool.submit(lambda: usual.sample(8, 0.4, **how))
+            with pytest.raises(TimeoutError):
+                batch.result(0.1)
+            writer.go_on()
+            if fillers:
+                with pytest.raises(RuntimeError, match=r"nothing to sample|0 can be sampled"):
+                    batch.result(PATIENCE_SECONDS)
+            else:
+                rows = batch.result(PATIENCE_SECONDS).rows
+                assert (rows["observation"] == rows["next_observation"]).all() and (rows["observation"] == 2).all()
 
 
 def test_a_state_is_saved_however_many_write():

@@ -1,5 +1,6 @@
 import argparse
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -316,3 +317,25 @@ def test_an_answer_needs_no_heavy_library():
     code = f"import sys; from dse.__main__ import main; {ask}; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+TALKATIVE = """
+import ctypes, gymnasium, os
+def make():
+    print("from Python")
+    os.write(1, b"at once")
+    ctypes.CDLL(None).puts(b"kept by C")
+    return gymnasium.make("CartPole-v1")
+gymnasium.register("Talkative-v0", make)
+"""
+
+
+@pytest.mark.parametrize("name", ["Talkative-v0", "Lacking-v0"])
+def test_what_an_environment_prints_is_not_in_the_json(tmp_path, mine, name):
+    pytest.importorskip("gymnasium")
+    (tmp_path / "talkative.py").write_text(TALKATIVE)
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    command = "-m", "dse", "recommend", "--platform", "u200", "--json", "--workload", mine(f"talkative:{name}")
+    run = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=environment, check=True)
+    assert json.loads(run.stdout)["workload"] == "mine"
+    assert [word in run.stderr for word in ("from Python", "at once", "kept by C")] == 3 * [name == "Talkative-v0"]

@@ -115,6 +115,18 @@ def test_slots_are_given_first_in_first_out_and_a_stale_update_is_refused():
     assert found.written == 6
 
 
+@np.errstate(all="raise")
+@pytest.mark.parametrize("name", ["python", "numpy", "flat", "cumsum"])
+def test_tiny_numbers_are_right_where_underflows_are_raised(name):
+    tree = impls.make(name, 4, dtype="float64")
+    tree.update([1, 2], [1e-3, 1.0])
+    assert tree.sample([1e-320, 0.5])[0].tolist() == [1, 2]
+    extreme = PrioritizedBuffer(impls.make(name, 4, dtype="float64"), PLAIN, alpha=8.0, epsilon=1e-3)
+    extreme.insert(records(0, 2), [1e-3, 1e200])
+    extreme.update_priorities([0, 1], [1.0, 1.3])
+    assert extreme.sample(512, 60.0, default_rng(0)).weights.min() == 0.0
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_an_error_that_is_no_priority_changes_nothing(bad):
     found = buffer(4)

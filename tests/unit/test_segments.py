@@ -136,3 +136,10 @@ def test_state_of_other_segments_is_refused():
     state["arrays"].pop("reward")
     with pytest.raises(ValueError, match="another layout: it differs in reward"):
         SegmentedReplay(3, 4, LAYOUT).load_state_dict(state)
+
+
+def test_weights_far_apart_fit_where_underflows_are_raised():
+    with np.errstate(all="raise"):
+        replay = filled(1, 2, 1, lambda values: np.array([1e-300, 1e300]))
+    values, weights = sampled(replay, 8, 4)
+    assert (weights == values).all()  # 0 and 1

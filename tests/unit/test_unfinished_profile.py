@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.profile.beside import PRIMITIVE, whole
+from benchmarks.profile import command as profile
+from benchmarks.profile.beside import PRIMITIVE, WINDOWS, whole
 from benchmarks.profile.cells import PRESETS, facts_of, groups
-from benchmarks.profile.command import stamps_beside
 from benchmarks.timing import Timing
 from dse.__main__ import main
 from dse.cli.deciding import contenders
@@ -48,6 +49,15 @@ def asked(results, *words):
 def printed(capsys, results, *words):
     assert main(asked(results, *words)) == 0
     return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("key", "status"), [("samples", "ok"), ("failed", "failed"), ("skipped", "skipped")])
+def test_a_profile_records_each_part_of_a_run_timed_whole(key, status):
+    (cells,) = whole(WORKLOAD, BRIEF, 2, IMPLEMENTATIONS)[:1]
+    answer = {key: {cell.op: [0.5] * WINDOWS for cell in cells} if key == "samples" else "it died"}
+    team = SimpleNamespace(preset=BRIEF, worker=lambda number: SimpleNamespace(ask=lambda *what, **how: answer))
+    found = list(profile._measure(team, stamp("training"), 0, cells))
+    assert [(one.primitive, one.status, one.op) for one in found] == [(PRIMITIVE, status, cell.op) for cell in cells]
 
 
 @pytest.mark.parametrize("by", IMPLEMENTATIONS)
@@ -104,7 +114,7 @@ def test_a_profile_that_is_unfinished_or_disturbed_is_named_first(capsys, tmp_pa
     loaded = f"{TOTAL} of {TOTAL} records of the profile were made under load (up to 9)"
     assert loaded in begins("loaded", records(TOTAL, 9.0))
     (cell,) = CELLS[1]
-    own = stamps_beside(stamp(PRIMITIVE), WORKLOAD, "brief", CELLS)(cell)
+    own = profile.stamps_beside(stamp(PRIMITIVE), WORKLOAD, "brief", CELLS)(cell)
     again = own.timed(cell, Timing(NOISE, 10), utc="2030-01-02T00:00:00+00:00")
     assert "warning: " not in begins("complete", [*records(TOTAL), again])  # --arrangements measured a cell anew
 

@@ -229,7 +229,7 @@ class BankedReplay(Replay):
         make a gradient's expectation that of one tree for any beta; only for beta = 1 are they (1 / (N Q(i)))^beta,
         where Q(i) is the probability with which i is sampled. ``uniforms`` and ``out`` are those of any replay,
         and so is ``distinct``, but it needs a replay of one bank. ValueError for a bank that there is not; RuntimeError
-        when there are no records.
+        when there are no records, which are waited for as by any replay.
         """
         banks = self._open()
         if distinct:
@@ -243,7 +243,7 @@ class BankedReplay(Replay):
         check_beta(beta)
         result, values = self._plan.outputs(batch, out), uniforms_of(batch, rng, uniforms)
         arguments = self._views, values, uniforms is None, beta, number, printed, result.address
-        if batch and self._sample(banks[0].address, *arguments):
-            where = "" if bank is None else f" in bank {bank}"
-            raise RuntimeError(f"there is nothing to sample{where}: no record has a priority above 0")
+        while batch and self._sample(banks[0].address, *arguments):
+            mine, where = (banks, "") if bank is None else ([banks[number]], f" in bank {bank}")
+            self._await_records(mine, where)
         return Batch(result.rows, result.weights, result.sequence)

@@ -7,7 +7,10 @@ from .global_strategy import NO_LOCK, kernels_of
 
 
 class NoneReplay(Replay):
-    """Callers that meet tear records and lose sums; only one caller at a time gets right answers."""
+    """Callers that meet tear records, and lose records, sums and counts; one at a time gets right answers.
+
+    What they lost stays lost: ``len`` may be above the capacity, and records that nobody finished are never sampled.
+    """
 
     valid = False
     kernels: ClassVar = kernels_of(*NO_LOCK)
