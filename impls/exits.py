@@ -1,5 +1,6 @@
 """How a command of ours ends without an answer: by Ctrl-C during its import, for a lack, by a fault of Fanout's."""
 
+import errno
 import itertools
 import signal
 import sys
@@ -8,7 +9,9 @@ from types import TracebackType
 
 OURS = ("impls", "dse", "benchmarks", "reports")
 LACKING, FAULT = 2, 70
-"""Exit codes: a package or memory is lacking, which the user can mend; a fault of Fanout's, which is no verdict."""
+"""Exit codes: a package, memory or room is lacking, which the user can mend; a fault of Fanout's, no verdict."""
+_FILES = "allow more open files, as by: ulimit -n 4096"
+_LIMITS = {errno.EMFILE: _FILES, errno.ENFILE: _FILES, errno.EAGAIN: "allow more processes, as by: ulimit -u 4096"}
 
 
 def is_command() -> bool:
@@ -47,14 +50,18 @@ def _exit(kind: type[BaseException], error: BaseException, trace: TracebackType 
 def report(error: Exception) -> int:
     """Say on stderr why a command ends by an exception that it did not foresee; return the exit code.
 
-    It is LACKING where somebody else's package or memory is missing, in a sentence; else FAULT, after the traceback.
+    It is LACKING, in a sentence, where somebody else's package or memory is missing or a limit of the machine is
+    reached; else FAULT, after the traceback.
     """
     import shlex  # noqa: PLC0415  # these take time to import
     import traceback  # noqa: PLC0415
 
     words = " ".join(str(error).split())
     said = f"{type(error).__name__}: {words}".removesuffix(": ")
-    if isinstance(error, MemoryError):
+    limit = _LIMITS.get(error.errno or 0) if isinstance(error, OSError) else None
+    if limit:
+        text, code = f"error: a limit of this machine is reached ({said}); {limit}\n", LACKING
+    elif isinstance(error, MemoryError):
         text, code = f"error: not enough memory ({said}); ask for less, or free some\n", LACKING
     elif isinstance(error, ImportError) and (name := _foreign_package(error)):
         remedy = "install what is lacking with: pip install '.[suite,train]'"

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import errno
 import io
 import os
 import signal
@@ -173,6 +174,7 @@ ENDS = [
     (ModuleNotFoundError("No module named 'impls.odd'", name="impls.odd"), 70),
     (ModuleNotFoundError("No module named 'yaml'", name="yaml"), 2),
     (MemoryError("for 8 GiB"), 2),
+    (OSError(errno.EMFILE, "Too many open files"), 2),
 ]
 
 
