@@ -427,8 +427,3 @@ def test_a_cache_that_is_not_known_is_farther_away_than_one_that_is_a_little_lar
     here = {"cpu": "x", "cores": 2, "caches": {"L1": 1, "L3": 8}}
     others = {"none": here | {"caches": {"L1": 1}}, "close": here | {"caches": {"L1": 1, "L3": 9}}}
     assert machines.nearest(here, others) == "close"
-
-
-def test_a_container_has_as_much_memory_as_it_was_given(monkeypatch):
-    monkeypatch.setattr(fingerprints, "_first_line", lambda path: "1000")
-    assert fingerprints._memory_bytes() == 1000
