@@ -181,7 +181,7 @@ def _turn(path: Path, limit: float) -> Iterator[bool]:
                     break
                 except BlockingIOError:
                     has_waited = True
-                signs = [one.stat().st_mtime_ns for one in (path, folder.parent / "kernels") if one.exists()]
+                signs = [one.stat().st_mtime_ns for one in (path, cache_folder("kernels")) if one.exists()]
                 if signs != seen:  # others keep races, or compile what they race
                     seen, until = signs, time.monotonic() + limit + PATIENCE_SECONDS
                 if time.monotonic() > until:

@@ -18,6 +18,14 @@ def list_files(folder: Path, pattern: str) -> list[Path]:
     return sorted(path for path, parts in found if not any(part.startswith(".") for part in parts))
 
 
+def expand_home(path: str) -> Path:
+    """Return the absolute path of what a user names, perhaps below the home folder, ``~``. FileNotFoundError without one."""
+    expanded = os.path.expanduser(path)  # noqa: PTH111  # Path's raises another error
+    if path.startswith("~") and not os.path.isabs(expanded):  # noqa: PTH117
+        raise FileNotFoundError(0, "there is no home folder")
+    return Path(expanded).absolute()
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file whole or not at all, aside first, so that no reader sees a part of it. OSError where that fails."""
     descriptor, scratch = tempfile.mkstemp(prefix=PART, dir=path.parent)
