@@ -19,7 +19,7 @@ def list_files(folder: Path, pattern: str) -> list[Path]:
 
 
 def expand_home(path: str) -> Path:
-    """Return the absolute path of what a user names, perhaps below the home folder, ``~``. FileNotFoundError without one."""
+    """Return the absolute path of what a user names, ``~`` being the home folder. FileNotFoundError without one."""
     expanded = os.path.expanduser(path)  # noqa: PTH111  # Path's raises another error
     if path.startswith("~") and not os.path.isabs(expanded):  # noqa: PTH117
         raise FileNotFoundError(0, "there is no home folder")
