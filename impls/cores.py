@@ -63,7 +63,7 @@ def _list_groups(controller: str) -> Iterator[Path]:
 def read_text(path: Path | str) -> str:
     """Read a file in which the system describes itself, without space around it; empty where there is none."""
     try:
-        return Path(path).read_text().strip()
+        return Path(path).read_text("utf-8", errors="replace").strip()
     except OSError:
         return ""
 

@@ -132,26 +132,19 @@ def answering(main: Callable[[], int]) -> int:
             if sys.stdout:
                 sys.stdout.flush()
     except Exception as error:
-        is_end = isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.EIO)
-        gone = [stream for stream in (STDOUT, STDERR) if is_end and _is_gone(stream)]
-        if not gone:  # another pipe broke, which is no reader of ours, or something else happened
-            return _report(error)
+        number = error.errno if isinstance(error, OSError) else 0
+        gone = [stream for stream in (STDOUT, STDERR) if number in (errno.EPIPE, errno.EIO) and _is_gone(stream)]
         for stream in gone:  # so that the interpreter finds nothing to complain of when it flushes them at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-        return 0
-
-
-def _report(error: Exception) -> int:
-    """Say why a command ends by an exception; return its exit code."""
-    if not isinstance(error, OSError) or error.errno not in FULL:
-        return exits.report(error)
-    with contextlib.suppress(OSError):
-        print(
-            f"error: the output cannot be written ({error.strerror}); make room, or choose another file",
-            file=sys.stderr,
-        )
-    os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
-    return 2
+        if gone:
+            return 0
+        if number not in FULL:  # also where another pipe broke, which is no reader of ours
+            return exits.report(error)
+        with contextlib.suppress(OSError):
+            why = getattr(error, "strerror", "")
+            print(f"error: the output cannot be written ({why}); make room, or choose another file", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
+        return 2
 
 
 def _is_gone(stream: int) -> bool:

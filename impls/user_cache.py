@@ -35,13 +35,9 @@ def cache_folder(name: str) -> Path:
 
 
 def _base() -> str:
-    if own := os.environ.get("FANOUT_CACHE_DIR"):
-        return own
-    if folder := os.environ.get("NUMBA_CACHE_DIR"):
-        return f"{folder}/fanout"
-    if (folder := os.environ.get("XDG_CACHE_HOME", "")) and Path(folder).is_absolute():  # as its specification has it
-        return f"{folder}/fanout"
-    return "~/.cache/fanout"
+    own, numba, cache = (os.environ.get(name, "") for name in ("FANOUT_CACHE_DIR", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME"))
+    above = cache if os.path.isabs(cache) else "~/.cache"  # as its specification has it  # noqa: PTH117
+    return own or f"{numba or above}/fanout"
 
 
 def make_private(folder: Path) -> Path:

@@ -21,10 +21,11 @@ def list_files(folder: Path, pattern: str) -> list[Path]:
     tops = _list_folders(folder) if pattern.startswith("**/") else [folder]
     found = (path for top in tops for path in top.glob(pattern.removeprefix("**/")))
     shown = (one for one in found if not any(part.startswith(".") for part in one.relative_to(folder).parts))
-    kept, top = dict[Path, Path](), Path(os.path.realpath(folder))
+    kept, top = dict[str, Path](), os.path.realpath(folder)
     for path in shown:
-        real, direct = Path(os.path.realpath(path)), top / path.relative_to(folder)
-        kept[real] = path if real == direct else kept.get(real, path)
+        real = os.path.realpath(path)
+        if real not in kept or real == f"{top}{os.sep}{path.relative_to(folder)}":
+            kept[real] = path
     return sorted(kept.values())
 
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)  # by a terminal that is closed, where there are such
@@ -30,7 +30,7 @@ class Interrupted(KeyboardInterrupt):
         return 128 + self.number
 
 
-class Interrupts:
+class Interrupts(contextlib.ExitStack):
     """While the context lasts, the first signal is only noted; a second Ctrl-C is a KeyboardInterrupt, as elsewhere.
 
     ``told`` is called when the first comes; ``number`` is that signal, None before. Nothing changes in a thread that is
@@ -38,19 +38,14 @@ class Interrupts:
     """
 
     def __init__(self, told: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
         self._told = told
         self.number: int | None = None
         self._is_at_once = False
-        self._caught = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        self._caught.enter_context(catching(self._note, SIGNALS))
+        self.enter_context(catching(self._note, SIGNALS))
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._caught.close()
 
     def check(self) -> None:
         """Interrupted where a signal has come since the context began."""
@@ -86,8 +81,7 @@ def catching(end: Callable[[int, FrameType | None], object], numbers: Iterable[i
     before: dict[int, Any] = {}
 
     def heed(number: int, frame: FrameType | None) -> None:
-        if HANGUP != signal.SIGTERM and HANGUP in before:
-            del before[HANGUP]
+        if before.pop(HANGUP, None) is not None:
             signal.signal(HANGUP, signal.SIG_IGN)
         end(number, frame)
 

@@ -247,12 +247,6 @@ def test_training(capsys, monkeypatch, mine):
     check(said)
 
 
-def test_what_the_commands_of_impls_and_dse_say_of_themselves():
-    done = subprocess.run([sys.executable, "-m", "impls"], cwd=DATA, capture_output=True, text=True, check=True)
-    assert "numba" in done.stdout
-    check(done.stdout, least=2)
-
-
 @pytest.mark.slow
 def test_the_page_and_what_is_left_out_of_it(capsys, tmp_path, monkeypatch):
     """Of records that suffice for no figure, so that nearly all are left out; and of a folder without any."""
