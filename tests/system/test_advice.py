@@ -11,7 +11,6 @@ import importlib
 import json
 import re
 import shlex
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -31,7 +30,7 @@ from impls.training.reading import path_of
 from reports import __main__ as reports
 from reports import style
 from reports.sections import mapping, tree
-from tests.committed import DATA, RESULTS
+from tests.committed import RESULTS
 from tests.matrix import matrix
 
 ROOT = Path(__file__).resolve().parents[2]
