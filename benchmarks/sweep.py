@@ -14,6 +14,7 @@ import impls
 from dse.platforms import memory
 from dse.platforms.evidence import CORES
 from dse.records import Measurement
+from impls.replay.memory import check_free
 
 from .cases import Case, Prepared, WrongAnswerError, prepare
 from .clock import ALL_CPUS, Call, Clock, clock_of, pin
@@ -25,6 +26,7 @@ FLOOR_MEGABYTES = (0.03, 0.25, 0.5, 1, 2, 4, 8, 16, 64, 256)
 FLOOR_KINDS, FLOOR_READS = ("gather", "chase"), 1 << 15
 FLOOR = {"primitive": "memory", "op": "read"}  # fields in which the floor's records differ from their cases
 LONGEST_FILL_SECONDS = 20.0
+FILL_BYTES = 42  # of a leaf, of which a tree is filled and by which it is checked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +100,7 @@ def _prepare(
     if fill_seconds > LONGEST_FILL_SECONDS:
         return stamp.record(case, "skipped", reason=f"filling it takes about {fill_seconds:.0f} s")
     try:
+        check_free(FILL_BYTES * case.capacity)
         ready = prepare(case, seed, method.make)
         modeled = ready.tree.modeled_seconds(case.op, case.batch)
         if modeled is not None:

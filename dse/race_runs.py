@@ -11,8 +11,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +22,7 @@ import numpy as np
 from impls.cores import count_allowed, free_bytes
 from impls.race import Candidate, Result, race
 from impls.training import clock
+from impls.training.interrupts import exiting
 from impls.training.run import SETTLED
 
 FILE = "runs.jsonl"
@@ -226,7 +225,7 @@ def decided(
     an error the winner too; no process is left stopped.
     """
     begin = time.perf_counter()
-    with _terminated(), Group(programs) as group:
+    with exiting(), Group(programs) as group:
         room, fitting = free_bytes(), list[Program]()
         for one in programs:
             if sum(each.nbytes for each in fitting) + one.nbytes <= room:
@@ -285,19 +284,6 @@ def _why(program: Program) -> str:
     except (RuntimeError, OSError) as error:
         return str(error)
     return "had not begun to learn"
-
-
-@contextlib.contextmanager
-def _terminated() -> Iterator[None]:
-    """SIGTERM ends this process, after what its contexts have to do; Ctrl-C is the race's."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def rows_of(result: Result) -> list[dict[str, Any]]:

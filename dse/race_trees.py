@@ -55,6 +55,7 @@ ALIKE, ALIKE_BYTES = 8, 32e6  # trees of a candidate in cold caches, and their b
 COLD_BYTES = 16 << 20  # a gradient step's: weights, gradients, moments and activations
 HOPELESS = 1.5  # a tree is not raced that is predicted, with its uncertainty, to be slower than the best by this factor
 FILL_SECONDS = 10.0  # a tree that takes longer to fill is not raced
+FILL_BYTES = 32  # of a leaf that is filled into a tree, beside those of the tree
 SMALL = 1_000  # leaves of a tree that has the kernels of a larger one
 MOST_CALLS = 100  # updates or insertions of a step
 LEAST_INPUTS = 4  # calls with inputs of their own
@@ -180,7 +181,7 @@ def _turn(path: Path, limit: float) -> Iterator[bool]:
                     break
                 except BlockingIOError:
                     has_waited = True
-                signs = [one.stat().st_mtime_ns for one in (path, folder.parent / "kernels") if one.exists()]
+                signs = [one.stat().st_mtime_ns for one in (path, cache_folder("kernels")) if one.exists()]
                 if signs != seen:  # others keep races, or compile what they race
                     seen, until = signs, time.monotonic() + limit + PATIENCE_SECONDS
                 if time.monotonic() > until:
@@ -211,7 +212,7 @@ def _candidates(question: Question, results: Path, unchecked: bool) -> tuple[lis
         for fanout, threads, *options in shapes:
             plain = kind.runs_as(question.capacity, question.batch, fanout, threads, dict(options))
             found.add(Configuration(name, plain[0], plain[1], tuple(sorted(plain[2].items()))))
-    able = keep_fitting(sorted(found, key=repr), question, free_bytes(), "free")
+    able = keep_fitting(sorted(found, key=repr), question, free_bytes(), "free", _bytes_beside(question))
     able.sort(key=lambda one: (one != Configuration(one.contestant, DEFAULT, 1), one.threads, bytes_of(one, question)))
     try:
         records, _ = machines.read(results, None, machines.SWEEP)
@@ -251,7 +252,8 @@ def _run(
         return Candidate(json.dumps(dataclasses.asdict(chosen)), make, nbytes * count)
 
     def run(trees: Sequence[Configuration], most: float, zone: float) -> Result:
-        caches, room, candidates = COLD_BYTES * terms["cold"], free_bytes(), [made(one) for one in trees]
+        caches, candidates = COLD_BYTES * terms["cold"], [made(one) for one in trees]
+        room = free_bytes() - FILL_BYTES * question.capacity
         warm = float(np.clip(max(one.nbytes for one in candidates) / READ_BYTES, *WARM_SECONDS))
         return race(
             candidates,
@@ -291,10 +293,7 @@ def _run(
 
 def _inputs(question: Question) -> tuple[list[tuple[Any, ...]], int]:
     """The arguments of one call after the other, each of a few steps, and the steps of a call."""
-    rng, share = np.random.default_rng(0), Fraction(question.updates_per_sample).limit_denominator(DENOMINATOR)
-    updates, steps = share.numerator, share.denominator
-    arrays = updates + steps * (1 + question.inserts)
-    count = max(LEAST_INPUTS, min(ARRAYS // arrays, ELEMENTS // (question.batch * (updates + steps))))
+    rng, (count, updates, steps) = np.random.default_rng(0), _calls(question)
     shape = count, question.batch
     uniforms = rng.random((steps, *shape))
     indices, priorities = rng.integers(0, question.capacity, (updates, *shape)), rng.random((updates, *shape))
@@ -307,6 +306,21 @@ def _inputs(question: Question) -> tuple[list[tuple[Any, ...]], int]:
         return uniforms[at, call], [*((indices[one, call], priorities[one, call]) for one in which), *inserted]
 
     return [tuple(step(call, at) for at in range(steps)) for call in range(count)], steps
+
+
+def _calls(question: Question) -> tuple[int, int, int]:
+    """Return how many calls have inputs of their own, and the updates and steps of a call."""
+    share = Fraction(question.updates_per_sample).limit_denominator(DENOMINATOR)
+    updates, steps = share.numerator, share.denominator
+    arrays = updates + steps * (1 + question.inserts)
+    return max(LEAST_INPUTS, min(ARRAYS // arrays, ELEMENTS // (question.batch * (updates + steps)))), updates, steps
+
+
+def _bytes_beside(question: Question) -> float:
+    """Return the bytes that a race takes beside its trees: their leaves, the room to fill one, and the inputs."""
+    count, updates, steps = _calls(question)
+    leaf_bytes = np.dtype(question.dtype).itemsize + FILL_BYTES
+    return leaf_bytes * question.capacity + 8.0 * count * question.batch * (steps + 2 * updates)
 
 
 def _stepper(tree: SumTree) -> Callable[..., None]:

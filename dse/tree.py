@@ -129,11 +129,11 @@ def answer(table: Table, question: Question) -> Recommendation:
 
 
 def keep_fitting(
-    able: Sequence[Configuration], question: Question, memory_bytes: float | None, what: str
+    able: Sequence[Configuration], question: Question, memory_bytes: float | None, what: str, beside: float = 0.0
 ) -> list[Configuration]:
-    """Keep the trees that fit a machine's memory. RecordError if none does."""
+    """Keep the trees that fit a machine's memory with the bytes ``beside`` them. RecordError if none does."""
     most = math.inf if memory_bytes is None else memory_bytes
-    needs = {configuration: bytes_of(configuration, question) for configuration in able}
+    needs = {configuration: beside + bytes_of(configuration, question) for configuration in able}
     if min(needs.values()) > most:
         raise RecordError(
             f"N = {question.capacity:,} {question.dtype} leaves and batches of {question.batch:,} need at least "

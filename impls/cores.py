@@ -4,9 +4,10 @@ A container, a batch system or ``taskset`` leaves a process some of a machine's 
 does not know. What is said of a whole machine (its key, its load) counts them all; what is chosen or run, these.
 """
 
-import contextlib
 import math
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path("/")  # where a system describes itself, as Linux does
@@ -34,40 +35,64 @@ def count_cores() -> int:
 def _quota() -> float:
     """Read how many processors the process's control groups pay for; infinity where none has a quota."""
     least = math.inf
+    for folder in _list_groups("cpu"):
+        quota, period = [*read_text(folder / "cpu.max").split(), "", ""][:2]
+        if not quota:
+            quota, period = (read_text(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+        if quota.isdigit() and period.isdigit():  # not "max", -1 or nothing
+            least = min(least, int(quota) / int(period))
+    return least
+
+
+def _list_groups(controller: str) -> Iterator[Path]:
+    """Yield the folders of the process's control groups of both versions, from its own to the topmost one in sight."""
+    mounts = (line.split() for line in read_text(ROOT / "proc/self/mountinfo").splitlines())
+    shown = {point: group for _, _, _, group, point, *_ in mounts}  # a container may see its own group as the top
     for line in read_text(ROOT / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
-        top = ROOT / "sys/fs/cgroup" / controllers  # of the second version, which names no controllers, the folder
-        group = top / path.lstrip("/")
-        for folder in (group, *group.parents):  # a container may see its own group as the top alone
-            quota, period = [*read_text(folder / "cpu.max").split(), "", ""][:2]
-            if not quota:
-                quota, period = (read_text(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
-            if quota.isdigit() and period.isdigit():  # not "max", -1 or nothing
-                least = min(least, int(quota) / int(period))
+        top = Path("sys/fs/cgroup", controllers)  # of the second version, which names no controllers, the folder
+        group = top / path.removeprefix(shown.get(f"/{top}", "")).lstrip("/")
+        for folder in (group, *group.parents):
+            yield ROOT / folder
             if folder == top:
                 break
-    return least
 
 
 def read_text(path: Path | str) -> str:
     """Read a file in which the system describes itself, without space around it; empty where there is none."""
     try:
-        return Path(path).read_text().strip()
+        return Path(path).read_text("utf-8", errors="replace").strip()
     except OSError:
         return ""
 
 
+def memory_limit() -> float:
+    """Return the bytes of memory that this process can ever take: the machine's, or those of its control groups."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else math.inf
+    return min([pages, *(limit for _, limit in _memory_limits())])
+
+
 def free_bytes() -> float:
-    """Bytes that this process may still take: of the machine, or of its control group where that has fewer."""
-    free = float("inf")
-    with contextlib.suppress(OSError, KeyError):  # where nobody says, nothing is refused
-        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        free = 1024.0 * int(lines["MemAvailable"].split()[0])
-    with contextlib.suppress(OSError, ValueError):
-        group = Path("/sys/fs/cgroup")
-        limit = int((group / "memory.max").read_text())  # "max" where there is none
-        inactive = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())["inactive_file"]
-        free = min(free, limit - int((group / "memory.current").read_text()) + int(inactive))
-    return free
+    """Return the bytes that this process may still take: the least that the machine and its control groups have left.
+
+    What others in a group use is taken, but for files in memory that the system would drop. Infinity where the system
+    does not say, so that nothing is refused.
+    """
+    told = re.search(r"^MemAvailable: *(\d+) kB", read_text(ROOT / "proc/meminfo"), re.MULTILINE)
+    least = 1024.0 * int(told[1]) if told else math.inf
+    for folder, limit in _memory_limits():
+        used = read_text(folder / "memory.current") or read_text(folder / "memory.usage_in_bytes")
+        stat = dict(line.split() for line in read_text(folder / "memory.stat").splitlines())
+        dropped = stat.get("total_inactive_file", stat.get("inactive_file", 0))  # with those of the groups below
+        least = min(least, max(0, limit - int(used or 0) + int(dropped)))
+    return least
+
+
+def _memory_limits() -> Iterator[tuple[Path, int]]:
+    """Yield (folder, bytes) of each limit of memory of the process's control groups."""
+    for folder in _list_groups("memory"):
+        for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
+            if (limit := read_text(folder / name)).isdigit():  # "max" where there is none
+                yield folder, int(limit)

@@ -130,8 +130,8 @@ def answering(main: Callable[[], int]) -> int:
     """Run a command; returns its exit code.
 
     It is 0 where the output has no reader any more, as after ``| head -1``, 2 where the output cannot be written, 130
-    after Ctrl-C, 143 after a SIGTERM that was heeded, and what ``exits.report`` says of any other exception. A letter
-    that the output's encoding lacks, as an umlaut in ASCII, is escaped.
+    after Ctrl-C, 143 after a SIGTERM and 129 after a SIGHUP that was heeded, and what ``exits.report`` says of any
+    other exception. A letter that the output's encoding lacks, as an umlaut in ASCII, is escaped.
     """
     warnings.showwarning = in_one_line
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -146,27 +146,24 @@ def answering(main: Callable[[], int]) -> int:
         finally:  # also where argparse leaves by SystemExit, with its help still in the buffer
             if sys.stdout:
                 sys.stdout.flush()
-    except BrokenPipeError as error:
-        gone = [stream for stream in (STDOUT, STDERR) if _is_gone(stream)]
-        if not gone:
-            return exits.report(error)  # another pipe broke, which is no reader of ours
+    except Exception as error:
+        number = error.errno if isinstance(error, OSError) else 0
+        gone = [stream for stream in (STDOUT, STDERR) if number in (errno.EPIPE, errno.EIO) and _is_gone(stream)]
         for stream in gone:  # so that the interpreter finds nothing to complain of when it flushes them at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-        return 0
-    except Exception as error:
-        if not isinstance(error, OSError) or error.errno not in FULL:
+        if gone:
+            return 0
+        if number not in FULL:  # also where another pipe broke, which is no reader of ours
             return exits.report(error)
         with contextlib.suppress(OSError):
-            print(
-                f"error: the output cannot be written ({error.strerror}); make room, or choose another file",
-                file=sys.stderr,
-            )
+            why = getattr(error, "strerror", "")
+            print(f"error: the output cannot be written ({why}); make room, or choose another file", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
         return 2
 
 
 def _is_gone(stream: int) -> bool:
-    """Whether a pipe has no reader any more; poll reports errors whatever it is asked for."""
+    """Whether a pipe has no reader any more, or a terminal was closed; poll reports errors whatever it is asked for."""
     poll = select.poll()
     poll.register(stream, 0)
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))

@@ -13,9 +13,38 @@ PART = ".part-"
 
 
 def list_files(folder: Path, pattern: str) -> list[Path]:
-    """List what fits a pattern below a folder, in order, but what is hidden: a Mac leaves ``._x`` next to each x."""
-    found = ((path, path.relative_to(folder).parts) for path in folder.glob(pattern))
-    return sorted(path for path, parts in found if not any(part.startswith(".") for part in parts))
+    """List what fits a pattern below a folder, in order, but what is hidden: a Mac leaves ``._x`` next to each x.
+
+    Links to folders are followed. What several paths lead to is listed once, by the path without a link if there is
+    one. ``**`` may only begin a pattern.
+    """
+    tops = _list_folders(folder) if pattern.startswith("**/") else [folder]
+    found = (path for top in tops for path in top.glob(pattern.removeprefix("**/")))
+    shown = (one for one in found if not any(part.startswith(".") for part in one.relative_to(folder).parts))
+    kept, top = dict[str, Path](), os.path.realpath(folder)
+    for path in shown:
+        real = os.path.realpath(path)
+        if real not in kept or real == f"{top}{os.sep}{path.relative_to(folder)}":
+            kept[real] = path
+    return sorted(kept.values())
+
+
+def _list_folders(folder: Path, above: tuple[str, ...] = ()) -> Iterator[Path]:
+    """Yield a folder and all those below it, where links lead as well, but none from within itself."""
+    if (real := os.path.realpath(folder)) not in above:
+        yield folder
+        with suppress(OSError):  # there is none, or it may not be read
+            for one in folder.iterdir():
+                if one.is_dir():
+                    yield from _list_folders(one, (*above, real))
+
+
+def expand_home(path: str) -> Path:
+    """Return the absolute path of what a user names, ``~`` being the home folder. FileNotFoundError without one."""
+    expanded = os.path.expanduser(path)  # noqa: PTH111  # Path's raises another error
+    if path.startswith("~") and not os.path.isabs(expanded):  # noqa: PTH117
+        raise FileNotFoundError(0, "there is no home folder")
+    return Path(expanded).absolute()
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -18,6 +18,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from impls.writing import list_files
+
 if TYPE_CHECKING:
     from .chart import Chart
 
@@ -129,7 +131,7 @@ def code(*packages: str) -> str:
 
 def of_results(results: Path) -> str:
     """Return a hash of every file of results."""
-    return digest(sorted(path for path in results.rglob("*") if path.is_file()))
+    return digest(path for path in list_files(results, "**/*") if path.is_file())
 
 
 def of_drawing(chart: "Chart") -> str:

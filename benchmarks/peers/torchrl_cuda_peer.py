@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from impls.user_cache import cache_folder
+from impls.user_cache import cache_folder, make_private
 
 from .torchrl_peer import Torchrl, folder
 
@@ -57,8 +57,8 @@ def _extension() -> Any:
     from torch.utils import cpp_extension  # noqa: PLC0415
 
     sources = [str(folder() / "csrc" / name) for name in ("pybind.cpp", "utils.cpp", "cuda_segment_tree.cu")]
-    built = cache_folder("torchrl") / f"torchrl-{TorchrlCuda.version}-torch-{torch.__version__}"
-    built.mkdir(exist_ok=True)
+    name = f"torchrl-{TorchrlCuda.version}-torch-{torch.__version__}"
+    built = make_private(cache_folder("torchrl") / name)  # what lies there is run
     (built / "lock").unlink(missing_ok=True)  # of a build that was killed: the next would wait for it for ever
     try:
         return cpp_extension.load(

@@ -16,7 +16,7 @@ from typing import Any
 from impls.terminal import amount, count, plural
 from impls.training import TrainingError, Workload
 from impls.training.folder import check
-from impls.training.interrupts import Interrupted, terminable
+from impls.training.interrupts import Interrupted, exiting, terminable
 from impls.training.options import check_ranges
 
 from ..estimate import off
@@ -45,7 +45,7 @@ With --seconds a run ends S seconds after its first step or its race, even beyon
 PREDICTED = ("ratio", "fewest_devices")  # objectives whose value is the rate of a run, with its interval
 ANY_STEPS = 1 << 40  # of a run that only its seconds end
 FAR_BELOW = 0.7  # of the predicted rate, where what else ran may be the reason
-END_SECONDS = 60.0  # that a run has to save itself after Ctrl-C or SIGTERM
+END_SECONDS = 60.0  # that a run has to save itself after Ctrl-C or another signal
 
 
 def add_to(commands: Any) -> None:
@@ -131,7 +131,7 @@ def _race(
     def command(one: Contender, out: Path) -> list[str]:
         return [*_command(options, out), *one.words]
 
-    with _folder(options, question.workload.name) as folder:
+    with exiting(), _folder(options, question.workload.name) as folder:
         if folder.exists() and any(folder.iterdir()):
             raise ValueError(f"{folder} is not empty, and a run that wins a race is moved there; name another --out")
         place = folder.with_name(f"{folder.name}.race")
@@ -214,7 +214,7 @@ def _trained(command: list[str], answer: str, is_quiet: bool) -> int:
 
 
 def _ended(process: "subprocess.Popen[str]", wait: Callable[[], int]) -> int:
-    """The exit code of a run, which Ctrl-C and SIGTERM end with what it has saved."""
+    """The exit code of a run, which Ctrl-C, SIGTERM and SIGHUP end with what it has saved."""
     with terminable():
         try:
             return wait()

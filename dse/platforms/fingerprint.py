@@ -5,6 +5,7 @@ import functools
 import hashlib
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import re
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from impls.cores import read_text
+from impls.cores import memory_limit, read_text
 
 PACKAGES = ("numpy", "numba", "llvmlite", "fanout", "cupy-cuda13x", "torch", "torchrl", "gymnasium")
 PROCESSOR = {  # facts of a processor, and what /proc/cpuinfo calls them on x86 and on ARM
@@ -66,8 +67,8 @@ def fingerprint() -> Mapping[str, Any]:
     return {
         "key": key_of(identity),
         **identity,
-        "memory_bytes": _memory_bytes(),
-        "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or None,
+        "memory_bytes": int(limit) if math.isfinite(limit := memory_limit()) else None,
+        "governor": read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or None,
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
@@ -127,16 +128,6 @@ def _caches() -> dict[str, int]:
     return {level: int(size[1]) * {"K": 1 << 10, "M": 1 << 20}[size[2]] for level, size in sizes if size}
 
 
-def _memory_bytes() -> int | None:
-    """Read the bytes of the machine's memory, or of a container's limit; None where the system says nothing."""
-    if not hasattr(os, "sysconf"):
-        return None
-    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    if (limit := _first_line("/sys/fs/cgroup/memory.max")).isdigit():
-        limits.append(int(limit))
-    return min(limits)
-
-
 def _gpus() -> list[str]:
     """List name, driver and memory of each GPU; empty without one."""
     return query_gpus("name,driver_version,memory.total")
@@ -150,10 +141,6 @@ def query_gpus(fields: str, form: str = "csv,noheader") -> list[str]:
     except (OSError, subprocess.SubprocessError):
         return []
     return [line.strip() for line in printed.splitlines() if line.strip()]
-
-
-def _first_line(path: Path | str) -> str:
-    return read_text(path).split("\n")[0]
 
 
 def _version(package: str) -> str | None:

@@ -69,6 +69,7 @@ READS = frozenset(
     {"sample", "prefix_sum_index", "get", "total", "min", "prefix_sum", "range_sum", "check", "state_dict"}
 )
 """Operations that leave the tree as it is: ``concurrent`` of a tree whose hooks for them share no memory they write."""
+_LOADED_AT_ONCE = 1 << 18  # leaves
 _TORN = object()  # returned by a tree whose sums must be recomputed first
 
 
@@ -409,7 +410,9 @@ class SumTree(ABC):
 
     def _load(self, leaves: Reals) -> None:
         """Take all leaves ``[N]`` and recompute every sum."""
-        self._set(np.arange(self._capacity), leaves)
+        for first in range(0, self._capacity, _LOADED_AT_ONCE):  # a tree keeps room for its largest batch
+            part = leaves[first : first + _LOADED_AT_ONCE]
+            self._set(np.arange(first, first + part.size), part)
         self._rebuild()
 
     # Turns: every public method that touches the tree goes through these two

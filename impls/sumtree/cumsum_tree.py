@@ -34,6 +34,10 @@ class CumsumTree(SumTree):
         self._leaves[indices] = priorities  # NumPy assigns in order: the last duplicate wins
         self._sum_from(int(indices.min()))
 
+    def _load(self, leaves: Reals) -> None:
+        self._leaves[:] = leaves
+        self._rebuild()
+
     def _sum_from(self, start: int) -> None:
         sums = self._prefix_sums[start:]  # its first entry lies left of the leaves that changed, and stays
         sums[1:] = self._leaves[start:]

@@ -240,10 +240,14 @@ def _module(path: Path) -> tuple[bytes, tuple[Path, ...]]:
 
 
 def _read(path: Path, key: bytes) -> bytes | None:
-    """What was kept under a key, or None where it is not there or not whole."""
+    """What was kept under a key, or None where it is not there or not whole; nothing that others may have written."""
     try:
-        content, used = path.read_bytes(), path.stat().st_mtime
+        with user_cache.opened(path) as file:
+            content, used = file.read(), os.fstat(file.fileno()).st_mtime
     except FileNotFoundError:
+        return None
+    except OSError as error:
+        user_cache.warn_once(f"{path.parent} holds compiled code that is not run, but replaced ({error.strerror})")
         return None
     if time.time() - used > _DAY_SECONDS:
         with contextlib.suppress(OSError):  # a folder that cannot be written

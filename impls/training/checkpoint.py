@@ -6,9 +6,10 @@ The file is one of numpy.savez: first the state as JSON, in which a number stand
 import functools
 import json
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,11 +43,15 @@ def save(state: Any, path: Path) -> None:
 def load(path: Path) -> Any:
     """The state in a file. TrainingError if there is none, MemoryError if it is too large. No code is executed.
 
-    Each part of the file has a checksum, so that no damaged number is ever loaded.
+    Each part of the file has a checksum, which is compared before the part is read, so that no damaged number or shape
+    is ever loaded. A part that is compressed is refused, for it might be of any size and ``save`` compresses none.
     """
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as parts:
-            text, *arrays = (parts[f"arr_{number}"] for number in range(len(parts.files)))
+        with path.open("rb") as file:
+            _check_parts(file)
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as parts:
+                text, *arrays = (parts[f"arr_{number}"] for number in range(len(parts.files)))
         saved = _each(json.loads(text.tobytes()), functools.partial(_take_back, arrays))
     except OSError as error:
         raise TrainingError(f"{path}: cannot be read ({error.strerror or error}); {BEGIN_AGAIN}") from None
@@ -62,6 +67,15 @@ def load(path: Path) -> Any:
             f"{path}: is a checkpoint of format {saved['format']}, this program reads format {FORMAT}; {BEGIN_AGAIN}"
         )
     return saved["state"]
+
+
+def _check_parts(file: BinaryIO) -> None:
+    """Compare the checksum of every part; NumPy does so only where the part's own header makes it read all bytes."""
+    with zipfile.ZipFile(file) as parts:
+        if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
+            raise ValueError("its parts are compressed")
+        if damaged := parts.testzip():
+            raise ValueError(f"the checksum of {damaged} is another")
 
 
 def _first_line(error: Exception) -> str:

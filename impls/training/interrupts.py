@@ -1,21 +1,24 @@
-"""Ctrl-C and SIGTERM that wait for a gradient step to end, so that what is saved then is whole."""
+"""Ctrl-C, SIGTERM and SIGHUP that wait for a gradient step to end, so that what is saved then is whole."""
 
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from types import FrameType, TracebackType
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
 from typing import Any, Self
 
-SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "ended by SIGTERM"}
+HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)  # by a terminal that is closed, where there are such
+SIGNALS = {signal.SIGINT: "interrupted", HANGUP: "ended by SIGHUP", signal.SIGTERM: "ended by SIGTERM"}
 """What asks a run to end, and how that is told."""
+_ENDS = {HANGUP, signal.SIGTERM}
 _LOOK_SECONDS = 0.2
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C was pressed, or SIGTERM was sent: ``number`` of ``SIGNALS``; ``saved`` says what became of the run."""
+    """Ctrl-C was pressed, or a signal was sent: ``number`` of ``SIGNALS``; ``saved`` says what became of the run."""
 
     def __init__(self, number: int = signal.SIGINT, saved: str = "") -> None:
         self.number, self.saved = signal.Signals(number), saved
@@ -27,7 +30,7 @@ class Interrupted(KeyboardInterrupt):
         return 128 + self.number
 
 
-class Interrupts:
+class Interrupts(contextlib.ExitStack):
     """While the context lasts, the first signal is only noted; a second Ctrl-C is a KeyboardInterrupt, as elsewhere.
 
     ``told`` is called when the first comes; ``number`` is that signal, None before. Nothing changes in a thread that is
@@ -35,21 +38,14 @@ class Interrupts:
     """
 
     def __init__(self, told: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
         self._told = told
         self.number: int | None = None
         self._is_at_once = False
-        self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+        self.enter_context(catching(self._note, SIGNALS))
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)
 
     def check(self) -> None:
         """Interrupted where a signal has come since the context began."""
@@ -72,25 +68,45 @@ class Interrupts:
             self._told()
             if self._is_at_once:
                 raise Interrupted(number)
-        elif number == signal.SIGINT:  # SIGTERM may come twice: to this process, and to its group
+        elif number == signal.SIGINT:  # others may come twice: to this process, and to its group
             raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
-def terminable() -> Iterator[None]:
-    """While the context lasts, SIGTERM raises Interrupted, as Ctrl-C raises KeyboardInterrupt."""
+def catching(end: Callable[[int, FrameType | None], object], numbers: Iterable[int]) -> Iterator[None]:
+    """While the context lasts, these signals call ``end``, in the main thread; SIGHUP does not where nohup ignores it.
+
+    After the first of them SIGHUP is ignored, because a terminal that is closed sends more than one.
+    """
+    before: dict[int, Any] = {}
+
+    def heed(number: int, frame: FrameType | None) -> None:
+        if before.pop(HANGUP, None) is not None:
+            signal.signal(HANGUP, signal.SIG_IGN)
+        end(number, frame)
+
+    if threading.current_thread() is threading.main_thread():
+        heeded = [one for one in numbers if one != HANGUP or signal.getsignal(one) != signal.SIG_IGN]
+        before |= {number: signal.signal(number, heed) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def terminable() -> contextlib.AbstractContextManager[None]:
+    """While the context lasts, SIGTERM and SIGHUP raise Interrupted, as Ctrl-C raises KeyboardInterrupt."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise Interrupted(number)
 
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    return catching(end, _ENDS)
+
+
+def exiting() -> contextlib.AbstractContextManager[None]:
+    """While the context lasts, SIGTERM and SIGHUP end this process, after what its contexts have to do."""
+    return catching(lambda number, _: sys.exit(128 + number), _ENDS)
 
 
 def end_with(parent: int) -> None:

@@ -11,7 +11,6 @@ import importlib
 import json
 import re
 import shlex
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -31,7 +30,7 @@ from impls.training.reading import path_of
 from reports import __main__ as reports
 from reports import style
 from reports.sections import mapping, tree
-from tests.committed import DATA, RESULTS
+from tests.committed import RESULTS
 from tests.matrix import matrix
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -245,12 +244,6 @@ def test_training(capsys, monkeypatch, mine):
     said = said_by(capsys, training_main, str(mine), "--learner", "torch")
     assert "pip install" in said
     check(said)
-
-
-def test_what_the_commands_of_impls_and_dse_say_of_themselves():
-    done = subprocess.run([sys.executable, "-m", "impls"], cwd=DATA, capture_output=True, text=True, check=True)
-    assert "numba" in done.stdout
-    check(done.stdout, least=2)
 
 
 @pytest.mark.slow

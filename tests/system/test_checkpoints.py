@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import random
+import re
 
 import numpy as np
 import pytest
@@ -61,6 +62,27 @@ def test_no_damage_to_a_checkpoint_is_loaded_as_another_state(saved, tmp_path):
             assert "\n" not in str(error)
             assert "begin again in another folder with --out" in str(error)
     assert refused > 200
+
+
+def test_no_damage_to_the_shape_or_type_of_an_array_is_loaded(tmp_path):
+    path, state = tmp_path / "best.pt", {"x": np.arange(17_410, dtype=np.float32), "y": np.zeros((70, 90), bool)}
+    checkpoint.save(state, path)
+    whole = path.read_bytes()
+    headers = [match.span() for match in re.finditer(rb"{'descr'.*?}", whole)]
+    assert len(headers) == 3  # with the text
+    for at in (at for header in headers for at in range(*header)):
+        for letter in b"0124689<>|=bfiu ,":
+            if whole[at] != letter:
+                path.write_bytes(whole[:at] + bytes([letter]) + whole[at + 1 :])
+                with pytest.raises(TrainingError, match="is no checkpoint, or was damaged"):
+                    checkpoint.load(path)
+
+
+def test_a_compressed_part_of_a_checkpoint_is_refused_unread(tmp_path):
+    path = tmp_path / "checkpoint.npz"
+    np.savez_compressed(path, np.frombuffer(b'{"format": 5, "state": 1}', np.uint8))
+    with pytest.raises(TrainingError, match="its parts are compressed"):
+        checkpoint.load(path)
 
 
 def places(state, at=()):

@@ -60,15 +60,18 @@ def test_without_a_compiler_emulation_says_what_it_needs(monkeypatch):
         emulation.load_text("// a text never seen before", Constants("float", 0, 1, False, False))
 
 
-def test_compiled_kernels_are_kept(tmp_path):
+def test_compiled_kernels_are_kept_where_the_user_alone_can_write(tmp_path):
     code = "import impls; impls.make('cupy', 10, emulate=True).update(0, 1.0)"
     environment = {**os.environ, "FANOUT_CACHE_DIR": str(tmp_path)}
     kept = []
-    for _ in range(2):
+    for mode in (0o600, 0o660, 0o600):
         subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)
         kept.append({path.name: path.stat().st_mtime_ns for path in (tmp_path / "emulator").iterdir()})
+        for path in (tmp_path / "emulator").iterdir():
+            path.chmod(mode)
     assert len(kept[0]) == 2  # the emulator and the kernels
     assert kept[0] == kept[1]
+    assert not set(kept[1].items()) & set(kept[2].items())  # what others could write to is made anew
 
 
 # Settings

@@ -181,14 +181,6 @@ def test_a_machine_with_a_history_is_shown_its_own(tmp_path):
     assert history.folder_of(tmp_path, "another").name == "aaa"
 
 
-@pytest.mark.parametrize("commits", [[], COMMITS[:1]])
-def test_without_two_commits_the_section_says_what_would_measure_them(tmp_path, commits):
-    if commits:
-        write(tmp_path, commits=commits)
-    text = page.section_html(history.SECTIONS[0], material(tmp_path))
-    assert f"this would{' measure one' * (not commits)}: asv run --machine {KEY}" in text
-
-
 def test_a_file_that_is_not_asvs_is_one_sentence(tmp_path):
     (write(tmp_path) / "asv" / KEY / "broken.json").write_text("{")
     with pytest.raises(RecordError, match=r"broken\.json: is no file of asv's"):

@@ -211,7 +211,9 @@ def test_the_folder_is_the_users_alone_and_where_the_environment_says(tmp_path, 
     for name in ("XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "FANOUT_CACHE_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name))
         places.append(cache_folder("kernels"))
-    expected = ["home/.cache/fanout", "XDG_CACHE_HOME/fanout", "NUMBA_CACHE_DIR/fanout", "FANOUT_CACHE_DIR"]
+    monkeypatch.setenv("FANOUT_CACHE_DIR", "~/own")
+    places.append(cache_folder("kernels"))
+    expected = ["home/.cache/fanout", "XDG_CACHE_HOME/fanout", "NUMBA_CACHE_DIR/fanout", "FANOUT_CACHE_DIR", "home/own"]
     assert places == [tmp_path / place / "kernels" for place in expected]
     assert {place.stat().st_mode & 0o777 for place in places} == {0o700}
 
@@ -242,6 +244,12 @@ def has_no_home(folder, monkeypatch):
     return "there is no home folder"
 
 
+def is_below_no_home(folder, monkeypatch):
+    has_no_home(folder, monkeypatch)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "~/.cache")  # which no shell has expanded
+    return "there is no home folder"
+
+
 def cannot_be_made(folder, monkeypatch):
     shutil.rmtree(folder.parent)
     folder.parent.write_text("a file where the folder should be")
@@ -249,18 +257,51 @@ def cannot_be_made(folder, monkeypatch):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX permissions")
-@pytest.mark.parametrize("spoil", [others_can_write, belongs_to_another, is_a_link, has_no_home, cannot_be_made])
+@pytest.mark.parametrize(
+    "spoil", [others_can_write, belongs_to_another, is_a_link, has_no_home, is_below_no_home, cannot_be_made]
+)
 def test_a_folder_that_is_not_the_users_alone_is_not_used(folder, spoil, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     why, instead = spoil(folder, monkeypatch), tmp_path / f"fanout-{os.getuid()}-kernels"
     assert [cache_folder("kernels") for _ in range(2)] == [instead] * 2
     (warning,) = capsys.readouterr().err.splitlines()
-    where = "~/.cache/fanout/kernels" if spoil is has_no_home else folder
+    where = "~/.cache/fanout/kernels" if spoil in (has_no_home, is_below_no_home) else folder
+    assert not (tmp_path / "~").exists()
     assert warning.startswith(f"warning: {where} cannot be Fanout's cache ({why}")
     assert warning.endswith(f"so {instead} is; mend it, or set FANOUT_CACHE_DIR")
     instead.chmod(0o777)
     with pytest.raises(PermissionError, match="others can write"):
         cache_folder("kernels")
+
+
+def anybody_can_write(entry, monkeypatch):
+    entry.chmod(0o602)
+    return "others can write to it"
+
+
+def is_anothers(entry, monkeypatch):
+    user, fstat = os.getuid(), os.fstat
+    monkeypatch.setattr(os, "fstat", lambda file: os.stat_result([*fstat(file)[:4], user + 1, *fstat(file)[5:]]))
+    return f"it belongs to user {user + 1}"
+
+
+def is_a_pipe(entry, monkeypatch):
+    entry.unlink()
+    os.mkfifo(entry, 0o600)
+    return "it is no file"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX permissions")
+@pytest.mark.parametrize("spoil", [anybody_can_write, is_anothers, is_a_pipe])
+def test_an_entry_that_others_may_have_left_is_replaced_unread(folder, spoil, monkeypatch, capsys):
+    kernel_cache._write(folder / "one", KEY, CODE)
+    with monkeypatch.context() as patched:
+        why = spoil(folder / "one", patched)
+        assert kernel_cache._read(folder / "one", KEY) is None
+    assert capsys.readouterr().err == f"warning: {folder} holds compiled code that is not run, but replaced ({why})\n"
+    kernel_cache._write(folder / "one", KEY, CODE)
+    assert kernel_cache._read(folder / "one", KEY) == CODE
 
 
 def test_no_folder_at_all_costs_compiling_and_one_warning(tmp_path):

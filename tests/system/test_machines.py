@@ -257,15 +257,6 @@ def test_another_machine_by_its_key_answers_and_no_other_does(here, results, cap
 # Answers about mappings
 
 
-@pytest.mark.parametrize("workload", ["cartpole_dqn", slow("hopper_ddpg"), slow("lunarlander_dqn")])
-def test_where_another_machine_answers_what_to_measure_is_on_this_one(here, results, capsys, workload):
-    text = ask(capsys, *MAPPING[:-1], workload, "--results", results)[1]
-    advice = " ".join(text[max(text.rfind("to be surer, "), text.rfind("to decide, ")) :].split())
-    assert "probe this machine with: python -m dse platform probe, then measure with: " in advice
-    assert f"python -m benchmarks profile --workload {workload} (a minute)" in advice
-    assert "on that machine" not in text
-
-
 def test_a_probed_machine_without_records_is_not_sent_to_itself(here, results, capsys, tmp_path):
     mine, theirs = tmp_path / "my grid.toml", results / OLD / "platform.toml"
     mine.write_text((ROOT / "impls/training/workloads/cartpole_dqn.toml").read_text())
@@ -278,24 +269,6 @@ def test_a_probed_machine_without_records_is_not_sent_to_itself(here, results, c
     code, _, errors = ask(capsys, *TREE, "--results", results, "--machine", "fresh")
     assert code == 2
     assert f"or {how_to_measure('sweep --preset quick')}" in errors
-
-
-def test_what_is_measured_already_is_not_to_be_measured_again(here, capsys):
-    """What ties with the choice of a machine that was profiled is run instead, where that machine asks."""
-    key = "d7dae63b89"
-    asked = (*MAPPING[:-1], "hopper_ddpg", "--fix", "learners=1", "--results", SHIPPED)
-    text = ask(capsys, *asked, "--machine", key)[1]
-    assert "statistically tied with: " in text
-    assert "benchmarks profile" not in text
-    here(HERE | {"key": key})
-    assert "  to decide, run what ties: python -m dse run hopper_ddpg --fix arrangement=" in ask(capsys, *asked)[1]
-    for more in ((), ("--verbose",)):
-        assert "measure T_train" not in ask(capsys, *asked, *more)[1]
-    here(HERE | {"key": "8fb834d50a"})
-    between = ask(capsys, *MAPPING, "--fix", "learners=1", "--results", SHIPPED)[
-        1
-    ]  # of a tree that was timed at other N and B alone
-    assert "python -m benchmarks sweep --contestants numba --capacities 50000 --batches 64 --fanouts 8" in between
 
 
 @pytest.mark.parametrize(
@@ -427,8 +400,3 @@ def test_a_cache_that_is_not_known_is_farther_away_than_one_that_is_a_little_lar
     here = {"cpu": "x", "cores": 2, "caches": {"L1": 1, "L3": 8}}
     others = {"none": here | {"caches": {"L1": 1}}, "close": here | {"caches": {"L1": 1, "L3": 9}}}
     assert machines.nearest(here, others) == "close"
-
-
-def test_a_container_has_as_much_memory_as_it_was_given(monkeypatch):
-    monkeypatch.setattr(fingerprints, "_first_line", lambda path: "1000")
-    assert fingerprints._memory_bytes() == 1000

@@ -178,7 +178,7 @@ def test_who_does_not_rest_in_a_long_pause_is_killed_and_named(crew, board, monk
 
 def test_no_signal_of_a_group_ends_a_child(crew, board):
     begun(crew, board, "actor", arrives)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(crew.pids["actor-0"], number)
     time.sleep(0.2)
     assert lives(crew.pids["actor-0"])

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import context
@@ -271,6 +272,9 @@ def test_a_state_for_more_rows_than_there_are_is_refused(tmp_path):
     large.dumps(tmp_path)
     with pytest.raises(RuntimeError, match="100 rows, and this sampler has 10: give it that max_capacity"):
         small.loads(tmp_path)
+    os.truncate(tmp_path / "sumtree.memmap", 99 * 8)
+    with pytest.raises(RuntimeError, match="cut short, to 99 priorities"):
+        plugin.FanoutSampler(100, alpha=1.0, beta=1.0).loads(tmp_path)
     assert small._tree.total() == 0.0
 
 

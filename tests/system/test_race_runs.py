@@ -291,11 +291,13 @@ def test_an_error_leaves_no_process(tmp_path, where):
 
 
 RACER = """
+import signal
 import sys
 from pathlib import Path
 from dse import race_runs
 from dse.race_runs import decided
 from tests.system.test_race_runs import PARENT, program
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 race_runs.TURN_SECONDS = (0.01, 0.02)
 programs = [program(Path(sys.argv[1]), name, 1e-3, by=PARENT) for name in ("one", "other", "third")]
 race_runs.ZONE = 0.0
@@ -313,7 +315,7 @@ def racer(folder):
     return made, [int(word) for word in made.stdout.readline().split()]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_whatever_ends_the_racer_leaves_no_process(tmp_path, number, code):
     made, processes = racer(tmp_path)
     assert len(processes) == 3

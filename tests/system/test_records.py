@@ -15,6 +15,9 @@ from benchmarks.run import latest
 from dse import platforms, records
 from dse.published import quoted
 from dse.records import Measurement, RecordError, Writer, parse, read_file, read_folder, select
+from dse.times.profile import evidence
+from impls.writing import list_files
+from reports.kept import of_results
 
 
 def measurement(**fields):
@@ -316,6 +319,23 @@ def test_hidden_files_of_other_systems_are_no_records(tmp_path):
     (tmp_path / "quoted" / "._x.toml").write_bytes(b"\xff")
     with pytest.raises(RecordError, match="nothing is quoted here"):
         quoted.read(tmp_path / "quoted")
+
+
+def test_a_folder_behind_a_link_is_read_once_by_all(tmp_path):
+    results, other = tmp_path / "results", tmp_path / "disk" / "here"
+    write(other / "quick.jsonl", measurement())
+    results.mkdir()
+    (results / "here").symlink_to(other)
+    assert read_folder(results) == [measurement()]
+    assert [*evidence(results)] == [measurement().machine_key]
+    before = of_results(results)
+    write(other / "quick.jsonl", measurement(utc="2026-01-02T03:04:05"))
+    assert of_results(results) != before
+    (results / "also").symlink_to("here")
+    (results / "here" / "around").symlink_to(results)
+    (results / "nowhere").symlink_to(tmp_path / "nowhere")
+    for pattern in ("**/*.jsonl", "*/*.jsonl"):
+        assert list_files(results, pattern) == [results / "here" / "quick.jsonl"]
 
 
 def test_a_disturbed_record_replaces_no_quiet_one():

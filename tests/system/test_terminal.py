@@ -300,6 +300,18 @@ def test_a_terminal_without_a_size_has_lines_in_place_of_a_bar(monkeypatch, colu
     assert ("1/4" in shown) == is_bar
 
 
+def test_a_terminal_that_was_closed_has_no_reader():
+    pty = pytest.importorskip("pty", reason="this system has no terminals")
+    code = "input(); from impls.terminal import answering; raise SystemExit(answering(lambda: print(1, flush=True)))"
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=theirs, stderr=theirs) as process:
+        os.close(ours)
+        os.close(theirs)
+        process.communicate(b"\n", timeout=60)
+    assert process.returncode == 0
+
+
 def test_nobody_is_shown_what_is_not_to_be_shown(capsys, monkeypatch):
     clock = Ticks()
     progress = Progress(2, "cell", clock=clock, shown=False)

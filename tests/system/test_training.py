@@ -21,7 +21,7 @@ pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 from impls.training import checkpoint  # noqa: E402  # with torch
 from impls.training.__main__ import main  # noqa: E402
 from impls.training.folder import Log, check  # noqa: E402
-from impls.training.interrupts import Interrupted, Interrupts  # noqa: E402
+from impls.training.interrupts import Interrupted, Interrupts, terminable  # noqa: E402
 from impls.training.run import Plan, rates_of  # noqa: E402
 from impls.training.starting import start  # noqa: E402
 from impls.training.throughput import Stopwatch  # noqa: E402
@@ -384,6 +384,23 @@ def test_a_second_ctrl_c_is_an_interrupt_and_a_second_sigterm_is_not():
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert told == [1]
+
+
+def test_a_closed_terminal_ends_a_run_once_and_not_under_nohup():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            os.kill(os.getpid(), signal.SIGHUP)
+            interrupts.check()
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        with pytest.raises(Interrupted, match=r"^ended by SIGHUP$") as raised, terminable():
+            try:
+                os.kill(os.getpid(), signal.SIGHUP)
+            finally:
+                os.kill(os.getpid(), signal.SIGHUP)
+        assert raised.value.exit_code == 129
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_process_ends_with_the_one_that_started_it():

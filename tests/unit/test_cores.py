@@ -1,5 +1,6 @@
 """Which processors a process may use, in trees of files as Linux writes them: affinity, quotas, siblings."""
 
+import math
 import os
 
 import pytest
@@ -79,6 +80,48 @@ def test_a_quota_bounds_the_threads_and_the_cores(system, files, expected):
     assert cores.count_allowed() == cores.count_cores() == expected
 
 
+V1, V2 = "sys/fs/cgroup/memory/", "sys/fs/cgroup/"
+NESTED = {"proc/self/cgroup": "9:name=systemd:/y\n7:memory:/a/b\n0::/"}
+BELOW = {"proc/self/cgroup": "0::/batch/job7", "proc/meminfo": "MemFree: 1 kB\nMemAvailable:   8 kB"}
+
+
+@pytest.mark.parametrize(
+    ("files", "limit", "free"),
+    [
+        ({}, 1 << 60, math.inf),
+        (BELOW | {f"{V2}memory.max": 5000}, 5000, 5000),  # seen from inside of a container
+        (BELOW | {f"{V2}batch/job7/memory.max": "max", f"{V2}batch/memory.max": 4000}, 4000, 4000),
+        (BELOW | {f"{V2}batch/job7/memory.max": 3000, f"{V2}batch/memory.high": 4000}, 3000, 3000),
+        (BELOW | {f"{V2}batch/memory.max": 4000, f"{V2}batch/memory.current": 3500}, 4000, 500),  # used by other jobs
+        (
+            BELOW | {f"{V2}memory.max": 100, f"{V2}memory.current": 90, f"{V2}memory.stat": "anon 4\ninactive_file 5"},
+            100,
+            15,
+        ),
+        (NESTED | {f"{V1}a/b/memory.limit_in_bytes": 9 << 60, f"{V1}a/memory.limit_in_bytes": 700}, 700, 700),
+        (
+            NESTED
+            | {f"{V1}a/b/memory.{name}": n for name, n in (("limit_in_bytes", 700), ("usage_in_bytes", 300))}
+            | {f"{V1}a/b/memory.stat": "inactive_file 1\ntotal_inactive_file 20"},
+            700,
+            420,
+        ),
+        (  # a container that sees its own group as the top, in which a job has one
+            NESTED
+            | {"proc/self/mountinfo": "35 31 0:32 /a /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory"}
+            | {f"{V1}b/memory.limit_in_bytes": 600, f"{V1}memory.limit_in_bytes": 800},
+            *(600, 600),
+        ),
+        (NESTED | {f"{V1}c/memory.limit_in_bytes": 5, "sys/fs/cgroup/a/b/memory.max": 5}, 1 << 60, math.inf),  # others'
+    ],
+)
+def test_each_control_group_bounds_the_memory(system, monkeypatch, files, limit, free):
+    system(files, {0})
+    monkeypatch.setattr(os, "sysconf", lambda name: 1 << 30)
+    assert cores.memory_limit() == limit
+    assert cores.free_bytes() == free
+
+
 def described(threads):
     """The platform of a machine of so many hardware threads, of this machine's key."""
     here = {**HERE, "key": platforms.fingerprint()["key"], "cores": threads}
@@ -120,12 +163,3 @@ def test_a_probe_of_a_part_of_the_machine_warns_and_keeps_a_file_of_more(tmp_pat
     probe.write_probe(path)
     assert "warning" not in capsys.readouterr().err
     assert path.read_text() != before
-
-
-def test_a_file_of_a_part_of_the_machine_says_so():
-    whole, part = (
-        probe.describe({**HERE, "cores": there}, FOUND, 2, SAMPLES).device("cpu").threads for there in (2, 8)
-    )
-    assert whole.value == part.value == 2
-    assert "of 8" in part.note
-    assert "of 8" not in whole.note

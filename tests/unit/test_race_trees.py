@@ -222,7 +222,7 @@ def test_one_candidate_no_room_and_no_folder_are_refused(tmp_path, clock, capsys
     locked = tmp_path / "file"
     locked.write_text("")
     assert cli.main([*words, str(locked)]) == 2
-    monkeypatch.setattr(race_trees, "free_bytes", lambda: 1e3)
+    monkeypatch.setattr(race_trees, "free_bytes", lambda: 3e4)  # a tree fits, and no room to fill it
     assert cli.main([*words, str(tmp_path / "none")]) == 2
     monkeypatch.setattr(race_trees, "free_bytes", lambda: 1e9)
     monkeypatch.setattr(race_trees.impls, "names", lambda: ("flat",))

@@ -222,7 +222,10 @@ class FanoutSampler(PrioritizedSampler):
                 f"the folder holds the priorities of {metadata['_max_capacity']:.0f} rows, and this sampler has "
                 f"{self._max_capacity}: give it that max_capacity"
             )
-        self._load(np.fromfile(Path(path) / "sumtree.memmap"), metadata)
+        leaves = np.fromfile(Path(path) / "sumtree.memmap")
+        if leaves.size < self._max_capacity:
+            raise RuntimeError(f"{path}: sumtree.memmap was cut short, to {leaves.size} priorities; take another copy")
+        self._load(leaves, metadata)
 
     def _load(self, leaves: NDArray[Any], state: Mapping[str, Any]) -> None:
         capacity = self._tree.capacity

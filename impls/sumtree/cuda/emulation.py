@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...user_cache import cache_folder, warn_once
+from ...user_cache import cache_folder, opened, warn_once
 from ...writing import write_whole
 from . import program
 from .program import TREE, Constants, Launch
@@ -107,8 +107,9 @@ def _loaded(source: str, flags: Sequence[str], mode: int = ctypes.DEFAULT_MODE) 
     command = [compiler, *_FLAGS, *flags]
     content = "\n".join([source, (_HERE / "emulator.h").read_text(), _version(compiler), *command])
     name = f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.so"
-    with contextlib.suppress(OSError):  # it is not there, not whole, or may not be run there
-        return ctypes.CDLL(str(cache_folder("emulator") / name), mode)
+    with contextlib.suppress(OSError):  # it is not there, not whole, not ours, or may not be run there
+        with opened(cache_folder("emulator") / name) as file:
+            return ctypes.CDLL(file.name, mode)
     with tempfile.TemporaryDirectory() as scratch:
         text, made = Path(scratch, "kernels.cpp"), Path(scratch, "kernels.so")
         text.write_text(source)

@@ -19,6 +19,7 @@ from typing import Any
 
 from .. import clock
 from ..errors import ProcessLost, TrainingError
+from ..interrupts import SIGNALS
 from . import board as words
 from . import orphans
 from .board import Board
@@ -269,12 +270,12 @@ def _few_threads(count: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Processes that are started meanwhile never see Ctrl-C or SIGTERM, not even while they import.
+    """Processes that are started meanwhile see none of ``SIGNALS``, not even while they import.
 
-    Both are the parent's to answer, though a terminal, or who ends a group of processes, sends them to all.
+    They are the parent's to answer, though a terminal, or who ends a group of processes, sends them to all.
     """
-    resource_tracker.ensure_running()  # not meanwhile, because it lets both through in the end
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    resource_tracker.ensure_running()  # not meanwhile, because it lets Ctrl-C and SIGTERM through in the end
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
     finally:

@@ -13,6 +13,7 @@ from typing import Any
 from ...replay import Replay, ReplayHandle, attach
 from .. import learners
 from ..errors import ProcessLost, TrainingError
+from ..interrupts import SIGNALS
 from ..sizes import layout_of
 from ..workload import Workload
 from .arrangement import Arrangement
@@ -55,7 +56,7 @@ class Start:
 
 def run(program: Callable[[Start], None], start: Start, faults: connection.Connection) -> None:
     """Run a child's program until the run is over; what goes wrong is sent to the parent as one sentence."""
-    for one in (signal.SIGINT, signal.SIGTERM):  # which are the parent's to answer
+    for one in SIGNALS:  # which are the parent's to answer
         signal.signal(one, signal.SIG_IGN)
     if start.cores and hasattr(os, "sched_setaffinity"):
         with contextlib.suppress(OSError):  # cores that were taken away meanwhile

@@ -19,6 +19,7 @@ from .. import clock, learners
 from ..actor import VALIDATION, Tested, evaluate
 from ..environments import Environment
 from ..errors import ProcessLost, TrainingError
+from ..interrupts import SIGNALS
 from ..workload import Workload
 from .crew import SPAWN, uninterrupted
 
@@ -118,7 +119,7 @@ class _Watched(Environment):
 
 def _test(workload: Workload, learner: str, seed: int, handle: Handle, weights: int, other: Connection) -> None:
     """Evaluate whatever is asked for until the parent has closed its end, or has ended."""
-    for one in (signal.SIGINT, signal.SIGTERM):  # which are the parent's to answer
+    for one in SIGNALS:  # which are the parent's to answer
         signal.signal(one, signal.SIG_IGN)
     numbers = handle.attach().view(0, (weights,), np.float32)
     policy, environment = learners.make(workload, learner, seed=seed), _Watched(workload)

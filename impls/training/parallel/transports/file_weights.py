@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ....user_cache import make_private
 from ...errors import TrainingError
 from ...folder import alone
 from ..route import Route
@@ -61,8 +62,8 @@ def _remove_abandoned() -> None:
     """Remove old folders of weights whose lock nobody holds."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError, TrainingError):  # another user's, or held by a run
-            if time.time() - folder.stat().st_mtime > _OLD_SECONDS:  # a younger one may not be locked yet
-                with alone(folder):
+            if time.time() - folder.lstat().st_mtime > _OLD_SECONDS:  # a younger one may not be locked yet
+                with alone(make_private(folder)):
                     for name in ("weights.npy", "weights.new.npy", ".lock"):
                         (folder / name).unlink(missing_ok=True)
                     folder.rmdir()  # which it is not if it holds anything else
