@@ -91,6 +91,12 @@ def _count_at_most(builder: Any, values: Any, bound: Any, lanes: int) -> tuple[A
     return builder.ctpop(builder.zext(bits, _I64)), mask
 
 
+def _patched(builder: Any, values: Any, lane: Any, value: Any, lanes: int) -> Any:
+    """The lanes with another value in one of them; in none where there is no lane of that number."""
+    numbers, wanted = _lane_numbers(list(range(lanes))), _splat(builder, builder.trunc(lane, _I32), lanes)
+    return builder.select(builder.icmp_signed("==", numbers, wanted), _splat(builder, value, lanes), values)
+
+
 def _last_lane(builder: Any, values: Any, lanes: int) -> Any:
     return builder.extract_element(values, ir.Constant(_I32, lanes - 1))
 
@@ -152,15 +158,18 @@ def scan_group(typingctx: Any, address: Any, carry: Any, mass: Any, like: Any, l
 
 
 @intrinsic
-def sum_group(typingctx: Any, address: Any, like: Any, lanes: Any) -> Any:
-    """The last prefix sum of a group, by the very additions of :func:`scan_group`, without those of other lanes."""
+def sum_group(typingctx: Any, address: Any, lane: Any, value: Any, like: Any, lanes: Any) -> Any:
+    """The last prefix sum of a group, by the very additions of :func:`scan_group`, without those of other lanes.
+
+    It is that with ``value`` in a lane, if there is one of that number, whatever is in memory.
+    """
     if not isinstance(lanes, types.IntegerLiteral):
         return None
     kind = _F32 if like == types.float32 else _F64
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         width = lanes.literal_value
-        values = _load_lanes(builder, arguments[0], kind, width)
+        values = _patched(builder, _load_lanes(builder, arguments[0], kind, width), arguments[1], arguments[2], width)
         step, left = 1, [lane + half for lane in range(0, width // 2, 2) for half in (0, width // 2)]
         while width > 2:
             right = [lane + step for lane in left]
@@ -170,7 +179,7 @@ def sum_group(typingctx: Any, address: Any, like: Any, lanes: Any) -> Any:
             step, left = 2, [lane for lane in range(width) if lane & 2 == 0]
         return builder.fadd(_last_lane(builder, values, 2), _last_lane(builder, values, 1))
 
-    return types.float64(types.int64, like, lanes), emit
+    return types.float64(types.int64, types.int64, types.float64, like, lanes), emit
 
 
 @intrinsic
@@ -194,21 +203,25 @@ def least_positive(typingctx: Any, address: Any, like: Any, lanes: Any) -> Any:
 
 
 @intrinsic
-def store_prefixes(typingctx: Any, source: Any, target: Any, carry: Any, lanes: Any) -> Any:
-    """Write the sum left of each float64 lane of ``source``: carry, carry + x_0, ..; returns carry + all of them."""
+def store_prefixes(typingctx: Any, source: Any, target: Any, carry: Any, lane: Any, value: Any, lanes: Any) -> Any:
+    """Write the sum left of each float64 lane of ``source``: carry, carry + x_0, ..; returns carry + all of them.
+
+    They are those with ``value`` in a lane, if there is one of that number, whatever is in memory.
+    """
     if not isinstance(lanes, types.IntegerLiteral):
         return None
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         width = lanes.literal_value
-        source, target, carry = arguments[:3]
+        source, target, carry, lane, value = arguments[:5]
         carried = _splat(builder, carry, width)
-        prefixes = builder.fadd(_scan(builder, _load_lanes(builder, source, _F64, width), width), carried)
+        values = _patched(builder, _load_lanes(builder, source, _F64, width), lane, value, width)
+        prefixes = builder.fadd(_scan(builder, values, width), carried)
         shifted = builder.shuffle_vector(prefixes, carried, _lane_numbers([width, *range(width - 1)]))
         _store_lanes(builder, shifted, target)
         return _last_lane(builder, prefixes, width)
 
-    return types.float64(types.int64, types.int64, types.float64, lanes), emit
+    return types.float64(types.int64, types.int64, types.float64, types.int64, types.float64, lanes), emit
 
 
 @intrinsic

@@ -47,9 +47,8 @@ def largest_error(tree: int, form: Any, repair: bool, fresh_row: Reals) -> float
             else:
                 row = word_of(tree, SUMS + level) + WORD * width * group
                 for chunk in range(form.chunks):
-                    total = store_prefixes(
-                        row + WORD * form.lanes * chunk, fresh + WORD * form.lanes * chunk, total, form.lanes
-                    )
+                    first = WORD * form.lanes * chunk
+                    total = store_prefixes(row + first, fresh + first, total, -1, 0.0, form.lanes)
                 if form.prefix & HAS_PREFIXES:
                     fresh_row[0] = total
                     stored_row = word_of(tree, PREFIX + level) + WORD * width * group

@@ -109,25 +109,53 @@ def _renew_minima(tree: int, form: Any, leaves: Indices, count: int) -> None:
 
 
 @inlined_late
-def _renew(tree: int, form: Any, like: Any, level: int, children: int, group: int) -> None:
-    """Sum a group of a level, whose rows are at ``children``, into its parent; its prefix sums and minimum as well."""
+def _sum(
+    tree: int, form: Any, like: Any, level: int, children: int, group: int, child: int = -1, value: float = 0.0
+) -> float:
+    """Sum a group of a level, whose rows are at ``children``, and renew its prefix sums; with ``value`` for a child."""
     width, size, total = form.width, bytes_of(like), 0.0
     has_prefixes = (form.prefix & HAS_PREFIXES) != 0 and level > 0
     prefixes = word_of(tree, PREFIX + level) + WORD * width * group
     for chunk in range(form.chunks):
-        row = children + size * (width * group + form.lanes * chunk)
+        first = form.lanes * chunk
+        row = children + size * (width * group + first)
         if has_prefixes:
-            total = store_prefixes(row, prefixes + WORD * form.lanes * chunk, total, form.lanes)
+            total = store_prefixes(row, prefixes + WORD * first, total, child - first, value, form.lanes)
         else:
-            total += sum_group(row, like, form.lanes)
+            total += sum_group(row, child - first, value, like, form.lanes)
     if has_prefixes:
         store_real(prefixes, total)
-    parent = WORD * offset_of(group, form.fanout, width)
-    store_real(word_of(tree, SUMS + level + 1) + parent, total)
+    return total
+
+
+@inlined_late
+def _renew(tree: int, form: Any, like: Any, level: int, children: int, group: int) -> None:
+    """Sum a group of a level, whose rows are at ``children``, into its parent; its prefix sums and minimum as well."""
+    parent = WORD * offset_of(group, form.fanout, form.width)
+    store_real(word_of(tree, SUMS + level + 1) + parent, _sum(tree, form, like, level, children, group))
     if form.prefix & HAS_MINIMA:
         store_real(
             word_of(tree, MINIMA + level + 1) + parent, _least(tree, like, form.lanes, form.chunks, level, group)
         )
+
+
+@inner
+def _set_one(tree: int, form: Any, slots: Indices, value: float) -> None:
+    """Set the leaf ``slots [1]`` and renew the sums above it."""
+    rows, node, like = word_of(tree, LEAVES), slots[0], form.like
+    group = unsigned_divide(node, form.fanout)
+    total = _sum(tree, form, like, 0, rows, group, node - group * form.fanout, np.float64(rounded(value, like)))
+    store_real(rows + bytes_of(like) * offset_of(node, form.fanout, form.width), rounded(value, like))
+    for level in range(1, word_of(tree, HEIGHT)):
+        # Invariant: ``total`` is the sum of the group. Its row is read before it is stored, as a load that takes more
+        # than one store has written waits for it.
+        above, rows = unsigned_divide(group, form.fanout), word_of(tree, SUMS + level)
+        next_total = _sum(tree, form, 0.0, level, rows, above, group - above * form.fanout, total)
+        store_real(rows + WORD * offset_of(group, form.fanout, form.width), total)
+        group, total = above, next_total
+    store_real(word_of(tree, SUMS + word_of(tree, HEIGHT)) + WORD * offset_of(group, form.fanout, form.width), total)
+    if form.prefix & HAS_MINIMA:
+        _renew_minima(tree, form, slots, 1)
 
 
 @inlined
@@ -198,6 +226,9 @@ def recompute(tree: int, form: Any, slots: Indices, values: Reals) -> None:
     Without values the leaves are set already. ``slots`` are then of no use any more.
     """
     leaves, parents, batch = word_of(tree, LEAVES), word_of(tree, SUMS + 1), slots.size
+    if batch == 1 and values.size == 1:
+        _set_one(tree, form, slots, values[0])
+        return
     width, size, has_more = form.width, bytes_of(form.like), word_of(tree, HEIGHT) > 1
     groups = unsigned_divide(word_of(tree, CAPACITY) + form.fanout - 1, form.fanout)
     is_dense = _are_most(batch, groups, size * width)
