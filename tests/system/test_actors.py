@@ -12,6 +12,8 @@ from impls.training import TrainingError, load
 
 torch = pytest.importorskip("torch", reason="actors need the extra `train`")
 pytest.importorskip("gymnasium", reason="actors need the extra `train`")
+from gymnasium.spaces import Box  # noqa: E402
+
 from impls.training.actor import Actor, evaluate, explore_at, seed_of  # noqa: E402
 from impls.training.environments import Environment  # noqa: E402
 from impls.training.learners import torch_learner as algorithms  # noqa: E402
@@ -268,11 +270,32 @@ def test_a_number_chooses_among_equal_intervals():
     environment.close()
 
 
-def test_numbers_are_stretched_to_the_bounds_of_the_environment():
-    pytest.importorskip("mujoco")
-    environment = Environment(load("hopper_ddpg"))
-    environment._made.action_space.low[:] = -4
-    assert_allclose(environment._action(np.array([-1.0, 0.0, 1.0])), [-4, -1.5, 1])
+@pytest.mark.parametrize(
+    ("low", "high", "kind"),
+    [
+        (-4, 1, "float32"), (-0.1, 0.2, "float32"), (0.1, 0.1, "float32"), (-3e38, 3e38, "float32"),
+        (-60_000, 60_000, "float16"), (-1.7e308, 1.7e308, "float64"), (-1, 1, "int64"), (0, 3, "int32"),
+        (-128, 127, "int8"), (-20_000, 20_000, "int16"), (0, 255, "uint8"), (-(2**63), 2**63 - 1, "int64"),
+    ],
+)  # fmt: skip
+def test_actions_lie_in_their_space_and_reach_its_ends(low, high, kind):
+    environment = Environment(load("pendulum_sac"))
+    space = environment._made.action_space = Box(np.full(1, low, kind), np.full(1, high, kind), dtype=kind)
+    own = environment.own_actions(np.linspace(-1, 1, 4097, dtype=np.float32)[:, None])
+    assert all(map(space.contains, own))
+    assert [own[0], own[-1]] == [space.low, space.high]
+    assert_allclose(own[2048].astype(float), np.mean([low, high]), atol=1)  # of whole numbers, next to it
+    environment.close()
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 256])
+def test_whole_numbers_have_equal_shares_of_the_actions(count):
+    environment = Environment(load("pendulum_sac"))
+    environment._made.action_space = Box(-1, count - 2, (1,), np.int64)
+    evenly = (np.arange(100 * count, dtype=np.float32)[:, None] + 0.5) / (50 * count) - 1
+    own, each = np.unique(environment.own_actions(evenly), return_counts=True)
+    assert own.tolist() == list(range(-1, count - 1))
+    assert np.abs(each - 100).max() <= 1
     environment.close()
 
 
