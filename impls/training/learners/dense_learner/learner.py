@@ -124,6 +124,7 @@ class DenseLearner(Learner):
             np.ascontiguousarray(transitions["terminated"], np.bool_).reshape(count),
             np.ascontiguousarray(weights, np.float32).reshape(count),
             self._noise(count),
+            np.ascontiguousarray(transitions.get("over", np.ones(count, np.bool_)), np.bool_),
         )
 
     def _observations(self, observations: NDArray[Any], count: int) -> NDArray[Any]:
