@@ -10,6 +10,9 @@ from typing import Any
 from ..writing import lock, try_to_write
 from .errors import TrainingError
 
+PAIRS = "adaptation.csv"
+"""The file of a run that --adapt began: the pairs of actors and batch that were tried, and the one that was kept."""
+
 
 class Log:
     """A CSV file that grows by whole lines, and can be cut back to ``length`` bytes when it is opened again.

@@ -123,8 +123,8 @@ class DenseLearner(Learner):
             self._observations(transitions["next_observation"], count),
             np.ascontiguousarray(transitions["terminated"], np.bool_).reshape(count),
             np.ascontiguousarray(weights, np.float32).reshape(count),
-            self._noise(count),
             np.ascontiguousarray(transitions.get("over", np.ones(count, np.bool_)), np.bool_),
+            self._noise(count),
         )
 
     def _observations(self, observations: NDArray[Any], count: int) -> NDArray[Any]:

@@ -17,8 +17,8 @@ class Rows(NamedTuple):
     following: Any
     terminated: Any
     importance: Any
-    noise: Any
     over: Any
+    noise: Any
 
 
 class State(NamedTuple):
