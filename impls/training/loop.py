@@ -200,6 +200,10 @@ class SerialLoop:
 
     lost = ""  # there is no other process
 
+    def complaint(self) -> str:
+        """What a user should know of how it learns, "" where there is nothing."""
+        return ""
+
     def hurry(self) -> None:
         """Nothing: there is no other process that the end could wait for."""
 

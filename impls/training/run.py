@@ -311,7 +311,7 @@ class Run:
         self._tester: TestProcess | None = None
         self._is_owed = False  # an evaluation is due: the test process was busy, or it was broken off
         self._saved = -1, -1  # steps and updates of the latest checkpoint
-        self._seen = loop.step
+        self._seen, self._has_complained = loop.step, False
         self._interrupts = Interrupts(loop.hurry)
         self._resources = ExitStack()
         self._resources.callback(loop.close)
@@ -422,6 +422,7 @@ class Run:
         if self._is_owed:
             self._evaluate()
         self.save()
+        self._complain()
         loop.end()
         best, tested = self._best, list[float]()
         if self._points and self._plan.test_episodes:
@@ -532,6 +533,7 @@ class Run:
         if tested is None:
             return
         loop, mean, scores = self._loop, fmean(tested.scores), tested.scores
+        self._complain()
         self._points.append([tested.step, tested.updates, mean])
         rates = self._watch.read(loop.step - self._from[0], loop.updates - self._from[1], 1)
         row = {
@@ -545,6 +547,12 @@ class Run:
             self._best = {"mean": mean, "step": tested.step, "weights": tested.weights}
             with self._watch.paused():
                 checkpoint.save(self._best, self._plan.folder / "best.pt")
+
+    def _complain(self) -> None:
+        """Warn once of what a user should know of how the loop learns."""
+        if (complaint := self._loop.complaint()) and not self._has_complained:
+            self._has_complained = True
+            print(f"warning: {complaint}", file=sys.stderr)
 
     def _rate(self) -> str:
         """The rate of this run so far, since it had settled if it had; "" before any gradient step."""

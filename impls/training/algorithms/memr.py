@@ -9,7 +9,7 @@ records spread over states and actions.
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,11 +43,14 @@ class _Settings(NamedTuple):
 class Density:
     """The distribution of actions in a state that the model's records have: a diagonal Gaussian over actions as stored.
 
-    A perceptron of [model]'s hidden layers and learning rate gives its means and its deviations' logarithms. ``state``
-    are the weights, their last gradient, and Adam's moments.
+    A perceptron of [model]'s hidden layers and learning rate gives its means and its deviations' logarithms, from
+    states that are ``scaled``. ``state`` are the weights, their last gradient, and Adam's moments.
     """
 
-    def __init__(self, workload: Workload, seed: int = 0) -> None:
+    def __init__(
+        self, workload: Workload, seed: int = 0, scaled: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray
+    ) -> None:
+        self._scaled = scaled
         sizes = (math.prod(workload.observation.shape), *workload.model.hidden, 2 * workload.action_size)
         rng = np.random.default_rng([seed, _INITIAL])
         layers = [rng.uniform(-1, 1, (a + 1) * b) / math.sqrt(a) for a, b in itertools.pairwise(sizes)]
@@ -80,7 +83,7 @@ class Density:
         count = len(observations)
         if self._scratch is None or self._scratch.values.shape[1] < count:
             self._scratch = scratch_of(self._sizes, self._sizes[:0], count)
-        seen = np.ascontiguousarray(observations, np.float32).reshape(count, self._sizes[0])
+        seen = np.ascontiguousarray(self._scaled(observations), np.float32).reshape(count, self._sizes[0])
         taken, priorities = np.ascontiguousarray(actions, np.float32), np.empty(count, np.float32)
         rules = _Settings(0.0, False)
         loss = _fit(
@@ -149,7 +152,8 @@ class Loop(SerialLoop):
                 f"{needed:,.1f} GB, which are not to be had; give [model] fewer segments, or a smaller capacity"
             ) from None
         super().__init__(workload, **options)
-        self.model, self.density = WorldModel(workload, self.seed), Density(workload, self.seed)
+        self.model = WorldModel(workload, self.seed)
+        self.density = Density(workload, self.seed, self.model.scaled)
         self._stored = 0  # real records ever inserted
         self._modeled = 0  # the step at which the model was last trained
 
@@ -204,6 +208,10 @@ class Loop(SerialLoop):
         loss = self.density.fit(states, actions, settings.epochs)
         self.buffer.update_priorities(drawn.sequence, self.density.priorities(states, actions))
         return loss
+
+    def complaint(self) -> str:
+        """What is wrong with the model, "" where nothing is."""
+        return self.model.complaint()
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next iteration depends on; real records are the buffer's."""

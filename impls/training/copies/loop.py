@@ -259,6 +259,13 @@ class CopiesLoop(Together):
             met |= algorithms.own(self.workload, "report")(self.numbers, self.updates, self.arrangement.cap)
         return super().report() | {"copies": met}
 
+    def complaint(self) -> str:
+        """What is wrong with the model of the environment, "" where there is none, or nothing is."""
+        told: str = (
+            algorithms.own(self.workload, "complaint")(self.workload, self.numbers) if self._rows["model"] else ""
+        )
+        return told
+
     def done(self, end: int) -> bool:
         """Whether environment step ``end`` is reached, and no copy is about to take one."""
         steps = self.step

@@ -78,4 +78,4 @@ class Numbers:
         for line, value in zip(_SAVED, state["met"], strict=True):
             counter.add(self.at(line), int(value) - counter.value_of(self.at(line)))
         for name, each in self._arrays.items():
-            each[:] = state[name]
+            each[:] = state.get(name, each)  # an older state lacks a part

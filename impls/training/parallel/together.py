@@ -168,6 +168,10 @@ class Together:
         """The sentence of the first process that was lost, "" while none is."""
         return self._crew.failure
 
+    def complaint(self) -> str:
+        """What a user should know of how it learns, "" where there is nothing."""
+        return ""
+
     def paused(self) -> contextlib.AbstractContextManager[None]:
         """All other processes rest while the context lasts; contexts may lie in one another."""
         return self._crew.paused()
