@@ -199,10 +199,7 @@ class SerialLoop:
         return ()
 
     lost = ""  # there is no other process
-
-    def complaint(self) -> str:
-        """What a user should know of how it learns, "" where there is nothing."""
-        return ""
+    model: Any = None  # of the environment
 
     def hurry(self) -> None:
         """Nothing: there is no other process that the end could wait for."""

@@ -549,8 +549,8 @@ class Run:
                 checkpoint.save(self._best, self._plan.folder / "best.pt")
 
     def _complain(self) -> None:
-        """Warn once of what a user should know of how the loop learns."""
-        if (complaint := self._loop.complaint()) and not self._has_complained:
+        """Warn once of a model of the environment that is no use."""
+        if self._loop.model and not self._has_complained and (complaint := self._loop.model.complaint()):
             self._has_complained = True
             print(f"warning: {complaint}", file=sys.stderr)
 

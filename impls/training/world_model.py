@@ -156,9 +156,8 @@ def _initial(sizes: tuple[int, ...], seed: int) -> ModelVectors:
     rng = np.random.default_rng([seed, _INITIAL])
     layers = [rng.uniform(-1, 1, (a + 1) * b) / math.sqrt(a) for a, b in itertools.pairwise(sizes)]
     weights = np.concatenate(layers).astype(np.float32)
-    zeros, states = np.zeros(len(weights) + sizes[-1], np.float32), sizes[-1] - 2
-    inputs = np.repeat(np.array([0, 1, 0], np.float32), (states, states, 1))
-    mean, square, scales = zeros[: len(weights)], zeros[: len(weights)].copy(), zeros[len(weights) :]
+    inputs = np.repeat(np.array([0, 1, 0], np.float32), (sizes[-1] - 2, sizes[-1] - 2, 1))
+    mean, square, scales = (np.zeros(count, np.float32) for count in (len(weights), len(weights), sizes[-1]))
     return ModelVectors(weights, mean, square, scales, inputs)
 
 

@@ -90,6 +90,33 @@ def test_error_of_a_model_that_predicts_no_change_is_one():
     assert WorldModel(workload(CARTPOLE)).train(still) == 0
 
 
+@pytest.mark.parametrize(("scale", "offset"), [(1e-9, 0), (1e4, 0), (1, 1_000), ([1, 1e-6, 1e3, 1e-3], 0)])
+def test_states_of_any_size_are_learned(scale, offset):
+    base = workload(CARTPOLE, (64, 64), 2e-3)
+    model, errors = WorldModel(base), []
+    for seed in range(1000):
+        rows = rows_of(base, 64, seed)
+        for name in ("observation", "next_observation"):
+            rows[name] = (rows[name] * np.array(scale) + np.array(offset)).astype(np.float32)
+        errors.append(model.train(rows))
+    assert np.mean(errors[-50:]) < 0.15
+    assert model.complaint() == ""
+
+
+def test_a_model_that_is_no_use_is_told_of_after_a_while():
+    model, rows = WorldModel(workload(CARTPOLE, rate=1e-30)), rows_of(CARTPOLE, 20)
+    complaints = [model.train(rows) and model.complaint() for _ in range(1001)]
+    assert complaints[998] == ""
+    assert "worse than to predict no change" in complaints[999]
+
+
+def test_an_older_state_without_scales_of_its_inputs_is_taken():
+    model, older = WorldModel(workload(CARTPOLE), seed=5), WorldModel(workload(CARTPOLE), seed=6)
+    model.load_state_dict({name: part for name, part in older.state_dict().items() if name != "inputs"})
+    seen = rows_of(CARTPOLE, 8)["observation"]
+    assert np.array_equal(model.scaled(seen), seen)
+
+
 def test_models_on_the_same_memory_are_one_and_a_state_is_all_of_it():
     first = WorldModel(workload(CARTPOLE), seed=5)
     second = WorldModel(workload(CARTPOLE), seed=6, vectors=ModelVectors(*first.vectors))

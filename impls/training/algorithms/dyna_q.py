@@ -58,12 +58,8 @@ def report(numbers: Any, real: int, cap: int) -> dict[str, Any]:
     return made | ({"model_error": round(float(np.concatenate(kept).mean()), 4)} if made["model_steps"] else {})
 
 
-def complaint(workload: Workload, numbers: Any) -> str:
-    """What is wrong with the model that workers share, "" where nothing is."""
-    return _model(workload, numbers).complaint()
-
-
-def _model(workload: Workload, numbers: Any) -> WorldModel:
+def model_of(workload: Workload, numbers: Any) -> WorldModel:
+    """The model that all workers share; ``numbers`` has the arrays by name."""
     return WorldModel(workload, vectors=ModelVectors(*(numbers[f"{_MODEL}{name}"] for name in ModelVectors._fields)))
 
 
@@ -91,7 +87,7 @@ class ModelWorker:
     def __init__(self, workload: Workload, sync: Any, numbers: Any, replay: Replay, number: int, seed: int) -> None:
         self._workload, self._sync, self._replay, self._cap = workload, sync, replay, sync.arrangement.cap
         self._board, self._row = sync.board, sync.number
-        self._model, self._rng = _model(workload, numbers), np.random.default_rng(seed)
+        self._model, self._rng = model_of(workload, numbers), np.random.default_rng(seed)
         self._counts, self._errors = numbers["counts"][number], numbers["errors"][number]
         self._claimed = counter.address_of(numbers["claimed"])
         self._is_waiting = False  # for the cap, with the model trained since its last update

@@ -9,7 +9,7 @@ records spread over states and actions.
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,9 +47,7 @@ class Density:
     states that are ``scaled``. ``state`` are the weights, their last gradient, and Adam's moments.
     """
 
-    def __init__(
-        self, workload: Workload, seed: int = 0, scaled: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray
-    ) -> None:
+    def __init__(self, workload: Workload, seed: int = 0, scaled: Any = np.asarray) -> None:
         self._scaled = scaled
         sizes = (math.prod(workload.observation.shape), *workload.model.hidden, 2 * workload.action_size)
         rng = np.random.default_rng([seed, _INITIAL])
@@ -152,7 +150,7 @@ class Loop(SerialLoop):
                 f"{needed:,.1f} GB, which are not to be had; give [model] fewer segments, or a smaller capacity"
             ) from None
         super().__init__(workload, **options)
-        self.model = WorldModel(workload, self.seed)
+        self.model: WorldModel = WorldModel(workload, self.seed)
         self.density = Density(workload, self.seed, self.model.scaled)
         self._stored = 0  # real records ever inserted
         self._modeled = 0  # the step at which the model was last trained
@@ -208,10 +206,6 @@ class Loop(SerialLoop):
         loss = self.density.fit(states, actions, settings.epochs)
         self.buffer.update_priorities(drawn.sequence, self.density.priorities(states, actions))
         return loss
-
-    def complaint(self) -> str:
-        """What is wrong with the model, "" where nothing is."""
-        return self.model.complaint()
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next iteration depends on; real records are the buffer's."""

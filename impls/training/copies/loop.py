@@ -204,6 +204,8 @@ class CopiesLoop(Together):
             raise TrainingError(f"copies learn on the cpu, not on {device}; leave out --device, or choose apart")
         super().__init__(workload, arrangement, **options)
         self.numbers = Numbers(self.learner, arrangement, seed=self.seed)
+        if self._rows["model"]:
+            self.model = algorithms.own(workload, "model_of")(workload, self.numbers)
         count = arrangement.processes if arrangement.replay == "local" else 1
         parts = range(0 if workload.algorithm == "a3c" else count)
         self.buffers = [replay_of(workload, arrangement, count) for _ in parts]
@@ -258,13 +260,6 @@ class CopiesLoop(Together):
         if self._rows["model"]:
             met |= algorithms.own(self.workload, "report")(self.numbers, self.updates, self.arrangement.cap)
         return super().report() | {"copies": met}
-
-    def complaint(self) -> str:
-        """What is wrong with the model of the environment, "" where there is none, or nothing is."""
-        told: str = (
-            algorithms.own(self.workload, "complaint")(self.workload, self.numbers) if self._rows["model"] else ""
-        )
-        return told
 
     def done(self, end: int) -> bool:
         """Whether environment step ``end`` is reached, and no copy is about to take one."""

@@ -54,6 +54,7 @@ class Together:
     contestant = "numba"
     is_parallel = True
     compiled = False
+    model: Any = None  # of the environment
 
     def __init__(
         self,
@@ -167,10 +168,6 @@ class Together:
     def lost(self) -> str:
         """The sentence of the first process that was lost, "" while none is."""
         return self._crew.failure
-
-    def complaint(self) -> str:
-        """What a user should know of how it learns, "" where there is nothing."""
-        return ""
 
     def paused(self) -> contextlib.AbstractContextManager[None]:
         """All other processes rest while the context lasts; contexts may lie in one another."""

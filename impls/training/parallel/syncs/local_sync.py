@@ -61,7 +61,8 @@ class Local(Joint):
         derived = learner.gradient(first, rows)
         learner.apply(first, derived.gradient)
         learner.steps = before + 1
-        self._keep(rows if later else None, tuple(later))
+        self._kept.append((rows if later else None, tuple(later)))
+        self.common.kept[self.number] = len(self._kept)
         losses = {first.network: derived.loss}
         if len(self._kept) == self.common.period:
             losses |= self._finish()
@@ -74,15 +75,10 @@ class Local(Joint):
         """Where steps of this period were taken before a resume, let ``rows`` stand for each of theirs."""
         for step in range(before - int(self.common.kept[self.number]) + len(self._kept), before):
             self.learner.steps = step
-            self._keep(rows, self.learner.phases()[1:])
+            self._kept.append((rows, self.learner.phases()[1:]))
         self.learner.steps = before
         if len(self._kept) == self.common.period:
             self._finish()
-
-    def _keep(self, rows: Any, later: tuple[Phase, ...]) -> None:
-        self._kept.append((rows, later))
-        kept = self.common.kept
-        kept[self.number] = max(kept[self.number], len(self._kept))
 
     def _finish(self) -> dict[str, float]:
         """Average, train and average what else there is, then move the targets; returns the losses of the latter."""
