@@ -262,14 +262,6 @@ def test_random_steps_come_first():
     assert asked == [12, 13, 14, 15]
 
 
-def test_a_number_chooses_among_equal_intervals():
-    base = load("cartpole_ddpg")
-    environment = Environment(base)
-    choices = [environment._action(np.array([number], np.float32)) for number in (-1.0, -0.001, 0.001, 1.0)]
-    assert choices == [0, 0, 1, 1]
-    environment.close()
-
-
 @pytest.mark.parametrize(
     ("low", "high", "kind"),
     [
@@ -288,13 +280,16 @@ def test_actions_lie_in_their_space_and_reach_its_ends(low, high, kind):
     environment.close()
 
 
-@pytest.mark.parametrize("count", [2, 3, 4, 256])
-def test_whole_numbers_have_equal_shares_of_the_actions(count):
-    environment = Environment(load("pendulum_sac"))
-    environment._made.action_space = Box(-1, count - 2, (1,), np.int64)
+@pytest.mark.parametrize(
+    ("name", "first", "count"), [("cartpole_ddpg", 0, 2), *(("pendulum_sac", -1, n) for n in (2, 3, 256))]
+)
+def test_whole_numbers_have_equal_shares_of_the_actions(name, first, count):
+    environment = Environment(load(name))
+    if first:
+        environment._made.action_space = Box(first, first + count - 1, (1,), np.int64)
     evenly = (np.arange(100 * count, dtype=np.float32)[:, None] + 0.5) / (50 * count) - 1
     own, each = np.unique(environment.own_actions(evenly), return_counts=True)
-    assert own.tolist() == list(range(-1, count - 1))
+    assert own.tolist() == list(range(first, first + count))
     assert np.abs(each - 100).max() <= 1
     environment.close()
 

@@ -116,8 +116,8 @@ def test_a_gradient_step_that_is_due_when_a_copy_rests_is_taken_after_a_resume()
     again.load_state_dict(loop.state_dict())
     again.advance()
     assert (taken, again.step, again.updates) == ([50], 51, 1)
-    loop.close()
-    again.close()
+    for each in (loop, again):
+        each.close()
 
 
 def test_the_weights_of_a_copy_that_nobody_has_overtaken_are_the_sum_without_rounding():

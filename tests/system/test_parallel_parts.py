@@ -445,7 +445,6 @@ def test_actors_that_need_targets_load_the_weights_that_they_fetch(board):
 @pytest.mark.parametrize(
     "start",
     [
-        "child = crew.begin_child('any', Slow())",
         "child = testing.TestProcess(Slow(), 'dense', 0, 4)._process",
         "split = learners.make(load('pendulum_sac'), 'split'); split.workload = Slow(); split._begin(); "
         "child = split._child[0]",
@@ -456,7 +455,7 @@ def test_a_child_whose_parent_is_killed_while_it_imports_ends_at_once(tmp_path, 
     script.write_text(
         "import signal, time\n"
         "from impls.training import learners, load\n"
-        "from impls.training.parallel import crew, testing\n"
+        "from impls.training.parallel import testing\n"
         "class Slow:\n"
         "    __reduce__ = lambda self: (time.sleep, (600,))\n"  # as long as an import may take
         "if __name__ == '__main__':\n"

@@ -199,8 +199,7 @@ def test_a_checkpoint_owes_the_evaluations_that_it_lacks(tmp_path):
 
 def test_a_run_says_as_of_which_step_it_is_saved(tmp_path, monkeypatch):
     run = begun(tmp_path / "run")
-    save = run.save
-    monkeypatch.setattr(run, "save", lambda: (save(), run._loop.advance()))  # as others go on after it
+    monkeypatch.setattr(run, "save", lambda save=run.save: (save(), run._loop.advance()))  # as others go on after it
     monkeypatch.setattr(run, "_turn", lambda progress: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(Interrupted) as error:
         ended(run)

@@ -106,15 +106,7 @@ def test_states_of_any_size_are_learned(scale, offset):
 def test_a_model_that_is_no_use_is_told_of_after_a_while():
     model, rows = WorldModel(workload(CARTPOLE, rate=1e-30)), rows_of(CARTPOLE, 20)
     complaints = [model.train(rows) and model.complaint() for _ in range(1001)]
-    assert complaints[998] == ""
-    assert "worse than to predict no change" in complaints[999]
-
-
-def test_an_older_state_without_scales_of_its_inputs_is_taken():
-    model, older = WorldModel(workload(CARTPOLE), seed=5), WorldModel(workload(CARTPOLE), seed=6)
-    model.load_state_dict({name: part for name, part in older.state_dict().items() if name != "inputs"})
-    seen = rows_of(CARTPOLE, 8)["observation"]
-    assert np.array_equal(model.scaled(seen), seen)
+    assert [bool(each) for each in complaints[998:1000]] == [False, True]
 
 
 def test_models_on_the_same_memory_are_one_and_a_state_is_all_of_it():
@@ -122,8 +114,10 @@ def test_models_on_the_same_memory_are_one_and_a_state_is_all_of_it():
     second = WorldModel(workload(CARTPOLE), seed=6, vectors=ModelVectors(*first.vectors))
     third = WorldModel(workload(CARTPOLE), seed=6)
     first.train(rows_of(CARTPOLE, 64))
-    third.load_state_dict(first.state_dict())
+    third.load_state_dict({name: part for name, part in first.state_dict().items() if name != "inputs"})
     new = rows_of(CARTPOLE, 8, 1)
+    assert np.array_equal(third.scaled(new["observation"]), new["observation"])  # of a state of before there were any
+    third.load_state_dict(first.state_dict())
     expected = first.predict(new["observation"], new["action"])
     for other in (second, third):
         for one, two in zip(expected, other.predict(new["observation"], new["action"]), strict=True):
