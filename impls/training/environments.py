@@ -164,9 +164,14 @@ def stretched(actions: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> N
 
     Whole numbers each have an equal interval of [-1, 1]; they are counted as Python's, which no span overflows.
     """
-    share = (actions.astype(np.float64) + 1) / 2
     if low.dtype.kind == "f":
-        return np.asarray(np.minimum(np.maximum((1 - share) * low + share * high, low), high))
+        share = (actions + 1) / 2
+        with np.errstate(over="ignore", invalid="ignore"):
+            own = low + share * (high - low)
+        if not np.isfinite(own).all():  # a span that its dtype does not hold
+            own = (1 - share) * np.float64(1) * low + share * np.float64(1) * high
+        return np.where(share < 1, np.minimum(np.maximum(own, low), high), high)
+    share = (actions.astype(np.float64) + 1) / 2
     count = high.astype(object) - low.astype(object) + 1
     return np.asarray(low.astype(object) + np.clip(np.frompyfunc(int, 1, 1)(share * count), 0, count - 1))
 
