@@ -163,8 +163,7 @@ def check_state(path: Path, state: Any, loop: "AnyLoop", form: Mapping[str, Any]
     with refusing(path):  # whatever stands in place of a setting
         other = _differences(state["identity"], loop.identity())
     if other not in ([], [STEPS]):
-        found = path.with_name(PAIRS).exists()  # which --adapt takes on resuming
-        remedy = f"; if it was begun with --adapt (as {PAIRS} says), add --adapt" if found else ""
+        remedy = f"; if it was begun with --adapt, as {PAIRS} says, add it" if path.with_name(PAIRS).exists() else ""
         raise TrainingError(f"{path}: is of another run, which differs in {', '.join(other)}{remedy}")
     if place := _misfit(state, form, ""):
         raise _refused(path, f"{place} has not the form that a run saves")
@@ -465,9 +464,8 @@ class Run:
 
     def _is_evaluation_lost(self) -> bool:
         """Whether a run that continues from here would lack an evaluation: one under way, or due by others' steps."""
-        interval = self._workload.evaluation.interval
-        is_under_way = self._tester is not None and self._tester.is_busy
-        return is_under_way or self._loop.step // interval > self._seen // interval
+        interval, tester = self._workload.evaluation.interval, self._tester
+        return bool(tester and tester.is_busy) or self._loop.step // interval > self._seen // interval
 
     def _resume(self) -> None:
         form = self._state((0, 0)) | {"points": [(0, 0, 0.0)], "recent": [0.0]}

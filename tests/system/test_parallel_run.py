@@ -204,8 +204,7 @@ def test_a_run_says_as_of_which_step_it_is_saved(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "_turn", lambda progress: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(Interrupted) as error:
         ended(run)
-    saved = checkpoint.load(tmp_path / "run" / "checkpoint.pt")
-    assert f"as of step {saved['loop']['step']}:" in str(error.value)
+    assert f"as of step {checkpoint.load(tmp_path / 'run' / 'checkpoint.pt')['loop']['step']}:" in str(error.value)
 
 
 def test_a_test_process_scores_as_an_evaluation_here_would():

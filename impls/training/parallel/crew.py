@@ -281,8 +281,8 @@ def uninterrupted() -> Iterator[None]:
 
 def begin_child(name: str, program: Callable[..., None], *arguments: Any) -> BaseProcess:
     """Start a process that runs a program, and ends with this one from its first moment on."""
-    watched = (orphans.Watched(), program, *arguments)
-    process = SPAWN.Process(target=orphans.enter, args=watched, daemon=True, name=name)
+    given = orphans.Watched(), program, *arguments
+    process = SPAWN.Process(target=orphans.enter, args=given, daemon=True, name=name)
     with uninterrupted():
         process.start()
     return process
