@@ -105,8 +105,7 @@ class Environment:
             bad = actions[~np.isfinite(actions)][0]
             raise TrainingError(f"the policy's action is {bad}; training has diverged, try a smaller learning_rate")
         low, high = (space.start, space.start + choices - 1) if choices else (space.low, space.high)
-        own = stretched(actions[:, 0] if choices else actions, np.asarray(low), np.asarray(high))
-        return own.astype(space.dtype)
+        return stretched(actions[:, 0] if choices else actions, np.asarray(low), np.asarray(high)).astype(space.dtype)
 
     def checked(self, observations: Any, *environments: int) -> NDArray[Any]:
         """A copy of one observation, or of ``[E, *shape]`` of E environments, in the workload's dtype."""

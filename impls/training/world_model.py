@@ -21,11 +21,9 @@ from .learners.dense_learner.update import descend
 from .workload import Workload
 
 _INITIAL = 11  # sets these random numbers apart from the other uses of a seed
-_SHARE = 1e-3  # of a batch in the means and mean squares, at least
-_LATEST = 1e-2  # of a batch in the mean error, at least
+_SHARE = 1e-3  # of a batch in the means and mean squares, at least; after 1 / share batches a model may be judged
 _LEAST_UNIT = 1e-15  # of what has never changed
 _FARTHEST = 30.0  # standard deviations that a state is told to be from its mean, such as one that had never changed
-_TRIED = 1_000  # gradient steps after which a model may be judged
 _CLIP = 10.0  # norm of a gradient, which the first change of what had never changed would exceed
 
 
@@ -101,7 +99,7 @@ class WorldModel:
             self._sizes, self._scratch_for(len(inputs)), int(scales[0]), self._settings,
         )  # fmt: skip
         error, mean = math.sqrt(wrong / moved) if moved else 0.0, self.vectors.inputs[-1:]
-        mean += (error - mean) * max(1 / scales[0], np.float32(_LATEST))
+        mean += (error - mean) * share
         return error
 
     def scaled(self, observations: NDArray[Any]) -> NDArray[np.float32]:
@@ -112,7 +110,7 @@ class WorldModel:
     def complaint(self) -> str:
         """A sentence where predictions have lately been worse than to predict no change, "" where they have not."""
         error = self.vectors.inputs[-1]
-        if self.vectors.scales[0] < _TRIED or error <= 1:
+        if self.vectors.scales[0] < 1 / _SHARE or error <= 1:
             return ""
         return (
             f"the model of the environment is worse than to predict no change (its error is {error:.2g}, that of no "
