@@ -27,6 +27,7 @@ import numpy as np
 
 from impls.replay import SegmentedReplay
 from impls.training import TrainingError
+from impls.training.parallel import orphans
 
 from ..clock import ALL_CPUS, Call, CallClock, Clock, pin, pin_to
 from ..worker import NOT_HERE, installed, sentence_of, serve, threads
@@ -107,7 +108,8 @@ class Processes(Crew):
             index = len(self._ends)
             inherited = [self._attachment(key, index) for key, buffer in self._buffers.items() if buffer.inherited]
             self._attached |= {(index, attachment[0]) for attachment in inherited}
-            process = self._context.Process(target=_serve, args=(there, self.counts, inherited), daemon=True)
+            watched = (orphans.Watched(), _serve, there, self.counts, inherited)
+            process = self._context.Process(target=orphans.enter, args=watched, daemon=True)
             process.start()
             there.close()
             self._ends.append(here)

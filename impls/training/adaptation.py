@@ -17,12 +17,12 @@ from typing import Any
 from ..cores import count_allowed, free_bytes
 from ..terminal import plural
 from .errors import TrainingError
-from .folder import Log, alone
+from .folder import PAIRS, Log, alone
 from .options import Setting, command_of, with_options, with_pair
 from .parallel.adapting import BATCHES, MEMORY, Step, adapt_running
 from .workload import MOST, Workload
 
-FILE, KEPT = "adaptation.csv", "kept"
+KEPT = "kept"
 _WHOLE = ("actors", "batch", "sampling_hz", "update_hz", "frames_hz", "cpu_percent", "memory_bytes")
 COLUMNS = ("search", *_WHOLE, "over")
 LOOK_SECONDS, SETTLE_SECONDS = 1.5, 0.5
@@ -37,7 +37,7 @@ def adapted(
     """
     if not options.resume:
         _search(setting, options, folder, {**made, "seed": options.seed})
-    *looks, kept = _rows(folder / FILE)
+    *looks, kept = _rows(folder / PAIRS)
     actors, batch = kept["actors"], kept["batch"]
     pair = with_pair(options, actors, batch)
     found = {"actors": actors, "batch": batch, "looks": looks, "command": command_of(pair)}
@@ -58,7 +58,7 @@ def _search(setting: Setting, options: argparse.Namespace, folder: Path, made: M
             measuring(trial, setting.arrangement, samplers[0], LOOK_SECONDS, SETTLE_SECONDS, **made)
         )
         stack.enter_context(alone(folder))  # once all that can be refused was
-        log = stack.enter_context(closing(Log(folder / FILE, COLUMNS)))
+        log = stack.enter_context(closing(Log(folder / PAIRS, COLUMNS)))
 
         def tell(step: Step, search: str = "") -> None:
             row = {name: round(getattr(step.rates, name)) for name in _WHOLE}

@@ -104,10 +104,8 @@ class Environment:
         if not np.isfinite(actions).all():
             bad = actions[~np.isfinite(actions)][0]
             raise TrainingError(f"the policy's action is {bad}; training has diverged, try a smaller learning_rate")
-        if choices:  # equal intervals of [-1, 1], see Workload.action_size
-            intervals = ((actions[:, 0].astype(np.float64) + 1) / 2 * choices).astype(np.int64)
-            return np.asarray(space.start + np.minimum(intervals, choices - 1))
-        return np.asarray(space.low + (actions + 1) / 2 * (space.high - space.low), space.dtype)
+        low, high = (space.start, space.start + choices - 1) if choices else (space.low, space.high)
+        return stretched(actions[:, 0] if choices else actions, np.asarray(low), np.asarray(high)).astype(space.dtype)
 
     def checked(self, observations: Any, *environments: int) -> NDArray[Any]:
         """A copy of one observation, or of ``[E, *shape]`` of E environments, in the workload's dtype."""
@@ -158,6 +156,23 @@ class Environment:
             raise WorkloadError(
                 f"{self._name}: observations have the shape {list(shape or ())}, the workload says {stated}"
             )
+
+
+def stretched(actions: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> NDArray[Any]:
+    """Numbers in [low, high] for ``actions`` in [-1, 1]: -1 is low, 1 is high.
+
+    Whole numbers each have an equal interval of [-1, 1]; they are counted as Python's, which no span overflows.
+    """
+    if low.dtype.kind == "f":
+        share = (actions + 1) / 2
+        with np.errstate(over="ignore", invalid="ignore"):
+            own = low + share * (high - low)
+        if not np.isfinite(own).all():  # a span that its dtype does not hold
+            own = (1 - share) * np.float64(1) * low + share * np.float64(1) * high
+        return np.where(share < 1, np.minimum(np.maximum(own, low), high), high)
+    share = (actions.astype(np.float64) + 1) / 2
+    count = high.astype(object) - low.astype(object) + 1
+    return np.asarray(low.astype(object) + np.clip(np.frompyfunc(int, 1, 1)(share * count), 0, count - 1))
 
 
 def _make(workload: Workload) -> Any:

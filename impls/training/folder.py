@@ -10,6 +10,9 @@ from typing import Any
 from ..writing import lock, try_to_write
 from .errors import TrainingError
 
+PAIRS = "adaptation.csv"
+"""The file of a run that --adapt began: the pairs of actors and batch that were tried, and the one that was kept."""
+
 
 class Log:
     """A CSV file that grows by whole lines, and can be cut back to ``length`` bytes when it is opened again.
@@ -94,7 +97,10 @@ def _check_state(folder: Path, resume: bool, steps: int) -> None:
         more = f"continue with it by --resume and more --steps than {taken:,}, or " if is_there and taken else ""
         raise TrainingError(f"{folder} holds a run that is done, see its summary.json; {more}name another with --out")
     if resume and not is_there:
-        raise TrainingError(f"{folder} holds no checkpoint; {_to_begin(folder)}")
+        alike = f"*-{folder.name.rpartition('-')[2]}/checkpoint.pt"  # of the same seed
+        names = ", ".join(sorted(one.parent.name for one in folder.parent.glob(alike)))
+        beside = f"beside it {names} has one: give its options again, such as --adapt; " if names else ""
+        raise TrainingError(f"{folder} holds no checkpoint; {beside}{_to_begin(folder)}")
     if is_there and not resume:
         raise TrainingError(f"{folder} holds a run; continue with it by --resume, or name another folder with --out")
 

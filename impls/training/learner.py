@@ -165,13 +165,17 @@ class Learner(ABC):
         if self._moves_targets():
             self.move_targets(self.workload.learner.tau)
 
-    def count(self, steps: int) -> None:
-        """Continue as after N gradient steps, which learners that share this one's vectors have taken with it."""
-        self.steps, trained = steps, dict.fromkeys(spans(self.workload), steps)
+    def count(self, steps: int, kept: int = 0) -> None:
+        """Continue as after N gradient steps, which learners that share this one's vectors have taken with it.
+
+        From the last ``kept`` of them only the first network has learned.
+        """
+        self.steps, trained = steps, dict.fromkeys(spans(self.workload), steps - kept)
         if self.workload.family == "td3":
-            trained["policy"] = steps // self.workload.learner.policy_delay
+            trained["policy"] = (steps - kept) // self.workload.learner.policy_delay
         if self.workload.family == "sac" and self.workload.learner.temperature:
             trained["temperature"] = 0
+        trained[next(iter(trained))] = steps
         self._set_updates(trained)
 
     @abstractmethod

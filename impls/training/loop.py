@@ -35,6 +35,7 @@ class Rollouts:
 
     def __init__(self, workload: Workload) -> None:
         self._steps = LocalStorage(layout_of(workload), workload.learner.batch)
+        self._over = np.zeros(workload.learner.batch, np.bool_)  # after which of them an episode begins
 
     @property
     def is_full(self) -> bool:
@@ -43,11 +44,20 @@ class Rollouts:
 
     def insert(self, records: Mapping[str, NDArray[Any]], errors: Any = None, drawable: Any = None) -> None:
         """Keep a step, ``[1, ...]`` of each part."""
+        self._over[len(self._steps)] = records["terminated"][0]
         self._steps.store(*(records[name][0] for name in FIELDS))
 
+    def cut(self) -> None:
+        """Know that the episode of the last step, if there is one, does not go on in the next."""
+        self._over[max(0, len(self._steps) - 1)] = True
+
     def sample(self, batch: int, beta: float, rng: Any = None) -> Batch:
-        """All steps, in the order in which they were taken; they are forgotten."""
+        """All steps, in the order in which they were taken, and ``over``, whether each was its episode's last.
+
+        They are forgotten.
+        """
         rows, count = self._steps.transitions(), len(self._steps)
+        rows["over"] = self._over[:count].copy()
         self._steps.take()
         return Batch(rows, np.ones(count, np.float32), np.arange(count))
 
@@ -58,11 +68,12 @@ class Rollouts:
 
     def state_dict(self) -> dict[str, Any]:
         """The steps, as copies."""
-        return self._steps.state_dict()
+        return self._steps.state_dict() | {"over": self._over.copy()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the state of rollouts of the same workload. ValueError for others."""
         self._steps.load_state_dict(state)
+        self._over[:] = state.get("over", state["arrays"]["terminated"])
 
 
 COMPILED = "numba"
@@ -152,6 +163,8 @@ class SerialLoop:
         try:
             if inserted:
                 self._insert(inserted)
+            if episodes and isinstance(self.buffer, Rollouts):
+                self.buffer.cut()
             self.step, self.turns = before + steps, self.turns + 1
             for _ in range(self._updates_due(before)):
                 self._update()
@@ -186,6 +199,7 @@ class SerialLoop:
         return ()
 
     lost = ""  # there is no other process
+    model: Any = None  # of the environment
 
     def hurry(self) -> None:
         """Nothing: there is no other process that the end could wait for."""
@@ -295,6 +309,8 @@ class SerialLoop:
         if seed != self._acting_seed:
             self._stop_acting()
             self._act_by(seed)
+        if states is None and isinstance(self.buffer, Rollouts):
+            self.buffer.cut()
         for actor, saved in zip(self._actors, states or (), strict=states is not None):
             actor.load_state_dict(saved)
         self.losses = dict(state["losses"])

@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import cycle
 from pathlib import Path
@@ -38,7 +38,7 @@ from .actor import TEST, VALIDATION, Episode, Tested, evaluate
 from .checkpoint import BEGIN_AGAIN
 from .environments import Environment
 from .errors import ProcessLost, TrainingError
-from .folder import Log, alone, check
+from .folder import PAIRS, Log, alone, check
 from .interrupts import Interrupted, Interrupts
 from .sizes import layout_of
 from .throughput import Stopwatch, learning_efficiency, sample_efficiency
@@ -163,14 +163,16 @@ def check_state(path: Path, state: Any, loop: "AnyLoop", form: Mapping[str, Any]
     with refusing(path):  # whatever stands in place of a setting
         other = _differences(state["identity"], loop.identity())
     if other not in ([], [STEPS]):
-        raise TrainingError(f"{path}: is of another run, which differs in {', '.join(other)}")
+        remedy = f"; if it was begun with --adapt, as {PAIRS} says, add it" if path.with_name(PAIRS).exists() else ""
+        raise TrainingError(f"{path}: is of another run, which differs in {', '.join(other)}{remedy}")
     if place := _misfit(state, form, ""):
         raise _refused(path, f"{place} has not the form that a run saves")
     if (taken := state["loop"]["step"]) > _last_step(loop):
         raise TrainingError(f"{path}: has taken {taken:,} steps already; give as many --steps, or more")
     if other:
         end = f"{loop.workload.steps:,} steps"
-        print(f"note: the run continues to {end}, another end than it was begun with", file=sys.stderr)
+        kept = "; beta and exploration keep the schedules it was begun with" if loop.workload.replay.beta_end else ""
+        print(f"note: the run continues to {end}, another end than it was begun with{kept}", file=sys.stderr)
     setting, here = state["setting"], setting_of(loop)
     if setting["threads"] != here["threads"]:
         raise TrainingError(
@@ -202,6 +204,7 @@ def _last_step(loop: "AnyLoop") -> int:
 
 _LARGEST = 1 << 63  # counts are below
 _ABSENT = {"policy", "actors"}  # parts that a run may be without
+_LATER = {"over", "kept", "inputs", "model_inputs"}  # parts that older checkpoints are without
 _OWN_FORM = {"actions", "losses", "parts"}  # parts whose form the run so far has decided
 _ANY_VALUE = {"arrays", "drawn", "observation", "observations", "next"}  # of environments, who may observe anything
 
@@ -217,8 +220,8 @@ def _misfit(saved: Any, form: Any, at: str) -> str:
         return ""
     parts: Iterable[tuple[Any, Any, str]] = ()
     if isinstance(form, dict):
-        is_alike = isinstance(saved, dict) and saved.keys() == form.keys()
-        parts = ((saved[name], form[name], f"{at}.{name}".lstrip(".")) for name in form)
+        is_alike = isinstance(saved, dict) and form.keys() - _LATER <= saved.keys() <= form.keys()
+        parts = ((saved[name], form[name], f"{at}.{name}".lstrip(".")) for name in form if name in saved)
     elif isinstance(form, list | tuple):
         is_alike = isinstance(saved, list) and (isinstance(form, list) or len(saved) == len(form))
         if is_alike:
@@ -306,7 +309,8 @@ class Run:
         self._settled: tuple[float, int, int] | None = None  # seconds, steps and updates at SETTLED gradient steps
         self._tester: TestProcess | None = None
         self._is_owed = False  # an evaluation is due: the test process was busy, or it was broken off
-        self._saved: tuple[int, int] | None = None  # steps and updates of the latest checkpoint
+        self._saved = -1, -1  # steps and updates of the latest checkpoint
+        self._seen, self._has_complained = loop.step, False
         self._interrupts = Interrupts(loop.hurry)
         self._resources = ExitStack()
         self._resources.callback(loop.close)
@@ -367,7 +371,7 @@ class Run:
         try:
             if self._saved != (loop.step, loop.updates):
                 self.save()
-            saved = f"the run is saved as of step {loop.step:,}: continue with --resume"
+            saved = f"the run is saved as of step {self._saved[0]:,}: continue with --resume"
         except TrainingError as other:
             saved = f"the run cannot be saved: {other}"
             number = None
@@ -417,6 +421,7 @@ class Run:
         if self._is_owed:
             self._evaluate()
         self.save()
+        self._complain()
         loop.end()
         best, tested = self._best, list[float]()
         if self._points and self._plan.test_episodes:
@@ -453,9 +458,14 @@ class Run:
             "recent": self._recent,
             "episodes": self._episodes,
             "seconds": self._seconds,
-            "owed": self._is_owed,
+            "owed": self._is_owed or self._is_evaluation_lost(),
             "lengths": lengths,
         }
+
+    def _is_evaluation_lost(self) -> bool:
+        """Whether a run that continues from here would lack an evaluation: one under way, or due by others' steps."""
+        interval, tester = self._workload.evaluation.interval, self._tester
+        return bool(tester and tester.is_busy) or self._loop.step // interval > self._seen // interval
 
     def _resume(self) -> None:
         form = self._state((0, 0)) | {"points": [(0, 0, 0.0)], "recent": [0.0]}
@@ -463,6 +473,8 @@ class Run:
             state = checkpoint.load(self._path)
             check_state(self._path, state, self._loop, form)
             with refusing(self._path):
+                begun = int(state["identity"]["workload"]["steps"])  # by which beta goes on; checkpoints keep it
+                self._loop.workload = replace(self._loop.workload, steps=begun)
                 self._loop.load_state_dict(state["loop"])
         except MemoryError:
             raise too_large(self._path, self._workload, "read", "the file is as it was") from None
@@ -519,6 +531,7 @@ class Run:
         if tested is None:
             return
         loop, mean, scores = self._loop, fmean(tested.scores), tested.scores
+        self._complain()
         self._points.append([tested.step, tested.updates, mean])
         rates = self._watch.read(loop.step - self._from[0], loop.updates - self._from[1], 1)
         row = {
@@ -532,6 +545,12 @@ class Run:
             self._best = {"mean": mean, "step": tested.step, "weights": tested.weights}
             with self._watch.paused():
                 checkpoint.save(self._best, self._plan.folder / "best.pt")
+
+    def _complain(self) -> None:
+        """Warn once of a model of the environment that is no use."""
+        if self._loop.model and not self._has_complained and (complaint := self._loop.model.complaint()):
+            self._has_complained = True
+            print(f"warning: {complaint}", file=sys.stderr)
 
     def _rate(self) -> str:
         """The rate of this run so far, since it had settled if it had; "" before any gradient step."""

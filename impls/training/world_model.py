@@ -1,8 +1,9 @@
 """A model of the environment [StoneSachdev, IV-E]: from state and action to the next state, the reward and the end.
 
 One perceptron, whose inputs are the state and the action (of choices one-hot), and whose outputs are the change of the
-state, the reward and the logit of the end. Changes and rewards are in units of their own root mean square, which is
-learned meanwhile. All of its numbers lie in flat vectors, so processes that are given the same ones train it together.
+state, the reward and the logit of the end. States are in standard deviations from their mean, changes and rewards in
+units of their own root mean square, which are learned meanwhile. All of its numbers lie in flat vectors, so processes
+that are given the same ones train it together.
 """
 
 import itertools
@@ -20,21 +21,24 @@ from .learners.dense_learner.update import descend
 from .workload import Workload
 
 _INITIAL = 11  # sets these random numbers apart from the other uses of a seed
-_SHARE = 1e-3  # of a batch in the mean squares, at least
-_LEAST_UNIT = 1e-6  # of what has never changed
+_SHARE = 1e-3  # of a batch in the means and mean squares, at least; after 1 / share batches a model may be judged
+_LEAST_UNIT = 1e-15  # of what has never changed
+_FARTHEST = 30.0  # standard deviations that a state is told to be from its mean, such as one that had never changed
 _CLIP = 10.0  # norm of a gradient, which the first change of what had never changed would exceed
 
 
 class ModelVectors(NamedTuple):
-    """All that a model learns, float32: weights ``[P]``, Adam's mean and mean square ``[P]``, and ``scales [n + 2]``.
+    """All that a model learns, float32: weights ``[P]``, Adam's mean and mean square ``[P]``, ``scales``, ``inputs``.
 
-    These are the number of gradient steps, and the mean squares of the changes and of the reward.
+    ``scales [n + 2]`` are the number of gradient steps, and the mean squares of the changes and of the reward;
+    ``inputs [2 n + 1]`` the means of the states, their mean squared deviations, and the mean of the latest errors.
     """
 
     weights: NDArray[np.float32]
     mean: NDArray[np.float32]
     square: NDArray[np.float32]
     scales: NDArray[np.float32]
+    inputs: NDArray[np.float32]
 
 
 class _State(NamedTuple):
@@ -60,7 +64,8 @@ class WorldModel:
         self._workload, self._states = workload, math.prod(workload.observation.stacked)
         sizes = (self._states + workload.action_size, *workload.model.hidden, self._states + 2)
         self.vectors = _initial(sizes, seed) if vectors is None else vectors
-        weights, mean, square, _ = self.vectors
+        weights, mean, square, *_ = self.vectors
+        self._centers, self._spreads = self.vectors.inputs[:-1].reshape(2, self._states)
         self._state = _State(weights, np.zeros_like(weights), mean, square)
         self._sizes, self._settings = np.array(sizes), _Settings(workload.model.learning_rate, _CLIP, False)
         self._scratch: Scratch | None = None
@@ -73,7 +78,7 @@ class WorldModel:
         outputs = np.empty((len(inputs), self._states + 2), np.float32)
         _predict(inputs, self._state.weights, self._sizes, self._scratch_for(len(inputs)), outputs)
         changes = outputs[:, :-1] * self._units()
-        return inputs[:, : self._states] + changes[:, :-1], changes[:, -1], outputs[:, -1] > 0
+        return self._flat(observations) + changes[:, :-1], changes[:, -1], outputs[:, -1] > 0
 
     def train(self, rows: Mapping[str, NDArray[Any]]) -> float:
         """Take a gradient step on records ``[B, ...]``; returns the error of the next state before it.
@@ -81,16 +86,36 @@ class WorldModel:
         That is its root mean square in units of the root mean square of the true change, each number of the state in
         units of its own: 1 is as bad as to predict no change.
         """
-        inputs, scales = self._inputs(rows["observation"], rows["action"]), self.vectors.scales
-        following = np.asarray(rows["next_observation"], np.float32).reshape(len(inputs), self._states)
-        changes = np.column_stack((following - inputs[:, : self._states], rows["reward"])).astype(np.float32)
+        seen, following, scales = *map(self._flat, (rows["observation"], rows["next_observation"])), self.vectors.scales
+        changes = np.column_stack((following - seen, rows["reward"])).astype(np.float32)
         scales[0] += 1
-        scales[1:] += (np.mean(changes * changes, 0) - scales[1:]) * max(1 / scales[0], np.float32(_SHARE))
+        share = max(1 / scales[0], np.float32(_SHARE))
+        scales[1:] += (np.mean(changes * changes, 0) - scales[1:]) * share
+        self._centers += (np.mean(seen, 0, np.float64) - self._centers) * share
+        self._spreads += (np.mean((seen - self._centers) ** 2, 0) - self._spreads) * share
+        inputs = self._inputs(seen, rows["action"])
         wrong, moved = _train(
             inputs, changes / self._units(), np.ascontiguousarray(rows["terminated"], np.bool_), self._state,
             self._sizes, self._scratch_for(len(inputs)), int(scales[0]), self._settings,
         )  # fmt: skip
-        return math.sqrt(wrong / moved) if moved else 0.0
+        error, mean = math.sqrt(wrong / moved) if moved else 0.0, self.vectors.inputs[-1:]
+        mean += (error - mean) * share
+        return error
+
+    def scaled(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """States ``[B, n]`` in standard deviations from their mean."""
+        units = np.maximum(np.sqrt(self._spreads), np.float32(_LEAST_UNIT))
+        return np.clip((self._flat(observations) - self._centers) / units, -_FARTHEST, _FARTHEST)
+
+    def complaint(self) -> str:
+        """A sentence where predictions have lately been worse than to predict no change, "" where they have not."""
+        error = self.vectors.inputs[-1]
+        if self.vectors.scales[0] < 1 / _SHARE or error <= 1:
+            return ""
+        return (
+            f"the model of the environment is worse than to predict no change (its error is {error:.2g}, that of no "
+            "change 1), so what is learned from it may mislead; give [model] more hidden units or another learning_rate"
+        )
 
     def state_dict(self) -> dict[str, NDArray[np.float32]]:
         """All that is learned, as copies."""
@@ -99,16 +124,19 @@ class WorldModel:
     def load_state_dict(self, state: Mapping[str, NDArray[np.float32]]) -> None:
         """Take the state of a model of the same workload."""
         for name, each in self.vectors._asdict().items():
-            each[:] = state[name]
+            each[:] = state.get(name, each)  # an older state has no ``inputs``, and states as they were
 
     def _inputs(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[np.float32]:
         inputs = np.zeros((len(observations), self._sizes[0]), np.float32)
-        inputs[:, : self._states] = np.reshape(observations, (len(inputs), self._states))
+        inputs[:, : self._states] = self.scaled(observations)
         if self._workload.has_choices:
             inputs[np.arange(len(inputs)), self._states + np.reshape(actions, len(inputs))] = 1
         else:
             inputs[:, self._states :] = actions
         return inputs
+
+    def _flat(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        return np.asarray(observations, np.float32).reshape(len(observations), self._states)
 
     def _units(self) -> NDArray[np.float32]:
         """Root mean squares ``[n + 1]`` of the changes and of the reward."""
@@ -126,7 +154,9 @@ def _initial(sizes: tuple[int, ...], seed: int) -> ModelVectors:
     rng = np.random.default_rng([seed, _INITIAL])
     layers = [rng.uniform(-1, 1, (a + 1) * b) / math.sqrt(a) for a, b in itertools.pairwise(sizes)]
     weights = np.concatenate(layers).astype(np.float32)
-    return ModelVectors(weights, np.zeros_like(weights), np.zeros_like(weights), np.zeros(sizes[-1], np.float32))
+    inputs = np.repeat(np.array([0, 1, 0], np.float32), (sizes[-1] - 2, sizes[-1] - 2, 1))
+    mean, square, scales = (np.zeros(count, np.float32) for count in (len(weights), len(weights), sizes[-1]))
+    return ModelVectors(weights, mean, square, scales, inputs)
 
 
 @kept_njit(nogil=True, fastmath=LOOSE)

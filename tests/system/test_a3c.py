@@ -36,8 +36,8 @@ def rollouts(n, **changes):
     )
 
 
-def steps_of(*rows, choices=3):
-    """Steps of (observation, next observation, reward, terminated), with actions in turn."""
+def steps_of(*rows, choices=3, cut=()):
+    """Steps of (observation, next observation, reward, terminated), with actions in turn; ``cut`` were truncated."""
     seen, led, reward, terminated = zip(*rows, strict=True)
     return {
         "observation": np.array(seen, np.float32).reshape(len(rows), -1),
@@ -45,6 +45,7 @@ def steps_of(*rows, choices=3):
         "action": np.arange(len(rows), dtype=np.uint8) % choices,
         "reward": np.array(reward, np.float32),
         "terminated": np.array(terminated),
+        "over": np.array(terminated) | np.isin(np.arange(len(rows)), cut),
     }
 
 
@@ -56,15 +57,16 @@ def test_advantages_are_cut_where_an_episode_terminates_or_is_truncated(name):
     rows = steps_of(
         (2, 4, 1, False),
         (4, 1, 3, True),
-        (1, 3, 1, False),
+        (1, 5, 1, False),  # where the next episode begins, too
         (5, 6, 2, False),
         (6, 8, 0, False),
+        cut=[2],
     )
     advantages = np.array(
         [
             1 + 0.5 * 4 - 2 - 0.25 * 1,
             3 - 4,
-            1 + 0.5 * 3 - 1,
+            1 + 0.5 * 5 - 1,
             2 + 3 - 5 - 0.25 * 2,
             0.5 * 8 - 6,
         ]
@@ -78,13 +80,15 @@ def test_advantages_are_cut_where_an_episode_terminates_or_is_truncated(name):
     assert derived["policy"].loss == pytest.approx(advantages.mean() * np.log(3) - entropy)
     by_bias = [-(advantages * ((rows["action"] == each) - 1 / 3)).mean() for each in range(3)]
     assert_allclose(learner.gradient(learner.phases()[0], given).gradient[-3:], by_bias, rtol=1e-5)
+    del rows["over"]  # nothing says that an episode goes on
+    assert learner.priorities(rows)[0] == 1 + 0.5 * 4 - 2
 
 
 def test_the_gradients_are_those_of_differences():
     workload = tiny("a3c", gamma=0.9, gae_lambda=0.8, entropy=0.3)
     learner, rng = make(workload, "torch", seed=1), np.random.default_rng(0)
     seen = rng.standard_normal((5, 2))
-    rows = steps_of(*((seen[at], seen[at + 1], rng.standard_normal(), at == 1) for at in range(4)))
+    rows = steps_of(*((seen[at], seen[at + 1], rng.standard_normal(), at == 1) for at in range(4)), cut=[2])
     rows["next_observation"][2] += 1
     real, action, (given, policy) = doubles(rows), rows["action"], map(weights_of, learner.networks.values())
     values, led = (dense(given, "", real[name])[:, 0] for name in ("observation", "next_observation"))
@@ -135,10 +139,15 @@ def test_actions_are_drawn_by_the_chances_of_the_policy_and_the_largest_is_teste
 
 def test_rollouts_are_in_order_and_forgotten_and_an_error_that_is_no_number_is_told():
     buffer = Rollouts(rollouts(3))
-    rows = steps_of(*(((at, 0), (at + 1, 0), at, at == 1) for at in range(3)))
+    rows = steps_of(*(((at, 0), (at + 1, 0), at, at == 1) for at in range(3)), cut=[0])
     for at in range(3):
         assert not buffer.is_full
         buffer.insert({name: part[at : at + 1] for name, part in rows.items()})
+        if at == 0:
+            buffer.cut()
+            again = Rollouts(rollouts(3))
+            again.load_state_dict(buffer.state_dict())
+            buffer = again
     batch = buffer.sample(3, 0.4)
     for name, part in rows.items():
         assert_array_equal(batch.rows[name], part)
@@ -167,6 +176,20 @@ def test_a_loop_learns_from_each_n_steps_and_one_copy_and_a_resumed_loop_do_the_
     assert resumed.updates == serial.updates == 131 // 3
     assert_array_equal(resumed.learner.parameters, serial.learner.parameters)
     copy.close()
+
+
+def test_a_loop_marks_the_step_at_which_an_episode_was_cut():
+    loop = SerialLoop(rollouts(64), seed=3)
+    while not loop.advance():
+        pass
+    environment, ended = loop._actors[0]._episodes.environment, loop.step
+    step = environment.step
+    environment.step = lambda action: (*step(action)[:3], loop.step == ended + 2)
+    for _ in range(5):
+        loop.advance()
+    rows = loop.buffer.sample(64, 0.4).rows
+    assert np.flatnonzero(rows["over"]).tolist() == [ended - 1, ended + 2]
+    loop.close()
 
 
 def test_each_copy_learns_from_n_steps_of_its_own():

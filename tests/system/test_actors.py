@@ -12,6 +12,8 @@ from impls.training import TrainingError, load
 
 torch = pytest.importorskip("torch", reason="actors need the extra `train`")
 pytest.importorskip("gymnasium", reason="actors need the extra `train`")
+from gymnasium.spaces import Box  # noqa: E402
+
 from impls.training.actor import Actor, evaluate, explore_at, seed_of  # noqa: E402
 from impls.training.environments import Environment  # noqa: E402
 from impls.training.learners import torch_learner as algorithms  # noqa: E402
@@ -260,19 +262,33 @@ def test_random_steps_come_first():
     assert asked == [12, 13, 14, 15]
 
 
-def test_a_number_chooses_among_equal_intervals():
-    base = load("cartpole_ddpg")
-    environment = Environment(base)
-    choices = [environment._action(np.array([number], np.float32)) for number in (-1.0, -0.001, 0.001, 1.0)]
-    assert choices == [0, 0, 1, 1]
+BOXES = [
+    "-4 1 f4", "-0.1 0.2 f4", "0.1 0.1 f4", "-3e38 3e38 f4", "-60000 60000 f2", "-1.7e308 1.7e308 f8", "-1 1 i8",
+    "0 3 i4", "-128 127 i1", "-20000 20000 i2", "0 255 u1", f"{-(2**63)} {2**63 - 1} i8",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("box", BOXES)
+def test_actions_lie_in_their_space_and_reach_its_ends(box):
+    *bounds, kind = box.split()
+    environment = Environment(load("pendulum_sac"))
+    space = environment._made.action_space = Box(*np.array(bounds)[:, None].astype(kind), dtype=kind)
+    own = environment.own_actions(np.linspace(-1, 1, 4097, dtype=np.float32)[:, None])
+    assert all(map(space.contains, own))
+    assert [own[0], own[-1]] == [space.low, space.high]
+    middle = np.mean([space.low, space.high], dtype=float)
+    assert_allclose(own[2048].astype(float), middle, atol=1)  # of whole numbers, next to it
     environment.close()
 
 
-def test_numbers_are_stretched_to_the_bounds_of_the_environment():
-    pytest.importorskip("mujoco")
-    environment = Environment(load("hopper_ddpg"))
-    environment._made.action_space.low[:] = -4
-    assert_allclose(environment._action(np.array([-1.0, 0.0, 1.0])), [-4, -1.5, 1])
+@pytest.mark.parametrize("count", [2, 3, 256])
+def test_whole_numbers_have_equal_shares_of_the_actions(count):
+    environment = Environment(load("pendulum_sac"))
+    environment._made.action_space = Box(-1, count - 2, (1,), np.int64)
+    evenly = (np.arange(100 * count, dtype=np.float32)[:, None] + 0.5) / (50 * count) - 1
+    own, each = np.unique(environment.own_actions(evenly), return_counts=True)
+    assert own.tolist() == list(range(-1, count - 1))
+    assert np.abs(each - 100).max() <= 1
     environment.close()
 
 

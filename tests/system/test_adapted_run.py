@@ -80,6 +80,16 @@ def test_a_resumed_run_takes_the_pair_that_it_was_begun_with(tmp_path, pretended
             adapted(tmp_path, "--resume")
 
 
+def test_a_resumed_run_without_adapt_is_told_to_add_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    folder, given = "runs/cartpole_dqn/adapt-seed0", "cartpole_dqn --contestant numpy --test-episodes 0 --steps".split()
+    assert main([*given, "1001", "--out", folder]) == 0
+    (tmp_path / folder / "adaptation.csv").touch()
+    for out in ([], ["--out", folder]):
+        assert main([*given, "1100", "--batch", "32", "--resume", *out]) == 2
+        assert "--adapt" in capsys.readouterr().err
+
+
 def test_no_batch_is_tried_that_the_run_could_not_train_by(tmp_path, pretended):
     tried = [look["batch"] for look in adapted(tmp_path, "--steps", "1200")[1]["looks"]]
     assert max(tried) <= 1024

@@ -93,6 +93,33 @@ def test_the_sum_of_what_copies_moved_by_is_added_every_k_steps(sync):
     assert first.report(numbers) == {"met": 2, "additions": 2 * len(begun), "lost_additions": 0}
 
 
+def test_weights_meet_every_k_steps_over_a_resume_too():
+    workload, met = tiny(), []
+    (first, _), numbers, _ = two(workload, every=3)
+    for at in range(1, 10):
+        first.exchange = lambda at=at: met.append(at)
+        first.step(Given(workload, at))
+        saved = numbers.state_dict()
+        (first, _), numbers, _ = two(workload, every=3)  # as a process that begins
+        numbers.load_state_dict(saved)
+    assert met == [3, 6, 9]
+
+
+def test_a_gradient_step_that_is_due_when_a_copy_rests_is_taken_after_a_resume():
+    workload, taken = small(update_interval=50), []
+    loop = CopiesLoop(workload, of())
+    loop._copy._stepped = lambda batch: taken.append(loop.step) or 1 / 0  # in the middle of a turn
+    with pytest.raises(ZeroDivisionError):
+        while loop.step < 50:
+            loop.advance()
+    again = CopiesLoop(workload, of())
+    again.load_state_dict(loop.state_dict())
+    again.advance()
+    assert (taken, again.step, again.updates) == ([50], 51, 1)
+    for each in (loop, again):
+        each.close()
+
+
 def test_the_weights_of_a_copy_that_nobody_has_overtaken_are_the_sum_without_rounding():
     (first, second), numbers, _ = two(tiny(), sync="lock")
     numbers["weights"][:] = numbers["begun"][:] = 1.0

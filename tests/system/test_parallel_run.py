@@ -180,6 +180,33 @@ def test_a_test_process_evaluates_the_weights_of_a_step_while_training_goes_on(t
     assert "test process" not in capfd.readouterr().err
 
 
+def test_a_checkpoint_owes_the_evaluations_that_it_lacks(tmp_path):
+    run = begun(tmp_path / "run", of=workload(steps=1000), plan={"test_process": True})
+    path = tmp_path / "run" / "checkpoint.pt"
+    run.run(until=50)
+    run._tester.ask(run._loop.step, run._loop.updates, run._loop.learner.weights())  # and then it is under way
+    run.save()
+    assert checkpoint.load(path)["owed"]
+    run._tester.last_result()
+    run.save()
+    assert not checkpoint.load(path)["owed"]
+    run._loop.until(110)
+    while run._loop.step < 110:  # steps that other processes take while the checkpoint waits for them
+        run._loop.advance()
+    run.save()
+    assert checkpoint.load(path)["owed"]
+    run.close()
+
+
+def test_a_run_says_as_of_which_step_it_is_saved(tmp_path, monkeypatch):
+    run = begun(tmp_path / "run")
+    monkeypatch.setattr(run, "save", lambda save=run.save: (save(), run._loop.advance()))  # as others go on after it
+    monkeypatch.setattr(run, "_turn", lambda progress: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(Interrupted) as error:
+        ended(run)
+    assert f"as of step {checkpoint.load(tmp_path / 'run' / 'checkpoint.pt')['loop']['step']}:" in str(error.value)
+
+
 def test_a_test_process_scores_as_an_evaluation_here_would():
     made = workload(environment="CartPole-v1", shape=(4,), choices=2)
     policy, environment = learners.make(made, seed=5), Environment(made)

@@ -495,6 +495,22 @@ def test_learners_with_banks_die_and_all_of_them_go_on():
             assert not np.array_equal(loop.learner.parameters, weights[0])
 
 
+@pytest.mark.parametrize("algorithm", ["dqn", "sac"])
+def test_a_period_that_a_resume_breaks_goes_on(algorithm):
+    targets = {"target_interval": 20, "tau": 1.0} if algorithm == "dqn" else {}
+    workload, saved = small(steps=100_000, hidden=(8,), algorithm=algorithm, **targets), None
+    first = make(workload, seed=0).state_dict()["targets"]
+    for least in (7, 14, 21):  # none of which is a period after the one before
+        with running(workload, saved=saved, sync="local", learners=2, period=10) as loop:
+            advance(loop, lambda loop=loop, least=least: loop.updates >= least)
+            saved = loop.state_dict()
+        every, trained = saved["updates"], saved["learner"]["updates"]
+        assert saved["kept"][0] == every % 10
+        assert trained.get("policy", every // 10 * 10) == every // 10 * 10
+        assert saved["learner"]["steps"] == every
+    assert not np.array_equal(saved["learner"]["targets"], first)
+
+
 def test_learners_with_copies_begin_with_the_numbers_of_one_that_was_alone():
     workload = small(hidden=(8,))
     alone = ParallelLoop(workload, Arrangement(name="apart"), seed=1)

@@ -1,5 +1,6 @@
 """Runs: resuming bit for bit, also after a kill, what a run writes, and one sentence for whatever goes wrong."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -121,6 +122,17 @@ def test_a_run_that_is_done_goes_on_to_more_steps_as_if_it_had_been_begun_with_t
     assert not (tmp_path / "parts" / "summary.json").exists()  # it is not done any more
     assert run_to(longer, tmp_path / "parts", resume=True)["steps"] == 900
     assert_ended_alike(tmp_path)
+
+
+def test_beta_does_not_fall_back_where_a_run_goes_on_to_more_steps(tmp_path, capsys):
+    workload = load(small(tmp_path))
+    workload = dataclasses.replace(workload, steps=300, replay=dataclasses.replace(workload.replay, beta_end=1.0))
+    for steps in (300, 400, 500):
+        longer, plan = dataclasses.replace(workload, steps=steps), Plan(tmp_path / "run", test_episodes=1, live=False)
+        with contextlib.closing(start(longer, plan, resume=steps > 300)) as run:
+            assert run._loop.beta() == (1.0 if steps > 300 else 0.4)
+            assert run.run()["steps"] == steps
+    assert capsys.readouterr().err.count("beta and exploration keep the schedules") == 2
 
 
 @pytest.mark.parametrize("environment", ["CartPole-v1", "tests.fake_environments:OpaqueCarts-v0"])

@@ -90,13 +90,38 @@ def test_error_of_a_model_that_predicts_no_change_is_one():
     assert WorldModel(workload(CARTPOLE)).train(still) == 0
 
 
+@pytest.mark.parametrize(("scale", "offset"), [(1e-9, 0), (1e4, 0), (1, 1_000)])
+def test_states_of_any_size_are_learned(scale, offset):
+    base = workload(CARTPOLE, (64, 64), 2e-3)
+    model, errors = WorldModel(base), []
+    for seed in range(1000):
+        rows = rows_of(base, 64, seed)
+        for name in ("observation", "next_observation"):
+            rows[name] = np.float32(rows[name] * scale + offset)
+        errors.append(model.train(rows))
+    assert np.mean(errors[-50:]) < 0.15
+    assert model.complaint() == ""
+
+
+def test_a_model_that_is_no_use_is_told_of_after_a_while():
+    model, rows = WorldModel(workload(CARTPOLE, rate=1e-30)), rows_of(CARTPOLE, 20)
+    for _ in range(999):
+        model.train(rows)
+    assert not model.complaint()
+    model.train(rows)
+    assert model.complaint()
+
+
 def test_models_on_the_same_memory_are_one_and_a_state_is_all_of_it():
     first = WorldModel(workload(CARTPOLE), seed=5)
     second = WorldModel(workload(CARTPOLE), seed=6, vectors=ModelVectors(*first.vectors))
     third = WorldModel(workload(CARTPOLE), seed=6)
     first.train(rows_of(CARTPOLE, 64))
-    third.load_state_dict(first.state_dict())
-    new = rows_of(CARTPOLE, 8, 1)
+    state, new = first.state_dict(), rows_of(CARTPOLE, 8, 1)
+    inputs = state.pop("inputs")  # which a state of before there were any has not
+    third.load_state_dict(state)
+    assert np.array_equal(third.scaled(new["observation"]), new["observation"])
+    third.load_state_dict(state | {"inputs": inputs})
     expected = first.predict(new["observation"], new["action"])
     for other in (second, third):
         for one, two in zip(expected, other.predict(new["observation"], new["action"]), strict=True):

@@ -37,7 +37,8 @@ def arrays(workload: Workload, arrangement: Arrangement, seed: int) -> dict[str,
     >>> from impls.training import load
     >>> made = arrays(load("cartpole_dyna_q"), Arrangement(model_workers=2), 0)
     >>> {name: array.shape for name, array in made.items() if name not in ("model_mean", "model_square")}
-    {'model_weights': (4998,), 'model_scales': (6,), 'claimed': (8,), 'counts': (2, 8), 'errors': (2, 100)}
+    {'model_weights': (4998,), 'model_scales': (6,), 'model_inputs': (9,), 'claimed': (8,), 'counts': (2, 8),
+     'errors': (2, 100)}
     """
     model = WorldModel(workload, seed).vectors._asdict()
     made: dict[str, NDArray[Any]] = {f"{_MODEL}{name}": each for name, each in model.items()}
@@ -55,6 +56,11 @@ def report(numbers: Any, real: int, cap: int) -> dict[str, Any]:
     made = {"simulated": int(simulated.sum()), "real": real, "cap": cap, "model_steps": int(trained.sum())}
     kept = [errors[:count] for errors, count in zip(numbers["errors"], trained, strict=True)]
     return made | ({"model_error": round(float(np.concatenate(kept).mean()), 4)} if made["model_steps"] else {})
+
+
+def model_of(workload: Workload, numbers: Any) -> WorldModel:
+    """The model that all workers share; ``numbers`` has the arrays by name."""
+    return WorldModel(workload, vectors=ModelVectors(*(numbers[f"{_MODEL}{name}"] for name in ModelVectors._fields)))
 
 
 def prepare(workload: Workload) -> None:
@@ -81,8 +87,7 @@ class ModelWorker:
     def __init__(self, workload: Workload, sync: Any, numbers: Any, replay: Replay, number: int, seed: int) -> None:
         self._workload, self._sync, self._replay, self._cap = workload, sync, replay, sync.arrangement.cap
         self._board, self._row = sync.board, sync.number
-        vectors = ModelVectors(*(numbers[f"{_MODEL}{name}"] for name in ModelVectors._fields))
-        self._model, self._rng = WorldModel(workload, vectors=vectors), np.random.default_rng(seed)
+        self._model, self._rng = model_of(workload, numbers), np.random.default_rng(seed)
         self._counts, self._errors = numbers["counts"][number], numbers["errors"][number]
         self._claimed = counter.address_of(numbers["claimed"])
         self._is_waiting = False  # for the cap, with the model trained since its last update

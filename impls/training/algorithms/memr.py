@@ -43,11 +43,12 @@ class _Settings(NamedTuple):
 class Density:
     """The distribution of actions in a state that the model's records have: a diagonal Gaussian over actions as stored.
 
-    A perceptron of [model]'s hidden layers and learning rate gives its means and its deviations' logarithms. ``state``
-    are the weights, their last gradient, and Adam's moments.
+    A perceptron of [model]'s hidden layers and learning rate gives its means and its deviations' logarithms, from
+    states that are ``scaled``. ``state`` are the weights, their last gradient, and Adam's moments.
     """
 
-    def __init__(self, workload: Workload, seed: int = 0) -> None:
+    def __init__(self, workload: Workload, seed: int = 0, scaled: Any = np.asarray) -> None:
+        self._scaled = scaled
         sizes = (math.prod(workload.observation.shape), *workload.model.hidden, 2 * workload.action_size)
         rng = np.random.default_rng([seed, _INITIAL])
         layers = [rng.uniform(-1, 1, (a + 1) * b) / math.sqrt(a) for a, b in itertools.pairwise(sizes)]
@@ -80,7 +81,7 @@ class Density:
         count = len(observations)
         if self._scratch is None or self._scratch.values.shape[1] < count:
             self._scratch = scratch_of(self._sizes, self._sizes[:0], count)
-        seen = np.ascontiguousarray(observations, np.float32).reshape(count, self._sizes[0])
+        seen = np.ascontiguousarray(self._scaled(observations), np.float32).reshape(count, self._sizes[0])
         taken, priorities = np.ascontiguousarray(actions, np.float32), np.empty(count, np.float32)
         rules = _Settings(0.0, False)
         loss = _fit(
@@ -149,7 +150,8 @@ class Loop(SerialLoop):
                 f"{needed:,.1f} GB, which are not to be had; give [model] fewer segments, or a smaller capacity"
             ) from None
         super().__init__(workload, **options)
-        self.model, self.density = WorldModel(workload, self.seed), Density(workload, self.seed)
+        self.model: WorldModel = WorldModel(workload, self.seed)
+        self.density = Density(workload, self.seed, self.model.scaled)
         self._stored = 0  # real records ever inserted
         self._modeled = 0  # the step at which the model was last trained
 

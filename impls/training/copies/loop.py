@@ -12,7 +12,7 @@ from .. import algorithms, clock, learners
 from ..actor import Episode, Inserted, seed_of
 from ..errors import TrainingError
 from ..learner import Learner, Stepped
-from ..loop import SerialLoop
+from ..loop import Rollouts, SerialLoop
 from ..parallel import board as words
 from ..parallel import counter
 from ..parallel.arrangement import Arrangement
@@ -23,7 +23,7 @@ from ..parallel.together import Together
 from ..parallel.transports.shared_transport import Shared
 from ..workload import Workload
 from . import sync_class
-from .numbers import BEGUN, OWN_STEPS, Numbers
+from .numbers import BEGUN, OWN_DUE, OWN_STEPS, Numbers
 from .sync import CopySync
 
 _COPIES = 9  # sets these random numbers apart from the other uses of a seed
@@ -134,6 +134,8 @@ class Copy(SerialLoop):
         Raises what ``advance`` does.
         """
         board, count, row = self._board, self.workload.actors.environments, self._number
+        if not self.turns:  # where a run is resumed, its last episode was cut off
+            self.sync.ended()
         if not board.look_at(self._numbers.at(BEGUN), self._members, row):
             return None
         before = board.claim(words.CLAIMED_STEPS, count, board.value(words.LAST_STEP) + count - 1)
@@ -159,7 +161,9 @@ class Copy(SerialLoop):
         if taken < count:  # environments that began an episode anew took no step
             self._board.add(words.CLAIMED_STEPS, taken - count)
         self._board.add(words.STEPS, taken)
-        return super()._updates_due(before) if own[OWN_STEPS] >= self._least else 0
+        due = super()._updates_due(before) if own[OWN_STEPS] >= self._least else 0
+        own[OWN_DUE] = due + (0 if isinstance(self.buffer, Rollouts) else own[OWN_DUE])  # those left at a resume
+        return int(own[OWN_DUE])
 
     def _stepped(self, batch: Batch) -> Stepped:
         stepped: Stepped = self.sync.step(batch)
@@ -200,6 +204,8 @@ class CopiesLoop(Together):
             raise TrainingError(f"copies learn on the cpu, not on {device}; leave out --device, or choose apart")
         super().__init__(workload, arrangement, **options)
         self.numbers = Numbers(self.learner, arrangement, seed=self.seed)
+        if self._rows["model"]:
+            self.model = algorithms.own(workload, "model_of")(workload, self.numbers)
         count = arrangement.processes if arrangement.replay == "local" else 1
         parts = range(0 if workload.algorithm == "a3c" else count)
         self.buffers = [replay_of(workload, arrangement, count) for _ in parts]
@@ -302,4 +308,5 @@ class CopiesLoop(Together):
             buffer.load_state_dict(saved)
         self.board.begin_at(np.zeros(1, np.float32), int(state["step"]), int(state["updates"]))
         self._epoch = int(state["epoch"]) + 1
+        self._copy.workload = self.workload  # by whose schedules it goes on
         self._copy.begin_anew(state["rng"], self._epoch)

@@ -23,14 +23,15 @@ from . import sync_class
 BEGUN, MUTEX, MET, TAKEN, _COUNTERS = range(5)
 """Processes that have begun; a mutex; how often weights have met, or gradients were sent; how many of these taken."""
 _SAVED = MET, TAKEN
-OWN_STEPS, OWN_UPDATES = range(2)
-"""Of each copy: environment steps and gradient steps that it has taken."""
+OWN_STEPS, OWN_UPDATES, OWN_SINCE, OWN_DUE = range(4)
+"""Of each copy: environment steps and gradient steps that it has taken; gradient steps since its weights last met, and
+those that are due by its environment steps, but not taken."""
 
 
 class Numbers:
     """The memory of the copies of an arrangement; without ``memory`` it is made, and has the learner's own numbers.
 
-    By name: ``steps [P, 2]``, each copy's own counts; ``weights [W]``, which copies share; each of ``Vectors``, with a
+    By name: ``steps [P, 8]``, each copy's own counts; ``weights [W]``, which copies share; each of ``Vectors``, with a
     row for each copy and model worker; what the sync has besides, and the algorithm, as a ``seed`` begins it.
     """
 
@@ -77,4 +78,4 @@ class Numbers:
         for line, value in zip(_SAVED, state["met"], strict=True):
             counter.add(self.at(line), int(value) - counter.value_of(self.at(line)))
         for name, each in self._arrays.items():
-            each[:] = state[name]
+            each[:] = state.get(name, each)  # an older state lacks a part

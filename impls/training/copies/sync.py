@@ -16,7 +16,7 @@ from ..parallel import board as words
 from ..parallel import counter
 from ..parallel.arrangement import Arrangement
 from ..parallel.board import Board
-from .numbers import MET, OWN_UPDATES, Numbers
+from .numbers import MET, OWN_DUE, OWN_SINCE, OWN_UPDATES, Numbers
 
 PATIENCE_SECONDS = 180.0  # that the parent waits for another process
 
@@ -29,9 +29,9 @@ class CopySync(ABC):
 
     def __init__(self, learner: Learner, arrangement: Arrangement, board: Board, number: int, numbers: Numbers) -> None:
         self.learner, self.arrangement, self.board, self.number = learner, arrangement, board, number
-        self.numbers, self._since = numbers, 0  # gradient steps since the weights last met
+        self.numbers, self._own = numbers, numbers["steps"][number]
         learner.place(numbers.vectors(number))
-        learner.count(int(numbers["steps"][number, OWN_UPDATES]))
+        learner.count(int(self._own[OWN_UPDATES]))
 
     @staticmethod
     def arrays(arrangement: Arrangement, own: Vectors) -> dict[str, NDArray[Any]]:
@@ -46,11 +46,12 @@ class CopySync(ABC):
     def step(self, batch: Batch) -> Stepped:
         """Take a gradient step on a batch, and meet if it is the k-th."""
         stepped = self.move(batch)
-        self.numbers["steps"][self.number, OWN_UPDATES] += 1
+        self._own[OWN_UPDATES] += 1
+        self._own[OWN_DUE] = max(0, self._own[OWN_DUE] - 1)
         if self.number < self.arrangement.processes:  # those of model workers have a count of their own
             self.board.add(words.UPDATES)
-        self._since += 1
-        if self._since == self.arrangement.every:
+        self._own[OWN_SINCE] += 1
+        if 0 < self.arrangement.every <= self._own[OWN_SINCE]:
             self.meet()
         return stepped
 
@@ -60,15 +61,15 @@ class CopySync(ABC):
 
     def meet(self) -> None:
         """Give the shared weights what this copy has for them, and take them."""
-        self._since = 0
         self.exchange()
+        self._own[OWN_SINCE] = 0
 
     @abstractmethod
     def exchange(self) -> None:
         """What ``meet`` does each time."""
 
     def ended(self) -> None:  # noqa: B027  # most do nothing
-        """Know that an episode of this copy has ended."""
+        """Know that an episode of this copy has ended, and another begins."""
 
     @staticmethod
     def report(numbers: Numbers) -> dict[str, Any]:

@@ -191,11 +191,14 @@ class Board:
 
     # Weights
 
-    def begin_at(self, weights: NDArray[np.float32], steps: int, updates: int) -> None:
-        """Hand out the first weights ``[P]`` of a run that is a given number of steps on; before any child is begun."""
+    def begin_at(self, weights: NDArray[np.float32], steps: int, updates: int, kept: int = 0) -> None:
+        """Hand out the first weights ``[P]`` of a run that is a given number of steps on; before any child is begun.
+
+        The last ``kept`` gradient steps are not in these weights yet.
+        """
         for number, value in ((STEPS, steps), (CLAIMED_STEPS, steps), (UPDATES, updates), (CLAIMED_UPDATES, updates)):
             self.set(number, value)
-        self._base = updates - int(counter.value_of(self._sequence)) // 2 * self.each
+        self._base = updates - kept - int(counter.value_of(self._sequence)) // 2 * self.each
         self.publish(weights)
 
     def publish(self, weights: NDArray[np.float32]) -> None:

@@ -23,7 +23,7 @@ from ..interrupts import SIGNALS
 from . import board as words
 from . import orphans
 from .board import Board
-from .programs import Start
+from .programs import Start, run
 
 SPAWN = multiprocessing.get_context("spawn")
 RESTARTS = 5
@@ -68,10 +68,8 @@ class Crew:
 
     def _begun(self, kind: str, program: Callable[[Start], None], start: Start) -> Child:
         mine, other = SPAWN.Pipe(duplex=False)
-        name, watched = f"{kind}-{start.number}", (orphans.Watched(), program, start, other)
-        process = SPAWN.Process(target=orphans.enter, args=watched, daemon=True, name=name)
-        with _few_threads(start.threads), uninterrupted():
-            process.start()
+        with _few_threads(start.threads):
+            process = begin_child(f"{kind}-{start.number}", run, program, start, other)
         other.close()
         return Child(kind, program, start, process, mine, clock.seconds())
 
@@ -280,6 +278,15 @@ def uninterrupted() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def begin_child(name: str, program: Callable[..., None], *arguments: Any) -> BaseProcess:
+    """Start a process that runs a program, and ends with this one from its first moment on."""
+    given = orphans.Watched(), program, *arguments
+    process = SPAWN.Process(target=orphans.enter, args=given, daemon=True, name=name)
+    with uninterrupted():
+        process.start()
+    return process
 
 
 def _restless(seconds: float) -> str:

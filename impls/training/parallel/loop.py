@@ -540,7 +540,7 @@ class ParallelLoop(Together):
         with self.paused():
             self._sync.settle()
             own = self._common.state_dict() if self._common else {}
-            return ({"learners": own} if own else {}) | {
+            return ({"learners": own, "kept": self._common.kept.copy()} if self._common and own else {}) | {
                 "learner": self.learner.state_dict(),
                 "buffer": self.buffer.state_dict(),
                 "rng": self._rng.bit_generator.state,
@@ -555,10 +555,13 @@ class ParallelLoop(Together):
         self.learner.load_state_dict(state["learner"])
         if self._common:
             self._common.load_state_dict(state.get("learners", {}))
+            self._common.kept[:] = state.get("kept", 0)
         self.buffer.load_state_dict(state["buffer"])
         self._rng.bit_generator.state = state["rng"]
-        self.board.begin_at(self.learner.weights(), int(state["step"]), int(state["updates"]))
+        kept = int(self._common.kept[0]) if self._common else 0
+        self.board.begin_at(self.learner.weights(), int(state["step"]), int(state["updates"]), kept)
         self._epoch = int(state["epoch"]) + 1
+        self._learning = self._learning_of()  # by the schedule, the period and the weights of the state
 
 
 def replay_of(workload: Workload, arrangement: Arrangement, parts: int = 1) -> Replay:

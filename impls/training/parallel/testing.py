@@ -6,10 +6,8 @@ It never has two evaluations under way, so that nobody writes weights while the 
 
 import atexit
 import contextlib
-import os
 import signal
 from multiprocessing.connection import Connection
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +19,7 @@ from ..environments import Environment
 from ..errors import ProcessLost, TrainingError
 from ..interrupts import SIGNALS
 from ..workload import Workload
-from .crew import SPAWN, uninterrupted
+from .crew import SPAWN, begin_child
 
 _LAST_SECONDS = 600.0  # that the end of a run waits for the evaluation under way
 _LOOK_SECONDS = 0.2
@@ -41,10 +39,7 @@ class TestProcess:
         self._updates: int | None = None  # gradient steps behind the weights under evaluation
         self._step, self.is_there = 0, True
         self._mine, other = SPAWN.Pipe()
-        arguments = workload, learner, seed, memory.handle(), weights, other
-        self._process = SPAWN.Process(target=_test, args=arguments, daemon=True, name="test")
-        with uninterrupted():
-            self._process.start()
+        self._process = begin_child("test", _test, workload, learner, seed, memory.handle(), weights, other)
         other.close()
         atexit.register(self.close)  # before multiprocessing's own end, which waits for who ignores SIGTERM
 
@@ -103,26 +98,12 @@ class TestProcess:
         self._mine.close()
 
 
-class _Watched(Environment):
-    """An environment each of whose episodes begins by a look at the parent: EOFError where that has ended."""
-
-    def __init__(self, workload: Workload) -> None:
-        super().__init__(workload)
-        self._parent = os.getppid()
-
-    def reset(self, seed: int) -> NDArray[Any]:
-        """The first observation of an episode."""
-        if os.getppid() != self._parent:
-            raise EOFError
-        return super().reset(seed)
-
-
 def _test(workload: Workload, learner: str, seed: int, handle: Handle, weights: int, other: Connection) -> None:
     """Evaluate whatever is asked for until the parent has closed its end, or has ended."""
     for one in SIGNALS:  # which are the parent's to answer
         signal.signal(one, signal.SIG_IGN)
     numbers = handle.attach().view(0, (weights,), np.float32)
-    policy, environment = learners.make(workload, learner, seed=seed), _Watched(workload)
+    policy, environment = learners.make(workload, learner, seed=seed), Environment(workload)
     with contextlib.suppress(EOFError, OSError):
         while True:
             step = other.recv()

@@ -54,6 +54,7 @@ class Together:
     contestant = "numba"
     is_parallel = True
     compiled = False
+    model: Any = None  # of the environment
 
     def __init__(
         self,

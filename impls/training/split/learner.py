@@ -20,7 +20,7 @@ from ...replay.memory import Handle, Memory, allocate
 from ..errors import ProcessLost, TrainingError
 from ..learner import Phase, Vectors
 from ..learners.torch_learner.base import Rows, TorchLearner
-from ..parallel.crew import SPAWN, uninterrupted
+from ..parallel.crew import SPAWN, begin_child
 from ..workload import Workload
 
 ACT, FOLLOW, COUNT = "act", "follow", "count"
@@ -65,9 +65,7 @@ class SplitLearner(TorchLearner):
         """Begin the child, with the weights, moments and counts that there are."""
         mine, other = SPAWN.Pipe()
         given = type(self).__mro__[2], self.workload, *self._shared, self._moments()[2], torch.get_num_threads(), other
-        process = SPAWN.Process(target=_serve, args=given, daemon=True, name="policy")
-        with uninterrupted():
-            process.start()
+        process = begin_child("policy", _serve, *given)
         other.close()
         atexit.register(self.close)  # before multiprocessing's own end, which waits for who ignores SIGTERM
         self._child = process, mine

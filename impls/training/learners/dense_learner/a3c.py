@@ -27,17 +27,6 @@ def act(observations: Any, noise: Any, weights: Any, sizes: Any, settings: Any, 
         actions[b] = best_of(logits, count, b)
 
 
-@inside()
-def _continues(rows: Any, b: int) -> bool:
-    """Whether row b + 1 begins where row b has led, in the same episode."""
-    if rows.terminated[b]:
-        return False
-    for i in range(rows.observation.shape[1]):
-        if rows.following[b, i] != rows.observation[b + 1, i]:
-            return False
-    return True
-
-
 @inside(fastmath=LOOSE, error_model="numpy")
 def _judge(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> None:
     """scratch.values[0] = the advantages; ``scratch.layers[0]`` keeps the critic's pass over the observations."""
@@ -46,7 +35,7 @@ def _judge(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> No
     load(rows.following, layers, columns)
     values, later = forward(state.weights[: sizes.critic_stop], sizes.critic, layers, 2 * columns)[0], np.float32(0)
     for b in range(columns - 1, -1, -1):
-        if b + 1 == columns or not _continues(rows, b):
+        if b + 1 == columns or rows.over[b]:
             later = np.float32(0)
         rest = settings.gamma * values[columns + b] * np.float32(not rows.terminated[b])
         later = rows.reward[b] + rest - values[b] + settings.gamma * settings.gae_lambda * later

@@ -123,6 +123,7 @@ class DenseLearner(Learner):
             self._observations(transitions["next_observation"], count),
             np.ascontiguousarray(transitions["terminated"], np.bool_).reshape(count),
             np.ascontiguousarray(weights, np.float32).reshape(count),
+            np.ascontiguousarray(transitions.get("over", np.ones(count, np.bool_)), np.bool_),
             self._noise(count),
         )
 

@@ -6,7 +6,10 @@ import numpy as np
 
 
 class Rows(NamedTuple):
-    """A batch: ``[B, inputs]`` of observations, ``[B]`` of the rest, ``[n, B, size]`` of noise."""
+    """A batch: ``[B, inputs]`` of observations, ``[B]`` of the rest, ``[n, B, size]`` of noise.
+
+    ``over``: of A3C's rows in time, whether the next one is of another episode.
+    """
 
     observation: Any
     action: Any
@@ -14,6 +17,7 @@ class Rows(NamedTuple):
     following: Any
     terminated: Any
     importance: Any
+    over: Any
     noise: Any
 
 

@@ -1,7 +1,8 @@
 """A3C: a policy pi over choices and the value V of a state, learnt from n steps in their order [Mnih2016].
 
 Advantage: A_t = r_t + gamma * V(s_t+1) - V(s_t) + gamma * lambda * A_t+1, the last term where the same episode goes on
-in the next row [Schulman2016]; V(s_t+1) is left out where it terminated. TD error: V(s_t) - (V(s_t) + A_t), the sum a
+in the next row [Schulman2016]: where ``over`` of rows in time says that it is not, or where there is no ``over``, each
+row is the last of its episode; V(s_t+1) is left out where it terminated. TD error: V(s_t) - (V(s_t) + A_t), the sum a
 constant. The policy learns first, by V as it was, from the gradient of the mean of log pi(a|s) * A and its entropy.
 """
 
@@ -41,7 +42,7 @@ class A3C(TorchLearner):
     def _advantages(self, rows: Rows) -> Tensor:
         seen, led, settings = rows["observation"], rows["next_observation"], self.workload.learner
         found: Tensor = self._following(rows, self.networks["critic"](led)) - self.networks["critic"](seen)
-        goes_on = (led[:-1] == seen[1:]).flatten(1).all(1) & ~rows["terminated"][:-1]
+        goes_on = ~rows.get("over", torch.ones_like(rows["terminated"]))
         for at in range(len(found) - 2, -1, -1):
             found[at] += settings.gamma * settings.gae_lambda * found[at + 1] * goes_on[at]
         return found

@@ -1,7 +1,8 @@
 """What the learners of a run have in common, in shared memory: the numbers that gradient steps change, and gradients.
 
     header       the counters ARRIVED and APPLIED, then the mutexes LEARNING and PUBLISHING, each in its own line
-    learners     of each a line: its losses by phase, and how its steps overlapped with those of others, sum and most
+    learners     of each a line: its losses by phase, how its steps overlapped with those of others, sum and most, and
+                 its steps since all averaged
     vectors      weights, targets, Adam's mean and mean square; of each learner its own where it has a copy
     gradients    of each learner a vector; or one alone, the weights as they were last averaged
 
@@ -29,8 +30,8 @@ class Common:
 
     ``losses`` ``[L, 3]`` by phase, ``overlaps`` ``[L, 2]`` (gradient steps of others that ended during an own one: sum
     and most), ``gradients`` ``[L, P]`` where learners hand them in; ``weights`` ``[L, P]`` and ``averaged`` ``[P]``
-    where each has a copy, for ``period`` steps. Without ``memory`` it is made, and has the learner's own numbers.
-    TrainingError for a learner that is not on the CPU.
+    where each has a copy, for ``period`` steps, of which ``kept`` ``[L]`` are taken. Without ``memory`` it is made, and
+    has the learner's own numbers. TrainingError for a learner that is not on the CPU.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Common:
         view = self._memory.view
         lines: NDArray[np.float64] = view(starts[1], (learners, LINE // 8), np.float64)
         self.losses, self.overlaps = lines[:, :_PHASES], lines.view(np.int64)[:, _PHASES : _PHASES + 2]
+        self.kept: NDArray[np.int64] = lines.view(np.int64)[:, _PHASES + 2]
         every = Vectors(*(view(at, (copies, len(each)), np.float32) for at, each in zip(starts[2:], own, strict=False)))
         self.gradients: NDArray[np.float32] = view(starts[-1], shape, np.float32)
         self._every, self.weights = every, every.parameters

@@ -8,6 +8,9 @@ temperature).
 
 With plain gradient descent and H = 1 this is what ``synchronous`` learners do, up to rounding. With Adam it is not:
 each learner's moments are its own, and a mean of Adam's steps is not Adam's step along a mean.
+
+A period that a resume breaks goes on: who had taken n of its H steps takes H - n. No state has the batches of those n;
+the first batch since stands for each of them when the policy learns.
 """
 
 from typing import Any
@@ -26,12 +29,13 @@ from .sync import Joint
 
 
 class Local(Joint):
-    """Learners that meet every ``period`` gradient steps; a period begins with the first step after a start."""
+    """Learners that meet every ``period`` gradient steps."""
 
     def __init__(self, learner: Learner, board: Board, number: int, common: Common) -> None:
         super().__init__(learner, board, number, common)
         if number:
-            learner.count(board.value(words.UPDATES))
+            kept = int(common.kept[number])
+            learner.count(board.value(words.UPDATES) - int(common.kept[0]) + kept, kept)
         learner.act_by(common.averaged)
         self._arrivals = 0
         self._kept = list[tuple[Any, tuple[Phase, ...]]]()  # of each step of this period what its policy learns from
@@ -52,20 +56,31 @@ class Local(Joint):
         """Take a step of one's own, and average if it is the last of the period."""
         learner = self.learner
         rows = learner.rows(batch.rows, batch.weights)
+        self._take_up(rows, before)
         first, *later = learner.phases()
         derived = learner.gradient(first, rows)
         learner.apply(first, derived.gradient)
         learner.steps = before + 1
         self._kept.append((rows if later else None, tuple(later)))
+        self.common.kept[self.number] = len(self._kept)
         losses = {first.network: derived.loss}
         if len(self._kept) == self.common.period:
-            losses |= self._finish(first)
+            losses |= self._finish()
         if self.number == 0:
             self.board.add(words.UPDATES)
         assert derived.priorities is not None  # the first phase has them
         return Stepped(derived.priorities, losses)
 
-    def _finish(self, first: Phase) -> dict[str, float]:
+    def _take_up(self, rows: Any, before: int) -> None:
+        """Where steps of this period were taken before a resume, let ``rows`` stand for each of theirs."""
+        for step in range(before - int(self.common.kept[self.number]) + len(self._kept), before):
+            self.learner.steps = step
+            self._kept.append((rows, self.learner.phases()[1:]))
+        self.learner.steps = before
+        if len(self._kept) == self.common.period:
+            self._finish()
+
+    def _finish(self) -> dict[str, float]:
         """Average, train and average what else there is, then move the targets; returns the losses of the latter."""
         learner, losses = self.learner, dict[str, float]()
         for network, span in spans(learner.workload).items():
@@ -75,10 +90,11 @@ class Local(Joint):
                     derived = learner.gradient(phase, rows)
                     learner.apply(phase, derived.gradient)
                     losses[network] = derived.loss
-            if network in (first.network, *losses):
+            if span.start == 0 or network in losses:  # the first has learned in each step
                 self._average(span)
         settings, period = learner.workload.learner, len(self._kept)
         self._kept.clear()
+        self.common.kept[self.number] = 0
         moves = learner.steps // settings.target_interval - (learner.steps - period) // settings.target_interval
         learner.move_targets(1 - (1 - settings.tau) ** moves)
         if self.number == 0:
