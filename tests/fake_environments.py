@@ -15,7 +15,7 @@ OBSERVATIONS = {
     "complex": np.array([1j, 1]),
     "huge": np.array([1e39, 0.0]),
 }
-REWARDS = {"nan reward": float("nan"), "text reward": "plenty", "huge reward": 1e39}
+REWARDS = {"nan reward": float("nan"), "text reward": "plenty", "huge reward": 1e39, "vast reward": 3e38}
 FLAGS = {"flags": np.array([True, False]), "no flag": None}
 
 
@@ -118,7 +118,7 @@ for fault in (
     gymnasium.register(f"{name}Carts-v0", made, **options)
 for fault in (
     "fine", "reset raises", "raises", "nan", "shape", "nan reward", "text reward", "restless", "same array", "ragged",
-    "text", "object", "complex", "huge", "huge reward", "flags", "no flag", "reset text", "close raises",
+    "text", "object", "complex", "huge", "huge reward", "vast reward", "flags", "no flag", "reset text", "close raises",
 ):  # fmt: skip
     name = "".join(word.title() for word in fault.split())
     gymnasium.register(f"{name}-v0", Fake, kwargs={"fault": fault})

@@ -35,6 +35,11 @@ class Stepped(NamedTuple):
     priorities: NDArray[np.float32]
     losses: dict[str, float]
 
+    def check(self) -> None:
+        """ValueError for losses that are not finite: A3C's policy may diverge where its critic does not."""
+        if not np.isfinite(sum(self.losses.values())):
+            raise ValueError(f"losses are {self.losses}; training has diverged, try a smaller learning_rate")
+
 
 class Phase(NamedTuple):
     """A part of a gradient step: the ``network`` that it trains, and the ``loss`` where an implementation needs it."""

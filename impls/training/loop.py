@@ -1,7 +1,6 @@
 """The serial training loop [Zhang2021, Alg. 1], one iteration at a time."""
 
 import contextlib
-import math
 from collections import deque
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -264,8 +263,7 @@ class SerialLoop:
         batch = self._sampled.popleft()
         stepped = self._stepped(batch)
         self.buffer.update_priorities(batch.sequence, stepped.priorities)
-        if not math.isfinite(sum(stepped.losses.values())):  # A3C's policy may diverge where its critic does not
-            raise ValueError(f"losses are {stepped.losses}; training has diverged, try a smaller learning_rate")
+        stepped.check()
         self.updates, self.losses = self.updates + 1, stepped.losses
 
     def _stepped(self, batch: Batch) -> Stepped:

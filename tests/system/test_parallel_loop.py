@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from impls.training.errors import TrainingError
 from tests import numbered
 from tests.matrix import slow
 from tests.parallel_runs import PATIENCE_SECONDS, advance, kill, lives, running, small, until
@@ -84,6 +85,15 @@ def test_who_samples_waits_for_the_first_record():
         report = ended(loop, 120)
         assert report["updates"] == report["steps"] - 19
         assert report["lead"] > 2  # as far as the first record is away
+
+
+@pytest.mark.parametrize("name", ["apart", "pipelined"])
+def test_infinite_losses_end_a_run_though_td_errors_are_finite(name):
+    with (
+        running(small("tests.fake_environments:VastReward-v0"), name) as loop,
+        pytest.raises(TrainingError, match=r"losses are \{.*inf.*\}; training has diverged"),
+    ):
+        ended(loop, 300)
 
 
 def test_processes_rest_while_a_pause_lasts():

@@ -273,6 +273,7 @@ class Learning:
         behind = board.value(words.UPDATES) - sampled
         stepped = self._sync.step(batch, before)
         self._batches.learned(batch, stepped.priorities)
+        stepped.check()
         me[words.STALE] += behind
         me[words.STALEST] = max(me[words.STALEST], behind)
         me[words.LEAD] = max(me[words.LEAD], -self._pace.lead(steps, before))
