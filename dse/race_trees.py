@@ -23,7 +23,7 @@ import numpy as np
 import impls
 from impls import SumTree
 from impls.cores import count_allowed, free_bytes
-from impls.race import Candidate, Result, race
+from impls.race import Candidate, Result, race, time_alone
 from impls.sumtree.compiling import compiler
 from impls.sumtree.registry import options_of
 from impls.user_cache import cache_folder, warn_once
@@ -52,6 +52,11 @@ LOOK_SECONDS = 0.1  # whether it is one's turn
 BLOCK_SECONDS = 0.3e-3
 WARM_SECONDS, READ_BYTES = (0.3e-3, 4e-3), 2e9  # before a block: what a tree reads in a second into the caches
 ALIKE, ALIKE_BYTES = 8, 32e6  # trees of a candidate in cold caches, and their bytes: where one lies changes its time
+STEP_SECONDS, TREES = 0.5, 5  # for the time of the winner's step, and the trees that share them
+STEP_BLOCK_SECONDS, COLD_STEPS = 0.5e-3, 8  # of a block with hot caches, and the steps of one with cold caches
+POOL_BYTES, OBJECT_BYTES = 96e6, 200  # of arguments: more than caches hold; and of the arrays that show a step's
+BETWEEN_RUNS = 0.12  # |ln| of the times of two runs, its 95 % quantile: see results/races.md
+BUSY = 0.05  # of the time that others had: more is said
 COLD_BYTES = 16 << 20  # a gradient step's: weights, gradients, moments and activations
 HOPELESS = 1.5  # a tree is not raced that is predicted, with its uncertainty, to be slower than the best by this factor
 FILL_SECONDS = 10.0  # a tree that takes longer to fill is not raced
@@ -286,13 +291,82 @@ def _run(
         behind = [row for row in beside if row["status"] == "slower" and configuration_of(row) == chosen]
         if behind and behind[0]["ratio"][0] > 1 + DRIFT_ZONE:
             told |= {"faster": beside[0], "gain": behind[0]["ratio"]}
-    return told
+    if first.ending == "interrupted":
+        return told
+
+    def fill() -> SumTree:
+        tree = _make(exact[0], question.capacity, question.dtype)
+        tree.load_state_dict(state)
+        return tree
+
+    trees = TREES if 2 * bytes_of(exact[0], question) < free_bytes() else 1
+    return told | {"step": _time_step(question, [fill] * trees, told["rows"][0]["seconds"][0], terms["cold"])}
+
+
+def _time_step(
+    question: Question, fills: Sequence[Callable[[], SumTree]], seconds: float, is_cold: bool
+) -> dict[str, Any]:
+    """Time a step as a program takes it, on one new tree after the other; ``seconds``: about as long as it takes.
+
+    ``seconds`` of the answer are the median of the blocks and the interval of what another run's median may be: the
+    middle 95 % of the blocks, and what one run differs from another besides. ``busy``: the share that others had.
+    """
+    take, touch, count, steps = _program(question)
+    size = 1 if is_cold else min(count, steps * math.ceil(STEP_BLOCK_SECONDS / seconds / steps))
+    inputs = [(range(at, at + size),) for at in range(0, count + 1 - size, size)]
+    calls, cold_bytes = (steps * -(-COLD_STEPS // steps), COLD_BYTES) if is_cold else (1, 0)
+    blocks, trees, begin, worked = list[float](), list[SumTree](), time.perf_counter(), time.process_time()
+    for fill in fills:
+        trees = [*trees[-1:], fill()]  # beside the one before, so that it lies elsewhere
+        call, reads = partial(take, trees[-1]), touch if is_cold else lambda _: None
+        blocks += time_alone(call, inputs, STEP_SECONDS / len(fills), calls, reads, cold_bytes)
+    busy = max(0.0, 1 - (time.process_time() - worked) / (time.perf_counter() - begin))
+    samples = [float(f"{took / size:.4g}") for took in blocks]
+    low, median, high = np.log(np.quantile(samples, (0.025, 0.5, 0.975)))
+    ends = median - math.hypot(median - low, BETWEEN_RUNS), median + math.hypot(high - median, BETWEEN_RUNS)
+    return {"seconds": np.exp([median, *ends]).tolist(), "busy": busy, "trees": len(fills), "samples": samples}
+
+
+def _program(question: Question) -> tuple[Callable[[SumTree, range], None], Callable[[range], object], int, int]:
+    """A loop over steps, which writes the leaves that it samples; what reads their arguments; how many, how many cycle.
+
+    Arguments are rows of arrays that caches do not hold, priorities of the leaves' type, as errors of a learner are.
+    """
+    rng, (updates, steps), batch = np.random.default_rng(), _share(question), question.batch
+    nbytes = OBJECT_BYTES + batch * (8 + np.dtype(question.dtype).itemsize * updates / steps)
+    count = steps * max(LEAST_INPUTS, int(POOL_BYTES / nbytes / steps))
+    uniforms = rng.random((count, batch))
+    rows = rng.random((count // steps * updates, batch), np.dtype(question.dtype))
+    errors = [list(rows[at * updates // steps : (at + 1) * updates // steps]) for at in range(count)]
+    slots, ones = np.arange(count * question.inserts)[:, None] % question.capacity, np.ones(1, question.dtype)
+    inserts = question.inserts
+
+    def take(tree: SumTree, which: range) -> None:
+        sample, update = tree.sample, tree.update
+        for at in which:
+            indices, _ = sample(uniforms[at])
+            for priorities in errors[at]:
+                update(indices, priorities)
+            for slot in range(at * inserts, (at + 1) * inserts) if inserts else ():
+                update(slots[slot], ones)
+        tree.synchronize()
+
+    def touch(which: range) -> None:
+        for at in which:
+            _touch((uniforms[at], [(priorities, priorities) for priorities in errors[at]]))
+
+    return take, touch, count, steps
+
+
+def _share(question: Question) -> tuple[int, int]:
+    """How many updates so many steps have."""
+    share = Fraction(question.updates_per_sample).limit_denominator(DENOMINATOR)
+    return share.numerator, share.denominator
 
 
 def _inputs(question: Question) -> tuple[list[tuple[Any, ...]], int]:
     """The arguments of one call after the other, each of a few steps, and the steps of a call."""
-    rng, share = np.random.default_rng(0), Fraction(question.updates_per_sample).limit_denominator(DENOMINATOR)
-    updates, steps = share.numerator, share.denominator
+    rng, (updates, steps) = np.random.default_rng(0), _share(question)
     arrays = updates + steps * (1 + question.inserts)
     count = max(LEAST_INPUTS, min(ARRAYS // arrays, ELEMENTS // (question.batch * (updates + steps))))
     shape = count, question.batch
@@ -348,20 +422,24 @@ def _rows(result: Result, steps: int) -> list[dict[str, Any]]:
 def _record(question: Question, machine: dict[str, Any]) -> Measurement:
     """A race as a record: the time of its choice, and all samples."""
     told, row = machine["race"], machine["race"]["rows"][0]
+    timed = told.get("step", row)
     fields: dict[str, Any] = {name: row[name] for name in ("contestant", "fanout", "threads")}
     fields |= {name: getattr(question, name) for name in ("capacity", "batch", "dtype", "distribution")}
-    fields |= dict(zip(("median_seconds", "low_seconds", "high_seconds"), row["seconds"], strict=True))
+    fields |= dict(zip(("median_seconds", "low_seconds", "high_seconds"), timed["seconds"], strict=True))
     fields |= dict(zip(("commit", "dirty"), platforms.commit(Path(__file__).parent, is_told=False), strict=True))
     fields |= {"source": "measured", "status": "ok" if told["ending"] == "decided" else "unstable", "op": "step"}
-    fields |= {"options": {**dict(row["options"]), "asked": told["asked"]}, "samples_seconds": tuple(row["samples"])}
+    fields |= {"options": {**dict(row["options"]), "asked": told["asked"]}, "samples_seconds": tuple(timed["samples"])}
     fields |= {"primitive": "race", "utc": platforms.now(), "command": platforms.command_line()}
     return Measurement(machine=machine, **fields)
 
 
 def _answered(record: Measurement, question: Question, kept_in: str) -> Recommendation:
     """The answer that a race's record gives, and the file that keeps it, if one does."""
-    told, warnings = record.machine["race"], tuple(unusual(question))
-    rows = [(row["status"], _time(row)) for row in told["rows"]]
+    told, busy = record.machine["race"], record.machine["race"].get("step", {}).get("busy", 0.0)
+    disturbed = f"the machine was busy: others had {busy:.0%} of the time of timing the winner; --again times it anew"
+    warnings = (*unusual(question), *[disturbed] * (busy > BUSY))
+    ends = record.median_seconds, record.low_seconds, record.high_seconds
+    rows = [(row["status"], _time(row, ends, told["rows"][0])) for row in told["rows"]]
     return Recommendation(
         question=question,
         choice=rows[0][1],
@@ -380,7 +458,9 @@ def configuration_of(row: Mapping[str, Any]) -> Configuration:
     return Configuration(row["contestant"], row["fanout"], row["threads"], tuple(map(tuple, row["options"])))
 
 
-def _time(row: Mapping[str, Any]) -> TreeTime:
-    median, low, high = row["seconds"]
+def _time(row: Mapping[str, Any], ends: Sequence[Any], first: Mapping[str, Any]) -> TreeTime:
+    """The time of a row of a race: that of the first, times the ratio of the two in the race."""
+    ratio = row["ratio"][0] or row["seconds"][0] / first["seconds"][0]
+    median, low, high = (ratio * end for end in ends)
     time = Estimate(median, low, high, Evidence(f"race({configuration_of(row)})", "measured"))
     return TreeTime(configuration_of(row), time, stats.log_sigma(low, high, 0.0))
