@@ -23,7 +23,7 @@ import numpy as np
 import impls
 from impls import SumTree
 from impls.cores import count_allowed, free_bytes
-from impls.race import Candidate, Result, race, time_alone
+from impls.race import Candidate, Result, race
 from impls.sumtree.compiling import compiler
 from impls.sumtree.registry import options_of
 from impls.user_cache import cache_folder, warn_once
@@ -52,11 +52,12 @@ LOOK_SECONDS = 0.1  # whether it is one's turn
 BLOCK_SECONDS = 0.3e-3
 WARM_SECONDS, READ_BYTES = (0.3e-3, 4e-3), 2e9  # before a block: what a tree reads in a second into the caches
 ALIKE, ALIKE_BYTES = 8, 32e6  # trees of a candidate in cold caches, and their bytes: where one lies changes its time
-STEP_SECONDS, TREES = 0.5, 5  # for the time of the winner's step, and the trees that share them
-STEP_BLOCK_SECONDS, COLD_STEPS = 0.5e-3, 8  # of a block with hot caches, and the steps of one with cold caches
-POOL_BYTES, OBJECT_BYTES = 96e6, 200  # of arguments: more than caches hold; and of the arrays that show a step's
-BETWEEN_RUNS = 0.12  # |ln| of the times of two runs, its 95 % quantile: see results/races.md
-BUSY = 0.05  # of the time that others had: more is said
+STEP_SECONDS, TREES = 0.5, 5  # for the time of a step of the winner, and the trees that share them
+STEP_BLOCK_SECONDS, COLD_STEPS = 0.5e-3, 8  # of a block in hot caches, and the steps of one in cold caches
+POOL_BYTES, OBJECT_BYTES = 96e6, 200  # of arguments, more than caches hold; and of a step's objects among them
+WARMING = 0.2  # of the blocks of a tree, the first ones, which do not count
+BETWEEN_RUNS = 0.12  # the 95 % quantile of |ln(time in one run / time in another)|: see results/races.md
+BUSY = 0.05  # of the time of a race's last half second: where others had more, a warning says so
 COLD_BYTES = 16 << 20  # a gradient step's: weights, gradients, moments and activations
 HOPELESS = 1.5  # a tree is not raced that is predicted, with its uncertainty, to be slower than the best by this factor
 FILL_SECONDS = 10.0  # a tree that takes longer to fill is not raced
@@ -242,15 +243,17 @@ def _run(
     leaves = np.random.default_rng(1).random(question.capacity).astype(question.dtype)
     state = {"leaves": leaves, "capacity": question.capacity, "dtype": question.dtype}
 
+    def fill(chosen: Configuration) -> SumTree:
+        tree = _make(chosen, question.capacity, question.dtype)
+        tree.load_state_dict(state)
+        return tree
+
     def made(chosen: Configuration) -> Candidate:
         nbytes = bytes_of(chosen, question)
         count = max(1, min(ALIKE, int(ALIKE_BYTES / nbytes))) if terms["cold"] else 1
 
         def make() -> Callable[..., None]:
-            trees = [_make(chosen, question.capacity, question.dtype) for _ in range(count)]
-            for tree in trees:
-                tree.load_state_dict(state)
-            steppers = itertools.cycle(map(_stepper, trees))
+            steppers = itertools.cycle([_stepper(fill(chosen)) for _ in range(count)])
             return next(steppers) if count == 1 else lambda *steps: next(steppers)(*steps)  # noqa: PLW0108
 
         return Candidate(json.dumps(dataclasses.asdict(chosen)), make, nbytes * count)
@@ -291,71 +294,71 @@ def _run(
         behind = [row for row in beside if row["status"] == "slower" and configuration_of(row) == chosen]
         if behind and behind[0]["ratio"][0] > 1 + DRIFT_ZONE:
             told |= {"faster": beside[0], "gain": behind[0]["ratio"]}
-    if first.ending == "interrupted":
-        return told
-
-    def fill() -> SumTree:
-        tree = _make(exact[0], question.capacity, question.dtype)
-        tree.load_state_dict(state)
-        return tree
-
-    trees = TREES if 2 * bytes_of(exact[0], question) < free_bytes() else 1
-    return told | {"step": _time_step(question, [fill] * trees, told["rows"][0]["seconds"][0], terms["cold"])}
+    try:
+        if first.ending != "interrupted":
+            trees = TREES if 2 * bytes_of(exact[0], question) < free_bytes() else 1
+            fills = [partial(fill, exact[0])] * trees
+            told["step"] = _time_step(question, fills, told["rows"][0]["seconds"][0], terms["cold"])
+    except KeyboardInterrupt:
+        told["ending"] = "interrupted"
+    return told
 
 
 def _time_step(
     question: Question, fills: Sequence[Callable[[], SumTree]], seconds: float, is_cold: bool
 ) -> dict[str, Any]:
-    """Time a step as a program takes it, on one new tree after the other; ``seconds``: about as long as it takes.
+    """Time a step as a program takes it, on one new tree after the other; ``seconds``: about what it takes.
 
-    ``seconds`` of the answer are the median of the blocks and the interval of what another run's median may be: the
-    middle 95 % of the blocks, and what one run differs from another besides. ``busy``: the share that others had.
+    ``seconds`` in the answer: the median of the blocks, and the ends of what it may be in another run: of the middle
+    95 % of the blocks, and of what two runs differ by. ``busy``: the share of the time that other processes had.
     """
-    take, touch, count, steps = _program(question)
-    size = 1 if is_cold else min(count, steps * math.ceil(STEP_BLOCK_SECONDS / seconds / steps))
-    inputs = [(range(at, at + size),) for at in range(0, count + 1 - size, size)]
-    calls, cold_bytes = (steps * -(-COLD_STEPS // steps), COLD_BYTES) if is_cold else (1, 0)
-    blocks, trees, begin, worked = list[float](), list[SumTree](), time.perf_counter(), time.process_time()
+    take, count, steps = _program(question, is_cold)
+    size = min(count, steps * math.ceil((COLD_STEPS if is_cold else STEP_BLOCK_SECONDS / seconds) / steps))
+    blocks, at, tree, begin, worked = list[float](), 0, None, time.perf_counter(), time.process_time()
     for fill in fills:
-        trees = [*trees[-1:], fill()]  # beside the one before, so that it lies elsewhere
-        call, reads = partial(take, trees[-1]), touch if is_cold else lambda _: None
-        blocks += time_alone(call, inputs, STEP_SECONDS / len(fills), calls, reads, cold_bytes)
+        tree, own, until = fill(), list[float](), time.perf_counter() + STEP_SECONDS / len(fills)
+        while not own or time.perf_counter() < until:
+            at *= at + size <= count
+            own.append(float(f"{take(tree, range(at, at + size)):.4g}"))
+            at += size
+        blocks += own[int(WARMING * len(own)) :]
     busy = max(0.0, 1 - (time.process_time() - worked) / (time.perf_counter() - begin))
-    samples = [float(f"{took / size:.4g}") for took in blocks]
-    low, median, high = np.log(np.quantile(samples, (0.025, 0.5, 0.975)))
+    low, median, high = np.log(np.quantile(blocks, (0.025, 0.5, 0.975)))
     ends = median - math.hypot(median - low, BETWEEN_RUNS), median + math.hypot(high - median, BETWEEN_RUNS)
-    return {"seconds": np.exp([median, *ends]).tolist(), "busy": busy, "trees": len(fills), "samples": samples}
+    return {"seconds": np.exp([median, *ends]).tolist(), "busy": busy, "trees": len(fills), "samples": blocks}
 
 
-def _program(question: Question) -> tuple[Callable[[SumTree, range], None], Callable[[range], object], int, int]:
-    """A loop over steps, which writes the leaves that it samples; what reads their arguments; how many, how many cycle.
+def _program(question: Question, is_cold: bool) -> tuple[Callable[[SumTree, range], float], int, int]:
+    """A loop that takes steps, writes what it samples, and returns the seconds of a step; how many, of which cycle.
 
-    Arguments are rows of arrays that caches do not hold, priorities of the leaves' type, as errors of a learner are.
+    Arguments are drawn before the clock, more than caches hold; priorities are of the leaves' type, as a learner's are.
     """
-    rng, (updates, steps), batch = np.random.default_rng(), _share(question), question.batch
-    nbytes = OBJECT_BYTES + batch * (8 + np.dtype(question.dtype).itemsize * updates / steps)
-    count = steps * max(LEAST_INPUTS, int(POOL_BYTES / nbytes / steps))
-    uniforms = rng.random((count, batch))
-    rows = rng.random((count // steps * updates, batch), np.dtype(question.dtype))
+    rng, (updates, steps), inserts = np.random.default_rng(), _share(question), question.inserts
+    nbytes = OBJECT_BYTES + question.batch * (8 + np.dtype(question.dtype).itemsize * updates / steps)
+    count, scratch = steps * max(LEAST_INPUTS, int(POOL_BYTES / nbytes / steps)), np.zeros(COLD_BYTES // 8 * is_cold)
+    uniforms = rng.random((count, question.batch))
+    rows = rng.random((count // steps * updates, question.batch), np.dtype(question.dtype))
     errors = [list(rows[at * updates // steps : (at + 1) * updates // steps]) for at in range(count)]
-    slots, ones = np.arange(count * question.inserts)[:, None] % question.capacity, np.ones(1, question.dtype)
-    inserts = question.inserts
+    slots, ones = np.arange(count * inserts)[:, None] % question.capacity, np.ones(1, question.dtype)
 
-    def take(tree: SumTree, which: range) -> None:
-        sample, update = tree.sample, tree.update
-        for at in which:
-            indices, _ = sample(uniforms[at])
-            for priorities in errors[at]:
-                update(indices, priorities)
-            for slot in range(at * inserts, (at + 1) * inserts) if inserts else ():
-                update(slots[slot], ones)
-        tree.synchronize()
+    def take(tree: SumTree, which: range) -> float:
+        sample, update, spent = tree.sample, tree.update, 0.0
+        for together in [[at] for at in which] if is_cold else [which]:
+            if is_cold:
+                scratch[:] += 1
+                _touch(*((uniforms[at], [(each, each) for each in errors[at]]) for at in together))
+            begin = time.perf_counter()
+            for at in together:
+                indices, _ = sample(uniforms[at])
+                for priorities in errors[at]:
+                    update(indices, priorities)
+                for slot in range(at * inserts, (at + 1) * inserts) if inserts else ():
+                    update(slots[slot], ones)
+            tree.synchronize()
+            spent += time.perf_counter() - begin
+        return spent / len(which)
 
-    def touch(which: range) -> None:
-        for at in which:
-            _touch((uniforms[at], [(priorities, priorities) for priorities in errors[at]]))
-
-    return take, touch, count, steps
+    return take, count, steps
 
 
 def _share(question: Question) -> tuple[int, int]:

@@ -24,7 +24,6 @@ import numpy as np
 
 TRIALS, LEAST_CALLS, LEAST_ROUNDS = 3, 2, 8  # calls before the first round, of a block, rounds before the first look
 HOPELESS = 4.0  # what is so many times slower than the fastest in the shortest of its trials runs no rounds
-WARM = 0.2  # of the time that something runs alone, which is not counted: it fills the caches
 LOOK_EVERY = 1.05  # the rounds of a look by those of the look before: a look takes time, and costs no certainty
 
 Call = Callable[..., Any]
@@ -134,44 +133,6 @@ def race(
     return Result(tuple(every), ending, run.spent, run.blocks)
 
 
-def time_alone(
-    call: Call,
-    inputs: Sequence[tuple[Any, ...]],
-    seconds: float,
-    calls: int = 1,
-    touch: Call = lambda *arguments: None,
-    cold_bytes: int = 0,
-) -> list[float]:
-    """Return the seconds of a call, the mean of each block of so many, once it has run for ``WARM`` of the seconds.
-
-    It begins anywhere in the inputs, so that those that are more than the caches hold come from memory each time. For
-    the others see ``race``.
-    """
-    blocks, scratch, begin = list[float](), np.zeros(int(cold_bytes) // 8), time.perf_counter()
-    at = random.randrange(len(inputs))
-    while not blocks or time.perf_counter() - begin < seconds:
-        at *= at + calls <= len(inputs)
-        took = _time_calls(call, inputs[at : at + calls], touch, scratch)
-        at += calls
-        if time.perf_counter() - begin > WARM * seconds:
-            blocks.append(took)
-    return blocks
-
-
-def _time_calls(call: Call, inputs: Sequence[tuple[Any, ...]], touch: Call, scratch: np.ndarray) -> float:
-    """Return the mean seconds of a call with these inputs: timed one by one where caches are cold, else together."""
-    spent = 0.0
-    for together in [[each] for each in inputs] if scratch.size else [inputs]:
-        scratch += 1
-        for each in together:
-            touch(*each)
-        begin = time.perf_counter()
-        for each in together:
-            call(*each)
-        spent += time.perf_counter() - begin
-    return spent / len(inputs)
-
-
 @functools.cache
 def fewest(n: int, level: float) -> int:
     """Return the least S with e(S, n) >= 1 / level, n + 1 where no S has that.
@@ -241,10 +202,19 @@ class _Race:
         """Return the seconds of a call: the mean of so many with this round's inputs, after ``warm`` others."""
         if not self.block_seconds:
             return float(call(*self.inputs[self.position]))
-        end = self.position + calls
-        for each in self.inputs[end : end + warm]:
+        inputs, end, spent = self.inputs, self.position + calls, 0.0
+        for each in inputs[end : end + warm]:
             call(*each)
-        return _time_calls(call, self.inputs[self.position : end], self.touch, self.scratch)
+        timed = inputs[self.position : end]
+        for together in [[each] for each in timed] if self.scratch.size else [timed]:
+            self.scratch += 1
+            for each in together:
+                self.touch(*each)
+            begin = time.perf_counter()
+            for each in together:
+                call(*each)
+            spent += time.perf_counter() - begin
+        return spent / calls
 
     def decide(self, until: float) -> bool:
         """Run rounds until so many seconds are spent in all; return whether those that are left are equally fast."""
