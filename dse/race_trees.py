@@ -52,6 +52,13 @@ LOOK_SECONDS = 0.1  # whether it is one's turn
 BLOCK_SECONDS = 0.3e-3
 WARM_SECONDS, READ_BYTES = (0.3e-3, 4e-3), 2e9  # before a block: what a tree reads in a second into the caches
 ALIKE, ALIKE_BYTES = 8, 32e6  # trees of a candidate in cold caches, and their bytes: where one lies changes its time
+STEP_SECONDS, PARTS = 0.5, 5  # for the time of a step of the winner, and its parts, each with a new tree
+ALIKE_LEAVES = 2_000_000  # of a tree for which it is not filled again
+STEP_BLOCK_SECONDS, COLD_STEPS = 0.5e-3, 8  # of a block in hot caches, and the steps of one in cold caches
+POOL_BYTES, OBJECT_BYTES = 96e6, 500  # of arguments, more than caches hold; and of a step's objects among them
+WARMING = 0.2  # of the blocks of a tree, the first ones, which do not count
+BETWEEN_RUNS = 0.16  # the 95 % quantile of |ln(time in one run / time in another)|: see results/races.md
+BUSY = 0.05  # of the time of a race's last half second: where others had more, a warning says so
 COLD_BYTES = 16 << 20  # a gradient step's: weights, gradients, moments and activations
 HOPELESS = 1.5  # a tree is not raced that is predicted, with its uncertainty, to be slower than the best by this factor
 FILL_SECONDS = 10.0  # a tree that takes longer to fill is not raced
@@ -238,15 +245,17 @@ def _run(
     leaves = np.random.default_rng(1).random(question.capacity).astype(question.dtype)
     state = {"leaves": leaves, "capacity": question.capacity, "dtype": question.dtype}
 
+    def fill(chosen: Configuration) -> SumTree:
+        tree = _make(chosen, question.capacity, question.dtype)
+        tree.load_state_dict(state)
+        return tree
+
     def made(chosen: Configuration) -> Candidate:
         nbytes = bytes_of(chosen, question)
         count = max(1, min(ALIKE, int(ALIKE_BYTES / nbytes))) if terms["cold"] else 1
 
         def make() -> Callable[..., None]:
-            trees = [_make(chosen, question.capacity, question.dtype) for _ in range(count)]
-            for tree in trees:
-                tree.load_state_dict(state)
-            steppers = itertools.cycle(map(_stepper, trees))
+            steppers = itertools.cycle([_stepper(fill(chosen)) for _ in range(count)])
             return next(steppers) if count == 1 else lambda *steps: next(steppers)(*steps)  # noqa: PLW0108
 
         return Candidate(json.dumps(dataclasses.asdict(chosen)), make, nbytes * count)
@@ -288,7 +297,76 @@ def _run(
         behind = [row for row in beside if row["status"] == "slower" and configuration_of(row) == chosen]
         if behind and behind[0]["ratio"][0] > 1 + DRIFT_ZONE:
             told |= {"faster": beside[0], "gain": behind[0]["ratio"]}
+    try:
+        if first.ending != "interrupted":
+            told["step"] = _time_step(question, partial(fill, exact[0]), told["rows"][0]["seconds"][0], terms["cold"])
+    except KeyboardInterrupt:
+        told["ending"] = "interrupted"
     return told
+
+
+def _time_step(question: Question, fill: Callable[[], SumTree], seconds: float, is_cold: bool) -> dict[str, Any]:
+    """Time a step as a program takes it, on one new tree after the other; ``seconds``: about what it takes.
+
+    ``seconds`` of the answer: the median of blocks, and the ends of what it may be in another run: of the medians of
+    parts of the time, and of what runs differ by. ``busy``: the share of the time that others had.
+    """
+    steps, at, blocks, medians, tree = _program(question), 0, list[float](), list[float](), None
+    size = min(len(steps), COLD_STEPS if is_cold else math.ceil(STEP_BLOCK_SECONDS / seconds))
+    begin, worked, scratch = time.perf_counter(), time.process_time(), np.zeros(COLD_BYTES // 8 * is_cold)
+    for _ in range(PARTS):
+        if tree is None or question.capacity < ALIKE_LEAVES:
+            tree = None  # before the next is filled
+            tree = fill()
+        own, until = list[float](), time.perf_counter() + STEP_SECONDS / PARTS
+        while not own or time.perf_counter() < until:
+            at *= at + size <= len(steps)
+            block, taken = steps[at : at + size], 0.0
+            for part in [[step] for step in block] if is_cold else [block]:
+                scratch += 1.0
+                taken += _take(tree, part, is_cold)
+            own.append(float(f"{taken / size:.4g}"))
+            at += size
+        blocks += own[int(WARMING * len(own)) :]
+        medians.append(float(np.median(own[int(WARMING * len(own)) :])))
+    busy = max(0.0, 1 - (time.process_time() - worked) / (time.perf_counter() - begin))
+    low, median, high = np.log([min(medians), np.median(blocks), max(medians)])
+    ends = median - math.hypot(median - low, BETWEEN_RUNS), median + math.hypot(high - median, BETWEEN_RUNS)
+    return {"seconds": np.exp([median, *ends]).tolist(), "busy": busy, "samples": blocks}
+
+
+def _program(question: Question) -> list[tuple[Any, list[Any], list[Any]]]:
+    """Return the steps of a program, whose arguments no cache holds: uniforms, priorities of updates, slots of inserts.
+
+    Priorities are of the leaves' type, as a learner's are.
+    """
+    rng, (_, updates, steps), inserts = np.random.default_rng(), _calls(question), question.inserts
+    nbytes = OBJECT_BYTES + question.batch * (8 + np.dtype(question.dtype).itemsize * updates / steps)
+    count = steps * max(LEAST_INPUTS, int(POOL_BYTES / nbytes / steps))
+    slots = np.arange(count * inserts).reshape(count, inserts, 1) % question.capacity
+
+    def step(at: int) -> tuple[Any, list[Any], list[Any]]:
+        shares = range(at * updates // steps, (at + 1) * updates // steps)
+        errors = [rng.random(question.batch, np.dtype(question.dtype)) for _ in shares]
+        return rng.random(question.batch), errors, list(slots[at])
+
+    return [step(at) for at in range(count)]
+
+
+def _take(tree: SumTree, steps: Sequence[tuple[Any, list[Any], list[Any]]], is_cold: bool) -> float:
+    """Return the seconds of steps that set the priorities of what they sample, and those of inserts."""
+    sample, update, new = tree.sample, tree.update, np.ones(1, tree.dtype)
+    for array in [array for uniforms, errors, _ in steps for array in (uniforms, *errors)] if is_cold else ():
+        array.tobytes()  # who calls a tree has just made them
+    begin = time.perf_counter()
+    for uniforms, errors, slots in steps:
+        indices, _ = sample(uniforms)
+        for priorities in errors:
+            update(indices, priorities)
+        for slot in slots:
+            update(slot, new)
+    tree.synchronize()
+    return time.perf_counter() - begin
 
 
 def _inputs(question: Question) -> tuple[list[tuple[Any, ...]], int]:
@@ -362,20 +440,24 @@ def _rows(result: Result, steps: int) -> list[dict[str, Any]]:
 def _record(question: Question, machine: dict[str, Any]) -> Measurement:
     """A race as a record: the time of its choice, and all samples."""
     told, row = machine["race"], machine["race"]["rows"][0]
+    timed = told.get("step", row)
     fields: dict[str, Any] = {name: row[name] for name in ("contestant", "fanout", "threads")}
     fields |= {name: getattr(question, name) for name in ("capacity", "batch", "dtype", "distribution")}
-    fields |= dict(zip(("median_seconds", "low_seconds", "high_seconds"), row["seconds"], strict=True))
+    fields |= dict(zip(("median_seconds", "low_seconds", "high_seconds"), timed["seconds"], strict=True))
     fields |= dict(zip(("commit", "dirty"), platforms.commit(Path(__file__).parent, is_told=False), strict=True))
     fields |= {"source": "measured", "status": "ok" if told["ending"] == "decided" else "unstable", "op": "step"}
-    fields |= {"options": {**dict(row["options"]), "asked": told["asked"]}, "samples_seconds": tuple(row["samples"])}
+    fields |= {"options": {**dict(row["options"]), "asked": told["asked"]}, "samples_seconds": tuple(timed["samples"])}
     fields |= {"primitive": "race", "utc": platforms.now(), "command": platforms.command_line()}
     return Measurement(machine=machine, **fields)
 
 
 def _answered(record: Measurement, question: Question, kept_in: str) -> Recommendation:
     """The answer that a race's record gives, and the file that keeps it, if one does."""
-    told, warnings = record.machine["race"], tuple(unusual(question))
-    rows = [(row["status"], _time(row)) for row in told["rows"]]
+    told, busy = record.machine["race"], record.machine["race"].get("step", {}).get("busy", 0.0)
+    disturbed = f"the machine was busy: others had {busy:.0%} of the time of timing the winner; --again times it anew"
+    warnings = (*unusual(question), *[disturbed] * (busy > BUSY))
+    ends = record.median_seconds, record.low_seconds, record.high_seconds
+    rows = [(row["status"], _time(row, ends, told["rows"][0])) for row in told["rows"]]
     return Recommendation(
         question=question,
         choice=rows[0][1],
@@ -394,7 +476,9 @@ def configuration_of(row: Mapping[str, Any]) -> Configuration:
     return Configuration(row["contestant"], row["fanout"], row["threads"], tuple(map(tuple, row["options"])))
 
 
-def _time(row: Mapping[str, Any]) -> TreeTime:
-    median, low, high = row["seconds"]
+def _time(row: Mapping[str, Any], ends: Sequence[Any], first: Mapping[str, Any]) -> TreeTime:
+    """The time of a row of a race: that of the first, times the ratio of the two in the race."""
+    ratio = row["ratio"][0] or row["seconds"][0] / first["seconds"][0]
+    median, low, high = (ratio * end for end in ends)
     time = Estimate(median, low, high, Evidence(f"race({configuration_of(row)})", "measured"))
     return TreeTime(configuration_of(row), time, stats.log_sigma(low, high, 0.0))

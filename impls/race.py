@@ -14,15 +14,16 @@ two of equal speed are separated with at most the probability ``error``, and the
 
 import functools
 import math
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from random import SystemRandom
 from typing import Any
 
 import numpy as np
 
 TRIALS, LEAST_CALLS, LEAST_ROUNDS = 3, 2, 8  # calls before the first round, of a block, rounds before the first look
+random = SystemRandom()  # decides the order, which neither seeds of callables fix nor ours disturb
 HOPELESS = 4.0  # what is so many times slower than the fastest in the shortest of its trials runs no rounds
 LOOK_EVERY = 1.05  # the rounds of a look by those of the look before: a look takes time, and costs no certainty
 

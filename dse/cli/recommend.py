@@ -31,9 +31,10 @@ ABOUT = f"""Which mapping of a workload is the best on a platform; or which tree
 Without a workload, --capacity and --batch ask which implementation of a tree, which K and how many threads:
 a step samples B leaves once, updates B leaves R times and sets single leaves I times. On this machine the candidates
 race for a few seconds, the first time after a minute or more of compiling; what its records, or the nearest machine's,
-predict to be much slower is omitted. The user's cache, or --results FOLDER, keeps a race, which answers the same
-question until the code, a version or the machine changes. --no-race and --machine answer from the records in results/,
-and --platform from models of that machine's numbers, which need not be there."""
+predict to be much slower is omitted. The time that is told is that of half a second of the winner's steps, with
+arguments that no cache holds; its interval holds from run to run. The user's cache, or --results FOLDER, keeps a race,
+which answers the same question until the code, a version or the machine changes. --no-race and --machine answer from
+the records in results/, and --platform from models of that machine's numbers, which need not be there."""
 NUMBERS = {"capacity": None, "batch": None, "updates_per_sample": 1.0, "threads": None}
 ASKED = {**NUMBERS, "dtype": "float32", "distribution": "uniform", "unchecked": False, "inserts": 0}
 RACE = {"seconds": None, "cold": False, "again": False, "allow_drift": False}

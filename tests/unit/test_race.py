@@ -69,6 +69,13 @@ def test_of_equally_fast_ones_the_first_is_taken(clock):
     assert slow.seconds[1] < 1.2e-3 < slow.seconds[2]
 
 
+def test_the_order_is_not_that_of_numbers_which_callables_seed():
+    order = []
+    race({name: lambda name=name: random.seed(0) or order.append(name) for name in "ab"}, seconds=0.05)
+    runs = [len(list(group)) for _, group in itertools.groupby(order[len(order) // 2 :])][1:-1]
+    assert max(runs) == 2 * min(runs)  # who came last in a round comes first in the next, now and then
+
+
 def test_what_time_does_not_decide_stays_undecided(clock):
     result = race({"one": clock.call(1e-3, 0.3), "other": clock.call(1e-3, 0.3)}, seconds=0.1)
     assert result.ending == "out of time"

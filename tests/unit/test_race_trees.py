@@ -15,6 +15,7 @@ from dse import __main__ as cli
 from dse import platforms, race_trees
 from dse.platforms.reading import RESULTS
 from dse.records import read_file
+from dse.times.tree_times import Question
 from dse.times.tree_variants import Configuration
 from impls import user_cache
 from reports import __main__ as reports
@@ -42,7 +43,16 @@ def clock(monkeypatch, tmp_path):
 
     monkeypatch.setattr(impls.race, "time", clock)
     monkeypatch.setattr(impls.race, "random", clock.random)
+
+    def take(tree, steps, _):
+        clock.now += clock.step(tree) * len(steps)
+        return clock.step(tree) * len(steps)
+
     monkeypatch.setattr(race_trees, "_stepper", stepper)
+    monkeypatch.setattr(race_trees, "_take", take)
+    monkeypatch.setattr(race_trees, "POOL_BYTES", 1e5)
+    monkeypatch.setattr(race_trees.time, "perf_counter", clock.perf_counter)
+    monkeypatch.setattr(race_trees.time, "process_time", clock.perf_counter)
     monkeypatch.setattr(race_trees, "_make", lambda one, *_: Filled(*dataclasses.astuple(one)))
     monkeypatch.setattr(race_trees.impls, "why_not", lambda name: None if name in ("numba", "flat") else "not here")
     monkeypatch.setattr(race_trees, "free_bytes", lambda: 1e9)
@@ -108,7 +118,15 @@ def test_what_drifts_is_not_told_where_it_may_be_slower_or_is_as_fast_within_the
         calls = itertools.count()
         return call
 
+    def take(tree, steps, _):
+        clock.now += clock.step(tree) * len(steps)
+        return clock.step(tree) * len(steps)
+
     monkeypatch.setattr(race_trees, "_stepper", stepper)
+    monkeypatch.setattr(race_trees, "_take", take)
+    monkeypatch.setattr(race_trees, "POOL_BYTES", 1e5)
+    monkeypatch.setattr(race_trees.time, "perf_counter", clock.perf_counter)
+    monkeypatch.setattr(race_trees.time, "process_time", clock.perf_counter)
     assert "faster" not in ask(tmp_path).race
 
 
@@ -345,3 +363,55 @@ def test_a_step_samples_updates_and_inserts_on_the_tree(monkeypatch):
     ((_, ((indices, priorities), (slot, _))),) = inputs[0]
     assert tree.get(indices[-1:])[0] == np.float32(priorities[-1]) or indices[-1] == slot[0]
     assert tree.get(slot)[0] == 1.0
+
+
+def test_the_time_told_is_that_of_a_program_and_the_ratios_are_the_races(tmp_path, clock, monkeypatch):
+    def take(tree, steps, _):
+        clock.now += 1.5 * clock.step(tree) * len(steps)
+        return 1.5 * clock.step(tree) * len(steps)
+
+    monkeypatch.setattr(race_trees, "_take", take)
+    given = ask(tmp_path)
+    choice, second = given.choice, given.runner_up
+    assert choice.seconds == pytest.approx(1.5e-3, rel=1e-3)
+    assert choice.low_seconds < choice.seconds < choice.high_seconds
+    rows = {race_trees.configuration_of(row): row for row in given.race["rows"]}
+    assert second.seconds / choice.seconds == pytest.approx(rows[second.configuration]["ratio"][0])
+    assert ask(tmp_path).choice == choice
+    assert not given.warnings
+
+
+def test_parts_that_differ_and_others_work_widen_the_interval_and_are_told(tmp_path, clock, monkeypatch):
+    calm = ask(tmp_path).choice
+    parts = itertools.count()
+    fill = race_trees._make
+
+    def make(*given):
+        tree, clock.slower = fill(*given), 1 + next(parts) % 2
+        return tree
+
+    def take(tree, steps, _):
+        seconds = clock.step(tree) * len(steps) * clock.slower
+        clock.now += seconds
+        return seconds
+
+    monkeypatch.setattr(race_trees, "_make", make)
+    monkeypatch.setattr(race_trees, "_take", take)
+    monkeypatch.setattr(race_trees.time, "process_time", lambda: 0.6 * clock.now)
+    given = ask(tmp_path, again=True)
+    assert given.choice.high_seconds / given.choice.low_seconds > 1.9 > calm.high_seconds / calm.low_seconds
+    assert any("the machine was busy: others had 40% of the time" in warning for warning in given.warnings)
+
+
+def test_a_program_has_arguments_of_its_own_and_sets_what_it_samples():
+    steps = race_trees._program(Question(100, 3, updates_per_sample=2.0, inserts=1))
+    arrays = [array for uniforms, errors, _ in steps for array in (uniforms, *errors)]
+    assert all(array.base is None for array in arrays)
+    assert sum(array.nbytes + 112 for array in arrays) > race_trees.POOL_BYTES / 3
+    tree = impls.make("numpy", 100)
+    tree.update(np.arange(100), 0.0)
+    tree.update([7], 1.0)
+    (uniforms, errors, (slot,)) = steps[5]
+    assert (uniforms.dtype, [each.dtype for each in errors], slot.tolist()) == (np.float64, [np.float32] * 2, [5])
+    assert race_trees._take(tree, [(uniforms, errors, [slot])], False) > 0
+    assert (tree.get(7), tree.get(5)) == (errors[-1][-1], 1.0)

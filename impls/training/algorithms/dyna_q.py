@@ -36,9 +36,8 @@ def arrays(workload: Workload, arrangement: Arrangement, seed: int) -> dict[str,
 
     >>> from impls.training import load
     >>> made = arrays(load("cartpole_dyna_q"), Arrangement(model_workers=2), 0)
-    >>> {name: array.shape for name, array in made.items() if name not in ("model_mean", "model_square")}
-    {'model_weights': (4998,), 'model_scales': (6,), 'model_inputs': (9,), 'claimed': (8,), 'counts': (2, 8),
-     'errors': (2, 100)}
+    >>> {name: made[name].shape for name in ("model_weights", "model_inputs", "claimed", "counts", "errors")}
+    {'model_weights': (4998,), 'model_inputs': (9,), 'claimed': (8,), 'counts': (2, 8), 'errors': (2, 100)}
     """
     model = WorldModel(workload, seed).vectors._asdict()
     made: dict[str, NDArray[Any]] = {f"{_MODEL}{name}": each for name, each in model.items()}
