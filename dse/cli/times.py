@@ -47,15 +47,7 @@ from ..times.trees import trees
 from .mapping import add_system
 from .text import add_command, wrapped
 
-EXAMPLE = """\
-# In the manner of the Performance Tables of [Zhang2023]; every number is made up, so put yours in its place.
-device, batch, source, note, sampling_us, updating_us, storage_us, learner_us
-cpu,  256, measured, my stopwatch,   60, 90, 40, 5400
-cpu1, 256, measured, my stopwatch,   70, 95, 45, 6100
-gpu,  256, measured, my stopwatch,   30, 35, 20,  690
-gpu1, 256, measured, my stopwatch,   35, 40, 25,  880
-fpga, 256, quoted,   somebody's table, 2,  3, 15,  480
-fpga1, 256, modeled, my guess,        3,  4, 15,  700"""
+EXAMPLE = Path(__file__).with_name("times_example.csv")
 
 
 def add_to(commands: Any) -> None:
@@ -74,7 +66,7 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Answer; returns the exit code 0. ``TimesError`` with everything that is wrong with a file, by line."""
     if options.example:
-        print(EXAMPLE)
+        print(EXAMPLE.read_text(encoding="utf-8"), end="")
         return 0
     if bool(options.platform) != bool(options.workload):
         raise ValueError("a question has --platform and --workload; give both, or neither to check the file alone")
