@@ -17,6 +17,7 @@ plugins    how much faster do other libraries run on our trees? With --learning:
 import argparse
 import ast
 import dataclasses
+import importlib
 import json
 import sys
 from collections import Counter
@@ -34,22 +35,12 @@ from impls.sumtree.registry import options_of
 from impls.terminal import Parser, aligned, amount, answering
 from impls.training import TrainingError
 
-from . import compare, gpu
 from .arguments import DEFAULT, about, add_axes, add_common, listed
-from .arrangements import command as arrangements_command
 from .cases import DISTRIBUTIONS, OPS
-from .learning import command as learning_command
-from .loops import command as loops_command
-from .peers import command as peers_command
-from .plugins import command as plugins_command
 from .presets import PRESETS, Block, groups, is_own
-from .profile import command as profile_command
-from .profile import share
-from .replay import command as replay_command
 from .run import file_of, show
 from .sentinels import Sentinels
 from .sweep import sweep
-from .transports import command as transports_command
 from .workers import WorkerError, WorkerFaultError
 
 INTERRUPTED = 130
@@ -60,24 +51,26 @@ HELP = dict(line.split(maxsplit=1) for line in (__doc__ or "").splitlines()[2:])
 def command_of(words: list[str]) -> tuple[Callable[[list[str]], int], list[str]]:
     """Return the main of a command with a parser of its own, and the words to parse: peers are trees or loops."""
     name, *rest = words
+    module = ELSEWHERE[name]
     if name == "peers" and TRAINING in rest:
-        return loops_command.main, [word for word in rest if word != TRAINING]
-    return ELSEWHERE[name], rest
+        module, rest = "loops.command", [word for word in rest if word != TRAINING]
+    return importlib.import_module(f"{__package__}.{module}").main, rest
 
 
 TRAINING = "--training"
 ELSEWHERE = {
-    "compare": compare.main,
-    "peers": peers_command.main,
-    "gpu": gpu.main,
-    "profile": profile_command.main,
-    "share": share.main,
-    "replay": replay_command.main,
-    "arrangements": arrangements_command.main,
-    "transports": transports_command.main,
-    "learning": learning_command.main,
-    "plugins": plugins_command.main,
-}  # commands with a parser of their own
+    "compare": "compare",
+    "peers": "peers.command",
+    "gpu": "gpu",
+    "profile": "profile.command",
+    "share": "profile.share",
+    "replay": "replay.command",
+    "arrangements": "arrangements.command",
+    "transports": "transports.command",
+    "learning": "learning.command",
+    "plugins": "plugins.command",
+}
+"""Commands with a parser of their own, each with its module, which is loaded where it is called."""
 FIRST, ALL = "python -m benchmarks sweep --preset quick", "python -m benchmarks --help"
 
 

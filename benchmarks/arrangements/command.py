@@ -325,16 +325,12 @@ def long_settings(workload: Workload) -> list[Setting]:
 
 def run_long(setting: Setting, steps: int) -> Run:
     """Run a setting for a given number of environment steps; a mark after each tenth of them."""
-    with placed(setting):
-        loop = started(setting, 0)
-        try:
-            begin(loop)
-            marks = [until(loop, time.perf_counter())]
-            for part in range(1, TENTHS + 1):
-                marks.append(_reached(loop, marks[0].steps + steps * part // TENTHS))
-            return Run(tuple(marks), dict(loop.report()))
-        finally:
-            loop.close()
+    with placed(setting), contextlib.closing(started(setting, 0)) as loop:
+        begin(loop)
+        marks = [until(loop, time.perf_counter())]
+        for part in range(1, TENTHS + 1):
+            marks.append(_reached(loop, marks[0].steps + steps * part // TENTHS))
+        return Run(tuple(marks), dict(loop.report()))
 
 
 def _reached(loop: Any, step: int) -> Mark:

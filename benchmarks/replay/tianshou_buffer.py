@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from ..loops.tianshou_trainer import Tianshou as Trainer
 from . import rows
 from .buffers import ALPHA, BETA, Buffer
 
@@ -15,18 +16,6 @@ NAMES = {
     "terminated": "terminated",
 }
 ENVIRONMENTS = 64
-NEEDS = (
-    "deepdiff",
-    "gymnasium",
-    "h5py",
-    "matplotlib",
-    "overrides",
-    "pandas",
-    "pettingzoo",
-    "sensai-utils",
-    "tensorboard",
-    "tqdm",
-)
 
 
 class Tianshou(Buffer):
@@ -34,7 +23,7 @@ class Tianshou(Buffer):
 
     name = "tianshou"
     package = "tianshou"
-    needs = NEEDS
+    needs = Trainer.needs
     limits = ("several rows are as many calls", "epsilon is float32's smallest difference from 1")
 
     def _allocate(self, seed: int) -> None:

@@ -3,7 +3,6 @@
 {"do": "prepare", "cell": {...}, ...}     -> {"number": 0, ..}, {"skipped": why}, {"failed": why}
 {"do": "sample", "number": 0}             -> {"seconds": 1e-05, "calls": 800, "beside": null, ..}, {"failed": why}
 {"do": "balance", "contestant": ..}       -> {"rows": 37, "insert": [..], "learn": [..]}, {"skipped": why}
-{"do": "strategies"}                      -> {"strategies": [..], "default": ".."}
 {"do": "forget"}                          -> {}
 {"do": "versions", "packages": ["cpprb"]} -> {"cpprb": "11.0.0"}
 """

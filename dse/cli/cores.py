@@ -1,4 +1,20 @@
-"""``python -m dse cores``: how many cores actors and learners get; arguments in, text or JSON out."""
+"""How many of a processor's cores to actors, and how many to learners?
+
+On x cores actors make f_a(x) environment steps/s, and learners f_l(x) gradient steps. Eq. 5 of [Zhang2021]
+asks for f_a(x_a) = update_interval f_l(x_l) within the cores there are. Whole cores seldom make both sides equal, so
+here the slower side is made as fast as it can be; of what is within 1 % of that the fewest cores are chosen.
+
+The curves are those of a workload on a platform, from a machine's records where there are some, else modeled; or your
+own, steps/s by cores, where a scaling law fills in the numbers of cores that they lack. Past their last point
+laws part, so intervals widen, and the answer says which number of cores to time next. Curves are of each side alone;
+of a workload, the rate of a split is what `recommend` predicts of a run by it, where it predicts one:
+
+  python -m dse cores --actors 1:900,2:1700,4:3000 --learners 1:400,2:700 --cores 8
+
+In brackets stand 95 % intervals of what was measured; ~ and (x2) mean an error bound of a factor of 2 that a model
+assumes, which nothing here tested. Devices other than the processor take no part: python -m dse recommend --help asks
+about those.
+"""
 
 import argparse
 import dataclasses
@@ -14,22 +30,6 @@ from ..tuning.core_split import LEAST_HZ, MOST_HZ, Allocation, RateCurve
 from .mapping import add_fix, add_system, pairs
 from .text import add_command, error_bound, interval, rests_on, rounded, show, with_ends, wrapped
 
-ABOUT = """How many of a processor's cores to actors, and how many to learners?
-
-On x cores actors make f_a(x) environment steps/s, and learners f_l(x) gradient steps. Eq. 5 of [Zhang2021]
-asks for f_a(x_a) = update_interval f_l(x_l) within the cores there are. Whole cores seldom make both sides equal, so
-here the slower side is made as fast as it can be; of what is within 1 % of that the fewest cores are chosen.
-
-The curves are those of a workload on a platform, from a machine's records where there are some, else modeled; or your
-own, steps/s by cores, where a scaling law fills in the numbers of cores that they lack. Past their last point
-laws part, so intervals widen, and the answer says which number of cores to time next. Curves are of each side alone;
-of a workload, the rate of a split is what `recommend` predicts of a run by it, where it predicts one:
-
-  python -m dse cores --actors 1:900,2:1700,4:3000 --learners 1:400,2:700 --cores 8
-
-In brackets stand 95 % intervals of what was measured; ~ and (x2) mean an error bound of a factor of 2 that a model
-assumes, which nothing here tested. Devices other than the processor take no part: python -m dse recommend --help asks
-about those."""
 EXAMPLE = "--actors 1:900,2:1700 --learners 1:400,2:700 --cores 4"
 SHOWN = 5  # ties
 
@@ -54,7 +54,7 @@ def curve(text: str) -> dict[int, float]:
 def add_to(commands: Any) -> None:
     """Add ``cores`` to the commands of a parser."""
     example = "cores --platform u200 --workload hopper_ddpg --update-interval 16 --reserved 1"
-    parser = add_command(commands, "cores", "how many cores to actors and how many to learners", ABOUT, example)
+    parser = add_command(commands, "cores", "how many cores to actors and how many to learners", __doc__, example)
     add_system(parser, is_required=False, default=HERE)
     add_fix(parser)
     add = parser.add_argument

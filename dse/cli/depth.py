@@ -1,4 +1,20 @@
-"""``python -m dse depth``: how many batches to sample ahead; arguments in, text or JSON out."""
+"""How many batches should be sampled ahead of the one that is trained on?
+
+While the learner trains on a batch, the replay manager can sample others ([Zhang2023, V-A]): D of them ahead. A batch
+passes all parts in a round; each engine (a device, or the cores of a process) does one part at a time. By the closed
+form D* = (round / the busiest engine's part of it), rounded up, less 1, is enough. That is a bound, up to half too
+high at D = 1, so the loop is simulated as well: with exact times, and with times that vary (--spread: their deviation
+over their mean). There a D is enough that is within {LOSS} of the most, as noise hides less; in brackets stands the
+simulation's own noise at 95 %, and the D for either end of it, not the uncertainty of the times. Actors are omitted.
+
+The times are those of the mapping that `recommend` gives, measured where records have them, else modeled, and the
+first line has its rate at that depth; or your own, microseconds of one batch, sampling and updating on one engine and
+the learner on another:
+
+  python -m dse depth --sampling-us 1000 --training-us 2000 --updating-us 500 --transfer-us 300
+
+A batch is sampled by priorities that are D gradient steps old, so sample no more ahead than helps.
+"""
 
 import argparse
 import dataclasses
@@ -15,22 +31,6 @@ from .mapping import add_fix, add_system, pairs
 from .mapping import show as show_mapping
 from .text import add_command, error_bound, interval, rests_on, rounded, show, with_ends, wrapped
 
-ABOUT = f"""How many batches should be sampled ahead of the one that is trained on?
-
-While the learner trains on a batch, the replay manager can sample others ([Zhang2023, V-A]): D of them ahead. A batch
-passes all parts in a round; each engine (a device, or the cores of a process) does one part at a time. By the closed
-form D* = (round / the busiest engine's part of it), rounded up, less 1, is enough. That is a bound, up to half too
-high at D = 1, so the loop is simulated as well: with exact times, and with times that vary (--spread: their deviation
-over their mean). There a D is enough that is within {LOSS:.0%} of the most, as noise hides less; in brackets stands the
-simulation's own noise at 95 %, and the D for either end of it, not the uncertainty of the times. Actors are omitted.
-
-The times are those of the mapping that `recommend` gives, measured where records have them, else modeled, and the
-first line has its rate at that depth; or your own, microseconds of one batch, sampling and updating on one engine and
-the learner on another:
-
-  python -m dse depth --sampling-us 1000 --training-us 2000 --updating-us 500 --transfer-us 300
-
-A batch is sampled by priorities that are D gradient steps old, so sample no more ahead than helps."""
 OWN = {
     "sampling": "of sampling and gathering a batch",
     "training": "of a gradient step",
@@ -49,7 +49,8 @@ STALE = (
 def add_to(commands: Any) -> None:
     """Add ``depth`` to the commands of a parser."""
     example = "depth --platform edge --workload cartpole_ddpg --fix arrangement=pipelined --exclude fpga"
-    parser = add_command(commands, "depth", "how many batches to sample ahead", ABOUT, example)
+    about = (__doc__ or "").format(LOSS=f"{LOSS:.0%}")
+    parser = add_command(commands, "depth", "how many batches to sample ahead", about, example)
     add_system(parser, is_required=False, default=HERE)
     add_fix(parser)
     parser.add_argument("--exclude", action="append", default=[], metavar="DEVICE", help="may be repeated")

@@ -1,4 +1,8 @@
-"""``python -m dse fpga``: the best RMM and learner for the slices of an FPGA, all of it modeled."""
+"""Which replay management module (RMM) and which learner are fastest on an FPGA, for a network and B?
+
+Designs are explored by cycle and resource laws; nothing here is measured. A step samples B leaves, trains on them and
+updates their priorities; batches are sampled ahead, so the slower of RMM and learner bounds it.
+"""
 
 import argparse
 import json
@@ -22,12 +26,6 @@ from ..fpga.rmm_search import LEAF_BITS, Space
 from ..platforms import Device, Platform, Quantity
 from .text import WIDTH, add_command, roughly, wrapped
 
-ABOUT = f"""Which replay management module (RMM) and which learner are fastest on an FPGA, for a network and B?
-
-Designs are explored by cycle and resource laws; nothing here is measured. A step samples B leaves, trains on them and
-updates their priorities; batches are sampled ahead, so the slower of RMM and learner bounds it.
-
-{textwrap.fill(f"A network is {SYNTAX}.", WIDTH)}"""
 FULL = 0.9
 """Share of a budget from which a note is due."""
 GREEDY = "greedy allocation of [Zhang2023]"
@@ -37,7 +35,8 @@ COLUMNS = {"lut": "LUT", "ff": "FF", "dsp": "DSP", "bram36": "BRAM36", "uram": "
 def add_to(commands: Any) -> None:
     """Add ``fpga`` to the commands of a parser."""
     summary = "which RMM and learner for an FPGA, a network and B"
-    ask = add_command(commands, "fpga", summary, ABOUT, "fpga --network hopper --batch 256 --platform u200")
+    about = f"{__doc__}\n{textwrap.fill(f'A network is {SYNTAX}.', WIDTH)}"
+    ask = add_command(commands, "fpga", summary, about, "fpga --network hopper --batch 256 --platform u200")
     ask.add_argument("--network", required=True, help="its layers, or a name")
     ask.add_argument("--batch", type=count, required=True, metavar="B", help="samples of a gradient step")
     ask.add_argument("--capacity", type=count, default=1 << 20, metavar="N", help="leaves (default: %(default)s)")

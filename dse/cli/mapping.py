@@ -1,4 +1,28 @@
-"""``python -m dse recommend --workload``, ``explain`` and ``what-if``: arguments in, text or JSON out."""
+"""A mapping places the parts of a workload on devices: actors, sampling, storage, learner and updating.
+
+A platform is a name ({platforms}, or `this`, the machine that asks, with its records) or a .toml file;
+a workload too:
+{workloads}.
+Where `this` has no records, those of the nearest machine answer, and a warning says so; --machine names another.
+
+Objectives:
+{objectives}
+
+--fix gives a value that would be chosen, or one of the workload, and may be repeated; its keys:
+{keys}
+Sampling, storage, learner and updating are each a device's name; actors a number of processes. learner_threads
+and threads are of the processor's options alone, others stay as they are; contestant is the tree's implementation,
+and rules out every other (cupy is a GPU's, fpga an FPGA's). learner_implementation and policy_implementation are
+torch, or dense where that suits the workload; environments are those an actor steps at once. Several learners
+run apart, each a process: they combine by sync ({syncs}), average weights every
+period steps if that is local, and sample from as many banks if those are fixed. Execution modes, by the key
+arrangement:
+{modes}
+
+K is free unless fixed; how many batches are sampled ahead is the workload's `presampled` unless --free presampled;
+--free batch takes the smallest of some powers of two that trains nearly as many records per second as the most;
+--free environments the fewest of those timed that give nearly the most, which changes learning slightly.
+"""
 
 import argparse
 import contextlib
@@ -43,30 +67,14 @@ def _listed(descriptions: Mapping[str, str]) -> str:
     return "\n".join(f"  {name:15} {words}" for name, words in descriptions.items())
 
 
-ABOUT = f"""A mapping places the parts of a workload on devices: actors, sampling, storage, learner and updating.
-
-A platform is a name ({", ".join(names())}, or `this`, the machine that asks, with its records) or a .toml file;
-a workload too:
-{textwrap.fill(", ".join(timed_names()), WIDTH)}.
-Where `this` has no records, those of the nearest machine answer, and a warning says so; --machine names another.
-
-Objectives:
-{_listed(GOALS)}
-
---fix gives a value that would be chosen, or one of the workload, and may be repeated; its keys:
-{textwrap.fill(", ".join(FIX), WIDTH)}
-Sampling, storage, learner and updating are each a device's name; actors a number of processes. learner_threads
-and threads are of the processor's options alone, others stay as they are; contestant is the tree's implementation,
-and rules out every other (cupy is a GPU's, fpga an FPGA's). learner_implementation and policy_implementation are
-torch, or dense where that suits the workload; environments are those an actor steps at once. Several learners
-run apart, each a process: they combine by sync ({", ".join(SYNCS)}), average weights every
-period steps if that is local, and sample from as many banks if those are fixed. Execution modes, by the key
-arrangement:
-{_listed(ARRANGEMENT)}
-
-K is free unless fixed; how many batches are sampled ahead is the workload's `presampled` unless --free presampled;
---free batch takes the smallest of some powers of two that trains nearly as many records per second as the most;
---free environments the fewest of those timed that give nearly the most, which changes learning slightly."""
+ABOUT = (__doc__ or "").format(
+    platforms=", ".join(names()),
+    workloads=textwrap.fill(", ".join(timed_names()), WIDTH),
+    objectives=_listed(GOALS),
+    keys=textwrap.fill(", ".join(FIX), WIDTH),
+    syncs=", ".join(SYNCS),
+    modes=_listed(ARRANGEMENT),
+)
 
 
 def add_question(parser: argparse.ArgumentParser, needs_platform: bool = True) -> None:

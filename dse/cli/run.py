@@ -1,4 +1,13 @@
-"""``python -m dse run``: ask which mapping is best here, train by it, and print its rate predicted and measured."""
+"""Which mapping of a workload is the best on this machine, and how fast is it when it runs?
+
+It asks as `python -m dse recommend --platform this` does, lets the configurations that may be best train in turn
+for the seconds of --decide, continues with the fastest, or ends with one that has taken all its steps by then, and
+prints the gradient steps/s that were predicted, raced and measured, once training has settled and without evaluations.
+A race is kept, and answers until code or machine change. Where others keep the machine busy a run says so first, and
+beside the rate that it measured, and trains all the same.
+With --seconds a run ends S seconds after its first step or its race, even beyond the workload's last step, and without
+--out it leaves no folder behind.
+"""
 
 import argparse
 import contextlib
@@ -33,15 +42,6 @@ from .mapping_text import text
 from .mapping_words import expected, headline
 from .text import add_command, interval, not_its_own, number, roughly, told, warned
 
-ABOUT = f"""Which mapping of a workload is the best on this machine, and how fast is it when it runs?
-
-It asks as `python -m dse recommend --platform {HERE}` does, lets the configurations that may be best train in turn
-for the seconds of --decide, continues with the fastest, or ends with one that has taken all its steps by then, and
-prints the gradient steps/s that were predicted, raced and measured, once training has settled and without evaluations.
-A race is kept, and answers until code or machine change. Where others keep the machine busy a run says so first, and
-beside the rate that it measured, and trains all the same.
-With --seconds a run ends S seconds after its first step or its race, even beyond the workload's last step, and without
---out it leaves no folder behind."""
 PREDICTED = ("ratio", "fewest_devices")  # objectives whose value is the rate of a run, with its interval
 ANY_STEPS = 1 << 40  # of a run that only its seconds end
 FAR_BELOW = 0.7  # of the predicted rate, where what else ran may be the reason
@@ -51,7 +51,7 @@ END_SECONDS = 60.0  # that a run has to save itself after Ctrl-C or another sign
 def add_to(commands: Any) -> None:
     """Add ``run`` to the commands of a parser."""
     summary = "train by the best mapping on this machine, its rate predicted and measured"
-    parser = add_command(commands, "run", summary, ABOUT, f"run cartpole_dqn --platform {HERE} --seconds 30")
+    parser = add_command(commands, "run", summary, __doc__, f"run cartpole_dqn --platform {HERE} --seconds 30")
     add = parser.add_argument
     add("workload", help="a workload's name or file")
     add("--platform", default=HERE, metavar="NAME", help=f"`{HERE}`: a run is on the machine that asks (the default)")

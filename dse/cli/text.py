@@ -1,6 +1,7 @@
 """Share what commands have in common: help, lines, numbers, and whose records an answer rests on."""
 
 import argparse
+import inspect
 import json
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,10 +15,10 @@ WIDTH = 116
 WIDE = 0.2  # of an interval, beyond which no third digit is known
 
 
-def add_command(commands: Any, name: str, summary: str, about: str, example: str) -> argparse.ArgumentParser:
-    """Add a command whose help begins with its question and ends with an ``example`` to paste."""
+def add_command(commands: Any, name: str, summary: str, about: str | None, example: str) -> argparse.ArgumentParser:
+    """Add a command whose help begins with its question, a docstring, and ends with an ``example`` to paste."""
     raw = argparse.RawDescriptionHelpFormatter
-    epilog = f"example:\n  python -m dse {example}"
+    about, epilog = inspect.cleandoc(about or ""), f"example:\n  python -m dse {example}"
     parser = commands.add_parser(name, help=summary, description=about, epilog=epilog, formatter_class=raw)
     return cast(argparse.ArgumentParser, parser)
 

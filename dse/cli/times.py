@@ -1,9 +1,36 @@
-"""``python -m dse times``: an example of a file of one's own times, and what one says; arguments in, text out."""
+"""What times can one give of one's own, and what does a file of them say?
+
+Any part on any device, measured, read in a paper or guessed, is looked up before records and models:
+
+  python -m dse times --example > mine.csv
+  python -m dse times --check mine.csv --platform u200 --workload hopper_ddpg
+  python -m dse recommend --platform u200 --workload hopper_ddpg --times mine.csv
+
+A file is CSV, a line a device with columns such as learner_us, or a line a time with part and us; or TOML, whose
+tables [[time]] have the same keys, and where source, note, factor and batch above them hold for all.
+
+  part           {KEYS}
+  device         as the platform names it; a device equal to it has the same time unless one is stated. A link has
+                 from and to instead, and states gb_per_s, the time of N bytes (else of a batch), or both
+  {TIMES}
+                 of a gradient step's batch: learner the step, updating with the insertions, storage gathering and
+                 writing; of actors the time from one environment step to the next, of all processes together, with
+                 inference and the fetching of weights
+  low, high      ends of the time in its own unit; or factor, its error bound; where none is stated:
+                 {FACTORS}
+  {COUNTS}
+                 whole numbers, as far as they matter: batch else that of the question, threads and processes else 1;
+                 several batches or thread counts are interpolated; devices: the equal ones that share the batch
+  contestant     the tree's implementation
+  beside         the part that ran concurrently on cores of its own: that time over the one alone is the slowdown
+  source         {SOURCES} (default: measured)
+  note           where the time is from; answers repeat it, with file and line
+"""
 
 import argparse
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,49 +47,16 @@ from ..times.trees import trees
 from .mapping import add_system
 from .text import add_command, wrapped
 
-ABOUT = f"""What times can one give of one's own, and what does a file of them say?
-
-Any part on any device, measured, read in a paper or guessed, is looked up before records and models:
-
-  python -m dse times --example > mine.csv
-  python -m dse times --check mine.csv --platform u200 --workload hopper_ddpg
-  python -m dse recommend --platform u200 --workload hopper_ddpg --times mine.csv
-
-A file is CSV, a line a device with columns such as learner_us, or a line a time with part and us; or TOML, whose
-tables [[time]] have the same keys, and where source, note, factor and batch above them hold for all.
-
-  part           {", ".join(KEYS)}
-  device         as the platform names it; a device equal to it has the same time unless one is stated. A link has
-                 from and to instead, and states gb_per_s, the time of N bytes (else of a batch), or both
-  {"/".join(TIMES)}
-                 of a gradient step's batch: learner the step, updating with the insertions, storage gathering and
-                 writing; of actors the time from one environment step to the next, of all processes together, with
-                 inference and the fetching of weights
-  low, high      ends of the time in its own unit; or factor, its error bound; where none is stated:
-                 {", ".join(f"{factor:g} if {source}" for source, factor in FACTORS.items())}
-  {", ".join(COUNTS)}
-                 whole numbers, as far as they matter: batch else that of the question, threads and processes else 1;
-                 several batches or thread counts are interpolated; devices: the equal ones that share the batch
-  contestant     the tree's implementation
-  beside         the part that ran concurrently on cores of its own: that time over the one alone is the slowdown
-  source         {", ".join(SOURCES)} (default: measured)
-  note           where the time is from; answers repeat it, with file and line"""
-EXAMPLE = """\
-# In the manner of the Performance Tables of [Zhang2023]; every number is made up, so put yours in its place.
-device, batch, source, note, sampling_us, updating_us, storage_us, learner_us
-cpu,  256, measured, my stopwatch,   60, 90, 40, 5400
-cpu1, 256, measured, my stopwatch,   70, 95, 45, 6100
-gpu,  256, measured, my stopwatch,   30, 35, 20,  690
-gpu1, 256, measured, my stopwatch,   35, 40, 25,  880
-fpga, 256, quoted,   somebody's table, 2,  3, 15,  480
-fpga1, 256, modeled, my guess,        3,  4, 15,  700"""
+EXAMPLE = Path(__file__).with_name("times_example.csv")
 
 
 def add_to(commands: Any) -> None:
     """Add ``times`` to the commands of a parser."""
-    parser = add_command(
-        commands, "times", "times of one's own: an example of a file, and a check", ABOUT, "times --example"
-    )
+    factors = [f"{factor:g} if {source}" for source, factor in FACTORS.items()]
+    lists: dict[str, Iterable[str]] = {"KEYS": KEYS, "COUNTS": COUNTS, "SOURCES": SOURCES, "FACTORS": factors}
+    about = (__doc__ or "").format(TIMES="/".join(TIMES), **{name: ", ".join(words) for name, words in lists.items()})
+    summary = "times of one's own: an example of a file, and a check"
+    parser = add_command(commands, "times", summary, about, "times --example")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--example", action="store_true", help="print a file: six devices, four parts")
     what.add_argument("--check", type=Path, metavar="FILE", help="say what a file has, and what a question still lacks")
@@ -72,7 +66,7 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Answer; returns the exit code 0. ``TimesError`` with everything that is wrong with a file, by line."""
     if options.example:
-        print(EXAMPLE)
+        print(EXAMPLE.read_text(encoding="utf-8"), end="")
         return 0
     if bool(options.platform) != bool(options.workload):
         raise ValueError("a question has --platform and --workload; give both, or neither to check the file alone")

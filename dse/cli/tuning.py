@@ -222,45 +222,19 @@ def _row(step: Step) -> tuple[str, ...]:
 
 LOOK = ("source", "interval", "factor")  # told of the time behind each look
 HARDLY, PARTLY = 1.1, 1.5  # speedups by two learners, below which a second one is hardly, or partly, worth it
-ADAPT = f"""How many samplers (processes of actors) and which batch would training find by itself, in few looks?
-
-[Hou2023, 3.4] searches both apart: samplers for the most environment steps/s, then the batch for the most
-records trained on per second. Each rate is taken to have one peak, so a Fibonacci search looks at a third of the values
-or less; where the rates seen have another shape, the answer says so and every value is looked at.
-
-With --running a loop trains meanwhile, and each look is measured. Without it nothing runs: a look is what the solver
-predicts, from this machine's records where there are some. FPGAs take no part, for a design is built for its batch.
-Then the answer is not that of these searches: all pairs are weighed by records trained per second at the workload's
-update_interval, which neither search knows of, and the smallest batch near the saturated rate is chosen, with the
-fewest samplers that keep up. The loss is what searching apart costs.
-
-No look may be over a cap. A sampler takes a core, and the learner at least one; in memory everything counts as if the
-host held it: the records, a tree, the batches under way, and {PROCESS_BYTES / 1e9:g} GB a process."""
-LEARNERS = """Is a second learner worth it? Scaling factors of L learners side by side, averaged every H gradient steps.
-
-Learners are processes, as `python -m impls.training --arrangement apart --learners L` has them, of the implementation
-that would run; --fix learner_implementation=torch names another. In data parallel training they gather gradients at
-every step (eq. 5.1 of [Zhang2022], where one of them samples for all). In SPO each samples from a bank of its own, and
-only weights meet, every H steps (5.5). The factor is the speed-up divided by L: 1 is perfect, 1 / L gains nothing.
-
-`as run`: next to actors on the same cores, and with waits for each other; `alone`: while actors stand still. `exact`
-follows from the terms of a step, a core for each learner; `printed` are eqs. 5.3 and 5.6, which leave some of them out.
-
-A larger H never makes a step longer, but weights go stale meanwhile: --longest-period is the limit you set. Of what is
-within 1 % of the shortest step as run, the fewest learners are chosen, then the smallest H."""
 
 
 def add_to(commands: Any) -> None:
     """Add ``adapt`` and ``learners`` to the commands of a parser."""
     system = "--platform u200 --workload hopper_ddpg"
-    adapting = add_command(
-        commands, "adapt", "how many samplers and which batch, by few looks", ADAPT, f"adapt {system} --memory-gb 64"
-    )
+    about = (_adapt.__doc__ or "").format(PROCESS_GB=PROCESS_BYTES / 1e9)
+    summary = "how many samplers and which batch, by few looks"
+    adapting = add_command(commands, "adapt", summary, about, f"adapt {system} --memory-gb 64")
     add = adapting.add_argument
     add("--memory-gb", type=float, metavar="GB", help="at most so much (default: what the platform states)")
     add("--cpu-percent", type=float, default=WHOLE, metavar="P", help="of the processor's cores (default: %(default)g)")
     example = f"learners {system} --device gpu --most 4"
-    scaling = add_command(commands, "learners", "whether a second learner is worth it", LEARNERS, example)
+    scaling = add_command(commands, "learners", "whether a second learner is worth it", _learners.__doc__, example)
     add = scaling.add_argument
     add("--most", type=count, default=8, metavar="L", help="learners at most (default: %(default)s)")
     add("--longest-period", type=count, default=25, metavar="H", help="steps between averages (default: %(default)s)")
@@ -277,6 +251,21 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _adapt(options: argparse.Namespace) -> int:
+    """How many samplers (processes of actors) and which batch would training find by itself, in few looks?
+
+    [Hou2023, 3.4] searches both apart: samplers for the most environment steps/s, then the batch for the most records
+    trained on per second. Each rate is taken to have one peak, so a Fibonacci search looks at a third of the values or
+    less; where the rates seen have another shape, the answer says so and every value is looked at.
+
+    With --running a loop trains meanwhile, and each look is measured. Without it nothing runs: a look is what the
+    solver predicts, from this machine's records where there are some. FPGAs take no part, for a design is built for its
+    batch. Then the answer is not that of these searches: all pairs are weighed by records trained per second at the
+    workload's update_interval, which neither search knows of, and the smallest batch near the saturated rate is chosen,
+    with the fewest samplers that keep up. The loss is what searching apart costs.
+
+    No look may be over a cap. A sampler takes a core, and the learner at least one; in memory everything counts as if
+    the host held it: the records, a tree, the batches under way, and {PROCESS_GB:g} GB a process.
+    """
     others = _PREDICTING if options.running else _RUNNING
     if idle := next((name for name, usual in others.items() if getattr(options, name) != usual), None):
         how = "with --running; leave one" if options.running else "without --running; give both, or leave it"
@@ -407,6 +396,21 @@ def _pair(pair: Sequence[int]) -> str:
 
 
 def _learners(options: argparse.Namespace) -> int:
+    """Is a second learner worth it? Scaling factors of L learners side by side, averaged every H gradient steps.
+
+    Learners are processes, as `python -m impls.training --arrangement apart --learners L` has them, of the
+    implementation that would run; --fix learner_implementation=torch names another. In data parallel training they
+    gather gradients at every step (eq. 5.1 of [Zhang2022], where one of them samples for all). In SPO each samples from
+    a bank of its own, and only weights meet, every H steps (5.5). The factor is the speed-up divided by L: 1 is
+    perfect, 1 / L gains nothing.
+
+    `as run`: next to actors on the same cores, and with waits for each other; `alone`: while actors stand still.
+    `exact` follows from the terms of a step, a core for each learner; `printed` are eqs. 5.3 and 5.6, which leave some
+    of them out.
+
+    A larger H never makes a step longer, but weights go stale meanwhile: --longest-period is the limit you set. Of what
+    is within 1 % of the shortest step as run, the fewest learners are chosen, then the smallest H.
+    """
     answer = learner_scaling(system_of(options), options.most, options.longest_period, options.device)
     show(options, answer, _scaling_dict(answer), _scaling_text(answer))
     return 0

@@ -1,4 +1,9 @@
-"""``python -m dse validate``: how good are answers? Arguments in, text or JSON out."""
+"""How good are answers? Each file of answers on record, by what was measured after them.
+
+Nobody chose the questions: their seed was the hash of a commit, whose code wrote the answers down before anything was
+measured, but where the last column says otherwise. The code that answers has changed since; what can be run here is
+raced instead: python -m dse recommend --help
+"""
 
 import argparse
 import json
@@ -11,17 +16,11 @@ from ..records import RecordError
 from ..validation.answered import Side, sides
 from .text import add_command, percent, share
 
-ABOUT = """How good are answers? Each file of answers on record, by what was measured after them.
-
-Nobody chose the questions: their seed was the hash of a commit, whose code wrote the answers down before anything was
-measured, but where the last column says otherwise. The code that answers has changed since; what can be run here is
-raced instead: python -m dse recommend --help"""
-
 
 def add_to(commands: Any) -> None:
     """Add ``validate`` to the commands of a parser."""
     summary = "how good answers were, when measured: coverage, regret, error"
-    add = add_command(commands, "validate", summary, ABOUT, "validate").add_argument
+    add = add_command(commands, "validate", summary, __doc__, "validate").add_argument
     add("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
     add("--json", action="store_true", help="print JSON instead of text")
 

@@ -74,7 +74,6 @@ def _cycles(quoted: Quoted, text: str, law: str, printed: Formula, true: Law) ->
 
 
 def _even_banks() -> Claim:
-    text = "S banks divide the time of a batch by S: B/S (VI-A2)."
     even, full, fresh, new = (
         [rmm_points.load_of("contiguous", filling, batch) for batch in rmm_points.BANKED]
         for filling in (rmm_points.UNIFORM, rmm_points.PART_FULL, rmm_points.NEWEST, rmm_points.INSERTED)
@@ -82,7 +81,7 @@ def _even_banks() -> Claim:
     spread = [load for load in rmm_points.loads() if load.banking == "interleaved"]
     batches = ", ".join(f"{batch:,}" for batch in rmm_points.BANKED)
     return Claim(
-        text,
+        "S banks divide the time of a batch by S: B/S (VI-A2).",
         adds_up_if(max(load.over_even for load in even) <= 1 + TOLERANCE),
         f"modeled, {PUBLISHED.banks} banks that each hold a sub-tree, B = {batches}: the busiest bank has "
         f"{_shares(even)} times its even share with uniform priorities, {_shares(full)} in a buffer filled to 10 %, "
@@ -100,7 +99,6 @@ def _shares(loads: list[rmm_points.Load]) -> str:
 
 
 def _fixed_point() -> Claim:
-    text = "Fixed point does not affect what is sampled, compared with floating point (IV-C4)."
     bits, second = PUBLISHED.leaf_bits, fixed_point.URAM_BITS
     at = {skew: fixed_point.fit_of(skew, bits) for skew in fixed_point.SKEWS}
     failing = [fit for fit in at.values() if not fit.passes]
@@ -113,7 +111,7 @@ def _fixed_point() -> Claim:
     needed = ", ".join(f"{_round(fixed_point.fit_of(skew, wide).needed)} with {skew}" for skew in fixed_point.SKEWS)
     sound = all(fixed_point.fit_of(skew, second).passes for skew in fixed_point.SKEWS)
     return Claim(
-        text,
+        "Fixed point does not affect what is sampled, compared with floating point (IV-C4).",
         _of_readings(not failing, sound),
         f"the width of a leaf is not printed. Computed: {fixed_point.DRAWS:,} seeded "
         f"samples from {fixed_point.CAPACITY:,} leaves against their float64 "
@@ -201,7 +199,6 @@ def _update_span(quoted: Quoted) -> Claim:
 
 def _link(quoted: Quoted) -> Claim:
     printed = quoted["seed3.link.gb_per_second"]
-    text = f"PCIe connects CPU and FPGA at {printed:g} GB/s (VII-A)."
     log = {int(size): 1e6 * rate for size, rate in quoted.table("alveo_u200.link.to_device_mb_per_second").items()}
     back = 1e6 * quoted["alveo_u200.link.from_device_mb_per_second"]
     smallest = min(log)
@@ -210,7 +207,7 @@ def _link(quoted: Quoted) -> Claim:
     sampled = rmm_points.call(PUBLISHED, "sample", batch).seconds
     reached = max(*log.values(), back)
     return Claim(
-        text,
+        f"PCIe connects CPU and FPGA at {printed:g} GB/s (VII-A).",
         adds_up_if(reached >= (1 - TOLERANCE) * printed * 1e9),
         f"quoted log of a U200: at most {max(log.values()) / 1e9:.1f} GB/s to the device and {back / 1e9:.1f} from it, "
         f"and {1e6 * smallest / log[smallest]:.1f} us for {smallest} bytes. A batch of {batch} there and back at 8 "

@@ -41,7 +41,6 @@ def _tree_mib(leaf_bits: int) -> float:
 
 def _memory(quoted: Quoted) -> Claim:
     printed = quoted["seed3.table_vi.rmm.sram_mb"]
-    text = f"The RMM takes {printed:g} MB of on-chip memory (Table VI)."
     bits = min(range(1, MOST_LEAF_BITS), key=lambda width: abs(_tree_mib(width) - printed))
     rows, row_bits = (int(quoted[f"alveo_u200.primitives.uram_{name}"]) for name in ("rows", "row_bits"))
     urams = -(-PUBLISHED.capacity // (2 * rows))
@@ -51,7 +50,7 @@ def _memory(quoted: Quoted) -> Claim:
     passing = sum(min(abs(tenth / 10 - size) for size in sizes) < HALF_A_DIGIT for tenth in PRINTABLE)
     step = _tree_mib(bits + 1) - _tree_mib(bits)
     return Claim(
-        text,
+        f"The RMM takes {printed:g} MB of on-chip memory (Table VI).",
         consistent_if(fits),
         f"computed: K = 2, N = 2^20, each level down a bit narrower, as IV-C4 says: {_tree_mib(bits):.2f} MiB with "
         f"leaves of {bits} bits and a root of {_tree(bits).widths[-1]}. The width is not printed, and every bit of it "
@@ -87,7 +86,6 @@ def _most_banks(quoted: Quoted) -> Claim:
     banks = int(quoted["seed3.rmm.banks"])
     taken = quoted.table("seed3.table_vi.rmm")
     slr = f"slr{quoted['seed3.build.rmm_slr']:g}"
-    text = f"The resources of one SLR bound S at {banks} (VI-A2, Table VI)."
     by_shell, bounds = [], []
     for shell in SHELLS:
         have = quoted.table(f"alveo_u200.{shell}.{slr}")
@@ -101,7 +99,7 @@ def _most_banks(quoted: Quoted) -> Claim:
         )
     other = quoted["alveo_u200.shell_201830.slr0.dsp"]
     return Claim(
-        text,
+        f"The resources of one SLR bound S at {banks} (VI-A2, Table VI).",
         consistent_if(banks in bounds),
         f"computed, as powers of two: the authors' build files put the RMM into {slr.upper()}, where the shell sits. "
         f"{'. '.join(by_shell)}. SLR0 has {other:,.0f} DSP: nothing but its place bounds it there",
@@ -111,7 +109,6 @@ def _most_banks(quoted: Quoted) -> Claim:
 
 
 def _percentages(quoted: Quoted) -> Claim:
-    text = "The percentages of Table VI are shares of the device."
     whole = quoted.table("alveo_u200.whole") | {"sram_mb": quoted["seed3.table_iv.sram_mb"]}
     wrong, close = [], 0
     for row in ("rmm", "dqn", "ddpg"):
@@ -124,7 +121,7 @@ def _percentages(quoted: Quoted) -> Claim:
                 wrong.append(f"{row.upper()} {KINDS[kind]} {share:.1f} %, printed {printed[kind]:g}")
     off = f"; not so: {'; '.join(wrong)}" if wrong else ""
     return Claim(
-        text,
+        "The percentages of Table VI are shares of the device.",
         adds_up_if(not wrong),
         f"computed against the whole device, SRAM against Table IV's {whole['sram_mb']:g} MB: {close} of "
         f"{close + len(wrong)} agree within rounding up or down{off}. They say little of a module that must stay in "
@@ -137,12 +134,11 @@ def _percentages(quoted: Quoted) -> Claim:
 
 def _on_chip(quoted: Quoted) -> Claim:
     printed = quoted["seed3.table_iv.sram_mb"]
-    text = f"The FPGA has {printed:g} MB of SRAM (Table IV)."
     whole, kinds = quoted.table("alveo_u200.whole"), quoted.table("alveo_u200.primitives")
     block = whole["bram36"] * kinds["bram36_bits"] / MIB
     ultra = whole["uram"] * kinds["uram_rows"] * kinds["uram_row_bits"] / MIB
     return Claim(
-        text,
+        f"The FPGA has {printed:g} MB of SRAM (Table IV).",
         adds_up_if(abs(block + ultra - printed) < 1),
         f"computed: {whole['bram36']:,.0f} block RAMs are {block:.2f} MiB, {whole['uram']:,.0f} UltraRAMs "
         f"{ultra:.2f} MiB, together {block + ultra:.1f} MiB; UltraRAM alone is {ultra * MIB / 8e6:.1f} million bytes",
@@ -153,7 +149,6 @@ def _on_chip(quoted: Quoted) -> Claim:
 
 def _clock(quoted: Quoted) -> Claim:
     printed, mhz = quoted["seed3.table_iv.peak_tops"], quoted["seed3.build.clock_mhz"]
-    text = f"The FPGA's peak is {printed:g} TOPS (INT32, Table IV); no clock is printed."
     units = quoted["alveo_u200.whole.dsp"] / quoted["alveo_u200.macs.dsp_per_int32"]
     per_hz = units * quoted["alveo_u200.macs.operations"]
     cartpole = quoted.table("seed3.table_vii.cartpole")
@@ -165,7 +160,7 @@ def _clock(quoted: Quoted) -> Claim:
     near = sum(1 / ELSEWHERE <= peak / printed <= ELSEWHERE for peak in peaks)
     passing = near * math.log((1 + CLOCK_TOLERANCE) / (1 - CLOCK_TOLERANCE)) / (2 * math.log(ELSEWHERE))
     return Claim(
-        text,
+        f"The FPGA's peak is {printed:g} TOPS (INT32, Table IV); no clock is printed.",
         consistent_if(abs(1e6 * mhz * per_hz / 1e12 / printed - 1) < CLOCK_TOLERANCE),
         f"reconstructed from three hints, {mhz:g} MHz: {units:,.0f} multiply-accumulates of 4 DSP give {printed:g} "
         f"TOPS at {1e6 * printed / per_hz:.0f} MHz; Table VII's CartPole takes {1e6 * seconds:.1f} us a step, over its "

@@ -255,10 +255,9 @@ def _series(trees: Sequence[Measurement], implementation: str, op: str, noise: N
 
 
 def _fits_ten_kilobytes() -> Claim:
-    text = "The sum tree of a buffer of 1 million is less than 10 KB and fits the L2 cache (VI-G)."
     smallest = tree_cost_model.tree_bytes("numpy", 1_000_000, 256, "float32", {})
     return Claim(
-        text,
+        "The sum tree of a buffer of 1 million is less than 10 KB and fits the L2 cache (VI-G).",
         "refuted",
         f"arithmetic: a million float32 leaves alone are 4,000,000 bytes, at K = 256 {smallest:,} in all",
         "adds up if the bytes of some tree with that many leaves are below 10,000, refuted if of none",

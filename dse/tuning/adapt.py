@@ -76,8 +76,6 @@ class Adaptation:
     ``left_out``: devices that cannot be adapted while training runs.
     """
 
-    platform: str
-    workload: str
     samplers: tuple[int, ...]
     batches: tuple[int, ...]
     caps: Mapping[str, float]
@@ -90,6 +88,8 @@ class Adaptation:
     tried: int
     left_out: tuple[str, ...]
     measured: bool  # whether the batches are those that gradient steps were measured at
+    platform: str
+    workload: str
     machine: str  # whose records were read, if any
     machine_note: str  # says so where another machine stands for "this"
     profile_notes: tuple[str, ...]  # that the profile is incomplete, or was disturbed
@@ -129,22 +129,20 @@ def adapted(
     batches = tuple(batch for batch in measured or BATCHES if batch <= question.workload.replay.capacity)
     samplers = tuple(range(1, _parts(question, 1, batches[0]).cores + 1))
     rates = _replayed(question, samplers, batches, caps, tell)
-    task, platform_name = question.workload, question.platform.name
+    task = question.workload
     searches = adapt(samplers, batches, rates.sampling_hz, rates.frames_hz, caps)
     best = joint(samplers, batches, rates.records_hz, caps)
     if not rates.records_hz(*best):
-        raise ProblemError(f"{task.name} does not fit {platform_name} with actors in processes of their own")
+        raise ProblemError(f"{task.name} does not fit {question.platform.name} with actors in processes of their own")
     tried = sum(all(cap.uses(x, batch) <= cap.most for cap in caps) for x in samplers for batch in batches)
     most = {cap.name: cap.most for cap in caps}
     pair = searches.samplers.best, searches.batch.best
     choice, at = _choice(rates, samplers, batches, task.learner.batch)
     return Adaptation(
-        *(platform_name, task.name, samplers, batches, most, rates, searches, pair, best, choice, at, tried),
+        *(samplers, batches, most, rates, searches, pair, best, choice, at, tried),
         left_out=fixed_designs(question.platform),
         measured=bool(measured),
-        machine=question.machine,
-        machine_note=question.machine_note,
-        profile_notes=question.profile_notes,
+        **question.provenance,
     )
 
 
