@@ -146,8 +146,9 @@ def test_one_priority_is_of_all_leaves_and_a_list_of_one_is_not():
         for one in ([number], (number,), np.array([float(number)])):
             with pytest.raises(ValueError, match=r"priorities must be one scalar or \[3\] like the indices, not \[1\]"):
                 tree.update(np.array([3, 4, 5]), one)
-    tree.update([3], np.float16(2.0**-24))  # the least there is
-    assert tree.get(3) == 2.0**-24
+    for number in (np.float16(2.0**-24), np.float16(0.1), torch.tensor(0.1).bfloat16(), torch.tensor(1e-40).bfloat16()):
+        tree.update([3], number)
+        assert tree.get(3) == float(number) > 0
 
 
 def test_a_refused_draw_with_excluded_leaves_changes_no_sum():

@@ -133,6 +133,15 @@ def test_weights_published_during_a_fetch_are_fetched_again():
     assert counter.fetch(counter.address_of(words), source, words[:1].view(np.float32), 0) == 4
 
 
+def test_versions_of_weights_say_the_gradient_steps_of_a_run_that_goes_on(board):
+    board.each, weights = 10, np.zeros(3, np.float32)
+    for updates, kept in ((0, 0), (57, 7)):
+        board.begin_at(weights, 100, updates, kept)
+        assert board.published(board.fetch(weights, -1)) == updates - kept
+        board.publish(weights)
+        assert board.published(board.fetch(weights, -1)) == updates - kept + 10
+
+
 def test_weights_whose_publisher_died_are_not_waited_for(board):
     board.publish(np.ones(5, np.float32))
     counter.add(board._sequence, 1)

@@ -415,3 +415,12 @@ def test_a_program_has_arguments_of_its_own_and_sets_what_it_samples():
     assert (uniforms.dtype, [each.dtype for each in errors], slot.tolist()) == (np.float64, [np.float32] * 2, [5])
     assert race_trees._take(tree, [(uniforms, errors, [slot])], False) > 0
     assert (tree.get(7), tree.get(5)) == (errors[-1][-1], 1.0)
+
+
+def test_a_race_leaves_the_room_to_fill_a_tree(tmp_path, clock, monkeypatch):
+    race, rooms = race_trees.race, []
+    monkeypatch.setattr(
+        race_trees, "race", lambda *a, **named: rooms.append(named["memory_bytes"]) or race(*a, **named)
+    )
+    ask(tmp_path)
+    assert set(rooms) == {1e9 - race_trees.FILL_BYTES * 1_000}

@@ -313,7 +313,7 @@ def test_neither_answers_nor_refusals_leak(replay):
         )
         blocks = []
         for _ in range(4):
-            for call in calls * 30:
+            for call in calls * 100:
                 outcome(call)
             blocks.append(sys.getallocatedblocks())
     assert max(after - before for before, after in pairwise(blocks[1:])) < 50

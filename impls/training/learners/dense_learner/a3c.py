@@ -35,7 +35,7 @@ def _judge(rows: Any, state: Any, sizes: Any, settings: Any, scratch: Any) -> No
     load(rows.following, layers, columns)
     values, later = forward(state.weights[: sizes.critic_stop], sizes.critic, layers, 2 * columns)[0], np.float32(0)
     for b in range(columns - 1, -1, -1):
-        if b + 1 == columns or rows.over[b]:
+        if rows.over[b]:
             later = np.float32(0)
         rest = settings.gamma * values[columns + b] * np.float32(not rows.terminated[b])
         later = rows.reward[b] + rest - values[b] + settings.gamma * settings.gae_lambda * later
