@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.committed import ROOT
+
 pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 from impls.training import TrainingError, checkpoint, learners, load
@@ -28,7 +30,6 @@ from impls.training.run import Plan
 from impls.training.starting import start
 from tests.parallel_runs import kill, lives, small, stop, until
 
-ROOT = Path(__file__).resolve().parents[2]
 FILE = """
 name = "fine"
 environment = "tests.fake_environments:Fine-v0"

@@ -2,7 +2,6 @@
 
 import pickle
 import re
-import subprocess
 import sys
 import warnings
 
@@ -12,6 +11,7 @@ from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 
 from tests import plugin_hosts
+from tests.nursery import run_python
 
 sb3 = plugin_hosts.plugin("sb3")
 
@@ -694,7 +694,7 @@ def test_qr_dqn_without_sb3_contrib_is_one_sentence(monkeypatch):
     with pytest.raises(AttributeError, match="no attribute 'PrioritizedPPO'"):
         _ = sb3.PrioritizedPPO
     code = "import sys; sys.modules['sb3_contrib'] = None; from impls.plugins.sb3 import *; PrioritizedDQN"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python("-c", code)
 
 
 def told(training):

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 from impls.training import TrainingError, load
+from tests.committed import ROOT
+from tests.nursery import run_python
 
 torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
@@ -32,7 +34,6 @@ from tests.parallel_runs import lives, until  # noqa: E402
 from tests.system.test_actors import fake  # noqa: E402
 
 torch.set_num_threads(1)
-ROOT = Path(__file__).resolve().parents[2]
 
 SMALL = """
 name = "small"
@@ -78,8 +79,8 @@ def small(folder, environment="CartPole-v1", algorithm="dqn", presampled=0, acto
     return path
 
 
-def run_to(workload, folder, until=None, resume=False, every=200):
-    run = start(workload, Plan(folder, every, 3, live=False), contestant="numpy", seed=3, resume=resume)
+def run_to(workload, folder, until=None, resume=False, every=200, episodes=3, seed=3):
+    run = start(workload, Plan(folder, every, episodes, live=False), contestant="numpy", seed=seed, resume=resume)
     try:
         return run.run(until)
     finally:
@@ -268,9 +269,8 @@ def test_no_torch_is_needed_or_loaded_but_for_its_own_learner(tmp_path):
         "print(codes, 'torch' in sys.modules); sys.modules['torch'] = None; "
         f"sys.exit(main(['cartpole_dqn', '--learner', 'torch', '--out', {str(tmp_path / 'other')!r}]))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_python("-c", code, exit_code=2)
     assert done.stdout.splitlines()[-1] == "[0, 0] False"
-    assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("error: the learner torch needs the package torch, which is not")
 
 
@@ -428,11 +428,7 @@ def test_a_process_ends_with_the_one_that_started_it():
 
 
 def run_to_fake(workload, folder, until=None, resume=True):
-    run = start(workload, Plan(folder, 20, 0, live=False), contestant="numpy", resume=resume)
-    try:
-        return run.run(until)
-    finally:
-        run.close()
+    return run_to(workload, folder, until, resume, every=20, episodes=0, seed=0)
 
 
 def test_a_folder_that_a_run_cannot_have_is_refused_before_anything_is_loaded(tmp_path, capsys, monkeypatch):
@@ -597,8 +593,7 @@ def saved(state, path):
 checkpoint.save = saved
 sys.exit(main({[*given, str(full)]!r}))
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
+    done = run_python("-c", code, exit_code=2)
     told = done.stderr.splitlines()[-1]
     assert re.fullmatch(rf"error: \S*({file}): cannot be written \(.*\); what was saved before is kept", told)
     assert all(text.endswith("\n") for text in ((full / name).read_text() for name in ("curve.csv", "episodes.csv")))
@@ -618,7 +613,7 @@ def test_a_full_disk_at_a_checkpoint_keeps_the_last_one(tmp_path):
         f"try: checkpoint.save({{'array': np.zeros(1_000_000)}}, Path({str(path)!r}))\n"
         "except TrainingError as error: print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", limited], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = run_python("-c", limited)
     assert "cannot be written" in done.stdout
     assert "what was saved before is kept" in done.stdout
     assert [each.name for each in tmp_path.iterdir()] == ["checkpoint.pt"]
