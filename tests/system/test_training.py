@@ -80,11 +80,9 @@ def small(folder, environment="CartPole-v1", algorithm="dqn", presampled=0, acto
 
 
 def run_to(workload, folder, until=None, resume=False, every=200, episodes=3, seed=3):
-    run = start(workload, Plan(folder, every, episodes, live=False), contestant="numpy", seed=seed, resume=resume)
-    try:
+    plan = Plan(folder, every, episodes, live=False)
+    with contextlib.closing(start(workload, plan, contestant="numpy", seed=seed, resume=resume)) as run:
         return run.run(until)
-    finally:
-        run.close()
 
 
 def curve(folder):
@@ -193,11 +191,9 @@ def test_without_a_terminal_a_line_is_shown_now_and_then(tmp_path, capsys):
     """By a clock of the test's own, which moves by a second a look."""
     seconds = iter(range(10**6))
     workload = dataclasses.replace(fake(), steps=100)
-    run = start(workload, Plan(tmp_path, 50, 0, clock=lambda: float(next(seconds))), contestant="numpy")
-    try:
+    plan = Plan(tmp_path, 50, 0, clock=lambda: float(next(seconds)))
+    with contextlib.closing(start(workload, plan, contestant="numpy")) as run:
         run.run()
-    finally:
-        run.close()
     captured = capsys.readouterr()
     first, *lines = captured.err.splitlines()
     assert captured.out == ""
