@@ -13,9 +13,8 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.committed import ROOT
 
 
 def run_python(*words, folder=ROOT, exit_code=0, seconds=600, **environment):

@@ -1,5 +1,6 @@
 """Runs by several processes: what their folder holds, Ctrl-C, lost processes, kills, and answers that they run."""
 
+import contextlib
 import dataclasses
 import io
 import json
@@ -64,10 +65,8 @@ def begun(folder, name="apart", resume=False, plan=None, of=None, **options):
 
 
 def ended(run):
-    try:
+    with contextlib.closing(run):
         return run.run()
-    finally:
-        run.close()
 
 
 def rows(folder, name="curve.csv"):
@@ -212,7 +211,7 @@ def test_a_test_process_scores_as_an_evaluation_here_would():
     made = workload(environment="CartPole-v1", shape=(4,), choices=2)
     policy, environment = learners.make(made, seed=5), Environment(made)
     tester = TestProcess(made, policy.implementation, 7, len(policy.parameters))
-    try:
+    with contextlib.closing(environment), contextlib.closing(tester):
         for step in (300, 400):
             tester.ask(step, step - 19, policy.weights())
             assert tester.is_busy
@@ -222,9 +221,6 @@ def test_a_test_process_scores_as_an_evaluation_here_would():
             assert tested.scores == evaluate(made, policy, environment, 2, 7, VALIDATION, step)
             np.testing.assert_array_equal(tested.weights, policy.parameters)
             policy.parameters[:] *= -1
-    finally:
-        environment.close()
-        tester.close()
     assert not lives(tester.pid)
     assert tester.result() is None
 
