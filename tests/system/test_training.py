@@ -207,9 +207,9 @@ def test_a_time_box_is_of_the_first_step_on_whether_or_not_a_run_learns_by_then(
     late = dataclasses.replace(workload.learner, learning_starts=10**9)
     for name, learner in (("learns", workload.learner), ("collects", late)):
         endless = dataclasses.replace(workload, learner=learner, steps=10**9, evaluation=SELDOM)
-        run = start(endless, Plan(tmp_path / name, 10**9, 0, live=False, seconds=1), contestant="numpy")
-        summary = run.run()
-        run.close()
+        plan = Plan(tmp_path / name, 10**9, 0, live=False, seconds=1)
+        with contextlib.closing(start(endless, plan, contestant="numpy")) as run:
+            summary = run.run()
         assert 1 <= summary["seconds"]
         assert (summary["updates"] > 0) == (name == "learns")
         assert summary["steps"] > 0
@@ -639,10 +639,8 @@ def test_nothing_in_a_checkpoint_is_executed(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_cartpole_is_solved_by_the_shipped_workload(tmp_path, seed):
-    run = start(load("cartpole_dqn"), Plan(tmp_path, live=False), seed=seed)
-    summary = run.run()
-    run.close()
-    assert summary["test_mean"] >= 475
+    with contextlib.closing(start(load("cartpole_dqn"), Plan(tmp_path, live=False), seed=seed)) as run:
+        assert run.run()["test_mean"] >= 475
 
 
 @pytest.mark.slow
@@ -655,8 +653,8 @@ def test_every_shipped_workload_starts(tmp_path, name):
     smaller = dataclasses.replace(workload.replay, capacity=20_000)
     evaluation = dataclasses.replace(workload.evaluation, interval=1_200, episodes=1)
     changed = {"learner": short, "replay": smaller, "evaluation": evaluation, "steps": 1_200}
-    run = start(dataclasses.replace(workload, **changed), Plan(tmp_path, 10**6, 0, live=False))
-    summary = run.run()
-    run.close()
+    plan = Plan(tmp_path, 10**6, 0, live=False)
+    with contextlib.closing(start(dataclasses.replace(workload, **changed), plan)) as run:
+        summary = run.run()
     assert summary["updates"] > 0
     assert np.isfinite(summary["validation_best"])

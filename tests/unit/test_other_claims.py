@@ -499,16 +499,11 @@ def test_rllibs_loop_is_compared_with_ours_by_the_same_library(theirs, verdict):
 
 @pytest.mark.parametrize(("keeper", "verdict"), [(0.6, "refuted"), (0.01, "confirmed")])
 def test_a_keeper_that_waits_more_than_others_needs_no_second_unit(keeper, verdict):
-    waited = {
-        "learner-0": 0.2,
-        "actor-0": 0.5,
-        "keeper-0": keeper,
-    }
+    waited = {"learner-0": 0.2, "actor-0": 0.5, "keeper-0": keeper}
     record = cell(primitive="training arrangement", options={"arrangement": "pipelined"}, median_seconds=1.0)
     record = dataclasses.replace(record, machine=record.machine | {"report": {"waited": waited}})
     assert judged(record)[UNITS] == verdict
     assert judged()[UNITS] == "not testable here"
-    assert waited["keeper-0"] == keeper
 
 
 def test_random_tables_warrant_no_mapping_within_five_percent():
@@ -516,8 +511,8 @@ def test_random_tables_warrant_no_mapping_within_five_percent():
     assert judged()[HURT] == judged()[ALIKE] == "not testable here"
 
 
-@pytest.mark.parametrize(("many", "place", "verdict"), [(2.0, HURT, "confirmed"), (0.5, HURT, "refuted")])
-def test_batches_ahead_are_judged_by_both_algorithms(monkeypatch, many, place, verdict):
+@pytest.mark.parametrize(("many", "verdict"), [(2.0, "confirmed"), (0.5, "refuted")])
+def test_batches_ahead_are_judged_by_both_algorithms(monkeypatch, many, verdict):
     """Twice the steps by one of them alone are no verdict."""
 
     def found(*factors):
@@ -532,6 +527,6 @@ def test_batches_ahead_are_judged_by_both_algorithms(monkeypatch, many, place, v
         }
 
     monkeypatch.setattr(learning_runs, "metrics_of", lambda runs: found(many, many))
-    assert judged()[place] == verdict
+    assert judged()[HURT] == verdict
     monkeypatch.setattr(learning_runs, "metrics_of", lambda runs: found(2.0, 1.0))
-    assert judged()[place] == judged()[ALIKE] == "not testable here"
+    assert judged()[HURT] == judged()[ALIKE] == "not testable here"

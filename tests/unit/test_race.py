@@ -38,7 +38,7 @@ def races_on(monkeypatch):
 clock = pytest.fixture(races_on)
 
 
-def interrupted_after(most, clock):
+def _interrupted_after(most, clock):
     """A call whose number ``most`` ends with Ctrl-C."""
     numbers, fast = itertools.count(1), clock.call(1e-3)
 
@@ -146,12 +146,12 @@ def test_what_no_memory_holds_has_failed(clock):
 
 
 def test_an_interrupt_gives_the_answer_so_far(clock):
-    fast = interrupted_after(30, clock)
+    fast = _interrupted_after(30, clock)
     result = race({"slow": clock.call(2e-3), "fast": fast}, seconds=60, zone=0)
     assert result.ending in ("interrupted", "decided")
     assert result.standings[0].name == "fast"
     with pytest.raises(KeyboardInterrupt):
-        race({"slow": clock.call(2e-3), "fast": interrupted_after(2, clock)})
+        race({"slow": clock.call(2e-3), "fast": _interrupted_after(2, clock)})
 
 
 def test_inputs_are_the_same_within_a_round_and_others_in_the_next(clock):
@@ -371,7 +371,7 @@ def test_the_more_candidates_the_more_rounds_before_one_leaves(clock, others, ro
 
 
 def test_a_round_that_is_interrupted_does_not_count(clock):
-    calls = {"one": interrupted_after(50, clock)} | {str(n): clock.call(1e-3) for n in range(10)}
+    calls = {"one": _interrupted_after(50, clock)} | {str(n): clock.call(1e-3) for n in range(10)}
     result = race(calls, zone=0)
     assert result.ending == "interrupted"
     assert len({len(blocks) for blocks in result.blocks.values()}) == 1
