@@ -11,12 +11,7 @@ ALGORITHMS = ("dqn", "ddpg", "td3", "sac")
 
 def tiny(algorithm="dqn", hidden=(3,), **changes):
     """A workload of two observed numbers; ``changes`` go to the table that has such a key."""
-    shipped = {
-        "ddpg": "cartpole_ddpg",
-        "td3": "hopper_ddpg",
-        "sac": "hopper_sac",
-        "a3c": "cartpole_a3c",
-    }
+    shipped = {"ddpg": "cartpole_ddpg", "td3": "hopper_ddpg", "sac": "hopper_sac", "a3c": "cartpole_a3c"}
     base = load(shipped.get(algorithm, "cartpole_dqn"))
     action = {"choices": 3, "size": 0} if base.has_choices else {"choices": 0, "size": 2}
     tables = {

@@ -1,6 +1,7 @@
-"""A process that has a test's module imported and forks for each call: imports take longer than most calls do.
+"""Processes of a test's own: a Python with some words, or one that has a module imported and forks for each call.
 
-A call runs in a child of a process with one thread, no tree and no kernel, which is as good as a process of its own.
+Imports take longer than most calls do. Such a call runs in a child of a process with one thread, no tree and no kernel,
+which is as good as a process of its own.
 """
 
 import atexit
@@ -12,9 +13,16 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.committed import ROOT
+
+
+def run_python(*words, folder=ROOT, exit_code=0, seconds=600, **environment):
+    """Run Python with these words in a process that must end with the exit code; return what came of it."""
+    how = {"cwd": folder, "env": os.environ | environment, "timeout": seconds}
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, **how)
+    assert done.returncode == exit_code, (done.returncode, done.stdout[-2000:], done.stderr[-4000:])
+    return done
 
 
 class Nursery:

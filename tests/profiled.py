@@ -90,7 +90,7 @@ def made_up(names=("cartpole_dqn", "pong_dqn"), preset="full", cores=4, learners
     return found
 
 
-ACTOR, WRITE = 5e-5, 1e-6  # seconds of an environment step, and of writing a record
+ACTOR, WRITE, GATHER = 5e-5, 1e-6, 5e-8  # seconds of an environment step, of writing a record, and of gathering it
 
 
 def step_of_learner(batch):
@@ -101,14 +101,10 @@ def call_of_tree(batch):
     return 1e-6 + 1e-8 * batch
 
 
-def gathering(batch):
-    return 5e-8 * batch
-
-
 def step_of_loop(batch, interval, size):
     """A loop that is the sum of its parts."""
     inserted = (call_of_tree(size) + WRITE) / size
-    return interval * (ACTOR + inserted) + step_of_learner(batch) + 2 * call_of_tree(batch) + gathering(batch)
+    return interval * (ACTOR + inserted) + step_of_learner(batch) + 2 * call_of_tree(batch) + GATHER * batch
 
 
 def record_of(workload, primitive, contestant, op, seconds, batch=1, utc="2026-11-21T10:00:00+00:00", **options):
@@ -137,7 +133,7 @@ def world(workload):
     own, size = workload.learner, workload.actors.local_storage
     found = [
         record_of(workload, "training", "actor", "step", ACTOR),
-        record_of(workload, "training", "storage", "gather", gathering(own.batch), own.batch),
+        record_of(workload, "training", "storage", "gather", GATHER * own.batch, own.batch),
         record_of(workload, "training", "storage", "write", WRITE, size),
         *(record_of(workload, "training", "weights", op, 1e-9, via="shared") for op in ("publish", "fetch")),
         record_of(workload, "training", "loop", "step", step_of_loop(own.batch, own.update_interval, size), own.batch),

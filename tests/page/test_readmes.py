@@ -19,11 +19,10 @@ import dse
 import dse.__main__ as dse_cli
 import impls
 from reports import readme_tables, readmes
-from tests.committed import COMMITTED
+from tests.committed import COMMITTED, ROOT
 from tests.matrix import matrix
 from tests.system.test_advice import PARSERS, benchmark, parsed, parsers
 
-ROOT = Path(__file__).resolve().parents[2]
 PAPERS = "dse/published/PAPERS.md"
 PROSE = [*readmes.readmes(), *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", PAPERS))]
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)

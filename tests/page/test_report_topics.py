@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from dse.published.tree_claims import PAPER
+from tests.committed import ROOT
 from tests.page.test_reports import KEY, record, write
 
 OTHER = f"{PAPER} again"  # which sorts next
-ROOT = Path(__file__).resolve().parents[2]
 TOPIC = '''
 """A made-up topic."""
 

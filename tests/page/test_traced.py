@@ -12,7 +12,6 @@ import random
 import re
 import shutil
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -22,9 +21,8 @@ from dse.published import quoted
 from reports import page, readme_tables, tidy
 from reports.chart import Material
 from reports.sections import fpga
-from tests.committed import COMMITTED
+from tests.committed import COMMITTED, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 KEY = readme_tables.COMPARED  # whose records are the most various
 SKIPPED = ("questions.jsonl",)
 TIMES = ("median_seconds", "low_seconds", "high_seconds")

@@ -13,7 +13,6 @@ import re
 import shlex
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -30,10 +29,9 @@ from impls.training.reading import path_of
 from reports import __main__ as reports
 from reports import style
 from reports.sections import mapping, tree
-from tests.committed import RESULTS
+from tests.committed import RESULTS, ROOT
 from tests.matrix import matrix
 
-ROOT = Path(__file__).resolve().parents[2]
 MACHINE = "d7dae63b89"
 HERE = RESULTS / MACHINE / "platform.toml"
 INSTALL = re.compile(r"pip install '\.\[(\w+)\]'")

@@ -4,15 +4,13 @@ import random
 import resource
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from dse import __main__ as cli
-from tests.committed import DATA
+from tests.committed import DATA, ROOT
 from tests.matrix import slow
 
-ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = "d7dae63b89"  # the machine whose records every checkout has
 TREES, MAPPINGS, COUNTS = 200, 100, 60
 SECONDS, MEGABYTES = 10, 1_000

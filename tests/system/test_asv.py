@@ -14,6 +14,7 @@ from asv.config import Config
 import impls
 from benchmarks.history import bench_trees
 from benchmarks.history.bench_trees import CONTESTANTS, Draw, Fanout, Memory, Modeled, Step, Update
+from tests.nursery import run_python
 from tests.repositories import ROOT, Repository
 from tests.system.test_house import OURS, imported
 
@@ -47,7 +48,7 @@ def test_asv_finds_the_grid_and_takes_nothing_else_for_a_benchmark(tmp_path):
         f"root = {str(ROOT / 'benchmarks' / 'history')!r}; _aux.update_sys_path(root); "
         "print(*(found.name for found in discovery.disc_benchmarks(root)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = run_python("-c", code, folder=tmp_path)
     assert sorted(done.stdout.split()) == sorted(f"bench_trees.{kind.__name__}.{method}" for kind, method in GRID)
 
 

@@ -15,8 +15,7 @@ from benchmarks import compare, workers
 from dse import platforms
 from dse.platforms import checkout
 from impls import user_cache
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.committed import ROOT
 
 
 def git(folder, *words, **more):

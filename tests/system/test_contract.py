@@ -105,12 +105,8 @@ def test_rounding_past_the_last_child(name, options):
 @every_variant
 def test_an_emptied_tree_has_nothing_to_sample_whatever_its_root_says(name, options):
     tree = impls.make(name, 20, fanout=4, dtype="float64", **options)
-    for priority in (
-        (0.1, 0.2, 0.3),
-        (0.0, 0.0, 0.0),
-    ):  # one at a time: a device may add the deltas of a batch in any order
-        for leaf in range(3):
-            tree.update(leaf + 3, priority[leaf])
+    for leaf, priority in ((3, 0.1), (4, 0.2), (5, 0.3), (3, 0.0), (4, 0.0), (5, 0.0)):
+        tree.update(leaf, priority)  # one at a time: a device may add the deltas of a batch in any order
     assert (tree.total() != 0.0) == (options.get("propagate") == "delta")
     for call in (lambda: tree.sample(0.5), lambda: tree.prefix_sum_index(0.0)):
         with pytest.raises(RuntimeError, match="nothing to sample"):
@@ -586,12 +582,7 @@ REFUSALS = {
     "rank 2": (ValueError, "range_sum", ([[1, 2]], 5), ["[B]", "[1, 2]"]),
     "mass beyond the total": (ValueError, "prefix_sum_index", ([45.5], "left"), ["45.5", "[0, 45.0]"]),
     "integer mass beyond the total": (ValueError, "prefix_sum_index", ([46], "left"), ["46", "[0, 45.0]"]),
-    "NaN left mass": (
-        ValueError,
-        "prefix_sum_index",
-        ([1.0, NAN], "left"),
-        ["nan", "position 1", "[0, 45.0]"],
-    ),
+    "NaN left mass": (ValueError, "prefix_sum_index", ([1.0, NAN], "left"), ["nan", "position 1", "[0, 45.0]"]),
     "negative mass": (ValueError, "prefix_sum_index", ([-1e-300], "left"), ["-1e-300", "[0, 45.0]"]),
     "unknown side": (ValueError, "prefix_sum_index", ([1.0], "lef"), ["'right', 'left'", "'lef'", "did you mean"]),
     "excluded at capacity": (IndexError, "sample", ([0.5], [3, 10]), ["10", "position 1", "[0, 10)"]),

@@ -1,5 +1,6 @@
 """Copies: serial loops whose weights meet by a lock, without one, or at a server."""
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -41,16 +42,13 @@ def test_one_copy_is_the_serial_loop_bit_for_bit(algorithm, options):
     workload = small(steps=400, **options)
     serial = SerialLoop(workload, seed=3)
     copies = CopiesLoop(dataclasses.replace(workload, algorithm=algorithm), of(), seed=3)
-    try:
+    with contextlib.closing(serial), contextlib.closing(copies):
         ended = [[episode for _ in range(200) for episode in loop.advance()] for loop in (serial, copies)]
         assert serial.updates > 50
         assert (copies.step, copies.updates) == (serial.step, serial.updates)
         assert ended[0] == ended[1] != []
         assert_array_equal(copies.learner.parameters, serial.learner.parameters)
         assert_array_equal(copies.learner.vectors().square, serial.learner.vectors().square)
-    finally:
-        serial.close()
-        copies.close()
 
 
 def two(workload, **options):
@@ -211,16 +209,13 @@ def test_a_cache_hands_n_records_over_at_once():
 
 
 def test_what_is_cached_is_handed_over_before_a_copy_rests():
-    loop = CopiesLoop(small(), of(replay="cached:5"))
-    try:
+    with contextlib.closing(CopiesLoop(small(), of(replay="cached:5"))) as loop:
         for _ in range(8):
             loop.advance()
         (replay,) = loop.buffers
         assert (loop.step, replay.written) == (8, 5)
         loop.board.before_rest()
         assert replay.written == 8
-    finally:
-        loop.close()
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,5 @@
 """The GPU tree from outside: what it says without a device, and its road through CuPy, which a stand-in paves."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -13,6 +9,7 @@ from impls.sumtree.cuda.program import Constants
 from impls.sumtree.oracle import Oracle
 from tests import fake_cupy
 from tests.contestants import contents
+from tests.nursery import run_python
 from tests.walk import Placing, walk
 
 pytestmark = pytest.mark.skipif(emulation.why_not() is not None, reason=str(emulation.why_not()))
@@ -48,7 +45,7 @@ def test_without_cupy_one_sentence_names_it():
         "try: impls.make('cupy', 10)\n"
         "except RuntimeError as error: print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python("-c", code)
     first, second = done.stdout.splitlines()
     assert first == second
     assert "needs the module 'cupy', which is not installed" in first
@@ -62,10 +59,9 @@ def test_without_a_compiler_emulation_says_what_it_needs(monkeypatch):
 
 def test_compiled_kernels_are_kept_where_the_user_alone_can_write(tmp_path):
     code = "import impls; impls.make('cupy', 10, emulate=True).update(0, 1.0)"
-    environment = {**os.environ, "FANOUT_CACHE_DIR": str(tmp_path)}
     kept = []
     for mode in (0o600, 0o660, 0o600):
-        subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)
+        run_python("-c", code, FANOUT_CACHE_DIR=str(tmp_path))
         kept.append({path.name: path.stat().st_mtime_ns for path in (tmp_path / "emulator").iterdir()})
         for path in (tmp_path / "emulator").iterdir():
             path.chmod(mode)

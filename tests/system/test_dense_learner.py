@@ -1,7 +1,6 @@
 """The dense learner: gradients against automatic derivatives in float64, steps and actions against torch's."""
 
 import dataclasses
-import sys
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from impls.training.learners import dense_learner as package
 from impls.training.learners.dense_learner import learner as calling
 from impls.training.loop import SerialLoop
 from impls.training.weights import spans
+from tests.nursery import run_python
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("numba")
@@ -280,15 +280,13 @@ def test_what_it_cannot_do_is_one_sentence_with_the_remedy(monkeypatch):
 
 
 def test_it_needs_no_torch():
-    import subprocess  # noqa: PLC0415
 
     code = (
         "import sys; sys.modules['torch'] = None; from impls.training import load; "
         "from impls.training.learners import make; import numpy as np; "
         "print(make(load('cartpole_dqn')).act(np.zeros((1, 4), np.float32), 0, None).shape)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
-    assert done.stdout.strip() == "(1,)"
+    assert run_python("-c", code).stdout.strip() == "(1,)"
 
 
 @pytest.mark.parametrize("name", names())

@@ -3,6 +3,7 @@
 The device that is not there computes on the CPU, in memory of its own, so that what is not fetched is not seen.
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -58,7 +59,7 @@ def test_weights_on_a_device_are_fetched_and_equal_those_of_the_cpu(device):
 @pytest.mark.parametrize("name", ["apart", "pipelined"])
 def test_actors_fetch_what_a_learner_on_a_device_has_learned(device, name):
     loop = ParallelLoop(small(steps=1 << 40), Arrangement(name=name), device="cuda")
-    try:
+    with contextlib.closing(loop):
         advance(loop, lambda: loop.updates >= 5)
         with loop.paused():
             acting, first = np.empty_like(loop.learner.parameters), learners.make(loop.workload).weights()
@@ -66,8 +67,6 @@ def test_actors_fetch_what_a_learner_on_a_device_has_learned(device, name):
             np.testing.assert_array_equal(acting, loop.learner.weights())
             assert not np.array_equal(acting, first)
             saved = loop.state_dict()
-    finally:
-        loop.close()
     again = ParallelLoop(small(steps=1 << 40), Arrangement(name=name), device="cpu")
     again.load_state_dict(saved)
     np.testing.assert_array_equal(again.learner.weights(), acting)
@@ -128,7 +127,7 @@ def test_actor_and_critic_in_two_processes_learn_the_same(algorithm):
     workload = tiny(algorithm, gradient_clip=0.5)
     one, two = (learners.make(workload, name, seed=3) for name in ("torch", "split"))
     assert two.pids == ()  # what is never trained has no child
-    try:
+    with contextlib.closing(two):
         for turn in range(8):
             if turn == 4:
                 two.load_state_dict(one.state_dict())
@@ -139,8 +138,6 @@ def test_actor_and_critic_in_two_processes_learn_the_same(algorithm):
         for key in ("weights", "targets", "mean", "square"):
             np.testing.assert_allclose(one.state_dict()[key], two.state_dict()[key], rtol=1e-4, atol=1e-6)
         assert one.state_dict()["updates"] == two.state_dict()["updates"]
-    finally:
-        two.close()
     assert not lives(pid)
 
 
@@ -158,30 +155,12 @@ def test_a_run_by_two_processes_and_what_cannot_be_split(tmp_path, capsys):
     assert main(["pendulum_td3", "--split", "--arrangement", "apart", *out]) == 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["updates"] > 0
     for given, said in (
-        (
-            ["cartpole_dqn", "--split"],
-            "ddpg, td3, sac",
-        ),
-        (
-            ["pendulum_td3", "--split", "--compile"],
-            "--compile",
-        ),
-        (
-            ["pendulum_td3", "--split", "--arrangement", "apart", "--learners", "2"],
-            "--learners",
-        ),
-        (
-            ["pendulum_td3", "--policy", "split"],
-            "give --split",
-        ),
-        (
-            ["pendulum_td3", "--split", "--learner", "dense"],
-            "--split and --learner dense",
-        ),
-        (
-            ["pendulum_td3", "--split", "--arrangement", "copies", "--processes", "2"],
-            "copies",
-        ),
+        (["cartpole_dqn", "--split"], "ddpg, td3, sac"),
+        (["pendulum_td3", "--split", "--compile"], "--compile"),
+        (["pendulum_td3", "--split", "--arrangement", "apart", "--learners", "2"], "--learners"),
+        (["pendulum_td3", "--policy", "split"], "give --split"),
+        (["pendulum_td3", "--split", "--learner", "dense"], "--split and --learner dense"),
+        (["pendulum_td3", "--split", "--arrangement", "copies", "--processes", "2"], "copies"),
     ):
         assert main([*given, "--out", str(tmp_path / "none")]) == 2
         assert said in capsys.readouterr().err

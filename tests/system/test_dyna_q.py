@@ -1,5 +1,6 @@
 """Dyna-Q: model workers, which learn from a model of the environment, at most c simulated updates for each real one."""
 
+import contextlib
 import dataclasses
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -152,13 +153,10 @@ def test_the_cap_holds_at_every_moment_and_after_a_kill_and_a_resumed_run_keeps_
         assert loop.report()["copies"]["simulated"] >= done
         advance(loop, lambda: loop.updates >= saved["updates"] + 20, lambda: check_cap(loop))
         assert int(loop.numbers["claimed"][0]) >= claimed
-    loop = CopiesLoop(workload, of(**options))
-    try:
+    with contextlib.closing(CopiesLoop(workload, of(**options))) as loop:
         loop.load_state_dict(saved)
         for name, each in loop.numbers.state_dict().items():
             np.testing.assert_array_equal(each, saved["numbers"][name])
-    finally:
-        loop.close()
 
 
 def setting(name, *arguments):

@@ -1,7 +1,6 @@
 """The house's rules: who may import whom, what the wheel holds, and that it works from another folder."""
 
 import ast
-import subprocess
 import sys
 import zipfile
 from functools import cache, partial
@@ -10,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests import budget
+from tests.committed import ROOT
+from tests.nursery import run_python
 
-ROOT = Path(__file__).resolve().parents[2]
 OURS = {"impls", "dse", "benchmarks", "reports", "tests"}
 
 # Which of our packages (or modules of them) a folder may import.
@@ -168,8 +168,7 @@ def test_heavy_libraries_wait_until_they_are_used():
 def test_importing_the_package_loads_nothing_heavy():
     heavy = "{'numba', 'torch', 'gymnasium', 'cupy', 'pandas', 'scipy', 'amaranth'}"
     code = f"import sys, impls, impls.training, impls.replay, dse; print(sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert run_python("-c", code).stdout.strip() == "[]"
 
 
 def test_every_module_says_what_it_is_for():
@@ -179,8 +178,7 @@ def test_every_module_says_what_it_is_for():
 
 
 def test_the_wheel_holds_the_two_packages_and_works_elsewhere(tmp_path):
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, capture_output=True, check=True)
+    run_python("-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path))
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.partition("/")[0] for name in archive.namelist()}
@@ -197,8 +195,7 @@ def test_the_wheel_holds_the_two_packages_and_works_elsewhere(tmp_path):
         f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); import impls; print(impls.__file__); "
         "tree = impls.make('numpy', 10); tree.update([1], 2.0); print(tree.total())"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    where, total = done.stdout.splitlines()
+    where, total = run_python("-c", code, folder=tmp_path).stdout.splitlines()
     assert Path(where).is_relative_to(tmp_path / "site")
     assert total == "2.0"
 

@@ -4,13 +4,15 @@ import errno
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections import namedtuple
 from pathlib import Path
 
 import pytest
+
+from tests.committed import ROOT
+from tests.nursery import run_python
 
 numba = pytest.importorskip("numba", reason="kernels need numba")
 from numba import types  # noqa: E402
@@ -23,7 +25,6 @@ from impls.sumtree.direct_calls import address_of  # noqa: E402
 from impls.sumtree.lanes import unsigned_divide  # noqa: E402
 from impls.user_cache import cache_folder  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[2]
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 KEY, CODE = b"what the code depends on", bytes(range(256)) * 20
 
@@ -57,17 +58,7 @@ def child(call):
 def alone(call, folder, **environment):
     """Run ``call``, an expression that may use this module's names, in a process with a cache of its own."""
     code = f"from tests.system.test_kernel_cache import *; {call}"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={**os.environ, "FANOUT_CACHE_DIR": str(folder), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return done
+    return run_python("-c", code, seconds=120, **({"FANOUT_CACHE_DIR": str(folder)} | environment))
 
 
 @pytest.fixture
@@ -421,11 +412,9 @@ def test_a_copy_in_another_environment_compiles_nothing_and_an_edited_one_does(t
             text = path.read_text()
             assert text.count('atomic_rmw("or"') == 1
             path.write_text(text.replace('atomic_rmw("or"', 'atomic_rmw("and"'))
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path / name), "FANOUT_CACHE_DIR": str(tmp_path / "cache")}
+        environment = {"PYTHONPATH": str(tmp_path / name), "FANOUT_CACHE_DIR": str(tmp_path / "cache")}
         environment["PYTHONHASHSEED"] = str(len(name))
-        command = [sys.executable, "-c", USE]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-        outcomes.append(done.stdout)
+        outcomes.append(run_python("-c", USE, folder=tmp_path, **environment).stdout)
         written.append({path.name: path.stat().st_mtime_ns for path in (tmp_path / "cache" / "kernels").iterdir()})
     assert outcomes == ["0 True\n", "1 True\n", "0 False\n"]
     assert written[0] == written[1]
@@ -488,8 +477,7 @@ def test_a_tree_loads_no_scipy_and_other_kernels_still_find_it():
         "from numba.np import arraymath, linalg; linalg.ensure_blas(); "
         "print(arraymath._HAVE_BLAS, 'scipy.linalg' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "True", "True"]
+    assert run_python("-c", code).stdout.split() == ["False", "True", "True"]
 
 
 def test_warming_compiles_what_first_uses_would_and_tells_of_each(monkeypatch, capsys):

@@ -7,8 +7,6 @@ import math
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -19,6 +17,7 @@ from dse.platforms import PlatformError
 from dse.records import RecordError, has_benchmarks, how_to_measure
 from tests.committed import RESULTS, ROOT
 from tests.matrix import slow
+from tests.nursery import run_python
 from tests.profiled import made_up
 from tests.system.test_records import measurement, write
 from tests.unit.test_recommend import records as swept
@@ -388,8 +387,7 @@ def test_an_installed_copy_advises_no_benchmarks(tmp_path):
         f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); from dse.__main__ import main; "
         f"main({words!r}); print(main({[*words, '--results', str(SHIPPED), '--machine', OLD]!r}))"
     )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path / "empty", capture_output=True, text=True, check=True)
+    done = run_python("-c", code, folder=tmp_path / "empty")
     assert done.stderr.startswith("error: results: no records here; ")
     assert "python -m benchmarks" not in done.stderr
     assert done.stdout.splitlines()[-1] == "0"

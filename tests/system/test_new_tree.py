@@ -1,14 +1,12 @@
 """One file dropped into a copy of the checkout adds a tree, a workload, a platform or another library, everywhere."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 
 from dse.records import read_file
+from tests.nursery import run_python
 from tests.repositories import ROOT
 from tests.unit.test_recommend import records, taking, write
 
@@ -136,10 +134,7 @@ def project(tmp_path_factory):
 
 def run(project, *words):
     """What a Python of the copy prints."""
-    here = {**os.environ, "PYTHONPATH": str(project)}
-    done = subprocess.run([sys.executable, *words], cwd=project, env=here, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_python(*words, folder=project, PYTHONPATH=str(project)).stdout
 
 
 def ask(project, *words):

@@ -5,12 +5,9 @@ import ctypes
 import os
 import pickle
 import platform
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,25 +15,16 @@ from numpy.random import default_rng
 from numpy.testing import assert_array_equal
 
 import impls
+from tests.committed import ROOT
+from tests.nursery import run_python
 
 numba = pytest.importorskip("numba", reason="the numba tree needs numba")
 from impls.sumtree import kernels as compiled  # noqa: E402  # with numba
 from impls.sumtree import numba_turns  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 def run(code, folder=ROOT, **environment):
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    return run_python("-c", code, folder=folder, **environment).stdout
 
 
 @pytest.mark.parametrize("layout", ["prefix", "plain"])

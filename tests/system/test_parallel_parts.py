@@ -25,9 +25,9 @@ from impls.training.parallel.board import EPISODES, Board, Stopped
 from impls.training.parallel.loop import ParallelLoop, SentBatches, Slots
 from impls.training.parallel.pace import Pace
 from impls.training.parallel.transports.shared_transport import Shared
+from tests.committed import ROOT
 from tests.parallel_runs import PATIENCE_SECONDS, lives, small, until
 
-ROOT = Path(__file__).resolve().parents[2]
 LAYOUT = Layout((3,), "float32", choices=2)
 
 

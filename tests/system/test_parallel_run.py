@@ -1,5 +1,6 @@
 """Runs by several processes: what their folder holds, Ctrl-C, lost processes, kills, and answers that they run."""
 
+import contextlib
 import dataclasses
 import io
 import json
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.committed import ROOT
 
 pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
@@ -28,7 +31,6 @@ from impls.training.run import Plan
 from impls.training.starting import start
 from tests.parallel_runs import kill, lives, small, stop, until
 
-ROOT = Path(__file__).resolve().parents[2]
 FILE = """
 name = "fine"
 environment = "tests.fake_environments:Fine-v0"
@@ -63,10 +65,8 @@ def begun(folder, name="apart", resume=False, plan=None, of=None, **options):
 
 
 def ended(run):
-    try:
+    with contextlib.closing(run):
         return run.run()
-    finally:
-        run.close()
 
 
 def rows(folder, name="curve.csv"):
@@ -211,7 +211,7 @@ def test_a_test_process_scores_as_an_evaluation_here_would():
     made = workload(environment="CartPole-v1", shape=(4,), choices=2)
     policy, environment = learners.make(made, seed=5), Environment(made)
     tester = TestProcess(made, policy.implementation, 7, len(policy.parameters))
-    try:
+    with contextlib.closing(environment), contextlib.closing(tester):
         for step in (300, 400):
             tester.ask(step, step - 19, policy.weights())
             assert tester.is_busy
@@ -221,9 +221,6 @@ def test_a_test_process_scores_as_an_evaluation_here_would():
             assert tested.scores == evaluate(made, policy, environment, 2, 7, VALIDATION, step)
             np.testing.assert_array_equal(tested.weights, policy.parameters)
             policy.parameters[:] *= -1
-    finally:
-        environment.close()
-        tester.close()
     assert not lives(tester.pid)
     assert tester.result() is None
 
@@ -407,10 +404,7 @@ def test_a_run_of_an_answer_learns_once_there_can_be_a_batch(changes, starts):
         (answer(batch=1 << 21), "batch"),
         (answer(strategy="gobal"), "did you mean 'global'?"),
         (with_part("learner", device=3), "says of learner neither device nor details"),
-        (
-            with_part("sampling", device="fpga"),
-            "has sampling on 'fpga', not on 'cpu'",
-        ),
+        (with_part("sampling", device="fpga"), "has sampling on 'fpga', not on 'cpu'"),
         (with_part("learner", {"learners": 2}, device="gpu"), "share their weights on a processor alone"),
         (with_part("learner", {"pipelines": 2}, device="fpga"), "has the learner on the FPGA 'fpga'"),
         (with_part("learner", device="fpga") | {"arrangement": "serial"}, "has the learner on the FPGA 'fpga'"),

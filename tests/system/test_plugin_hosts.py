@@ -4,9 +4,6 @@ import copy
 import importlib.metadata
 import importlib.util
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,10 +11,9 @@ import pytest
 import impls
 from impls.plugins.hosts import require
 from tests.contestants import DEFAULTS
+from tests.nursery import run_python
 from tests.plugin_hosts import PLUGINS, broken, plugin, program
 from tests.skips import is_expected
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -74,8 +70,7 @@ def test_a_host_that_pip_did_not_install_states_its_own_version(tmp_path, monkey
 
 def test_the_package_and_its_check_import_no_host():
     code = "import sys, impls.plugins.hosts; print(sorted({'torch', 'gymnasium', 'numba', 'ray'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert run_python("-c", code).stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("absent", ["stable_baselines3", "torchrl.data", "impls.plugins.sb3", "numba"])

@@ -5,7 +5,6 @@ import copy
 import importlib
 import math
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from numpy.random import default_rng
 from numpy.testing import assert_allclose
 
 from tests import plugin_hosts
+from tests.nursery import run_python
 
 plugin = plugin_hosts.plugin("rllib")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -702,9 +702,7 @@ def test_draws():
 def test_rllibs_own_tests_can_run_on_ours(tmp_path, options):
     """Tests of ours stand in for RLlib's: they take its class by name, and look at draws."""
     (tmp_path / "test_host.py").write_text(HOSTS_TESTS)
-    command = [sys.executable, "-m", "tests.host_suites", "--host", "rllib", "--tests", str(tmp_path), *options]
-    done = subprocess.run(command, cwd=plugin_hosts.FOLDER.parent.parent, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_python("-m", "tests.host_suites", "--host", "rllib", "--tests", str(tmp_path), *options)
 
 
 @pytest.mark.slow

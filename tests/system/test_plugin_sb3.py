@@ -2,7 +2,6 @@
 
 import pickle
 import re
-import subprocess
 import sys
 import warnings
 
@@ -12,6 +11,7 @@ from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 
 from tests import plugin_hosts
+from tests.nursery import run_python
 
 sb3 = plugin_hosts.plugin("sb3")
 
@@ -522,10 +522,8 @@ def test_the_priority_is_the_mean_td_error_of_the_critics(name):
     with torch.no_grad():
         acted = learner.actor_target(batch.next_observations)
         if name == "PrioritizedDDPG":  # which SB3 makes of TD3, with its noise
-            noise = torch.zeros_like(acted)
             assert learner.target_policy_noise > 0
             learner.target_policy_noise = 0.0
-            acted = acted + noise
         ahead = torch.cat(learner.critic_target(batch.next_observations, acted), 1).min(1, keepdim=True).values
         target = batch.rewards + learner.gamma * (1 - batch.dones) * ahead
         errors = [(value - target).abs() for value in learner.critic(batch.observations, batch.actions)]
@@ -694,7 +692,7 @@ def test_qr_dqn_without_sb3_contrib_is_one_sentence(monkeypatch):
     with pytest.raises(AttributeError, match="no attribute 'PrioritizedPPO'"):
         _ = sb3.PrioritizedPPO
     code = "import sys; sys.modules['sb3_contrib'] = None; from impls.plugins.sb3 import *; PrioritizedDQN"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python("-c", code)
 
 
 def told(training):

@@ -1,10 +1,8 @@
 """Tests of the probe of a machine: its numbers from samples, its samples, and that it finds the same thing twice."""
 
 import json
-import subprocess
 import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,8 +14,8 @@ from dse.platforms.quantities import Quantity
 from dse.platforms.reading import parse
 from dse.platforms.writing import to_toml
 from tests.committed import DATA
+from tests.nursery import run_python
 
-ROOT = Path(__file__).resolve().parents[2]
 HERE = {"key": "0123456789", "cpu": "A  processor", "cores": 2, "packages": {"numba": "1.0"}}
 FOUND = [Level("L1", 32 << 10, 1, 16 << 10, 16 << 10), Level("memory", 8 << 30, 2, 64 << 20, 32 << 20)]
 SAMPLES = {
@@ -156,8 +154,7 @@ def test_a_second_probe_agrees_within_its_stated_spread(tmp_path):
     for number in range(2):
         out = tmp_path / f"{number}.toml"
         began = time.perf_counter()
-        command = [sys.executable, "-m", "dse", "platform", "probe", "--anyway", "--out", str(out)]
-        subprocess.run(command, cwd=DATA, check=True, capture_output=True)
+        run_python("-m", "dse", "platform", "probe", "--anyway", "--out", str(out), folder=DATA)
         assert time.perf_counter() - began < 60
         platform, problems = parse(out.read_text(), str(out))
         assert not problems

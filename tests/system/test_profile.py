@@ -5,7 +5,6 @@ import importlib.util
 import json
 import time
 from collections import Counter
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,7 +22,6 @@ from impls.training import identity, load
 from impls.training.reading import of_stated
 from tests.profiled import TINY, write_workload
 
-ROOT = Path(__file__).resolve().parents[2]
 NEEDED = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("torch", "gymnasium", "numba")),
     reason="profiling needs the extra train",

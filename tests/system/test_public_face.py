@@ -4,8 +4,6 @@ import functools
 import inspect
 import math
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ import pytest
 import dse
 from dse import __doc__ as face
 from tests.committed import DATA, RESULTS
+from tests.nursery import run_python
 
 MACHINE = "d7dae63b89"
 KEPT = {
@@ -23,8 +22,7 @@ KEPT = {
 
 
 def run(code):
-    done = subprocess.run([sys.executable, "-c", code], cwd=DATA, capture_output=True, text=True, check=True)
-    return done.stdout.split()
+    return run_python("-c", code, folder=DATA).stdout.split()
 
 
 @pytest.mark.parametrize("name", dse.__all__)

@@ -20,8 +20,8 @@ from dse import race_runs
 from dse.race_runs import Program, decided, rows_of
 from impls.race import Result, Standing
 from impls.training import checkpoint, clock
+from tests.committed import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 RUN = """
 import mmap, os, sys, time
 with open(os.environ["FANOUT_TURNS"], "r+b") as file:

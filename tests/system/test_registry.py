@@ -4,14 +4,12 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import impls
 from impls.checks import closest, near
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.committed import ROOT
 
 TWIN = '''"""The NumPy tree under another name."""
 

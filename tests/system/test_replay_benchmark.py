@@ -24,12 +24,12 @@ from benchmarks.replay.jobs import CrewError, Job, Outcome, Quota
 from benchmarks.replay.worker import LEAD_SECONDS, Operation, Processes, Threads, Together, part_of_step, quota, stretch
 from benchmarks.workers import WorkerError
 from dse.records import Measurement, read_file
+from tests.committed import ROOT
 from tests.oracles import naive_replay
 from tests.oracles.naive_replay import Naive, Raising
 from tests.parallel_runs import until
 
 pytest.importorskip("numba")
-ROOT = Path(__file__).resolve().parents[2]
 STRATEGIES = ("two_lock_checked", "global", "none", "rwlock", "two_lock_lazy")
 PLAN = Plan(STRATEGIES, "two_lock_checked", ("prioritized_buffer", "cpprb", "cpprb_mp"), 1_000, 64, 5_000, 1_000)
 

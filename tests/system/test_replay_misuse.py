@@ -6,8 +6,6 @@ import multiprocessing
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -18,6 +16,7 @@ import pytest
 import impls.replay
 from impls.replay import ClosedError, Layout, attach, make, strategies
 from impls.replay.registry import strategy_class
+from tests.nursery import run_python
 from tests.replay_stress import Plan, inspect
 
 LAYOUT = Layout((3,), "float32", choices=4)
@@ -265,7 +264,7 @@ def test_a_forked_child_gets_a_sentence_and_its_parent_goes_on():
         "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3\n"
         "assert (replay.written, replay.check()) == (6, 0)\n"
     )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=60)
+    run_python("-W", "ignore", "-c", script, seconds=60)
 
 
 def test_handles_of_private_replays_and_pickled_replays():

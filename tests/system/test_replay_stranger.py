@@ -4,8 +4,6 @@ import copy
 import ctypes
 import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +11,7 @@ import pytest
 
 from impls import replay
 from impls.replay.block import is_alive, process
+from tests.nursery import run_python
 
 pytest.importorskip("numba")
 LAYOUT = replay.Layout((4,), "float32", choices=2)
@@ -27,10 +26,7 @@ def memory():
 
 def run(code, **environment):
     """What a Python of its own prints."""
-    command = [sys.executable, "-c", code]
-    return subprocess.run(
-        command, env=os.environ | environment, capture_output=True, text=True, timeout=100, check=True
-    ).stdout.strip()
+    return run_python("-c", code, seconds=100, **environment).stdout.strip()
 
 
 MAKE = """

@@ -27,9 +27,8 @@ from impls.race import Result, Standing
 from impls.training import learners, load, path_of
 from impls.training.__main__ import _parser as training_parser
 from impls.training.__main__ import main as training
-from tests.committed import RESULTS
+from tests.committed import RESULTS, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 MACHINE = "8fb834d50a"
 ASKED = ("--machine", MACHINE)
 PREDICTED = (*ASKED, "--decide", "0")

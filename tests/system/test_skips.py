@@ -3,14 +3,13 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.committed import ROOT
 from tests.run import PYTEST
 from tests.skips import EXPECTED, REMEDY, is_expected
 
-ROOT = Path(__file__).resolve().parents[2]
 TESTS = """
 import pytest
 

@@ -3,8 +3,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +10,9 @@ import pytest
 from dse.__main__ import _parser, main
 from dse.tuning.core_question import MOST_CORES
 from impls.training import __main__ as training
-from tests.committed import RESULTS, ROOT
+from tests.committed import DATA, RESULTS, ROOT
 from tests.matrix import matrix
+from tests.nursery import run_python
 
 HERE = str(RESULTS / "d7dae63b89" / "platform.toml")
 ASK = ["recommend", "--platform", HERE, "--workload", "hopper_ddpg"]
@@ -200,9 +199,7 @@ REFUSED_BY = {
         ("--batch 0", "batch must be at least 1, not 0"),
         ("--workload hoper_ddpg", "hoper_ddpg"),
     ],
-    "validate": [
-        ("--results nowhere", "nowhere: no answers"),
-    ],
+    "validate": [("--results nowhere", "nowhere: no answers")],
 }
 
 
@@ -317,8 +314,7 @@ def test_an_answer_needs_no_heavy_library():
     heavy = "{'scipy', 'pandas', 'torch', 'numba', 'simpy', 'gymnasium', 'matplotlib'}"
     ask = f"main({ASK!r})"
     code = f"import sys; from dse.__main__ import main; {ask}; print(sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert run_python("-c", code, folder=DATA).stdout.splitlines()[-1] == "[]"
 
 
 TALKATIVE = """
@@ -336,8 +332,7 @@ gymnasium.register("Talkative-v0", make)
 def test_what_an_environment_prints_is_not_in_the_json(tmp_path, mine, name):
     pytest.importorskip("gymnasium")
     (tmp_path / "talkative.py").write_text(TALKATIVE)
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
     command = "-m", "dse", "recommend", "--platform", "u200", "--json", "--workload", mine(f"talkative:{name}")
-    run = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=environment, check=True)
+    run = run_python(*command, folder=DATA, PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}")
     assert json.loads(run.stdout)["workload"] == "mine"
     assert [word in run.stderr for word in ("from Python", "at once", "kept by C")] == 3 * [name == "Talkative-v0"]

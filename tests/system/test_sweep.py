@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -23,9 +22,9 @@ from benchmarks.run import Stamp
 from benchmarks.timing import Timing
 from dse.platforms import fingerprint
 from dse.records import read_file
+from tests.committed import ROOT
 from tests.system.test_advice import parsers
 
-ROOT = Path(__file__).resolve().parents[2]
 AXES = "--capacities 50,60,70 --batches 4,8 --fanouts 4 --ops draw,update --budget 0.001 --no-floor".split()
 
 

@@ -26,11 +26,9 @@ from impls import exits, terminal
 from impls.terminal import Parser, Progress, amount, answering, count
 from impls.training import __main__ as training
 from impls.training.interrupts import Interrupted
-from tests.committed import DATA
+from tests.committed import DATA, ROOT
 from tests.matrix import slow
-
-ROOT = Path(__file__).resolve().parents[2]
-
+from tests.nursery import run_python
 
 COUNTS = {
     10**6: "1000000 1_000_000 1e6 1E+6 1M 1m",
@@ -192,10 +190,9 @@ def test_only_a_fault_of_ours_ends_a_command_by_70(capsys, error, code):
 @pytest.mark.parametrize("module", ENTRIES)
 def test_a_fault_while_it_is_imported_ends_every_command_by_70(tmp_path, module):
     (tmp_path / "numpy.py").write_text("1 / 0")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
-    command = [sys.executable, "-P", "-m", module]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr.count("Traceback")) == (70, "", 1)
+    both = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = run_python("-P", "-m", module, folder=tmp_path, exit_code=70, PYTHONPATH=both)
+    assert (done.stdout, done.stderr.count("Traceback")) == ("", 1)
     assert f"python -P -m {module}" in done.stderr.splitlines()[-1]
 
 
@@ -354,9 +351,7 @@ def test_warnings_are_sentences(tmp_path):
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "quick.jsonl").write_text('{"torn')
     asked = ["recommend", "--no-race", "--capacity", "10", "--batch", "1", "--results", str(tmp_path)]
-    command = [sys.executable, "-m", "dse", *asked]
-    done = subprocess.run(command, cwd=DATA, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
+    done = run_python("-m", "dse", *asked, folder=DATA, exit_code=2)
     assert done.stderr.startswith("warning: ")
     assert "read_file" not in done.stderr
 

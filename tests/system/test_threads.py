@@ -17,7 +17,6 @@ import sys
 import threading
 import time
 import traceback
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,9 +25,7 @@ import impls
 from impls.sumtree.contract import READS
 from impls.sumtree.turns import Turns
 from tests.contestants import NAMES, make
-from tests.nursery import Nursery
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.nursery import Nursery, run_python
 
 VARIANTS = {
     "numba": [
@@ -80,17 +77,7 @@ def alone(call, seconds=600, **environment):
     # A process that a shell started in the background ignores Ctrl-C, and so would this one.
     heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     code = f"{heed}; from tests.system.test_threads import *; {call}"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=seconds,
-    )
-    assert done.returncode == 0, (done.returncode, done.stdout[-2000:], done.stderr[-4000:])
-    return done.stdout
+    return run_python("-W", "ignore", "-c", code, seconds=seconds, **environment).stdout
 
 
 def block(capacity):

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 from impls.training import TrainingError, load
+from tests.committed import ROOT
+from tests.nursery import run_python
 
 torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
@@ -32,7 +34,6 @@ from tests.parallel_runs import lives, until  # noqa: E402
 from tests.system.test_actors import fake  # noqa: E402
 
 torch.set_num_threads(1)
-ROOT = Path(__file__).resolve().parents[2]
 
 SMALL = """
 name = "small"
@@ -78,12 +79,10 @@ def small(folder, environment="CartPole-v1", algorithm="dqn", presampled=0, acto
     return path
 
 
-def run_to(workload, folder, until=None, resume=False, every=200):
-    run = start(workload, Plan(folder, every, 3, live=False), contestant="numpy", seed=3, resume=resume)
-    try:
+def run_to(workload, folder, until=None, resume=False, every=200, episodes=3, seed=3):
+    plan = Plan(folder, every, episodes, live=False)
+    with contextlib.closing(start(workload, plan, contestant="numpy", seed=seed, resume=resume)) as run:
         return run.run(until)
-    finally:
-        run.close()
 
 
 def curve(folder):
@@ -192,11 +191,9 @@ def test_without_a_terminal_a_line_is_shown_now_and_then(tmp_path, capsys):
     """By a clock of the test's own, which moves by a second a look."""
     seconds = iter(range(10**6))
     workload = dataclasses.replace(fake(), steps=100)
-    run = start(workload, Plan(tmp_path, 50, 0, clock=lambda: float(next(seconds))), contestant="numpy")
-    try:
+    plan = Plan(tmp_path, 50, 0, clock=lambda: float(next(seconds)))
+    with contextlib.closing(start(workload, plan, contestant="numpy")) as run:
         run.run()
-    finally:
-        run.close()
     captured = capsys.readouterr()
     first, *lines = captured.err.splitlines()
     assert captured.out == ""
@@ -210,9 +207,9 @@ def test_a_time_box_is_of_the_first_step_on_whether_or_not_a_run_learns_by_then(
     late = dataclasses.replace(workload.learner, learning_starts=10**9)
     for name, learner in (("learns", workload.learner), ("collects", late)):
         endless = dataclasses.replace(workload, learner=learner, steps=10**9, evaluation=SELDOM)
-        run = start(endless, Plan(tmp_path / name, 10**9, 0, live=False, seconds=1), contestant="numpy")
-        summary = run.run()
-        run.close()
+        plan = Plan(tmp_path / name, 10**9, 0, live=False, seconds=1)
+        with contextlib.closing(start(endless, plan, contestant="numpy")) as run:
+            summary = run.run()
         assert 1 <= summary["seconds"]
         assert (summary["updates"] > 0) == (name == "learns")
         assert summary["steps"] > 0
@@ -268,9 +265,8 @@ def test_no_torch_is_needed_or_loaded_but_for_its_own_learner(tmp_path):
         "print(codes, 'torch' in sys.modules); sys.modules['torch'] = None; "
         f"sys.exit(main(['cartpole_dqn', '--learner', 'torch', '--out', {str(tmp_path / 'other')!r}]))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_python("-c", code, exit_code=2)
     assert done.stdout.splitlines()[-1] == "[0, 0] False"
-    assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("error: the learner torch needs the package torch, which is not")
 
 
@@ -428,11 +424,7 @@ def test_a_process_ends_with_the_one_that_started_it():
 
 
 def run_to_fake(workload, folder, until=None, resume=True):
-    run = start(workload, Plan(folder, 20, 0, live=False), contestant="numpy", resume=resume)
-    try:
-        return run.run(until)
-    finally:
-        run.close()
+    return run_to(workload, folder, until, resume, every=20, episodes=0, seed=0)
 
 
 def test_a_folder_that_a_run_cannot_have_is_refused_before_anything_is_loaded(tmp_path, capsys, monkeypatch):
@@ -597,8 +589,7 @@ def saved(state, path):
 checkpoint.save = saved
 sys.exit(main({[*given, str(full)]!r}))
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
+    done = run_python("-c", code, exit_code=2)
     told = done.stderr.splitlines()[-1]
     assert re.fullmatch(rf"error: \S*({file}): cannot be written \(.*\); what was saved before is kept", told)
     assert all(text.endswith("\n") for text in ((full / name).read_text() for name in ("curve.csv", "episodes.csv")))
@@ -618,7 +609,7 @@ def test_a_full_disk_at_a_checkpoint_keeps_the_last_one(tmp_path):
         f"try: checkpoint.save({{'array': np.zeros(1_000_000)}}, Path({str(path)!r}))\n"
         "except TrainingError as error: print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", limited], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = run_python("-c", limited)
     assert "cannot be written" in done.stdout
     assert "what was saved before is kept" in done.stdout
     assert [each.name for each in tmp_path.iterdir()] == ["checkpoint.pt"]
@@ -648,10 +639,8 @@ def test_nothing_in_a_checkpoint_is_executed(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_cartpole_is_solved_by_the_shipped_workload(tmp_path, seed):
-    run = start(load("cartpole_dqn"), Plan(tmp_path, live=False), seed=seed)
-    summary = run.run()
-    run.close()
-    assert summary["test_mean"] >= 475
+    with contextlib.closing(start(load("cartpole_dqn"), Plan(tmp_path, live=False), seed=seed)) as run:
+        assert run.run()["test_mean"] >= 475
 
 
 @pytest.mark.slow
@@ -664,8 +653,8 @@ def test_every_shipped_workload_starts(tmp_path, name):
     smaller = dataclasses.replace(workload.replay, capacity=20_000)
     evaluation = dataclasses.replace(workload.evaluation, interval=1_200, episodes=1)
     changed = {"learner": short, "replay": smaller, "evaluation": evaluation, "steps": 1_200}
-    run = start(dataclasses.replace(workload, **changed), Plan(tmp_path, 10**6, 0, live=False))
-    summary = run.run()
-    run.close()
+    plan = Plan(tmp_path, 10**6, 0, live=False)
+    with contextlib.closing(start(dataclasses.replace(workload, **changed), plan)) as run:
+        summary = run.run()
     assert summary["updates"] > 0
     assert np.isfinite(summary["validation_best"])

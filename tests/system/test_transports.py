@@ -53,10 +53,8 @@ def handing(kind, size=50):
     made = {"queue": Queue, "fill": Fill}[kind](size) if kind != "pipe" else Pipe()
     board = Board(2, 1, 1)
     board._parent = os.getppid()  # senders are threads of this process, which a board takes for its parent's child
-    try:
+    with contextlib.closing(made):
         yield made, board, Kept()
-    finally:
-        made.close()
 
 
 def arrived(made, replay):

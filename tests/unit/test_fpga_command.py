@@ -1,7 +1,6 @@
 """Tests of ``python -m dse fpga``: what it prints, what JSON holds, and a sentence for what cannot be answered."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,6 @@ from impls.fpga.network import parse
 from impls.fpga.resources import Budget
 from tests.committed import RESULTS
 
-ROOT = Path(__file__).resolve().parents[2]
 QUICK = ["fpga", "--network", "cartpole", "--batch", "32", "--capacity", "1000", "--results", str(RESULTS)]
 
 

@@ -7,9 +7,10 @@ import re
 import shlex
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+
+from tests.committed import ROOT
 
 pytest.importorskip("pandas", reason="reports need pandas")
 
@@ -27,7 +28,6 @@ from reports.sections.papers import PAPERS, Asked, Paper
 from tests.page.test_reports import QUOTED, everything
 from tests.system.test_advice import PARSERS, benchmark, parsed
 
-ROOT = Path(__file__).resolve().parents[2]
 MADE_UP = Paper("[Nobody1999]", "N. Nobody", "On <Nothing>", "nowhere", "https://example.org/nothing?a=1&b=2")
 CLAIMS = (Claim("It is fast (II, Fig. 3).", "refuted", "it is slow", "a rule", "a power"),)
 CLAIMS += (Claim("It is small, by a lot (Table 1), always.", "confirmed", "it is", "another", "exact"),)

@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+import weakref
 
 import pytest
 
@@ -35,6 +36,18 @@ def races_on(monkeypatch):
 
 
 clock = pytest.fixture(races_on)
+
+
+def _interrupted_after(most, clock):
+    """A call whose number ``most`` ends with Ctrl-C."""
+    numbers, fast = itertools.count(1), clock.call(1e-3)
+
+    def run():
+        fast()
+        if next(numbers) == most:
+            raise KeyboardInterrupt
+
+    return run
 
 
 def statuses(result):
@@ -121,23 +134,10 @@ def test_waves_keep_to_the_memory_and_find_the_fastest_of_all(clock, best):
         def make():
             nonlocal most
             call = clock.call(1e-3 * (1 if name == best else 1.1 + name / 20))
-
-            def run():
-                call()
-
-            class Held:
-                def __init__(self):
-                    held.add(name)
-
-                def __call__(self):
-                    run()
-
-                def __del__(self):
-                    held.discard(name)
-
-            one = Held()
+            held.add(name)
+            weakref.finalize(call, held.discard, name)
             most = max(most, len(held))
-            return one
+            return call
 
         return Candidate(str(name), make, 10)
 
@@ -153,22 +153,12 @@ def test_what_no_memory_holds_has_failed(clock):
 
 
 def test_an_interrupt_gives_the_answer_so_far(clock):
-    calls, fast = [], clock.call(1e-3)
-
-    def interrupted():
-        fast()
-        calls.append(None)
-        if len(calls) == most:
-            raise KeyboardInterrupt
-
-    most = 30
-    result = race({"slow": clock.call(2e-3), "fast": interrupted}, seconds=60, zone=0)
+    fast = _interrupted_after(30, clock)
+    result = race({"slow": clock.call(2e-3), "fast": fast}, seconds=60, zone=0)
     assert result.ending in ("interrupted", "decided")
     assert result.standings[0].name == "fast"
-    calls.clear()
-    most = 2
     with pytest.raises(KeyboardInterrupt):
-        race({"slow": clock.call(2e-3), "fast": interrupted})
+        race({"slow": clock.call(2e-3), "fast": _interrupted_after(2, clock)})
 
 
 def test_inputs_are_the_same_within_a_round_and_others_in_the_next(clock):
@@ -388,16 +378,7 @@ def test_the_more_candidates_the_more_rounds_before_one_leaves(clock, others, ro
 
 
 def test_a_round_that_is_interrupted_does_not_count(clock):
-    calls, fast = [], clock.call(1e-3)
-
-    def interrupted():
-        fast()
-        calls.append(None)
-        if len(calls) == 50:
-            raise KeyboardInterrupt
-
-    result = race(
-        {"one": interrupted, "other": clock.call(1e-3)} | {str(n): clock.call(1e-3) for n in range(9)}, zone=0
-    )
+    calls = {"one": _interrupted_after(50, clock)} | {str(n): clock.call(1e-3) for n in range(10)}
+    result = race(calls, zone=0)
     assert result.ending == "interrupted"
     assert len({len(blocks) for blocks in result.blocks.values()}) == 1
