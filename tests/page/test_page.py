@@ -197,7 +197,11 @@ def test_the_first_question_is_of_all_threads_of_the_machine(tmp_path, monkeypat
 
 @pytest.mark.parametrize(
     ("times", "told"),
-    [(1.01, "takes as long, within the noise"), (2.0, "takes 2.0x the time"), (0.1, "takes 10% of that time")],
+    [
+        (1.01, "takes as long, within the noise"),
+        (2.0, "takes 2.0x the time"),
+        (0.1, "takes 10% of that time"),
+    ],
 )
 def test_the_headline_is_of_the_usual_batch_and_calls_what_the_noise_explains_no_difference(tmp_path, times, told):
     fast = {"primitive": "peer", "capacity": 1_000_000, "command": "make peers"}

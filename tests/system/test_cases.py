@@ -72,7 +72,10 @@ def unsummed(tree, indices, priorities):
 
 # Lies, each in one method alone, and the ops whose answers they spoil.
 LIES = {
-    "finds the leaf before": (["sample"], {"prefix_sum_index": lambda tree, mass: before(tree.prefix_sum_index(mass))}),
+    "finds the leaf before": (
+        ["sample"],
+        {"prefix_sum_index": lambda tree, mass: before(tree.prefix_sum_index(mass))},
+    ),
     "samples the leaf before, with its own priority": (
         ["draw", "step"],
         {"sample": lambda tree, u: (before(tree.sample(u)[0]), tree.get(before(tree.sample(u)[0])))},
@@ -81,7 +84,10 @@ LIES = {
         ["draw"],
         {"sample": lambda tree, u: (tree.sample(u)[0], np.float32(1.001) * tree.sample(u)[1])},
     ),
-    "reads priorities wrong": (["get"], {"get": lambda tree, indices: tree.get(indices) + np.float32(1e-3)}),
+    "reads priorities wrong": (
+        ["get"],
+        {"get": lambda tree, indices: tree.get(indices) + np.float32(1e-3)},
+    ),
     "forgets the last update": (
         ["update", "insert", "step"],
         {"update": lambda tree, indices, priorities: tree.update(indices[:-1], priorities[:-1])},

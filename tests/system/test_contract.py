@@ -582,7 +582,12 @@ REFUSALS = {
     "rank 2": (ValueError, "range_sum", ([[1, 2]], 5), ["[B]", "[1, 2]"]),
     "mass beyond the total": (ValueError, "prefix_sum_index", ([45.5], "left"), ["45.5", "[0, 45.0]"]),
     "integer mass beyond the total": (ValueError, "prefix_sum_index", ([46], "left"), ["46", "[0, 45.0]"]),
-    "NaN left mass": (ValueError, "prefix_sum_index", ([1.0, NAN], "left"), ["nan", "position 1", "[0, 45.0]"]),
+    "NaN left mass": (
+        ValueError,
+        "prefix_sum_index",
+        ([1.0, NAN], "left"),
+        ["nan", "position 1", "[0, 45.0]"],
+    ),
     "negative mass": (ValueError, "prefix_sum_index", ([-1e-300], "left"), ["-1e-300", "[0, 45.0]"]),
     "unknown side": (ValueError, "prefix_sum_index", ([1.0], "lef"), ["'right', 'left'", "'lef'", "did you mean"]),
     "excluded at capacity": (IndexError, "sample", ([0.5], [3, 10]), ["10", "position 1", "[0, 10)"]),

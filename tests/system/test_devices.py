@@ -155,12 +155,30 @@ def test_a_run_by_two_processes_and_what_cannot_be_split(tmp_path, capsys):
     assert main(["pendulum_td3", "--split", "--arrangement", "apart", *out]) == 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["updates"] > 0
     for given, said in (
-        (["cartpole_dqn", "--split"], "ddpg, td3, sac"),
-        (["pendulum_td3", "--split", "--compile"], "--compile"),
-        (["pendulum_td3", "--split", "--arrangement", "apart", "--learners", "2"], "--learners"),
-        (["pendulum_td3", "--policy", "split"], "give --split"),
-        (["pendulum_td3", "--split", "--learner", "dense"], "--split and --learner dense"),
-        (["pendulum_td3", "--split", "--arrangement", "copies", "--processes", "2"], "copies"),
+        (
+            ["cartpole_dqn", "--split"],
+            "ddpg, td3, sac",
+        ),
+        (
+            ["pendulum_td3", "--split", "--compile"],
+            "--compile",
+        ),
+        (
+            ["pendulum_td3", "--split", "--arrangement", "apart", "--learners", "2"],
+            "--learners",
+        ),
+        (
+            ["pendulum_td3", "--policy", "split"],
+            "give --split",
+        ),
+        (
+            ["pendulum_td3", "--split", "--learner", "dense"],
+            "--split and --learner dense",
+        ),
+        (
+            ["pendulum_td3", "--split", "--arrangement", "copies", "--processes", "2"],
+            "copies",
+        ),
     ):
         assert main([*given, "--out", str(tmp_path / "none")]) == 2
         assert said in capsys.readouterr().err

@@ -238,7 +238,12 @@ def test_targets_move_when_it_is_their_turn(algorithm, interval, tau):
 
 @pytest.mark.parametrize(
     ("algorithm", "names"),
-    [("dqn", {"action_values"}), ("ddpg", {"critic", "policy"}), ("td3", {"critic", "policy"}), ("sac", {"critic"})],
+    [
+        ("dqn", {"action_values"}),
+        ("ddpg", {"critic", "policy"}),
+        ("td3", {"critic", "policy"}),
+        ("sac", {"critic"}),
+    ],
 )
 def test_only_what_td_errors_read_has_a_target(algorithm, names):
     learner = algorithms.make(tiny(algorithm))

@@ -183,7 +183,14 @@ def test_a_resumed_loop_continues_bit_for_bit():
         assert np.array_equal(of(first), of(second))
 
 
-@pytest.mark.parametrize("part", ["model", "density", "learner"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "model",
+        "density",
+        "learner",
+    ],
+)
 def test_what_diverges_is_a_sentence(part):
     loop = made(STARTS - 1)
     vectors = {"model": loop.model.vectors.weights, "density": loop.density.state.weights}

@@ -404,7 +404,10 @@ def test_a_run_of_an_answer_learns_once_there_can_be_a_batch(changes, starts):
         (answer(batch=1 << 21), "batch"),
         (answer(strategy="gobal"), "did you mean 'global'?"),
         (with_part("learner", device=3), "says of learner neither device nor details"),
-        (with_part("sampling", device="fpga"), "has sampling on 'fpga', not on 'cpu'"),
+        (
+            with_part("sampling", device="fpga"),
+            "has sampling on 'fpga', not on 'cpu'",
+        ),
         (with_part("learner", {"learners": 2}, device="gpu"), "share their weights on a processor alone"),
         (with_part("learner", {"pipelines": 2}, device="fpga"), "has the learner on the FPGA 'fpga'"),
         (with_part("learner", device="fpga") | {"arrangement": "serial"}, "has the learner on the FPGA 'fpga'"),

@@ -199,7 +199,9 @@ REFUSED_BY = {
         ("--batch 0", "batch must be at least 1, not 0"),
         ("--workload hoper_ddpg", "hoper_ddpg"),
     ],
-    "validate": [("--results nowhere", "nowhere: no answers")],
+    "validate": [
+        ("--results nowhere", "nowhere: no answers"),
+    ],
 }
 
 

@@ -172,12 +172,20 @@ OTHERS_SAMPLED = [f"hou2023__table_2__{name}__sampled" for name in ("rllib_apex_
 @pytest.mark.parametrize(
     ("place", "numbers", "verdict"),
     [
-        (AVERAGE, {"hou2023__table_1__spreeze__average": 406.6, "hou2023__table_1__rllib__average": 5125.2}, "adds up"),
+        (
+            AVERAGE,
+            {"hou2023__table_1__spreeze__average": 406.6, "hou2023__table_1__rllib__average": 5125.2},
+            "adds up",
+        ),
         (AVERAGE, {"hou2023__table_1__spreeze__average": 406.6}, "refuted"),
         (SAVED, {"hou2023__time_save__percent": 60}, "refuted"),
         (MAGNITUDE, dict.fromkeys(OTHERS_SAMPLED, 4_000), "adds up"),
         (MAGNITUDE, dict.fromkeys(OTHERS_SAMPLED[:-1], 4_000), "refuted"),
-        (FRAMES, {"hou2023__table_2__acme_256__batch": 8_192, "hou2023__table_2__acme_8192__batch": 256}, "adds up"),
+        (
+            FRAMES,
+            {"hou2023__table_2__acme_256__batch": 8_192, "hou2023__table_2__acme_8192__batch": 256},
+            "adds up",
+        ),
         (QUEUE, {"hou2023__queue__queue_hz": 0.1}, "refuted"),
     ],
 )
@@ -459,19 +467,50 @@ def threaded(op, one, two, batch=16_384):
 @pytest.mark.parametrize(
     ("records", "place", "verdict"),
     [
-        (threaded("draw", 1.8, 1.0), SCALING, "confirmed"),
-        (threaded("draw", 1.2, 1.0), SCALING, "refuted"),
-        (threaded("draw", 1.8, 1.0, 256), SCALING, "not testable here"),
-        (threaded("draw", 1.8, 1.0)[1:], SCALING, "not testable here"),
-        (threaded("update", 1.0, 1.0), STEADY, "not testable here"),
-        (threaded("update", 1.5, 1.0), STEADY, "refuted"),
+        (
+            threaded("draw", 1.8, 1.0),
+            SCALING,
+            "confirmed",
+        ),
+        (
+            threaded("draw", 1.2, 1.0),
+            SCALING,
+            "refuted",
+        ),
+        (
+            threaded("draw", 1.8, 1.0, 256),
+            SCALING,
+            "not testable here",
+        ),
+        (
+            threaded("draw", 1.8, 1.0)[1:],
+            SCALING,
+            "not testable here",
+        ),
+        (
+            threaded("update", 1.0, 1.0),
+            STEADY,
+            "not testable here",
+        ),
+        (
+            threaded("update", 1.5, 1.0),
+            STEADY,
+            "refuted",
+        ),
     ],
 )
 def test_threads_share_a_batch_of_samples_and_none_of_updates(records, place, verdict):
     assert judged(*records)[place] == verdict
 
 
-@pytest.mark.parametrize(("theirs", "verdict"), [(2.0, "confirmed"), (1.0, "refuted"), (2e3, "refuted")])
+@pytest.mark.parametrize(
+    ("theirs", "verdict"),
+    [
+        (2.0, "confirmed"),
+        (1.0, "refuted"),
+        (2e3, "refuted"),
+    ],
+)
 def test_rllibs_loop_is_compared_with_ours_by_the_same_library(theirs, verdict):
     times = {
         "fanout": 0.1,
@@ -497,7 +536,13 @@ def test_rllibs_loop_is_compared_with_ours_by_the_same_library(theirs, verdict):
     assert judged(*loops, *small)[LOOP] == "refuted"  # at the other batch it is as fast
 
 
-@pytest.mark.parametrize(("keeper", "verdict"), [(0.6, "refuted"), (0.01, "confirmed")])
+@pytest.mark.parametrize(
+    ("keeper", "verdict"),
+    [
+        (0.6, "refuted"),
+        (0.01, "confirmed"),
+    ],
+)
 def test_a_keeper_that_waits_more_than_others_needs_no_second_unit(keeper, verdict):
     waited = {"learner-0": 0.2, "actor-0": 0.5, "keeper-0": keeper}
     record = cell(primitive="training arrangement", options={"arrangement": "pipelined"}, median_seconds=1.0)

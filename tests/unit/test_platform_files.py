@@ -105,7 +105,10 @@ def test_each_fault_is_told_in_a_sentence_with_its_line(old, new, at, words):
             GOOD[: GOOD.index("[[device.slice]]")] + GOOD[GOOD.index("[[link]]") :],
             [f"{SECOND_DEVICE}: device 'card' lacks [[device.slice]], which every fpga has"],
         ),
-        (GOOD[: GOOD.index("[[link]]")], [f"{SECOND_DEVICE}: no chain of links joins 'card' to 'cpu'; add a [[link]]"]),
+        (
+            GOOD[: GOOD.index("[[link]]")],
+            [f"{SECOND_DEVICE}: no chain of links joins 'card' to 'cpu'; add a [[link]]"],
+        ),
     ],
 )
 def test_what_a_platform_lacks_is_told(text, faults):

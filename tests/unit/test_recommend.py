@@ -372,7 +372,10 @@ def test_an_unchecked_tree_is_chosen_only_where_it_is_asked_for_and_is_said_to_c
     assert "--unchecked" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("told", [{"primitive": "question"}, {"primitive": "answer"}])
+@pytest.mark.parametrize(
+    "told",
+    [{"primitive": "question"}, {"primitive": "answer"}],
+)
 def test_records_that_answers_are_tested_with_are_never_rested_on(tmp_path, told):
     folder = write(tmp_path, records())
     later = {"utc": "2026-03-01T00:00:00+00:00"}

@@ -237,7 +237,10 @@ REST = {part: options for part, options in ALL.items() if part not in ("sampling
         ({"options": REST, "trees": ((),)}, "sampling and one of updating"),
         ({"trees": TREES}, "the part 'sampling' has its options in trees"),
         ({"options": REST}, "nothing can run the part 'sampling'"),
-        ({"options": ALL | {"storage": ALL["learner"]}}, "is an option of 'learner'"),
+        (
+            {"options": ALL | {"storage": ALL["learner"]}},
+            "is an option of 'learner'",
+        ),
         *(
             ({"options": ALL | {"actors": (dataclasses.replace(ALL["actors"][0], **{taken: {"disk": 1.0}}),)}}, "disk")
             for taken in ("needs", "ahead")

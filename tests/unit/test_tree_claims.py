@@ -204,7 +204,12 @@ def test_the_miss_of_a_two_sided_test_is_what_a_simulation_counts():
 
 @pytest.mark.parametrize(
     ("factor", "noise", "verdict"),
-    [(1.01, 1.005, "confirmed"), (1.5, 1.005, "refuted"), (0.9, 1.005, "refuted"), (1.01, 1.2, "not testable here")],
+    [
+        (1.01, 1.005, "confirmed"),
+        (1.5, 1.005, "refuted"),
+        (0.9, 1.005, "refuted"),
+        (1.01, 1.2, "not testable here"),
+    ],
 )
 def test_alignment_is_judged_on_both_sides(factor, noise, verdict):
     aligned = [cell("draw", 1e-6, capacity=n) for n in CAPACITIES]
