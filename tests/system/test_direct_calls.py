@@ -88,7 +88,12 @@ def test_what_converts_exactly_reaches_the_kernel(options, batch, spell, monkeyp
         assert tree.state_dict()["leaves"].tobytes() == twin.state_dict()["leaves"].tobytes()
     for exclude in (None, np.array([3, 5]), where[:1]):
         expected = twin.sample(uniforms, exclude)
-        spellings = [uniforms, uniforms.astype("f"), uniforms.tolist(), uniforms[::-1].copy()[::-1]]
+        spellings = [
+            uniforms,
+            uniforms.astype("f"),
+            uniforms.tolist(),
+            uniforms[::-1].copy()[::-1],
+        ]
         for given in spellings if spell is spelled else tensors(uniforms)[:2]:
             for one, other in zip(tree.sample(given, exclude=exclude), expected, strict=True):
                 assert (one.dtype, one.flags.owndata, one.flags.carray) == (other.dtype, True, True)
@@ -114,13 +119,25 @@ def test_tensors_reach_the_kernel_of_a_replay(batch, monkeypatch):
 
 def test_numbers_that_float64_does_not_hold_are_rounded_once():
     tree, number = filled(), 2**60 + 2**36 + 1  # above the middle of two float32, which float64 does not tell
-    for priorities in (number, [number], np.array([number]), np.uint64(number), np.array([number], "u8")):
+    for priorities in (
+        number,
+        [number],
+        np.array([number]),
+        np.uint64(number),
+        np.array([number], "u8"),
+    ):
         tree.update([7], 0.0)
         tree.update([7], priorities)
         assert tree.get(7) == 2.0**60 + 2.0**37
     with pytest.raises(TypeError, match="indices must be integers, not float64"):
         tree.update([np.uint64(1), np.int8(2)], [1.0, 1.0])  # of which NumPy makes floats
-    for index in (0.0, [0.0], (5e-324,), np.float64(0.0), np.zeros(1)):
+    for index in (
+        0.0,
+        [0.0],
+        (5e-324,),
+        np.float64(0.0),
+        np.zeros(1),
+    ):
         with pytest.raises(TypeError, match="indices must be integers, not float64"):
             tree.update(index, 1.0)
 
@@ -130,7 +147,14 @@ def test_a_tensor_that_is_no_plain_one_is_read_as_in_python():
     tree, z = filled(), torch.tensor([1 + 2j])
     impls.to_numpy(z.real)
     one, negated = torch.ones(1), z.conj().imag
-    kinds = [one.bool(), one.to(torch.float8_e5m2), one.to("meta"), one.to_sparse(), one.view(1, 1), z]
+    kinds = [
+        one.bool(),
+        one.to(torch.float8_e5m2),
+        one.to("meta"),
+        one.to_sparse(),
+        one.view(1, 1),
+        z,
+    ]
     for odd in (negated, negated.view(-1), torch._neg_view(one), *kinds):
         found, expected = (outcome(each, ([7], odd), {}) for each in (tree.update, in_python(filled(), "update")))
         assert found == expected, odd
@@ -139,14 +163,26 @@ def test_a_tensor_that_is_no_plain_one_is_read_as_in_python():
 def test_one_priority_is_of_all_leaves_and_a_list_of_one_is_not():
     torch, tree = pytest.importorskip("torch", reason="tensors need torch"), filled()
     impls.to_numpy(torch.ones(1))
-    for number in (2.0, 2, np.float32(2), np.float16(2), np.array(2.0), torch.tensor(2.0)):
+    for number in (
+        2.0,
+        2,
+        np.float32(2),
+        np.float16(2),
+        np.array(2.0),
+        torch.tensor(2.0),
+    ):
         tree.update([3, 4, 5], 0.0)
         tree.update(np.array([3, 4, 5]), number)
         assert tree.get([3, 4, 5]).tolist() == [2.0] * 3
         for one in ([number], (number,), np.array([float(number)])):
             with pytest.raises(ValueError, match=r"priorities must be one scalar or \[3\] like the indices, not \[1\]"):
                 tree.update(np.array([3, 4, 5]), one)
-    for number in (np.float16(2.0**-24), np.float16(0.1), torch.tensor(0.1).bfloat16(), torch.tensor(1e-40).bfloat16()):
+    for number in (
+        np.float16(2.0**-24),
+        np.float16(0.1),
+        torch.tensor(0.1).bfloat16(),
+        torch.tensor(1e-40).bfloat16(),
+    ):
         tree.update([3], number)
         assert tree.get(3) == float(number) > 0
 
