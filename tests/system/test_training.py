@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -117,10 +118,19 @@ def test_a_run_that_is_done_goes_on_to_more_steps_as_if_it_had_been_begun_with_t
     with pytest.raises(TrainingError, match="more --steps than 650"):
         run_to(long, tmp_path / "parts", resume=True)
     assert run_to(longer, tmp_path / "parts", until=800, resume=True) is None
-    assert "the run continues to 900 steps" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert ("the run continues to 900 steps" in said, "beta" in said) == (True, False)
     assert not (tmp_path / "parts" / "summary.json").exists()  # it is not done any more
     assert run_to(longer, tmp_path / "parts", resume=True)["steps"] == 900
     assert_ended_alike(tmp_path)
+
+
+def test_a_model_that_is_no_use_is_warned_of_once(tmp_path, capsys):
+    plan = Plan(tmp_path / "run", test_episodes=1, live=False)
+    with contextlib.closing(start(dataclasses.replace(load(small(tmp_path)), steps=450), plan)) as run:
+        run._loop.model = types.SimpleNamespace(complaint=lambda: "the model is of no use")
+        run.run()
+    assert capsys.readouterr().err.count("warning: the model is of no use") == 1
 
 
 def test_beta_does_not_fall_back_where_a_run_goes_on_to_more_steps(tmp_path, capsys):
