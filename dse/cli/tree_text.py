@@ -172,7 +172,7 @@ def _evidence(answer: Recommendation) -> Iterator[str]:
 def _raced(answer: Recommendation, race: Mapping[str, Any], verbose: bool) -> Iterator[str]:
     question, time, chosen = answer.question, answer.choice.time, answer.choice.configuration
     middle, low, high = (rounded(MICRO * one) for one in _ends(time))
-    ends = f"{middle} us per step now, 95 % CI [{low}, {high}]"
+    ends = f"{middle} us per step, 95 % CI [{low}, {high}]"
     tied = [_besides(configuration_of(row), chosen) for row in race["rows"] if row["status"] in ("equal", "undecided")]
     others = f" and {plural(len(tied) - 1, 'other')}" if tied[1:] else ""
     ties = f"; tied with {tied[0]}{others}" if tied else ""

@@ -9,12 +9,12 @@ from ..markup import paragraph, table
 from ..tidy import commit_of
 
 RUNS = "race of runs"
-HEAD = ("question", "won", "time now", "next", "slower by", "candidates", "raced")
+HEAD = ("question", "won", "time", "next", "slower by", "candidates", "raced")
 COMMANDS = "python -m dse recommend --capacity 1e6 --batch 256, python -m dse run cartpole_dqn"
 READING = (
     "Candidates race on the machine that asks, in blocks that take turns, until all but the fastest are known to be "
-    "slower, or as fast within a few percent. Intervals hold for the time of the race; those of runs hold 95 % of "
-    "their turns."
+    "slower, or as fast within a few percent. A tree's time is that of a step in a program, timed after its race, and "
+    "its interval holds from run to run; the intervals of training runs hold 95 % of their turns."
 )
 
 
@@ -49,7 +49,7 @@ def _row(question: str, record: Measurement) -> tuple[str, ...]:
         middle, low, high = first["hz"]
         time = f"{middle:,.0f} [{low:,.0f}, {high:,.0f}] gradient steps/s"
     else:
-        middle, low, high = (1e6 * seconds for seconds in first["seconds"])
+        middle, low, high = (1e6 * seconds for seconds in race.get("step", first)["seconds"])
         time = f"{middle:.3g} [{low:.3g}, {high:.3g}] us/step"
     slower = f"{behind['ratio'][0] - 1:.0%}" if behind else "-"
     equal = "".join(f", as fast: {name(row)}" for row in others if row["status"] == "equal")

@@ -15,7 +15,7 @@ pytest.importorskip("pandas", reason="reports need pandas")
 from reports import __main__ as command
 from reports import building, kept, markup, page, tidy
 from reports.chart import Chart, Material, Section
-from reports.sections import answer, tree
+from reports.sections import answer, races, tree
 from tests.page.test_reports import NOTHING, PEERS, QUOTED, everything, record, run, write
 
 DRAWN = ("fanout", "capacity", "peers_batch")
@@ -172,6 +172,15 @@ def test_the_page_opens_with_the_fastest_of_the_machines_own_sweep_or_last_race(
     assert opening(tmp_path, [*found, raced]).startswith(
         "Fastest here: numpy, K = 4, 10.0 ns an element; raced against 2"
     )
+
+
+def test_the_table_of_races_shows_the_time_of_a_step_in_a_program(tmp_path):
+    rows = [{**RACE["rows"][0], "status": "fastest", "seconds": [9e-6] * 3}]
+    raced = record(10, contestant="numpy", batch=32, primitive="race")
+    for step, shown in (({}, "9 [9, 9] us"), ({"step": {"seconds": [3e-6, 2e-6, 4e-6]}}, "3 [2, 4] us")):
+        race = {**RACE, "rows": rows, "seconds": 1.0, "ending": "decided", **step}
+        kept = dataclasses.replace(raced, machine={**raced.machine, "race": race})
+        assert shown in races.section(material(tmp_path, [kept]))
 
 
 @pytest.mark.parametrize(
