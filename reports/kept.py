@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 FILE = "kept.json"
 LIBRARIES = ("matplotlib", "seaborn", "pandas", "numpy", "scipy", "numba", "torch", "vl-convert-python")
-SOURCES = (".py", ".toml", ".css", ".js", ".md", ".txt", ".c", ".h", ".cu", ".cpp")
+SOURCES = (".py", ".toml", ".css", ".js", ".md", ".txt", ".csv", ".c", ".h", ".cu", ".cpp")
 
 
 @dataclass
