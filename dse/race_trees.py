@@ -309,12 +309,13 @@ def _time_step(question: Question, fill: Callable[[], SumTree], seconds: float, 
     """Time a step as a program takes it, on one new tree after the other; ``seconds``: about what it takes.
 
     ``seconds`` of the answer: the median of blocks, and the ends of what it may be in another run: of the medians of
-    parts of the time, and of what runs differ by. ``busy``: the share of the time that others had.
+    parts of the time, and of what runs differ by; every second part makes its arguments as rows of larger arrays are
+    made, which takes 0.1 us each. ``busy``: the share of the time that others had.
     """
     steps, at, blocks, medians, tree = _program(question), 0, list[float](), list[float](), None
     size = min(len(steps), COLD_STEPS if is_cold else math.ceil(STEP_BLOCK_SECONDS / seconds))
     begin, worked, scratch = time.perf_counter(), time.process_time(), np.zeros(COLD_BYTES // 8 * is_cold)
-    for _ in range(PARTS):
+    for number in range(PARTS):
         if tree is None or question.capacity < ALIKE_LEAVES:
             tree = None  # before the next is filled
             tree = fill()
@@ -324,7 +325,7 @@ def _time_step(question: Question, fill: Callable[[], SumTree], seconds: float, 
             block, taken = steps[at : at + size], 0.0
             for part in [[step] for step in block] if is_cold else [block]:
                 scratch += 1.0
-                taken += _take(tree, part, is_cold)
+                taken += _take(tree, part, is_cold, number % 2 == 1)
             own.append(float(f"{taken / size:.4g}"))
             at += size
         blocks += own[int(WARMING * len(own)) :]
@@ -353,18 +354,21 @@ def _program(question: Question) -> list[tuple[Any, list[Any], list[Any]]]:
     return [step(at) for at in range(count)]
 
 
-def _take(tree: SumTree, steps: Sequence[tuple[Any, list[Any], list[Any]]], is_cold: bool) -> float:
-    """Return the seconds of steps that set the priorities of what they sample, and those of inserts."""
-    sample, update, new = tree.sample, tree.update, np.ones(1, tree.dtype)
+def _take(tree: SumTree, steps: Sequence[tuple[Any, list[Any], list[Any]]], is_cold: bool, is_row: bool) -> float:
+    """Return the seconds of steps that set the priorities of what they sample, and those of inserts.
+
+    ``is_row``: an argument is made as it is passed, as ``uniforms[k]`` is.
+    """
+    new = np.ones(1, tree.dtype)
     for array in [array for uniforms, errors, _ in steps for array in (uniforms, *errors)] if is_cold else ():
         array.tobytes()  # who calls a tree has just made them
     begin = time.perf_counter()
     for uniforms, errors, slots in steps:
-        indices, _ = sample(uniforms)
+        indices, _ = tree.sample(uniforms[...] if is_row else uniforms)
         for priorities in errors:
-            update(indices, priorities)
+            tree.update(indices, priorities[...] if is_row else priorities)
         for slot in slots:
-            update(slot, new)
+            tree.update(slot, new)
     tree.synchronize()
     return time.perf_counter() - begin
 

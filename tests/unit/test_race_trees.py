@@ -44,7 +44,7 @@ def clock(monkeypatch, tmp_path):
     monkeypatch.setattr(impls.race, "time", clock)
     monkeypatch.setattr(impls.race, "random", clock.random)
 
-    def take(tree, steps, _):
+    def take(tree, steps, *_):
         clock.now += clock.step(tree) * len(steps)
         return clock.step(tree) * len(steps)
 
@@ -118,7 +118,7 @@ def test_what_drifts_is_not_told_where_it_may_be_slower_or_is_as_fast_within_the
         calls = itertools.count()
         return call
 
-    def take(tree, steps, _):
+    def take(tree, steps, *_):
         clock.now += clock.step(tree) * len(steps)
         return clock.step(tree) * len(steps)
 
@@ -366,7 +366,7 @@ def test_a_step_samples_updates_and_inserts_on_the_tree(monkeypatch):
 
 
 def test_the_time_told_is_that_of_a_program_and_the_ratios_are_the_races(tmp_path, clock, monkeypatch):
-    def take(tree, steps, _):
+    def take(tree, steps, *_):
         clock.now += 1.5 * clock.step(tree) * len(steps)
         return 1.5 * clock.step(tree) * len(steps)
 
@@ -390,7 +390,7 @@ def test_parts_that_differ_and_others_work_widen_the_interval_and_are_told(tmp_p
         tree, clock.slower = fill(*given), 1 + next(parts) % 2
         return tree
 
-    def take(tree, steps, _):
+    def take(tree, steps, *_):
         seconds = clock.step(tree) * len(steps) * clock.slower
         clock.now += seconds
         return seconds
@@ -403,6 +403,19 @@ def test_parts_that_differ_and_others_work_widen_the_interval_and_are_told(tmp_p
     assert any("the machine was busy: others had 40% of the time" in warning for warning in given.warnings)
 
 
+def test_the_interval_holds_where_arguments_are_rows_of_larger_arrays(tmp_path, clock, monkeypatch):
+    def take(tree, steps, is_cold, is_row):
+        seconds = (1.4 if is_row else 1.0) * clock.step(tree) * len(steps)
+        clock.now += seconds
+        return seconds
+
+    monkeypatch.setattr(race_trees, "_take", take)
+    choice = ask(tmp_path).choice
+    assert choice.seconds == pytest.approx(1e-3, rel=1e-3)
+    assert choice.low_seconds > 0.8e-3
+    assert 1.4e-3 < choice.high_seconds < 1.5e-3
+
+
 def test_a_program_has_arguments_of_its_own_and_sets_what_it_samples():
     steps = race_trees._program(Question(100, 3, updates_per_sample=2.0, inserts=1))
     arrays = [array for uniforms, errors, _ in steps for array in (uniforms, *errors)]
@@ -413,7 +426,7 @@ def test_a_program_has_arguments_of_its_own_and_sets_what_it_samples():
     tree.update([7], 1.0)
     (uniforms, errors, (slot,)) = steps[5]
     assert (uniforms.dtype, [each.dtype for each in errors], slot.tolist()) == (np.float64, [np.float32] * 2, [5])
-    assert race_trees._take(tree, [(uniforms, errors, [slot])], False) > 0
+    assert race_trees._take(tree, [(uniforms, errors, [slot])], False, False) > 0
     assert (tree.get(7), tree.get(5)) == (errors[-1][-1], 1.0)
 
 
