@@ -128,7 +128,7 @@ def count_all(files: Mapping[str, str], dense: bool = False) -> dict[str, Counte
 
 
 def _may_count(name: str) -> bool:
-    return Path(name).suffix in OTHER_CODE | {".py", ".pyi", ".toml"}
+    return name.startswith("tests/mutants/") or Path(name).suffix in OTHER_CODE | {".py", ".pyi", ".toml"}
 
 
 def commands() -> dict[str, set[str]]:
@@ -301,7 +301,7 @@ def lost_faults(before: Mapping[str, str], after: Mapping[str, str]) -> list[str
 
 
 def _faults(name: str, text: str) -> list[dict[str, Any]]:
-    return entries(text) if name.startswith("tests/mutants/") else []
+    return entries(text) if name.startswith("tests/mutants/") and name.endswith(".txt") else []
 
 
 def read(path: Path = FILE) -> dict[str, Any]:

@@ -1,22 +1,24 @@
 """Puts faults into copies of the code, one at a time, and sees whether the tests named for each catch it.
 
-The faults are data: tests/mutants/*.toml, a file an area, with ``needs`` at its top where the tests need a module that
-the project does not install (areas whose module is missing are left out), and each fault as ``[[mutant]]`` with
+The faults are text: tests/mutants/*.txt, a file an area, in which lines that begin with ``#`` are comments,
+``file: PATH`` names the file that its faults are in, and ``needs: MODULE`` a module that the tests need and the project
+does not install (areas whose module is missing are left out). A fault is two lines, or three:
 
-  name        what goes wrong
-  file        where; left out where it is the one named before, by the entry above or at the top
-  old         exact text that occurs once in the file
-  new         what stands there instead; nothing where it is left out
-  killer      the tests (pytest's node ids), the fewest and fastest, of which at least one fails under it; left out
-              where they are those of the entry above
-  equivalent  where no test can see it: why; it is then expected to live
-  lives       where no test sees it yet: why; it is then expected to live
+    what goes wrong
+        old -> new
+            why no test can see it, or none does yet; it is then expected to live
+
+``old`` occurs once in the file, ``new`` stands there instead (nothing, where it is left out), and a line break in
+either is written as a return sign. A fault of another file begins with its path, or with as much of its end as only one
+file has: ``kernels/updating.py: old -> new``. The tests that catch each, the fewest and fastest, of which at least one
+fails under it, stand in tests/mutants/killers.json, which ``--find`` writes.
 
 exit code 0: every mutant is killed but for at most 3, each with its reason; 1: it is not so.
 """
 
 import argparse
 import importlib.util
+import itertools
 import json
 import os
 import queue
@@ -27,11 +29,10 @@ import sys
 import tempfile
 import threading
 import time
-import tomllib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,11 @@ SECONDS = 180.0  # that the killers of a mutant may take
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header", "--color=no", "--tb=no")
 OUTCOME = re.compile(r"^(PASSED|FAILED|ERROR) (\S+::.*?)(?: - .*)?$", re.MULTILINE)
 FAILED, PASSED = 1, 0  # pytest's exit codes
+KILLERS = "killers.json"
+PORTIONS = (0, 8, 40, 160)  # of the tests that enter a fault, run at a time where its killer is looked for
+RETURN, EXCUSE = "\N{RETURN SYMBOL}", 8 * " "
+CHANGE = re.compile(r"    (?:([\w./-]+\.(?:cpp|css|cu|html|js|json|md|py|toml|txt|v)): )?(.*?) ->(?: (.*))?")
+NEEDS = re.compile(r"^needs: (\w+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -55,20 +61,19 @@ class Mutant:
     file: str
     old: str
     new: str = ""
+    excuse: str = ""
     killer: tuple[str, ...] = ()
-    equivalent: str = ""
-    lives: str = ""
 
     @property
-    def excuse(self) -> str:
-        """The reason why it is expected to live, if it is."""
-        return self.equivalent or self.lives
+    def key(self) -> str:
+        """Return the name by which its killers are kept."""
+        return f"{self.area}: {self.name}"
 
     def why_stale(self, root: Path) -> str:
         """Say why it cannot be put into the code as it is; nothing if it can."""
         path = root / self.file
         if not path.is_file():
-            return f"no file {self.file}"
+            return f"no file {self.file}, or more files that end so"
         count = path.read_text().count(self.old)
         if count != 1 or self.old == self.new:
             return "changes nothing" if self.old == self.new else f"its old text occurs {count} times in {self.file}"
@@ -91,33 +96,65 @@ class Outcome:
 
 
 def read(root: Path = ROOT, areas: Sequence[str] = ()) -> list[Mutant]:
-    """Read the mutants of these areas, all if none is named. ValueError for an area without a file, or a bad entry."""
-    paths = {path.stem: path for path in sorted((root / FOLDER).glob("*.toml"))}
+    """Read the mutants of these areas, all if none is named. ValueError for an area without a file, or a bad line."""
+    paths = {path.stem: path for path in sorted((root / FOLDER).glob("*.txt"))}
     if missing := set(areas) - set(paths):
         raise ValueError(f"no area {', '.join(sorted(missing))}; there are {', '.join(paths)}")
-    found = []
-    for area, path in paths.items():
-        for entry in entries(path.read_text()) if not areas or area in areas else ():
-            try:
-                found.append(Mutant(area, **entry | {"killer": tuple(entry["killer"])}))
-            except TypeError as error:
-                raise ValueError(f"{path.name}, {entry.get('name')!r}: {error}") from None
+    files, killers, found = _listed(root, "--cached", "--others"), read_killers(root), []
+    for area in areas or paths:
+        try:
+            faults = entries(paths[area].read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{paths[area].name}, {error}") from None
+        for fault in faults:
+            named = [file for file in files if f"/{file}".endswith(f"/{fault['file']}")]
+            fault["file"] = named[0] if len(set(named)) == 1 else fault["file"]
+            found.append(Mutant(area, **fault, killer=killers.get(f"{area}: {fault['name']}", ())))
     return found
 
 
-def entries(text: str) -> list[dict[str, Any]]:
-    """Read the entries of an area's file, each with the file that its fault is in and its killer: the last named."""
-    area = tomllib.loads(text)
-    found = [{"file": area.get("file", ""), "killer": []}]
-    for entry in area.get("mutant", []):
-        found.append({key: found[-1][key] for key in ("file", "killer")} | entry)
-    return found[1:]
+def read_killers(root: Path = ROOT) -> dict[str, tuple[str, ...]]:
+    """Read the tests that catch each fault, by its area and name."""
+    path = root / FOLDER / KILLERS
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return {key: tuple(tests) if isinstance(tests, list) else (tests,) for key, tests in kept.items()}
+
+
+def write_killers(killers: Mapping[str, Sequence[str]], root: Path = ROOT) -> None:
+    """Write the tests that catch each fault, a line a fault."""
+    rows = {key: tests[0] if len(tests) == 1 else list(tests) for key, tests in sorted(killers.items())}
+    lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(tests)}" for key, tests in rows.items())
+    (root / FOLDER / KILLERS).write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+
+
+def entries(text: str) -> list[dict[str, str]]:
+    """Read the faults of an area's file: name, file, old and new text, excuse. ValueError for a line that is none."""
+    found: list[dict[str, str]] = []
+    default, name = "", ""
+    for line in text.splitlines():
+        if not line or line.startswith(("#", "needs: ")):
+            continue
+        if line.startswith("file: "):
+            default = line.removeprefix("file: ")
+        elif not line.startswith("    "):
+            name = line
+        elif line.startswith(EXCUSE) and not name:
+            found[-1]["excuse"] = line.strip()
+        elif name and (change := CHANGE.fullmatch(line)):
+            file, old, new = (part or "" for part in change.groups())
+            old, new = (part.replace(RETURN, "\n") for part in (old, new))
+            found.append({"name": name, "file": file or default, "old": old, "new": new})
+            name = ""
+        else:
+            raise ValueError(f"{line.strip()!r}: write a line with the fault's name, then `    old -> new`")
+    return found
 
 
 def left_out(root: Path = ROOT) -> dict[str, str]:
-    """Areas whose tests need a module that is not installed here, and that module's name."""
-    needs = {path.stem: tomllib.loads(path.read_text()).get("needs", "") for path in (root / FOLDER).glob("*.toml")}
-    return {area: module for area, module in sorted(needs.items()) if module and not importlib.util.find_spec(module)}
+    """Return the areas whose tests need a module that is not installed here, with that module's name."""
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted((root / FOLDER).glob("*.txt"))}
+    needs = {area: found[1] for area, text in texts.items() if (found := NEEDS.search(text))}
+    return {area: module for area, module in needs.items() if not importlib.util.find_spec(module)}
 
 
 class Copy:
@@ -147,8 +184,8 @@ class Copy:
             command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False, timeout=seconds
         )
 
-    def judge(self, mutant: Mutant) -> Outcome:
-        """Put a mutant in, run its killers, take it out."""
+    def judge(self, mutant: Mutant, until: str = "-x") -> Outcome:
+        """Put a mutant in, run its killers until one fails, take it out."""
         path, begin = self.folder / mutant.file, time.monotonic()
         text, was = path.read_text(), path.stat()
         path.write_text(text.replace(mutant.old, mutant.new))
@@ -156,7 +193,7 @@ class Copy:
         # A time of its own, for Python's bytecode goes by time and size; afterwards the old one, so that its is good.
         os.utime(path, (self._count, self._count))
         try:
-            done = self.pytest(mutant.killer, "-x", "-rfE")
+            done = self.pytest(mutant.killer, until, "-rfE")
         except subprocess.TimeoutExpired:
             return Outcome(mutant, "broken", f"its killers take more than {SECONDS:.0f} s", time.monotonic() - begin)
         finally:
@@ -244,6 +281,48 @@ def run(mutants: Sequence[Mutant], root: Path = ROOT, workers: int = 2, told: An
     return [results[mutant] for mutant in mutants]
 
 
+def list_candidates(mutant: Mutant, root: Path = ROOT) -> list[str]:
+    """List the tests that enter the lines of a fault, or else its file, those that enter least of the file first."""
+    from coverage import CoverageData  # noqa: PLC0415  # where a killer is looked for
+
+    data = CoverageData(str(root / ".coverage"))
+    data.read()
+    text = (root / mutant.file).read_text(encoding="utf-8")
+    first = text[: text.index(mutant.old)].count("\n") + 1
+    lines = {
+        line: {name.rpartition(" (")[0] if name.endswith(")") else name for name in names} - {""}
+        for line, names in data.contexts_by_lineno(str(root / mutant.file)).items()
+    }
+    entered = Counter(name for names in lines.values() for name in names)
+    here = set().union(*(lines.get(line, ()) for line in range(first, first + mutant.old.count("\n") + 1)))
+    return sorted(here or entered, key=lambda name: (entered[name], name))
+
+
+def find_killer(mutant: Mutant, copy: Copy) -> str:
+    """Find a test that fails under a fault among the tests that enter it, in portions; nothing where none does."""
+    tests = list_candidates(mutant, ROOT)
+    # Invariant: the tests before ``low`` pass under the fault, or fail without it too.
+    for low, high in itertools.pairwise(PORTIONS):
+        outcome = copy.judge(replace(mutant, killer=tuple(tests[low:high])), "--maxfail=3") if tests[low:] else None
+        for killer in outcome.detail.split(", ") if outcome and outcome.verdict == "killed" else ():
+            if not not_passing(copy, [killer]):
+                return killer
+    return ""
+
+
+def find_killers(outcomes: Sequence[Outcome], root: Path = ROOT) -> None:
+    """Find and keep a killer of each fault that no test kills; drop the killers of faults that are gone."""
+    killers = {mutant.key: mutant.killer for mutant in read(root) if mutant.killer}
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Copy(root, Path(folder) / "0")
+        for outcome in outcomes:
+            if not outcome.is_right and not outcome.mutant.why_stale(root).startswith(("no file", "its old")):
+                killer = find_killer(outcome.mutant, copy)
+                print(f"{outcome.mutant.key}: {killer or 'no test kills it'}", file=sys.stderr, flush=True)
+                killers |= {outcome.mutant.key: (killer,)} if killer else {}
+    write_killers(killers, root)
+
+
 def summary(outcomes: Sequence[Outcome]) -> tuple[bool, str]:
     """Say whether the run is as it should be, and its counts in a sentence."""
     counts = Counter(outcome.verdict for outcome in outcomes)
@@ -272,6 +351,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--named", metavar="TEXT", default="", help="mutants whose name has this in it")
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="how many at a time")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    text = "then find killers of those that live, with the coverage that `python -m tests.run --branches` left behind"
+    parser.add_argument("--find", action="store_true", help=text)
     options = parser.parse_args(arguments)
     try:
         mutants = [mutant for mutant in read(ROOT, options.only) if options.named in mutant.name]
@@ -288,6 +369,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     begin = time.monotonic()
     outcomes = run(mutants, ROOT, max(1, options.workers), told)
+    if options.find:
+        find_killers(outcomes)
     good, words = summary(outcomes)
     if options.json:
         listed = [{**asdict(one.mutant), "verdict": one.verdict, "detail": one.detail} for one in outcomes]

@@ -60,7 +60,7 @@ def test_words_close_that_hole(hole):
 
 @pytest.mark.parametrize("title", PLAYED_FAULTS)
 def test_a_schedule_that_a_fault_fails_on_does_no_harm_without_it(title):
-    """Each fault, put into the kernels, is a mutant of this test: see ``tests/mutants/shared_replay.toml``."""
+    """Each fault, put into the kernels, is a mutant of this test: see ``tests/mutants/shared_replay.txt``."""
     faulty = case(FAULTS[title].strategy, FAULTS[title].case)
     wrong = explore(faulty).wrong
     visible = [violation for violation, schedule in wrong.items() if violation in SEEN and playable(schedule)]

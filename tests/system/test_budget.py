@@ -43,7 +43,7 @@ def test_code_is_what_is_neither_blank_comment_nor_docstring():
     ("name", "text", "code"),
     [
         ("reports/layout/look.css", "a {\n\n}\n", 2),
-        ("tests/mutants/trees.toml", "# faults\n\n[[mutant]]\n", 2),
+        ("tests/mutants/trees.txt", "# faults\n\noff by one\n", 2),
         (".ci/run.sh", "set -e\n", 1),
         ("reports/gallery/index.html", "<p>\n", None),
         ("dse/platforms/u200.toml", "[cpu]\n", None),
@@ -77,10 +77,10 @@ def test_lines_saved_by_density_or_by_docstrings_are_told():
 
 
 def test_a_fault_may_go_with_its_code_alone():
-    fault = '[[mutant]]\nname = "off by one"\nfile = "impls/a.py"\nold = "n + 1"\nnew = "n"\n'
-    before = {"tests/mutants/trees.toml": fault, "impls/a.py": "m = n + 1\n"}
+    fault = "off by one\n    impls/a.py: n + 1 -> n\n"
+    before = {"tests/mutants/trees.txt": fault, "impls/a.py": "m = n + 1\n"}
     assert budget.lost_faults(before, before) == []
-    assert budget.lost_faults(before, {"impls/moved/a.py": "m = n + 1\n"}) == ["off by one (tests/mutants/trees.toml)"]
+    assert budget.lost_faults(before, {"impls/moved/a.py": "m = n + 1\n"}) == ["off by one (tests/mutants/trees.txt)"]
     assert budget.lost_faults(before, {"impls/a.py": "m = n + 2\n"}) == []
 
 

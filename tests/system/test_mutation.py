@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from coverage import CoverageData
 
 from tests import mutation
 
@@ -18,7 +19,7 @@ def test_twice(): assert code.twice(3) == 6
 def test_zero(): assert code.twice(0) == 0
 def test_fails(): assert False
 """
-ENTRY = 'name = "{}"\nold = "{}"\nnew = "{}"\nkiller = ["{}"]\n'
+ENTRY = "{}\n    {} -> {}\n"
 LIST = [
     ("is killed", "2 * x", "3 * x", "test_toy.py::test_twice"),
     ("lives", "2 * x", "4 * x", "test_toy.py::test_zero"),
@@ -46,11 +47,11 @@ def toy(tmp_path):
     (tmp_path / "code_under_test.py").write_text(CODE)
     (tmp_path / "test_toy.py").write_text(TESTS)
     (tmp_path / "gone.py").unlink()
-    same = 'equivalent = "-0 is 0"\n'
-    entries = [ENTRY.format(*entry) for entry in LIST]
-    entries.append(ENTRY.format("is equivalent", "x > 0", "x >= 0", "test_toy.py::test_zero") + same)
-    lines = ['file = "code_under_test.py"\n', *(f"[[mutant]]\n{entry}" for entry in entries)]
-    (tmp_path / mutation.FOLDER / "toy.toml").write_text("".join(lines))
+    entries = [ENTRY.format(*entry[:3]) for entry in LIST]
+    entries.append(ENTRY.format("is equivalent", "x > 0", "x >= 0") + "        -0 is 0\n")
+    (tmp_path / mutation.FOLDER / "toy.txt").write_text("".join(["file: code_under_test.py\n\n", *entries]))
+    killers = {f"toy: {name}": (killer,) for name, _, _, killer in LIST}
+    mutation.write_killers(killers | {"toy: is equivalent": ("test_toy.py::test_zero",)}, tmp_path)
     return tmp_path
 
 
@@ -89,20 +90,51 @@ def test_killers_that_take_too_long_on_the_code_as_it_is_make_their_mutants_brok
     assert outcomes[0].detail == "test_toy.py::test_twice takes too long without it: 2 tests more than 200 s"
 
 
+def test_faults_are_read_as_they_are_written():
+    text = "# a comment\nfile: a/b.py\n\nwrong sum\n    x + 1 -> x\n"
+    more = "two lines\n    c/d.py: if x:\N{RETURN SYMBOL}    y ->\n        no test sees it\n"
+    first, second = mutation.entries(text + more)
+    assert first == {"name": "wrong sum", "file": "a/b.py", "old": "x + 1", "new": "x"}
+    assert second["file"] == "c/d.py"
+    assert (second["old"], second["new"], second["excuse"]) == ("if x:\n    y", "", "no test sees it")
+
+
+def test_a_killer_is_found_among_the_tests_that_enter_a_fault(toy, monkeypatch):
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setattr(mutation, "ROOT", toy)
+    tests = [f"test_toy.py::{name}" for name in ("test_fails", "test_zero", "test_twice")]
+    monkeypatch.setattr(mutation, "list_candidates", lambda mutant, root: tests)
+    outcomes = mutation.run(mutation.read(toy)[:3], toy, workers=1)
+    mutation.find_killers(outcomes, toy)
+    found = mutation.read_killers(toy)
+    assert (found["toy: is killed"], found["toy: lives"]) == ((tests[2],), (tests[2],))
+
+
+def test_tests_that_enter_a_line_are_listed_the_narrowest_first(tmp_path):
+    (tmp_path / "code_under_test.py").write_text(CODE)
+    data = CoverageData(str(tmp_path / ".coverage"))
+    for name, lines in {"wide": {1, 2, 5, 6}, "narrow": {6}, "elsewhere": {1, 2}, "child (call)": {5, 6}}.items():
+        data.set_context(name)
+        data.add_lines({str(tmp_path / "code_under_test.py"): lines})
+    data.write()
+    mutant = mutation.Mutant("toy", "sign", "code_under_test.py", "x if x > 0 else -x", "x")
+    assert mutation.list_candidates(mutant, tmp_path) == ["narrow", "child", "wide"]
+
+
 def test_an_unknown_area_and_a_bad_entry_are_one_sentence(toy, monkeypatch, capsys):
     monkeypatch.setattr(mutation, "ROOT", toy)
     assert mutation.main(["--only", "nowhere"]) == 2
     assert capsys.readouterr().err == "error: no area nowhere; there are toy\n"
-    (toy / mutation.FOLDER / "bad.toml").write_text('[[mutant]]\nname = "x"\nfyle = "y"\n')
+    (toy / mutation.FOLDER / "bad.txt").write_text("it breaks\n    x = 1\n")
     assert mutation.main(["--only", "bad"]) == 2
-    assert "bad.toml, 'x': " in capsys.readouterr().err
+    assert "bad.txt, 'x = 1': " in capsys.readouterr().err
 
 
 def test_an_area_whose_module_is_missing_is_left_out_with_a_sentence(toy, monkeypatch, capsys):
     monkeypatch.setattr(mutation, "ROOT", toy)
     monkeypatch.setattr(mutation, "run", lambda mutants, *_: [mutation.Outcome(one, "killed") for one in mutants])
-    path = toy / mutation.FOLDER / "toy.toml"
-    path.write_text('needs = "no_such_module"\n' + path.read_text())
+    path = toy / mutation.FOLDER / "toy.txt"
+    path.write_text("needs: no_such_module\n" + path.read_text())
     assert mutation.main(["--only", "toy"]) == 1
     assert capsys.readouterr().err == "toy is left out: it needs no_such_module; make plugins installs it\n"
     path.write_text(path.read_text().replace("no_such_module", "json"))
@@ -129,7 +161,8 @@ def test_every_mutant_of_the_list_still_fits_the_code():
     assert len(names) == len(set(names))
 
 
-def test_every_killer_is_a_test_that_is_there():
+def test_every_killer_is_of_a_fault_and_a_test_that_is_there():
+    assert mutation.read_killers().keys() == {mutant.key for mutant in mutants() if mutant.killer}
     for killer in {killer for mutant in mutants() for killer in mutant.killer}:
         file, *path = killer.partition("[")[0].split("::")
         assert path, killer
