@@ -30,7 +30,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -46,7 +46,7 @@ PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header", "--colo
 OUTCOME = re.compile(r"^(PASSED|FAILED|ERROR) (\S+::.*?)(?: - .*)?$", re.MULTILINE)
 FAILED, PASSED = 1, 0  # pytest's exit codes
 KILLERS = "killers.json"
-PORTIONS = (0, 8, 40, 160)  # of the tests that enter a fault, run at a time where its killer is looked for
+PORTIONS = (0, 8, 40, 200, 1000)  # of the tests that enter a fault, run at a time where its killer is looked for
 RETURN, EXCUSE = "\N{RETURN SYMBOL}", 8 * " "
 CHANGE = re.compile(r"    (?:([\w./-]+\.(?:cpp|css|cu|html|js|json|md|py|toml|txt|v)): )?(.*?) ->(?: (.*))?")
 NEEDS = re.compile(r"^needs: (\w+)$", re.MULTILINE)
@@ -77,7 +77,7 @@ class Mutant:
         count = path.read_text().count(self.old)
         if count != 1 or self.old == self.new:
             return "changes nothing" if self.old == self.new else f"its old text occurs {count} times in {self.file}"
-        return "" if self.killer or self.excuse else "has no killer"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ class Outcome:
         return self.verdict == ("lives" if self.mutant.excuse else "killed")
 
 
-def read(root: Path = ROOT, areas: Sequence[str] = ()) -> list[Mutant]:
+def read(root: Path = ROOT, areas: Sequence[str] = (), folder: str = FOLDER) -> list[Mutant]:
     """Read the mutants of these areas, all if none is named. ValueError for an area without a file, or a bad line."""
-    paths = {path.stem: path for path in sorted((root / FOLDER).glob("*.txt"))}
+    paths = {path.stem: path for path in sorted((root / folder).glob("*.txt"))}
     if missing := set(areas) - set(paths):
         raise ValueError(f"no area {', '.join(sorted(missing))}; there are {', '.join(paths)}")
-    files, killers, found = _listed(root, "--cached", "--others"), read_killers(root), []
+    files, killers, found = _listed(root, "--cached", "--others"), read_killers(root, folder), []
     for area in areas or paths:
         try:
             faults = entries(paths[area].read_text(encoding="utf-8"))
@@ -113,18 +113,18 @@ def read(root: Path = ROOT, areas: Sequence[str] = ()) -> list[Mutant]:
     return found
 
 
-def read_killers(root: Path = ROOT) -> dict[str, tuple[str, ...]]:
+def read_killers(root: Path = ROOT, folder: str = FOLDER) -> dict[str, tuple[str, ...]]:
     """Read the tests that catch each fault, by its area and name."""
-    path = root / FOLDER / KILLERS
+    path = root / folder / KILLERS
     kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return {key: tuple(tests) if isinstance(tests, list) else (tests,) for key, tests in kept.items()}
 
 
-def write_killers(killers: Mapping[str, Sequence[str]], root: Path = ROOT) -> None:
+def write_killers(killers: Mapping[str, Sequence[str]], root: Path = ROOT, folder: str = FOLDER) -> None:
     """Write the tests that catch each fault, a line a fault."""
     rows = {key: tests[0] if len(tests) == 1 else list(tests) for key, tests in sorted(killers.items())}
     lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(tests)}" for key, tests in rows.items())
-    (root / FOLDER / KILLERS).write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+    (root / folder / KILLERS).write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
 
 
 def entries(text: str) -> list[dict[str, str]]:
@@ -193,7 +193,7 @@ class Copy:
         # A time of its own, for Python's bytecode goes by time and size; afterwards the old one, so that its is good.
         os.utime(path, (self._count, self._count))
         try:
-            done = self.pytest(mutant.killer, until, "-rfE")
+            done = self.pytest(mutant.killer, until, "-rfE", seconds=SECONDS + 3 * len(mutant.killer))
         except subprocess.TimeoutExpired:
             return Outcome(mutant, "broken", f"its killers take more than {SECONDS:.0f} s", time.monotonic() - begin)
         finally:
@@ -254,31 +254,50 @@ def run(mutants: Sequence[Mutant], root: Path = ROOT, workers: int = 2, told: An
         if reason := mutant.why_stale(root):
             finish(Outcome(mutant, "stale", reason))
         elif not mutant.killer:
-            finish(Outcome(mutant, "lives", mutant.excuse))
+            finish(Outcome(mutant, "lives", mutant.excuse or "has no killer"))
         else:
             fresh.append(mutant)
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as threads:
-        copies = list(threads.map(lambda which: Copy(root, Path(folder) / str(which)), range(workers)))
-        killers = sorted({killer for mutant in fresh for killer in mutant.killer})
-        cut = -(-len(killers) // workers)
-        shares = [killers[which * cut : (which + 1) * cut] for which in range(workers)]
-        faults = {name: why for share in threads.map(not_passing, copies, shares) for name, why in share.items()}
-        free: queue.SimpleQueue[Copy] = queue.SimpleQueue()
-        for copy in copies:
-            free.put(copy)
+    killers = sorted({killer for mutant in fresh for killer in mutant.killer})
+    cut = -(-len(killers) // workers) or 1
+    shares = [killers[low : low + cut] for low in range(0, len(killers), cut)]
+    with Copies(root, workers) as copies:
+        faults = {name: why for share in copies.map(not_passing, shares) for name, why in share.items()}
 
-        def judge(mutant: Mutant) -> None:
-            if bad := [f"{killer} {faults[killer]}" for killer in mutant.killer if killer in faults]:
-                return finish(Outcome(mutant, "broken", "; ".join(bad)))
-            copy = free.get()
-            try:
-                finish(copy.judge(mutant))
-            finally:
-                free.put(copy)
-            return None
+        def judge(copy: Copy, mutant: Mutant) -> None:
+            bad = [f"{killer} {faults[killer]}" for killer in mutant.killer if killer in faults]
+            finish(Outcome(mutant, "broken", "; ".join(bad)) if bad else copy.judge(mutant))
 
-        list(threads.map(judge, fresh))
+        copies.map(judge, fresh)
     return [results[mutant] for mutant in mutants]
+
+
+class Copies:
+    """Several copies of the working tree, which work at once; a context."""
+
+    def __init__(self, root: Path, count: int) -> None:
+        self._folder, self._threads = tempfile.TemporaryDirectory(), ThreadPoolExecutor(count)
+        self._free: queue.SimpleQueue[Copy] = queue.SimpleQueue()
+        for number in range(count):
+            self._free.put(Copy(root, Path(self._folder.name) / str(number)))
+
+    def __enter__(self) -> "Copies":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown()
+        self._folder.cleanup()
+
+    def map(self, work: Callable[[Copy, Any], Any], items: Iterable[Any]) -> list[Any]:
+        """Call ``work`` with a free copy and each item; return what it returns."""
+
+        def call(item: Any) -> Any:
+            copy = self._free.get()
+            try:
+                return work(copy, item)
+            finally:
+                self._free.put(copy)
+
+        return list(self._threads.map(call, items))
 
 
 def list_candidates(mutant: Mutant, root: Path = ROOT) -> list[str]:
@@ -298,7 +317,7 @@ def list_candidates(mutant: Mutant, root: Path = ROOT) -> list[str]:
     return sorted(here or entered, key=lambda name: (entered[name], name))
 
 
-def find_killer(mutant: Mutant, copy: Copy) -> str:
+def find_killer(copy: Copy, mutant: Mutant) -> str:
     """Find a test that fails under a fault among the tests that enter it, in portions; nothing where none does."""
     tests = list_candidates(mutant, ROOT)
     # Invariant: the tests before ``low`` pass under the fault, or fail without it too.
@@ -310,27 +329,29 @@ def find_killer(mutant: Mutant, copy: Copy) -> str:
     return ""
 
 
-def find_killers(outcomes: Sequence[Outcome], root: Path = ROOT) -> None:
+def find_killers(outcomes: Sequence[Outcome], root: Path = ROOT, workers: int = 2, folder: str = FOLDER) -> None:
     """Find and keep a killer of each fault that no test kills; drop the killers of faults that are gone."""
-    killers = {mutant.key: mutant.killer for mutant in read(root) if mutant.killer}
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Copy(root, Path(folder) / "0")
-        for outcome in outcomes:
-            if not outcome.is_right and not outcome.mutant.why_stale(root).startswith(("no file", "its old")):
-                killer = find_killer(outcome.mutant, copy)
-                print(f"{outcome.mutant.key}: {killer or 'no test kills it'}", file=sys.stderr, flush=True)
-                killers |= {outcome.mutant.key: (killer,)} if killer else {}
-    write_killers(killers, root)
+    alive = [outcome.mutant for outcome in outcomes if outcome.verdict in ("lives", "broken")]
+    killers = {mutant.key: mutant.killer for mutant in read(root, folder=folder) if mutant.killer}
+
+    def find(copy: Copy, mutant: Mutant) -> None:
+        killer = find_killer(copy, mutant)
+        print(f"{mutant.key}: {killer or 'no test kills it'}", file=sys.stderr, flush=True)
+        killers.update({mutant.key: (killer,)} if killer else {})
+
+    with Copies(root, workers) as copies:
+        copies.map(find, alive)
+    write_killers(killers, root, folder)
 
 
-def summary(outcomes: Sequence[Outcome]) -> tuple[bool, str]:
+def summary(outcomes: Sequence[Outcome], most_alive: int = MOST_ALIVE) -> tuple[bool, str]:
     """Say whether the run is as it should be, and its counts in a sentence."""
     counts = Counter(outcome.verdict for outcome in outcomes)
     wrong = [outcome for outcome in outcomes if not outcome.is_right]
-    good = not wrong and counts["lives"] <= MOST_ALIVE
+    good = not wrong and counts["lives"] <= most_alive
     words = ", ".join(f"{counts[name]} {name}" for name in ("killed", "lives", "stale", "broken") if counts[name])
     why = f"; {len(wrong)} not as the list says" if wrong else ""
-    why += f"; at most {MOST_ALIVE} may live" if counts["lives"] > MOST_ALIVE else ""
+    why += f"; at most {most_alive} may live" if counts["lives"] > most_alive else ""
     return good, f"{plural(len(outcomes), 'mutant')}: {words or 'none'}{why}"
 
 
@@ -350,12 +371,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", metavar="AREA", action="append", default=[], help="mutants of this file; repeatable")
     parser.add_argument("--named", metavar="TEXT", default="", help="mutants whose name has this in it")
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="how many at a time")
+    parser.add_argument("--folder", default=FOLDER, help="of other faults, of which any number may live for a reason")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     text = "then find killers of those that live, with the coverage that `python -m tests.run --branches` left behind"
     parser.add_argument("--find", action="store_true", help=text)
     options = parser.parse_args(arguments)
     try:
-        mutants = [mutant for mutant in read(ROOT, options.only) if options.named in mutant.name]
+        mutants = [mutant for mutant in read(ROOT, options.only, options.folder) if options.named in mutant.name]
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -370,8 +392,8 @@ def main(arguments: list[str] | None = None) -> int:
     begin = time.monotonic()
     outcomes = run(mutants, ROOT, max(1, options.workers), told)
     if options.find:
-        find_killers(outcomes)
-    good, words = summary(outcomes)
+        find_killers(outcomes, ROOT, max(1, options.workers), options.folder)
+    good, words = summary(outcomes, MOST_ALIVE if options.folder == FOLDER else len(outcomes))
     if options.json:
         listed = [{**asdict(one.mutant), "verdict": one.verdict, "detail": one.detail} for one in outcomes]
         print(json.dumps({"good": good, "summary": words, "mutants": listed}))

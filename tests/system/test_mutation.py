@@ -155,6 +155,7 @@ def test_the_command_prints_json_and_its_exit_code_tells(toy, monkeypatch, capsy
 def test_every_mutant_of_the_list_still_fits_the_code():
     assert [(mutant.name, reason) for mutant in mutants() if (reason := mutant.why_stale(mutation.ROOT))] == []
     for mutant in mutants():
+        assert mutant.killer or mutant.excuse, mutant.key
         if mutant.file.endswith(".py"):
             ast.parse((mutation.ROOT / mutant.file).read_text().replace(mutant.old, mutant.new))
     names = [(mutant.area, mutant.name) for mutant in mutants()]
