@@ -1,14 +1,16 @@
 """Measures which branches of the bricks the tests take, and which test enters which line, while ``tests.run`` runs.
 
     python -m tests.run --branches           the tests under coverage, half as long again; prints a line a brick
-    python -m tests.branches [--write]       the same lines of the last such run; ``--write`` keeps them
+    python -m tests.run --contexts           the same, and which test enters which line; twice as long
+    python -m tests.branches [--write]       the lines of the last such run, of whatever tests; ``--write`` keeps them
 
-Functions that numba compiles are left out: no tracer sees inside. ``python -m tests.mutation --find`` reads which tests
-enter a line from ``.coverage``, which such a run leaves behind.
+Functions that numba compiles are left out: no tracer sees inside. A run leaves what it measured in ``.coverage``, where
+``python -m tests.mutation --find`` reads which tests enter a line.
 """
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -33,7 +35,7 @@ SETTINGS = """
 [run]
 branch = true
 parallel = true
-data_file = {folder}/data
+data_file = {folder}/.coverage
 source =
     {root}/impls
     {root}/dse
@@ -42,7 +44,6 @@ source =
 patch = subprocess, _exit
 sigterm = true
 concurrency = thread, multiprocessing
-context = ${{PYTEST_CURRENT_TEST-}}
 disable_warnings = no-data-collected, module-not-imported, module-not-measured, already-imported, dynamic-conflict
 [report]
 exclude_also =
@@ -50,15 +51,23 @@ exclude_also =
     if TYPE_CHECKING:
     @abstractmethod
 """
-"""Of coverage: a process that a test starts has that test's name as its context."""
+"""Of coverage."""
+BY_TEST = "[run]\ncontext = ${PYTEST_CURRENT_TEST-}"  # that of a process that a test starts
+CONTEXTS = "contexts.ini"
 LESS = 0.002  # of the branches, by which a share must fall to be named: runs by several processes differ by a few
 
 
-def write_settings(folder: Path) -> Path:
+def write_settings(folder: Path, by_test: bool = False) -> Path:
     """Write the settings of coverage for processes that put what they measured into a folder; return their path."""
-    path = folder / "coverage.ini"
-    path.write_text(SETTINGS.format(folder=folder, root=ROOT, compiled=COMPILED), encoding="utf-8")
+    path = folder / (CONTEXTS if by_test else "branches.ini")
+    text = SETTINGS.format(folder=folder, root=ROOT, compiled=COMPILED)
+    path.write_text(text.replace("[run]", BY_TEST) if by_test else text, encoding="utf-8")
     return path
+
+
+def is_by_test() -> bool:
+    """Say whether this process is to tell which test enters which line."""
+    return os.environ.get("COVERAGE_PROCESS_START", "").endswith(CONTEXTS)
 
 
 class Contexts:

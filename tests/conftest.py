@@ -14,8 +14,7 @@ import impls
 from dse.platforms import busy
 from impls.cores import allowed_cpus
 from impls.sumtree.cuda import device, emulation
-from tests import durations, fake_cupy
-from tests.branches import Contexts
+from tests import branches, durations, fake_cupy
 from tests.committed import DATA
 from tests.grids import without_grids
 from tests.plugin_hosts import SkippedDoctests
@@ -53,8 +52,8 @@ def pytest_configure(config):
     for name in [name for name in os.environ if name.startswith("GIT_") and not name.startswith("GIT_CONFIG")]:
         del os.environ[name]  # a hook sets them, and tests make commits in repositories of their own
     config.pluginmanager.register(SkippedDoctests())
-    if os.environ.get("COVERAGE_PROCESS_START"):
-        config.pluginmanager.register(Contexts())
+    if branches.is_by_test():
+        config.pluginmanager.register(branches.Contexts())
     if hasattr(config, "workerinput"):  # whose reports come to the process that started it
         return
     if config.getoption("--strict-skips"):
