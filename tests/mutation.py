@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from impls.terminal import plural
+from tests import durations
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = "tests/mutants"
@@ -184,7 +185,7 @@ class Copy:
             command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False, timeout=seconds
         )
 
-    def judge(self, mutant: Mutant, until: str = "-x") -> Outcome:
+    def judge(self, mutant: Mutant) -> Outcome:
         """Put a mutant in, run its killers until one fails, take it out."""
         path, begin = self.folder / mutant.file, time.monotonic()
         text, was = path.read_text(), path.stat()
@@ -193,7 +194,7 @@ class Copy:
         # A time of its own, for Python's bytecode goes by time and size; afterwards the old one, so that its is good.
         os.utime(path, (self._count, self._count))
         try:
-            done = self.pytest(mutant.killer, until, "-rfE", seconds=SECONDS + 3 * len(mutant.killer))
+            done = self.pytest(mutant.killer, "-x", "-rfE", seconds=SECONDS + 3 * len(mutant.killer))
         except subprocess.TimeoutExpired:
             return Outcome(mutant, "broken", f"its killers take more than {SECONDS:.0f} s", time.monotonic() - begin)
         finally:
@@ -301,20 +302,45 @@ class Copies:
 
 
 def list_candidates(mutant: Mutant, root: Path = ROOT) -> list[str]:
-    """List the tests that enter the lines of a fault, or else its file, those that enter least of the file first."""
+    """List the tests that enter the lines of a fault; where none does, as in compiled code, those of what imports it.
+
+    Those that are quick and enter little of a file come first, one case of each test before the second of any.
+    """
     from coverage import CoverageData  # noqa: PLC0415  # where a killer is looked for
 
     data = CoverageData(str(root / ".coverage"))
     data.read()
-    text = (root / mutant.file).read_text(encoding="utf-8")
+
+    def lines_of(path: Path) -> dict[int, set[str]]:
+        """Return the tests that enter each line; of a process that a test starts it is that test, and its phase."""
+        names = data.contexts_by_lineno(str(path))
+        return {line: {re.sub(r" \(\w+\)$", "", name) for name in names[line]} - {""} for line in names}
+
+    path = root / mutant.file
+    text = path.read_text(encoding="utf-8")
     first = text[: text.index(mutant.old)].count("\n") + 1
-    lines = {
-        line: {name.rpartition(" (")[0] if name.endswith(")") else name for name in names} - {""}
-        for line, names in data.contexts_by_lineno(str(root / mutant.file)).items()
-    }
+    lines = lines_of(path)
     entered = Counter(name for names in lines.values() for name in names)
-    here = set().union(*(lines.get(line, ()) for line in range(first, first + mutant.old.count("\n") + 1)))
-    return sorted(here or entered, key=lambda name: (entered[name], name))
+    found = set().union(*(lines.get(line, ()) for line in range(first, first + mutant.old.count("\n") + 1)))
+    if not found:
+        imported = re.compile(rf"^(from|import|   ) [\w., ()]*\b{path.stem}\b", re.MULTILINE)
+        others = [
+            other for other in path.parents[1].rglob("*.py") if imported.search(other.read_text(encoding="utf-8"))
+        ]
+        entered.update(name for other in others for names in lines_of(other).values() for name in names)
+        found = set(entered)
+    seconds = durations.read(root / "tests/durations.json")["seconds"]
+    tests = Counter(name.partition("::")[0] for name in data.measured_contexts())
+    costs = {
+        name: entered[name] * (0.2 + seconds.get(name.partition("::")[0], 60.0) / tests[name.partition("::")[0]])
+        for name in found
+        if not re.search(r"[ \[]/", name)  # it names a path of this checkout, which a copy has not
+    }
+    cases, turns = Counter[str](), {}
+    for name in sorted(costs, key=lambda name: (costs[name], name)):
+        turns[name] = cases[test := name.partition("[")[0]]
+        cases[test] += 1
+    return sorted(turns, key=turns.__getitem__)
 
 
 def find_killer(copy: Copy, mutant: Mutant) -> str:
@@ -322,7 +348,7 @@ def find_killer(copy: Copy, mutant: Mutant) -> str:
     tests = list_candidates(mutant, ROOT)
     # Invariant: the tests before ``low`` pass under the fault, or fail without it too.
     for low, high in itertools.pairwise(PORTIONS):
-        outcome = copy.judge(replace(mutant, killer=tuple(tests[low:high])), "--maxfail=3") if tests[low:] else None
+        outcome = copy.judge(replace(mutant, killer=tuple(tests[low:high]))) if tests[low:] else None
         for killer in outcome.detail.split(", ") if outcome and outcome.verdict == "killed" else ():
             if not not_passing(copy, [killer]):
                 return killer
