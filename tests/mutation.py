@@ -348,10 +348,12 @@ def find_killer(copy: Copy, mutant: Mutant) -> str:
     tests = list_candidates(mutant, ROOT)
     # Invariant: the tests before ``low`` pass under the fault, or fail without it too.
     for low, high in itertools.pairwise(PORTIONS):
-        outcome = copy.judge(replace(mutant, killer=tuple(tests[low:high]))) if tests[low:] else None
-        for killer in outcome.detail.split(", ") if outcome and outcome.verdict == "killed" else ():
+        portion = tests[low:high]
+        while portion and (outcome := copy.judge(replace(mutant, killer=tuple(portion)))).verdict == "killed":
+            killer = outcome.detail.partition(", ")[0]
             if not not_passing(copy, [killer]):
                 return killer
+            portion = portion[portion.index(killer) + 1 :]
     return ""
 
 

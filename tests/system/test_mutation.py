@@ -113,12 +113,12 @@ def test_a_killer_is_found_among_the_tests_that_enter_a_fault(toy, monkeypatch):
 def test_tests_that_enter_a_line_are_listed_the_narrowest_first(tmp_path):
     (tmp_path / "code_under_test.py").write_text(CODE)
     data = CoverageData(str(tmp_path / ".coverage"))
-    for name, lines in {"wide": {1, 2, 5, 6}, "narrow": {6}, "elsewhere": {1, 2}, "child (call)": {5, 6}}.items():
-        data.set_context(name)
+    for name, lines in {"wide": {1, 2, 5, 6}, "narrow": {6}, "elsewhere": {1, 2}, "child": {5, 6}}.items():
+        data.set_context(f"test_x.py::{name}" + " (call)" * (name == "child"))
         data.add_lines({str(tmp_path / "code_under_test.py"): lines})
     data.write()
     mutant = mutation.Mutant("toy", "sign", "code_under_test.py", "x if x > 0 else -x", "x")
-    assert mutation.list_candidates(mutant, tmp_path) == ["narrow", "child", "wide"]
+    assert mutation.list_candidates(mutant, tmp_path) == [f"test_x.py::{name}" for name in ("narrow", "child", "wide")]
 
 
 def test_an_unknown_area_and_a_bad_entry_are_one_sentence(toy, monkeypatch, capsys):
