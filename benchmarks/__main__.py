@@ -104,7 +104,7 @@ def _measures(words: list[str]) -> bool:
     """Say whether a command measures, so that load disturbs it; to compare two files is to read them."""
     given = [word for word in words[1:] if not word.startswith("-")]
     is_reading = words[0] == "list" or (words[0] == "compare" and all(Path(word).is_file() for word in given[:2]))
-    return not is_reading and not {"-h", "--help", "--list", "--version"}.intersection(words)
+    return not is_reading and not {"-h", "--help", "--list", "--version", "--dry-run"}.intersection(words)
 
 
 def _sweep(options: argparse.Namespace) -> int:
@@ -121,12 +121,9 @@ def _sweep(options: argparse.Namespace) -> int:
     cells = groups(case for case in every if options.options or not options.contestants or is_own(case))
     name = options.name or (f"{options.preset}-custom" if chosen else options.preset)
     _check_options(sorted({case.contestant for group in cells for case in group}), options.options or ())
-    path = file_of(options.results, f"{name}.jsonl")
-    budget = options.budget or preset.budget_seconds
-    tally = sweep(
-        cells, path, budget, options.seed, with_floor=options.floor, bar=not options.json, sentinels=Sentinels()
-    )
-    return show(tally, path, options.json)
+    path = file_of(options, f"{name}.jsonl")
+    options.budget = options.budget or preset.budget_seconds
+    return show(sweep(cells, path, options, options.floor, sentinels=Sentinels()), path, options)
 
 
 def _check_options(names: Sequence[str], asked: Sequence[Mapping[str, Any]]) -> None:

@@ -83,12 +83,8 @@ def list_of(kind: Callable[[str], Any], repeats: bool = False) -> Callable[[str]
 def about(command: str, doc: str | None, example: str, epilog: str = "") -> dict[str, Any]:
     """Return what a parser says of its command: its name, the docstring, and last an ``example`` line to paste."""
     prog = f"python -m benchmarks {command}"
-    raw = {"formatter_class": argparse.RawDescriptionHelpFormatter}
-    return {
-        "prog": prog,
-        "description": inspect.cleandoc(doc or ""),
-        "epilog": f"{epilog}example: {prog} {example}",
-    } | raw
+    texts = {"description": inspect.cleandoc(doc or ""), "epilog": f"{epilog}example: {prog} {example}"}
+    return {"prog": prog, "formatter_class": argparse.RawDescriptionHelpFormatter, **texts}
 
 
 def parser_of(command: str, doc: str | None, example: str, epilog: str = "") -> argparse.ArgumentParser:
@@ -148,8 +144,8 @@ def add_common(
     json: str = "print JSON instead of text",
     measures: bool = True,
 ) -> argparse.ArgumentParser:
-    """Return the parser with the folder of results, the seed (where there is something to draw by it), JSON, and
-    measuring under load."""
+    """Return the parser with the folder of results, the seed (where there is something to draw by it), JSON, measuring
+    under load, and what would be measured."""
     if results:
         text = f"where the records are ({DEFAULT})"
         parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help=text)
@@ -158,4 +154,6 @@ def add_common(
     parser.add_argument("--json", action="store_true", help=json)
     if measures:
         parser.add_argument("--anyway", action="store_true", help="measure under load too; the records are marked")
+        listing = "print the cells and measure none: those of this machine, as if every library were installed"
+        parser.add_argument("--dry-run", action="store_true", help=listing)
     return parser

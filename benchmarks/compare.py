@@ -43,7 +43,7 @@ from impls.writing import lock
 from .arguments import AXES, add_axes, add_common, add_numbers, parser_of
 from .cases import OPS, Case
 from .presets import Block
-from .run import SHAPE
+from .run import SHAPE, Stamp, show_cells
 from .workers import ROOT, Untimed, Worker, WorkerClock, WorkerError, install_into
 
 FOLDER = ".compare"
@@ -296,8 +296,12 @@ SAMPLES = 5  # that one process takes of a cell
 def main(arguments: list[str] | None = None) -> int:
     """Compare, print the comparison, and return its exit code."""
     options = _parser().parse_args(arguments)
+    is_read = Path(options.base).is_file() and Path(options.new).is_file()
+    if options.dry_run:
+        stamp = Stamp(None, None, "", machine={})
+        return show_cells([stamp.cell(case) for case in (() if is_read else _cases(options))], 0, options)
     try:
-        if Path(options.base).is_file() and Path(options.new).is_file():
+        if is_read:
             comparison = compare_files(Path(options.base), Path(options.new), options)
         else:
             comparison = compare_commits(options.base, options.new, options)

@@ -31,7 +31,7 @@ from .arguments import add_common, add_numbers, parser_of
 from .cases import ROTATION, Case, Prepared, WrongAnswerError, prepare
 from .clock import LEAST_SAMPLE_SECONDS, Call, Clock
 from .presets import ENDS, ON_DEVICE, UNCHECKED, Block, groups
-from .run import Stamp, Tally, exit_code, file_of
+from .run import Stamp, Tally, exit_code, file_of, show
 from .sweep import SweepMethod, sweep
 from .worker import maker
 
@@ -168,9 +168,12 @@ def require_a_live_device() -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the stages; return the exit code: 0 done, 1 a check or cell failed. RecordError where there is no device."""
     options = _parser().parse_args(arguments)
+    path = file_of(options, FILE)
+    if options.dry_run:
+        timed = [stage for stage in options.stage or STAGES if stage != "check"]
+        return show(sum((_timed(stage, path, options) for stage in timed), Tally(0)), path, options)
     if reason := impls.why_not("cupy"):
         raise RecordError(reason)
-    path = file_of(options.results, FILE)
     report: dict[str, Any] = {"gpus": platforms.fingerprint()["gpus"], "file": str(path)}
     wrong: list[Any] = []
     failed = 0
@@ -217,16 +220,11 @@ def _check(path: Path, seed: int) -> dict[str, Any]:
 
 def _timed(stage: str, path: Path, options: argparse.Namespace) -> Tally:
     """Time the cells that are not in the file yet, as far as the minutes go."""
-    if stage == "rivals":
+    if stage == "rivals" and not options.dry_run:
         _build_libraries()
-    how = {
-        "with_floor": False,
-        "method": SweepMethod("gpu" if stage == "rivals" else "sum_tree", make, clock, require_a_live_device),
-        "most_seconds": 60 * options.minutes,
-        "bar": not options.json,
-    }
+    method = SweepMethod("gpu" if stage == "rivals" else "sum_tree", make, clock, require_a_live_device)
     try:
-        return sweep(groups(_cases(stage)), path, options.budget, options.seed, **how)
+        return sweep(groups(_cases(stage)), path, options, False, method, 60 * options.minutes)
     except RuntimeError as error:
         raise RecordError(f"{error}; every finished cell is kept, the same command continues") from error
 

@@ -12,6 +12,7 @@ import json
 import math
 import sys
 import time
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -92,7 +93,7 @@ class Stamp:
 class Tally:
     """The outcome of a run: its cells, those found done, those measured by status, those measured again because the
     machine was disturbed, those left for lack of time, how many were skipped for which reason, both medians of each A/A
-    pair, and what failed: a sentence for each cell whose latest record says so."""
+    pair, and what failed: a sentence for each cell whose latest record says so; the keys of the cells in order."""
 
     cells: int
     resumed: int = 0
@@ -102,6 +103,7 @@ class Tally:
     reasons: Counter[str] = dataclasses.field(default_factory=Counter)
     pairs: list[tuple[float, float]] = dataclasses.field(default_factory=list)
     failures: list[str] = dataclasses.field(default_factory=list)
+    keys: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def noise_floor(self) -> float:
@@ -147,12 +149,12 @@ def run(
     path: Path,
     stamp: Stamp,
     measure: Callable[[list[Cell]], Iterable[Measurement]],
+    options: Namespace,
     *,
     name: Callable[[Cell], str] | None = None,
     most_seconds: float = math.inf,
     unit: str = "",
     told: Callable[[Cell], str] | None = None,
-    bar: bool = True,
     sentinels: Sentinels | None = None,
 ) -> Tally:
     """Measure the cells that are not in a results file yet, group by group, and append their records to it.
@@ -161,13 +163,19 @@ def run(
     returns the ``cell`` of a cell's record, by default ``stamp.cell``. A cell is done if the file has a time of it that
     answers what ``stamp`` asks for; one that was skipped or failed is tried again. No group but the first that is
     measured is begun after ``most_seconds``. Progress is shown in ``unit``, if there is one, and ``told`` describes a
-    cell. With ``sentinels`` their records are kept too, and groups that were timed while the machine was disturbed are
-    measured once more at the end; the latest record of a cell counts. No record goes to the file that refuses a cell
-    as one there does. RecordError if the file cannot be read or written.
+    cell, by default by its key. With ``sentinels`` their records are kept too, and groups that were timed while the
+    machine was disturbed are measured once more at the end; the latest record of a cell counts. No record goes to the
+    file that refuses a cell as one there does. With the option ``dry_run`` nothing is measured or written: the tally
+    has the cells' keys. RecordError if the file cannot be read or written.
     """
-    end, tally = time.monotonic() + most_seconds, Tally(sum(map(len, groups)))
+    end, tally, key_of = time.monotonic() + most_seconds, Tally(sum(map(len, groups))), name or stamp.cell
+    tally.keys = [key_of(cell) for group in groups for cell in group]
+    if options.dry_run:
+        tally.resumed = len({record.cell for record in stamp.known(path) if is_done(record)}.intersection(tally.keys))
+        return tally
+    told = told or (lambda cell: _describe(key_of(cell)))
     looked: list[list[Cell]] = []
-    with records.Writer(path) as writer, Progress(tally.cells, unit, bar=bar, shown=bool(unit)) as progress:
+    with records.Writer(path) as writer, Progress(tally.cells, unit, bar=not options.json, shown=bool(unit)) as bar:
         known = stamp.known(path)
         done = {record.cell for record in known if is_done(record)}
         refusals = {(record.cell, record.reason) for record in known if not is_done(record)}
@@ -185,9 +193,9 @@ def run(
 
         # Invariant: every cell of the groups before has a record in the file or is counted as left.
         for group in groups:
-            todo = {key: cell for cell in group if (key := (name or stamp.cell)(cell)) not in done}
+            todo = {key: cell for cell in group if (key := key_of(cell)) not in done}
             tally.resumed += len(group) - len(todo)
-            progress.update(len(group) - len(todo))
+            bar.update(len(group) - len(todo))
             if tally.by_status and time.monotonic() > end:
                 tally.left += len(todo)
                 continue
@@ -195,13 +203,13 @@ def run(
                 if record.cell in todo:
                     tally.by_status[record.status] += 1
                     tally.reasons.update([record.reason or ""] if record.status == "skipped" else ())
-                    progress.update(1, told and functools.partial(told, todo[record.cell]))
+                    bar.update(1, functools.partial(told, todo[record.cell]))
         disturbed = [looked[place] for place in (sentinels.disturbed() if sentinels else ())]
         for group in disturbed[: math.ceil(MOST_REPEATS * len(groups))]:
             tally.repeated += len(group)
             collections.deque(kept(group), maxlen=0)
     tally.pairs = records.twins(known, stamp.primitive)
-    tally.failures = _failures(known, {(name or stamp.cell)(cell) for group in groups for cell in group})
+    tally.failures = _failures(known, {*tally.keys})
     return tally
 
 
@@ -216,9 +224,20 @@ def latest(found: Iterable[Measurement]) -> list[Measurement]:
     return list({record.cell: record for record in records.in_order(found)}.values())
 
 
-def file_of(results: Path, name: str) -> Path:
-    """Return the path of this machine's file in a folder of results. RecordError unless it can be written now."""
-    path = results / str(platforms.fingerprint()["key"]) / name
+def _describe(key: str) -> str:
+    """Describe the cell of a key in one line."""
+    primitive, contestant, op, capacity, fanout, batch, threads, dtype, options, distribution = json.loads(key)
+    shape = f"N={capacity} B={batch} K={fanout} threads={threads}"
+    own = [f"{name}={value}" for name, value in {**options, "primitive": primitive}.items()]
+    return " ".join(filter(None, [contestant, op, shape, dtype, distribution, *own]))
+
+
+def file_of(options: Namespace, name: str) -> Path:
+    """Return the path of this machine's file in the folder of results. RecordError unless it can be written now, where
+    anything is to be measured."""
+    path = Path(options.results) / str(platforms.fingerprint()["key"]) / name
+    if options.dry_run:
+        return path
     records.check_writable(path)
     return path
 
@@ -235,11 +254,22 @@ def exit_code(tally: Tally, path: Path) -> int:
     return 0
 
 
-def show(tally: Tally, path: Path, as_json: bool, found: Mapping[str, Any] = {}, lines: Iterable[str] = ()) -> int:
+def show_cells(keys: Sequence[str], done: int, options: Namespace) -> int:
+    """Print the cells of these keys, and how many there are of which so many are ``done``; return the exit code 0."""
+    cells = [dict(zip(records.CELL, json.loads(key), strict=True)) for key in keys]
+    for line in [json.dumps(cells)] if options.json else map(_describe, keys):
+        print(line)
+    print(f"{plural(len(keys), 'cell')}, {done:,} of them cached; nothing was measured", file=sys.stderr)
+    return 0
+
+
+def show(tally: Tally, path: Path, options: Namespace, found: Mapping[str, Any] = {}, lines: Iterable[str] = ()) -> int:
     """Print what a run's records say, as JSON or as lines, its outcome, and what a noisy run is worth; return its
-    ``exit_code``."""
+    ``exit_code``. With the option ``dry_run`` print the cells instead."""
+    if options.dry_run:
+        return show_cells(tally.keys, tally.resumed, options)
     code = exit_code(tally, path)
-    if as_json:
+    if options.json:
         print(json.dumps({"file": str(path), **tally.as_json(), **found}))
         return code
     print("\n".join([*lines, *tally.lines()]))

@@ -1,5 +1,6 @@
 """The sweep: it checks every cell, interleaves it with its rivals, writes it before the next, and can be resumed."""
 
+import argparse
 import dataclasses
 import functools
 import math
@@ -48,25 +49,25 @@ class SweepMethod:
 def sweep(
     cells: Sequence[Sequence[Case]],
     path: Path,
-    budget_seconds: float,
-    seed: int = 0,
+    options: argparse.Namespace,
     with_floor: bool = True,
     method: SweepMethod = SweepMethod(),
     most_seconds: float = math.inf,
-    bar: bool = True,
     sentinels: Sentinels | None = None,
 ) -> Tally:
     """Measure groups of cells (each group in alternation) into a results file; those that it has of this code are kept.
 
-    No group is begun after ``most_seconds``; ``sentinels`` watch the machine. RecordError if the file cannot be read or
+    ``options`` have the ``budget`` of a cell in seconds and the ``seed``, and with ``dry_run`` list the cells alone. No
+    group is begun after ``most_seconds``; ``sentinels`` watch the machine. RecordError if the file cannot be read or
     written.
     """
-    stamp = Stamp.of_this_run(method.primitive, asked={"budget": budget_seconds, "seed": seed})
-    start_threads(cells)
-    if with_floor and impls.why_not("numba") is None:
-        _sweep_floor(path, stamp, budget_seconds, seed)
-    measure = functools.partial(measured, stamp=stamp, budget_seconds=budget_seconds, seed=seed, method=method)
-    return run(cells, path, stamp, measure, most_seconds=most_seconds, unit="cell", bar=bar, sentinels=sentinels)
+    stamp = Stamp.of_this_run(method.primitive, asked={"budget": options.budget, "seed": options.seed})
+    start_threads(() if options.dry_run else cells)
+    has_floor = with_floor and impls.why_not("numba") is None
+    floor = _sweep_floor(path, stamp, options) if has_floor else Tally(0)
+    measure = functools.partial(measured, stamp=stamp, budget_seconds=options.budget, seed=options.seed, method=method)
+    tally = run(cells, path, stamp, measure, options, most_seconds=most_seconds, unit="cell", sentinels=sentinels)
+    return floor + tally if options.dry_run else tally
 
 
 def measured(
@@ -156,18 +157,19 @@ def start_threads(cells: Iterable[Iterable[Case]]) -> None:
             tree.sample(np.full(1 << 14, 0.5))
 
 
-def _sweep_floor(path: Path, stamp: Stamp, budget_seconds: float, seed: int) -> None:
+def _sweep_floor(path: Path, stamp: Stamp, options: argparse.Namespace) -> Tally:
     """Measure random reads of 64-byte lines, gathered and chased, by size of the buffer."""
+    budget, seed = options.budget, options.seed
     sizes = [int(megabytes * 2**20) // 64 for megabytes in FLOOR_MEGABYTES]
     cells = [Case(kind, "get", lines, FLOOR_READS, fanout=1, dtype="") for lines in sizes for kind in FLOOR_KINDS]
 
     def measure(todo: list[Case]) -> Iterator[Measurement]:
         reads = {lines: memory_reads(lines / 2**14, FLOOR_READS, seed) for lines in {case.capacity for case in todo}}
         calls = [reads[case.capacity][case.contestant] for case in todo]
-        timings = interleave_calls(calls, budget_seconds * len(calls), seed)
+        timings = interleave_calls(calls, budget * len(calls), seed)
         yield from (stamp.timed(case, timing, **FLOOR) for case, timing in zip(todo, timings, strict=True))
 
-    run([cells], path, stamp, measure, name=functools.partial(stamp.cell, **FLOOR))
+    return run([cells], path, stamp, measure, options, name=functools.partial(stamp.cell, **FLOOR))
 
 
 def memory_reads(megabytes: float, reads: int, seed: int = 0) -> dict[str, Call]:

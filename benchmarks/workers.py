@@ -8,11 +8,12 @@ import subprocess
 import sys
 import tempfile
 import threading
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
+from dse.records import RecordError
 from impls.exits import FAULT
 
 from .cases import Case
@@ -63,6 +64,15 @@ class WorkerClock:
         return float(self.worker.ask("sample", number=self.number)["seconds"])
 
 
+def has_libraries(options: Namespace, is_needed: bool = False) -> bool:
+    """Say whether the interpreter with the libraries is there; a dry run goes without. RecordError where it
+    ``is_needed``."""
+    is_there = bool(options.dry_run or options.python.exists())
+    if is_needed and not is_there:
+        raise RecordError(f"{options.python}: no such interpreter; install the libraries first: make peers")
+    return is_there
+
+
 def environment(python: Path, paths: Sequence[Path] = (ROOT,)) -> dict[str, str]:
     """Return the variables of a process of ``python`` that finds modules in ``paths`` first.
 
@@ -91,9 +101,7 @@ class Worker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

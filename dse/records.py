@@ -105,7 +105,7 @@ class Measurement:
         Of two sentinels none replaces the other, for it is their change over time that counts: each is its own cell.
         """
         own = [self.utc] if self.primitive == SENTINEL else []
-        return json.dumps([*(getattr(self, name) for name in _CELL), *own], sort_keys=True)
+        return json.dumps([*(getattr(self, name) for name in CELL), *own], sort_keys=True)
 
     @property
     def run(self) -> tuple[Any, ...]:
@@ -144,7 +144,8 @@ def identity_of(record: Measurement) -> tuple[str, str]:
     return record.machine_key, record.cell
 
 
-_CELL = ("primitive", "contestant", "op", "capacity", "fanout", "batch", "threads", "dtype", "options", "distribution")
+CELL = ("primitive", "contestant", "op", "capacity", "fanout", "batch", "threads", "dtype", "options", "distribution")
+"""The fields that make up a cell, in order."""
 
 
 _JSON: dict[Any, tuple[str, tuple[type, ...]]] = {

@@ -21,14 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.records import Measurement
-from impls.terminal import aligned, plural, print_to_stderr
+from impls.terminal import aligned, plural
 from impls.training import TrainingError, Workload, identity, learners
-from impls.training.environments import Environment
 from impls.training.loop import SerialLoop
 
 from ..arguments import add_common, add_list, add_names, add_numbers, at_least, parser_of
 from ..clock import ALL_CPUS, pin
-from ..profile.command import workload_of
+from ..profile.command import try_environments, workload_of
 from ..profile.parts import World
 from ..profile.serial import full
 from ..profile.share import STORAGE_BYTES
@@ -387,14 +386,15 @@ def _identities(workloads: Sequence[Workload]) -> dict[str, str]:
 
 def measure_long(workloads: Sequence[Workload], options: argparse.Namespace) -> int:
     """Measure the long runs; return the exit code: 0 done, 1 where one failed."""
-    path = file_of(options.results, LONG_FILE)
+    path = file_of(options, LONG_FILE)
     stamp = Stamp.of_this_run(PRIMITIVE, asked={"steps": options.steps, **_identities(workloads)})
     groups = [[one] for workload in workloads for one in long_settings(workload) if one.name in options.only]
-    how: dict[str, Any] = {"name": lambda one: stamp.cell(one.cell(RATIO)), "bar": not options.json, "unit": "long run"}
-    tally = run(groups, path, stamp, functools.partial(measured_long, stamp, options.steps), **how)
+    measure = functools.partial(measured_long, stamp, options.steps)
+    how: dict[str, Any] = {"name": lambda setting: stamp.cell(setting.cell(RATIO)), "unit": "long run"}
+    tally = run(groups, path, stamp, measure, options, **how)
     found = latest(record for record in stamp.known(path) if record.op == RATIO)
     rows = [summary(record) for record in found if record.median_seconds is not None]
-    return show(tally, path, options.json, {"long": rows}, map(sentence, rows))
+    return show(tally, path, options, {"long": rows}, map(sentence, rows))
 
 
 FILE, AGAIN = "arrangements.jsonl", f"{PRIMITIVE}_again"
@@ -443,19 +443,17 @@ def main(arguments: list[str] | None = None) -> int:
     workloads = [workload_of(name) for name in options.workload]
     if options.long:
         return measure_long(workloads[:1], options)
-    path = file_of(options.results, FILE)
-    for workload in workloads:
-        with print_to_stderr():
-            Environment(workload).close()  # what it lacks is said before anything is recorded
+    path = file_of(options, FILE)
+    try_environments(options, workloads)
     asked = {"seconds": options.seconds, "warm": options.warm, **_identities(workloads)}
     stamp = Stamp.of_this_run(PRIMITIVE, asked=asked)
     every = [settings(workload, options.only, options.intervals) for workload in workloads]
     measure = functools.partial(measured, stamp, [own[0] for own in every], options.seconds, options.warm)
-    how: dict[str, Any] = {"name": lambda one: stamp.cell(one.cell()), "told": told, "bar": not options.json}
-    how |= {"sentinels": Sentinels(), "unit": "arrangement"}
-    tally = run([[one] for own in every for one in own], path, stamp, measure, **how)
+    how: dict[str, Any] = {"told": told, "sentinels": Sentinels(), "unit": "arrangement"}
+    how["name"] = lambda setting: stamp.cell(setting.cell())
+    tally = run([[one] for own in every for one in own], path, stamp, measure, options, **how)
     rows = rates(latest(stamp.known(path)), PRIMITIVE)
-    return show(tally, path, options.json, {"rates": rows}, lines(rows))
+    return show(tally, path, options, {"rates": rows}, lines(rows))
 
 
 def _parser() -> argparse.ArgumentParser:

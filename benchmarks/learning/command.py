@@ -44,17 +44,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dse import learning_runs
-from dse.records import Measurement, RecordError
+from dse.records import Measurement
 from dse.tuning import learners_steps
-from impls.terminal import aligned, plural, print_to_stderr
-from impls.training.environments import Environment
+from impls.terminal import aligned, plural
 from impls.training.parallel.arrangement import COPIES, COPY_SYNCS
 
 from ..arguments import add_common, add_list, add_names, add_numbers, add_python, among, at_least, parser_of
+from ..profile.command import try_environments
 from ..run import Stamp, Tally, file_of, latest, show
 from ..run import run as run_cells
 from ..timing import Timing
-from ..workers import ask_once
+from ..workers import ask_once, has_libraries
 from . import scaling
 from .cells import (
     ABLATIONS,
@@ -89,24 +89,21 @@ def main(arguments: list[str] | None = None) -> int:
     axes = options.depths, options.periods, options.seeds, *copies
     trained = list(dict.fromkeys(runs(options.workload, options.only, *axes, **limits)))
     _check(trained, options.most)
-    path, bar = file_of(options.results, FILE), not options.json
-    for settings in {cell.task: cell.settings for cell in trained if not cell.library}.values():
-        with print_to_stderr():
-            Environment(settings).close()  # what it lacks is said before anything is recorded
+    path = file_of(options, FILE)
+    try_environments(options, {cell.task: cell.settings for cell in trained if not cell.library}.values())
     pythons = [options.python] if LIBRARIES in options.only else []
-    if pythons and not options.python.exists():
-        raise RecordError(f"{options.python}: no such interpreter; install the libraries first: make peers")
+    has_libraries(options, is_needed=bool(pythons))
     measured = functools.partial(_measured, python=options.python)
-    tally, found = _kept([[cell] for cell in trained], path, PRIMITIVE, measured, "run", bar, pythons)
+    tally, found = _kept([[cell] for cell in trained], path, PRIMITIVE, measured, "run", options, pythons)
     grid = list(scaling.groups(options.workload)) if SCALING in options.only else []
-    more, steps = _kept(grid, path, learners_steps.PRIMITIVE, _timed, "cell", bar)
+    more, steps = _kept(grid, path, learners_steps.PRIMITIVE, _timed, "cell", options)
     rows, factors = summary(found), learners_steps.rows(steps)
     tables = [*_lines(rows)] if trained else []
     if reached := learning_runs.figures_of(learning_runs.latest(found)):
         head = ("copies, until solved", "solved", *learning_runs.FIGURES)
         tables += ["", *aligned([head, *learning_runs.write_figures(reached)])]
     tables += aligned([learners_steps.HEAD, *learners_steps.write_rows(factors)]) if grid else []
-    return show(tally + more, path, options.json, {"rows": [*map(_as_json, rows)], "scaling": factors}, [*tables, ""])
+    return show(tally + more, path, options, {"rows": [*map(_as_json, rows)], "scaling": factors}, [*tables, ""])
 
 
 def _check(trained: Sequence[Trained], most: int | None) -> None:
@@ -129,7 +126,7 @@ def _kept(
     primitive: str,
     measure: Callable[..., Iterator[Measurement]],
     unit: str,
-    bar: bool,
+    options: argparse.Namespace,
     libraries: Sequence[Path] = (),
 ) -> tuple[Tally, list[Measurement]]:
     """Measure the cells that have no record yet, by groups; return the outcome, and the records of all.
@@ -137,12 +134,9 @@ def _kept(
     ``libraries``: interpreters that have other libraries, where these are timed.
     """
     stamp = Stamp.of_this_run(primitive, libraries)
-    if not groups:
-        return Tally(0), []
     measured = functools.partial(measure, stamp=stamp)
-    tally = run_cells(groups, path, stamp, measured, unit=unit, told=lambda cell: cell.label, bar=bar)
-    asked = {stamp.cell(cell) for group in groups for cell in group}
-    return tally, list(latest(record for record in stamp.known(path) if record.cell in asked))
+    tally = run_cells(groups, path, stamp, measured, options, unit=unit, told=lambda cell: cell.label)
+    return tally, latest(record for record in stamp.known(path) if record.cell in {*tally.keys})
 
 
 def _timed(cells: Sequence[scaling.Stepped], stamp: Stamp) -> Iterator[Measurement]:

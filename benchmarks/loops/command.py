@@ -35,7 +35,7 @@ from impls import training
 
 from ..arguments import add_common, add_list, add_numbers, add_python, among, at_least, parser_of
 from ..profile.cells import Cell
-from ..run import Stamp, Tally, exit_code, file_of
+from ..run import Stamp, Tally, exit_code, file_of, show_cells
 from ..timing import Timing
 from ..workers import Bounded, WorkerError, refusal
 from . import WORKLOAD, cleanrl_trainer, kind_of, names, workload
@@ -138,9 +138,11 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = [name for name in names() if name in (options.contestants or names())]
     sizes = [(name, count) for name in chosen for count in kind_of(name).environments]
     loops = [loop_of(*size, batch) for batch in options.batches for size in sizes]
-    path = file_of(options.results, FILE)
+    stamp, path = Stamp.of_this_run(PRIMITIVE), file_of(options, FILE)
+    if options.dry_run:
+        return show_cells([stamp.cell(dataclasses.replace(loop, op=op)) for loop in loops for op in OPS], 0, options)
     with records.Writer(path) as writer:
-        for record in _measured(loops, options):
+        for record in _measured(loops, stamp, options):
             writer.append(record)
     found = summary(latest(path))
     print(json.dumps({"file": str(path), **found}) if options.json else "\n".join([*lines(found), str(path)]))
@@ -155,9 +157,9 @@ def latest(path: Path) -> list[Measurement]:
     return [record for record in found if record.utc == records.in_order(found)[-1].utc]
 
 
-def _measured(loops: Sequence[Cell], options: argparse.Namespace) -> Iterator[Measurement]:
+def _measured(loops: Sequence[Cell], stamp: Stamp, options: argparse.Namespace) -> Iterator[Measurement]:
     """Yield the records of all loops, and of an A/A twin of the first that runs."""
-    stamp, rng = Stamp.of_this_run(PRIMITIVE), np.random.default_rng(options.seed)
+    rng = np.random.default_rng(options.seed)
     with ExitStack() as stack:
         start = functools.partial(Member.start, stack=stack, python=options.python, seed=options.seed)
         members = [Member(loop, stamp) for loop in loops]

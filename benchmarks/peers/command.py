@@ -18,10 +18,10 @@ from typing import Any, Self
 import impls
 from benchmarks.arguments import add_common, add_list, add_numbers, add_python, among, at_least, parser_of
 from benchmarks.cases import Case
-from benchmarks.run import Stamp, Tally, exit_code, file_of, latest, run
+from benchmarks.run import Stamp, Tally, file_of, latest, run, show
 from benchmarks.sentinels import Sentinels
 from benchmarks.timing import Timing, interleave
-from benchmarks.workers import Untimed, Worker, WorkerClock, WorkerError
+from benchmarks.workers import Untimed, Worker, WorkerClock, WorkerError, has_libraries
 from dse import accuracy, platforms
 from dse.accuracy import ACCURACY_FILE, Accuracy
 from dse.records import Measurement, RecordError, Status
@@ -67,24 +67,23 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.list:
         return _list(options.json)
-    if not options.python.exists():
-        raise RecordError(f"{options.python}: no such interpreter; install the libraries first: make peers")
-    path, asked = file_of(options.results, FILE), {"budget": options.budget, "seed": options.seed}
+    has_libraries(options, is_needed=True)
+    path, asked = file_of(options, FILE), {"budget": options.budget, "seed": options.seed}
     stamp = Stamp.of_this_run(PEER, [options.python], asked)
     try:
         with ExitStack() as stack:
-            opened = functools.partial(_opened, stack, options.python, stamp)
+            opened = functools.partial(_opened, stack, options, stamp)
             members = [opened(fields) for fields in implementations(options.contestants)]
             tally = _run(members, opened(members[0].fields), path, options)
-            if options.accuracy:
+            if options.accuracy and not options.dry_run:
                 checks = [check for member in members for check in member.checks(options.seed)]
                 accuracy.write(checks, path.with_name(ACCURACY_FILE))
     except WorkerError as error:
         raise RecordError(
             f"{error}; what is measured is kept: run it again to continue, or choose with --contestants"
         ) from None
-    _report(latest(stamp.known(path)), path, options)
-    return exit_code(tally, path)
+    found = _summary(latest(stamp.known(path)), options.capacity)
+    return show(tally, path, options, found, _lines(found, path, options))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +91,7 @@ class _Member:
     """An implementation, its process, and how its records are stamped."""
 
     fields: dict[str, Any]
-    worker: Worker
+    worker: Any  # None where cells are only listed
     stamp: Stamp
     callers: int = 0
 
@@ -136,9 +135,11 @@ class _Member:
             yield Accuracy(**fields, **common, utc=platforms.now())
 
 
-def _opened(stack: ExitStack, python: Path, stamp: Stamp, fields: dict[str, Any]) -> _Member:
-    """Start a process for an implementation."""
-    worker, name = stack.enter_context(Worker(python)), fields["contestant"]
+def _opened(stack: ExitStack, options: argparse.Namespace, stamp: Stamp, fields: dict[str, Any]) -> _Member:
+    """Start a process for an implementation, unless cells are only listed."""
+    if options.dry_run:
+        return _Member(fields, None, stamp)
+    worker, name = stack.enter_context(Worker(options.python)), fields["contestant"]
     packages = ["numpy", "numba", *([adapter(name).package] if name in names() else [])]
     machine = {**stamp.machine, "packages": worker.ask("versions", packages=packages)}
     return _Member(fields, worker, dataclasses.replace(stamp, machine=machine))
@@ -153,15 +154,9 @@ def _run(members: Sequence[_Member], twin: _Member, path: Path, options: argpars
     shared = [member.measuring(SHARED, callers) for member in members for callers in CALLERS]
     groups = [[(member, member.case(op, *shape)) for member in once] for shape in shapes for op in ("draw", "update")]
     groups.append([(member, member.case("draw", options.capacity, SHARED_BATCH)) for member in shared])
-    how: dict[str, Any] = {"unit": "cell", "told": _described, "bar": not options.json, "sentinels": Sentinels()}
-    measure = functools.partial(_measure, options)
-    return run(
-        groups, path, members[0].stamp, measure, name=lambda pair: pair[0].record(pair[1], "skipped").cell, **how
-    )
-
-
-def _described(pair: tuple[_Member, Case]) -> str:
-    return f"{pair[1].op} N={pair[1].capacity:,} B={pair[1].batch:,}"
+    how: dict[str, Any] = {"unit": "cell", "sentinels": Sentinels()}
+    how["name"] = lambda pair: pair[0].record(pair[1], "skipped").cell
+    return run(groups, path, members[0].stamp, functools.partial(_measure, options), options, **how)
 
 
 def _measure(options: argparse.Namespace, pairs: Sequence[tuple[_Member, Case]]) -> Iterator[Measurement]:
@@ -181,8 +176,9 @@ def _measure(options: argparse.Namespace, pairs: Sequence[tuple[_Member, Case]])
         yield member.timed(case, timing, clock.affinity)
 
 
-def _report(found: Sequence[Measurement], path: Path, options: argparse.Namespace) -> None:
-    """Print a line for each implementation: nanoseconds per element of draw + update at the chosen capacity."""
+def _summary(found: Sequence[Measurement], capacity: int) -> dict[str, Any]:
+    """Return the nanoseconds per element of draw + update with N leaves by implementation and batch, and the reasons of
+    those without a time."""
     rows: dict[str, dict[int, float]] = {}
     absent: dict[str, str] = {}
     for record in (one for one in found if one.primitive == PEER):
@@ -191,18 +187,19 @@ def _report(found: Sequence[Measurement], path: Path, options: argparse.Namespac
         )
         if record.median_seconds is None:
             absent[label] = record.reason or record.status
-        elif record.capacity == options.capacity:
+        elif record.capacity == capacity:
             ns = 1e9 * record.seconds / record.batch
             rows.setdefault(label, {})[record.batch] = rows.get(label, {}).get(record.batch, 0.0) + ns
-    if options.json:
-        print(json.dumps({"file": str(path), "ns_per_element": rows, "absent": absent}))
-        return
-    print(f"{'ns per element, draw + update':32}" + "".join(f"{f'B={batch:,}':>12}" for batch in options.batches))
-    for label, by_batch in sorted(rows.items(), key=lambda row: row[1].get(1_024, float("inf"))):
-        print(f"{label:32}" + "".join(f"{by_batch.get(batch, float('nan')):12,.1f}" for batch in options.batches))
-    for label, reason in sorted(absent.items()):
-        print(f"not timed, {label}: {reason}")
-    print(f"records: {path}\nchecks: {path.with_name(ACCURACY_FILE)}\nthe whole table: python -m reports")
+    return {"ns_per_element": rows, "absent": absent}
+
+
+def _lines(found: dict[str, Any], path: Path, options: argparse.Namespace) -> Iterator[str]:
+    """Write a line for each implementation."""
+    yield f"{'ns per element, draw + update':32}" + "".join(f"{f'B={batch:,}':>12}" for batch in options.batches)
+    for label, by_batch in sorted(found["ns_per_element"].items(), key=lambda row: row[1].get(1_024, float("inf"))):
+        yield f"{label:32}" + "".join(f"{by_batch.get(batch, float('nan')):12,.1f}" for batch in options.batches)
+    yield from (f"not timed, {label}: {reason}" for label, reason in sorted(found["absent"].items()))
+    yield f"checks: {path.with_name(ACCURACY_FILE)}\nthe whole table: python -m reports"
 
 
 def _list(as_json: bool) -> int:

@@ -53,15 +53,11 @@ def learn(options: argparse.Namespace, pythons: Sequence[Path]) -> int:
         for seed in options.seeds
         for kind in KINDS
     ]
-    path, stamp = file_of(options.results, LEARNING_FILE), Stamp.of_this_run(RUN, pythons)
+    path, stamp = file_of(options, LEARNING_FILE), Stamp.of_this_run(RUN, pythons)
     measure = functools.partial(_trained, stamp=stamp, pythons=pythons)
-    tally = run_cells(
-        runs, path, stamp, measure, unit="run", told=lambda run: "{task} {kind} seed {seed}".format(**run.options),
-        bar=not options.json,
-    )  # fmt: skip
-    asked = {stamp.cell(run) for group in runs for run in group}
-    rows = learning_summary([record for record in stamp.known(path) if record.cell in asked])
-    return show(tally, path, options.json, {"rows": rows}, [*map(_line, rows), ""])
+    tally = run_cells(runs, path, stamp, measure, options, unit="run")
+    rows = learning_summary([record for record in stamp.known(path) if record.cell in tally.keys])
+    return show(tally, path, options, {"rows": rows}, [*map(_line, rows), ""])
 
 
 def _trained(runs: Sequence[Cell], stamp: Stamp, pythons: Sequence[Path]) -> Iterator[Measurement]:
@@ -125,24 +121,22 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure; return the exit code: 0 done, 1 where cells failed. RecordError where that cannot be done."""
     options = _parser().parse_args(arguments)
     pythons = [python for python in options.python if python.exists()]
-    if not pythons:
+    if not pythons and not options.dry_run:
         named = ", ".join(map(str, options.python))
         raise RecordError(f"there is no interpreter {named}; install the libraries first: make plugins")
     if options.learning:
         return learn(options, pythons)
     if options.smoke:
         vars(options).update(SMOKE)
-    path, asked = file_of(options.results, FILE), {name: getattr(options, name) for name in SMOKE}
+    path, asked = file_of(options, FILE), {name: getattr(options, name) for name in SMOKE}
     stamp = Stamp.of_this_run(PRIMITIVE, pythons, asked)
     cells = list(groups(options.hosts, options.tasks, options.capacity, options.batch))
-    measure = functools.partial(_measured, stamp=stamp, options=options, where=_where(pythons, options.hosts))
-    tally = run_cells(
-        cells, path, stamp, measure, unit="cell", told=lambda cell: " ".join([cell.contestant, *cell.options.values()]),
-        bar=not options.json,
-        sentinels=Sentinels() if options.sentinels and not options.smoke else None,
-    )  # fmt: skip
+    where = _where(() if options.dry_run else pythons, options.hosts)
+    measure = functools.partial(_measured, stamp=stamp, options=options, where=where)
+    sentinels = Sentinels() if options.sentinels and not options.smoke else None
+    tally = run_cells(cells, path, stamp, measure, options, unit="cell", sentinels=sentinels)
     found = summary(latest(stamp.known(path)))
-    return show(tally, path, options.json, found, [*lines(found), ""])
+    return show(tally, path, options, found, [*lines(found), ""])
 
 
 def _where(pythons: Sequence[Path], names: Sequence[str]) -> dict[str, Path]:

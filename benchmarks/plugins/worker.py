@@ -9,7 +9,6 @@ import importlib.util
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -142,9 +141,7 @@ class Inside:
             setattr(kind, name, self._counted(getattr(kind, name)))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for owner, name, method, is_own in reversed(self._originals):
             if is_own:
                 setattr(owner, name, method)

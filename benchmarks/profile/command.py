@@ -22,8 +22,9 @@ from typing import Any
 from dse.platforms.evidence import CORES
 from dse.platforms.reading import here
 from dse.records import Measurement, RecordError, in_order
+from impls.terminal import print_to_stderr
 from impls.training import TrainingError, Workload, load_timed
-from impls.training.environments import warn_of_code
+from impls.training.environments import Environment, warn_of_code
 from impls.training.options import with_values
 from impls.training.reading import stated
 from impls.writing import refusing
@@ -50,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     workload = with_hidden(workload_of(options.workload), options.hidden)
     preset = PRESETS[options.preset]
-    path = file_of(options.results, f"profile-{workload.name}-{options.preset}.jsonl")
+    path = file_of(options, f"profile-{workload.name}-{options.preset}.jsonl")
     if options.arrangements:
         if options.only:
             raise ValueError("--arrangements measures none of the parts that --only names; leave one of the two out")
@@ -59,16 +60,17 @@ def main(arguments: list[str] | None = None) -> int:
     stamp = Stamp.of_this_run(TRAINING, **facts_of(workload, options.preset, cells))
     if options.only:
         cells = [[cell for cell in group if f"{cell.contestant} {cell.op}" in options.only] for group in cells]
-    how: dict[str, Any] = {"most_seconds": preset.most_seconds, "unit": "cell", "bar": not options.json}
-    how |= {"sentinels": Sentinels(), "name": lambda cell: _stamp_of(stamp, cell).cell(cell)}
+    how: dict[str, Any] = {"most_seconds": preset.most_seconds, "unit": "cell", "sentinels": Sentinels()}
     with ExitStack() as stack:
-        measure = functools.partial(_measure, Team(stack, workload, preset), stamp, options.seed)
-        tally = run([group for group in cells if group], path, stamp, measure, **how)
-    if not options.only:
+        team = Team(stack, workload, preset, is_idle=options.dry_run)
+        measure = functools.partial(_measure, team, stamp, options.seed)
+        how["name"] = lambda cell: _stamp_of(stamp, cell).cell(cell)
+        tally = run([group for group in cells if group], path, stamp, measure, options, **how)
+    if not options.only and not options.dry_run:
         probe_once(options.results)
-    if not options.json and (rates := loop_rates(stamp.known(path))):
-        print(f"serial loop of {workload.name}, gradient steps/s: {rates}")
-    return show(tally, path, options.json)
+    rates = loop_rates(stamp.known(path))
+    said = [f"serial loop of {workload.name}, gradient steps/s: {rates}"] if rates else []
+    return show(tally, path, options, lines=said)
 
 
 def probe_once(results: Path) -> None:
@@ -82,15 +84,14 @@ def probe_once(results: Path) -> None:
 
 def _arrangements(options: argparse.Namespace, workload: Workload, preset: Preset) -> int:
     """Measure the parts of parallel runs concurrently; return the exit code."""
-    path = file_of(options.results, f"beside-{workload.name}-{options.preset}.jsonl")
+    path = file_of(options, f"beside-{workload.name}-{options.preset}.jsonl")
     cells = beside.groups(workload, preset, CORES, implementations(workload))
     stamp = Stamp.of_this_run(beside.PRIMITIVE, **facts_of(workload))
     own = stamps_beside(stamp, workload, options.preset, _cells(workload, preset))
     with ExitStack() as stack:
-        measure = functools.partial(_run_beside, Team(stack, workload, preset), own)
-        how: dict[str, Any] = {"unit": "cell", "bar": not options.json, "sentinels": Sentinels()}
-        tally = run(cells, path, stamp, measure, **how)
-    return show(tally, path, options.json)
+        measure = functools.partial(_run_beside, Team(stack, workload, preset, is_idle=options.dry_run), own)
+        tally = run(cells, path, stamp, measure, options, unit="cell", sentinels=Sentinels())
+    return show(tally, path, options)
 
 
 def _cells(workload: Workload, preset: Preset) -> list[list[Cell]]:
@@ -129,6 +130,14 @@ def workload_of(name: str) -> Workload:
         if importlib.util.find_spec(package) is None:
             raise RecordError(f"this needs the package {package}; install the extra with: pip install '.[train]'")
     return workload
+
+
+def try_environments(options: argparse.Namespace, workloads: Iterable[Workload]) -> None:
+    """Make the environment of each workload, so that what it lacks is said before anything is recorded; of none where
+    cells are only listed."""
+    for workload in () if options.dry_run else workloads:
+        with print_to_stderr():
+            Environment(workload).close()
 
 
 def with_hidden(workload: Workload, hidden: tuple[int, ...] | None) -> Workload:
@@ -207,13 +216,14 @@ def opened(stack: ExitStack, python: Path, needs: str, **world: Any) -> Worker:
 
 
 class Team:
-    """The processes of one workload, started when they are needed."""
+    """The processes of one workload, started when they are needed: the first at once, unless the team ``is_idle``."""
 
-    def __init__(self, stack: ExitStack, workload: Workload, preset: Preset) -> None:
+    def __init__(self, stack: ExitStack, workload: Workload, preset: Preset, is_idle: bool = False) -> None:
         self._stack, self._workload, self.preset = stack, workload, preset
         self._workers: list[Worker] = []
         self._made: dict[tuple[int, str], dict[str, Any]] = {}
-        self.worker(0)
+        if not is_idle:
+            self.worker(0)
 
     def worker(self, index: int) -> Worker:
         """Return the process of this index. RecordError if the workload cannot run there."""

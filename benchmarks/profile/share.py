@@ -27,7 +27,7 @@ from ..presets import MODELED, NO_FANOUT, ON_DEVICE
 from ..run import Stamp, file_of, run, show
 from ..sentinels import Sentinels
 from ..timing import Timing, interleave
-from ..workers import Worker, WorkerError
+from ..workers import Worker, WorkerError, has_libraries
 from .cells import TREE, Cell, facts_of, implementations, options_of
 from .command import Member, Together, opened, workload_of
 
@@ -46,7 +46,8 @@ class Shares:
         self._opened = functools.partial(
             opened, stack, workload=stated(workload), number=0, storage_bytes=STORAGE_BYTES
         )
-        self._ours = self._opened(Path(sys.executable), "environment")
+        if not options.dry_run:
+            self._ours = self._opened(Path(sys.executable), "environment")
 
     def _clock(self, worker: Worker, what: str, **asked: Any) -> Together | str:
         """Return a clock, or why there is none."""
@@ -120,12 +121,12 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     workload = workload_of(options.workload)
     implementations = _implementations(options)
-    path = file_of(options.results, f"share-{workload.name}.jsonl")
+    path = file_of(options, f"share-{workload.name}.jsonl")
     with ExitStack() as stack:
         made = Shares(stack, workload, options)
         cells = [[made.tree(name) for name in implementations]]
-        tally = run(cells, path, made.stamp, made.measure, unit="cell", bar=not options.json, sentinels=Sentinels())
-    return show(tally, path, options.json)
+        tally = run(cells, path, made.stamp, made.measure, options, unit="cell", sentinels=Sentinels())
+    return show(tally, path, options)
 
 
 def _trees() -> list[str]:
@@ -135,11 +136,8 @@ def _trees() -> list[str]:
 
 def _implementations(options: argparse.Namespace) -> list[str]:
     """Return the chosen trees, or all of ours that are timed here and, if their environment exists, every library."""
-    has_libraries = options.python.exists()
-    chosen = list(options.contestants or (*_trees(), *(peers.names() if has_libraries else ())))
-    if not has_libraries and not set(chosen) <= set(_trees()):
-        raise RecordError(f"{options.python}: no such interpreter; install the libraries first: make peers")
-    return chosen
+    theirs = has_libraries(options, is_needed=not set(options.contestants or ()) <= set(_trees()))
+    return list(options.contestants or (*_trees(), *(peers.names() if theirs else ())))
 
 
 def _parser() -> argparse.ArgumentParser:

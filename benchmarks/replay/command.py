@@ -10,7 +10,6 @@ import argparse
 import dataclasses
 import functools
 import inspect
-import operator
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,14 +19,14 @@ from typing import Any
 
 from dse import records
 from dse.platforms.evidence import CORES
-from dse.records import Measurement, RecordError
+from dse.records import Measurement
 from impls.replay import registry
 
 from ..arguments import add_common, add_list, add_names, add_numbers, add_python, among, listed, parser_of
 from ..run import Stamp, Tally, file_of, latest, run, show
 from ..sentinels import Sentinels
 from ..timing import Timing, interleave
-from ..workers import Bounded, Untimed, WorkerError, refusal
+from ..workers import Bounded, Untimed, WorkerError, has_libraries, refusal
 from . import summary
 from .buffers import kind_of, names
 from .cells import ALONE, COMPILED, IN_PYTHON, LEARNED, PARTS, REUSED, SUPERSEDED, Cell, Plan
@@ -186,15 +185,15 @@ BALANCED = "global"  # the strategy on which rows an insertion are set, for ever
 def main(arguments: list[str] | None = None) -> int:
     """Measure; return the exit code: 0 done, 1 where cells failed. RecordError where that cannot be done."""
     options = _parser().parse_args(arguments)
-    path = file_of(options.results, FILE)
+    path = file_of(options, FILE)
     plan = _plan(options)
-    if sys.stderr is not None and sys.stderr.isatty():
+    if not options.dry_run and sys.stderr is not None and sys.stderr.isatty():
         print("Making and filling buffers first; where kernels are compiled, it takes minutes ...", file=sys.stderr)
     with ExitStack() as stack:
         pool = Pool(stack, options.python)
-        tally = functools.reduce(operator.add, [_measured(part, plan, path, options, pool) for part in options.only])
+        tally = sum((_measured(part, plan, path, options, pool) for part in options.only), Tally(0))
     found = summary.of(latest(_stamp("", options).known(path)), plan.default)
-    return show(tally, path, options.json, found, [*summary.lines(found), ""])
+    return show(tally, path, options, found, [*summary.lines(found), ""])
 
 
 def _plan(options: argparse.Namespace) -> Plan:
@@ -205,10 +204,8 @@ def _plan(options: argparse.Namespace) -> Plan:
     others = [name for name in names() if name not in (COMPILED, REUSED)]
     strategies = strategies if COMPILED in (options.buffers or (COMPILED,)) else []
     chosen = [name for name in others if name in (options.buffers or others)]
-    if not options.python.exists():
-        theirs = [name for name in chosen if kind_of(name).package != "numba"]
-        if options.buffers and theirs:
-            raise RecordError(f"{options.python}: no such interpreter; install the libraries first: make peers")
+    theirs = [name for name in chosen if kind_of(name).package != "numba"]
+    if not has_libraries(options, is_needed=bool(options.buffers and theirs)):
         chosen = [name for name in chosen if name not in theirs]
     sizes = {name: getattr(options, name) for name in ("capacity", "batch", "iterations", "starts")}
     ordered = sorted(strategies, key=lambda name: name != default)
@@ -233,17 +230,11 @@ def _measured(part: str, plan: Plan, path: Path, options: argparse.Namespace, po
     with ExitStack() as stack:
         team = Team(Pool(stack, options.python) if part in ALONE else pool, stamp, options.seed)
         groups = plan.groups(part)
-        if part == "pairs":
+        if part == "pairs" and not options.dry_run:
             _balance(team, stamp, [cell for group in groups for cell in group], path, options.seed)
         measure = functools.partial(team.measure, sample_seconds=seconds, budget_seconds=options.budget, also=_beside)
-        how: dict[str, Any] = {"unit": f"{part} cell", "told": told, "bar": not options.json}
-        how["sentinels"] = Sentinels() if options.sentinels else None
-        return run(groups, path, stamp, measure, **how)
-
-
-def told(cell: Cell) -> str:
-    """Describe a cell for the progress."""
-    return " ".join([cell.contestant, cell.op, *(f"{key}={value}" for key, value in cell.options.items())])
+        sentinels = Sentinels() if options.sentinels else None
+        return run(groups, path, stamp, measure, options, unit=f"{part} cell", sentinels=sentinels)
 
 
 def _beside(stamp: Stamp, clock: Remote, timing: Timing) -> Iterator[Measurement]:

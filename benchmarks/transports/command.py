@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import itertools
 import multiprocessing
-import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -26,16 +25,14 @@ from dse.records import Measurement
 from impls import replay as replays
 from impls.replay import Replay
 from impls.replay.memory import Handle, Memory, allocate
-from impls.terminal import print_to_stderr
 from impls.training import TrainingError, Workload, identity, load
 from impls.training.actor import Inserted
-from impls.training.environments import Environment
 from impls.training.parallel.arrangement import Arrangement
 from impls.training.weights import spans
 
 from ..arguments import DEFAULT, add_common, add_list, add_names, at_least, listed, parser_of
 from ..clock import ALL_CPUS, CallClock, Clock, pin
-from ..profile.command import workload_of
+from ..profile.command import try_environments, workload_of
 from ..replay.rows import LAYOUT, made
 from ..run import Stamp, Tally, file_of, latest, run, show
 from ..timing import Timing, interleave
@@ -319,14 +316,13 @@ def main(arguments: list[str] | None = None) -> int:
     for name, most in bounds.items():
         if (asked := max(getattr(options, name))) > most:
             raise ValueError(f"--{name.replace('_', '-')} is at most {most}, not {asked}")
-    path = file_of(options.results, f"transports-{options.preset}.jsonl")
+    path = file_of(options, f"transports-{options.preset}.jsonl")
     preset, workload = PRESETS[options.preset], workload_of(options.workload)
     if "system" in options.only:
-        with print_to_stderr():
-            Environment(workload).close()  # what it lacks is said before anything is recorded
-    tally = functools.reduce(operator.add, [_measured(part, preset, path, workload, options) for part in options.only])
+        try_environments(options, [workload])
+    tally = sum((_measured(part, preset, path, workload, options) for part in options.only), Tally(0))
     rows = table(latest(_stamp(workload, options).known(path)))
-    return show(tally, path, options.json, {"table": rows}, [*lines(rows), ""])
+    return show(tally, path, options, {"table": rows}, [*lines(rows), ""])
 
 
 def table(found: Sequence[Measurement]) -> list[dict[str, Any]]:
@@ -377,19 +373,14 @@ def _stamp(workload: Workload, options: argparse.Namespace) -> Stamp:
 
 
 def _measured(part: str, preset: Preset, path: Path, workload: Workload, options: argparse.Namespace) -> Tally:
-    how: dict[str, Any] = {"unit": f"{part} cell", "told": told, "bar": not options.json}
     if part == "hand-over":
         stamp = Stamp.of_this_run(MICRO, asked={"seed": options.seed})
         measure = functools.partial(_hand_overs, stamp, preset.budget_seconds, options.seed)
-        return run(list(cells.hand_overs()), path, stamp, measure, **how)
+        return run(list(cells.hand_overs()), path, stamp, measure, options, unit=f"{part} cell")
     stamp = _stamp(workload, options)
     groups = list(cells.systems(workload.name, CAPACITY, workload.replay.fanout, vars(options)))
-    return run(groups, path, stamp, functools.partial(_system, workload, stamp, preset), **how)
-
-
-def told(cell: Cell) -> str:
-    """Describe a cell for the progress."""
-    return " ".join([cell.contestant, cell.op, f"batch={cell.batch}", *(f"{k}={v}" for k, v in cell.options.items())])
+    measure = functools.partial(_system, workload, stamp, preset)
+    return run(groups, path, stamp, measure, options, unit=f"{part} cell")
 
 
 def _hand_overs(stamp: Stamp, budget: float, seed: int, group: Sequence[Cell]) -> Iterator[Measurement]:

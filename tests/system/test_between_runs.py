@@ -25,6 +25,7 @@ from tests.system.test_records import measurement
 from tests.unit.test_recommend import DEFAULT
 
 NAMES = (("numba", "draw"), ("gather", "read"), ("python", "draw"))
+OPTIONS = SimpleNamespace(json=False, dry_run=False)
 
 
 def visit(factors, minute, command="sweep"):
@@ -154,7 +155,7 @@ def test_groups_timed_while_the_machine_was_disturbed_are_measured_once_more(tmp
     groups = [[Case("python", "draw", 8, batch)] for batch in (1, 2, 3, 4)]
     stamp, log = Stamp.of_this_run(), []
     machine = Machine([1])
-    tally = runs.run(groups, tmp_path / "a.jsonl", stamp, measured(stamp, log), sentinels=machine)
+    tally = runs.run(groups, tmp_path / "a.jsonl", stamp, measured(stamp, log), OPTIONS, sentinels=machine)
     assert log == [[1], [2], [3], [4], [2]]  # and not a third time, whatever the machine does
     assert (tally.by_status["ok"], tally.repeated) == (4, 1)
     trees = [record for record in read_file(tmp_path / "a.jsonl") if record.primitive == "sum_tree"]
@@ -166,7 +167,7 @@ def test_groups_timed_while_the_machine_was_disturbed_are_measured_once_more(tmp
 def test_a_machine_that_is_never_quiet_does_not_double_a_run(tmp_path):
     groups = [[Case("python", "draw", 8, batch)] for batch in range(1, 9)]
     stamp, log = Stamp.of_this_run(), []
-    tally = runs.run(groups, tmp_path / "a.jsonl", stamp, measured(stamp, log), sentinels=Machine(range(8)))
+    tally = runs.run(groups, tmp_path / "a.jsonl", stamp, measured(stamp, log), OPTIONS, sentinels=Machine(range(8)))
     assert tally.repeated == math.ceil(runs.MOST_REPEATS * len(groups))
 
 
