@@ -106,20 +106,21 @@ GROUPS = (
     (20, MISFITS, GRAMMAR),
 )
 COLUMNS = {
-    "choice": "arrangement depth batch environments learners sync period banks cores devices device mapping tree choice"
-    " details pair best by in_turns actors least most horizons line pipelines units slices fanout micro configuration",
-    "value": "value seconds hz most_hz actor_hz learner_hz acting_hz bound watts single_seconds best_seconds loss a b"
+    "choice": "arrangement depth batch environments learners sync period banks cores devices device threads fanout"
+    " choice pair best by in_turns actors idle least most horizons line pipelines update_units slices micro slice contestant"
+    " implementation details mapping units options",
+    "value": "value seconds hz most_hz actor_hz learner_hz acting_hz bound watts single_seconds best_seconds loss"
     " choice_records_hz pair_records_hz seen bound_hz cycles needs median_error worst_error inside caps bytes_per_s",
     "low": "low low_seconds printed",
     "high": "high high_seconds exact factor spread ends",
     "source": "source basis origin origins interval",
     "bottleneck": "bottleneck slowest_stage cause stopped_by busy",
     "remedy": "sentence repairs no_links",
-    "": "decides measure_next decide notes ties processes searched front terms f_a f_l question sigma own_sigma law"
-    " distance beyond simulated shares rests_on sources transfers charged utilization elsewhere by_implementation"
-    " by_environments by_learners runner_up documentation also others_tied told",
+    "": "decides measure_next decide ties processes searched front terms f_a f_l question simulated shares"
+    " sources transfers elsewhere by_implementation by_environments by_learners runner_up utilization law",
 }
 COLUMN_OF = {word: column for column, words in COLUMNS.items() for word in words.split()}
+WHOLE = set("details mapping units options needs cycles seen caps busy factor source interval repairs".split())
 LABELS = ("part", "name", "number", "key")
 NAMES = (
     "cpu gpu fpga edge serial pipelined actors sampling storage learner updating batches numba torch dense presampled"
@@ -170,12 +171,15 @@ def answer(question: str) -> dict[str, Any]:
 
 def extract(found: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str, Any]]:
     """Yield the column, the key and the value of each fact in JSON; a sentence is reduced to its names."""
+    names = [*path[-1:], *WHOLE.intersection(path[-3:-1])]
     if isinstance(found, list) and found and isinstance(found[0], dict):
-        found = {next((str(row[key]) for key in LABELS if row.get(key)), str(n)): row for n, row in enumerate(found)}
+        labels = [next((str(row[key]) for key in LABELS if row.get(key)), "") for row in found]
+        is_unique = len({*labels}) == len(labels)
+        found = {label if is_unique else str(n): row for n, (label, row) in enumerate(zip(labels, found, strict=True))}
     if isinstance(found, dict):
         for key, value in found.items():
             yield from extract(value, (*path, key)) if COLUMN_OF.get(key) != "" else ()
-    elif found is not None and (column := next((COLUMN_OF[name] for name in path[:-4:-1] if name in COLUMN_OF), "")):
+    elif found is not None and (column := next((COLUMN_OF[name] for name in names if name in COLUMN_OF), "")):
         is_sentence = isinstance(found, str) and (" " in found or column == "remedy")
         yield column, ".".join(path), list_names(found) if is_sentence else found
 
