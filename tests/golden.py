@@ -107,8 +107,8 @@ GROUPS = (
 )
 COLUMNS = {
     "choice": "arrangement depth batch environments learners sync period banks cores devices device threads fanout"
-    " choice pair best by in_turns actors idle least most horizons line pipelines update_units slices micro slice contestant"
-    " implementation details mapping units options",
+    " choice pair best by in_turns actors idle least most horizons line pipelines update_units slices slice micro"
+    " contestant implementation details mapping units options",
     "value": "value seconds hz most_hz actor_hz learner_hz acting_hz bound watts single_seconds best_seconds loss"
     " choice_records_hz pair_records_hz seen bound_hz cycles needs median_error worst_error inside caps bytes_per_s",
     "low": "low low_seconds printed",
