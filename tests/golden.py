@@ -71,8 +71,8 @@ GRAMMAR = {
     "watts": ", power_watts = 99, memory = {size_gb = 64, bandwidth_gb_per_s = 400}}",
     "hop": ", from = 'cpu', hops = 1, alpha_us = 9, beta_gb_per_s = 9, back_alpha_us = 9, back_beta_gb_per_s = 9}",
     "timed": "{mapping} --times {own}|{side} --times {own}|times --check {own}",
-    "own": "own.csv < {csv};gpu,{b},quoted,{us},{us},{us},{us}0|own.toml < {toml}",
-    "csv": "device,batch,source,sampling_us,updating_us,storage_us,learner_us;cpu,256,measured,{us},{us},{us},{us}00",
+    "own": "own.csv < {csv};gpu,256,measured,{us},{us},{us},{us}0|own.toml < {toml}",
+    "csv": "device,batch,source,sampling_us,updating_us,storage_us,learner_us;cpu,256,quoted,{us},{us},{us},{us}00",
     "toml": "[[time]];part = 'learner';device = '{device}';batch = 256;ms = {d}.{d};source = 'modeled'{link}",
     "link": "|;factor = 1.{d}|;low = 0.1;high = 10|;[[time]];part = 'link';from = 'cpu';to = 'fpga';gb_per_s = {d}",
 }
