@@ -1,0 +1,232 @@
+"""Asks `dse` 200 questions that a seed draws, and compares the facts of each answer with those in `kept/golden.json`.
+
+    python -m tests.golden             compare all; exit code 1 where any differs
+    python -m tests.golden --only 17   question 17 alone, or those whose words hold a text
+    python -m tests.golden --write     keep the facts of today, where a change is meant
+
+A question is a command, and after `<` the file `own.*` that it names, with `;` for the ends of its lines. Facts are
+names, and numbers in SI units, never sentences. ``COLUMNS`` and ``extract`` alone know the JSON of today: where its
+format changes they change, and the kept facts do not. Numbers are compared to 1e-9 of their size, all else exactly.
+"""
+
+import argparse
+import contextlib
+import io
+import itertools
+import json
+import math
+import os
+import random
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+FILE = Path(__file__).parent / "kept" / "golden.json"
+RESULTS = Path(__file__).parent / "data" / "results"
+SEED, CLOSE = 20_261_128, 1e-9
+GRAMMAR = {
+    "d": "1|2|3|4|5|6|7|8|9",
+    "n": "1e3|3e4|1e5|3e5|1e6|2e6|1e7",
+    "b": "16|32|64|128|256|384|512|1024|4096",
+    "us": "{d}{d}|{d}{d}0|{d}{d}00|{d}.{d}",
+    "name": "edge|h200|u200|u200",
+    "platform": "{name}",
+    "device": "gpu|fpga|cpu",
+    "task": "cartpole_ddpg|cartpole_dqn|cartpole_dqn|hopper_ddpg|hopper_ddpg|hopper_sac|pong_dqn|pendulum_td3",
+    "system": "--platform {platform} --workload {task}",
+    "goal": "||| --objective training| --objective fewest_devices| --objective per_watt",
+    "more": "||| --free batch| --free presampled| --free environments| --epsilon 0.{d}| --exclude fpga",
+    "where": "learner={device}|storage={device}|sampling={device}|contestant=numba|arrangement=apart",
+    "by": "learner_implementation=torch|learner_implementation=dense|policy_implementation=torch|learner_threads={d}",
+    "shape": "batch={b}|update_interval={d}|capacity={n}|presampled={d}|actor_count={d}|environments={d}",
+    "several": "threads=1",
+    "fix": "|| --fix {where}| --fix {by}| --fix {shape}| --fix {several}| --fix {where} --fix {shape}",
+    "mapping": "recommend {system}{goal}{more}{fix}",
+    "explain": "explain {system}{goal} --config {where}|explain {system}{more} --config {by},{where}",
+    "side": "{explain}|what-if {system} --set cpu.{part}={d}{d}",
+    "part": "cores|memory_gb|power_watts|memory.bandwidth_gb_per_s",
+    "adapt": "adapt {system}|adapt {system} --memory-gb {d}{d}|adapt {system} --fix {shape}",
+    "learners": "learners {system} --most {d} --longest-period {d}|learners {system} --fix {by}",
+    "cores": "cores {system}|cores {system} --cores {d}{d}|cores {system} --update-interval {d} --reserved 1",
+    "tuning": "{adapt}|{learners}|{cores}|depth {system} --spread 0.{d}|depth {system} --fix {where}",
+    "curve": "1:{d}00,2:1{d}00,4:2{d}00|1:{d}000,3:{d}{d}00|2:{d}00,8:{d}{d}0",
+    "lone": "depth --sampling-us {us} --training-us {us}{way}|cores --actors {curve} --learners {curve} --cores {d}{d}",
+    "way": "| --updating-us {us} --transfer-us {us}| --together| --spread 0.{d}",
+    "net": "hopper|cartpole|mlp:15-256-256-1|mlp:{d}-{d}{d}-{d}|conv:4x20x20-8k4s2-16k3s1-64-{d}",
+    "fpga": "fpga --network {net} --batch {b}{design}",
+    "design": "|| --slice free --platform edge| --fill systolic| --leaf-bits 24| --clock-mhz 1{d}0| --capacity {n}",
+    "tree": "recommend --capacity {n} --batch {b} --updates-per-sample {u} {records}",
+    "u": "1|1|4|0.{d}",
+    "records": "--platform {name}",
+    "show": "platform show {name}|platform check {name}|platform diff {name} u200|{estimate}",
+    "estimate": "platform estimate {name} --workload {task}",
+    "two": "recommend --platform own.toml --workload {task}{goal} --fix batch=4096 < name = 'own';origin = 'assumed';"
+    "note = '-';device = [{cpu}, {name = 'gpu'{gpu}, {name = 'gpu1'{gpu}];link = [{to = 'gpu'{hop}, {to = 'gpu1'{hop}]",
+    "cpu": "{name = 'cpu', kind = 'cpu', cores = 16, clock_ghz = {d}, peak_fp32_gops = 900{watts}",
+    "gpu": ", kind = 'gpu', multiprocessors = 80, clock_ghz = 1, peak_fp32_tops = 20, launch_us = 5{watts}",
+    "watts": ", power_watts = 99, memory = {size_gb = 64, bandwidth_gb_per_s = 400}}",
+    "hop": ", from = 'cpu', hops = 1, alpha_us = 9, beta_gb_per_s = 9, back_alpha_us = 9, back_beta_gb_per_s = 9}",
+    "timed": "{mapping} --times {own}|{side} --times {own}|times --check {own}",
+    "own": "own.csv < {csv};gpu,256,measured,{us},{us},{us},{us}0|own.toml < {toml}",
+    "csv": "device,batch,source,sampling_us,updating_us,storage_us,learner_us;cpu,256,quoted,{us},{us},{us},{us}00",
+    "toml": "[[time]];part = 'learner';device = '{device}';batch = 256;ms = {d}.{d};source = 'modeled'{link}",
+    "link": "|;factor = 1.{d}|;low = 0.1;high = 10|;[[time]];part = 'link';from = 'cpu';to = 'fpga';gb_per_s = {d}",
+}
+MISFITS = (
+    "recommend --platform u20 --workload {task}|recommend --platform {name} --workload hoper_ddpg"
+    "|recommend {system} --objective speed|recommend --platform edge --workload pong_dqn --fix capacity=1e8"
+    "|recommend {system} --fix learner=tpu|recommend {system} --fix batch=2e6|recommend {system} --exclude cpu"
+    "|recommend {system} --fix sync=local --fix learners=1|recommend --platform edge --workload {task} --fix actors=64"
+    "|recommend --capacity 0 --batch {b} --machine 8fb834d50a|recommend --capacity 1e12 --batch {b} --platform {name}"
+    "|recommend --capacity 1e12 --batch {b} --machine 8fb834d50a --threads {d}|explain {system} --config batch={b}"
+    "|what-if {system} --set tpu.cores={d}|adapt {system} --memory-gb 0.1|learners {system} --most 0"
+    "|fpga --network pong --batch {b}|platform check own.toml < name = 'own';[[device]];name = 'cpu';core = -{d}"
+    "|times --check own.csv < device,batch,learner_us;gpu,{b},-{d};tpu,0,{us}|run {task} --platform u200"
+)
+RECORDED = GRAMMAR | {
+    "name": "results/{key}/platform.toml",
+    "key": "8fb834d50a|c948cac9ea|d7dae63b89",
+    "platform": "{name}|{name}|this --machine {key} --results results",
+    "device": "cpu",
+    "goal": "| --objective training| --objective fewest_devices",
+    "more": "||| --free batch| --free presampled| --free environments| --epsilon 0.{d}",
+    "several": "learners=2|learners=2 --fix banks=2|learners=2 --fix sync=local --fix period=8",
+    "records": "--machine 8fb834d50a --threads {d}|--machine d7dae63b89 --threads {d}",
+}
+SHIPPED = "{mapping}|{mapping}|{side}|{tuning}|{fpga}|{mapping}|{tuning}|{tree}|{side}|{lone}|{mapping}"
+TIMED = "{mapping}|{side}|{tuning}|{mapping}|{tree}|{tuning}|{mapping}|{tree}|{show}|{side}|validate"
+GROUPS = (
+    (100, f"{SHIPPED}|{{show}}|{SHIPPED}|{{two}}", GRAMMAR),
+    (60, TIMED, RECORDED),
+    (20, "{timed}", GRAMMAR),
+    (20, MISFITS, GRAMMAR),
+)
+COLUMNS = {
+    "choice": "arrangement depth batch environments learners sync period banks cores devices device threads fanout"
+    " choice pair best by in_turns actors idle least most horizons line pipelines update_units slices slice micro"
+    " contestant implementation details mapping units options",
+    "value": "value seconds hz most_hz actor_hz learner_hz acting_hz bound watts single_seconds best_seconds loss"
+    " choice_records_hz pair_records_hz seen bound_hz cycles needs median_error worst_error inside caps bytes_per_s",
+    "low": "low low_seconds printed",
+    "high": "high high_seconds exact factor spread ends",
+    "source": "source basis origin origins interval",
+    "bottleneck": "bottleneck slowest_stage cause stopped_by busy",
+    "remedy": "sentence repairs no_links",
+    "": "decides measure_next decide ties processes searched front terms f_a f_l question simulated shares"
+    " sources transfers elsewhere by_implementation by_environments by_learners runner_up utilization law",
+}
+COLUMN_OF = {word: column for column, words in COLUMNS.items() for word in words.split()}
+WHOLE = set("details mapping units options needs cycles seen caps busy factor source interval repairs".split())
+LABELS = ("part", "name", "number", "key")
+NAMES = (
+    "cpu gpu fpga edge serial pipelined actors sampling storage learner updating batches numba torch dense presampled"
+)
+
+
+def draw_questions() -> list[str]:
+    """Return the questions that the seed draws, no two of them equal: each group takes its kinds in turn."""
+    draw, questions = random.Random(SEED).random, dict[str, None]()
+    for count, kinds, rules in GROUPS:
+        wanted, turns = len(questions) + count, itertools.cycle(kinds.split("|"))
+        while len(questions) < wanted:
+            text = next(turns)
+            while match := re.search(r"\{(\w+)\}", text):
+                options = rules[match[1]].split("|")
+                text = text[: match.start()] + options[int(draw() * len(options))] + text[match.end() :]
+            questions[text] = None
+    return list(questions)
+
+
+def prepare(folder: str) -> None:
+    """Give this process a home and the tests' records, on a machine that none of them is of."""
+    home = tempfile.mkdtemp(dir=folder)
+    os.environ.update(HOME=home, FANOUT_CACHE_DIR=home, NUMBA_OPT="3")  # which a machine's key depends on
+    os.chdir(home)
+    Path("results").symlink_to(RESULTS)
+
+
+def answer(question: str) -> dict[str, Any]:
+    """Ask in this process, and return the facts of the answer by column; after an error of Fanout's the code is 70."""
+    from dse.__main__ import main  # noqa: PLC0415  # when the environment is prepared
+
+    command, _, text = question.partition(" < ")
+    words, out, err, code = [*command.split(), "--json"], io.StringIO(), io.StringIO(), 70
+    for name in {"own.csv", "own.toml"}.intersection(words):
+        Path(name).write_text(text.replace(";", "\n"))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.suppress(Exception):
+        try:
+            code = main(words)
+        except SystemExit as refusal:
+            code = int(refusal.code or 0)
+    found = json.loads(out.getvalue() or json.dumps({"sentence": err.getvalue().rpartition("error: ")[2]}))
+    facts = dict[str, Any]({column: {} for column in COLUMNS if column} | {"code": code})
+    for column, key, fact in extract(found, ()):
+        facts[column][key] = fact
+    return {column: None if known == {} else known for column, known in facts.items()}
+
+
+def extract(found: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str, Any]]:
+    """Yield the column, the key and the value of each fact in JSON; a sentence is reduced to its names."""
+    names = [*path[-1:], *WHOLE.intersection(path[-3:-1])]
+    if isinstance(found, list) and found and isinstance(found[0], dict):
+        labels = [next((str(row[key]) for key in LABELS if row.get(key)), "") for row in found]
+        is_unique = len({*labels}) == len(labels)
+        found = {label if is_unique else str(n): row for n, (label, row) in enumerate(zip(labels, found, strict=True))}
+    if isinstance(found, dict):
+        for key, value in found.items():
+            yield from extract(value, (*path, key)) if COLUMN_OF.get(key) != "" else ()
+    elif found is not None and (column := next((COLUMN_OF[name] for name in names if name in COLUMN_OF), "")):
+        is_sentence = isinstance(found, str) and (" " in found or column == "remedy")
+        yield column, ".".join(path), list_names(found) if is_sentence else found
+
+
+def list_names(text: str) -> list[str]:
+    """Return the commands, flags, names of things and files, and numbers that stand in a text, sorted."""
+    commands = re.findall(r"python -m (\S+(?: platform)? [a-z][a-z-]*)", text)
+    words = re.findall(r"[\w+-](?:[\w./=:+-]*[\w+])?", re.sub(r",(?=\d{3}\b)|python -m", "", text))
+    named = (word for word in words if word in NAMES.split() or re.search(r"--|[\d_=/]|\w\.\w", word))
+    return sorted({*commands, *re.findall(r"'([^' ]+)'", text), *named})
+
+
+def ask(questions: Sequence[str]) -> dict[str, Any]:
+    """Return the facts of each answer, by two processes that are prepared for it; floats have 12 digits."""
+    with tempfile.TemporaryDirectory() as folder, get_context("spawn").Pool(2, prepare, (folder,)) as pool:
+        answers = dict(zip(questions, pool.map(answer, questions, chunksize=1), strict=True))
+    return dict(json.loads(json.dumps(answers), parse_float=lambda digits: float(f"{float(digits):.12g}")))
+
+
+def compare(kept: Any, now: Any, where: str) -> Iterator[str]:
+    """Yield a line for each fact that differs; what is null and what is not there are the same."""
+    if isinstance(kept, dict) and isinstance(now, dict):
+        for key in sorted(kept.keys() | now.keys()):
+            yield from compare(kept.get(key), now.get(key), f"{where}: {key}")
+    elif isinstance(kept, list) and isinstance(now, list) and len(kept) == len(now):
+        for number, pair in enumerate(zip(kept, now, strict=True)):
+            yield from compare(*pair, f"{where}: {number}")
+    elif not (isinstance(kept, float) and isinstance(now, float) and math.isclose(kept, now, rel_tol=CLOSE)):
+        yield from [f"{where}: {kept} kept, {now} now"] * (kept != now)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Ask and compare, or write; return the exit code."""
+    parser = argparse.ArgumentParser("python -m tests.golden", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", metavar="TEXT", default="", help="a question's number, or words that it holds")
+    parser.add_argument("--write", action="store_true", help="keep the facts of today")
+    options = parser.parse_args(arguments)
+    drawn, only = draw_questions(), options.only
+    now = ask([drawn[int(only) - 1]] if only.isdigit() else [question for question in drawn if only in question])
+    kept = json.loads(FILE.read_text()) if FILE.exists() else {}
+    if options.write:
+        lines = [f"{json.dumps(name)}: {json.dumps((kept | now)[name])}" for name in drawn if name in kept | now]
+        FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    differ = [line for question in now for line in compare(kept.get(question), now[question], question)]
+    print(*differ, f"{len(now)} questions, {len(differ)} facts differ", sep="\n")
+    return bool(differ)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
