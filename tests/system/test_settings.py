@@ -1,0 +1,31 @@
+"""Random settings of training resolve to what was kept (``tests/settings.py``)."""
+
+import json
+
+import pytest
+
+from tests.settings import CHUNKS, hash_chunk, list_changes, read_hashes, resolve_chunk
+
+DAILY = (0, 41, 99)
+
+
+@pytest.fixture(scope="module")
+def hashes():
+    """The hashes of a few chunks as they are now."""
+    return {chunk: hash_chunk(chunk) for chunk in DAILY}
+
+
+def test_settings_resolve_to_what_was_kept(hashes):
+    kept = read_hashes()
+    assert len(kept) == CHUNKS
+    assert not list(list_changes([kept[chunk] for chunk in DAILY], hashes.values()))
+
+
+def test_a_changed_chunk_is_listed():
+    before, after = ["aa-bb", "cc-dd", "ee-ff"], ["aa-bb", "cd-dd", "ee-fe"]
+    assert list(list_changes(before, after)) == ["chunk 1: other outcomes", "chunk 2: other facts of refusals"]
+
+
+def test_about_half_of_the_settings_are_accepted():
+    codes = [json.loads(outcome)[0] for _, outcome, _ in resolve_chunk(DAILY[0])]
+    assert 150 < codes.count(0) < 350
