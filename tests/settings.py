@@ -90,9 +90,10 @@ def make_plain(value):
 def list_choices(part):
     """List the flags or the keys that are drawn: the name of each, its usual values, and its limits."""
     found = [(name, values.split(), values.split()) for name, values in DRAWN[part]["choices"].items()]
-    for kind in DRAWN["usual"]:
-        usual, limits = DRAWN["usual"][kind].split(), DRAWN["limits"][kind].split()
-        found += [(name, usual, limits) for name in DRAWN[part].get(kind, "").split()]
+    for kind, usual in DRAWN["usual"].items():
+        for word in DRAWN[part].get(kind, "").split():
+            name, *limits = word.split(":")
+            found.append((name, usual.split(), DRAWN["limits"][kind].split() + limits * 4))
     return found
 
 
