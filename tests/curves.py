@@ -82,20 +82,19 @@ def describe_machine():
 
 def hash_all(kinds):
     """Return the hashes of all parts by their kind, "weights" or "curves", and by workload and learner; two at once."""
-    parts, hashers = list_parts(), {"weights": hash_weights, "curves": hash_curve}
-    with ThreadPoolExecutor(2) as pool:
-        return {
-            kind: dict(zip(map(" ".join, parts), pool.map(hashers[kind], *zip(*parts, strict=True)), strict=True))
-            for kind in kinds
-        }
+    parts, found = list_parts(), {}
+    for kind in kinds:
+        with ThreadPoolExecutor(2) as pool:
+            hashes = pool.map({"weights": hash_weights, "curves": hash_curve}[kind], *zip(*parts, strict=True))
+        found[kind] = dict(zip(map(" ".join, parts), hashes, strict=True))
+    return found
 
 
 def list_changes(before, after):
     """List the hashes that are others than before, or are on one side alone."""
     for kind, hashes in after.items():
-        for part in sorted(before[kind].keys() | hashes.keys()):
-            if before[kind].get(part) != hashes.get(part):
-                yield f"{kind} of {part}"
+        parts = sorted({part for part, _ in before[kind].items() ^ hashes.items()})
+        yield from (f"{kind} of {part}" for part in parts)
 
 
 def main(arguments=None):
@@ -114,9 +113,8 @@ def main(arguments=None):
         FILE.write_text(json.dumps({"made with": here, **now}, indent=1) + "\n")
         return 0
     if not is_comparable:
-        print("The kept curves do not apply here, only the initial weights are compared. Made with, and here:")
-        print(*(f"  {name}: {before['made with'].get(name)}, {value}" for name, value in here.items()), sep="\n")
-        print("To compare the curves of two commits, run this command with --print on both.")
+        print("The kept curves do not apply here; run this command with --print on two commits to compare theirs.")
+        print(f"Kept: {before['made with']}", f"Here: {here}", sep="\n")
     changes = list(list_changes(before, now))
     print(f"{sum(map(len, now.values()))} hashes; {len(changes)} differ", *changes, sep="\n")
     return bool(changes)

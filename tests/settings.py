@@ -40,10 +40,10 @@ def resolving():
     Only this function knows the product. The command runs up to the loop of a run, which is not made. What depends on
     the machine is left out: whether the folder can be written, the device, what ``--adapt`` measures.
     """
-    begun, begin, texts = [], starting.start, {}
+    begun, begin, read, texts = [], starting.start, cache(Path.read_text), {}
 
-    def read(path, kind):
-        return texts[path.name] if path.name in texts else texts.setdefault(path.name, path.read_text("utf-8"))
+    def ignore(*_, **options):
+        return None
 
     def start(workload, plan, **options):
         begun.append({"workload": workload, "plan": plan, **options})
@@ -70,12 +70,12 @@ def resolving():
     starts["Run"]().run.return_value, starts["algorithms"] = None, mock.Mock(own=lambda *_: make_loop)
     makers = ("learners.torch_learner.make", "learners.dense_learner.make", "split.make")
     idle = (*makers, "learners.torch_learner.unsuited", "learners.use_threads", "__main__.check")
-    stubs = {f"starting.{name}": stub for name, stub in starts.items()} | dict.fromkeys(
-        idle, lambda *_, **options: None
-    )
+    stubs = {f"starting.{name}": stub for name, stub in starts.items()} | dict.fromkeys(idle, ignore)
     stubs |= {"adaptation.adapted": lambda made, *_: (made.workload, {}), "__main__._parser": cache(command._parser)}
     with contextlib.ExitStack() as patches:
-        patches.enter_context(mock.patch("impls.strict_toml.content", read))
+        patches.enter_context(
+            mock.patch("impls.strict_toml.content", lambda path, _: texts.get(path.name) or read(path))
+        )
         for name, stub in stubs.items():
             patches.enter_context(mock.patch(f"impls.training.{name}", stub))
         yield resolve
@@ -93,7 +93,7 @@ def list_choices(part):
     for kind, usual in DRAWN["usual"].items():
         for word in DRAWN[part].get(kind, "").split():
             name, *limits = word.split(":")
-            found.append((name, usual.split(), DRAWN["limits"][kind].split() + limits * 4))
+            found.append((name, usual.split(), DRAWN["limits"][kind].split() + limits * 8))
     return found
 
 
@@ -150,10 +150,10 @@ def read_hashes():
 
 def list_changes(before, after):
     """List the chunks whose hashes are others than before, and of what."""
-    for chunk, hashes in enumerate(zip(before, after, strict=True)):
-        outcomes, facts = (len(set(parts)) > 1 for parts in zip(*(pair.split("-") for pair in hashes), strict=True))
-        if outcomes or facts:
-            yield f"chunk {chunk}: other {'outcomes' if outcomes else 'facts of refusals'}"
+    for chunk, (old, new) in enumerate(zip(before, after, strict=True)):
+        if old != new:
+            has_outcomes = old.partition("-")[0] != new.partition("-")[0]
+            yield f"chunk {chunk}: other {'outcomes' if has_outcomes else 'facts of refusals'}"
 
 
 def main(arguments=None):
