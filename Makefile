@@ -74,7 +74,7 @@ printed: $(READY)  ## record what the README shows of a race, a run and a compar
 	@echo "commit results/*.md, then write the README anew: $(BIN)/python -m reports.readmes"
 
 test: $(READY)  ## the tests of single parts and of whole systems, in minutes
-	$(BIN)/python -m tests.run
+	$(BIN)/python -m tests.run $(TESTED)
 
 test-all: $(READY)  ## the page, the oracles and the long tests as well; keeps what each file took
 	$(BIN)/python -m tests.run --all

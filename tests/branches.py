@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-KEPT = ROOT / "tests/kept/branches.json"
+KEPT = ROOT / "tests/data/kept/branches.json"
 DATA = ROOT / ".coverage"
 BRICKS = {
     "trees": ("impls/sumtree/", "impls/levels.py"),

@@ -4,12 +4,16 @@
     python -m tests.budget --walks    the functions and modules that eight commands enter as well; half a minute
     python -m tests.budget --lower    write the budget lower wherever there is less
 
-A code line is neither blank, comment nor docstring. Of files that are not Python (faults, styles, scripts, kernels)
-every line that is not blank counts.
+A code line is neither blank, comment nor docstring. Of files that are not Python (settings, faults, styles, kernels)
+every line that is not blank counts, and long lines count by their bytes. Prose and records are not counted.
+
+What changed since the budget began is told apart: lines that were written, that are gone, and that stand elsewhere now.
 """
 
 import argparse
 import ast
+import functools
+import gc
 import importlib
 import inspect
 import io
@@ -21,21 +25,24 @@ import sys
 import tarfile
 import tokenize
 import tomllib
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
+from tests import plain
 from tests.mutation import entries
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "tests/budget.toml"
 PACKAGES = ("benchmarks", "dse", "impls", "reports")
 WHERE = (*PACKAGES, "tests")
-OTHER_CODE = {".cpp", ".css", ".cu", ".h", ".html", ".j2", ".js", ".sh", ".v"}
-DATA = ("reports/gallery/", "tests/budget.toml")
+PYTHON = (".py", ".pyi")
+UNCOUNTED = re.compile(r"reports/gallery/|tests/(data/|budget\.toml$)|(?!tests/mutants/).*\.md$")
 NOT_CODE = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.COMMENT}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 PROGRAMS = {
@@ -43,6 +50,13 @@ PROGRAMS = {
     "reports.readmes": "reports.readmes",
 }
 COLUMNS = ("code lines", "files", "names")
+LABELS = {"folders": COLUMNS, "plain": [f"findings of kind {kind!r}" for kind in plain.KINDS]}
+Files = Mapping[str, str]
+"""The text of each file, by its path from the top."""
+Tables = Mapping[str, Mapping[str, Any]]
+"""The budget, or what there is beside it."""
+Changes = dict[str, tuple[Counter[str], Counter[str]]]
+"""The code lines that each file lost, and those that it gained."""
 
 
 @dataclass(frozen=True)
@@ -55,37 +69,49 @@ class Counted:
     docstrings: int = 0  # lines
     lines: int = 0
     tokens: int = 0
+    python: int = 0  # lines of code that is Python, which has the tokens
 
     def __add__(self, other: "Counted") -> "Counted":
         return Counted(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
 
 
-def count(name: str, text: str) -> Counted | None:
-    """Count a file; None for data and prose, which no budget is for."""
-    suffix = Path(name).suffix
-    if name.startswith(DATA):
-        return None
-    if suffix in (".py", ".pyi"):
-        return _count_python(text)
-    if suffix in OTHER_CODE or name.startswith("tests/mutants/"):
-        return Counted(code=sum(bool(line.strip()) for line in text.splitlines()), files=1)
-    return None
+def is_counted(name: str) -> bool:
+    """Return whether a file counts: all but prose, records and the budget itself."""
+    return not UNCOUNTED.match(name)
 
 
-def _count_python(text: str) -> Counted:
+def count(name: str, text: str) -> Counted:
+    """Count a file."""
+    return _read_python(text)[1] if name.endswith(PYTHON) else Counted(code=len(code_lines(name, text)), files=1)
+
+
+def code_lines(name: str, text: str) -> list[str]:
+    """Return the lines that count of a file, without indent; where lines are long, the file in pieces of 120 bytes."""
+    if name.endswith(PYTHON):
+        return _read_python(text)[0]
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    whole = text.encode(errors="surrogateescape").decode("latin-1")  # a character a byte
+    pieces = [whole[at : at + 120] for at in range(0, len(whole), 120)]
+    return max(lines, pieces, key=len)
+
+
+@functools.cache
+def _read_python(text: str) -> tuple[list[str], Counted]:
     tree = ast.parse(text)
     prose, inside = set[int](), set[int]()  # lines of a string count, whatever they hold
     for node in ast.walk(tree):
         if isinstance(node, (ast.Constant, ast.JoinedStr)):
             inside.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         body = getattr(node, "body", None)
-        for one in body if isinstance(body, list) else ():  # a docstring, or the string under an attribute
-            if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str):
-                prose.update(range(one.lineno, (one.end_lineno or one.lineno) + 1))
-    lines = text.splitlines()
-    bare = {number for number, line in enumerate(lines, 1) if not (stripped := line.strip()) or stripped[0] == "#"}
-    code = len(lines) - len(bare - inside | prose)
-    return Counted(code, 1, len(list(public_names(tree))), len(prose), len(lines))
+        for inner in body if isinstance(body, list) else ():  # a docstring, or the string under an attribute
+            match inner:
+                case ast.Expr(value=ast.Constant(value=str())):
+                    prose.update(range(inner.lineno, (inner.end_lineno or inner.lineno) + 1))
+    lines = [line.strip() for line in text.splitlines()]
+    bare = {number for number, line in enumerate(lines, 1) if not line or line[0] == "#"}
+    code = [line for number, line in enumerate(lines, 1) if number not in (bare - inside | prose)]
+    names = len(list(public_names(tree)))
+    return code, Counted(len(code), 1, names, len(prose), len(lines), python=len(code))
 
 
 def tokens_of(text: str) -> int:
@@ -110,25 +136,24 @@ def folder_of(name: str) -> str:
 
 def texts(root: Path = ROOT) -> dict[str, str]:
     """Return the text of each file that may count, by its path from the top: those under version control or to be."""
-    command = ["git", "ls-files", "-z", *WHERE]
-    names = subprocess.run(command, cwd=root, capture_output=True, check=True, text=True).stdout.split("\0")
-    there = sorted({name for name in names if _may_count(name) and (root / name).is_file()})
-    return {name: (root / name).read_text(encoding="utf-8") for name in there}
+    names = _git(root, "ls-files", "-z", *WHERE).decode().split("\0")
+    there = sorted({name for name in names if is_counted(name) and (root / name).is_file()})
+    return {name: (root / name).read_bytes().decode(errors="surrogateescape") for name in there}
 
 
-def count_all(files: Mapping[str, str], dense: bool = False) -> dict[str, Counted]:
+def _git(root: Path, *words: str) -> bytes:
+    return subprocess.run(["git", *words], cwd=root, capture_output=True, check=True).stdout
+
+
+def count_all(files: Files, dense: bool = False) -> dict[str, Counted]:
     """Count each folder of these files; ``dense`` counts the tokens as well, which takes seconds."""
-    found: dict[str, Counted] = {}
+    folders: dict[str, Counted] = defaultdict(Counted)
     for name, text in files.items():
-        if counted := count(name, text):
-            if dense and name.endswith((".py", ".pyi")):
-                counted = replace(counted, tokens=tokens_of(text))
-            found[folder_of(name)] = found.get(folder_of(name), Counted()) + counted
-    return dict(sorted(found.items()))
-
-
-def _may_count(name: str) -> bool:
-    return name.startswith("tests/mutants/") or Path(name).suffix in OTHER_CODE | {".py", ".pyi", ".toml"}
+        counted = count(name, text)
+        if dense and name.endswith(PYTHON):
+            counted = replace(counted, tokens=tokens_of(text))
+        folders[folder_of(name)] += counted
+    return dict(sorted(folders.items()))
 
 
 def commands() -> dict[str, set[str]]:
@@ -205,86 +230,118 @@ def _enter(module: str, words: list[str]) -> None:
     print(json.dumps([len(ours), len({code.co_filename for code in ours})]), file=sys.stderr)
 
 
-def sizes(counted: Mapping[str, Counted], root: Path = ROOT) -> dict[str, dict[str, Any]]:
+def sizes(counted: Mapping[str, Counted], root: Path = ROOT) -> dict[str, Mapping[str, Any]]:
     """Arrange what there is as the budget's file has it: of each folder, and in all."""
     options = commands()
-    # of the last commit: what a user measures goes into the same files
-    command = ["git", "ls-tree", "-r", "--long", "HEAD", "results"]
-    listed = subprocess.run(command, cwd=root, capture_output=True, check=True, text=True).stdout
     return {
-        "folders": {folder: [one.code, one.files, one.names] for folder, one in counted.items()},
+        "folders": {folder: [counts.code, counts.files, counts.names] for folder, counts in counted.items()},
         "all": {
             "commands": len(options),
             "options": sum(map(len, options.values())),
-            "bytes of results": sum(int(line.split()[3]) for line in listed.splitlines()),
+            # of the last commit: what a user measures goes into the same files
+            **{f"bytes of {folder}": _count_bytes(root, folder) for folder in ("results", "tests/data")},
+            "words quoted": sum(len(text.split()) for text in _files_at("HEAD", root, "results/quoted").values()),
         },
     }
 
 
-def excesses(there: Mapping[str, Mapping[str, Any]], budget: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _count_bytes(root: Path, folder: str) -> int:
+    listed = _git(root, "ls-tree", "-r", "--long", "HEAD", folder).decode()
+    return sum(int(line.split()[3]) for line in listed.splitlines())
+
+
+def excesses(there: Tables, budget: Tables) -> list[str]:
     """List what is above its budget, or has none."""
     over = []
-    for folder, numbers in there["folders"].items():
-        may = budget["folders"].get(folder, [0] * len(COLUMNS))
-        for what, number, most in zip(COLUMNS, numbers, may, strict=True):
-            if number > most:
-                over.append(f"{folder}: {number:,} {what}, {number - most:,} above the budget of {most:,}")
-    for table in ("all", "walks"):
-        for what, number in there.get(table, {}).items():
-            for one, most in zip(
-                *(each if isinstance(each, list) else [each] for each in (number, budget[table][what])), strict=True
-            ):
-                if one > most:
-                    over.append(f"{what}: {one:,}, {one - most:,} above the budget of {most:,}")
+    for table, rows in there.items():
+        for name, number in rows.items():
+            most = budget.get(table, {}).get(name, 0)
+            pairs = zip_longest(number, most or [], fillvalue=0) if isinstance(number, list) else [(number, most)]
+            for column, (found, limit) in enumerate(pairs):
+                if found > limit:
+                    what = f" {LABELS[table][column]}" if table in LABELS else ""
+                    over.append(f"{name}: {found:,}{what}, {found - limit:,} above the budget of {limit:,}")
     return over
 
 
 def breaches(counted: Mapping[str, Counted], guards: Mapping[str, Any]) -> list[str]:
     """List the folders whose lines are fewer for the wrong reason: too long, or without docstrings."""
     found = []
+    least = guards["docstrings_percent"]
     for package in ("dse", "impls"):
-        whole = sum((one for folder, one in counted.items() if folder.partition("/")[0] == package), Counted())
+        whole = _sum_package(counted, package)
         share = 100 * whole.docstrings / whole.lines
-        if share < guards["docstrings_percent"]:
-            found.append(
-                f"{package}: {share:.1f} % of its lines are docstrings, fewer than {guards['docstrings_percent']}"
-            )
-    means: dict[str, Counted] = {}
-    for folder, one in counted.items():
-        name = "tests" if folder.startswith("tests/") else folder  # whose tables of cases are dense wherever they stand
-        means[name] = means.get(name, Counted()) + one if one.tokens else means.get(name, Counted())
-    for folder, one in means.items():
+        if share < least:
+            found.append(f"{package}: {share:.1f} % of its lines are docstrings, fewer than {least}")
+    means: dict[str, Counted] = defaultdict(Counted)
+    for folder, counts in counted.items():  # of all tests one mean, for their tables of cases are dense
+        means["tests" if folder.startswith("tests/") else folder] += counts
+    for folder, counts in means.items():
         most = guards["denser"].get(folder, guards["tokens_a_code_line"])
-        if one.tokens > most * one.code:
-            found.append(f"{folder}: {one.tokens / one.code:.2f} tokens a code line, more than {most}")
+        if counts.tokens > most * counts.python:
+            found.append(f"{folder}: {counts.tokens / counts.python:.2f} tokens a code line, more than {most}")
     return found
 
 
+def _sum_package(counted: Mapping[str, Counted], package: str) -> Counted:
+    return sum((counts for folder, counts in counted.items() if folder.split("/")[0] == package), Counted())
+
+
 def texts_at(commit: str, root: Path = ROOT) -> dict[str, str]:
-    """Return the text of each file that may count, as it was at a commit."""
-    archive = subprocess.run(["git", "archive", commit, *WHERE], cwd=root, capture_output=True, check=True).stdout
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+    """Return the text of each file that counts, as it was at a commit."""
+    return {name: text for name, text in _files_at(commit, root, *WHERE).items() if is_counted(name)}
+
+
+def texts_at_start(budget: Mapping[str, Any], root: Path = ROOT) -> dict[str, str]:
+    """Return the text of each file that counts when the budget began; none where this clone lacks that commit."""
+    try:
+        return texts_at(budget["start"], root)
+    except subprocess.CalledProcessError:
+        return {}
+
+
+def _files_at(commit: str, root: Path, *paths: str) -> dict[str, str]:
+    with tarfile.open(fileobj=io.BytesIO(_git(root, "archive", "--format=tar", commit, *paths))) as files:
         return {
-            member.name: cast(Any, files.extractfile(member)).read().decode()
+            member.name: cast(Any, files.extractfile(member)).read().decode(errors="surrogateescape")
             for member in files
-            if member.isfile() and _may_count(member.name)
+            if member.isfile()
         }
 
 
-def added(before: Mapping[str, str], after: Mapping[str, str]) -> list[tuple[int, str]]:
-    """List by how many code lines each file differs between two states of all, the largest growth first."""
-    differences = {
-        name: _code_of(name, after.get(name, "")) - _code_of(name, before.get(name, "")) for name in {*before, *after}
-    }
-    return sorted(((lines, name) for name, lines in differences.items() if lines), reverse=True)
+def find_changes(before: Files, after: Files) -> Changes:
+    """Return the code lines that each file lost and those that it gained between two states of all files."""
+    found = {}
+    for name in sorted({*before, *after}):
+        if before.get(name) != after.get(name):
+            old, new = (Counter(code_lines(name, state.get(name, ""))) for state in (before, after))
+            found[name] = old - new, new - old
+    return found
 
 
-def _code_of(name: str, text: str) -> int:
-    counted = count(name, text)
-    return counted.code if counted else 0
+def count_moves(found: Changes) -> dict[str, tuple[int, ...]]:
+    """Count the code lines of each package that were written, deleted, and moved to another file of any package.
+
+    Lines are compared by their text, so that a bracket may pass for another that moved. What is saved in all, lines
+    deleted less lines written, is exact.
+    """
+    lost: dict[str, Counter[str]] = defaultdict(Counter)
+    gained: dict[str, Counter[str]] = defaultdict(Counter)
+    moved = Counter[str]()
+    for name, (old, new) in found.items():
+        package = name.partition("/")[0]
+        lost[package] += old
+        gained[package] += new
+    for source, target in [*zip(WHERE, WHERE, strict=True), *product(WHERE, WHERE)]:  # first within a package
+        same = lost[source] & gained[target]
+        lost[source] -= same
+        gained[target] -= same
+        moved[source] += same.total()
+    numbers = {package: (gained[package].total(), lost[package].total(), moved[package]) for package in WHERE}
+    return numbers | {"all": tuple(map(sum, zip(*numbers.values(), strict=True)))}
 
 
-def lost_faults(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+def lost_faults(before: Files, after: Files) -> list[str]:
     """List the faults of an earlier state that are in no list today, though the code they change is there."""
     today = {fault["name"] for name, text in after.items() for fault in _faults(name, text)}
     sources: dict[str, list[str]] = {}
@@ -309,15 +366,18 @@ def read(path: Path = FILE) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-def lowered(text: str, there: Mapping[str, Mapping[str, Any]]) -> str:
+def lowered(text: str, there: Tables) -> str:
     """Return the budget's text with every number that is above what there is brought down to it."""
-
-    def lower(line: re.Match[str]) -> str:
-        name, most = line[1], tomllib.loads(f"most = {line[2]}")["most"]
-        now = next((table[name] for table in there.values() if name in table), most)
-        return f'"{name}" = {list(map(min, most, now)) if isinstance(most, list) else min(most, now)}'
-
-    return re.sub(r'^"([^"\n]+)" = (\[.*\]|\d+)$', lower, text, flags=re.MULTILINE)
+    lines: list[str] = []
+    rows: Mapping[str, Any] = {}
+    for line in text.splitlines(keepends=True):
+        rows = there.get(line[1 : line.index("]")], {}) if line.startswith("[") else rows
+        lines.append(line)
+        if (number := re.match(r'("(.+?)" = )(\[.*?\]|\d+)', line)) and number[2] in rows:
+            most, now = json.loads(number[3]), rows[number[2]]
+            less = list(map(min, most, now)) if isinstance(most, list) else min(most, now)
+            lines[-1] = f"{number[1]}{less}{line[number.end() :]}"
+    return "".join(lines)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -332,47 +392,55 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--lower", action="store_true", help="write what there is into the budget where it is less")
     options = parser.parse_args(words)
     budget, counted = read(), count_all(files := texts(), dense=True)
-    there = sizes(counted)
+    before, findings = texts_at_start(budget), plain.find_all(files)
+    there = sizes(counted) | {"plain": plain.count(findings)}
     if options.walks:
         there["walks"] = {line: list(entered(line)) for line in budget["walks"]}
     print(table(there, budget, counted))
     faults = excesses(there, budget) + breaches(counted, budget["guards"])
     for fault in faults:
         print(f"above the budget: {fault}")
-    if faults:
-        print(growth(budget["start"], files))
+    print(describe_growth(budget["start"], before, files, is_above=bool(faults)))
+    if excesses({"plain": there["plain"]}, budget):
+        print(*plain.list_excess(findings, budget["plain"], plain.find_all(before)), sep="\n")
     if options.lower:
         FILE.write_text(lowered(FILE.read_text(encoding="utf-8"), there), encoding="utf-8")
     return int(bool(faults))
 
 
-def growth(start: str, files: Mapping[str, str]) -> str:
-    """Say which files grew most since a commit, and by how many code lines."""
-    grown = [f"{lines:+6} {name}" for lines, name in added(texts_at(start), files) if lines > 0][:20]
-    remedy = "take as much away elsewhere, or raise the budget in this commit and say why"
-    return "\n".join([f"code lines added since {start}:", *grown, remedy])
+def describe_growth(start: str, before: Files, files: Files, is_above: bool = True) -> str:
+    """Say how many lines were written, deleted and moved since a commit; and, if there are too many, where."""
+    if not before:
+        return f"this clone lacks commit {start}, so what changed since then is not known"
+    found = find_changes(before, files)
+    lines = [
+        f"{package} since {start}: {written:,} written, {deleted:,} deleted, {moved:,} moved"
+        for package, (written, deleted, moved) in count_moves(found).items()
+    ]
+    if is_above:
+        lines.append(f"code lines added since {start}:")
+        growths = [(new.total() - old.total(), name) for name, (old, new) in found.items()]
+        lines += [f"{size:+6} {name}" for size, name in sorted(growths, reverse=True)[:20] if size > 0]
+        lines.append("take as much away elsewhere, or raise the budget in this commit and say why")
+    return "\n".join(lines)
 
 
-def table(there: Mapping[str, Mapping[str, Any]], budget: Mapping[str, Any], counted: Mapping[str, Counted]) -> str:
+def table(there: Tables, budget: Mapping[str, Any], counted: Mapping[str, Counted]) -> str:
     """Arrange what there is beside what may be, a line a folder and a line a sum."""
     lines = [f"{'':28}{'code':>8}{'of':>8}{'files':>7}{'of':>6}{'names':>7}{'of':>6}{'tokens/line':>13}"]
-    for folder, numbers in there["folders"].items():
-        may = budget["folders"].get(folder, [0] * len(COLUMNS))
-        cells = "".join(
-            f"{number:>{width}}{most:>{less}}"
-            for number, most, width, less in zip(numbers, may, (8, 7, 7), (8, 6, 6), strict=True)
-        )
-        one = counted[folder]
-        lines.append(f"{folder:28}{cells}{one.tokens / max(1, one.code):>13.1f}")
+    for folder, (code, files, names) in there["folders"].items():
+        most = budget["folders"].get(folder, [0] * len(COLUMNS))
+        cells = f"{code:>8}{most[0]:>8}{files:>7}{most[1]:>6}{names:>7}{most[2]:>6}"
+        lines.append(f"{folder:28}{cells}{counted[folder].tokens / max(1, counted[folder].python):>13.1f}")
     for package in WHERE:
-        inside = [numbers for folder, numbers in there["folders"].items() if folder.partition("/")[0] == package]
-        code, files, names = (sum(column) for column in zip(*inside, strict=True))
-        lines.append(f"{package + ', all':28}{code:>8}{'':8}{files:>7}{'':6}{names:>7}")
-    for kind in ("all", "walks"):
+        whole = _sum_package(counted, package)
+        lines.append(f"{package + ', all':28}{whole.code:>8}{'':8}{whole.files:>7}{'':6}{whole.names:>7}")
+    for kind in ("all", "walks", "plain"):
         for what, number in there.get(kind, {}).items():
-            lines.append(f"{what}: {number} of {budget[kind][what]}")
+            lines.append(f"[{kind}] {what}: {number} of {budget.get(kind, {}).get(what, 0)}")
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
+    gc.disable()  # there is no garbage in syntax trees, and to look for it takes a fifth longer
     sys.exit(main())

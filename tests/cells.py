@@ -21,7 +21,7 @@ from typing import Any
 
 from impls import cores
 
-FILE = Path(__file__).with_name("kept") / "cells.json"
+FILE = Path(__file__).with_name("data") / "kept" / "cells.json"
 CORES = 4
 
 

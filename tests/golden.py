@@ -1,4 +1,4 @@
-"""Asks `dse` 200 questions that a seed draws, and compares the facts of each answer with those in `kept/golden.json`.
+"""Asks `dse` 200 questions that a seed draws, and compares the facts of each answer with `data/kept/golden.json`.
 
     python -m tests.golden             compare all; exit code 1 where any differs
     python -m tests.golden --only 17   question 17 alone, or those whose words hold a text
@@ -25,7 +25,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-FILE = Path(__file__).parent / "kept" / "golden.json"
+FILE = Path(__file__).parent / "data" / "kept" / "golden.json"
 RESULTS = Path(__file__).parent / "data" / "results"
 SEED, CLOSE = 20_261_128, 1e-9
 GRAMMAR = {

@@ -130,7 +130,7 @@ def write_killers(killers: Mapping[str, Sequence[str]], root: Path = ROOT, folde
 
 def entries(text: str) -> list[dict[str, str]]:
     """Read the faults of an area's file: name, file, old and new text, excuse. ValueError for a line that is none."""
-    found: list[dict[str, str]] = []
+    faults: list[dict[str, str]] = []
     default, name = "", ""
     for line in text.splitlines():
         if not line or line.startswith(("#", "needs: ")):
@@ -140,15 +140,15 @@ def entries(text: str) -> list[dict[str, str]]:
         elif not line.startswith("    "):
             name = line
         elif line.startswith(EXCUSE) and not name:
-            found[-1]["excuse"] = line.strip()
+            faults[-1]["excuse"] = line.strip()
         elif name and (change := CHANGE.fullmatch(line)):
             file, old, new = (part or "" for part in change.groups())
             old, new = (part.replace(RETURN, "\n") for part in (old, new))
-            found.append({"name": name, "file": file or default, "old": old, "new": new})
+            faults.append({"name": name, "file": file or default, "old": old, "new": new})
             name = ""
         else:
             raise ValueError(f"{line.strip()!r}: write a line with the fault's name, then `    old -> new`")
-    return found
+    return faults
 
 
 def left_out(root: Path = ROOT) -> dict[str, str]:
@@ -329,7 +329,8 @@ def list_candidates(mutant: Mutant, root: Path = ROOT) -> list[str]:
         ]
         entered.update(name for other in others for names in lines_of(other).values() for name in names)
         found = set(entered)
-    seconds = durations.read(root / "tests/durations.json")["seconds"]
+    kept = durations.read(root / "tests/durations.json")["seconds"]
+    seconds = {file: durations.longest_of(pair) for file, pair in kept.items()}
     tests = Counter(name.partition("::")[0] for name in data.measured_contexts())
     costs = {
         name: entered[name] * (0.2 + seconds.get(name.partition("::")[0], 60.0) / tests[name.partition("::")[0]])
@@ -399,7 +400,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", metavar="AREA", action="append", default=[], help="mutants of this file; repeatable")
     parser.add_argument("--named", metavar="TEXT", default="", help="mutants whose name has this in it")
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="how many at a time")
-    parser.add_argument("--folder", default=FOLDER, help="of other faults, of which any number may live for a reason")
+    parser.add_argument(
+        "--folder", default=FOLDER, help="faults of another folder, where any number may live for a reason"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     text = "then find killers of those that live, with the coverage that `python -m tests.run --branches` left behind"
     parser.add_argument("--find", action="store_true", help=text)

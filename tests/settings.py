@@ -27,7 +27,7 @@ from unittest import mock
 from impls.training import __main__ as command
 from impls.training import learners, path_of, starting
 
-FILE = Path(__file__).with_name("kept") / "settings.json"
+FILE = Path(__file__).with_name("data") / "kept" / "settings.json"
 DRAWN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 CHUNKS, SIZE, ROW = 100, 500, 10
 FACT = re.compile(r"--[a-z][a-z-]*|[a-z]+(?:_[a-z]+)+|\d[\d,_.]*(?:e[+-]?\d+)?")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import budget
+from tests import budget, plain
 from tests.committed import ROOT
 from tests.nursery import run_python
 
@@ -204,7 +204,14 @@ def test_nothing_is_above_the_budget():
     files, limits = budget.texts(), budget.read()
     counted = budget.count_all(files)
     faults = budget.excesses(budget.sizes(counted), limits) + budget.breaches(counted, limits["guards"])
-    assert faults == [], budget.growth(limits["start"], files)
+    assert faults == [], budget.describe_growth(limits["start"], budget.texts_at_start(limits), files)
+
+
+def test_names_and_docstrings_stay_as_readable_as_they_are():
+    limits, findings = budget.read(), plain.find_all(budget.texts())
+    faults = budget.excesses({"plain": plain.count(findings)}, limits)
+    earlier = plain.find_all(budget.texts_at_start(limits)) if faults else []
+    assert faults == [], plain.list_excess(findings, limits["plain"], earlier)
 
 
 def test_a_fault_leaves_only_with_its_code():
