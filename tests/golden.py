@@ -31,7 +31,7 @@ SEED, CLOSE = 20_261_128, 1e-9
 GRAMMAR = {
     "d": "1|2|3|4|5|6|7|8|9",
     "n": "1e3|3e4|1e5|3e5|1e6|2e6|1e7",
-    "b": "16|32|64|128|256|384|512|1024|4096",
+    "b": "16|64|128|256|512|1024|2048|4096|8192|8192",
     "us": "{d}{d}|{d}{d}0|{d}{d}00|{d}.{d}",
     "name": "edge|h200|u200|u200",
     "platform": "{name}",
@@ -117,7 +117,7 @@ COLUMNS = {
     "bottleneck": "bottleneck slowest_stage cause stopped_by busy",
     "remedy": "sentence repairs no_links",
     "": "decides measure_next decide ties processes searched front terms f_a f_l question simulated shares"
-    " sources transfers elsewhere by_implementation by_environments by_learners runner_up utilization law",
+    " sources transfers elsewhere by_implementation by_environments by_learners utilization law",
 }
 COLUMN_OF = {word: column for column, words in COLUMNS.items() for word in words.split()}
 WHOLE = set("details mapping units options needs cycles seen caps busy factor source interval repairs".split())
