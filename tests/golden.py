@@ -174,7 +174,7 @@ def extract(found: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str, Any]]
     names = [*path[-1:], *WHOLE.intersection(path[-3:-1])]
     if isinstance(found, list) and found and isinstance(found[0], dict):
         labels = [next((str(row[key]) for key in LABELS if row.get(key)), "") for row in found]
-        is_unique = len({*labels}) == len(labels)
+        is_unique = all(labels) and len({*labels}) == len(labels)
         found = {label if is_unique else str(n): row for n, (label, row) in enumerate(zip(labels, found, strict=True))}
     if isinstance(found, dict):
         for key, value in found.items():
