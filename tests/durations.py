@@ -1,7 +1,8 @@
 """How long each file of tests took when it was kept last: the longest begin first, so that no worker ends with one.
 
-What a run took is compared with what was kept. A file is judged beside the other files of the same run, because a slow
-or busy machine takes longer for all of them; the CPU seconds of all are judged only on the machine of the kept run.
+What a run took is compared with what was kept. A file is judged beside the other files of its run, because a slower
+machine takes longer for all of them; the CPU seconds of all are judged only on the machine of the kept run. Nothing is
+judged of a run that compiled kernels, or that shared the machine with other programs.
 """
 
 import json
@@ -16,13 +17,14 @@ import pytest
 
 FILE = Path(__file__).with_name("durations.json")
 KINDS = ("daily", "all")  # of runs, and the columns of a file's seconds
-NUMBERS = ("machine", "tests", "wall_seconds", "cpu_seconds")
+NUMBERS = ("machine", "tests", "wall_seconds", "cpu_seconds", "others_share")
 SHORTEST_SECONDS = 3.0  # a file that took less is not named
 LEAST_SECONDS, FEWEST_FILES = 1.0, 8  # files that took less, or fewer files, do not show how fast the machine is
 FILE_GROWTH, WHOLE_GROWTH = 1.5, 1.1
+BUSY_SHARE = 0.1  # of the processors; where other programs took that much more than in the kept run, nothing is judged
 
 Run = Mapping[str, Any]
-"""What is known of a run: NUMBERS, ``seconds`` of each file and ``kernels_compiled``."""
+"""What is known of a run: ``NUMBERS``, ``seconds`` of each file and ``kernels_compiled``."""
 
 
 def read(path: Path = FILE) -> dict[str, Any]:
@@ -60,7 +62,7 @@ def sort_longest_first(items: list[Any]) -> None:
 def find_slower_files(before: Mapping[str, float | None], now: Mapping[str, float]) -> list[str]:
     """Return the files that grew by half more than three quarters of all files did, a line each.
 
-    On a busy machine the median file is too low a bar: those that run several processes slow down more than others.
+    The median file is too low a bar: on fewer cores, files that run several processes slow down more than others.
     """
     known = {name: seconds for name, seconds in before.items() if seconds and name in now}
     ratios = [now[name] / seconds for name, seconds in known.items() if seconds >= LEAST_SECONDS]
@@ -75,24 +77,18 @@ def find_slower_files(before: Mapping[str, float | None], now: Mapping[str, floa
 
 
 def compare(kept: Run, kind: str, run: Run) -> tuple[list[str], list[str]]:
-    """Compare a run with the kept one of its kind; return what grew, and what could not be compared and why."""
-    before = {name: pair[KINDS.index(kind)] for name, pair in kept["seconds"].items()}
-    grown, remarks = find_slower_files(before, run["seconds"]), []
-    whole = kept.get(kind) or {"machine": ""}
-    if whole["machine"] != run["machine"]:
-        remarks.append(f"no {kind} run was kept of this machine, so CPU seconds are not compared")
-    elif _load(run) < _load(whole) / WHOLE_GROWTH:
-        remarks.append("the tests had to wait for other programs, so CPU seconds are not compared")
-    elif run["cpu_seconds"] > WHOLE_GROWTH * whole["cpu_seconds"]:
-        grown.append(f"all files: {run['cpu_seconds']:,} CPU s instead of {whole['cpu_seconds']:,}")
+    """Compare a run with the kept one of its kind; return what grew, and what was not compared and why."""
+    whole = {"machine": "", "others_share": 0.0, **kept.get(kind, {})}
     if compiled := run["kernels_compiled"]:
-        return [], [*remarks, f"{compiled} kernels were compiled, which takes time: run again to compare", *grown]
-    return grown, remarks
-
-
-def _load(run: Run) -> float:
-    """Return how many processors a run had on average: fewer where other programs ran, which cost CPU seconds, too."""
-    return float(run["cpu_seconds"] / run["wall_seconds"])
+        return [], [f"{compiled} kernels were compiled, so this run is not compared with the kept one: run it again"]
+    if (busy := run["others_share"]) > whole["others_share"] + BUSY_SHARE:
+        return [], [f"other programs took {busy:.0%} of the processors, so this run is not compared with the kept one"]
+    grown = find_slower_files({name: pair[KINDS.index(kind)] for name, pair in kept["seconds"].items()}, run["seconds"])
+    if whole["machine"] != run["machine"]:
+        return grown, [f"no {kind} run was kept of this machine, so CPU seconds are not compared"]
+    if run["cpu_seconds"] > WHOLE_GROWTH * whole["cpu_seconds"]:
+        grown.append(f"all files: {run['cpu_seconds']:,} CPU s instead of {whole['cpu_seconds']:,}")
+    return grown, []
 
 
 class Durations:

@@ -53,6 +53,15 @@ def _has_clock(path: Path) -> bool:
     return bool(re.search(r"mark\.timing\b", path.read_text(encoding="utf-8")))
 
 
+def count_busy_seconds() -> float:
+    """Return the CPU seconds that all programs of the machine have used; 0 where the system does not tell."""
+    path = Path("/proc/stat")
+    if not path.exists():
+        return 0.0
+    user, nice, system, _idle, _waiting, *others = map(int, path.read_text(encoding="utf-8").split()[1:9])
+    return sum((user, nice, system, *others)) / os.sysconf("SC_CLK_TCK")
+
+
 def list_compiled() -> set[str]:
     """Return the names of all code that this user has compiled so far for any process."""
     return {path.name for name in ("kernels", "emulator") for path in cache_folder(name).iterdir()}
@@ -74,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--contexts", action="store_true", help="the same, and keep which test enters which line")
     options, words = parser.parse_known_args(arguments)
     is_covered = options.branches or options.contexts
-    begin, compiled = time.monotonic(), list_compiled()
+    begin, busy, compiled = time.monotonic(), count_busy_seconds(), list_compiled()
     with tempfile.TemporaryDirectory() as folder:  # what was kept orders this run, and stays if it is interrupted
         path = Path(folder) / FILE.name
         calls = [[*PYTEST, *stage, *words] for stage in stages(options.all, path)]
@@ -88,10 +97,12 @@ def main(arguments: list[str] | None = None) -> int:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         wall, cpu = round(time.monotonic() - begin), round(used.ru_utime + used.ru_stime)
         print(f"{wall} s, {cpu} CPU s")
+        others = max(0.0, count_busy_seconds() - busy - cpu)
         run = durations.read(path) | {
             "machine": "{cpu}, {cores} cores".format_map(fingerprint()),
             "wall_seconds": wall,
             "cpu_seconds": cpu,
+            "others_share": round(others / max(1, wall) / (os.cpu_count() or 1), 3),
             "kernels_compiled": len(list_compiled() - compiled),
         }
         if is_covered:
