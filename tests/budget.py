@@ -292,12 +292,17 @@ def texts_at(commit: str, root: Path = ROOT) -> dict[str, str]:
     return {name: text for name, text in _files_at(commit, root, *WHERE).items() if is_counted(name)}
 
 
-def texts_at_start(budget: Mapping[str, Any], root: Path = ROOT) -> dict[str, str]:
-    """Return the text of each file that counts when the budget began; none where this clone lacks that commit."""
+def find_texts_at(commit: str, root: Path = ROOT) -> dict[str, str]:
+    """Return the text of each file that counts, as it was at a commit; none where this clone lacks it."""
     try:
-        return texts_at(budget["start"], root)
+        return texts_at(commit, root)
     except subprocess.CalledProcessError:
         return {}
+
+
+def find_limits_commit(root: Path = ROOT) -> str:
+    """Return the last commit that changed the budget, when everything was within it."""
+    return _git(root, "log", "-1", "--format=%H", "--", "tests/budget.toml").decode().strip()
 
 
 def _files_at(commit: str, root: Path, *paths: str) -> dict[str, str]:
@@ -392,7 +397,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--lower", action="store_true", help="write what there is into the budget where it is less")
     options = parser.parse_args(words)
     budget, counted = read(), count_all(files := texts(), dense=True)
-    before, findings = texts_at_start(budget), plain.find_all(files)
+    before, findings = find_texts_at(budget["start"]), plain.find_all(files)
     there = sizes(counted) | {"plain": plain.count(findings)}
     if options.walks:
         there["walks"] = {line: list(entered(line)) for line in budget["walks"]}
@@ -402,7 +407,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"above the budget: {fault}")
     print(describe_growth(budget["start"], before, files, is_above=bool(faults)))
     if excesses({"plain": there["plain"]}, budget):
-        print(*plain.list_excess(findings, budget["plain"], plain.find_all(before)), sep="\n")
+        earlier = plain.find_all(find_texts_at(find_limits_commit()))
+        print(*plain.list_excess(findings, budget["plain"], earlier), sep="\n")
     if options.lower:
         FILE.write_text(lowered(FILE.read_text(encoding="utf-8"), there), encoding="utf-8")
     return int(bool(faults))

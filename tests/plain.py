@@ -32,12 +32,12 @@ SHOWN = "{3}:{4}: {1}: {2}"
 
 def find_all(files: Mapping[str, str]) -> list[Finding]:
     """Return the findings in Python files, given by their path and text."""
-    found: set[Finding] = set()
+    findings: set[Finding] = set()
     for file in (name for name in files if name.endswith(".py")):
         top, lines = Path(file).parts[0], [line.strip() for line in files[file].splitlines()]
         for node in ast.walk(ast.parse(files[file])):
-            found |= {(top, kind, f"{what} in {lines[at - 1]}"[:90], file, at) for kind, what, at in _judge(node)}
-    return sorted(found)
+            findings |= {(top, kind, f"{what} in {lines[at - 1]}"[:90], file, at) for kind, what, at in _judge(node)}
+    return sorted(findings)
 
 
 def _judge(node: Any) -> Iterator[tuple[str, str, int]]:
