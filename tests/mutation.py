@@ -47,7 +47,7 @@ PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header", "--colo
 OUTCOME = re.compile(r"^(PASSED|FAILED|ERROR) (\S+::.*?)(?: - .*)?$", re.MULTILINE)
 FAILED, PASSED = 1, 0  # pytest's exit codes
 KILLERS = "killers.json"
-PORTIONS = (0, 8, 40, 200)  # of the tests that enter a fault, run at a time where its killer is looked for
+PORTIONS = (0, 8, 40, 120)  # of the tests that enter a fault, run at a time where its killer is looked for
 RETURN, EXCUSE = "\N{RETURN SYMBOL}", 8 * " "
 CHANGE = re.compile(r"    (?:([\w./-]+\.(?:cpp|css|cu|html|js|json|md|py|toml|txt|v)): )?(.*?) ->(?: (.*))?")
 NEEDS = re.compile(r"^needs: (\w+)$", re.MULTILINE)
@@ -361,16 +361,20 @@ def find_killer(copy: Copy, mutant: Mutant) -> str:
 def find_killers(outcomes: Sequence[Outcome], root: Path = ROOT, workers: int = 2, folder: str = FOLDER) -> None:
     """Find and keep a killer of each fault that no test kills; drop the killers of faults that are gone."""
     alive = [outcome.mutant for outcome in outcomes if outcome.verdict in ("lives", "broken")]
-    killers = {mutant.key: mutant.killer for mutant in read(root, folder=folder) if mutant.killer}
+    killers, lock = (
+        {mutant.key: mutant.killer for mutant in read(root, folder=folder) if mutant.killer},
+        threading.Lock(),
+    )
 
     def find(copy: Copy, mutant: Mutant) -> None:
         killer = find_killer(copy, mutant)
         print(f"{mutant.key}: {killer or 'no test kills it'}", file=sys.stderr, flush=True)
-        killers.update({mutant.key: (killer,)} if killer else {})
+        with lock:  # kept at once, for the next may take minutes
+            killers.update({mutant.key: (killer,)} if killer else {})
+            write_killers(killers, root, folder)
 
     with Copies(root, workers) as copies:
         copies.map(find, alive)
-    write_killers(killers, root, folder)
 
 
 def summary(outcomes: Sequence[Outcome], most_alive: int = MOST_ALIVE) -> tuple[bool, str]:
