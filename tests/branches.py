@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -85,11 +86,13 @@ class Contexts:
 
 
 def combine(folder: Path) -> None:
-    """Join what processes measured into a folder in ``.coverage``."""
+    """Join what processes measured into a folder in ``.coverage``; what was killed while it wrote is left out."""
     from coverage import Coverage  # noqa: PLC0415
 
     coverage = Coverage(data_file=str(DATA), config_file=str(write_settings(folder)))
-    coverage.combine([str(folder)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        coverage.combine([str(folder)])
     coverage.save()
 
 

@@ -16,6 +16,9 @@ import traceback
 
 from tests.committed import ROOT
 
+UNCOVERED = {"COVERAGE_PROCESS_START": "", "COVERAGE_PROCESS_CONFIG": ""}
+"""Variables of a process that may write no large file, so that what coverage would measure there has no place."""
+
 
 def run_python(*words, folder=ROOT, exit_code=0, seconds=600, **environment):
     """Run Python with these words in a process that must end with the exit code; return what came of it."""

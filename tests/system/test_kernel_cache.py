@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.committed import ROOT
-from tests.nursery import run_python
+from tests.nursery import UNCOVERED, run_python
 
 numba = pytest.importorskip("numba", reason="kernels need numba")
 from numba import types  # noqa: E402
@@ -171,7 +171,7 @@ def full():
 
 @needs_fork
 def test_a_full_disk_costs_compiling_and_one_warning(tmp_path):
-    done = alone("full()", tmp_path)
+    done = alone("full()", tmp_path, **UNCOVERED)
     assert done.stdout == "(256, False) (64, False) []\n"
     assert done.stderr == (
         "warning: compiled code cannot be kept on disk (File too large), so each process compiles it\n"

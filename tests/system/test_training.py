@@ -18,7 +18,7 @@ import pytest
 
 from impls.training import TrainingError, load
 from tests.committed import ROOT
-from tests.nursery import run_python
+from tests.nursery import UNCOVERED, run_python
 
 torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
@@ -599,7 +599,7 @@ def saved(state, path):
 checkpoint.save = saved
 sys.exit(main({[*given, str(full)]!r}))
 """
-    done = run_python("-c", code, exit_code=2)
+    done = run_python("-c", code, exit_code=2, **UNCOVERED)
     told = done.stderr.splitlines()[-1]
     assert re.fullmatch(rf"error: \S*({file}): cannot be written \(.*\); what was saved before is kept", told)
     assert all(text.endswith("\n") for text in ((full / name).read_text() for name in ("curve.csv", "episodes.csv")))
@@ -619,7 +619,7 @@ def test_a_full_disk_at_a_checkpoint_keeps_the_last_one(tmp_path):
         f"try: checkpoint.save({{'array': np.zeros(1_000_000)}}, Path({str(path)!r}))\n"
         "except TrainingError as error: print(error)\n"
     )
-    done = run_python("-c", limited)
+    done = run_python("-c", limited, **UNCOVERED)
     assert "cannot be written" in done.stdout
     assert "what was saved before is kept" in done.stdout
     assert [each.name for each in tmp_path.iterdir()] == ["checkpoint.pt"]

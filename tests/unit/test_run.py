@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import sys
+from argparse import Namespace
 from collections import Counter
 from types import SimpleNamespace
 
@@ -26,6 +27,7 @@ from tests.committed import COMMITTED, RESULTS
 from tests.matrix import slow
 
 CODE = {"code": "c0de"}
+QUIET, SHOWN = (Namespace(json=is_quiet, dry_run=False) for is_quiet in (True, False))
 
 
 def shipped(name):
@@ -77,7 +79,7 @@ def test_it_goes_on_with_a_file_of_the_shipped_format_wherever_that_was_cut_off(
         return [by_cell[named(cell)] for cell in todo]
 
     def again():
-        return run(found, path, stamp, measure, name=named)
+        return run(found, path, stamp, measure, QUIET, name=named)
 
     if kept < 1:
         with pytest.warns(UserWarning, match="the last line is torn"):
@@ -103,7 +105,9 @@ def test_what_a_sweep_and_the_peers_measure_beside_their_cells_is_found_done_too
     path = COMMITTED / "8fb834d50a" / "quick.jsonl"
     copied, machine = with_evidence(path, tmp_path / "quick.jsonl", CODE)
     before = copied.read_bytes()
-    sweep._sweep_floor(copied, Stamp("beef", False, "made up", "sum_tree", machine), 0.1, 0)
+    sweep._sweep_floor(
+        copied, Stamp("beef", False, "made up", "sum_tree", machine), Namespace(**vars(QUIET), budget=0.1, seed=0)
+    )
     assert copied.read_bytes() == before
 
     path = COMMITTED / "d7dae63b89" / "peers.jsonl"
@@ -142,7 +146,7 @@ def record(number, by=None, **fields):
     return Measurement(**(named | fields))
 
 
-def counted(path, *found, by=None, **how):
+def counted(path, *found, by=None, options=SHOWN, **how):
     """A run over groups of numbers; returns its tally and the numbers that were measured."""
     measured = []
 
@@ -152,7 +156,7 @@ def counted(path, *found, by=None, **how):
             yield record(number, by)
         yield record(todo[0], by, primitive="made_up_again", median_seconds=1.1)
 
-    tally = run(found, path, by or stamp(), measure, name=lambda number: record(number).cell, **how)
+    tally = run(found, path, by or stamp(), measure, options, name=lambda number: record(number).cell, **how)
     return tally, measured
 
 
@@ -251,10 +255,10 @@ def test_what_was_refused_is_tried_again_and_its_refusal_is_kept_once(tmp_path, 
     path = tmp_path / "a.jsonl"
     refusal = record(1, status=status, median_seconds=None, reason="NUMBA_DISABLE_JIT is set")
     for reasons in (1, 1):
-        run([[1]], path, stamp(), lambda todo: [refusal], name=lambda number: record(number).cell)
+        run([[1]], path, stamp(), lambda todo: [refusal], QUIET, name=lambda number: record(number).cell)
         assert len(read_file(path)) == reasons
     other = dataclasses.replace(refusal, reason="not enough memory")
-    run([[1]], path, stamp(), lambda todo: [other], name=lambda number: record(number).cell)
+    run([[1]], path, stamp(), lambda todo: [other], QUIET, name=lambda number: record(number).cell)
     assert [one.reason for one in read_file(path)] == [refusal.reason, other.reason]
     assert counted(path, [1])[1] == [1]
     assert counted(path, [1])[1] == []
@@ -300,7 +304,7 @@ def test_what_failed_fails_until_a_later_record_says_otherwise(tmp_path):
     def failing(todo):
         return [record(number, status="failed", median_seconds=None, reason="a mistake") for number in todo]
 
-    tally = run([[2, 7]], path, stamp(), failing, name=lambda number: record(number).cell)
+    tally = run([[2, 7]], path, stamp(), failing, QUIET, name=lambda number: record(number).cell)
     assert tally.failures == ["7 op, a mistake"]  # not 1, which was not asked for
 
 
@@ -311,7 +315,7 @@ def test_whatever_ends_it_each_finished_cell_is_on_disk(tmp_path):
 
     path = tmp_path / "a.jsonl"
     with pytest.raises(KeyboardInterrupt):
-        run([[1, 2]], path, stamp(), interrupted, name=lambda number: record(number).cell)
+        run([[1, 2]], path, stamp(), interrupted, QUIET, name=lambda number: record(number).cell)
     assert [one.contestant for one in read_file(path)] == ["1"]
     tally, measured = counted(path, [1, 2])
     assert (tally.resumed, measured) == (1, [2])
@@ -329,14 +333,14 @@ def test_progress_is_of_all_cells_and_says_what_was_measured_last(tmp_path, monk
     monkeypatch.setattr("impls.terminal.EVERY_SECONDS", 0.0)
     counted(tmp_path / "a.jsonl", [1])
     assert capsys.readouterr().err == ""
-    counted(tmp_path / "a.jsonl", [1, 2], unit="cell", told=lambda number: f"number {number}", bar=False)
+    counted(tmp_path / "a.jsonl", [1, 2], unit="cell", told=lambda number: f"number {number}", options=QUIET)
     lines = [line.split(" after")[0] + line.partition(" s")[2] for line in capsys.readouterr().err.splitlines()]
     assert lines == ["1 of 2 cells (50%)", "2 of 2 cells (100%); number 2"]
 
 
 def test_a_report_is_words_or_json(tmp_path, capsys):
     tally = Tally(2, resumed=1, by_status=Counter(ok=1), pairs=[(1.0, 1.3)], reasons=Counter({"not here": 1}))
-    assert show(tally, tmp_path, as_json=True) == 0
+    assert show(tally, tmp_path, QUIET) == 0
     told = json.loads(capsys.readouterr().out)
     assert told.pop("noise_floor") == pytest.approx(0.262, abs=1e-3)
     assert told == {
@@ -349,7 +353,7 @@ def test_a_report_is_words_or_json(tmp_path, capsys):
         "skipped_by_reason": {"not here": 1},
         "aa_pairs": 1,
     }
-    assert show(tally, tmp_path, as_json=False) == 0
+    assert show(tally, tmp_path, SHOWN) == 0
     first, skipped, again, worth, where = capsys.readouterr().out.splitlines()
     assert skipped == "skipped 1 cell: not here"
     assert worth.startswith("disturbed run")
