@@ -360,7 +360,7 @@ def find_killer(copy: Copy, mutant: Mutant) -> str:
 
 def find_killers(outcomes: Sequence[Outcome], root: Path = ROOT, workers: int = 2, folder: str = FOLDER) -> None:
     """Find and keep a killer of each fault that no test kills; drop the killers of faults that are gone."""
-    alive = [outcome.mutant for outcome in outcomes if outcome.verdict in ("lives", "broken")]
+    alive = [outcome.mutant for outcome in outcomes if outcome.verdict in ("lives", "broken") and not outcome.is_right]
     killers, lock = (
         {mutant.key: mutant.killer for mutant in read(root, folder=folder) if mutant.killer},
         threading.Lock(),
