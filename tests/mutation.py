@@ -224,8 +224,9 @@ def not_passing(copy: Copy, killers: Sequence[str]) -> dict[str, str]:
         done = copy.pytest(killers, "-rpfE", seconds=seconds)
     except subprocess.TimeoutExpired:
         return dict.fromkeys(killers, f"takes too long without it: {len(killers)} tests more than {seconds:.0f} s")
-    if done.returncode not in (PASSED, FAILED) and len(killers) > 1:  # one that is not there keeps all from running
-        return {name: why for killer in killers for name, why in not_passing(copy, [killer]).items()}
+    if done.returncode not in (PASSED, FAILED) and len(killers) > 1:  # a test that is not there keeps all from running
+        halves = killers[: len(killers) // 2], killers[len(killers) // 2 :]
+        return not_passing(copy, halves[0]) | not_passing(copy, halves[1])
     outcomes = [(name, outcome) for outcome, name in OUTCOME.findall(done.stdout)]
     faults = {}
     for killer in killers:

@@ -9,7 +9,7 @@ DAILY = (0, 41, 99)
 
 
 def test_settings_resolve_to_what_was_kept():
-    """In a process of its own, where no other test has set anything."""
+    """Resolve them in a process of its own, where no other test has set anything."""
     code = f"from tests.settings import hash_chunk; print(*map(hash_chunk, {DAILY}))"
     kept = read_hashes()
     assert len(kept) == CHUNKS
