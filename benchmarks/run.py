@@ -236,9 +236,8 @@ def file_of(options: Namespace, name: str) -> Path:
     """Return the path of this machine's file in the folder of results. RecordError unless it can be written now, where
     anything is to be measured."""
     path = Path(options.results) / str(platforms.fingerprint()["key"]) / name
-    if options.dry_run:
-        return path
-    records.check_writable(path)
+    if not options.dry_run:
+        records.check_writable(path)
     return path
 
 

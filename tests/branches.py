@@ -135,6 +135,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m tests.branches", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--write", action="store_true", help="keep the counts of the last measured run")
     options = parser.parse_args(arguments)
+    if not DATA.is_file():
+        print("error: nothing is measured; first: python -m tests.run --branches", file=sys.stderr)
+        return 2
     counts = count_branches()
     print("\n".join(describe(counts, read_kept())))
     if options.write:

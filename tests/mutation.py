@@ -345,37 +345,50 @@ def list_candidates(mutant: Mutant, root: Path = ROOT) -> list[str]:
     return sorted(turns, key=turns.__getitem__)
 
 
-def find_killer(copy: Copy, mutant: Mutant) -> str:
-    """Find a test that fails under a fault among the tests that enter it, in portions; nothing where none does."""
-    tests = list_candidates(mutant, ROOT)
-    # Invariant: the tests before ``low`` pass under the fault, or fail without it too.
+def find_killer(copy: Copy, mutant: Mutant) -> tuple[str, str]:
+    """Find a test that fails under a fault among the nearest that enter it, in portions; else say what is known."""
+    tests, unjudged = list_candidates(mutant, ROOT), []
+    # Invariant: the tests before ``low`` pass under the fault, fail without it too, or are named in ``unjudged``.
     for low, high in itertools.pairwise(PORTIONS):
         portion = tests[low:high]
-        while portion and (outcome := copy.judge(replace(mutant, killer=tuple(portion)))).verdict == "killed":
+        while portion:
+            outcome = copy.judge(replace(mutant, killer=tuple(portion)))
             killer = outcome.detail.partition(", ")[0]
-            if not not_passing(copy, [killer]):
-                return killer
-            portion = portion[portion.index(killer) + 1 :]
-    return ""
+            if outcome.verdict == "killed" and not not_passing(copy, [killer]):
+                return killer, ""
+            unjudged += [outcome.detail] if outcome.verdict == "broken" else []
+            is_known = outcome.verdict == "killed" and killer in portion
+            portion = portion[portion.index(killer) + 1 :] if is_known else []
+    if unjudged or not tests:
+        return "", f"not judged: {'; '.join(unjudged) or 'no test enters it'}"
+    return "", f"lives under the nearest {min(len(tests), PORTIONS[-1])} of {plural(len(tests), 'test')}"
 
 
 def find_killers(outcomes: Sequence[Outcome], root: Path = ROOT, workers: int = 2, folder: str = FOLDER) -> None:
     """Find and keep a killer of each fault that no test kills; drop the killers of faults that are gone."""
     alive = [outcome.mutant for outcome in outcomes if outcome.verdict in ("lives", "broken") and not outcome.is_right]
-    killers, lock = (
-        {mutant.key: mutant.killer for mutant in read(root, folder=folder) if mutant.killer},
-        threading.Lock(),
-    )
+    killers = {mutant.key: mutant.killer for mutant in read(root, folder=folder) if mutant.killer}
+    lock = threading.Lock()
 
     def find(copy: Copy, mutant: Mutant) -> None:
-        killer = find_killer(copy, mutant)
-        print(f"{mutant.key}: {killer or 'no test kills it'}", file=sys.stderr, flush=True)
+        killer, why_not = find_killer(copy, mutant)
+        print(f"{mutant.key}: {killer or why_not}", file=sys.stderr, flush=True)
         with lock:  # kept at once, for the next may take minutes
             killers.update({mutant.key: (killer,)} if killer else {})
             write_killers(killers, root, folder)
 
+    write_killers(killers, root, folder)
     with Copies(root, workers) as copies:
         copies.map(find, alive)
+
+
+def has_contexts(root: Path = ROOT) -> bool:
+    """Say whether it is known which test enters which line."""
+    from coverage import CoverageData  # noqa: PLC0415  # where a killer is looked for
+
+    data = CoverageData(str(root / ".coverage"))
+    data.read()
+    return bool(data.measured_contexts() - {""})
 
 
 def summary(outcomes: Sequence[Outcome], most_alive: int = MOST_ALIVE) -> tuple[bool, str]:
@@ -409,9 +422,14 @@ def main(arguments: list[str] | None = None) -> int:
         "--folder", default=FOLDER, help="faults of another folder, where any number may live for a reason"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    text = "then find killers of those that live, with the coverage that `python -m tests.run --branches` left behind"
+    text = (
+        "then find killers of those that live, by the tests that `python -m tests.run --contexts` saw enter each line"
+    )
     parser.add_argument("--find", action="store_true", help=text)
     options = parser.parse_args(arguments)
+    if options.find and not has_contexts(ROOT):
+        print("error: no test is known to enter a line; first: python -m tests.run --contexts", file=sys.stderr)
+        return 2
     try:
         mutants = [mutant for mutant in read(ROOT, options.only, options.folder) if options.named in mutant.name]
     except ValueError as error:

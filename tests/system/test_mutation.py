@@ -110,6 +110,17 @@ def test_a_killer_is_found_among_the_tests_that_enter_a_fault(toy, monkeypatch):
     assert (found["toy: is killed"], found["toy: lives"]) == ((tests[2],), (tests[2],))
 
 
+def test_what_could_not_be_judged_is_not_said_to_live(toy, monkeypatch, capsys):
+    monkeypatch.setattr(mutation, "ROOT", toy)
+    lives = mutation.run(mutation.read(toy)[1:2], toy, workers=1)
+    for tests, said in (["test_toy.py::test_none"], "not judged: "), ([], "not judged: no test enters it"):
+        monkeypatch.setattr(mutation, "list_candidates", lambda mutant, root, tests=tests: tests)
+        mutation.find_killers(lives, toy)
+        assert f"toy: lives: {said}" in capsys.readouterr().err
+    assert mutation.main(["--find"]) == 2
+    assert "tests.run --contexts" in capsys.readouterr().err
+
+
 def test_tests_that_enter_a_line_are_listed_the_narrowest_first(tmp_path):
     (tmp_path / "code_under_test.py").write_text(CODE)
     data = CoverageData(str(tmp_path / ".coverage"))
