@@ -46,7 +46,10 @@ UNCOUNTED = re.compile(r"reports/gallery/|tests/(data/|budget\.toml$)|(?!tests/m
 NOT_CODE = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.COMMENT}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 PROGRAMS = {
-    **{program: f"{program}.__main__" for program in ("dse", "benchmarks", "reports", "impls.training")},
+    **{
+        program: f"{program}.__main__"
+        for program in ("dse", "benchmarks", "reports", "impls.cluster", "impls.training")
+    },
     "reports.readmes": "reports.readmes",
 }
 COLUMNS = ("code lines", "files", "names")

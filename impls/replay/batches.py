@@ -35,9 +35,14 @@ class Outputs:
 
 
 class Plan:
-    """Where tickets, weights and fields of a batch lie: in the order that kernels know, each from a whole line on."""
+    """Where tickets, weights and fields of a batch lie: in the order that kernels know, each from a whole line on.
 
-    def __init__(self, layout: Layout) -> None:
+    ``by_total``: before them the total that each record was drawn out of, and its priority, which :meth:`Replay.draw`
+    returns in place of weights.
+    """
+
+    def __init__(self, layout: Layout, *, by_total: bool = False) -> None:
+        self._lead = ("total", "priority") if by_total else ()
         self.fields = layout.transition
         self.names = tuple(self.fields)
         self.known: dict[int, np.dtype[Any]] = {}
@@ -45,9 +50,10 @@ class Plan:
     def dtype(self, batch: int) -> np.dtype[Any]:
         """A batch as one record."""
         if batch not in self.known:
-            names = ["sequence", "weights", *self.names]
-            shapes = [(), (), *(shape for shape, _ in self.fields.values())]
+            names = [*self._lead, "sequence", "weights", *self.names]
+            shapes = [*((),) * len(self._lead), (), (), *(shape for shape, _ in self.fields.values())]
             formats: list[np.dtype[Any]] = [
+                *[np.dtype(np.float64)] * len(self._lead),
                 np.dtype(np.int64),
                 np.dtype(np.float32),
                 *(dtype for _, dtype in self.fields.values()),

@@ -179,6 +179,11 @@ class Bank:
         kept: NDArray[Any] = self.parts[2].reshape(-1, width)[:, : self.shape.group].reshape(-1)[: self.shape.slots]
         return kept.copy()
 
+    @property
+    def total(self) -> float:
+        """The sum of all priorities: the tree's root."""
+        return float(self.parts[2 + len(self.shape.sizes) - 1][0])
+
     def word(self, at: int, dtype: Any = np.int64) -> NDArray[Any]:
         """The 8-byte word ``[1]`` at a byte of the bank's header."""
         return self.memory.view(self.start + at, (1,), dtype)

@@ -96,6 +96,7 @@ class BlockOfBanks:
         most = min(float(limits.max), float(np.finfo(np.float64).max) / 2 / self.capacity)
         self._exponent = np.array([settings.alpha, settings.epsilon, float(limits.tiny), most])
         self._packer, self._plan = Packer(self._shape.row, settings.layout), Plan(settings.layout)
+        self._plan_by_total = Plan(settings.layout, by_total=True)
         self._compile()
         _all.add(self)
 

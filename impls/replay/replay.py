@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..checks import integer_at_least
 from ..sumtree.turns import waits
 from .batches import Outputs, check_beta, check_pairs, mask_of, not_finite, reals, tickets_of, uniforms_of
-from .block import COUNT, LOADS, LOST, MOST_LENT, MOST_RANGES, WRITTEN, Bank
+from .block import COUNT, LARGEST, LOADS, LOST, MOST_LENT, MOST_RANGES, WRITTEN, Bank
 from .blocks import BlockOfBanks, ReplayHandle
 from .buffer import Batch
 from .memory import ClosedError
@@ -55,6 +55,28 @@ class Replay(BlockOfBanks):
         It is too low where another was killed within the few microseconds in which it counted them; none is sampled.
         """
         return sum(int(bank.word(LOST)[0]) for bank in self._open())
+
+    @property
+    def total(self) -> float:
+        """The sum of all priorities."""
+        return sum(bank.total for bank in self._open())
+
+    @property
+    def largest(self) -> float:
+        """The priority that the next record without an error gets, for ``max_priority="ever"``."""
+        return max(float(bank.word(LARGEST, np.float64)[0]) for bank in self._open())
+
+    def raise_largest(self, priority: float) -> None:
+        """Make :attr:`largest` at least a priority, such as the largest of other replays that one sampler draws from.
+
+        ValueError for a number below 0, infinity or NaN.
+        """
+        if not 0 <= priority < np.inf:
+            raise ValueError(f"priority must be a finite number of at least 0, not {priority}")
+        for bank in self._open():
+            with self._alone(bank):
+                largest = bank.word(LARGEST, np.float64)
+                largest[0] = max(largest[0], min(priority, self._exponent[3]))
 
     @property
     def nbytes(self) -> int:
@@ -136,6 +158,23 @@ class Replay(BlockOfBanks):
             while batch and self._sample(bank.address, values, uniforms is None, beta, result.address):
                 self._await_records()
         return Batch(result.rows, result.weights, result.sequence)
+
+    def draw(self, uniforms: NDArray[np.float64]) -> NDArray[np.void]:
+        """Records drawn by ``uniforms [B]`` in [0, 1), each with the probability by which it was drawn.
+
+        Returns one NumPy record ``[]`` with fields ``[B, ...]``: ``priority`` and ``total``, the sum of all priorities
+        at the moment of the draw (record i had the probability priority / total), ``sequence``, and the fields of a
+        transition. It is for samplers who weigh records of several replays. RuntimeError when there are no records,
+        ValueError for a replay of several banks.
+        """
+        banks = self._open()
+        if len(banks) > 1:
+            raise ValueError(f"a replay with one bank draws by uniforms; this replay has {len(banks)} banks")
+        values = uniforms_of(np.size(uniforms), None, uniforms)
+        drawn = np.empty((), self._plan_by_total.dtype(values.size))
+        while values.size and self._sample(banks[0].address, values, False, -1.0, drawn["sequence"].ctypes.data):
+            self._await_records()
+        return drawn
 
     def _fill_distinct(self, bank: Bank, uniforms: NDArray[np.float64], beta: float, result: Outputs) -> None:
         batch = uniforms.size

@@ -1,14 +1,15 @@
 """Steps of a sample: searching the tree, copying records, drawing anew those taken away meanwhile, and weights.
 
-A batch under way is ``DRAWN`` words for each of its B places, at the address ``drawn``: values to search for, slots,
-the words of the slots, their priorities, and the list of the places yet to draw, ``[B]`` each.
+A batch under way is ``DRAWN`` words for each of its B places, at the address ``drawn``: values to search for (once a
+place is drawn, the tree's total at that moment), slots, the words of the slots, their priorities, and the list of the
+places yet to draw, ``[B]`` each.
 """
 
 from typing import Any
 
 import numpy as np
 
-from ..sumtree.kernels.header import CAPACITY
+from ..sumtree.kernels.header import CAPACITY, HEIGHT, SUMS
 from ..sumtree.kernels.searching import descend
 from ..sumtree.kernels.updating import recompute
 from ..sumtree.lanes import (
@@ -37,7 +38,7 @@ _NORMAL = float(np.finfo(np.float32).tiny)  # below it a float32 loses digits
 
 @inner
 def values_of(drawn: int, batch: int) -> Any:
-    """The values to search for ``[B]``."""
+    """The values to search for, or the totals of the tree when the places were drawn ``[B]``."""
     return array_at(drawn, batch, 0.0)
 
 
@@ -81,6 +82,7 @@ def search(view: int, form: Any, drawn: int, batch: int, low: int, high: int) ->
     point(form.trial, view, DESCEND)
     values, slots, words = values_of(drawn, batch), slots_of(drawn, batch), words_of(drawn, batch)
     theirs, places, at = priorities_of(drawn, batch), places_of(drawn, batch), word_of(view, WORDS)
+    total = load_real(word_of(view, SUMS + word_of(view, HEIGHT)), 0.0)
     some, found = array_at(stack_words(_BLOCK), _BLOCK, 0.0), array_at(stack_words(_BLOCK), _BLOCK, low)
     priorities = array_at(stack_words(_BLOCK), _BLOCK, form.like)
     for start in range(low, high, _BLOCK):
@@ -94,7 +96,7 @@ def search(view: int, form: Any, drawn: int, batch: int, low: int, high: int) ->
             prefetch(at + _WORD * found[j])
         for j in range(count):
             place = places[start + j]
-            slots[place] = found[j]
+            slots[place], values[place] = found[j], total
             words[place] = load_acquire(at + _WORD * found[j])
             theirs[place] = np.float64(priorities[j])
     return DONE
@@ -277,16 +279,28 @@ def redraw(
 def weigh(view: int, form: Any, drawn: int, batch: int, beta: float, out: int) -> int:
     """Write tickets and importance weights (1 / N P(i))^beta, the largest 1, to the batch's arrays at ``out``.
 
-    That is (min p / p)^beta: N and the total cancel, and at the ends of float64's range p over the total is 0.
+    That is (min p / p)^beta: N and the total cancel, and at the ends of float64's range p over the total is 0. With
+    beta < 0 there are no weights, and ``Plan(layout, by_total=True)`` says where totals and priorities go.
     """
-    words, priorities = words_of(drawn, batch), priorities_of(drawn, batch)
+    words, priorities, tickets = words_of(drawn, batch), priorities_of(drawn, batch), array_at(out, batch, out)
+    if beta < 0.0:
+        size, totals = lines_of(_WORD * batch), values_of(drawn, batch)
+        for j in range(batch):
+            tickets[j] = words[j] // TICKET - 1
+            store_real(out - 2 * size + _WORD * j, totals[j])
+            store_real(out - size + _WORD * j, priorities[j])
+        return 0
     least = np.inf
     for j in range(batch):
         least = min(least, priorities[j])
-    tickets = array_at(out, batch, out)
-    weights, power = array_at(out + lines_of(_WORD * batch), batch, np.float32(0.0)), np.float32(beta)
+    weights = array_at(out + lines_of(_WORD * batch), batch, np.float32(0.0))
     for j in range(batch):
         tickets[j] = words[j] // TICKET - 1
-        ratio = least / priorities[j]
-        weights[j] = np.float32(ratio) ** power if ratio >= _NORMAL else np.float32(ratio**beta)
+        weights[j] = power_of_ratio(least / priorities[j], beta)
     return 0
+
+
+@inner
+def power_of_ratio(ratio: float, beta: float) -> Any:
+    """The ratio of two priorities to the power of beta, as float32."""
+    return np.float32(ratio) ** np.float32(beta) if ratio >= _NORMAL else np.float32(ratio**beta)

@@ -35,7 +35,7 @@ from tests.matrix import matrix
 MACHINE = "d7dae63b89"
 HERE = RESULTS / MACHINE / "platform.toml"
 INSTALL = re.compile(r"pip install '\.\[(\w+)\]'")
-PARSERS = {package: f"{package}.__main__" for package in ("dse", "impls", "impls.training", "reports")}
+PARSERS = {package: f"{package}.__main__" for package in ("dse", "impls", "impls.cluster", "impls.training", "reports")}
 QUICK = (
     ("platform", "list"),
     ("platform", "show"),

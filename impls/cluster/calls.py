@@ -1,0 +1,99 @@
+"""What a sampler and its shards say to each other, and how a shard answers.
+
+A shard is a compiled replay in a process of its own. Processes of its node insert through shared memory; a sampler on
+any node sends it requests, each of which updates priorities and then draws records.
+"""
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..replay import Replay, ReplayHandle
+
+
+class ClusterError(RuntimeError):
+    """The cluster cannot be used as asked for, with what to do about it."""
+
+
+class LostError(Exception):
+    """A shard ended, or its node did, before it answered."""
+
+
+class Request(NamedTuple):
+    """A sampler's request to a shard.
+
+    ``run`` identifies the shard's process that the tickets belong to; ``tickets [n]`` and ``errors [n]`` are updates of
+    priorities, to be made first; ``uniforms [m]`` draw records afterwards; ``largest`` is the largest priority that the
+    sampler knows.
+    """
+
+    run: int
+    tickets: NDArray[np.int64] | None
+    errors: NDArray[np.float64] | None
+    uniforms: NDArray[np.float64] | None
+    largest: float
+
+
+class Reply(NamedTuple):
+    """A shard's answer to a request.
+
+    ``run`` identifies its process; ``total``, ``records`` and ``largest`` describe its replay at the end of the
+    request; of the updates some were ``applied``, some came for records ``overwritten`` since, and some were ``late``,
+    for records of an earlier process. ``drawn`` has the bytes of what :meth:`impls.replay.Replay.draw` returns.
+    """
+
+    run: int
+    total: float
+    records: int
+    largest: float
+    written: int
+    applied: int
+    overwritten: int
+    late: int
+    drawn: NDArray[np.uint8] | None
+
+
+class Calls(Protocol):
+    """How a sampler reaches its shards, numbered from 0. Nothing else of a sampler knows a network."""
+
+    count: int
+
+    def ask(self, shard: int, request: Request) -> Any:
+        """Send a request, and return at once a reference to its answer."""
+
+    def answer(self, reference: Any, seconds: float) -> Reply:
+        """Return the answer. TimeoutError where there is none within so many seconds, LostError where none will be."""
+
+    def list_ready(self, references: Sequence[Any]) -> Sequence[Any]:
+        """Return those references whose answer, or loss, is known by now."""
+
+
+class Shard:
+    """A shard's process: a replay, which ``make`` makes, and its answers to requests."""
+
+    def __init__(self, make: Callable[[], Replay]) -> None:
+        self._replay = make()
+        self._run = secrets.randbits(62) + 1  # 0 stands for a process that no sampler has heard of
+
+    def handle(self) -> ReplayHandle:
+        """A reference by which processes of the shard's node attach to its replay."""
+        return self._replay.handle()
+
+    def answer(self, request: Request) -> Reply:
+        """Update priorities, then draw; ValueError for errors that are no priorities."""
+        replay, applied, late = self._replay, 0, 0
+        sent = 0 if request.tickets is None else request.tickets.size
+        if sent and request.run != self._run:
+            late = sent
+        elif request.tickets is not None and request.errors is not None:
+            applied = int(replay.update_priorities(request.tickets, request.errors).sum())
+        if request.largest > replay.largest:
+            replay.raise_largest(request.largest)
+        drawn = None
+        if request.uniforms is not None and replay.total > 0.0:
+            drawn = replay.draw(request.uniforms).reshape(1).view(np.uint8)
+        counts = len(replay), replay.largest, replay.written
+        return Reply(self._run, replay.total, *counts, applied, sent - applied - late, late, drawn)

@@ -1,0 +1,237 @@
+"""The replay of a Ray cluster: a shard on each node, in an actor of its own."""
+
+import functools
+import hashlib
+import importlib.metadata
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .. import replay
+from ..checks import integer_at_least
+from ..replay import Layout, Replay
+from ..replay.block import is_alive, process
+from .calls import ClusterError, LostError, Reply, Request, Shard
+from .connection import connect, import_ray
+from .sampler import Sampler
+
+_START_SECONDS = 300.0  # for nodes to start a process each, import Fanout and compile its kernels
+_LOOK_SECONDS = 0.2  # between looks whether the shard that a process inserts into still lives
+_CODE = ("cluster", "replay", "sumtree")  # the packages of impls that all nodes need alike
+
+
+class NodeShard(Shard):
+    """A shard that says where it is."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return what all nodes need alike, the node's id, and how processes of the node reach the replay."""
+        node = import_ray().get_runtime_context().get_node_id()
+        return {"versions": list_versions(), "node": node, "process": process(), "handle": self.handle()}
+
+
+class RayCalls:
+    """Requests to the actors of a Ray cluster."""
+
+    def __init__(self, actors: Sequence[Any]) -> None:
+        self._ray, self._actors = import_ray(), list(actors)
+        self._timeout = self._ray.exceptions.GetTimeoutError
+        self.count = len(self._actors)
+
+    def ask(self, shard: int, request: Request) -> Any:
+        """Send a request, and return at once a reference to its answer."""
+        return self._actors[shard].answer.remote(request)
+
+    def answer(self, reference: Any, seconds: float) -> Reply:
+        """Return the answer. TimeoutError where there is none within so many seconds, LostError where none will be."""
+        try:
+            reply: Reply = self._ray.get(reference, timeout=seconds)
+        except self._timeout:
+            raise TimeoutError from None
+        except self._ray.exceptions.RayTaskError as error:  # a fault of what was asked: no other shard would do better
+            raise error.as_instanceof_cause() from None
+        except self._ray.exceptions.RayError as error:
+            raise LostError(str(error)) from None
+        return reply
+
+    def list_ready(self, references: Sequence[Any]) -> Sequence[Any]:
+        """Return those references whose answer, or loss, is known by now."""
+        ready: Sequence[Any] = self._ray.wait(references, num_returns=len(references), timeout=0)[0]
+        return ready
+
+
+class NodeReplay:
+    """The shard of this process's node, into which it inserts through shared memory, without Ray.
+
+    Made by :meth:`ReplayHandle.attach`. Where the shard's process has ended, the one that Ray starts in its place is
+    found within a second or so; ``lost`` counts the records that this process had inserted since it attached last.
+    """
+
+    def __init__(self, actors: Sequence[Any], seconds: float) -> None:
+        self._actors, self._seconds = actors, seconds
+        self.lost, self._next_look = 0, 0.0
+        self._attach()
+
+    def insert(
+        self,
+        records: Mapping[str, NDArray[Any]] | NDArray[Any],
+        errors: ArrayLike | None = None,
+        drawable: ArrayLike | None = None,
+    ) -> None:
+        """Store records in the node's shard: see :meth:`impls.replay.Replay.insert`.
+
+        ClusterError where the shard has ended and none has taken its place in time.
+        """
+        if time.monotonic() >= self._next_look:
+            if not is_alive(*self._process):
+                self.lost += self._inserted
+                self._attach()
+            self._next_look = time.monotonic() + _LOOK_SECONDS
+        self.replay.insert(records, errors, drawable)
+        self._inserted += len(records) if isinstance(records, np.ndarray) else np.asarray(records["reward"]).size
+
+    def _attach(self) -> None:
+        """Attach to the shard whose process is on this node; ClusterError where there is none in time."""
+        ray = import_ray()
+        node, deadline = ray.get_runtime_context().get_node_id(), time.monotonic() + self._seconds
+        while True:
+            answers = [actor.describe.remote() for actor in self._actors]
+            ready, _ = ray.wait(answers, num_returns=len(answers), timeout=min(1.0, self._seconds))
+            for answer in ready:
+                try:
+                    found = ray.get(answer, timeout=0)
+                    if found["node"] == node:
+                        self.replay = replay.attach(found["handle"])
+                        self._process, self._inserted = found["process"], 0
+                        return
+                except (ray.exceptions.RayError, replay.ClosedError):
+                    continue  # it ends at this moment, or has not begun again
+            if time.monotonic() >= deadline:
+                raise ClusterError(
+                    f"no shard answers on this node within {self._seconds:g} s: insert from a process on a node that "
+                    "has a shard, or give ShardedReplay as many shards as there are nodes"
+                )
+
+
+class ReplayHandle:
+    """A small picklable reference to a sharded replay, for processes that insert: Ray's actors and tasks."""
+
+    def __init__(self, actors: Sequence[Any], seconds: float) -> None:
+        self._actors, self._seconds = list(actors), seconds
+
+    def attach(self) -> NodeReplay:
+        """Return the shard of this process's node. ClusterError where the node has none."""
+        return NodeReplay(self._actors, self._seconds)
+
+
+class ShardedReplay(Sampler):
+    """One prioritized replay of ``capacity`` records over the nodes of a Ray cluster, a shard on each.
+
+    ``cluster`` says which, as :func:`impls.cluster.connection.connect` does. ``shards`` are at most as many as there
+    are nodes, which is the default; each takes ``cpus`` of its node. Shards that end are started again, empty, on their
+    node or on one that joined. ``alpha``, ``epsilon``, ``fanout`` and ``dtype`` are those of :func:`impls.replay.make`;
+    the other options those of :class:`Sampler`.
+
+    A process on each of the ``nodes`` inserts by ``handle().attach().insert(..)``, one process samples. Raises
+    ClusterError for a cluster that cannot do it, with what to do, and ValueError as the others do.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        layout: Layout,
+        *,
+        alpha: float,
+        epsilon: float,
+        cluster: str = "auto",
+        shards: int | None = None,
+        cpus: float = 1,
+        fanout: int = 16,
+        dtype: str = "float32",
+        **options: Any,
+    ) -> None:
+        wanted = 0 if shards is None else integer_at_least("shards", shards, 1)
+        integer_at_least("capacity", capacity, max(1, wanted))
+        ray = connect(cluster)
+        nodes = sum(1 for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= cpus)
+        count = wanted or nodes
+        if not 0 < count <= nodes:
+            raise ClusterError(
+                f"{max(1, count)} shards need as many nodes of {cpus:g} CPUs, and the cluster has {nodes}: "
+                f"add nodes by `ray start --address=HOST:PORT`, or take fewer shards"
+            )
+        slots = -(-integer_at_least("capacity", capacity, count) // count)
+        make = functools.partial(
+            replay.make, layout=layout, alpha=alpha, epsilon=epsilon, fanout=fanout, dtype=dtype, shared=True
+        )
+        make(1).close()  # raises here what it would raise on every node
+        make = functools.partial(make, slots)
+        self._actors, self.nodes, self._group = _start_shards(ray, make, count, cpus)
+        super().__init__(RayCalls(self._actors), layout, **options)
+
+    def handle(self) -> ReplayHandle:
+        """A small picklable reference, by which processes on each node attach to its shard and insert."""
+        return ReplayHandle(self._actors, _START_SECONDS)
+
+    def close(self) -> None:
+        """End the shards; their records are gone."""
+        ray = import_ray()
+        if ray.is_initialized():
+            for actor in self._actors:
+                ray.kill(actor)
+            ray.util.remove_placement_group(self._group)
+
+    def __enter__(self) -> "ShardedReplay":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _start_shards(ray: Any, make: Callable[[], Replay], count: int, cpus: float) -> tuple[list[Any], list[str], Any]:
+    """(an actor on each of ``count`` nodes, the ids of these, their placement group).
+
+    ClusterError where they do not start, or have other versions than this process.
+    """
+    strategy = importlib.import_module("ray.util.scheduling_strategies").PlacementGroupSchedulingStrategy
+    group = ray.util.placement_group([{"CPU": cpus}] * count, strategy="STRICT_SPREAD")
+    if not group.wait(timeout_seconds=_START_SECONDS / 10):
+        ray.util.remove_placement_group(group)
+        raise ClusterError(f"{count} nodes with {cpus:g} free CPUs each are wanted; `ray status` shows who has them")
+    remote_shard = ray.remote(num_cpus=cpus, max_restarts=-1, max_task_retries=0)(NodeShard)
+    options = (strategy(placement_group=group, placement_group_bundle_index=place) for place in range(count))
+    actors = [remote_shard.options(scheduling_strategy=option).remote(make) for option in options]
+    try:
+        answers = ray.get([actor.describe.remote() for actor in actors], timeout=_START_SECONDS)
+    except ray.exceptions.RayError as error:
+        ray.util.remove_placement_group(group)
+        reason = str(error).strip().splitlines()[-1]
+        raise ClusterError(
+            f"a node cannot start its shard ({reason}): install the same Fanout on every node, or give ray.init or "
+            "`ray job submit` a runtime_env with the working_dir of a checkout"
+        ) from None
+    for answer in answers:
+        for name, version in list_versions().items():
+            if answer["versions"].get(name) != version:
+                ray.util.remove_placement_group(group)
+                raise ClusterError(
+                    f"node {answer['node'][:8]} has {name} {answer['versions'].get(name)}, and this process "
+                    f"{version}: install the same on every node"
+                )
+    return actors, [answer["node"] for answer in answers], group
+
+
+@functools.cache
+def list_versions() -> dict[str, str]:
+    """Return the versions that all nodes need alike: of Python, NumPy, and of the text of our own modules."""
+    texts = hashlib.sha256()
+    for name in _CODE:
+        for path in sorted((Path(__file__).parent.parent / name).rglob("*.py")):
+            texts.update(path.read_bytes())
+    numpy = importlib.metadata.version("numpy")
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"Python": python, "NumPy": numpy, "Fanout's code": texts.hexdigest()[:12]}

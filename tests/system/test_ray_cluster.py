@@ -1,0 +1,245 @@
+"""A sharded replay on a Ray cluster of several nodes of this machine: draws, losses of every kind, and bad weather.
+
+Each node has a raylet, an object store and workers of its own. `.ci/run` and `make test-all` run this file, by itself.
+"""
+
+import contextlib
+import http.server
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from impls.cluster import ClusterError, ShardedReplay
+from impls.cluster.connection import connect, import_ray
+from tests.fake_cluster import LAYOUT, Independent, numbered_records
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timing,  # beside other work, a node that is slow is taken for one that is lost
+    pytest.mark.filterwarnings("ignore::Warning"),  # Ray's own
+]
+PATIENCE = 1.0
+MARGIN = 2.0  # seconds beyond the patience within which batches come from what is left
+STORE = 80 << 20  # bytes: the least that an object store may have
+
+
+def add_node(cluster):
+    return cluster.add_node(num_cpus=2, object_store_memory=STORE)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    ray, head = import_ray(), {"num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE}
+    made = importlib.import_module("ray.cluster_utils").Cluster(initialize_head=True, head_node_args=head)
+    made.nodes = [add_node(made) for _ in range(3)]
+    made.wait_for_nodes()
+    ray.init(address=made.address, log_to_driver=False)
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+class Actor:
+    """Who inserts on a node."""
+
+    def __init__(self, handle):
+        self._replay = handle.attach()
+
+    def fill(self, first, count):
+        errors = np.random.default_rng(first).gamma(0.5, 1.0 + first / 1000, count)
+        self._replay.insert(numbered_records(first, count), errors)
+        return errors
+
+    def describe(self):
+        return import_ray().get_runtime_context().get_node_id(), self._replay.lost
+
+
+def fill_nodes(replay, nodes, count=1000):
+    """(actors by node, errors of the numbered records ``[n * count]``)"""
+    ray = import_ray()
+    actor, strategy = ray.remote(num_cpus=0)(Actor), ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+    actors = [
+        actor.options(scheduling_strategy=strategy(node.node_id, soft=False)).remote(replay.handle()) for node in nodes
+    ]
+    errors = ray.get([actor.fill.remote(count * place, count) for place, actor in enumerate(actors)], timeout=120)
+    places = ray.get([actor.describe.remote() for actor in actors], timeout=60)
+    assert [node for node, _ in places] == [node.node_id for node in nodes]
+    return dict(zip([node for node, _ in places], actors, strict=True)), np.concatenate(errors)
+
+
+def numbers_of(batch):
+    return batch.rows["observation"][:, 0].astype(int)
+
+
+@pytest.fixture
+def filled(cluster):
+    with ShardedReplay(30_000, LAYOUT, alpha=0.6, epsilon=1e-2, shards=3, patience=PATIENCE) as replay:
+        actors, errors = fill_nodes(replay, cluster.nodes)
+        yield replay, actors, errors
+
+
+def describe_shards(replay):
+    return import_ray().get([actor.describe.remote() for actor in replay._actors], timeout=60)
+
+
+def draw_for(replay, seconds, batch=64):
+    """(records drawn, the longest that a batch took) while updates run."""
+    drawn, longest, end = [], 0.0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        began = time.monotonic()
+        got = replay.sample(batch, 0.4)
+        longest = max(longest, time.monotonic() - began)
+        assert got.sequence.size == batch and np.isfinite(got.weights).all()
+        replay.update_priorities(got.sequence, np.ones(batch))
+        drawn.append(numbers_of(got))
+        time.sleep(0.002)
+    return np.concatenate(drawn), longest
+
+
+def wait_for_all(replay, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while replay.stats()["shards_gone"]:
+        assert time.monotonic() < deadline, replay.stats()
+        replay.flush()
+        time.sleep(0.1)
+
+
+def test_draws_over_three_nodes_are_those_of_one_tree(filled):
+    from scipy.stats import power_divergence  # noqa: PLC0415
+
+    replay, _, errors = filled
+    priorities, counts, rng = (errors + 1e-2) ** 0.6, np.zeros(errors.size), Independent(11)
+    for _ in range(200):
+        batch = replay.sample(1000, 0.4, rng)
+        numbers = numbers_of(batch)
+        counts += np.bincount(numbers, minlength=counts.size)
+        replay.update_priorities(batch.sequence, errors[numbers])
+    wanted = counts.sum() * priorities / priorities.sum()
+    assert 0.001 < power_divergence(counts, wanted, lambda_="log-likelihood").pvalue < 0.999
+    replay.flush()
+    stats = replay.stats()
+    assert stats["sent"] == stats["applied"] == 200_000 and stats["shards_lost"] == 0
+
+
+@pytest.mark.parametrize("trial", range(int(os.environ.get("FANOUT_TRIALS", "2"))))
+@pytest.mark.parametrize("weather", ["killed", "stopped"])
+def test_a_shard_that_stops_or_dies_leaves_the_others(filled, weather, trial):
+    (replay, actors, _), ray = filled, import_ray()
+    replay.sample(64, 0.4)
+    shard = describe_shards(replay)[1]
+    number = shard["process"][0]
+    os.kill(number, signal.SIGKILL if weather == "killed" else signal.SIGSTOP)
+    _, longest = draw_for(replay, PATIENCE + MARGIN)
+    assert longest < PATIENCE + MARGIN and replay.stats()["shards_lost"] >= 1
+    if weather == "stopped":
+        assert replay.stats()["shards_gone"] == 1
+        os.kill(number, signal.SIGCONT)
+    wait_for_all(replay)
+    if weather == "killed":  # what the process of its node inserts next goes to the shard that took its place
+        ray.get(actors[shard["node"]].fill.remote(9000, 500), timeout=60)
+        assert ray.get(actors[shard["node"]].describe.remote(), timeout=60) == (shard["node"], 1000)
+    replay.flush()
+    replay.flush()
+    stats = replay.stats()
+    assert stats["records"] == (3000 if weather == "stopped" else 2500) and stats["waiting"] == 0, stats
+
+
+@pytest.mark.parametrize("trial", range(int(os.environ.get("FANOUT_TRIALS", "2"))))
+def test_a_node_that_leaves_is_lost_and_one_that_joins_takes_its_place(cluster, trial):
+    with ShardedReplay(30_000, LAYOUT, alpha=0.6, epsilon=1e-2, shards=3, patience=PATIENCE) as replay:
+        fill_nodes(replay, cluster.nodes)
+        draw_for(replay, 0.2)
+        cluster.remove_node(cluster.nodes.pop(trial % 3), allow_graceful=False)
+        # A raylet that is killed takes its workers along within seconds; until then its shard answers.
+        numbers, longest = draw_for(replay, 6.0)
+        assert longest < PATIENCE + MARGIN and replay.stats()["shards_gone"] == 1
+        assert len(np.unique(numbers[-6400:] // 1000)) == 2
+        cluster.nodes.append(add_node(cluster))
+        wait_for_all(replay)
+        fill_nodes(replay, cluster.nodes[-1:])
+        numbers, _ = draw_for(replay, 1.0)
+        assert replay.stats()["records"] == 3000
+
+
+def test_shards_need_as_many_nodes(cluster):
+    with pytest.raises(ClusterError, match="4 shards"):
+        ShardedReplay(100, LAYOUT, alpha=0.6, epsilon=1e-2, shards=4)
+
+
+def test_bad_settings_are_refused_before_a_shard_is_started(cluster):
+    with pytest.raises(ValueError, match="alpha"):
+        ShardedReplay(100, LAYOUT, alpha=-1.0, epsilon=1e-2)
+    assert not [group for group in import_ray().util.placement_group_table().values() if group["state"] == "CREATED"]
+
+
+def test_a_runtime_that_is_there_is_used_whatever_address_is_named(cluster):
+    assert connect("nowhere:1").is_initialized()
+
+
+# By themselves
+
+
+def run(code, **environment):
+    began = time.monotonic()
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"} | environment
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert time.monotonic() - began < 30 + 10
+    return done
+
+
+CONNECT = "from impls.cluster import ClusterError\nfrom impls.cluster.connection import connect\n"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "nonsense", "1.2.3.4", "ray://127.0.0.1:10001", "127.0.0.1:99999"])
+def test_an_address_without_a_head_is_said_in_a_sentence(address):
+    code = CONNECT + f"try:\n    connect({address!r})\nexcept ClusterError as error:\n    print(error)"
+    done = run(code)
+    assert address in done.stdout and done.returncode == 0, done.stderr
+
+
+def test_a_port_of_another_service_is_given_up_in_time():
+    with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_port}"
+        done = run(CONNECT + f"try:\n    connect({address!r})\nexcept ClusterError as error:\n    print(error)")
+        server.shutdown()
+    assert address in done.stdout
+
+
+def list_commands():
+    """The command line of every process that runs."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield path.read_text(errors="replace")
+
+
+def test_a_local_cluster_leaves_no_process(tmp_path):
+    code = """
+import json
+from impls.cluster import ShardedReplay
+from tests.fake_cluster import LAYOUT, numbered_records
+import ray
+with ShardedReplay(1000, LAYOUT, alpha=0.6, epsilon=1e-2, cluster="local", cpus=0.5) as replay:
+    node = replay.handle().attach()
+    node.insert(numbered_records(0, 100))
+    batch = replay.sample(32, 0.4)
+    session = ray.get_runtime_context().get_session_name()
+    print(json.dumps([int(batch.sequence.size), replay.stats()["records"], session]))
+"""
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+    size, records, session = json.loads(done.stdout.splitlines()[-1])
+    assert (size, records) == (32, 100)
+    deadline = time.monotonic() + 10
+    while any(session in command for command in list_commands()):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
