@@ -49,14 +49,14 @@ class ThreadCalls:
         return reply._replace(total=reply.total * self.scale[place])
 
     def answer(self, reference: Future[Reply], seconds: float) -> Reply:
-        """See :class:`impls.cluster.calls.Calls`."""
+        """Return the answer; LostError where the shard has ended, TimeoutError where it takes longer."""
         try:
             return reference.result(seconds)
         except CancelledError:
             raise LostError("the shard has ended") from None
 
     def list_ready(self, references: Sequence[Any]) -> list[Any]:
-        """See :class:`impls.cluster.calls.Calls`."""
+        """Return the references that have an answer or an error."""
         return [reference for reference in references if reference.done()]
 
     def wait(self) -> None:

@@ -4,6 +4,7 @@ A shard is a compiled replay in a process of its own. Processes of its node inse
 any node sends it requests, each of which updates priorities and then draws records.
 """
 
+import contextlib
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -41,8 +42,9 @@ class Reply(NamedTuple):
     """A shard's answer to a request.
 
     ``run`` identifies its process; ``total``, ``records`` and ``largest`` describe its replay at the end of the
-    request; of the updates some were ``applied``, some came for records ``overwritten`` since, and some were ``late``,
-    for records of an earlier process. ``drawn`` has the bytes of what :meth:`impls.replay.Replay.draw` returns.
+    request; of the updates some were ``applied``, some came for records ``overwritten`` since, and some had
+    ``expired``: they were for records of an earlier process. ``drawn`` has the bytes of what
+    :meth:`impls.replay.Replay.draw` returns.
     """
 
     run: int
@@ -52,7 +54,7 @@ class Reply(NamedTuple):
     written: int
     applied: int
     overwritten: int
-    late: int
+    expired: int
     drawn: NDArray[np.uint8] | None
 
 
@@ -84,16 +86,17 @@ class Shard:
 
     def answer(self, request: Request) -> Reply:
         """Update priorities, then draw; ValueError for errors that are no priorities."""
-        replay, applied, late = self._replay, 0, 0
+        replay, applied, expired = self._replay, 0, 0
         sent = 0 if request.tickets is None else request.tickets.size
         if sent and request.run != self._run:
-            late = sent
+            expired = sent
         elif request.tickets is not None and request.errors is not None:
             applied = int(replay.update_priorities(request.tickets, request.errors).sum())
         if request.largest > replay.largest:
             replay.raise_largest(request.largest)
         drawn = None
         if request.uniforms is not None and replay.total > 0.0:
-            drawn = replay.draw(request.uniforms).reshape(1).view(np.uint8)
+            with contextlib.suppress(RuntimeError):  # all records are being overwritten since the total was read
+                drawn = replay.draw(request.uniforms).reshape(1).view(np.uint8)
         counts = len(replay), replay.largest, replay.written
-        return Reply(self._run, replay.total, *counts, applied, sent - applied - late, late, drawn)
+        return Reply(self._run, replay.total, *counts, applied, sent - applied - expired, expired, drawn)

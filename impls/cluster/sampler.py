@@ -378,8 +378,9 @@ class Sampler:
     def _note(self, call: _Call, reply: Reply) -> None:
         """Take over what a shard says of itself; of an answer older than others its counts alone."""
         shard = self._shards[call.shard]
-        for name in ("applied", "overwritten", "late"):
-            self._counts[name] += getattr(reply, name)
+        self._counts["applied"] += reply.applied
+        self._counts["overwritten"] += reply.overwritten
+        self._counts["late"] += reply.expired
         self._largest = max(self._largest, reply.largest)
         if reply.run not in shard.runs:
             shard.runs[reply.run] = (shard.runs.get(shard.run, -1) + 1) % _MOST_RUNS

@@ -21,6 +21,7 @@ from .connection import connect, import_ray
 from .sampler import Sampler
 
 _START_SECONDS = 300.0  # for nodes to start a process each, import Fanout and compile its kernels
+_ATTACH_SECONDS = 25.0  # for a shard to answer on the node of a process that inserts
 _LOOK_SECONDS = 0.2  # between looks whether the shard that a process inserts into still lives
 _CODE = ("cluster", "replay", "sumtree")  # the packages of impls that all nodes need alike
 
@@ -175,7 +176,7 @@ class ShardedReplay(Sampler):
 
     def handle(self) -> ReplayHandle:
         """A small picklable reference, by which processes on each node attach to its shard and insert."""
-        return ReplayHandle(self._actors, _START_SECONDS)
+        return ReplayHandle(self._actors, _ATTACH_SECONDS)
 
     def close(self) -> None:
         """End the shards; their records are gone."""
@@ -214,15 +215,23 @@ def _start_shards(ray: Any, make: Callable[[], Replay], count: int, cpus: float)
             f"a node cannot start its shard ({reason}): install the same Fanout on every node, or give ray.init or "
             "`ray job submit` a runtime_env with the working_dir of a checkout"
         ) from None
-    for answer in answers:
-        for name, version in list_versions().items():
-            if answer["versions"].get(name) != version:
-                ray.util.remove_placement_group(group)
-                raise ClusterError(
-                    f"node {answer['node'][:8]} has {name} {answer['versions'].get(name)}, and this process "
-                    f"{version}: install the same on every node"
-                )
+    try:
+        for answer in answers:
+            check_versions(answer["node"], answer["versions"])
+    except ClusterError:
+        ray.util.remove_placement_group(group)
+        raise
     return actors, [answer["node"] for answer in answers], group
+
+
+def check_versions(node: str, versions: Mapping[str, str]) -> None:
+    """Raise ClusterError where a node's versions are not those of this process."""
+    for name, version in list_versions().items():
+        if versions.get(name) != version:
+            raise ClusterError(
+                f"node {node[:8]} has {name} {versions.get(name)}, and this process {version}: "
+                "install the same on every node"
+            )
 
 
 @functools.cache

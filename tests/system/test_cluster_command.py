@@ -4,7 +4,9 @@ import sys
 
 import pytest
 
+from impls.cluster import ClusterError
 from impls.cluster.__main__ import main
+from impls.cluster.sharded import check_versions, list_versions
 
 
 def test_a_missing_ray_is_said_with_how_to_install_it(monkeypatch, capsys):
@@ -21,3 +23,12 @@ def test_bad_options_are_a_sentence_and_exit_code_2(monkeypatch, capsys, words):
     assert main(words) == 2
     said = capsys.readouterr().err
     assert said.startswith("error: ") and said.count("\n") == 1 and words[-1] in said
+
+
+@pytest.mark.parametrize("name", list_versions())
+def test_a_node_with_other_versions_is_refused_by_name(name):
+    check_versions("0123456789", list_versions())
+    with pytest.raises(ClusterError, match=f"node 01234567 has {name} 0.0"):
+        check_versions("0123456789", list_versions() | {name: "0.0"})
+    with pytest.raises(ClusterError, match=name):
+        check_versions("0123456789", {key: value for key, value in list_versions().items() if key != name})

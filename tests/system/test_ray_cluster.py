@@ -8,6 +8,7 @@ import http.server
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import pytest
 
 from impls.cluster import ClusterError, ShardedReplay
 from impls.cluster.connection import connect, import_ray
+from tests.committed import ROOT
 from tests.fake_cluster import LAYOUT, Independent, numbered_records
 
 pytestmark = [
@@ -243,3 +245,20 @@ with ShardedReplay(1000, LAYOUT, alpha=0.6, epsilon=1e-2, cluster="local", cpus=
     while any(session in command for command in list_commands()):
         assert time.monotonic() < deadline
         time.sleep(0.2)
+
+
+def test_the_example_of_the_readme_runs(tmp_path):
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "impls/cluster/README.md").read_text(), re.DOTALL)
+    assert len(example.splitlines()) < 40
+    (tmp_path / "example.py").write_text(example)
+    done = subprocess.run([sys.executable, "example.py"], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "'records': 100," in done.stdout
+
+
+def test_the_command_measures_a_local_cluster():
+    words = ["-m", "impls.cluster", "--cluster", "local", "--seconds", "0.5", "--records", "3e3", "--json"]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["stats"]["records"] == 3000 and result["batches_per_second"] > 0 < result["cpu_us_per_batch"]

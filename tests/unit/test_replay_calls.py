@@ -12,7 +12,7 @@ import pytest
 from numpy.random import default_rng
 
 from impls.replay import ClosedError
-from tests.replays import FLAT, made, rows_of
+from tests.replays import FLAT, LAYOUTS, STRATEGIES, chunk, made, rows_of
 
 direct_calls = pytest.importorskip("impls.replay.direct_calls", reason="the replay needs numba")
 from impls.sumtree.direct_calls import MOST  # noqa: E402
@@ -317,3 +317,39 @@ def test_neither_answers_nor_refusals_leak(replay):
                 outcome(call)
             blocks.append(sys.getallocatedblocks())
     assert max(after - before for before, after in pairwise(blocks[1:])) < 50
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("strategy", sorted({*STRATEGIES} - {"banked"}))
+def test_records_are_drawn_with_their_priority_and_the_total(strategy, layout):
+    with made(strategy, 64, LAYOUTS[layout], dtype="float64") as replay:
+        rng = default_rng(0)
+        records, drawable = chunk(LAYOUTS[layout], rng, 40)
+        replay.insert(records, drawable=drawable)
+        tickets = replay.sample(40, BETA, rng).sequence
+        replay.update_priorities(tickets, rng.gamma(1.0, 1.0, 40))
+        uniforms = rng.random(33)
+        drawn, sampled = replay.draw(uniforms), replay.sample(33, BETA, uniforms=uniforms)
+        assert np.array_equal(drawn["sequence"], sampled.sequence)
+        assert all(np.array_equal(drawn[name], rows) for name, rows in sampled.rows.items())
+        assert np.array_equal(drawn["priority"], replay.retrieve_priorities(sampled.sequence))
+        assert (drawn["total"] == replay.total).all()
+        assert replay.total == pytest.approx(replay.retrieve_priorities(np.arange(64)).sum())
+        replay.raise_largest(5.0)
+        replay.raise_largest(4.0)
+        assert replay.largest == max(5.0, drawn["priority"].max())
+
+
+def test_draws_refuse_banks_bad_uniforms_and_empty_replays():
+    with made("banked", 8, banks=2) as replay, pytest.raises(ValueError, match="2 banks"):
+        replay.draw(np.zeros(1))
+    with made(capacity=8) as replay:
+        assert replay.total == 0.0 and replay.draw(np.zeros(0))["total"].size == 0
+        with pytest.raises(RuntimeError, match="nothing to sample"):
+            replay.draw(np.zeros(1))
+        for bad in ([1.0], [-0.1], [np.nan]):
+            with pytest.raises(ValueError, match="uniforms"):
+                replay.draw(bad)
+        for bad in (-1.0, np.inf, np.nan):
+            with pytest.raises(ValueError, match="priority"):
+                replay.raise_largest(bad)
