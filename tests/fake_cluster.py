@@ -23,6 +23,7 @@ class ThreadCalls:
         self._makers, self.count = list(makers), len(makers)
         self.scale = list(scale) if scale is not None else [1.0] * self.count
         self.shards = [Shard(make) for make in self._makers]
+        self.waited = 0.0  # seconds, in vain
         self._running = [threading.Event() for _ in makers]
         self._threads = [ThreadPoolExecutor(1) for _ in makers]
         for event in self._running:
@@ -52,6 +53,9 @@ class ThreadCalls:
         """Return the answer; LostError where the shard has ended, TimeoutError where it takes longer."""
         try:
             return reference.result(seconds)
+        except TimeoutError:
+            self.waited += seconds
+            raise
         except CancelledError:
             raise LostError("the shard has ended") from None
 
@@ -84,6 +88,32 @@ class ThreadCalls:
     def resume(self, shard: int) -> None:
         """Let a stopped shard go on, with what it was asked meanwhile."""
         self._running[shard].set()
+
+
+class ScriptedCalls:
+    """Requests to one shard that are answered by the replies that a test puts into ``replies``, by their number."""
+
+    count = 1
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.replies: dict[int, Reply | Exception] = {}
+
+    def ask(self, shard: int, request: Request) -> int:
+        """Note the request."""
+        self.requests.append(request)
+        return len(self.requests) - 1
+
+    def answer(self, reference: int, seconds: float) -> Reply:
+        """Return or raise what the test has put there; TimeoutError where it has not yet."""
+        reply = self.replies.get(reference, TimeoutError())
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def list_ready(self, references: Sequence[int]) -> list[int]:
+        """Return the requests that have a reply."""
+        return [reference for reference in references if reference in self.replies]
 
 
 def make_replay(slots: int = 2048) -> Replay:

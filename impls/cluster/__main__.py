@@ -38,12 +38,12 @@ def main(arguments: list[str] | None = None) -> int:
             fill_shards(sharded, given.records)
             result = measure(sharded, given.batch, given.seconds)
             result["stats"] = sharded.stats()
+        with replay.make(given.records, LAYOUT, alpha=ALPHA, epsilon=EPSILON) as local:
+            local.insert(make_records(given.records), np.random.default_rng(0).gamma(0.5, 1.0, given.records))
+            result["local"] = measure(local, given.batch, given.seconds / 4)
     except (ClusterError, ValueError, MemoryError) as error:
         print(f"error: {error}", file=sys.stderr)
         return _NO_CLUSTER
-    local = replay.make(given.records, LAYOUT, alpha=ALPHA, epsilon=EPSILON)
-    local.insert(make_records(given.records), np.random.default_rng(0).gamma(0.5, 1.0, given.records))
-    result["local"] = measure(local, given.batch, given.seconds / 4)
     if given.json:
         print(json.dumps(result))
         return 0
@@ -93,9 +93,9 @@ def measure(memory: Any, batch: int, seconds: float) -> dict[str, Any]:
 
 
 def take_steps(memory: Any, batch: int, rng: np.random.Generator, seconds: float) -> int:
-    """Sample and update until so many seconds have passed; returns the number of batches."""
+    """Sample and update until so many seconds have passed, once at least; returns the number of batches."""
     batches, end = 0, time.monotonic() + seconds
-    while time.monotonic() < end:
+    while not batches or time.monotonic() < end:
         drawn = memory.sample(batch, BETA, rng)
         memory.update_priorities(drawn.sequence, drawn.weights)
         batches += 1

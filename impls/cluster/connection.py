@@ -40,7 +40,7 @@ def connect(cluster: str = "auto") -> Any:
     ray = import_ray()
     if ray.is_initialized():
         return ray
-    address = os.environ.get("RAY_ADDRESS") or cluster
+    address = os.environ.get("RAY_ADDRESS") or str(cluster)
     if address == "local":
         ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         return ray
@@ -61,7 +61,8 @@ def check_head(address: str) -> None:
     if address != "auto":
         host, _, port = address.rpartition(":")
         if not (host and port.isdecimal() and 0 < int(port) < 1 << 16) or "://" in address:
-            raise ClusterError(f"cluster must be 'auto', 'local' or HOST:PORT of a head, not {address!r}")
+            named = "RAY_ADDRESS" if os.environ.get("RAY_ADDRESS") == address else "cluster"
+            raise ClusterError(f"{named} must be 'auto', 'local' or HOST:PORT of a head, not {address!r}")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS / 4).close()
         except OSError as error:

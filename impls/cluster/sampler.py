@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..checks import integer_at_least
+from ..checks import integer_at_least, short
 from ..replay import Batch, Layout
 from ..replay.batches import Plan, check_beta, check_pairs, not_finite, reals, tickets_of
 from .calls import Calls, ClusterError, LostError, Reply, Request
@@ -55,14 +55,22 @@ class _Call:
 
 @dataclass
 class _Drawing:
-    """Requests for the records of one or several batches, and the total of all shards that could be drawn from."""
+    """Requests for the records of one or several batches, drawn by ``shares [S]`` of a total.
+
+    The total is that of the largest shard, ``largest``, times ``shards_like_it``: it may be beyond float64.
+    """
 
     calls: list[_Call]
-    total: float
+    shares: NDArray[np.float64]
+    largest: float
+    shards_like_it: float
 
 
 class _Answer(NamedTuple):
-    """The records that a shard's process ``run`` drew, and the total of all shards that could be drawn from."""
+    """The records that a shard's process ``run`` drew, and the total of all that could be drawn from, but for a factor.
+
+    The factor is that of all answers to one request for batches.
+    """
 
     call: _Call
     drawn: NDArray[np.uint8]
@@ -74,11 +82,13 @@ class _Answer(NamedTuple):
 class _Shard:
     """The sampler's knowledge of a shard.
 
-    ``runs`` numbers its processes in the order in which they were first heard of; ``run`` is the newest of them.
+    ``runs`` numbers its processes in the order in which they were first heard of; ``run`` is the newest of them. It
+    ``is_gone`` until it answers, and ``is_given_up`` once it was waited for in vain.
     ``unanswered`` are requests that it was not waited for any longer; ``heard`` is the newest that was answered.
     """
 
     is_gone: bool = True
+    is_given_up: bool = False
     run: int = 0
     runs: dict[int, int] = field(default_factory=dict)
     records: int = 0
@@ -150,7 +160,10 @@ class Sampler:
         if distinct:
             raise ValueError("distinct records cannot be sampled over shards; leave distinct out, or use one replay")
         check_beta(beta)
-        if integer_at_least("batch", batch, 1) != self._batch:
+        if not (rng is None or isinstance(rng, np.random.Generator)):
+            raise TypeError(f"rng must be a generator such as np.random.default_rng(0), not {short(rng)}")
+        batch = integer_at_least("batch", batch, 1)
+        if batch != self._batch:
             self._forget_batches()
             self._batch = batch
         if not self._ready:
@@ -172,7 +185,7 @@ class Sampler:
         if not np.isfinite(sizes).all():
             raise not_finite(sizes)
         self._counts["sent"] += sizes.size
-        self._updates.append((tickets, sizes.copy()))
+        self._updates.append((tickets.copy(), sizes.copy()))
 
     def flush(self) -> None:
         """Send the updates that wait, and wait until every shard has answered or was given up.
@@ -185,8 +198,8 @@ class Sampler:
             self._probe(place)
         deadline = time.monotonic() + self.patience
         for shard in self._shards:
-            probe, shard.probe = shard.probe, None
-            if probe is not None:
+            if shard.probe is not None and not shard.is_given_up:
+                probe, shard.probe = shard.probe, None
                 self._receive(probe, deadline)
         self._take_answers()
 
@@ -225,27 +238,32 @@ class Sampler:
         count = self._batch * self._batches_that_fit()
         while len(self._ahead) <= self._most_ahead:
             self._ahead.append(self._begin(count, rng) or self._begin_anew(count, rng))
-        got = self._collect(self._ahead.popleft(), rng)
+        drawing = self._ahead.popleft()
+        parts = self._joined(self._collect(drawing, rng))
         self._requests += 1
-        self._note_skew(got)
-        parts = self._joined(got)
-        batches = parts["ratio"].size // self._batch
-        for number in range(batches):  # values lie in order: every so-many-th makes a batch of one in each interval
-            self._ready.append({name: np.ascontiguousarray(part[number::batches]) for name, part in parts.items()})
+        self._note_skew(drawing)
+        # Values lie in order: of as many neighbors as there are batches, each batch gets one, and any of them alike.
+        places = np.arange(parts["ratio"].size).reshape(self._batch, -1)
+        if places.shape[1] > 1:
+            places = rng.permuted(places, axis=1)
+        for mine in places.T:
+            self._ready.append({name: part[mine] for name, part in parts.items()})
 
     def _batches_that_fit(self) -> int:
         """Batches a request, so that an answer stays below what Ray sends at once."""
-        shards = min(max(1, int(np.count_nonzero(self._totals))), self._most_shards)
-        bytes_a_batch = self._plan.dtype(self._batch).itemsize / shards
-        return max(1, min(self._batches_a_call, int(_REPLY_BYTES / bytes_a_batch)))
+        largest = self._totals.max(initial=0.0)
+        share = max(1.0 / self._most_shards, 1.0 / (self._totals / largest).sum()) if largest > 0.0 else 1.0
+        most = _REPLY_BYTES / (share * self._plan.dtype(self._batch).itemsize)
+        return max(1, min(self._batches_a_call, int(most)))
 
     def _begin(self, count: int, rng: np.random.Generator) -> _Drawing | None:
         """Ask for ``count`` records; None while no shard is known to have any."""
-        bounds = np.cumsum(self._totals)
-        total = float(bounds[-1])
-        if not total > 0.0:
+        largest = float(self._totals.max(initial=0.0))
+        if not largest > 0.0:
             return None
-        bounds /= total
+        bounds = np.cumsum(self._totals / largest)
+        shards_like_it = float(bounds[-1])
+        shares, bounds = self._totals / largest / shards_like_it, bounds / shards_like_it
         if np.count_nonzero(self._totals) > self._most_shards:
             # Systematic: each of ``most_shards`` picks has an equal part of the total, and gives equally many records,
             # but for a remainder that goes to any of them alike.
@@ -259,10 +277,8 @@ class Sampler:
             starts = np.concatenate(([0.0], bounds[:-1]))[owners]
             inside = (values - starts) / (bounds[owners] - starts)
         inside = np.clip(inside, 0.0, _BELOW_ONE)
-        calls = []
-        for place in np.unique(owners):
-            calls.append(self._ask(int(place), inside[owners == place]))
-        return _Drawing(calls, total)
+        calls = [self._ask(int(place), inside[owners == place]) for place in np.unique(owners)]
+        return _Drawing(calls, shares, largest, shards_like_it)
 
     def _begin_anew(self, count: int, rng: np.random.Generator) -> _Drawing:
         """Ask all shards for their totals, and for ``count`` records as soon as one has any.
@@ -271,13 +287,16 @@ class Sampler:
         """
         deadline = time.monotonic() + self.patience
         self.flush()
-        while all(shard.is_gone for shard in self._shards) and time.monotonic() < deadline:
+        drawing = self._begin(count, rng)
+        while drawing is None and any(shard.is_gone for shard in self._shards) and time.monotonic() < deadline:
             time.sleep(min(_NAP_SECONDS, self.patience / 10))
             self._look_after_shards()
-        drawing = self._begin(count, rng)
-        if drawing is None and all(shard.is_gone for shard in self._shards):
+            drawing = self._begin(count, rng)
+        gone = sum(shard.is_gone for shard in self._shards)
+        if drawing is None and gone:
+            others = "" if gone == len(self._shards) else ", and the others have no record"
             raise ClusterError(
-                f"none of the {len(self._shards)} shards answered within {self.patience:g} s: "
+                f"{gone} of {len(self._shards)} shards did not answer within {self.patience:g} s{others}: "
                 "`ray status` shows which nodes live; a larger patience waits longer"
             )
         if drawing is None:
@@ -286,17 +305,23 @@ class Sampler:
 
     def _collect(self, drawing: _Drawing, rng: np.random.Generator) -> list[_Answer]:
         """All records asked for, and in place of those that lost shards owe others."""
-        got: list[_Answer] = []
+        got, largest = list[_Answer](), drawing.largest
         while True:
             # Invariant: ``got`` has all records asked for but those of ``drawing``.
-            deadline, missing, total, answers = time.monotonic() + self.patience, 0, drawing.total, []
-            for call in drawing.calls:
-                reply = self._receive(call, deadline)
-                if reply is not None and reply.drawn is not None:
-                    answers.append((call, reply.drawn, reply.run))
-                else:
-                    missing += call.count
-                    total -= call.total
+            deadline, missing, empty, answers = time.monotonic() + self.patience, 0, 0.0, []
+            waiting = deque(drawing.calls)
+            try:
+                while waiting:
+                    call = waiting.popleft()
+                    reply = self._receive(call, deadline)
+                    if reply is not None and reply.drawn is not None:
+                        answers.append((call, reply.drawn, reply.run))
+                    else:
+                        missing, empty = missing + call.count, empty + float(drawing.shares[call.shard])
+            finally:  # where a shard refused what it was asked, or Ctrl-C came between, the other answers still count
+                for call in waiting:
+                    self._shards[call.shard].unanswered.append(call)
+            total = drawing.largest / largest * drawing.shards_like_it * (1.0 - empty)
             got += [_Answer(*answer, total) for answer in answers]
             if not missing:
                 return got
@@ -317,11 +342,11 @@ class Sampler:
                 every.setdefault(name, []).append(drawn[name])
         return {name: np.concatenate(parts) for name, parts in every.items()}
 
-    def _note_skew(self, got: list[_Answer]) -> None:
-        newest = self._totals.sum()
-        if newest > 0.0:
-            apart = [abs(self._totals[call.shard] / newest - call.total / total) for call, _, _, total in got]
-            skew = 0.5 * float(sum(apart))
+    def _note_skew(self, drawing: _Drawing) -> None:
+        largest = self._totals.max()
+        if largest > 0.0:
+            newest = self._totals / largest
+            skew = 0.5 * float(np.abs(newest / newest.sum() - drawing.shares).sum())
             self._skews, self._most_skew = self._skews + skew, max(self._most_skew, skew)
 
     def _forget_batches(self) -> None:
@@ -349,11 +374,13 @@ class Sampler:
         return call
 
     def _probe(self, place: int) -> None:
-        """Ask a shard for its total alone."""
+        """Ask a shard for its total alone; where it was given up and is being asked, leave it at that."""
         shard = self._shards[place]
-        if shard.probe is not None:
+        if shard.probe is not None and not shard.is_given_up:
             shard.unanswered.append(shard.probe)
-        shard.probe = self._ask(place)
+            shard.probe = None
+        if shard.probe is None:
+            shard.probe = self._ask(place)
 
     def _receive(self, call: _Call, deadline: float) -> Reply | None:
         """Return the answer to a request, or None where there is none by the deadline, or none for now.
@@ -361,17 +388,23 @@ class Sampler:
         A lost shard is waited for once: its other requests are looked at, and not waited for.
         """
         shard = self._shards[call.shard]
-        is_given_up = shard.run != 0 and (shard.is_gone or shard.run != call.run)
+        is_given_up = shard.is_given_up or shard.run != call.run
         try:
             reply = self._calls.answer(call.reference, 0.0 if is_given_up else max(0.0, deadline - time.monotonic()))
         except (LostError, TimeoutError) as error:
             if shard.run == call.run:  # else another process has followed the one that this request was sent to
-                self._lose(call.shard)
+                self._lose(call)
             if isinstance(error, LostError):
                 self._counts["late"] += call.updates
             else:
                 shard.unanswered.append(call)
             return None
+        except Exception:  # the shard refused what it was asked, and will not answer again
+            self._counts["late"] += call.updates
+            raise
+        except BaseException:  # such as Ctrl-C
+            shard.unanswered.append(call)
+            raise
         self._note(call, reply)
         return reply
 
@@ -382,20 +415,20 @@ class Sampler:
         self._counts["overwritten"] += reply.overwritten
         self._counts["late"] += reply.expired
         self._largest = max(self._largest, reply.largest)
-        if reply.run not in shard.runs:
-            shard.runs[reply.run] = (shard.runs.get(shard.run, -1) + 1) % _MOST_RUNS
-            shard.run = reply.run
-            self._drop_updates(shard)
-        if reply.run == shard.run and call.number > shard.heard:
-            shard.is_gone, shard.heard = False, call.number
+        shard.runs.setdefault(reply.run, len(shard.runs) % _MOST_RUNS)
+        if call.number > shard.heard:
+            if reply.run != shard.run:
+                shard.run = reply.run
+                self._drop_updates(shard)
+            shard.is_gone, shard.is_given_up, shard.heard = False, False, call.number
             self._totals[call.shard], shard.records, shard.written = reply.total, reply.records, reply.written
 
-    def _lose(self, place: int) -> None:
-        """Draw no more from a shard until it answers again."""
-        shard = self._shards[place]
+    def _lose(self, call: _Call) -> None:
+        """Draw no more from a shard until it answers a later request than this."""
+        shard = self._shards[call.shard]
         self._counts["shards_lost"] += not shard.is_gone
-        shard.is_gone = True
-        self._totals[place], shard.records = 0.0, 0
+        shard.is_gone, shard.is_given_up, shard.heard = True, True, max(shard.heard, call.number)
+        self._totals[call.shard], shard.records = 0.0, 0
         self._drop_updates(shard)
 
     def _drop_updates(self, shard: _Shard) -> None:
@@ -437,7 +470,7 @@ class Sampler:
         self._take_answers()
         self._hand_out_updates()
         now = time.monotonic()
-        asked = sum(shard.probe is not None for shard in self._shards)
+        asked = sum(shard.probe is not None and now - shard.asked < self.patience for shard in self._shards)
         idle = self.patience * _IDLE * max(1.0, len(self._shards) / _MOST_ASKED)
         for place in sorted(range(len(self._shards)), key=lambda place: self._shards[place].asked):
             shard = self._shards[place]

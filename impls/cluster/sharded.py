@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import importlib.metadata
+import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,13 +22,32 @@ from .connection import connect, import_ray
 from .sampler import Sampler
 
 _START_SECONDS = 300.0  # for nodes to start a process each, import Fanout and compile its kernels
+_FETCH_SECONDS = 0.5  # for an answer that is there to come from its node
 _ATTACH_SECONDS = 25.0  # for a shard to answer on the node of a process that inserts
+_NAP_SECONDS = 0.2  # between looks for a shard, or for memory
 _LOOK_SECONDS = 0.2  # between looks whether the shard that a process inserts into still lives
-_CODE = ("cluster", "replay", "sumtree")  # the packages of impls that all nodes need alike
+_CODE = ("cluster", "replay", "sumtree")  # the packages of impls that all nodes need alike, beside its own modules
 
 
 class NodeShard(Shard):
-    """A shard that says where it is."""
+    """A shard that says where it is.
+
+    Where Ray starts one in the place of another, its memory may still be mapped by processes that insert: it waits.
+    """
+
+    def __init__(self, make: Callable[[], Replay]) -> None:
+        is_first = not import_ray().get_runtime_context().was_current_actor_reconstructed
+        deadline = time.monotonic() + _START_SECONDS / 5
+        while True:
+            try:
+                super().__init__(make)
+                return
+            except MemoryError:
+                if is_first:
+                    raise
+                if time.monotonic() > deadline:
+                    os._exit(1)  # Ray starts a process that ended again, and one whose constructor raised never
+                time.sleep(_NAP_SECONDS)
 
     def describe(self) -> dict[str, Any]:
         """Return what all nodes need alike, the node's id, and how processes of the node reach the replay."""
@@ -50,6 +70,9 @@ class RayCalls:
     def answer(self, reference: Any, seconds: float) -> Reply:
         """Return the answer. TimeoutError where there is none within so many seconds, LostError where none will be."""
         try:
+            # The time is over for others' sake: an answer that is there may yet have to come from another node.
+            if seconds < _FETCH_SECONDS and self._ray.wait([reference], timeout=seconds, fetch_local=False)[0]:
+                seconds = _FETCH_SECONDS
             reply: Reply = self._ray.get(reference, timeout=seconds)
         except self._timeout:
             raise TimeoutError from None
@@ -74,7 +97,7 @@ class NodeReplay:
 
     def __init__(self, actors: Sequence[Any], seconds: float) -> None:
         self._actors, self._seconds = actors, seconds
-        self.lost, self._next_look = 0, 0.0
+        self.lost, self._inserted, self._next_look = 0, 0, 0.0
         self._attach()
 
     def insert(
@@ -89,7 +112,7 @@ class NodeReplay:
         """
         if time.monotonic() >= self._next_look:
             if not is_alive(*self._process):
-                self.lost += self._inserted
+                self.lost, self._inserted = self.lost + self._inserted, 0
                 self._attach()
             self._next_look = time.monotonic() + _LOOK_SECONDS
         self.replay.insert(records, errors, drawable)
@@ -102,6 +125,7 @@ class NodeReplay:
         while True:
             answers = [actor.describe.remote() for actor in self._actors]
             ready, _ = ray.wait(answers, num_returns=len(answers), timeout=min(1.0, self._seconds))
+            answered = 0
             for answer in ready:
                 try:
                     found = ray.get(answer, timeout=0)
@@ -109,13 +133,15 @@ class NodeReplay:
                         self.replay = replay.attach(found["handle"])
                         self._process, self._inserted = found["process"], 0
                         return
+                    answered += 1
                 except (ray.exceptions.RayError, replay.ClosedError):
                     continue  # it ends at this moment, or has not begun again
-            if time.monotonic() >= deadline:
+            if answered == len(self._actors) or time.monotonic() >= deadline:
                 raise ClusterError(
                     f"no shard answers on this node within {self._seconds:g} s: insert from a process on a node that "
                     "has a shard, or give ShardedReplay as many shards as there are nodes"
                 )
+            time.sleep(_NAP_SECONDS)
 
 
 class ReplayHandle:
@@ -170,6 +196,7 @@ class ShardedReplay(Sampler):
             replay.make, layout=layout, alpha=alpha, epsilon=epsilon, fanout=fanout, dtype=dtype, shared=True
         )
         make(1).close()  # raises here what it would raise on every node
+        Sampler(RayCalls([]), layout, **options)  # raises here what it would raise once they run
         make = functools.partial(make, slots)
         self._actors, self.nodes, self._group = _start_shards(ray, make, count, cpus)
         super().__init__(RayCalls(self._actors), layout, **options)
@@ -200,27 +227,26 @@ def _start_shards(ray: Any, make: Callable[[], Replay], count: int, cpus: float)
     """
     strategy = importlib.import_module("ray.util.scheduling_strategies").PlacementGroupSchedulingStrategy
     group = ray.util.placement_group([{"CPU": cpus}] * count, strategy="STRICT_SPREAD")
-    if not group.wait(timeout_seconds=_START_SECONDS / 10):
-        ray.util.remove_placement_group(group)
-        raise ClusterError(f"{count} nodes with {cpus:g} free CPUs each are wanted; `ray status` shows who has them")
-    remote_shard = ray.remote(num_cpus=cpus, max_restarts=-1, max_task_retries=0)(NodeShard)
-    options = (strategy(placement_group=group, placement_group_bundle_index=place) for place in range(count))
-    actors = [remote_shard.options(scheduling_strategy=option).remote(make) for option in options]
     try:
+        if not group.wait(timeout_seconds=_START_SECONDS / 10):
+            raise ClusterError(
+                f"{count} nodes with {cpus:g} free CPUs each are wanted; `ray status` shows who has them"
+            )
+        remote_shard = ray.remote(num_cpus=cpus, max_restarts=-1, max_task_retries=0)(NodeShard)
+        options = (strategy(placement_group=group, placement_group_bundle_index=place) for place in range(count))
+        actors = [remote_shard.options(scheduling_strategy=option).remote(make) for option in options]
         answers = ray.get([actor.describe.remote() for actor in actors], timeout=_START_SECONDS)
-    except ray.exceptions.RayError as error:
-        ray.util.remove_placement_group(group)
-        reason = str(error).strip().splitlines()[-1]
-        raise ClusterError(
-            f"a node cannot start its shard ({reason}): install the same Fanout on every node, or give ray.init or "
-            "`ray job submit` a runtime_env with the working_dir of a checkout"
-        ) from None
-    try:
         for answer in answers:
             check_versions(answer["node"], answer["versions"])
-    except ClusterError:
+    except BaseException as error:
         ray.util.remove_placement_group(group)
-        raise
+        if not isinstance(error, ray.exceptions.RayError):
+            raise
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise ClusterError(
+            f"a node cannot start its shard within {_START_SECONDS:g} s ({reason}): each needs memory for its part of "
+            "the records and the same Fanout, installed, or from a checkout that is the working_dir of a runtime_env"
+        ) from None
     return actors, [answer["node"] for answer in answers], group
 
 
@@ -238,9 +264,9 @@ def check_versions(node: str, versions: Mapping[str, str]) -> None:
 def list_versions() -> dict[str, str]:
     """Return the versions that all nodes need alike: of Python, NumPy, and of the text of our own modules."""
     texts = hashlib.sha256()
-    for name in _CODE:
-        for path in sorted((Path(__file__).parent.parent / name).rglob("*.py")):
-            texts.update(path.read_bytes())
+    ours = Path(__file__).parent.parent
+    for path in sorted([*ours.glob("*.py"), *(path for name in _CODE for path in (ours / name).rglob("*.py"))]):
+        texts.update(path.read_bytes())
     numpy = importlib.metadata.version("numpy")
     python = ".".join(platform.python_version_tuple()[:2])
     return {"Python": python, "NumPy": numpy, "Fanout's code": texts.hexdigest()[:12]}

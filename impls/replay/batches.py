@@ -13,6 +13,7 @@ from .layout import Layout
 from .values import NO_NUMBERS, array_of, check_names, rules_of, without_drawable
 
 _MOST_BYTES = (1 << 31) - 1
+_MOST_KNOWN = 1024  # sizes of batches whose layout is kept
 _SMALL = 64  # rows up to which a thread's own array is used again to pack them
 
 
@@ -50,6 +51,8 @@ class Plan:
     def dtype(self, batch: int) -> np.dtype[Any]:
         """A batch as one record."""
         if batch not in self.known:
+            if len(self.known) > _MOST_KNOWN:
+                self.known.clear()
             names = [*self._lead, "sequence", "weights", *self.names]
             shapes = [*((),) * len(self._lead), (), (), *(shape for shape, _ in self.fields.values())]
             formats: list[np.dtype[Any]] = [

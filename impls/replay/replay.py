@@ -165,11 +165,11 @@ class Replay(BlockOfBanks):
         Returns one NumPy record ``[]`` with fields ``[B, ...]``: ``priority`` and ``total``, the sum of all priorities
         at the moment of the draw (record i had the probability priority / total), ``sequence``, and the fields of a
         transition. It is for samplers who weigh records of several replays. RuntimeError when there are no records,
-        ValueError for a replay of several banks.
+        ValueError for a replay of the strategy "banked".
         """
         banks = self._open()
-        if len(banks) > 1:
-            raise ValueError(f"a replay with one bank draws by uniforms; this replay has {len(banks)} banks")
+        if self.banked:
+            raise ValueError("a replay of one tree is drawn from by uniforms; use a strategy without banks")
         values = uniforms_of(np.size(uniforms), None, uniforms)
         drawn = np.empty((), self._plan_by_total.dtype(values.size))
         while values.size and self._sample(banks[0].address, values, False, -1.0, drawn["sequence"].ctypes.data):

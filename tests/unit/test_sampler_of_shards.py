@@ -7,8 +7,18 @@ import pytest
 from scipy.stats import power_divergence
 
 from impls.cluster import ClusterError
+from impls.cluster.calls import Reply
 from impls.cluster.sampler import Sampler
-from tests.fake_cluster import LAYOUT, Independent, ThreadCalls, filled_shards, make_replay, numbered_records
+from tests.fake_cluster import (
+    LAYOUT,
+    Independent,
+    ScriptedCalls,
+    ThreadCalls,
+    filled_shards,
+    make_replay,
+    numbered_records,
+)
+from tests.replays import LAYOUTS, chunk, made
 
 SIZES = {1: [2000], 2: [700, 1300], 3: [300, 0, 700], 7: [300, 1, 700, 0, 200, 500, 299]}
 
@@ -41,6 +51,16 @@ def p_of_draws(sizes, seed, draws, scale=None):
     stats = sampler.stats()
     assert stats["waiting"] == 0 and stats["applied"] == stats["sent"]
     return power_divergence(counts, counts.sum() * wanted / wanted.sum(), lambda_="log-likelihood").pvalue
+
+
+def test_each_batch_of_a_request_is_drawn_alike():
+    calls, priorities = filled_shards([300, 0, 700])
+    sampler, counts = Sampler(calls, LAYOUT, batches_a_call=4), np.zeros((4, priorities.size))
+    for number, batch in enumerate(draw(sampler, 2, 12_000, Independent(5))):
+        counts[number % 4] += np.bincount(numbers_of(batch), minlength=priorities.size)
+    for number in range(4):
+        wanted = counts[number].sum() * priorities / priorities.sum()
+        assert power_divergence(counts[number], wanted, lambda_="log-likelihood").pvalue > 0.001
 
 
 @pytest.mark.parametrize("shards", SIZES)
@@ -83,16 +103,21 @@ def test_weights_at_fresh_totals_are_those_of_one_tree():
     np.testing.assert_allclose(batch.weights, wanted, rtol=2.4e-7)  # two units in the last place of float32
 
 
-def test_one_shard_is_a_local_replay_bit_for_bit():
-    calls, _ = filled_shards([1500])
-    other, _ = filled_shards([1500])
-    local, sampler = other.replay(0), Sampler(calls, LAYOUT, batches_a_call=1, ahead=0)
-    mine, theirs = np.random.default_rng(7), np.random.default_rng(7)
+@pytest.mark.parametrize(("layout", "dtype"), [(name, "float32") for name in LAYOUTS] + [("flat", "float64")])
+def test_one_shard_is_a_local_replay_bit_for_bit(layout, dtype):
+    layout = LAYOUTS[layout]
+    calls = ThreadCalls([lambda: made("two_lock_checked", 400, layout, dtype=dtype)])
+    local, mine, theirs = made("two_lock_checked", 400, layout, dtype=dtype), *map(np.random.default_rng, (7, 7))
+    records, drawable = chunk(layout, np.random.default_rng(0), 300)
+    for replay in (local, calls.replay(0)):
+        replay.insert(records, drawable=drawable)
+    sampler = Sampler(calls, layout, batches_a_call=1, ahead=0)
     for number in range(30):
-        batch, wanted = sampler.sample(64, 0.6, mine), local.sample(64, 0.6, theirs)
+        size = np.uint8(64 + number % 2)
+        batch, wanted = sampler.sample(size, 0.6, mine), local.sample(size, 0.6, theirs)
         assert np.array_equal(batch.sequence, wanted.sequence) and np.array_equal(batch.weights, wanted.weights)
         assert all(np.array_equal(batch.rows[name], rows) for name, rows in wanted.rows.items())
-        errors = np.random.default_rng(number).gamma(0.5, 2.0, 64)
+        errors = np.random.default_rng(number).gamma(0.5, 2.0, size)
         sampler.update_priorities(batch.sequence, errors)
         local.update_priorities(wanted.sequence, errors)
     sampler.flush()
@@ -125,8 +150,9 @@ def test_updates_reach_the_shard_of_their_record_and_the_last_of_equals_wins():
     calls, _ = filled_shards([50, 60, 70])
     sampler = Sampler(calls, LAYOUT, ahead=0, batches_a_call=1)
     batch = sampler.sample(128, 0.4)
-    errors = np.arange(1.0, 129.0)
-    sampler.update_priorities(batch.sequence, errors)
+    errors, given = np.arange(1.0, 129.0), batch.sequence.copy()
+    sampler.update_priorities(given, errors)
+    given[:] = given[0]  # a caller may use its arrays again
     sampler.flush()
     last = {int(number): error for number, error in zip(numbers_of(batch), errors, strict=True)}
     for number, error in last.items():
@@ -212,7 +238,7 @@ def test_a_stopped_shard_is_waited_for_once_and_comes_back_with_its_records():
     for batch in draw(sampler, 64, 100, None):
         assert batch.weights.size == 64
         sampler.update_priorities(batch.sequence, np.ones(64))
-    assert 0.25 < time.monotonic() - began < 0.3 + 2.0
+    assert time.monotonic() - began < 0.3 + 2.0 and 0.25 < calls.waited < 0.35
     assert sampler.stats()["shards_lost"] == 1
     calls.resume(2)
     deadline = time.monotonic() + 10
@@ -252,6 +278,7 @@ def test_shards_without_records_have_nothing_to_sample():
         (lambda sampler: sampler.sample(0, 0.4), ValueError),
         (lambda sampler: sampler.sample(4.5, 0.4), TypeError),
         (lambda sampler: sampler.sample(4, -1.0), ValueError),
+        (lambda sampler: sampler.sample(4, 0.4, 0), TypeError),
         (lambda sampler: sampler.sample(4, 0.4, distinct=True), ValueError),
         (lambda sampler: sampler.update_priorities([0, 1], [1.0, np.nan]), ValueError),
         (lambda sampler: sampler.update_priorities([0, 1], [1.0]), ValueError),
@@ -264,6 +291,48 @@ def test_bad_arguments_are_refused_before_anything_is_sent(call, error):
     with pytest.raises(error):
         call(sampler)
     assert sampler.stats()["calls"] == 0 and sampler.stats()["sent"] == 0
+
+
+def test_what_a_shard_refuses_is_raised_and_counted():
+    calls, _ = filled_shards([30, 30])
+    sampler = Sampler(calls, LAYOUT, ahead=1, batches_a_call=1)
+    sampler.update_priorities(sampler.sample(16, 0.4).sequence, np.ones(16))
+    answer, calls.shards[0].answer = calls.shards[0].answer, lambda request: 1 // 0
+    with pytest.raises(ZeroDivisionError):
+        for _ in range(4):
+            sampler.sample(16, 0.4)
+    calls.shards[0].answer = answer
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            sampler.flush()
+            break
+        except ZeroDivisionError:
+            assert time.monotonic() < deadline
+    assert sampler.stats()["waiting"] == 0 < sampler.stats()["late"] and sampler.sample(16, 0.4).weights.size == 16
+
+
+def reply_of(run, total):
+    return Reply(run, total, 1, 1.0, 1, 0, 0, 0, None)
+
+
+def test_an_old_answer_that_comes_late_changes_nothing():
+    calls = ScriptedCalls()
+    sampler = Sampler(calls, LAYOUT, patience=0.01)
+    sampler.flush()  # request 0 is not answered in time
+    calls.replies[0] = reply_of(7, 1.0)
+    sampler.flush()  # now it is: too late to say that the shard is there
+    assert sampler.stats()["shards_gone"] == 1
+    calls.replies[1] = reply_of(8, 2.0)
+    sampler.flush()
+    assert sampler.stats()["total"] == 2.0 and sampler.stats()["shards_gone"] == 0
+    number = len(calls.requests)
+    calls.replies[number + 1] = reply_of(9, 3.0)
+    sampler._probe(0)  # one is under way as another is sent, whose answer is read first
+    sampler.flush()
+    calls.replies |= {number: reply_of(8, 1.0), number + 2: reply_of(9, 3.0)}
+    sampler.flush()
+    assert sampler.stats()["total"] == 3.0 and sampler._shards[0].run == 9
 
 
 def run_schedule(seed):
