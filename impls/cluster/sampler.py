@@ -84,7 +84,7 @@ class _Shard:
 
     ``runs`` numbers its processes in the order in which they were first heard of; ``run`` is the newest of them. It
     ``is_gone`` until it answers, and ``is_given_up`` once it was waited for in vain.
-    ``unanswered`` are requests that it was not waited for any longer; ``heard`` is the newest that was answered.
+    ``unanswered`` are updates that it was not waited for any longer; ``heard`` is the newest that was answered.
     """
 
     is_gone: bool = True
@@ -320,7 +320,7 @@ class Sampler:
                         missing, empty = missing + call.count, empty + float(drawing.shares[call.shard])
             finally:  # where a shard refused what it was asked, or Ctrl-C came between, the other answers still count
                 for call in waiting:
-                    self._shards[call.shard].unanswered.append(call)
+                    self._set_aside(call)
             total = drawing.largest / largest * drawing.shards_like_it * (1.0 - empty)
             got += [_Answer(*answer, total) for answer in answers]
             if not missing:
@@ -353,7 +353,7 @@ class Sampler:
         """Drop batches drawn ahead; the updates that went with their requests are still counted as answers come."""
         for drawing in self._ahead:
             for call in drawing.calls:
-                self._shards[call.shard].unanswered.append(call)
+                self._set_aside(call)
         self._ahead.clear()
         self._ready.clear()
 
@@ -374,13 +374,18 @@ class Sampler:
         return call
 
     def _probe(self, place: int) -> None:
-        """Ask a shard for its total alone; where it was given up and is being asked, leave it at that."""
+        """Ask a shard for its total alone; where it was given up and asked not long ago, leave it at that."""
         shard = self._shards[place]
-        if shard.probe is not None and not shard.is_given_up:
-            shard.unanswered.append(shard.probe)
-            shard.probe = None
-        if shard.probe is None:
-            shard.probe = self._ask(place)
+        if shard.probe is not None:
+            if shard.is_given_up and time.monotonic() - shard.asked < self.patience:
+                return
+            self._set_aside(shard.probe)
+        shard.probe = self._ask(place)
+
+    def _set_aside(self, call: _Call) -> None:
+        """Wait no more for an answer, but count what it says of updates, if it ever comes."""
+        if call.updates:
+            self._shards[call.shard].unanswered.append(call)
 
     def _receive(self, call: _Call, deadline: float) -> Reply | None:
         """Return the answer to a request, or None where there is none by the deadline, or none for now.
@@ -397,13 +402,13 @@ class Sampler:
             if isinstance(error, LostError):
                 self._counts["late"] += call.updates
             else:
-                shard.unanswered.append(call)
+                self._set_aside(call)
             return None
         except Exception:  # the shard refused what it was asked, and will not answer again
             self._counts["late"] += call.updates
             raise
         except BaseException:  # such as Ctrl-C
-            shard.unanswered.append(call)
+            self._set_aside(call)
             raise
         self._note(call, reply)
         return reply
@@ -474,7 +479,7 @@ class Sampler:
         idle = self.patience * _IDLE * max(1.0, len(self._shards) / _MOST_ASKED)
         for place in sorted(range(len(self._shards)), key=lambda place: self._shards[place].asked):
             shard = self._shards[place]
-            is_due = now - shard.asked > (self.patience * _GONE if shard.is_gone else idle)
-            if is_due and shard.probe is None and asked < _MOST_ASKED:
+            due = self.patience if shard.probe else self.patience * _GONE if shard.is_gone else idle
+            if now - shard.asked > due and asked < _MOST_ASKED:
                 self._probe(place)
                 asked += 1
