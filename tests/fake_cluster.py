@@ -100,7 +100,7 @@ class ScriptedCalls:
         self.replies: dict[int, Reply | Exception] = {}
 
     def ask(self, shard: int, request: Request) -> int:
-        """Note the request."""
+        """Keep the request, and return its number."""
         self.requests.append(request)
         return len(self.requests) - 1
 
