@@ -86,7 +86,7 @@ def _read(results: Path, machine: str | None) -> tuple[Sequence[Measurement], st
 
 def _stamp(options: argparse.Namespace) -> str:
     """Return a hash of all that a build rests on."""
-    asked = str(options.results), options.machine, options.only, options.no_models, machines.fingerprint()
+    asked = str(options.results), options.only, options.no_models, machines.fingerprint()
     rests_on = kept.of_results(options.results), kept.code("impls", "dse", "reports"), kept.surroundings()
     races = kept.digest([file_of_races(options.machine or str(machines.fingerprint()["key"]))])
     return kept.key_of(asked, rests_on, races)

@@ -6,6 +6,7 @@ import pytest
 from dse.mapping.answer import MappingAnswer, build_answer
 from dse.mapping.build import build
 from dse.mapping.knee import SHARE
+from dse.mapping.processes import runs_of
 from dse.mapping.question import MappingQuestion, answer_question, ask, explain_mapping, recommend_mapping, tables
 from dse.mapping.what_if import with_changes
 from dse.platforms import PlatformError
@@ -200,6 +201,14 @@ def test_too_few_cores_are_told():
     asked = recommend_mapping(HERE, "hopper_ddpg", fix={"arrangement": "pipelined"})  # a machine that runs it
     assert asked.cores == (3.0, 2.0)
     assert recommend_mapping(HERE, "hopper_ddpg", fix={"batch": 512}).cores <= (2.0, 2.0)  # unasked none share cores
+
+
+def test_processes_that_share_cores_are_not_tried_unasked():
+    machine, workload = load_platform(HERE), load("hopper_ddpg")  # two cores, and more actors than fit
+    parts = Parts(machine, workload, *tables(machine, workload, RESULTS), {})
+    assert {run.actors for run in runs_of(parts, "apart")} == {1} and not list(runs_of(parts, "pipelined"))
+    asked = dataclasses.replace(parts, constraints={"actors": 3})
+    assert {run.actors for run in runs_of(asked, "apart")} == {3}
 
 
 def test_an_explanation_says_what_bounds_the_other():
