@@ -46,7 +46,7 @@ class ThreadCalls:
         self._running[place].wait()
         if shard is not self.shards[place]:
             raise LostError("the shard ended meanwhile")
-        reply = shard.answer(request)
+        reply = Reply.unpack(shard.answer(Request.unpack(request.pack())).pack())
         return reply._replace(total=reply.total * self.scale[place])
 
     def answer(self, reference: Future[Reply], seconds: float) -> Reply:

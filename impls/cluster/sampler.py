@@ -73,7 +73,7 @@ class _Answer(NamedTuple):
     """
 
     call: _Call
-    drawn: NDArray[np.uint8]
+    drawn: bytes
     run: int
     total: float
 

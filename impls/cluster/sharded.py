@@ -49,6 +49,10 @@ class NodeShard(Shard):
                     os._exit(1)  # Ray starts a process that ended again, and one whose constructor raised never
                 time.sleep(_NAP_SECONDS)
 
+    def answer_message(self, message: bytes) -> bytes:
+        """Answer a packed request by a packed reply."""
+        return self.answer(Request.unpack(message)).pack()
+
     def describe(self) -> dict[str, Any]:
         """Return what all nodes need alike, the node's id, and how processes of the node reach the replay."""
         node = import_ray().get_runtime_context().get_node_id()
@@ -65,7 +69,7 @@ class RayCalls:
 
     def ask(self, shard: int, request: Request) -> Any:
         """Send a request, and return at once a reference to its answer."""
-        return self._actors[shard].answer.remote(request)
+        return self._actors[shard].answer_message.remote(request.pack())
 
     def answer(self, reference: Any, seconds: float) -> Reply:
         """Return the answer. TimeoutError where there is none within so many seconds, LostError where none will be."""
@@ -73,14 +77,14 @@ class RayCalls:
             # The time is over for others' sake: an answer that is there may yet have to come from another node.
             if seconds < _FETCH_SECONDS and self._ray.wait([reference], timeout=seconds, fetch_local=False)[0]:
                 seconds = _FETCH_SECONDS
-            reply: Reply = self._ray.get(reference, timeout=seconds)
+            message = self._ray.get(reference, timeout=seconds)
         except self._timeout:
             raise TimeoutError from None
         except self._ray.exceptions.RayTaskError as error:  # a fault of what was asked: no other shard would do better
             raise error.as_instanceof_cause() from None
         except self._ray.exceptions.RayError as error:
             raise LostError(str(error)) from None
-        return reply
+        return Reply.unpack(message)
 
     def list_ready(self, references: Sequence[Any]) -> Sequence[Any]:
         """Return those references whose answer, or loss, is known by now."""
