@@ -136,8 +136,8 @@ def test_every_adapter_states_what_its_library_is(name):
 def test_a_library_that_is_not_here_is_one_sentence(monkeypatch):
     monkeypatch.setattr(sys, "path", [path for path in sys.path if "site-packages" not in path])
     monkeypatch.setattr(sys, "meta_path", [finder for finder in sys.meta_path if "editable" not in repr(finder)])
-    with pytest.raises(RuntimeError, match="rllib needs the module 'ray', which is not installed; try: make peers"):
-        peers.make("rllib", 8)
+    with pytest.raises(RuntimeError, match="cpprb needs the module 'cpprb', which is not installed; try: make peers"):
+        peers.make("cpprb", 8)
     with pytest.raises(ValueError, match="tianshou has float64 sums"):
         peers.make("tianshou", 8, dtype="float32")
 
@@ -159,7 +159,7 @@ def test_a_worker_prepares_samples_and_dies_with_a_reason():
 def test_the_command_writes_records_checks_and_reasons_and_goes_on(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(peers_command, "SAMPLE_SECONDS", 0.001)
     arguments = ["peers", "--python", sys.executable, "--results", str(tmp_path), "--budget", "0", "--json"]
-    cells = ["--contestants", "numpy,rllib", "--capacity", "500", "--batches", "1,20", "--capacities", "64"]
+    cells = ["--contestants", "numpy,cpprb", "--capacity", "500", "--batches", "1,20", "--capacities", "64"]
     assert command.main([*arguments, *cells, "--no-accuracy"]) == 0
     (path,) = tmp_path.glob("*/peers.jsonl")
     found = records.read_file(path)
@@ -171,10 +171,10 @@ def test_the_command_writes_records_checks_and_reasons_and_goes_on(tmp_path, mon
         for primitive in ("peer", "peer_again")
     } | {("draw", 500, peers_command.SHARED_BATCH, "peer_shared")}
     assert {one.threads for one in found if one.primitive == "peer_shared"} == {1, 2}
-    absent = [one for one in found if one.contestant == "rllib"]
+    absent = [one for one in found if one.contestant == "cpprb"]
     assert {one.status for one in absent} == {"skipped"}
     assert "make peers" in absent[0].reason
-    assert "rllib" in capsys.readouterr().out
+    assert "cpprb" in capsys.readouterr().out
     assert command.main([*arguments, *cells, "--no-accuracy"]) == 0
     assert len(records.read_file(path)) == len(found)
     assert not path.with_name(ACCURACY_FILE).exists()
@@ -182,7 +182,7 @@ def test_the_command_writes_records_checks_and_reasons_and_goes_on(tmp_path, mon
 
 def test_checks_are_written_and_read_back(tmp_path):
     with Worker(sys.executable, [ROOT]) as worker:
-        answer = worker.ask("accuracy", contestant="rllib", dtype="float64", seed=0)
+        answer = worker.ask("accuracy", contestant="cpprb", dtype="float64", seed=0)
     assert list(answer) == ["skipped"]
     with pytest.raises(records.RecordError, match="cannot be read"):
         read(tmp_path / ACCURACY_FILE)
