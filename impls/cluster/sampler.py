@@ -208,10 +208,10 @@ class Sampler:
 
         ``records``, ``written``, ``total`` and ``largest`` are of all shards, as of their last answers; ``shards`` and
         how many of them are ``shards_gone`` at this moment; how often one was lost; ``drawn_again`` records in place of
-        those that lost shards owed. Of the updates ``sent``, ``applied + overwritten + late + waiting`` are known to
-        be what they say; ``late`` ones were for a process that has ended. ``requests`` for batches took ``calls``;
-        ``skew`` is the mean over requests of the total variation between totals drawn by and the newest, and
-        ``most_skew`` the largest.
+        those that lost shards owed. The updates ``sent`` are ``applied + overwritten + late + waiting``; ``late`` ones
+        were for a process that has ended, or was lost when they were to be sent. ``requests`` for batches took
+        ``calls``; ``skew`` is the mean over requests of the total variation between totals drawn by and the newest,
+        and ``most_skew`` the largest.
         """
         gone = sum(shard.is_gone for shard in self._shards)
         waiting = self._counts["sent"] - sum(self._counts[name] for name in ("applied", "overwritten", "late"))

@@ -96,7 +96,8 @@ class NodeReplay:
     """The shard of this process's node, into which it inserts through shared memory, without Ray.
 
     Made by :meth:`ReplayHandle.attach`. Where the shard's process has ended, the one that Ray starts in its place is
-    found within a second or so; ``lost`` counts the records that this process had inserted since it attached last.
+    found once it answers, for which an insert waits; ``lost`` counts the records that this process had inserted into
+    shards that ended.
     """
 
     def __init__(self, actors: Sequence[Any], seconds: float) -> None:

@@ -20,9 +20,11 @@ import numpy as np
 import pytest
 
 from impls.cluster import ClusterError, ShardedReplay
+from impls.cluster.__main__ import take_steps
 from impls.cluster.connection import connect, import_ray
 from tests.committed import ROOT
 from tests.fake_cluster import LAYOUT, Independent, numbered_records
+from tests.oracles.simulated_cluster import Costs, simulate
 
 pytestmark = [
     pytest.mark.slow,
@@ -130,6 +132,25 @@ def test_draws_over_three_nodes_are_those_of_one_tree(filled):
     replay.flush()
     stats = replay.stats()
     assert stats["sent"] == stats["applied"] == 200_000 and stats["shards_lost"] == 0
+
+
+def count_cpu_seconds(number):
+    """The CPU seconds that a process has used."""
+    fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_simulated_cluster_is_as_fast_as_three_nodes(filled):
+    replay, batch, seconds = filled[0], 64, 3.0
+    processes = [shard["process"][0] for shard in describe_shards(replay)]
+    take_steps(replay, batch, np.random.default_rng(0), 0.5)
+    before, busy, cpu = replay.stats(), sum(map(count_cpu_seconds, processes)), time.process_time()
+    take_steps(replay, batch, np.random.default_rng(1), seconds)
+    after, busy, cpu = replay.stats(), sum(map(count_cpu_seconds, processes)) - busy, time.process_time() - cpu
+    requests, calls = (after[name] - before[name] for name in ("requests", "calls"))
+    costs = Costs(call=cpu / calls, serve=busy / calls, record=0.0)
+    found = simulate(3, 8 * batch, costs, cores=len(os.sched_getaffinity(0)))
+    assert 0.5 < found.requests / (requests / seconds) < 2.0, (found, requests / seconds, costs)
 
 
 @pytest.mark.parametrize("trial", range(int(os.environ.get("FANOUT_TRIALS", "2"))))
