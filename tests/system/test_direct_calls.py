@@ -337,6 +337,15 @@ def test_whatever_the_arguments_results_and_messages_are_pythons(options):
     assert tree.check() == twin.check()
 
 
+@pytest.mark.parametrize(
+    "value", [2.0, 2, np.float32(2.0), np.array(2.0), [2.0], np.array([2.0]), np.array([[2.0]])], ids=repr
+)
+def test_a_priority_for_several_leaves_is_taken_as_in_python(value):
+    tree, twin = filled(), filled()
+    assert outcome(tree.update, ([3, 5, 7], value), {}) == outcome(in_python(twin, "update"), ([3, 5, 7], value), {})
+    assert tree.state_dict()["leaves"].tobytes() == twin.state_dict()["leaves"].tobytes()
+
+
 def test_an_empty_tree_refuses_as_python_does():
     for options in FORMS:
         tree = impls.make("numba", CAPACITY, **options)
