@@ -24,6 +24,7 @@ import os
 import queue
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -46,6 +47,7 @@ SECONDS = 180.0  # that the killers of a mutant may take
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header", "--color=no", "--tb=no")
 OUTCOME = re.compile(r"^(PASSED|FAILED|ERROR) (\S+::.*?)(?: - .*)?$", re.MULTILINE)
 FAILED, PASSED = 1, 0  # pytest's exit codes
+CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)  # that end an interpreter
 KILLERS = "killers.json"
 PORTIONS = (0, 8, 40, 120)  # of the tests that enter a fault, run at a time where its killer is looked for
 RETURN, EXCUSE = "\N{RETURN SYMBOL}", 8 * " "
@@ -205,6 +207,12 @@ class Copy:
             return Outcome(mutant, "killed", ", ".join(name for _, name in OUTCOME.findall(done.stdout)), seconds)
         if done.returncode == PASSED:
             return Outcome(mutant, "lives", mutant.excuse or "no killer fails", seconds)
+        if -done.returncode in CRASHES and len(mutant.killer) == 1:
+            return Outcome(mutant, "killed", mutant.killer[0], seconds)
+        if -done.returncode in CRASHES:  # which of them ended the interpreter is found by halves
+            halves = mutant.killer[: len(mutant.killer) // 2], mutant.killer[len(mutant.killer) // 2 :]
+            first = self.judge(replace(mutant, killer=halves[0]))
+            return first if first.verdict == "killed" else self.judge(replace(mutant, killer=halves[1]))
         return Outcome(mutant, "broken", _last_line(done), seconds)
 
 

@@ -26,6 +26,7 @@ LIST = [
     ("is stale", "5 * x", "6 * x", "test_toy.py::test_twice"),
     ("has a killer that always fails", "2 * x", "5 * x", "test_toy.py::test_fails"),
     ("has no such killer", "2 * x", "6 * x", "test_toy.py::test_none"),
+    ("ends the interpreter", "2 * x", "__import__('os').abort() if x else 0", "test_toy.py::test_twice"),
 ]
 
 
@@ -51,7 +52,9 @@ def toy(tmp_path):
     entries.append(ENTRY.format("is equivalent", "x > 0", "x >= 0") + "        -0 is 0\n")
     (tmp_path / mutation.FOLDER / "toy.txt").write_text("".join(["file: code_under_test.py\n\n", *entries]))
     killers = {f"toy: {name}": (killer,) for name, _, _, killer in LIST}
-    mutation.write_killers(killers | {"toy: is equivalent": ("test_toy.py::test_zero",)}, tmp_path)
+    killers["toy: is equivalent"] = ("test_toy.py::test_zero",)
+    killers["toy: ends the interpreter"] = ("test_toy.py::test_zero", "test_toy.py::test_twice")
+    mutation.write_killers(killers, tmp_path)
     return tmp_path
 
 
@@ -65,18 +68,19 @@ def test_each_mutant_of_a_toy_tree_gets_its_verdict(toy, monkeypatch):
         ("is stale", "stale"),
         ("has a killer that always fails", "broken"),
         ("has no such killer", "broken"),
+        ("ends the interpreter", "killed"),
         ("is equivalent", "lives"),
     ]
-    assert told == [1, 2, 3, 4, 5, 6]
+    assert told == [1, 2, 3, 4, 5, 6, 7]
     assert outcomes[0].detail == "test_toy.py::test_twice"
     assert "occurs 0 times in code_under_test.py" in outcomes[2].detail
     assert "test_fails fails without it" in outcomes[3].detail
     assert "test_none does not run here" in outcomes[4].detail
-    assert [outcome.is_right for outcome in outcomes] == [True, False, False, False, False, True]
+    assert [outcome.is_right for outcome in outcomes] == [True, False, False, False, False, True, True]
     good, words = mutation.summary(outcomes)
-    assert (good, words) == (False, "6 mutants: 1 killed, 2 lives, 1 stale, 2 broken; 4 not as the list says")
-    assert mutation.summary([outcomes[0], outcomes[5]])[0]
-    assert not mutation.summary([outcomes[5]] * (mutation.MOST_ALIVE + 1))[0]
+    assert (good, words) == (False, "7 mutants: 2 killed, 2 lives, 1 stale, 2 broken; 4 not as the list says")
+    assert mutation.summary([outcomes[0], outcomes[6]])[0]
+    assert not mutation.summary([outcomes[6]] * (mutation.MOST_ALIVE + 1))[0]
     assert (toy / "code_under_test.py").read_text() == CODE
 
 
