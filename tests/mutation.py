@@ -211,8 +211,9 @@ class Copy:
             return Outcome(mutant, "killed", mutant.killer[0], seconds)
         if -done.returncode in CRASHES:  # which of them ended the interpreter is found by halves
             halves = mutant.killer[: len(mutant.killer) // 2], mutant.killer[len(mutant.killer) // 2 :]
-            first = self.judge(replace(mutant, killer=halves[0]))
-            return first if first.verdict == "killed" else self.judge(replace(mutant, killer=halves[1]))
+            outcomes = (self.judge(replace(mutant, killer=half)) for half in halves)
+            found = next((outcome for outcome in outcomes if outcome.verdict == "killed"), None)
+            return replace(found or Outcome(mutant, "broken", _last_line(done), seconds), mutant=mutant)
         return Outcome(mutant, "broken", _last_line(done), seconds)
 
 
