@@ -222,7 +222,9 @@ def run(code, **environment):
 CONNECT = "from impls.cluster import ClusterError\nfrom impls.cluster.connection import connect\n"
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:9", "nonsense", "1.2.3.4", "ray://127.0.0.1:10001", "127.0.0.1:99999"])
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:9", "nonsense", "1.2.3.4", "ray://127.0.0.1:10001", "127.0.0.1:99999", "127.0.0.1:0"]
+)
 def test_an_address_without_a_head_is_said_in_a_sentence(address):
     code = CONNECT + f"try:\n    connect({address!r})\nexcept ClusterError as error:\n    print(error)"
     done = run(code)
