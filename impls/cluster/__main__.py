@@ -46,11 +46,17 @@ def main(arguments: list[str] | None = None) -> int:
         return _NO_CLUSTER
     if given.json:
         print(json.dumps(result))
-        return 0
+    else:
+        print_result(result, given.batch)
+    return 0
+
+
+def print_result(result: dict[str, Any], batch: int) -> None:
+    """Print what was measured as text."""
     stats = result["stats"]
     shards = plural(stats["shards"], "shard")
     print(
-        f"{result['batches_per_second']:,.0f} batches of {given.batch} a second from {shards} with "
+        f"{result['batches_per_second']:,.0f} batches of {batch} a second from {shards} with "
         f"{stats['records']:,} records (measured)."
     )
     rows = [["", "batches/s", "CPU time of the sampler per batch"]]
@@ -58,7 +64,6 @@ def main(arguments: list[str] | None = None) -> int:
         rows.append([name, f"{row['batches_per_second']:,.0f}", f"{row['cpu_us_per_batch']:.0f} us"])
     print(*aligned(rows, indent="  "), sep="\n")
     print(f"Totals were out of date by {100 * stats['skew']:.2g} % on average; the weights correct for it.")
-    return 0
 
 
 def fill_shards(sharded: ShardedReplay, records: int) -> None:
@@ -89,7 +94,7 @@ def measure(memory: Any, batch: int, seconds: float) -> dict[str, Any]:
     wall, cpu = time.perf_counter(), time.process_time()
     batches = take_steps(memory, batch, rng, seconds)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return {"batches_per_second": batches / wall, "cpu_us_per_batch": 1e6 * cpu / batches}
+    return {"batches": batches, "batches_per_second": batches / wall, "cpu_us_per_batch": 1e6 * cpu / batches}
 
 
 def take_steps(memory: Any, batch: int, rng: np.random.Generator, seconds: float) -> int:

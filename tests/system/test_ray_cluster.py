@@ -284,4 +284,4 @@ def test_the_command_measures_a_local_cluster():
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert result["stats"]["records"] == 3000 and result["batches_per_second"] > 0 < result["cpu_us_per_batch"]
+    assert result["stats"]["records"] == 3000 and result["batches"] > 20 and result["batches_per_second"] > 0
