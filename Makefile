@@ -82,7 +82,7 @@ test-all: $(READY)  ## the page, the oracles and the long tests as well; keeps w
 oldest: $(OLD)/.ready  ## every command in small, by an old Python (OLDEST=...) and the packages of `make demo`; 5 minutes
 	$(OLD)/bin/python -m tests.oldest
 
-mutants: $(READY)  ## put faults into copies of the code and see that the tests catch each; under 20 minutes
+mutants: $(READY)  ## put faults into copies of the code and see that the tests catch each; under an hour
 	$(BIN)/python -m tests.mutation
 
 bench: $(READY)  ## time samples and updates with pytest-benchmark, in seconds

@@ -4,9 +4,9 @@
   python -m impls.cluster --cluster auto --shards 3       three nodes of the cluster that this machine belongs to
   ray job submit -- python -m impls.cluster               the same as a job
 
-It says how many batches a second the sampler gets, and how much CPU time each costs it, beside a replay in the
-sampler's own process. A batch that is drawn from other machines pays only for records that one machine cannot hold, or
-for environments whose steps keep more cores busy than one machine has.
+It prints how many batches per second the sampler gets, and how much CPU time each costs it, compared with a replay in
+the sampler's own process. Drawing from other machines pays only for records that one machine cannot hold, or for
+environments whose steps keep more cores busy than one machine has.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def print_result(result: dict[str, Any], batch: int) -> None:
     stats = result["stats"]
     shards = plural(stats["shards"], "shard")
     print(
-        f"{result['batches_per_second']:,.0f} batches of {batch} a second from {shards} with "
+        f"{result['batches_per_second']:,.0f} batches of {batch} per second from {shards} with "
         f"{stats['records']:,} records (measured)."
     )
     rows = [["", "batches/s", "CPU time of the sampler per batch"]]
@@ -88,7 +88,7 @@ def make_records(records: int) -> dict[str, Any]:
 
 
 def measure(memory: Any, batch: int, seconds: float) -> dict[str, Any]:
-    """Sample and update batches for so many seconds; what a batch took, on the clock and of this process's CPU."""
+    """Sample and update batches for ``seconds``; return batches per second, and CPU microseconds of this process."""
     rng = np.random.default_rng(0)
     take_steps(memory, batch, rng, seconds / 10)
     wall, cpu = time.perf_counter(), time.process_time()
@@ -98,7 +98,7 @@ def measure(memory: Any, batch: int, seconds: float) -> dict[str, Any]:
 
 
 def take_steps(memory: Any, batch: int, rng: np.random.Generator, seconds: float) -> int:
-    """Sample and update until so many seconds have passed, once at least; returns the number of batches."""
+    """Sample and update for ``seconds``, once at least; return the number of batches."""
     batches, end = 0, time.monotonic() + seconds
     while not batches or time.monotonic() < end:
         drawn = memory.sample(batch, BETA, rng)

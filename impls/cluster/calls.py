@@ -100,7 +100,7 @@ class Calls(Protocol):
         """Send a request, and return at once a reference to its answer."""
 
     def answer(self, reference: Any, seconds: float) -> Reply:
-        """Return the answer. TimeoutError where there is none within so many seconds, LostError where none will be."""
+        """Return the answer. TimeoutError where there is none within ``seconds``, LostError where none will be."""
 
     def list_ready(self, references: Sequence[Any]) -> Sequence[Any]:
         """Return those references whose answer, or loss, is known by now."""

@@ -37,7 +37,7 @@ _GONE = 0.2  # the same for a shard that did not answer
 _NAP_SECONDS = 0.01  # between looks for the first shard that answers
 _MOST_ASKED = 16  # shards that are asked for their totals at once
 _BELOW_ONE = 1.0 - 2.0**-53
-_REPLY_BYTES = 90_000  # what Ray sends within an answer; more goes by its object store, which takes 7 times as long
+_REPLY_BYTES = 90_000  # what Ray sends within an answer; more goes by its object store, 7 times slower
 
 
 @dataclass(eq=False)

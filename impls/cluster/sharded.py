@@ -72,7 +72,7 @@ class RayCalls:
         return self._actors[shard].answer_message.remote(request.pack())
 
     def answer(self, reference: Any, seconds: float) -> Reply:
-        """Return the answer. TimeoutError where there is none within so many seconds, LostError where none will be."""
+        """Return the answer. TimeoutError where there is none within ``seconds``, LostError where none will be."""
         try:
             # The time is over for others' sake: an answer that is there may yet have to come from another node.
             if seconds < _FETCH_SECONDS and self._ray.wait([reference], timeout=seconds, fetch_local=False)[0]:
