@@ -17,7 +17,7 @@ import traceback
 from tests.committed import ROOT
 
 UNCOVERED = {"COVERAGE_PROCESS_START": "", "COVERAGE_PROCESS_CONFIG": ""}
-"""Variables of a process that may write no large file, so that what coverage would measure there has no place."""
+"""Variables of a process without coverage: it may write no large file, or a thread of it ends it at any moment."""
 
 
 def run_python(*words, folder=ROOT, exit_code=0, seconds=600, **environment):

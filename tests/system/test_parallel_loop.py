@@ -6,14 +6,15 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from impls.training.errors import TrainingError
 from tests import numbered
+from tests.committed import ROOT
 from tests.matrix import slow
+from tests.nursery import UNCOVERED
 from tests.parallel_runs import PATIENCE_SECONDS, advance, kill, lives, running, small, until
 
 NUMBERED = {"environment": "tests.numbered:Numbered-v0", "shape": (numbered.SIZE,), "choices": 3}
@@ -155,12 +156,10 @@ if __name__ == "__main__":
 def test_children_end_with_their_parent(tmp_path, name, ratio, number):
     program = tmp_path / "parent.py"
     program.write_text(PARENT)
-    root = str(Path(__file__).resolve().parents[2])
-    with subprocess.Popen(
-        [sys.executable, str(program), name, ratio],
-        cwd=root, env=os.environ | {"PYTHONPATH": root}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    ) as parent:  # fmt: skip
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    variables = os.environ | UNCOVERED | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(program), name, ratio]
+    with subprocess.Popen(command, cwd=ROOT, env=variables, start_new_session=True, **pipes) as parent:
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         assert len(pids) == (2 if name == "pipelined" else 1)
         os.killpg(parent.pid, number) if number == signal.SIGINT else parent.send_signal(number)
