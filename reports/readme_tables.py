@@ -47,6 +47,7 @@ CELLS = {
     "plugin": "steps of other libraries on our trees",
     "plugin run": "training runs of another library on our trees",
     "replay_operations": "whole replay buffers",
+    "replay_sharded": "replay buffers over a Ray cluster",
     "replay_parts": "whole replay buffers",
     "replay_batches": "whole replay buffers",
     "replay_pairs": "replay buffers shared by processes",
@@ -191,6 +192,28 @@ def replay(results: Path) -> str:
     )
     said = replay_cells.sentence(compared)
     return f"{said}\n\n" * bool(said) + _table(head, rows) + f"\n{note}\n"
+
+
+def cluster(results: Path) -> str:
+    """Say how long a step on a replay over a Ray cluster takes, ours and another library's, by the latest records."""
+    steps = {
+        record.contestant: record
+        for record in in_order(dse.read_folder(results))
+        if record.primitive == "replay_sharded" and record.samples_seconds
+    }
+    ours = steps.pop("sharded", None)
+    peers = [record for record in steps.values() if ours and record.machine_key == ours.machine_key]
+    if ours is None or not peers:
+        return "Not on record yet; measured by `python -m benchmarks replay --only sharded`.\n"
+    text = (
+        f"Inserting 1 record, sampling {ours.batch} of {ours.capacity:,} and updating them takes "
+        f"{replay_cells.microseconds(ours.seconds)} us"
+    )
+    for peer in peers:
+        median, low, high = stats.speedup(peer, ours)
+        text += f", and {replay_cells.microseconds(peer.seconds)} us in {peer.contestant}"
+        text += f": {median:.1f}x [{low:.1f}, {high:.1f}]"
+    return f"{text} (measured). {_origin([ours, *peers])}.\n"
 
 
 def plugins(results: Path) -> str:

@@ -32,6 +32,7 @@ class Buffer(ABC):
     fanout: ClassVar[int] = 2
     dtype: ClassVar[str] = "float64"  # of its priorities
     retrieves: ClassVar[bool] = False  # whether its priorities can be asked for
+    clustered: ClassVar[bool] = False  # whether it lies on the nodes of a Ray cluster
     inherited: ClassVar[bool] = False  # whether only a process that is started with a shared one can attach to it
 
     def __init__(self, capacity: int, seed: int = 0, **options: Any) -> None:

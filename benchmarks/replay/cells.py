@@ -12,6 +12,7 @@ from .partial import UNTIL
 
 PARTS = {
     "operations": "insert, sample, update, all three; retrieval; one thread on one core, with other libraries' buffers",
+    "sharded": "insert, sample and update on a replay over a Ray cluster, that of RAY_ADDRESS or this machine alone",
     "parts": "where the time of the compiled replay's operations goes",
     "batches": "sample and update over the batch [Zhang2023, Fig. 12]",
     "memr": "an environment step of model rollouts [Zhang2022, Alg. 2], and the step's other parts",
@@ -21,7 +22,8 @@ PARTS = {
     "flush": "a local cache flushed every n rows, alone and under load from a learner [StoneSachdev]",
 }
 COMPILED, REUSED, IN_PYTHON, SHARED_PEER = "replay", "replay_reused", "prioritized_buffer", "cpprb_mp"
-ALONE = ("operations", "parts", "batches", "memr")  # parts in which each buffer has a process of its own
+SHARDED = "sharded"  # ours over a Ray cluster
+ALONE = ("operations", "sharded", "parts", "batches", "memr")  # parts in which each buffer has a process of its own
 OPERATIONS = (("insert", 1), ("insert", 64), ("sample", 256), ("update", 256), ("step", 256))
 RETRIEVE, SUPERSEDED = "retrieve", "superseded"  # the op, and the key of a record's machine for the share of samples
 BATCHES = (1, 32, 128, 512, 2_048, 8_192, 32_768)
@@ -93,10 +95,17 @@ class Plan:
 
     def _operations(self) -> Iterator[list[Cell]]:
         for op, batch in (*OPERATIONS, (RETRIEVE, 256)):
-            others = [name for name in self.others if op != RETRIEVE or kind_of(name).retrieves]
+            others = [name for name in self._local() if op != RETRIEVE or kind_of(name).retrieves]
             ours = [self._compiled("operations", op, batch, strategy) for strategy in self.strategies]
             reused = [dataclasses.replace(cell, contestant=REUSED) for cell in ours[:1]]
             yield ours + reused + [Cell("operations", name, op, batch, self.capacity) for name in others]
+
+    def _local(self) -> list[str]:
+        return [name for name in self.others if not kind_of(name).clustered]
+
+    def _sharded(self) -> Iterator[list[Cell]]:
+        clustered = [name for name in self.others if kind_of(name).clustered]
+        yield [Cell("sharded", name, "step", LEARNED, self.capacity) for name in clustered]
 
     def _parts(self) -> Iterator[list[Cell]]:
         for op, batch in OPERATIONS:
@@ -113,7 +122,7 @@ class Plan:
     def _memr(self) -> Iterator[list[Cell]]:
         for rollouts in ROLLOUTS:
             ours = [self._compiled("memr", "rollouts", rollouts, self.default)] if self.strategies else []
-            others = [Cell("memr", name, "rollouts", rollouts, self.capacity) for name in self.others]
+            others = [Cell("memr", name, "rollouts", rollouts, self.capacity) for name in self._local()]
             options = {"workload": TRAINED, "learner": "dense", "rollouts": rollouts}
             rest = [
                 Cell("memr", *part, batch or rollouts, self.capacity, options) for part, batch in STEP_PARTS.items()

@@ -7,7 +7,7 @@ from typing import Any
 from dse import stats
 from dse.records import Measurement
 
-from .cells import COMPILED, IN_PYTHON, RETRIEVE, REUSED, STEP_PARTS, SUPERSEDED, TRAINED
+from .cells import COMPILED, IN_PYTHON, RETRIEVE, REUSED, SHARDED, STEP_PARTS, SUPERSEDED, TRAINED
 from .partial import UNTIL
 
 SUMMED = (("insert", 1), ("sample", 256), ("update", 256))
@@ -146,8 +146,18 @@ def _flush(found: Sequence[Measurement], default: str) -> dict[str, Any]:
     return {"ns_per_row": _rows(map(cell, found))}
 
 
+def _sharded(found: Sequence[Measurement], default: str) -> dict[str, Any]:
+    steps = {record.contestant: record for record in found}
+    peers = [name for name in steps if name != SHARDED]
+    us = _rows((name, "step", 1e6 * record.seconds) for name, record in steps.items())
+    if SHARDED not in steps:
+        return {"us": us}
+    return {"us": us, "speedups": {name: stats.speedup(steps[name], steps[SHARDED]) for name in peers}}
+
+
 _PARTS = {
     "operations": _operations,
+    "sharded": _sharded,
     "parts": _parts_of,
     "batches": _batches,
     "memr": _memr,
@@ -180,6 +190,8 @@ def lines(found: dict[str, Any]) -> list[str]:
             text += _table(content.get("us") or content["ns_per_row"], "us" if "us" in content else "ns per row")
             if content.get("percent"):
                 text += [*_table(content["percent"], "% of a step"), f"  {content['source']}"]
+            for name, times in content.get("speedups", {}).items():
+                text.append(f"  a speedup of {_times(times)} over {name}")
             for role in ("best_peer", "python"):
                 if times := content.get(f"times_{role}"):
                     step = f", a whole step {_times(times['step'])}" if "step" in times else ""

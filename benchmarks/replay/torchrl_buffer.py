@@ -24,16 +24,20 @@ class Torchrl(Buffer):
     def _allocate(self, seed: int) -> None:
         sys.modules.setdefault("torchrl._torchrl", torchrl_peer.extension())
         sys.modules.setdefault("ray", None)  # type: ignore[arg-type]  # it imports what is there of Ray's services
+        from torchrl.data import LazyTensorStorage, TensorDictPrioritizedReplayBuffer  # noqa: PLC0415
+
+        self._use_torch(seed)
+        kind = {"alpha": ALPHA, "beta": BETA, "eps": EPSILON, "priority_key": ERROR}
+        storage = LazyTensorStorage(self.capacity)
+        self._buffer = TensorDictPrioritizedReplayBuffer(storage=storage, batch_size=1, **kind)
+
+    def _use_torch(self, seed: int) -> None:
         import torch  # noqa: PLC0415  # heavy, and optional
         from tensordict import TensorDict  # noqa: PLC0415
-        from torchrl.data import LazyTensorStorage, TensorDictPrioritizedReplayBuffer  # noqa: PLC0415
 
         torch.manual_seed(seed)
         torch.set_num_threads(1)
         self._torch, self._dict = torch, TensorDict
-        kind = {"alpha": ALPHA, "beta": BETA, "eps": EPSILON, "priority_key": ERROR}
-        storage = LazyTensorStorage(self.capacity)
-        self._buffer = TensorDictPrioritizedReplayBuffer(storage=storage, batch_size=1, **kind)
 
     def insert(self, placed: Any) -> None:
         self._buffer.extend(placed)

@@ -24,7 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from impls.cluster.connection import import_ray
 from impls.replay import SegmentedReplay
+from impls.terminal import plural
 from impls.training import TrainingError
 from impls.training.parallel import orphans
 
@@ -340,9 +342,12 @@ class _Session:
         part = cell["part"]
         try:
             if part in ALONE:
-                cpus, note = pin(1, threads()), None
+                is_clustered = buffers.kind_of(cell["contestant"]).clustered  # Ray's processes inherit the CPUs
+                cpus, note = pin_to(ALL_CPUS, threads()) if is_clustered else pin(1, threads()), None
                 make = part_of_step if "workload" in cell["options"] else self._operation
                 clock: Clock = make(cell, seed, sample_seconds)
+                if is_clustered:
+                    note = plural(len(import_ray().nodes()), "node")
             else:
                 cpus, note = pin_to(ALL_CPUS, threads()), self._note(cell)
                 share = {"pairs": self._pair, "flush": self._flush}.get(part, self._parallel)

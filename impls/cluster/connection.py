@@ -30,23 +30,23 @@ def import_ray() -> Any:
         raise ClusterError("ray is not installed: pip install 'fanout[ray]', on every node the same version") from None
 
 
-def connect(cluster: str = "auto") -> Any:
+def connect(cluster: str = "auto", **options: Any) -> Any:
     """Join a cluster, and return the module ray.
 
     A runtime that is initialized is used as it is. Else the address is that of RAY_ADDRESS; else ``cluster``: "auto"
     (the cluster that this machine is a node of), "local" (a new one, of this machine alone) or HOST:PORT of a head.
-    ClusterError, within half a minute, where there is none, with what to do.
+    ``options`` are of ``ray.init``. ClusterError, within half a minute, where there is none, with what to do.
     """
     ray = import_ray()
     if ray.is_initialized():
         return ray
     address = os.environ.get("RAY_ADDRESS") or str(cluster)
     if address == "local":
-        ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, **options)
         return ray
     check_head(address)
     try:
-        ray.init(address=address, log_to_driver=False)
+        ray.init(address=address, log_to_driver=False, **options)
     except ConnectionError as error:
         raise _none_at(address, str(error)) from None
     except RuntimeError as error:  # such as other versions of Python or Ray

@@ -270,6 +270,11 @@ with ShardedReplay(1000, LAYOUT, alpha=0.6, epsilon=1e-2, cluster="local", cpus=
         time.sleep(0.2)
 
 
+def test_the_buffer_that_is_timed_beside_others_is_right():
+    done = run("from benchmarks.replay import buffers; print(buffers.fault('sharded'))")
+    assert done.stdout == "None\n", done.stderr
+
+
 def test_the_example_of_the_readme_runs(tmp_path):
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "impls/cluster/README.md").read_text(), re.DOTALL)
     assert len(example.splitlines()) < 40

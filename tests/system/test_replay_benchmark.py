@@ -31,7 +31,8 @@ from tests.parallel_runs import until
 
 pytest.importorskip("numba")
 STRATEGIES = ("two_lock_checked", "global", "none", "rwlock", "two_lock_lazy")
-PLAN = Plan(STRATEGIES, "two_lock_checked", ("prioritized_buffer", "cpprb", "cpprb_mp"), 1_000, 64, 5_000, 1_000)
+OTHERS = ("prioritized_buffer", "cpprb", "cpprb_mp", "sharded", "torchrl_ray")
+PLAN = Plan(STRATEGIES, "two_lock_checked", OTHERS, 1_000, 64, 5_000, 1_000)
 
 
 @pytest.fixture
@@ -112,6 +113,10 @@ def test_cells_are_all_different_and_name_what_is_asked_for():
     assert [group[0].member[1] for group in PLAN.groups("operations")] == ["two_lock_checked"] * 6
     assert {one.contestant for one in every["operations"] if one.op == "retrieve"} == {COMPILED, REUSED, IN_PYTHON}
     assert {one.op for one in runs} == {"run", "retrieve"}
+    over_nodes = [
+        (part, cell.contestant, cell.op) for part in every for cell in every[part] if cell.contestant in OTHERS[3:]
+    ]
+    assert over_nodes == [("sharded", name, "step") for name in OTHERS[3:]]
     none = Plan((), "", ("prioritized_buffer",), 1_000, 64, 10, 2)
     assert [none.groups(part) for part in ("parts", "threads", "processes", "flush")] == [[], [], [], []]
 
@@ -252,6 +257,13 @@ def test_the_summary_says_how_many_times_as_fast():
     assert times == pytest.approx(6)
     assert low < times < high
     assert "a speedup of 6.00 over cpprb" in "\n".join(summary.lines({"operations": content}))
+    found = [
+        dataclasses.replace(found[3], primitive="replay_sharded", contestant=name, median_seconds=seconds)
+        for name, seconds in (("sharded", 5e-4), ("torchrl_ray", 1e-2))
+    ]
+    content = summary.of(found, "two_lock_checked")
+    assert content["sharded"]["speedups"]["torchrl_ray"][0] == pytest.approx(20)
+    assert any("a speedup of 20.00x" in line and "over torchrl_ray" in line for line in summary.lines(content))
 
 
 def test_the_summary_of_runs_holds_both_claims_against_their_intervals():
