@@ -95,12 +95,12 @@ class Plan:
 
     def _operations(self) -> Iterator[list[Cell]]:
         for op, batch in (*OPERATIONS, (RETRIEVE, 256)):
-            others = [name for name in self._local() if op != RETRIEVE or kind_of(name).retrieves]
+            others = [name for name in self._list_local() if op != RETRIEVE or kind_of(name).retrieves]
             ours = [self._compiled("operations", op, batch, strategy) for strategy in self.strategies]
             reused = [dataclasses.replace(cell, contestant=REUSED) for cell in ours[:1]]
             yield ours + reused + [Cell("operations", name, op, batch, self.capacity) for name in others]
 
-    def _local(self) -> list[str]:
+    def _list_local(self) -> list[str]:
         return [name for name in self.others if not kind_of(name).clustered]
 
     def _sharded(self) -> Iterator[list[Cell]]:
@@ -122,7 +122,7 @@ class Plan:
     def _memr(self) -> Iterator[list[Cell]]:
         for rollouts in ROLLOUTS:
             ours = [self._compiled("memr", "rollouts", rollouts, self.default)] if self.strategies else []
-            others = [Cell("memr", name, "rollouts", rollouts, self.capacity) for name in self._local()]
+            others = [Cell("memr", name, "rollouts", rollouts, self.capacity) for name in self._list_local()]
             options = {"workload": TRAINED, "learner": "dense", "rollouts": rollouts}
             rest = [
                 Cell("memr", *part, batch or rollouts, self.capacity, options) for part, batch in STEP_PARTS.items()

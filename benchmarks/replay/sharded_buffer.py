@@ -22,8 +22,8 @@ class Sharded(Buffer):
     clustered = True
 
     def _allocate(self, seed: int) -> None:
-        how: dict[str, Any] = {"alpha": ALPHA, "epsilon": EPSILON, "batches_a_call": 8, "ahead": 2, "cpus": 0.1}
-        self._buffer = ShardedReplay(self.capacity, rows.LAYOUT, cluster="local", **how)
+        options: dict[str, Any] = {"alpha": ALPHA, "epsilon": EPSILON, "batches_a_call": 8, "ahead": 2, "cpus": 0.1}
+        self._buffer = ShardedReplay(self.capacity, rows.LAYOUT, cluster="local", **options)
         self._rng = np.random.default_rng(seed)
         self._shard = self._buffer.handle().attach()
 
