@@ -16,7 +16,7 @@ from impls.sumtree.cuda import emulation
 CAPACITIES = (1, 2, 3, 1000)  # beside K-1 .. K*K+1, which depend on K
 FANOUTS = (2, 3, 4, 7, 8, 16, 32, 64)
 
-ALWAYS: dict[str, dict[str, Any]] = {"cupy": {"emulate": True}}
+ALWAYS: dict[str, dict[str, Any]] = {"cupy": {"emulate": True, "raise_errors": "now"}}
 _OPTIONS: dict[str, list[dict[str, Any]]] = {
     "python": [{"propagate": "delta"}],
     "numpy": [{"propagate": "delta"}, {"padding": "full"}, {"aligned": False}],

@@ -1,10 +1,11 @@
 """Stands in for CuPy where there is no GPU: arrays that refuse to be NumPy's unasked, kernels run by the emulator.
 
-It holds those names of CuPy that the suite uses, and passes kernel arguments by CuPy's rules: device arrays by address,
-NumPy arrays only if they have one element (by value), NumPy's and Python's numbers by value. Between ``begin_capture``
-and ``end_capture`` kernels are noted, not run.
+It holds those names of CuPy that the suite uses. Streams run what they are given at once, or, where ``Stream.idle`` is
+set, not before somebody waits for it: then what another stream was given later has run before. Between
+``begin_capture`` and ``end_capture`` kernels are noted, not run. Whoever reads an array waits for the current stream.
 """
 
+import ctypes
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from impls.sumtree.cuda import emulation
-from impls.sumtree.cuda.program import Constants
+from impls.sumtree.cuda.program import CALL, TREE, Constants
 
 
 class DeviceArray:
@@ -21,16 +22,19 @@ class DeviceArray:
 
     def __init__(self, held: np.ndarray[Any, Any]) -> None:
         self.held = held
+        if Stream.idle:
+            KEPT.append(held)
 
     def __array__(self, *how: Any, **more: Any) -> np.ndarray[Any, Any]:
         raise TypeError("Implicit conversion to a NumPy array is not allowed.")
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("size", "ndim", "dtype", "nbytes", "shape", "__cuda_array_interface__"):
+        if name in ("size", "ndim", "dtype", "nbytes", "shape", "flags", "__cuda_array_interface__"):
             return getattr(self.held, name.replace("cuda_", ""))
         raise AttributeError(name)
 
     def get(self) -> np.ndarray[Any, Any]:
+        Stream.now().synchronize()
         return self.held.copy()
 
     def view(self, dtype: Any) -> "DeviceArray":
@@ -38,7 +42,13 @@ class DeviceArray:
 
     @property
     def data(self) -> SimpleNamespace:
-        return SimpleNamespace(ptr=self.held.ctypes.data)
+        return SimpleNamespace(ptr=self.held.ctypes.data, device_id=0)
+
+    def __dlpack__(self, **how: Any) -> Any:
+        return self.held.__dlpack__()
+
+    def __dlpack_device__(self) -> Any:
+        return self.held.__dlpack_device__()
 
     def __getitem__(self, where: Any) -> "DeviceArray":
         return DeviceArray(self.held[where])
@@ -61,21 +71,37 @@ class Module:
         self._kernels = emulation.load_text(code, Constants(values["LEAF"], *numbers, *switches))
 
     def get_function(self, name: str) -> Any:
-        launch = self._kernels[name]
+        return SimpleNamespace(ptr=_listed(self._kernels[name]))
 
-        def kernel(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
-            passed = [_passed(argument) for argument in arguments]
-            stream = Stream.current
-            if stream is None or stream.captured is None:
-                launch(*grid, *block, *passed)
-            else:
-                stream.captured.append(lambda: launch(*grid, *block, *passed))
 
-        return kernel
+def launch_kernel(function: int, *how: int) -> None:
+    """Enqueue a kernel with the values that its two parameters have now: the tree and the call."""
+    blocks, _, _, threads, _, _, _, stream, parameters, _ = how
+    addresses = np.ctypeslib.as_array((ctypes.c_uint64 * 2).from_address(parameters))
+    kinds = zip(addresses.tolist(), (TREE, CALL), strict=True)
+    values = [np.frombuffer(ctypes.string_at(address, kind.itemsize), np.uint8).copy() for address, kind in kinds]
+    passed = np.array([value.ctypes.data for value in values], np.uint64)
+
+    def run() -> None:
+        assert all(value.size for value in values)  # they live as long as their addresses
+        LISTED[function](blocks, threads, stream, passed.ctypes.data)
+
+    LISTED[stream].do(run)
 
 
 def compile_using_nvrtc(source: str, options: tuple[str, ...]) -> tuple[bytes, None]:
     return f"{' '.join(options)}\0{source}".encode(), None
+
+
+KEPT: list[Any] = []
+"""Memory that idle streams will use: a device gives none away before they have."""
+LISTED: list[Any] = []
+"""What has an address in CUDA: streams, the first of which is the default, events and functions."""
+
+
+def _listed(what: Any) -> int:
+    LISTED.append(what)
+    return len(LISTED) - 1
 
 
 class Event:
@@ -97,11 +123,20 @@ class Stream:
     """Runs what it is given at once, or captures it. Only while it is current is anything given to it."""
 
     current: "Stream | None" = None
+    idle = False  # whether streams do nothing before somebody waits for them
 
     def __init__(self, non_blocking: bool = False) -> None:
         assert non_blocking
         self.captured: list[Callable[[], None]] | None = None
-        self.awaited: list[Stream | None] = []
+        self.awaited: list[int] = []
+        self.waiting: list[Callable[[], None]] = []
+        self.ptr = _listed(self)
+
+    @classmethod
+    def now(cls) -> "Stream":
+        """The current stream, or the default."""
+        default: Stream = LISTED[0]
+        return cls.current or default
 
     def __enter__(self) -> "Stream":
         Stream.current = self
@@ -110,20 +145,19 @@ class Stream:
     def __exit__(self, *error: Any) -> None:
         Stream.current = None
 
-    def is_capturing(self) -> bool:
-        return self.captured is not None
-
-    def record(self) -> Event:
-        event = Event()
-        event.stream = self
-        return event
-
-    def wait_event(self, event: Event) -> None:
-        """What the event marks has passed."""
-        self.awaited.append(event.stream)
+    def do(self, what: Callable[[], None]) -> None:
+        """Enqueue it."""
+        if self.captured is not None:
+            self.captured.append(what)
+            return
+        self.waiting.append(what)
+        if not Stream.idle:
+            self.synchronize()
 
     def synchronize(self) -> None:
-        """All of it has run."""
+        """Run all of it."""
+        while self.waiting:
+            self.waiting.pop(0)()
 
     def begin_capture(self) -> None:
         self.captured = []
@@ -139,14 +173,6 @@ class Stream:
         return SimpleNamespace(launch=launch)
 
 
-def _passed(argument: Any) -> Any:
-    if isinstance(argument, DeviceArray):
-        return argument.held
-    if isinstance(argument, np.ndarray) and argument.size != 1:
-        raise TypeError("Only numpy.ndarrays of size one can be passed by value.")
-    return argument
-
-
 class CUDARuntimeError(RuntimeError):
     """What CuPy raises of the CUDA runtime."""
 
@@ -159,8 +185,15 @@ def array(values: DeviceArray, dtype: Any) -> DeviceArray:
     return DeviceArray(np.array(values.held, dtype))
 
 
-def ascontiguousarray(values: DeviceArray, dtype: Any) -> DeviceArray:
-    return DeviceArray(np.ascontiguousarray(values.held, dtype))
+def ascontiguousarray(values: DeviceArray) -> DeviceArray:
+    return DeviceArray(np.ascontiguousarray(values.held))
+
+
+def _wait(stream: int, event: int) -> None:
+    """Let a stream wait for another, which has as much to do as when the event was recorded."""
+    (awaited,) = LISTED[event]
+    LISTED[stream].awaited.append(awaited)
+    LISTED[stream].do(LISTED[awaited].synchronize)
 
 
 def module(devices: int | str = 1) -> Any:
@@ -172,10 +205,20 @@ def module(devices: int | str = 1) -> Any:
         return devices
 
     runtime = SimpleNamespace(
-        getDeviceCount=device_count, CUDARuntimeError=CUDARuntimeError, deviceSynchronize=lambda: None
+        getDeviceCount=device_count,
+        CUDARuntimeError=CUDARuntimeError,
+        deviceSynchronize=lambda: None,
+        eventDisableTiming=2,
+        eventCreateWithFlags=lambda flags: _listed([]),
+        eventRecord=lambda event, stream: LISTED[event].append(stream),
+        eventDestroy=lambda event: None,
+        streamWaitEvent=_wait,
+        streamIsCapturing=lambda stream: LISTED[stream].captured is not None,
+        streamSynchronize=lambda stream: LISTED[stream].synchronize(),
     )
-    default = Stream(non_blocking=True)
     cuda = SimpleNamespace(
+        driver=SimpleNamespace(launchKernel=launch_kernel),
+        alloc_pinned_memory=bytearray,
         runtime=runtime,
         compiler=SimpleNamespace(
             CompileException=type("CompileException", (Exception,), {}), compile_using_nvrtc=compile_using_nvrtc
@@ -184,7 +227,7 @@ def module(devices: int | str = 1) -> Any:
         Device=lambda: SimpleNamespace(id=0),
         Event=Event,
         Stream=Stream,
-        get_current_stream=lambda: Stream.current or default,
+        get_current_stream=Stream.now,
         get_elapsed_time=get_elapsed_time,
     )
     makers = {name: _making(getattr(np, name)) for name in ("zeros", "empty", "full")}
@@ -195,3 +238,6 @@ def module(devices: int | str = 1) -> Any:
 
 def _making(maker: Any) -> Any:
     return lambda *arguments: DeviceArray(maker(*arguments))
+
+
+Stream(non_blocking=True)  # the default, whose address is 0

@@ -3,35 +3,50 @@
 The kernels (``cuda/kernels.cu``) are the whole tree; this module gives them memory and launches them. Every level is
 one array of sums, groups on 128-byte lines where their size allows. A search is one launch: ``lanes`` threads of a warp
 share a sample, each holding some of the children. An update is two launches, one for a small batch, and one more to
-inspect a large one that is to be checked; it touches only groups above changed leaves.
+inspect a large one that is to be checked; it touches only groups above changed leaves. A launch passes two blocks of
+numbers, the tree and the call, that lie in host memory from the start: a call writes a dozen words and launches.
 
 ``emulate=True`` compiles the same text for this processor and runs it there: for tests, never to be timed.
 """
 
 import functools
+import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from ..checks import integer_at_least, one_of
 from ..levels import fits_lines, group_size, line_starts
-from .arguments import EXACT, Indices, Priorities, Reals, nothing_to_sample, to_numpy
+from .arguments import Indices, Priorities, Reals, nothing_to_sample, to_numpy
 from .contract import SumTree
-from .cuda import device, emulation
-from .cuda.program import BLOCK_THREADS, EMPTY, FUSED_THREADS, REFUSED, TREE, Constants, Device, Launch
+from .cuda import device, emulation, program
+from .cuda.arrays import Arrays, Batch, Libraries
+from .cuda.program import BLOCK_THREADS, CALL, FUSED_THREADS, SCALAR, TREE, Constants, Device, Launch
 from .turns import Result
 
 LINE_BYTES = 128
 LANES = (1, 2, 4, 8, 16, 32)
 _HELD_BY_LANE = 4  # children, where lanes are not given
 _MOST_FUSED = 512  # elements up to which one block does a whole update, where fused is not given
-_FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
+_LEAST_ROOM = 1024  # elements of an update that there is room for at first
+_FIELD = {name: place for place, name in enumerate(CALL.names or ())}  # words of a call
+_INDICES, _REALS, _FOUND, _PRIORITIES = (_FIELD[name] for name in ("indices", "reals", "found", "priorities"))
+_INDEX_TYPE, _REAL_TYPE, _BATCH = (_FIELD[name] for name in ("index_type", "real_type", "batch"))
+_UNIFORM, _BLOCKS, _LEVEL, _REPAIR = (_FIELD[name] for name in ("uniform", "blocks", "level", "repair"))
+_WORST, _SCALAR = _FIELD["worst"], _FIELD["scalar"]
+Answer: TypeAlias = tuple[Any, Any]
 
 
 class CupyTree(SumTree):
-    """Tree on CuPy's current device; results are CuPy arrays. NumPy input is checked on the host and copied.
+    """Tree on CuPy's current device. Batches on the device (CuPy's, torch's and others') are used where they lie, on
+    the current stream of their library, and results are CuPy's, or torch's where the batch is. Other input is checked
+    on the host, where it raises at once, and copied.
+
+    No call waits for the device, to learn whether it refused a batch that lies there. A batch that it refuses changes
+    nothing, and its error (with the value and the bound) is raised by a later call, or by :meth:`synchronize`;
+    elements of a sample that are refused, and all of an empty tree, are -1 with priority 0.
 
     Options:
 
@@ -43,11 +58,11 @@ class CupyTree(SumTree):
     * ``fused``: whether one block does an update in one launch (True, False, or None: up to 512 elements).
     * ``aligned=None`` puts groups on 128-byte lines where K * itemsize divides or is a multiple of 64, ``True``
       insists, ``False`` shifts every level by one element, so that groups straddle lines.
-    * ``emulate=True`` runs the kernels on the host, over NumPy arrays.
+    * ``raise_errors="now"`` (default: "later") waits in every call, and raises its own error at once.
+    * ``emulate=True`` runs the kernels on the host, over NumPy arrays and torch's tensors there.
 
-    The defaults of ``lanes`` and ``fused`` are calculated, not measured. With ``validate=True`` every call waits for
-    the device, to learn whether it refused a value. With ``validate=False`` calls only enqueue: sampling an empty tree
-    then returns -1, and :meth:`synchronize` raises its RuntimeError.
+    The defaults of ``lanes`` and ``fused`` are calculated, not measured. With ``validate=False`` nothing is checked,
+    but that sampling an empty tree makes :meth:`synchronize` raise.
 
     ``minimum`` is ignored: :meth:`min`, and sums of ranges, read every leaf, in host memory.
 
@@ -56,7 +71,7 @@ class CupyTree(SumTree):
 
     runs_on = "gpu"
     compiled = True
-    variants = ({"validate": False},)  # then a device need not be waited for
+    variants = ({"validate": False},)
 
     def __init__(
         self,
@@ -66,6 +81,7 @@ class CupyTree(SumTree):
         lanes: int | None = None,
         fused: bool | None = None,
         aligned: bool | None = None,
+        raise_errors: str = "later",
         emulate: bool = False,
         **common: Any,
     ) -> None:
@@ -74,6 +90,7 @@ class CupyTree(SumTree):
         self._propagate = one_of("propagate", propagate, ("recompute", "delta"))
         self._fused = one_of("fused", fused, (None, True, False))
         self._aligned = one_of("aligned", aligned, (None, True, False))
+        self._raise_errors = one_of("raise_errors", raise_errors, ("later", "now"))
         if lanes is not None and integer_at_least("lanes", lanes, 1) not in LANES:
             raise ValueError(f"lanes must be one of {', '.join(map(str, LANES))}, not {lanes}")
         self._lanes_given = lanes
@@ -107,15 +124,30 @@ class CupyTree(SumTree):
         self._root = self._memory[last : last + 8].view(np.float64)
         self._claims = zeros(self._capacity, np.int32)
         self._pending = zeros((end - starts[1]) // 8, np.int32)
-        self._status = zeros(2, np.int32)
+        self._status = zeros(program.STATUS_WORDS, np.int32)
+        self._report = self._device.shared_words(program.REPORT_WORDS)
+        self._why: Any = memoryview(self._report)  # type: ignore[arg-type]  # which is read faster
         tree = np.zeros(1, TREE)
         tree["leaves"], tree["sums"] = address(self._leaves), address(self._memory) + first
         for name, array in (("claims", self._claims), ("pending", self._pending), ("status", self._status)):
             tree[name] = address(array)
+        tree["report"] = self._report.ctypes.data
         tree["checked"], tree["capacity"], tree["width"] = self._validate, self._capacity, width
-        tree["height"] = self.height
+        tree["height"], tree["highest"] = self.height, self._max_priority
         tree["start"][0, 1 : len(starts)] = [(start - starts[1]) // 8 for start in starts[1:]]
+        call = np.zeros(1, CALL)
         self._tree = tree
+        self._words: Any = memoryview(call.view(np.int64))  # type: ignore[arg-type]
+        self._reals: Any = memoryview(call.view(np.float64))  # type: ignore[arg-type]
+        self._both = np.array([tree.ctypes.data, call.ctypes.data], np.uint64)
+        self._parameters = self._both.ctypes.data
+        # Room for the copy of a batch, by its size: launches that are under way, or captured, may use what was there.
+        self._rooms: dict[int, list[Any]] = {}
+        self._room = 0
+        self._libraries = Libraries(self._device, self._dtype)
+        self._native: Arrays = self._libraries.native
+        self._stream = self._device.current_stream()
+        self._device.follow(self._stream)
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -123,144 +155,208 @@ class CupyTree(SumTree):
             "lanes": self._lanes_given,
             "fused": self._fused,
             "aligned": self._aligned,
+            "raise_errors": self._raise_errors,
             "emulate": self._emulate,
         }
 
     # Launches
 
-    def _read(self, op: str, hook: Callable[..., Result], *arguments: Any) -> Result:
-        result: Result = super()._read(op, self._in_order, hook, *arguments)
-        return result
+    def _whole(self, hook: Callable[..., Any], *arguments: Any) -> Any:
+        self._begin(self._native)
+        return super()._whole(hook, *arguments)
 
-    def _change(self, hook: Callable[..., Result], *arguments: Any) -> Result:
-        result: Result = super()._change(self._in_order, hook, *arguments)
-        return result
+    def _changed(self, hook: Callable[..., Result], *arguments: Any) -> Result:
+        self._begin(self._native)
+        return super()._changed(hook, *arguments)
 
-    def _in_order(self, hook: Callable[..., Result], *arguments: Any) -> Result:
-        self._device.follow()
-        return hook(*arguments)
+    def _begin(self, library: Arrays) -> None:
+        """Raise what the device has refused, and go to the current stream of a library, after all that was enqueued."""
+        if self._why[0] and self._validate:
+            self._settle()
+        stream = library.stream()
+        if stream != self._stream:
+            self._device.follow(stream)
+            self._stream = stream
 
     @functools.cached_property
     def _kernels(self) -> dict[str, Launch]:
         return self._device.load(self._constants)
 
-    def _launch(self, kernel: str, batch: int, *arguments: Any, lanes: int = 1) -> None:
-        blocks = -(-batch * lanes // BLOCK_THREADS)
-        self._kernels[kernel](blocks, BLOCK_THREADS, self._tree, *arguments)
+    def _launch(self, kernel: str, batch: int, lanes: int = 1) -> None:
+        blocks = self._words[_BLOCKS] = -(-batch * lanes // BLOCK_THREADS)
+        self._kernels[kernel](blocks, BLOCK_THREADS, self._stream, self._parameters)
 
-    def _search(self, values: Any, uniform: bool) -> tuple[Any, Any] | None:
-        """Leaves ``[B]`` of uniforms with their priorities, or of prefix values without; None if one was refused."""
-        batch, empty = values.size, self._device.arrays.empty
-        indices, priorities = empty(batch, _INT64), empty(batch, self._dtype) if uniform else np.uint64(0)
-        if batch:
-            arguments = values, np.int64(batch), np.int64(uniform), indices, priorities
-            self._launch("search", batch, *arguments, lanes=self._lanes)
-        status = self._take_status() if self._validate or self._emulate else (0, 0)
-        if status[REFUSED]:
-            return None
-        if status[EMPTY]:
-            raise RuntimeError(nothing_to_sample(self._total()))
+    def _search(self, library: Arrays, values: Batch, uniform: bool) -> Answer:
+        """Leaves ``[B]`` of uniforms with their priorities, or of prefix values with None."""
+        words, batch = self._words, values[2]
+        words[_REALS], words[_REAL_TYPE], words[_BATCH], words[_UNIFORM] = values[0], values[1], batch, uniform
+        indices, words[_FOUND] = library.make_indices(batch)
+        priorities, words[_PRIORITIES] = library.make_priorities(batch) if uniform else (None, 0)
+        self._launch("search", batch, self._lanes)
         return indices, priorities
 
-    def _gather(self, indices: Any) -> Any:
-        """Priorities ``[B]`` on the device; None if an index was refused."""
-        priorities = self._device.arrays.empty(indices.size, self._dtype)
-        if indices.size:
-            self._launch("gather", indices.size, indices, np.int64(indices.size), priorities)
-        return None if self._validate and self._take_status()[REFUSED] else priorities
+    def _gather(self, library: Arrays, where: Batch) -> Any:
+        """Priorities ``[B]`` of indices."""
+        words = self._words
+        words[_INDICES], words[_INDEX_TYPE], words[_BATCH] = where[:3]
+        priorities, words[_PRIORITIES] = library.make_priorities(where[2])
+        self._launch("gather", where[2])
+        return priorities
 
-    def _write(self, indices: Any, priorities: Any) -> bool:
-        """Whether the batch was written; False, with nothing written, if an element was refused."""
-        batch = indices.size
-        if batch == 0:
-            return True
-        count, highest = np.int64(batch), np.float64(self._max_priority)
+    def _write(self, library: Arrays, where: Batch, values: Batch) -> None:
+        words, batch = self._words, where[2]
+        if batch > self._room:
+            self._make_room(batch)
+        words[_INDICES], words[_INDEX_TYPE], words[_BATCH] = where[0], where[1], batch
+        words[_REALS], words[_REAL_TYPE] = values[0], values[1]
+        if values[1] == SCALAR:
+            self._reals[_SCALAR] = values[3]
         if self._fused or (self._fused is None and batch <= _MOST_FUSED):
             threads = min(FUSED_THREADS, -(-batch * self._lanes // 32) * 32)
-            self._kernels["update_fused"](1, threads, self._tree, indices, priorities, count, highest)
-        else:
-            if self._validate:
-                self._launch("inspect", batch, indices, priorities, count, highest)
-            self._launch("claim_leaves", batch, indices, count)
-            lanes = self._lanes if self._propagate == "recompute" else 1
-            self._launch("settle_leaves", batch, indices, priorities, count, lanes=lanes)
-        return not (self._validate and self._take_status()[REFUSED])
+            self._kernels["update_fused"](1, threads, self._stream, self._parameters)
+            return
+        if self._validate:
+            self._launch("inspect", batch)
+        self._launch("claim_leaves", batch)
+        self._launch("settle_leaves", batch, self._lanes if self._propagate == "recompute" else 1)
 
-    def _take_status(self) -> tuple[int, int]:
-        """Wait for the device; the status words that kernels have set since the last call. They are cleared."""
-        words = to_numpy(self._status)
-        status = int(words[REFUSED]), int(words[EMPTY])
-        if any(status):
-            self._status[:] = 0
-        return status
+    def _make_room(self, batch: int) -> None:
+        """Have room for the copy of a batch of that size."""
+        self._room = max(_LEAST_ROOM, 2 * self._room, batch)
+        made = (self._native.make_indices(self._room), self._native.make_priorities(self._room))
+        self._rooms[self._room] = [array for array, _ in made]
+        (_, self._tree["batch_indices"][0]), (_, self._tree["batch_values"][0]) = made
 
-    # The contract. Batches that are on the device go straight to a kernel, which checks them; what it refuses, and what
-    # is elsewhere or of another type, goes to the base class, whose checks name the value and the bound.
-
-    def _as_batch(self, values: Any, dtype: np.dtype[Any]) -> Any:
-        """The values as contiguous ``[B]`` of a dtype that holds each of them exactly, on the device; else None."""
-        if not isinstance(values, self._device.arrays.ndarray):
-            if self._validate:
-                return None
-            values = self.place(values)
-        if values.ndim != 1 or values.dtype not in EXACT[dtype]:
+    def _take_error(self) -> Exception | None:
+        """Wait for the device; the error of the first element that it has refused since the last error, if any."""
+        self._device.synchronize()
+        why, position, index = self._report[: program.VALUE].tolist()
+        if not why:
             return None
-        if not self._validate:
-            return self._device.arrays.ascontiguousarray(values, dtype)
-        return self._device.arrays.array(values, dtype)  # a copy: kernels read again what they have checked
+        value, bound, total = self._report[program.VALUE :].view(np.float64).tolist()
+        self._device.follow(self._native.stream())
+        self._stream = self._native.stream()
+        self._status[0] = 0
+        self._device.synchronize()
+        self._report[:] = 0
+        if why == program.EMPTY:
+            return RuntimeError(nothing_to_sample(total))
+        wrote = "; nothing of its batch was written" if why in (program.BAD_INDEX, program.BAD_PRIORITY) else ""
+        if why == program.BAD_INDEX:
+            return IndexError(f"index {index} at position {position} is outside [0, {self._capacity}){wrote}")
+        what, bounds = {
+            program.BAD_PRIORITY: ("priority", f"[0, {bound:.8g}]"),
+            program.BAD_UNIFORM: ("uniform", "[0, 1)"),
+            program.BAD_MASS: ("mass", f"[0, {bound!r})"),
+        }[why]
+        return ValueError(f"{what} {value} at position {position} is outside {bounds}{wrote}")
+
+    def _settle(self) -> None:
+        """Wait for the device, and raise what it has refused."""
+        if error := self._take_error():
+            raise error
+
+    # The contract. Batches that are on the device go straight to a kernel, which checks them; what is elsewhere or of
+    # another type goes to the base class, whose checks name the value and the bound.
+
+    def _enqueue(self, library: Arrays, hook: Callable[..., Result], *arguments: Any) -> Result:
+        """Run a hook that launches kernels in its turn."""
+        result: Result = self._turns.run(False, self._enqueued, library, hook, *arguments)
+        return result
+
+    def _enqueued(self, library: Arrays, hook: Callable[..., Result], *arguments: Any) -> Result:
+        self._begin(library)
+        if self._torn:
+            self._recover()
+        result = hook(library, *arguments)
+        if self._raise_errors == "now" and self._validate:
+            self._settle()
+        return result
+
+    def _change_leaves(self, library: Arrays, where: Batch, values: Batch) -> None:
+        self._torn = True
+        self._write(library, where, values)
+        self._torn = False
 
     def update(self, indices: ArrayLike, priorities: ArrayLike) -> None:
-        where = self._as_batch(indices, _INT64)
-        if where is not None and _is_float(priorities):
-            values = self._device.arrays.full(where.size, float(priorities))  # type: ignore[arg-type]
-        else:
-            values = self._as_batch(priorities, _FLOAT64)
-        taken = where is not None and values is not None and where.size == values.size > 0
-        if not (taken and self._change(self._write, where, values)):
-            super().update(_on_host(indices), _on_host(priorities))
+        library = self._libraries.find(indices)
+        where = library.take_indices(indices) if library else None
+        if library and where:
+            values: Batch | None = None
+            if _is_float(priorities):
+                values = 0, SCALAR, where[2], float(priorities)  # type: ignore[arg-type]
+            else:
+                other = self._libraries.find(priorities)
+                if other is not None and other.stream == library.stream:
+                    values = other.take_reals(priorities)
+            if values and where[2] == values[2] > 0:
+                self._enqueue(library, self._change_leaves, where, values)
+                return
+        super().update(self._libraries.copy_to_host(indices), self._libraries.copy_to_host(priorities))
 
     def get(self, indices: ArrayLike) -> Any:
-        where = self._as_batch(indices, _INT64)
-        answer = None if where is None else self._read("get", self._gather, where)
-        return super().get(_on_host(indices)) if answer is None else answer
+        library = self._libraries.find(indices)
+        where = library.take_indices(indices) if library else None
+        if library and where and where[2]:
+            return self._enqueue(library, self._gather, where)
+        return self._libraries.convert(indices, super().get(self._libraries.copy_to_host(indices)))[0]
 
     def prefix_sum_index(self, mass: ArrayLike, side: str = "right") -> Any:
-        batch = self._as_batch(mass, _FLOAT64) if side == "right" else None
-        answer = None if batch is None else self._read("prefix_sum_index", self._search, batch, False)
-        return super().prefix_sum_index(_on_host(mass), side) if answer is None else answer[0]
+        library = self._libraries.find(mass) if side == "right" else None
+        values = library.take_reals(mass) if library else None
+        if library and values and values[2]:
+            return self._enqueue(library, self._search, values, False)[0]
+        return self._libraries.convert(mass, super().prefix_sum_index(self._libraries.copy_to_host(mass), side))[0]
 
     def sample(self, uniforms: ArrayLike, exclude: ArrayLike | None = None) -> tuple[Any, Any]:
-        batch = self._as_batch(uniforms, _FLOAT64) if exclude is None else None
-        answer = None if batch is None else self._read("sample", self._search, batch, True)
-        return super().sample(_on_host(uniforms), _on_host(exclude)) if answer is None else answer
+        library = self._libraries.find(uniforms) if exclude is None else None
+        values = library.take_reals(uniforms) if library else None
+        if library and values and values[2]:
+            return self._enqueue(library, self._search, values, True)
+        found = super().sample(self._libraries.copy_to_host(uniforms), self._libraries.copy_to_host(exclude))
+        indices, priorities = self._libraries.convert(uniforms, *found)
+        return indices, priorities
+
+    # Hooks of the base class: what they are given was checked, and they wait
 
     def _set(self, indices: Indices, priorities: Reals) -> None:
-        if not self._write(self.place(indices), self.place(priorities)):
-            raise ValueError(
-                f"an index is outside [0, {self._capacity}) or a priority outside [0, {self._max_priority}]"
-            )
+        where = self._placed(indices, np.int64)
+        scalar = np.ndim(priorities) == 0  # of an unchecked call
+        values = (0, SCALAR, 1, float(priorities)) if scalar else self._placed(priorities, np.float64)
+        self._write(self._native, where, values)
+
+    def _placed(self, values: Any, dtype: DTypeLike) -> Batch:
+        """The batch on the device, whatever an unchecked call gives."""
+        if not isinstance(values, self._device.arrays.ndarray):
+            values = self.place(np.asarray(values, dtype).reshape(-1))
+        taken = (self._native.take_indices if dtype is np.int64 else self._native.take_reals)(values)
+        if taken is None:
+            raise TypeError(f"a batch must be [B] of integers, or of floats, not {values.dtype} {list(values.shape)}")
+        return taken
 
     def _get(self, indices: Indices) -> Priorities:
-        priorities: Priorities = self._gather(self.place(indices))
+        priorities: Priorities = self._gather(self._native, self._placed(indices, np.int64))
         return priorities
 
     def _find(self, mass: Reals) -> Indices:
-        return self._answer(mass, False)[0]
+        indices: Indices = self._answer(mass, False)[0]
+        return indices
 
     def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
         return self._answer(uniforms, True)
 
     def _sample_distinct(self, uniforms: Reals) -> tuple[Indices, Priorities]:
-        status = to_numpy(self._status).copy()
+        status, report = to_numpy(self._status).copy(), self._report.copy()
         try:
             return super()._sample_distinct(uniforms)
         finally:  # where nothing was left, that is no error of an unchecked call
-            self._status[:] = self.place(status)
+            self._device.synchronize()
+            self._status[:], self._report[:] = self.place(status), report
 
-    def _answer(self, values: Reals, uniform: bool) -> tuple[Indices, Priorities]:
-        answer = self._search(self.place(values), uniform)
-        if answer is None:
-            raise ValueError(f"a {'uniform is outside [0, 1)' if uniform else 'mass is outside [0, total)'}")
+    def _answer(self, values: Reals, uniform: bool) -> Answer:
+        answer = self._search(self._native, self._placed(values, np.float64), uniform)
+        if self._validate or self._emulate:
+            self._settle()
         return answer
 
     def _load(self, leaves: Reals) -> None:
@@ -283,20 +379,15 @@ class CupyTree(SumTree):
     def _audit(self, repair: bool) -> float:
         """Largest abs(node - sum of its children), level by level from the leaves; ``repair`` puts the sums there."""
         worst = self._device.arrays.zeros(1, np.uint64)
+        self._words[_WORST] = self._device.address(worst)
         for level in range(1, self.height + 1):
-            nodes = self._sizes[level]
-            numbers = np.int64(level), np.int64(nodes), np.int64(repair)
-            self._launch("audit", nodes, *numbers, worst, lanes=self._lanes)
+            self._words[_LEVEL], self._words[_REPAIR], self._words[_BATCH] = level, repair, self._sizes[level]
+            self._launch("audit", self._sizes[level], self._lanes)
         return float(to_numpy(worst).view(np.float64)[0])
 
     def synchronize(self) -> None:
-        """Wait for the device. RuntimeError if an unchecked call sampled an empty tree since the last wait."""
-        self._read("synchronize", self._synchronize)
-
-    def _synchronize(self) -> None:
-        self._device.synchronize()
-        if self._take_status()[EMPTY]:
-            raise RuntimeError(nothing_to_sample(self._total()))
+        """Wait for the device. IndexError, ValueError, RuntimeError: what it has refused and no call has raised."""
+        self._read("synchronize", self._settle)
 
     @property
     def device(self) -> str:
@@ -304,15 +395,11 @@ class CupyTree(SumTree):
 
     @property
     def nbytes(self) -> int:
-        """Bytes on the device: levels, claims and counters of an update."""
-        return int(sum(array.nbytes for array in (self._memory, self._claims, self._pending, self._status)))
+        """Bytes on the device: levels, claims and counters of an update, copies of batches."""
+        arrays = [self._memory, self._claims, self._pending, self._status, *itertools.chain(*self._rooms.values())]
+        return int(sum(array.nbytes for array in arrays))
 
 
 def _is_float(value: Any) -> bool:
     """Whether the value is one number that float64 holds exactly."""
     return isinstance(value, (float, np.float32)) or (type(value) is int and abs(value) <= 1 << 53)
-
-
-def _on_host(values: Any) -> Any:
-    """Device arrays as NumPy's, for the checks of the base class; other values unchanged."""
-    return to_numpy(values) if hasattr(type(values), "__cuda_array_interface__") else values

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-import impls
 from impls.sumtree.cuda import emulation, program
-from impls.sumtree.cuda.program import TREE, Constants
+from impls.sumtree.cuda.program import CALL, TREE, Constants
+from tests.contestants import make
 from tests.matrix import matrix
 from tests.walk import walk
 
@@ -16,12 +16,17 @@ pytestmark = pytest.mark.skipif(emulation.why_not() is not None, reason=str(emul
 
 def test_the_tree_is_passed_as_the_text_declares_it():
     text = program.kernel_text()
-    fields = re.search(r"struct Tree \{(.*?)\n\n", text, re.DOTALL)[1]
-    declared = re.findall(r"(\w+)(?:\[MOST_LEVELS\])?[,;]", re.sub(r"//.*", "", fields))
-    assert tuple(declared) == TREE.names
+    for name, dtype in (("Tree", TREE), ("Call", CALL)):
+        fields = re.search(rf"struct {name} \{{(.*?)\n\n", text, re.DOTALL)[1]
+        declared = re.findall(r"(\w+)(?:\[MOST_LEVELS\])?[,;]", re.sub(r"//.*", "", fields))
+        assert tuple(declared) == dtype.names
     assert f"MOST_LEVELS = {program.MOST_LEVELS}" in text
     assert TREE.itemsize == 8 * (len(TREE.names) - 1 + program.MOST_LEVELS)
-    assert f"REFUSED = {program.REFUSED}, EMPTY = {program.EMPTY}" in text
+    words = dict(re.findall(r"([A-Z_]+) = (\d)\b", " ".join(re.findall(r"constexpr int (.*?);", text))))
+    shared = "WHY POSITION INDEX VALUE BOUND TOTAL WIDE NARROW SCALAR BAD_INDEX BAD_PRIORITY BAD_UNIFORM BAD_MASS EMPTY"
+    assert {name: int(words[name]) for name in shared.split()} == {
+        name: getattr(program, name) for name in shared.split()
+    }
     assert f"__launch_bounds__({program.FUSED_THREADS})" in text
 
 
@@ -52,13 +57,13 @@ def battery():
     """Walks over every way an update is launched, and a refusal; what is wrong with the kernels raises."""
     for capacity, fanout, lanes in SHAPES:
         for options in ({"fused": True}, {"fused": False}, {"fused": False, "propagate": "delta"}):
-            tree = impls.make("cupy", capacity, fanout=fanout, lanes=lanes, emulate=True, **options)
+            tree = make("cupy", capacity, fanout=fanout, lanes=lanes, **options)
             walk(tree, seed=fanout, steps=25, integers=True, exact=True)
             tree.update(np.arange(capacity), np.arange(capacity, dtype=float))
             with np.testing.assert_raises(ValueError):
                 tree.update(np.array([1, 2]), np.array([9.0, np.nan]))
             assert tree.total() == capacity * (capacity - 1) / 2
-    tree = impls.make("cupy", 16, fanout=4, dtype="float64", emulate=True)
+    tree = make("cupy", 16, fanout=4, dtype="float64")
     tree.update(np.array([0, 5]), np.array([1.5 * 2.0**-52, 1 + 2 * 2.0**-52]))
     assert tree.prefix_sum_index(np.nextafter(tree.total(), 0)).tolist() == [5]  # past it, by rounding above it
 
@@ -86,8 +91,15 @@ def run(body, blocks=1, threads=32, out=None):
     """Runs a kernel ``void kernel(long long* out)`` of the given body."""
     out = np.zeros(blocks * threads, np.int64) if out is None else out
     kernel = emulation.load_text(f'extern "C" __global__ void kernel(long long* out) {{ {body} }}', PLAIN)["kernel"]
-    kernel(blocks, threads, out)
+    launch(kernel, blocks, threads, out)
     return out
+
+
+def launch(kernel, blocks, threads, *arrays):
+    """Launch a kernel whose parameters are the addresses of these arrays."""
+    addresses = np.array([array.ctypes.data for array in arrays], np.uint64)
+    places = addresses.ctypes.data + 8 * np.arange(len(arrays), dtype=np.uint64)
+    kernel(blocks, threads, 0, places.ctypes.data)
 
 
 def test_shuffles_and_ballots():
@@ -132,7 +144,7 @@ def test_atomics_between_blocks_lose_nothing():
         PLAIN,
     )["kernel"]
     most, count = np.zeros(1, np.int32), np.zeros(1, np.int32)
-    kernel(blocks, threads, cells, most, count)
+    launch(kernel, blocks, threads, cells, most, count)
     assert (cells[0], most[0], count[0]) == (
         blocks * threads * rounds,
         blocks * threads - 1,

@@ -1,7 +1,11 @@
 """The GPU tree from outside: what it says without a device, and its road through CuPy, which a stand-in paves."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
 
 import impls
 from impls.sumtree.cuda import emulation
@@ -147,14 +151,17 @@ def test_results_stay_on_the_device(with_cupy):
         (ValueError, "prefix_sum_index", [np.array([45.0])], r"45.0 at position 0 is outside \[0, 45.0\)"),
     ],
 )
-@pytest.mark.parametrize("fused", [True, False])
-def test_what_a_kernel_refuses_is_named_by_the_host(with_cupy, error, method, batches, words, fused):
+@pytest.mark.parametrize(("fused", "when"), [(True, "later"), (False, "later"), (True, "now")])
+def test_what_a_kernel_refuses_is_named_and_changes_nothing(with_cupy, error, method, batches, words, fused, when):
     with_cupy()
-    tree = impls.make("cupy", 10, fused=fused)
+    tree = impls.make("cupy", 10, fused=fused, raise_errors=when)
     tree.update(np.arange(10), np.arange(10.0))
     before = tree.state_dict()["leaves"].tobytes(), tree.total()
     with pytest.raises(error, match=words):
         getattr(tree, method)(*on_device(*batches))
+        if when == "later":
+            tree.total()
+    assert tree.synchronize() is None  # it is raised once
     assert (tree.state_dict()["leaves"].tobytes(), tree.total()) == before
     tree.update(*on_device(np.array([0]), np.array([5.0])))
     assert (tree.total(), tree.check()) == (50.0, 0.0)
@@ -204,18 +211,18 @@ def test_distinct_leaves_are_drawn_on_the_device(with_cupy, validate):
     assert (tree.total(), tree.check()) == (6.0, 0.0)
 
 
-def test_checked_calls_wait_and_unchecked_ones_do_not(with_cupy, monkeypatch):
+@pytest.mark.parametrize(("options", "waits"), [({}, 0), ({"validate": False}, 0), ({"raise_errors": "now"}, 3)])
+def test_no_call_waits_unless_it_is_to_raise_at_once(with_cupy, monkeypatch, options, waits):
     with_cupy()
-    waits = []
-    monkeypatch.setattr(fake_cupy.DeviceArray, "get", lambda self: waits.append(1) or self.held.copy())
-    for validate in (True, False):
-        tree = impls.make("cupy", 10, validate=validate)
-        batch = on_device(np.array([1]), np.array([0.5]))
-        waits.clear()
-        tree.update(*batch)
-        tree.sample(batch[1])
-        tree.get(batch[0])
-        assert len(waits) == (3 if validate else 0)
+    waited = []
+    monkeypatch.setattr(fake_cupy.DeviceArray, "get", lambda self: waited.append(1) or self.held.copy())
+    monkeypatch.setattr(sys.modules["cupy"].cuda.runtime, "streamSynchronize", waited.append)
+    tree = impls.make("cupy", 10, **options)
+    batch = on_device(np.array([1]), np.array([0.5]))
+    tree.update(*batch)
+    tree.sample(batch[1])
+    tree.get(batch[0])
+    assert len(waited) == waits
 
 
 def test_calls_on_different_streams_follow_each_other(with_cupy):
@@ -226,14 +233,196 @@ def test_calls_on_different_streams_follow_each_other(with_cupy):
     with first:
         tree.update(*batch)
         tree.sample(batch[1])
-    assert first.awaited == []
+    assert first.awaited == [0]  # where the tree was made
     with second:
         tree.sample(batch[1])
         tree.sample(batch[1])
-    assert (first.awaited, second.awaited) == ([], [first])
+    assert (first.awaited, second.awaited) == ([0], [first.ptr])
     with first:
         tree.total()
-    assert first.awaited == [second]
+    assert first.awaited == [0, second.ptr]
+
+
+@pytest.fixture
+def idle(with_cupy, monkeypatch):
+    """Streams that do nothing before somebody waits for them, CuPy's and torch's; returns two of each."""
+    with_cupy()
+    streams = [fake_cupy.Stream(non_blocking=True) for _ in range(2)]
+    monkeypatch.setattr(fake_cupy.Stream, "idle", True)
+    yield streams
+    for stream in (fake_cupy.LISTED[0], *streams):
+        stream.waiting.clear()
+    fake_cupy.KEPT.clear()
+
+
+class CudaTensor(torch.Tensor):
+    """A tensor on the device that is not there."""
+
+    def get_device(self):
+        return 0
+
+
+def tensors(*arrays):
+    made = [torch.from_numpy(np.array(array)).as_subclass(CudaTensor) for array in arrays]
+    fake_cupy.KEPT.extend(made)
+    return made
+
+
+@pytest.fixture
+def torchs(monkeypatch):
+    """Makes torch work on streams of the device that is not there; returns what sets the current one."""
+    current, empty = [0], torch.empty
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda number: current[number], raising=False)
+    monkeypatch.setattr(
+        torch, "empty", lambda size, device, **how: empty(size, **how).as_subclass(CudaTensor) if device else None
+    )
+    return lambda stream: current.__setitem__(0, stream.ptr)
+
+
+@pytest.mark.parametrize("library", ["cupy", "torch", "both"])
+@pytest.mark.parametrize("fused", [True, False])
+def test_work_on_two_streams_is_done_in_the_order_of_the_calls(idle, torchs, library, fused):
+    (first, second), make_first = idle, on_device if library == "cupy" else tensors
+    make_second = tensors if library == "torch" else on_device
+    tree = impls.make("cupy", 300, fanout=4, fused=fused)
+    torchs(first)
+    with first:
+        tree.update(*make_first(np.arange(300), np.ones(300)))
+        tree.update(*make_first(np.array([7, 7]), np.array([5.0, 1000.0])))
+    assert len(first.waiting) > 2  # none of which has begun
+    torchs(second)
+    with second:
+        indices, priorities = tree.sample(*make_second(np.array([0.5])))
+    second.synchronize()
+    held = [each.held if library != "torch" else each.numpy() for each in (indices, priorities)]
+    assert [each.tolist() for each in held] == [[7], [1000.0]]
+    with second:
+        tree.update(*make_second(np.arange(300), np.zeros(300)))
+    torchs(first)
+    with first:
+        found = tree.get(*make_first(np.array([7])))
+    first.synchronize()
+    assert (found.held if library == "cupy" else found.numpy()).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("size", [1, 2, 31, 512, 513, 3_000])
+@pytest.mark.parametrize("options", [{}, {"fused": True}, {"fused": False}, {"fused": False, "propagate": "delta"}])
+def test_a_refused_batch_changes_nothing_and_those_around_it_do(idle, size, options):
+    rng = np.random.default_rng(size)
+    tree, oracle = impls.make("cupy", 5_000, fanout=8, **options), Oracle(5_000)
+    bad_numbers = [("index", -1), ("index", 5_000), ("priority", np.nan), ("priority", -1.0), ("priority", np.inf)]
+    for what, bad in bad_numbers:
+        for is_bad in (False, True, False):
+            indices, priorities = rng.integers(0, 5_000, size), rng.integers(1, 9, size).astype(float)
+            at = rng.integers(size)
+            if is_bad:
+                (indices if what == "index" else priorities)[at] = bad
+                expected = f"{what} {bad} at position {at} is outside"
+            else:
+                oracle.update(indices, priorities)
+            tree.update(*on_device(indices, priorities))  # none has run before the next is enqueued
+        with pytest.raises(IndexError if what == "index" else ValueError, match=expected):
+            tree.synchronize()
+        assert tree.total() == oracle.total() and tree.check() == 0.0
+        assert np.array_equal(tree.state_dict()["leaves"], oracle.get(np.arange(5_000)))
+
+
+def test_refused_elements_of_a_sample_are_minus_one_and_the_rest_is_right(idle):
+    tree = impls.make("cupy", 10)
+    tree.update(*on_device(np.arange(10), np.ones(10)))
+    indices, priorities = tree.sample(*on_device(np.array([0.05, 1.5, np.nan, 0.95])))
+    (gathered,) = (tree.get(*on_device(np.array([3, 77]))),)
+    with pytest.raises(ValueError, match=r"uniform (1.5|nan) at position (1|2) is outside \[0, 1\)"):
+        tree.synchronize()
+    assert (indices.held.tolist(), priorities.held.tolist()) == ([0, -1, -1, 9], [1, 0, 0, 1])
+    assert gathered.held.tolist() == [1, 0]
+    assert tree.synchronize() is None
+
+
+def test_an_empty_tree_says_so_later_and_works_on():
+    tree = impls.make("cupy", 10, emulate=True)
+    assert tree.sample(np.array([0.5]))[0].tolist() == [-1]
+    with pytest.raises(RuntimeError, match="nothing to sample"):
+        tree.update(np.array([3]), np.array([1.0]))
+    tree.update(np.array([3]), np.array([1.0]))
+    assert tree.sample(np.array([0.5]))[0].tolist() == [3]
+    assert tree.prefix_sum_index(np.array([1.0])).tolist() == [-1]
+    with pytest.raises(ValueError, match=r"mass 1.0 at position 0 is outside \[0, 1.0\)"):
+        tree.total()
+
+
+# Other libraries' arrays
+
+
+@pytest.mark.parametrize("index_type", ["int64", "int32", "int16", "uint8"])
+@pytest.mark.parametrize("real_type", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("strided", [False, True])
+def test_torchs_tensors_come_in_and_go_out(index_type, real_type, strided):
+    tree = impls.make("cupy", 100, emulate=True)
+    indices, priorities = torch.arange(0, 90, 10), torch.arange(1.0, 10.0)
+    uniforms = torch.tensor([0.0, 0.5, 0.875])
+    if strided:
+        indices, priorities, uniforms = (
+            torch.stack([each, each]).T.contiguous()[:, 0] for each in (indices, priorities, uniforms)
+        )
+    indices, priorities = indices.to(getattr(torch, index_type)), priorities.to(getattr(torch, real_type))
+    tree.update(indices, priorities.requires_grad_())
+    found, of_found = tree.sample(uniforms.to(getattr(torch, real_type)))
+    assert (found.tolist(), of_found.tolist()) == ([0, 60, 80], [1.0, 7.0, 9.0])
+    assert (found.dtype, of_found.dtype) == (torch.int64, torch.float32)
+    assert torch.equal(tree.get(indices), priorities.detach().float())
+    assert torch.equal(tree.prefix_sum_index(torch.tensor([44.0])), torch.tensor([80]))
+    assert all(isinstance(each, torch.Tensor) for each in tree.sample(torch.empty(0)))
+    assert isinstance(tree.get(torch.tensor(10)), torch.Tensor)  # a scalar, by the host
+
+
+def test_torchs_tensors_are_used_where_they_lie(idle, torchs):
+    tree = impls.make("cupy", 10)
+    indices, priorities = tensors(np.array([2, 3], np.int32), np.array([1.0, 1.0], np.float32))
+    torchs(idle[0])
+    tree.update(indices, priorities)
+    priorities[1] = 3.0  # before the device has read it
+    indices, found = tree.sample(*tensors(np.array([0.5])))
+    assert isinstance(indices, CudaTensor) and isinstance(found, CudaTensor)
+    idle[0].synchronize()
+    assert tree.total() == 4.0
+
+
+def test_tensors_in_host_memory_come_back_from_the_device(with_cupy, torchs):
+    with_cupy()
+    tree = impls.make("cupy", 10)
+    tree.update(torch.tensor([2, 3]), torch.tensor([1.0, 3.0]))
+    indices, priorities = tree.sample(torch.tensor([0.5]))
+    assert (indices.tolist(), priorities.tolist()) == ([3], [3.0])
+    with pytest.raises(ValueError, match=r"uniform 1\.0 at position 0"):
+        tree.sample(torch.tensor([1.0]))
+
+
+def test_arrays_of_other_libraries_are_seen_without_a_copy(with_cupy, monkeypatch):
+    with_cupy()
+    tree = impls.make("cupy", 10)
+
+    class Foreign:
+        def __init__(self, held):
+            self.held = held
+            self.__cuda_array_interface__ = held.__array_interface__
+
+    see = sys.modules["cupy"].asarray
+    monkeypatch.setattr(sys.modules["cupy"], "asarray", lambda each: see(getattr(each, "held", each)))
+    tree.update(Foreign(np.array([2, 3])), Foreign(np.array([1.0, 3.0])))
+    tree.update(*on_device(np.array([4])), Foreign(np.array([1])))  # by the host, for its numbers are integers
+    assert tree.total() == 5.0
+    assert isinstance(tree.get(Foreign(np.array([3]))), fake_cupy.DeviceArray)
+
+
+def test_an_array_of_another_device_is_refused(with_cupy, monkeypatch):
+    with_cupy()
+    tree = impls.make("cupy", 10)
+    (batch,) = on_device(np.array([0.5]))
+    elsewhere = SimpleNamespace(ptr=batch.data.ptr, device_id=1)
+    monkeypatch.setattr(fake_cupy.DeviceArray, "data", elsewhere)
+    with pytest.raises(ValueError, match="the array is on cuda:1 and the tree on cuda:0"):
+        tree.sample(batch)
 
 
 # Under way
@@ -297,8 +486,11 @@ def test_unchecked_numpy_input_is_converted_as_device_input_is(with_cupy):
 
 def test_rebuilding_makes_good_an_update_that_was_interrupted():
     tree = impls.make("cupy", 100, fanout=4, fused=False, emulate=True)
-    tree._kernels["claim_leaves"](1, 128, tree._tree, np.array([3, 50]), np.int64(2))
+    settle = tree._kernels.pop("settle_leaves")
+    with pytest.raises(KeyError):
+        tree.update(np.array([3, 50]), np.array([7.0, 8.0]))
     assert tree._pending.any()
+    tree._kernels["settle_leaves"] = settle
     tree.rebuild()
     tree.update(np.array([3, 50]), np.array([1.0, 2.0]))
     assert (tree.total(), tree.check()) == (3.0, 0.0)

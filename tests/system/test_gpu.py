@@ -15,6 +15,7 @@ from benchmarks.cases import Case, prepare
 from benchmarks.clock import LEAST_SAMPLE_SECONDS
 from dse.platforms import fingerprint
 from dse.records import read_file
+from impls.sumtree.cuda import program
 from tests import fake_cupy
 
 SMALL = {"capacities": (300,), "batches": (8, 40), "fanouts": (4,)}
@@ -86,19 +87,9 @@ def test_out_of_time_it_keeps_what_it_has_and_goes_on(small, tmp_path, capsys):
 
 
 def test_a_wrong_tree_is_not_timed(small, tmp_path, capsys, monkeypatch):
-    launch = fake_cupy.Module.get_function
-
-    def lying(self, name):
-        kernel = launch(self, name)
-
-        def off(grid, block, arguments):
-            kernel(grid, block, arguments)
-            if name == "search":
-                arguments[4].held[:] = 0
-
-        return off
-
-    monkeypatch.setattr(fake_cupy.Module, "get_function", lying)
+    text = program.kernel_text()
+    assert "call.found[i] = leaf;" in text
+    monkeypatch.setattr(program, "kernel_text", lambda: text.replace("call.found[i] = leaf;", "call.found[i] = 0;"))
     assert run(tmp_path) == 1
     assert "wrong, the first:" in capsys.readouterr().out
     assert not (tmp_path / fingerprint()["key"] / "gpu.jsonl").exists()
@@ -108,10 +99,7 @@ def test_a_device_that_has_died_leaves_no_records(small, tmp_path, capsys, monke
     def dead(*anything):
         raise fake_cupy.CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
 
-    launch = fake_cupy.Module.get_function
-    monkeypatch.setattr(
-        fake_cupy.Module, "get_function", lambda self, name: dead if name == "search" else launch(self, name)
-    )
+    monkeypatch.setattr(sys.modules["cupy"].cuda.driver, "launchKernel", dead)
     monkeypatch.setattr(sys.modules["cupy"].cuda.runtime, "deviceSynchronize", dead)
     for stage in ("check", "trees", "rivals"):
         assert run(tmp_path, "--stage", stage) == 2

@@ -3,6 +3,9 @@
 import functools
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from . import program
 from .program import Constants, Launch
 
@@ -38,26 +41,52 @@ class CudaDevice:
         self.arrays: Any = cupy
         self._id = int(cupy.cuda.Device().id)
         self.name = f"cuda:{self._id}"
-        self._last_stream: Any = None
+        self._last_stream: int | None = None
+        self._held: list[Any] = []  # the last two streams of CuPy's: they live until others wait for them
 
     def load(self, constants: Constants) -> dict[str, Launch]:
         """The kernels by name."""
         return load_text(program.kernel_text(), constants, self._id)
 
     def address(self, array: Any) -> int:
-        """Address of the array's first byte."""
-        return int(array.data.ptr)
+        """Address of the array's first byte. ValueError for an array of another device."""
+        data = array.data
+        if data.device_id != self._id:
+            raise ValueError(f"the array is on cuda:{data.device_id} and the tree on {self.name}: copy it there")
+        address: int = data.ptr
+        return address
 
-    def follow(self) -> None:
-        """Make what is enqueued next begin after what was enqueued before on another stream."""
+    def current_stream(self) -> int:
+        """The stream that is current for CuPy."""
         stream = self.arrays.cuda.get_current_stream()
-        if self._last_stream not in (None, stream) and not stream.is_capturing():
-            stream.wait_event(self._last_stream.record())
+        address: int = stream.ptr
+        if address != self._last_stream:
+            self._held = [*self._held[-1:], stream]
+        return address
+
+    def follow(self, stream: int) -> None:
+        """Make what is enqueued next, on this stream, begin after what was enqueued before on another one."""
+        if stream == self._last_stream:
+            return
+        runtime = self.arrays.cuda.runtime
+        if self._last_stream is not None and not runtime.streamIsCapturing(stream):
+            event = runtime.eventCreateWithFlags(runtime.eventDisableTiming)
+            runtime.eventRecord(event, self._last_stream)
+            runtime.streamWaitEvent(stream, event)
+            runtime.eventDestroy(event)  # once it has passed
         self._last_stream = stream
 
     def synchronize(self) -> None:
-        """Wait for the current stream."""
-        self.arrays.cuda.get_current_stream().synchronize()
+        """Wait for the last stream that was used."""
+        if self._last_stream is not None:
+            self.arrays.cuda.runtime.streamSynchronize(self._last_stream)
+
+    def shared_words(self, count: int) -> NDArray[np.int64]:
+        """Pinned memory, which has one address for the host and the device."""
+        pinned = self.arrays.cuda.alloc_pinned_memory(8 * count)
+        words: NDArray[np.int64] = np.frombuffer(pinned, np.int64, count)
+        words[:] = 0
+        return words
 
 
 @functools.cache
@@ -74,11 +103,14 @@ def load_text(text: str, constants: Constants, device: int) -> dict[str, Launch]
         raise RuntimeError(f"the kernels do not compile: {error}") from error
     module = cupy.cuda.function.Module()
     module.load(binary)
-    return {name: _launcher(module.get_function(name)) for name in program.kernel_names(text)}
+    launch = cupy.cuda.driver.launchKernel
+    return {name: _launcher(launch, module.get_function(name)) for name in program.kernel_names(text)}
 
 
-def _launcher(kernel: Any) -> Launch:
-    def launch(blocks: int, threads: int, *arguments: Any) -> None:
-        kernel((blocks,), (threads,), arguments)
+def _launcher(launch_kernel: Any, function: Any) -> Launch:
+    address = function.ptr
+
+    def launch(blocks: int, threads: int, stream: int, parameters: int, function: Any = function) -> None:
+        launch_kernel(address, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, 0)
 
     return launch

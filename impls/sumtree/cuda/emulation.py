@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...user_cache import cache_folder, opened, warn_once
 from ...writing import write_whole
 from . import program
-from .program import TREE, Constants, Launch
+from .program import Constants, Launch
 
 _HERE = Path(__file__).parent
 _FLAGS = ("-O2", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-fPIC", "-shared", "-pthread", f"-I{_HERE}")
@@ -51,11 +52,19 @@ class HostDevice:
         """Address of the array's first byte."""
         return int(array.ctypes.data)
 
-    def follow(self) -> None:
+    def current_stream(self) -> int:
+        """There is one."""
+        return 0
+
+    def follow(self, stream: int) -> None:
         """A launch returns when it is done."""
 
     def synchronize(self) -> None:
         """A launch returns when it is done."""
+
+    def shared_words(self, count: int) -> NDArray[np.int64]:
+        """Words of 0."""
+        return np.zeros(count, np.int64)
 
 
 @functools.cache
@@ -78,25 +87,12 @@ def _runtime() -> ctypes.CDLL:
 def _launcher(name: str, function: Any) -> Launch:
     function.restype = ctypes.c_char_p
 
-    def launch(blocks: int, threads: int, *arguments: Any) -> None:
-        parameters = [_parameter(argument) for argument in arguments]
-        addresses = (ctypes.c_void_p * len(parameters))(*(address for address, _ in parameters))
-        problem = function(addresses, ctypes.c_uint(blocks), ctypes.c_uint(threads))
+    def launch(blocks: int, threads: int, stream: int, parameters: int) -> None:
+        problem = function(ctypes.c_void_p(parameters), ctypes.c_uint(blocks), ctypes.c_uint(threads))
         if problem:
             raise RuntimeError(f"kernel {name}: {problem.decode()}")
 
     return launch
-
-
-def _parameter(argument: Any) -> tuple[int, Any]:
-    """(address of the parameter's value, the object that must live as long as it is used)"""
-    if isinstance(argument, np.ndarray):
-        if argument.dtype == TREE:
-            return argument.ctypes.data, argument
-        value: Any = ctypes.c_void_p(argument.ctypes.data)
-    else:
-        value = (ctypes.c_double if isinstance(argument, float) else ctypes.c_longlong)(argument)
-    return ctypes.addressof(value), value
 
 
 def _loaded(source: str, flags: Sequence[str], mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:

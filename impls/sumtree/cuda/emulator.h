@@ -47,6 +47,7 @@ inline unsigned __ballot_sync(unsigned mask, bool yes) { return emulator_exchang
 inline int __syncthreads_or(bool yes) { return emulator_exchange(BARRIER, ~0u, yes, 0) != 0; }
 inline void __syncthreads() { __syncthreads_or(false); }
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_system() { __threadfence(); }
 
 // Atomics. Blocks run on threads of their own, so these are real.
 inline int atomicAdd(int* where, int value) { return __atomic_fetch_add(where, value, __ATOMIC_RELAXED); }

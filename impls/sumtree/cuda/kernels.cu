@@ -21,7 +21,11 @@
 typedef long long Index;
 
 constexpr int MOST_LEVELS = 64;
-constexpr int REFUSED = 0, EMPTY = 1;  // words of the status
+constexpr int TOLD = 0, REFUSED = 1, BLOCKS = 2;  // words of the status: a refusal is reported, this update is refused,
+                                                  // blocks of this update that have finished
+constexpr int WHY = 0, POSITION = 1, INDEX = 2, VALUE = 3, BOUND = 4, TOTAL = 5;  // words of the report
+constexpr int BAD_INDEX = 1, BAD_PRIORITY = 2, BAD_UNIFORM = 3, BAD_MASS = 4, EMPTY = 5;  // its first word
+constexpr int WIDE = 0, NARROW = 1, SCALAR = 2;  // types of numbers: 8 bytes, 4 bytes, the same for all
 
 // The tree as it is passed to a kernel, by value; program.py describes it to NumPy.
 struct Tree {
@@ -29,9 +33,13 @@ struct Tree {
     double* sums;          // inner nodes: level l begins at start[l]
     int* claims;           // [capacity]
     int* pending;          // as sums
-    int* status;           // [2]
-    Index checked;         // whether an update is inspected, and a refused one writes nothing
+    int* status;           // [3]
+    volatile Index* report;  // [6], in memory that the host reads without waiting
+    Index* batch_indices;  // the batch of an update, copied when it is inspected: what the caller's memory holds later
+    LEAF* batch_values;    // changes nothing
+    Index checked;         // whether a batch is inspected, and a refused update writes nothing
     Index capacity, width, height;
+    double highest;        // the largest priority
     Index start[MOST_LEVELS];
 
     __device__ Index children() const { return FANOUT ? Index(FANOUT) : width; }
@@ -40,7 +48,41 @@ struct Tree {
     __device__ double& sum(int level, Index node) const { return sums[start[level] + node]; }
 };
 
-static_assert(sizeof(Tree) == 8 * (9 + MOST_LEVELS), "every field has 8 bytes");
+// What a call asks for: its input and its output [batch].
+struct Call {
+    const void* indices;
+    const void* reals;     // priorities, uniforms, or prefix values
+    Index* found;
+    LEAF* priorities;
+    unsigned long long* worst;  // [1]: bits of the largest difference, which order as the doubles do
+    Index index_type, real_type, batch;
+    Index uniform;         // whether the reals of a search are uniforms
+    Index blocks;          // of this launch
+    Index level, repair;   // of an audit
+    double scalar;         // the real, where it is the same for all
+
+    __device__ Index index(Index i) const {
+        return index_type == WIDE ? static_cast<const Index*>(indices)[i] : static_cast<const int*>(indices)[i];
+    }
+    __device__ double real(Index i) const {
+        return real_type == SCALAR   ? scalar
+               : real_type == NARROW ? static_cast<const float*>(reals)[i]
+                                     : static_cast<const double*>(reals)[i];
+    }
+};
+
+static_assert(sizeof(Tree) == 8 * (13 + MOST_LEVELS) && sizeof(Call) == 8 * 13, "every field has 8 bytes");
+
+// Tells the host why an element is refused, unless it has been told of another one that it has not read yet.
+__device__ void refuse(const Tree& tree, Index why, Index position, Index index, double value, double bound) {
+    if (atomicOr(&tree.status[TOLD], 1)) return;
+    tree.report[POSITION] = position;
+    tree.report[INDEX] = index;
+    tree.report[VALUE] = __double_as_longlong(value);
+    tree.report[BOUND] = __double_as_longlong(bound);
+    __threadfence_system();  // the host reads the rest after it has seen the first word
+    tree.report[WHY] = why;
+}
 
 // Consecutive children that one lane holds at a time.
 constexpr int HELD = FANOUT == 0 ? 4 : FANOUT < LANES ? 1 : FANOUT > 16 * LANES ? 16 : FANOUT / LANES;
@@ -167,47 +209,59 @@ __device__ Index descend(const Tile& tile, const Tree& tree, double mass) {
 __device__ Index thread() { return Index(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ Index element() { return thread() / LANES; }
 
-// Leaves, -1 where there is none, and their priorities for values [batch]: uniforms in [0, 1), or prefix values in
-// [0, total). priorities may be null.
-extern "C" __global__ void search(Tree tree, const double* values, Index batch, Index uniform, Index* indices,
-                                  LEAF* priorities) {
+// Leaves, -1 where there is none, and their priorities for uniforms in [0, 1), or prefix values in [0, total).
+// priorities may be null.
+extern "C" __global__ void search(Tree tree, Call call) {
     const Index i = element();
-    if (i >= batch) return;
+    if (i >= call.batch) return;
     const Tile tile;
-    const double value = values[i], total = tree.total();
-    if (!(value >= 0.0 && value < (uniform ? 1.0 : total))) {
-        atomicOr(&tree.status[uniform || total > 0.0 ? REFUSED : EMPTY], 1);
-        if (tile.lane == 0) indices[i] = -1;
-        return;
-    }
+    const double total = tree.total();
+    const double value = tile.shuffle(call.real(i), 0);  // read once: lanes of two minds would wait for each other
+    const bool good = value >= 0.0 && value < (call.uniform ? 1.0 : total);
     Index leaf = -1;
-    if (total > 0.0 || DELTA) {  // deltas may leave a root below 0 above a positive leaf
-        leaf = descend(tile, tree, uniform ? fmax(fmin(value * total, nextafter(total, -1e308)), 0.0) : value);
+    if (good && (total > 0.0 || DELTA)) {  // deltas may leave a root below 0 above a positive leaf
+        leaf = descend(tile, tree, call.uniform ? fmax(fmin(value * total, nextafter(total, -1e308)), 0.0) : value);
         if (tile.lane == 0 && !(tree.leaves[leaf] > LEAF(0))) leaf = nearest_positive(tree, leaf);
     }
     if (tile.lane != 0) return;
-    indices[i] = leaf;
-    if (leaf < 0) atomicOr(&tree.status[EMPTY], 1);
-    if (priorities) priorities[i] = leaf < 0 ? LEAF(0) : tree.leaves[leaf];
+    call.found[i] = leaf;
+    if (call.priorities) call.priorities[i] = leaf < 0 ? LEAF(0) : tree.leaves[leaf];
+    if (good ? leaf < 0 : !call.uniform && !(total > 0.0)) {
+        if (tree.report[WHY]) return;  // a bad element says more
+        tree.report[TOTAL] = __double_as_longlong(total);
+        __threadfence_system();
+        tree.report[WHY] = EMPTY;
+    } else if (!good && tree.checked) {
+        refuse(tree, call.uniform ? BAD_UNIFORM : BAD_MASS, i, -1, value, total);
+    }
 }
 
-extern "C" __global__ void gather(Tree tree, const Index* indices, Index batch, LEAF* priorities) {
+extern "C" __global__ void gather(Tree tree, Call call) {
     const Index i = thread();
-    if (i >= batch) return;
-    const bool good = indices[i] >= 0 && indices[i] < tree.capacity;
-    if (!good) atomicOr(&tree.status[REFUSED], 1);
-    priorities[i] = good ? tree.leaves[indices[i]] : LEAF(0);
+    if (i >= call.batch) return;
+    const Index index = call.index(i);
+    const bool good = index >= 0 && index < tree.capacity;
+    call.priorities[i] = good ? tree.leaves[index] : LEAF(0);
+    if (!good && tree.checked) refuse(tree, BAD_INDEX, i, index, 0.0, 0.0);
 }
 
-__device__ bool refused(const Tree& tree, Index index, double priority, double highest) {
-    return index < 0 || index >= tree.capacity || !(priority >= 0.0 && static_cast<double>(LEAF(priority)) <= highest);
+// Copies an element of an update, and says whether it is to be refused.
+__device__ bool take(const Tree& tree, const Call& call, Index i) {
+    const Index index = call.index(i);
+    const double priority = call.real(i);
+    tree.batch_indices[i] = index;
+    tree.batch_values[i] = LEAF(priority) + LEAF(0);  // which makes 0 of -0
+    if (!tree.checked) return false;
+    const bool outside = index < 0 || index >= tree.capacity;
+    if (!outside && priority >= 0.0 && static_cast<double>(LEAF(priority)) <= tree.highest) return false;
+    refuse(tree, outside ? BAD_INDEX : BAD_PRIORITY, i, index, priority, tree.highest);
+    return true;
 }
 
-// Marks the status if any element is to be refused; what runs after it then writes nothing.
-extern "C" __global__ void inspect(Tree tree, const Index* indices, const double* priorities, Index batch,
-                                   double highest) {
+// The first launch of a large update that is checked: what runs after it writes nothing if an element is refused.
+extern "C" __global__ void inspect(Tree tree, Call call) {
     const Index i = thread();
-    if (i < batch && refused(tree, indices[i], priorities[i], highest)) atomicOr(&tree.status[REFUSED], 1);
+    if (i < call.batch && take(tree, call, i)) atomicOr(&tree.status[REFUSED], 1);
 }
 
 __device__ void claim(const Tree& tree, Index i, Index leaf) {
@@ -239,29 +293,29 @@ __device__ double sum_below(const Tile& tile, const Tree& tree, int level, Index
 }
 
 // Writes the leaf and clears its claim, if this element is the one whose claim stands; change is what the leaf grew by.
-__device__ bool write(const Tree& tree, Index i, Index leaf, double priority, double& change) {
+__device__ bool write(const Tree& tree, Index i, Index leaf, double& change) {
     if (tree.claims[leaf] != int(i) + 1) return false;
-    const LEAF value = LEAF(priority) + LEAF(0);  // which makes 0 of -0
+    const LEAF value = tree.batch_values[i];
     change = static_cast<double>(value) - static_cast<double>(tree.leaves[leaf]);
     tree.leaves[leaf] = value;
     tree.claims[leaf] = 0;
     return true;
 }
 
-__device__ void settle_by_delta(const Tree& tree, Index i, Index leaf, double priority) {
+__device__ void settle_by_delta(const Tree& tree, Index i) {
     double change;
-    if (!write(tree, i, leaf, priority, change)) return;
-    Index node = leaf;
+    Index node = tree.batch_indices[i];
+    if (!write(tree, i, node, change)) return;
     for (int level = 1; level <= tree.height; ++level) {
         node = tree.parent(node);
         atomicAdd(&tree.sum(level, node), change);
     }
 }
 
-__device__ void settle_by_sums(const Tile& tile, const Tree& tree, Index i, Index leaf, double priority) {
+__device__ void settle_by_sums(const Tile& tile, const Tree& tree, Index i) {
     double change;
-    if (tile.lane == 0) write(tree, i, leaf, priority, change);
-    Index node = leaf;
+    Index node = tree.batch_indices[i];
+    if (tile.lane == 0) write(tree, i, node, change);
     // Invariant: this element was the last to finish below every inner node so far, and those are right.
     for (int level = 1; level <= tree.height; ++level) {
         node = tree.parent(node);
@@ -278,48 +332,53 @@ __device__ void settle_by_sums(const Tile& tile, const Tree& tree, Index i, Inde
     }
 }
 
-extern "C" __global__ void claim_leaves(Tree tree, const Index* indices, Index batch) {
+extern "C" __global__ void claim_leaves(Tree tree, Call call) {
     const Index i = thread();
-    if (i < batch && !(tree.checked && tree.status[REFUSED])) claim(tree, i, indices[i]);
+    if (i >= call.batch || (tree.checked && tree.status[REFUSED])) return;
+    if (!tree.checked) take(tree, call, i);
+    claim(tree, i, tree.batch_indices[i]);
 }
 
 // By one thread an element under DELTA, else by a tile.
-extern "C" __global__ void settle_leaves(Tree tree, const Index* indices, const double* priorities, Index batch) {
+__device__ void settle(const Tree& tree, Index batch) {
     const Index i = DELTA ? thread() : element();
     if (i >= batch || (tree.checked && tree.status[REFUSED])) return;
-    if constexpr (DELTA) settle_by_delta(tree, i, indices[i], priorities[i]);
-    else settle_by_sums(Tile(), tree, i, indices[i], priorities[i]);
+    if constexpr (DELTA) settle_by_delta(tree, i);
+    else settle_by_sums(Tile(), tree, i);
+}
+
+// The last launch of a large update: its last block makes the next update one that is not refused.
+extern "C" __global__ void settle_leaves(Tree tree, Call call) {
+    settle(tree, call.batch);
+    if (!tree.checked) return;
+    __syncthreads();
+    if (threadIdx.x != 0 || atomicAdd(&tree.status[BLOCKS], 1) != call.blocks - 1) return;
+    tree.status[BLOCKS] = tree.status[REFUSED] = 0;
 }
 
 // Both phases, and the inspection before them, in one launch of one block.
-extern "C" __global__ void __launch_bounds__(512)
-update_fused(Tree tree, const Index* indices, const double* priorities, Index batch, double highest) {
+extern "C" __global__ void __launch_bounds__(512) update_fused(Tree tree, Call call) {
     bool bad = false;
-    if (tree.checked)
-        for (Index i = threadIdx.x; i < batch; i += blockDim.x)
-            bad = bad || refused(tree, indices[i], priorities[i], highest);
-    if (bad) tree.status[REFUSED] = 1;
+    for (Index i = threadIdx.x; i < call.batch; i += blockDim.x) bad = take(tree, call, i) || bad;
     if (__syncthreads_or(bad)) return;
-    for (Index i = threadIdx.x; i < batch; i += blockDim.x) claim(tree, i, indices[i]);
+    for (Index i = threadIdx.x; i < call.batch; i += blockDim.x) claim(tree, i, tree.batch_indices[i]);
     __syncthreads();
     if constexpr (DELTA) {
-        for (Index i = threadIdx.x; i < batch; i += blockDim.x) settle_by_delta(tree, i, indices[i], priorities[i]);
+        for (Index i = threadIdx.x; i < call.batch; i += blockDim.x) settle_by_delta(tree, i);
     } else {
         const Tile tile;
-        for (Index i = threadIdx.x / LANES; i < batch; i += blockDim.x / LANES)
-            settle_by_sums(tile, tree, i, indices[i], priorities[i]);
+        for (Index i = threadIdx.x / LANES; i < call.batch; i += blockDim.x / LANES) settle_by_sums(tile, tree, i);
     }
 }
 
 // Compares the nodes of a level with the sums of their children, and puts those in their place if repair is not 0.
-// worst [1]: bits of the largest difference, which order as the doubles do.
-extern "C" __global__ void audit(Tree tree, Index level, Index nodes, Index repair, unsigned long long* worst) {
+extern "C" __global__ void audit(Tree tree, Call call) {
     const Index node = element();
-    if (node >= nodes) return;
+    if (node >= call.batch) return;
     const Tile tile;
-    const double total = sum_below(tile, tree, level, node);
+    const double total = sum_below(tile, tree, call.level, node);
     if (tile.lane != 0) return;
-    const double off = fabs(tree.sum(level, node) - total);
-    atomicMax(worst, static_cast<unsigned long long>(__double_as_longlong(off)));
-    if (repair) tree.sum(level, node) = total;
+    const double off = fabs(tree.sum(call.level, node) - total);
+    atomicMax(call.worst, static_cast<unsigned long long>(__double_as_longlong(off)));
+    if (call.repair) tree.sum(call.level, node) = total;
 }

@@ -1,4 +1,4 @@
-"""The kernels' text, the constants it is compiled with, and the tree as it is passed to them."""
+"""The kernels' text, the constants it is compiled with, and the tree and the call as they are passed to them."""
 
 import re
 from dataclasses import dataclass
@@ -6,19 +6,32 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 MOST_LEVELS = 64
 TREE = np.dtype(
     [
-        *((name, np.uint64) for name in ("leaves", "sums", "claims", "pending", "status")),
+        *((name, np.uint64) for name in ("leaves", "sums", "claims", "pending", "status", "report")),
+        *((name, np.uint64) for name in ("batch_indices", "batch_values")),
         *((name, np.int64) for name in ("checked", "capacity", "width", "height")),
+        ("highest", np.float64),
         ("start", np.int64, MOST_LEVELS),
     ]
 )
 """``struct Tree`` of the kernels: addresses, then numbers."""
+CALL = np.dtype(
+    [
+        *((name, np.uint64) for name in ("indices", "reals", "found", "priorities", "worst")),
+        *((name, np.int64) for name in ("index_type", "real_type", "batch", "uniform", "blocks", "level", "repair")),
+        ("scalar", np.float64),
+    ]
+)
+"""``struct Call`` of the kernels: addresses, then numbers."""
 
-REFUSED, EMPTY = 0, 1  # words of the status
+STATUS_WORDS, REPORT_WORDS = 3, 6
+WHY, POSITION, INDEX, VALUE, BOUND, TOTAL = range(REPORT_WORDS)  # words of the report
+BAD_INDEX, BAD_PRIORITY, BAD_UNIFORM, BAD_MASS, EMPTY = 1, 2, 3, 4, 5  # its first word
+WIDE, NARROW, SCALAR = 0, 1, 2  # types of numbers: 8 bytes, 4 bytes, the same for all
 FUSED_THREADS = 512  # of update_fused's only block
 BLOCK_THREADS = 128  # of every other kernel's blocks
 KNOWN_WIDTHS = (2, 4, 8, 16, 32, 64, 128, 256)  # of groups, that are constants of the compiled kernels
@@ -27,8 +40,11 @@ KNOWN_WIDTHS = (2, 4, 8, 16, 32, 64, 128, 256)  # of groups, that are constants 
 class Launch(Protocol):
     """Runs a kernel by blocks of threads."""
 
-    def __call__(self, blocks: int, threads: int, *arguments: Any) -> None:
-        """Launch with the tree, arrays of the device and NumPy's numbers as arguments; 0 stands for no array."""
+    def __call__(self, blocks: int, threads: int, stream: int, parameters: int) -> None:
+        """Launch on a stream; ``parameters`` is the address of as many addresses as the kernel has parameters.
+
+        Their values are read before this returns.
+        """
 
 
 class Device(Protocol):
@@ -43,11 +59,17 @@ class Device(Protocol):
     def address(self, array: Any) -> int:
         """Address of the array's first byte."""
 
-    def follow(self) -> None:
-        """Make what is enqueued next, on whatever stream, begin after what was enqueued before."""
+    def current_stream(self) -> int:
+        """The stream on which the array module works at the moment, kept alive as long as it is the last followed."""
+
+    def follow(self, stream: int) -> None:
+        """Make what is enqueued next, on this stream, begin after what was enqueued before, on whatever stream."""
 
     def synchronize(self) -> None:
         """Wait until all kernels have finished."""
+
+    def shared_words(self, count: int) -> NDArray[np.int64]:
+        """Words of 0 that the host and the device both read and write, at one address."""
 
 
 @dataclass(frozen=True)
