@@ -1,14 +1,14 @@
 """How fast is the GPU tree on a CUDA device, and is it right? Check and time it with its rivals, in four stages.
 
 check      compare every kernel variant with the oracle, on the device; nothing is timed
-trees      the variants over K, N and B (primitive "sum_tree")
 rivals     the tree, torchrl's CUDA tree and torch's cumsum + searchsorted (primitive "gpu"): launched call by
-           call, and as a captured graph, where launching costs next to nothing
+           call, by CuPy's arrays and by torch's tensors, and as a captured graph, where launching costs next to nothing
+trees      the variants over K, N and B (primitive "sum_tree")
 transfers  batches sent to the device and fetched from it
 
 Times are between CUDA events around calls enqueued one after the other, so launching counts where it takes longer than
-the work. Records go to results/<machine>/gpu.jsonl; `python -m reports` draws them. A stage begins nothing more after 7
-minutes: the same command resumes where it stopped. Nothing is installed: the Python that runs this needs CuPy, and
+the work. Records go to results/<machine>/gpu.jsonl; `python -m reports` draws them. After 7 minutes nothing more is
+begun: the same command resumes where it stopped. Nothing is installed: the Python that runs this needs CuPy, and
 torch and torchrl if they are to be compared.
 """
 
@@ -17,6 +17,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,15 +31,17 @@ from . import peers
 from .arguments import add_common, add_numbers, parser_of
 from .cases import ROTATION, Case, Prepared, WrongAnswerError, prepare
 from .clock import LEAST_SAMPLE_SECONDS, Call, Clock
+from .libraries import loading
 from .presets import ENDS, ON_DEVICE, UNCHECKED, Block, groups
 from .run import Stamp, Tally, exit_code, file_of, show
 from .sweep import SweepMethod, sweep
 from .worker import maker
 
 FILE, CHECK_FILE = "gpu.jsonl", "gpu-check.json"
-STAGES = ("check", "trees", "rivals", "transfers")
-MOST_SECONDS = 7 * 60  # after which a stage begins nothing more
+STAGES = ("check", "rivals", "trees", "transfers")
+MOST_SECONDS = 7 * 60  # after which nothing more is begun
 LEAST_GRAPH_CALLS, MOST_GRAPH_CALLS = 64, 1_024
+TENSORS = {"arrays": "torch"}  # among a record's options: whose arrays the tree is given, by default CuPy's
 GRAPH = {"launch": "graph"}  # among a record's options: how the calls were launched, which the tree does not know
 BATCHES = (32, 256, 1_024, 4_096, 16_384, 65_536)
 CAPACITIES = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -81,7 +84,9 @@ TREES = (
     Block(("cupy",), capacities=CAPACITIES, batches=BATCHES),
 )
 RIVALS = (
-    dataclasses.replace(COMPARED, options=({}, UNCHECKED, UNCHECKED | GRAPH, UNCHECKED | {"propagate": "delta"})),
+    dataclasses.replace(
+        COMPARED, options=({}, UNCHECKED, UNCHECKED | GRAPH, UNCHECKED | {"propagate": "delta"}, TENSORS)
+    ),
     dataclasses.replace(COMPARED, dtypes=("float64",), options=(UNCHECKED,)),
 )
 TRANSFERS = (Block(ON_DEVICE, ("upload", "download"), (1_000_000,), BATCHES),)
@@ -150,7 +155,28 @@ def clock(prepared: Prepared) -> Clock:
 def make(name: str, capacity: int, **settings: Any) -> Any:
     """Make a tree of ours, or a library's on the device. RuntimeError with one sentence if it cannot be made here."""
     settings.pop("launch", None)
-    return maker(name)(name, capacity, **settings)
+    arrays = settings.pop("arrays", None)
+    tree = maker(name)(name, capacity, **settings)
+    return tree if arrays is None else TensorTree(tree)
+
+
+class TensorTree:
+    """A tree whose batches are placed as torch's tensors. RuntimeError where there is no torch for its device."""
+
+    def __init__(self, tree: Any) -> None:
+        self._tree = tree
+        with loading("torch", ""):
+            import torch  # noqa: PLC0415  # only where tensors are asked for
+        if tree.device != "cpu" and not torch.cuda.is_available():
+            raise RuntimeError("tensors need a torch that sees the CUDA device")
+        self._as_tensor = torch.as_tensor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tree, name)
+
+    def place(self, array: Any) -> Any:
+        """The batch ``[B]`` as a tensor on the tree's device."""
+        return self._as_tensor(array, device=self._tree.device)
 
 
 def require_a_live_device() -> None:
@@ -176,7 +202,7 @@ def main(arguments: list[str] | None = None) -> int:
         raise RecordError(reason)
     report: dict[str, Any] = {"gpus": platforms.fingerprint()["gpus"], "file": str(path)}
     wrong: list[Any] = []
-    failed = 0
+    failed, begun = 0, time.monotonic()
     for stage in options.stage or STAGES:
         if stage == "check":
             outcome = report[stage] = _check(path.with_name(CHECK_FILE), options.seed)
@@ -184,7 +210,7 @@ def main(arguments: list[str] | None = None) -> int:
             verdict = f"{len(wrong)} wrong, the first: {wrong[0]}" if wrong else "all right"
             shown = f"{outcome['checked']} cases, {verdict}"
         else:
-            tally = _timed(stage, path, options)
+            tally = _timed(stage, path, options, time.monotonic() - begun)
             report[stage], shown = tally.as_json(), "\n".join([*tally.lines(), *tally.unfinished])
             failed = max(failed, exit_code(tally, path))
         if not options.json:
@@ -218,13 +244,13 @@ def _check(path: Path, seed: int) -> dict[str, Any]:
     return outcome
 
 
-def _timed(stage: str, path: Path, options: argparse.Namespace) -> Tally:
-    """Time the cells that are not in the file yet, as far as the minutes go."""
+def _timed(stage: str, path: Path, options: argparse.Namespace, spent_seconds: float = 0.0) -> Tally:
+    """Time the cells that are not in the file yet, as far as the minutes go of which some seconds are spent."""
     if stage == "rivals" and not options.dry_run:
         _build_libraries()
     method = SweepMethod("gpu" if stage == "rivals" else "sum_tree", make, clock, require_a_live_device)
     try:
-        return sweep(groups(_cases(stage)), path, options, False, method, 60 * options.minutes)
+        return sweep(groups(_cases(stage)), path, options, False, method, 60 * options.minutes - spent_seconds)
     except RuntimeError as error:
         raise RecordError(f"{error}; every finished cell is kept, the same command continues") from error
 
@@ -250,6 +276,6 @@ def _cases(stage: str) -> Iterator[Case]:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("gpu", __doc__, "--stage check --stage rivals")
     parser.add_argument("--stage", choices=STAGES, action="append", help="only this one; repeatable (default: all)")
-    minutes = (MOST_SECONDS / 60, "minutes after which a stage begins nothing more")
+    minutes = (MOST_SECONDS / 60, "minutes after which nothing more is begun")
     add_numbers(parser, budget=(0.1, "seconds of sampling a cell"), minutes=minutes)
     return add_common(parser, seed_of="inputs and order")

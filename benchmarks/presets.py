@@ -68,7 +68,7 @@ class Preset:
 
 PLAIN = {"layout": "plain"}
 DELTA = {"propagate": "delta"}
-UNCHECKED = {"validate": False}  # a check would wait for the device
+UNCHECKED = {"validate": False}
 ENDS, DECADES = (10_000, 1_000_000), (1_000, 10_000, 100_000, 1_000_000)  # capacities N
 BATCHES = (32, 256, 2_048, 16_384)
 FANOUTS = (2, 4, 8, 16, 32, 64, 128)

@@ -146,7 +146,7 @@ class Stream:
         Stream.current = None
 
     def do(self, what: Callable[[], None]) -> None:
-        """Enqueue it."""
+        """Enqueue a piece of work."""
         if self.captured is not None:
             self.captured.append(what)
             return

@@ -22,7 +22,7 @@ from ..levels import fits_lines, group_size, line_starts
 from .arguments import Indices, Priorities, Reals, nothing_to_sample, to_numpy
 from .contract import SumTree
 from .cuda import device, emulation, program
-from .cuda.arrays import Arrays, Batch, Libraries
+from .cuda.arrays import INDEX, Arrays, Batch, Libraries
 from .cuda.program import BLOCK_THREADS, CALL, FUSED_THREADS, SCALAR, TREE, Constants, Device, Launch
 from .turns import Result
 
@@ -42,7 +42,7 @@ Answer: TypeAlias = tuple[Any, Any]
 class CupyTree(SumTree):
     """Tree on CuPy's current device. Batches on the device (CuPy's, torch's and others') are used where they lie, on
     the current stream of their library, and results are CuPy's, or torch's where the batch is. Other input is checked
-    on the host, where it raises at once, and copied.
+    on the host, where it raises at once, and copied. Uniforms of float32 tell 2^24 places of the total apart.
 
     No call waits for the device, to learn whether it refused a batch that lies there. A batch that it refuses changes
     nothing, and its error (with the value and the bound) is raised by a later call, or by :meth:`synchronize`;
@@ -144,7 +144,7 @@ class CupyTree(SumTree):
         # Room for the copy of a batch, by its size: launches that are under way, or captured, may use what was there.
         self._rooms: dict[int, list[Any]] = {}
         self._room = 0
-        self._libraries = Libraries(self._device, self._dtype)
+        self._libraries = Libraries(self._device)
         self._native: Arrays = self._libraries.native
         self._stream = self._device.current_stream()
         self._device.follow(self._stream)
@@ -190,8 +190,8 @@ class CupyTree(SumTree):
         """Leaves ``[B]`` of uniforms with their priorities, or of prefix values with None."""
         words, batch = self._words, values[2]
         words[_REALS], words[_REAL_TYPE], words[_BATCH], words[_UNIFORM] = values[0], values[1], batch, uniform
-        indices, words[_FOUND] = library.make_indices(batch)
-        priorities, words[_PRIORITIES] = library.make_priorities(batch) if uniform else (None, 0)
+        indices, words[_FOUND] = library.make(batch, INDEX)
+        priorities, words[_PRIORITIES] = library.make(batch, self._dtype) if uniform else (None, 0)
         self._launch("search", batch, self._lanes)
         return indices, priorities
 
@@ -199,7 +199,7 @@ class CupyTree(SumTree):
         """Priorities ``[B]`` of indices."""
         words = self._words
         words[_INDICES], words[_INDEX_TYPE], words[_BATCH] = where[:3]
-        priorities, words[_PRIORITIES] = library.make_priorities(where[2])
+        priorities, words[_PRIORITIES] = library.make(where[2], self._dtype)
         self._launch("gather", where[2])
         return priorities
 
@@ -223,48 +223,38 @@ class CupyTree(SumTree):
     def _make_room(self, batch: int) -> None:
         """Have room for the copy of a batch of that size."""
         self._room = max(_LEAST_ROOM, 2 * self._room, batch)
-        made = (self._native.make_indices(self._room), self._native.make_priorities(self._room))
+        made = [self._native.make(self._room, dtype) for dtype in (INDEX, self._dtype)]
         self._rooms[self._room] = [array for array, _ in made]
         (_, self._tree["batch_indices"][0]), (_, self._tree["batch_values"][0]) = made
 
-    def _take_error(self) -> Exception | None:
-        """Wait for the device; the error of the first element that it has refused since the last error, if any."""
+    def _settle(self) -> None:
+        """Wait for the device, and raise the error of the first element that it has refused since the last error."""
         self._device.synchronize()
         why, position, index = self._report[: program.VALUE].tolist()
         if not why:
-            return None
+            return
         value, bound, total = self._report[program.VALUE :].view(np.float64).tolist()
-        self._device.follow(self._native.stream())
         self._stream = self._native.stream()
-        self._status[0] = 0
+        self._device.follow(self._stream)
+        self._status[program.TOLD] = 0
         self._device.synchronize()
         self._report[:] = 0
         if why == program.EMPTY:
-            return RuntimeError(nothing_to_sample(total))
-        wrote = "; nothing of its batch was written" if why in (program.BAD_INDEX, program.BAD_PRIORITY) else ""
-        if why == program.BAD_INDEX:
-            return IndexError(f"index {index} at position {position} is outside [0, {self._capacity}){wrote}")
+            raise RuntimeError(nothing_to_sample(total))
         what, bounds = {
-            program.BAD_PRIORITY: ("priority", f"[0, {bound:.8g}]"),
-            program.BAD_UNIFORM: ("uniform", "[0, 1)"),
-            program.BAD_MASS: ("mass", f"[0, {bound!r})"),
+            program.BAD_INDEX: (f"index {index}", f"[0, {self._capacity})"),
+            program.BAD_PRIORITY: (f"priority {value}", f"[0, {bound:.8g}]"),
+            program.BAD_UNIFORM: (f"uniform {value}", "[0, 1)"),
+            program.BAD_MASS: (f"mass {value}", f"[0, {bound!r})"),
         }[why]
-        return ValueError(f"{what} {value} at position {position} is outside {bounds}{wrote}")
-
-    def _settle(self) -> None:
-        """Wait for the device, and raise what it has refused."""
-        if error := self._take_error():
-            raise error
+        kind = IndexError if why == program.BAD_INDEX else ValueError
+        raise kind(f"{what} at position {position} is outside {bounds}; an update with it has written nothing")
 
     # The contract. Batches that are on the device go straight to a kernel, which checks them; what is elsewhere or of
     # another type goes to the base class, whose checks name the value and the bound.
 
     def _enqueue(self, library: Arrays, hook: Callable[..., Result], *arguments: Any) -> Result:
-        """Run a hook that launches kernels in its turn."""
-        result: Result = self._turns.run(False, self._enqueued, library, hook, *arguments)
-        return result
-
-    def _enqueued(self, library: Arrays, hook: Callable[..., Result], *arguments: Any) -> Result:
+        """Run a hook that launches kernels; in a turn of its own."""
         self._begin(library)
         if self._torn:
             self._recover()
@@ -278,41 +268,39 @@ class CupyTree(SumTree):
         self._write(library, where, values)
         self._torn = False
 
+    def _take(self, values: Any, is_index: bool) -> tuple[Arrays, Batch] | None:
+        """The library and the batch, if it is on the device and not empty."""
+        library = self._libraries.find(values)
+        batch = library.take(values, is_index) if library else None
+        return (library, batch) if library and batch and batch[2] else None
+
     def update(self, indices: ArrayLike, priorities: ArrayLike) -> None:
-        library = self._libraries.find(indices)
-        where = library.take_indices(indices) if library else None
-        if library and where:
-            values: Batch | None = None
+        if taken := self._take(indices, True):
+            library, where = taken
+            other: tuple[Arrays, Batch] | None
             if _is_float(priorities):
-                values = 0, SCALAR, where[2], float(priorities)  # type: ignore[arg-type]
+                other = library, (0, SCALAR, where[2], float(priorities))  # type: ignore[arg-type]
             else:
-                other = self._libraries.find(priorities)
-                if other is not None and other.stream == library.stream:
-                    values = other.take_reals(priorities)
-            if values and where[2] == values[2] > 0:
-                self._enqueue(library, self._change_leaves, where, values)
+                other = self._take(priorities, False)
+            if other and other[0].stream == library.stream and other[1][2] == where[2]:
+                self._turns.run(False, self._enqueue, library, self._change_leaves, where, other[1])
                 return
         super().update(self._libraries.copy_to_host(indices), self._libraries.copy_to_host(priorities))
 
     def get(self, indices: ArrayLike) -> Any:
-        library = self._libraries.find(indices)
-        where = library.take_indices(indices) if library else None
-        if library and where and where[2]:
-            return self._enqueue(library, self._gather, where)
+        if taken := self._take(indices, True):
+            return self._turns.run(False, self._enqueue, taken[0], self._gather, taken[1])
         return self._libraries.convert(indices, super().get(self._libraries.copy_to_host(indices)))[0]
 
     def prefix_sum_index(self, mass: ArrayLike, side: str = "right") -> Any:
-        library = self._libraries.find(mass) if side == "right" else None
-        values = library.take_reals(mass) if library else None
-        if library and values and values[2]:
-            return self._enqueue(library, self._search, values, False)[0]
+        if side == "right" and (taken := self._take(mass, False)):
+            return self._turns.run(False, self._enqueue, taken[0], self._search, taken[1], False)[0]
         return self._libraries.convert(mass, super().prefix_sum_index(self._libraries.copy_to_host(mass), side))[0]
 
     def sample(self, uniforms: ArrayLike, exclude: ArrayLike | None = None) -> tuple[Any, Any]:
-        library = self._libraries.find(uniforms) if exclude is None else None
-        values = library.take_reals(uniforms) if library else None
-        if library and values and values[2]:
-            return self._enqueue(library, self._search, values, True)
+        if exclude is None and (taken := self._take(uniforms, False)):
+            answer: Answer = self._turns.run(False, self._enqueue, taken[0], self._search, taken[1], True)
+            return answer
         found = super().sample(self._libraries.copy_to_host(uniforms), self._libraries.copy_to_host(exclude))
         indices, priorities = self._libraries.convert(uniforms, *found)
         return indices, priorities
@@ -329,7 +317,7 @@ class CupyTree(SumTree):
         """The batch on the device, whatever an unchecked call gives."""
         if not isinstance(values, self._device.arrays.ndarray):
             values = self.place(np.asarray(values, dtype).reshape(-1))
-        taken = (self._native.take_indices if dtype is np.int64 else self._native.take_reals)(values)
+        taken = self._native.take(values, dtype is np.int64)
         if taken is None:
             raise TypeError(f"a batch must be [B] of integers, or of floats, not {values.dtype} {list(values.shape)}")
         return taken

@@ -16,7 +16,11 @@ from dse.published.peer_claims import BATCH, PEER, is_ours
 from .. import style
 from ..tidy import OPS, PREFERRED_CAPACITY, About, either, nearest, where
 
-NAMED = {("validate", False): "unchecked", ("launch", "graph"): "graph"}  # options that have a name
+NAMED = {
+    ("validate", False): "unchecked",
+    ("launch", "graph"): "graph",
+    ("arrays", "torch"): "tensors",
+}  # options that have a name
 GPU = "gpu"  # the primitive of trees on a device, timed in alternation
 SUM = "draw + update"
 KINDS = ["contestant", "dtype", "options"]

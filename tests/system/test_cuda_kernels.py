@@ -23,7 +23,9 @@ def test_the_tree_is_passed_as_the_text_declares_it():
     assert f"MOST_LEVELS = {program.MOST_LEVELS}" in text
     assert TREE.itemsize == 8 * (len(TREE.names) - 1 + program.MOST_LEVELS)
     words = dict(re.findall(r"([A-Z_]+) = (\d)\b", " ".join(re.findall(r"constexpr int (.*?);", text))))
-    shared = "WHY POSITION INDEX VALUE BOUND TOTAL WIDE NARROW SCALAR BAD_INDEX BAD_PRIORITY BAD_UNIFORM BAD_MASS EMPTY"
+    shared = (
+        "TOLD WHY POSITION INDEX VALUE BOUND TOTAL WIDE NARROW SCALAR BAD_INDEX BAD_PRIORITY BAD_UNIFORM BAD_MASS EMPTY"
+    )
     assert {name: int(words[name]) for name in shared.split()} == {
         name: getattr(program, name) for name in shared.split()
     }

@@ -148,6 +148,18 @@ def test_a_graph_replays_what_was_captured(with_cupy):
     assert prepared.tree.check() == 0.0
 
 
+def test_a_tree_is_given_tensors_where_they_are_asked_for(with_cupy):
+    torch = pytest.importorskip("torch")
+    tree = gpu.make("cupy", 300, emulate=True, **gpu.TENSORS)
+    tree.update(np.arange(300), 1.0)
+    indices, _ = tree.sample(tree.place(np.array([0.5])))
+    assert isinstance(indices, torch.Tensor) and indices.tolist() == [150]
+    assert tree.capacity == 300
+    with_cupy()
+    with pytest.raises(RuntimeError, match="a torch that sees the CUDA device"):
+        gpu.make("cupy", 300, **gpu.TENSORS)
+
+
 def test_how_it_was_launched_is_no_setting_of_the_tree(with_cupy):
     with_cupy()
     tree = gpu.make("cupy", 10, **gpu.UNCHECKED, **gpu.GRAPH)

@@ -53,7 +53,7 @@ class HostDevice:
         return int(array.ctypes.data)
 
     def current_stream(self) -> int:
-        """There is one."""
+        """The number of the only stream."""
         return 0
 
     def follow(self, stream: int) -> None:
@@ -63,7 +63,7 @@ class HostDevice:
         """A launch returns when it is done."""
 
     def shared_words(self, count: int) -> NDArray[np.int64]:
-        """Words of 0."""
+        """Memory of the host, which emulated kernels reach as well."""
         return np.zeros(count, np.int64)
 
 

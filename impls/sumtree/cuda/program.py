@@ -29,6 +29,7 @@ CALL = np.dtype(
 """``struct Call`` of the kernels: addresses, then numbers."""
 
 STATUS_WORDS, REPORT_WORDS = 3, 6
+TOLD = 0  # the word of the status that says that there is a report
 WHY, POSITION, INDEX, VALUE, BOUND, TOTAL = range(REPORT_WORDS)  # words of the report
 BAD_INDEX, BAD_PRIORITY, BAD_UNIFORM, BAD_MASS, EMPTY = 1, 2, 3, 4, 5  # its first word
 WIDE, NARROW, SCALAR = 0, 1, 2  # types of numbers: 8 bytes, 4 bytes, the same for all
