@@ -29,6 +29,7 @@ def test_bad_options_are_a_sentence_and_exit_code_2(monkeypatch, capsys, words):
 
 @pytest.mark.parametrize("name", list_versions())
 def test_a_node_with_other_versions_is_refused_by_name(name):
+    assert list_versions()["Python"] == "{}.{}".format(*sys.version_info)
     check_versions("0123456789", list_versions())
     with pytest.raises(ClusterError, match=f"node 01234567 has {name} 0.0"):
         check_versions("0123456789", list_versions() | {name: "0.0"})

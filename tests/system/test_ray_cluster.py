@@ -21,7 +21,9 @@ import pytest
 
 from impls.cluster import ClusterError, ShardedReplay
 from impls.cluster.__main__ import take_steps
+from impls.cluster.calls import Request
 from impls.cluster.connection import connect, import_ray
+from impls.cluster.sharded import RayCalls
 from tests.committed import ROOT
 from tests.fake_cluster import LAYOUT, Independent, numbered_records
 from tests.oracles.simulated_cluster import Costs, simulate
@@ -191,6 +193,13 @@ def test_a_node_that_leaves_is_lost_and_one_that_joins_takes_its_place(cluster, 
         fill_nodes(replay, cluster.nodes[-1:])
         numbers, _ = draw_for(replay, 1.0)
         assert replay.stats()["records"] == 3000
+
+
+def test_what_a_shard_refuses_is_raised_and_is_no_loss(filled):
+    calls = RayCalls(filled[0]._actors)
+    run = calls.answer(calls.ask(0, Request(0, None, None, None, 0.0)), 10.0).run
+    with pytest.raises(ValueError, match="nan"):
+        calls.answer(calls.ask(0, Request(run, np.array([0]), np.array([np.nan]), None, 0.0)), 10.0)
 
 
 def test_shards_need_as_many_nodes(cluster):
