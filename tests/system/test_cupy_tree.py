@@ -9,6 +9,7 @@ import torch
 
 import impls
 from impls.sumtree.cuda import emulation
+from impls.sumtree.cuda.arrays import Libraries
 from impls.sumtree.cuda.program import Constants
 from impls.sumtree.oracle import Oracle
 from tests import fake_cupy
@@ -167,10 +168,12 @@ def test_what_a_kernel_refuses_is_named_and_changes_nothing(with_cupy, error, me
     assert (tree.total(), tree.check()) == (50.0, 0.0)
 
 
-def test_narrower_types_and_strides_are_converted_on_the_device(with_cupy):
+@pytest.mark.parametrize("real_type", ["float16", "float32"])
+def test_narrower_types_and_strides_are_converted_on_the_device(with_cupy, monkeypatch, real_type):
     with_cupy()
+    monkeypatch.setattr(Libraries, "copy_to_host", lambda *anything: pytest.fail("by the host"))
     tree = impls.make("cupy", 10)
-    indices, priorities = np.arange(10, dtype=np.int16)[::2], np.arange(10, dtype=np.float32)[1::2]
+    indices, priorities = np.arange(10, dtype=np.int16)[::2], np.arange(10, dtype=real_type)[1::2]
     tree.update(*on_device(indices, priorities))
     assert impls.to_numpy(tree.get(*on_device(np.arange(10, dtype=np.uint8)))).tolist() == [
         1,
@@ -357,7 +360,7 @@ def test_an_empty_tree_says_so_later_and_works_on():
 @pytest.mark.parametrize("index_type", ["int64", "int32", "int16", "uint8"])
 @pytest.mark.parametrize("real_type", ["float64", "float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("strided", [False, True])
-def test_torchs_tensors_come_in_and_go_out(index_type, real_type, strided):
+def test_torchs_tensors_come_in_and_go_out(monkeypatch, index_type, real_type, strided):
     tree = impls.make("cupy", 100, emulate=True)
     indices, priorities = torch.arange(0, 90, 10), torch.arange(1.0, 10.0)
     uniforms = torch.tensor([0.0, 0.5, 0.875])
@@ -366,12 +369,14 @@ def test_torchs_tensors_come_in_and_go_out(index_type, real_type, strided):
             torch.stack([batch, batch]).T.contiguous()[:, 0] for batch in (indices, priorities, uniforms)
         )
     indices, priorities = indices.to(getattr(torch, index_type)), priorities.to(getattr(torch, real_type))
+    monkeypatch.setattr(Libraries, "copy_to_host", lambda *anything: pytest.fail("by the host"))
     tree.update(indices, priorities.requires_grad_())
     found, of_found = tree.sample(uniforms.to(getattr(torch, real_type)))
     assert (found.tolist(), of_found.tolist()) == ([0, 60, 80], [1.0, 7.0, 9.0])
     assert (found.dtype, of_found.dtype) == (torch.int64, torch.float32)
     assert torch.equal(tree.get(indices), priorities.detach().float())
     assert torch.equal(tree.prefix_sum_index(torch.tensor([44.0])), torch.tensor([80]))
+    monkeypatch.undo()
     assert set(map(type, tree.sample(torch.empty(0)))) == {torch.Tensor}
     assert isinstance(tree.get(torch.tensor(10)), torch.Tensor)  # a scalar, by the host
 
