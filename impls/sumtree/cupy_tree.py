@@ -343,7 +343,7 @@ class CupyTree(SumTree):
 
     def _answer(self, values: Reals, uniform: bool) -> Answer:
         answer = self._search(self._native, self._placed(values, np.float64), uniform)
-        if self._validate or self._emulate:
+        if self._validate:
             self._settle()
         return answer
 

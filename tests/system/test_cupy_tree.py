@@ -193,9 +193,10 @@ def test_an_unchecked_draw_from_an_empty_tree_is_told_of_at_the_next_wait(with_c
     with_cupy()
     tree = impls.make("cupy", 10, validate=False)
     (uniforms,) = on_device(np.array([0.5]))
-    assert impls.to_numpy(tree.sample(uniforms)[0]).tolist() == [-1]
-    with pytest.raises(RuntimeError, match="nothing to sample"):
-        tree.synchronize()
+    for batch in (uniforms, np.array([0.5])):
+        assert impls.to_numpy(tree.sample(batch)[0]).tolist() == [-1]
+        with pytest.raises(RuntimeError, match="nothing to sample"):
+            tree.synchronize()
     tree.update(*on_device(np.array([3]), np.array([1.0])))
     assert impls.to_numpy(tree.sample(uniforms)[0]).tolist() == [3]
     assert tree.synchronize() is None
