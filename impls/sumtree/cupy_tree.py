@@ -259,7 +259,7 @@ class CupyTree(SumTree):
         if self._torn:
             self._recover()
         result = hook(library, *arguments)
-        if self._raise_errors == "now" and self._validate:
+        if self._raise_errors == "now":
             self._settle()
         return result
 
@@ -343,7 +343,7 @@ class CupyTree(SumTree):
 
     def _answer(self, values: Reals, uniform: bool) -> Answer:
         answer = self._search(self._native, self._placed(values, np.float64), uniform)
-        if self._validate:
+        if self._validate or self._raise_errors == "now":
             self._settle()
         return answer
 
