@@ -22,7 +22,7 @@ class DeviceArray:
 
     def __init__(self, held: np.ndarray[Any, Any]) -> None:
         self.held = held
-        if Stream.idle:
+        if Stream.idle or Stream.now().captured is not None:
             KEPT.append(held)
 
     def __array__(self, *how: Any, **more: Any) -> np.ndarray[Any, Any]:
@@ -94,7 +94,7 @@ def compile_using_nvrtc(source: str, options: tuple[str, ...]) -> tuple[bytes, N
 
 
 KEPT: list[Any] = []
-"""Memory that idle streams will use: a device gives none away before they have."""
+"""Memory that idle streams and captured calls will use: a device gives none away before they have."""
 LISTED: list[Any] = []
 """What has an address in CUDA: streams, the first of which is the default, events and functions."""
 
@@ -207,14 +207,15 @@ def module(devices: int | str = 1) -> Any:
     runtime = SimpleNamespace(
         getDeviceCount=device_count,
         CUDARuntimeError=CUDARuntimeError,
-        deviceSynchronize=lambda: None,
+        deviceSynchronize=lambda: [stream.synchronize() for stream in LISTED if isinstance(stream, Stream)],
+        getDevice=lambda: 0,
+        memGetInfo=lambda: (0, 0),
         eventDisableTiming=2,
         eventCreateWithFlags=lambda flags: _listed([]),
         eventRecord=lambda event, stream: LISTED[event].append(stream),
         eventDestroy=lambda event: None,
         streamWaitEvent=_wait,
         streamIsCapturing=lambda stream: LISTED[stream].captured is not None,
-        streamSynchronize=lambda stream: LISTED[stream].synchronize(),
     )
     cuda = SimpleNamespace(
         driver=SimpleNamespace(launchKernel=launch_kernel),

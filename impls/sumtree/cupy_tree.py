@@ -9,8 +9,10 @@ numbers, the tree and the call, that lie in host memory from the start: a call w
 ``emulate=True`` compiles the same text for this processor and runs it there: for tests, never to be timed.
 """
 
+import contextlib
 import functools
 import itertools
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -148,6 +150,9 @@ class CupyTree(SumTree):
         self._native: Arrays = self._libraries.native
         self._stream = self._device.current_stream()
         self._device.follow(self._stream)
+        # The device may still work when the tree is gone: its memory goes after.
+        held = [self._memory, self._claims, self._pending, self._status, self._report, self._rooms]
+        weakref.finalize(self, _outlive, self._device, held).atexit = False
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -171,8 +176,12 @@ class CupyTree(SumTree):
 
     def _begin(self, library: Arrays) -> None:
         """Raise what the device has refused, and go to the current stream of a library, after all that was enqueued."""
+        self._device.enter()
         if self._why[0] and self._validate:
             self._settle()
+        self._go_to(library)
+
+    def _go_to(self, library: Arrays) -> None:
         stream = library.stream()
         if stream != self._stream:
             self._device.follow(stream)
@@ -207,6 +216,7 @@ class CupyTree(SumTree):
         words, batch = self._words, where[2]
         if batch > self._room:
             self._make_room(batch)
+            self._go_to(library)
         words[_INDICES], words[_INDEX_TYPE], words[_BATCH] = where[0], where[1], batch
         words[_REALS], words[_REAL_TYPE] = values[0], values[1]
         if values[1] == SCALAR:
@@ -221,11 +231,13 @@ class CupyTree(SumTree):
         self._launch("settle_leaves", batch, self._lanes if self._propagate == "recompute" else 1)
 
     def _make_room(self, batch: int) -> None:
-        """Have room for the copy of a batch of that size."""
-        self._room = max(_LEAST_ROOM, 2 * self._room, batch)
-        made = [self._native.make(self._room, dtype) for dtype in (INDEX, self._dtype)]
-        self._rooms[self._room] = [array for array, _ in made]
+        """Have room for the copy of a batch of that size, on the stream that its memory is of."""
+        self._go_to(self._native)
+        room = max(_LEAST_ROOM, 2 * self._room, batch)
+        made = [self._native.make(room, dtype) for dtype in (INDEX, self._dtype)]
+        self._rooms[room] = [array for array, _ in made]
         (_, self._tree["batch_indices"][0]), (_, self._tree["batch_values"][0]) = made
+        self._room = room
 
     def _settle(self) -> None:
         """Wait for the device, and raise the error of the first element that it has refused since the last error."""
@@ -234,11 +246,9 @@ class CupyTree(SumTree):
         if not why:
             return
         value, bound, total = self._report[program.VALUE :].view(np.float64).tolist()
-        self._stream = self._native.stream()
-        self._device.follow(self._stream)
+        self._go_to(self._native)
+        self._report[:] = 0  # first, so that no report is erased for which the device holds its word
         self._status[program.TOLD] = 0
-        self._device.synchronize()
-        self._report[:] = 0
         if why == program.EMPTY:
             raise RuntimeError(nothing_to_sample(total))
         what, bounds = {
@@ -257,7 +267,10 @@ class CupyTree(SumTree):
         """Run a hook that launches kernels; in a turn of its own."""
         self._begin(library)
         if self._torn:
+            self._go_to(self._native)
             self._recover()
+            self._torn = False
+            self._go_to(library)
         result = hook(library, *arguments)
         if self._raise_errors == "now":
             self._settle()
@@ -301,9 +314,18 @@ class CupyTree(SumTree):
         if exclude is None and (taken := self._take(uniforms, False)):
             answer: Answer = self._turns.run(False, self._enqueue, taken[0], self._search, taken[1], True)
             return answer
+        if exclude is not None and self._validate:
+            self.synchronize()  # an error of before is none of this call's, which sets leaves to 0 and back
         found = super().sample(self._libraries.copy_to_host(uniforms), self._libraries.copy_to_host(exclude))
         indices, priorities = self._libraries.convert(uniforms, *found)
         return indices, priorities
+
+    def sample_distinct(self, uniforms: ArrayLike) -> tuple[Any, Any]:
+        if self._validate:
+            self.synchronize()  # as above
+        indices, priorities = super().sample_distinct(self._libraries.copy_to_host(uniforms))
+        converted = self._libraries.convert(uniforms, indices, priorities)
+        return converted[0], converted[1]
 
     # Hooks of the base class: what they are given was checked, and they wait
 
@@ -361,7 +383,8 @@ class CupyTree(SumTree):
         return self._audit(repair=False)
 
     def _rebuild(self) -> None:
-        self._claims[:] = self._pending[:] = 0  # an update that was interrupted leaves some behind
+        # An update that was interrupted leaves some behind, and may have been refused.
+        self._claims[:] = self._pending[:] = self._status[program.TOLD + 1 :] = 0
         self._audit(repair=True)
 
     def _audit(self, repair: bool) -> float:
@@ -386,6 +409,12 @@ class CupyTree(SumTree):
         """Bytes on the device: levels, claims and counters of an update, copies of batches."""
         arrays = [self._memory, self._claims, self._pending, self._status, *itertools.chain(*self._rooms.values())]
         return int(sum(array.nbytes for array in arrays))
+
+
+def _outlive(device: Device, held: list[Any]) -> None:
+    """Wait for the device while the memory is held; one that has died needs none."""
+    with contextlib.suppress(Exception):
+        device.synchronize()
 
 
 def _is_float(value: Any) -> bool:

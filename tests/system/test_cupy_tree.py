@@ -220,7 +220,7 @@ def test_no_call_waits_unless_it_is_to_raise_at_once(with_cupy, monkeypatch, opt
     with_cupy()
     waited = []
     monkeypatch.setattr(fake_cupy.DeviceArray, "get", lambda self: waited.append(1) or self.held.copy())
-    monkeypatch.setattr(sys.modules["cupy"].cuda.runtime, "streamSynchronize", waited.append)
+    monkeypatch.setattr(sys.modules["cupy"].cuda.runtime, "deviceSynchronize", lambda: waited.append(1))
     tree = impls.make("cupy", 10, **options)
     batch = on_device(np.array([1]), np.array([0.5]))
     tree.update(*batch)
@@ -276,6 +276,7 @@ def tensors(*arrays):
 def torchs(monkeypatch):
     """Makes torch work on streams of the device that is not there; returns what sets the current one."""
     current, empty = [0], torch.empty
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda number: current[number], raising=False)
     monkeypatch.setattr(
         torch, "empty", lambda size, device, **how: empty(size, **how).as_subclass(CudaTensor) if device else None
@@ -402,6 +403,70 @@ def test_tensors_in_host_memory_come_back_from_the_device(with_cupy, torchs):
     assert (indices.tolist(), priorities.tolist()) == ([3], [3.0])
     with pytest.raises(ValueError, match=r"uniform 1\.0 at position 0"):
         tree.sample(torch.tensor([1.0]))
+
+
+def test_tensors_of_a_torch_without_cuda_go_by_the_host(with_cupy):
+    with_cupy()
+    tree = impls.make("cupy", 10)
+    tree.update(torch.tensor([2, 3]), torch.tensor([1.0, 3.0]))
+    assert impls.to_numpy(tree.sample(torch.tensor([0.5]))[0]).tolist() == [3]
+
+
+def test_tensors_that_hold_other_numbers_than_their_memory_are_read_right():
+    tree = impls.make("cupy", 10, emulate=True)
+    negated = torch.imag(torch.tensor([1 - 5j]).conj())
+    assert negated.is_neg()
+    tree.update(torch.tensor([2]), negated)
+    assert tree.total() == 5.0
+    with pytest.raises((NotImplementedError, TypeError)):
+        tree.sample(torch.empty(3, device="meta"))
+
+
+def test_an_error_of_before_is_none_of_a_draw_that_sets_leaves_to_0(idle):
+    tree, empty = impls.make("cupy", 10), impls.make("cupy", 10)
+    tree.update(*on_device(np.arange(10), np.ones(10)))
+    tree.synchronize()
+    for draw in (lambda: tree.sample([0.5], exclude=[1]), lambda: tree.sample_distinct([0.5])):
+        tree.sample(*on_device(np.array([1.5])))
+        with pytest.raises(ValueError, match=r"uniform 1\.5"):
+            draw()
+        assert draw()[0].held.size == 1
+        assert tree.total() == 10.0
+    empty.sample(*on_device(np.array([0.5])))
+    with pytest.raises(RuntimeError, match="nothing to sample: the total"):
+        empty.sample_distinct([0.5])
+    assert empty.synchronize() is None
+
+
+def test_another_current_device_is_refused_with_what_to_do(with_cupy, monkeypatch):
+    with_cupy()
+    tree = impls.make("cupy", 10)
+    monkeypatch.setattr(sys.modules["cupy"].cuda.runtime, "getDevice", lambda: 1)
+    with pytest.raises(ValueError, match=r"cuda:1 and the tree is on cuda:0.*torch\.cuda\.device\(0\)"):
+        tree.total()
+
+
+def test_a_launch_that_fails_leaves_room_and_refusals_as_they_should_be(monkeypatch):
+    tree = impls.make("cupy", 5_000, fanout=4, fused=False, emulate=True)
+    make = tree._native.make
+    monkeypatch.setattr(tree._native, "make", lambda *anything: (_ for _ in ()).throw(MemoryError))
+    with pytest.raises(MemoryError):
+        tree.update(np.arange(2_000), np.ones(2_000))
+    monkeypatch.setattr(tree._native, "make", make)
+    claim = tree._kernels.pop("claim_leaves")
+    with pytest.raises(KeyError):
+        tree.update(np.array([1, 2]), np.array([1.0, np.nan]))  # inspected, and not claimed
+    tree._kernels["claim_leaves"] = claim
+    with pytest.raises(ValueError, match="nan at position 1"):
+        tree.total()
+    rebuilt = []
+    rebuild = tree._rebuild
+    monkeypatch.setattr(tree, "_rebuild", lambda: (rebuilt.append(1), rebuild()))
+    for _ in range(3):
+        tree.get(np.arange(5))
+    assert len(rebuilt) == 1
+    tree.update(np.arange(2_000), np.ones(2_000))
+    assert (tree.total(), tree.check()) == (2_000.0, 0.0)
 
 
 def test_arrays_of_other_libraries_are_seen_without_a_copy(with_cupy, monkeypatch):

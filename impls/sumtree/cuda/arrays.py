@@ -89,7 +89,7 @@ class TorchArrays:
 
     def take(self, values: Any, is_index: bool) -> Batch | None:
         """The batch of indices, or of real numbers; None if the values are no such batch, or elsewhere."""
-        if values.dim() != 1 or values.get_device() != self._number:
+        if values.dim() != 1 or values.get_device() != self._number or values.is_meta:
             return None
         types, dtype = self._types[is_index], values.dtype
         if dtype not in types:
@@ -97,8 +97,8 @@ class TorchArrays:
             if dtype not in types:
                 return None
             values = values.detach().to(dtype)
-        if not values.is_contiguous():
-            values = values.detach().contiguous()
+        if not values.is_contiguous() or values.is_neg():
+            values = values.detach().contiguous().resolve_neg()
         return values.data_ptr(), types[dtype], values.numel(), values
 
     def make(self, size: int, dtype: np.dtype[Any]) -> tuple[Any, int]:
@@ -132,7 +132,8 @@ class Libraries:
     def _look_at(self, values: Any) -> Arrays | None:
         kind, torch = type(values), sys.modules.get("torch")
         if torch is not None and issubclass(kind, torch.Tensor):
-            known = self._known.get(torch.Tensor) or TorchArrays(torch, self._device)
+            is_here = self._device.name == "cpu" or torch.cuda.is_available()
+            known = (self._known.get(torch.Tensor) or TorchArrays(torch, self._device)) if is_here else None
             self._known[torch.Tensor] = self._known[kind] = known
         elif self._device.arrays is not np and kind is not np.ndarray:  # an object of some classes may be on any device
             by_dlpack = not hasattr(values, "__cuda_array_interface__")

@@ -1,6 +1,7 @@
 """Run the kernels on a GPU, through CuPy."""
 
 import functools
+import threading
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ class CudaDevice:
         self.arrays: Any = cupy
         self._id = int(cupy.cuda.Device().id)
         self.name = f"cuda:{self._id}"
+        self._threads = threading.local()
         self._last_stream: int | None = None
         self._held: list[Any] = []  # the last two streams of CuPy's: they live until others wait for them
 
@@ -55,6 +57,18 @@ class CudaDevice:
             raise ValueError(f"the array is on cuda:{data.device_id} and the tree on {self.name}: copy it there")
         address: int = data.ptr
         return address
+
+    def enter(self) -> None:
+        """Bind the device's context to this thread, once. ValueError where another device is current for it."""
+        runtime = self.arrays.cuda.runtime
+        if (current := runtime.getDevice()) != self._id:
+            raise ValueError(
+                f"the current device is cuda:{current} and the tree is on {self.name}: call it within "
+                f"cupy.cuda.Device({self._id}) or torch.cuda.device({self._id})"
+            )
+        if not hasattr(self._threads, "is_bound"):
+            runtime.memGetInfo()
+            self._threads.is_bound = True
 
     def current_stream(self) -> int:
         """The stream that is current for CuPy."""
@@ -77,9 +91,8 @@ class CudaDevice:
         self._last_stream = stream
 
     def synchronize(self) -> None:
-        """Wait for the last stream that was used."""
-        if self._last_stream is not None:
-            self.arrays.cuda.runtime.streamSynchronize(self._last_stream)
+        """Wait for every stream, of graphs that are replayed too."""
+        self.arrays.cuda.runtime.deviceSynchronize()
 
     def shared_words(self, count: int) -> NDArray[np.int64]:
         """Pinned memory, which has one address for the host and the device."""

@@ -52,6 +52,9 @@ class HostDevice:
         """Address of the array's first byte."""
         return int(array.ctypes.data)
 
+    def enter(self) -> None:
+        """Any thread may launch."""
+
     def current_stream(self) -> int:
         """The number of the only stream."""
         return 0

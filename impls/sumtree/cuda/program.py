@@ -60,6 +60,9 @@ class Device(Protocol):
     def address(self, array: Any) -> int:
         """Address of the array's first byte."""
 
+    def enter(self) -> None:
+        """Make this thread one that may launch. ValueError where another device is current for it."""
+
     def current_stream(self) -> int:
         """The stream on which the array module works at the moment, kept alive as long as it is the last followed."""
 
