@@ -1,7 +1,10 @@
 """The simulated cluster where its rate can be written down, and beyond what can be run here."""
 
+import runpy
+
 import pytest
 
+from tests.committed import ROOT
 from tests.oracles.simulated_cluster import Costs, simulate
 
 ALONE = Costs(call=1e-3, serve=2e-3, record=0.0, delay=0.0)
@@ -25,3 +28,11 @@ def test_sixteen_calls_a_request_keep_a_thousand_shards_as_fast_as_sixteen():
     assert many.calls == 16 and many.requests == pytest.approx(few.requests, rel=0.1)
     assert all_of_them.requests < many.requests / 20
     assert few.age < many.age < all_of_them.age * 2
+
+
+def test_the_readme_shows_what_it_prints(capsys):
+    runpy.run_path(str(ROOT / "tests/oracles/simulated_cluster.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert (
+        f"$ python -m tests.oracles.simulated_cluster\n{printed}```" in (ROOT / "impls/cluster/README.md").read_text()
+    )
