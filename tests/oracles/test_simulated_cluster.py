@@ -34,5 +34,5 @@ def test_the_readme_shows_what_it_prints(capsys):
     runpy.run_path(str(ROOT / "tests/oracles/simulated_cluster.py"), run_name="__main__")
     printed = capsys.readouterr().out
     assert (
-        f"$ python -m tests.oracles.simulated_cluster\n{printed}```" in (ROOT / "impls/cluster/README.md").read_text()
+        f"python -m tests.oracles.simulated_cluster\n\n{printed}```" in (ROOT / "impls/cluster/README.md").read_text()
     )
