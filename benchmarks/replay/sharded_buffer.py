@@ -8,18 +8,18 @@ from impls.cluster import ReplayHandle, ShardedReplay
 from impls.cluster.connection import import_ray
 
 from . import rows
-from .buffers import ALPHA, BETA, EPSILON, Buffer
+from .buffers import ALPHA, EPSILON
+from .ours_buffer import _Ours
 
 
-class Sharded(Buffer):
+class Sharded(_Ours):
     """``impls.cluster.ShardedReplay``: a shard on every node, 8 batches a request, 2 requests ahead."""
 
     name = "sharded"
     package = "ray"
     needs = ("ray",)
-    fanout = 16
-    dtype = "float32"
     clustered = True
+    retrieves = False
 
     def _allocate(self, seed: int) -> None:
         options: dict[str, Any] = {"alpha": ALPHA, "epsilon": EPSILON, "batches_a_call": 8, "ahead": 2, "cpus": 0.1}
@@ -30,20 +30,8 @@ class Sharded(Buffer):
     def insert(self, placed: Any) -> None:
         self._shard.insert(placed)
 
-    def sample(self, batch: int) -> Any:
-        return self._buffer.sample(batch, BETA, self._rng)
-
-    def update(self, sampled: Any, errors: Any) -> None:
-        self._buffer.update_priorities(sampled.sequence, errors)
-
     def wait(self) -> None:
         self._buffer.flush()
-
-    def records(self, sampled: Any) -> rows.Rows:
-        return dict(sampled.rows)
-
-    def weights(self, sampled: Any) -> Any:
-        return sampled.weights
 
     def fill(self) -> None:
         ray, nodes = import_ray(), self._buffer.nodes

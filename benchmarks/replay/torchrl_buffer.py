@@ -12,6 +12,11 @@ from .buffers import ALPHA, BETA, EPSILON, Buffer
 ERROR = "td_error"
 
 
+def load_extension() -> None:
+    """Give torchrl its tree as it was compiled here, in a process that has not imported torchrl yet."""
+    sys.modules.setdefault("torchrl._torchrl", torchrl_peer.extension())
+
+
 class Torchrl(Buffer):
     """``TensorDictPrioritizedReplayBuffer`` on a ``LazyTensorStorage``, its tree compiled for the installed torch."""
 
@@ -22,7 +27,7 @@ class Torchrl(Buffer):
     dtype = "float32"
 
     def _allocate(self, seed: int) -> None:
-        sys.modules.setdefault("torchrl._torchrl", torchrl_peer.extension())
+        load_extension()
         sys.modules.setdefault("ray", None)  # type: ignore[arg-type]  # it imports what is there of Ray's services
         from torchrl.data import LazyTensorStorage, TensorDictPrioritizedReplayBuffer  # noqa: PLC0415
 

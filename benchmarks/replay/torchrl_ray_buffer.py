@@ -1,19 +1,12 @@
 """torchrl's prioritized buffer as an actor of a Ray cluster."""
 
-import sys
 from functools import partial
 from typing import Any
 
 from impls.cluster.connection import connect
 
-from ..peers import torchrl_peer
 from .buffers import ALPHA, BETA, EPSILON
-from .torchrl_buffer import ERROR, Torchrl
-
-
-def load_extension() -> None:
-    """Give torchrl its tree as it was compiled here, in a process that has not imported torchrl yet."""
-    sys.modules.setdefault("torchrl._torchrl", torchrl_peer.extension())
+from .torchrl_buffer import ERROR, Torchrl, load_extension
 
 
 class TorchrlRay(Torchrl):
@@ -25,12 +18,11 @@ class TorchrlRay(Torchrl):
 
     def _allocate(self, seed: int) -> None:
         load_extension()
-        connect("local", runtime_env={"worker_process_setup_hook": f"{__name__}.load_extension"})
+        connect("local", runtime_env={"worker_process_setup_hook": f"{load_extension.__module__}.load_extension"})
         from torchrl.data import LazyTensorStorage, RayReplayBuffer, TensorDictReplayBuffer  # noqa: PLC0415
         from torchrl.data.replay_buffers.samplers import PrioritizedSampler  # noqa: PLC0415
 
         self._use_torch(seed)
-        self._batch = 0
         self._buffer = RayReplayBuffer(
             replay_buffer_cls=TensorDictReplayBuffer,
             remote_config={"num_cpus": 0.1},

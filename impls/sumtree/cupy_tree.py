@@ -258,7 +258,8 @@ class CupyTree(SumTree):
             program.BAD_MASS: (f"mass {value}", f"[0, {bound!r})"),
         }[why]
         kind = IndexError if why == program.BAD_INDEX else ValueError
-        raise kind(f"{what} at position {position} is outside {bounds}; an update with it has written nothing")
+        wrote = "; an update with it has written nothing" if why in (program.BAD_INDEX, program.BAD_PRIORITY) else ""
+        raise kind(f"{what} at position {position} is outside {bounds}{wrote}")
 
     # The contract. Batches that are on the device go straight to a kernel, which checks them; what is elsewhere or of
     # another type goes to the base class, whose checks name the value and the bound.
