@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from impls.training.throughput import (
+from impls.training.metrics import (
     computation_efficiency,
     learning_efficiency,
     sample_efficiency,

@@ -112,25 +112,25 @@ class Program:
     @property
     def learns(self) -> bool:
         """Whether it has settled."""
-        return clock.told(self.numbers)[1] >= SETTLED
+        return clock.read_progress(self.numbers)[1] >= SETTLED
 
     def turn(self, seconds: float) -> float:
         """Train for so long, and until a gradient step is taken; return the seconds of a gradient step.
 
         RuntimeError where none is.
         """
-        _, updates, trained = clock.told(self.numbers)
+        _, updates, trained = clock.read_progress(self.numbers)
         begin = time.perf_counter()
         self.go_on()
         try:
-            while (spent := time.perf_counter() - begin) < seconds or clock.told(self.numbers)[1] == updates:
+            while (spent := time.perf_counter() - begin) < seconds or clock.read_progress(self.numbers)[1] == updates:
                 self.check()
                 if spent > seconds + SILENT_SECONDS:
                     raise RuntimeError(f"no gradient step in {spent:.0f} s")
                 time.sleep(min(LOOK_SECONDS, max(seconds - spent, 1e-4)))
         finally:
             self.stop()
-        _, after, now = clock.told(self.numbers)
+        _, after, now = clock.read_progress(self.numbers)
         return (now - trained) / 1e9 / (after - updates)
 
     def end(self) -> None:

@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from impls.training.parallel.arrangement import Arrangement
+from impls.training.arrangement import Arrangement
 from impls.training.parallel.loop import ParallelLoop
 from tests.learning import tiny
 

@@ -25,7 +25,8 @@ from random import Random
 from unittest import mock
 
 from impls.training import __main__ as command
-from impls.training import learners, path_of, starting
+from impls.training import learners, path_of
+from impls.training import run as runs
 
 FILE = Path(__file__).with_name("data") / "kept" / "settings.json"
 DRAWN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
@@ -40,7 +41,7 @@ def resolving():
     Only this function knows the product. The command runs up to the loop of a run, which is not made. What depends on
     the machine is left out: whether the folder can be written, the device, what ``--adapt`` measures.
     """
-    begun, begin, read, texts = [], starting.start, cache(Path.read_text), {}
+    begun, begin, read, texts = [], runs.start, cache(Path.read_text), {}
 
     def ignore(*_, **options):
         return None
@@ -67,10 +68,10 @@ def resolving():
 
     make_loop.contestant = "numba"
     starts = {"start": start, "SerialLoop": make_loop, "loop_of": lambda _: make_loop, "Run": mock.MagicMock()}
-    starts["Run"]().run.return_value, starts["algorithms"] = None, mock.Mock(own=lambda *_: make_loop)
+    starts["Run"]().run.return_value, starts["algorithms"] = None, mock.Mock(hook=lambda *_: make_loop)
     makers = ("learners.torch_learner.make", "learners.dense_learner.make", "split.make")
     idle = (*makers, "learners.torch_learner.unsuited", "learners.use_threads", "__main__.check")
-    stubs = {f"starting.{name}": stub for name, stub in starts.items()} | dict.fromkeys(idle, ignore)
+    stubs = {f"run.{name}": stub for name, stub in starts.items()} | dict.fromkeys(idle, ignore)
     stubs |= {"adaptation.adapted": lambda made, *_: (made.workload, {}), "__main__._parser": cache(command._parser)}
     with contextlib.ExitStack() as patches:
         patches.enter_context(

@@ -148,13 +148,13 @@ def work_of(loop: Any, each: bool = False) -> Work:
     """Read what each kind of process has done, or ``each`` process by a name; {} of a loop in one process."""
     if not hasattr(loop, "board"):
         return {}
-    from impls.training.parallel import board as words  # noqa: PLC0415  # numba
+    from impls.training.parallel.board import Row, processes_of  # noqa: PLC0415  # numba
 
     rows: NDArray[np.int64] = loop.board.rows.copy()
-    kinds = words.processes_of(loop.workload, loop.arrangement)
+    kinds = processes_of(loop.workload, loop.arrangement)
     groups = {f"{kind} {row}": [row] for kind, of in kinds.items() for row in of} if each else kinds
     return {
-        name: (len(of), int(rows[list(of), words.TURNS].sum()), 1e-9 * float(rows[list(of), words.BUSY].sum()))
+        name: (len(of), int(rows[list(of), Row.TURNS].sum()), 1e-9 * float(rows[list(of), Row.BUSY].sum()))
         for name, of in groups.items()
     }
 

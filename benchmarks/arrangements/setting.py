@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from impls.training import Workload
-from impls.training.parallel.arrangement import Arrangement
+from impls.training.arrangement import Arrangement
 
 from ..profile.cells import Cell
 

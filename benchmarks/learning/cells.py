@@ -12,8 +12,8 @@ from typing import Any
 
 from impls import training
 from impls.training import learners
+from impls.training.arrangement import BANKED, COPIES, COPY_SYNCS, ONLY_COPIES, Arrangement
 from impls.training.options import with_values
-from impls.training.parallel.arrangement import BANKED, COPIES, COPY_SYNCS, ONLY_COPIES, Arrangement
 from impls.training.workload import Workload
 
 from ..loops import kind_of, with_sac

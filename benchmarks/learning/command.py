@@ -47,7 +47,7 @@ from dse import learning_runs
 from dse.records import Measurement
 from dse.tuning import learners_steps
 from impls.terminal import aligned, plural
-from impls.training.parallel.arrangement import COPIES, COPY_SYNCS
+from impls.training.arrangement import COPIES, COPY_SYNCS
 
 from ..arguments import add_common, add_list, add_names, add_numbers, add_python, among, at_least, parser_of
 from ..profile.command import try_environments

@@ -14,7 +14,7 @@ from dse.tuning.learners_steps import network_name
 from impls import training
 from impls.cores import allowed_cpus
 from impls.training import learners
-from impls.training.parallel.arrangement import Arrangement
+from impls.training.arrangement import Arrangement
 from impls.training.workload import Workload
 
 from .cells import local

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from impls.training import Workload
-from impls.training.parallel.arrangement import SEVERAL, SHARING, SYNCS, Arrangement
-from impls.training.sizes import layout_of
+from impls.training.algorithm import layout_of
+from impls.training.arrangement import SEVERAL, SHARING, SYNCS, Arrangement
 
 from .cells import PRESETS, REFERENCE, Cell, Preset, options_of
 from .parts import World
@@ -146,10 +146,10 @@ class _Reading:
     """A loop that runs, read a window at a time."""
 
     def __init__(self, loop: Any, window: float) -> None:
-        from impls.training.parallel import board  # noqa: PLC0415  # numba
+        from impls.training.parallel.board import Counter, Row, processes_of  # noqa: PLC0415  # numba
 
-        self._loop, self._window, self._words = loop, window, board
-        self._rows = board.processes_of(loop.workload, loop.arrangement)
+        self._loop, self._window, self._counter, self._row = loop, window, Counter, Row
+        self._rows = processes_of(loop.workload, loop.arrangement)
 
     def samples(self, is_free: bool) -> dict[str, list[float]]:
         """Samples by op: concurrently, and with a free ratio each side alone too."""
@@ -162,15 +162,17 @@ class _Reading:
         alone: dict[str, list[float]] = {}
         self._phase(alone, lambda end: time.sleep(max(0.0, end - time.perf_counter())), False)
         known["actor alone"] = alone["actor period"]
-        board, words = self._loop.board, self._words
-        board.set(words.LAST_STEP, board.value(words.CLAIMED_STEPS))  # actors rest: no step is left to claim
+        board = self._loop.board
+        board.set(
+            self._counter.LAST_STEP, board.value(self._counter.CLAIMED_STEPS)
+        )  # actors rest: no step is left to claim
         alone.clear()
         self._phase(alone, lambda end: self._until(lambda: time.perf_counter() >= end, PHASE_SECONDS), True)
         known["learner alone"] = alone["rate"]
         return known
 
     def _turns(self) -> int:
-        return sum(int(self._loop.board.rows[row, self._words.TURNS]) for row in self._rows["actor"])
+        return sum(int(self._loop.board.rows[row, self._row.TURNS]) for row in self._rows["actor"])
 
     def _until(self, is_so: Callable[[], bool], limit: float) -> None:
         """Train until a condition holds. TimeoutError after ``limit`` seconds without a gradient step."""
@@ -196,7 +198,7 @@ class _Reading:
             change = self._loop.board.rows - before
             for kind, op in (("learner", "learner step"), ("actor", "actor turn"), ("keeper", "keeper step")):
                 rows = list(self._rows[kind])
-                turns, busy = (int(change[rows, word].sum()) for word in (self._words.TURNS, self._words.BUSY))
+                turns, busy = (int(change[rows, word].sum()) for word in (self._row.TURNS, self._row.BUSY))
                 if turns:
                     known.setdefault(op, []).append(busy * 1e-9 / turns)
                 if turns and kind == "actor":

@@ -28,7 +28,7 @@ from impls.cluster.connection import import_ray
 from impls.replay import SegmentedReplay
 from impls.terminal import plural
 from impls.training import TrainingError
-from impls.training.parallel import orphans
+from impls.training.interrupts import WatchedParent, enter
 
 from ..clock import ALL_CPUS, Call, CallClock, Clock, pin, pin_to
 from ..worker import NOT_HERE, installed, sentence_of, serve, threads
@@ -109,8 +109,8 @@ class Processes(Crew):
             index = len(self._ends)
             inherited = [self._attachment(key, index) for key, buffer in self._buffers.items() if buffer.inherited]
             self._attached |= {(index, attachment[0]) for attachment in inherited}
-            watched = (orphans.Watched(), _serve, there, self.counts, inherited)
-            process = self._context.Process(target=orphans.enter, args=watched, daemon=True)
+            watched = (WatchedParent(), _serve, there, self.counts, inherited)
+            process = self._context.Process(target=enter, args=watched, daemon=True)
             process.start()
             there.close()
             self._ends.append(here)

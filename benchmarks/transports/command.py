@@ -27,7 +27,7 @@ from impls.replay import Replay
 from impls.replay.memory import Handle, Memory, allocate
 from impls.training import TrainingError, Workload, identity, load
 from impls.training.actor import Inserted
-from impls.training.parallel.arrangement import Arrangement
+from impls.training.arrangement import Arrangement
 from impls.training.weights import spans
 
 from ..arguments import DEFAULT, add_common, add_list, add_names, at_least, listed, parser_of
@@ -41,8 +41,8 @@ from .cells import ADDED, BATCHES, COLUMNS, MICRO, PARTS, PRESETS, SIZES, SYSTEM
 
 if TYPE_CHECKING:  # numba
     from impls.training.parallel.board import Board
-    from impls.training.parallel.handing import Handing, Send
     from impls.training.parallel.loop import ParallelLoop
+    from impls.training.parallel.transports import RecordTransport, Send
 
 SAMPLE_SECONDS = 0.002
 _ROW = 0
@@ -83,13 +83,13 @@ def _records_clock(cell: Cell, stack: ExitStack) -> Clock:
     from impls.training.parallel.board import Board  # noqa: PLC0415
 
     replay = stack.enter_context(replays.make(CAPACITY, LAYOUT, alpha=0.6, epsilon=1e-3, shared=True))
-    handing = transports.make(load("hopper_td3"), Arrangement(transport=cell.contestant))
-    stack.callback(handing.close)
-    send = handing.sender(replay, Board(1, 1, 1), _ROW, 0)
+    transport = transports.make_record_transport(load("hopper_td3"), Arrangement(transport=cell.contestant))
+    stack.callback(transport.close)
+    send = transport.make_sender(replay, Board(1, 1, 1), _ROW, 0)
     inserted = Inserted(made(np.arange(cell.batch)), None, np.ones(cell.batch, np.bool_))
 
     def receive() -> int:
-        return cell.batch if cell.contestant == "shared" else handing.receive(replay)
+        return cell.batch if cell.contestant == "shared" else transport.receive(replay)
 
     return HandOverClock(lambda: send(inserted), receive, cell.batch, cell.op == "hand over")
 
@@ -103,15 +103,15 @@ def _weights_clock(cell: Cell, stack: ExitStack) -> Clock:
     if cell.op == ADDED:
         return _tensor_clock(weights, cell.contestant == "torch")
     target = np.empty_like(weights)
-    route = transports.route(Arrangement(weights=cell.contestant), len(weights))
-    if route is None:
+    transport = transports.make_weight_transport(Arrangement(weights=cell.contestant), len(weights))
+    if transport is None:
         board = Board(1, 1, len(weights))
         board.publish(weights)
         publish, fetch = (lambda turn: board.publish(weights)), (lambda turn: board.fetch(target, -2))
     else:
-        stack.callback(route.close)
-        route.publish(weights, 0)
-        publish, fetch = (lambda turn: route.publish(weights, turn)), (lambda turn: route.fetch(target, -2))
+        stack.callback(transport.close)
+        transport.publish(weights, 0)
+        publish, fetch = (lambda turn: transport.publish(weights, turn)), (lambda turn: transport.fetch(target, -2))
     return CallClock(publish if cell.op.startswith("publish") else fetch, SAMPLE_SECONDS)
 
 
@@ -186,7 +186,7 @@ class Ledger:
 class Watched:
     """A transport, timed where it receives: ``transfer_ns`` of the learner, and the ages of its newest record."""
 
-    def __init__(self, inner: "Handing", ledger: "Ledger | tuple[Handle, Any]", is_direct: bool) -> None:
+    def __init__(self, inner: "RecordTransport", ledger: "Ledger | tuple[Handle, Any]", is_direct: bool) -> None:
         self._inner, self._ledger, self._is_direct = inner, ledger, is_direct
         self.is_polled, self.after_kill = True, inner.after_kill
         self.transfer_ns, self.transfers, self.received, self.age_ns, self.looks = 0, 0, 0, 0, 0
@@ -195,14 +195,14 @@ class Watched:
         assert isinstance(self._ledger, Ledger)
         return Watched, (self._inner, self._ledger.handle(), self._is_direct)
 
-    def sender(self, replay: "Replay | None", board: "Board", row: int, number: int) -> "Send":
+    def make_sender(self, replay: "Replay | None", board: "Board", row: int, number: int) -> "Send":
         """The transport's own, noted in the ledger."""
-        send = self._inner.sender(replay, board, row, number)
+        send = self._inner.make_sender(replay, board, row, number)
         assert not isinstance(self._ledger, Ledger)  # in a child it is a handle
         ledger = Ledger.attach(self._ledger)
 
         def noted(inserted: "Inserted") -> None:
-            ledger.begin(len(inserted.drawable))
+            ledger.begin(len(inserted.can_sample))
             send(inserted)
 
         return noted
@@ -222,9 +222,9 @@ class Watched:
             self.looks += 1
         return count
 
-    def is_settled(self, replay: "Replay") -> bool:
+    def is_drained(self, replay: "Replay") -> bool:
         """What the transport says."""
-        return self._inner.is_settled(replay)
+        return self._inner.is_drained(replay)
 
     def close(self) -> None:
         """Close the transport that is watched."""
@@ -255,12 +255,12 @@ def measured(
 ) -> dict[str, list[float]]:
     """Run a system; return the samples of each column, one a block. TrainingError if a process of it fails."""
     from impls.training.parallel import loop as parallel  # noqa: PLC0415  # numba
-    from impls.training.parallel.transports import make  # noqa: PLC0415
+    from impls.training.parallel.transports import make_record_transport  # noqa: PLC0415
 
     changed, arrangement = system_of(workload, cell)
-    watched = Watched(make(changed, arrangement), Ledger(), arrangement.transport == "shared")
+    watched = Watched(make_record_transport(changed, arrangement), Ledger(), arrangement.transport == "shared")
     is_filled = arrangement.transport == "fill"
-    loop = (make_loop or parallel.ParallelLoop)(changed, arrangement, handing=watched)
+    loop = (make_loop or parallel.ParallelLoop)(changed, arrangement, transport=watched)
     try:
         while loop.updates == 0:
             loop.advance()

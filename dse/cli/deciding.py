@@ -14,8 +14,8 @@ from impls.cores import count_allowed
 from impls.replay import strategies
 from impls.terminal import aligned, plural
 from impls.training import identity, learners
-from impls.training.parallel.arrangement import SEVERAL, UNUSABLE
-from impls.training.sizes import layout_of
+from impls.training.algorithm import layout_of
+from impls.training.arrangement import SEVERAL, UNUSABLE
 
 from .. import platforms
 from ..mapping.answer import MappingAnswer

@@ -9,7 +9,7 @@ import impls
 from impls.strict_toml import UnreadableError
 from impls.training import Workload, WorkloadError, load
 from impls.training.answer import DEVICE_TREE
-from impls.training.parallel.arrangement import SEVERAL
+from impls.training.arrangement import SEVERAL
 
 from ..estimate import Interval
 from ..mapping.answer import MappingAnswer, PartAnswer

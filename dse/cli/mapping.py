@@ -38,8 +38,8 @@ from typing import Any
 from impls.terminal import print_to_stderr
 from impls.training import names as workload_names
 from impls.training import timed_names
+from impls.training.arrangement import SYNCS
 from impls.training.environments import check_spaces, warn_of_code
-from impls.training.parallel.arrangement import SYNCS
 
 from ..mapping.answer import MappingAnswer, Shortage
 from ..mapping.explain import Explanation

@@ -12,20 +12,9 @@ from typing import Any
 from impls.cores import count_allowed
 from impls.terminal import aligned, amount, count, plural
 from impls.training import Workload, identity, learners, load, load_timed
+from impls.training.adapting import BATCH, BATCHES, MEMORY, PROCESSOR, SAMPLERS, WHOLE, Run, Search, Step, adapt_running
+from impls.training.arrangement import Arrangement
 from impls.training.options import start_of, with_values
-from impls.training.parallel.adapting import (
-    BATCH,
-    BATCHES,
-    MEMORY,
-    PROCESSOR,
-    SAMPLERS,
-    WHOLE,
-    Run,
-    Step,
-    adapt_running,
-)
-from impls.training.parallel.arrangement import Arrangement
-from impls.training.parallel.looks import Search
 from impls.training.workload import MOST
 
 from .. import platforms, stats

@@ -16,7 +16,7 @@ from typing import Any
 
 from impls.terminal import plural
 from impls.training import TrainingError, Workload
-from impls.training.parallel.arrangement import BANKED, SEVERAL, SYNCS, Arrangement
+from impls.training.arrangement import BANKED, SEVERAL, SYNCS, Arrangement
 
 from ..estimate import Estimate
 from ..platforms import Device
@@ -179,7 +179,7 @@ class Process:
 
 def processes_of(parts: Parts, arrangement: str, actors: int, learners: int) -> tuple[Process, ...]:
     """The processes of an arrangement, cores counted from 0, as a run shares them out."""
-    from impls.training.parallel.crew import share_of_cores  # noqa: PLC0415  # numba
+    from impls.training.parallel.children import share_of_cores  # noqa: PLC0415  # numba
 
     kinds = [(kind, number) for kind, count in (("learner", learners), ("actor", actors)) for number in range(count)]
     kinds += [("keeper", 0)] * (arrangement == "pipelined")

@@ -9,7 +9,7 @@ from impls import names as trees
 from impls.checks import near, short
 from impls.terminal import count
 from impls.training import Workload, learners
-from impls.training.parallel.arrangement import SEVERAL, SYNCS
+from impls.training.arrangement import SEVERAL, SYNCS
 from impls.training.reading import faults_of
 from impls.training.workload import MOST
 

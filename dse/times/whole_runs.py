@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from impls.training.parallel.arrangement import SEVERAL
+from impls.training.arrangement import SEVERAL
 
 from .. import stats
 from ..drift import Drift

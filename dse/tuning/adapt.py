@@ -14,8 +14,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from impls.training.parallel.adapting import MEMORY, PROCESSOR, WHOLE, Pair
-from impls.training.parallel.looks import Adapted, Cap, adapt, joint
+from impls.training.adapting import MEMORY, PROCESSOR, WHOLE, Adapted, Cap, Pair, adapt, joint
 
 from ..estimate import Estimate
 from ..mapping.build import build

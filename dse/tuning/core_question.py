@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from impls.training import Workload
-from impls.training.parallel.arrangement import Arrangement
+from impls.training.arrangement import Arrangement
 
 from ..estimate import Estimate, Evidence, weakest
 from ..mapping.learners import COSTS_FACTOR, Processes, calibrate, horizon_of, sources_of, terms_of

@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from ..terminal import answering, plural
+from .algorithm import layout_of, networks
 from .environments import warn_of_code
 from .errors import TrainingError
 from .folder import check
 from .interrupts import Interrupted, end_with, terminable
 from .options import Setting, parser, setting_of
 from .reading import load, names, path_of, text_of
-from .sizes import layout_of, networks
 from .template import template
 from .workload import ALGORITHMS, NAME, Workload
 
@@ -71,8 +71,10 @@ def _train(options: argparse.Namespace) -> int:
     if options.parent is not None:
         end_with(options.parent)
     from . import learners  # noqa: PLC0415  # what computes
-    from .run import Plan  # noqa: PLC0415
-    from .starting import start  # noqa: PLC0415
+    from .run import (  # noqa: PLC0415
+        Plan,
+        start,
+    )
 
     learners.use_threads(arrangement.threads)
     plan = Plan(

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from ..replay import LocalStorage
 from ..replay.layout import Arrays
 from ..replay.local_storages import LocalStorages
+from .algorithm import layout_of
 from .environments import LARGEST, Environment, described
 from .errors import TrainingError
 from .learner import Learner
-from .sizes import layout_of
-from .throughput import policy_quality
+from .metrics import policy_quality
 from .workload import Workload
 
 ACTING, TRAINING, VALIDATION, TEST = range(4)
@@ -37,7 +37,7 @@ class Inserted(NamedTuple):
 
     records: Arrays
     errors: NDArray[np.float32] | None
-    drawable: NDArray[np.bool_]
+    can_sample: NDArray[np.bool_]
 
 
 class Turn(NamedTuple):

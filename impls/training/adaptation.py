@@ -16,10 +16,10 @@ from typing import Any
 
 from ..cores import count_allowed, free_bytes
 from ..terminal import plural
+from .adapting import BATCHES, MEMORY, Step, adapt_running
 from .errors import TrainingError
 from .folder import PAIRS, Log, alone
 from .options import Setting, command_of, with_options, with_pair
-from .parallel.adapting import BATCHES, MEMORY, Step, adapt_running
 from .workload import MOST, Workload
 
 KEPT = "kept"

@@ -10,9 +10,9 @@ from typing import Any
 from .. import names as trees
 from ..checks import near, short
 from . import learners
+from .arrangement import COPIES, NAMES
 from .errors import TrainingError
 from .options import MAPPED, Setting, arrangement_of, start_of, with_options, with_values
-from .parallel.arrangement import COPIES, NAMES
 from .workload import Workload
 
 PARTS = ("actors", "sampling", "storage", "learner", "updating")

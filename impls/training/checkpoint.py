@@ -1,20 +1,29 @@
-"""Checkpoints: a state in one file, which is written as a whole or not at all.
+"""Checkpoints: a state in one file, which is written as a whole or not at all, and is checked before it is taken.
 
 The file is one of numpy.savez: first the state as JSON, in which a number stands for each array, then the arrays.
 """
 
 import functools
 import json
+import math
 import os
+import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from . import learners
+from .algorithm import layout_of
 from .errors import TrainingError
+from .folder import PAIRS
+from .loop import Loop
+from .workload import Workload
 
 FORMAT = 5
 BEGIN_AGAIN = "restore it from a copy, or begin again in another folder with --out"
@@ -27,7 +36,7 @@ def save(state: Any, path: Path) -> None:
     The caller has the folder to itself; the remains of a save that was killed are overwritten by the next.
     """
     beside, arrays = path.with_name(f".{path.name}.part"), list[NDArray[Any]]()
-    text = json.dumps({"format": FORMAT, "state": _each(state, functools.partial(_put_away, arrays))})
+    text = json.dumps({"format": FORMAT, "state": _changed(state, functools.partial(_put_away, arrays))})
     try:
         with beside.open("wb") as file:
             np.savez(file, np.frombuffer(text.encode(), np.uint8), *arrays)
@@ -52,7 +61,7 @@ def load(path: Path) -> Any:
             file.seek(0)
             with np.load(file, allow_pickle=False) as parts:
                 text, *arrays = (parts[f"arr_{number}"] for number in range(len(parts.files)))
-        saved = _each(json.loads(text.tobytes()), functools.partial(_take_back, arrays))
+        saved = _changed(json.loads(text.tobytes()), functools.partial(_take_back, arrays))
     except OSError as error:
         raise TrainingError(f"{path}: cannot be read ({error.strerror or error}); {BEGIN_AGAIN}") from None
     except MemoryError:
@@ -96,13 +105,132 @@ def _take_back(arrays: list[NDArray[Any]], value: Any) -> Any:
     return arrays[value[_MARK]] if isinstance(value, dict) and set(value) == {_MARK} else value
 
 
-def _each(value: Any, change: Callable[[Any], Any]) -> Any:
+def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
     """The value with ``change`` applied to everything in it, through nested dicts, lists and tuples."""
     changed = change(value)
     if changed is not value:
         return changed
     if isinstance(value, dict):
-        return {key: _each(part, change) for key, part in value.items()}
+        return {key: _changed(part, change) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_each(part, change) for part in value]
+        return [_changed(part, change) for part in value]
     return value
+
+
+STEPS = "workload.steps"  # in which a run may differ from its checkpoint
+
+
+def threads_and_devices(loop: Loop) -> dict[str, Any]:
+    """Threads and all that computes; a resumed run repeats bit for bit only where they stay the same."""
+    made = {"device": loop.device, "compile": loop.compiled, "learner": loop.learner.implementation}
+    return {"threads": learners.threads(), **made, "policy": loop.policy_name}
+
+
+def check_state(path: Path, state: Any, loop: Loop, form: Mapping[str, Any]) -> None:
+    """Compare a loop, and the ``form`` of its run's state, with a checkpoint: a warning if the setting differs.
+
+    TrainingError if the checkpoint is of another run, of another number of threads, or not of that form.
+    """
+    if not isinstance(state, dict) or state.keys() != form.keys() or not isinstance(state["identity"], dict):
+        raise _refused(path, "it lacks what a run saves")
+    with refusing(path):  # whatever stands in place of a setting
+        other = _differences(state["identity"], loop.identity())
+    if other not in ([], [STEPS]):
+        remedy = f"; if it was begun with --adapt, as {PAIRS} says, add it" if path.with_name(PAIRS).exists() else ""
+        raise TrainingError(f"{path}: is of another run, which differs in {', '.join(other)}{remedy}")
+    if place := _first_mismatch(state, form, ""):
+        raise _refused(path, f"{place} has not the form that a run saves")
+    if (taken := state["loop"]["step"]) > _last_step(loop):
+        raise TrainingError(f"{path}: has taken {taken:,} steps already; give as many --steps, or more")
+    if other:
+        end = f"{loop.workload.steps:,} steps"
+        kept = "; beta and exploration keep the schedules it was begun with" if loop.workload.replay.beta_end else ""
+        print(f"note: the run continues to {end}, another end than it was begun with{kept}", file=sys.stderr)
+    setting, here = state["setting"], threads_and_devices(loop)
+    if setting["threads"] != here["threads"]:
+        raise TrainingError(
+            f"{path}: is of a run on {setting['threads']} threads, this one has {here['threads']}; continue "
+            f"with --threads {setting['threads']}"
+        )
+    if other := _differences(setting, here):
+        changes = ", ".join(f"{name} {setting[name]} to {here[name]}" for name in other)
+        print(f"warning: the run changes from {changes}; it may leave its curve", file=sys.stderr)
+
+
+@contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """Turn whatever a loop raises while it takes the state of a checkpoint into a TrainingError."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise _refused(path, str(error).splitlines()[0] if str(error) else type(error).__name__) from error
+
+
+def _refused(path: Path, why: str) -> TrainingError:
+    return TrainingError(f"{path}: is no checkpoint of this run, or was damaged: {why}; {BEGIN_AGAIN}")
+
+
+def _last_step(loop: Loop) -> int:
+    """The environment step that no run goes beyond: its last turn may take one of each environment."""
+    return loop.workload.steps + loop.workload.actors.count * loop.workload.actors.environments
+
+
+_LARGEST = 1 << 63  # counts are below
+_ABSENT = {"policy", "actors"}  # parts that a run may be without
+_LATER = {"over", "kept", "inputs", "model_inputs"}  # parts that older checkpoints are without
+_OWN_FORM = {"actions", "losses", "parts"}  # parts whose form the run so far has decided
+_ANY_VALUE = {"arrays", "drawn", "observation", "observations", "next"}  # of environments, who may observe anything
+
+
+def _first_mismatch(saved: Any, expected: Any, path: str) -> str:
+    """The place where a saved state is not of the form of a run's own, "" where there is none.
+
+    Alike are keys, types, dtypes and shapes; floats are finite, integers no less than 0. Elements of a list are like
+    the expected list's first, those of a tuple each like its own; an array that is expected to be empty may have any
+    number of rows.
+    """
+    key = path.rpartition(".")[2]
+    if key in _OWN_FORM or (key in _ABSENT and (saved is None or (expected is None and isinstance(saved, dict)))):
+        return ""
+    parts: Iterable[tuple[Any, Any, str]] = ()
+    if isinstance(expected, dict):
+        is_alike = isinstance(saved, dict) and expected.keys() - _LATER <= saved.keys() <= expected.keys()
+        parts = ((saved[name], expected[name], f"{path}.{name}".lstrip(".")) for name in expected if name in saved)
+    elif isinstance(expected, list | tuple):
+        is_alike = isinstance(saved, list) and (isinstance(expected, list) or len(saved) == len(expected))
+        if is_alike:
+            parts = ((part, own, path) for part, own in zip(saved, cycle(expected), strict=False))
+    elif isinstance(expected, np.ndarray):
+        is_free = expected.shape[:1] == (0,)
+        is_alike = isinstance(saved, np.ndarray) and saved.dtype == expected.dtype
+        is_alike = is_alike and saved.shape[is_free:] == expected.shape[is_free:]
+        is_alike = is_alike and (bool(_ANY_VALUE & {*path.split(".")}) or bool(np.isfinite(saved).all()))
+    elif isinstance(expected, float):
+        is_alike = type(saved) in (int, float) and (math.isfinite(saved) or saved == expected)
+    else:
+        is_alike = type(saved) is type(expected) and (
+            not isinstance(saved, int) or 0 <= saved < _LARGEST or (saved >= 0 and ".rng." in path)
+        )
+    return next(filter(None, (_first_mismatch(*part) for part in parts)), "") if is_alike else path or "state"
+
+
+def too_large(path: Path, workload: Workload, verb: str, and_then: str) -> TrainingError:
+    """The error of a checkpoint that memory cannot take while it is ``verb``: read or written."""
+    replay = workload.replay
+    size = replay.capacity * layout_of(workload).record_bytes / 1e9
+    return TrainingError(
+        f"{path}: cannot be {verb}, as it takes up to {size:,.1f} GB of memory besides the buffer's own "
+        f"{size:,.1f}; free some, or begin with less [replay] capacity than {replay.capacity:,}; {and_then}"
+    )
+
+
+def _differences(saved: Mapping[str, Any], here: Mapping[str, Any], at: str = "") -> list[str]:
+    """The keys in which two identities differ."""
+    differing = []
+    for key in (*here, *(key for key in saved if key not in here)):
+        value, before = here.get(key), saved.get(key)
+        if isinstance(value, dict) and isinstance(before, dict):
+            differing += _differences(before, value, f"{at}{key}.")
+        elif before != (list(value) if isinstance(value, tuple) else value):
+            differing.append(f"{at}{key}")
+    return differing

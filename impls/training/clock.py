@@ -1,4 +1,4 @@
-"""The clock of a run, which stands still while a race keeps the run's processes stopped, and what the race reads.
+"""Run time without the pauses in which a race let another candidate run, and the progress that the race reads.
 
 Who races runs names a file in the environment variable ``TURNS`` of each, of the numbers below: the racer writes how
 long the run was stopped and whether it is free, the run its steps. So no time limit of a run ends while it is stopped.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 TURNS = "FANOUT_TURNS"
 PAUSED, FREE, LATEST = range(3)  # nanoseconds stopped, whether it races no more, which of two entries is the latest
-TOLD, COUNT = 3, 9  # of these entries (steps, gradient steps, nanoseconds of training) the first; all numbers
+ENTRIES, COUNT = 3, 9  # where entries of (steps, gradient steps, nanoseconds of training) begin; all numbers
 
 
 def numbers_of(path: str | Path) -> "memoryview[int]":
@@ -41,16 +41,16 @@ def is_raced() -> bool:
     return _numbers is not None and not _numbers[FREE]
 
 
-def tell(steps: int, updates: int, trained: float) -> None:
-    """Tell a race, if there is one, the steps so far and the seconds of training that they took."""
+def publish_progress(steps: int, updates: int, trained: float) -> None:
+    """Publish to a race, if there is one, the steps so far and the seconds of training that they took."""
     if _numbers:  # Invariant: the latest entry is whole, wherever a stop falls.
         other = 1 - _numbers[LATEST]
-        for place, number in enumerate((steps, updates, int(trained * 1e9)), TOLD + 3 * other):
+        for place, number in enumerate((steps, updates, int(trained * 1e9)), ENTRIES + 3 * other):
             _numbers[place] = number
         _numbers[LATEST] = other
 
 
-def told(numbers: "memoryview[int]") -> tuple[int, int, int]:
-    """What a run told last: steps, gradient steps, nanoseconds of training."""
-    start = TOLD + 3 * numbers[LATEST]
+def read_progress(numbers: "memoryview[int]") -> tuple[int, int, int]:
+    """What a run published last: steps, gradient steps, nanoseconds of training."""
+    start = ENTRIES + 3 * numbers[LATEST]
     return numbers[start], numbers[start + 1], numbers[start + 2]

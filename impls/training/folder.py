@@ -98,7 +98,7 @@ def _check_state(folder: Path, resume: bool, steps: int) -> None:
         raise TrainingError(f"{folder} holds a run that is done, see its summary.json; {more}name another with --out")
     if resume and not is_there:
         alike = f"*-{folder.name.rpartition('-')[2]}/checkpoint.pt"  # of the same seed
-        names = ", ".join(sorted(one.parent.name for one in folder.parent.glob(alike)))
+        names = ", ".join(sorted(found.parent.name for found in folder.parent.glob(alike)))
         beside = f"beside it {names} has one: give its options again, such as --adapt; " if names else ""
         raise TrainingError(f"{folder} holds no checkpoint; {beside}{_to_begin(folder)}")
     if is_there and not resume:

@@ -111,10 +111,35 @@ def exiting() -> contextlib.AbstractContextManager[None]:
 
 def end_with(parent: int) -> None:
     """From now on this process gets SIGTERM as soon as ``parent``, which started it, has ended."""
+    _watch(parent, lambda: os.kill(os.getpid(), signal.SIGTERM))
+
+
+def _watch(parent: int, end: Callable[[], object]) -> None:
+    """Call ``end`` once another process adopts this one, whatever it waits for, imports or computes then."""
 
     def look() -> None:
         while os.getppid() == parent:
             time.sleep(_LOOK_SECONDS)
-        os.kill(os.getpid(), signal.SIGTERM)
+        end()
 
     threading.Thread(target=look, daemon=True).start()
+
+
+def _end_at_once_after(parent: int) -> None:
+    _watch(parent, lambda: os._exit(1))
+
+
+class WatchedParent:
+    """Unpickled in a child, it begins to watch the process that pickled it, which is its parent.
+
+    Where it is the first argument that a child unpickles, the child ends with its parent from its first moment on:
+    this module imports nothing heavy, and the watch begins before the modules of the other arguments are imported.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _end_at_once_after, (os.getpid(),)
+
+
+def enter(_: None, program: Callable[..., None], *arguments: Any) -> None:
+    """Run a child's program; ``_`` is what ``WatchedParent`` has become."""
+    program(*arguments)

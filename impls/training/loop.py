@@ -8,72 +8,19 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import make
-from ..replay import Batch, LocalStorage, PrioritizedBuffer, Replay
+from ..replay import Batch, PrioritizedBuffer, Replay
 from ..replay import make as make_replay
-from ..replay.batches import not_finite
 from . import learners
 from .actor import TRAINING, Episode, Inserted, actor_of, beta_at, explore_at, seed_of
+from .algorithm import layout_of
+from .arrangement import Arrangement
 from .errors import ProcessLost, TrainingError
 from .learner import Learner, Stepped
-from .parallel.arrangement import Arrangement
-from .sizes import layout_of
-from .throughput import cpu_seconds, seconds_of
+from .metrics import cpu_seconds, seconds_of
+from .rollouts import Rollouts
 from .workload import Workload
-
-FIELDS = ("observation", "action", "reward", "next_observation", "terminated")
-
-
-class Rollouts:
-    """The steps that a copy has taken since its last gradient step, with what a loop asks of a replay.
-
-    In A3C [Mnih2016] each copy learns once from each n steps of its own, in their order, and then forgets them.
-    """
-
-    def __init__(self, workload: Workload) -> None:
-        self._steps = LocalStorage(layout_of(workload), workload.learner.batch)
-        self._over = np.zeros(workload.learner.batch, np.bool_)  # after which of them an episode begins
-
-    @property
-    def is_full(self) -> bool:
-        """Whether there are n of them, from which a gradient step is due."""
-        return self._steps.is_full
-
-    def insert(self, records: Mapping[str, NDArray[Any]], errors: Any = None, drawable: Any = None) -> None:
-        """Keep a step, ``[1, ...]`` of each part."""
-        self._over[len(self._steps)] = records["terminated"][0]
-        self._steps.store(*(records[name][0] for name in FIELDS))
-
-    def cut(self) -> None:
-        """Know that the episode of the last step, if there is one, does not go on in the next."""
-        self._over[max(0, len(self._steps) - 1)] = True
-
-    def sample(self, batch: int, beta: float, rng: Any = None) -> Batch:
-        """All steps, in the order in which they were taken, and ``over``, whether each was its episode's last.
-
-        They are forgotten.
-        """
-        rows, count = self._steps.transitions(), len(self._steps)
-        rows["over"] = self._over[:count].copy()
-        self._steps.take()
-        return Batch(rows, np.ones(count, np.float32), np.arange(count))
-
-    def update_priorities(self, sequence: Any, errors: NDArray[np.float32]) -> None:
-        """Nothing, as no step is sampled twice. ValueError for errors that are not finite."""
-        if not np.isfinite(errors).all():
-            raise not_finite(errors.astype(np.float64))
-
-    def state_dict(self) -> dict[str, Any]:
-        """The steps, as copies."""
-        return self._steps.state_dict() | {"over": self._over.copy()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the state of rollouts of the same workload. ValueError for others."""
-        self._steps.load_state_dict(state)
-        self._over[:] = state.get("over", state["arrays"]["terminated"])
-
 
 COMPILED = "numba"
 """The tree whose kernels the compiled replay calls."""
@@ -97,7 +44,94 @@ def buffer_of(workload: Workload, contestant: str) -> PrioritizedBuffer | Replay
     return PrioritizedBuffer(tree, layout, alpha=replay.alpha, epsilon=replay.epsilon)
 
 
-class SerialLoop:
+class Loop:
+    """What a run asks of a loop; the defaults are those of a loop without other processes.
+
+    ``contestant`` is the implementation of the tree, ``policy_name`` of the learner that actors act by; ``losses`` are
+    those of the last gradient step.
+    """
+
+    workload: Workload
+    learner: Learner
+    contestant: str
+    device: str
+    seed: int
+    policy_name: str
+    losses: dict[str, float]
+    arrangement = Arrangement()
+    compiled = False
+    model: Any = None  # of the environment
+    turns = 0  # of the first actor, where its moments suit checkpoints better than others
+
+    @property
+    def step(self) -> int:
+        """Environment steps taken."""
+        raise NotImplementedError
+
+    @property
+    def updates(self) -> int:
+        """Gradient steps taken."""
+        raise NotImplementedError
+
+    @property
+    def failure(self) -> str:
+        """Why the first failed child ended; "" while none has."""
+        return ""
+
+    def advance(self) -> tuple[Episode, ...]:
+        """Train a little further; returns the episodes that ended meanwhile.
+
+        TrainingError when training has diverged; ProcessLost where a process or an environment fails.
+        """
+        raise NotImplementedError
+
+    def done(self, end: int) -> bool:
+        """Whether all steps up to ``end`` are taken, and the gradient steps due by then."""
+        raise NotImplementedError
+
+    def until(self, end: int) -> None:
+        """Let no step begin from environment step ``end`` on. Default: each call of ``advance`` takes one."""
+
+    def ended(self) -> tuple[Episode, ...]:
+        """Episodes that ended since ``advance`` last returned. Default: none."""
+        return ()
+
+    def shorten_shutdown(self) -> None:
+        """Kill children that do not rest in 4 s. Default: no children."""
+
+    def paused(self) -> AbstractContextManager[None]:
+        """All other processes rest while the context lasts. Default: no other process."""
+        return nullcontext()
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all processes so far, in seconds; take differences."""
+        return cpu_seconds() + sum(map(seconds_of, self.learner.pids))
+
+    def report(self) -> dict[str, Any]:
+        """What the other processes have done. Default: no other process."""
+        return {}
+
+    def end(self) -> None:
+        """End the other processes. Default: no other process."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+        raise NotImplementedError
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that a run must share with a state in order to resume from it."""
+        return {"workload": asdict(self.workload), "contestant": self.contestant, "seed": self.seed}
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the rest of the run depends on."""
+        raise NotImplementedError
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the state of a loop of the same identity, before it begins."""
+        raise NotImplementedError
+
+
+class SerialLoop(Loop):
     """A workload's actors, learner and buffer, all in the thread that calls.
 
     ``contestant`` names the tree's implementation; ``learner`` and ``policy`` those of the learner and of the learner
@@ -105,6 +139,8 @@ class SerialLoop:
     ``device`` is the learner's; ``seed`` decides everything on one thread of a CPU. Raises TrainingError where tree,
     learner, environments or memory cannot be had.
     """
+
+    step = updates = 0
 
     def __init__(
         self,
@@ -133,15 +169,13 @@ class SerialLoop:
         self.learner = learner
         self._fetches = False
         self.policy = self._acting(policy)
+        self.policy_name = self.policy.implementation
         self._rng = np.random.default_rng([seed, TRAINING])
         self._act_by(seed)
         self._is_broken = False  # an actor's environment has failed, in the middle of a turn
         # Invariant: from the first gradient step on, D batches lie ready between iterations, the oldest first.
         self._sampled: deque[Batch] = deque()
-        self.step = 0
-        self.turns = 0
-        self.updates = 0
-        self.losses: dict[str, float] = {}
+        self.losses = {}
 
     def advance(self) -> tuple[Episode, ...]:
         """Run one iteration: a turn of the next actor, and the gradient steps that are due then.
@@ -178,45 +212,9 @@ class SerialLoop:
         interval, starts = self.workload.learner.update_interval, self.workload.learner.learning_starts
         return max(0, self.step // interval - max(before, starts - 1) // interval)
 
-    is_parallel = False
-    arrangement = Arrangement()
-
-    @property
-    def policy_name(self) -> str:
-        """The implementation that actors act by."""
-        return self.policy.implementation
-
     def done(self, end: int) -> bool:
         """Whether all steps up to ``end`` are taken, and the gradient steps due by then."""
         return self.step >= end
-
-    def until(self, end: int) -> None:
-        """Steps are taken one call of ``advance`` at a time, so that nothing goes beyond ``end``."""
-
-    def ended(self) -> tuple[Episode, ...]:
-        """Episodes that ended since ``advance`` last returned: none."""
-        return ()
-
-    lost = ""  # there is no other process
-    model: Any = None  # of the environment
-
-    def hurry(self) -> None:
-        """Nothing: there is no other process that the end could wait for."""
-
-    def paused(self) -> AbstractContextManager[None]:
-        """Nothing runs between two calls of ``advance``."""
-        return nullcontext()
-
-    def cpu_seconds(self) -> float:
-        """Processor time that this process has taken so far, in seconds."""
-        return cpu_seconds() + sum(map(seconds_of, self.learner.pids))
-
-    def report(self) -> dict[str, Any]:
-        """What the other processes have done: nothing."""
-        return {}
-
-    def end(self) -> None:
-        """There is no other process to end."""
 
     def beta(self) -> float:
         """The exponent of the importance weights at this step."""
@@ -268,10 +266,6 @@ class SerialLoop:
 
     def _stepped(self, batch: Batch) -> Stepped:
         return self.learner.step(batch.rows, batch.weights)
-
-    def identity(self) -> dict[str, Any]:
-        """The settings that a run must share with a state in order to resume from it."""
-        return {"workload": asdict(self.workload), "contestant": self.contestant, "seed": self.seed}
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next iteration depends on: every generator, network, optimizer, record and priority.

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..terminal import count
-from .errors import TrainingError
-from .learners import SPLIT
-from .parallel.arrangement import (
+from .arrangement import (
     BANK_WEIGHTS,
     BANKED,
     COPIES,
@@ -27,6 +25,8 @@ from .parallel.arrangement import (
     WEIGHTS,
     Arrangement,
 )
+from .errors import TrainingError
+from .learners import SPLIT
 from .reading import faults_of, names
 from .workload import ALGORITHMS, MOST, TIMED, Workload
 

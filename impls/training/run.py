@@ -16,16 +16,14 @@ on from a checkpoint with the same records and weights, but not bit for bit, as 
 """
 
 import json
-import math
 import platform
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import cycle
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
@@ -33,28 +31,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..terminal import Progress, plural
-from . import checkpoint, clock, learners
+from . import algorithms, checkpoint, clock, learners
 from .actor import TEST, VALIDATION, Episode, Tested, evaluate
-from .checkpoint import BEGIN_AGAIN
-from .environments import Environment
+from .arrangement import COPIES, Arrangement
+from .checkpoint import check_state, refusing, threads_and_devices, too_large
+from .environments import INSTALL, Environment
 from .errors import ProcessLost, TrainingError
-from .folder import PAIRS, Log, alone, check
+from .folder import Log, alone, check
 from .interrupts import Interrupted, Interrupts
-from .sizes import layout_of
-from .throughput import Stopwatch, learning_efficiency, sample_efficiency
+from .loop import Loop, SerialLoop
+from .metrics import Stopwatch, learning_efficiency, sample_efficiency
 from .workload import Workload
 
 if TYPE_CHECKING:
     from .copies.loop import CopiesLoop
-    from .loop import SerialLoop
     from .parallel.loop import ParallelLoop
     from .parallel.testing import TestProcess
 
-    AnyLoop = SerialLoop | ParallelLoop | CopiesLoop
-
 
 def rates_of(
-    loop: "AnyLoop", watch: Stopwatch, began: tuple[int, int], settled: tuple[float, int, int] | None
+    loop: Loop, watch: Stopwatch, began: tuple[int, int], settled: tuple[float, int, int] | None
 ) -> dict[str, Any]:
     """Rates of a run, and of it since it has settled, so without its start; both leave evaluations out.
 
@@ -73,7 +69,7 @@ def rates_of(
     return {"throughput": whole, "settled": since}
 
 
-def tested_scores(loop: "AnyLoop", best: Any, environment: Environment, episodes: int) -> list[float]:
+def tested_scores(loop: Loop, best: Any, environment: Environment, episodes: int) -> list[float]:
     """Scores of the best weights on episodes that no evaluation has seen."""
     learner = loop.learner
     latest = learner.state_dict()
@@ -84,7 +80,7 @@ def tested_scores(loop: "AnyLoop", best: Any, environment: Environment, episodes
 
 
 def summary(
-    loop: "AnyLoop",
+    loop: Loop,
     done: Mapping[str, Any],
     points: Sequence[Sequence[float]],
     best: Mapping[str, Any],
@@ -125,7 +121,7 @@ def write(content: dict[str, Any], folder: Path) -> dict[str, Any]:
     return content
 
 
-def _ratio(loop: "AnyLoop") -> float | None:
+def _ratio(loop: Loop) -> float | None:
     """Environment steps taken for each gradient step, from the one before the first on; None before any."""
     learner = loop.workload.learner
     first = (learner.learning_starts - 1) // learner.update_interval * learner.update_interval
@@ -142,124 +138,6 @@ def _made_by() -> dict[str, Any]:
         "threads": learners.threads(),
         "versions": {"python": platform.python_version()} | versions,
     }
-
-
-STEPS = "workload.steps"  # in which a run may differ from its checkpoint
-
-
-def setting_of(loop: "AnyLoop") -> dict[str, Any]:
-    """Threads and all that computes; a resumed run repeats bit for bit only where they stay the same."""
-    made = {"device": loop.device, "compile": loop.compiled, "learner": loop.learner.implementation}
-    return {"threads": learners.threads(), **made, "policy": loop.policy_name}
-
-
-def check_state(path: Path, state: Any, loop: "AnyLoop", form: Mapping[str, Any]) -> None:
-    """Compare a loop, and the ``form`` of its run's state, with a checkpoint: a warning if the setting differs.
-
-    TrainingError if the checkpoint is of another run, of another number of threads, or not of that form.
-    """
-    if not isinstance(state, dict) or state.keys() != form.keys() or not isinstance(state["identity"], dict):
-        raise _refused(path, "it lacks what a run saves")
-    with refusing(path):  # whatever stands in place of a setting
-        other = _differences(state["identity"], loop.identity())
-    if other not in ([], [STEPS]):
-        remedy = f"; if it was begun with --adapt, as {PAIRS} says, add it" if path.with_name(PAIRS).exists() else ""
-        raise TrainingError(f"{path}: is of another run, which differs in {', '.join(other)}{remedy}")
-    if place := _misfit(state, form, ""):
-        raise _refused(path, f"{place} has not the form that a run saves")
-    if (taken := state["loop"]["step"]) > _last_step(loop):
-        raise TrainingError(f"{path}: has taken {taken:,} steps already; give as many --steps, or more")
-    if other:
-        end = f"{loop.workload.steps:,} steps"
-        kept = "; beta and exploration keep the schedules it was begun with" if loop.workload.replay.beta_end else ""
-        print(f"note: the run continues to {end}, another end than it was begun with{kept}", file=sys.stderr)
-    setting, here = state["setting"], setting_of(loop)
-    if setting["threads"] != here["threads"]:
-        raise TrainingError(
-            f"{path}: is of a run on {setting['threads']} threads, this one has {here['threads']}; continue "
-            f"with --threads {setting['threads']}"
-        )
-    if other := _differences(setting, here):
-        changes = ", ".join(f"{name} {setting[name]} to {here[name]}" for name in other)
-        print(f"warning: the run changes from {changes}; it may leave its curve", file=sys.stderr)
-
-
-@contextmanager
-def refusing(path: Path) -> Iterator[None]:
-    """Turn whatever a loop raises while it takes the state of a checkpoint into a TrainingError."""
-    try:
-        yield
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise _refused(path, str(error).splitlines()[0] if str(error) else type(error).__name__) from error
-
-
-def _refused(path: Path, why: str) -> TrainingError:
-    return TrainingError(f"{path}: is no checkpoint of this run, or was damaged: {why}; {BEGIN_AGAIN}")
-
-
-def _last_step(loop: "AnyLoop") -> int:
-    """The environment step that no run goes beyond: its last turn may take one of each environment."""
-    return loop.workload.steps + loop.workload.actors.count * loop.workload.actors.environments
-
-
-_LARGEST = 1 << 63  # counts are below
-_ABSENT = {"policy", "actors"}  # parts that a run may be without
-_LATER = {"over", "kept", "inputs", "model_inputs"}  # parts that older checkpoints are without
-_OWN_FORM = {"actions", "losses", "parts"}  # parts whose form the run so far has decided
-_ANY_VALUE = {"arrays", "drawn", "observation", "observations", "next"}  # of environments, who may observe anything
-
-
-def _misfit(saved: Any, form: Any, at: str) -> str:
-    """The place where a saved state is not of the form of a run's own, "" where there is none.
-
-    Alike are keys, types, dtypes and shapes; floats are finite, integers no less than 0. Elements of a list are like
-    the form's first, those of a tuple each like its own; an array whose form is empty may have any number of rows.
-    """
-    key = at.rpartition(".")[2]
-    if key in _OWN_FORM or (key in _ABSENT and (saved is None or (form is None and isinstance(saved, dict)))):
-        return ""
-    parts: Iterable[tuple[Any, Any, str]] = ()
-    if isinstance(form, dict):
-        is_alike = isinstance(saved, dict) and form.keys() - _LATER <= saved.keys() <= form.keys()
-        parts = ((saved[name], form[name], f"{at}.{name}".lstrip(".")) for name in form if name in saved)
-    elif isinstance(form, list | tuple):
-        is_alike = isinstance(saved, list) and (isinstance(form, list) or len(saved) == len(form))
-        if is_alike:
-            parts = ((part, own, at) for part, own in zip(saved, cycle(form), strict=False))
-    elif isinstance(form, np.ndarray):
-        is_free = form.shape[:1] == (0,)
-        is_alike = isinstance(saved, np.ndarray) and saved.dtype == form.dtype
-        is_alike = is_alike and saved.shape[is_free:] == form.shape[is_free:]
-        is_alike = is_alike and (bool(_ANY_VALUE & {*at.split(".")}) or bool(np.isfinite(saved).all()))
-    elif isinstance(form, float):
-        is_alike = type(saved) in (int, float) and (math.isfinite(saved) or saved == form)
-    else:
-        is_alike = type(saved) is type(form) and (
-            not isinstance(saved, int) or 0 <= saved < _LARGEST or (saved >= 0 and ".rng." in at)
-        )
-    return next(filter(None, (_misfit(*part) for part in parts)), "") if is_alike else at or "state"
-
-
-def too_large(path: Path, workload: Workload, verb: str, and_then: str) -> TrainingError:
-    """The error of a checkpoint that memory cannot take while it is ``verb``: read or written."""
-    replay = workload.replay
-    size = replay.capacity * layout_of(workload).record_bytes / 1e9
-    return TrainingError(
-        f"{path}: cannot be {verb}, as it takes up to {size:,.1f} GB of memory besides the buffer's own "
-        f"{size:,.1f}; free some, or begin with less [replay] capacity than {replay.capacity:,}; {and_then}"
-    )
-
-
-def _differences(saved: Mapping[str, Any], here: Mapping[str, Any], at: str = "") -> list[str]:
-    """The keys in which two identities differ."""
-    differing = []
-    for key in (*here, *(key for key in saved if key not in here)):
-        value, before = here.get(key), saved.get(key)
-        if isinstance(value, dict) and isinstance(before, dict):
-            differing += _differences(before, value, f"{at}{key}.")
-        elif before != (list(value) if isinstance(value, tuple) else value):
-            differing.append(f"{at}{key}")
-    return differing
 
 
 CURVE = (
@@ -298,7 +176,7 @@ class Run:
     TrainingError for a folder that does not fit that, or a checkpoint of another run.
     """
 
-    def __init__(self, loop: "AnyLoop", plan: Plan, resume: bool = False) -> None:
+    def __init__(self, loop: Loop, plan: Plan, resume: bool = False) -> None:
         self._loop, self._plan, self._workload = loop, plan, loop.workload
         self._path = plan.folder / "checkpoint.pt"
         self._seconds, self._due = 0.0, plan.checkpoint_every
@@ -311,7 +189,7 @@ class Run:
         self._is_owed = False  # an evaluation is due: the test process was busy, or it was broken off
         self._saved = -1, -1  # steps and updates of the latest checkpoint
         self._seen, self._has_complained = loop.step, False
-        self._interrupts = Interrupts(loop.hurry)
+        self._interrupts = Interrupts(loop.shorten_shutdown)
         self._resources = ExitStack()
         self._resources.callback(loop.close)
         try:
@@ -365,7 +243,7 @@ class Run:
         What has diverged is not saved, so that an earlier checkpoint stays.
         """
         loop, number = self._loop, self._interrupts.number
-        sentence, *more = str(error).splitlines() if isinstance(error, ProcessLost) else [loop.lost]
+        sentence, *more = str(error).splitlines() if isinstance(error, ProcessLost) else [loop.failure]
         if isinstance(error, ProcessLost) and not np.isfinite(loop.learner.weights()).all():
             return TrainingError(str(error))
         try:
@@ -376,7 +254,7 @@ class Run:
             saved = f"the run cannot be saved: {other}"
             number = None
         if number is not None:
-            return Interrupted(number, "; ".join(filter(None, (sentence or loop.lost, self._rate(), saved))))
+            return Interrupted(number, "; ".join(filter(None, (sentence or loop.failure, self._rate(), saved))))
         return TrainingError("\n".join(["; ".join(filter(None, (sentence, saved))), *more]))
 
     def _turn(self, progress: Progress) -> None:
@@ -398,7 +276,7 @@ class Run:
         if episodes and is_first and self._seen >= self._due:
             with self._watch.paused():
                 self.save()
-        clock.tell(loop.step, loop.updates, self._watch.seconds())
+        clock.publish_progress(loop.step, loop.updates, self._watch.seconds())
         if self._settled is None and loop.updates >= self._from[1] + SETTLED and not clock.is_raced():
             self._settled = self._watch.seconds(), loop.step, loop.updates
         last = self._workload.steps
@@ -451,7 +329,7 @@ class Run:
         """All that a resumed run depends on, with the lengths of its files."""
         return {
             "identity": self._loop.identity(),
-            "setting": setting_of(self._loop),
+            "setting": threads_and_devices(self._loop),
             "loop": self._loop.state_dict(),
             "best": self._best,
             "points": self._points,
@@ -566,3 +444,48 @@ class Run:
         rate = self._watch.read(0, self._loop.updates - self._from[1], 1).update_hz
         episodes = plural(self._episodes, "episode")
         return f"{episodes}, return {fmean(self._recent):z.0f}{latest}{best}, {rate:.0f} updates/s"
+
+
+def start(
+    workload: Workload,
+    plan: Plan,
+    *,
+    contestant: str = "numba",
+    seed: int = 0,
+    resume: bool = False,
+    arrangement: Arrangement | None = None,
+    **options: Any,
+) -> Run:
+    """A run that is ready to start or resume; ``options`` are the loop's learner, policy, device and compiled.
+
+    TrainingError for what cannot be trained so: several processes have the numba tree, and nothing compiled by torch.
+    """
+    arrangement = arrangement or Arrangement()
+    arrangement.check(workload)
+    if not arrangement.is_parallel:
+        serial: type[SerialLoop] = algorithms.hook(workload, "Loop", SerialLoop)
+        return Run(serial(workload, contestant=contestant, seed=seed, **options), plan, resume)
+    try:
+        kind = loop_of(arrangement)
+    except ImportError as error:
+        raise TrainingError(
+            f"several processes cannot train here: {error}; {INSTALL}, or leave out --arrangement"
+        ) from None
+    if contestant != kind.contestant:
+        raise TrainingError(
+            f"several processes have the tree {kind.contestant}, not {contestant!r}; leave out --contestant"
+        )
+    if options.pop("compiled", False):
+        raise TrainingError("--compile is for a run of one process; leave it out, or --arrangement")
+    return Run(kind(workload, arrangement, seed=seed, **options), plan, resume)
+
+
+def loop_of(arrangement: Arrangement) -> "type[ParallelLoop] | type[CopiesLoop]":
+    """The loop of several processes that an arrangement needs; ImportError without what compiles or shares memory."""
+    if arrangement.name == COPIES:
+        from .copies.loop import CopiesLoop  # noqa: PLC0415  # compiled code and shared memory
+
+        return CopiesLoop
+    from .parallel.loop import ParallelLoop  # noqa: PLC0415
+
+    return ParallelLoop

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .sizes import CONVOLUTIONS, convolutions
+from .algorithm import CONVOLUTIONS, convolutions
 from .workload import Workload
 
 Shapes = tuple[tuple[int, ...], ...]

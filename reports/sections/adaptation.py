@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from dse.records import Measurement
 from impls.terminal import plural
-from impls.training.parallel.adapting import GRID, Loss, Step, losses_of
+from impls.training.adapting import GRID, Loss, Step, losses_of
 
 from .. import style
 from ..chart import Chart, Material, Section

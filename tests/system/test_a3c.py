@@ -10,15 +10,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 pytest.importorskip("numba")
 torch = pytest.importorskip("torch", reason="learners need the extra `train`")
 from impls.training import TrainingError, load  # noqa: E402
+from impls.training.arrangement import Arrangement  # noqa: E402
 from impls.training.copies.loop import CopiesLoop, Copy  # noqa: E402
 from impls.training.learners import make  # noqa: E402
-from impls.training.loop import Rollouts, SerialLoop  # noqa: E402
+from impls.training.loop import SerialLoop  # noqa: E402
 from impls.training.options import parser, setting_of  # noqa: E402
-from impls.training.parallel import board as words  # noqa: E402
-from impls.training.parallel.arrangement import Arrangement  # noqa: E402
+from impls.training.parallel.board import Row  # noqa: E402
 from impls.training.reading import faults_of  # noqa: E402
-from impls.training.run import Plan  # noqa: E402
-from impls.training.starting import start  # noqa: E402
+from impls.training.rollouts import Rollouts  # noqa: E402
+from impls.training.run import Plan, start  # noqa: E402
 from impls.training.weights import spans  # noqa: E402
 from tests.learning import dense, tiny, weights_of  # noqa: E402
 from tests.parallel_runs import advance, small  # noqa: E402
@@ -195,7 +195,7 @@ def test_a_loop_marks_the_step_at_which_an_episode_was_cut():
 def test_each_copy_learns_from_n_steps_of_its_own():
     workload = rollouts(5)
     loop = CopiesLoop(workload, of(processes=2))
-    other = Copy(workload, loop.arrangement, 1, loop.board, loop.numbers, make(workload, seed=0), None, None, seed=9)
+    other = Copy(workload, loop.arrangement, 1, loop.board, loop.shared, make(workload, seed=0), None, None, seed=9)
     for _ in range(2):  # so that the steps of both together are no multiple of n when one copy's are
         other.turn()
     for turns, updates in ((4, 0), (1, 1), (4, 1), (1, 2)):
@@ -212,7 +212,7 @@ def test_each_copy_learns_from_n_steps_of_its_own():
 def test_two_copies_in_processes_of_their_own_learn_and_resume():
     workload = rollouts(8, steps=100_000, hidden=(8,))
     with running(workload, processes=2, sync="hogwild") as loop:
-        advance(loop, lambda: loop.board.rows[:2, words.TURNS].min() >= 24)
+        advance(loop, lambda: loop.board.rows[:2, Row.TURNS].min() >= 24)
         saved = loop.state_dict()
     own = saved["numbers"]["steps"]
     assert own.sum(0)[:2].tolist() == [saved["step"], saved["updates"]]

@@ -9,7 +9,7 @@ from dse.__main__ import main
 from dse.cli import tuning as command
 from dse.records import read_file
 from impls.training import TrainingError, identity, load
-from impls.training.parallel.adapting import BATCH, GRID, MEMORY, PROCESSOR, SAMPLERS, adapt_running
+from impls.training.adapting import BATCH, GRID, MEMORY, PROCESSOR, SAMPLERS, adapt_running
 from impls.training.parallel.changing import Rates
 from tests.profiled import write_workload
 

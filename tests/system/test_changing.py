@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from impls.training import TrainingError
-from impls.training.parallel import board as words
-from impls.training.parallel.arrangement import Arrangement
+from impls.training.arrangement import Arrangement
+from impls.training.parallel.board import Counter
 from impls.training.parallel.changing import ChangingLoop
 from tests.parallel_runs import advance, lives, small
 
@@ -25,7 +25,7 @@ def loop():
 def claims(loop):
     """Steps that were claimed and not taken, while all rest."""
     with loop.paused():
-        return loop.board.value(words.CLAIMED_STEPS) - loop.board.value(words.STEPS)
+        return loop.board.value(Counter.CLAIMED_STEPS) - loop.board.value(Counter.STEPS)
 
 
 def test_actors_end_and_begin_while_the_loop_trains(loop):

@@ -13,8 +13,7 @@ from impls.training import TrainingError
 pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 from impls.training import checkpoint  # with torch
-from impls.training.run import Plan
-from impls.training.starting import start
+from impls.training.run import Plan, start
 from tests.system.test_actors import fake
 
 

@@ -13,17 +13,14 @@ pytest.importorskip("numba")
 
 from impls.replay import make as make_replay
 from impls.training import TrainingError, load
-from impls.training.copies import sync_class
+from impls.training.algorithm import layout_of
+from impls.training.arrangement import COPIES, Arrangement
 from impls.training.copies.loop import Cached, CopiesLoop
-from impls.training.copies.numbers import Numbers
-from impls.training.copies.server_sync import ROOM, Shard, clipped
+from impls.training.copies.syncs import ROOM, Shard, SharedWeights, clipped, sync_class
 from impls.training.learner import Vectors
 from impls.training.learners import make as make_learner
 from impls.training.loop import SerialLoop
-from impls.training.parallel import board as words
-from impls.training.parallel.arrangement import COPIES, Arrangement
-from impls.training.parallel.board import Board
-from impls.training.sizes import layout_of
+from impls.training.parallel.board import Board, Row
 from tests import parallel_runs
 from tests.learning import batch_of, tiny
 from tests.parallel_runs import advance, kill, small
@@ -55,7 +52,7 @@ def two(workload, **options):
     """Two syncs on the same memory, in this process, with their learners, and the memory."""
     arrangement = of(processes=2, **options)
     own = [make_learner(workload, seed=0) for _ in range(2)]
-    numbers = Numbers(own[0], arrangement)
+    numbers = SharedWeights(own[0], arrangement)
     board = Board(4, 2, 1)
     made = [sync_class(arrangement.sync)(each, arrangement, board, at, numbers) for at, each in enumerate(own)]
     return made, numbers, board
@@ -229,7 +226,7 @@ def test_what_is_cached_is_handed_over_before_a_copy_rests():
 def test_two_copies_take_every_step_once_and_resume(options):
     workload = small(steps=100_000, hidden=(8,))
     with running(workload, processes=2, **options) as loop:
-        advance(loop, lambda: loop.updates >= 200 and loop.board.rows[:2, words.TURNS].min() >= 50)
+        advance(loop, lambda: loop.updates >= 200 and loop.board.rows[:2, Row.TURNS].min() >= 50)
         with loop.paused():
             saved, report = loop.state_dict(), loop.report()
             written = [replay.written for replay in loop.buffers]
@@ -249,7 +246,7 @@ def test_two_copies_take_every_step_once_and_resume(options):
             assert options["sync"] == "hogwild" or met["lost_additions"] == 0
     with running(workload, saved=saved, processes=2, **options) as loop:
         assert_array_equal(loop.learner.parameters, saved["learner"]["weights"])
-        advance(loop, lambda: loop.board.rows[:2, words.TURNS].min() >= 20)
+        advance(loop, lambda: loop.board.rows[:2, Row.TURNS].min() >= 20)
         after = loop.state_dict()
         assert after["numbers"]["steps"].sum(0)[:2].tolist() == [after["step"], after["updates"]]
         assert after["step"] > saved["step"]

@@ -20,9 +20,9 @@ from dse.cli import emit
 from impls.training import TrainingError, learners, load
 from impls.training.__main__ import main
 from impls.training.answer import Answer
+from impls.training.arrangement import Arrangement
 from impls.training.errors import ProcessLost
 from impls.training.options import parser
-from impls.training.parallel.arrangement import Arrangement
 from impls.training.parallel.loop import ParallelLoop
 from tests.learning import batch_of, tiny
 from tests.parallel_runs import advance, lives, small

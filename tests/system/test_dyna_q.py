@@ -12,19 +12,16 @@ pytest.importorskip("numba")
 
 from impls.replay import make as make_replay
 from impls.training import TrainingError, load
+from impls.training.algorithm import layout_of
 from impls.training.algorithms import dyna_q
 from impls.training.algorithms.dyna_q import MODEL_STEPS, SIMULATED, ModelWorker
-from impls.training.copies import sync_class
+from impls.training.arrangement import Arrangement
 from impls.training.copies.loop import CopiesLoop
-from impls.training.copies.numbers import OWN_UPDATES, Numbers
-from impls.training.copies.server_sync import Shard
+from impls.training.copies.syncs import OWN_UPDATES, Shard, SharedWeights, sync_class
 from impls.training.learners import make as make_learner
 from impls.training.options import parser, setting_of
-from impls.training.parallel import board as words
-from impls.training.parallel.arrangement import Arrangement
-from impls.training.parallel.board import Board
+from impls.training.parallel.board import Board, Counter
 from impls.training.reading import faults_of
-from impls.training.sizes import layout_of
 from tests.parallel_runs import advance, kill, small
 from tests.system.test_copies import of, running
 
@@ -36,7 +33,7 @@ def dyna(**changes):
 def workers_of(count, **options):
     """Model workers in this process, on the same memory; the replay has 32 records."""
     workload, arrangement = dyna(), of(model_workers=count, replay="shared", **options)
-    numbers = Numbers(make_learner(workload, seed=0), arrangement, seed=4)
+    numbers = SharedWeights(make_learner(workload, seed=0), arrangement, seed=4)
     board = Board(arrangement.members + 1, 1, 1)
     replay, rng = make_replay(64, layout_of(workload), alpha=0.6, epsilon=0.01), np.random.default_rng(0)
     records = {
@@ -58,17 +55,17 @@ def test_threads_that_claim_at_once_take_as_many_updates_as_the_cap_allows_and_n
     def claim(at):
         while True:
             is_last = is_over.is_set()
-            if workers[at].claim(board.value(words.UPDATES)):
+            if workers[at].claim(board.value(Counter.UPDATES)):
                 won[at] += 1
                 claimed = int(numbers["claimed"][0])
-                over.extend([claimed] if claimed > 2 * board.value(words.UPDATES) else [])
+                over.extend([claimed] if claimed > 2 * board.value(Counter.UPDATES) else [])
             elif is_last:
                 return
 
     with ThreadPoolExecutor(3) as pool:
         pool.map(claim, range(3))
         for _ in range(real):
-            board.add(words.UPDATES)
+            board.add(Counter.UPDATES)
         is_over.set()
     assert not over
     assert sum(won) == int(numbers["claimed"][0]) == 2 * real
@@ -81,14 +78,14 @@ def test_a_worker_trains_the_model_and_waits_where_no_simulated_update_is_free()
         worker.turn()  # no real update yet
     assert (own[MODEL_STEPS], own[SIMULATED]) == (3, 0)
     assert not np.array_equal(numbers["model_weights"], before)
-    board.add(words.UPDATES)
+    board.add(Counter.UPDATES)
     for _ in range(5):
         worker.turn()
     assert (own[MODEL_STEPS], own[SIMULATED]) == (6, 2)  # trained once for the update that it waits for
-    board.add(words.UPDATES)
+    board.add(Counter.UPDATES)
     worker.turn()
     assert (own[MODEL_STEPS], own[SIMULATED]) == (6, 3)
-    assert board.value(words.UPDATES) == 2  # none of them is a real one
+    assert board.value(Counter.UPDATES) == 2  # none of them is a real one
     told = dyna_q.report(numbers, 2, 2)
     assert (told["simulated"], told["cap"], told["model_steps"]) == (3, 2, 6)
     assert told["model_error"] == pytest.approx(numbers["errors"][0, :6].mean(), abs=1e-4)
@@ -98,7 +95,7 @@ def test_a_simulated_update_is_of_states_that_were_seen_and_of_what_the_model_pr
     (worker,), _, board, records = workers_of(1)
     batches = []
     monkeypatch.setattr(worker._sync, "step", batches.append)
-    board.add(words.UPDATES, 50)
+    board.add(Counter.UPDATES, 50)
     for _ in range(50):
         worker.turn()
     rows, seen = batches[-1].rows, {tuple(state) for state in records["observation"].tolist()}
@@ -116,7 +113,7 @@ def test_a_simulated_update_is_of_states_that_were_seen_and_of_what_the_model_pr
 def test_a_workers_step_moves_the_shared_weights(sync):
     (first, _), numbers, board, _ = workers_of(2, sync=sync)
     before = numbers["weights"].copy()
-    board.add(words.UPDATES)
+    board.add(Counter.UPDATES)
     first.turn()
     if sync == "server":
         shard = Shard(dyna(), of(model_workers=2, replay="shared", sync=sync), numbers, 0)
@@ -133,16 +130,16 @@ def test_a_model_that_diverges_is_told():
 
 
 def check_cap(loop):
-    claimed = int(loop.numbers["claimed"][0])  # before the real updates, for both grow meanwhile
+    claimed = int(loop.shared["claimed"][0])  # before the real updates, for both grow meanwhile
     assert claimed <= loop.arrangement.cap * loop.updates
 
 
 def test_the_cap_holds_at_every_moment_and_after_a_kill_and_a_resumed_run_keeps_all_counts():
     workload, options = dyna(steps=100_000), {"model_workers": 2, "replay": "shared", "cap": 2}
     with running(workload, **options) as loop:
-        counts = loop.numbers["counts"]
+        counts = loop.shared["counts"]
         advance(loop, lambda: counts[:, SIMULATED].min() >= 30, lambda: check_cap(loop))
-        assert loop.report()["updates"] == loop.report()["copies"]["real"] == loop.numbers["steps"][0, OWN_UPDATES]
+        assert loop.report()["updates"] == loop.report()["copies"]["real"] == loop.shared["steps"][0, OWN_UPDATES]
         kill(loop, "model-0")
         with pytest.raises(TrainingError, match=r"^model 0 was ended from outside"):
             advance(loop, lambda: False, lambda: check_cap(loop))
@@ -152,10 +149,10 @@ def test_the_cap_holds_at_every_moment_and_after_a_kill_and_a_resumed_run_keeps_
     with running(workload, saved=saved, **options) as loop:
         assert loop.report()["copies"]["simulated"] >= done
         advance(loop, lambda: loop.updates >= saved["updates"] + 20, lambda: check_cap(loop))
-        assert int(loop.numbers["claimed"][0]) >= claimed
+        assert int(loop.shared["claimed"][0]) >= claimed
     with contextlib.closing(CopiesLoop(workload, of(**options))) as loop:
         loop.load_state_dict(saved)
-        for name, each in loop.numbers.state_dict().items():
+        for name, each in loop.shared.state_dict().items():
             np.testing.assert_array_equal(each, saved["numbers"][name])
 
 

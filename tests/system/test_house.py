@@ -32,7 +32,7 @@ ALLOWED = {
             "impls.sumtree.registry",
             "impls.terminal",
         ),
-        *("impls.training.parallel.adapting", "impls.writing"),
+        *("impls.training.adapting", "impls.writing"),
     },
 }
 # The rooms of dse, from the top floor down: a room imports none above it.
@@ -61,13 +61,10 @@ HEAVY_BY_NATURE = {  # files and folders whose whole purpose is one library, imp
     "impls/plugins/": {
         *("stable_baselines3", "sb3_contrib", "tianshou", "torchrl", "tensordict", "ray", "torch", "gymnasium")
     },
-    "impls/training/checkpoint.py": {"torch"},
     "impls/training/learners/torch_learner/": {"torch"},
     "impls/training/split/learner.py": {"torch"},
     "impls/training/learners/dense_learner/": {"numba", "llvmlite"},
     "impls/training/parallel/counter.py": {"numba"},
-    "impls/training/parallel/transports/torch_weights.py": {"torch"},
-    "impls/training/parallel/syncs/mutex.py": {"numba"},
 }
 
 

@@ -11,11 +11,10 @@ pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 from impls.training import TrainingError, load
 from impls.training.algorithms.memr import LOW, Density, Loop  # with numba
+from impls.training.arrangement import NAMES, Arrangement
 from impls.training.learners.dense_learner.sac import HIGH
-from impls.training.parallel.arrangement import NAMES, Arrangement
 from impls.training.reading import faults_of, parse
-from impls.training.run import Plan
-from impls.training.starting import start
+from impls.training.run import Plan, start
 from impls.training.template import template
 
 BASE = load("pendulum_memr")

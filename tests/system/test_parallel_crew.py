@@ -9,11 +9,10 @@ import time
 import pytest
 
 from impls.training import TrainingError
-from impls.training.parallel import board as words
-from impls.training.parallel import crew as crews
-from impls.training.parallel.board import Board
-from impls.training.parallel.crew import Crew, share_of_cores
-from impls.training.parallel.handing import Handing
+from impls.training.parallel import children as crews
+from impls.training.parallel.board import Board, BoardHandle, Counter, Row
+from impls.training.parallel.children import Children, share_of_cores
+from impls.training.parallel.transports import RecordTransport
 from tests.parallel_runs import PATIENCE_SECONDS, lives, stop, until
 
 
@@ -21,13 +20,13 @@ from tests.parallel_runs import PATIENCE_SECONDS, lives, stop, until
 class Plain:
     """What a program of these tests is started with."""
 
-    board: words.BoardHandle
+    board: BoardHandle
     threads: int = 1
     number: int = 0
     row: int = 1
     epoch: int = 0
     cores: tuple[int, ...] = ()
-    handing: type = Handing
+    transport: type = RecordTransport
 
 
 def sleeps(start):
@@ -45,7 +44,7 @@ def arrives(start):
     board = Board.attach(start.board, 1)
     board.arrive(start.row)
     try:
-        board.wait(words.STEPS, 10**9, start.row)
+        board.wait(Counter.STEPS, 10**9, start.row)
     finally:
         time.sleep(PATIENCE_SECONDS)
 
@@ -59,9 +58,9 @@ def works(start):
 def threads_of(start):
     """Say by how many threads this process computes."""
     board = Board.attach(start.board, 1)
-    board.set(words.STEPS, int(os.environ["OMP_NUM_THREADS"]))
+    board.set(Counter.STEPS, int(os.environ["OMP_NUM_THREADS"]))
     board.arrive(start.row)
-    board.wait(words.UPDATES, 10**9, start.row)
+    board.wait(Counter.UPDATES, 10**9, start.row)
 
 
 @pytest.fixture
@@ -72,7 +71,7 @@ def board():
 @pytest.fixture
 def crew(board, monkeypatch):
     monkeypatch.setattr(crews, "_LOOK_SECONDS", 0.0)
-    made = Crew(board)
+    made = Children(board)
     yield made
     monkeypatch.setattr(crews, "_END_SECONDS", 0.1)
     pids = made.pids.values()
@@ -83,7 +82,7 @@ def crew(board, monkeypatch):
 def begun(crew, board, kind, program, **options):
     """Begin a child, and wait until it is there."""
     crew.begin(kind, program, Plain(board.handle(), **options))
-    watched(crew, lambda: board.rows[1, words.LIVE])
+    watched(crew, lambda: board.rows[1, Row.LIVE])
 
 
 def watched(crew, condition):
@@ -110,7 +109,7 @@ def test_an_actor_that_always_ends_is_not_begun_for_ever(crew, board, monkeypatc
 def test_a_child_that_does_not_end_is_killed_and_one_that_ended_holds_nothing_up(crew, board):
     begun(crew, board, "learner", arrives)
     with crew.paused():
-        assert board.rows[1, words.RESTING] == board.value(words.PAUSE) == 1
+        assert board.rows[1, Row.RESTING] == board.value(Counter.PAUSE) == 1
     os.kill(crew.pids["learner-0"], 9)
     with pytest.raises(TrainingError, match=r"^learner 0 was ended from outside \(exit code -9\)"):
         watched(crew, lambda: False)
@@ -124,7 +123,7 @@ def test_a_child_computes_by_its_threads_alone(crew, board, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     begun(crew, board, "learner", threads_of, threads=2)
-    assert board.value(words.STEPS) == 2
+    assert board.value(Counter.STEPS) == 2
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "MKL_NUM_THREADS" not in os.environ
 
@@ -136,7 +135,7 @@ def test_once_a_run_is_to_end_who_does_not_rest_is_killed_and_named(crew, board,
     if is_stopped:
         stop(pid)
     monkeypatch.setattr(crews, "_HURRY_SECONDS", 0.1)
-    crew.hurry()
+    crew.shorten_shutdown()
     with crew.paused():
         assert not lives(pid)
     assert re.fullmatch(r"actor 0 did not rest for \d+ s and was killed", crew.failure)
@@ -147,7 +146,7 @@ def test_once_a_run_is_to_end_a_stopped_child_holds_nobody_up_who_waits_for_it(c
     begun(crew, board, "learner", arrives)
     stop(crew.pids["learner-0"])
     monkeypatch.setattr(crews, "_HURRY_SECONDS", 0.1)
-    crew.hurry()
+    crew.shorten_shutdown()
     with pytest.raises(TrainingError, match=r"^learner 0 did not rest for 0 s and was killed$"):
         watched(crew, lambda: False)
 
@@ -160,7 +159,7 @@ def test_who_is_killed_just_before_all_is_at_rest_is_named(crew, board, monkeypa
         crew._kill_stopped()
         crew._children[0].process.join()
 
-    crew.hurry()
+    crew.shorten_shutdown()
     monkeypatch.setattr(crews.time, "sleep", kill_meanwhile)
     with crew.paused():
         monkeypatch.undo()
@@ -202,9 +201,9 @@ def test_each_process_has_the_cores_it_needs_where_there_are_enough(needs, cores
 
 
 def test_claims_of_the_dead_are_given_back_once(board):
-    board.add(words.STEPS, 5)
-    assert board.claim(words.CLAIMED_STEPS, 7, 10) == 0
-    board.level()
-    assert board.value(words.CLAIMED_STEPS) == 5
-    assert board.claim(words.CLAIMED_STEPS, 5, 10) == 5
-    assert board.claim(words.CLAIMED_STEPS, 1, 10) == -1
+    board.add(Counter.STEPS, 5)
+    assert board.claim(Counter.CLAIMED_STEPS, 7, 10) == 0
+    board.reclaim_steps_of_dead_processes()
+    assert board.value(Counter.CLAIMED_STEPS) == 5
+    assert board.claim(Counter.CLAIMED_STEPS, 5, 10) == 5
+    assert board.claim(Counter.CLAIMED_STEPS, 1, 10) == -1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from impls.training import TrainingError
-from impls.training.parallel.board import TURNS
+from impls.training.parallel.board import Row
 from tests.parallel_runs import advance, kill, running, small
 from tests.system import test_parallel_loop as short
 from tests.system.test_parallel_loop import check_ratio, ended
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 def test_actors_killed_at_random_moments(name, strategy):
     rng, workload = np.random.default_rng(0), small(steps=10**9, count=2)
     with running(workload, name, strategy=strategy) as loop:
-        rows, turns, early = loop.board.rows[1:3, TURNS], [0, 0], [0, 0]
+        rows, turns, early = loop.board.rows[1:3, Row.TURNS], [0, 0], [0, 0]
         for number in range(KILLS):
             moment = loop.step + int(rng.integers(1, 300))
             advance(loop, lambda moment=moment: loop.step >= moment)

@@ -17,14 +17,15 @@ from impls.replay import Layout, strategies
 from impls.replay.registry import strategy_class
 from impls.training import TrainingError
 from impls.training.actor import Episode
-from impls.training.parallel import board as words
-from impls.training.parallel import counter, loop, programs
+from impls.training.arrangement import Arrangement
+from impls.training.parallel import children as programs
+from impls.training.parallel import counter, prefetcher
 from impls.training.parallel.acting import Fetched, claimed
-from impls.training.parallel.arrangement import Arrangement
-from impls.training.parallel.board import EPISODES, Board, Stopped
-from impls.training.parallel.loop import ParallelLoop, SentBatches, Slots
+from impls.training.parallel.batches import SentBatches, Slots, slots_of
+from impls.training.parallel.board import EPISODES, LINE, Board, Counter, Row, Stopped
+from impls.training.parallel.loop import ParallelLoop
 from impls.training.parallel.pace import Pace
-from impls.training.parallel.transports.shared_transport import Shared
+from impls.training.parallel.transports import Shared
 from tests.committed import ROOT
 from tests.parallel_runs import PATIENCE_SECONDS, lives, small, until
 
@@ -65,7 +66,7 @@ def test_claims_never_go_beyond_the_limit_and_none_is_lost(board, beside):
     claims, done = [[], []], []
 
     def claim(mine):
-        while (before := board.claim(words.CLAIMED_STEPS, 3, 20_000)) >= 0:
+        while (before := board.claim(Counter.CLAIMED_STEPS, 3, 20_000)) >= 0:
             mine.append(before)
         done.append(mine)
 
@@ -75,18 +76,18 @@ def test_claims_never_go_beyond_the_limit_and_none_is_lost(board, beside):
 
 
 def test_who_waits_is_woken_and_who_died_asleep_is_forgotten(board, beside):
-    address, reached = board._counters[words.UPDATES], []
-    beside(lambda: reached.append(board.wait(words.UPDATES, 2, 1)))
-    sleepers = board._memory.view(words.UPDATES * words.LINE + 8, (1,), np.int64)
+    address, reached = board._counters[Counter.UPDATES], []
+    beside(lambda: reached.append(board.wait(Counter.UPDATES, 2, 1)))
+    sleepers = board._memory.view(Counter.UPDATES * LINE + 8, (1,), np.int64)
     until(lambda: sleepers[0] == 1)
-    board.add(words.UPDATES)
+    board.add(Counter.UPDATES)
     assert not reached
-    board.add(words.UPDATES)
+    board.add(Counter.UPDATES)
     until(lambda: reached)
     assert sleepers[0] == 0
-    assert board.rows[1, words.WAITED] > 0
+    assert board.rows[1, Row.WAITED] > 0
     sleepers[0] = 2
-    board.level()
+    board.reclaim_steps_of_dead_processes()
     assert sleepers[0] == 0
     assert counter.value_of(address) == 2
 
@@ -96,10 +97,10 @@ def test_a_process_whose_looks_are_of_no_use_sleeps_at_once(board, monkeypatch):
     monkeypatch.setattr(counter, "seen", lambda *_: looked.append(1) or len(looked) > 8)
     monkeypatch.setattr(counter, "reached", lambda *_: False)
     for _ in range(31):
-        assert not board.look(words.UPDATES, 1, 1)
+        assert not board.look(Counter.UPDATES, 1, 1)
     assert len(looked) == 8
-    assert board.look(words.UPDATES, 1, 1)  # it tries again from time to time
-    assert board.look(words.UPDATES, 1, 1)
+    assert board.look(Counter.UPDATES, 1, 1)  # it tries again from time to time
+    assert board.look(Counter.UPDATES, 1, 1)
 
 
 # Weights
@@ -144,7 +145,7 @@ def test_versions_of_weights_say_the_gradient_steps_of_a_run_that_goes_on(board)
 
 def test_weights_whose_publisher_died_are_not_waited_for(board):
     board.publish(np.ones(5, np.float32))
-    counter.add(board._sequence, 1)
+    counter.add(board.address(Counter.VERSION), 1)
     assert board.fetch(np.empty(5, np.float32), 0) == -1
     board.publish(np.full(5, 2, np.float32))
     target = np.empty(5, np.float32)
@@ -187,14 +188,14 @@ def test_a_process_rests_from_every_wait_and_stops(board, beside, where):
         except Stopped:
             states.append("stopped")
 
-    board.rows[1, words.LIVE] = 1
+    board.rows[1, Row.LIVE] = 1
     beside(live)
     for _ in range(2):
         time.sleep(0.05)
-        board.add(words.PAUSE)
+        board.add(Counter.PAUSE)
         until(lambda: board.rests(1))
-        board.add(words.PAUSE)
-        until(lambda: not board.rows[1, words.RESTING])
+        board.add(Counter.PAUSE)
+        until(lambda: not board.rows[1, Row.RESTING])
     board.stop()
     until(lambda: states == ["stopped"])
 
@@ -209,9 +210,9 @@ def test_a_process_stops_while_it_rests(board, beside):
         except Stopped:
             states.append("stopped")
 
-    board.add(words.PAUSE)
+    board.add(Counter.PAUSE)
     beside(live)
-    until(lambda: board.rows[1, words.RESTING] == 1)
+    until(lambda: board.rows[1, Row.RESTING] == 1)
     board.stop()
     until(lambda: states)
 
@@ -232,13 +233,13 @@ def test_gradient_steps_are_due_when_the_serial_loop_takes_them(interval, starts
 
 def test_actors_claim_up_to_the_bound_and_beyond_it_only_while_nothing_is_stored(board):
     pace = Pace.of(small(count=2, environments=3), Arrangement(name="apart"))
-    while (before := board.claim(words.CLAIMED_STEPS, 3, pace.limit(0))) >= 0:
+    while (before := board.claim(Counter.CLAIMED_STEPS, 3, pace.limit(0))) >= 0:
         last = before + 3
     assert pace.limit(0) - 3 < last <= pace.limit(0) == 20 + 1 + 6
-    board.set(words.EMPTY, 1)
-    board.set(words.LAST_STEP, 40)
+    board.set(Counter.EMPTY, 1)
+    board.set(Counter.LAST_STEP, 40)
     assert claimed(board, pace, 3, 1) == last
-    assert board.rows[1, words.LEAD] == last + 3 - 20
+    assert board.rows[1, Row.LEAD] == last + 3 - 20
 
 
 # Slots
@@ -261,14 +262,14 @@ def test_each_batch_is_taken_by_one_learner_and_its_errors_come_back(board, besi
     filled, end = 0, time.monotonic() + PATIENCE_SECONDS
     while len(returned) < count:
         for ticket in range(filled):
-            if ticket not in returned and (errors := slots.learned(ticket)) is not None:
+            if ticket not in returned and (errors := slots.read_errors(ticket)) is not None:
                 assert (errors == ticket).all()
                 returned.add(ticket)
                 slots.free(ticket)
         if slots.is_free(filled):
             out = slots.outputs[filled % 5]
             out.sequence[:], out.rows["reward"][:] = filled, filled
-            slots.fill(filled, 10 * filled)
+            slots.release_batch(filled, 10 * filled)
             filled += 1
         assert time.monotonic() < end
     every = [number for number, _ in taken[0] + taken[1]]
@@ -297,19 +298,21 @@ def test_no_memory_is_left(beside):
 
 def test_who_receives_does_not_rest_in_a_pause_that_began_after_it_looked(board, monkeypatch):
     def looked(*_):
-        board.add(words.PAUSE)
+        board.add(Counter.PAUSE)
         return False
 
-    rested, slots = [], SimpleNamespace(taken=0)
-    monkeypatch.setattr(loop, "settle", looked)
-    monkeypatch.setattr(loop, "Keeper", lambda *_: SimpleNamespace(slots=slots, turn=lambda: not board.stop()))
+    rested, slots = [], SimpleNamespace(claimed=0)
+    monkeypatch.setattr(prefetcher, "drain", looked)
+    monkeypatch.setattr(
+        prefetcher, "Prefetcher", lambda *_: SimpleNamespace(slots=slots, turn=lambda: not board.stop())
+    )
     monkeypatch.setattr(board, "check", rested.append)
     start = SimpleNamespace(
         attached=lambda: (board, object()), workload=small(), arrangement=Arrangement(name="pipelined"),
-        handing=Shared(), row=1,
+        transport=Shared(), row=1,
     )  # fmt: skip
     with pytest.raises(Stopped):
-        loop.keep(start)
+        prefetcher.run_prefetcher(start)
     assert not rested
 
 
@@ -317,28 +320,28 @@ def test_a_keeper_that_starts_in_a_pause_rests_when_what_was_handed_over_has_arr
     looks, is_there = [], threading.Event()
 
     class Late(Shared):
-        def is_settled(self, replay):
+        def is_drained(self, replay):
             looks.append(1)
             return is_there.is_set()
 
     def keep():
         with contextlib.suppress(Stopped):
-            loop.keep(start)
+            prefetcher.run_prefetcher(start)
 
     monkeypatch.setattr(programs.Board, "attach", lambda *_: board)
-    monkeypatch.setattr(loop, "Keeper", lambda *_: SimpleNamespace(slots=SimpleNamespace(taken=0)))
+    monkeypatch.setattr(prefetcher, "Prefetcher", lambda *_: SimpleNamespace(slots=SimpleNamespace(claimed=0)))
     monkeypatch.setattr(programs, "attach", lambda *_: object())
     arrangement = Arrangement(name="pipelined")
     start = programs.Start(
         small(), arrangement, 0, 0, 0, 2, board.handle(), object(), 1, (), "dense", "dense", "cpu", Late()
     )
-    board.add(words.PAUSE)
+    board.add(Counter.PAUSE)
     beside(keep)
     try:
-        until(lambda: len(looks) >= 3 or board.rows[2, words.RESTING])
-        assert not board.rows[2, words.RESTING]
+        until(lambda: len(looks) >= 3 or board.rows[2, Row.RESTING])
+        assert not board.rows[2, Row.RESTING]
         is_there.set()
-        until(lambda: board.rows[2, words.RESTING])
+        until(lambda: board.rows[2, Row.RESTING])
     finally:
         board.stop()
 
@@ -377,10 +380,10 @@ def test_actors_fetch_at_every_so_many_turns_and_tell_how_stale_they_are(board):
         own.turn(board.lines[1])
         seen.append(int(policy.parameters[0]))
         board.publish(np.full(5, turn + 1, np.float32))
-        board.add(words.UPDATES)
+        board.add(Counter.UPDATES)
     assert seen == [0, 0, 0, 3, 3, 3, 6]
-    assert board.rows[1, words.STALE] == 2 * (0 + 1 + 2)
-    assert board.rows[1, words.STALEST] == 2
+    assert board.rows[1, Row.LAG_SUM] == 2 * (0 + 1 + 2)
+    assert board.rows[1, Row.LAG_MAX] == 2
 
 
 def test_the_sequence_word_is_odd_while_weights_are_written():
@@ -392,17 +395,17 @@ def test_the_sequence_word_is_odd_while_weights_are_written():
 
 def test_errors_that_come_out_of_order_go_to_the_records_of_their_own_batch():
     slots, seen = Slots(LAYOUT, 2, 3), []
-    own = loop.Keeper.__new__(loop.Keeper)
+    own = prefetcher.Prefetcher.__new__(prefetcher.Prefetcher)
     own.slots, own._oldest, own._sampled, own._done = slots, 0, 3, set()
     own._replay = SimpleNamespace(
         update_priorities=lambda sequence, errors: seen.append((sequence.tolist(), errors.tolist()))
     )
     for ticket in range(3):
         slots.outputs[ticket].sequence[:] = 10 * ticket
-        slots.fill(ticket, 0)
+        slots.release_batch(ticket, 0)
         assert slots.claim() == ticket
     for ticket in (1, 0):
-        slots.give_back(ticket, np.full(2, ticket, np.float32))
+        slots.return_errors(ticket, np.full(2, ticket, np.float32))
         assert own._update()
     assert seen == [([10, 10], [1, 1]), ([0, 0], [0, 0])]
     assert own._oldest == 2
@@ -412,16 +415,16 @@ def test_errors_that_come_out_of_order_go_to_the_records_of_their_own_batch():
 
 def test_a_keeper_samples_the_batches_ahead_that_a_workload_wants_by_the_step_that_it_is_at(board, monkeypatch):
     workload = small(presampled=3, steps=100, beta=0.4, beta_end=1.0)
-    slots, betas = loop.slots_of(workload, Arrangement(name="pipelined")), []
-    monkeypatch.setattr(loop, "sample", lambda replay, out, beta, rng, board: betas.append(beta) or out)
+    slots, betas = slots_of(workload, Arrangement(name="pipelined")), []
+    monkeypatch.setattr(prefetcher, "sample", lambda replay, out, beta, rng, board: betas.append(beta) or out)
     start = SimpleNamespace(
-        workload=workload, arrangement=Arrangement(name="pipelined"), row=1, extra=slots.handle(), handing=Shared(),
+        workload=workload, arrangement=Arrangement(name="pipelined"), row=1, extra=slots.handle(), transport=Shared(),
         seed=0, epoch=0,
     )  # fmt: skip
-    own = loop.Keeper(start, board, None)
+    own = prefetcher.Prefetcher(start, board, None)
     assert not own._sample()  # no gradient step is due yet
-    board.set(words.STEPS, 50)
-    board.set(words.UPDATES, 7)
+    board.set(Counter.STEPS, 50)
+    board.set(Counter.UPDATES, 7)
     while own._sample():
         assert len(betas) < 10
     assert betas == pytest.approx([0.7] * 3)
@@ -454,9 +457,9 @@ def test_actors_that_need_targets_load_the_weights_that_they_fetch(board):
 @pytest.mark.parametrize(
     "start",
     [
-        "child = testing.TestProcess(Slow(), 'dense', 0, 4)._process",
+        "child = testing.TestProcess(Slow(), 'dense', 0, 4)",
         "split = learners.make(load('pendulum_sac'), 'split'); split.workload = Slow(); split._begin(); "
-        "child = split._child[0]",
+        "child = split._child",
     ],
 )
 def test_a_child_whose_parent_is_killed_while_it_imports_ends_at_once(tmp_path, start):

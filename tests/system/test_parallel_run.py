@@ -22,13 +22,12 @@ from impls.training import TrainingError, checkpoint, learners, load
 from impls.training.__main__ import _parser, main
 from impls.training.actor import VALIDATION, evaluate
 from impls.training.answer import Answer, read
+from impls.training.arrangement import NAMES, Arrangement
 from impls.training.environments import Environment
 from impls.training.interrupts import Interrupted
 from impls.training.options import RANGES, setting_of
-from impls.training.parallel.arrangement import NAMES, Arrangement
 from impls.training.parallel.testing import TestProcess
-from impls.training.run import Plan
-from impls.training.starting import start
+from impls.training.run import Plan, start
 from tests.parallel_runs import kill, lives, small, stop, until
 
 FILE = """
@@ -131,7 +130,7 @@ def test_ctrl_c_saves_the_run_and_it_goes_on_from_there(tmp_path):
 
 
 def test_a_stopped_actor_does_not_delay_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("impls.training.parallel.crew._HURRY_SECONDS", 0.5)
+    monkeypatch.setattr("impls.training.parallel.children._HURRY_SECONDS", 0.5)
     run = begun(tmp_path / "run", of=workload(steps=10**9))
 
     def end():
@@ -228,7 +227,7 @@ def test_a_test_process_scores_as_an_evaluation_here_would():
 def test_a_dead_test_process_is_a_warning_and_evaluations_go_on(tmp_path, capfd):
     run = begun(tmp_path / "run", plan={"test_process": True})
     os.kill(run._tester.pid, signal.SIGKILL)
-    run._tester._process.join()
+    run._tester._child._process.join()
     ended(run)
     assert capfd.readouterr().err.count("warning: the test process has ended; evaluations pause training") == 1
     assert [int(row["step"]) // 100 for row in rows(tmp_path / "run")][-1] == 3

@@ -223,9 +223,9 @@ def test_stops_do_not_count_in_the_clock_of_a_program(tmp_path):
         for _ in range(4):
             one.turn(0.01)
             time.sleep(0.01)
-            before = clock.told(one.numbers)
+            before = clock.read_progress(one.numbers)
             time.sleep(0.05)
-            assert clock.told(one.numbers) == before
+            assert clock.read_progress(one.numbers) == before
         assert 0.15e9 <= one.numbers[clock.PAUSED] < 0.4e9
     finally:
         one.end()
@@ -245,7 +245,7 @@ def test_a_stop_begins_once_a_program_stands_still_and_counts_before_it_goes_on(
     try:
         one.stop()
         assert one.stopped - begin >= 0.02e9
-        one.go_on()
+        one.raise_if_stopped()
         assert paused[1] == one.numbers[clock.PAUSED] > paused[0]
     finally:
         one.signal = send
@@ -360,7 +360,7 @@ def trained(folder, stops, *words):
         time.sleep(moments.uniform(0, 0.01))
         one.stop()
         time.sleep(moments.uniform(0, 0.005))
-        one.go_on()
+        one.raise_if_stopped()
     assert one.process.wait(120) == 0, (out.parent / "output").read_text()
     return out, json.loads((out / "summary.json").read_text())
 

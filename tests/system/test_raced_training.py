@@ -9,8 +9,7 @@ pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 from impls.training import clock
 from impls.training import run as module
-from impls.training.run import Plan
-from impls.training.starting import start
+from impls.training.run import Plan, start
 from tests.system.test_actors import fake
 
 FREE_AT = 200  # gradient steps
@@ -23,7 +22,7 @@ class Numbers(list):
         super().__setitem__(at, value)
         if at == clock.LATEST:
             self[clock.PAUSED] -= 10**9
-            self[clock.FREE] = int(clock.told(self)[1] >= FREE_AT)
+            self[clock.FREE] = int(clock.read_progress(self)[1] >= FREE_AT)
 
 
 def test_a_run_s_seconds_and_settled_rate_begin_once_it_is_free_and_evaluations_are_no_training(tmp_path, monkeypatch):
@@ -41,7 +40,7 @@ def test_a_run_s_seconds_and_settled_rate_begin_once_it_is_free_and_evaluations_
     run.close()
     assert FREE_AT + 5 < summary["updates"] < FREE_AT + 60
     assert summary["settled"]["updates"] < 60
-    assert clock.told(numbers)[2] / 1e9 == pytest.approx(summary["updates"], rel=0.2)
+    assert clock.read_progress(numbers)[2] / 1e9 == pytest.approx(summary["updates"], rel=0.2)
     with (tmp_path / "run" / "curve.csv").open() as file:
         assert float(next(csv.DictReader(file))["seconds"]) > 10
     assert summary["seconds"] > 1000

@@ -21,20 +21,21 @@ from tests.learning import ALGORITHMS, batch_of, tiny
 torch = pytest.importorskip("torch", reason="learners need the extra `train`")
 pytest.importorskip("numba")
 
-from impls.training.parallel import board as words  # noqa: E402
+from impls.training.arrangement import SYNCS, Arrangement  # noqa: E402
 from impls.training.parallel import syncs  # noqa: E402
-from impls.training.parallel.arrangement import SYNCS, Arrangement  # noqa: E402
-from impls.training.parallel.board import Board  # noqa: E402
-from impls.training.parallel.loop import (  # noqa: E402
-    Learning,
-    OwnBatches,
-    ParallelLoop,
+from impls.training.parallel import syncs as waits  # noqa: E402
+from impls.training.parallel.batches import OwnBatches  # noqa: E402
+from impls.training.parallel.board import (  # noqa: E402
+    Board,
+    Counter,
+    Row,
 )
+from impls.training.parallel.counter import lock, unlock  # noqa: E402
+from impls.training.parallel.learning import Learning  # noqa: E402
+from impls.training.parallel.loop import ParallelLoop  # noqa: E402
 from impls.training.parallel.pace import Pace  # noqa: E402
-from impls.training.parallel.syncs import sync as waits  # noqa: E402
-from impls.training.parallel.syncs.common import LEARNING, Common  # noqa: E402
-from impls.training.parallel.syncs.mutex import lock, unlock  # noqa: E402
-from impls.training.parallel.transports.shared_transport import Shared  # noqa: E402
+from impls.training.parallel.syncs import LEARNING, SharedGradients  # noqa: E402
+from impls.training.parallel.transports import Shared  # noqa: E402
 from tests.matrix import matrix  # noqa: E402
 from tests.parallel_runs import advance, kill, running, small  # noqa: E402
 
@@ -157,12 +158,12 @@ class Crowd:
         first = make(workload, name, seed=1)
         self.board = Board(count + 1, 1, len(first.parameters))
         self.board.watch = lambda: None
-        self.board.add(words.STEPS, 1_000_000)
-        self.common = Common(first, self.arrangement)
+        self.board.add(Counter.STEPS, 1_000_000)
+        self.common = SharedGradients(first, self.arrangement)
         others = [make(workload, name, seed=2 + at) for at in range(1, count)]
         self.learners = [first, *others]
         for at, other in enumerate(others, 1):
-            Common.attach(self.common.handle(), other, self.arrangement, at)
+            SharedGradients.attach(self.common.memory_handle(), other, self.arrangement, at)
         self.syncs = [
             syncs.make(self.arrangement, learner, self.board, at, self.common)
             for at, learner in enumerate(self.learners)
@@ -208,7 +209,7 @@ def test_a_step_by_parts_is_the_step_of_one_learner(name, algorithm, count):
         assert_allclose(np.concatenate([part.priorities for part in parts]), whole.priorities, rtol=1e-3, atol=1e-5)
         assert parts[0].losses == pytest.approx(whole.losses, rel=1e-3, abs=1e-5)
         versions.append(crowd.board.fetch(np.empty_like(alone.parameters), 0))
-    assert crowd.board.value(words.UPDATES) == crowd.board.value(words.CLAIMED_UPDATES) == 5
+    assert crowd.board.value(Counter.UPDATES) == crowd.board.value(Counter.CLAIMED_UPDATES) == 5
     assert versions == [2, 4, 6, 8, 10]  # each step's weights are handed out once
     assert {learner.steps for learner in crowd.learners} == {5}
     crowd.syncs[0].settle()
@@ -226,7 +227,7 @@ def test_steps_in_turns_are_those_of_one_learner(name, algorithm):
     crowd.together(lambda number: [crowd.step(number, batch(transitions)) for _ in range(6)])
     for _ in range(12):
         alone.step(transitions, WEIGHTS)
-    assert crowd.board.value(words.UPDATES) == crowd.board.value(words.CLAIMED_UPDATES) == 12
+    assert crowd.board.value(Counter.UPDATES) == crowd.board.value(Counter.CLAIMED_UPDATES) == 12
     crowd.syncs[0].settle()
     assert_equal_states(crowd.learners[0], alone)
     handed_out = np.empty_like(alone.parameters)
@@ -260,20 +261,20 @@ def test_steps_of_others_during_a_step_are_counted():
     for others in (3, 1):
 
         def step(*arguments, others=others):
-            crowd.board.add(words.UPDATES, others)
+            crowd.board.add(Counter.UPDATES, others)
             return plain(*arguments)
 
         learner.step = step
         crowd.step(1, batch(batch_of(crowd.workload, ROWS)))
-    crowd.board.rows[1, words.TURNS] = 2
+    crowd.board.rows[1, Row.TURNS] = 2
     assert crowd.common.overlaps.tolist() == [[0, 0], [4, 3]]
-    assert crowd.common.stale_gradients(crowd.board) == {"mean": 2.0, "most": 3}
+    assert crowd.common.overlapping_steps(crowd.board) == {"mean": 2.0, "most": 3}
 
 
 def test_a_step_is_claimed_once_and_not_before_it_is_due():
     crowd = Crowd(shape_of("dqn", learning_starts=10, update_interval=5), "lock", 2)
     pace = Pace.of(crowd.workload, crowd.arrangement)
-    crowd.board.set(words.STEPS, pace.due(3))
+    crowd.board.set(Counter.STEPS, pace.due(3))
     claims = [crowd.syncs[at % 2].claim(pace) for at in range(5)]
     assert claims == [0, 1, 2, None, None]
 
@@ -281,13 +282,13 @@ def test_a_step_is_claimed_once_and_not_before_it_is_due():
 def test_a_mutex_whose_owner_died_is_taken_over(monkeypatch):
     monkeypatch.setattr(waits, "PATIENCE_SECONDS", 5.0)
     crowd = Crowd(shape_of("dqn"), "lock", 2)
-    mutex = crowd.common.at(LEARNING)
+    mutex = crowd.common.address(LEARNING)
     owner = threading.Thread(target=lock, args=(mutex,))  # which ends without an unlock
     owner.start()
     owner.join()
     for _ in range(2):
         crowd.step(0, batch(batch_of(crowd.workload, ROWS)))
-    assert crowd.board.value(words.UPDATES) == 2
+    assert crowd.board.value(Counter.UPDATES) == 2
     assert lock(mutex)
     unlock(mutex)
 
@@ -301,16 +302,16 @@ def test_the_parent_does_not_wait_for_a_learner_that_does_nothing(sync, monkeypa
     is_over = threading.Event()
 
     def hold():
-        assert lock(crowd.common.at(LEARNING))
+        assert lock(crowd.common.address(LEARNING))
         is_held.set()
         is_over.wait(100)
-        unlock(crowd.common.at(LEARNING))
+        unlock(crowd.common.address(LEARNING))
 
     is_held = threading.Event()
     owner = threading.Thread(target=hold, daemon=True)
     owner.start()
     assert is_held.wait(100)
-    with pytest.raises(TrainingError, match="a learner of this run has done nothing for 0 s"):
+    with pytest.raises(TrainingError, match="has done nothing for 0 s"):
         crowd.step(0, batch(batch_of(crowd.workload, ROWS)))
     is_over.set()
     owner.join()
@@ -325,12 +326,12 @@ def test_a_claimed_step_waits_for_a_batch():
     pace = Pace.of(crowd.workload, crowd.arrangement)
     learning = Learning(crowd.workload, batches, crowd.board, pace, crowd.syncs[1])
     assert [learning.advance() for _ in range(3)] == [False, False, True]
-    counted = [crowd.board.value(word) for word in (words.CLAIMED_UPDATES, words.UPDATES)]
+    counted = [crowd.board.value(word) for word in (Counter.CLAIMED_UPDATES, Counter.UPDATES)]
     assert (counted, learned) == ([1, 1], [(ROWS,)])
     assert list(learning.losses) == ["action_values"]
-    assert crowd.board.rows[:2, words.TURNS].tolist() == [0, 1]
+    assert crowd.board.rows[:2, Row.TURNS].tolist() == [0, 1]
     assert not learning.advance()
-    assert crowd.board.value(words.CLAIMED_UPDATES) == 2
+    assert crowd.board.value(Counter.CLAIMED_UPDATES) == 2
 
 
 def test_batches_know_when_they_were_sampled():
@@ -451,7 +452,7 @@ def test_learners_of_a_period_learn_apart_against_fixed_targets(name, algorithm)
     for _ in range(3 // every):  # as often as it has multiples in 1, 2, 3
         targets += np.float32(0.1) * (hands[0].parameters[: len(targets)] - targets)
     handed_out = np.empty_like(before)
-    assert (crowd.board.fetch(handed_out, 0), crowd.board.value(words.UPDATES)) == (2, 3)
+    assert (crowd.board.fetch(handed_out, 0), crowd.board.value(Counter.UPDATES)) == (2, 3)
     for learner in crowd.learners:
         assert_allclose(learner.parameters, hands[0].parameters, rtol=0, atol=2e-6)
         assert_allclose(learner.target_parameters, targets, rtol=0, atol=2e-6)
@@ -528,7 +529,7 @@ def test_learners_die_and_their_state_goes_on():
     workload = small(steps=100_000, hidden=(8,))
     with running(workload, sync="synchronous", learners=2) as loop:
         advance(loop, lambda: loop.updates >= 30)
-        assert {int(turns) for turns in loop.board.rows[:2, words.TURNS]} <= {loop.updates, loop.updates - 1}
+        assert {int(turns) for turns in loop.board.rows[:2, Row.TURNS]} <= {loop.updates, loop.updates - 1}
         report, saved = loop.report(), loop.state_dict()
         assert report["lag"] <= workload.learner.update_interval
         assert report["stale_gradients"] == {"mean": 0.0, "most": 0}
@@ -569,10 +570,10 @@ def test_two_learners_learn(sync):
 def go_on(workload, saved, sync):
     """Resume a state by two learners and a keeper, until both have taken steps."""
     with running(workload, "pipelined", saved=saved, sync=sync, learners=2) as loop:
-        advance(loop, lambda: loop.board.rows[:2, words.TURNS].min() >= 5)
+        advance(loop, lambda: loop.board.rows[:2, Row.TURNS].min() >= 5)
         with loop.paused():  # in which no learner takes another turn
             state = loop.state_dict()
-            turns = int(loop.board.rows[:2, words.TURNS].sum()) // (2 if sync == "synchronous" else 1)
+            turns = int(loop.board.rows[:2, Row.TURNS].sum()) // (2 if sync == "synchronous" else 1)
             assert_array_equal(loop.learner.parameters, state["learner"]["weights"])
         assert state["updates"] == saved["updates"] + turns
         assert state["learner"]["steps"] == state["updates"]

@@ -26,9 +26,8 @@ from impls.training import checkpoint  # noqa: E402  # with torch
 from impls.training.__main__ import main  # noqa: E402
 from impls.training.folder import Log, check  # noqa: E402
 from impls.training.interrupts import Interrupted, Interrupts, terminable  # noqa: E402
-from impls.training.run import Plan, rates_of  # noqa: E402
-from impls.training.starting import start  # noqa: E402
-from impls.training.throughput import Stopwatch  # noqa: E402
+from impls.training.metrics import Stopwatch  # noqa: E402
+from impls.training.run import Plan, rates_of, start  # noqa: E402
 from impls.training.workload import ALGORITHMS, Evaluation  # noqa: E402
 from tests.matrix import slow  # noqa: E402
 from tests.parallel_runs import lives, until  # noqa: E402
@@ -572,7 +571,7 @@ def test_a_failure_of_torch_compile_is_a_sentence(tmp_path, monkeypatch, capsys)
     def fails(*_, **__):
         raise InvalidCxxCompiler("No working C++ compiler found\nand more")
 
-    monkeypatch.setattr("impls.training.starting.start", fails)
+    monkeypatch.setattr("impls.training.run.start", fails)
     given = [str(small(tmp_path)), "--contestant", "numpy", "--compile", "--out", str(tmp_path / "out")]
     assert main(given) == 2
     told = "torch.compile failed (No working C++ compiler found); install a C++ compiler, or leave out --compile"

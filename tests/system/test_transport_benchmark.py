@@ -16,7 +16,7 @@ from dse.records import read_file
 from impls.training import TrainingError, load
 from impls.training.actor import Inserted
 from impls.training.parallel.board import Board
-from impls.training.parallel.handing import Handing
+from impls.training.parallel.transports import RecordTransport
 from reports import tidy
 from reports.chart import Material
 from reports.sections import transports as page
@@ -122,25 +122,25 @@ def test_a_run_is_resumed_where_it_stopped_and_failures_are_told(run):
     assert {record.primitive for record in read_file(first["file"])} == {"training transport"}
 
 
-class Delayed(Handing):
+class Delayed(RecordTransport):
     """Hands over one hand-over later."""
 
     def __init__(self):
         self.waiting = []
 
-    def sender(self, replay, board, row, number):
+    def make_sender(self, replay, board, row, number):
         return self.waiting.append
 
     def receive(self, replay):
         late = self.waiting[:-1]
         del self.waiting[:-1]
-        return sum(len(one.drawable) for one in late)
+        return sum(len(one.can_sample) for one in late)
 
 
 def test_a_watched_transport_notes_the_age_of_the_newest_record_received():
     board, inner, ledger = Board(1, 1, 1), Delayed(), Ledger()
     receiver, sender = Watched(inner, ledger, False), Watched(inner, ledger.handle(), False)
-    send = sender.sender(None, board, 0, 0)
+    send = sender.make_sender(None, board, 0, 0)
     reader, times = Ledger.attach(ledger.handle()), []
     for count in (3, 1, 2):
         send(Inserted({}, None, np.ones(count, np.bool_)))

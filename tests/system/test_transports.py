@@ -13,13 +13,10 @@ import pytest
 pytest.importorskip("numba", reason="a parallel run is compiled by numba")
 from impls.training import TrainingError
 from impls.training.actor import Inserted
+from impls.training.arrangement import WEIGHTS, Arrangement
 from impls.training.parallel import transports
-from impls.training.parallel.arrangement import WEIGHTS, Arrangement
-from impls.training.parallel.board import PAUSE, WAITED, Board, Stopped
-from impls.training.parallel.transports.file_weights import FileWeights
-from impls.training.parallel.transports.fill_transport import Fill
-from impls.training.parallel.transports.pipe_transport import Pipe
-from impls.training.parallel.transports.queue_transport import Queue
+from impls.training.parallel.board import Board, Counter, Row, Stopped
+from impls.training.parallel.transports import FileWeights, Fill, Pipe, Queue
 from tests.matrix import slow
 from tests.parallel_runs import PATIENCE_SECONDS, advance, kill, running, small, until
 
@@ -49,7 +46,7 @@ def handed(number, rows=3):
 
 
 @contextlib.contextmanager
-def handing(kind, size=50):
+def transport(kind, size=50):
     made = {"queue": Queue, "fill": Fill}[kind](size) if kind != "pipe" else Pipe()
     board = Board(2, 1, 1)
     board._parent = os.getppid()  # senders are threads of this process, which a board takes for its parent's child
@@ -64,20 +61,20 @@ def arrived(made, replay):
 
 @pytest.mark.parametrize("kind", ["queue", "pipe"])
 def test_what_is_handed_over_arrives_in_order_though_the_actor_uses_its_arrays_again(kind):
-    with handing(kind) as (made, board, replay):
-        send, inserted = made.sender(None, board, 1, 0), handed(0)
+    with transport(kind) as (made, board, replay):
+        send, inserted = made.make_sender(None, board, 1, 0), handed(0)
         for number in range(20):
             inserted.records["reward"][:] = number
             send(inserted)
-        until(lambda: made.is_settled(replay))
+        until(lambda: made.is_drained(replay))
         assert replay.firsts == list(range(20))
         assert made.receive(replay) == 0
 
 
 def test_hand_overs_larger_than_a_pipe_arrive_whole():
     for kind in ("queue", "pipe"):
-        with handing(kind) as (made, board, replay):
-            send = made.sender(None, board, 1, 0)
+        with transport(kind) as (made, board, replay):
+            send = made.make_sender(None, board, 1, 0)
             sender = threading.Thread(target=lambda send=send: [send(handed(number, 100_000)) for number in range(3)])
             sender.start()
             until(lambda made=made, replay=replay: arrived(made, replay) == 3)
@@ -87,14 +84,14 @@ def test_hand_overs_larger_than_a_pipe_arrive_whole():
 
 @pytest.mark.parametrize("kind", ["queue", "pipe"])
 def test_a_sender_that_finds_no_room_waits_until_some_is_made_or_the_run_ends(kind):
-    with handing(kind, size=2) as (made, board, replay):
-        send, sent, ended, waits, go_on = made.sender(None, board, 1, 0), [], [], [], board.go_on
+    with transport(kind, size=2) as (made, board, replay):
+        send, sent, ended, waits, go_on = made.make_sender(None, board, 1, 0), [], [], [], board.raise_if_stopped
 
         def looked():
             waits.append(len(sent))
             go_on()
 
-        board.go_on = looked  # a sender that waits looks whether the run goes on
+        board.raise_if_stopped = looked  # a sender that waits looks whether the run goes on
 
         def work():
             try:
@@ -113,12 +110,12 @@ def test_a_sender_that_finds_no_room_waits_until_some_is_made_or_the_run_ends(ki
         board.stop()
         sender.join(PATIENCE_SECONDS)
         assert ended
-        assert board.rows[1, WAITED] > 0
+        assert board.rows[1, Row.WAITED] > 0
 
 
 def test_a_queue_that_fills_is_moved_whole_and_only_then_has_room():
-    with handing("fill", size=5) as (made, board, replay):
-        send, sent = made.sender(None, board, 1, 0), []
+    with transport("fill", size=5) as (made, board, replay):
+        send, sent = made.make_sender(None, board, 1, 0), []
         for number in range(4):
             send(handed(number))
         assert made.receive(replay) == 0
@@ -133,7 +130,7 @@ def test_a_queue_that_fills_is_moved_whole_and_only_then_has_room():
         assert sizes == [5] * 5  # nobody had room meanwhile
         sender.join(PATIENCE_SECONDS)
         assert made.receive(replay) == 0  # of the next filling three are there
-        until(lambda: made.is_settled(replay))
+        until(lambda: made.is_drained(replay))
         assert replay.firsts == list(range(8))
         assert made._queue.qsize() == 0
 
@@ -147,18 +144,18 @@ def test_a_queue_that_would_not_fill_in_a_run_is_refused():
 
 @pytest.mark.parametrize("kind", ["queue", "fill", "pipe"])
 def test_a_sender_in_a_pause_goes_on_until_its_records_are_taken(kind):
-    with handing(kind, size=1) as (made, board, replay):
-        send = made.sender(None, board, 1, 0)
+    with transport(kind, size=1) as (made, board, replay):
+        send = made.make_sender(None, board, 1, 0)
         sender = threading.Thread(target=lambda: [send(handed(number, 5_000)) for number in range(8)], daemon=True)
-        board.add(PAUSE)
+        board.add(Counter.PAUSE)
         sender.start()
-        until(lambda: made.is_settled(replay) and not sender.is_alive() and made.is_settled(replay))
+        until(lambda: made.is_drained(replay) and not sender.is_alive() and made.is_drained(replay))
         assert replay.firsts == list(range(8))
 
 
 def puts(made, handle, number, rows):
     """Hand over without end; a process to be killed."""
-    send, count = made.sender(None, Board.attach(handle, 1), 1, number), 0
+    send, count = made.make_sender(None, Board.attach(handle, 1), 1, number), 0
     while True:
         send(handed(count, rows))
         count += 1
@@ -167,7 +164,7 @@ def puts(made, handle, number, rows):
 @pytest.mark.parametrize("kind", ["queue", "pipe"])
 def test_a_sender_killed_while_it_hands_over_hangs_nobody(kind):
     board = Board(2, 1, 1)
-    with handing(kind) as (made, _, replay):
+    with transport(kind) as (made, _, replay):
         for _ in range(2 if kind == "pipe" else 1):
             sender = SPAWN.Process(target=puts, args=(made, board.handle(), 0, 40_000), daemon=True)
             sender.start()
@@ -186,7 +183,7 @@ def test_a_sender_killed_while_it_hands_over_hangs_nobody(kind):
 def test_weights_arrive_as_they_were_published_and_once(name):
     pytest.importorskip("torch", reason="training needs the extra `train`")
     board, count = Board(1, 1, 100), 100
-    board.route = transports.route(Arrangement(weights=name), count)
+    board.transport = transports.make_weight_transport(Arrangement(weights=name), count)
     fetch, target, version = board.acting_weights, np.zeros(count, np.float32), 0
     for number in range(1, 4):
         board.publish(np.full(count, number, np.float32))
@@ -196,8 +193,8 @@ def test_weights_arrive_as_they_were_published_and_once(name):
         target[:] = -1
         assert fetch(target, version) == version
         assert (target == -1).all()  # nothing is copied that is known
-    if board.route is not None:
-        board.route.close()
+    if board.transport is not None:
+        board.transport.close()
 
 
 @pytest.mark.parametrize(
@@ -241,7 +238,9 @@ def test_a_queue_takes_as_many_hand_overs_as_its_records_make():
     with pytest.raises(TrainingError, match="queue_size must be a whole number from 1 to"):
         Arrangement(transport="queue", queue_size=0)
     for rows, size in ((1, 500), (64, 7), (1_000, 1)):
-        made = transports.make(small(local_storage=rows), Arrangement(transport="queue", queue_size=500))
+        made = transports.make_record_transport(
+            small(local_storage=rows), Arrangement(transport="queue", queue_size=500)
+        )
         assert made._queue._maxsize == size
         made.close()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from impls.training import TrainingError
-from impls.training.parallel.looks import Cap, adapt, joint, search
+from impls.training.adapting import Cap, adapt, joint, search
 
 SMALLEST = 18  # points from which on a third of the looks is always enough
 

@@ -16,7 +16,7 @@ from dse.mapping.question import ask, recommend_mapping
 from dse.solver.problem import ProblemError
 from dse.times.beside import Timed, crowded, nearest, timed
 from impls.training import identity, load
-from impls.training.parallel.arrangement import Arrangement
+from impls.training.arrangement import Arrangement
 from tests.profiled import NOISE, folder, stamp
 from tests.system.test_implementations import PLATFORM, records
 

@@ -19,7 +19,7 @@ from dse.published import (
 )
 from dse.published.claims import VERDICTS, Claim
 from dse.records import RecordError, read_folder
-from impls.training.parallel import arrangement
+from impls.training import arrangement
 from impls.training.reading import load
 from impls.training.workload import identity
 from tests.committed import COMMITTED

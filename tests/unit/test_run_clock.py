@@ -38,21 +38,21 @@ def test_a_run_races_until_it_is_free(raced):
 def test_a_race_reads_what_a_run_tells(raced):
     own, numbers = raced
     for count in (1, 7):
-        own.tell(count, 3, 0.5)
-        assert own.told(numbers) == (count, 3, 500_000_000)
+        own.publish_progress(count, 3, 0.5)
+        assert own.read_progress(numbers) == (count, 3, 500_000_000)
 
 
 def test_what_is_told_by_halves_is_not_read(raced):
     own, numbers = raced
-    own.tell(7, 3, 0.5)
-    numbers[own.TOLD + 3 * (1 - numbers[own.LATEST]) + 1] = 4
-    assert own.told(numbers) == (7, 3, 500_000_000)
+    own.publish_progress(7, 3, 0.5)
+    numbers[own.ENTRIES + 3 * (1 - numbers[own.LATEST]) + 1] = 4
+    assert own.read_progress(numbers) == (7, 3, 500_000_000)
 
 
 def test_a_run_of_no_race_keeps_time_and_tells_nobody(monkeypatch, tmp_path):
     monkeypatch.setenv(clock.TURNS, str(tmp_path / "gone"))
     own = importlib.reload(clock)
-    own.tell(7, 3, 0.5)
+    own.publish_progress(7, 3, 0.5)
     assert not own.is_raced()
     assert own.seconds() > 0
 

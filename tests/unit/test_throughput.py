@@ -2,7 +2,7 @@
 
 import pytest
 
-from impls.training import throughput
+from impls.training import metrics as throughput
 
 
 def test_throughput_is_in_the_published_columns():

@@ -14,8 +14,8 @@ from impls.training.workload import RESULTS_ALONE
 torch = pytest.importorskip("torch", reason="actors need the extra `train`")
 gymnasium = pytest.importorskip("gymnasium", reason="actors need the extra `train`")
 from impls.training.actor import ACTING, Actor, Episode, Native, Separate, VectorActor, actor_of, seed_of  # noqa: E402
+from impls.training.algorithm import layout_of  # noqa: E402
 from impls.training.environments import Environment  # noqa: E402
-from impls.training.sizes import layout_of  # noqa: E402
 from tests.learning import tiny  # noqa: E402
 from tests.system.test_actors import Upright, fake  # noqa: E402
 
@@ -90,7 +90,7 @@ def test_rows_are_those_of_environments_stepped_one_by_one(name, observation, si
             for part, values in turn.inserted.records.items():
                 np.testing.assert_array_equal(values, np.concatenate([records[part] for records, _, _ in ready]))
             np.testing.assert_array_equal(turn.inserted.errors, np.concatenate([errors for _, errors, _ in ready]))
-            np.testing.assert_array_equal(turn.inserted.drawable, np.concatenate([keep for _, _, keep in ready]))
+            np.testing.assert_array_equal(turn.inserted.can_sample, np.concatenate([keep for _, _, keep in ready]))
     assert 0 < truncated < ended
     actor.close()
 

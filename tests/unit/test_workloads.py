@@ -12,8 +12,8 @@ from impls import training
 from impls.replay import Layout
 from impls.training import Workload, WorkloadError, load
 from impls.training.__main__ import main
+from impls.training.algorithm import Size, convolutions, dense, networks
 from impls.training.reading import faults_of, names, parse, path_of
-from impls.training.sizes import Size, convolutions, dense, networks
 from impls.training.template import template
 from impls.training.workload import ALGORITHMS, MOST
 

@@ -7,7 +7,7 @@ from typing import Any
 from ..workload import Workload
 
 
-def own(workload: Workload, name: str, default: Any = None) -> Any:
-    """What the file of a workload's algorithm has by this name; the default where there is none."""
+def hook(workload: Workload, name: str, default: Any = None) -> Any:
+    """An optional function or class of the file of a workload's algorithm; the default where there is none."""
     module = f"{__name__}.{workload.algorithm}"
     return getattr(importlib.import_module(module), name, default) if find_spec(module) else default

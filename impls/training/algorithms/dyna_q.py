@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from ...replay import Batch, Replay
 from .. import clock
 from ..actor import seed_of
+from ..arrangement import Arrangement
 from ..errors import TrainingError
-from ..parallel import board as words
 from ..parallel import counter
-from ..parallel.arrangement import Arrangement
-from ..parallel.programs import Start
+from ..parallel.board import Counter, Row
+from ..parallel.children import Start
 from ..workload import Workload
 from ..world_model import ModelVectors, WorldModel
 
@@ -31,11 +31,11 @@ _WORKERS = 12  # sets these random numbers apart from the other uses of a seed
 _MODEL = "model_"
 
 
-def arrays(workload: Workload, arrangement: Arrangement, seed: int) -> dict[str, NDArray[Any]]:
+def make_arrays(workload: Workload, arrangement: Arrangement, seed: int) -> dict[str, NDArray[Any]]:
     """What workers share besides, as it is at first: the model, the updates they claimed, each one's counts and errors.
 
     >>> from impls.training import load
-    >>> made = arrays(load("cartpole_dyna_q"), Arrangement(model_workers=2), 0)
+    >>> made = make_arrays(load("cartpole_dyna_q"), Arrangement(model_workers=2), 0)
     >>> {name: made[name].shape for name in ("model_weights", "model_inputs", "claimed", "counts", "errors")}
     {'model_weights': (4998,), 'model_inputs': (9,), 'claimed': (8,), 'counts': (2, 8), 'errors': (2, 100)}
     """
@@ -98,19 +98,19 @@ class ModelWorker:
         """
         board, row = self._board, self._row
         if not len(self._replay):
-            board.look(words.STEPS, board.value(words.STEPS) + 1, row)
+            board.look(Counter.STEPS, board.value(Counter.STEPS) + 1, row)
             return
-        began, waited = clock.nanoseconds(), board.lines[row][words.WAITED]
+        began, waited = clock.nanoseconds(), board.lines[row][Row.WAITED]
         if not self._is_waiting:
             self._train()
-        real = board.value(words.UPDATES)
+        real = board.value(Counter.UPDATES)
         self._is_waiting = real > 0 and not self.claim(real)
         if self._is_waiting:
-            board.look(words.UPDATES, real + 1, row)
+            board.look(Counter.UPDATES, real + 1, row)
         elif real:
             self._simulate()
-            board.lines[row][words.TURNS] += 1
-        board.lines[row][words.BUSY] += clock.nanoseconds() - began - (board.lines[row][words.WAITED] - waited)
+            board.lines[row][Row.TURNS] += 1
+        board.lines[row][Row.BUSY] += clock.nanoseconds() - began - (board.lines[row][Row.WAITED] - waited)
 
     def claim(self, real: int) -> bool:
         """Claim a simulated update, where ``real`` ones allow for another; returns whether they do."""

@@ -10,21 +10,18 @@ from ...replay import Batch, Replay
 from ...replay.memory import Handle
 from .. import algorithms, clock, learners
 from ..actor import Episode, Inserted, seed_of
+from ..arrangement import Arrangement
 from ..errors import TrainingError
 from ..learner import Learner, Stepped
-from ..loop import Rollouts, SerialLoop
-from ..parallel import board as words
+from ..loop import Loop, SerialLoop
 from ..parallel import counter
-from ..parallel.arrangement import Arrangement
-from ..parallel.board import Board
-from ..parallel.loop import replay_of
-from ..parallel.programs import Start
-from ..parallel.together import Together
-from ..parallel.transports.shared_transport import Shared
+from ..parallel.board import Board, Counter, Row
+from ..parallel.children import Start
+from ..parallel.node import Node, replay_of
+from ..parallel.transports import Shared
+from ..rollouts import Rollouts
 from ..workload import Workload
-from . import sync_class
-from .numbers import BEGUN, OWN_DUE, OWN_STEPS, Numbers
-from .sync import CopySync
+from .syncs import BEGUN, OWN_DUE, OWN_STEPS, CopySync, SharedWeights, sync_class
 
 _COPIES = 9  # sets these random numbers apart from the other uses of a seed
 
@@ -34,29 +31,29 @@ class Extra(NamedTuple):
 
     handle: Handle
 
-    def numbers(self, start: Start) -> tuple[Learner, Numbers]:
+    def attach(self, start: Start) -> tuple[Learner, SharedWeights]:
         """A learner, and the memory that copies have in common."""
         learner = learners.make(start.workload, start.learner, seed=start.seed)
-        return learner, Numbers(learner, start.arrangement, self.handle.attach())
+        return learner, SharedWeights(learner, start.arrangement, self.handle.attach())
 
-    def join(self, start: Start) -> tuple[CopySync, Numbers, Replay]:
+    def join(self, start: Start) -> tuple[CopySync, SharedWeights, Replay]:
         """The sync of a process that has begun and is no copy, though its weights meet theirs; memory, and replay."""
-        learner, numbers = self.numbers(start)
+        learner, shared = self.attach(start)
         board, replay = start.attached()
         assert replay is not None  # the parent shares it
-        sync = sync_class(start.arrangement.sync)(learner, start.arrangement, board, start.row, numbers)
-        counter.add(numbers.at(BEGUN), 1)
-        return sync, numbers, replay
+        sync = sync_class(start.arrangement.sync)(learner, start.arrangement, board, start.row, shared)
+        counter.add(shared.address(BEGUN), 1)
+        return sync, shared, replay
 
 
 def follow(start: Start) -> None:
     """Train a copy until the run is over, which raises Stopped. TrainingError when training has diverged."""
-    learner, numbers = start.extra.numbers(start)
+    learner, shared = start.extra.attach(start)
     learners.use_threads(start.arrangement.threads)
     board, replay = start.attached()
     seed = copy_seed(start.seed, start.epoch, start.number)
     learner.rng = np.random.default_rng(seed)
-    copy = Copy(start.workload, start.arrangement, start.number, board, numbers, learner, replay, start.policy, seed)
+    copy = Copy(start.workload, start.arrangement, start.number, board, shared, learner, replay, start.policy, seed)
     try:
         while True:
             board.check(start.row)
@@ -82,7 +79,7 @@ class Cached:
         count = len(next(iter(records.values())))
         drawable = np.ones(count, np.bool_) if drawable is None else drawable.copy()
         self._kept.append(Inserted({name: rows.copy() for name, rows in records.items()}, errors, drawable))
-        if sum(int(each.drawable.sum()) for each in self._kept) >= self._least:
+        if sum(int(each.can_sample.sum()) for each in self._kept) >= self._least:
             self.flush()
 
     def flush(self) -> None:
@@ -92,7 +89,7 @@ class Cached:
         names = self._kept[0].records
         records = {name: np.concatenate([each.records[name] for each in self._kept]) for name in names}
         errors = None if self._kept[0].errors is None else np.concatenate([each.errors for each in self._kept])
-        drawable = np.concatenate([each.drawable for each in self._kept])
+        drawable = np.concatenate([each.can_sample for each in self._kept])
         self._kept.clear()
         self._replay.insert(records, errors, drawable)
 
@@ -112,21 +109,21 @@ class Copy(SerialLoop):
         arrangement: Arrangement,
         number: int,
         board: Board,
-        numbers: Numbers,
+        shared: SharedWeights,
         learner: Learner,
         replay: Replay | None,
         policy: str | None,
         seed: int,
     ) -> None:
-        self.sync = sync_class(arrangement.sync)(learner, arrangement, board, number, numbers)
+        self.sync = sync_class(arrangement.sync)(learner, arrangement, board, number, shared)
         cached = arrangement.cached
         buffer: Any = Cached(replay, cached) if replay is not None and cached else replay
         super().__init__(workload, learner=learner, policy=policy, seed=seed, buffer=buffer)
-        self._board, self._number, self._numbers = board, number, numbers
+        self._board, self._number, self._shared = board, number, shared
         self._least = own_start(workload, arrangement)
         self._members = arrangement.members
         board.before_rest = self.flush
-        counter.add(numbers.at(BEGUN), 1)
+        counter.add(shared.address(BEGUN), 1)
 
     def turn(self) -> tuple[Episode, ...] | None:
         """Take a turn; returns the episodes that ended, None where no step is left, or not all have begun.
@@ -135,20 +132,20 @@ class Copy(SerialLoop):
         """
         board, count, row = self._board, self.workload.actors.environments, self._number
         if not self.turns:  # where a run is resumed, its last episode was cut off
-            self.sync.ended()
-        if not board.look_at(self._numbers.at(BEGUN), self._members, row):
+            self.sync.end_episode()
+        if not board.look_at(self._shared.address(BEGUN), self._members, row):
             return None
-        before = board.claim(words.CLAIMED_STEPS, count, board.value(words.LAST_STEP) + count - 1)
+        before = board.claim(Counter.CLAIMED_STEPS, count, board.value(Counter.LAST_STEP) + count - 1)
         if before < 0:
-            board.look(words.STOP, 1, row)
+            board.look(Counter.STOP, 1, row)
             return None
         began, self.step = clock.nanoseconds(), before
-        me, waited = board.lines[row], board.lines[row][words.WAITED]
+        me, waited = board.lines[row], board.lines[row][Row.WAITED]
         episodes = self.advance()
-        me[words.BUSY] += clock.nanoseconds() - began - (me[words.WAITED] - waited)
-        me[words.TURNS] += 1
+        me[Row.BUSY] += clock.nanoseconds() - began - (me[Row.WAITED] - waited)
+        me[Row.TURNS] += 1
         if episodes:
-            self.sync.ended()
+            self.sync.end_episode()
         return episodes
 
     def _updates_due(self, before: int) -> int:
@@ -156,11 +153,11 @@ class Copy(SerialLoop):
 
         Counted before any gradient step, in which this copy may rest.
         """
-        own, taken, count = self._numbers["steps"][self._number], self.step - before, self.workload.actors.environments
+        own, taken, count = self._shared["steps"][self._number], self.step - before, self.workload.actors.environments
         own[OWN_STEPS] += taken
         if taken < count:  # environments that began an episode anew took no step
-            self._board.add(words.CLAIMED_STEPS, taken - count)
-        self._board.add(words.STEPS, taken)
+            self._board.add(Counter.CLAIMED_STEPS, taken - count)
+        self._board.add(Counter.STEPS, taken)
         due = super()._updates_due(before) if own[OWN_STEPS] >= self._least else 0
         own[OWN_DUE] = due + (0 if isinstance(self.buffer, Rollouts) else own[OWN_DUE])  # those left at a resume
         return int(own[OWN_DUE])
@@ -190,7 +187,7 @@ def own_start(workload: Workload, arrangement: Arrangement) -> int:
     return -(-workload.learner.learning_starts // arrangement.processes)
 
 
-class CopiesLoop(Together):
+class CopiesLoop(Node, Loop):
     """P serial loops in processes of their own, whose weights meet; what it evaluates and saves as best is copy 0's.
 
     ``seed`` decides the first weights and each copy's random numbers, but not the order of their turns. With one copy
@@ -199,26 +196,35 @@ class CopiesLoop(Together):
     that took the environment step.
     """
 
-    def __init__(self, workload: Workload, arrangement: Arrangement, *, device: str = "cpu", **options: Any) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        arrangement: Arrangement,
+        *,
+        learner: str | None = None,
+        policy: str | None = None,
+        seed: int = 0,
+        device: str = "cpu",
+    ) -> None:
         if device != "cpu":
             raise TrainingError(f"copies learn on the cpu, not on {device}; leave out --device, or choose apart")
-        super().__init__(workload, arrangement, **options)
-        self.numbers = Numbers(self.learner, arrangement, seed=self.seed)
-        if self._rows["model"]:
-            self.model = algorithms.own(workload, "model_of")(workload, self.numbers)
+        arrangement.check(workload)
+        self.learner = learners.make(workload, learner, seed=seed)
+        copies, members = arrangement.processes, arrangement.members
+        shards = range(members, members + sync_class(arrangement.sync).count_helpers(arrangement))
+        rows = {"copy": range(copies), "model": range(copies, members), "shard": shards}
+        name, policy = self.learner.implementation, learners.default(workload) if policy is None else policy
+        super().__init__(workload, arrangement, rows, copies, 1, learner=name, policy=policy, seed=seed)
+        self.shared = SharedWeights(self.learner, arrangement, seed=seed)
+        if rows["model"]:
+            self.model = algorithms.hook(workload, "model_of")(workload, self.shared)
         count = arrangement.processes if arrangement.replay == "local" else 1
         parts = range(0 if workload.algorithm == "a3c" else count)
         self.buffers = [replay_of(workload, arrangement, count) for _ in parts]
         self._copy = Copy(
-            workload, arrangement, 0, self.board, self.numbers, self.learner, self._buffer(0), self.policy_name,
-            self.seed,
-        )  # fmt: skip
-
-    def _places(self) -> tuple[dict[str, range], int, int]:
-        arrangement = self.arrangement
-        copies, members = arrangement.processes, arrangement.members
-        shards = range(members, members + sync_class(arrangement.sync).helpers(arrangement))
-        return {"copy": range(copies), "model": range(copies, members), "shard": shards}, copies, 1
+            workload, arrangement, 0, self.board, self.shared, self.learner, self._buffer(0), self.policy_name, seed
+        )
+        self.losses = {}
 
     def begin(self) -> None:
         """Start the other processes; ``advance`` does so too."""
@@ -226,45 +232,35 @@ class CopiesLoop(Together):
             return
         self._pin()
         if self._rows["model"]:
-            algorithms.own(self.workload, "prepare")(self.workload)
+            algorithms.hook(self.workload, "prepare")(self.workload)
         if self.arrangement.members > 1:
             for name in {self.policy_name, self.learner.implementation}:
                 learners.prepare(self.workload, name)
-        program, model = sync_class(self.arrangement.sync).program, algorithms.own(self.workload, "follow")
+        program, model = sync_class(self.arrangement.sync).program, algorithms.hook(self.workload, "follow")
         for kind, own in (("copy", follow), ("model", model), ("shard", program)):
             for number, row in enumerate(self._rows[kind]):
                 if row and own is not None:
-                    self._crew.begin(kind, own, self._start(number, row))
+                    self._children.begin(kind, own, self._start(number, row))
 
     def _buffer(self, number: int) -> Replay | None:
         """The replay of a copy, or of all; None where each has rollouts, which no other process sees."""
         return self.buffers[min(number, len(self.buffers) - 1)] if self.buffers else None
 
     def _start(self, number: int, row: int) -> Start:
-        own = {"extra": Extra(self.numbers.handle()), "threads": self.arrangement.threads}
+        own = {"extra": Extra(self.shared.memory_handle()), "threads": self.arrangement.threads}
         return self._child(number, row, self._buffer(number), Shared(), **own)
-
-    @property
-    def turns(self) -> int:
-        """Turns that the actors of copy 0 have taken."""
-        return self._copy.turns
-
-    @property
-    def losses(self) -> dict[str, float]:
-        """The losses of copy 0's last gradient step."""
-        return self._copy.losses
 
     def report(self) -> dict[str, Any]:
         """What the run has done since it was begun: as of ``ParallelLoop`` what all have, and how weights met."""
-        met = sync_class(self.arrangement.sync).report(self.numbers)
+        met = sync_class(self.arrangement.sync).report(self.shared)
         if self._rows["model"]:
-            met |= algorithms.own(self.workload, "report")(self.numbers, self.updates, self.arrangement.cap)
+            met |= algorithms.hook(self.workload, "report")(self.shared, self.updates, self.arrangement.cap)
         return super().report() | {"copies": met}
 
     def done(self, end: int) -> bool:
         """Whether environment step ``end`` is reached, and no copy is about to take one."""
         steps = self.step
-        return steps >= end and self.board.value(words.CLAIMED_STEPS) == steps
+        return steps >= end and self.board.value(Counter.CLAIMED_STEPS) == steps
 
     def advance(self) -> tuple[Episode, ...]:
         """Take a turn of copy 0, or wait for 20 ms; returns the episodes of all that ended meanwhile.
@@ -273,7 +269,8 @@ class CopiesLoop(Together):
         """
         self.begin()
         episodes = self._copy.turn() or ()
-        self._crew.watch()
+        self.turns, self.losses = self._copy.turns, self._copy.losses
+        self._children.watch()
         return episodes + self.ended()
 
     def close(self) -> None:
@@ -284,14 +281,14 @@ class CopiesLoop(Together):
             buffer.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Numbers and records of all copies, counters, generators of copy 0; taken while the others rest.
+        """SharedWeights and records of all copies, counters, generators of copy 0; taken while the others rest.
 
         All begin new episodes from it.
         """
         with self.paused():
             self._copy.flush()
             return {
-                "numbers": self.numbers.state_dict(),
+                "numbers": self.shared.state_dict(),
                 "learner": self.learner.state_dict(),
                 "buffers": [buffer.state_dict() for buffer in self.buffers],
                 "rng": self._copy.rng_state(),
@@ -303,7 +300,7 @@ class CopiesLoop(Together):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the state of a loop of the same identity, before any process is begun."""
         self.learner.load_state_dict(state["learner"])
-        self.numbers.load_state_dict(state["numbers"])
+        self.shared.load_state_dict(state["numbers"])
         for buffer, saved in zip(self.buffers, state["buffers"], strict=True):
             buffer.load_state_dict(saved)
         self.board.begin_at(np.zeros(1, np.float32), int(state["step"]), int(state["updates"]))

@@ -6,11 +6,10 @@ from .. import clock, learners
 from ..actor import Inserted, actor_of, explore_at, seed_of
 from ..errors import TrainingError
 from ..learner import Learner
-from . import board as words
-from .board import FREE
-from .handing import Send
+from .board import FREE, Board, Counter, Row
+from .children import Start
 from .pace import Pace
-from .programs import Start
+from .transports import Send
 
 _EPOCHS = 6  # sets these random numbers apart from the other uses of a seed
 _FETCHES = 20  # tries, a millisecond apart, to fetch weights that are being published
@@ -23,7 +22,7 @@ def act(start: Start) -> None:
     actor = actor_of(workload, start.number, seed_of(start.seed, _EPOCHS, start.epoch, start.number))
     try:
         board, replay = start.attached()
-        send, weights = start.handing.sender(replay, board, row, start.number), Fetched(start, board, policy)
+        send, weights = start.transport.make_sender(replay, board, row, start.number), Fetched(start, board, policy)
         pace, me, count = Pace.of(workload, start.arrangement), board.lines[row], workload.actors.environments
         while True:
             # Invariant: all that this actor claimed is taken, and all that it took is on the board, so that steps
@@ -37,29 +36,29 @@ def act(start: Start) -> None:
             if turn.inserted:
                 _insert(send, turn.inserted, board)
             if turn.steps < count:  # environments that began an episode anew took no step
-                board.add(words.CLAIMED_STEPS, turn.steps - count)
-            board.add(words.STEPS, turn.steps)
-            me[words.BUSY] += clock.nanoseconds() - began
-            me[words.TURNS] += 1
+                board.add(Counter.CLAIMED_STEPS, turn.steps - count)
+            board.add(Counter.STEPS, turn.steps)
+            me[Row.BUSY] += clock.nanoseconds() - began
+            me[Row.TURNS] += 1
             for episode in turn.episodes:
                 board.report(start.number, episode, begun + turn.steps, row)
     finally:
         actor.close()
 
 
-def _insert(send: Send, inserted: Inserted, board: words.Board) -> None:
+def _insert(send: Send, inserted: Inserted, board: Board) -> None:
     """Hand records over. TrainingError for TD errors that are no numbers."""
     try:
         send(inserted)
     except ValueError as error:
-        steps, updates = board.value(words.STEPS), board.value(words.UPDATES)
+        steps, updates = board.value(Counter.STEPS), board.value(Counter.UPDATES)
         raise TrainingError(f"after {steps:,} steps and {updates:,} gradient steps: {error}") from None
 
 
 class Fetched:
     """The weights of a policy, fetched at every T_sync-th turn, from the first turn of this process on."""
 
-    def __init__(self, start: Start, board: words.Board, policy: Learner) -> None:
+    def __init__(self, start: Start, board: Board, policy: Learner) -> None:
         self._board, self._policy, self._fetch = board, policy, board.acting_weights
         # Straight into the memory that the policy computes with; its targets serve for TD errors alone.
         self._weights, self._interval = policy.parameters, start.workload.actors.sync_interval
@@ -74,10 +73,10 @@ class Fetched:
                 self._policy.load_weights(self._weights)
             self._version = version if version >= 0 else self._version
         self._turns += 1
-        behind = self._board.value(words.UPDATES) - self._board.published(self._version)
+        behind = self._board.value(Counter.UPDATES) - self._board.published(self._version)
         if behind > 0:  # a publisher counts its gradient step after it has published
-            me[words.STALE] += behind
-            me[words.STALEST] = max(me[words.STALEST], behind)
+            me[Row.LAG_SUM] += behind
+            me[Row.LAG_MAX] = max(me[Row.LAG_MAX], behind)
 
     def _whole(self) -> int:
         """Fetch until the weights are whole, for a publisher may lose its core in the middle; -1 where it died."""
@@ -89,19 +88,19 @@ class Fetched:
         return -1
 
 
-def claimed(board: words.Board, pace: Pace, count: int, row: int) -> int:
+def claimed(board: Board, pace: Pace, count: int, row: int) -> int:
     """Claim ``count`` environment steps once the pace allows; returns the step before them. Stopped at the end."""
     me = board.lines[row]
     while True:
-        updates = board.value(words.UPDATES)
-        bound = FREE if board.value(words.EMPTY) else pace.limit(updates)  # who samples waits for a first record
-        limit = min(bound, board.value(words.LAST_STEP) + count - 1)
-        before = board.claim(words.CLAIMED_STEPS, count, limit)
+        updates = board.value(Counter.UPDATES)
+        bound = FREE if board.value(Counter.EMPTY) else pace.limit(updates)  # who samples waits for a first record
+        limit = min(bound, board.value(Counter.LAST_STEP) + count - 1)
+        before = board.claim(Counter.CLAIMED_STEPS, count, limit)
         if before >= 0:
-            me[words.LEAD] = max(me[words.LEAD], pace.lead(before + count, updates))
+            me[Row.LEAD] = max(me[Row.LEAD], pace.lead(before + count, updates))
             return before
-        if board.value(words.CLAIMED_STEPS) >= board.value(words.LAST_STEP):
-            board.look(words.STOP, 1, row)  # all steps of the run are taken, or being taken
+        if board.value(Counter.CLAIMED_STEPS) >= board.value(Counter.LAST_STEP):
+            board.look(Counter.STOP, 1, row)  # all steps of the run are taken, or being taken
         else:
-            board.look(words.UPDATES, updates + 1, row)
+            board.look(Counter.UPDATES, updates + 1, row)
         board.check(row)

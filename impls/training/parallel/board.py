@@ -1,16 +1,12 @@
 """What the processes of a run share besides the replay: counters, the weights, what each process reports.
 
-    header     one counter a line: see the constants
-    rows       one line of words a process: its counts, and whether it rests
-    episodes   of each actor a ring of those that ended, and how many of them were read
-    weights    a sequence word, then the numbers
-
-Nothing in it is an address. The parent makes it; children attach by its handle.
+Nothing of it is an address. The parent makes it; children attach by its handle.
 """
 
 import ctypes
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,28 +15,82 @@ from numpy.typing import NDArray
 from ...replay.memory import Handle, Memory, allocate
 from .. import clock
 from ..actor import Episode
+from ..arrangement import Arrangement
 from ..workload import Workload
 from . import counter
-from .arrangement import Arrangement
-from .route import Fetch, Route
 
-STEPS, CLAIMED_STEPS, UPDATES, CLAIMED_UPDATES, PAUSE, STOP, EMPTY, LAST_STEP, ENDED, HEADER = range(10)
-"""Counters: environment steps taken and begun, gradient steps taken and begun, pauses begun and ended (odd: one goes
-on), whether the run ends, whether who samples lacks records, the step after which no other begins, and episodes that
-ended."""
 LINE = 8 * counter.LINE_WORDS
-RESTING, TURNS, WAITED, STALE, STALEST, LEAD, BUSY, LIVE = range(8)
-"""Words of a process: the pause in which it rests; its turns (actors), gradient steps (learners) or batches (keepers);
-nanoseconds that it waited; gradient steps by which its weights or batches were behind, sum and most; most environment
-steps ahead of the ratio (actors) or behind it (learners); nanoseconds at work in its turns; whether it is started."""
+Shapes = Mapping[str, tuple[tuple[int, ...], Any]]
+"""(shape, dtype) of arrays by name."""
+
+
+def whole_lines(size: int) -> int:
+    """Bytes of as many whole cache lines as ``size`` bytes need."""
+    return -(-size // LINE) * LINE
+
+
+class SharedArrays:
+    """One block of shared memory: so many counters or mutexes, each in a line of its own, then arrays by name.
+
+    Each array begins with a line. Without ``memory`` the block is made, and holds zeros.
+    """
+
+    def __init__(self, counters: int, shapes: Shapes, memory: Memory | None = None) -> None:
+        sizes = [whole_lines(math.prod(shape) * np.dtype(dtype).itemsize) for shape, dtype in shapes.values()]
+        starts = counters * LINE + np.cumsum([0, *sizes])
+        self._memory = allocate(max(LINE, int(starts[-1])), True) if memory is None else memory
+        self.arrays: dict[str, NDArray[Any]] = {
+            name: self._memory.view(int(start), shape, dtype)
+            for (name, (shape, dtype)), start in zip(shapes.items(), starts, strict=False)
+        }
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.arrays[name]
+
+    def address(self, line: int) -> int:
+        """The address of a counter or a mutex."""
+        return self._memory.address + line * LINE
+
+    def memory_handle(self) -> Handle:
+        """A small picklable reference to the block, for children."""
+        return self._memory.handle()
+
+
+class Counter:
+    """Counters of a run, and where its weights' version lies.
+
+    Environment steps taken and begun, gradient steps taken and begun, pauses begun and ended (odd: one goes on),
+    whether the run ends, whether the process that samples lacks records, the step after which no other begins, and
+    episodes that ended.
+    """
+
+    STEPS, CLAIMED_STEPS, UPDATES, CLAIMED_UPDATES, PAUSE, STOP, EMPTY, LAST_STEP, ENDED, VERSION = range(10)
+    COUNT = 10
+
+
+class Row:
+    """Words of a process.
+
+    The pause in which it rests; its turns (actors), gradient steps (learners) or batches (prefetchers); nanoseconds
+    that it waited; gradient steps by which its weights or batches were behind, sum and most; most environment steps
+    ahead of the ratio (actors) or behind it (learners); nanoseconds at work in its turns; whether it is started.
+    """
+
+    RESTING, TURNS, WAITED, LAG_SUM, LAG_MAX, LEAD, BUSY, LIVE = range(8)
+
+
 EPISODES = 1024
 _EPISODE_WORDS = 3
 _MOST_LUCK, _TRY_AGAIN = 8, 32  # waits without luck after which looking is omitted, but for one wait in ``_TRY_AGAIN``
-FREE = 1 << 60  # a limit that nobody reaches
+FREE = 1 << 60  # a limit that no counter reaches
 
 
 class Stopped(Exception):
-    """The run ends, or its parent has."""
+    """Raised in a child when the run is over or its parent process has died."""
+
+
+Fetch = Callable[[NDArray[np.float32], int], int]
+"""Takes an array ``[P]`` to fill and the version that it has; returns the version then, as ``Board.fetch``."""
 
 
 class BoardHandle(NamedTuple):
@@ -53,47 +103,51 @@ class BoardHandle(NamedTuple):
     parent: int
     base: int
     each: int
-    route: Route | None
+    transport: Any
 
 
-class Board:
+class Board(SharedArrays):
     """Shared words of a run of ``processes`` processes, of which ``actors`` act; ``weights`` P numbers.
 
-    ``looks`` is how often a waiting process looks before it sleeps; where that was of no use lately, it rarely does.
+    ``rows [processes, 8]`` are the words of each process; of each actor ``episodes`` is a ring of those that ended, and
+    ``rings`` counts how many were written and read. ``looks`` is how often a waiting process looks before it sleeps;
+    where that was of no use lately, it rarely does.
     """
 
     def __init__(self, processes: int, actors: int, weights: int, memory: Memory | None = None, looks: int = 1) -> None:
+        shapes: Shapes = {
+            "rows": ((processes, counter.LINE_WORDS), np.int64),
+            "rings": ((actors, 2, counter.LINE_WORDS), np.int64),
+            "episodes": ((actors, EPISODES, _EPISODE_WORDS), np.float64),
+            "weights": ((weights,), np.float32),
+        }
+        super().__init__(Counter.COUNT, shapes, memory)
         self._sizes = processes, actors, weights
         self.looks, self._luck, self._waits = looks, _MOST_LUCK, 0
-        starts = np.cumsum(
-            [0, HEADER * LINE, processes * LINE, actors * (LINE * 2 + 8 * EPISODES * _EPISODE_WORDS), LINE]
-        )
-        rows, episodes, sequence, numbers = (int(start) for start in starts[1:])
-        self._memory = allocate(numbers + 4 * weights, True) if memory is None else memory
-        base = self._memory.address
-        self._counters = [base + number * LINE for number in range(HEADER)]
+        self._counters = [self.address(number) for number in range(Counter.COUNT)]
         self._values = [ctypes.c_int64.from_address(address) for address in self._counters]  # quicker than a kernel
-        self._pause, self._stop = self._values[PAUSE], self._values[STOP]
-        self.rows = self._memory.view(rows, (processes, counter.LINE_WORDS), np.int64)
+        self._pause, self._stop = self._values[Counter.PAUSE], self._values[Counter.STOP]
+        self.rows: NDArray[np.int64] = self["rows"]
         self.lines = [memoryview(row) for row in self.rows]  # the same words, each quicker to read and to write
-        size = LINE * 2 + 8 * EPISODES * _EPISODE_WORDS
-        self._rings = [self._ring(episodes + number * size) for number in range(actors)]
+        self._rings = [
+            (counter.address_of(written), counter.address_of(read), ring)
+            for (written, read), ring in zip(self["rings"], self["episodes"], strict=True)
+        ]
         self._ended = 0  # episodes that were read
-        self._sequence = base + sequence
-        self._weights: NDArray[np.float32] = self._memory.view(numbers, (weights,), np.float32)
+        self._version, self._weights = self._counters[Counter.VERSION], self["weights"]
         self._parent = os.getpid()
         self.watch: Callable[[], None] | None = None  # what the parent does in its waits in place of resting
         self.before_rest: Callable[[], None] = lambda: None  # what a child does in a pause before it rests
         self._base = 0  # gradient steps before the first publication
         self.each = 1  # gradient steps of a publication
-        self.route: Route | None = None  # by which actors get weights in place of the vector of this board
+        self.transport: Any = None  # a ``WeightTransport`` to actors in place of the vector of this board
         if memory is None:
-            counter.add(self._counters[LAST_STEP], FREE)
+            counter.add(self._counters[Counter.LAST_STEP], FREE)
 
     # Counters
 
     def value(self, number: int) -> int:
-        """The value of a counter, one of the constants of this module.
+        """The value of a counter, one of ``Counter``.
 
         Whoever reads what others wrote before they added to it waits by ``look``, which orders the reads.
         """
@@ -134,7 +188,7 @@ class Board:
             is_there = bool(counter.seen(address, least, self.looks))
             self._luck = min(_MOST_LUCK, self._luck + 1) if is_there else max(0, self._luck - 1)
         is_there = is_there or bool(counter.reached(address, least, 1))
-        self.lines[row][WAITED] += clock.nanoseconds() - began
+        self.lines[row][Row.WAITED] += clock.nanoseconds() - began
         return is_there
 
     # Pauses and the end
@@ -142,10 +196,10 @@ class Board:
     def arrive(self, row: int) -> None:
         """Let the parent know that a child is started: from here on a pause waits for it to rest.
 
-        The child looks by ``check`` before it does anything else; who receives does when all is settled.
+        The child looks by ``check`` before it does anything else; the receiver of records does when all have come.
         """
-        self.rows[row, LIVE] = 1
-        self.add(STEPS, 0)  # a fence: either the parent sees this child, or this child sees the parent's pause
+        self.rows[row, Row.LIVE] = 1
+        self.add(Counter.STEPS, 0)  # a fence: either the parent sees this child, or this child sees the parent's pause
 
     def check(self, row: int) -> None:
         """What every child does between two turns: rest while a pause lasts; Stopped when the run is over.
@@ -158,12 +212,12 @@ class Board:
         pause = self._pause.value
         if not (pause & 1 or self._stop.value):
             return
-        self.go_on()
+        self.raise_if_stopped()
         self.before_rest()
-        self.rows[row, RESTING] = pause
-        while not counter.reached(self._counters[PAUSE], pause + 1, 1):
-            self.go_on()
-        self.rows[row, RESTING] = 0
+        self.rows[row, Row.RESTING] = pause
+        while not counter.reached(self._counters[Counter.PAUSE], pause + 1, 1):
+            self.raise_if_stopped()
+        self.rows[row, Row.RESTING] = 0
 
     @property
     def is_paused(self) -> bool:
@@ -172,22 +226,22 @@ class Board:
 
     def rests(self, row: int) -> bool:
         """Whether a process rests in the present pause, or is not started and will rest once it is."""
-        return not self.rows[row, LIVE] or int(self.rows[row, RESTING]) == self.value(PAUSE)
+        return not self.rows[row, Row.LIVE] or int(self.rows[row, Row.RESTING]) == self.value(Counter.PAUSE)
 
-    def go_on(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Stopped when the run is over."""
-        if self.value(STOP) or os.getppid() != self._parent:
+        if self.value(Counter.STOP) or os.getppid() != self._parent:
             raise Stopped
 
-    def level(self) -> None:
-        """While every process rests: steps that ended processes had claimed can be claimed again."""
-        self.set(CLAIMED_STEPS, self.value(STEPS))  # which are equal, but for what the ended ones had
-        for number in (STEPS, UPDATES):
+    def reclaim_steps_of_dead_processes(self) -> None:
+        """While every process rests: let steps that ended processes had claimed be claimed again."""
+        self.set(Counter.CLAIMED_STEPS, self.value(Counter.STEPS))  # which are equal, but for what the ended ones had
+        for number in (Counter.STEPS, Counter.UPDATES):
             counter.forget(self._counters[number])
 
     def stop(self) -> None:
         """Let every process end at its next look."""
-        self.add(STOP)
+        self.add(Counter.STOP)
 
     # Weights
 
@@ -196,28 +250,30 @@ class Board:
 
         The last ``kept`` gradient steps are not in these weights yet.
         """
-        for number, value in ((STEPS, steps), (CLAIMED_STEPS, steps), (UPDATES, updates), (CLAIMED_UPDATES, updates)):
-            self.set(number, value)
-        self._base = updates - kept - int(counter.value_of(self._sequence)) // 2 * self.each
+        for number in (Counter.STEPS, Counter.CLAIMED_STEPS):
+            self.set(number, steps)
+        for number in (Counter.UPDATES, Counter.CLAIMED_UPDATES):
+            self.set(number, updates)
+        self._base = updates - kept - int(counter.value_of(self._version)) // 2 * self.each
         self.publish(weights)
 
     def publish(self, weights: NDArray[np.float32]) -> None:
-        """Hand out weights ``[P]`` after a gradient step, also by the route if there is one; one process does."""
-        counter.publish(self._sequence, self._weights, weights)
-        if self.route is not None:
-            self.route.publish(weights, int(counter.value_of(self._sequence)))
+        """Hand out weights ``[P]`` after a gradient step, also by their transport if there is one; one process does."""
+        counter.publish(self._version, self._weights, weights)
+        if self.transport is not None:
+            self.transport.publish(weights, int(counter.value_of(self._version)))
 
     @property
     def acting_weights(self) -> Fetch:
-        """What actors fetch weights by: :meth:`fetch`, or that of the route."""
-        return self.fetch if self.route is None else self.route.fetch
+        """What actors fetch weights by: :meth:`fetch`, or that of the transport of weights."""
+        return self.fetch if self.transport is None else self.transport.fetch
 
     def fetch(self, target: NDArray[np.float32], known: int) -> int:
         """Copy the newest weights ``[P]`` to ``target`` unless their version is ``known``; returns their version.
 
         Versions are even, and 2 more with each publication; 0 before the first. -1 if a publisher died in the middle.
         """
-        return int(counter.fetch(self._sequence, self._weights, target, known))
+        return int(counter.fetch(self._version, self._weights, target, known))
 
     def published(self, version: int) -> int:
         """Gradient steps behind the weights of a version: the first publication is of the weights to begin with."""
@@ -233,14 +289,14 @@ class Board:
             self.check(row)
         ring[at % EPISODES] = episode.score, episode.length, step
         counter.add(written, 1)
-        self.add(ENDED)
+        self.add(Counter.ENDED)
 
     def episodes(self) -> list[tuple[int, Episode]]:
         """(step, episode) of those that ended since the last call, in the order of their steps."""
         ended: list[tuple[int, Episode]] = []
-        if self._ended == self.value(ENDED):
+        if self._ended == self.value(Counter.ENDED):
             return ended
-        self._ended = self.value(ENDED)
+        self._ended = self.value(Counter.ENDED)
         for written, taken, ring in self._rings:
             first, stop = counter.value_of(taken), counter.value_of(written)
             for at in range(first, stop):
@@ -249,21 +305,18 @@ class Board:
             counter.add(taken, stop - first)
         return sorted(ended, key=lambda pair: pair[0])
 
-    def _ring(self, start: int) -> tuple[int, int, NDArray[np.float64]]:
-        address = self._memory.address + start
-        return address, address + LINE, self._memory.view(start + 2 * LINE, (EPISODES, _EPISODE_WORDS), np.float64)
-
     # Sharing
 
     def handle(self) -> BoardHandle:
         """What a child attaches by."""
-        return BoardHandle(self._memory.handle(), *self._sizes, self._parent, self._base, self.each, self.route)
+        return BoardHandle(self.memory_handle(), *self._sizes, self._parent, self._base, self.each, self.transport)
 
     @classmethod
     def attach(cls, handle: BoardHandle, looks: int) -> "Board":
         """The board of a handle, in a child of the process that made it."""
         board = cls(handle.processes, handle.actors, handle.weights, handle.memory.attach(), looks)
-        board._parent, board._base, board.each, board.route = handle.parent, handle.base, handle.each, handle.route
+        board._parent, board._base = handle.parent, handle.base
+        board.each, board.transport = handle.each, handle.transport
         return board
 
 
@@ -276,9 +329,3 @@ def processes_of(workload: Workload, arrangement: Arrangement) -> dict[str, rang
         "actor": range(learners, learners + actors),
         "keeper": range(learners + actors, learners + actors + keepers),
     }
-
-
-def plain(rows: NDArray[np.int64]) -> list[dict[str, Any]]:
-    """The rows by the names of their words."""
-    names = ("resting", "turns", "waited", "stale", "stalest", "lead", "busy", "live")
-    return [dict(zip(names, map(int, row), strict=True)) for row in rows]

@@ -17,14 +17,14 @@ from ...checks import integer_at_least
 from ...cores import count_allowed
 from .. import clock
 from ..actor import Episode
+from ..arrangement import Arrangement
 from ..errors import TrainingError
 from ..interrupts import Interrupts
 from ..workload import Workload
 from .acting import act
-from .arrangement import Arrangement
-from .board import TURNS
+from .board import Row
 from .loop import ParallelLoop
-from .together import cpu_seconds
+from .node import cpu_seconds
 
 READY_SECONDS = 180.0  # within which every actor takes a turn, and a first gradient step is taken
 WINDOWS = 3
@@ -91,19 +91,19 @@ class ChangingLoop(ParallelLoop):
         before = self.actors
         self._go_by(actors)
         if self._is_begun and actors < before:
-            self._crew.dismiss("actor", actors)
+            self._children.dismiss("actor", actors)
         elif self._is_begun and actors > before:
             self._life += 1
             for number in range(before, actors):
                 start = self._start(number, self._every[number])
-                self._crew.begin("actor", act, replace(start, epoch=start.epoch + self._life * _LIFE))
+                self._children.begin("actor", act, replace(start, epoch=start.epoch + self._life * _LIFE))
 
     def set_batch(self, batch: int) -> None:
         """Continue with batches of N records, at least 1; batches that were sampled ahead are dropped."""
         learner = replace(self.workload.learner, batch=integer_at_least("batch", batch, 1))
         with self.paused():
             self.workload = replace(self.workload, learner=learner)
-            self._learning = self._learning_of()
+            self._learning = self._make_learning()
 
     def advance(self) -> tuple[Episode, ...]:
         """Take a turn as the loop that it is, unless ``check`` raises."""
@@ -142,7 +142,7 @@ class ChangingLoop(ParallelLoop):
                 raise TrainingError(f"{self.actors} actors and a learner do not all work after {READY_SECONDS:.0f} s")
 
     def _turns(self) -> list[int]:
-        return [int(self.board.rows[row, TURNS]) for row in self._rows["actor"]]
+        return [int(self.board.rows[row, Row.TURNS]) for row in self._rows["actor"]]
 
     def _train(self, seconds: float) -> None:
         end = clock.seconds() + seconds
@@ -165,7 +165,7 @@ def measuring(
             loop.set_batch(batch)
             return loop.measure(seconds, settle)
 
-        with Interrupts(loop.hurry) as interrupts:
+        with Interrupts(loop.shorten_shutdown) as interrupts:
             loop.check = interrupts.check
             yield measure
 

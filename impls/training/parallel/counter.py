@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from ...replay.sync import pause
+from ...replay.sync import MONOTONIC, OWNER_DIED, mutex_consistent, mutex_lock_until, mutex_unlock, pause, read_clock
 from ...sumtree.kernel_cache import kept_njit
 from ...sumtree.lanes import (
     acquire_fence,
     atomic_add,
     atomic_swap_if,
     load_acquire,
+    load_i64,
     release_fence,
     stack_words,
     store_i64,
@@ -158,3 +159,27 @@ def looks_of(microseconds: float) -> int:
 def address_of(words: Any) -> int:
     """The address of an array of words."""
     return int(np.asarray(words).ctypes.data)
+
+
+_SECOND = 1_000_000_000
+_NAP = _SECOND // 50
+
+
+@kept_njit(nogil=True)
+def lock(mutex: int) -> bool:
+    """Lock the robust mutex at an address within 20 ms; returns whether it is. An owner that died has given it back."""
+    until = stack_words(2)
+    read_clock(np.int32(MONOTONIC), until)
+    nanoseconds = load_i64(until + 8) + _NAP
+    store_i64(until, load_i64(until) + nanoseconds // _SECOND)
+    store_i64(until + 8, nanoseconds % _SECOND)
+    status = mutex_lock_until(mutex, np.int32(MONOTONIC), until)
+    if status == OWNER_DIED:
+        mutex_consistent(mutex)
+    return status in (0, OWNER_DIED)
+
+
+@kept_njit(nogil=True)
+def unlock(mutex: int) -> None:
+    """Unlock the mutex, which this thread has locked."""
+    mutex_unlock(mutex)

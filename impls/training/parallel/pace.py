@@ -10,8 +10,8 @@ while learners learn, and one hand-over.
 
 from dataclasses import dataclass
 
+from ..arrangement import Arrangement
 from ..workload import Workload
-from .arrangement import Arrangement
 from .board import FREE
 
 

@@ -4,7 +4,6 @@ The parent writes weights to memory that both share and sends their environment 
 It never has two evaluations under way, so that nobody writes weights while the other reads them.
 """
 
-import atexit
 import contextlib
 import signal
 from multiprocessing.connection import Connection
@@ -19,7 +18,7 @@ from ..environments import Environment
 from ..errors import ProcessLost, TrainingError
 from ..interrupts import SIGNALS
 from ..workload import Workload
-from .crew import SPAWN, begin_child
+from .children import ConnectedChild
 
 _LAST_SECONDS = 600.0  # that the end of a run waits for the evaluation under way
 _LOOK_SECONDS = 0.2
@@ -38,10 +37,7 @@ class TestProcess:
         self._weights: NDArray[np.float32] = memory.view(0, (weights,), np.float32)
         self._updates: int | None = None  # gradient steps behind the weights under evaluation
         self._step, self.is_there = 0, True
-        self._mine, other = SPAWN.Pipe()
-        self._process = begin_child("test", _test, workload, learner, seed, memory.handle(), weights, other)
-        other.close()
-        atexit.register(self.close)  # before multiprocessing's own end, which waits for who ignores SIGTERM
+        self._child = ConnectedChild("test", _test, workload, learner, seed, memory.handle(), weights)
 
     @property
     def is_busy(self) -> bool:
@@ -51,7 +47,7 @@ class TestProcess:
     @property
     def pid(self) -> int:
         """The number of the process."""
-        return self._process.pid or 0
+        return self._child.pid
 
     def ask(self, step: int, updates: int, weights: NDArray[np.float32]) -> None:
         """Begin to evaluate weights ``[P]`` of an environment step; only while it is not busy."""
@@ -59,7 +55,7 @@ class TestProcess:
         self._weights[:] = weights
         self._step, self._updates = step, updates
         try:
-            self._mine.send(step)
+            self._child.pipe.send(step)
         except OSError:
             self.is_there = False
 
@@ -69,9 +65,9 @@ class TestProcess:
         Once the process has ended, ``is_there`` is False, and there is no result any more.
         """
         with contextlib.suppress(EOFError, OSError):
-            if self._updates is None or not self._mine.poll():
+            if self._updates is None or not self._child.pipe.poll():
                 return None
-            scores = self._mine.recv()
+            scores = self._child.pipe.recv()
             if isinstance(scores, str):
                 raise ProcessLost(scores)
             tested = Tested(self._step, self._updates, self._weights.copy(), scores)
@@ -85,17 +81,14 @@ class TestProcess:
         end = clock.seconds() + _LAST_SECONDS
         while self.is_busy and clock.seconds() < end:
             with contextlib.suppress(OSError):
-                self._mine.poll(_LOOK_SECONDS)
+                self._child.pipe.poll(_LOOK_SECONDS)
             if tested := self.result():
                 return tested
         return None
 
     def close(self) -> None:
         """End the process; what it was evaluating is lost."""
-        atexit.unregister(self.close)
-        self._process.kill()
-        self._process.join()
-        self._mine.close()
+        self._child.close()
 
 
 def _test(workload: Workload, learner: str, seed: int, handle: Handle, weights: int, other: Connection) -> None:

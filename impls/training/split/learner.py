@@ -5,11 +5,9 @@ the steps of its own optimizers. In a gradient step the child is sent states and
 dLoss/dActions and follows them. It computes the policy's actions while the critics are trained.
 """
 
-import atexit
 import contextlib
 from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ from ...replay.memory import Handle, Memory, allocate
 from ..errors import ProcessLost, TrainingError
 from ..learner import Phase, Vectors
 from ..learners.torch_learner.base import Rows, TorchLearner
-from ..parallel.crew import SPAWN, begin_child
+from ..parallel.children import ConnectedChild
 from ..workload import Workload
 
 ACT, FOLLOW, COUNT = "act", "follow", "count"
@@ -39,7 +37,7 @@ class SplitLearner(TorchLearner):
             numbers[:] = each
         super().place(shared)
         self._shared = memory.handle(), sizes
-        self._child: tuple[BaseProcess, Connection] | None = None  # begun with the first gradient step
+        self._child: ConnectedChild | None = None  # begun with the first gradient step
         self._is_asked = False  # whether the child computes the policy's actions, which are not fetched yet
         self._actions: tuple[Tensor, ...] = ()
 
@@ -50,26 +48,19 @@ class SplitLearner(TorchLearner):
     @property
     def pids(self) -> tuple[int, ...]:
         """The child's process number, once there is one."""
-        return (self._child[0].pid or 0,) if self._child else ()
+        return (self._child.pid,) if self._child else ()
 
     def close(self) -> None:
         """End the child; the next gradient step would begin another."""
         if self._child:
-            atexit.unregister(self.close)
-            (process, mine), self._child = self._child, None
-            process.kill()
-            process.join()
-            mine.close()
+            self._child.close()
+            self._child = None
 
-    def _begin(self) -> Connection:
+    def _begin(self) -> ConnectedChild:
         """Begin the child, with the weights, moments and counts that there are."""
-        mine, other = SPAWN.Pipe()
-        given = type(self).__mro__[2], self.workload, *self._shared, self._moments()[2], torch.get_num_threads(), other
-        process = begin_child("policy", _serve, *given)
-        other.close()
-        atexit.register(self.close)  # before multiprocessing's own end, which waits for who ignores SIGTERM
-        self._child = process, mine
-        return mine
+        given = type(self).__mro__[2], self.workload, *self._shared, self._moments()[2], torch.get_num_threads()
+        self._child = ConnectedChild("policy", _serve, *given)
+        return self._child
 
     def gradients(self, phase: Phase, rows: Rows) -> Any:
         """As ever of the critics; of the policy dLoss/dActions, and dLoss/dLog density where it has one."""
@@ -129,12 +120,12 @@ class SplitLearner(TorchLearner):
 
     def _send(self, *what: Any) -> None:
         with _living():
-            (self._child[1] if self._child else self._begin()).send(what)
+            (self._child or self._begin()).pipe.send(what)
 
     def _answer(self) -> Any:
         assert self._child is not None  # it was sent something
         with _living():
-            return self._child[1].recv()
+            return self._child.pipe.recv()
 
 
 class _Remote(nn.Module):

@@ -31,16 +31,12 @@ def make(workload: Workload, **options: Any) -> "TorchLearner":
 def kind_of(workload: Workload) -> "type[TorchLearner]":
     """The class of the workload's algorithm, with torch loaded."""
     is_fresh = "torch" not in sys.modules
-    from .a3c import A3C  # noqa: PLC0415  # with torch
-    from .ddpg import DDPG  # noqa: PLC0415
-    from .dqn import DQN  # noqa: PLC0415
-    from .sac import SAC  # noqa: PLC0415
-    from .td3 import TD3  # noqa: PLC0415
+    from . import losses  # noqa: PLC0415  # with torch
 
     if is_fresh:
         use_threads(_wanted)
-    algorithms: dict[str, type[TorchLearner]] = {"dqn": DQN, "ddpg": DDPG, "td3": TD3, "sac": SAC, "a3c": A3C}
-    return algorithms[workload.family]
+    kind: type[TorchLearner] = getattr(losses, workload.family.upper())
+    return kind
 
 
 _wanted = 0  # threads; 0: torch's own choice

@@ -7,23 +7,27 @@ import math
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import resource_tracker
+from multiprocessing import connection, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from .. import clock
+from ...replay import Replay, ReplayHandle, attach
+from .. import clock, learners
+from ..algorithm import layout_of
+from ..arrangement import Arrangement
 from ..errors import ProcessLost, TrainingError
-from ..interrupts import SIGNALS
-from . import board as words
-from . import orphans
-from .board import Board
-from .programs import Start, run
+from ..interrupts import SIGNALS, WatchedParent, enter
+from ..workload import Workload
+from .board import Board, BoardHandle, Counter, Row, Stopped
+from .transports import RecordTransport
 
 SPAWN = multiprocessing.get_context("spawn")
 RESTARTS = 5
@@ -33,6 +37,39 @@ _START_SECONDS, _END_SECONDS = 180.0, 10.0
 _LOOK_SECONDS, _LATE_SECONDS = 0.2, 2.0
 _HURRY_SECONDS = 4.0
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Start:
+    """All that a child is started with; picklable. ``row`` is its row on the board, ``number`` that among its kind.
+
+    ``epoch`` tells this life of the process from earlier ones, so that it sees other random numbers. ``threads`` are
+    those that it may compute by.
+    """
+
+    workload: Workload
+    arrangement: Arrangement
+    seed: int
+    epoch: int
+    number: int
+    row: int
+    board: BoardHandle
+    replay: ReplayHandle | None
+    looks: int
+    cores: tuple[int, ...]
+    learner: str
+    policy: str
+    device: str
+    transport: RecordTransport
+    extra: Any = None  # what a kind of process needs besides
+    threads: int = 1
+
+    def attached(self) -> tuple[Board, Replay | None]:
+        """The board and the replay, in this process, which is started by then: a pause waits for it."""
+        board = Board.attach(self.board, self.looks)
+        replay = None if self.replay is None else attach(self.replay, layout_of(self.workload))
+        board.arrive(self.row)
+        return board, replay
 
 
 @dataclass
@@ -45,20 +82,20 @@ class Child:
     process: BaseProcess
     faults: Connection
     begun: float
-    early: int = 0  # lives, this one and those before it, that ended before a turn
-    turns: int = 0  # that those before it had taken
+    deaths_in_a_row: int = 0  # lives, this and those before it, that ended before a turn
+    turns_before: int = 0  # turns of the lives before this one
 
 
-class Crew:
+class Children:
     """The children of a parent's board."""
 
     def __init__(self, board: Board) -> None:
         self._board, self._children, self._looked = board, list[Child](), 0.0
         self.restarts = 0
-        self._pauses, self._is_uneven, self._failure, self._failed = 0, False, "", 0.0
+        self._pauses, self._has_lost_claims, self._failure, self._failed = 0, False, "", 0.0
         self._kind: type[TrainingError] = ProcessLost
         self._hurried, self._killed = math.inf, set[int]()  # since when the run is to end, and whom that has killed
-        self.is_settled: Callable[[], bool] = lambda: True  # in the process that receives: as ``Handing.is_settled``
+        self.is_drained: Callable[[], bool] = lambda: True  # of the transport, in its receiver
         board.watch = self.look
 
     def begin(self, kind: str, program: Callable[[Start], None], start: Start) -> None:
@@ -79,7 +116,7 @@ class Crew:
         ProcessLost for a fault of an actor, or a child that ended; TrainingError where a learner or keeper diverged.
         """
         self.look()
-        if self._is_uneven:
+        if self._has_lost_claims:
             with self.paused():
                 pass
 
@@ -88,15 +125,15 @@ class Crew:
         if (now := clock.seconds()) - self._looked < _LOOK_SECONDS:
             return
         self._looked = now
-        self._care()
+        self._look_after()
         if self._failure:
             raise self._kind(self._failure)
 
-    def _care(self) -> None:
+    def _look_after(self) -> None:
         """Let killed actors begin anew, and note the first failure of any child."""
         for place, child in enumerate(self._children):
             if child.process.is_alive():
-                is_late = clock.seconds() - child.begun > _START_SECONDS and not self._row(child)[words.LIVE]
+                is_late = clock.seconds() - child.begun > _START_SECONDS and not self._row(child)[Row.LIVE]
                 why = f"has not started in {_START_SECONDS:.0f} s" if is_late else ""
             elif fault := _fault(child):
                 sentence, is_lost = fault
@@ -105,8 +142,8 @@ class Crew:
             elif child.process.pid in self._killed:
                 why = _restless(_HURRY_SECONDS)
             elif child.kind == "actor" and not self._failure and math.isinf(self._hurried):
-                why = self._why_not_anew(child)
-                self._children[place] = child if why else self._anew(child)
+                why = self._reason_not_to_restart(child)
+                self._children[place] = child if why else self._restart(child)
             else:
                 why = f"was ended from outside (exit code {child.process.exitcode})"
             if why:
@@ -114,7 +151,7 @@ class Crew:
 
     def _fail(self, child: Child, sentence: str, kind: type[TrainingError] = ProcessLost) -> None:
         """Note a failure of a child; nobody waits for it to rest."""
-        self._row(child)[words.LIVE] = 0
+        self._row(child)[Row.LIVE] = 0
         self._note(sentence, kind)
 
     def _note(self, sentence: str, kind: type[TrainingError] = ProcessLost) -> None:
@@ -122,24 +159,25 @@ class Crew:
         if not self._failure:
             self._failure, self._kind, self._failed = sentence, kind, clock.seconds()
 
-    def _why_not_anew(self, child: Child) -> str:
+    def _reason_not_to_restart(self, child: Child) -> str:
         """Why an actor is not begun anew, nothing where it is."""
-        if why := child.start.handing.after_kill:
+        if why := child.start.transport.after_kill:
             return f"was ended from outside: {why}"
-        early = child.early + 1 if self._row(child)[words.TURNS] == child.turns else 1
+        early = child.deaths_in_a_row + 1 if self._row(child)[Row.TURNS] == child.turns_before else 1
         if early <= RESTARTS:
             return ""
         return f"ended {early} times before it took a turn (exit code {child.process.exitcode}); see what ends it"
 
-    def _anew(self, child: Child) -> Child:
+    def _restart(self, child: Child) -> Child:
         row = self._row(child)
-        turns = int(row[words.TURNS])
+        turns = int(row[Row.TURNS])
         self.restarts += 1
-        self._is_uneven = True
-        row[words.LIVE] = row[words.RESTING] = 0
+        self._has_lost_claims = True
+        row[Row.LIVE] = row[Row.RESTING] = 0
         child.faults.close()
         begun = self._begun(child.kind, child.program, replace(child.start, epoch=child.start.epoch + _LIFE))
-        return replace(begun, early=child.early + 1 if turns == child.turns else 1, turns=turns)
+        deaths = child.deaths_in_a_row + 1 if turns == child.turns_before else 1
+        return replace(begun, deaths_in_a_row=deaths, turns_before=turns)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -150,16 +188,16 @@ class Crew:
         self._pauses += 1
         try:
             if self._pauses == 1:
-                self._board.add(words.PAUSE)
+                self._board.add(Counter.PAUSE)
                 self._rest()
-            if self._is_uneven:
-                self._board.level()
-                self._is_uneven = False
+            if self._has_lost_claims:
+                self._board.reclaim_steps_of_dead_processes()
+                self._has_lost_claims = False
             yield
         finally:
             self._pauses -= 1
             if self._pauses == 0:
-                self._board.add(words.PAUSE)
+                self._board.add(Counter.PAUSE)
 
     def dismiss(self, kind: str, first: int) -> None:
         """End the children of a kind from number ``first`` on, while they rest."""
@@ -169,7 +207,7 @@ class Crew:
                 child.process.join()
                 child.faults.close()
                 self._children.remove(child)
-                self._row(child)[[words.LIVE, words.RESTING]] = 0
+                self._row(child)[[Row.LIVE, Row.RESTING]] = 0
 
     def _row(self, child: Child) -> Any:
         return self._board.rows[child.start.row]
@@ -181,7 +219,7 @@ class Crew:
         """
         rests = all(map(self._rests, self._children))  # first, for a child may hand off until it rests
         is_late = bool(self._failure) and clock.seconds() - self._failed > _LATE_SECONDS
-        return (self.is_settled() or is_late) and rests
+        return (self.is_drained() or is_late) and rests
 
     def _rests(self, child: Child) -> bool:
         """Whether a child rests, or has ended, or is not started and will rest once it is."""
@@ -191,14 +229,14 @@ class Crew:
         """Wait until all is at rest; who does not rest in time is killed."""
         began, later = clock.seconds(), 0.0
         while not self._at_rest():
-            self._care()
+            self._look_after()
             now, is_soon = clock.seconds(), math.isfinite(self._hurried)
             limit = max(began, self._hurried) + _HURRY_SECONDS if is_soon else began + _START_SECONDS
             if now > max(limit, later):
                 self._kill_restless(now - began)
                 later = now + _LATE_SECONDS
             time.sleep(1e-3)
-        self._care()  # for who was killed a moment ago counts as at rest, and is a failure
+        self._look_after()  # for who was killed a moment ago counts as at rest, and is a failure
 
     def _kill_restless(self, seconds: float) -> None:
         """Kill the children that do not rest: the stopped ones first, keepers and shards last, as they rest last."""
@@ -211,7 +249,7 @@ class Crew:
         if not restless:
             self._note(f"records that actors handed off did not arrive in {seconds:.0f} s")
 
-    def hurry(self) -> None:
+    def shorten_shutdown(self) -> None:
         """Let the run end soon: who does not rest in 4 s in a pause, or is stopped then, is killed.
 
         A signal's handler may call it.
@@ -282,11 +320,36 @@ def uninterrupted() -> Iterator[None]:
 
 def begin_child(name: str, program: Callable[..., None], *arguments: Any) -> BaseProcess:
     """Start a process that runs a program, and ends with this one from its first moment on."""
-    given = orphans.Watched(), program, *arguments
-    process = SPAWN.Process(target=orphans.enter, args=given, daemon=True, name=name)
+    given = WatchedParent(), program, *arguments
+    process = SPAWN.Process(target=enter, args=given, daemon=True, name=name)
     with uninterrupted():
         process.start()
     return process
+
+
+class ConnectedChild:
+    """A child process and this process's end of a pipe to it; it is killed when this process ends, or by ``close``.
+
+    ``program`` is called with the ``arguments``, then its own end of the pipe.
+    """
+
+    def __init__(self, name: str, program: Callable[..., None], *arguments: Any) -> None:
+        self.pipe, other = SPAWN.Pipe()
+        self._process = begin_child(name, program, *arguments, other)
+        other.close()
+        atexit.register(self.close)  # before multiprocessing's own end, which waits for children that ignore SIGTERM
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid or 0
+
+    def close(self) -> None:
+        """End the process; what it was computing is lost."""
+        atexit.unregister(self.close)
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
 
 
 def _restless(seconds: float) -> str:
@@ -319,3 +382,35 @@ def share_of_cores(processes: int, cores: tuple[int, ...], needs: Sequence[int] 
         return [cores] * processes
     stops = list(itertools.accumulate(needs[1:], initial=0))
     return [cores[stops[-1] :], *(cores[start:stop] for start, stop in itertools.pairwise(stops))]
+
+
+def run(program: Callable[[Start], None], start: Start, faults: connection.Connection) -> None:
+    """Run a child's program until the run is over; what goes wrong is sent to the parent as one sentence."""
+    for one in SIGNALS:  # which are the parent's to answer
+        signal.signal(one, signal.SIG_IGN)
+    if start.cores and hasattr(os, "sched_setaffinity"):
+        with contextlib.suppress(OSError):  # cores that were taken away meanwhile
+            os.sched_setaffinity(0, start.cores)
+    learners.use_threads(start.threads)
+    try:
+        program(start)
+    except Stopped:
+        return
+    except (TrainingError, MemoryError) as error:
+        _send(faults, str(error), isinstance(error, ProcessLost))
+    except Exception as error:  # whatever a library raises: the parent says so
+        _send(faults, f"{type(error).__name__}: {error} ({_where(error)})")
+    else:
+        return
+    sys.exit(1)
+
+
+def _where(error: Exception) -> str:
+    """The place in the code that raised an error."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.filename}:{frame.lineno}"
+
+
+def _send(faults: connection.Connection, sentence: str, is_lost: bool = False) -> None:
+    with contextlib.suppress(OSError):
+        faults.send((sentence, is_lost))

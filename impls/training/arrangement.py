@@ -7,31 +7,36 @@ In ``copies`` there are several serial loops, each with an environment and a net
 of them, and model workers.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ...checks import near
-from ...replay import strategies
-from ..errors import TrainingError
-from ..weights import spans
-from ..workload import SERIAL, Workload
+from ..checks import near
+from ..replay import strategies
+from .errors import TrainingError
+from .weights import spans
+from .workload import SERIAL, Workload
 
 
-def _names(folder: str, suffix: str, first: str) -> tuple[str, ...]:
-    """What a folder beside this module has, each in a file ``name_suffix.py``; the default first."""
-    found = {path.stem.removesuffix(suffix) for path in (Path(__file__).parent / folder).glob(f"*{suffix}.py")}
+def _names(first: str, file: str) -> tuple[str, ...]:
+    """The ``name`` of every class in a file of this package, ``first`` before the others.
+
+    They are read from the text, because to import the file would load the packages that compile.
+    """
+    text = (Path(__file__).parent / file).read_text(encoding="utf-8")
+    found = set(re.findall(r'^    name = "(\w+)"$', text, re.MULTILINE))
     return (first, *sorted(found - {first}))
 
 
 COPIES = "copies"
 NAMES = ("serial", "apart", "pipelined", COPIES)
-SYNCS = _names("syncs", "_sync", "synchronous")
-COPY_SYNCS = _names("../copies", "_sync", "lock")
+SYNCS = _names("synchronous", "parallel/syncs.py")
+COPY_SYNCS = _names("lock", "copies/syncs.py")
 SHARING = ("synchronous", "local")
 """Syncs whose learners share a gradient step: each has a part of its batch."""
-TRANSPORTS = _names("transports", "_transport", "shared")
+TRANSPORTS = _names("shared", "parallel/transports.py")
 SEVERAL = ("learners", "sync", "period", "banks")
 """Fields that say how many learners there are, and how they combine."""
 WEIGHTS = ("shared", "file", "torch")
