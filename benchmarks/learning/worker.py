@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from impls.training import TrainingError, algorithms, learners
 from impls.training.actor import TEST, VALIDATION, evaluate
-from impls.training.algorithm import layout_of
 from impls.training.arrangement import COPIES, Arrangement
 from impls.training.copies.loop import CopiesLoop
 from impls.training.environments import Environment
 from impls.training.loop import SerialLoop
 from impls.training.parallel.loop import ParallelLoop
 from impls.training.run import loop_of
+from impls.training.weights import layout_of
 from impls.training.workload import Workload
 
 from .. import loops

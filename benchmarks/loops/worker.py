@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from impls.training.algorithm import networks
 from impls.training.errors import TrainingError
+from impls.training.weights import networks
 
 from ..clock import pin
 from ..worker import installed, sentence_of, serve, threads

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from impls.training import Workload
-from impls.training.algorithm import layout_of
 from impls.training.arrangement import SEVERAL, SHARING, SYNCS, Arrangement
+from impls.training.weights import layout_of
 
 from .cells import PRESETS, REFERENCE, Cell, Preset, options_of
 from .parts import World

@@ -14,9 +14,8 @@ import numpy as np
 
 from impls.training import Workload, learners
 from impls.training.actor import actor_of, environments_of
-from impls.training.algorithm import layout_of
 from impls.training.environments import Environment
-from impls.training.weights import average
+from impls.training.weights import average, layout_of
 
 from ..cases import Case, prepare
 from .cells import CUDA, REFERENCE

@@ -14,8 +14,8 @@ import numpy as np
 
 from impls.terminal import plural
 from impls.training import Workload, identity, load, names
-from impls.training.algorithm import networks
 from impls.training.arrangement import SEVERAL, SHARING, SYNCS, Arrangement
+from impls.training.weights import networks
 
 from ..estimate import Estimate, Evidence, weakest
 from ..platforms import Device

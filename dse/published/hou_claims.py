@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from impls.training import load
-from impls.training.algorithm import split_macs
+from impls.training.weights import split_macs
 
 from .. import learning_runs
 from ..records import Measurement

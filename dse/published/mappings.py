@@ -18,7 +18,7 @@ from pathlib import Path
 
 from impls.fpga.learner import ledger
 from impls.training import Workload, load
-from impls.training.algorithm import layout_of
+from impls.training.weights import layout_of
 
 from ..estimate import Estimate, Evidence
 from ..mapping.options import Place

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from impls.fpga.network import Network, parse
 from impls.training import Workload
-from impls.training.algorithm import CONVOLUTIONS, layout_of, networks
+from impls.training.weights import CONVOLUTIONS, layout_of, networks
 
 from ..estimate import Estimate, Evidence
 from ..fpga.placement import Placed

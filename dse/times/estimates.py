@@ -14,7 +14,7 @@ from typing import Self
 from impls.checks import integer_at_least
 from impls.fpga.network import parse
 from impls.training import Workload
-from impls.training.algorithm import layout_of
+from impls.training.weights import layout_of
 
 from ..fpga import placement
 from ..platforms import Device, Platform, PlatformError

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from impls.training.algorithm import step_macs
+from impls.training.weights import step_macs
 
 from ..records import Measurement, in_order
 from .workloads import workloads

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from impls.training import Workload
-from impls.training.algorithm import layout_of, networks
+from impls.training.weights import layout_of, networks
 
 from ..estimate import Estimate
 from ..platforms import Device, Platform

@@ -11,9 +11,9 @@ from typing import Any
 
 from impls.levels import level_sizes
 from impls.terminal import plural
-from impls.training.algorithm import layout_of, networks, split_macs
 from impls.training.learners import PREFERRED, default, unsuited
 from impls.training.split import FAMILIES
+from impls.training.weights import layout_of, networks, split_macs
 
 from ..estimate import SUREST_FIRST, Estimate, Evidence, weakest
 from ..fpga import placement

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any, Literal
 
 from impls.training import Workload, WorkloadError, identity, load
-from impls.training.algorithm import layout_of
+from impls.training.weights import layout_of
 from impls.writing import list_files
 
 from .. import platforms

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from ..terminal import answering, plural
-from .algorithm import layout_of, networks
 from .environments import warn_of_code
 from .errors import TrainingError
 from .folder import check
@@ -31,6 +30,7 @@ from .interrupts import Interrupted, end_with, terminable
 from .options import Setting, parser, setting_of
 from .reading import load, names, path_of, text_of
 from .template import template
+from .weights import layout_of, networks
 from .workload import ALGORITHMS, NAME, Workload
 
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from ..replay import LocalStorage
 from ..replay.layout import Arrays
 from ..replay.local_storages import LocalStorages
-from .algorithm import layout_of
 from .environments import LARGEST, Environment, described
 from .errors import TrainingError
 from .learner import Learner
 from .metrics import policy_quality
+from .weights import layout_of
 from .workload import Workload
 
 ACTING, TRAINING, VALIDATION, TEST = range(4)

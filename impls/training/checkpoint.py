@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import learners
-from .algorithm import layout_of
 from .errors import TrainingError
 from .folder import PAIRS
 from .loop import Loop
+from .weights import layout_of
 from .workload import Workload
 
 FORMAT = 5

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ..replay import Batch, LocalStorage
 from ..replay.batches import not_finite
-from .algorithm import layout_of
+from .weights import layout_of
 from .workload import Workload
 
 FIELDS = ("observation", "action", "reward", "next_observation", "terminated")

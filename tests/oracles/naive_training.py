@@ -7,7 +7,7 @@ import time
 from benchmarks import loops
 from benchmarks.loops import worker
 from benchmarks.loops.trainer import Trainer
-from impls.training.algorithm import networks
+from impls.training.weights import networks
 
 MODULE = "tests.oracles.naive_training"
 

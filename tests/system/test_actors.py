@@ -15,10 +15,10 @@ pytest.importorskip("gymnasium", reason="actors need the extra `train`")
 from gymnasium.spaces import Box  # noqa: E402
 
 from impls.training.actor import Actor, evaluate, explore_at, seed_of  # noqa: E402
-from impls.training.algorithm import layout_of  # noqa: E402
 from impls.training.environments import Environment  # noqa: E402
 from impls.training.learners import torch_learner as algorithms  # noqa: E402
 from impls.training.loop import SerialLoop  # noqa: E402
+from impls.training.weights import layout_of  # noqa: E402
 
 torch.set_num_threads(1)
 

@@ -13,7 +13,6 @@ pytest.importorskip("numba")
 
 from impls.replay import make as make_replay
 from impls.training import TrainingError, load
-from impls.training.algorithm import layout_of
 from impls.training.arrangement import COPIES, Arrangement
 from impls.training.copies.loop import Cached, CopiesLoop
 from impls.training.copies.syncs import ROOM, Shard, SharedWeights, clipped, sync_class
@@ -21,6 +20,7 @@ from impls.training.learner import Vectors
 from impls.training.learners import make as make_learner
 from impls.training.loop import SerialLoop
 from impls.training.parallel.board import Board, Row
+from impls.training.weights import layout_of
 from tests import parallel_runs
 from tests.learning import batch_of, tiny
 from tests.parallel_runs import advance, kill, small

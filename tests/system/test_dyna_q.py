@@ -12,7 +12,6 @@ pytest.importorskip("numba")
 
 from impls.replay import make as make_replay
 from impls.training import TrainingError, load
-from impls.training.algorithm import layout_of
 from impls.training.algorithms import dyna_q
 from impls.training.algorithms.dyna_q import MODEL_STEPS, SIMULATED, ModelWorker
 from impls.training.arrangement import Arrangement
@@ -22,6 +21,7 @@ from impls.training.learners import make as make_learner
 from impls.training.options import parser, setting_of
 from impls.training.parallel.board import Board, Counter
 from impls.training.reading import faults_of
+from impls.training.weights import layout_of
 from tests.parallel_runs import advance, kill, small
 from tests.system.test_copies import of, running
 

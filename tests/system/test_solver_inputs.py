@@ -22,7 +22,7 @@ from dse.times.profile import PerformanceTable, carried, of_records, over_batch
 from dse.times.trees import trees
 from impls.fpga.resources import Budget
 from impls.training import identity, load, timed_names
-from impls.training.algorithm import layout_of, networks
+from impls.training.weights import layout_of, networks
 from tests.committed import RESULTS
 from tests.matrix import slow
 

@@ -17,7 +17,7 @@ from benchmarks.loops.trainer import Trainer
 from benchmarks.workers import ROOT, Bounded, environment, quietly
 from dse.records import read_file
 from impls.training import load
-from impls.training.algorithm import networks
+from impls.training.weights import networks
 from tests.oracles import naive_training
 from tests.oracles.naive_training import Naive
 

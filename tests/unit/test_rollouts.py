@@ -10,7 +10,7 @@ from benchmarks.replay.cells import COMPILED, IN_PYTHON, PARTS, ROLLOUTS, STEP_P
 from dse.records import Measurement
 from impls.replay import SegmentedReplay
 from impls.training import load
-from impls.training.algorithm import layout_of
+from impls.training.weights import layout_of
 from tests.oracles.naive_replay import Naive
 
 PLAN = Plan(("global",), "global", (IN_PYTHON, "cpprb"), 1_000, 64, 10, 2)

@@ -14,8 +14,8 @@ from impls.training.workload import RESULTS_ALONE
 torch = pytest.importorskip("torch", reason="actors need the extra `train`")
 gymnasium = pytest.importorskip("gymnasium", reason="actors need the extra `train`")
 from impls.training.actor import ACTING, Actor, Episode, Native, Separate, VectorActor, actor_of, seed_of  # noqa: E402
-from impls.training.algorithm import layout_of  # noqa: E402
 from impls.training.environments import Environment  # noqa: E402
+from impls.training.weights import layout_of  # noqa: E402
 from tests.learning import tiny  # noqa: E402
 from tests.system.test_actors import Upright, fake  # noqa: E402
 

@@ -12,9 +12,9 @@ from impls import training
 from impls.replay import Layout
 from impls.training import Workload, WorkloadError, load
 from impls.training.__main__ import main
-from impls.training.algorithm import Size, convolutions, dense, networks
 from impls.training.reading import faults_of, names, parse, path_of
 from impls.training.template import template
+from impls.training.weights import Size, convolutions, dense, networks, size_of
 from impls.training.workload import ALGORITHMS, MOST
 
 GOOD = path_of("cartpole_dqn").read_text()
@@ -51,9 +51,9 @@ def test_the_three_of_seed_3_are_as_it_prints_them():
 
 def test_what_seed_3_prints_as_macs():
     # Its two MLP critics take |S| + |A| + 1 inputs, and the "MACs" are their parameters.
-    assert dense(4 + 1 + 1, (8, 8), 1).parameters == 137
-    assert dense(11 + 3 + 1, (256, 256), 1).parameters == 70_145
-    assert dense(4 + 1, (8, 8), 1) == Size(112, 129)
+    assert size_of(dense(4 + 1 + 1, 8, 8, 1)).parameters == 137
+    assert size_of(dense(11 + 3 + 1, 256, 256, 1)).parameters == 70_145
+    assert size_of(dense(4 + 1, 8, 8, 1)) == Size(112, 129)
     # 18.8M is the padded network: multiply-accumulates, with each output's bias counted as one more.
     assert convolutions(4, 84, 84)[1] == 9216
     macs = networks(load("pong_dqn"))["action_values"].macs

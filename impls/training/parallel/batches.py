@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from ...replay import Batch, Layout, Outputs, Replay
 from ...replay.batches import Plan
 from ...replay.memory import Handle, Memory
-from ..algorithm import layout_of
 from ..arrangement import Arrangement
+from ..weights import layout_of
 from ..workload import Workload
 from . import counter
 from .board import Board, Counter, Shapes, SharedArrays, whole_lines

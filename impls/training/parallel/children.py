@@ -21,10 +21,10 @@ from typing import Any
 
 from ...replay import Replay, ReplayHandle, attach
 from .. import clock, learners
-from ..algorithm import layout_of
 from ..arrangement import Arrangement
 from ..errors import ProcessLost, TrainingError
 from ..interrupts import SIGNALS, WatchedParent, enter
+from ..weights import layout_of
 from ..workload import Workload
 from .board import Board, BoardHandle, Counter, Row, Stopped
 from .transports import RecordTransport

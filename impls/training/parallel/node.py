@@ -16,10 +16,10 @@ from ...cores import allowed_cpus
 from ...replay import Replay
 from .. import clock, learners
 from ..actor import Episode
-from ..algorithm import layout_of
 from ..arrangement import Arrangement
 from ..errors import TrainingError
 from ..metrics import seconds_of
+from ..weights import layout_of
 from ..workload import Workload
 from . import counter, transports
 from .acting import act

@@ -19,11 +19,10 @@ from ...replay import Batch
 from ...replay.memory import Handle, Memory
 from ...replay.sync import make_mutex
 from .. import clock
-from ..algorithm import layout_of
 from ..arrangement import Arrangement
 from ..errors import TrainingError
 from ..learner import Learner, Phase, Stepped, Vectors, Weights
-from ..weights import spans
+from ..weights import layout_of, spans
 from . import counter
 from .board import Board, Counter, Row, Shapes, SharedArrays
 from .counter import lock, unlock

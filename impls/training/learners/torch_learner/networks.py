@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from ...algorithm import CONVOLUTIONS, convolutions
+from ...weights import CONVOLUTIONS, convolutions
 from ...workload import Workload
 
 _LOG_DEVIATION = (-5.0, 2.0)  # bounds of a Gaussian policy's, outside of which its gradients vanish or explode
