@@ -40,7 +40,7 @@ class Inserted(NamedTuple):
     can_sample: NDArray[np.bool_]
 
 
-class Turn(NamedTuple):
+class ActorStep(NamedTuple):
     """Results of one turn of an actor: environment steps taken, records to insert or None, and episodes that ended."""
 
     steps: int
@@ -62,7 +62,7 @@ def seed_of(*words: int) -> int:
     return int(np.random.SeedSequence(words).generate_state(1)[0] >> 1)
 
 
-def led_elsewhere(name: str, cause: str = "the same seed and actions") -> TrainingError:
+def not_reproducible(name: str, cause: str = "the same seed and actions") -> TrainingError:
     """The error of an environment that does not repeat itself."""
     return TrainingError(f"{name}: {cause} led elsewhere, so no run of it can be resumed")
 
@@ -112,7 +112,7 @@ class Episodes:
         for action in state["actions"]:
             self.step(action)
         if not np.array_equal(self.observation, state["observation"]):
-            raise led_elsewhere(self._workload.environment)
+            raise not_reproducible(self._workload.environment)
 
 
 class Actor:
@@ -126,7 +126,7 @@ class Actor:
         self._local = LocalStorage(layout_of(workload), workload.actors.local_storage)
         self._score = 0.0
 
-    def step(self, policy: Learner, explore: float, at_random: bool) -> Turn:
+    def step(self, policy: Learner, explore: float, at_random: bool) -> ActorStep:
         """Take one step of the environment.
 
         Local storage is handed off when it is full or its episode is over. TrainingError for a faulty environment.
@@ -139,11 +139,11 @@ class Actor:
         over = terminated or truncated
         inserted = self._hand_over(policy) if over or self._local.is_full else None
         if not over:
-            return Turn(1, inserted, ())
+            return ActorStep(1, inserted, ())
         ended = Episode(self._score, self._episodes.length)
         self._score = 0.0
         self._episodes.begin()
-        return Turn(1, inserted, (ended,))
+        return ActorStep(1, inserted, (ended,))
 
     def close(self) -> None:
         """Close the actor's environment."""
@@ -212,7 +212,7 @@ def evaluate(workload: Workload, policy: Learner, environment: Environment, epis
     return scores
 
 
-class Turned(NamedTuple):
+class VectorStep(NamedTuple):
     """One turn of E environments: what followed and how, and which of them took a step; the others began an episode.
 
     ``observations [E, *shape]``; ``rewards [E]`` float64; ``terminated``, ``truncated`` and ``stepped`` ``[E]`` bool.
@@ -233,7 +233,7 @@ class Separate:
         self._over = np.zeros(len(made), np.bool_)
         self.observations = np.stack([one.observation for one in self._each])
 
-    def step(self, actions: NDArray[Any]) -> Turned:
+    def step(self, actions: NDArray[Any]) -> VectorStep:
         """Take a step of each, by ``[E, ..]`` actions of the learner."""
         stepped, over = ~self._over, np.zeros((2, len(self._each)), np.bool_)
         rewards, observations = np.zeros(len(self._each)), np.empty_like(self.observations)
@@ -243,7 +243,7 @@ class Separate:
             else:
                 observations[at] = one.begin()
         self._over, self.observations = over[0] | over[1], observations
-        return Turned(observations, rewards, over[0], over[1], stepped)
+        return VectorStep(observations, rewards, over[0], over[1], stepped)
 
     def close(self) -> None:
         """Close all E environments."""
@@ -292,7 +292,7 @@ class Native:
             and all(isinstance(vars(self._made)[name], Space | EnvSpec) for name in others)
         )
 
-    def step(self, actions: NDArray[Any]) -> Turned:
+    def step(self, actions: NDArray[Any]) -> VectorStep:
         """Take a step of each, by ``[E, ..]`` actions of the learner. TrainingError for a faulty environment."""
         stepped = ~self._over
         observations, rewards, terminated, truncated, _ = self._stepped(self._made, actions)
@@ -305,7 +305,7 @@ class Native:
         ends = [self._array(*pair, "b") for pair in (("terminated", terminated), ("truncated", truncated))]
         self.observations = self._of.checked(observations, self._over.size)
         self._over = ends[0] | ends[1]
-        return Turned(self.observations, gains, ends[0], ends[1], stepped)
+        return VectorStep(self.observations, gains, ends[0], ends[1], stepped)
 
     def _stepped(self, made: Any, actions: NDArray[Any]) -> Any:
         own_actions = self._of.own_actions(actions)
@@ -348,7 +348,7 @@ class Native:
         self._over[:] = state["over"]
         self.observations = state["observations"].copy()
         if not np.array_equal(self._next(), state["next"]):
-            raise led_elsewhere(self._name, "the same state")
+            raise not_reproducible(self._name, "the same state")
 
     def _parts(self) -> dict[str, Any]:
         """The numbers and arrays that the vector has, by name."""
@@ -389,7 +389,7 @@ class VectorActor:
         self._local = LocalStorages(layout_of(workload), storage, count)
         self._scores, self._lengths = np.zeros(count), np.zeros(count, np.int64)
 
-    def step(self, policy: Learner, explore: float, at_random: bool) -> Turn:
+    def step(self, policy: Learner, explore: float, at_random: bool) -> ActorStep:
         """Take a step of each environment whose episode continues, by one call of the policy; the others begin anew.
 
         The local storages that are full, or whose episode is over, are handed off together, in the environments'
@@ -407,7 +407,7 @@ class VectorActor:
         inserted = self._hand_over(policy, ready) if ready.any() else None
         ended = [Episode(float(self._scores[at]), int(self._lengths[at])) for at in np.flatnonzero(over)]
         self._scores[over], self._lengths[over] = 0.0, 0
-        return Turn(int(turned.stepped.sum()), inserted, tuple(ended))
+        return ActorStep(int(turned.stepped.sum()), inserted, tuple(ended))
 
     def close(self) -> None:
         """Close the actor's environments."""

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 from impls.training.learner import Learner  # noqa: E402
 from impls.training.loop import SerialLoop  # noqa: E402  # with torch
+from tests.committed import ROOT  # noqa: E402
 from tests.system.test_actors import fake  # noqa: E402
 
 torch.set_num_threads(1)
@@ -180,3 +181,12 @@ def test_only_torchs_networks_are_passed_to_torchs_compiler():
     pytest.importorskip("numba")
     with pytest.raises(TrainingError, match="--compile is for torch's networks; the learner dense is compiled as it"):
         SerialLoop(fake(), contestant="numpy", learner="dense", compiled=True)
+
+
+def test_the_loop_that_the_readme_shows_learns(capsys):
+    program = (ROOT / "impls/README.md").read_text().partition("```python\n")[2].partition("```")[0]
+    names = {}
+    exec(program.replace("range(20_000)", "range(1_500)"), names)
+    assert names["learner"].steps == 500
+    assert len(names["memory"]) == 1_500
+    assert len(capsys.readouterr().out.splitlines()) > 20
