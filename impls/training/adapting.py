@@ -203,7 +203,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Loss:
-    """What a search lost in its own rate: its value, the best of all values measured, and the share lost."""
+    """The loss of a search in its own rate: its value, the best of all values measured, and the share lost."""
 
     found: int
     best: int
@@ -233,7 +233,7 @@ class Run:
 
     @property
     def losses(self) -> dict[str, Loss]:
-        """What each search lost against the pairs that it chose from, all measured; empty without a grid."""
+        """The loss of each search against the pairs that it chose from, all measured; empty without a grid."""
         return losses_of(self.pair, self.batches[0], self.grid)
 
     @property
@@ -241,7 +241,7 @@ class Run:
         """The largest factor between two looks at one pair, by either rate; None without a grid."""
         grid = {step.pair: step.rates for step in self.grid}
         pairs = [(step.rates, grid[step.pair]) for step in self.path if step.pair in grid]
-        return max((_apart(a, b) for a, b in pairs), default=None)
+        return max((_ratio_between(a, b) for a, b in pairs), default=None)
 
 
 def losses_of(pair: Pair, least: int, grid: Sequence[Step]) -> dict[str, Loss]:
@@ -249,8 +249,8 @@ def losses_of(pair: Pair, least: int, grid: Sequence[Step]) -> dict[str, Loss]:
     samplers, batch = pair
     over = {step.pair for step in grid if step.over}
     rows = {
-        SAMPLERS: (samplers, {one.pair[0]: one.rates.sampling_hz for one in grid if one.pair[1] == least}),
-        BATCH: (batch, {one.pair[1]: one.rates.frames_hz for one in grid if one.pair[0] == samplers}),
+        SAMPLERS: (samplers, {step.pair[0]: step.rates.sampling_hz for step in grid if step.pair[1] == least}),
+        BATCH: (batch, {step.pair[1]: step.rates.frames_hz for step in grid if step.pair[0] == samplers}),
     }
     made = {}
     for name, (value, rates) in rows.items():
@@ -263,7 +263,7 @@ def losses_of(pair: Pair, least: int, grid: Sequence[Step]) -> dict[str, Loss]:
     return made
 
 
-def _apart(a: "Rates", b: "Rates") -> float:
+def _ratio_between(a: "Rates", b: "Rates") -> float:
     rates = ((a.sampling_hz, b.sampling_hz), (a.frames_hz, b.frames_hz))
     return max((math.exp(abs(math.log(x / y))) for x, y in rates if x and y), default=1.0)
 

@@ -51,6 +51,6 @@ def publish_progress(steps: int, updates: int, trained: float) -> None:
 
 
 def read_progress(numbers: "memoryview[int]") -> tuple[int, int, int]:
-    """What a run published last: steps, gradient steps, nanoseconds of training."""
+    """The latest progress of a run: steps, gradient steps, nanoseconds of training."""
     start = ENTRIES + 3 * numbers[LATEST]
     return numbers[start], numbers[start + 1], numbers[start + 2]

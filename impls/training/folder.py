@@ -100,13 +100,13 @@ def _check_state(folder: Path, resume: bool, steps: int) -> None:
         alike = f"*-{folder.name.rpartition('-')[2]}/checkpoint.pt"  # of the same seed
         names = ", ".join(sorted(found.parent.name for found in folder.parent.glob(alike)))
         beside = f"beside it {names} has one: give its options again, such as --adapt; " if names else ""
-        raise TrainingError(f"{folder} holds no checkpoint; {beside}{_to_begin(folder)}")
+        raise TrainingError(f"{folder} holds no checkpoint; {beside}{_remedy_without_checkpoint(folder)}")
     if is_there and not resume:
         raise TrainingError(f"{folder} holds a run; continue with it by --resume, or name another folder with --out")
 
 
-def _to_begin(folder: Path) -> str:
-    """What to do where there is no checkpoint, and what would be lost by it."""
+def _remedy_without_checkpoint(folder: Path) -> str:
+    """The remedy where there is no checkpoint, and the files that it would write over."""
     there = [name for name in ("curve.csv", "episodes.csv", "best.pt") if (folder / name).exists()]
     if there:
         return (

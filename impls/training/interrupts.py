@@ -26,7 +26,7 @@ class Interrupted(KeyboardInterrupt):
 
     @property
     def exit_code(self) -> int:
-        """What a shell says of a process that such a signal ended."""
+        """The exit code by which a shell tells that such a signal ended a process."""
         return 128 + self.number
 
 
@@ -110,7 +110,7 @@ def exiting() -> contextlib.AbstractContextManager[None]:
 
 
 def end_with(parent: int) -> None:
-    """From now on this process gets SIGTERM as soon as ``parent``, which started it, has ended."""
+    """Let this process get SIGTERM as soon as ``parent``, which started it, has ended."""
     _watch(parent, lambda: os.kill(os.getpid(), signal.SIGTERM))
 
 

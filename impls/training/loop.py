@@ -45,7 +45,7 @@ def buffer_of(workload: Workload, contestant: str) -> PrioritizedBuffer | Replay
 
 
 class Loop:
-    """What a run asks of a loop; the defaults are those of a loop without other processes.
+    """The calls that a run makes on a loop; the defaults are those of a loop without other processes.
 
     ``contestant`` is the implementation of the tree, ``policy_name`` of the learner that actors act by; ``losses`` are
     those of the last gradient step.
@@ -65,12 +65,12 @@ class Loop:
 
     @property
     def step(self) -> int:
-        """Environment steps taken."""
+        """Number of environment steps taken."""
         raise NotImplementedError
 
     @property
     def updates(self) -> int:
-        """Gradient steps taken."""
+        """Number of gradient steps taken."""
         raise NotImplementedError
 
     @property
@@ -108,7 +108,7 @@ class Loop:
         return cpu_seconds() + sum(map(seconds_of, self.learner.pids))
 
     def report(self) -> dict[str, Any]:
-        """What the other processes have done. Default: no other process."""
+        """Counts of the other processes. Default: no other process."""
         return {}
 
     def end(self) -> None:
@@ -245,8 +245,8 @@ class SerialLoop(Loop):
         self._fetches = not is_latest or self.device != "cpu"
         if not self._fetches:
             return learners.make(self.workload, name, seed=self.seed, share=self.learner)
-        alike: dict[str, Any] = {"device": self.device, "compiled": self.compiled} if name == own else {}
-        return learners.make(self.workload, name, seed=self.seed, **alike)
+        options: dict[str, Any] = {"device": self.device, "compiled": self.compiled} if name == own else {}
+        return learners.make(self.workload, name, seed=self.seed, **options)
 
     def _is_sync_due(self) -> bool:
         return (self.turns // len(self._actors)) % self.workload.actors.sync_interval == 0

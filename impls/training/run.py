@@ -100,7 +100,7 @@ def summary(
         "learner": loop.learner.implementation, "policy": loop.policy_name,
         "fanout": workload.replay.fanout if has_replay else None,
         "alpha": workload.replay.alpha if has_replay else None,
-        "seed": loop.seed, "steps": loop.step, "updates": loop.updates, **_made_by(),
+        "seed": loop.seed, "steps": loop.step, "updates": loop.updates, **_describe_program(),
         **done, "arrangement": loop.arrangement.to_dict(), "ratio": _ratio(loop),
         "validation_best": best["mean"] + 0.0 if means else None, "validation_best_step": best["step"],
         "test_episodes": len(scores), "test_mean": fmean(scores) + 0.0 if scores else None,
@@ -128,7 +128,7 @@ def _ratio(loop: Loop) -> float | None:
     return (loop.step - first) / loop.updates if loop.updates else None
 
 
-def _made_by() -> dict[str, Any]:
+def _describe_program() -> dict[str, Any]:
     """Time, command, threads and library versions of a summary."""
     packages = ("numpy", "torch", "gymnasium", "numba")
     versions = {name: sys.modules[name].__version__ for name in packages if sys.modules.get(name)}
@@ -202,7 +202,7 @@ class Run:
             else:
                 self._open(None, None)
             if plan.test_process:
-                self._tester = self._begun_tester()
+                self._tester = self._make_tester()
         except BaseException:
             self.close()
             raise
@@ -220,7 +220,7 @@ class Run:
             try:
                 return self._trained(min(self._workload.steps, until or self._workload.steps))
             except (Interrupted, ProcessLost) as error:
-                raise self._kept(error) from None
+                raise self._save_for(error) from None
 
     def _trained(self, end: int) -> dict[str, Any] | None:
         loop, plan, last = self._loop, self._plan, self._workload.steps
@@ -237,7 +237,7 @@ class Run:
                 self._turn(progress)
         return self._finish() if self._is_over() or loop.step >= last else None
 
-    def _kept(self, error: Interrupted | ProcessLost) -> Interrupted | TrainingError:
+    def _save_for(self, error: Interrupted | ProcessLost) -> Interrupted | TrainingError:
         """Save what was learned and stored; returns the error that says so.
 
         What has diverged is not saved, so that an earlier checkpoint stays.
@@ -280,7 +280,7 @@ class Run:
         if self._settled is None and loop.updates >= self._from[1] + SETTLED and not clock.is_raced():
             self._settled = self._watch.seconds(), loop.step, loop.updates
         last = self._workload.steps
-        progress.update(min(self._seen, last) - min(before, last), self._shown if episodes else None)
+        progress.update(min(self._seen, last) - min(before, last), self._describe_progress if episodes else None)
 
     def _is_over(self) -> bool:
         """Whether the run has trained for as long as its plan says."""
@@ -375,7 +375,7 @@ class Run:
         self._recent = [*self._recent, episode.score][-RECENT:]
         self._log.add({"step": self._loop.step, "score": episode.score, "length": episode.length})
 
-    def _begun_tester(self) -> "TestProcess":
+    def _make_tester(self) -> "TestProcess":
         from .parallel.testing import TestProcess  # noqa: PLC0415  # shared memory, which not every system has
 
         loop = self._loop
@@ -438,7 +438,7 @@ class Run:
         done, taken = self._loop.updates - updates, self._watch.seconds() - seconds
         return f"{plural(done, 'gradient step')} at {done / max(taken, 1e-9):,.1f}/s so far" if done else ""
 
-    def _shown(self) -> str:
+    def _describe_progress(self) -> str:
         best = f", best {self._best['mean']:z.0f}" if self._points else ""
         latest = f", evaluated {self._points[-1][2]:z.0f}" if self._points else ""
         rate = self._watch.read(0, self._loop.updates - self._from[1], 1).update_hz

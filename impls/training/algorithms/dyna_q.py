@@ -32,7 +32,7 @@ _MODEL = "model_"
 
 
 def make_arrays(workload: Workload, arrangement: Arrangement, seed: int) -> dict[str, NDArray[Any]]:
-    """What workers share besides, as it is at first: the model, the updates they claimed, each one's counts and errors.
+    """Arrays that workers share, as they are at first: the model, the updates they claimed, counts and errors of each.
 
     >>> from impls.training import load
     >>> made = make_arrays(load("cartpole_dyna_q"), Arrangement(model_workers=2), 0)

@@ -27,7 +27,7 @@ _COPIES = 9  # sets these random numbers apart from the other uses of a seed
 
 
 class Extra(NamedTuple):
-    """What a child of copies is started with besides."""
+    """The shared memory that a child of copies is started with besides."""
 
     handle: Handle
 
@@ -64,7 +64,7 @@ def follow(start: Start) -> None:
 
 
 def copy_seed(seed: int, epoch: int, number: int) -> int:
-    """What decides the random numbers of a copy; those of the first, until it is resumed, are the serial loop's."""
+    """The seed of a copy's random numbers; that of the first, until it is resumed, is the serial loop's."""
     return seed_of(seed, _COPIES, epoch, number) if number or epoch else seed
 
 
@@ -251,7 +251,7 @@ class CopiesLoop(Node, Loop):
         return self._child(number, row, self._buffer(number), Shared(), **own)
 
     def report(self) -> dict[str, Any]:
-        """What the run has done since it was begun: as of ``ParallelLoop`` what all have, and how weights met."""
+        """Counts of the run since it was begun: those of every node, and how weights met."""
         met = sync_class(self.arrangement.sync).report(self.shared)
         if self._rows["model"]:
             met |= algorithms.hook(self.workload, "report")(self.shared, self.updates, self.arrangement.cap)

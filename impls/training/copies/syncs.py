@@ -92,7 +92,7 @@ class CopySync(Sync):
 
     @staticmethod
     def make_arrays(arrangement: Arrangement, own: Vectors) -> dict[str, NDArray[Any]]:
-        """What is shared besides, by name, as it is at first; ``own`` are a learner's numbers."""
+        """Arrays that are shared besides, by name, as they are at first; ``own`` are a learner's numbers."""
         return {}
 
     @staticmethod
@@ -123,14 +123,14 @@ class CopySync(Sync):
 
     @abstractmethod
     def exchange(self) -> None:
-        """What ``meet`` does each time."""
+        """Exchange weights, or what they moved by, with the shared ones."""
 
     def end_episode(self) -> None:  # most do nothing
         """Know that an episode of this copy has ended, and another begins."""
 
     @staticmethod
     def report(shared: SharedWeights) -> dict[str, Any]:
-        """What has met so far, by name."""
+        """Counts of how weights have met so far, by name."""
         return {}
 
 
@@ -143,7 +143,7 @@ class Adding(CopySync):
 
     @staticmethod
     def make_arrays(arrangement: Arrangement, own: Vectors) -> dict[str, NDArray[Any]]:
-        """What each began with, and the additions to each weight."""
+        """Weights that each copy began with, and the number of additions to each weight."""
         begun = np.tile(own.parameters, (arrangement.members, 1))
         return {"begun": begun, "additions": np.zeros(len(own.parameters), np.int64)}
 
@@ -230,7 +230,7 @@ class Shard:
         self._shared, self._number, self._most = shared, number, arrangement.average
         edges = np.linspace(0, len(shared["weights"]), arrangement.shards + 1).astype(int)
         self._part, self._is_sgd = slice(edges[number], edges[number + 1]), workload.learner.optimizer == "sgd"
-        self._spans = [_within(span, self._part) for span in spans(workload).values()]
+        self._spans = [_overlap(span, self._part) for span in spans(workload).values()]
         self._rates = list(rates(workload).values())
         # Invariant: the sum has the gradients that were taken since the last step, of each network so many.
         self._sum = np.zeros(len(shared["weights"]), np.float32)
@@ -370,7 +370,7 @@ def clipped(gradient: NDArray[np.float32], norm: float) -> NDArray[np.float32]:
     return gradient if scale >= 1 else gradient * np.float32(scale)
 
 
-def _within(span: slice, part: slice) -> slice:
+def _overlap(span: slice, part: slice) -> slice:
     return slice(max(span.start, part.start), max(span.start, part.start, min(span.stop, part.stop)))
 
 

@@ -22,7 +22,7 @@ _FILLED, _LEARNED = 1, 2
 
 
 class Batches(Protocol):
-    """Where a learner has its batches from."""
+    """The source of a learner's batches."""
 
     def take(self, beta: float, updates: int) -> tuple[Batch, int] | None:
         """(a batch, gradient steps taken when it was sampled); None while there is none, or none within 20 ms."""

@@ -202,7 +202,7 @@ class Board(SharedArrays):
         self.add(Counter.STEPS, 0)  # a fence: either the parent sees this child, or this child sees the parent's pause
 
     def check(self, row: int) -> None:
-        """What every child does between two turns: rest while a pause lasts; Stopped when the run is over.
+        """Rest while a pause lasts, as every child does between two turns; Stopped when the run is over.
 
         In the parent: look after the children, which raises TrainingError when one failed.
         """
@@ -265,7 +265,7 @@ class Board(SharedArrays):
 
     @property
     def acting_weights(self) -> Fetch:
-        """What actors fetch weights by: :meth:`fetch`, or that of the transport of weights."""
+        """The function by which actors fetch weights: :meth:`fetch`, or that of the transport of weights."""
         return self.fetch if self.transport is None else self.transport.fetch
 
     def fetch(self, target: NDArray[np.float32], known: int) -> int:
@@ -308,7 +308,7 @@ class Board(SharedArrays):
     # Sharing
 
     def handle(self) -> BoardHandle:
-        """What a child attaches by."""
+        """A small picklable reference, by which a child attaches."""
         return BoardHandle(self.memory_handle(), *self._sizes, self._parent, self._base, self.each, self.transport)
 
     @classmethod

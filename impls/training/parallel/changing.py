@@ -33,7 +33,7 @@ _LIFE = 1_009  # between the epochs of two lives of an actor that was ended and 
 
 @dataclass(frozen=True)
 class Rates:
-    """What a loop did in some seconds with a given number of ``actors`` and records of a batch B.
+    """Rates of a loop in some seconds, with a given number of ``actors`` and records of a batch B.
 
     ``sampling_hz`` environment steps, ``update_hz`` gradient steps, ``frames_hz`` records trained on, per second;
     ``cpu_percent`` of all cores. ``actor_cores``, ``actor_bytes`` of an actor, ``learner_cores``, ``learner_bytes`` of

@@ -101,9 +101,9 @@ class Children:
     def begin(self, kind: str, program: Callable[[Start], None], start: Start) -> None:
         """Start a child; ``kind`` names it to people."""
         atexit.register(self.end)  # before multiprocessing's own end, which waits for children that ignore SIGTERM
-        self._children.append(self._begun(kind, program, start))
+        self._children.append(self._start_child(kind, program, start))
 
-    def _begun(self, kind: str, program: Callable[[Start], None], start: Start) -> Child:
+    def _start_child(self, kind: str, program: Callable[[Start], None], start: Start) -> Child:
         mine, other = SPAWN.Pipe(duplex=False)
         with _few_threads(start.threads):
             process = begin_child(f"{kind}-{start.number}", run, program, start, other)
@@ -175,7 +175,7 @@ class Children:
         self._has_lost_claims = True
         row[Row.LIVE] = row[Row.RESTING] = 0
         child.faults.close()
-        begun = self._begun(child.kind, child.program, replace(child.start, epoch=child.start.epoch + _LIFE))
+        begun = self._start_child(child.kind, child.program, replace(child.start, epoch=child.start.epoch + _LIFE))
         deaths = child.deaths_in_a_row + 1 if turns == child.turns_before else 1
         return replace(begun, deaths_in_a_row=deaths, turns_before=turns)
 
@@ -212,7 +212,7 @@ class Children:
     def _row(self, child: Child) -> Any:
         return self._board.rows[child.start.row]
 
-    def _at_rest(self) -> bool:
+    def _is_at_rest(self) -> bool:
         """Whether all children rest, and nothing that they handed off before is still under way.
 
         After a failure it is under way for 2 s at most, for what an ended process had begun may never arrive.
@@ -228,7 +228,7 @@ class Children:
     def _rest(self) -> None:
         """Wait until all is at rest; who does not rest in time is killed."""
         began, later = clock.seconds(), 0.0
-        while not self._at_rest():
+        while not self._is_at_rest():
             self._look_after()
             now, is_soon = clock.seconds(), math.isfinite(self._hurried)
             limit = max(began, self._hurried) + _HURRY_SECONDS if is_soon else began + _START_SECONDS
@@ -399,13 +399,13 @@ def run(program: Callable[[Start], None], start: Start, faults: connection.Conne
     except (TrainingError, MemoryError) as error:
         _send(faults, str(error), isinstance(error, ProcessLost))
     except Exception as error:  # whatever a library raises: the parent says so
-        _send(faults, f"{type(error).__name__}: {error} ({_where(error)})")
+        _send(faults, f"{type(error).__name__}: {error} ({_place_of(error)})")
     else:
         return
     sys.exit(1)
 
 
-def _where(error: Exception) -> str:
+def _place_of(error: Exception) -> str:
     """The place in the code that raised an error."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{frame.filename}:{frame.lineno}"

@@ -58,7 +58,7 @@ _LEARNERS = 7  # sets these random numbers apart from the other uses of a seed
 
 
 class Extra(NamedTuple):
-    """What a learner is started with besides: the prefetcher's slots, if there is one, and what learners share."""
+    """Memory that a learner is started with: the prefetcher's slots, if there is one, and what learners share."""
 
     slots: SlotsHandle | None
     common: Handle

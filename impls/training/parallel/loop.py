@@ -84,7 +84,7 @@ class ParallelLoop(ActorNode, Loop):
         return super().cpu_seconds() + sum(map(seconds_of, self.learner.pids))
 
     def report(self) -> dict[str, Any]:
-        """What the run has done since it was begun.
+        """Counts and shares of the run since it was begun.
 
         ``steps``, ``updates``; ``lead`` and ``lag``, the most environment steps ahead of the ratio and behind it;
         ``stale_weights`` and ``stale_batches``, gradient steps by which actors' weights and learners' batches were

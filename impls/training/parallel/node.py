@@ -123,7 +123,7 @@ class Node:
         return cpu_seconds(self.pids.values())
 
     def report(self) -> dict[str, Any]:
-        """What the processes have done so far, from the rows of the board.
+        """Counts and shares of the processes so far, from the rows of the board.
 
         ``waited`` are shares of the seconds since the run began, ``busy_seconds`` those at work for each turn.
         """
@@ -146,7 +146,7 @@ class Node:
         return made | {"arrangement": self.arrangement.to_dict()}
 
     def _child(self, number: int, row: int, replay: Replay | None, transport: RecordTransport, **more: Any) -> Start:
-        """What a child is started with."""
+        """The arguments that a child is started with."""
         return Start(
             self.workload, self.arrangement, self.seed, self._epoch, number, row, self.board.handle(),
             None if replay is None else replay.handle(), self.board.looks, self._cores[row],

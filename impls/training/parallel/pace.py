@@ -27,7 +27,7 @@ class Pace:
 
     @classmethod
     def of(cls, workload: Workload, arrangement: Arrangement) -> "Pace":
-        """Those of a workload."""
+        """The pace of a workload in an arrangement."""
         interval, starts = workload.learner.update_interval, workload.learner.learning_starts
         hand_over = workload.actors.count * workload.actors.environments
         base = (starts - 1) // interval * interval

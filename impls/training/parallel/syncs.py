@@ -357,7 +357,7 @@ class Local(FollowingJoint):
         return Stepped(derived.priorities, losses)
 
     def _take_up(self, rows: Any, before: int) -> None:
-        """Where steps of this period were taken before a resume, let ``rows`` stand for each of theirs."""
+        """Let ``rows`` stand for the batch of each step of this period that was taken before a resume."""
         for step in range(before - int(self.common.kept[self.number]) + len(self._kept), before):
             self.learner.steps = step
             self._kept.append((rows, self.learner.phases()[1:]))

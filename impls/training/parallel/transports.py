@@ -63,10 +63,10 @@ class RecordTransport(ABC):
 
     @abstractmethod
     def make_sender(self, replay: Replay | None, board: Board, row: int, number: int) -> Send:
-        """What actor ``number`` hands its records over by; called once, in its process.
+        """The function by which actor ``number`` hands its records over; called once, in its process.
 
-        ``row`` is the process's on the board, where its waits are counted. What it returns raises Stopped when the run
-        ends before the records are handed off.
+        ``row`` is the process's on the board, where its waits are counted. The function raises Stopped
+        when the run ends before the records are handed off.
         """
 
     @abstractmethod
@@ -99,7 +99,7 @@ def wait_until(is_done: Callable[[], bool], board: Board, row: int) -> None:
 
 
 def drain(transport: RecordTransport, replay: Replay, board: Board, rows: range) -> bool:
-    """In a pause, receive until the actors of these rows rest and no record is under way; Stopped when the run ends.
+    """Receive, in a pause, until the actors of these rows rest and no record is under way; Stopped when the run ends.
 
     Returns whether that is so in a pause: the receiver may rest only then.
     TrainingError if a record does not arrive in 20 s.
@@ -306,12 +306,12 @@ class Queue(RecordTransport):
     def receive(self, replay: Replay) -> int:
         """Insert every message that is whole; an actor that waits may put its next for each."""
         count = 0
-        for rows in self._taken(replay):
+        for rows in self._insert_whole_messages(replay):
             self._queue._sem.release()
             count += rows
         return count
 
-    def _taken(self, replay: Replay) -> Iterator[int]:
+    def _insert_whole_messages(self, replay: Replay) -> Iterator[int]:
         """Insert each message that is whole by now, and yield how many rows it had."""
         if self._frames is None:
             self._frames = Frames(self._queue._reader)
@@ -364,7 +364,7 @@ class Fill(Queue):
         # Invariant: ``moved`` messages are in the replay, and still take room in the queue.
         while self._moved < self._queue.qsize():
             before = self._moved
-            for rows in self._taken(replay):
+            for rows in self._insert_whole_messages(replay):
                 self._moved += 1
                 count += rows
             if self._moved == before and not self._queue._reader.poll(_LATE_SECONDS):

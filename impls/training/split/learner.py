@@ -25,7 +25,7 @@ ACT, FOLLOW, COUNT = "act", "follow", "count"
 
 
 class SplitLearner(TorchLearner):
-    """What a learner of an actor-critic algorithm does otherwise where a child has its policy."""
+    """A learner of an actor-critic algorithm whose policy is in a child process."""
 
     def __init__(self, workload: Workload, **options: Any) -> None:
         super().__init__(workload, **options)
@@ -63,7 +63,7 @@ class SplitLearner(TorchLearner):
         return self._child
 
     def gradients(self, phase: Phase, rows: Rows) -> Any:
-        """As ever of the critics; of the policy dLoss/dActions, and dLoss/dLog density where it has one."""
+        """The critics' gradients as ever; of the policy dLoss/dActions, and dLoss/dLog density where it has one."""
         with self._asking():
             if phase.network != "policy":
                 return super().gradients(phase._replace(loss=lambda rows: self._losing(phase, rows)), rows)
@@ -74,7 +74,7 @@ class SplitLearner(TorchLearner):
         """Take the optimizer's step, or let the child take the policy's."""
         if phase.network != "policy":
             return super().follow(phase, gradients)
-        self._ask(FOLLOW, [one.numpy() for one in gradients])
+        self._ask(FOLLOW, [part.numpy() for part in gradients])
         for state in self.optimizers["policy"].state.values():
             state["step"] += 1
 
@@ -88,7 +88,7 @@ class SplitLearner(TorchLearner):
         lost = phase.loss(rows)
         if phase.network == "critic" and any(one.network == "policy" for one in self.phases()):
             inputs = [rows["observation"], *([rows["noise"]] if self.workload.family == "sac" else [])]
-            self._send(ACT, False, True, [one.numpy() for one in inputs])
+            self._send(ACT, False, True, [part.numpy() for part in inputs])
             self._is_asked = True
         return lost
 
@@ -108,7 +108,7 @@ class SplitLearner(TorchLearner):
         """Actions of states by the child; where gradients are wanted, leaves that collect them."""
         is_wanted = torch.is_grad_enabled()
         if not (is_wanted and self._is_asked):
-            self._send(ACT, is_target, is_wanted, [one.numpy() for one in inputs])
+            self._send(ACT, is_target, is_wanted, [part.numpy() for part in inputs])
         self._is_asked = self._is_asked and not is_wanted
         outputs = tuple(torch.from_numpy(one).requires_grad_(is_wanted) for one in self._answer())
         self._actions = outputs if is_wanted else self._actions
