@@ -20,8 +20,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ..sumtree.compiling import compiler
-from ..sumtree.kernel_cache import file_of, kept_cfunc, text_of
+from ..sumtree.compiling import compiler, file_of, kept_cfunc, text_of
 from ..sumtree.kernels.header import Form
 from .block import MOST_STEPS, STEPS
 

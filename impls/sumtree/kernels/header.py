@@ -9,7 +9,7 @@ from numba.core.imputils import lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import NativeValue, models, register_model, unbox
 
-from ..kernel_cache import kept_njit
+from ..compiling import kept_njit
 from ..lanes import unsigned_divide
 
 WORD = 8  # bytes of an address, an index, a float64

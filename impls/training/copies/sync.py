@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...replay import Batch
-from ...sumtree.kernel_cache import kept_njit
+from ...sumtree.compiling import kept_njit
 from .. import clock
 from ..errors import TrainingError
 from ..learner import Learner, Stepped, Vectors

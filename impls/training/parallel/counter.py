@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit, types
 
 from ...replay.sync import pause
-from ...sumtree.kernel_cache import kept_njit
+from ...sumtree.compiling import kept_njit
 from ...sumtree.lanes import (
     acquire_fence,
     atomic_add,

@@ -10,7 +10,7 @@ from ....replay.sync import (
     mutex_unlock,
     read_clock,
 )
-from ....sumtree.kernel_cache import kept_njit
+from ....sumtree.compiling import kept_njit
 from ....sumtree.lanes import load_i64, stack_words, store_i64
 
 _SECOND = 1_000_000_000

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....user_cache import make_private
+from ....files import make_private
 from ...errors import TrainingError
 from ...folder import alone
 from ..route import Route
