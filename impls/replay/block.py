@@ -193,17 +193,17 @@ class Bank:
         return self.memory.view(self.start + RANGES, (MOST_RANGES, RANGE_BYTES // 8), np.int64)
 
     def _view(self) -> NDArray[np.int64]:
-        from ..sumtree import kernels  # noqa: PLC0415  # with the compiler
+        from ..sumtree.kernels import header  # noqa: PLC0415  # with the compiler
 
         shape, height = self.shape, len(self.shape.sizes) - 1
         (view,) = allocate([(VIEW_WORDS, np.int64)])
         addresses = [int(part.ctypes.data) for part in self.parts]
-        view[[kernels.CAPACITY, kernels.HEIGHT, kernels.LEAVES]] = shape.slots, height, addresses[2]
-        view[kernels.SUMS + 1 : kernels.SUMS + 1 + height] = addresses[3 : 3 + height]
-        view[kernels.PREFIX + 1 : kernels.PREFIX + height] = addresses[3 + height : -2]
+        view[[header.CAPACITY, header.HEIGHT, header.LEAVES]] = shape.slots, height, addresses[2]
+        view[header.SUMS + 1 : header.SUMS + 1 + height] = addresses[3 : 3 + height]
+        view[header.PREFIX + 1 : header.PREFIX + height] = addresses[3 + height : -2]
         view[[BOUNDS, BLOCK_SHIFT, LENT_LEAVES]] = addresses[-2], shape.block_shift, addresses[-1]
         self._marks = [np.zeros(-(-size // shape.group), np.uint8) for size in shape.sizes[1:-1]]
-        view[kernels.MARKS + 1 : kernels.MARKS + height] = [int(marks.ctypes.data) for marks in self._marks]
+        view[header.MARKS + 1 : header.MARKS + height] = [int(marks.ctypes.data) for marks in self._marks]
         view[[BLOCK, BANK, WORDS, ROWS]] = self.memory.address, self.memory.address + self.start, *addresses[:2]
         view[[STRIDE, FRAMES, PID, BEGAN, ACTOR]] = shape.row.itemsize, shape.layout.frames, *process(), -1
         self._scratch = np.empty(shape.lanes * shape.chunks)

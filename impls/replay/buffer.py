@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..checks import integer_at_least, one_of
-from ..sumtree.arguments import to_numpy
-from ..sumtree.arithmetic import stratified
+from ..sumtree.arguments import stratified, to_numpy
 from ..sumtree.contract import SumTree
 from .batches import check_beta, check_pairs, mask_of, not_finite, reals, tickets_of, uniforms_of
 from .layout import Arrays, Layout, check_layout

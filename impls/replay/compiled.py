@@ -41,7 +41,7 @@ def install_steps(bank: Bank, shape: Shape, trial: bool, *lazy: str) -> None:
     """
     from numba import types  # noqa: PLC0415  # with the compiler
 
-    from ..sumtree.kernels import Form  # noqa: PLC0415
+    from ..sumtree.kernels.header import Form  # noqa: PLC0415
     from . import insertion, sampling, steps  # noqa: F401, PLC0415  # with the compiler; they define the steps
 
     leaf = types.float32 if np.dtype(shape.dtype).itemsize == 4 else types.float64

@@ -55,13 +55,13 @@ from .arguments import (
     Reals,
     index_batch,
     mass_batch,
+    prefix_values,
     priority_batch,
     range_batch,
     real_batch,
     to_numpy,
     uniform_batch,
 )
-from .arithmetic import prefix_values
 from .turns import Result, Turns
 
 LEAF_DTYPES = ("float32", "float64")

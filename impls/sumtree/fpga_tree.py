@@ -19,8 +19,7 @@ from ..checks import integer_at_least, one_of
 from ..fpga.design import Design
 from ..fpga.model import LAWS, Ledger, Link, bank_sums, ledger
 from ..levels import group_size
-from .arguments import Indices, Priorities, Reals, nothing_to_sample
-from .arithmetic import in_parts, sums_of_ranges
+from .arguments import Indices, Priorities, Reals, in_parts, nothing_to_sample, sums_of_ranges
 from .contract import READS, SumTree
 
 Quanta = NDArray[np.uint64]

@@ -13,8 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from ..checks import one_of
 from ..levels import allocate, fits_lines, full_level_sizes, group_size, level_bytes, level_sizes
-from .arguments import Indices, Priorities, Reals
-from .arithmetic import in_parts, nearest_positive, sums_of_ranges
+from .arguments import Indices, Priorities, Reals, in_parts, nearest_positive, sums_of_ranges
 from .contract import READS, SumTree
 
 
