@@ -105,19 +105,8 @@ class FpgaTree(SumTree):
             np.zeros(-(-size // self._width) * self._width, np.uint64) for size in self._sizes
         ]
 
-    def _options(self) -> dict[str, Any]:
-        design = self._design
-        return {
-            "leaf_bits": design.leaf_bits,
-            "fraction_bits": self._fraction_bits,
-            "rounding": self._rounding,
-            "micro": design.micro,
-            "banks": design.banks,
-            "banking": design.banking,
-            "clock_hz": design.clock_hz,
-            "law": self._law,
-            "link": self._link,
-        }
+    def _option(self, name: str) -> Any:
+        return getattr(self._design, name) if hasattr(self._design, name) else super()._option(name)
 
     # The twin: integers, so that neither order nor grouping matters
 

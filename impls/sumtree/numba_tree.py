@@ -179,9 +179,6 @@ class NumbaTree(SumTree):
         copies = 2 if options.get("layout", "prefix") == "prefix" else 1
         return level_bytes(level_sizes(capacity, fanout), fanout, dtype, width, copies)
 
-    def _options(self) -> dict[str, Any]:
-        return {"propagate": self._propagate, "layout": self._layout, "aligned": self._aligned}
-
     # Kernels are compiled, or loaded from disk, at their first use; calling the entry itself spares numba's dispatch.
 
     def _compiled(self, kernel: Any, kinds: str, *, minima: bool = False) -> Callable[..., Any]:

@@ -74,9 +74,6 @@ class NumpyTree(SumTree):
         sizes = full_level_sizes if options.get("padding") == "full" else level_sizes
         return level_bytes(sizes(capacity, fanout), fanout, dtype)
 
-    def _options(self) -> dict[str, Any]:
-        return {"aligned": self._aligned, "padding": self._padding, "propagate": self._propagate}
-
     @property
     def _leaves(self) -> Priorities:
         return self._nodes[0][: self._capacity]
