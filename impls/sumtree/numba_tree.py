@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import numba
 
     from . import direct_calls, numba_turns
-    from .kernels import auditing, header, lending, searching, sums, updating
+    from .kernels import auditing, header, lending, searching, updating
 
 _empty = np.empty  # looking such names up takes a third of the time of a call with B = 1
 _FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
@@ -51,11 +51,11 @@ _LOADS_IN_ORDER = platform.machine() in ("x86_64", "AMD64")  # those of the inte
 def _load() -> None:
     """Import the compiler and the kernels at the first tree, because traits are read without a compiler, too."""
     global numba, direct_calls, numba_turns  # noqa: PLW0603  # as if imported above
-    global auditing, header, lending, searching, sums, updating  # noqa: PLW0603
+    global auditing, header, lending, searching, updating  # noqa: PLW0603
     numba = import_numba()
 
     from . import direct_calls, numba_turns  # noqa: PLC0415
-    from .kernels import auditing, header, lending, searching, sums, updating  # noqa: PLC0415
+    from .kernels import auditing, header, lending, searching, updating  # noqa: PLC0415
 
 
 class NumbaTree(SumTree):
@@ -210,10 +210,10 @@ class NumbaTree(SumTree):
     _distinct_kernel = AtFirstUse(lambda tree: tree._compiled(lending.search_distinct, "ripii", minima=True))
     _without_kernel = AtFirstUse(lambda tree: tree._compiled(lending.search_without, "riipi", minima=True))
     _left_kernel = AtFirstUse(lambda tree: tree._compiled(searching.search_left, "rrip"))
-    _ranges_kernel = AtFirstUse(lambda tree: tree._compiled(sums.sum_ranges, "iir"))
+    _ranges_kernel = AtFirstUse(lambda tree: tree._compiled(searching.sum_ranges, "iir"))
     _gather_kernel = AtFirstUse(lambda tree: tree._compiled(searching.gather, "ip"))
     _audit_kernel = AtFirstUse(lambda tree: tree._compiled(auditing.audit, "br", minima=True))
-    _root_kernel = AtFirstUse(lambda tree: tree._compiled(sums.root, "nr"))
+    _root_kernel = AtFirstUse(lambda tree: tree._compiled(searching.root, "nr"))
 
     @AtFirstUse
     def _update_kernel(self) -> Callable[..., int]:

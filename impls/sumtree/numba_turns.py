@@ -15,7 +15,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from .compiling import compiler
-from .kernels import header, searching, turns
+from .kernels import header, searching
 from .turns import survive_forks, waits, within
 
 
@@ -42,7 +42,7 @@ class KernelTurns:
                         break
                     time.sleep(seconds)
             finally:
-                self._turn(turns.OPEN)
+                self._turn(header.OPEN)
         return status
 
     def try_to_hold(self, seconds: float) -> bool:
@@ -52,7 +52,7 @@ class KernelTurns:
         if not self._line.acquire(timeout=seconds):
             return False
         self._fork = threading.get_ident()
-        if within(seconds, lambda: self._turn(turns.HOLD)):
+        if within(seconds, lambda: self._turn(header.HOLD)):
             return True
         self.let_go()
         return False
@@ -60,8 +60,8 @@ class KernelTurns:
     def let_go(self) -> None:
         """Let calls in again, if this thread holds it."""
         if self._fork == threading.get_ident():
-            self._turn(turns.LET_GO)
-            self._turn(turns.OPEN)
+            self._turn(header.LET_GO)
+            self._turn(header.OPEN)
             self._fork = None
             self._line.release()
 
@@ -84,10 +84,10 @@ class KernelTurns:
 
 @functools.cache
 def _turn() -> Callable[..., bool]:
-    """The compiled entry of :func:`kernels.turns.turn`."""
+    """The compiled entry of :func:`kernels.header.turn`."""
     signature = (types.int64, types.int64)
-    compiler.run(turns.turn.compile, signature)
-    entry: Callable[..., bool] = turns.turn.overloads[signature].entry_point
+    compiler.run(header.turn.compile, signature)
+    entry: Callable[..., bool] = header.turn.overloads[signature].entry_point
     return entry
 
 

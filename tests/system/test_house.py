@@ -54,8 +54,7 @@ HEAVY_BY_NATURE = {  # files and folders whose whole purpose is one library, imp
     "impls/sumtree/kernels/": {"numba", "llvmlite"},
     "impls/sumtree/lanes.py": {"numba", "llvmlite"},
     **{
-        f"impls/replay/{name}": {"numba", "llvmlite"}
-        for name in ("direct_calls.py", "sync.py", "steps.py", "trials.py", "locking/")
+        f"impls/replay/{name}": {"numba", "llvmlite"} for name in ("direct_calls.py", "sync.py", "steps.py", "locking/")
     },
     "impls/plugins/": {
         *("stable_baselines3", "sb3_contrib", "tianshou", "torchrl", "tensordict", "ray", "torch", "gymnasium")

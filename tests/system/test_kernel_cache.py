@@ -394,7 +394,7 @@ def test_the_text_is_that_of_a_module_and_of_all_it_imports_from(tmp_path):
 USE = """
 import numpy as np
 from numba import types
-from impls.sumtree.kernels.turns import HOLD, turn
+from impls.sumtree.kernels.header import HOLD, turn
 signature, words = (types.int64, types.int64), np.zeros(300, np.int64)
 turn.compile(signature)
 print(sum(turn.stats.cache_hits.values()), turn.overloads[signature].entry_point(words.ctypes.data, HOLD))

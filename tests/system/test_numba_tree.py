@@ -293,13 +293,13 @@ def test_check_audits_every_stored_sum_and_rebuild_mends_it(layout):
 
 USE = """
 import impls, numpy as np
-from impls.sumtree.kernels import auditing, lending, searching, sums, turns, updating
+from impls.sumtree.kernels import auditing, header, lending, searching, updating
 tree = impls.make("numba", 9000, threads=2)
 tree.update(np.arange(3000), np.arange(3000.0))
 tree.sample(np.full(1, 0.5)); tree.sample(np.full(9000, 0.5)); tree.sample_distinct(np.full(2, 0.5))
 tree.prefix_sum_index(5.0); tree.get(7); tree.check(); tree.rebuild(); tree.total()
 impls.make("numba", 9000, propagate="delta").update(5, 1.0)
-modules = auditing, lending, searching, sums, turns, updating
+modules = auditing, header, lending, searching, updating
 kernels = {kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "stats")}
 print(sum(sum(k.stats.cache_hits.values()) for k in kernels), sum(sum(k.stats.cache_misses.values()) for k in kernels))
 """

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...replay.memory import Handle, Memory, allocate
+from ...replay.block import Handle, Memory, allocate
 from ...replay.sync import make_mutex
 from .. import algorithms
 from ..learner import Learner, Vectors

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ... import replay as replays
 from ...replay import Batch, Layout, Outputs, Replay
 from ...replay.batches import Plan
-from ...replay.memory import Handle, Memory, allocate
+from ...replay.block import Handle, Memory, allocate
 from .. import clock, learners
 from ..actor import TRAINING, Episode, beta_at, seed_of
 from ..errors import TrainingError

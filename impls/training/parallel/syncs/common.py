@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from ....replay.memory import Handle, Memory, allocate
+from ....replay.block import Handle, Memory, allocate
 from ....replay.sync import make_mutex
 from ...learner import Learner, Vectors, Weights
 from ...sizes import layout_of
