@@ -37,8 +37,8 @@ import numpy as np
 from dse import records, stats
 from dse.platforms import GitError, commit, files_at, fingerprint, git, is_shallow
 from dse.records import Measurement, RecordError
+from impls.files import lock
 from impls.terminal import Progress, plural
-from impls.writing import lock
 
 from .arguments import AXES, add_axes, add_common, add_numbers, parser_of
 from .cases import OPS, Case

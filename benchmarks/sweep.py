@@ -15,7 +15,7 @@ import impls
 from dse.platforms import memory
 from dse.platforms.evidence import CORES
 from dse.records import Measurement
-from impls.replay.memory import check_free
+from impls.cores import check_free
 
 from .cases import Case, Prepared, WrongAnswerError, prepare
 from .clock import ALL_CPUS, Call, Clock, clock_of, pin

@@ -23,11 +23,10 @@ import numpy as np
 import impls
 from impls import SumTree
 from impls.cores import count_allowed, free_bytes
+from impls.files import cache_folder, lock, warn_once
 from impls.race import Candidate, Result, race
 from impls.sumtree.compiling import compiler
 from impls.sumtree.registry import options_of
-from impls.user_cache import cache_folder, warn_once
-from impls.writing import lock
 
 from . import machines, platforms, stats
 from .estimate import Estimate, Evidence

@@ -17,7 +17,7 @@ from types import NoneType, TracebackType
 from typing import Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from impls.checks import near, short
-from impls.writing import list_files, lock, refusing, try_to_write
+from impls.files import list_files, lock, refusing, try_to_write
 
 from . import stats
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path("/")  # where a system describes itself, as Linux does
+_MARGIN = 0.97  # of the memory that is free, which one block may take
 
 
 def allowed_cpus() -> tuple[int, ...]:
@@ -88,6 +89,13 @@ def free_bytes() -> float:
         dropped = stat.get("total_inactive_file", stat.get("inactive_file", 0))  # with those of the groups below
         least = min(least, max(0, limit - int(used or 0) + int(dropped)))
     return least
+
+
+def check_free(nbytes: int) -> None:
+    """MemoryError for more bytes than the machine has free."""
+    free = free_bytes()
+    if nbytes > _MARGIN * free:
+        raise MemoryError(f"{nbytes / 1e9:,.1f} GB are needed and {free / 1e9:,.1f} GB are free: lower the capacity")
 
 
 def _memory_limits() -> Iterator[tuple[Path, int]]:

@@ -13,7 +13,7 @@ from dse.published import quoted
 from dse.published.quoted import Quoted
 from dse.records import Measurement, RecordError, in_order
 from dse.times.profile import evidence
-from impls.writing import list_files
+from impls.files import list_files
 
 from . import origins
 from .markup import slug

@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from impls.writing import list_files
+from impls.files import list_files
 
 if TYPE_CHECKING:
     from .chart import Chart

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from dse.records import RecordError
-from impls.writing import write_whole
+from impls.files import write_whole
 
 from . import style
 from .chart import Material

@@ -8,8 +8,8 @@ from pathlib import Path
 from dse import records
 from dse.records import Measurement
 from dse.validation.answered import is_measured, read_rows
+from impls.files import list_files
 from impls.terminal import plural
-from impls.writing import list_files
 
 
 def placed(found: Sequence[Measurement], results: Path) -> list[tuple[str, Measurement]]:

@@ -17,8 +17,8 @@ from dse.platforms import GitError, git
 from dse.published import plugin_claims
 from dse.records import in_order, twins
 from dse.validation.answered import is_measured, read_rows
+from impls.files import list_files
 from impls.sumtree.registry import names, options_of, traits
-from impls.writing import list_files
 
 from . import origins
 from .page import charts, names_of, part, sections

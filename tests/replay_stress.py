@@ -19,7 +19,7 @@ import numpy as np
 from impls.replay import Batch, Layout, Replay, attach, make
 from impls.replay.block import ACTOR, COUNT, GRANTED, MODE, READY, TICKET, WRITTEN, Bank
 from impls.replay.registry import strategy_class
-from impls.replay.trials import RANDOM
+from impls.replay.steps import RANDOM
 
 PLAIN = Layout((12,), "int64", action_size=2)
 STACKED = Layout((24,), "int64", frames=4, action_size=2)

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 from dse.platforms import fingerprint
-from impls.user_cache import cache_folder
+from impls.files import cache_folder
 from tests import branches, durations
 from tests.durations import FILE
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from impls.user_cache import cache_folder, make_private
+from impls.files import cache_folder, make_private
 
 from .torchrl_peer import Torchrl, folder
 

@@ -22,12 +22,12 @@ from typing import Any
 from dse.platforms.evidence import CORES
 from dse.platforms.reading import here
 from dse.records import Measurement, RecordError, in_order
+from impls.files import refusing
 from impls.terminal import print_to_stderr
 from impls.training import TrainingError, Workload, load_timed
 from impls.training.environments import Environment, warn_of_code
 from impls.training.options import with_values
 from impls.training.reading import stated
-from impls.writing import refusing
 
 from ..arguments import DEFAULT, add_common, add_list, add_workload, among, at_least, list_of, listed, parser_of
 from ..clock import ALL_CPUS, Clock

@@ -24,7 +24,7 @@ from dse.platforms.evidence import CORES
 from dse.records import Measurement
 from impls import replay as replays
 from impls.replay import Replay
-from impls.replay.memory import Handle, Memory, allocate
+from impls.replay.block import Handle, Memory, allocate
 from impls.training import TrainingError, Workload, identity, load
 from impls.training.actor import Inserted
 from impls.training.arrangement import Arrangement

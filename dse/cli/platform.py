@@ -26,9 +26,9 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from impls.files import refusing, try_to_write
 from impls.terminal import aligned, count, plural
 from impls.training import load_timed as load_workload
-from impls.writing import refusing, try_to_write
 
 from ..estimate import written
 from ..platforms import Leaf, Platform, PlatformError, Quantity, busy, leaves, load, names

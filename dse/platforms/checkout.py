@@ -6,7 +6,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from impls.user_cache import warn_once
+from impls.files import warn_once
 
 CODE = (":/", ":!/results")
 KEPT = tuple(f"GIT_{name}" for name in ("CONFIG", "SSH", "SSL", "PROXY", "ASKPASS", "TERMINAL", "EXEC", "DISCOVERY"))

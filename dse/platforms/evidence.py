@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from impls.cores import count_allowed
-from impls.user_cache import warn_once
+from impls.files import warn_once
 
 from ..records import LOAD, Measurement, RecordError, Writer, parse
 from .fingerprint import fingerprint

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from impls.toml_lines import KeyPath, line_of
+from impls.strict_toml import KeyPath, line_of
 
 from .platform import Device, Link, Memory, Platform, leaves
 from .quantities import Quantity, digits, in_unit, readable, split

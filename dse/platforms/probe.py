@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from impls.cores import count_allowed, count_cores, read_text
-from impls.writing import try_to_write
+from impls.files import try_to_write
 
 from .fingerprint import command_line, data_caches, fingerprint, now, query_gpus
 from .memory import Work, compiled, memory_reads, memory_streams

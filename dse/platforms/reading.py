@@ -21,8 +21,7 @@ import dataclasses
 from pathlib import Path
 
 from impls.cores import count_allowed, count_cores
-from impls.strict_toml import Files, Problem
-from impls.toml_lines import locate
+from impls.strict_toml import Files, Problem, locate
 
 from . import plausible, schema
 from .fingerprint import fingerprint

@@ -9,8 +9,7 @@ from functools import cache
 from typing import Any
 
 from impls.checks import near, short
-from impls.strict_toml import MOST_TABLES, Faults, Field, Reader
-from impls.toml_lines import KeyPath
+from impls.strict_toml import MOST_TABLES, Faults, Field, KeyPath, Reader
 
 from .platform import NEEDED, Device, Platform, Slice
 from .quantities import COUNT, ORIGINS, UNITS, Quantity, Unit, readable, split, to_si

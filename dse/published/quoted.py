@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from impls.checks import closest
-from impls.writing import list_files
+from impls.files import list_files
 
 from ..records import RecordError
 

@@ -21,8 +21,7 @@ from typing import Any
 
 import impls
 from impls.checks import near, short
-from impls.strict_toml import Faults, Files, Problem, Reader, UnreadableError, content
-from impls.toml_lines import KeyPath, line_of, locate
+from impls.strict_toml import Faults, Files, KeyPath, Problem, Reader, UnreadableError, content, line_of, locate
 
 from ..estimate import LEAST_FACTOR
 from ..records import Source

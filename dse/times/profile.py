@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from impls.files import list_files
 from impls.terminal import plural
 from impls.training import Workload, identity
 from impls.training.workload import RESULTS_ALONE
-from impls.writing import list_files
 
 from .. import stats
 from ..drift import Drift, drift

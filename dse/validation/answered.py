@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from impls.writing import list_files
+from impls.files import list_files
 
 from ..records import RecordError, in_order
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
+from impls.files import list_files
 from impls.training import Workload, WorkloadError, identity, load
 from impls.training.weights import layout_of
-from impls.writing import list_files
 
 from .. import platforms
 from ..estimate import Estimate

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from ..replay.sampling import power_of_ratio
-from ..sumtree.kernel_cache import kept_njit
+from ..sumtree.compiling import kept_njit
 
 
 @kept_njit(nogil=True)

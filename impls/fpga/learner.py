@@ -32,7 +32,7 @@ ULTRA_WORDS, BLOCK_WORDS, DISTRIBUTED_WORDS = 8192, 1024, 64
 ULTRA_PORTS = 2
 """Words a cycle from an UltraRAM, the two of a row; other primitives give one."""
 DISTRIBUTED_LUTS = 40
-"""A distributed RAM has 7 bits in 8 LUTs, so 32 bits in five of them (as in ``memories.py``)."""
+"""A distributed RAM has 7 bits in 8 LUTs, so 32 bits in five of them (as in ``resources.py``)."""
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,14 @@
 """Experience replay: the layout of a record, the reference buffer on any sum tree, and the compiled, shared replay."""
 
 from .batches import Outputs
+from .block import ClosedError
 from .blocks import ReplayHandle
-from .buffer import Batch, PrioritizedBuffer, importance_weights
+from .buffer import Batch, PrioritizedBuffer, SegmentedReplay, importance_weights
 from .layout import Layout
 from .local_storages import LocalStorage
-from .memory import ClosedError
 from .n_step import NStep, NStepLayout
 from .registry import attach, make, strategies
 from .replay import Replay
-from .segments import SegmentedReplay
 
 __all__ = [
     "Batch",

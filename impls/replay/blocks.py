@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ..sumtree.compiling import compiler
 from ..sumtree.turns import waits
 from .batches import Packer, Plan
 from .block import (
@@ -25,13 +26,56 @@ from .block import (
     SIGNATURE,
     TREE_MUTEX,
     Bank,
+    ClosedError,
+    Handle,
+    Memory,
     Shape,
+    allocate,
     is_alive,
     process,
 )
-from .compiled import Kernels, entry, install_steps
 from .layout import Layout
-from .memory import ClosedError, Handle, Memory, allocate
+
+LAZY = ("search_distinct", "read_priorities")  # steps that few calls need
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The compiled operations of a strategy, and its own way to have a bank alone, if it has one."""
+
+    insert: Any
+    sample: Any
+    update: Any
+    retrieve: Any
+    hold: Any = None
+    let_go: Any = None
+
+
+def entry(kernel: Any, trial: bool, *arguments: Any) -> Callable[..., int]:
+    """The compiled entry of a kernel, which takes a view's address and then its own arguments, of these types."""
+    from numba import types  # noqa: PLC0415  # with the compiler
+
+    signature = (types.literal(int(trial)), types.int64, *arguments)
+    compiler.run(kernel.compile, signature)
+    return functools.partial(kernel.overloads[signature].entry_point, int(trial))
+
+
+def install_steps(bank: Bank, shape: Shape, trial: bool, *lazy: str) -> None:
+    """Compile the steps for a shape, if no process has yet, and let a bank's view have their addresses.
+
+    ``lazy`` are those wanted of :data:`LAZY`, by default none and all others.
+    """
+    from numba import types  # noqa: PLC0415  # with the compiler
+
+    from ..sumtree.kernels.header import Form  # noqa: PLC0415
+    from . import sampling, steps, updating  # noqa: F401, PLC0415  # with the compiler; they define the steps
+
+    leaf = types.float32 if np.dtype(shape.dtype).itemsize == 4 else types.float64
+    numbers = {"fanout": shape.group, "lanes": shape.lanes, "chunks": shape.chunks, "prefix": 1}
+    form = Form(leaf, **numbers, trial=int(trial))
+    usual = tuple(name for name in steps.NAMES if name not in LAZY and (trial or name != "stop"))
+    steps.install(bank.view, form, lazy or usual)
+
 
 _PATIENCE = 100  # looks at a bank in which records are being written, before no others may begin
 _NO_TICKET = 1 << 60  # beyond all, so that no insert meets it
@@ -116,25 +160,25 @@ class BlockOfBanks:
     def _compile(self) -> None:
         from numba import types  # noqa: PLC0415  # with the compiler
 
-        from . import maintenance  # noqa: PLC0415  # with the compiler
+        from . import tree_lock  # noqa: PLC0415  # with the compiler
 
         reals, number = types.float64[::1], types.int64
         self._install_steps()
         self._compile_operations()
         self._sample: Callable[..., int] = self._of_one_state(self._sample)
-        self._hold = self._entry(self.kernels.hold or maintenance.hold)
-        self._let_go = self._entry(self.kernels.let_go or maintenance.let_go)
-        self._audit = self._entry(maintenance.audit, types.boolean, reals)
-        self._reclaim = self._entry(maintenance.reclaim, number, number, number)
+        self._hold = self._entry(self.kernels.hold or tree_lock.hold)
+        self._let_go = self._entry(self.kernels.let_go or tree_lock.let_go)
+        self._audit = self._entry(tree_lock.audit_bank, types.boolean, reals)
+        self._reclaim = self._entry(tree_lock.reclaim, number, number, number)
 
     @functools.cached_property
     def _sample_distinct(self) -> Callable[..., int]:
         from numba import types  # noqa: PLC0415  # with the compiler
 
-        from . import maintenance  # noqa: PLC0415  # with the compiler
+        from . import tree_lock  # noqa: PLC0415  # with the compiler
 
         self._install_steps("search_distinct")
-        return self._entry(maintenance.sample_distinct, types.float64[::1], types.float64, types.int64)
+        return self._entry(tree_lock.sample_distinct, types.float64[::1], types.float64, types.int64)
 
     @functools.cached_property
     def _retrieve(self) -> Callable[..., int]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import integer_at_least
-from .memory import check_free
+from ..cores import check_free
 
 Arrays = dict[str, NDArray[Any]]
 _SMALL = 256  # actions that fit a byte

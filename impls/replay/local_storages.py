@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ..checks import integer_at_least
 from .layout import Arrays, Layout
-from .state import arrays_of
-from .values import differing, flags_of, rules_of, steps_of
+from .values import arrays_of, differing, flags_of, rules_of, steps_of
 
 
 class LocalStorage:

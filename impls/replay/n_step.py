@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..checks import integer_at_least
 from .layout import Arrays, Layout, check_layout
-from .state import arrays_of
-from .values import differing, flags_of, number, rules_of, steps_of
+from .values import arrays_of, differing, flags_of, number, rules_of, steps_of
 
 _RESETS = (
     "a step began where an episode had ended, without reward: it is taken for the reset of gymnasium's NEXT_STEP mode "

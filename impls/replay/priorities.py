@@ -11,9 +11,8 @@ from ..sumtree.kernels.header import CAPACITY, LEAVES, offset_of
 from ..sumtree.kernels.updating import recompute, set_leaves
 from ..sumtree.lanes import array_at, bytes_of, load_real, rounded, stack_words, store_real, unsigned_divide, word_of
 from .block import BANK, BLOCK_SHIFT, BOUNDS, LEAF_MUTEX
-from .steps import step
+from .steps import LEAF_LOCK, LEAF_UNLOCK, SET_LEAVES, SUM_UP, point, step
 from .sync import OWNER_DIED, acquire, inner, mutex_consistent, mutex_unlock
-from .trials import LEAF_LOCK, LEAF_UNLOCK, SET_LEAVES, SUM_UP, point
 
 _WORD = 8
 _GROUPS = 256  # of neighbors whose sums are renewed at once; a portion of them touches at most two more than it fills

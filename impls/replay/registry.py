@@ -67,7 +67,7 @@ def make(
     without an error get: the largest "ever" given or the largest that is "current", which with several banks is that of
     the bank they go to. A ``trial`` has kernels that tests can stop. The first call with a strategy and fanout compiles
     for up to a minute, which it says on a terminal; the result is in the user's cache folder (see
-    :mod:`impls.user_cache`) for all processes to come, and where none can be used every process compiles.
+    :mod:`impls.files`) for all processes to come, and where none can be used every process compiles.
 
     Raises ValueError for settings outside their bounds, MemoryError for more than the machine has free, ImportError
     without numba, RuntimeError where it is switched off or the system has no robust mutexes.

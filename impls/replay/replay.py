@@ -15,12 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from ..checks import integer_at_least
 from ..sumtree.turns import waits
 from .batches import Outputs, check_beta, check_pairs, mask_of, not_finite, reals, tickets_of, uniforms_of
-from .block import COUNT, LARGEST, LOADS, LOST, MOST_LENT, MOST_RANGES, WRITTEN, Bank
+from .block import COUNT, LARGEST, LOADS, LOST, MOST_LENT, MOST_RANGES, WRITTEN, Bank, ClosedError
 from .blocks import BlockOfBanks, ReplayHandle
 from .buffer import Batch
-from .memory import ClosedError
-from .state import checked, load, saved, states_of
-from .values import check_count
+from .values import check_count, checked, load, saved, states_of
 
 _NOTHING: NDArray[np.float64] = np.empty(0)
 _ALL = np.empty(0, np.bool_)

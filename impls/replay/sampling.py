@@ -24,9 +24,8 @@ from ..sumtree.lanes import (
     word_of,
 )
 from .block import BANK, FIELD, FIELDS, FRAME_BYTES, FRAMES, LENT, LENT_LEAVES, ROWS, STRIDE, TICKET, WORDS
-from .steps import DONE, NOTHING, step
+from .steps import DESCEND, DONE, NOTHING, READ_FIRST, READ_SECOND, point, step
 from .sync import copy_bytes, fence, inner, is_on
-from .trials import DESCEND, READ_FIRST, READ_SECOND, point
 
 DRAWN = 5
 _WORD = 8

@@ -20,10 +20,11 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ..sumtree.compiling import compiler
-from ..sumtree.kernel_cache import file_of, kept_cfunc, text_of
+from ..sumtree.compiling import compiler, file_of, kept_cfunc, text_of
 from ..sumtree.kernels.header import Form
-from .block import MOST_STEPS, STEPS
+from ..sumtree.lanes import load_acquire, load_i64, store_i64, store_release, word_of
+from .block import ACTOR, ACTORS, ARRIVED, BLOCK, GRANTED, MODE, MOST_STEPS, STEPS
+from .sync import sleep_microseconds
 
 _I8, _I64 = ir.IntType(8), ir.IntType(64)
 FORMED = (
@@ -37,7 +38,7 @@ PLAIN = (  # compiled for any tree
 NAMES = FORMED + PLAIN  # in the order of their addresses in a view
 assert len(NAMES) <= MOST_STEPS
 
-DONE, NOT_FINITE, NOTHING = range(3)  # results of a kernel; below 0: an insert that waits, see ``insertion.blocked``
+DONE, NOT_FINITE, NOTHING = range(3)  # results of a kernel; below 0: an insert that waits, see ``updating.blocked``
 PORTION = 48  # elements that a lock is kept for, where it need not be kept for the whole batch: about a microsecond
 NEIGHBORS = 256  # the same for records that lie side by side
 PATIENCE = 8  # draws in vain, because rows were overwritten meanwhile, before the rest is read under the lock
@@ -110,3 +111,56 @@ def _word_of(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     if isinstance(kind, types.Array):
         return builder.ptrtoint(context.make_array(kind)(context, builder, value).data, _I64)
     return value
+
+
+_WORD = 8
+
+# Points, each just before what it names; ``tests/oracles/atomic_steps.py`` has the same numbers.
+RESERVE, ODD, ZERO, RESERVED, FIRST_HALF, SECOND_HALF, COMMIT, EVEN, RAISE, COMMITTED = range(1, 11)
+SEARCH, DESCEND, SEARCHED, READ_FIRST, READ_SECOND, RECHECK, UPDATE, SET_LEAVES, SUM_UP, UPDATED = range(11, 21)
+LEAF_LOCK, LEAF_UNLOCK, RETRIEVE, LOOK, READ_LEAF, RETRIEVED = range(21, 27)
+FREE, SCRIPTED, RANDOM = range(3)  # what points do
+
+
+# Trials: points where a test stops a kernel
+
+
+@step
+def stop(view: int, form: Any, number: int) -> int:
+    """Do what the test wants at a point: continue, sleep at random, or wait until it grants a step."""
+    block, actor = word_of(view, BLOCK), word_of(view, ACTOR)
+    mode = load_acquire(block + _WORD * MODE)
+    if actor < 0 or actor >= ACTORS or mode == FREE:
+        return 0
+    arrived, granted = block + _WORD * (ARRIVED + actor), block + _WORD * (GRANTED + actor)
+    if mode == RANDOM:  # the granted word is the state of a generator of random numbers
+        state = load_i64(granted) * 6364136223846793005 + 1442695040888963407
+        store_i64(granted, state)
+        store_release(arrived, number)
+        if (state >> 33) & 3 == 0:
+            sleep_microseconds((state >> 40) & 127)
+        return 0
+    # Invariant: the test grants an actor one step only after it has seen it arrive.
+    store_release(arrived, number)
+    while load_acquire(granted) == 0:
+        if load_acquire(block + _WORD * MODE) == FREE:
+            break
+        sleep_microseconds(20)
+    store_release(granted, 0)
+    store_release(arrived, 0)
+    return 0
+
+
+@intrinsic
+def point(typingctx: Any, trial: Any, view: Any, number: Any) -> Any:
+    """A place where a test may stop this kernel, which is otherwise nothing, and no function for each number."""
+    if not isinstance(trial, types.IntegerLiteral):
+        return None
+    called, emit_stop = stop._defn(typingctx, types.int64, types.int64)
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if trial.literal_value & 1:
+            emit_stop(context, builder, called, arguments[1:])
+        return context.get_dummy_value()
+
+    return types.none(trial, types.int64, types.int64), emit

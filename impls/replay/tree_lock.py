@@ -1,14 +1,15 @@
-"""The mutex of a bank's tree, that of its leaves, and the repair of a bank whose owner died with the lock."""
+"""The mutex of a bank's tree, that of its leaves, audits, and the repair of what the dead left."""
 
 from typing import Any
 
 import numpy as np
 
 from ..sumtree.kernels.auditing import largest_error
-from ..sumtree.kernels.header import CAPACITY, LEAVES, offset_of
+from ..sumtree.kernels.header import CAPACITY, LEAVES, kernel, offset_of
 from ..sumtree.lanes import (
     array_at,
     bytes_of,
+    load_acquire,
     load_i64,
     load_real,
     rounded,
@@ -17,6 +18,7 @@ from ..sumtree.lanes import (
     store_release,
     word_of,
 )
+from . import sampling
 from .block import (
     BANK,
     CLOSED,
@@ -36,8 +38,8 @@ from .block import (
     WRITING,
     WRITTEN,
 )
-from .priorities import raise_bound
-from .steps import step
+from .priorities import lock_leaves, raise_bound, unlock_leaves
+from .steps import DONE, step
 from .sync import OWNER_DIED, acquire, inner, mutex_consistent, mutex_unlock
 
 _WORD = 8
@@ -104,3 +106,66 @@ def audit(view: int, form: Any, mend: int) -> float:
     """The largest error of a sum of the tree; ``mend`` makes them right. The caller has the lock."""
     fresh = array_at(word_of(view, SCRATCH_ROW), form.width, 0.0)
     return largest_error(view, form, mend != 0, fresh)
+
+
+@kernel()
+def hold(trial: int, view: int) -> int:
+    """Lock the bank's tree, repaired if need be, and its leaves, against those who read priorities."""
+    enter(view)
+    lock_leaves(trial, view)
+    return DONE
+
+
+@kernel()
+def let_go(trial: int, view: int) -> int:
+    """Unlock the bank's leaves and its tree."""
+    unlock_leaves(trial, view)
+    leave(view)
+    return DONE
+
+
+@kernel()
+def audit_bank(trial: int, view: int, mend: bool, largest: Any) -> int:
+    """Put the largest error of a sum into ``largest [1]``; ``mend`` repairs the bank. The caller has the lock."""
+    largest[0] = audit(view, 0)
+    if mend:
+        repair(view)
+    return DONE
+
+
+@kernel()
+def sample_distinct(trial: int, view: int, uniforms: Any, beta: float, out: int) -> int:
+    """Sample without replacement; returns the number of records drawn, and fewer than B leave no batch."""
+    batch = uniforms.size
+    drawn, scratch = np.empty(sampling.DRAWN * batch, np.int64), np.empty(2 * batch, np.int64)
+    sampling.begin(view, drawn, batch, uniforms, 0)
+    count = sampling.search_distinct(view, drawn, batch, uniforms, scratch)
+    if count == batch:
+        sampling.gather(view, drawn, batch, 0, count, out)
+        sampling.weigh(view, drawn, batch, beta, out)
+    return count
+
+
+@kernel()
+def reclaim(trial: int, view: int, number: int, pid: int, began: int) -> int:
+    """Free entry ``number`` of the table of ranges if that process, which has ended, still has it.
+
+    Its records that are not complete are closed and counted as lost. The caller has the lock.
+    """
+    bank = word_of(view, BANK)
+    entry = bank + RANGES + RANGE_BYTES * number
+    first, count = load_i64(entry), load_acquire(entry + _WORD)
+    if count == 0 or load_i64(entry + 2 * _WORD) != pid or load_i64(entry + 3 * _WORD) != began:
+        return DONE
+    words, slots = word_of(view, WORDS), word_of(view, CAPACITY)
+    lost = 0
+    for ticket in range(first, first + count):
+        at = words + _WORD * (ticket % slots)
+        word = load_i64(at)
+        complete = word == TICKET * (ticket + 1) + READY or word == TICKET * (ticket + 1) + CLOSED
+        lost += not complete
+        if word == TICKET * (ticket + 1) + WRITING:
+            store_i64(at, TICKET * (ticket + 1) + CLOSED)
+    store_i64(bank + LOST, load_i64(bank + LOST) + lost)
+    store_release(entry + _WORD, 0)
+    return DONE

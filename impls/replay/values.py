@@ -1,17 +1,22 @@
-"""What the fields of a record may be, judged before the record is stored."""
+"""What the fields of a record may be, and the state that replays save: both are judged before they are stored."""
 
 import math
 from collections.abc import Callable, KeysView, Mapping
+from dataclasses import dataclass
 from functools import partial
+from operator import index
 from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import short
+from ..cores import check_free
+from .block import CLOSED, DAMAGED, LARGEST, READY, TICKET, WRITTEN, Bank
 from .layout import Arrays, Layout
 
 _MOST = float(np.finfo(np.float32).max)  # what a field of float32 holds
+_MOST_WRITTEN = 1 << 60  # records that tickets can count
 _FEW = 8
 _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 NO_NUMBERS = frozenset("cmMOSU")
@@ -202,3 +207,133 @@ def _check_conversion(name: str, dtype: np.dtype[Any], values: NDArray[Any]) -> 
         raise ValueError(
             f"{name} is stored as {dtype}, which {bad} of {values.dtype} would not survive: convert it first"
         )
+
+
+@dataclass(frozen=True)
+class State:
+    """Records, priorities (0 where a slot is not drawable) and which slots are, ``[slots ever written]``; counters."""
+
+    arrays: Arrays
+    leaves: NDArray[np.float64]
+    drawable: NDArray[np.bool_]
+    written: int
+    largest: float
+
+    def placed(self, capacity: int) -> "State":
+        """The same in the ring of a replay of ``capacity``: where it is larger, slots before the oldest are empty."""
+        size, filled = self.leaves.size, min(self.written, capacity)
+        if size == filled:
+            return self
+        tickets = np.arange(self.written - size, self.written)
+        old, new = tickets % size, tickets % capacity
+
+        def spread(values: NDArray[Any]) -> NDArray[Any]:
+            out = np.zeros((filled, *values.shape[1:]), values.dtype)
+            out[new] = values[old]
+            return out
+
+        arrays = {name: spread(array) for name, array in self.arrays.items()}
+        return State(arrays, spread(self.leaves), spread(self.drawable), self.written, self.largest)
+
+
+def states_of(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the state of each bank. TypeError for what no replay saves."""
+    check_mapping("a state", state)
+    states = state.get("banks", [state])
+    if not isinstance(states, (list, tuple)):
+        raise TypeError(f"banks must be a list of states, not {short(states)}")
+    return list(states)
+
+
+def counted(value: Any) -> int:
+    """The number of records ever written. TypeError for what is no integer."""
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(f"written must be an integer, not {short(value)}") from None
+
+
+def checked(state: Mapping[str, Any], layout: Layout, capacity: int, smallest: float, most: float) -> State:
+    """A saved state that fits a replay, its priorities clipped to [smallest, most], which the replay's tree can sample.
+
+    Raises ValueError or TypeError for what no replay of that layout, and of that capacity or less, saves.
+    """
+    check_mapping("a state", state)
+    if missing := {"arrays", "leaves", "drawable", "written", "largest"} - set(state):
+        raise ValueError(f"the state lacks {', '.join(sorted(missing))}")
+    leaves, drawable = np.asarray(state["leaves"]), np.asarray(state["drawable"])
+    written, largest = counted(state["written"]), number("largest", state["largest"])
+    if leaves.dtype.kind in NO_NUMBERS:
+        raise TypeError(f"leaves must be numbers, not {leaves.dtype}")
+    leaves = leaves.astype(np.float64)
+    # Fewer than were ever written are those of a ring of that many slots.
+    if leaves.ndim != 1 or not min(written, 1) <= leaves.size <= min(written, capacity) or written > _MOST_WRITTEN:
+        raise ValueError(
+            f"the state holds {leaves.size} records of {written} ever written, which a buffer of {capacity} does not; "
+            "load it into one of its own capacity or more"
+        )
+    if drawable.shape != leaves.shape or drawable.dtype != np.bool_:
+        raise ValueError(f"drawable must be {[leaves.size]} bool, not {list(drawable.shape)} {drawable.dtype}")
+    is_priority = np.isfinite(leaves) & (leaves >= 0) & ((leaves > 0) | ~drawable)
+    if not is_priority.all() or not 0 < largest < np.inf:
+        raise ValueError(
+            f"priorities must be finite and above 0, not {(*leaves[~is_priority], largest)[0]}: the state is damaged"
+        )
+    arrays = arrays_of(state["arrays"], layout.allocate(0), leaves.size)
+    leaves = np.where(drawable, np.clip(leaves, smallest, most), 0.0)
+    return State(arrays, leaves, drawable, written, min(largest, most)).placed(capacity)
+
+
+def arrays_of(state: Any, like: Arrays, *leading: int) -> Arrays:
+    """Return the arrays of a state: ``like`` others, ``[*leading, ...]`` in place of the first axis of those if given.
+
+    ValueError for other names, shapes or dtypes, TypeError for what is no mapping.
+    """
+    check_mapping("arrays", state)
+    if names := set(like) ^ set(state):
+        raise ValueError(f"the state is of another layout: it differs in {', '.join(sorted(names))}")
+    arrays = {name: np.asarray(array) for name, array in state.items()}
+    for name, (array, other) in ((name, (arrays[name], like[name])) for name in like):
+        shape = (*leading, *other.shape[1:]) if leading else other.shape
+        if array.shape != shape or array.dtype != other.dtype:
+            raise ValueError(
+                f"the state is of another layout: {name} must be {list(shape)} {other.dtype}, "
+                f"not {list(array.shape)} {array.dtype}"
+            )
+    return arrays
+
+
+def saved(bank: Bank) -> dict[str, Any]:
+    """The state of a bank in which nothing is being written, as copies."""
+    written = int(bank.word(WRITTEN)[0])
+    filled = min(written, bank.shape.slots)
+    check_free(filled * bank.shape.row.itemsize)
+    rows = bank.rows[:filled]
+    return {
+        "arrays": {name: rows[name].copy() for name in bank.shape.row.names or ()},
+        "leaves": bank.leaves[:filled],
+        "drawable": (bank.words[:filled] & 3) == READY,
+        "written": written,
+        "largest": float(bank.word(LARGEST, np.float64)[0]),
+    }
+
+
+def load(bank: Bank, new: State, audit: Callable[..., int]) -> None:
+    """Put a state into a bank that the caller has alone; ``audit`` is the kernel that computes the sums."""
+    shape = bank.shape
+    filled, newest = len(new.leaves), new.written - 1
+    bank.word(DAMAGED)[0] = 1  # until the end: whoever comes after a kill or an exception repairs it
+    bank.words[:] = 0
+    for name, array in new.arrays.items():
+        bank.rows[name][:filled] = array
+    tickets = newest - (newest - np.arange(filled)) % shape.slots
+    bank.words[:filled] = TICKET * (tickets + 1) + np.where(new.drawable, READY, CLOSED)
+    bank.words[filled:] = 0
+    width = shape.lanes * shape.chunks
+    leaves = np.zeros(-(-shape.slots // shape.group) * shape.group, shape.dtype)
+    leaves[:filled] = new.leaves
+    bank.parts[2].reshape(-1, width)[:, : shape.group] = leaves.reshape(-1, shape.group)
+    bank.word(WRITTEN)[0] = new.written
+    bank.word(LARGEST, np.float64)[0] = new.largest
+    audit(bank.address, True, np.zeros(1))  # sums and the count of records
+    bank.word(DAMAGED)[0] = 0

@@ -9,9 +9,10 @@ differ only where the prefix value equals a prefix sum; ``side="left"`` asks for
 
 Writing an implementation: put one public subclass of :class:`SumTree` into ``impls/sumtree/<name>_tree.py`` and give it
 ``_allocate``, ``_set``, ``_get``, ``_find``, ``_total``, ``_check``, ``_rebuild`` and ``nbytes``; without a ``_min``,
-``_range_sum`` or ``_prefix_sum`` of its own, these read every leaf. Arguments reach the underscored methods checked and
-converted, in arrays that no other thread can reach; batches are never empty there. The public methods let calls from
-several threads take turns and call the underscored ones, which call each other.
+``_range_sum`` or ``_prefix_sum`` of its own, these read every leaf. An ``option`` of its constructor is kept as
+``_option``, from where copies take it. Arguments reach the underscored methods checked and converted, in arrays that no
+other thread can reach; batches are never empty there. The public methods let calls from several threads take turns and
+call the underscored ones, which call each other.
 
 That file is all: whatever loops over the trees (sweeps, asv, cost models, recommendations, mappings, figures) finds it
 by its name and reads the class's **traits** to know how to treat it. Each has a default; state those that differ:
@@ -55,13 +56,13 @@ from .arguments import (
     Reals,
     index_batch,
     mass_batch,
+    prefix_values,
     priority_batch,
     range_batch,
     real_batch,
     to_numpy,
     uniform_batch,
 )
-from .arithmetic import prefix_values
 from .turns import Result, Turns
 
 LEAF_DTYPES = ("float32", "float64")
@@ -190,10 +191,8 @@ class SumTree(ABC):
         """Priorities ``[B]`` of ``indices [B]``, exactly as stored. Raises IndexError, TypeError, ValueError."""
         if self._validate:
             indices = index_batch(indices, self._capacity)
-        if not np.size(indices):
-            nothing: Priorities = self._nothing(self._dtype)
-            return nothing
-        return self._read("get", self._get, indices)  # see update
+        priorities: Priorities = self._read_batch("get", self._dtype, self._get, indices)
+        return priorities
 
     def prefix_sum_index(self, mass: ArrayLike, side: str = "right") -> Indices:
         """The smallest i with p_0 + .. + p_i > mass, ``[B]`` int64, for prefix values ``mass [B]`` in [0, total).
@@ -207,12 +206,12 @@ class SumTree(ABC):
         left = one_of("side", side, ("right", "left")) == "left"
         if self._validate:
             mass = real_batch("mass", mass)
-        if not np.size(mass):
-            nothing: Indices = self._nothing(np.int64)
-            return nothing
         if left:
-            return self._read("prefix_sum_index", self._find_left_checked if self._validate else self._find_left, mass)
-        return self._read("prefix_sum_index", self._find_checked if self._validate else self._find, mass)  # see update
+            find = self._find_left_checked if self._validate else self._find_left
+        else:
+            find = self._find_checked if self._validate else self._find
+        indices: Indices = self._read_batch("prefix_sum_index", np.int64, find, mass)
+        return indices
 
     def _find_checked(self, mass: NDArray[Any]) -> Indices:
         return self._find(mass_batch(mass, self._total()))
@@ -238,10 +237,8 @@ class SumTree(ABC):
         """
         if self._validate:
             indices = index_batch(indices, self._capacity, closed=True)
-        if not np.size(indices):
-            nothing: Reals = self._nothing(np.float64)
-            return nothing
-        return self._read("prefix_sum", self._prefix_sum, indices)  # see update
+        sums: Reals = self._read_batch("prefix_sum", np.float64, self._prefix_sum, indices)
+        return sums
 
     def range_sum(self, left: ArrayLike, right: ArrayLike) -> Reals:
         """p_left + .. + p_(right-1), ``[B]`` for bounds ``left [B]`` and ``right [B]``, 0 <= left <= right <= N.
@@ -252,10 +249,8 @@ class SumTree(ABC):
         """
         if self._validate:
             left, right = range_batch(left, right, self._capacity)
-        if not np.size(left):
-            nothing: Reals = self._nothing(np.float64)
-            return nothing
-        return self._read("range_sum", self._range_sum, left, right)  # see update
+        sums: Reals = self._read_batch("range_sum", np.float64, self._range_sum, left, right)
+        return sums
 
     def _prefix_sum(self, indices: Indices) -> Reals:
         return self._range_sum(self.place(np.zeros(np.size(indices), np.int64)), indices)
@@ -425,6 +420,10 @@ class SumTree(ABC):
         result: Result = answer
         return result
 
+    def _read_batch(self, op: str, dtype: DTypeLike, hook: Callable[..., Any], *batches: Any) -> Any:
+        """Run the hook on batches ``[B]``, as :meth:`_read` does; of empty ones the answer is empty."""
+        return self._read(op, hook, *batches) if np.size(batches[0]) else self._nothing(dtype)
+
     def _whole(self, hook: Callable[..., Any], *arguments: Any) -> Any:
         return _TORN if self._torn else hook(*arguments)
 
@@ -474,7 +473,7 @@ class SumTree(ABC):
 
         A group has no more room than the leaves ask for, and an option at its default is none.
         """
-        usual = _defaults(cls)
+        usual = defaults_of(cls)
         own = {name: value for name, value in options.items() if name not in usual or usual[name] != value}
         wide = group_size(capacity, fanout) if cls.uses_fanout else usual["fanout"]
         return wide, cls.threads_used(batch, threads), own
@@ -556,20 +555,14 @@ class SumTree(ABC):
 
     # Copying
 
-    def _options(self) -> dict[str, Any]:
-        """Constructor options beyond the common ones, so that a copy is built like its original."""
-        return {}
+    def _option(self, name: str) -> Any:
+        """Return the value of an option of the constructor, so that a copy is built like its original."""
+        return getattr(self, f"_{name}")
 
     def __reduce__(self) -> tuple[Callable[..., "SumTree"], tuple[Any, ...]]:
         """Pickles and copies carry the leaves, not the sums: a copy is a freshly built tree."""
-        settings = {
-            "fanout": self._fanout,
-            "dtype": self._dtype.name,
-            "threads": self._threads,
-            "validate": self._validate,
-            "minimum": self._minimum,
-        }
-        return _restore, (type(self), self._capacity, settings | self._options(), self.state_dict())
+        settings = {name: self._option(name) for name in defaults_of(type(self))}
+        return _restore, (type(self), self._capacity, settings, self.state_dict())
 
     def __repr__(self) -> str:
         more = ", minimum=True" if self._minimum else ""
@@ -578,9 +571,11 @@ class SumTree(ABC):
 
 
 @functools.cache
-def _defaults(kind: type[SumTree]) -> Mapping[str, Any]:
-    both = inspect.signature(SumTree).parameters | dict(inspect.signature(kind).parameters)
-    return {name: parameter.default for name, parameter in both.items()}
+def defaults_of(kind: type[SumTree]) -> Mapping[str, Any]:
+    """The options of a class's constructor with their defaults, those of every tree included."""
+    own = dict(inspect.signature(SumTree).parameters) | dict(inspect.signature(kind).parameters)
+    del own["capacity"]
+    return {name: option.default for name, option in own.items() if option.kind is not option.VAR_KEYWORD}
 
 
 def _restore(kind: type[SumTree], capacity: int, settings: dict[str, Any], state: dict[str, Any]) -> SumTree:

@@ -95,7 +95,7 @@ class CupyTree(SumTree):
         self._raise_errors = one_of("raise_errors", raise_errors, ("later", "now"))
         if lanes is not None and integer_at_least("lanes", lanes, 1) not in LANES:
             raise ValueError(f"lanes must be one of {', '.join(map(str, LANES))}, not {lanes}")
-        self._lanes_given = lanes
+        self._lanes = lanes or 0  # by default as many as the groups need
         self._emulate = bool(emulate)
         self._device: Device = emulation.HostDevice() if emulate else device.CudaDevice()
         super().__init__(capacity, **common)
@@ -111,7 +111,7 @@ class CupyTree(SumTree):
                 f"aligned=True cannot be done: a group's {width * self._dtype.itemsize} bytes neither divide 64 nor "
                 "fill lines"
             )
-        self._lanes = self._lanes_given or max(lanes for lanes in LANES if lanes == 1 or lanes * _HELD_BY_LANE <= width)
+        self._lanes = self._lanes or max(lanes for lanes in LANES if lanes == 1 or lanes * _HELD_BY_LANE <= width)
         aligned = self._aligned is not False
         self._constants = Constants.of(self._dtype, width, self._lanes, self._propagate == "delta", aligned)
         rows = [-(-size // width) for size in self._sizes]
@@ -153,16 +153,6 @@ class CupyTree(SumTree):
         # The device may still work when the tree is gone: its memory goes after.
         held = [self._memory, self._claims, self._pending, self._status, self._report, self._rooms]
         weakref.finalize(self, _outlive, self._device, held).atexit = False
-
-    def _options(self) -> dict[str, Any]:
-        return {
-            "propagate": self._propagate,
-            "lanes": self._lanes_given,
-            "fused": self._fused,
-            "aligned": self._aligned,
-            "raise_errors": self._raise_errors,
-            "emulate": self._emulate,
-        }
 
     # Launches
 

@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .kernel_cache import kept_cfunc
+from .compiling import kept_cfunc
 from .kernels.header import WORD, inner
 from .lanes import instruction, load_i64, load_real, stack_words, store_i64, store_real, word_of
 

@@ -24,7 +24,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from . import arguments, direct_arguments
-from .compiling import compiler
+from .compiling import compiler, kept_cfunc
 from .contract import SumTree
 from .direct_arguments import (
     ARRAY,
@@ -40,7 +40,6 @@ from .direct_arguments import (
     of_process,
     read,
 )
-from .kernel_cache import kept_cfunc
 from .kernels.header import DONE, LENDING_SCRATCH, SCRATCH, WORD, inner
 from .lanes import load_i64, load_real, stack_words, store_i64, store_real, word_of
 

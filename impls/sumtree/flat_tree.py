@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from .arguments import Indices, Priorities, Reals, nothing_to_sample
-from .arithmetic import prefix_values
+from .arguments import Indices, Priorities, Reals, nothing_to_sample, prefix_values
 from .contract import READS, SumTree
 
 

@@ -19,8 +19,7 @@ from ..checks import integer_at_least, one_of
 from ..fpga.design import Design
 from ..fpga.model import LAWS, Ledger, Link, bank_sums, ledger
 from ..levels import group_size
-from .arguments import Indices, Priorities, Reals, nothing_to_sample
-from .arithmetic import in_parts, sums_of_ranges
+from .arguments import Indices, Priorities, Reals, in_parts, nothing_to_sample, sums_of_ranges
 from .contract import READS, SumTree
 
 Quanta = NDArray[np.uint64]
@@ -106,19 +105,8 @@ class FpgaTree(SumTree):
             np.zeros(-(-size // self._width) * self._width, np.uint64) for size in self._sizes
         ]
 
-    def _options(self) -> dict[str, Any]:
-        design = self._design
-        return {
-            "leaf_bits": design.leaf_bits,
-            "fraction_bits": self._fraction_bits,
-            "rounding": self._rounding,
-            "micro": design.micro,
-            "banks": design.banks,
-            "banking": design.banking,
-            "clock_hz": design.clock_hz,
-            "law": self._law,
-            "link": self._link,
-        }
+    def _option(self, name: str) -> Any:
+        return getattr(self._design, name) if hasattr(self._design, name) else super()._option(name)
 
     # The twin: integers, so that neither order nor grouping matters
 

@@ -37,7 +37,8 @@ from .turns import Result
 if TYPE_CHECKING:
     import numba
 
-    from . import direct_calls, kernels, numba_turns
+    from . import direct_calls, numba_turns
+    from .kernels import auditing, header, lending, searching, updating
 
 _empty = np.empty  # looking such names up takes a third of the time of a call with B = 1
 _FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
@@ -49,10 +50,12 @@ _LOADS_IN_ORDER = platform.machine() in ("x86_64", "AMD64")  # those of the inte
 
 def _load() -> None:
     """Import the compiler and the kernels at the first tree, because traits are read without a compiler, too."""
-    global numba, direct_calls, kernels, numba_turns  # noqa: PLW0603  # as if imported above
+    global numba, direct_calls, numba_turns  # noqa: PLW0603  # as if imported above
+    global auditing, header, lending, searching, updating  # noqa: PLW0603
     numba = import_numba()
 
-    from . import direct_calls, kernels, numba_turns  # noqa: PLC0415
+    from . import direct_calls, numba_turns  # noqa: PLC0415
+    from .kernels import auditing, header, lending, searching, updating  # noqa: PLC0415
 
 
 class NumbaTree(SumTree):
@@ -123,23 +126,23 @@ class NumbaTree(SumTree):
                 minima[:] = math.inf  # of padding, too
         self._marks = [np.zeros(rows[level], np.uint8) for level in range(1, height)]
         self._leaves, self._root = self._arrays[0], self._arrays[height]
-        self._scratch = np.empty(1024 * kernels.SCRATCH, np.int64)  # of the update that is inside
-        (header,) = allocate([(kernels.HEADER_WORDS, _INT64)])
-        header[[kernels.CAPACITY, kernels.HEIGHT, kernels.LEAVES]] = self._capacity, height, self._leaves.ctypes.data
-        header[kernels.SUMS + 1 : kernels.SUMS + height + 1] = [
+        self._scratch = np.empty(1024 * header.SCRATCH, np.int64)  # of the update that is inside
+        (words,) = allocate([(header.HEADER_WORDS, _INT64)])
+        words[[header.CAPACITY, header.HEIGHT, header.LEAVES]] = self._capacity, height, self._leaves.ctypes.data
+        words[header.SUMS + 1 : header.SUMS + height + 1] = [
             array.ctypes.data for array in self._arrays[1 : height + 1]
         ]
         prefixes = self._arrays[height + 1 :]
-        header[kernels.PREFIX + 1 : kernels.PREFIX + 1 + len(prefixes)] = [array.ctypes.data for array in prefixes]
-        header[kernels.MARKS + 1 : kernels.MARKS + height] = [marks.ctypes.data for marks in self._marks]
-        header[kernels.MINIMA + 1 : kernels.MINIMA + 1 + len(self._minima)] = [
+        words[header.PREFIX + 1 : header.PREFIX + 1 + len(prefixes)] = [array.ctypes.data for array in prefixes]
+        words[header.MARKS + 1 : header.MARKS + height] = [marks.ctypes.data for marks in self._marks]
+        words[header.MINIMA + 1 : header.MINIMA + 1 + len(self._minima)] = [
             minima.ctypes.data for minima in self._minima
         ]
-        self._header = header
-        self._address = int(header.ctypes.data)
-        self._words, self._root_word = header.data, self._root.data  # read faster than arrays
+        self._header = words
+        self._address = int(words.ctypes.data)
+        self._words, self._root_word = words.data, self._root.data  # read faster than arrays
         self._minimum_word = self._minima[-1].data if self._minima else None
-        self._kernel_turns, self._sharing = numba_turns.KernelTurns(header), numba_turns.Sharing()
+        self._kernel_turns, self._sharing = numba_turns.KernelTurns(words), numba_turns.Sharing()
         direct_calls.open_class(type(self))
 
     @classmethod
@@ -176,18 +179,21 @@ class NumbaTree(SumTree):
         copies = 2 if options.get("layout", "prefix") == "prefix" else 1
         return level_bytes(level_sizes(capacity, fanout), fanout, dtype, width, copies)
 
-    def _options(self) -> dict[str, Any]:
-        return {"propagate": self._propagate, "layout": self._layout, "aligned": self._aligned}
-
     # Kernels are compiled, or loaded from disk, at their first use; calling the entry itself spares numba's dispatch.
 
-    def _compiled(self, kernel: Any, *arguments: Any, minima: bool = False) -> Callable[..., Any]:
-        """The kernel's entry for this tree; ``minima``: it renews them, where the tree has any."""
+    def _compiled(self, kernel: Any, kinds: str, *, minima: bool = False) -> Callable[..., Any]:
+        """The kernel's entry for this tree; ``minima``: it renews them, where the tree has any.
+
+        ``kinds`` are its arguments': b a bool, n an int, f a float, and arrays ``[B]``: i of indices, r of float64,
+        p of priorities.
+        """
         types = numba.types
         leaf = types.float32 if self._dtype.itemsize == 4 else types.float64
-        keeps = kernels.HAS_PREFIXES * (self._layout == "prefix") + kernels.HAS_MINIMA * (minima and self._minimum)
-        form = kernels.Form(leaf, fanout=self._group, lanes=self._lanes, chunks=self._chunks, prefix=keeps)
-        signature = (types.int64, types.boolean, form, *arguments)
+        keeps = header.HAS_PREFIXES * (self._layout == "prefix") + header.HAS_MINIMA * (minima and self._minimum)
+        form = header.Form(leaf, fanout=self._group, lanes=self._lanes, chunks=self._chunks, prefix=keeps)
+        known = {"b": types.boolean, "n": types.int64, "f": types.float64}
+        known |= {"i": types.int64[::1], "r": types.float64[::1], "p": leaf[::1]}
+        signature = (types.int64, types.boolean, form, *(known[kind] for kind in kinds))
         kernel.compile(signature)
         direct_calls.open_to(self, kernel, signature)
         return functools.partial(kernel.overloads[signature].entry_point, self._address, False, None)
@@ -198,62 +204,21 @@ class NumbaTree(SumTree):
         names = ("audit", "search", self._propagate, *shared)
         return {(name, self._dtype, self._group, self._layout) for name in names}
 
-    @AtFirstUse
-    def _search_kernel(self) -> Callable[..., int]:
-        return self._compiled(kernels.search, *self._search_arguments())
-
-    @AtFirstUse
-    def _shared_search_kernel(self) -> Callable[..., int]:
-        taken = self._search_arguments()
-        return self._compiled(kernels.search_with_help, numba.types.int64, *taken, *taken[2:])
-
-    @AtFirstUse
-    def _help_kernel(self) -> Callable[..., int]:
-        return self._compiled(kernels.help_search, numba.types.int64, *self._search_arguments())
-
-    def _search_arguments(self) -> tuple[Any, ...]:
-        types = numba.types
-        return types.float64[::1], types.boolean, types.int64[::1], numba.typeof(self._leaves)
-
-    @AtFirstUse
-    def _distinct_kernel(self) -> Callable[..., int]:
-        uniforms, _, indices, priorities = self._search_arguments()
-        return self._compiled(kernels.search_distinct, uniforms, indices, priorities, indices, indices, minima=True)
-
-    @AtFirstUse
-    def _without_kernel(self) -> Callable[..., int]:
-        uniforms, _, indices, priorities = self._search_arguments()
-        return self._compiled(kernels.search_without, uniforms, indices, indices, priorities, indices, minima=True)
-
-    @AtFirstUse
-    def _left_kernel(self) -> Callable[..., int]:
-        values, _, indices, priorities = self._search_arguments()
-        return self._compiled(kernels.search_left, values, values, indices, priorities)
-
-    @AtFirstUse
-    def _ranges_kernel(self) -> Callable[..., int]:
-        indices, sums = numba.types.int64[::1], numba.types.float64[::1]
-        return self._compiled(kernels.sum_ranges, indices, indices, sums)
-
-    @AtFirstUse
-    def _gather_kernel(self) -> Callable[..., int]:
-        return self._compiled(kernels.gather, numba.types.int64[::1], numba.typeof(self._leaves))
+    _search_kernel = AtFirstUse(lambda tree: tree._compiled(searching.search, "rbip"))
+    _shared_search_kernel = AtFirstUse(lambda tree: tree._compiled(searching.search_with_help, "nrbipip"))
+    _help_kernel = AtFirstUse(lambda tree: tree._compiled(searching.help_search, "nrbip"))
+    _distinct_kernel = AtFirstUse(lambda tree: tree._compiled(lending.search_distinct, "ripii", minima=True))
+    _without_kernel = AtFirstUse(lambda tree: tree._compiled(lending.search_without, "riipi", minima=True))
+    _left_kernel = AtFirstUse(lambda tree: tree._compiled(searching.search_left, "rrip"))
+    _ranges_kernel = AtFirstUse(lambda tree: tree._compiled(searching.sum_ranges, "iir"))
+    _gather_kernel = AtFirstUse(lambda tree: tree._compiled(searching.gather, "ip"))
+    _audit_kernel = AtFirstUse(lambda tree: tree._compiled(auditing.audit, "br", minima=True))
+    _root_kernel = AtFirstUse(lambda tree: tree._compiled(searching.root, "nr"))
 
     @AtFirstUse
     def _update_kernel(self) -> Callable[..., int]:
-        types = numba.types
-        kernel = kernels.update_by_recompute if self._propagate == "recompute" else kernels.update_by_delta
-        arguments = types.float64, types.int64[::1], types.float64[::1], types.int64[::1]
-        update = self._compiled(kernel, *arguments, minima=True)
-        return functools.partial(update, self._max_priority)
-
-    @AtFirstUse
-    def _audit_kernel(self) -> Callable[..., int]:
-        return self._compiled(kernels.audit, numba.types.boolean, numba.types.float64[::1], minima=True)
-
-    @AtFirstUse
-    def _root_kernel(self) -> Callable[..., int]:
-        return self._compiled(kernels.root, numba.types.int64, numba.types.float64[::1])
+        kernel = updating.update_by_recompute if self._propagate == "recompute" else updating.update_by_delta
+        return functools.partial(self._compiled(kernel, "firi", minima=True), self._max_priority)
 
     # Kernels take turns by themselves, one turn for the whole of a call, so that no other turn is needed here.
 
@@ -265,7 +230,7 @@ class NumbaTree(SumTree):
 
     def _run(self, kernel: Callable[..., int], *arguments: Any) -> int:
         status = kernel(*arguments)
-        return self._wait(kernel, *arguments) if status == kernels.BUSY else status
+        return self._wait(kernel, *arguments) if status == header.BUSY else status
 
     def _wait(self, kernel: Callable[..., int], *arguments: Any) -> int:
         """Call the kernel once it has its turn; returns its status."""
@@ -295,9 +260,9 @@ class NumbaTree(SumTree):
         if where is not None:
             priorities = np.empty(where.size, self._dtype)
             status = self._gather_kernel(where, priorities)
-            if status == kernels.BUSY:
+            if status == header.BUSY:
                 status = self._wait(self._gather_kernel, where, priorities)
-            if status == kernels.DONE:
+            if status == header.DONE:
                 return priorities
         return super().get(indices)
 
@@ -311,14 +276,14 @@ class NumbaTree(SumTree):
 
     def prefix_sum(self, indices: ArrayLike) -> Reals:
         where: Any = _as_batch(indices, _INT64) if self._validate else indices
-        sums = None if where is None else self._sum_ranges(np.zeros(where.size, _INT64), where)
-        return super().prefix_sum(indices) if sums is None else sums
+        summed = None if where is None else self._sum_ranges(np.zeros(where.size, _INT64), where)
+        return super().prefix_sum(indices) if summed is None else summed
 
     def range_sum(self, left: ArrayLike, right: ArrayLike) -> Reals:
         starts: Any = _as_batch(left, _INT64) if self._validate else left
         ends: Any = _as_batch(right, _INT64) if self._validate else right
-        sums = None if starts is None or ends is None else self._sum_ranges(starts, ends)
-        return super().range_sum(left, right) if sums is None else sums
+        summed = None if starts is None or ends is None else self._sum_ranges(starts, ends)
+        return super().range_sum(left, right) if summed is None else summed
 
     def sample(self, uniforms: ArrayLike, exclude: ArrayLike | None = None) -> tuple[Indices, Priorities]:
         if exclude is not None:
@@ -354,18 +319,18 @@ class NumbaTree(SumTree):
     def _sample_distinct(self, uniforms: Reals) -> tuple[Indices, Priorities]:
         batch = uniforms.size
         answer = _empty(batch, _INT64), _empty(batch, self._dtype)
-        room, drawn = _empty(kernels.LENDING_SCRATCH * batch, _INT64), _empty(1, _INT64)
-        if self._run(self._distinct_kernel, uniforms, *answer, room, drawn) == kernels.REFUSED:
+        room, drawn = _empty(header.LENDING_SCRATCH * batch, _INT64), _empty(1, _INT64)
+        if self._run(self._distinct_kernel, uniforms, *answer, room, drawn) == header.REFUSED:
             raise ValueError("a uniform is outside [0, 1)")
         return answer[0][: drawn[0]], answer[1][: drawn[0]]
 
     def _sample_without(self, uniforms: Reals, exclude: Indices) -> tuple[Indices, Priorities] | None:
         answer = _empty(uniforms.size, _INT64), _empty(uniforms.size, self._dtype)
-        room = _empty(kernels.LENDING_SCRATCH * exclude.size, _INT64)
+        room = _empty(header.LENDING_SCRATCH * exclude.size, _INT64)
         status = self._run(self._without_kernel, uniforms, exclude, *answer, room)
-        if status == kernels.REFUSED:
+        if status == header.REFUSED:
             raise ValueError(f"a uniform is outside [0, 1) or an excluded leaf outside [0, {self._capacity})")
-        return answer if status == kernels.DONE else None
+        return answer if status == header.DONE else None
 
     def _answer(self, values: Reals, uniform: bool) -> tuple[Indices, Priorities]:
         answer = self._search(values, uniform)
@@ -381,11 +346,11 @@ class NumbaTree(SumTree):
             status = self._search_shared(values, uniform, indices, priorities)
         else:
             status = self._search_kernel(values, uniform, indices, priorities)
-        if status == kernels.BUSY:
+        if status == header.BUSY:
             status = self._wait(self._search_kernel, values, uniform, indices, priorities)
-        if status == kernels.DONE:
+        if status == header.DONE:
             return indices, priorities
-        if status == kernels.EMPTY:
+        if status == header.EMPTY:
             if uniform and self._validate:
                 uniform_batch(values)  # a bad value anywhere in the batch comes first
             # Under "recompute" the sums were 0; their present values are of no interest.
@@ -395,11 +360,11 @@ class NumbaTree(SumTree):
     def _search_shared(self, *batch: Any) -> int:
         """The status of a search that helpers take part in, where the last such calls say that it pays."""
         search, help_search, sharing, size = self._shared_search_kernel, self._help_kernel, self._sharing, len(batch[0])
-        began, shared, status = time.perf_counter(), sharing.is_worth_it(), kernels.BUSY
+        began, shared, status = time.perf_counter(), sharing.is_worth_it(), header.BUSY
         if shared:
             count = self.threads_used(size, self._threads) - 1
             status = numba_turns.helpers.search(count, self, search, help_search, *batch)
-        if status == kernels.BUSY:
+        if status == header.BUSY:
             status = self._search_kernel(*batch)
         sharing.add(shared, (time.perf_counter() - began) / size)
         return status
@@ -409,29 +374,29 @@ class NumbaTree(SumTree):
         batch = values.size
         indices = _empty(batch, _INT64)
         status = self._run(self._left_kernel, values, _empty(2 * batch), indices, _empty(batch, self._dtype))
-        if status == kernels.EMPTY:  # deltas left a total above leaves that are all 0
+        if status == header.EMPTY:  # deltas left a total above leaves that are all 0
             raise RuntimeError(nothing_to_sample(self._total()))
-        return indices if status == kernels.DONE else None
+        return indices if status == header.DONE else None
 
     def _sum_ranges(self, left: Indices, right: Indices) -> Reals | None:
         """Sums ``[B]`` of leaves from ``left [B]`` to before ``right [B]``; None if the kernel refused a range."""
         sums = _empty(left.size)
-        return sums if self._run(self._ranges_kernel, left, right, sums) == kernels.DONE else None
+        return sums if self._run(self._ranges_kernel, left, right, sums) == header.DONE else None
 
     def _write(self, indices: Indices, priorities: Reals) -> bool:
         """Whether the batch was written; False, with nothing written, if the kernel refused a value."""
         scratch = self._scratch
         status = self._update_kernel(indices, priorities, scratch)
-        if status == kernels.CRAMPED:
-            scratch = self._scratch = _empty(2 * kernels.SCRATCH * indices.size, _INT64)
+        if status == header.CRAMPED:
+            scratch = self._scratch = _empty(2 * header.SCRATCH * indices.size, _INT64)
             status = self._update_kernel(indices, priorities, scratch)
-        if status == kernels.BUSY:
+        if status == header.BUSY:
             status = self._wait(self._update_kernel, indices, priorities, scratch)
-        return status == kernels.DONE
+        return status == header.DONE
 
     def _get(self, indices: Indices) -> Priorities:
         priorities = np.empty(indices.size, self._dtype)
-        if self._run(self._gather_kernel, indices, priorities) != kernels.DONE:
+        if self._run(self._gather_kernel, indices, priorities) != header.DONE:
             raise ValueError(f"an index is outside [0, {self._capacity})")
         return priorities
 
@@ -439,18 +404,18 @@ class NumbaTree(SumTree):
         return self._total()
 
     def _total(self) -> float:
-        sequence, root = self._words[kernels.SEQUENCE], self._root_word[0]
-        if sequence & 1 == 0 and self._words[kernels.SEQUENCE] == sequence and _LOADS_IN_ORDER:
+        sequence, root = self._words[header.SEQUENCE], self._root_word[0]
+        if sequence & 1 == 0 and self._words[header.SEQUENCE] == sequence and _LOADS_IN_ORDER:
             return root
-        return self._root_of(kernels.SUMS)
+        return self._root_of(header.SUMS)
 
     def _min(self) -> float:
         if self._minimum_word is None:
             return super()._min()
-        sequence, smallest = self._words[kernels.SEQUENCE], self._minimum_word[0]
-        if sequence & 1 == 0 and self._words[kernels.SEQUENCE] == sequence and _LOADS_IN_ORDER:
+        sequence, smallest = self._words[header.SEQUENCE], self._minimum_word[0]
+        if sequence & 1 == 0 and self._words[header.SEQUENCE] == sequence and _LOADS_IN_ORDER:
             return smallest
-        return self._root_of(kernels.MINIMA)
+        return self._root_of(header.MINIMA)
 
     def _root_of(self, levels: int) -> float:
         number = _empty(1, _FLOAT64)

@@ -14,20 +14,20 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from . import kernels
 from .compiling import compiler
+from .kernels import header, searching
 from .turns import survive_forks, waits, within
 
 
 class KernelTurns:
     """Turns of a tree whose kernels take them by themselves; a call whose kernel was BUSY waits here."""
 
-    def __init__(self, header: NDArray[Any]) -> None:
-        self._header = header  # may outlive the tree while a fork holds it
+    def __init__(self, words: NDArray[Any]) -> None:
+        self._header = words  # may outlive the tree while a fork holds it
         self._line = threading.RLock()  # reentrant, because a signal handler may take it again
         self._fork: int | None = None  # the thread that forks and holds the line
         self.orphaned = False
-        self._turn = functools.partial(_turn(), int(header.ctypes.data))
+        self._turn = functools.partial(_turn(), int(words.ctypes.data))
         survive_forks(self)
 
     def wait(self, kernel: Any, *arguments: Any) -> int:
@@ -38,11 +38,11 @@ class KernelTurns:
                 # Invariant: a kernel that was BUSY has left the lock CLOSED to all but the head, which is this call.
                 for seconds in waits():
                     status: int = kernel.func(address, True, *constants, *arguments)
-                    if status != kernels.BUSY:
+                    if status != header.BUSY:
                         break
                     time.sleep(seconds)
             finally:
-                self._turn(kernels.OPEN)
+                self._turn(header.OPEN)
         return status
 
     def try_to_hold(self, seconds: float) -> bool:
@@ -52,7 +52,7 @@ class KernelTurns:
         if not self._line.acquire(timeout=seconds):
             return False
         self._fork = threading.get_ident()
-        if within(seconds, lambda: self._turn(kernels.HOLD)):
+        if within(seconds, lambda: self._turn(header.HOLD)):
             return True
         self.let_go()
         return False
@@ -60,16 +60,16 @@ class KernelTurns:
     def let_go(self) -> None:
         """Let calls in again, if this thread holds it."""
         if self._fork == threading.get_ident():
-            self._turn(kernels.LET_GO)
-            self._turn(kernels.OPEN)
+            self._turn(header.LET_GO)
+            self._turn(header.OPEN)
             self._fork = None
             self._line.release()
 
     def be_alone(self) -> None:
         """Forget every other thread, in a forked child that has none: an update by another thread is an orphan now."""
-        self.orphaned = bool(self._header[kernels.LOCK] & kernels.WRITES)
-        self._header[kernels.LOCK] = kernels.WRITES if self.orphaned else 0
-        self._header[kernels.SEQUENCE] |= self.orphaned
+        self.orphaned = bool(self._header[header.LOCK] & header.WRITES)
+        self._header[header.LOCK] = header.WRITES if self.orphaned else 0
+        self._header[header.SEQUENCE] |= self.orphaned
         self._line, self._fork = threading.RLock(), None
 
     def adopt(self, mend: Callable[[], object], rebuild: Callable[[], object]) -> None:
@@ -77,17 +77,17 @@ class KernelTurns:
         with self._line:
             if self.orphaned:
                 mend()
-                self._header[kernels.LOCK] = kernels.CLOSED
+                self._header[header.LOCK] = header.CLOSED
                 self.orphaned = False
                 rebuild()  # as the head of the line, for whom alone it is open
 
 
 @functools.cache
 def _turn() -> Callable[..., bool]:
-    """The compiled entry of :func:`kernels.turn`."""
+    """The compiled entry of :func:`kernels.header.turn`."""
     signature = (types.int64, types.int64)
-    compiler.run(kernels.turn.compile, signature)
-    entry: Callable[..., bool] = kernels.turn.overloads[signature].entry_point
+    compiler.run(header.turn.compile, signature)
+    entry: Callable[..., bool] = header.turn.overloads[signature].entry_point
     return entry
 
 
@@ -117,7 +117,7 @@ class Helpers:
     def __init__(self) -> None:
         self._all: list[Helper] = []
         self._turn, self._asked = threading.Lock(), 0
-        self._room = np.zeros(kernels.room_of(1), np.int64)
+        self._room = np.zeros(searching.room_of(1), np.int64)
         self._found: dict[np.dtype[Any], tuple[NDArray[Any], ...]] = {}
 
     def search(
@@ -136,10 +136,10 @@ class Helpers:
         late from the batch before, no thread can be started, no helper has work, or the tree was changed meanwhile.
         """
         if not count or not self._turn.acquire(blocking=False):
-            return kernels.BUSY
+            return header.BUSY
         try:
-            if self._room[kernels.ENDED] < self._asked or not self._has(count):
-                return kernels.BUSY
+            if self._room[searching.ENDED] < self._asked or not self._has(count):
+                return header.BUSY
             # Invariant: no helper uses the room or the arrays, and so they may be written or replaced.
             room, found = self._prepared(values.size, answer[1].dtype)
             address, self._asked = int(room.ctypes.data), count
@@ -167,13 +167,13 @@ class Helpers:
 
     def _prepared(self, batch: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], tuple[NDArray[Any], ...]]:
         """(the words that callers share, closed; the helpers' arrays), for at least so large a batch."""
-        words = kernels.room_of(batch)
+        words = searching.room_of(batch)
         if len(self._room) < words:
             self._room = np.zeros(words, np.int64)
         found = self._found.get(dtype)
         if found is None or len(found[0]) < batch:
             found = self._found[dtype] = np.empty(batch, np.int64), np.empty(batch, dtype)
-        self._room[0], self._room[kernels.ENDED] = kernels.CLOSED_TICKET, 0
+        self._room[0], self._room[searching.ENDED] = searching.CLOSED_TICKET, 0
         return self._room, found
 
 

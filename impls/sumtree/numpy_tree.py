@@ -13,8 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from ..checks import one_of
 from ..levels import allocate, fits_lines, full_level_sizes, group_size, level_bytes, level_sizes
-from .arguments import Indices, Priorities, Reals
-from .arithmetic import in_parts, nearest_positive, sums_of_ranges
+from .arguments import Indices, Priorities, Reals, in_parts, nearest_positive, sums_of_ranges
 from .contract import READS, SumTree
 
 
@@ -74,9 +73,6 @@ class NumpyTree(SumTree):
     def nbytes_of(cls, capacity: int, fanout: int, dtype: DTypeLike, options: Mapping[str, Any]) -> int:
         sizes = full_level_sizes if options.get("padding") == "full" else level_sizes
         return level_bytes(sizes(capacity, fanout), fanout, dtype)
-
-    def _options(self) -> dict[str, Any]:
-        return {"aligned": self._aligned, "padding": self._padding, "propagate": self._propagate}
 
     @property
     def _leaves(self) -> Priorities:

@@ -45,9 +45,6 @@ class PythonTree(SumTree):
     def nbytes_of(cls, capacity: int, fanout: int, dtype: DTypeLike, options: Mapping[str, Any]) -> int | None:
         return None  # lists of objects, some of which are shared
 
-    def _options(self) -> dict[str, Any]:
-        return {"propagate": self._propagate}
-
     def _set(self, indices: Indices, priorities: Reals) -> None:
         pairs = dict(zip(indices.tolist(), priorities.astype(self._dtype).tolist(), strict=True))  # the last one wins
         set_leaf = self._set_by_recompute if self._propagate == "recompute" else self._set_by_delta

@@ -12,7 +12,7 @@ from typing import Any
 from numpy.typing import DTypeLike
 
 from ..checks import closest
-from .contract import SumTree
+from .contract import SumTree, defaults_of
 
 _PACKAGE = __name__.rpartition(".")[0]
 _FOLDER = Path(__file__).parent
@@ -55,20 +55,15 @@ def make(
     NumpyTree(capacity=1000, fanout=32, dtype='float32')
     """
     kind = _class_of(name)
-    common: dict[str, Any] = {
-        "fanout": fanout,
-        "dtype": dtype,
-        "threads": threads,
-        "validate": validate,
-        "minimum": minimum,
-    }
-    known = [*common, *options_of(name)]
+    known = defaults_of(kind)
     for option in options:
         if option not in known:
             hint = " K is the fanout: write fanout=." if option.upper() == "K" else _near(option, known)
             raise ValueError(f"{name!r} has no option {option!r}; it has {', '.join(known)}.{hint}")
     with _needing(name):
-        return kind(capacity, **common, **options)
+        return kind(
+            capacity, fanout=fanout, dtype=dtype, threads=threads, validate=validate, minimum=minimum, **options
+        )
 
 
 @functools.cache
@@ -86,8 +81,7 @@ def traits(name: str) -> type[SumTree]:
 
 def options_of(name: str) -> list[str]:
     """The options that are the implementation's own; none where :func:`traits` has a stand-in."""
-    common, own = (inspect.signature(kind).parameters for kind in (SumTree, traits(name)))
-    return [option for option, each in own.items() if option not in common and each.kind is not each.VAR_KEYWORD]
+    return [option for option in defaults_of(traits(name)) if option not in defaults_of(SumTree)]
 
 
 class NotAvailableError(RuntimeError):

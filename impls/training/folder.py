@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ..writing import lock, try_to_write
+from ..files import lock, try_to_write
 from .errors import TrainingError
 
 PAIRS = "adaptation.csv"

@@ -24,8 +24,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..strict_toml import Faults, Field, Files, Reader, UnreadableError
-from ..toml_lines import KeyPath
+from ..strict_toml import Faults, Field, Files, KeyPath, Reader, UnreadableError
 from .errors import WorkloadError
 from .workload import FAMILIES, TIMED, Actors, Exploration, Model, Replay, Workload
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..sumtree.kernel_cache import kept_njit
+from ..sumtree.compiling import kept_njit
 from .learners.dense_learner.memory import Scratch, scratch_of
 from .learners.dense_learner.perceptron import LOOSE, backward, forward, load
 from .learners.dense_learner.update import descend

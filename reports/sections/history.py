@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from dse.records import RecordError
-from impls.writing import list_files
+from impls.files import list_files
 
 from .. import style
 from ..chart import Chart, Material, Section

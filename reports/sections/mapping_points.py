@@ -28,7 +28,7 @@ from dse.tuning.core_question import platform_curves
 from dse.tuning.core_split import RateCurve
 from dse.tuning.learners import LearnerScaling, learner_scaling
 from dse.tuning.presampling import DepthPoint, depth_curve, depth_enough
-from impls.writing import list_files
+from impls.files import list_files
 
 PLATFORM, WORKLOAD = "u200", "hopper_ddpg"  # the machine of [Zhang2023], and one of its workloads
 ACCELERATORS = ("gpu", "fpga")

@@ -16,7 +16,7 @@ from dse.published.peer_claims import is_ours
 from dse.records import Measurement, twins
 from dse.times.batch_law import flat_then_linear
 from dse.times.learner_products import product_bounds
-from impls.writing import list_files
+from impls.files import list_files
 
 from .. import style
 from ..chart import Chart, Material, Section, measured

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from impls.replay import Batch, Layout, Replay, make
 from impls.replay.block import ACTOR, ARRIVED, GRANTED, MODE, Bank
-from impls.replay.trials import FREE, SCRIPTED
+from impls.replay.steps import FREE, SCRIPTED
 from tests.oracles.atomic_steps import POINTS, Program
 from tests.oracles.interleavings import Move, Schedule
 from tests.oracles.replay_programs import Case

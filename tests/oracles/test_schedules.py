@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from impls.replay import Batch, sync, trials
+from impls.replay import Batch, steps, sync
 from tests.matrix import slow
 from tests.oracles.atomic_steps import POINTS
 from tests.oracles.faulty_programs import ALGORITHM_3, FAULTS
@@ -29,10 +29,10 @@ SEEN = {FELL, TORN, INCOMPLETE, DRIFT}  # what `play` can see
 
 
 def test_points_have_the_kernels_numbers():
-    numbers = {name: getattr(trials, name.upper().replace(" ", "_"), None) for name in POINTS}
-    numbers |= {"read first half": trials.READ_FIRST, "read second half": trials.READ_SECOND}
-    numbers |= {"leaves": trials.SET_LEAVES, "sums": trials.SUM_UP}
-    numbers |= {"second lock": trials.LEAF_LOCK, "second unlock": trials.LEAF_UNLOCK}
+    numbers = {name: getattr(steps, name.upper().replace(" ", "_"), None) for name in POINTS}
+    numbers |= {"read first half": steps.READ_FIRST, "read second half": steps.READ_SECOND}
+    numbers |= {"leaves": steps.SET_LEAVES, "sums": steps.SUM_UP}
+    numbers |= {"second lock": steps.LEAF_LOCK, "second unlock": steps.LEAF_UNLOCK}
     assert numbers == POINTS
 
 

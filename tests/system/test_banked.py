@@ -13,7 +13,7 @@ from numpy.random import default_rng
 
 pytest.importorskip("numba")
 
-from impls.replay import Layout, LocalStorage, attach, make, sampling, trials
+from impls.replay import Layout, LocalStorage, attach, make, sampling, steps
 from impls.replay.block import ACTOR, ARRIVED, GRANTED, MODE
 from impls.replay.steps import function_of
 from tests.parallel_runs import PATIENCE_SECONDS, until
@@ -372,7 +372,7 @@ def test_a_killed_process_loses_at_most_what_it_was_writing():
     with banked(64, 2, shared=True, fanout=4, trial=True) as replay:
         act(replay, 8, 0)
         memory = replay._banks[0].memory
-        memory.view(8 * MODE, (1,), np.int64)[0] = trials.RANDOM
+        memory.view(8 * MODE, (1,), np.int64)[0] = steps.RANDOM
         arrived = memory.view(8 * ARRIVED, (3,), np.int64)
         memory.view(8 * GRANTED, (3,), np.int64)[:] = rng.integers(1 << 62, size=3)
         children = [context.Process(target=of_an_actor, args=(replay.handle(), number)) for number in range(3)]

@@ -14,7 +14,7 @@ import pytest
 from benchmarks import compare, workers
 from dse import platforms
 from dse.platforms import checkout
-from impls import user_cache
+from impls import files
 from tests.committed import ROOT
 
 
@@ -43,7 +43,7 @@ def ours(tmp_path):
     (folder / "results" / "kept").write_text("1\n")
     git(folder, "add", "-A")
     git(folder, "commit", "-q", "-m", "records")
-    user_cache.warn_once.cache_clear()
+    files.warn_once.cache_clear()
     return SimpleNamespace(folder=folder, code=code, head=git(folder, "rev-parse", "HEAD"))
 
 

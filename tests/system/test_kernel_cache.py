@@ -18,12 +18,12 @@ numba = pytest.importorskip("numba", reason="kernels need numba")
 from numba import types  # noqa: E402
 
 import impls  # noqa: E402
-from impls import replay, user_cache  # noqa: E402
-from impls.sumtree import kernel_cache  # noqa: E402  # with numba
+from impls import files, replay  # noqa: E402
+from impls.files import cache_folder  # noqa: E402
+from impls.sumtree import compiling  # noqa: E402
 from impls.sumtree.compiling import compiler  # noqa: E402
 from impls.sumtree.direct_calls import address_of  # noqa: E402
 from impls.sumtree.lanes import unsigned_divide  # noqa: E402
-from impls.user_cache import cache_folder  # noqa: E402
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 KEY, CODE = b"what the code depends on", bytes(range(256)) * 20
@@ -37,7 +37,7 @@ def answers(divisors):
     """(1024 // divisor, whether the code was on disk) of kernels that have the divisor in their code."""
     for divisor in divisors:
         signature = types.int64, types.literal(divisor)
-        kernel = kernel_cache.kept_njit(nogil=True)(divide)
+        kernel = compiling.kept_njit(nogil=True)(divide)
         kernel.compile(signature)
         yield kernel.overloads[signature].entry_point(1024, 0), bool(kernel.stats.cache_hits)
 
@@ -65,7 +65,7 @@ def alone(call, folder, **environment):
 def folder(tmp_path, monkeypatch):
     """The folder of kernels in a cache of the test's own."""
     monkeypatch.setenv("FANOUT_CACHE_DIR", str(tmp_path / "cache"))
-    user_cache.warn_once.cache_clear()
+    files.warn_once.cache_clear()
     return cache_folder("kernels")
 
 
@@ -102,7 +102,7 @@ def test_processes_that_write_other_signatures_at_once_find_each_its_own(tmp_pat
 
 def places(*numbers):
     """Where the kernels are that one function makes for some numbers: each once it is there, then all of them."""
-    kernels, signature = [kernel_cache.kept_njit(nogil=True)(made_for(number)) for number in numbers], (types.int64,)
+    kernels, signature = [compiling.kept_njit(nogil=True)(made_for(number)) for number in numbers], (types.int64,)
     for kernel in kernels:
         kernel.compile(signature)
         yield address_of(kernel, signature)
@@ -140,26 +140,26 @@ def test_writers_that_are_killed_leave_nothing_that_counts(tmp_path):
     assert alone("killed()", tmp_path).stdout == "[(256, False)]\n[(256, True)]\n"
     left = list((tmp_path / "kernels").glob(".part-*"))
     assert len(left) == 2
-    kernel_cache._trim(tmp_path / "kernels")  # they may have writers yet
+    compiling._trim(tmp_path / "kernels")  # they may have writers yet
     assert all(path.exists() for path in left)
     for path in left:
         os.utime(path, (0, 0))
-    kernel_cache._trim(tmp_path / "kernels")
+    compiling._trim(tmp_path / "kernels")
     assert len(list((tmp_path / "kernels").iterdir())) == 1
 
 
 def test_what_is_not_whole_is_not_read(folder):
     path = folder / "one"
-    kernel_cache._write(path, KEY, CODE)
+    compiling._write(path, KEY, CODE)
     whole = path.read_bytes()
-    assert kernel_cache._read(path, KEY) == CODE
-    assert kernel_cache._read(path, b"of other code") is None
+    assert compiling._read(path, KEY) == CODE
+    assert compiling._read(path, b"of other code") is None
     for size in (0, 1, 31, 32, 33, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:size])
-        assert kernel_cache._read(path, KEY) is None
+        assert compiling._read(path, KEY) is None
     for at in (0, 31, 32, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        assert kernel_cache._read(path, KEY) is None
+        assert compiling._read(path, KEY) is None
 
 
 def full():
@@ -186,7 +186,7 @@ def test_what_cannot_be_written_whole_is_not_there(folder, monkeypatch):
 
     monkeypatch.setattr(os, "fdopen", no_room)
     with pytest.raises(OSError, match="No space left"):
-        kernel_cache._write(folder / "one", KEY, CODE)
+        compiling._write(folder / "one", KEY, CODE)
     assert list(folder.iterdir()) == []
 
 
@@ -286,13 +286,13 @@ def is_a_pipe(entry, monkeypatch):
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX permissions")
 @pytest.mark.parametrize("spoil", [anybody_can_write, is_anothers, is_a_pipe])
 def test_an_entry_that_others_may_have_left_is_replaced_unread(folder, spoil, monkeypatch, capsys):
-    kernel_cache._write(folder / "one", KEY, CODE)
+    compiling._write(folder / "one", KEY, CODE)
     with monkeypatch.context() as patched:
         why = spoil(folder / "one", patched)
-        assert kernel_cache._read(folder / "one", KEY) is None
+        assert compiling._read(folder / "one", KEY) is None
     assert capsys.readouterr().err == f"warning: {folder} holds compiled code that is not run, but replaced ({why})\n"
-    kernel_cache._write(folder / "one", KEY, CODE)
-    assert kernel_cache._read(folder / "one", KEY) == CODE
+    compiling._write(folder / "one", KEY, CODE)
+    assert compiling._read(folder / "one", KEY) == CODE
 
 
 def test_no_folder_at_all_costs_compiling_and_one_warning(tmp_path):
@@ -305,16 +305,16 @@ def test_no_folder_at_all_costs_compiling_and_one_warning(tmp_path):
 
 
 def test_the_folder_is_bounded_and_what_is_used_stays(folder, monkeypatch):
-    monkeypatch.setattr(kernel_cache, "MOST_BYTES", 4 * (len(CODE) + 32))
+    monkeypatch.setattr(compiling, "MOST_BYTES", 4 * (len(CODE) + 32))
     for number in range(4):
-        kernel_cache._write(folder / str(number), KEY, CODE)
+        compiling._write(folder / str(number), KEY, CODE)
         os.utime(folder / str(number), (number + 1, number + 1))
     assert len(list(folder.iterdir())) == 4
-    assert kernel_cache._read(folder / "0", KEY) == CODE
+    assert compiling._read(folder / "0", KEY) == CODE
     assert time.time() - (folder / "0").stat().st_mtime < 60
-    kernel_cache._write(folder / "4", KEY, CODE)
+    compiling._write(folder / "4", KEY, CODE)
     assert {path.name for path in folder.iterdir()} == {"0", "3", "4"}
-    assert kernel_cache._read(folder / "1", KEY) is None
+    assert compiling._read(folder / "1", KEY) is None
 
 
 # What the code depends on
@@ -328,7 +328,7 @@ def key_of(signature=FOUR, function=divide, processor=("x86", "zen", ""), **opti
         def magic_tuple(self):
             return processor
 
-    return kernel_cache.KernelCache(function, "Dispatcher", options)._key(signature, Codegen())
+    return compiling.KernelCache(function, "Dispatcher", options)._key(signature, Codegen())
 
 
 def test_the_key_has_all_that_changes_machine_code(monkeypatch):
@@ -351,7 +351,7 @@ def test_the_key_has_all_that_changes_machine_code(monkeypatch):
         with monkeypatch.context() as patches:
             patches.setattr(numba.config, name, "another")
             keys.append(key_of())
-    monkeypatch.setattr(kernel_cache, "_machine", lambda: ("another processor or version",))
+    monkeypatch.setattr(compiling, "_machine", lambda: ("another processor or version",))
     keys.append(key_of())
     assert len(set(keys)) == len(keys)
 
@@ -377,9 +377,9 @@ def test_the_text_is_that_of_a_module_and_of_all_it_imports_from(tmp_path):
         (package / f"{name}.py").write_text("A = 1\n")
 
     def text():
-        kernel_cache.text_of.cache_clear()
-        kernel_cache._module.cache_clear()
-        return kernel_cache.text_of(package / "one.py")
+        compiling.text_of.cache_clear()
+        compiling._module.cache_clear()
+        return compiling.text_of(package / "one.py")
 
     texts = [text()]
     for name in ("one", "two", "inner/__init__", "three"):
@@ -394,7 +394,7 @@ def test_the_text_is_that_of_a_module_and_of_all_it_imports_from(tmp_path):
 USE = """
 import numpy as np
 from numba import types
-from impls.sumtree.kernels import HOLD, turn
+from impls.sumtree.kernels.header import HOLD, turn
 signature, words = (types.int64, types.int64), np.zeros(300, np.int64)
 turn.compile(signature)
 print(sum(turn.stats.cache_hits.values()), turn.overloads[signature].entry_point(words.ctypes.data, HOLD))
@@ -451,8 +451,8 @@ def test_compiling_is_told_with_the_count_that_is_expected(is_terminal, is_worke
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(compiler, "count", 0)
     monkeypatch.setattr(compiler, "total", 10)
-    monkeypatch.setattr(user_cache, "is_worker", lambda: is_worker)
-    progress = kernel_cache.Progress(lambda: next(times))
+    monkeypatch.setattr(files, "is_worker", lambda: is_worker)
+    progress = compiling.Progress(lambda: next(times))
     for _ in range(12):
         compiler.count += 1
         progress.begin()
@@ -461,12 +461,12 @@ def test_compiling_is_told_with_the_count_that_is_expected(is_terminal, is_worke
 
 
 def test_a_numba_with_other_insides_compiles_and_says_so(monkeypatch, capsys):
-    user_cache.warn_once.cache_clear()
+    files.warn_once.cache_clear()
     function = object()
-    assert kernel_cache._keep(function, divide, {}) is function
+    assert compiling._keep(function, divide, {}) is function
     monkeypatch.setitem(sys.modules, "numba.core.ccallback", None)
     monkeypatch.setattr(numba, "cfunc", lambda signature, **options: lambda function: (signature, options))
-    assert kernel_cache.kept_cfunc(types.int64(), divide, nogil=True) == (types.int64(), {"nogil": True})
+    assert compiling.kept_cfunc(types.int64(), divide, nogil=True) == (types.int64(), {"nogil": True})
     sentence = f"Fanout's cache does not know numba {numba.__version__}, so each process compiles its kernels"
     assert capsys.readouterr().err == f"warning: {sentence}\n"
 
@@ -485,7 +485,7 @@ def test_warming_compiles_what_first_uses_would_and_tells_of_each(monkeypatch, c
     from impls import training  # noqa: PLC0415
 
     begun = []
-    monkeypatch.setattr(kernel_cache.progress, "begin", lambda: begun.append(1))
+    monkeypatch.setattr(compiling.progress, "begin", lambda: begun.append(1))
     monkeypatch.setattr(command, "_FORMS", [(16, "float32")])
     monkeypatch.setattr(training, "names", lambda: ("cartpole_dqn", "pong_dqn"))
     for _ in range(2):

@@ -19,8 +19,8 @@ from tests.committed import ROOT
 from tests.nursery import run_python
 
 numba = pytest.importorskip("numba", reason="the numba tree needs numba")
-from impls.sumtree import kernels as compiled  # noqa: E402  # with numba
 from impls.sumtree import numba_turns  # noqa: E402
+from impls.sumtree.kernels import header, searching  # noqa: E402  # with numba
 
 
 def run(code, folder=ROOT, **environment):
@@ -60,7 +60,7 @@ def test_a_batch_is_shared_by_as_many_threads_as_its_class_says(monkeypatch):
         assert set(tree.sample(np.full(batch, 0.5))[0]) == {0}
         assert (asked or [1]) == [kind.threads_used(batch, 3)]
     assert [kind.threads_used(batch, 3) for batch in (8_191, 8_192, 9_001)] == [1, 3, 1]
-    assert kind.threads_used(kind.least_shared, 10**6) * compiled.CHUNK == kind.least_shared
+    assert kind.threads_used(kind.least_shared, 10**6) * searching.CHUNK == kind.least_shared
 
 
 def test_more_threads_than_any_machine_of_this_size_has_are_refused():
@@ -123,7 +123,7 @@ class Silent:
     def end(self, helpers):
         if self._thread:
             self._thread.join()
-        helpers._room[compiled.ENDED] = 1
+        helpers._room[searching.ENDED] = 1
 
 
 @pytest.mark.parametrize("chunks", [0, 1, 40])
@@ -138,8 +138,8 @@ def test_chunks_of_a_helper_that_is_late_are_taken_back(chunks):
         helpers._all = [silent]
         answer = np.empty(batch, np.int64), np.empty(batch, np.float32)
         kernels = tree._shared_search_kernel, tree._help_kernel
-        assert helpers.search(1, tree, *kernels, values, True, *answer) == compiled.DONE
-        assert helpers.search(1, tree, *kernels, values, True, *answer) == compiled.BUSY  # the helper is late
+        assert helpers.search(1, tree, *kernels, values, True, *answer) == header.DONE
+        assert helpers.search(1, tree, *kernels, values, True, *answer) == header.BUSY  # the helper is late
         assert not helpers._turn.locked()
         silent.end(helpers)
         expected = twin.sample(values)
@@ -155,11 +155,11 @@ def test_helpers_take_part_and_all_of_a_batch_is_searched_once():
     helpers, answer = numba_turns.Helpers(), (np.empty(2_000_000, np.int64), np.empty(2_000_000, np.float32))
     kernels, took_part = (tree._shared_search_kernel, tree._help_kernel), False
     for _ in range(50):
-        while helpers._room[compiled.ENDED] < helpers._asked:
+        while helpers._room[searching.ENDED] < helpers._asked:
             time.sleep(1e-3)
         for found in helpers._found.values():
             found[0][:] = -1
-        assert helpers.search(1, tree, *kernels, values, True, *answer) == compiled.DONE
+        assert helpers.search(1, tree, *kernels, values, True, *answer) == header.DONE
         assert_array_equal(answer[0], expected)
         took_part |= bool((helpers._found[np.dtype(np.float32)][0] >= 0).any())
     assert took_part
@@ -168,10 +168,10 @@ def test_helpers_take_part_and_all_of_a_batch_is_searched_once():
 def test_a_shared_search_of_a_tree_that_changed_meanwhile_does_not_count():
     tree, one = impls.make("numba", 1_000, threads=2), np.empty(1, np.int64)
     tree.update(np.arange(1_000), 1.0)
-    room, priorities = np.zeros(compiled.room_of(1), np.int64), np.empty(1, np.float32)
-    sequence = tree._header[compiled.SEQUENCE :][:1]  # where the leaf is written, as if an update had ended
+    room, priorities = np.zeros(searching.room_of(1), np.int64), np.empty(1, np.float32)
+    sequence = tree._header[header.SEQUENCE :][:1]  # where the leaf is written, as if an update had ended
     taken = np.full(1, 0.5), True, sequence, priorities, one, priorities
-    assert tree._shared_search_kernel(int(room.ctypes.data), *taken) == compiled.BUSY
+    assert tree._shared_search_kernel(int(room.ctypes.data), *taken) == header.BUSY
     assert sequence[0] == 500
 
 
@@ -192,7 +192,7 @@ def test_a_call_that_is_interrupted_leaves_helpers_to_the_next(monkeypatch):
     assert numba_turns.helpers is not before
     answer = np.empty(20_000, np.int64), np.empty(20_000, np.float32)
     kernels = tree._shared_search_kernel, tree._help_kernel
-    assert numba_turns.helpers.search(1, tree, *kernels, values, True, *answer) == compiled.DONE
+    assert numba_turns.helpers.search(1, tree, *kernels, values, True, *answer) == header.DONE
     assert (answer[0] == 500).all()
 
 
@@ -293,13 +293,14 @@ def test_check_audits_every_stored_sum_and_rebuild_mends_it(layout):
 
 USE = """
 import impls, numpy as np
-from impls.sumtree import kernels as compiled
+from impls.sumtree.kernels import auditing, header, lending, searching, updating
 tree = impls.make("numba", 9000, threads=2)
 tree.update(np.arange(3000), np.arange(3000.0))
 tree.sample(np.full(1, 0.5)); tree.sample(np.full(9000, 0.5)); tree.sample_distinct(np.full(2, 0.5))
 tree.prefix_sum_index(5.0); tree.get(7); tree.check(); tree.rebuild(); tree.total()
 impls.make("numba", 9000, propagate="delta").update(5, 1.0)
-kernels = [kernel for kernel in vars(compiled).values() if hasattr(kernel, "stats")]
+modules = auditing, header, lending, searching, updating
+kernels = {kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "stats")}
 print(sum(sum(k.stats.cache_hits.values()) for k in kernels), sum(sum(k.stats.cache_misses.values()) for k in kernels))
 """
 

@@ -16,7 +16,7 @@ from dse import platforms, records
 from dse.published import quoted
 from dse.records import Measurement, RecordError, Writer, parse, read_file, read_folder, select
 from dse.times.profile import evidence
-from impls.writing import list_files
+from impls.files import list_files
 from reports.kept import of_results
 
 

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from impls.replay import Layout, make, trials
+from impls.replay import Layout, make, steps
 from impls.replay.block import ACTOR, ARRIVED, GRANTED, MODE
 from tests.parallel_runs import PATIENCE_SECONDS, until
 
@@ -32,7 +32,7 @@ class Stopped:
         self.result, self.words = None, replay._memory.view(0, (GRANTED + 64,), np.int64)
         own = type(replay)(replay.settings, replay._memory)
         own._banks[0].view[ACTOR] = NUMBER
-        self.words[MODE] = trials.SCRIPTED
+        self.words[MODE] = steps.SCRIPTED
         self._thread = threading.Thread(target=self._run, args=(own, call), daemon=True)
         self._thread.start()
         until(lambda: self.words[ARRIVED + NUMBER])
@@ -45,7 +45,7 @@ class Stopped:
 
     def go_on(self):
         """Let it end; returns what its call returned."""
-        self.words[MODE] = trials.FREE
+        self.words[MODE] = steps.FREE
         self._thread.join(PATIENCE_SECONDS)
         assert not self._thread.is_alive()
         return self.result
@@ -56,7 +56,7 @@ def test_a_batch_is_of_one_state_though_the_words_come_again():
         replay.insert(records(1, CAPACITY))
         other.insert(records(2, CAPACITY))
         words = replay._banks[0].words.copy()
-        sampler = Stopped(replay, lambda own: own.sample(8, 0.4, np.random.default_rng(0)), trials.READ_SECOND)
+        sampler = Stopped(replay, lambda own: own.sample(8, 0.4, np.random.default_rng(0)), steps.READ_SECOND)
         replay.load_state_dict(other.state_dict())
         assert (replay._banks[0].words == words).all()
         batch = sampler.go_on()
@@ -82,7 +82,7 @@ def test_a_sample_waits_while_every_slot_is_written(strategy, options):
         for fillers in (False, True):
             replay.insert(records(0, CAPACITY))
             new = {"records": records(2, CAPACITY), "drawable": np.full(CAPACITY, not fillers)}
-            writer = Stopped(replay, lambda own, new=new: own.insert(**new), trials.SECOND_HALF)
+            writer = Stopped(replay, lambda own, new=new: own.insert(**new), steps.SECOND_HALF)
             batch = pool.submit(lambda: usual.sample(8, 0.4, **how))
             with pytest.raises(TimeoutError):
                 batch.result(0.1)
@@ -98,7 +98,7 @@ def test_a_sample_waits_while_every_slot_is_written(strategy, options):
 def test_a_state_is_saved_however_many_write():
     with make(1 << 18, LAYOUT, trial=True, **SETTINGS) as replay:
         replay.insert(records(1, 4))
-        writer = Stopped(replay, lambda own: own.insert(records(2, 3)), trials.SECOND_HALF)
+        writer = Stopped(replay, lambda own: own.insert(records(2, 3)), steps.SECOND_HALF)
         states, inserted, ending = [], [0], threading.Event()
 
         def write():

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from impls.replay import ClosedError, attach, make, strategies, trials
+from impls.replay import ClosedError, attach, make, steps, strategies
 from impls.replay.block import ACTOR, ARRIVED, GRANTED, MODE
 from impls.replay.registry import strategy_class
 from tests.matrix import matrix
@@ -19,13 +19,13 @@ SHARED = [name for name in strategies() if strategy_class(name).valid and strate
 SETTINGS = {"alpha": 0.6, "epsilon": 1e-3, "shared": True, "fanout": 4}
 VICTIM, ROWS, CAPACITY = 5, 6, 32
 GO_ON_WITHIN_SECONDS, PATIENCE_SECONDS = 1.0, 30.0
-TREE = (trials.LEAF_LOCK, trials.SET_LEAVES, trials.LEAF_UNLOCK, trials.SUM_UP)
+TREE = (steps.LEAF_LOCK, steps.SET_LEAVES, steps.LEAF_UNLOCK, steps.SUM_UP)
 # (operation, point, which arrival there)
-INSERTING = [("insert", point, 1) for point in range(trials.RESERVE, trials.COMMITTED + 1)]
+INSERTING = [("insert", point, 1) for point in range(steps.RESERVE, steps.COMMITTED + 1)]
 INSERTING += [("insert", point, arrival) for point in TREE for arrival in (1, 2)]
-UPDATING = [("update", point, 1) for point in (trials.UPDATE, *TREE, trials.UPDATED)]
-RETRIEVING = [("retrieve", trials.READ_LEAF, 1)]
-SAMPLING = [("sample", point, 1) for point in range(trials.SEARCH, trials.RECHECK + 1)]
+UPDATING = [("update", point, 1) for point in (steps.UPDATE, *TREE, steps.UPDATED)]
+RETRIEVING = [("retrieve", steps.READ_LEAF, 1)]
+SAMPLING = [("sample", point, 1) for point in range(steps.SEARCH, steps.RECHECK + 1)]
 
 
 def _victim(handle, operation, pipe):
@@ -62,7 +62,7 @@ class Victim:
         assert self._pipe.poll(PATIENCE_SECONDS)
         self._pipe.recv()
         self._words[ARRIVED + VICTIM] = 0
-        self._words[MODE] = trials.SCRIPTED
+        self._words[MODE] = steps.SCRIPTED
         self._pipe.send("go")
         end = time.monotonic() + PATIENCE_SECONDS
         while not self._pipe.poll():
@@ -120,14 +120,14 @@ def test_a_kill_at_any_point_loses_what_was_under_way_alone(strategy, operation,
         assert len(replay) == CAPACITY - lost, (bank.words & 3, lost)
         if not killed:
             assert lost == 0
-        elif point in {trials.FIRST_HALF, trials.SECOND_HALF, trials.COMMIT}:
+        elif point in {steps.FIRST_HALF, steps.SECOND_HALF, steps.COMMIT}:
             assert lost == ROWS
         replay.insert(packed(replay.row, (3 << 40) + np.arange(CAPACITY)))  # past what the dead had under way
         assert (len(replay), replay.lost) == (CAPACITY, lost)
         go_on(replay)
 
 
-@pytest.mark.parametrize("point", [trials.ODD, trials.ZERO, trials.FIRST_HALF])
+@pytest.mark.parametrize("point", [steps.ODD, steps.ZERO, steps.FIRST_HALF])
 @pytest.mark.parametrize("strategy", STEPPED)
 def test_no_stack_reaches_from_a_dead_insert_into_the_next(strategy, point):
     with make(CAPACITY, STACKED, strategy=strategy, trial=True, **SETTINGS) as replay:
@@ -144,7 +144,7 @@ def test_no_stack_reaches_from_a_dead_insert_into_the_next(strategy, point):
 @pytest.mark.parametrize("arrival", range(3))
 def test_a_dead_insert_does_not_block_those_that_need_its_slots(arrival):
     with filled("two_lock_checked") as replay:
-        assert Victim(replay, "insert").kill_at(trials.FIRST_HALF)
+        assert Victim(replay, "insert").kill_at(steps.FIRST_HALF)
         began = time.monotonic()
         replay.insert(packed(replay.row, (2 << 40) + np.arange(CAPACITY - arrival)))
         assert time.monotonic() - began < GO_ON_WITHIN_SECONDS

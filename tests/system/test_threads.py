@@ -198,18 +198,18 @@ def hammer(name, capacity, seconds, variants, pairs):
 
 
 def test_a_writer_is_kept_out_by_one_that_reads_and_by_one_that_writes():
-    kernels = pytest.importorskip("impls.sumtree.kernels")
+    header = pytest.importorskip("impls.sumtree.kernels.header")
     tree = filled("numba", 640, {})
     where, values, answers = np.arange(1), np.full(1, 9.0), (np.empty(1, np.int64), np.empty(1, np.float32))
-    lock, sequence = tree._header[kernels.LOCK :], tree._header[kernels.SEQUENCE :]
+    lock, sequence = tree._header[header.LOCK :], tree._header[header.SEQUENCE :]
     for held, changing, written, sampled in (
-        (0, 0, kernels.DONE, kernels.DONE),
-        (1, 0, kernels.BUSY, kernels.DONE),
-        (1, 1, kernels.BUSY, kernels.DONE),
-        (kernels.WRITES, 1, kernels.BUSY, kernels.BUSY),
-        (kernels.CLOSED, 1, kernels.BUSY, kernels.BUSY),
-        (kernels.WRITES, 0, kernels.BUSY, kernels.DONE),  # which has yet to change the tree
-        (kernels.CLOSED, 0, kernels.BUSY, kernels.DONE),
+        (0, 0, header.DONE, header.DONE),
+        (1, 0, header.BUSY, header.DONE),
+        (1, 1, header.BUSY, header.DONE),
+        (header.WRITES, 1, header.BUSY, header.BUSY),
+        (header.CLOSED, 1, header.BUSY, header.BUSY),
+        (header.WRITES, 0, header.BUSY, header.DONE),  # which has yet to change the tree
+        (header.CLOSED, 0, header.BUSY, header.DONE),
     ):
         tree.update(0, FIRST)
         lock[0] = held
@@ -220,13 +220,13 @@ def test_a_writer_is_kept_out_by_one_that_reads_and_by_one_that_writes():
         assert lock[0] == held
         lock[0] = 0
         sequence[0] += changing
-        assert tree.get(0) == (9.0 if written == kernels.DONE else FIRST)
+        assert tree.get(0) == (9.0 if written == header.DONE else FIRST)
 
 
 def test_the_sequence_is_odd_while_an_update_changes_the_tree_and_two_more_after_it():
-    kernels = pytest.importorskip("impls.sumtree.kernels")
+    header = pytest.importorskip("impls.sumtree.kernels.header")
     tree = filled("numba", 640, {})
-    sequence = tree._header[kernels.SEQUENCE :]
+    sequence = tree._header[header.SEQUENCE :]
     before, seen = int(sequence[0]), set()
     assert before % 2 == 0
     where, values = np.tile(np.arange(640), 4_000), np.full(2_560_000, FIRST)
@@ -255,27 +255,27 @@ def search_for_long(tree, draws=2_000_000):
 
 
 def test_what_a_search_read_beside_a_change_does_not_count():
-    kernels = pytest.importorskip("impls.sumtree.kernels")
+    header = pytest.importorskip("impls.sumtree.kernels.header")
     tree = filled("numba", 640, {})
-    lock, sequence = tree._header[kernels.LOCK :], tree._header[kernels.SEQUENCE :]
-    lock[0] = kernels.WRITES  # so that the search cannot have a turn
+    lock, sequence = tree._header[header.LOCK :], tree._header[header.SEQUENCE :]
+    lock[0] = header.WRITES  # so that the search cannot have a turn
     worker, statuses = search_for_long(tree)
     while worker.is_alive():
         sequence[0] += 2
-    assert statuses == [kernels.BUSY]
-    assert lock[0] == kernels.WRITES
+    assert statuses == [header.BUSY]
+    assert lock[0] == header.WRITES
 
 
 @pytest.mark.timing
 def test_an_update_waits_for_no_search_and_a_search_that_it_disturbs_is_right():
-    kernels = pytest.importorskip("impls.sumtree.kernels")
+    header = pytest.importorskip("impls.sumtree.kernels.header")
     tree = filled("numba", 640, {})
     for _ in range(20):
         worker, statuses = search_for_long(tree)
         tree.update(block(640), np.full(64, WRITTEN[0]))
         beside = worker.is_alive()
         worker.join()
-        assert statuses == [kernels.DONE]
+        assert statuses == [header.DONE]
         if beside:
             return
     raise AssertionError("every update waited for the search")
@@ -389,14 +389,14 @@ def test_a_leaf_that_moves_in_a_large_compiled_tree_is_in_one_place_for_every_ca
 def someone_inside(tree, op):
     """As if another thread were in the middle of a call of ``op``."""
     if hasattr(tree, "_kernel_turns"):
-        from impls.sumtree import kernels  # noqa: PLC0415  # where there is numba
+        from impls.sumtree.kernels import header  # noqa: PLC0415  # where there is numba
 
         counted, changes = op not in tree.optimistic, op not in tree.concurrent
-        tree._header[kernels.LOCK] += counted * (kernels.WRITES if changes else 1)
-        tree._header[kernels.SEQUENCE] += changes
+        tree._header[header.LOCK] += counted * (header.WRITES if changes else 1)
+        tree._header[header.SEQUENCE] += changes
         yield
-        tree._header[kernels.SEQUENCE] += changes
-        tree._header[kernels.LOCK] -= counted * (kernels.WRITES if changes else 1)
+        tree._header[header.SEQUENCE] += changes
+        tree._header[header.LOCK] -= counted * (header.WRITES if changes else 1)
     else:
         inside = tree._turns._together if op in tree.concurrent else tree._turns._alone
         inside[-1] = True
@@ -655,13 +655,13 @@ def test_a_child_forked_in_the_middle_of_a_long_update_makes_the_sums_anew(name)
 @in_a_process
 def test_a_child_forked_amid_distinct_draws_has_every_leaf():
     """A fork beside a call that has set leaves to 0 and will give them back: the child gives them back."""
-    from impls.sumtree import kernels  # noqa: PLC0415  # where there is numba
+    from impls.sumtree.kernels import header  # noqa: PLC0415  # where there is numba
 
     tree = filled("numba", 640, {"fanout": 10})
     lent = np.zeros((2, 2), np.int64)
     lent[:, 0] = 3, 639
     lent.view(np.float64)[:, 1] = FIRST
-    tree._header[[kernels.LENT, kernels.LENT_AT]] = 2, lent.ctypes.data
+    tree._header[[header.LENT, header.LENT_AT]] = 2, lent.ctypes.data
     leaves = tree._leaves.reshape(-1, 16)
     leaves[0, 3] = leaves[63, 9] = 0.0
     with someone_inside(tree, "update"):
@@ -733,9 +733,9 @@ def test_ctrl_c_ends_a_wait_and_nothing_else(name):
         call()
         assert_whole(tree)
     if name == "numba":
-        from impls.sumtree import kernels  # noqa: PLC0415  # where there is numba
+        from impls.sumtree.kernels import header  # noqa: PLC0415  # where there is numba
 
-        assert tree._header[kernels.LOCK] == 0  # nobody is at the head of the line any more
+        assert tree._header[header.LOCK] == 0  # nobody is at the head of the line any more
     other = threading.Thread(target=operation(tree, "update", 1))
     other.start()
     other.join(20)
@@ -922,21 +922,21 @@ def test_a_child_forgets_the_threads_it_does_not_have():
 
 def test_a_child_forgets_the_kernels_it_does_not_run():
     pytest.importorskip("numba")
-    from impls.sumtree import kernels  # noqa: PLC0415  # where there is numba
+    from impls.sumtree.kernels import header  # noqa: PLC0415  # where there is numba
 
     tree = filled("numba", 640, {})
-    turns, header = tree._kernel_turns, tree._header
+    turns, words = tree._kernel_turns, tree._header
     assert turns.try_to_hold(1.0)
     assert not turns.orphaned
-    header[kernels.LOCK] += 1  # a reader that was counting itself
+    words[header.LOCK] += 1  # a reader that was counting itself
     turns.let_go()
     turns.be_alone()
-    assert header[kernels.LOCK] == 0
+    assert words[header.LOCK] == 0
     assert not turns.orphaned
-    header[kernels.LOCK] = 3
+    words[header.LOCK] = 3
     assert not turns.try_to_hold(0.0)
-    assert header[kernels.LOCK] == 3  # nobody is kept out by a fork that went ahead without it
-    header[kernels.LOCK] = 0
+    assert words[header.LOCK] == 3  # nobody is kept out by a fork that went ahead without it
+    words[header.LOCK] = 0
     assert_whole(tree)
 
 

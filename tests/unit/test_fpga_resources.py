@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from impls.fpga import memories, resources
+from impls.fpga import resources
 from impls.fpga.coefficients import LUTS
 from impls.fpga.design import Design
 from impls.fpga.resources import Budget, DoesNotFit, fits
@@ -90,8 +90,8 @@ class TestMutations:
 
     @pytest.mark.parametrize("kind", ["DISTRIBUTED", "BLOCK", "ULTRA"])
     def test_a_cost(self, kind, monkeypatch):
-        dearer = tuple(replace(primitive, each=4 * primitive.each) for primitive in getattr(memories, kind))
-        monkeypatch.setattr(memories, kind, dearer)
+        dearer = tuple(replace(primitive, each=4 * primitive.each) for primitive in getattr(resources, kind))
+        monkeypatch.setattr(resources, kind, dearer)
         assert self.caught()
 
     def test_bits_of_a_number(self, monkeypatch):

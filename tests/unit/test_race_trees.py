@@ -17,7 +17,7 @@ from dse.platforms.reading import RESULTS
 from dse.records import read_file
 from dse.times.tree_times import Question
 from dse.times.tree_variants import Configuration
-from impls import user_cache
+from impls import files
 from reports import __main__ as reports
 from tests.unit.test_race import Clock
 from tests.unit.test_recommend import MACHINE, records, taking, write
@@ -29,7 +29,7 @@ DELTA = (("propagate", "delta"),)
 def clock(monkeypatch, tmp_path):
     """Trees take what ``clock.step`` says of their configuration, and are seen as they are made; the cache is empty."""
     monkeypatch.setenv("FANOUT_CACHE_DIR", str(tmp_path / "cache"))
-    user_cache.warn_once.cache_clear()
+    files.warn_once.cache_clear()
     clock = Clock()
     clock.made, clock.step = [], lambda chosen: 1e-3 * (1 + 0.1 * abs(math.log2(chosen.fanout / 16)))
 

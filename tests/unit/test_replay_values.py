@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import impls
-from impls import replay
+from impls import cores, replay
 from impls.replay import LocalStorage, NStep
-from impls.replay import memory as memory_module
 from impls.replay.local_storages import LocalStorages
 
 pytest.importorskip("numba")
@@ -314,7 +313,7 @@ def test_an_empty_replay_gives_empty_batches():
 
 
 def test_more_memory_than_there_is_is_refused_before_any_is_filled(monkeypatch):
-    monkeypatch.setattr(memory_module, "free_bytes", lambda: 1e6)
+    monkeypatch.setattr(cores, "free_bytes", lambda: 1e6)
     images = replay.Layout((100, 100), "uint8", choices=3)
     for make in (
         lambda: replay.PrioritizedBuffer(impls.make("numpy", 64), images, **PRIORITIES),
@@ -327,10 +326,10 @@ def test_more_memory_than_there_is_is_refused_before_any_is_filled(monkeypatch):
             make()
     for buffer in list(kinds(DISCRETE))[:2]:
         buffer.insert(records(DISCRETE, 500))
-        monkeypatch.setattr(memory_module, "free_bytes", lambda: 1e3)
+        monkeypatch.setattr(cores, "free_bytes", lambda: 1e3)
         with pytest.raises(MemoryError):
             buffer.state_dict()
-        monkeypatch.setattr(memory_module, "free_bytes", lambda: 1e6)
+        monkeypatch.setattr(cores, "free_bytes", lambda: 1e6)
 
 
 def test_copies_by_pickle_are_independent():

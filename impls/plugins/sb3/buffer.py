@@ -20,8 +20,7 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from ...checks import integer_at_least, one_of
 from ...replay.batches import check_beta, check_pairs, not_finite, reals, tickets_of
 from ...replay.values import number
-from ...sumtree.arguments import to_numpy
-from ...sumtree.arithmetic import stratified_uniforms
+from ...sumtree.arguments import stratified_uniforms, to_numpy
 from ...sumtree.registry import make
 
 Leaves = NDArray[np.int64]

@@ -26,11 +26,9 @@ from ...sumtree.kernels.header import HEIGHT, SUMS, kernel
 from ...sumtree.lanes import load_i64, load_real, store_i64, store_real, word_of
 from .. import sampling, tree_lock
 from ..batches import Outputs, check_beta, uniforms_of
-from ..block import BANK, COUNT, LARGEST
-from ..blocks import Settings
+from ..block import BANK, COUNT, LARGEST, Memory
+from ..blocks import Kernels, Settings
 from ..buffer import Batch
-from ..compiled import Kernels
-from ..memory import Memory
 from ..replay import Replay
 from ..steps import DONE, NOT_FINITE, NOTHING
 from ..sync import inner

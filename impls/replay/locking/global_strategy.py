@@ -11,14 +11,12 @@ from ...sumtree.kernels.header import kernel
 from ...sumtree.lanes import word_of
 from .. import tree_lock
 from ..block import BANK, READ_WRITE
-from ..compiled import Kernels
-from ..insertion import commit, first_of, rank, reserve, write_rows
+from ..blocks import Kernels
 from ..replay import Replay
 from ..sampling import DRAWN, begin, gather, search, weigh
-from ..steps import DONE, NOT_FINITE
+from ..steps import COMMITTED, DONE, NOT_FINITE, RESERVE, RETRIEVE, RETRIEVED, SEARCH, SEARCHED, UPDATE, UPDATED, point
 from ..sync import inner, read_lock, read_write_unlock, write_lock
-from ..trials import COMMITTED, RESERVE, RETRIEVE, RETRIEVED, SEARCH, SEARCHED, UPDATE, UPDATED, point
-from ..updating import are_finite, leaves_of, read_priorities, update
+from ..updating import are_finite, commit, first_of, leaves_of, rank, read_priorities, reserve, update, write_rows
 
 
 @inner

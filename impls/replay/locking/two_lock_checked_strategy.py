@@ -13,15 +13,41 @@ import numpy as np
 from ...sumtree.kernels.header import kernel
 from ...sumtree.lanes import word_of
 from ..block import BOUNDS, FRAMES, STRIDE
-from ..compiled import Kernels
-from ..insertion import blocked, commit, first_of, rank, reserve, write_rows
+from ..blocks import Kernels
 from ..replay import Replay
 from ..sampling import DRAWN, begin, changed, gather, redraw, search, weigh
-from ..steps import DONE, NEIGHBORS, NOT_FINITE, PATIENCE, PORTION
+from ..steps import (
+    COMMIT,
+    COMMITTED,
+    DONE,
+    NEIGHBORS,
+    NOT_FINITE,
+    PATIENCE,
+    PORTION,
+    RECHECK,
+    RESERVE,
+    RESERVED,
+    SEARCH,
+    SEARCHED,
+    UPDATE,
+    UPDATED,
+    point,
+)
 from ..sync import inner
 from ..tree_lock import enter, leave
-from ..trials import COMMIT, COMMITTED, RECHECK, RESERVE, RESERVED, SEARCH, SEARCHED, UPDATE, UPDATED, point
-from ..updating import are_finite, ask_for, leaves_of, read_priorities, update
+from ..updating import (
+    are_finite,
+    ask_for,
+    blocked,
+    commit,
+    first_of,
+    leaves_of,
+    rank,
+    read_priorities,
+    reserve,
+    update,
+    write_rows,
+)
 
 _WORD = 8
 _PORTIONS = 32  # the fewest that a large update is done in

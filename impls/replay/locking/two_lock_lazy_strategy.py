@@ -13,16 +13,14 @@ import numpy as np
 from ...sumtree.kernels.header import CAPACITY, kernel
 from ...sumtree.lanes import array_at, load_real, store_real, word_of
 from ..block import BANK, LARGEST
-from ..compiled import Kernels
-from ..insertion import rank
+from ..blocks import Kernels
 from ..priorities import set_priorities
 from ..replay import Replay
 from ..sampling import DRAWN, begin, gather, search, weigh
-from ..steps import DONE, NOT_FINITE
+from ..steps import DONE, NOT_FINITE, SEARCH, SEARCHED, UPDATE, UPDATED, point
 from ..sync import inner
 from ..tree_lock import enter, leave
-from ..trials import SEARCH, SEARCHED, UPDATE, UPDATED, point
-from ..updating import are_finite, leaves_of, read_priorities
+from ..updating import are_finite, leaves_of, rank, read_priorities
 from .two_lock_checked_strategy import put_portion
 
 _WORD = 8

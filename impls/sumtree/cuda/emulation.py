@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...user_cache import cache_folder, opened, warn_once
-from ...writing import write_whole
+from ...files import cache_folder, opened, warn_once, write_whole
 from . import program
 from .program import Constants, Launch
 

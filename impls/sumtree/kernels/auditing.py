@@ -17,12 +17,17 @@ from .header import (
     PREFIX,
     SUMS,
     WORD,
+    begin_change,
+    begin_reading,
+    begin_writing,
+    end_change,
+    end_reading,
+    end_writing,
     inner,
     kernel,
     offset_of,
 )
 from .lending import return_lent
-from .turns import begin_change, begin_reading, begin_writing, end_change, end_reading, end_writing
 from .updating import renew_minimum
 
 

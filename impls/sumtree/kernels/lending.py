@@ -15,13 +15,16 @@ from .header import (
     LENT_AT,
     REFUSED,
     WORD,
+    begin_change,
+    begin_writing,
+    end_change,
+    end_writing,
     inlined,
     inner,
     kernel,
     offset_of,
 )
 from .searching import descend
-from .turns import begin_change, begin_writing, end_change, end_writing
 from .updating import recompute
 
 

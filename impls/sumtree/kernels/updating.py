@@ -39,13 +39,16 @@ from .header import (
     SCRATCH,
     SUMS,
     WORD,
+    begin_change,
+    begin_writing,
+    end_change,
+    end_writing,
     inlined,
     inlined_late,
     inner,
     kernel,
     offset_of,
 )
-from .turns import begin_change, begin_writing, end_change, end_writing
 
 _AHEAD = 64  # elements the update prefetches ahead, for the same reason
 _LAG = 32  # elements after which a leaf's group is summed: its store has left the store buffer, its row is still in L1

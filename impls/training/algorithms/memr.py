@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ...replay import SegmentedReplay
 from ...replay.batches import not_finite
-from ...sumtree.kernel_cache import kept_njit
+from ...sumtree.compiling import kept_njit
 from ..actor import Inserted
 from ..errors import TrainingError
 from ..learners.dense_learner.memory import Scratch, State, scratch_of

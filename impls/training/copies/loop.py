@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...replay import Batch, Replay
-from ...replay.memory import Handle
+from ...replay.block import Handle
 from .. import algorithms, clock, learners
 from ..actor import Episode, Inserted, seed_of
 from ..arrangement import Arrangement

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...replay import Batch
-from ...replay.memory import Memory
+from ...replay.block import Memory
 from ...replay.sync import make_mutex
-from ...sumtree.kernel_cache import kept_njit
+from ...sumtree.compiling import kept_njit
 from .. import algorithms
 from ..arrangement import Arrangement
 from ..learner import Learner, Stepped, Vectors, rates

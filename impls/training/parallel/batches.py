@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ...replay import Batch, Layout, Outputs, Replay
 from ...replay.batches import Plan
-from ...replay.memory import Handle, Memory
+from ...replay.block import Handle, Memory
 from ..arrangement import Arrangement
 from ..weights import layout_of
 from ..workload import Workload

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...replay.memory import Handle, Memory, allocate
+from ...replay.block import Handle, Memory, allocate
 from .. import clock
 from ..actor import Episode
 from ..arrangement import Arrangement

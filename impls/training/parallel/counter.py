@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit, types
 
 from ...replay.sync import MONOTONIC, OWNER_DIED, mutex_consistent, mutex_lock_until, mutex_unlock, pause, read_clock
-from ...sumtree.kernel_cache import kept_njit
+from ...sumtree.compiling import kept_njit
 from ...sumtree.lanes import (
     acquire_fence,
     atomic_add,

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...replay.memory import Handle
+from ...replay.block import Handle
 from .. import clock, learners
 from ..actor import beta_at, seed_of
 from ..errors import TrainingError

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...replay import Batch
-from ...replay.memory import Handle, Memory
+from ...replay.block import Handle, Memory
 from ...replay.sync import make_mutex
 from .. import clock
 from ..arrangement import Arrangement

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 from numpy.typing import NDArray
 
-from ...replay.memory import Handle, allocate
+from ...replay.block import Handle, allocate
 from .. import clock, learners
 from ..actor import VALIDATION, Tested, evaluate
 from ..environments import Environment

@@ -30,8 +30,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ...files import make_private
 from ...replay import Replay
-from ...user_cache import make_private
 from .. import clock
 from ..actor import Inserted
 from ..arrangement import Arrangement

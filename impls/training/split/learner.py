@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...replay.memory import Handle, Memory, allocate
+from ...replay.block import Handle, Memory, allocate
 from ..errors import ProcessLost, TrainingError
 from ..learner import Phase, Vectors
 from ..learners.torch_learner.base import Rows, TorchLearner

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ....sumtree.kernel_cache import kept_njit
+from ....sumtree.compiling import kept_njit
 from .dqn import best_of
 from .losses import larger, loss_of
 from .perceptron import LOOSE, backward, forward, load

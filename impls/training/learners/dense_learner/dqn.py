@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ....sumtree.kernel_cache import kept_njit
+from ....sumtree.compiling import kept_njit
 from .losses import loss_of
 from .perceptron import LOOSE, backward, forward, load
 from .product import inside

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ....sumtree.kernel_cache import kept_njit
+from ....sumtree.compiling import kept_njit
 from .losses import regress, smaller, smallest_value
 from .perceptron import LOOSE, backward, copy, forward, load
 from .product import inside

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ....sumtree.kernel_cache import kept_njit
+from ....sumtree.compiling import kept_njit
 from .perceptron import LOOSE
 from .product import inside
 
