@@ -104,7 +104,12 @@ def _row_of_json(path: Path, results: Path) -> list[str]:
 def _row_of_runs(folder: Path, results: Path) -> list[str]:
     runs = [json.loads(path.read_text(encoding="utf-8")) for path in list_files(folder, f"*/{SUMMARY}")]
     days = span(run["utc"] for run in runs)
-    return [f"`{folder.relative_to(results)}/`", f"{len(runs)} runs", days, f"`python -m impls.training {folder.name}`"]
+    return [
+        f"`{folder.relative_to(results)}/`",
+        f"{len(runs)} runs",
+        days,
+        f"`python -m impls.training train {folder.name}`",
+    ]
 
 
 def _name(path: Path, results: Path) -> str:

@@ -27,7 +27,7 @@ from tests.settings import read_keys
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = Path(__file__).with_name("data") / "kept" / "curves.json"
-COMMAND = (sys.executable, "-m", "impls.training", "--test-episodes", "0")
+COMMAND = (sys.executable, "-m", "impls.training", "train", "--test-episodes", "0")
 ALONE = {"cartpole_dyna_q": ("--model-workers", "0")}  # without processes whose order is not repeatable
 LEARNERS = ("dense", "torch")
 LIBRARIES = ("numpy", "torch", "numba", "llvmlite", "gymnasium", "mujoco", "ale-py", "box2d")

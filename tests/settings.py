@@ -59,7 +59,7 @@ def resolving():
         texts["mine.toml"] = text
         with contextlib.redirect_stderr(io.StringIO()) as printed, contextlib.redirect_stdout(io.StringIO()):
             try:
-                code = command.main(words)
+                code = command.main(["train", *words])
             except SystemExit as error:
                 code = error.code
         said = re.sub(r"(?s)^usage:.*(?=error: )|\S*mine\.toml", "", printed.getvalue()) if code else ""

@@ -12,7 +12,7 @@ from typing import Any
 
 from impls import training
 from impls.training import learners
-from impls.training.arrangement import BANKED, COPIES, COPY_SYNCS, ONLY_COPIES, Arrangement
+from impls.training.arrangement import BANKED, COPIES, COPY_SYNCS, Arrangement
 from impls.training.options import with_values
 from impls.training.workload import Workload
 
@@ -20,6 +20,7 @@ from ..loops import kind_of, with_sac
 
 PRIMITIVE = "training run"
 LEARNERS = 2  # of the runs in which several combine
+OF_COPIES = ("processes", "every", "replay", "shards", "average")
 DEPTHS = (10, 50, 200)  # those of [Zhang2023, Fig. 10] besides the least: 0 apart, 1 where a keeper samples ahead
 KINDS = {
     "serial": Arrangement(name="serial"),
@@ -98,7 +99,7 @@ class Trained:
         chosen = self.library or learners.default(task)
         own = {"period": arrangement.period, "banks": arrangement.banks} if arrangement.sync == LOCAL else {}
         if arrangement.name == COPIES:
-            own = {name: getattr(arrangement, name) for name in ONLY_COPIES}
+            own = {name: getattr(arrangement, name) for name in OF_COPIES}
         if task.algorithm == DYNA_Q:
             own |= {"model_workers": arrangement.model_workers, "cap": arrangement.cap}
         own |= {key: value for _, key, value in self.changes}
@@ -149,7 +150,7 @@ def settings_of(task: str, presampled: int, most: int, changes: Changes = ()) ->
     """Load a workload, and have it sample a given number of batches ahead, for ``most`` steps if it has fewer."""
     workload = training.load(task)
     values = {(table, key): value for table, key, value in changes} | {("replay", "presampled"): presampled}
-    return with_values(workload, values, max(workload.steps, most))
+    return with_values(workload, {**values, ("", "steps"): max(workload.steps, most)})
 
 
 def local(learners: int, period: int) -> Arrangement:

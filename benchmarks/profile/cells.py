@@ -7,7 +7,7 @@ from typing import Any
 
 from dse.platforms.fingerprint import fingerprint
 from impls.training import Workload, identity, learners
-from impls.training.reading import stated
+from impls.training.settings import stated
 from impls.training.weights import layout_of, networks
 
 ALONE = "nothing"  # load of an actor, a learner or a tree that is alone on its core

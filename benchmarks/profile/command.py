@@ -27,7 +27,7 @@ from impls.terminal import print_to_stderr
 from impls.training import TrainingError, Workload, load_timed
 from impls.training.environments import Environment, warn_of_code
 from impls.training.options import with_values
-from impls.training.reading import stated
+from impls.training.settings import stated
 
 from ..arguments import DEFAULT, add_common, add_list, add_workload, among, at_least, list_of, listed, parser_of
 from ..clock import ALL_CPUS, Clock

@@ -18,7 +18,7 @@ from typing import Any
 import impls
 from dse.records import Measurement, RecordError
 from impls.training import Workload
-from impls.training.reading import stated
+from impls.training.settings import stated
 
 from .. import peers
 from ..arguments import add_common, add_list, add_numbers, add_python, add_workload, among, parser_of

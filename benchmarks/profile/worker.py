@@ -16,7 +16,7 @@ import sys
 from typing import Any
 
 from impls.training import TrainingError, learners
-from impls.training.reading import of_stated
+from impls.training.settings import of_stated
 
 from ..cases import WrongAnswerError
 from ..clock import ALL_CPUS, Call, StretchClock, pin_to

@@ -14,6 +14,7 @@ from impls.cores import count_allowed
 from impls.replay import strategies
 from impls.terminal import aligned, plural
 from impls.training import identity, learners
+from impls.training.answer import KEY
 from impls.training.arrangement import SEVERAL, UNUSABLE
 from impls.training.weights import layout_of
 
@@ -99,9 +100,10 @@ def _with(question: MappingQuestion, one: Contender, key: str, value: Any) -> Co
     """A contender with a value of a key of ``RACED``; None where it has that already, or no run can have it."""
     if key == "strategy":
         told = json.loads(one.given)
-        if one.fix["arrangement"] == "serial" or told.get("strategy") == value:
+        if one.fix["arrangement"] == "serial" or told["strategy"] == value:
             return None
-        return dataclasses.replace(one, fix={**one.fix, key: value}, given=json.dumps(told | {"strategy": value}))
+        told[KEY]["strategy"] = told["strategy"] = value
+        return dataclasses.replace(one, fix={**one.fix, key: value}, given=json.dumps(told))
     own = {"environments": question.workload.actors.environments, "presampled": question.workload.replay.presampled}
     return None if value == own[key] else _contender(question, {**one.fix, key: value}, one.processes)
 

@@ -8,7 +8,7 @@ from typing import Any
 import impls
 from impls.strict_toml import UnreadableError
 from impls.training import Workload, WorkloadError, load
-from impls.training.answer import DEVICE_TREE
+from impls.training.answer import KEY, WHY_NOT
 from impls.training.arrangement import SEVERAL
 
 from ..estimate import Interval
@@ -22,6 +22,7 @@ from ..solver.problem import TREE
 FORMATS = ("toml", "python", "json")
 DIGITS = 3  # of a rate in a file
 DTYPE = "float32"  # what a tree has unless it is told
+DEVICE_TREE = "cupy"  # the tree that may lie on another device than the records, which a serial run keeps by the actors
 SHARED_TREE = "numba"  # whose kernels the replay of several processes calls
 _RENAMED = {"contestant": "implementation"}
 Tables = dict[str, Any]
@@ -44,9 +45,17 @@ def make_line(
 
 
 def to_run(question: MappingQuestion, answer: MappingAnswer) -> dict[str, Any]:
-    """The answer with the values of the workload that its question fixed: all that ``--mapping`` of training reads."""
+    """The answer with the values of the workload that its question fixed, and the settings of a run, which training
+    reads by ``--mapping``, or why there are none.
+    """
     values = {key: value for key, value in question.fix.items() if key in NUMBERS}
-    return {**answer.to_dict(), "values": values}
+    told = {**answer.to_dict(), "values": values}
+    if why := why_not_run(answer):
+        return {**told, WHY_NOT: why}
+    chosen = {"batch": answer.batch, "presampled": answer.depth, "environments": answer.environments}
+    more = {"update_interval": answer.update_interval, **values}
+    more = {".".join(NUMBERS[key]): value for key, value in more.items() if key not in chosen}
+    return {**told, KEY: {**run_settings(answer), **chosen, **more}}
 
 
 def why_not_run(answer: MappingAnswer) -> str:
@@ -80,21 +89,27 @@ def training_command(answer: MappingAnswer) -> str | None:
     own = _loaded(answer.called) if answer.called else None
     if own is None or why_not_run(answer):
         return None
+    settings = run_settings(answer)
+    settings |= {"presampled": answer.depth} if answer.depth != own.replay.presampled else {}
+    settings |= {"environments": answer.environments} if answer.environments != own.actors.environments else {}
+    words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+    return f"python -m impls.training train {shlex.join([answer.called, *words])}"
+
+
+def run_settings(answer: MappingAnswer) -> dict[str, Any]:
+    """The options of training that a mapping decides, by name, but for numbers of its batches and environments."""
     part = {one.part: one for one in answer.parts}
     tree, learner, actors = part["sampling"].details, part["learner"], part["actors"]
-    words, is_serial = [answer.called], answer.arrangement == "serial"
-    if not is_serial:
-        words += ["--arrangement", answer.arrangement, "--actors", str(actors.details.get("processes", 1))]
-    words += ["--learner", implementation_of(learner.details), "--policy", implementation_of(actors.details)]
-    words += ["--contestant", tree["contestant"]] if is_serial else []
-    words += ["--fanout", str(tree["fanout"])]
-    words += ["--threads", str(learner.details["threads"])] if learner.device == actors.device else ["--device", "cuda"]
-    words += [word for key in SEVERAL if key in learner.details for word in (f"--{key}", str(learner.details[key]))]
+    by = {"learner": implementation_of(learner.details), "policy": implementation_of(actors.details)}
+    if answer.arrangement == "serial":
+        settings = {**by, "contestant": tree["contestant"]}
+    else:
+        settings = {"arrangement": answer.arrangement, "actors": actors.details.get("processes", 1), **by}
+    settings["fanout"] = tree["fanout"]
+    settings |= {"threads": learner.details["threads"]} if learner.device == actors.device else {"device": "cuda"}
+    settings |= {key: learner.details[key] for key in SEVERAL if key in learner.details}
     usual = strategy_of(answer.arrangement, answer.banks)
-    words += ["--strategy", answer.strategy] if answer.strategy not in ("", usual) else []
-    words += ["--presampled", str(answer.depth)] if answer.depth != own.replay.presampled else []
-    words += ["--environments", str(answer.environments)] if answer.environments != own.actors.environments else []
-    return f"python -m impls.training {shlex.join(words)}"
+    return settings | ({"strategy": answer.strategy} if answer.strategy not in ("", usual) else {})
 
 
 def piped_command(answer: MappingAnswer, asked: str) -> str | None:
@@ -103,7 +118,7 @@ def piped_command(answer: MappingAnswer, asked: str) -> str | None:
     if not asked or answer.called or why_not_run(answer) or "--workload" not in words:
         return None
     workload = shlex.quote(words[words.index("--workload") + 1])
-    return f"{asked} --json | python -m impls.training {workload} --mapping -"
+    return f"{asked} --json | python -m impls.training train {workload} --mapping -"
 
 
 def _loaded(workload: str) -> Workload | None:

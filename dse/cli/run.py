@@ -26,7 +26,7 @@ from impls.terminal import amount, count, plural
 from impls.training import TrainingError, Workload
 from impls.training.folder import check
 from impls.training.interrupts import Interrupted, exiting, terminable
-from impls.training.options import check_ranges
+from impls.training.settings import check_ranges
 
 from ..estimate import off
 from ..mapping.answer import MappingAnswer, Shortage
@@ -190,7 +190,7 @@ def _folder(options: argparse.Namespace, workload: str) -> Iterator[Path]:
 
 
 def _command(options: argparse.Namespace, folder: Path) -> list[str]:
-    words = ["impls.training", options.workload, "--out", str(folder), "--seed", str(options.seed)]
+    words = ["impls.training", "train", options.workload, "--out", str(folder), "--seed", str(options.seed)]
     words += ["--parent", str(os.getpid()), *(["--resume"] if options.resume else [])]
     words += ["--seconds", str(options.seconds), "--test-episodes", "0"] if options.seconds is not None else []
     steps = options.steps if options.seconds is None else options.steps or ANY_STEPS

@@ -85,8 +85,8 @@ def search_running(options: argparse.Namespace) -> int:
 
 def _workload(name: str, actors: int) -> Workload:
     """Load a workload, with a given number of actors, and without an end."""
-    workload, count_of = load_timed(name), {("actors", "count"): actors}
-    return with_values(workload, {**count_of, ("learner", "learning_starts"): start_of(workload, count_of)}, MOST)
+    workload, values = load_timed(name), {("actors", "count"): actors, ("", "steps"): MOST}
+    return with_values(workload, {**values, ("learner", "learning_starts"): start_of(workload, values)})
 
 
 def _caps(options: argparse.Namespace) -> dict[str, float]:
@@ -387,7 +387,7 @@ def _pair(pair: Sequence[int]) -> str:
 def _learners(options: argparse.Namespace) -> int:
     """Is a second learner worth it? Scaling factors of L learners side by side, averaged every H gradient steps.
 
-    Learners are processes, as `python -m impls.training --arrangement apart --learners L` has them, of the
+    Learners are processes, as `python -m impls.training train --arrangement apart --learners L` has them, of the
     implementation that would run; --fix learner_implementation=torch names another. In data parallel training they
     gather gradients at every step (eq. 5.1 of [Zhang2022], where one of them samples for all). In SPO each samples from
     a bank of its own, and only weights meet, every H steps (5.5). The factor is the speed-up divided by L: 1 is

@@ -2,7 +2,7 @@
 
 Each execution mode, which is a set of processes to put parts in, is a problem of its own:
 
-serial     one process does everything serially, transfers and all, as ``python -m impls.training`` does
+serial     one process does everything serially, transfers and all, as ``python -m impls.training train`` does
 apart      actors on cores of their own; one process samples, gathers, sends, learns and updates serially
 pipelined  actors, replay and learner, each on cores (or devices) of their own, all at the same time
 """

@@ -10,7 +10,7 @@ from impls.checks import near, short
 from impls.terminal import count
 from impls.training import Workload, learners
 from impls.training.arrangement import SEVERAL, SYNCS
-from impls.training.reading import faults_of
+from impls.training.settings import faults_of
 from impls.training.workload import MOST
 
 from ..solver.problem import ProblemError

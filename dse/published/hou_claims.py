@@ -201,7 +201,7 @@ def _not_run(records: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
             f"With one GPU for actor and critic updates are about {gpus:g} % slower than with two (4.2.3, Fig. 6c).",
             f"no machine here has two GPUs; by multiply-adds critics have {share:.0%} of a step of {SPLIT}, so "
             f"that two devices save less than {1 - share:.0%} (computed)",
-            f"two GPUs; without any: python -m impls.training {SPLIT} --split",
+            f"two GPUs; without any: python -m impls.training train {SPLIT} --split",
         ),
         not_run(
             "The batch and samplers that it finds train best (4.2.3, Fig. 7), on a server and a laptop too (4.2.4, "

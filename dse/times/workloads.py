@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from impls.training import Workload, identity, load, names
-from impls.training.reading import of_stated
+from impls.training.settings import of_stated
 
 from ..records import Measurement
 

@@ -1,7 +1,7 @@
 """Workload files, learners, actors and the serial training loop: the primitives of a training system."""
 
 from .errors import TrainingError, WorkloadError
-from .reading import load, load_timed, names, parse, path_of, timed_names
+from .settings import load, load_timed, names, parse, path_of, timed_names
 from .workload import Workload, identity
 
 __all__ = [

@@ -1,12 +1,13 @@
 """Train a workload: act, step, store; every update_interval-th step, learn from a prioritized batch.
 
-  python -m impls.training cartpole_dqn                   a shipped workload, or your own .toml file; one process
-  python -m impls.training cartpole_dqn --arrangement apart --actors 1    actors in processes of their own
-  python -m impls.training cartpole_dqn --adapt           actors and batch are searched first, then it trains by them
-  python -m impls.training cartpole_dqn --arrangement copies --processes 2    serial loops whose weights meet
-  python -m impls.training cartpole_dqn --mapping answer.json     what dse recommend --json wrote
-  python -m impls.training cartpole_dqn --resume          continue from the run's last checkpoint, on the same curve;
+  python -m impls.training train cartpole_dqn       a shipped workload, or your own .toml file; one process
+  python -m impls.training train cartpole_dqn --arrangement apart --actors 1     actors in processes of their own
+  python -m impls.training train cartpole_dqn --adapt     actors and batch are searched first, then it trains by them
+  python -m impls.training train cartpole_dqn --arrangement copies --processes 2     serial loops whose weights meet
+  python -m impls.training train cartpole_dqn --mapping answer.json     what dse recommend --json wrote
+  python -m impls.training train cartpole_dqn --resume    continue from the run's last checkpoint, on the same curve;
                                                           with more --steps also once it is done
+  python -m impls.training train --help                   the options of a run
   python -m impls.training list                           the shipped workloads, their records and networks
   python -m impls.training keys                           every key of a workload file, with its range and default
   python -m impls.training show cartpole_dqn              a shipped workload's file, to begin your own with
@@ -22,35 +23,39 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..checks import near
 from ..terminal import answering, plural
 from .environments import warn_of_code
 from .errors import TrainingError
 from .folder import check
 from .interrupts import Interrupted, end_with, terminable
-from .options import Setting, parser, setting_of
-from .reading import load, names, path_of, text_of
-from .template import template
+from .options import COMMANDS, RunSetup, parser, setup_of
+from .settings import load, names, path_of, template, text_of
 from .weights import layout_of, networks
-from .workload import ALGORITHMS, NAME, Workload
+from .workload import NAME, Workload
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns the exit code: 0 done, 2 cannot be done (one sentence says why), 130 interrupted."""
-    options = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    if words and words[0] not in (*COMMANDS, "-h", "--help"):
+        print(_why_no_command(words), file=sys.stderr)
+        return 2
+    parser = _parser()
+    options = parser.parse_args(words)
     try:
-        if options.workload == "list":
-            return _list()
-        if options.workload == "show":
-            return _show(options.name)
-        if options.workload in ("init", "keys"):
-            name = options.name if options.workload == "init" else None
-            return _init(name, options.algorithm or ALGORITHMS[0])
-        if options.algorithm is not None:
-            raise TrainingError("--algorithm goes with init; a workload's file says which algorithm is its own")
-        if options.name is not None:
-            raise TrainingError(f"{options.name!r} is one word too many; a run trains one workload, and show shows one")
-        with terminable():
-            return _train(options)
+        match options.command:
+            case "train":
+                with terminable():
+                    return _train(options)
+            case "list":
+                return _list()
+            case "show":
+                return _show(options.name)
+            case "init" | "keys":
+                return _init(getattr(options, "name", None), options.algorithm)
+        parser.print_help()
+        return 0
     except TrainingError as error:
         print("\n".join(f"error: {line}" for line in str(error).splitlines()), file=sys.stderr)
         return 2
@@ -60,12 +65,21 @@ def main(arguments: list[str] | None = None) -> int:
         return told.exit_code
 
 
+def _why_no_command(words: list[str]) -> str:
+    """The error of words that begin with no command, as those before commands had names did."""
+    meant = near(words[0], COMMANDS)
+    remedy = meant or f"; to train it: {shlex.join(['python', '-m', 'impls.training', 'train', *words])}"
+    return f"error: {words[0]!r} is none of the commands {', '.join(COMMANDS)}{remedy}"
+
+
 def _train(options: argparse.Namespace) -> int:
-    setting = _setting(load(options.workload), options)
-    workload, arrangement = setting.workload, setting.arrangement
+    if options.algorithm is not None:
+        raise TrainingError("--algorithm goes with init; a workload's file says which algorithm is its own")
+    setup = _set_up(load(options.workload), options)
+    workload, arrangement = setup.workload, setup.arrangement
     if options.parent is None:  # which has said so
         warn_of_code(workload)
-    kind = "adapt" if options.adapt else arrangement.name if arrangement.is_parallel else setting.contestant
+    kind = "adapt" if options.adapt else arrangement.name if arrangement.is_parallel else setup.contestant
     folder = options.out or Path("runs") / workload.name / f"{kind}-seed{options.seed}"
     check(folder, options.resume, workload.steps)  # before seconds pass with what follows
     if options.parent is not None:
@@ -84,14 +98,14 @@ def _train(options: argparse.Namespace) -> int:
         seconds=options.seconds,
         test_process=options.test_process,
     )
-    made: dict[str, Any] = {"learner": setting.learner, "policy": setting.policy, "device": setting.device}
+    made: dict[str, Any] = {"learner": setup.learner, "policy": setup.policy, "device": setup.device}
     try:
         if options.adapt:
             from .adaptation import adapted  # noqa: PLC0415
 
-            workload, found = adapted(setting, options, folder, made)
+            workload, found = adapted(setup, options, folder, made)
             plan = dataclasses.replace(plan, adaptation=found)
-        made |= {"compiled": setting.compiled, "contestant": setting.contestant, "arrangement": arrangement}
+        made |= {"compiled": setup.compiled, "contestant": setup.contestant, "arrangement": arrangement}
         run = start(workload, plan, seed=options.seed, resume=options.resume, **made)
         try:
             summary = run.run()
@@ -115,12 +129,12 @@ def _train(options: argparse.Namespace) -> int:
     return 0
 
 
-def _setting(workload: Workload, options: argparse.Namespace) -> Setting:
+def _set_up(workload: Workload, options: argparse.Namespace) -> RunSetup:
     if options.mapping is None or options.adapt:
-        return setting_of(workload, options)
-    from .answer import read  # noqa: PLC0415  # needed by a mapping alone
+        return setup_of(workload, options)
+    from .answer import set_up_answer  # noqa: PLC0415  # needed by a mapping alone
 
-    return read(options.mapping).setting(workload, options)
+    return set_up_answer(options.mapping, workload, options)
 
 
 def _summary_text(summary: dict[str, Any]) -> str:
@@ -187,9 +201,7 @@ def _list() -> int:
     return 0
 
 
-def _show(name: str | None) -> int:
-    if name is None:
-        raise TrainingError(f"name a workload to show, one of {', '.join(names())}")
+def _show(name: str) -> int:
     print(text_of(path_of(name)), end="")
     return 0
 
@@ -209,7 +221,7 @@ def _init(name: str | None, algorithm: str) -> int:
         raise TrainingError(f"{path}: is there already; give another name, or train it as it is") from None
     except OSError as error:
         raise TrainingError(f"{path}: cannot be written ({error.strerror}); give another name") from None
-    print(f"written to {path}; train it with: python -m impls.training {shlex.quote(str(path))}")
+    print(f"written to {path}; train it with: python -m impls.training train {shlex.quote(str(path))}")
     return 0
 
 

@@ -19,7 +19,7 @@ from ..terminal import plural
 from .adapting import BATCHES, MEMORY, Step, adapt_running
 from .errors import TrainingError
 from .folder import PAIRS, Log, alone
-from .options import Setting, command_of, with_options, with_pair
+from .options import RunSetup, command_of, with_options, with_pair
 from .workload import MOST, Workload
 
 KEPT = "kept"
@@ -29,33 +29,33 @@ LOOK_SECONDS, SETTLE_SECONDS = 1.5, 0.5
 
 
 def adapted(
-    setting: Setting, options: argparse.Namespace, folder: Path, made: Mapping[str, Any]
+    setup: RunSetup, options: argparse.Namespace, folder: Path, made: Mapping[str, Any]
 ) -> tuple[Workload, dict[str, Any]]:
     """The workload by the pair that a search finds, or that of a run to resume had found; and what its summary tells.
 
     ``made``: options of the loop. TrainingError where no pair can be measured, or a folder lacks what was found.
     """
     if not options.resume:
-        _search(setting, options, folder, {**made, "seed": options.seed})
+        _search(setup, options, folder, {**made, "seed": options.seed})
     *looks, kept = _rows(folder / PAIRS)
     actors, batch = kept["actors"], kept["batch"]
     pair = with_pair(options, actors, batch)
     found = {"actors": actors, "batch": batch, "looks": looks, "command": command_of(pair)}
-    return with_options(setting.workload, pair), found
+    return with_options(setup.workload, pair), found
 
 
-def _search(setting: Setting, options: argparse.Namespace, folder: Path, made: Mapping[str, Any]) -> None:
+def _search(setup: RunSetup, options: argparse.Namespace, folder: Path, made: Mapping[str, Any]) -> None:
     """Search, and write each look into the folder as it ends."""
     from .parallel.changing import measuring  # noqa: PLC0415  # compiled code and shared memory
 
     cores = count_allowed()
     samplers = range(1, 2 * cores + 1)
-    batches = _batches(setting.workload, options, samplers[-1])
-    actors = replace(setting.workload.actors, count=samplers[-1])
-    trial = replace(setting.workload, actors=actors, steps=MOST)
+    batches = _batches(setup.workload, options, samplers[-1])
+    actors = replace(setup.workload.actors, count=samplers[-1])
+    trial = replace(setup.workload, actors=actors, steps=MOST)
     with ExitStack() as stack:
         measure = stack.enter_context(
-            measuring(trial, setting.arrangement, samplers[0], LOOK_SECONDS, SETTLE_SECONDS, **made)
+            measuring(trial, setup.arrangement, samplers[0], LOOK_SECONDS, SETTLE_SECONDS, **made)
         )
         stack.enter_context(alone(folder))  # once all that can be refused was
         log = stack.enter_context(closing(Log(folder / PAIRS, COLUMNS)))

@@ -8,16 +8,16 @@ of them, and model workers.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..checks import near
 from ..replay import strategies
 from .errors import TrainingError
 from .weights import spans
-from .workload import SERIAL, Workload
+from .workload import SERIAL, Workload, text, whole
 
 
 def _names(first: str, file: str) -> tuple[str, ...]:
@@ -40,19 +40,68 @@ TRANSPORTS = _names("shared", "parallel/transports.py")
 SEVERAL = ("learners", "sync", "period", "banks")
 """Fields that say how many learners there are, and how they combine."""
 WEIGHTS = ("shared", "file", "torch")
-RATIOS = ("kept", "free")
 BANKED = "banked"
 UNUSABLE = {
     "rwlock": "is for threads of one process",
     BANKED: "has a bank for each of several learners, so it comes with --banks",
 }
 """Strategies of the replay that processes cannot train by without more, and why."""
-BANK_WEIGHTS = ("exact", "printed")
-ONLY_COPIES = ("processes", "every", "replay", "shards", "average")
-ONLY_DYNA = ("model_workers", "cap")
 DYNA = "dyna_q"
-NOT_COPIES = ("learners", "banks", "transport", "weights", "ratio")
+_ONLY_DYNA = ("model_workers", "cap")
+_FEW, _MANY = 1024, 1 << 30
+_EXACT = ("exact", "printed")
+_MEETINGS = f"meeting of learners: {', '.join(SYNCS)}, or of copies: {', '.join(COPY_SYNCS)} (default the first)"
+_EVERY = "gradient steps of a copy between meetings, or with a server episode"
 _DIGITS = 10  # from which on nothing has as many records
+
+
+class Need(NamedTuple):
+    """What settings need lest they change nothing: their names, why they would not, and whether a run has it."""
+
+    settings: str
+    reason: str
+    is_met: Callable[["Arrangement", Workload], bool]
+
+
+_APART, _COPIES = (
+    "learners banks transport weights ratio period weights_of_banks",
+    "processes every replay shards average",
+)
+REPLAY = Need(
+    "contestant fanout alpha presampled replay strategy mapping",
+    "without a replay, which a3c does not have",
+    lambda _, workload: workload.algorithm != "a3c",
+)
+NEEDS = (
+    REPLAY,
+    Need("model_workers cap", f"for {{algorithm}}, but for {DYNA}", lambda _, workload: workload.algorithm == DYNA),
+    Need(f"{_COPIES} model_workers cap", "without --arrangement copies", lambda made, _: made.name == COPIES),
+    Need("sync strategy", "without --arrangement apart, pipelined or copies", lambda made, _: made.is_parallel),
+    Need(_APART, "without --arrangement apart or pipelined", lambda made, _: made.is_parallel),
+    Need(f"actors {_APART}", "without --arrangement apart or pipelined", lambda made, _: made.name != COPIES),
+    Need("sync", "without --learners of at least 2", lambda made, _: made.learners > 1 or made.name == COPIES),
+    Need("strategy", "without --replay shared", lambda made, _: made.name != COPIES or made.replay != "local"),
+    Need("period", "without --sync local", lambda made, _: made.sync == "local"),
+    Need("weights_of_banks", "without --banks of at least 2", lambda made, _: made.banks > 1),
+    Need("shards average", "without --sync server", lambda made, _: made.sync == "server"),
+    Need("cap", "without --model-workers of at least 1", lambda made, _: made.model_workers > 0),
+)
+"""In the order in which they are looked at."""
+
+
+def flag_of(setting: str) -> str:
+    """The option of the command line that a setting is."""
+    return f"--{setting.replace('_', '-')}"
+
+
+def check_needs(given: Collection[str], made: "Arrangement", workload: Workload, of: Iterable[Need] = NEEDS) -> None:
+    """TrainingError for the first ``given`` setting, by its name, that lacks a need."""
+    for need in of:
+        idle = next((name for name in need.settings.split() if name in given), None)
+        if idle and not need.is_met(made, workload):
+            reason = need.reason.format(algorithm=workload.algorithm)
+            remedy = ", or choose that" if "--" in reason else ""
+            raise TrainingError(f"{flag_of(idle)} changes nothing {reason}; leave it out{remedy}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,58 +123,47 @@ class Arrangement:
     there are at most ``cap`` for each real one.
     """
 
-    name: str = "serial"
-    learners: int = 1
-    threads: int = 1
-    sync: str = ""
-    period: int = 10
-    banks: int = 1
-    weights_of_banks: str = "exact"
-    strategy: str = "two_lock_checked"
-    transport: str = "shared"
-    queue_size: int = 2_000
-    weights: str = "shared"
-    ratio: str = "kept"
+    name: str = text("processes that train", NAMES, "serial", option="NAME", named="arrangement")
+    learners: int = whole("learners that share the gradient steps", 1, _FEW, 1, option="L")
+    sync: str = text(_MEETINGS, default="", option="NAME")
+    banks: int = whole("banks of the replay, one for each learner to sample from", 1, _FEW, 1, option="L")
+    transport: str = text("transport of records from actors to the replay", TRANSPORTS, "shared", option="NAME")
+    queue_size: int = whole("records that a queue takes", 1, _MANY, 2_000)
+    weights: str = text("transport of weights from learners to actors", WEIGHTS, "shared", option="NAME")
+    ratio: str = text("ratio of environment steps to gradient steps", ("kept", "free"), "kept", option="NAME")
+    period: int = whole("gradient steps between averages of --sync local", 1, _MANY, 10, option="H")
     cores: tuple[int, ...] = ()
-    processes: int = 1
-    every: int = 1
-    replay: str = "local"
-    shards: int = 1
-    average: int = 1
-    model_workers: int = 0
-    cap: int = 1
+    processes: int = whole("copies, each a serial loop of its own", 1, _FEW, 1, option="P")
+    every: int = whole(_EVERY, 0, _MANY, 1, option="K", word="episode")
+    replay: str = text("replay of copies: local, shared, or cached:n to insert n at once", (), "local", option="NAME")
+    strategy: str = text("locking strategy of the shared replay", strategies(), "two_lock_checked", option="NAME")
+    weights_of_banks: str = text("importance weights of records from a bank", _EXACT, "exact", option="NAME")
+    shards: int = whole("processes of --sync server", 1, _FEW, 1, option="S")
+    average: int = whole("gradients that a step of a shard is the mean of", 1, _MANY, 1, option="N")
+    model_workers: int = whole(f"workers that learn from a model (default 1 with {DYNA})", 0, _FEW, 0, option="W")
+    cap: int = whole(f"simulated updates for each real one of {DYNA}, at most", 1, _MANY, 1, option="C")
+    threads: int = whole("threads of each learner; more than 1 may not repeat bit for bit", 1, _FEW, 1, option="N")
 
     def __post_init__(self) -> None:
         """Check every name and count. TrainingError names the value and what it may be."""
         syncs = COPY_SYNCS if self.name == COPIES else SYNCS
         if not self.sync:
             object.__setattr__(self, "sync", syncs[0])
-        choices = {
-            "name": NAMES,
-            "sync": syncs,
-            "transport": TRANSPORTS,
-            "weights": WEIGHTS,
-            "ratio": RATIOS,
-            "strategy": strategies(),
-            "weights_of_banks": BANK_WEIGHTS,
-        }
-        for key, allowed in choices.items():
-            value = getattr(self, key)
-            if value not in allowed:
-                hint = near(str(value), allowed)
-                what = "arrangement" if key == "name" else key
+        for field in fields(self):
+            key, rules, value = field.name, field.metadata, getattr(self, field.name)
+            if (allowed := syncs if key == "sync" else rules.get("choices")) and value not in allowed:
+                what, hint = rules.get("named", key), near(str(value), allowed)
                 raise TrainingError(f"{what} must be one of {', '.join(allowed)}, not {value!r}{hint}")
-        few, many = (
-            dict.fromkeys(("learners", "threads", "banks", "processes", "shards", "model_workers"), 1024),
-            1 << 30,
-        )
-        for key, most in (few | dict.fromkeys(("queue_size", "period", "every", "average", "cap"), many)).items():
-            value = getattr(self, key)
-            least = 0 if key == "model_workers" or (key, self.sync) == ("every", "server") else 1
-            if (key, value) == ("every", 0) and least:
-                raise TrainingError(f"only copies of a server meet where an episode begins, not those of {self.sync}")
-            if type(value) is not int or not least <= value <= most:
-                raise TrainingError(f"{key} must be a whole number from {least} to {most:,}, not {value!r}")
+        for field in fields(self):
+            key, rules, value = field.name, field.metadata, getattr(self, field.name)
+            if "low" in rules:
+                low = 1 if key == "every" and self.sync != "server" else rules["low"]
+                if (key, value, low) == ("every", 0, 1):
+                    raise TrainingError(
+                        f"only copies of a server meet where an episode begins, not those of {self.sync}"
+                    )
+                if type(value) is not int or not low <= value <= rules["high"]:
+                    raise TrainingError(f"{key} must be a whole number from {low} to {rules['high']:,}, not {value!r}")
         if self.replay not in ("local", "shared") and not self.cached:
             raise TrainingError(f"replay must be local, shared or cached:n, with n from 1 on, not {self.replay!r}")
 
@@ -145,129 +183,93 @@ class Arrangement:
         """Processes whose weights meet: copies, then model workers."""
         return self.processes + self.model_workers
 
-    def check(self, workload: Workload) -> None:
-        """TrainingError for what this workload cannot be trained by."""
-        if workload.algorithm in SERIAL and self.is_parallel:
-            raise TrainingError(
-                f"{workload.algorithm} is trained by one process, not by {self.name}; choose --arrangement serial"
-            )
-        self._check_models(workload)
-        if workload.algorithm == "a3c":
-            self._check_rollouts()
+    def check(self, workload: Workload, given: Collection[str] | None = None) -> None:
+        """TrainingError for what this workload cannot be trained by, or a setting that would change nothing: one that
+        is ``given``, by default each with another value than it usually has.
+        """
+        usual = Arrangement(name=self.name)
+        changed = [field.name for field in fields(self) if getattr(self, field.name) != getattr(usual, field.name)]
+        check_needs(changed if given is None else given, self, workload)
+        if fault := next(self._faults(workload), None):
+            raise TrainingError(fault)
+
+    def _faults(self, workload: Workload) -> Iterator[str]:
+        """Faults between values that may each be right."""
+        name, learners, batch = workload.algorithm, self.learners, workload.learner.batch
+        if name in SERIAL and self.is_parallel:
+            yield f"{name} is trained by one process, not by {self.name}; choose --arrangement serial"
+        if name == DYNA:
+            yield from self._faults_of_dyna()
+        if name == "a3c" and self.name not in ("serial", COPIES):
+            yield f"a3c learns from steps of its own policy, {self.name} acts elsewhere; choose --arrangement copies"
         if self.name == COPIES:
-            self._check_copies(workload)
-        elif other := next(
-            (key for key in (*ONLY_COPIES, *ONLY_DYNA) if getattr(self, key) != getattr(Arrangement, key)), None
-        ):
-            raise TrainingError(f"{other} is of copies, not of {self.name}; choose --arrangement copies")
-        if self.name == "serial" and self.learners > 1:
-            raise TrainingError("a serial loop has one learner; choose --arrangement apart or pipelined for more")
+            yield from self._faults_of_copies(workload)
         if self.is_parallel and self.banks == 1 and (why := UNUSABLE.get(self.strategy)):
             usable = ", ".join(name for name in strategies() if name not in UNUSABLE)
-            raise TrainingError(f"the strategy {self.strategy} {why}; choose one of {usable}")
-        if self.sync in SHARING and workload.learner.batch % self.learners:
-            raise TrainingError(
-                f"a batch of {workload.learner.batch} cannot be cut into {self.learners} equal parts; choose a number "
-                "of learners that divides it, or --sync hogwild"
+            yield f"the strategy {self.strategy} {why}; choose one of {usable}"
+        if self.sync in SHARING and batch % learners:
+            parts = f"a batch of {batch} cannot be cut into {learners} equal parts"
+            yield f"{parts}; choose a number of learners that divides it, or --sync hogwild"
+        if self.sync == "local" and (self.name != "apart" or learners == 1):
+            several = (
+                f"local learners average their weights: at least 2 of them in apart, not {learners} in {self.name}"
             )
-        if self.sync == "local" and (self.name != "apart" or self.learners == 1):
-            raise TrainingError(
-                f"local learners sample for themselves and average their weights: at least 2 of them in apart, not "
-                f"{self.learners} in {self.name}; choose --arrangement apart --learners 2, or another --sync"
-            )
+            yield f"{several}; choose --arrangement apart --learners 2, or another --sync"
         if self.banks > 1:
-            self._check_banks(workload)
-        actors = workload.actors
+            yield from self._faults_of_banks(workload)
+        actors, steps, size = workload.actors, workload.steps, self.queue_size
         kept = actors.count * actors.environments * actors.local_storage
-        if self.transport == "fill" and self.queue_size + kept > workload.steps:
-            raise TrainingError(
-                f"the queue might never fill: it takes {self.queue_size:,} records and actors keep {kept:,}, a run "
-                f"has {workload.steps:,} steps; choose --transport queue, or --steps {self.queue_size + kept}"
-            )
+        if self.transport == "fill" and size + kept > steps:
+            never = f"{steps:,} steps might never fill the queue: it takes {size:,} records and actors keep {kept:,}"
+            yield f"{never}; choose --transport queue, or --steps {size + kept}"
         interval, starts = workload.learner.update_interval, workload.learner.learning_starts
-        if self.sync == "local" and self.period > (most := workload.steps // interval - (starts - 1) // interval):
-            raise TrainingError(
-                f"weights would never be averaged: the period is {self.period:,}, a run of {workload.steps:,} steps "
-                f"takes {most:,} gradient steps; choose a smaller --period, or more --steps"
-            )
+        if self.sync == "local" and self.period > (most := steps // interval - (starts - 1) // interval):
+            never = f"the period is {self.period:,}, a run of {steps:,} steps takes {most:,} gradient steps"
+            yield f"weights would never be averaged: {never}; choose a smaller --period, or more --steps"
 
-    def _check_rollouts(self) -> None:
-        if self.name not in ("serial", COPIES):
-            raise TrainingError(
-                f"a3c learns from steps of its own policy, which {self.name} has in other processes; choose "
-                "--arrangement copies, or leave it out"
-            )
-        if self.replay != "local":
-            raise TrainingError(f"a3c has no replay that could be {self.replay}; leave out --replay")
+    def _faults_of_dyna(self) -> Iterator[str]:
+        if self.name != COPIES:
+            yield f"{DYNA} has workers that learn from a model, {self.name} has none; choose --arrangement {COPIES}"
+        if self.processes > 1:
+            remedy = "leave out --processes, or give more --model-workers"
+            yield f"one process of {DYNA} acts in the environment, not {self.processes}; {remedy}"
+        if self.model_workers and self.replay == "local":
+            yield "model workers learn from the records of another process; choose --replay shared"
+        if self.model_workers and self.every == 0:
+            yield "model workers have no episode at which to meet; choose --every of at least 1"
 
-    def _check_copies(self, workload: Workload) -> None:
-        if other := next((key for key in NOT_COPIES if getattr(self, key) != getattr(Arrangement, key)), None):
-            raise TrainingError(f"{other} is of learners apart from actors, not of copies; leave out --{other}")
+    def _faults_of_copies(self, workload: Workload) -> Iterator[str]:
         copies, part, capacity = self.processes, workload.actors.local_storage, workload.replay.capacity
-        starts, weights = workload.learner.learning_starts, max(span.stop for span in spans(workload).values())
+        own, weights = (
+            -(-workload.learner.learning_starts // copies),
+            max(part.stop for part in spans(workload).values()),
+        )
         if self.shards > weights:
-            raise TrainingError(f"{self.shards:,} shards cannot share {weights:,} weights; choose fewer --shards")
-        if self.sync != "server" and self.shards * self.average > 1:
-            raise TrainingError(f"shards and averages are of a server, not of {self.sync}; choose --sync server")
+            yield f"{self.shards:,} shards cannot share {weights:,} weights; choose fewer --shards"
         if self.replay == "local" and 0 < capacity < copies * part:
-            raise TrainingError(
-                f"a capacity of {capacity:,} leaves each of {copies} copies less than the {part} records that it "
-                "inserts at once; choose fewer --processes, or a larger capacity"
-            )
-        if (kept := part + max(0, self.cached - 1)) > (own := -(-starts // copies)):
-            raise TrainingError(
-                f"a copy learns after {own:,} steps of its own, when it may have inserted nothing: it keeps up to "
-                f"{kept:,} records; choose a smaller cache or local_storage, or a larger learning_starts"
-            )
+            least = f"a capacity of {capacity:,} is less than the {part} records that each of {copies} copies inserts"
+            yield f"{least} at once; choose fewer --processes, or a larger capacity"
+        if (kept := part + max(0, self.cached - 1)) > own:
+            early = f"a copy learns after {own:,} steps of its own, when it may have kept all: up to {kept:,} records"
+            yield f"{early}; choose a smaller cache or local_storage, or a larger learning_starts"
         most = (workload.steps // workload.learner.update_interval) // copies
         if self.members > 1 and self.every > most:
-            raise TrainingError(
-                f"weights would never meet: every is {self.every:,}, a copy of a run of {workload.steps:,} steps takes "
-                f"about {most:,} gradient steps; choose a smaller --every, or more --steps"
-            )
+            never = f"every is {self.every:,}, a copy of {workload.steps:,} steps takes about {most:,} gradient steps"
+            yield f"weights would never meet: {never}; choose a smaller --every, or more --steps"
 
-    def _check_models(self, workload: Workload) -> None:
-        workers = self.model_workers
-        if workload.algorithm != DYNA:
-            if workers:
-                raise TrainingError(
-                    f"model workers are of {DYNA}, {workload.algorithm} has no {workers}; leave out --model-workers"
-                )
-            return
-        if self.name != COPIES:
-            raise TrainingError(
-                f"{DYNA} has a process in the environment and workers that learn from a model, which {self.name} does "
-                f"not start; choose --arrangement {COPIES}"
-            )
-        if self.processes > 1:
-            raise TrainingError(
-                f"one process of {DYNA} acts in the environment, not {self.processes}, and others learn from a model; "
-                "leave out --processes, or give more --model-workers"
-            )
-        if workers and self.replay == "local":
-            raise TrainingError("model workers learn from the records of another process; choose --replay shared")
-        if workers and self.every == 0:
-            raise TrainingError("model workers have no episode at which to meet; choose --every of at least 1")
-
-    def _check_banks(self, workload: Workload) -> None:
-        capacity, part = workload.replay.capacity, workload.actors.local_storage
-        if self.name != "apart" or self.banks != self.learners:
-            raise TrainingError(
-                f"banks are of learners that sample for themselves, one each, not {self.banks} of {self.learners} in "
-                f"{self.name}; choose --arrangement apart --learners L --banks L"
-            )
+    def _faults_of_banks(self, workload: Workload) -> Iterator[str]:
+        capacity, part, banks = workload.replay.capacity, workload.actors.local_storage, self.banks
+        if self.name != "apart" or banks != self.learners:
+            each = f"banks are of learners that sample, one each, not {banks} of {self.learners} in {self.name}"
+            yield f"{each}; choose --arrangement apart --learners L --banks L"
         if self.strategy != BANKED:
-            raise TrainingError(f"the strategy {self.strategy} has one bank, not {self.banks}; choose {BANKED}")
-        if capacity % self.banks or capacity // self.banks < part:
-            raise TrainingError(
-                f"a capacity of {capacity:,} cannot be cut into {self.banks} equal banks of at least {part} records, "
-                "those that an actor inserts at once; choose another capacity or number of banks"
-            )
-        if (starts := workload.learner.learning_starts) < part * self.banks:
-            raise TrainingError(
-                f"learning begins after {starts:,} steps, when a bank of {self.banks} is still empty: an actor inserts "
-                f"{part} records at once; choose a learning_starts of at least {part * self.banks:,}"
-            )
+            yield f"the strategy {self.strategy} has one bank, not {banks}; choose {BANKED}"
+        if capacity % banks or capacity // banks < part:
+            equal = f"{banks} equal banks of at least {part} records, those that an actor inserts at once"
+            yield f"a capacity of {capacity:,} cannot be cut into {equal}; choose another capacity or number of banks"
+        if (starts := workload.learner.learning_starts) < part * banks:
+            empty = f"learning begins after {starts:,} steps, when one of {banks} banks, of {part} records, is empty"
+            yield f"{empty}; choose a learning_starts of at least {part * banks:,}"
 
     def rows(self, workload: Workload) -> int:
         """Records that each learner samples for a gradient step: B/L where learners share it, else B."""
@@ -276,7 +278,7 @@ class Arrangement:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, from which ``of`` makes the same arrangement again; Dyna-Q's where they differ."""
         made = {field.name: getattr(self, field.name) for field in fields(self)} | {"cores": list(self.cores)}
-        return {key: one for key, one in made.items() if key not in ONLY_DYNA or one != getattr(Arrangement, key)}
+        return {key: made[key] for key in made if key not in _ONLY_DYNA or made[key] != getattr(Arrangement, key)}
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Arrangement":

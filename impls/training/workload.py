@@ -30,31 +30,31 @@ SOFT_TAU, COPY_TAU = 0.005, 1.0
 """Defaults of tau: at a target_interval of 1, as TD3 and SAC were published, and at a larger one."""
 
 
-def whole(meaning: str, low: int = 1, high: int = MOST, default: Any = MISSING, otherwise: str = "") -> Any:
-    """A whole number in [low, high]. ``otherwise`` describes the default where its value alone does not."""
-    return key("a whole number", default, help=meaning, otherwise=otherwise, low=low, high=high)
+def whole(meaning: str, low: int = 1, high: int = MOST, default: Any = MISSING, **rules: Any) -> Any:
+    """A whole number in [low, high]. Rules of any key: ``otherwise`` describes the default where its value alone does
+    not; ``option`` is the word for its value on the command line, where it is an option called ``named``.
+    """
+    return key("a whole number", default, help=meaning, low=low, high=high, **rules)
 
 
-def real(
-    meaning: str, low: float, high: float, default: Any = MISSING, above: bool = False, otherwise: str = ""
-) -> Any:
+def real(meaning: str, low: float, high: float, default: Any = MISSING, **rules: Any) -> Any:
     """A number in [low, high], or (low, high] where it must be ``above`` low."""
-    return key("a number", default, help=meaning, otherwise=otherwise, low=low, high=high, above=above)
+    return key("a number", default, help=meaning, low=low, high=high, **rules)
 
 
 def wholes(meaning: str, low: int, high: int, most: int, default: Any = MISSING) -> Any:
     """An array of 1 to ``most`` whole numbers in [low, high]."""
-    return key("an array of whole numbers", default, help=meaning, otherwise="", low=low, high=high, most=most)
+    return key("an array of whole numbers", default, help=meaning, low=low, high=high, most=most)
 
 
 def text(meaning: str, choices: tuple[str, ...] = (), default: Any = MISSING, **rules: Any) -> Any:
     """Printable text, one of ``choices`` if there are any."""
-    return key("text", default, help=meaning, otherwise="", choices=choices, **rules)
+    return key("text", default, help=meaning, choices=choices, **rules)
 
 
-def flag(meaning: str, default: bool) -> Any:
+def flag(meaning: str, default: bool, **rules: Any) -> Any:
     """A truth value: true or false."""
-    return key("true or false", default, help=meaning, otherwise="")
+    return key("true or false", default, help=meaning, **rules)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +62,9 @@ class Observation:
     """Observations of the environment."""
 
     shape: tuple[int, ...] = wholes(
-        "of one observation, or of one frame; [n] for one of n choices, which is one-hot", 1, 4096, 3
+        "sizes of an observation or a frame; [n] for one of n choices, which is one-hot", 1, 4096, 3
     )
-    dtype: str = text("of its values in the replay buffer", DTYPES, "float32")
+    dtype: str = text("type of its values in the replay buffer", DTYPES, "float32")
     frames: int = whole("frames stacked into an observation; a record then stores one frame alone", 1, 16, 1)
 
     @property
@@ -75,9 +75,9 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """Actions that the environment takes: one of ``choices``, or ``size`` numbers."""
+    """Actions that the environment takes: one of choices, or size numbers."""
 
-    choices: int = whole("actions to choose from", 2, 4096, 0, "needed, or else size")
+    choices: int = whole("actions to choose from", 2, 4096, 0, otherwise="needed, or else size")
     size: int = whole(
         "numbers of an action, each in [-1, 1] and stretched to the environment's bounds",
         *(1, 4096, 0),
@@ -102,14 +102,16 @@ class Network:
 class Learner:
     """Gradient steps and their hyperparameters."""
 
-    batch: int = whole("B, records of a gradient step", 1, 1 << 20)
+    batch: int = whole("B, records of a gradient step", 1, 1 << 20, option="B")
     update_interval: int = whole("environment steps for each gradient step", 1)
     learning_starts: int = whole("environment steps before the first gradient step")
     gamma: float = real("discount", 0, 1, 0.99)
-    optimizer: str = text("of every network: Adam, or plain gradient descent", OPTIMIZERS, "adam")
-    learning_rate: float = real("of the optimizer", 0, 1, 1e-3, above=True)
-    policy_learning_rate: float = real("of the policy's optimizer; 0 takes learning_rate", 0, 1, 0.0)
-    loss: str = text("of a TD error: half its square, or Huber's with its bend at 1", ("squared", "huber"), "squared")
+    optimizer: str = text("optimizer of every network: Adam, or plain gradient descent", OPTIMIZERS, "adam")
+    learning_rate: float = real("step size of the optimizer", 0, 1, 1e-3, above=True)
+    policy_learning_rate: float = real("step size of the policy's optimizer; 0 takes learning_rate", 0, 1, 0.0)
+    loss: str = text(
+        "loss of a TD error: half its square, or Huber's with its bend at 1", ("squared", "huber"), "squared"
+    )
     gradient_clip: float = real("largest norm of a gradient; 0 leaves it as it is", 0, 1e9, 0.0)
     target_interval: int = whole("gradient steps from one target update to the next", 1, MOST, 1)
     tau: float = real(
@@ -136,16 +138,16 @@ class Learner:
 class Replay:
     """The prioritized replay buffer."""
 
-    capacity: int = whole("N, records", 1, 1 << 33, 0, "needed, but for a3c, which has no replay")
-    fanout: int = whole("K of the sum tree", 2, 1 << 20, 16)
-    alpha: float = real("exponent of a priority; 0 samples uniformly", 0, 4, 0.6)
+    capacity: int = whole("N, records", 1, 1 << 33, 0, otherwise="needed, but for a3c, which has no replay")
+    fanout: int = whole("K, children of a node of the sum tree", 2, 1 << 20, 16, option="K")
+    alpha: float = real("exponent of a priority; 0 samples uniformly", 0, 4, 0.6, option="ALPHA")
     beta: float = real("exponent of the importance weights", 0, 4, 0.4)
     beta_end: float = real("beta at the last step, linear in between; 0 keeps beta as it is", 0, 4, 0.0)
-    epsilon: float = real("added to |TD error| before alpha", 0, 1e6, 1e-3, above=True)
+    epsilon: float = real("number added to |TD error| before alpha", 0, 1e6, 1e-3, above=True)
     initial_priority: str = text(
-        "of a record: the largest seen, or from the actor's own TD error", ("max", "td_error"), "max"
+        "priority of a new record: the largest seen, or from the actor's own TD error", ("max", "td_error"), "max"
     )
-    presampled: int = whole("D, batches sampled ahead of the gradient step; 0: none is", 0, 65536, 0)
+    presampled: int = whole("D, batches sampled ahead of the gradient step; 0: none is", 0, 65536, 0, option="D")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +155,7 @@ class Model:
     """The model of the environment that dyna_q and memr learn: from state and action to next state, reward and end."""
 
     hidden: tuple[int, ...] = wholes("units of each hidden layer", 1, 65536, 16, (64, 64))
-    learning_rate: float = real("of its optimizer, Adam", 0, 1, 1e-3, above=True)
+    learning_rate: float = real("step size of its optimizer, Adam", 0, 1, 1e-3, above=True)
     batch: int = whole("records of one of its gradient steps", 1, 1 << 20, 64)
     interval: int = whole("memr: environment steps from one of its trainings to the next", 1, MOST, 1)
     rollouts: int = whole("memr: M, records that it adds in an environment step, a segment of them", 1, 1 << 20, 64)
@@ -166,9 +168,9 @@ class Model:
 class Exploration:
     """Exploration around the policy: the chance of a random action (dqn), or the noise's deviation (ddpg, td3)."""
 
-    start: float = real("at the first step", 0, 10, 1.0)
-    end: float = real("at the last step of the schedule and from there on", 0, 10, 0.05)
-    steps: int = whole("of the schedule, linear in between", 1, MOST, 1)
+    start: float = real("value at the first step", 0, 10, 1.0)
+    end: float = real("value at the last step of the schedule and from there on", 0, 10, 0.05)
+    steps: int = whole("steps of the schedule, linear in between", 1, MOST, 1)
     random_steps: int = whole("environment steps of random actions before all else", 0, MOST, 0)
 
 
@@ -176,8 +178,10 @@ class Exploration:
 class Actors:
     """Actors that step the environments."""
 
-    count: int = whole("actors, each with environments of its own, stepping in turn", 1, 4096, 1)
-    environments: int = whole("E, environments of an actor, which it steps at once", 1, 4096, 1)
+    count: int = whole(
+        "actors, each with environments of its own, stepping in turn", *(1, 4096, 1), option="A", named="actors"
+    )
+    environments: int = whole("E, environments of an actor, which it steps at once", 1, 4096, 1, option="E")
     local_storage: int = whole("records of an environment that are collected before they are inserted", 1, 1 << 20, 1)
     sync_interval: int = whole("T_sync: steps of an actor from one fetch of the weights to the next", 1, MOST, 1)
 
@@ -187,7 +191,7 @@ class Evaluation:
     """Episodes without exploration, in an environment of their own."""
 
     interval: int = whole("environment steps from one evaluation to the next", 1)
-    episodes: int = whole("of an evaluation, each of at most 1,000,000 steps", 1, 10_000, 10)
+    episodes: int = whole("episodes of an evaluation, each of at most 1,000,000 steps", 1, 10_000, 10)
     solved: float = real("mean return from which the environment counts as solved", -1e9, 1e9, 1e9)
 
 
@@ -195,13 +199,13 @@ class Evaluation:
 class Workload:
     """All of a workload file."""
 
-    name: str = text("its name in results", pattern=NAME, called="of at most 64 letters, digits, _ and -")
-    note: str = text("its purpose, and the source of its numbers", default="")
-    environment: str = text("its name in gymnasium; module:Name imports the module, whose code then runs")
+    name: str = text("name in results", pattern=NAME, called="of at most 64 letters, digits, _ and -")
+    note: str = text("purpose, and the source of its numbers", default="")
+    environment: str = text("name in gymnasium; module:Name imports the module, whose code then runs")
     clip_rewards: bool = flag("learn from the sign of a reward alone", False)
-    algorithm: str = text("of the learner", ALGORITHMS)
-    steps: int = whole("of the environment")
-    seeds: tuple[int, ...] = wholes("of the runs in results", 0, 1 << 32, 1000, (0,))
+    algorithm: str = text("algorithm of the learner", ALGORITHMS)
+    steps: int = whole("environment steps of a run", option="S")
+    seeds: tuple[int, ...] = wholes("seeds of the runs in results", 0, 1 << 32, 1000, (0,))
     observation: Observation
     action: Action
     network: Network

@@ -343,7 +343,7 @@ CHARTS = (
         lambda material: curves(material.folder),
         _draw_curves,
         READINGS["training_curves"],
-        "python -m impls.training cartpole_dqn --out results/{key}/training/cartpole_dqn/alpha0.6-seed0",
+        "python -m impls.training train cartpole_dqn --out results/{key}/training/cartpole_dqn/alpha0.6-seed0",
     ),
 )
 

@@ -78,7 +78,7 @@ def is_brief(command):
         "--exclude",
         "list --export",
     )
-    return not any(kind in command for kind in (*kinds, "impls.training cartpole_dqn --", "benchmarks sweep"))
+    return not any(kind in command for kind in (*kinds, "impls.training train cartpole_dqn --", "benchmarks sweep"))
 
 
 @pytest.fixture(scope="module")

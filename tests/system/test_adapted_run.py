@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from impls.training import TrainingError, adaptation, load
 from impls.training.__main__ import _parser, main
-from impls.training.options import setting_of
+from impls.training.options import setup_of
 from impls.training.parallel import changing
 from impls.training.parallel.changing import Rates
 from tests.system.test_parallel_run import FILE
@@ -44,8 +44,8 @@ def pretended(monkeypatch):
 
 def adapted(folder, *given):
     folder.mkdir(exist_ok=True)
-    options = _parser().parse_args(["cartpole_dqn", "--adapt", *given])
-    setting = setting_of(load("cartpole_dqn"), options)
+    options = _parser().parse_args(["train", "cartpole_dqn", "--adapt", *given])
+    setting = setup_of(load("cartpole_dqn"), options)
     return adaptation.adapted(setting, options, folder, {"policy": "dense"})
 
 
@@ -65,7 +65,7 @@ def test_the_pair_found_is_what_the_run_and_the_command_to_paste_train_by(tmp_pa
     assert told.splitlines()[-1].startswith("adapt: kept 3 actors, B = 256: ")
     pasted = _parser().parse_args(shlex.split(found["command"])[3:])
     assert (pasted.adapt, pasted.out, pasted.seed, pasted.test_process) == (False, None, 3, True)
-    assert setting_of(load("cartpole_dqn"), pasted).workload == workload
+    assert setup_of(load("cartpole_dqn"), pasted).workload == workload
 
 
 def test_a_resumed_run_takes_the_pair_that_it_was_begun_with(tmp_path, pretended):
@@ -82,7 +82,8 @@ def test_a_resumed_run_takes_the_pair_that_it_was_begun_with(tmp_path, pretended
 
 def test_a_resumed_run_without_adapt_is_told_to_add_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    folder, given = "runs/cartpole_dqn/adapt-seed0", "cartpole_dqn --contestant numpy --test-episodes 0 --steps".split()
+    folder = "runs/cartpole_dqn/adapt-seed0"
+    given = "train cartpole_dqn --contestant numpy --test-episodes 0 --steps".split()
     assert main([*given, "1001", "--out", folder]) == 0
     (tmp_path / folder / "adaptation.csv").touch()
     for out in ([], ["--out", folder]):
@@ -98,8 +99,8 @@ def test_no_batch_is_tried_that_the_run_could_not_train_by(tmp_path, pretended):
 
 
 def test_a_batch_by_hand_is_learned_from_once_it_can_be_filled():
-    learner = setting_of(
-        load("cartpole_dqn"), _parser().parse_args(["cartpole_dqn", "--batch", "2048"])
+    learner = setup_of(
+        load("cartpole_dqn"), _parser().parse_args(["train", "cartpole_dqn", "--batch", "2048"])
     ).workload.learner
     assert (learner.batch, learner.learning_starts) == (2048, 2048)
 
@@ -118,7 +119,7 @@ def test_a_batch_by_hand_is_learned_from_once_it_can_be_filled():
     ],
 )
 def test_what_adapting_decides_cannot_be_given_too(tmp_path, capsys, given, value):
-    assert main(["cartpole_dqn", "--adapt", "--out", str(tmp_path / "run"), *given]) == 2
+    assert main(["train", "cartpole_dqn", "--adapt", "--out", str(tmp_path / "run"), *given]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"error: {value} does not go with --adapt, ")
     assert "leave one of the two out" in said
@@ -127,7 +128,7 @@ def test_what_adapting_decides_cannot_be_given_too(tmp_path, capsys, given, valu
 
 @pytest.mark.parametrize("name", ["cartpole_a3c", "cartpole_dyna_q", "pendulum_memr"])
 def test_an_algorithm_without_actors_apart_cannot_adapt(tmp_path, capsys, name):
-    assert main([name, "--adapt", "--out", str(tmp_path / "run")]) == 2
+    assert main(["train", name, "--adapt", "--out", str(tmp_path / "run")]) == 2
     assert f"by which {load(name).algorithm} is not trained; leave it out" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
@@ -141,7 +142,7 @@ def test_an_algorithm_without_actors_apart_cannot_adapt(tmp_path, capsys, name):
     ],
 )
 def test_what_no_process_can_compute_by_is_refused_before_any_begins(tmp_path, capsys, given, words):
-    assert main(["cartpole_dqn", *given, "--out", str(tmp_path / "run")]) == 2
+    assert main(["train", "cartpole_dqn", *given, "--out", str(tmp_path / "run")]) == 2
     assert capsys.readouterr().err.startswith(f"error: {words}")
     assert not list(tmp_path.iterdir())
 
@@ -152,7 +153,7 @@ def test_a_run_searches_is_interrupted_and_begins_again_on_a_loop_that_trains(tm
     for name, value in {"LOOK_SECONDS": 0.03, "SETTLE_SECONDS": 0.0, "BATCHES": (2, 8)}.items():
         monkeypatch.setattr(adaptation, name, value)
     monkeypatch.setattr(adaptation, "count_allowed", lambda: 1)
-    asked = [str(path), "--adapt", "--out", str(folder), "--test-episodes", "1"]
+    asked = ["train", str(path), "--adapt", "--out", str(folder), "--test-episodes", "1"]
     with monkeypatch.context() as patched:
         patched.setattr(changing.ChangingLoop, "begin", lambda _: os.kill(os.getpid(), signal.SIGTERM))
         assert main(asked) == 128 + signal.SIGTERM

@@ -25,7 +25,7 @@ from dse.mapping.question import explain_mapping, recommend_mapping
 from impls.terminal import COMMAND
 from impls.training import load
 from impls.training.__main__ import main as training_main
-from impls.training.reading import path_of
+from impls.training.settings import path_of
 from reports import __main__ as reports
 from reports import style
 from reports.sections import mapping, tree
@@ -67,9 +67,9 @@ def try_out(command):
     else:
         assert package in PARSERS, command
         given = parsed(command, importlib.import_module(PARSERS[package])._parser(), words)
-    if "--help" in words or getattr(given, "workload", None) == "init":  # which writes a file
+    if "--help" in words or getattr(given, "command", None) == "init":  # which writes a file
         return
-    if package == "impls.training" and given.workload in ("list", "keys", "show"):
+    if package == "impls.training" and given.command in ("list", "keys", "show"):
         assert training_main(words) == 0, command
     elif workload := getattr(given, "workload", None):
         for name in (workload,) if isinstance(workload, str) else workload:
@@ -146,7 +146,7 @@ def mine(tmp_path):
 def test_the_pattern_finds_commands_and_ends_where_they_do():
     said = "measure them: python -m benchmarks sweep --dtypes a,b, or ask (make peers), or: make peers. Or: make gpu"
     assert advised(said)[0] == ["python -m benchmarks sweep --dtypes a,b", "make peers", "make gpu"]
-    quoted = "python -m impls.training 'my grid.toml' --x 1"
+    quoted = "python -m impls.training train 'my grid.toml' --x 1"
     assert advised(f"run 'python -m dse platform show this', or: {quoted}; ")[0] == [
         "python -m dse platform show this",
         quoted,
@@ -239,7 +239,7 @@ def test_benchmarks(capsys, tmp_path, words):
 def test_training(capsys, monkeypatch, mine):
     check(said_by(capsys, training_main, "--help"), least=4)
     monkeypatch.setitem(sys.modules, "torch", None)
-    said = said_by(capsys, training_main, str(mine), "--learner", "torch")
+    said = said_by(capsys, training_main, "train", str(mine), "--learner", "torch")
     assert "pip install" in said
     check(said)
 

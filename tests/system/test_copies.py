@@ -273,8 +273,8 @@ def test_a_killed_process_is_told_and_all_is_kept(kind, sync):
     [
         ({"shards": 100_000}, ("shards", "1,024")),
         ({"sync": "server", "shards": 1000}, ("1,000 shards", "--shards")),
-        ({"shards": 2}, ("server", "lock")),
-        ({"sync": "hogwild", "average": 2}, ("server", "hogwild")),
+        ({"shards": 2}, ("--shards", "--sync server")),
+        ({"sync": "hogwild", "average": 2}, ("--average", "--sync server")),
         ({"sync": "hogwild", "every": 0}, ("episode", "hogwild")),
         ({"processes": 0}, ("processes", "from 1")),
         ({"replay": "cached:0"}, ("cached:n", "cached:0")),

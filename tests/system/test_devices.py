@@ -4,6 +4,7 @@ The device that is not there computes on the CPU, in memory of its own, so that 
 """
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import os
@@ -15,18 +16,17 @@ import pytest
 from benchmarks.profile import cells
 from benchmarks.profile.cells import PRESETS, groups
 from benchmarks.profile.parts import World, make
-from dse import recommend_mapping
 from dse.cli import emit
-from impls.training import TrainingError, learners, load
+from dse.mapping.question import answer_question, ask
+from impls.training import TrainingError, learners
 from impls.training.__main__ import main
-from impls.training.answer import Answer
+from impls.training.answer import KEY, WHY_NOT
 from impls.training.arrangement import Arrangement
 from impls.training.errors import ProcessLost
 from impls.training.options import parser
 from impls.training.parallel.loop import ParallelLoop
 from tests.learning import batch_of, tiny
 from tests.parallel_runs import advance, lives, small
-from tests.system.test_parallel_run import with_part
 
 torch = pytest.importorskip("torch", reason="learners need the extra `train`")
 from impls.training.learners.torch_learner import base  # noqa: E402
@@ -92,34 +92,56 @@ def test_several_learners_share_no_device(device):
 
 @pytest.mark.parametrize("arrangement", ["serial", "apart", "pipelined"])
 def test_an_answer_with_its_learner_on_a_gpu_runs(device, arrangement, tmp_path):
-    answer = recommend_mapping("h200", "cartpole_dqn", fix={"arrangement": arrangement, **HERE})
+    asked = ask("h200", "cartpole_dqn", fix={"arrangement": arrangement, **HERE})
+    answer = answer_question(asked)
     command = emit.training_command(answer)
     assert command
     given = parser("").parse_args(command.split()[3:])
     assert (given.device, given.arrangement or "serial") == ("cuda", arrangement)
     path = tmp_path / "answer.json"
-    path.write_text(json.dumps(answer.to_dict()))
+    path.write_text(json.dumps(emit.to_run(asked, answer)))
     more = ["--steps", "1100", "--test-episodes", "1", "--out", str(tmp_path / "run")]
-    assert main(["cartpole_dqn", "--mapping", str(path), *more]) == 0
+    assert main(["train", "cartpole_dqn", "--mapping", str(path), *more]) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["device"] == "cuda"
     assert summary["updates"] > 0
 
 
-def test_an_answer_of_a_tree_on_a_gpu_runs_serially(with_cupy, tmp_path):
+def test_a_tree_on_a_gpu_runs_serially(with_cupy, tmp_path):
     with_cupy()
-    tree = {"contestant": "cupy", "fanout": 8}
-    content = with_part("sampling", tree, device="gpu") | {"arrangement": "serial"}
-    content["parts"] = [one | {"device": "gpu"} if one["part"] == "updating" else one for one in content["parts"]]
-    options = parser("").parse_args(["cartpole_dqn"])
-    assert Answer(content, "a").setting(load("cartpole_dqn"), options).contestant == "cupy"
-    with pytest.raises(TrainingError, match="processes share the tree numba"):
-        Answer(content | {"arrangement": "apart"}, "a").setting(load("cartpole_dqn"), options)
-    with pytest.raises(TrainingError, match="has updating on 'cpu', not on 'gpu'"):
-        moved = [one | {"device": "cpu"} if one["part"] == "updating" else one for one in content["parts"]]
-        Answer(content | {"parts": moved}, "a").setting(load("cartpole_dqn"), options)
     more = ["--steps", "1100", "--test-episodes", "1", "--out", str(tmp_path / "run")]
-    assert main(["cartpole_dqn", "--contestant", "cupy", *more]) == 0
+    assert main(["train", "cartpole_dqn", "--contestant", "cupy", *more]) == 0
+
+
+CUPY = {"contestant": "cupy", "fanout": 8}
+
+
+@pytest.mark.parametrize(
+    ("arrangement", "changes", "why"),
+    [
+        ("serial", {"sampling": (CUPY, "gpu"), "updating": (CUPY, "gpu")}, ""),
+        ("serial", {"sampling": (CUPY, "gpu")}, "its tree on the gpu, not on the cpu"),
+        ("serial", {"sampling": ({}, "fpga")}, "its tree on the cpu, not on the fpga"),
+        ("serial", {"storage": ({}, "gpu")}, "records on the cpu that acts, not on the gpu"),
+        ("serial", {"sampling": ({"threads": 2}, "cpu")}, "one thread"),
+        ("serial", {"learner": ({"learners": 2}, "cpu")}, "one process has one learner"),
+        ("serial", {"learner": ({"pipelines": 2}, "fpga")}, "not on the fpga"),
+        ("apart", {"sampling": ({"contestant": "numpy"}, "cpu")}, "share the tree numba alone, not numpy"),
+        ("apart", {"learner": ({"learners": 2}, "gpu")}, "share weights on the cpu alone, not on the gpu"),
+        ("apart", {"learner": ({"devices": 2}, "gpu")}, "on one device"),
+    ],
+)
+def test_an_answer_says_why_nothing_runs_it_or_has_the_settings_of_a_run(arrangement, changes, why):
+    asked = ask("h200", "cartpole_dqn", fix={"arrangement": arrangement, "learner": "cpu"})
+    answer = answer_question(asked)
+    parts = tuple(
+        dataclasses.replace(part, device=device, details={**part.details, **details})
+        for part in answer.parts
+        for details, device in [changes.get(part.part, ({}, part.device))]
+    )
+    told = emit.to_run(asked, dataclasses.replace(answer, parts=parts))
+    assert (KEY in told) == (not why)
+    assert why in told.get(WHY_NOT, "")
 
 
 @pytest.mark.parametrize("algorithm", SPLIT)
@@ -152,7 +174,7 @@ def test_a_child_that_was_killed_is_told(tmp_path):
 
 def test_a_run_by_two_processes_and_what_cannot_be_split(tmp_path, capsys):
     out = ["--steps", "1100", "--test-episodes", "1", "--out", str(tmp_path / "run")]
-    assert main(["pendulum_td3", "--split", "--arrangement", "apart", *out]) == 0
+    assert main(["train", "pendulum_td3", "--split", "--arrangement", "apart", *out]) == 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["updates"] > 0
     for given, said in (
         (
@@ -180,6 +202,6 @@ def test_a_run_by_two_processes_and_what_cannot_be_split(tmp_path, capsys):
             "copies",
         ),
     ):
-        assert main([*given, "--out", str(tmp_path / "none")]) == 2
+        assert main(["train", *given, "--out", str(tmp_path / "none")]) == 2
         assert said in capsys.readouterr().err
     assert not (tmp_path / "none").exists()

@@ -18,9 +18,9 @@ from impls.training.arrangement import Arrangement
 from impls.training.copies.loop import CopiesLoop
 from impls.training.copies.syncs import OWN_UPDATES, Shard, SharedWeights, sync_class
 from impls.training.learners import make as make_learner
-from impls.training.options import parser, setting_of
+from impls.training.options import parser, setup_of
 from impls.training.parallel.board import Board, Counter
-from impls.training.reading import faults_of
+from impls.training.settings import faults_of
 from impls.training.weights import layout_of
 from tests.parallel_runs import advance, kill, small
 from tests.system.test_copies import of, running
@@ -157,7 +157,7 @@ def test_the_cap_holds_at_every_moment_and_after_a_kill_and_a_resumed_run_keeps_
 
 
 def setting(name, *arguments):
-    return setting_of(load(name), parser(None).parse_args([name, *arguments]))
+    return setup_of(load(name), parser(None).parse_args(["train", name, *arguments]))
 
 
 def test_it_takes_copies_with_one_worker_by_itself():

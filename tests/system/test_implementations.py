@@ -108,7 +108,7 @@ def test_the_fastest_implementations_are_named_and_the_command_runs_them(results
     assert by(told) == ("dense", "dense")
     assert "learner dense, policy dense, 1 thread: about" in first
     by_both = "--learner dense --policy dense"
-    assert paste == f"python -m impls.training cartpole_dqn {by_both} --contestant numba --fanout 16 --threads 1"
+    assert paste == f"python -m impls.training train cartpole_dqn {by_both} --contestant numba --fanout 16 --threads 1"
 
 
 def test_each_implementation_has_a_line_with_what_it_would_give(results):

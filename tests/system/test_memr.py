@@ -13,9 +13,8 @@ from impls.training import TrainingError, load
 from impls.training.algorithms.memr import LOW, Density, Loop  # with numba
 from impls.training.arrangement import NAMES, Arrangement
 from impls.training.learners.dense_learner.sac import HIGH
-from impls.training.reading import faults_of, parse
 from impls.training.run import Plan, start
-from impls.training.template import template
+from impls.training.settings import faults_of, parse, template
 
 BASE = load("pendulum_memr")
 M, K, B, STARTS = 8, 3, 6, 20

@@ -15,7 +15,7 @@ from dse.times.profile import of_records
 from dse.times.workloads import workloads
 from dse.validation import laws
 from impls.training import identity, load
-from impls.training.reading import of_stated, stated
+from impls.training.settings import of_stated, stated
 from tests.profiled import MACHINE, NOISE, TINY, seconds, stamp, write_workload
 from tests.system.test_new_tree import PLATFORM
 

@@ -21,11 +21,11 @@ pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 from impls.training import TrainingError, checkpoint, learners, load
 from impls.training.__main__ import _parser, main
 from impls.training.actor import VALIDATION, evaluate
-from impls.training.answer import Answer, read
-from impls.training.arrangement import NAMES, Arrangement
+from impls.training.answer import KEY, WHY_NOT, set_up_answer
+from impls.training.arrangement import Arrangement
 from impls.training.environments import Environment
 from impls.training.interrupts import Interrupted
-from impls.training.options import RANGES, setting_of
+from impls.training.options import setup_of
 from impls.training.parallel.testing import TestProcess
 from impls.training.run import Plan, start
 from tests.parallel_runs import kill, lives, small, stop, until
@@ -247,7 +247,7 @@ def test_seconds_are_a_time_box_whether_or_not_the_run_has_settled_by_then(tmp_p
 def test_a_killed_run_leaves_no_process_and_is_resumed(tmp_path):
     path, folder = tmp_path / "fine.toml", tmp_path / "run"
     path.write_text(FILE.format(steps=50_000))
-    given = [str(path), "--arrangement", "apart", "--checkpoint-every", "100", "--out", str(folder)]
+    given = ["train", str(path), "--arrangement", "apart", "--checkpoint-every", "100", "--out", str(folder)]
     command = [sys.executable, "-m", "impls.training", *given]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
         until((folder / "checkpoint.pt").exists)
@@ -258,7 +258,7 @@ def test_a_killed_run_leaves_no_process_and_is_resumed(tmp_path):
     step = checkpoint.load(folder / "checkpoint.pt")["loop"]["step"]
     assert 100 <= step < 50_000
     parsed = _parser().parse_args(given)
-    setting = setting_of(load(path), parsed)
+    setting = setup_of(load(path), parsed)
     plan = Plan(folder, live=False, seconds=1, test_episodes=0)
     summary = ended(start(setting.workload, plan, resume=True, arrangement=setting.arrangement))
     assert summary["steps"] > step
@@ -272,103 +272,57 @@ LOCAL = ["--arrangement", "apart", "--sync", "local", "--learners", "2"]
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["--arrangement", "apatr"], "serial, apart, pipelined, copies, not 'apatr'; did you mean 'apart'?"),
-        (["--arrangement", "apart", "--sync", "hogwlid"], "did you mean 'hogwild'?"),
-        (["--arrangement", "apart", "--strategy", "gobal"], "did you mean 'global'?"),
-        (["--arrangement", "apart", "--transport", "queu"], "transport must be one of shared"),
-        (["--arrangement", "apart", "--weights", "flie"], "did you mean 'file'?"),
-        (["--arrangement", "apart", "--ratio", "fre"], "did you mean 'free'?"),
         (["--arrangement", "apart", "--learners", "3"], "cannot be cut into 3 equal parts"),
         ([*LOCAL, "--learners", "3"], "cannot be cut into 3 equal parts"),
-        ([*LOCAL, "--period", "0"], "--period must be at least 1, not 0"),
-        ([*LOCAL, "--learners", "0"], "--learners must be at least 1, not 0"),
         ([*LOCAL, "--arrangement", "pipelined"], "not 2 in pipelined"),
         ([*LOCAL, "--learners", "32", "--banks", "32"], "a capacity of 50,000 cannot be cut into 32 equal banks"),
         ([*LOCAL, "--banks", "3"], "one each, not 3 of 2 in apart"),
         ([*LOCAL, "--banks", "2", "--strategy", "two_lock_lazy"], "has one bank, not 2"),
-        (["--arrangement", "apart", "--sync", "lcal", "--period", "7"], "did you mean 'local'?"),
         (["--arrangement", "apart", "--strategy", "banked"], "comes with --banks"),
         (["--arrangement", "apart", "--contestant", "numpy"], "several processes have the tree numba, not 'numpy'"),
         (["--arrangement", "apart", "--compile"], "--compile is for a run of one process"),
-        (["--actors", "0"], "--actors must be at least 1, not 0"),
-        (["--presampled", "65537"], "--presampled must be at most 65,536, not 65537"),
-        (["--learners", "1025"], "--learners must be at most 1,024, not 1025"),
-        (["--seconds", "0"], "--seconds must be at least 1, not 0"),
         (["--learner", "dnese"], "did you mean 'dense'?"),
     ],
 )
 def test_what_cannot_be_done_is_a_sentence(tmp_path, capsys, given, words):
-    assert main(["cartpole_dqn", "--out", str(tmp_path / "run"), *given]) == 2
+    assert main(["train", "cartpole_dqn", "--out", str(tmp_path / "run"), *given]) == 2
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
 
 
-IDLE = [
-    ("serial", 1, ["--learners", "2"], "--arrangement apart or pipelined"),
-    ("serial", 1, ["--transport", "queue"], "--arrangement apart or pipelined"),
-    ("serial", 1, ["--sync", "local", "--period", "5"], "--arrangement apart, pipelined or copies"),
-    ("apart", 1, ["--sync", "hogwild"], "--learners of at least 2"),
-    ("apart", 1, ["--period", "5"], "--sync local"),
-    ("pipelined", 2, ["--sync", "lock", "--period", "5"], "--sync local"),
-    ("apart", 2, ["--sync", "local", "--weights-of-banks", "exact"], "--banks of at least 2"),
-]
-
-
-@pytest.mark.parametrize(("name", "learners", "given", "needed"), IDLE)
-def test_an_option_that_would_change_nothing_is_refused_with_what_it_needs(name, learners, given, needed):
-    asked = [*given, "--arrangement", name, *(["--learners", str(learners)] * (learners > 1))]
-    idle = re.escape(given[0] if name == "serial" or len(given) == 2 else given[2])
-    with pytest.raises(TrainingError, match=f"^{idle} .* without {needed}; leave it out"):
-        setting_of(load("cartpole_dqn"), _parser().parse_args(["cartpole_dqn", *asked]))
-    if given[0] != "--learners":  # which an answer decides
-        content = with_part("learner", {"learners": learners}) | {"arrangement": name}
-        with pytest.raises(TrainingError, match=f"^{idle} .* without {needed}; leave it out"):
-            setting(content, *given)
-
-
-def test_every_range_is_of_an_option_and_help_names_the_arrangements(capsys):
-    options = vars(_parser().parse_args(["cartpole_dqn"]))
-    assert set(RANGES) <= set(options)
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    said = capsys.readouterr().out
-    assert all(name in said for name in (*NAMES, "--mapping", "--test-process", "hogwild", "queue"))
-
-
 # Answers
 
 
-def answer(**changes):
+SETTINGS = {
+    "arrangement": "pipelined",
+    "actors": 2,
+    "learner": "torch",
+    "policy": "dense",
+    "fanout": 8,
+    "threads": 2,
+    "batch": 32,
+    "presampled": 3,
+    "environments": 8,
+    "learner.update_interval": 4,
+}
+
+
+def answer(settings=None, **changes):
     """What ``dse recommend --json`` writes, as far as a run reads it."""
-    tree = {"contestant": "numba", "fanout": 8, "threads": 1}
-    details = {
-        "actors": {"processes": 2, "implementation": "dense"},
-        "sampling": tree,
-        "storage": {},
-        "learner": {"threads": 2, "implementation": "torch"},
-        "updating": tree,
-    }
-    parts = [{"part": name, "device": "cpu", "details": one} for name, one in details.items()]
-    known = {"workload": "cartpole_dqn", "arrangement": "pipelined", "parts": parts}
-    return known | {"batch": 32, "update_interval": 4, "depth": 3, "environments": 8} | changes
+    return {"workload": "cartpole_dqn", KEY: SETTINGS | (settings or {})} | changes
 
 
-def with_part(name, details=None, **changes):
-    made = answer()
-    part = next(one for one in made["parts"] if one["part"] == name)
-    part.update(changes)
-    part["details"] = part["details"] | (details or {})
-    return made
+def set_up(folder, content, *given):
+    path = folder / "answer.json"
+    path.write_text(json.dumps(content))
+    options = _parser().parse_args(["train", "cartpole_dqn", *given])
+    return set_up_answer(str(path), load("cartpole_dqn"), options)
 
 
-def setting(content, *given):
-    return Answer(content, "answer.json").setting(load("cartpole_dqn"), _parser().parse_args(["cartpole_dqn", *given]))
-
-
-def test_an_answer_is_the_setting_of_a_run():
-    asked = with_part("learner", {"learners": 2}) | {"values": {"capacity": 5000}, "strategy": "global"}
-    made = setting(asked, "--sync", "hogwild", "--steps", "7000")
+def test_an_answer_is_the_setup_of_a_run(tmp_path):
+    asked = answer({"learners": 2, "strategy": "global", "replay.capacity": 5000})
+    made = set_up(tmp_path, asked, "--sync", "hogwild", "--steps", "7000")
     known = made.workload
     assert (known.learner.batch, known.learner.update_interval, known.steps) == (32, 4, 7000)
     assert (known.replay.presampled, known.replay.fanout, known.replay.capacity) == (3, 8, 5000)
@@ -376,72 +330,58 @@ def test_an_answer_is_the_setting_of_a_run():
     run_by = {"name": "pipelined", "learners": 2, "threads": 2, "sync": "hogwild", "strategy": "global"}
     assert made.arrangement == Arrangement(**run_by)
     assert (made.contestant, made.learner, made.policy, made.device) == ("numba", "torch", "dense", "cpu")
-    serial = with_part("actors") | {"arrangement": "serial"}
-    assert setting(serial).workload.actors.count == load("cartpole_dqn").actors.count
     assert known.learner.learning_starts == load("cartpole_dqn").learner.learning_starts == 1000
 
 
 @pytest.mark.parametrize(("changes", "starts"), [({"batch": 2048}, 2048), ({"environments": 600}, 1200)])
-def test_a_run_of_an_answer_learns_once_there_can_be_a_batch(changes, starts):
-    assert setting(answer(**changes)).workload.learner.learning_starts == starts
+def test_a_run_of_an_answer_learns_once_there_can_be_a_batch(tmp_path, changes, starts):
+    assert set_up(tmp_path, answer(changes)).workload.learner.learning_starts == starts
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         ([], "it has no 'workload'"),
-        ({"repairs": []}, "says that nothing fits the machine"),
+        ({"repairs": []}, "nothing fits the machine"),
         (answer(workload="pong_dqn"), "is about the workload 'pong_dqn', not 'cartpole_dqn'"),
-        (answer(arrangement="apatr"), "has the arrangement 'apatr', there are serial, apart, pipelined; did you mean"),
-        (answer(parts=[]), "has no part 'actors'"),
-        (answer(parts=7), "has no part 'actors'"),
-        (answer(depth=-1), "has -1 as depth, which must be a whole number of at least 0"),
-        (answer(batch=True), "has True as batch"),
-        (answer(environments="8"), "has '8' as environments"),
-        (answer(values=[1]), "has values that are no table"),
-        (answer(values={"capacity": 0}), "has 0 as capacity"),
-        (answer(batch=1 << 21), "batch"),
-        (answer(strategy="gobal"), "did you mean 'global'?"),
-        (with_part("learner", device=3), "says of learner neither device nor details"),
-        (
-            with_part("sampling", device="fpga"),
-            "has sampling on 'fpga', not on 'cpu'",
-        ),
-        (with_part("learner", {"learners": 2}, device="gpu"), "share their weights on a processor alone"),
-        (with_part("learner", {"pipelines": 2}, device="fpga"), "has the learner on the FPGA 'fpga'"),
-        (with_part("learner", device="fpga") | {"arrangement": "serial"}, "has the learner on the FPGA 'fpga'"),
-        (with_part("sampling", {"contestant": "numpy"}), "has the tree numpy: processes share the tree numba alone"),
-        (with_part("sampling", {"contestant": "nunba"}), "did you mean 'numba'?"),
-        (with_part("sampling", {"options": {"propagate": "delta"}}), "several threads or with options"),
-        (with_part("sampling", {"fanout": 1}), "has 1 as the tree's fanout"),
-        (with_part("learner", {"implementation": "dnese"}), "did you mean 'dense'?"),
-        (with_part("learner", {"learners": 2}) | {"arrangement": "serial"}, "has 2 learners in one process"),
-        (with_part("actors", {"processes": None}), "has None as processes of actors"),
+        (answer() | {KEY: None}, "ask again: python -m dse recommend --json --workload cartpole_dqn"),
+        (answer() | {WHY_NOT: "a run has one device"}, "a run has one device"),
+        (answer({"lerner": "torch"}), "did you mean 'learner'?"),
+        (answer({"learner.bach": 1}), "learner.bach"),
+        (answer({"batch": True}), "has True as batch, which must be a whole number"),
+        (answer({"environments": "8"}), "has '8' as environments"),
+        (answer({"learner": 8}), "has 8 as learner, which must be text"),
+        (answer({"replay.capacity": 0.5}), "has 0.5 as replay.capacity"),
+        (answer({"replay.capacity": -1}), "capacity must be at least 1"),
+        (answer({"batch": 1 << 21}), "--batch must be at most 1,048,576"),
+        (answer({"arrangement": "apatr"}), "did you mean 'apart'?"),
+        (answer({"arrangement": "serial", "learners": 2}), "--learners changes nothing"),
     ],
 )
-def test_a_faulty_answer_is_a_sentence(content, words):
+def test_a_faulty_answer_is_a_sentence_that_names_its_file(tmp_path, content, words):
     with pytest.raises(TrainingError) as caught:
-        setting(content)
+        set_up(tmp_path, content)
     assert words in str(caught.value)
+    assert "answer.json: " in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_an_answer_comes_from_a_file_or_the_standard_input(tmp_path, monkeypatch, capsys):
-    path = tmp_path / "answer.json"
-    path.write_text(json.dumps(answer()))
-    assert read(str(path))._content == answer()
-    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(answer(batch=64))))
-    assert read("-")._content["batch"] == 64
-    path.write_text('{"workload": ')
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(answer({"batch": 64}))))
+    options = _parser().parse_args(["train", "cartpole_dqn"])
+    assert set_up_answer("-", load("cartpole_dqn"), options).workload.learner.batch == 64
+    (tmp_path / "half.json").write_text('{"workload": ')
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
     for file, words in (
-        (str(path), "answer.json: is no JSON"),
-        (str(tmp_path / "none.json"), "none.json: cannot be read (No such file or directory)"),
-        (str(tmp_path / "bytes.json"), "bytes.json: is no text"),
+        ("half.json", "is no JSON"),
+        ("none.json", "cannot be read (No such file or directory)"),
+        ("bytes.json", "is no text"),
     ):
-        assert main(["cartpole_dqn", "--mapping", file]) == 2
-        assert words in capsys.readouterr().err
-    path.write_text(json.dumps(answer()))
-    for given in (["--fanout", "4"], ["--split"]):
-        assert main(["cartpole_dqn", "--mapping", str(path), *given]) == 2
-        assert f"{given[0]} is decided by the answer of --mapping; leave one of them out" in capsys.readouterr().err
+        assert main(["train", "cartpole_dqn", "--mapping", str(tmp_path / file)]) == 2
+        assert f"{file}: {words}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", [["--fanout", "4"], ["--split"], ["--threads", "1"]])
+def test_what_an_answer_decides_cannot_be_given_too(tmp_path, given):
+    with pytest.raises(TrainingError, match=f"{given[0]} is decided by the answer of --mapping; leave one"):
+        set_up(tmp_path, answer(), *given)

@@ -19,7 +19,7 @@ from dse import platforms
 from dse.platforms import fingerprint
 from dse.records import read_file
 from impls.training import identity, load
-from impls.training.reading import of_stated
+from impls.training.settings import of_stated
 from tests.profiled import TINY, write_workload
 
 NEEDED = pytest.mark.skipif(

@@ -344,6 +344,7 @@ def trained(folder, stops, *words):
         sys.executable,
         "-m",
         "impls.training",
+        "train",
         "cartpole_dqn",
         "--out",
         str(out),

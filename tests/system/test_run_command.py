@@ -51,7 +51,7 @@ def test_an_answer_of_several_processes_prints_what_runs_it(capsys):
     assert main(question) == 0
     asking, runs = capsys.readouterr().out.splitlines()[1].split(" | ")
     assert shlex.split(asking)[3:] == [*question, "--json"]
-    assert runs == "python -m impls.training cartpole_dqn --mapping -"
+    assert runs == "python -m impls.training train cartpole_dqn --mapping -"
 
 
 def test_a_run_prints_the_rate_predicted_and_measured(tmp_path, capfd):
@@ -375,4 +375,4 @@ def test_free_keys_race_with_each_of_their_values(raced):
     assert ("strategy" in dict(values)) == (best.fix["arrangement"] != "serial")
     apart = next(one for one in deciding.contenders(question) if one.fix["arrangement"] == "apart" and one.given)
     other = deciding._with(question, apart, "strategy", "one_lock")
-    assert json.loads(other.given)["strategy"] == "one_lock"
+    assert json.loads(other.given)["training"]["strategy"] == "one_lock"

@@ -248,7 +248,7 @@ def test_a_workload_that_does_not_fit_its_environment_is_refused_as_by_training(
     code, out, errors = told(capsys, more[0], "--platform", "u200", "--workload", path, *more[1:])
     assert (code, out) == (2, "")
     assert says in errors
-    assert training.main([path, "--out", str(tmp_path / "run")]) == 2
+    assert training.main(["train", path, "--out", str(tmp_path / "run")]) == 2
     assert capsys.readouterr().err == errors
 
 
@@ -267,7 +267,7 @@ def test_a_workload_that_names_a_module_is_said_to_run_code(capsys, tmp_path, mi
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "checkpoint.pt").touch()
-    assert training.main([path, "--out", str(folder)]) == 2  # a folder of another run is refused
+    assert training.main(["train", path, "--out", str(folder)]) == 2  # a folder of another run is refused
     assert errors in capsys.readouterr().err
     assert told(capsys, "recommend", "--platform", "u200", "--workload", mine())[2] == ""
 

@@ -122,7 +122,7 @@ def test_the_commands_that_measure_and_train_take_them():
         peers._parser().parse_args([*axes[:4], "--capacity", "1e6"]),
     ):
         assert (given.capacities, given.batches) == ((10**6, 5 * 10**6), (1000,))
-    given = training._parser().parse_args(["cartpole_dqn", "--steps", "50k", "--checkpoint-every", "1e4"])
+    given = training._parser().parse_args(["train", "cartpole_dqn", "--steps", "50k", "--checkpoint-every", "1e4"])
     assert (given.steps, given.checkpoint_every) == (50_000, 10_000)
 
 

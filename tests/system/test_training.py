@@ -182,7 +182,7 @@ def assert_same(one, other, at="state"):
 
 def test_a_killed_run_is_resumed_bit_for_bit(tmp_path):
     path, killed = small(tmp_path), tmp_path / "killed"
-    given = [str(path), "--contestant", "numpy", "--checkpoint-every", "100", "--test-episodes", "2", "--out"]
+    given = ["train", str(path), "--contestant", "numpy", "--checkpoint-every", "100", "--test-episodes", "2", "--out"]
     command = [sys.executable, "-m", "impls.training", *given, str(killed)]
     child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until((killed / "checkpoint.pt").exists)
@@ -227,7 +227,7 @@ def test_a_time_box_is_of_the_first_step_on_whether_or_not_a_run_learns_by_then(
 @pytest.mark.slow
 def test_a_run_killed_again_and_again_ends_on_the_same_curve(tmp_path):
     path, killed = small(tmp_path), tmp_path / "killed"
-    given = [str(path), "--contestant", "numpy", "--checkpoint-every", "100", "--test-episodes", "2", "--out"]
+    given = ["train", str(path), "--contestant", "numpy", "--checkpoint-every", "100", "--test-episodes", "2", "--out"]
     assert main([*given, str(tmp_path / "whole")]) == 0
     rng, resume, patience = np.random.default_rng(0), list[str](), 6.0
     while not (killed / "summary.json").exists():
@@ -261,18 +261,19 @@ def test_what_init_writes_trains(tmp_path, monkeypatch, algorithm):
     assert main(["init", "mine", "--algorithm", algorithm]) == 0
     tree = [] if algorithm in ("a3c", "dyna_q") else ["--contestant", "numpy"]
     updates = 1020 // 128 if algorithm == "a3c" else 21
-    assert main(["mine.toml", "--steps", "1020", *tree, "--test-episodes", "0", "--out", "out"]) == 0
+    assert main(["train", "mine.toml", "--steps", "1020", *tree, "--test-episodes", "0", "--out", "out"]) == 0
     summary = json.loads(Path("out/summary.json").read_text())
     assert (summary["workload"], summary["updates"]) == ("mine", updates)
 
 
 def test_no_torch_is_needed_or_loaded_but_for_its_own_learner(tmp_path):
-    short = ["--steps", "1020", "--contestant", "numpy", "--test-episodes", "1", "--out", str(tmp_path / "run")]
+    short = ["train", "cartpole_dqn", "--steps", "1020", "--contestant", "numpy", "--out", str(tmp_path / "run")]
+    short += ["--test-episodes", "1"]
     code = (
         "import sys; from impls.training.__main__ import main; "
-        f"codes = [main(['cartpole_dqn', *{short}]), main(['cartpole_dqn', '--resume', *{short}, '--steps', '1040'])]; "
+        f"codes = [main({short}), main([*{short}, '--resume', '--steps', '1040'])]; "
         "print(codes, 'torch' in sys.modules); sys.modules['torch'] = None; "
-        f"sys.exit(main(['cartpole_dqn', '--learner', 'torch', '--out', {str(tmp_path / 'other')!r}]))"
+        f"sys.exit(main(['train', 'cartpole_dqn', '--learner', 'torch', '--out', {str(tmp_path / 'other')!r}]))"
     )
     done = run_python("-c", code, exit_code=2)
     assert done.stdout.splitlines()[-1] == "[0, 0] False"
@@ -283,7 +284,7 @@ def test_what_cannot_be_done_is_a_sentence_and_exit_2(tmp_path, capsys):
     path, out = small(tmp_path), str(tmp_path / "out")
     typo = tmp_path / "typo.toml"
     typo.write_text(path.read_text().replace("batch", "bacth").replace("tau", "tua"))
-    common = ["--contestant", "numpy", "--test-episodes", "2", "--out", out]
+    common = ["train", "--contestant", "numpy", "--test-episodes", "2", "--out", out]
     for given, words in (
         ([str(typo)], "unknown key 'bacth'; did you mean 'batch'?"),
         ([str(tmp_path / "none.toml")], "cannot be read (No such file or directory)"),
@@ -447,7 +448,7 @@ def test_a_folder_that_a_run_cannot_have_is_refused_before_anything_is_loaded(tm
         ("a" * 300, [], "cannot be made or written (File name too long); name another with --out"),
         ("begun", ["--resume"], "without --resume a run begins there and writes over its episodes.csv; move them away"),
     ):
-        assert main([str(small(tmp_path)), "--out", str(tmp_path / out), *more]) == 2
+        assert main(["train", str(small(tmp_path)), "--out", str(tmp_path / out), *more]) == 2
         said = capsys.readouterr().err
         assert words in said
         assert said.count("\n") == 1
@@ -559,7 +560,7 @@ def test_an_interrupted_run_says_what_there_is_to_go_on_from(tmp_path, monkeypat
         raise KeyboardInterrupt
 
     monkeypatch.setattr("impls.training.run.Run.run", interrupted)
-    assert main([str(small(tmp_path)), "--contestant", "numpy", "--out", str(tmp_path / "out")]) == 130
+    assert main(["train", str(small(tmp_path)), "--contestant", "numpy", "--out", str(tmp_path / "out")]) == 130
     told = "continue from the last checkpoint: --resume" if is_kept else "no checkpoint was due yet, begin again"
     assert capsys.readouterr().err == f"\ninterrupted; {told}\n"
 
@@ -572,7 +573,7 @@ def test_a_failure_of_torch_compile_is_a_sentence(tmp_path, monkeypatch, capsys)
         raise InvalidCxxCompiler("No working C++ compiler found\nand more")
 
     monkeypatch.setattr("impls.training.run.start", fails)
-    given = [str(small(tmp_path)), "--contestant", "numpy", "--compile", "--out", str(tmp_path / "out")]
+    given = ["train", str(small(tmp_path)), "--contestant", "numpy", "--compile", "--out", str(tmp_path / "out")]
     assert main(given) == 2
     told = "torch.compile failed (No working C++ compiler found); install a C++ compiler, or leave out --compile"
     assert capsys.readouterr().err == f"error: {told}\n"
@@ -583,7 +584,7 @@ def test_a_run_whose_disk_is_full_is_resumed_bit_for_bit(tmp_path, limit, file):
     """After the first checkpoint files may grow to a limit, or to 7 bytes above the episodes'."""
     pytest.importorskip("resource")
     path, full = small(tmp_path), tmp_path / "full"
-    given = [str(path), "--contestant", "numpy", "--checkpoint-every", "100", "--test-episodes", "2", "--out"]
+    given = ["train", str(path), "--contestant", "numpy", "--checkpoint-every", "100", "--test-episodes", "2", "--out"]
     code = f"""
 import resource, sys
 from pathlib import Path

@@ -20,7 +20,7 @@ from dse.published import (
 from dse.published.claims import VERDICTS, Claim
 from dse.records import RecordError, read_folder
 from impls.training import arrangement
-from impls.training.reading import load
+from impls.training.settings import load
 from impls.training.workload import identity
 from tests.committed import COMMITTED
 from tests.printed import but

@@ -18,7 +18,7 @@ from dse.published import claims
 from dse.published.claims import Claim
 from dse.times.profile import Known
 from impls import training
-from impls.training.options import setting_of
+from impls.training.options import setup_of
 from reports import page, tidy
 from reports.chart import Chart, Material
 from reports.markup import Cell
@@ -165,7 +165,7 @@ def test_a_command_of_a_row_can_be_given(command):
         given = parsed(command, importlib.import_module(PARSERS[package])._parser(), words)
         assert page.sections(getattr(given, "only", ""))
         for workload in map(training.load, _workloads(given)):
-            assert package != "impls.training" or setting_of(workload, given)
+            assert package != "impls.training" or setup_of(workload, given)
     else:
         path = words[-1] if package == "pytest" else f"{package.replace('.', '/')}.py"
         assert (ROOT / path).is_file()

@@ -23,10 +23,10 @@ from dse.times.multi_learner import Terms
 from dse.tuning.adapt import adapted
 from dse.tuning.core_question import platform_split
 from dse.tuning.learners import learner_scaling
-from impls.training import TrainingError, load
+from impls.training import load
 from impls.training.__main__ import _parser as training_parser
-from impls.training.answer import Answer
-from impls.training.options import setting_of
+from impls.training.answer import set_up_answer
+from impls.training.options import setup_of
 from tests.committed import RESULTS
 from tests.profiled import NOISE, folder, stamp
 from tests.system.test_implementations import PLATFORM, records
@@ -111,21 +111,18 @@ def test_one_learner_is_an_answer_next_to_what_two_would_give():
     assert explained.loss == pytest.approx(1 - two.value / told.value)
 
 
-def test_an_answer_of_several_learners_is_the_setting_of_a_run_by_file_and_by_line():
+def test_an_answer_of_several_learners_is_the_setup_of_a_run_by_file_and_by_line(tmp_path):
     question = ask(HERE, "cartpole_dqn", fix=LOCAL)
     told = answer_question(question)
     assert {key: getattr(told, key) for key in LOCAL} == LOCAL == {key: details(told)[key] for key in LOCAL}
-    plain = json.loads(json.dumps(to_run(question, told)))
-    options, workload = training_parser().parse_args(["cartpole_dqn"]), load("cartpole_dqn")
-    by_file = Answer(plain, "answer.json").setting(workload, options).arrangement
+    file = tmp_path / "answer.json"
+    file.write_text(json.dumps(to_run(question, told)))
+    options, workload = training_parser().parse_args(["train", "cartpole_dqn"]), load("cartpole_dqn")
+    by_file = set_up_answer(str(file), workload, options).arrangement
     line = training_parser().parse_args(shlex.split(text(told).splitlines()[1])[3:])
-    assert by_file == setting_of(workload, line).arrangement
+    assert by_file == setup_of(workload, line).arrangement
     assert {key: getattr(by_file, key) for key in LOCAL} == LOCAL
     assert by_file.strategy == "banked"
-    for part in plain["parts"]:
-        part["details"] |= {"period": 0.5} if part["part"] == "learner" else {}
-    with pytest.raises(TrainingError, match=r"answer.json: has 0.5 as period"):
-        Answer(plain, "answer.json").setting(workload, options)
 
 
 def timed(slower):

