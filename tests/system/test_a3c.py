@@ -9,24 +9,24 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 pytest.importorskip("numba")
 torch = pytest.importorskip("torch", reason="learners need the extra `train`")
-from impls.training import TrainingError, load
-from impls.training.arrangement import Arrangement
-from impls.training.copies.loop import CopiesLoop, Copy
-from impls.training.learners import make
-from impls.training.loop import SerialLoop
-from impls.training.options import parser, setup_of
-from impls.training.parallel.board import Row
-from impls.training.rollouts import Rollouts
-from impls.training.run import (
+from impls.training import TrainingError, load  # noqa: E402
+from impls.training.arrangement import Arrangement  # noqa: E402
+from impls.training.copies.loop import CopiesLoop, Copy  # noqa: E402
+from impls.training.learners import make  # noqa: E402
+from impls.training.loop import SerialLoop  # noqa: E402
+from impls.training.options import parser, setup_of  # noqa: E402
+from impls.training.parallel.board import Row  # noqa: E402
+from impls.training.rollouts import Rollouts  # noqa: E402
+from impls.training.run import (  # noqa: E402
     Plan,
     start,
 )
-from impls.training.settings import faults_of
-from impls.training.weights import spans
-from tests.learning import dense, tiny, weights_of
-from tests.parallel_runs import advance, small
-from tests.system.test_copies import of, running
-from tests.system.test_learners import WEIGHTS, check, doubles
+from impls.training.settings import faults_of  # noqa: E402
+from impls.training.weights import spans  # noqa: E402
+from tests.learning import dense, tiny, weights_of  # noqa: E402
+from tests.parallel_runs import advance, small  # noqa: E402
+from tests.system.test_copies import of, running  # noqa: E402
+from tests.system.test_learners import WEIGHTS, check, doubles  # noqa: E402
 
 torch.set_num_threads(1)
 NAMES = ("dense", "torch")
