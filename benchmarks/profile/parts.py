@@ -243,6 +243,6 @@ def period(workload: Workload, contestant: str) -> int:
 
     1 where that is more than LONGEST_PERIOD, for then the policy's is a small share.
     """
-    is_delayed = workload.family == "td3" and contestant in ("learner", "loop", CUDA)
+    is_delayed = workload.traits.delays_policy and contestant in ("learner", "loop", CUDA)
     delay = workload.learner.policy_delay
     return delay if is_delayed and delay <= LONGEST_PERIOD else 1

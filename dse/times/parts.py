@@ -12,7 +12,6 @@ from typing import Any
 from impls.levels import level_sizes
 from impls.terminal import plural
 from impls.training.learners import PREFERRED, default, unsuited
-from impls.training.split import FAMILIES
 from impls.training.weights import layout_of, networks, split_macs
 
 from ..estimate import SUREST_FIRST, Estimate, Evidence, weakest
@@ -205,7 +204,7 @@ class LearnerSteps(Lookup):
         """
         number, workload = self._trains(device), self.workload
         alone = self._by_one(device, number, self.batch)
-        if alone is None or workload.family not in FAMILIES or workload.network.kind == "convolution":
+        if alone is None or workload.has_choices or workload.network.kind == "convolution":
             return
         first, second = self.alike(device)[:2]
         states = 2 * FLOAT_BYTES * self.batch * math.prod(workload.observation.stacked)

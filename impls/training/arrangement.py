@@ -17,7 +17,7 @@ from ..checks import near
 from ..replay import strategies
 from .errors import TrainingError
 from .weights import spans
-from .workload import SERIAL, Workload, text, whole
+from .workload import Workload, text, whole
 
 
 def _names(first: str, file: str) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ _APART, _COPIES = (
 REPLAY = Need(
     "contestant fanout alpha presampled replay strategy mapping",
     "without a replay, which a3c does not have",
-    lambda _, workload: workload.algorithm != "a3c",
+    lambda _, workload: workload.traits.has_replay,
 )
 NEEDS = (
     REPLAY,
@@ -196,12 +196,12 @@ class Arrangement:
     def _faults(self, workload: Workload) -> Iterator[str]:
         """Faults between values that may each be right."""
         name, learners, batch = workload.algorithm, self.learners, workload.learner.batch
-        if name in SERIAL and self.is_parallel:
+        if workload.traits.trained_by == ("serial",) and self.is_parallel:
             yield f"{name} is trained by one process, not by {self.name}; choose --arrangement serial"
         if name == DYNA:
             yield from self._faults_of_dyna()
-        if name == "a3c" and self.name not in ("serial", COPIES):
-            yield f"a3c learns from steps of its own policy, {self.name} acts elsewhere; choose --arrangement copies"
+        if not workload.traits.has_replay and self.name not in workload.traits.trained_by:
+            yield f"{name} learns from steps of its own policy, {self.name} acts elsewhere; choose --arrangement copies"
         if self.name == COPIES:
             yield from self._faults_of_copies(workload)
         if self.is_parallel and self.banks == 1 and (why := UNUSABLE.get(self.strategy)):

@@ -176,9 +176,9 @@ class Learner(ABC):
         From the last ``kept`` of them only the first network has learned.
         """
         self.steps, trained = steps, dict.fromkeys(spans(self.workload), steps - kept)
-        if self.workload.family == "td3":
+        if self.workload.traits.delays_policy:
             trained["policy"] = (steps - kept) // self.workload.learner.policy_delay
-        if self.workload.family == "sac" and self.workload.learner.temperature:
+        if self.workload.traits.tunes and self.workload.learner.temperature:
             trained["temperature"] = 0
         trained[next(iter(trained))] = steps
         self._set_updates(trained)
@@ -195,9 +195,9 @@ class Learner(ABC):
         """
         if rng is None:
             return self._greedy(observations)
-        if self.workload.family in ("sac", "a3c"):
-            shape, is_normal = (len(observations), self.workload.action_size), self.workload.family == "sac"
-            noise = rng.standard_normal(shape) if is_normal else rng.gumbel(size=shape)
+        if by := self.workload.traits.samples_by:
+            shape = len(observations), self.workload.action_size
+            noise = rng.standard_normal(shape) if by == "normal" else rng.gumbel(size=shape)
             return self._sampled(observations, noise.astype(np.float32))
         return explored(self.workload, self._greedy(observations), explore, rng)
 
@@ -250,11 +250,11 @@ class Learner(ABC):
     def _noise(self, batch: int) -> NDArray[np.float32]:
         """Random numbers ``[n, B, size]`` of a step: td3, the noise on the target's actions; sac, that of the policy's
         actions in the state and in the next; otherwise none."""
-        settings, shape = self.workload.learner, (batch, self.workload.action_size)
-        if self.workload.family == "td3":
-            noise = self.rng.standard_normal((1, *shape), np.float32) * np.float32(settings.target_noise)
-            return noise.clip(-settings.noise_clip, settings.noise_clip)
-        return self.rng.standard_normal((2 if self.workload.family == "sac" else 0, *shape), np.float32)
+        settings, traits = self.workload.learner, self.workload.traits
+        noise = self.rng.standard_normal((traits.noise, batch, self.workload.action_size), np.float32)
+        if traits.smooths:
+            noise = (noise * np.float32(settings.target_noise)).clip(-settings.noise_clip, settings.noise_clip)
+        return noise
 
     def _trains_policy(self) -> bool:
         """Whether the next gradient step trains TD3's policy too."""

@@ -32,7 +32,7 @@ def buffer_of(workload: Workload, contestant: str) -> PrioritizedBuffer | Replay
 
     A3C's has no tree. Raises what making the tree, or the replay, does.
     """
-    if workload.algorithm == "a3c":
+    if not workload.traits.has_replay:
         return Rollouts(workload)
     replay, layout = workload.replay, layout_of(workload)
     if contestant == COMPILED:

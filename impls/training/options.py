@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..terminal import Parser, count
+from .algorithm import ALGORITHMS, TIMED
 from .arrangement import BANKED, COPIES, DYNA, REPLAY, Arrangement, check_needs, flag_of
 from .errors import TrainingError
 from .learners import SPLIT
 from .settings import OPTIONS, Setting, check_ranges, faults_of, names
-from .workload import ALGORITHMS, TIMED, Workload
+from .workload import Workload
 
 COMMANDS = ("train", "list", "keys", "show", "init")
 ANSWERED = (
@@ -75,7 +76,7 @@ def _learner(options: argparse.Namespace) -> str | None:
 
 
 def _check_adapting(workload: Workload, options: argparse.Namespace) -> None:
-    if workload.algorithm not in TIMED:
+    if not workload.traits.is_timed:
         raise TrainingError(
             f"--adapt changes actors apart from a learner and the batch of a replay, by which {workload.algorithm} is "
             f"not trained; leave it out, or train one of {', '.join(TIMED)}"
@@ -192,7 +193,7 @@ def parser(about: str | None) -> argparse.ArgumentParser:
     init = commands.add_parser("init", help="write a workload file: the least that trains, every key explained")
     init.add_argument("name", nargs="?", help="name of the workload and its file; without a name it is printed")
     for command in (keys, init):
-        command.add_argument("--algorithm", choices=ALGORITHMS, default=ALGORITHMS[0], help="algorithm of the learner")
+        command.add_argument("--algorithm", choices=ALGORITHMS, default="dqn", help="algorithm of the learner")
     return made
 
 

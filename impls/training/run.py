@@ -93,7 +93,7 @@ def summary(
     """
     workload, solved = loop.workload, loop.workload.evaluation.solved
     steps, updates = [int(point[0]) for point in points], [int(point[1]) for point in points]
-    means, has_replay = [point[2] for point in points], workload.algorithm != "a3c"
+    means, has_replay = [point[2] for point in points], workload.traits.has_replay
     return {
         "workload": workload.name, "environment": workload.environment, "algorithm": workload.algorithm,
         "contestant": loop.contestant if has_replay else None, "device": loop.device,

@@ -29,13 +29,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..strict_toml import Faults, Field, Files, KeyPath, Reader, UnreadableError
+from .algorithm import ALGORITHMS, TIMED
 from .arrangement import Arrangement, flag_of
 from .errors import TrainingError, WorkloadError
 from .workload import (
-    CONTINUOUS,
-    FAMILIES,
     MOST,
-    TIMED,
     Actors,
     Exploration,
     Model,
@@ -228,7 +226,7 @@ def _between(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
     if workload.network.dueling and workload.family != "dqn":
         yield ("network", "dueling"), f"dueling is for dqn, the algorithm is {name}"
     yield from _of_frames(workload)
-    if name in FAMILIES:
+    if workload.traits.has_model:
         yield from _of_models(workload)
     elif workload.model != Model():
         yield ("model",), f"{name} learns no model of the environment; leave [model] out"
@@ -240,7 +238,7 @@ def _between(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
         room = f"{least:,}, a batch and every environment's local storage once"
         yield ("learner", "learning_starts"), f"learning_starts must be at least {room}"
     least += workload.observation.frames * workload.actors.environments
-    if name == "a3c":
+    if not workload.traits.has_replay:
         yield from _of_rollouts(workload)
     elif not replay.capacity:
         yield ("replay",), "has no [replay] with a capacity, which every algorithm but a3c needs"
@@ -334,8 +332,9 @@ def template(name: str = "mine", algorithm: str = "dqn") -> str:
 
     Its network of two layers acts in an environment of gymnasium's own.
     """
-    stated = _USUAL | (_CONTINUING if FAMILIES.get(algorithm, algorithm) in CONTINUOUS else _CHOOSING)
-    if algorithm == "a3c":
+    traits = ALGORITHMS[algorithm]
+    stated = _USUAL | (_CHOOSING if traits.has_choices else _CONTINUING)
+    if not traits.has_replay:
         stated |= dict(zip(_COUNTS, (300_000, 128, 128, 128), strict=True))
     else:
         stated |= dict(zip(_COUNTS, (50_000, 64, 1, 1_000), strict=True)) | {"replay.capacity": 50_000}

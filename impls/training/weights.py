@@ -19,14 +19,6 @@ from .workload import Workload
 CONVOLUTIONS = ((32, 8, 4, 4), (64, 4, 2, 2), (64, 3, 1, 1))
 """(channels, kernel, stride, padding) of a layer: [Zhang2022, Table 5.1], padded so that 84x84 becomes 22, 12, 12."""
 Shapes = tuple[tuple[int, ...], ...]
-TARGETS = {
-    "dqn": ("action_values",),
-    "ddpg": ("critic", "policy"),
-    "td3": ("critic", "policy"),
-    "sac": ("critic",),
-    "a3c": (),
-}
-"""The networks of an algorithm that have a target."""
 _INITIAL = 5  # sets these random numbers apart from the other uses of a seed
 
 
@@ -71,11 +63,12 @@ def layers(workload: Workload) -> dict[str, tuple[Layer, ...]]:
     first, inputs = (), math.prod(workload.observation.stacked)
     if workload.network.kind == "convolution":
         first, inputs = convolutions(*workload.observation.stacked)  # type: ignore[assignment]
-    if workload.family == "dqn":
+    traits = workload.traits
+    if not traits.has_policy:
         return {"action_values": first + dense(inputs, *hidden, size + workload.network.dueling)}
     critic = first + dense(inputs + (0 if workload.has_choices else size), *hidden, 1)
-    policy = first + dense(inputs, *hidden, size * (2 if workload.family == "sac" else 1))
-    return {"critic": critic * (2 if workload.family in ("td3", "sac") else 1), "policy": policy}
+    policy = first + dense(inputs, *hidden, size * traits.outputs)
+    return {"critic": critic * traits.critics, "policy": policy}
 
 
 def size_of(network: Sequence[Layer]) -> Size:
@@ -106,7 +99,7 @@ def shapes(workload: Workload) -> dict[str, Shapes]:
         name: tuple(shape for layer in network for shape in (layer.shape, layer.shape[:1]))
         for name, network in layers(workload).items()
     }
-    return found | ({"temperature": ((),)} if workload.family == "sac" else {})
+    return found | ({"temperature": ((),)} if workload.traits.tunes else {})
 
 
 def spans(workload: Workload) -> dict[str, slice]:
@@ -123,7 +116,7 @@ def spans(workload: Workload) -> dict[str, slice]:
 
 def target_count(workload: Workload) -> int:
     """How many weights have a target: the first ones of the vector."""
-    return max((spans(workload)[name].stop for name in TARGETS[workload.family]), default=0)
+    return max((spans(workload)[name].stop for name in workload.traits.targets), default=0)
 
 
 def initial(workload: Workload, seed: int) -> NDArray[np.float32]:

@@ -12,14 +12,8 @@ from dataclasses import MISSING, dataclass, field
 from typing import Any
 
 from ..strict_toml import key
+from .algorithm import ALGORITHMS, Algorithm
 
-FAMILIES = {"dyna_q": "dqn", "memr": "sac"}
-"""The algorithm whose networks, actions and gradient steps another one has, where it is not its own."""
-SERIAL = ("memr",)
-"""Algorithms that no arrangement of several processes trains."""
-TIMED = ("dqn", "ddpg", "td3", "sac")
-ALGORITHMS = (*TIMED, "a3c", *FAMILIES)
-CONTINUOUS = ("ddpg", "td3", "sac")
 DTYPES = ("float32", "uint8")
 OPTIMIZERS = ("adam", "sgd")
 MOST = 1 << 40  # largest count
@@ -203,7 +197,7 @@ class Workload:
     note: str = text("purpose, and the source of its numbers", default="")
     environment: str = text("name in gymnasium; module:Name imports the module, whose code then runs")
     clip_rewards: bool = flag("learn from the sign of a reward alone", False)
-    algorithm: str = text("algorithm of the learner", ALGORITHMS)
+    algorithm: str = text("algorithm of the learner", tuple(ALGORITHMS))
     steps: int = whole("environment steps of a run", option="S")
     seeds: tuple[int, ...] = wholes("seeds of the runs in results", 0, 1 << 32, 1000, (0,))
     observation: Observation
@@ -217,14 +211,19 @@ class Workload:
     evaluation: Evaluation
 
     @property
+    def traits(self) -> Algorithm:
+        """The row of its algorithm."""
+        return ALGORITHMS[self.algorithm]
+
+    @property
     def family(self) -> str:
         """The algorithm whose networks, actions and gradient steps it has."""
-        return FAMILIES.get(self.algorithm, self.algorithm)
+        return self.traits.family
 
     @property
     def has_choices(self) -> bool:
         """Whether an action is one of choices to the learner, not numbers."""
-        return self.family not in CONTINUOUS
+        return self.traits.has_choices
 
     @property
     def action_size(self) -> int:
@@ -245,8 +244,8 @@ def identity(workload: Workload) -> str:
         del fields["actors"]["environments"]
     if workload.learner.optimizer == "adam":
         del fields["learner"]["optimizer"]
-    if workload.algorithm != "a3c":
+    if workload.traits.has_replay:
         del fields["learner"]["entropy"], fields["learner"]["gae_lambda"]
-    if workload.algorithm not in FAMILIES:
+    if not workload.traits.has_model:
         del fields["model"]
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:8]

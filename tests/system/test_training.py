@@ -24,11 +24,12 @@ torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 from impls.training import checkpoint  # noqa: E402  # with torch
 from impls.training.__main__ import main  # noqa: E402
+from impls.training.algorithm import ALGORITHMS  # noqa: E402
 from impls.training.folder import Log, check  # noqa: E402
 from impls.training.interrupts import Interrupted, Interrupts, terminable  # noqa: E402
 from impls.training.metrics import Stopwatch  # noqa: E402
 from impls.training.run import Plan, rates_of, start  # noqa: E402
-from impls.training.workload import ALGORITHMS, Evaluation  # noqa: E402
+from impls.training.workload import Evaluation  # noqa: E402
 from tests.matrix import slow  # noqa: E402
 from tests.parallel_runs import lives, until  # noqa: E402
 from tests.system.test_actors import fake  # noqa: E402

@@ -12,9 +12,10 @@ from impls import training
 from impls.replay import Layout
 from impls.training import Workload, WorkloadError, load
 from impls.training.__main__ import main
+from impls.training.algorithm import ALGORITHMS
 from impls.training.settings import faults_of, names, parse, path_of, template
 from impls.training.weights import Size, convolutions, dense, networks, size_of
-from impls.training.workload import ALGORITHMS, MOST
+from impls.training.workload import MOST
 
 GOOD = path_of("cartpole_dqn").read_text()
 

@@ -219,7 +219,7 @@ class CopiesLoop(Node, Loop):
         if rows["model"]:
             self.model = algorithms.hook(workload, "model_of")(workload, self.shared)
         count = arrangement.processes if arrangement.replay == "local" else 1
-        parts = range(0 if workload.algorithm == "a3c" else count)
+        parts = range(count if workload.traits.has_replay else 0)
         self.buffers = [replay_of(workload, arrangement, count) for _ in parts]
         self._copy = Copy(
             workload, arrangement, 0, self.board, self.shared, self.learner, self._buffer(0), self.policy_name, seed

@@ -51,7 +51,7 @@ class OwnBatches:
         number: int = 0,
     ) -> None:
         self._replay, self.rng, self._transport, self._board = replay, rng, transport, board
-        is_kept = arrangement.sync == "local" and workload.family != "dqn"
+        is_kept = arrangement.sync == "local" and workload.traits.has_policy
         self._depth, kept = workload.replay.presampled + 1, arrangement.period if is_kept else 1
         self._outputs = [replay.outputs(arrangement.rows(workload)) for _ in range(self._depth + kept - 1)]
         own = {"bank": number, "weights": arrangement.weights_of_banks}

@@ -2,20 +2,21 @@
 
 from typing import TYPE_CHECKING, Any
 
+from ..algorithm import ALGORITHMS
 from ..learners import torch_learner
 from ..workload import Workload
 
 if TYPE_CHECKING:
     from .learner import SplitLearner
 
-FAMILIES = ("ddpg", "td3", "sac")
 use_threads = torch_learner.use_threads  # of each of the two processes
 
 
 def unsuited(workload: Workload, device: str) -> str | None:
     """None, or why no learner can be split there."""
-    if workload.family not in FAMILIES:
-        return f"--split parts actor and critic of {', '.join(FAMILIES)}; {workload.algorithm} has none: leave it out"
+    if workload.has_choices:
+        named = ", ".join(name for name, row in ALGORITHMS.items() if not row.has_choices)
+        return f"--split parts actor and critic of {named}; {workload.algorithm} has none: leave it out"
     if device != "cpu":
         return f"--split has actor and critic in two processes of the cpu, not on {device}; leave out one of them"
     return torch_learner.unsuited(workload, device)

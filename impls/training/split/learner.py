@@ -87,7 +87,7 @@ class SplitLearner(TorchLearner):
         """The critics' loss; before its gradient is derived, the child begins with the policy's actions."""
         lost = phase.loss(rows)
         if phase.network == "critic" and any(one.network == "policy" for one in self.phases()):
-            inputs = [rows["observation"], *([rows["noise"]] if self.workload.family == "sac" else [])]
+            inputs = [rows["observation"], *([rows["noise"]] if self.workload.traits.samples_by == "normal" else [])]
             self._send(ACT, False, True, [part.numpy() for part in inputs])
             self._is_asked = True
         return lost

@@ -107,7 +107,7 @@ class DenseLearner(Learner):
         """The networks that the next step trains, in order."""
         if self.workload.family == "a3c":
             return ("policy", "critic")
-        if self.workload.family == "td3" and not self._trains_policy():
+        if self.workload.traits.delays_policy and not self._trains_policy():
             return ("critic",)
         return tuple(name for name in self._updates if name != "temperature" or self._settings.tuned)
 
@@ -182,10 +182,10 @@ class _Kernel:
 def _sizes(workload: Workload) -> Sizes:
     hidden, size = workload.network.hidden, workload.action_size
     inputs, ends = math.prod(workload.observation.stacked), [span.stop for span in spans(workload).values()]
-    if workload.family == "dqn":
+    if not workload.traits.has_policy:
         critic = (inputs, *hidden, shapes(workload)["action_values"][-1][0])
         return Sizes(np.array(critic), np.zeros(0, np.int64), ends[0], ends[0])
-    policy = (inputs, *hidden, 2 * size if workload.family == "sac" else size)
+    policy = (inputs, *hidden, size * workload.traits.outputs)
     critic = (inputs + (0 if workload.has_choices else size), *hidden, 1)
     return Sizes(np.array(critic), np.array(policy), ends[0], ends[1])
 
@@ -197,7 +197,7 @@ def _settings(workload: Workload) -> Settings:
         huber=settings.loss == "huber",
         double=settings.double,
         dueling=workload.network.dueling,
-        critics=2 if workload.family in ("td3", "sac") else 1,
+        critics=workload.traits.critics,
         tuned=settings.temperature == 0,
         entropy=np.float32(settings.entropy),
         gae_lambda=np.float32(settings.gae_lambda),

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from ...errors import TrainingError
 from ...learner import Derived, Learner, Phase, Stepped, Vectors, Weights, rates
-from ...weights import TARGETS
 from ...workload import Workload
 
 Rows = dict[str, Tensor]
@@ -50,7 +49,7 @@ class TorchLearner(Learner):
         self.device, self._is_on_host = device_of(device), device == "cpu"
         with torch.random.fork_rng(devices=[]):
             self.networks = nn.ModuleDict(self._networks()).to(self.device)
-        targets = {name: copy.deepcopy(self.networks[name]) for name in TARGETS[workload.family]}
+        targets = {name: copy.deepcopy(self.networks[name]) for name in workload.traits.targets}
         self.targets = nn.ModuleDict(targets).requires_grad_(False)
         # Invariant: on the CPU, these are the memory of ``parameters`` and ``target_parameters``.
         self._flat = _views(self.networks, self._placed(self.parameters))
