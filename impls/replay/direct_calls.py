@@ -2,7 +2,7 @@
 
 The usual ``sample(batch, beta, rng)`` has an integer up to ``MOST``, a number and a NumPy Generator that nobody draws
 from meanwhile; it draws the uniforms itself, by the generator's own function, hence those of ``rng.random(batch)``. The
-usual ``update_priorities`` has arguments ``[B]`` that ``direct_arguments.py`` reads. All else is left to Python.
+usual ``update_priorities`` has arguments ``[B]`` that those of a tree read. All else is left to Python.
 
 Unlike trees, a replay may make its callers wait, so the GIL is always let go.
 """
@@ -18,7 +18,7 @@ from numba import types
 
 from ..sumtree import direct_calls as direct
 from ..sumtree.compiling import compiler
-from ..sumtree.direct_arguments import (
+from ..sumtree.direct_calls import (
     ARRAY,
     FALSE,
     MOST,

@@ -14,7 +14,6 @@ import numpy as np
 from llvmlite import ir
 from numba import config, njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from ..sumtree.lanes import array_at, instruction, load_i64, stack_words, store_i64
 
@@ -89,16 +88,10 @@ def fence(builder: Any) -> Any:
     builder.fence("acq_rel")
 
 
-@intrinsic
-def is_on(typingctx: Any, trial: Any) -> Any:
+@instruction(types.boolean, "trial")
+def is_on(builder: Any, trial: int) -> Any:
     """Whether a literal is odd, known when the kernel is compiled: what depends on it is omitted otherwise."""
-    if not isinstance(trial, types.IntegerLiteral):
-        return None
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return ir.Constant(ir.IntType(1), trial.literal_value & 1)
-
-    return types.boolean(trial), emit
+    return ir.Constant(ir.IntType(1), trial & 1)
 
 
 @inner

@@ -21,20 +21,28 @@ from numba.np.arrayobj import populate_array
 
 _I8, _I32, _I64, _F32, _F64 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.DoubleType()
 _LINE = 64  # bytes
+_WORD, _REAL = types.int64, types.float64
 
 
-def instruction(kind: Any) -> Callable[[Callable[..., Any]], Any]:
+def instruction(kind: Any, *literals: str) -> Callable[[Callable[..., Any]], Any]:
     """An intrinsic from a function of a builder and the arguments that gives its value, or none.
 
-    ``kind`` is its signature, or makes it of the arguments' types.
+    ``kind`` is its signature, or makes it of the arguments' types. Arguments named as ``literals`` must be literal
+    integers, which the function gets as they are: what depends on them is decided as the kernel is compiled.
     """
 
     def decorate(made: Callable[..., Any]) -> Any:
+        _, *names = inspect.signature(made).parameters
+
         def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            value = made(builder, *arguments)
+            pairs = zip(names, signature.args, arguments, strict=True)
+            value = made(builder, *(of.literal_value if name in literals else given for name, of, given in pairs))
             return context.get_dummy_value() if value is None else value
 
         def call(typingctx: Any, *arguments: Any) -> Any:
+            given = dict(zip(names, arguments, strict=True))
+            if not all(isinstance(given[name], types.IntegerLiteral) for name in literals):
+                return None
             return kind(*arguments) if callable(kind) else kind, emit
 
         call.__signature__ = inspect.signature(made)  # type: ignore[attr-defined]
@@ -101,147 +109,103 @@ def _last_lane(builder: Any, values: Any, lanes: int) -> Any:
     return builder.extract_element(values, ir.Constant(_I32, lanes - 1))
 
 
-@intrinsic
-def count_at_most(typingctx: Any, address: Any, mass: Any, lanes: Any) -> Any:
+@instruction(lambda address, mass, lanes: _WORD(_WORD, _REAL, lanes), "lanes")
+def count_at_most(builder: Any, address: Any, mass: Any, lanes: int) -> Any:
     """Count the float64 lanes that are <= mass."""
-    if not isinstance(lanes, types.IntegerLiteral):
-        return None
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        width = lanes.literal_value
-        return _count_at_most(builder, _load_lanes(builder, arguments[0], _F64, width), arguments[1], width)[0]
-
-    return types.int64(types.int64, types.float64, lanes), emit
+    return _count_at_most(builder, _load_lanes(builder, address, _F64, lanes), mass, lanes)[0]
 
 
-@intrinsic
-def count_after_first(typingctx: Any, address: Any, mass: Any, lanes: Any) -> Any:
+@instruction(lambda address, mass, lanes: _WORD(_WORD, _REAL, lanes), "lanes")
+def count_after_first(builder: Any, address: Any, mass: Any, lanes: int) -> Any:
     """Count the float64 lanes that are <= mass, lane 0 never."""
-    if not isinstance(lanes, types.IntegerLiteral):
-        return None
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        width = lanes.literal_value
-        mask = _count_at_most(builder, _load_lanes(builder, arguments[0], _F64, width), arguments[1], width)[1]
-        rest = ir.Constant(mask.type, [lane > 0 for lane in range(width)])
-        bits = builder.bitcast(builder.and_(mask, rest), ir.IntType(width))
-        return builder.ctpop(builder.zext(bits, _I64))
-
-    return types.int64(types.int64, types.float64, lanes), emit
+    mask = _count_at_most(builder, _load_lanes(builder, address, _F64, lanes), mass, lanes)[1]
+    rest = ir.Constant(mask.type, [lane > 0 for lane in range(lanes)])
+    bits = builder.bitcast(builder.and_(mask, rest), ir.IntType(lanes))
+    return builder.ctpop(builder.zext(bits, _I64))
 
 
-@intrinsic
-def scan_group(typingctx: Any, address: Any, carry: Any, mass: Any, like: Any, lanes: Any) -> Any:
+_SCANNED = types.Tuple((_WORD, _REAL, _REAL))
+
+
+@instruction(
+    lambda at, carry, mass, like, lanes: _SCANNED(types.int64, types.float64, types.float64, like, lanes), "lanes"
+)
+def scan_group(builder: Any, address: Any, carry: Any, mass: Any, like: Any, lanes: int) -> Any:
     """(how many prefix sums ``carry + x_0 + .. + x_i`` are <= mass, the largest of those or 0, the last prefix sum).
 
     ``like`` is any number of the type the lanes are stored in, float32 or float64.
     """
-    if not isinstance(lanes, types.IntegerLiteral):
-        return None
-    kind = _F32 if like == types.float32 else _F64
-    result = types.Tuple((types.int64, types.float64, types.float64))
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        width = lanes.literal_value
-        address, carry, mass = arguments[:3]
-        prefixes = _scan(builder, _load_lanes(builder, address, kind, width), width)
-        prefixes = builder.fadd(prefixes, _splat(builder, carry, width))
-        count, mask = _count_at_most(builder, prefixes, mass, width)
-        kept = builder.select(mask, prefixes, _zeros(width))
-        largest = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(_F64, [kept.type]), f"llvm.vector.reduce.fmax.v{width}f64"
-        )
-        left = builder.call(largest, [kept], fastmath=("nnan", "nsz"))
-        return context.make_tuple(builder, result, (count, left, _last_lane(builder, prefixes, width)))
-
-    return result(types.int64, types.float64, types.float64, like, lanes), emit
+    prefixes = _scan(builder, _load_lanes(builder, address, like.type, lanes), lanes)
+    prefixes = builder.fadd(prefixes, _splat(builder, carry, lanes))
+    count, mask = _count_at_most(builder, prefixes, mass, lanes)
+    kept = builder.select(mask, prefixes, _zeros(lanes))
+    return cgutils.pack_struct(builder, [count, _reduce(builder, "fmax", kept), _last_lane(builder, prefixes, lanes)])
 
 
-@intrinsic
-def sum_group(typingctx: Any, address: Any, lane: Any, value: Any, like: Any, lanes: Any) -> Any:
+def _reduce(builder: Any, operation: str, values: Any) -> Any:
+    """The largest (``fmax``) or smallest (``fmin``) of float64 lanes, none of which is NaN."""
+    kind, name = ir.FunctionType(_F64, [values.type]), f"llvm.vector.reduce.{operation}.v{values.type.count}f64"
+    function = cgutils.get_or_insert_function(builder.module, kind, name)
+    return builder.call(function, [values], fastmath=("nnan", "nsz"))
+
+
+@instruction(
+    lambda at, lane, value, like, lanes: types.float64(types.int64, types.int64, types.float64, like, lanes), "lanes"
+)
+def sum_group(builder: Any, address: Any, lane: Any, value: Any, like: Any, lanes: int) -> Any:
     """The last prefix sum of a group, by the very additions of :func:`scan_group`, without those of other lanes.
 
     It is that with ``value`` in a lane, if there is one of that number, whatever is in memory.
     """
-    if not isinstance(lanes, types.IntegerLiteral):
-        return None
-    kind = _F32 if like == types.float32 else _F64
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        width = lanes.literal_value
-        values = _patched(builder, _load_lanes(builder, arguments[0], kind, width), arguments[1], arguments[2], width)
-        step, left = 1, [lane + half for lane in range(0, width // 2, 2) for half in (0, width // 2)]
-        while width > 2:
-            right = [lane + step for lane in left]
-            parts = [builder.shuffle_vector(values, values, _lane_numbers(each)) for each in (right, left)]
-            values, width = builder.fadd(*parts), width // 2
-            # Invariant: lane 2 i is the sum of a block of the lower half, lane 2 i + 1 of the same block of the upper.
-            step, left = 2, [lane for lane in range(width) if lane & 2 == 0]
-        return builder.fadd(_last_lane(builder, values, 2), _last_lane(builder, values, 1))
-
-    return types.float64(types.int64, types.int64, types.float64, like, lanes), emit
+    width = lanes
+    values = _patched(builder, _load_lanes(builder, address, like.type, width), lane, value, width)
+    step, left = 1, [lane + half for lane in range(0, width // 2, 2) for half in (0, width // 2)]
+    while width > 2:
+        right = [lane + step for lane in left]
+        parts = [builder.shuffle_vector(values, values, _lane_numbers(each)) for each in (right, left)]
+        values, width = builder.fadd(*parts), width // 2
+        # Invariant: lane 2 i is the sum of a block of the lower half, lane 2 i + 1 of the same block of the upper.
+        step, left = 2, [lane for lane in range(width) if lane & 2 == 0]
+    return builder.fadd(_last_lane(builder, values, 2), _last_lane(builder, values, 1))
 
 
-@intrinsic
-def least_positive(typingctx: Any, address: Any, like: Any, lanes: Any) -> Any:
+@instruction(lambda address, like, lanes: _REAL(_WORD, like, lanes), "lanes")
+def least_positive(builder: Any, address: Any, like: Any, lanes: int) -> Any:
     """The smallest lane above 0 as float64, infinity where there is none; ``like`` is a number of the lanes' type."""
-    if not isinstance(lanes, types.IntegerLiteral):
-        return None
-    kind = _F32 if like == types.float32 else _F64
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        width = lanes.literal_value
-        values = _load_lanes(builder, arguments[0], kind, width)
-        positive = builder.fcmp_ordered(">", values, _zeros(width))
-        infinities = ir.Constant(ir.VectorType(_F64, width), [math.inf] * width)
-        smallest = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(_F64, [values.type]), f"llvm.vector.reduce.fmin.v{width}f64"
-        )
-        return builder.call(smallest, [builder.select(positive, values, infinities)], fastmath=("nnan", "nsz"))
-
-    return types.float64(types.int64, like, lanes), emit
+    values = _load_lanes(builder, address, like.type, lanes)
+    positive = builder.fcmp_ordered(">", values, _zeros(lanes))
+    infinities = ir.Constant(ir.VectorType(_F64, lanes), [math.inf] * lanes)
+    return _reduce(builder, "fmin", builder.select(positive, values, infinities))
 
 
-@intrinsic
-def store_prefixes(typingctx: Any, source: Any, target: Any, carry: Any, lane: Any, value: Any, lanes: Any) -> Any:
+@instruction(
+    lambda at, to, carry, lane, value, lanes: types.float64(
+        types.int64, types.int64, types.float64, types.int64, types.float64, lanes
+    ),
+    "lanes",
+)
+def store_prefixes(builder: Any, source: Any, target: Any, carry: Any, lane: Any, value: Any, lanes: int) -> Any:
     """Write the sum left of each float64 lane of ``source``: carry, carry + x_0, ..; returns carry + all of them.
 
     They are those with ``value`` in a lane, if there is one of that number, whatever is in memory.
     """
-    if not isinstance(lanes, types.IntegerLiteral):
-        return None
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        width = lanes.literal_value
-        source, target, carry, lane, value = arguments[:5]
-        carried = _splat(builder, carry, width)
-        values = _patched(builder, _load_lanes(builder, source, _F64, width), lane, value, width)
-        prefixes = builder.fadd(_scan(builder, values, width), carried)
-        shifted = builder.shuffle_vector(prefixes, carried, _lane_numbers([width, *range(width - 1)]))
-        _store_lanes(builder, shifted, target)
-        return _last_lane(builder, prefixes, width)
-
-    return types.float64(types.int64, types.int64, types.float64, types.int64, types.float64, lanes), emit
+    carried = _splat(builder, carry, lanes)
+    values = _patched(builder, _load_lanes(builder, source, _F64, lanes), lane, value, lanes)
+    prefixes = builder.fadd(_scan(builder, values, lanes), carried)
+    shifted = builder.shuffle_vector(prefixes, carried, _lane_numbers([lanes, *range(lanes - 1)]))
+    _store_lanes(builder, shifted, target)
+    return _last_lane(builder, prefixes, lanes)
 
 
-@intrinsic
-def add_delta(typingctx: Any, address: Any, first: Any, child: Any, delta: Any, lanes: Any) -> Any:
+@instruction(lambda at, first, child, delta, lanes: types.none(*[_WORD] * 3, _REAL, lanes), "lanes")
+def add_delta(builder: Any, address: Any, first: Any, child: Any, delta: Any, lanes: int) -> None:
     """Add delta to the float64 lanes, numbered from ``first``, that lie right of ``child``, and to lane 0."""
-    if not isinstance(lanes, types.IntegerLiteral):
-        return None
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        width = lanes.literal_value
-        address, first, child, delta = arguments[:4]
-        before_first = builder.sub(builder.trunc(first, _I32), ir.Constant(_I32, 1))
-        # Unsigned, lane 0 less 1 is the largest number of all.
-        ranks = builder.add(_lane_numbers(list(range(width))), _splat(builder, before_first, width))
-        chosen = builder.icmp_unsigned(">=", ranks, _splat(builder, builder.trunc(child, _I32), width))
-        added = builder.select(chosen, _splat(builder, delta, width), _zeros(width))
-        _store_lanes(builder, builder.fadd(_load_lanes(builder, address, _F64, width), added), address)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int64, types.int64, types.float64, lanes), emit
+    before_first = builder.sub(builder.trunc(first, _I32), ir.Constant(_I32, 1))
+    # Unsigned, lane 0 less 1 is the largest number of all.
+    ranks = builder.add(_lane_numbers(list(range(lanes))), _splat(builder, before_first, lanes))
+    chosen = builder.icmp_unsigned(">=", ranks, _splat(builder, builder.trunc(child, _I32), lanes))
+    added = builder.select(chosen, _splat(builder, delta, lanes), _zeros(lanes))
+    _store_lanes(builder, builder.fadd(_load_lanes(builder, address, _F64, lanes), added), address)
 
 
 @intrinsic
@@ -372,19 +336,12 @@ def prefetch(builder: Any, address: Any) -> Any:
     _prefetch(builder, address, 0)
 
 
-@intrinsic
-def prefetch_row(typingctx: Any, address: Any, like: Any, lanes: Any, chunks: Any) -> Any:
+@instruction(lambda address, like, lanes, chunks: types.none(_WORD, like, lanes, chunks), "lanes", "chunks")
+def prefetch_row(builder: Any, address: Any, like: Any, lanes: int, chunks: int) -> None:
     """Ask for the lines of a row of ``lanes * chunks`` numbers; the hardware follows rows of more than four itself."""
-    if not (isinstance(lanes, types.IntegerLiteral) and isinstance(chunks, types.IntegerLiteral)):
-        return None
-    row_bytes = lanes.literal_value * chunks.literal_value * (4 if like == types.float32 else 8)
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        for offset in range(0, min(row_bytes, 4 * _LINE), _LINE):
-            _prefetch(builder, arguments[0], offset)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, like, lanes, chunks), emit
+    row_bytes = lanes * chunks * (4 if like.type == _F32 else 8)
+    for offset in range(0, min(row_bytes, 4 * _LINE), _LINE):
+        _prefetch(builder, address, offset)
 
 
 def _prefetch(builder: Any, address: Any, offset: int) -> None:
@@ -419,25 +376,13 @@ def at_most(builder: Any, number: Any, bound: Any) -> Any:
     return builder.load(result)
 
 
-@intrinsic
-def unsigned_divide(typingctx: Any, number: Any, divisor: Any) -> Any:
+@instruction(lambda number, divisor: _WORD(_WORD, divisor), "divisor")
+def unsigned_divide(builder: Any, number: Any, divisor: int) -> Any:
     """number // divisor for a number >= 0 and a literal divisor: a shift or a multiplication."""
-    if not isinstance(divisor, types.IntegerLiteral):
-        return None
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.udiv(arguments[0], ir.Constant(_I64, divisor.literal_value))
-
-    return types.int64(types.int64, divisor), emit
+    return builder.udiv(number, ir.Constant(_I64, divisor))
 
 
-@intrinsic
-def stack_words(typingctx: Any, count: Any) -> Any:
+@instruction(types.int64, "count")
+def stack_words(builder: Any, count: int) -> Any:
     """Address of ``count`` 8-byte words of the kernel's own stack frame."""
-    if not isinstance(count, types.IntegerLiteral):
-        return None
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ptrtoint(cgutils.alloca_once(builder, _I64, size=count.literal_value), _I64)
-
-    return types.int64(count), emit
+    return builder.ptrtoint(cgutils.alloca_once(builder, _I64, size=count), _I64)

@@ -48,7 +48,6 @@ PUBLISHED = {"validation", "published"}  # rooms that may enter `published`: wha
 LIGHT = set(sys.stdlib_module_names) | {"numpy"}
 HEAVY_BY_NATURE = {  # files and folders whose whole purpose is one library, imported only where they are used
     "impls/sumtree/numba_tree.py": {"numba"},
-    "impls/sumtree/direct_arguments.py": {"numba", "llvmlite"},
     "impls/sumtree/direct_calls.py": {"numba", "llvmlite"},
     "impls/sumtree/numba_turns.py": {"numba"},
     "impls/sumtree/kernels/": {"numba", "llvmlite"},
