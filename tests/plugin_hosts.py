@@ -16,12 +16,8 @@ from impls.sumtree.arguments import to_numpy
 from impls.sumtree.contract import SumTree, _restore
 
 FOLDER = Path(__file__).resolve().parent.parent / "impls" / "plugins"
-PLUGINS = tuple(
-    sorted(
-        {path.relative_to(FOLDER).parts[0].removesuffix(".py") for path in FOLDER.rglob("*.py")} - {"__init__", "hosts"}
-    )
-)
-"""The plug-ins: the modules beside ``hosts.py``."""
+PLUGINS = tuple(sorted({path.stem for path in FOLDER.glob("*.py")} - {"__init__", "hosts", "priorities"}))
+"""The plug-ins: the modules beside ``hosts.py`` and ``priorities.py``, which they share."""
 
 
 def plugin(name: str) -> ModuleType:
@@ -117,11 +113,10 @@ class SkippedDoctests:
         path = collection_path.resolve()  # by whatever link it is reached
         if not path.is_relative_to(FOLDER) or path.suffix != ".py":
             return None
-        name = path.relative_to(FOLDER).parts[0].removesuffix(".py")
-        if name not in PLUGINS:
+        if path.stem not in PLUGINS:
             return None
         try:
-            importlib.import_module(f"impls.plugins.{name}")
+            importlib.import_module(f"impls.plugins.{path.stem}")
         except ModuleNotFoundError as missing:
             return None if (missing.name or "").startswith("impls") else True
         return None

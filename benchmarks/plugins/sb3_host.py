@@ -74,9 +74,7 @@ class _Buffer(Buffer):
             array[:, 0] = records[name]
         buffer.pos, buffer.full = self.capacity - 1, False
         if self._kind != UNIFORM:
-            buffer._written = self.capacity - 1
-            state = buffer.tree.state_dict()
-            buffer.tree.load_state_dict(state | {"leaves": np.ones_like(state["leaves"])})
+            buffer.priorities.write(np.arange(self.capacity - 1))
         self.insert(self.place(rows.made(np.array([self.capacity - 1]))))
 
 

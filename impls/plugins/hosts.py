@@ -8,6 +8,9 @@ import importlib
 import importlib.metadata
 import importlib.util
 import re
+import sys
+from collections.abc import Mapping
+from typing import Any
 
 _RELEASE = re.compile(r"v?(\d+(?:\.\d+)*)")
 
@@ -46,3 +49,23 @@ def _numbers(release: str) -> tuple[int, ...]:
     while numbers and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)
+
+
+class Replacement:
+    """Names in a host's modules, where :meth:`put` puts ours and :meth:`undo` the host's own again.
+
+    ``places``: a module, as it is imported, and a name in it; a name may be in several modules.
+    """
+
+    def __init__(self, *places: tuple[str, str]) -> None:
+        self._theirs = {(module, name): getattr(importlib.import_module(module), name) for module, name in places}
+
+    def put(self, ours: Mapping[str, Any]) -> None:
+        """Put ours, by the host's name, into every place."""
+        for module, name in self._theirs:
+            setattr(sys.modules[module], name, ours[name])
+
+    def undo(self) -> None:
+        """Put the host's own back; what was made meanwhile keeps ours."""
+        for (module, name), theirs in self._theirs.items():
+            setattr(sys.modules[module], name, theirs)

@@ -12,11 +12,10 @@ Returns over several steps and stacks of frames are put together by tianshou fro
 reset an environment before its episode has ended, tell it by ``truncated`` of its last row.
 """
 
-from .hosts import require
+from .hosts import Replacement, require
 
 require("tianshou", "2.0", "2.1")
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -26,9 +25,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import SumTree, make, to_numpy
 from ..checks import integer_at_least
+from ..replay.batches import check_beta
+from .priorities import NumberedPriorities, kept
 
 _LEAST_ERROR = np.finfo(np.float32).eps.item()  # what the host adds to every |TD error|
-_NAMED_IN = ("tianshou.data", "tianshou.data.utils.segtree", "tianshou.data.buffer.prio")  # modules that have its tree
 
 
 class SegmentTree:
@@ -101,15 +101,15 @@ def _shaped(answer: Any, asked: NDArray[Any]) -> Any:
 
 
 class DrawnRows(np.ndarray):
-    """Rows ``[B]`` that a buffer drew; ``time`` counts how often it had been written to by then, None if unknown.
+    """Rows ``[B]`` that a buffer drew; ``written`` is how many rows it had been given by then, None if unknown.
 
-    What is made of such an array (a part, a copy) has the same ``time``.
+    What is made of such an array (a part, a copy) has the same ``written``.
     """
 
-    time: int | None
+    written: int | None
 
     def __array_finalize__(self, source: Any) -> None:
-        self.time = getattr(source, "time", None)
+        self.written = getattr(source, "written", None)
 
 
 class PrioritizedReplayBuffer(host.PrioritizedReplayBuffer):
@@ -123,10 +123,9 @@ class PrioritizedReplayBuffer(host.PrioritizedReplayBuffer):
     ``sample`` or ``sample_indices``: the array of rows they return knows when that was. A row from elsewhere is set.
     """
 
-    _alpha: float
+    priorities: NumberedPriorities
     _beta: float
-    _max_prio: float
-    _min_prio: float
+    _alpha, _max_prio, _min_prio = kept("alpha"), kept("largest"), kept("smallest")
 
     def __init__(
         self,
@@ -139,28 +138,29 @@ class PrioritizedReplayBuffer(host.PrioritizedReplayBuffer):
         **options: Any,
     ) -> None:
         _check(size, alpha, beta)
+        self.priorities = _made(size, alpha, implementation, fanout)
         super().__init__(size, alpha, beta, weight_norm, **options)
-        self._plant(implementation, fanout)
 
-    def _plant(self, implementation: str, fanout: int) -> None:
-        """Put our tree in the place of the host's."""
-        self.weight = SegmentTree(self.maxsize, implementation, fanout)
-        self._time = 0
-        self._written_at = np.zeros(self.maxsize, np.int64)
+    @property
+    def weight(self) -> SegmentTree:
+        """The priorities of rows, in the host's terms."""
+        return _around(self.priorities.tree)
+
+    @weight.setter
+    def weight(self, theirs: Any) -> None:
+        """The host's constructor makes a tree of its own, in whose place ours is already."""
 
     def init_weight(self, index: int | NDArray[np.int64]) -> None:
         """Give rows just written the largest priority so far."""
-        self.weight.tree.update(index, self._max_prio**self._alpha)
-        self._time += 1
-        self._written_at[index] = self._time
+        self.priorities.write(np.atleast_1d(index))
 
     def sample_indices(self, batch_size: int | None) -> NDArray[np.int64]:
         """Rows ``[B]`` in proportion to their priorities; all rows for 0, none below 0, as the host."""
         if batch_size is None or batch_size <= 0 or len(self) == 0:
             return super().sample_indices(batch_size)
-        rows, _ = self.weight.tree.sample(np.random.rand(batch_size))  # noqa: NPY002  # the host's generator
+        rows, _ = self.priorities.tree.sample(np.random.rand(batch_size))  # noqa: NPY002  # the host's generator
         drawn = to_numpy(rows).view(DrawnRows)
-        drawn.time = self._time
+        drawn.written = self.priorities.written
         return drawn
 
     def update_weight(self, index: NDArray[np.int64], new_weight: ArrayLike) -> None:
@@ -169,19 +169,10 @@ class PrioritizedReplayBuffer(host.PrioritizedReplayBuffer):
         Raises, before anything is written, ValueError (TD errors that are no finite numbers; shapes that do not match),
         IndexError and TypeError.
         """
-        rows, errors = np.asarray(index), np.abs(to_numpy(new_weight)) + _LEAST_ERROR
-        if errors.ndim and errors.shape != rows.shape:
-            raise ValueError(f"TD errors must be {list(rows.shape)} like the rows, not {list(errors.shape)}")
-        time = getattr(index, "time", None)
-        if time is not None and time != self._time:
-            there = self._written_at[rows] <= time
-            if not there.all():
-                rows, errors = rows[there], errors[there]
-        if not rows.size:
-            return
-        self.weight.tree.update(rows, errors**self._alpha)
-        self._max_prio = max(self._max_prio, errors.max())
-        self._min_prio = min(self._min_prio, errors.min())
+        rows, errors = np.asarray(index), np.abs(to_numpy(new_weight))
+        written = getattr(index, "written", None)
+        present = None if written is None else self.priorities.numbers[rows] < written
+        self.priorities.update(rows, errors, present)
 
     def __getitem__(self, index: Any) -> Any:
         """A batch of rows and their importance weights; numbers stored as they are returned are gathered directly."""
@@ -205,27 +196,27 @@ class PrioritizedReplayBuffer(host.PrioritizedReplayBuffer):
 
     def set_beta(self, beta: float) -> None:
         """Set the exponent of the importance weights. ValueError below 0."""
-        _check(1, 1.0, beta)
+        check_beta(beta)
         super().set_beta(beta)
 
     def reset(self, keep_statistics: bool = False) -> None:
         """Empty the buffer: no row can be drawn until it is written again."""
         super().reset(keep_statistics)
-        self.weight.tree.update(np.arange(self.maxsize), 0.0)
-        self._time += 1
-        self._written_at[:] = self._time
+        self.priorities.forget(np.arange(self.maxsize))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        if "priorities" not in state:  # of a buffer that the host's class had saved
+            theirs = {name: state.pop(name) for name in ("weight", "_alpha", "_max_prio", "_min_prio")}
+            # HDF5 gives NumPy's numbers, and a float32 to the power of one is a float64: another priority.
+            ours = state["priorities"] = _made(state["maxsize"], float(theirs["_alpha"]), "numba", 16)
+            ours.largest, ours.smallest = theirs["_max_prio"], theirs["_min_prio"]
+            rows = np.arange(ours.tree.capacity)
+            ours.write(rows)
+            ours.tree.update(rows, theirs["weight"][rows])
         super().__setstate__(state)
-        # HDF5 gives NumPy's numbers, and a float32 to the power of one is a float64: another priority.
-        self._alpha, self._beta = float(self._alpha), float(self._beta)
+        self._beta = float(self._beta)
         if isinstance(self, host.ReplayBufferManager) and self._meta.get_keys():
             self._set_batch_for_children()  # whose rows are copies by now, as those of views are
-        if isinstance(self.weight, SegmentTree):
-            return
-        leaves = self.weight[np.arange(self.maxsize)]  # the host's tree, of a buffer that its own class had saved
-        self._plant("numba", 16)
-        self.weight.tree.update(np.arange(self.maxsize), leaves)
 
 
 class PrioritizedVectorReplayBuffer(PrioritizedReplayBuffer, host.PrioritizedVectorReplayBuffer):
@@ -246,10 +237,10 @@ class PrioritizedVectorReplayBuffer(PrioritizedReplayBuffer, host.PrioritizedVec
     ) -> None:
         _check(total_size, alpha, beta)
         integer_at_least("buffer_num", buffer_num, 1)
+        self.priorities = _made(-(-total_size // buffer_num) * buffer_num, alpha, implementation, fanout)
         parts = super(PrioritizedReplayBuffer, self).__init__  # the host's; its name there may be that of ours by now
         parts(total_size, buffer_num, alpha=alpha, beta=beta, weight_norm=weight_norm, **options)
         self._weight_norm = weight_norm  # which the host keeps in the parts alone
-        self._plant(implementation, fanout)
 
     def set_beta(self, beta: float) -> None:
         """Set the exponent of the importance weights of all rows. ValueError below 0."""
@@ -261,8 +252,18 @@ def _check(size: int, alpha: float, beta: float) -> None:
     integer_at_least("size", size, 1)
     if not alpha > 0.0:
         raise ValueError(f"alpha must be above 0, not {alpha}; for a uniform replay take tianshou's ReplayBuffer")
-    if not beta >= 0.0:
-        raise ValueError(f"beta must be at least 0, not {beta}")
+    check_beta(beta)
+
+
+def _made(size: int, alpha: float, implementation: str, fanout: int) -> NumberedPriorities:
+    tree = make(implementation, size, fanout=fanout, dtype="float64")
+    return NumberedPriorities(tree, alpha, _LEAST_ERROR)
+
+
+_NAME = "SegmentTree"
+_replacement = Replacement(
+    *((module, _NAME) for module in ("tianshou.data", "tianshou.data.utils.segtree", "tianshou.data.buffer.prio"))
+)
 
 
 def install(implementation: str = "numba", fanout: int = 16) -> None:
@@ -276,17 +277,9 @@ def install(implementation: str = "numba", fanout: int = 16) -> None:
             super().__init__(size, implementation, fanout)
 
     Installed(1)
-    _put(Installed)
+    _replacement.put({_NAME: Installed})
 
 
 def uninstall() -> None:
     """Give tianshou its own tree back; buffers made meanwhile keep ours."""
-    _put(_THEIRS)
-
-
-def _put(kind: type) -> None:
-    for module in _NAMED_IN:
-        vars(importlib.import_module(module))["SegmentTree"] = kind
-
-
-_THEIRS = importlib.import_module(_NAMED_IN[1]).SegmentTree
+    _replacement.undo()

@@ -177,6 +177,9 @@ def test_every_mutant_of_the_list_still_fits_the_code():
     assert len(names) == len(set(names))
 
 
+CONFORMANCE = mutation.ROOT / "tests/plugin_conformance.py"  # whose tests a class of a host's file takes over
+
+
 def test_every_killer_is_of_a_fault_and_a_test_that_is_there():
     assert mutation.read_killers().keys() == {mutant.key for mutant in mutants() if mutant.killer}
     for killer in {killer for mutant in mutants() for killer in mutant.killer}:
@@ -187,6 +190,9 @@ def test_every_killer_is_of_a_fault_and_a_test_that_is_there():
             here = [node for node in nodes if getattr(node, "name", None) == name]
             assert here, killer
             nodes = getattr(here[0], "body", [])
+            if any(getattr(base, "id", None) == "Conformance" for base in getattr(here[0], "bases", [])):
+                (shared,) = [node for node in _parsed(CONFORMANCE).body if getattr(node, "name", None) == "Conformance"]
+                nodes = nodes + shared.body
 
 
 def test_at_most_three_are_expected_to_live_each_for_a_reason():

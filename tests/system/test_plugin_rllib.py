@@ -1,7 +1,6 @@
 """RLlib's buffer on our trees: beside RLlib's own, its draws and weights, its states, its errors, and DQN with it."""
 
 import contextlib
-import copy
 import importlib
 import math
 import pickle
@@ -15,6 +14,7 @@ from numpy.testing import assert_allclose
 
 from tests import plugin_hosts
 from tests.nursery import run_python
+from tests.plugin_conformance import Conformance, Drawn
 
 plugin = plugin_hosts.plugin("rllib")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -149,30 +149,99 @@ def walk_together(ours, theirs, rounds, batch=32):
     assert_same(*logged)
 
 
-def chi_square(buffer, draws, n_step=1):
-    """How the rows drawn fit their priorities, to mean 0 and deviation 1; those too near to an end are left out."""
-    rows, shares = {}, []
-    for place, step, leaf in buffer._indices:
-        stored = buffer.episodes[place - buffer.get_num_episodes_evicted()]
-        if step + n_step <= len(stored):
-            rows[stored.get_actions(step)] = len(shares)
-            shares.append(buffer.tree.get([leaf])[0])
-    counts = np.zeros(len(shares))
-    for drawn in buffer.sample(draws, n_step=n_step):
-        counts[rows[drawn.get_actions(0)]] += 1
-    return plugin_hosts.chi_square(counts, shares)
+def _rows(buffer):
+    """The episode, step and leaf of each row."""
+    first = buffer.get_num_episodes_evicted()
+    return [(buffer.episodes[place - first], step, leaf) for place, step, leaf in buffer._indices]
 
 
-def prioritized(n_episodes=20, seed=1, **options):
-    """A buffer of 200 rows or so whose priorities differ, after evictions."""
-    rng = default_rng(seed)
-    buffer = Buffer(200, **options)
-    buffer.rng = default_rng(seed)
-    for steps in rng.integers(8, 30, n_episodes):
-        buffer.add(episode(rng, int(steps)))
-        buffer.sample(64)
-        buffer.update_priorities(rng.uniform(0.5, 2.0, 64))
-    return buffer
+def _after(buffer, t=10, seen=0, done=False):
+    """A chunk for the one stored episode, at another step or from another observation."""
+    chunk = episode(default_rng(1), 3, after=buffer.episodes[0], done=done)
+    chunk.observations.data[0] = chunk.observations.data[0] + seen
+    chunk.t_started, chunk.t = t, t + 3
+    return chunk
+
+
+def _steps(steps):
+    return episode(default_rng(0), steps)
+
+
+class TestBuffer(Conformance):
+    """The adapter: rows are the steps of whole episodes, which are evicted together."""
+
+    heading = "RLlib"
+    mistakes = (
+        (lambda b: Buffer(0), ValueError, "capacity must be at least 1, not 0"),
+        (lambda b: Buffer(10.5), TypeError, "capacity must be an integer, not 10.5"),
+        (lambda b: Buffer(10, alpha=-1), ValueError, "alpha must be at least 0 and finite, not -1"),
+        (lambda b: Buffer(10, implementation="nunba"), RuntimeError, "Did you mean 'numba'"),
+        (lambda b: b.add(["obs"]), TypeError, "stores RLlib's SingleAgentEpisode, not str"),
+        (lambda b: b.add(_steps(3), weight=-1.0), ValueError, "weight must be at least 0 and finite, not -1.0"),
+        (lambda b: b.add([_steps(15), _steps(15)]), ValueError, "2 episodes of 30 steps exceed the capacity of 20"),
+        (lambda b: b.add(_steps(70)), ValueError, "an episode of 70 steps exceeds the tree's 64: raise the capacity"),
+        (
+            lambda b: b.add(_after(b, t=3)),
+            ValueError,
+            "stored up to step 10, and a chunk from step 3 on does not follow",
+        ),
+        (lambda b: b.add(_after(b, seen=1)), ValueError, "stored up to step 10, and a chunk from step 10 on does not"),
+        (lambda b: b.add([_after(b, done=True), _after(b)]), ValueError, "up to step 13 and is over, and a chunk from"),
+        (lambda b: b.sample(2, n_step=(3, 3)), ValueError, "the end of n_step must be at least 4, not 3"),
+        (lambda b: b.sample(2, batch_size_B=2), ValueError, "give num_items .2. or batch_size_B .2., not both"),
+        (lambda b: b.sample(2, beta=-0.1), ValueError, "beta must be finite and at least 0, not -0.1"),
+        (lambda b: b.sample(2, n_step=-1), ValueError, "n_step must be at least 1, not -1"),
+        (lambda b: b.sample(2, n_step=11), ValueError, "n_step is 11, and the longest of the stored .* has 10 steps"),
+        (lambda b: Buffer(9).sample(2), RuntimeError, "nothing to sample"),
+        (lambda b: b.update_priorities([1.0]), ValueError, "3 rows of the last sample wait .*, and 1 came"),
+        (lambda b: b.update_priorities([1.0, math.nan, 1.0]), ValueError, "nan"),
+        (lambda b: b.set_state(Buffer(33).get_state()), ValueError, "the state has 128 leaves and this buffer 64"),
+    )
+
+    def make(self, kind="plain", **options):
+        buffer = Buffer(**{"capacity": self.room, "alpha": self.alpha} | options)
+        buffer.rng = default_rng(1)
+        return buffer
+
+    def add(self, buffer, count):
+        rng = default_rng(np.random.randint(1 << 30))  # noqa: NPY002  # as the test has seeded it
+        for steps in [5] * (count // 5) + [count % 5] * (count % 5 > 0):
+            buffer.add(episode(rng, steps))
+
+    def rows(self, buffer):
+        return {stored.get_actions(step): leaf for stored, step, leaf in _rows(buffer)}
+
+    def draw(self, buffer, batch):
+        sampled = buffer.sample(batch, beta=self.beta)
+        weights = np.array([drawn.get_extra_model_outputs("weights", 0) for drawn in sampled])
+        return Drawn([drawn.get_actions(0) for drawn in sampled], weights, sampled)
+
+    def update(self, buffer, drawn, errors):
+        buffer.update_priorities(errors)
+
+    def copies(self, buffer, folder):
+        other = self.make(fanout=4)
+        other.add(_steps(30))  # which goes
+        other.set_state(pickle.loads(pickle.dumps(buffer.get_state())))
+        return [*super().copies(buffer, folder), other]
+
+    def state(self, buffer):
+        return *super().state(buffer), list(buffer._last_sampled_indices)
+
+    def prepared(self):
+        buffer = self.make(capacity=20)
+        buffer.add(episode(default_rng(0), 10, done=False))
+        buffer.sample(3)
+        return buffer
+
+    def reached(self, names):
+        assert isinstance(names["algorithm"].local_replay_buffer, Buffer)
+        return names["mean"]
+
+    @pytest.mark.slow
+    @pytest.mark.filterwarnings("ignore")
+    def test_the_program_of_the_readme_trains_cartpole_to_475(self, in_ray):
+        super().test_the_program_of_the_readme_trains_cartpole_to_475()
 
 
 def test_beside_rllibs_own_it_draws_weighs_stores_and_evicts_the_same():
@@ -206,21 +275,6 @@ def test_the_comparison_notices_a_tree_that_is_off_by_one_leaf():
         ours, theirs = both(300)
     with pytest.raises((AssertionError, IndexError, RuntimeWarning)):
         walk_together(ours, theirs, 3)
-
-
-def test_the_chi_square_and_the_weights_notice_a_tree_that_is_off_by_one_leaf():
-    buffer = Buffer(200)
-    with plugin_hosts.broken():
-        wrong = Buffer(200)
-    rng = default_rng(1)
-    stored = episode(rng, 150)
-    for each in (buffer, wrong):
-        each.rng = default_rng(2)
-        each.add(stored, weight=1.0)
-        each.tree.update(np.arange(150), 1.0 + (np.arange(150) % 2))  # every second row twice as likely
-        each.tree.update([149], 1e-9)  # whose right neighbor is no row
-    assert abs(chi_square(buffer, 10_000)) < 4
-    assert chi_square(wrong, 10_000) > 100
 
 
 class Model:
@@ -369,18 +423,6 @@ def test_a_sample_draws_as_often_whatever_was_learned_before(alpha, n_step):
     assert asked == [32] * 300
 
 
-def test_a_row_evicted_before_its_update_takes_none_and_raises_nothing():
-    rng = default_rng(4)
-    buffer = Buffer(20)
-    buffer.add(episode(rng, 15))
-    buffer.sample(4)
-    buffer.add(episode(rng, 9))
-    buffer.update_priorities(np.full(4, 50.0))
-    assert buffer.tree.get(np.arange(len(buffer.tree))).sum() == 9.0
-    buffer.add(episode(rng, 2))
-    assert buffer.tree.total() == 11.0
-
-
 @pytest.mark.parametrize("weights", [(0.0, None), (None, 0.0)])
 def test_where_only_rows_that_cannot_be_returned_have_a_priority_it_says_so(weights):
     buffer = Buffer(100)
@@ -396,52 +438,6 @@ def test_where_only_rows_that_cannot_be_returned_have_a_priority_it_says_so(weig
     assert len(buffer.sample(4)) == 4
 
 
-@pytest.mark.parametrize(("n_step", "alpha"), [(1, 0.6), (4, 1.0)])
-def test_rows_are_drawn_by_their_priorities_where_n_steps_follow_them(n_step, alpha):
-    buffer = prioritized(alpha=alpha)
-    assert buffer.get_num_episodes_evicted() > 5
-    assert abs(chi_square(buffer, 20_000, n_step)) < 4
-
-
-def test_weights_follow_the_formula():
-    buffer = prioritized(alpha=0.6)
-    leaves = {stored.get_actions(step): leaf for stored, step, leaf in _rows(buffer)}
-    priorities = buffer.tree.get(sorted(leaves.values()))
-    for drawn in buffer.sample(200, beta=0.7):
-        share = buffer.tree.get([leaves[drawn.get_actions(0)]])[0] / priorities.sum()
-        largest = (len(buffer) * priorities.min() / priorities.sum()) ** -0.7
-        assert drawn.get_extra_model_outputs("weights", 0) == pytest.approx((len(buffer) * share) ** -0.7 / largest)
-
-
-def _rows(buffer):
-    """The episode, step and leaf of each row."""
-    first = buffer.get_num_episodes_evicted()
-    return [(buffer.episodes[place - first], step, leaf) for place, step, leaf in buffer._indices]
-
-
-def test_a_priority_is_the_error_to_the_power_of_alpha_and_the_largest_is_what_new_rows_get():
-    rng = default_rng(3)
-    buffer = Buffer(100, alpha=0.5)
-    buffer.add(episode(rng, 10))
-    drawn = buffer.sample(1)
-    buffer.update_priorities(np.array([9.0], np.float32))
-    step = drawn[0].t_started
-    assert buffer.tree.get([step]) == [3.0]
-    buffer.add(episode(rng, 5))
-    assert buffer.tree.get(np.arange(10, 15)).tolist() == [3.0] * 5
-    buffer.sample(1)
-    buffer.update_priorities([0.0])
-    assert buffer.tree.min() == pytest.approx(math.sqrt(1e-12))
-
-
-def test_of_a_row_drawn_twice_the_last_priority_counts():
-    buffer = Buffer(10)
-    buffer.add(episode(default_rng(0), 1))
-    buffer.sample(3)
-    buffer.update_priorities([5.0, 7.0, 2.0])
-    assert buffer.tree.get([0]) == [2.0]
-
-
 def test_sums_are_float64_although_errors_come_as_float32():
     # RLlib's sums become float32 with such errors, and a prefix value then has 24 bits for all rows together.
     buffer = Buffer(1 << 12)
@@ -449,7 +445,7 @@ def test_sums_are_float64_although_errors_come_as_float32():
     buffer.add(episode(default_rng(0), 1 << 12))
     buffer.sample(1 << 12)
     buffer.update_priorities(np.full(1 << 12, 0.1, np.float32))
-    assert type(buffer._max_priority) is float
+    assert isinstance(buffer._max_priority, float)
     assert buffer.tree.dtype == np.float64
     leaves = buffer.tree.get(np.arange(1 << 12))
     assert buffer.tree.total() == pytest.approx(math.fsum(leaves), rel=1e-15)
@@ -503,26 +499,6 @@ def test_what_is_stored_and_what_a_state_holds_is_no_one_elses():
     assert len(state["episodes"][0]["rewards"]["data"]) == 10
 
 
-@pytest.mark.parametrize("through", ["state", "pickle", "deepcopy"])
-def test_a_buffer_goes_on_from_its_state_as_if_it_had_never_stopped(through):
-    before = prioritized(fanout=16)
-    if through == "state":
-        after = Buffer(200, fanout=4)
-        after.add(episode(default_rng(0), 30))  # which goes
-        after.set_state(pickle.loads(pickle.dumps(before.get_state())))
-    else:
-        after = pickle.loads(pickle.dumps(before)) if through == "pickle" else copy.deepcopy(before)
-    for buffer in (before, after):
-        rng = default_rng(8)
-        buffer.actions = []
-        for steps in (25, 3, 40):
-            buffer.add(episode(rng, steps))
-            buffer.actions += [drawn.get_actions(0) for drawn in buffer.sample(50, n_step=(1, 4))]
-            buffer.update_priorities(rng.random(50))
-    assert before.actions == after.actions
-    assert before._indices == after._indices
-
-
 def test_what_rllibs_class_keeps_can_be_read_here_and_not_written():
     ours, theirs = both(300)
     walk_together(ours, theirs, 20)
@@ -548,59 +524,6 @@ def test_states_go_to_rllibs_own_buffer_and_come_from_it():
     assert theirs_again._sum_segment.sum() == theirs._sum_segment.sum()
     assert theirs_again._min_segment.value == theirs._min_segment.value
     walk_together(ours_again, theirs_again, 20)
-
-
-@pytest.mark.parametrize(
-    ("misuse", "kind", "words"),
-    [
-        (lambda b: Buffer(0), ValueError, "capacity must be at least 1, not 0"),
-        (lambda b: Buffer(10.5), TypeError, "capacity must be an integer, not 10.5"),
-        (lambda b: Buffer(10, alpha=-1), ValueError, "alpha must be at least 0 and finite, not -1"),
-        (lambda b: Buffer(10, implementation="nunba"), RuntimeError, "Did you mean 'numba'"),
-        (lambda b: b.add(["obs"]), TypeError, "stores RLlib's SingleAgentEpisode, not str"),
-        (lambda b: b.add(_steps(3), weight=-1.0), ValueError, "weight must be at least 0 and finite, not -1.0"),
-        (lambda b: b.add([_steps(15), _steps(15)]), ValueError, "2 episodes of 30 steps exceed the capacity of 20"),
-        (lambda b: b.add(_steps(70)), ValueError, "an episode of 70 steps exceeds the tree's 64: raise the capacity"),
-        (
-            lambda b: b.add(_after(b, t=3)),
-            ValueError,
-            "stored up to step 10, and a chunk from step 3 on does not follow",
-        ),
-        (lambda b: b.add(_after(b, seen=1)), ValueError, "stored up to step 10, and a chunk from step 10 on does not"),
-        (lambda b: b.add([_after(b, done=True), _after(b)]), ValueError, "up to step 13 and is over, and a chunk from"),
-        (lambda b: b.sample(2, n_step=(3, 3)), ValueError, "the end of n_step must be at least 4, not 3"),
-        (lambda b: b.sample(2, batch_size_B=2), ValueError, "give num_items .2. or batch_size_B .2., not both"),
-        (lambda b: b.sample(2, beta=-0.1), ValueError, "beta must be at least 0 and finite, not -0.1"),
-        (lambda b: b.sample(2, n_step=-1), ValueError, "n_step must be at least 1, not -1"),
-        (lambda b: b.sample(2, n_step=11), ValueError, "n_step is 11, and the longest of the stored .* has 10 steps"),
-        (lambda b: Buffer(9).sample(2), RuntimeError, "nothing to sample"),
-        (lambda b: b.update_priorities([1.0]), ValueError, "3 rows of the last sample wait .*, and 1 came"),
-        (lambda b: b.update_priorities([1.0, math.nan, 1.0]), ValueError, "nan"),
-        (lambda b: b.set_state(Buffer(33).get_state()), ValueError, "the state has 128 leaves and this buffer 64"),
-    ],
-)
-def test_a_mistake_is_told_in_one_sentence_and_changes_nothing(misuse, kind, words):
-    buffer = Buffer(20)
-    buffer.rng = default_rng(0)
-    buffer.add(episode(default_rng(0), 10, done=False))
-    buffer.sample(3)
-    before = (buffer._indices, buffer.tree.state_dict()["leaves"].tolist(), buffer._last_sampled_indices)
-    with pytest.raises(kind, match=words) as told:
-        misuse(buffer)
-    assert "\n" not in str(told.value)
-    assert before == (buffer._indices, buffer.tree.state_dict()["leaves"].tolist(), buffer._last_sampled_indices)
-
-
-def _after(buffer, t=10, seen=0, done=False):
-    """A chunk for the one stored episode, at another step or from another observation."""
-    chunk = episode(default_rng(1), 3, after=buffer.episodes[0], done=done)
-    chunk.observations.data[0] = chunk.observations.data[0] + seen
-    chunk.t_started, chunk.t = t, t + 3
-    return chunk
-
-
-def _steps(steps):
-    return episode(default_rng(0), steps)
 
 
 def test_another_version_of_ray_is_told_in_one_sentence(monkeypatch):
@@ -703,12 +626,3 @@ def test_rllibs_own_tests_can_run_on_ours(tmp_path, options):
     """Tests of ours stand in for RLlib's: they take its class by name, and look at draws."""
     (tmp_path / "test_host.py").write_text(HOSTS_TESTS)
     run_python("-m", "tests.host_suites", "--host", "rllib", "--tests", str(tmp_path), *options)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_the_program_of_the_readme_trains_cartpole_to_475(in_ray):
-    names = {}
-    exec(plugin_hosts.program("RLlib"), names)
-    assert names["mean"] >= 475
-    assert isinstance(names["algorithm"].local_replay_buffer, Buffer)

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from tests import plugin_hosts
 from tests.nursery import run_python
+from tests.plugin_conformance import Conformance, Drawn
 
 sb3 = plugin_hosts.plugin("sb3")
 
@@ -59,8 +60,8 @@ def step(number, environments, rng):
 
 def fill(buffer, steps, seed=0):
     """Adds steps; returns them all, each as it was added."""
-    rng, added = default_rng(seed), []
-    for number in range(steps):
+    rng, added, first = default_rng(seed), [], buffer.priorities.written // buffer.n_envs
+    for number in range(first, first + steps):
         taken = step(number, buffer.n_envs, rng)
         added.append(taken)
         if isinstance(buffer, sb3.PrioritizedDictReplayBuffer):
@@ -73,43 +74,88 @@ def fill(buffer, steps, seed=0):
 
 def with_priorities(buffer, seed=5):
     """Gives everything that can be drawn another priority, some of them none to speak of; returns all leaves."""
-    everything = np.arange(buffer._written * buffer.n_envs)
+    everything = np.arange(buffer.priorities.written)
     errors = default_rng(seed).random(everything.size) ** 4
     buffer.update_priorities(everything, errors)
     return buffer.tree.get(np.arange(buffer.tree.capacity)).astype(float)
 
 
-def drawn(buffer, batch=64, batches=400, seed=3):
-    """How often each leaf is drawn."""
-    np.random.seed(seed)  # noqa: NPY002  # SB3's generator
-    counts = np.zeros(buffer.tree.capacity, np.int64)
-    for _ in range(batches):
-        counts += np.bincount(buffer.sample(batch).sequence % buffer.tree.capacity, minlength=counts.size)
-    return counts
+WRONG_OPTIONS = [
+    ({"alpha": -0.1}, ValueError, "alpha must be at least 0"),
+    ({"alpha": "high"}, TypeError, "alpha must be a number"),
+    ({"epsilon": 0.0}, ValueError, "epsilon must be above 0"),
+    ({"beta": -1.0}, ValueError, "beta must be finite and at least 0"),
+    ({"final_beta": np.inf}, ValueError, "beta must be finite and at least 0"),
+    ({"beta": "low"}, TypeError, "beta must be a number"),
+    ({"normalize_by": "max"}, ValueError, "normalize_by must be one of 'batch', 'buffer', not 'max'"),
+    ({"gamma": 1.1}, ValueError, "gamma must be within [0, 1]"),
+    ({"n_steps": 0}, ValueError, "n_steps must be at least 1"),
+    ({"n_steps": 2.5}, TypeError, "n_steps must be an integer"),
+    ({"n_envs": 0}, ValueError, "n_envs must be at least 1"),
+    ({"buffer_size": 0}, ValueError, "buffer_size must be at least 1"),
+    ({"buffer_size": 3, "n_envs": 4}, ValueError, "buffer_size must be at least 4"),
+    ({"buffer_size": 10.5}, TypeError, "buffer_size must be an integer"),
+    ({"buffer_size": 7, "n_envs": 4, "optimize_memory_usage": True}, ValueError, "buffer_size must be at least 8"),
+    ({"implementation": "number"}, RuntimeError, "Did you mean 'numba'?"),
+    ({"fanout": 1}, ValueError, "fanout must be at least 2"),
+    ({"observation_space": OBSERVATIONS["dict"]}, TypeError, "PrioritizedDictReplayBuffer"),
+]
 
 
-def check_draws(buffer, leaves):
-    """Chi-square of how often each leaf is drawn, of ten leaves or more wrong about once in a million."""
-    assert plugin_hosts.chi_square(drawn(buffer), leaves) < 8
+def wrong(options):
+    """A call that makes a buffer by options, some of which are wrong."""
+    usual = {"buffer_size": 8, "observation_space": SPACE, "action_space": ACTIONS, "device": "cpu"}
+    return lambda buffer: sb3.PrioritizedReplayBuffer(**usual | options)
 
 
-@pytest.mark.parametrize("environments", [1, 4])
-@pytest.mark.parametrize("steps", [11, 30, 53])
-@pytest.mark.parametrize("optimized", [False, True])
-def test_draws_follow_the_priorities(environments, steps, optimized):
-    buffer = made(30, environments, optimize_memory_usage=optimized)
-    fill(buffer, steps)
-    check_draws(buffer, with_priorities(buffer))
+class TestBuffer(Conformance):
+    """The adapter: several environments, rows stored once, observations that are dicts."""
 
+    kinds = ("plain", "several", "once", "several once", "several dict")
+    heading = "Stable-Baselines3"
+    epsilon, is_weighed_by_batch = 1e-3, True
+    mistakes = (
+        *((wrong(options), error, re.escape(words)) for options, error, words in WRONG_OPTIONS),
+        (
+            lambda buffer: sb3.PrioritizedDictReplayBuffer(8, SPACE, ACTIONS),
+            TypeError,
+            "for dict observations, not Box",
+        ),
+        (lambda buffer: made(8, kind="dict", optimize_memory_usage=True), ValueError, "usage must be False"),
+        *(
+            (lambda buffer, size=size: buffer.sample(size), (ValueError, TypeError), "batch_size must be")
+            for size in (0, 2.5, True)
+        ),
+        (lambda buffer: buffer.update_priorities([2.0], [1.0]), TypeError, "sequence must be integers"),
+    )
 
-@pytest.mark.parametrize("environments", [1, 4])
-def test_a_tree_that_is_off_by_one_leaf_fails_the_check_of_draws(environments):
-    with plugin_hosts.broken():
-        buffer = made(30, environments)
-    fill(buffer, 41)
-    leaves = with_priorities(buffer)
-    with pytest.raises(AssertionError):
-        check_draws(buffer, leaves)
+    def make(self, kind="plain", **options):
+        environments = 4 if "several" in kind else 1
+        options |= {"kind": "dict" if "dict" in kind else "box", "optimize_memory_usage": "once" in kind}
+        return made(self.room // environments, environments, **options)
+
+    def add(self, buffer, count):
+        fill(buffer, -(-count // buffer.n_envs))
+
+    def rows(self, buffer):
+        seen = buffer.observations["seen"] if isinstance(buffer.observations, dict) else buffer.observations
+        lost = buffer.pos if buffer.optimize_memory_usage else -1
+        leaves = np.arange(seen.shape[0] * buffer.n_envs).reshape(-1, buffer.n_envs)
+        drawable = [row for row in range(buffer.size()) if row != lost]
+        names = seen[drawable].reshape(-1, 2).tolist()
+        return dict(zip(map(tuple, names), leaves[drawable].reshape(-1).tolist(), strict=True))
+
+    def draw(self, buffer, batch):
+        sampled = buffer.sample(batch)
+        seen = sampled.observations["seen"] if isinstance(sampled.observations, dict) else sampled.observations
+        return Drawn([*map(tuple, seen.tolist())], sampled.weights[:, 0].numpy(), sampled)
+
+    def update(self, buffer, drawn, errors):
+        buffer.update_priorities(drawn.batch.sequence, errors)
+
+    def reached(self, names):
+        assert isinstance(names["model"].replay_buffer, sb3.PrioritizedReplayBuffer)
+        return names["stop"].best_mean_reward
 
 
 @pytest.mark.parametrize("kind", ["box", "dict"])
@@ -248,19 +294,6 @@ def test_learning_again_joins_no_episodes(reset):
     assert cuts
 
 
-@pytest.mark.parametrize("environments", [1, 4])
-@pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
-def test_weights_are_those_of_the_formula(environments, beta):
-    buffer = made(16, environments, beta=beta)
-    fill(buffer, 25)
-    leaves = with_priorities(buffer)
-    batch = buffer.sample(128)
-    probabilities = leaves[batch.sequence % leaves.size] / leaves.sum()
-    weights = (leaves.size * probabilities) ** -beta
-    assert (batch.weights.dtype, batch.weights.shape) == (torch.float32, (128, 1))
-    assert_allclose(batch.weights[:, 0], weights / weights.max(), rtol=1e-5)
-
-
 @pytest.mark.parametrize("optimized", [False, True])
 def test_weights_are_divided_by_the_largest_of_the_buffer_on_request(optimized):
     buffer = made(16, 2, normalize_by="buffer", optimize_memory_usage=optimized)
@@ -279,35 +312,6 @@ def test_beta_moves_with_the_progress():
         assert buffer.beta == pytest.approx(beta)
 
 
-def test_priorities_are_those_of_the_formula_and_new_rows_get_the_largest():
-    buffer = made(6, 2, alpha=0.7, epsilon=0.01)
-    fill(buffer, 3)
-    errors = np.array([-3.0, 0.0, 0.5])
-    assert buffer.update_priorities([0, 3, 4], torch.tensor(errors)[:, None]).all()
-    expected = (np.abs(errors) + 0.01) ** 0.7
-    assert_allclose(buffer.tree.get([0, 3, 4]), expected, rtol=1e-6)
-    buffer.add(*step(3, 2, default_rng(0)))
-    assert_allclose(buffer.tree.get([6, 7, 1]), [expected[0], expected[0], 1.0], rtol=1e-6)
-
-
-@pytest.mark.parametrize("environments", [1, 3])
-@pytest.mark.parametrize("optimized", [False, True])
-def test_updates_of_what_was_overwritten_are_refused(environments, optimized):
-    buffer = made(8, environments, optimize_memory_usage=optimized)
-    fill(buffer, 6)
-    batch = buffer.sample(64)
-    for more in range(1, 12):
-        fill(buffer, 1)
-        before = buffer.tree.get(np.arange(buffer.tree.capacity))
-        present = buffer.update_priorities(batch.sequence, np.full(64, more + 2.0))
-        oldest = max(6 + more - (7 if optimized else 8), 0)
-        assert_array_equal(present, batch.sequence // environments >= oldest)
-        changed = np.flatnonzero(buffer.tree.get(np.arange(buffer.tree.capacity)) != before)
-        assert set(changed) == set(batch.sequence[present] % buffer.tree.capacity)
-    assert not present.any()
-    assert not buffer.update_priorities([buffer._written * environments, -1], [1.0, 1.0]).any()
-
-
 def test_a_reset_forgets_everything():
     buffer = made(8, 2)
     fill(buffer, 13)
@@ -321,67 +325,9 @@ def test_a_reset_forgets_everything():
     assert not buffer.update_priorities(old, np.ones(32)).any()
     assert set(buffer.tree.get(np.arange(16))) == {0.0, 1.0}
     batch = buffer.sample(32)
-    assert_array_equal(np.unique(batch.observations[:, 0]), [0, 1, 2])
+    assert_array_equal(np.unique(batch.observations[:, 0]), [row[0][0, 0] for row in added])
     assert buffer.update_priorities(batch.sequence, np.ones(32)).all()
     assert len(added) == buffer.size()
-
-
-@pytest.mark.parametrize("kind", ["box", "dict"])
-def test_a_pickle_goes_on_as_the_buffer_would(kind):
-    buffer = made(8, 2, kind=kind, n_steps=3)
-    fill(buffer, 11)
-    with_priorities(buffer)
-    ticket = buffer.sample(16).sequence
-    copy = pickle.loads(pickle.dumps(buffer))
-    assert copy.last is None
-    for each in (buffer, copy):
-        fill(each, 2)
-        each.update_priorities(ticket, np.linspace(0, 5, 16))
-    batches = []
-    for each in (buffer, copy):
-        np.random.seed(0)  # noqa: NPY002
-        batches.append(each.sample(64))
-    for mine, its in zip(*batches, strict=True):
-        for name in mine if isinstance(mine, dict) else [...]:
-            assert_array_equal(mine[name], its[name])
-    assert copy.tree.check() == 0.0
-
-
-WRONG_OPTIONS = [
-    ({"alpha": -0.1}, ValueError, "alpha must be at least 0"),
-    ({"alpha": "high"}, TypeError, "alpha must be a number"),
-    ({"epsilon": 0.0}, ValueError, "epsilon above 0"),
-    ({"beta": -1.0}, ValueError, "beta must be finite and at least 0"),
-    ({"final_beta": np.inf}, ValueError, "beta must be finite and at least 0"),
-    ({"beta": "low"}, TypeError, "beta must be a number"),
-    ({"normalize_by": "max"}, ValueError, "normalize_by must be one of 'batch', 'buffer', not 'max'"),
-    ({"gamma": 1.1}, ValueError, "gamma must be within [0, 1]"),
-    ({"n_steps": 0}, ValueError, "n_steps must be at least 1"),
-    ({"n_steps": 2.5}, TypeError, "n_steps must be an integer"),
-    ({"n_envs": 0}, ValueError, "n_envs must be at least 1"),
-    ({"buffer_size": 0}, ValueError, "buffer_size must be at least 1"),
-    ({"buffer_size": 3, "n_envs": 4}, ValueError, "buffer_size must be at least 4"),
-    ({"buffer_size": 10.5}, TypeError, "buffer_size must be an integer"),
-    ({"buffer_size": 7, "n_envs": 4, "optimize_memory_usage": True}, ValueError, "buffer_size must be at least 8"),
-    ({"implementation": "number"}, RuntimeError, "Did you mean 'numba'?"),
-    ({"fanout": 1}, ValueError, "fanout must be at least 2"),
-    ({"observation_space": OBSERVATIONS["dict"]}, TypeError, "PrioritizedDictReplayBuffer"),
-]
-
-
-@pytest.mark.parametrize(("options", "error", "message"), WRONG_OPTIONS)
-def test_wrong_options_are_refused_in_a_sentence(options, error, message):
-    with pytest.raises(error, match=re.escape(message)):
-        sb3.PrioritizedReplayBuffer(
-            **{"buffer_size": 8, "observation_space": SPACE, "action_space": ACTIONS, "device": "cpu"} | options
-        )
-
-
-def test_a_dict_buffer_refuses_other_observations_and_storing_them_once():
-    with pytest.raises(TypeError, match="is for dict observations, not Box"):
-        sb3.PrioritizedDictReplayBuffer(8, SPACE, ACTIONS)
-    with pytest.raises(ValueError, match="optimize_memory_usage must be False"):
-        made(8, kind="dict", optimize_memory_usage=True)
 
 
 @pytest.mark.parametrize("kind", ["box", "dict"])
@@ -408,33 +354,6 @@ def test_wrong_rows_are_refused_with_nothing_written(kind):
             buffer.add(*given)
         assert pickle.dumps(buffer) == before
     buffer.add(*good)
-
-
-@pytest.mark.parametrize(
-    ("sequence", "errors", "error", "message"),
-    [
-        ([20, 21], [1.0, np.nan], ValueError, "diverged"),
-        ([20, 21], [np.inf, 1.0], ValueError, "diverged"),
-        ([20, 21], [1.0], ValueError, "one each"),
-        ([20.0], [1.0], TypeError, "sequence must be integers"),
-        ([20], ["1"], TypeError, "errors must be numbers"),
-    ],
-)
-def test_wrong_updates_are_refused_with_nothing_written(sequence, errors, error, message):
-    buffer = made(4, 2)
-    fill(buffer, 12)
-    before = pickle.dumps(buffer)
-    with pytest.raises(error, match=message):
-        buffer.update_priorities(sequence, np.asarray(errors))
-    assert pickle.dumps(buffer) == before
-
-
-@pytest.mark.parametrize("batch_size", [0, 2.5, True])
-def test_a_wrong_batch_size_is_refused(batch_size):
-    buffer = made(4)
-    fill(buffer, 2)
-    with pytest.raises((ValueError, TypeError), match="batch_size must be"):
-        buffer.sample(batch_size)
 
 
 # Algorithms
@@ -753,11 +672,3 @@ def test_two_samples_without_an_update_between_are_warned_of_once():
     assert told(lambda: [pickle.loads(pickle.dumps(buffer)).sample(4) for _ in range(2)]) == 0
     again = pickle.loads(pickle.dumps(buffer))
     assert told(lambda: [again.sample(4) for _ in range(3)]) == 1
-
-
-@pytest.mark.slow
-def test_the_program_of_the_readme_trains_cartpole_to_475():
-    names = {}
-    exec(plugin_hosts.program("Stable-Baselines3"), names)
-    assert names["stop"].best_mean_reward >= 475
-    assert isinstance(names["model"].replay_buffer, sb3.PrioritizedReplayBuffer)

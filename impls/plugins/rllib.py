@@ -1,4 +1,23 @@
-"""The buffer: what is stored, drawn and weighted, which leaf holds a step's priority, and copies of episodes."""
+"""RLlib's prioritized replay of episodes on our sum tree, for its API of EnvRunners, RLModules and Learners.
+
+:func:`install` puts the class where RLlib looks for its own, which is the default of DQN and of SAC::
+
+    import impls.plugins.rllib
+
+    impls.plugins.rllib.install()
+    config.training(replay_buffer_config={"type": "PrioritizedEpisodeReplayBuffer", "capacity": 50_000})
+
+DQN takes the name of the class as that type, too, "impls.plugins.rllib.FanoutPrioritizedEpisodeReplayBuffer"; SAC takes
+RLlib's names alone. The import is there for its ImportError where ray is another version: RLlib says only that it does
+not know the name. RLlib's buffers for several agents, and those of its older API of Policies and RolloutWorkers, have
+no counterpart here.
+
+Below: which leaf holds a step's priority, copies of episodes, and the buffer: what is stored, drawn and weighted.
+"""
+
+from .hosts import Replacement, require
+
+require("ray", "2.60", "2.61", package="ray[rllib]")
 
 import copy
 import math
@@ -16,10 +35,12 @@ from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 from ray.rllib.utils.replay_buffers.episode_replay_buffer import EpisodeReplayBuffer
 from ray.rllib.utils.replay_buffers.prioritized_episode_buffer import PrioritizedEpisodeReplayBuffer
 
-from ...checks import integer_at_least
-from ...sumtree.arguments import to_numpy as on_host
-from ...sumtree.contract import SumTree
-from ...sumtree.registry import make
+from ..checks import integer_at_least
+from ..replay.batches import check_beta
+from ..sumtree.arguments import to_numpy as on_host
+from ..sumtree.contract import SumTree
+from ..sumtree.registry import make
+from .priorities import Priorities, kept
 
 Leaves = NDArray[np.int64]
 Row = tuple[int, int, int]
@@ -253,11 +274,10 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
         **kwargs: Any,
     ) -> None:
         capacity = integer_at_least("capacity", capacity, 1)
-        if not 0 <= alpha < math.inf:
-            raise ValueError(f"alpha must be at least 0 and finite, not {alpha}")
         # As many leaves as RLlib's trees have, for an only episode may exceed the capacity, and states go both ways.
         leaves = 2 << (capacity - 1).bit_length()
-        self._tree: SumTree = make(implementation, leaves, fanout=fanout, dtype="float64", minimum=True)
+        tree = make(implementation, leaves, fanout=fanout, dtype="float64", minimum=True)
+        self.priorities = Priorities(tree, alpha)
         self._rows = Rows(leaves)
         # Invariant: the priority of a row that fewer than ``_shortest`` steps follow is here, and 0 in the tree.
         self._waiting = np.zeros(leaves)
@@ -270,14 +290,14 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
             metrics_num_episodes_for_smoothing=metrics_num_episodes_for_smoothing,
             **kwargs,
         )
-        self._alpha = alpha
-        self._max_priority = 1.0
         self._last_sampled_indices: list[int] = []
+
+    _alpha, _max_priority = kept("alpha"), kept("largest")
 
     @property
     def tree(self) -> SumTree:
         """The tree: priority**alpha of each row, 0 at leaves without one or too near to an end for the last sample."""
-        return self._tree
+        return self.priorities.tree
 
     @property
     def _indices(self) -> list[Row]:
@@ -292,7 +312,7 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
 
     @property
     def _sum_segment(self) -> NDArray[np.float64]:
-        return _frozen(self._tree.state_dict()["leaves"] + self._waiting)
+        return _frozen(self.tree.state_dict()["leaves"] + self._waiting)
 
     @property
     def _min_segment(self) -> NDArray[np.float64]:
@@ -347,7 +367,7 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
         changed = np.concatenate([freed, *ready])
         priorities = self._waiting[changed]
         priorities[: freed.size] = 0.0
-        self._tree.update(changed, priorities)
+        self.tree.update(changed, priorities)
         self._waiting[changed[freed.size :]] = 0.0
         self._num_timesteps = len(self._rows)
         added = self._num_timesteps - before
@@ -389,8 +409,8 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
         if rows > self.capacity and remaining != 1:
             remedy = "raise the capacity, or add them one by one"
             raise ValueError(f"{remaining} episodes of {rows} steps exceed the capacity of {self.capacity}: {remedy}")
-        if rows > len(self._tree):
-            raise ValueError(f"an episode of {rows} steps exceeds the tree's {len(self._tree)}: raise the capacity")
+        if rows > len(self.tree):
+            raise ValueError(f"an episode of {rows} steps exceeds the tree's {len(self.tree)}: raise the capacity")
         return count
 
     def _store(self, chunk: Any, priority: float) -> NDArray[np.int64]:
@@ -432,11 +452,10 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
         """
         if num_items is not None and batch_size_B is not None:
             raise ValueError(f"give num_items ({num_items}) or batch_size_B ({batch_size_B}), not both")
-        if not 0 <= beta < math.inf:
-            raise ValueError(f"beta must be at least 0 and finite, not {beta}")
+        check_beta(beta)
         batch = integer_at_least("batch_size_B", num_items or batch_size_B or self.batch_size_B, 1)
         leaves, priorities, steps, redrawn = self._draw(batch, n_step or 1)
-        weights = ((priorities / self._tree.min()) ** -beta).tolist()
+        weights = self.priorities.weights(priorities, beta).tolist()
         names = os.urandom(16 * batch).hex()
         sampled = []
         for j, (episode, step, n) in enumerate(steps):
@@ -466,7 +485,7 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
         if high is not None:
             integer_at_least("the end of n_step", high, low + 1)
         self._wait(shortest)
-        if self._tree.total() == 0:
+        if self.tree.total() == 0:
             self._wait(before)
             longest = max(map(len, self.episodes), default=shortest)
             if longest < shortest:
@@ -478,7 +497,7 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
         else:
             pairs = [(self.rng.random(), int(self.rng.integers(low, high))) for _ in range(batch)]
             uniforms, lengths = np.array([pair[0] for pair in pairs]), [pair[1] for pair in pairs]
-        found, priorities = map(on_host, self._tree.sample(uniforms))
+        found, priorities = map(on_host, self.tree.sample(uniforms))
         steps, redrawn = [], 0
         for (place, step), wanted in zip(self._rows.of(found), lengths, strict=True):
             episode, n = self.episodes[place], wanted
@@ -492,10 +511,10 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
         if shortest == self._shortest:
             return
         back, tails = np.flatnonzero(self._waiting), self._rows.tails(shortest - 1)
-        self._tree.update(back, self._waiting[back])
+        self.tree.update(back, self._waiting[back])
         self._waiting[:] = 0.0
-        self._waiting[tails] = on_host(self._tree.get(tails))
-        self._tree.update(tails, 0.0)
+        self._waiting[tails] = on_host(self.tree.get(tails))
+        self.tree.update(tails, 0.0)
         self._shortest = shortest
 
     def update_priorities(self, priorities: ArrayLike, module_id: Any = None) -> None:
@@ -505,15 +524,13 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
         with nothing written, for another number of priorities (those of a sample can be set once) and for one that is
         NaN or infinite.
         """
-        errors = np.asarray(on_host(priorities), np.float64).reshape(-1)
+        errors = on_host(priorities).reshape(-1)
         if errors.size != (expected := len(self._last_sampled_indices)):
             raise ValueError(f"{expected} rows of the last sample wait for their priorities, and {errors.size} came")
         if not expected:
             return
         leaves = np.array(self._last_sampled_indices)
-        errors = np.maximum(errors, SMALLEST_PRIORITY)[leaves >= 0]
-        self._tree.update(leaves[leaves >= 0], errors**self._alpha)
-        self._max_priority = max(self._max_priority, float(errors.max(initial=0.0)))
+        self.priorities.update(leaves, np.maximum(errors, SMALLEST_PRIORITY, dtype=np.float64), leaves >= 0)
         self._last_sampled_indices = []
 
     def get_state(self) -> dict[str, Any]:
@@ -528,7 +545,7 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
             "_sum_segment": binary_nodes(self._sum_segment, np.add, 0.0),
             "_min_segment": binary_nodes(self._min_segment, np.minimum, math.inf),
             "_free_nodes": list(self._free_nodes),
-            "_max_priority": self._max_priority,
+            "_max_priority": float(self._max_priority),
             "_max_idx": self._max_idx,
             "_tree_idx_to_sample_idx": list(self._tree_idx_to_sample_idx.items()),
             "_last_sampled_indices": list(self._last_sampled_indices),
@@ -540,12 +557,12 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
 
         Raises ValueError, before anything is written, for a state of more leaves than this buffer has.
         """
-        size, held = len(self._tree), len(state["_sum_segment"]) // 2
+        size, held = len(self.tree), len(state["_sum_segment"]) // 2
         if held > size:
             raise ValueError(f"the state has {held} leaves and this buffer {size}: make it of the capacity of that one")
         leaves = np.zeros(size)
         leaves[:held] = state["_sum_segment"][held:]
-        self._tree.load_state_dict({"leaves": leaves, "capacity": size, "dtype": "float64"})
+        self.tree.load_state_dict({"leaves": leaves, "capacity": size, "dtype": "float64"})
         self._waiting[:], self._shortest = 0.0, 1
         self.episodes = deque()  # RLlib's set_state keeps what is there
         EpisodeReplayBuffer.set_state(self, state)
@@ -576,3 +593,22 @@ def _counts(**counts: float) -> dict[str, Any]:
     agent = {f"agent_to_{name}": {DEFAULT_AGENT_ID: count} for name, count in again.items()}
     module = {f"module_to_{name}": {DEFAULT_MODULE_ID: count} for name, count in again.items()}
     return counts | agent | module
+
+
+_NAME = "PrioritizedEpisodeReplayBuffer"
+_PACKAGE = "ray.rllib.utils.replay_buffers"
+_replacement = Replacement((_PACKAGE, _NAME), (f"{_PACKAGE}.prioritized_episode_buffer", _NAME))
+
+
+def install() -> None:
+    """Let RLlib make our buffer wherever ``PrioritizedEpisodeReplayBuffer`` is asked for, until :func:`uninstall`.
+
+    ``replay_buffer_config`` takes ``implementation`` and ``fanout`` of the tree, too. Only this process is changed:
+    where the algorithm is built in another one, as by Tune, call this there.
+    """
+    _replacement.put({_NAME: FanoutPrioritizedEpisodeReplayBuffer})
+
+
+def uninstall() -> None:
+    """Give RLlib its own buffer back; algorithms and buffers made meanwhile keep ours."""
+    _replacement.undo()

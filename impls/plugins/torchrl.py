@@ -1,9 +1,26 @@
-"""The sampler of torchrl's buffers, on one tree of ours that keeps the sums and the minimum."""
+"""Prioritized replay of torchrl on our trees: a sampler for its buffers, and trees in the place of its own.
+
+:class:`FanoutSampler` goes where torchrl's ``PrioritizedSampler`` goes::
+
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(N), sampler=FanoutSampler(N, alpha=0.7, beta=0.5),
+                                    priority_key="td_error", batch_size=256)
+
+and :func:`install` puts it into ``TensorDictPrioritizedReplayBuffer`` and ``PrioritizedReplayBuffer``, and our trees
+into every other prioritized sampler of torchrl's (slices of trajectories). None of it needs torchrl's compiled
+extension, which loads on one version of torch only.
+
+Locks are the buffer's: it holds its own round every call of a sampler, prefetching threads included.
+"""
+
+from .hosts import Replacement, require
+
+require("torchrl", "0.14", "0.15")
 
 import json
 import math
 from collections.abc import Mapping
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +31,130 @@ from torchrl.data.replay_buffers.samplers.prioritized import PrioritizedSampler
 
 import impls
 
-from ...checks import integer_at_least
-from .trees import MinSegmentTree, SumSegmentTree, array_of, dtype_name, leaves_of
+from ..checks import integer_at_least
+from ..replay.batches import check_beta
+from .priorities import Priorities, kept
+
+
+class _SegmentTree:
+    """What both adapters share: torchrl's way of asking, the leaves in a tree of ours.
+
+    Indices and values are Python numbers, NumPy arrays or torch tensors of any shape; answers are of the same kind and
+    shape. As torchrl's trees have more leaves than ``size``, and buffers write to them, so have these: ``capacity``,
+    the least power of two that is not below ``size``. An index outside [0, capacity) is an IndexError, where torchrl's
+    trees write to other leaves or beyond their memory.
+
+    ``tree``: one that holds the leaves already; else one is made.
+    """
+
+    _minimum = False
+
+    def __init__(
+        self,
+        size: int,
+        dtype: torch.dtype = torch.float32,
+        *,
+        implementation: str = "numba",
+        fanout: int = 16,
+        tree: impls.SumTree | None = None,
+    ) -> None:
+        self.size = integer_at_least("size", size, 1)
+        if tree is None:
+            tree = impls.make(
+                implementation, leaves_of(size), fanout=fanout, dtype=dtype_name(dtype), minimum=self._minimum
+            )
+        self._tree = tree
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.size}, tree={self._tree!r})"
+
+    @property
+    def capacity(self) -> int:
+        """Leaves that can be written and read."""
+        return self._tree.capacity
+
+    @property
+    def identity_element(self) -> float:
+        """What a query over no leaf answers."""
+        return float(np.finfo(self._tree.dtype).max) if self._minimum else 0.0
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.at(index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.update(index, value)
+
+    def at(self, index: Any) -> Any:
+        """The values at an index: ``tree[index]``. IndexError, TypeError."""
+        return like(index, self._tree.get(flat(index)))
+
+    def update(self, index: Any, value: Any) -> None:
+        """Set the leaves at an index to as many values, or all to one: ``tree[index] = value``.
+
+        Raises IndexError, TypeError and, for NaN, negative or infinite values, ValueError.
+        """
+        where, values = flat(index), flat(value)
+        self._tree.update(where, values if values.size == where.size else values.item() if values.size == 1 else values)
+
+    def query(self, left: Any, right: Any) -> Any:
+        """The sum, or the minimum, over leaves left .. right-1; ends beyond the tree count as its ends."""
+        starts, ends = np.clip(flat(left), 0, self.capacity), np.clip(flat(right), 0, self.capacity)
+        answers = [
+            self._over(start, end) if start < end else self.identity_element
+            for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+        ]
+        return like(left, np.array(answers))
+
+    def _covers(self, start: int, end: int) -> bool:
+        """Whether no leaf outside [start, end) is above 0."""
+        bounds = [0, end], [start, self.capacity]
+        return (start == 0 and end == self.capacity) or not self._tree.range_sum(*map(np.array, bounds)).any()
+
+    def _over(self, start: int, end: int) -> float:
+        raise NotImplementedError
+
+
+class SumSegmentTree(_SegmentTree):
+    """Our tree behind the methods of torchrl's ``SumSegmentTreeFp32`` and ``Fp64``. Sums are float64 in both."""
+
+    def _over(self, start: int, end: int) -> float:
+        # The root where it can be: a value drawn below it then never lies beyond the last leaf.
+        return self._tree.total() if self._covers(start, end) else float(self._tree.range_sum(start, end)[0])
+
+    def scan_lower_bound(self, value: Any) -> Any:
+        """The first leaf i with p_0 + .. + p_i >= value; ``size`` for a value above the total. ValueError below 0."""
+        values, total = flat(value), self._tree.total()
+        found = self._tree.prefix_sum_index(np.minimum(values, total), side="left")
+        return like(value, np.where(values > total, self.size, found))
+
+
+class MinSegmentTree(_SegmentTree):
+    """Our tree behind the methods of torchrl's ``MinSegmentTreeFp32`` and ``Fp64``: the minimum over leaves above 0.
+
+    A leaf that was never set reads as ``identity_element``, the largest number of the dtype, and one that is set to 0
+    counts as never set: it cannot be drawn either.
+    """
+
+    _minimum = True
+
+    def at(self, index: Any) -> Any:
+        values = self._tree.get(flat(index))
+        return like(index, np.where(values > 0, values, np.array(self.identity_element, values.dtype)))
+
+    def update(self, index: Any, value: Any) -> None:
+        values = flat(value).astype(np.float64)
+        super().update(index, np.where(values >= self.identity_element, 0.0, values))
+
+    def _over(self, start: int, end: int) -> float:
+        if self._covers(start, end):
+            least = self._tree.min()
+        else:
+            leaves = self._tree.get(np.arange(start, end))
+            least = float(leaves.min(where=leaves > 0, initial=math.inf))
+        return min(least, self.identity_element)
 
 
 class FanoutSampler(PrioritizedSampler):
@@ -51,30 +190,28 @@ class FanoutSampler(PrioritizedSampler):
         fanout: int = 16,
     ) -> None:
         # The host's own __init__ would warn of the extension that this class does without.
-        for name, value in (("alpha", alpha), ("beta", beta), ("eps", eps)):
-            if not value >= 0:
-                raise ValueError(f"{name} must be greater or equal to 0, not {value}")
+        check_beta(beta)
         if device is not None and torch.device(device).type != "cpu":
             raise ValueError(
                 f"{type(self).__name__} keeps its tree in host memory: device must be 'cpu', not '{device}'"
             )
         self._max_capacity = integer_at_least("max_capacity", max_capacity, 1)
-        self._alpha, self._beta, self._eps = alpha, beta, eps
-        self.reduction, self.dtype = reduction, dtype
+        self._beta, self.reduction, self.dtype = beta, reduction, dtype
         self._max_priority_within_buffer = max_priority_within_buffer
         self._device = None
         self._implementation, self._fanout = implementation, fanout
-        self._init()
+        self._begin(alpha, eps)
+
+    _alpha, _eps, _tree = kept("alpha"), kept("epsilon"), kept("tree")
 
     def _init(self) -> None:
         """Forget every priority, as if nothing had been written."""
-        self._tree = impls.make(
-            self._implementation,
-            leaves_of(self._max_capacity),
-            fanout=self._fanout,
-            dtype=dtype_name(self.dtype),
-            minimum=True,
-        )
+        self._begin(self._alpha, self._eps)
+
+    def _begin(self, alpha: float, eps: float) -> None:
+        leaves, dtype = leaves_of(self._max_capacity), dtype_name(self.dtype)
+        tree = impls.make(self._implementation, leaves, fanout=self._fanout, dtype=dtype, minimum=True)
+        self.priorities = Priorities(tree, alpha, eps)
         self._end = 0  # no leaf from here on is above 0
         self._max_priority = None
 
@@ -118,7 +255,7 @@ class FanoutSampler(PrioritizedSampler):
         else:  # rows beyond those in storage have priorities, too
             rows, priorities = self._tree.sample(uniforms, exclude=np.arange(length, self._end))
             least = self._min_tree.query(0, length)
-        weights = torch.pow(torch.from_numpy(priorities) / least, -self._beta)
+        weights = torch.from_numpy(self.priorities.weights(priorities, float(self._beta), least))
         index = torch.from_numpy(rows)
         return torch.unravel_index(index, storage.shape) if storage.ndim > 1 else index, {"priority_weight": weights}
 
@@ -135,44 +272,34 @@ class FanoutSampler(PrioritizedSampler):
             return
         if rows.dtype.kind not in "iu":
             raise TypeError(f"index must hold integers, not {rows.dtype}")
-        if values.dtype.kind not in "iuf":
-            raise TypeError(f"priority must hold real numbers, not {values.dtype}")
         if rows.ndim > 1:
             rows = _raveled(rows, storage)
-        if values.dtype != np.float32:
-            values = values.astype(np.float64)
+        if values.size not in (1, rows.size):
+            raise RuntimeError(
+                f"priority must be one number or as many as the index has rows, {rows.size}, "
+                f"not of shape {list(np.shape(priority))}"
+            )
         rows, values = rows.reshape(-1), values.reshape(-1)
         if values.size != rows.size:
-            if values.size != 1:
-                raise RuntimeError(
-                    f"priority must be one number or as many as the index has rows, {rows.size}, "
-                    f"not of shape {list(np.shape(priority))}"
-                )
-            values = np.full(rows.size, values[0])
+            values = np.repeat(values, rows.size)
         if rows.min() < 0:
-            kept = rows != -1
-            rows, values = rows[kept], values[kept]
+            kept_rows = rows != -1
+            rows, values = rows[kept_rows], values[kept_rows]
             if rows.size == 0:
                 return
+        try:
+            self.priorities.update(rows, values)
+        except IndexError as error:
+            raise IndexError(f"{error}: give the sampler a max_capacity as large as the storage") from None
+        self._end = max(self._end, int(rows.max()) + 1)
         at = int(values.argmax())
         largest = float(values[at])
-        if not (values.min() >= 0 and largest < math.inf):
-            worst = values[~((values >= 0) & (values < math.inf))][0]
-            raise ValueError(f"priority {worst} is outside [0, inf): give absolute TD errors, and finite ones")
-        self._write(rows, (values + self._eps) ** float(self._alpha))
         known = self._max_priority[0]
         if known is None or largest > known:
             self._max_priority = largest, int(rows[at])
         # The host's rule: once the row of the largest priority is written, only the leaves tell which one is largest.
         if self._max_priority_within_buffer and self._alpha != 0 and (rows == self._max_priority[1]).any():
             self._recompute_max_priority_from_tree()
-
-    def _write(self, rows: NDArray[np.int64], leaves: NDArray[np.floating[Any]]) -> None:
-        try:
-            self._tree.update(rows, leaves)
-        except IndexError as error:
-            raise IndexError(f"{error}: give the sampler a max_capacity as large as the storage") from None
-        self._end = max(self._end, int(rows.max()) + 1)
 
     def _recompute_max_priority_from_tree(self) -> None:
         super()._recompute_max_priority_from_tree()
@@ -266,3 +393,67 @@ def _raveled(rows: NDArray[np.integer[Any]], storage: Any) -> NDArray[np.int64]:
         raise IndexError(f"index {rows[~inside][0].tolist()} is outside the storage, whose shape is {list(shape)}")
     flat = np.ravel_multi_index(tuple(np.moveaxis(rows.clip(0), -1, 0)), shape)
     return np.where(left_out, -1, flat)
+
+
+def leaves_of(size: int) -> int:
+    """Leaves of a tree for ``size`` rows: the least power of two that is not below."""
+    return 1 << (size - 1).bit_length()
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def array_of(values: Any) -> NDArray[Any]:
+    """The values as an array in host memory; those of a tensor that is there are not copied."""
+    try:
+        return values.numpy() if isinstance(values, torch.Tensor) else impls.to_numpy(values)
+    except (RuntimeError, TypeError):  # a tensor with a gradient, of another device, of a dtype that NumPy lacks
+        return impls.to_numpy(values)
+
+
+def flat(values: Any) -> NDArray[Any]:
+    """The values ``[B]``, without a copy where there need be none."""
+    return array_of(values).reshape(-1)
+
+
+def like(question: Any, answers: NDArray[Any]) -> Any:
+    """The answers ``[B]`` as what was asked for: a tensor, an array or a number, in its shape."""
+    if isinstance(question, torch.Tensor):
+        return torch.from_numpy(answers).reshape(question.shape).to(question.device)
+    shape = np.shape(question)
+    return answers.reshape(shape) if shape or isinstance(question, np.ndarray) else answers.item()
+
+
+_TREES = tuple(f"{kind}SegmentTree{bits}" for kind in ("Sum", "Min") for bits in ("Fp32", "Fp64"))
+_BUFFERS = "torchrl.data.replay_buffers"
+_replacement = Replacement(
+    *((f"{_BUFFERS}.{module}", name) for module in ("samplers", "samplers.prioritized") for name in _TREES),
+    *(
+        (f"{_BUFFERS}.replay_buffers.{module}", "PrioritizedSampler")
+        for module in ("prioritized", "prioritized_tensordict")
+    ),
+)
+
+
+def install(implementation: str = "numba", fanout: int = 16) -> None:
+    """Let samplers and buffers that torchrl makes from here on use our trees, until :func:`uninstall`.
+
+    ``TensorDictPrioritizedReplayBuffer`` and ``PrioritizedReplayBuffer`` get a :class:`FanoutSampler`;
+    ``PrioritizedSampler``, ``PrioritizedSliceSampler`` and their subclasses a :class:`SumSegmentTree` and a
+    :class:`MinSegmentTree`. Trees on a GPU stay torchrl's. Raises what making a tree raises.
+    """
+    ours: dict[str, Any] = {
+        f"{kind.__name__}{bits}": partial(kind, dtype=dtype, implementation=implementation, fanout=fanout)
+        for kind in (SumSegmentTree, MinSegmentTree)
+        for bits, dtype in (("Fp32", torch.float32), ("Fp64", torch.float64))
+    }
+    for tree in ours.values():
+        tree(1)
+    ours["PrioritizedSampler"] = partial(FanoutSampler, implementation=implementation, fanout=fanout)
+    _replacement.put(ours)
+
+
+def uninstall() -> None:
+    """Put torchrl's own trees and samplers back; what was made meanwhile keeps ours."""
+    _replacement.undo()

@@ -1,27 +1,59 @@
-"""Prioritized replay [Schaul2016] of the rows that SB3's buffer keeps.
+"""Prioritized replay [Schaul2016] for stable-baselines3: a replay buffer, and SB3's algorithms that learn from it.
 
 SB3 stores R rows of E environments in arrays ``[R, E, ...]``; row ``pos`` is written next. Here leaf r * E + e of one
 tree over all of them is the priority of the transition of environment e in row r, so that the arrays, flattened, are
-indexed by leaves. The tree is this file's only state besides SB3's: options of the buffer, VecNormalize, pickles and
+indexed by leaves. Priorities are this file's only state besides SB3's: options of the buffer, VecNormalize, pickles and
 what SB3 itself writes into the arrays continue working.
+
+SB3 averages a loss over the batch inside ``train``, where no weight can reach it any more. So each algorithm here runs
+the very ``train`` of its host with other loss functions: a copy of the function in whose globals ``F`` and
+``quantile_huber_loss`` are those of one batch's weights. Everything else (targets, optimizers, target networks, logs)
+is the host's own code, and with all weights 1 so is every bit of its result.
+
+``PrioritizedQRDQN`` is there where sb3-contrib is; asking for it elsewhere is an ImportError.
 """
+
+from .hosts import require
+
+require("stable_baselines3", "2.9", "3")
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
+from stable_baselines3 import DDPG, DQN, SAC, TD3, HerReplayBuffer
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from torch.nn import functional
 
-from ...checks import integer_at_least, one_of
-from ...replay.batches import check_beta, check_pairs, not_finite, reals, tickets_of
-from ...replay.values import number
-from ...sumtree.arguments import stratified_uniforms, to_numpy
-from ...sumtree.registry import make
+from ..checks import integer_at_least, one_of
+from ..replay.batches import check_beta, reals, tickets_of
+from ..replay.values import number
+from ..sumtree.arguments import stratified_uniforms, to_numpy
+from ..sumtree.contract import SumTree
+from ..sumtree.registry import make
+from .priorities import NumberedPriorities
+
+__all__ = [
+    "PrioritizedAlgorithm",
+    "PrioritizedDDPG",
+    "PrioritizedDQN",
+    "PrioritizedDictReplayBuffer",
+    "PrioritizedReplayBuffer",
+    "PrioritizedSAC",
+    "PrioritizedSamples",
+    "PrioritizedTD3",
+]
+with suppress(ImportError):  # whoever imports all of it has what there is
+    require("sb3_contrib", "2.9", "3")
+    __all__ += ["PrioritizedQRDQN"]  # noqa: F822  # see __getattr__
 
 Leaves = NDArray[np.int64]
 
@@ -92,8 +124,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         implementation: str = "numba",
         fanout: int = 16,
     ) -> None:
-        if not (0 <= number("alpha", alpha) < np.inf and 0 < number("epsilon", epsilon) < np.inf):
-            raise ValueError(f"alpha must be at least 0 and epsilon above 0, not {alpha} and {epsilon}")
+        if not number("epsilon", epsilon) > 0:
+            raise ValueError(f"epsilon must be above 0, not {epsilon}")
         if not 0 <= number("gamma", gamma) <= 1:
             raise ValueError(f"gamma must be within [0, 1], not {gamma}")
         for each in (beta, final_beta):
@@ -118,12 +150,15 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self.gamma, self.beta = gamma, beta
         self.last: Any = None  # what sample() returned last
         self._by_buffer = one_of("normalize_by", normalize_by, ("batch", "buffer")) == "buffer"
-        self.tree = make(implementation, self.buffer_size * n_envs, fanout=fanout, minimum=self._by_buffer)
-        self._alpha, self._epsilon, self._betas = alpha, epsilon, (beta, final_beta)
-        # Invariants: row ``pos`` - 1 is the (``_written`` - 1)-th ever added, from 0, and pos = _written % rows;
-        # those before ``_first`` were forgotten by reset().
-        self._written = self._first = 0
-        self._largest = 1.0
+        tree = make(implementation, self.buffer_size * n_envs, fanout=fanout, minimum=self._by_buffer)
+        # Invariant: the number of a transition, modulo leaves, is its leaf.
+        self.priorities = NumberedPriorities(tree, alpha, epsilon, is_clipped=True)
+        self._betas = beta, final_beta
+
+    @property
+    def tree(self) -> SumTree:
+        """The tree, a leaf for each transition."""
+        return self.priorities.tree
 
     def _check_space(self, space: Any, optimize_memory_usage: bool) -> None:
         if isinstance(space, spaces.Dict):
@@ -141,16 +176,15 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._check_row(obs, next_obs, action, reward, done, infos)
         self._end_what_was_cut(obs)
         row = self.pos
-        self._written += 1
         super().add(obs, next_obs, action, reward, done, infos)
-        self.tree.update(self._leaves_of(row), self._largest)
+        self.priorities.write(self._leaves_of(row))
         if self.optimize_memory_usage:  # SB3 has put next_obs where the oldest row had its observation
-            self.tree.update(self._leaves_of(self.pos), 0.0)
+            self.priorities.forget(self._leaves_of(self.pos))
 
     def _end_what_was_cut(self, obs: Any) -> None:
         """Mark the newest row's episodes that do not continue with ``obs``: somebody reset their environments."""
         is_single = self.optimize_memory_usage
-        if self._written == self._first or not (is_single or self.n_steps > 1):
+        if not self.size() or not (is_single or self.n_steps > 1):
             return
         newest = (self.pos - 1) % self.buffer_size
         told, at = (self.observations, self.pos) if is_single else (self.next_observations, newest)
@@ -173,11 +207,10 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self.is_waiting = True
         generator: Any = np.random  # its functions are the methods of a generator: the global one
         leaves, priorities = map(to_numpy, self.tree.sample(stratified_uniforms(generator, batch_size)))
-        # w_i / max w = (p_i / min p)^-beta, for N and the total cancel.
-        smallest = self.tree.min() if self._by_buffer else priorities.min()
-        weights = ((priorities / smallest) ** -self.beta).astype(np.float32).reshape(-1, 1)
-        rows, sequence = self._get_samples(leaves, env), self._sequence(leaves)
-        samples = PrioritizedSamples._make((*rows, self.to_torch(weights, copy=False), sequence))
+        weights = self.priorities.weights(priorities, self.beta, None if self._by_buffer else priorities.min())
+        weights = self.to_torch(weights.astype(np.float32).reshape(-1, 1), copy=False)
+        rows, sequence = self._get_samples(leaves, env), self.priorities.numbers[leaves]
+        samples = PrioritizedSamples._make((*rows, weights, sequence))
         self.last = samples
         return samples
 
@@ -187,26 +220,20 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         Returns ``[B]`` which of them were still there; those overwritten since stay as they are. ValueError for errors
         that are no priorities, TypeError for numbers that are no integers, with nothing written.
         """
-        tickets, sizes = tickets_of(sequence), np.abs(reals(errors)) + self._epsilon
-        check_pairs(tickets, sizes)
-        if not np.isfinite(sizes).all():
-            raise not_finite(sizes)
-        priorities = np.clip(sizes**self._alpha, self.tree.smallest_priority, self.tree.largest_priority)
-        rows = self.buffer_size - 1 if self.optimize_memory_usage else self.buffer_size
-        oldest = max(self._written - rows, self._first)
-        present: NDArray[np.bool_] = (tickets >= oldest * self.n_envs) & (tickets < self._written * self.n_envs)
-        self.tree.update(tickets[present] % self.tree.capacity, priorities[present])
-        self._largest = max(self._largest, float(priorities[present].max(initial=0.0)))
+        tickets, sizes = tickets_of(sequence), np.abs(reals(errors))
+        leaves = tickets % self.tree.capacity
+        present: NDArray[np.bool_] = self.priorities.numbers[leaves] == tickets
+        self.priorities.update(leaves, sizes, present)
         self.is_waiting = False
         return present
 
     def reset(self) -> None:
         """Forget every transition; updates for those sampled before are refused."""
         super().reset()
-        self.tree.update(np.arange(self.tree.capacity), 0.0)
-        # Invariant: pos = 0 = _written % rows.
-        self._written = self._first = -(-self._written // self.buffer_size) * self.buffer_size
-        self._largest, self.last = 1.0, None
+        leaves = self.tree.capacity
+        self.priorities.forget(np.arange(leaves))
+        self.priorities.written = -(-self.priorities.written // leaves) * leaves  # the next one is at leaf 0
+        self.priorities.largest, self.last = 1.0, None
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the batch sampled last, whose tensors are on a device that a reader may lack."""
@@ -214,11 +241,6 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     def _leaves_of(self, row: int) -> Leaves:
         return np.arange(row * self.n_envs, (row + 1) * self.n_envs)
-
-    def _sequence(self, leaves: Leaves) -> Leaves:
-        """The number of transitions added before those at ``leaves [B]``, each the latest written there."""
-        newest = self._written * self.n_envs - 1
-        return newest - (newest - leaves) % self.tree.capacity
 
     def _get_samples(self, batch_inds: Leaves, env: Any = None) -> ReplayBufferSamples:
         """The transitions at leaves ``batch_inds [B]``: SB3's hook, to which rows have no other environment to add."""
@@ -301,3 +323,152 @@ class PrioritizedDictReplayBuffer(PrioritizedReplayBuffer, DictReplayBuffer):
             raise ValueError(f"{name} must be a dict of {', '.join(shape)}")
         for key in shape:
             super()._check_seen(f"{name}[{key!r}]", given[key], space[key], shape[key])
+
+
+class PrioritizedAlgorithm(OffPolicyAlgorithm):
+    """What the classes below share; to be named before the SB3 algorithm that it changes.
+
+    The buffer is a ``PrioritizedReplayBuffer``, or its twin for dict observations. Its options, such as ``alpha``, go
+    into ``replay_buffer_kwargs``; n-step returns are asked for by ``n_steps`` as ever. Beta follows the progress of
+    ``learn``. TypeError for a ``replay_buffer_class`` that has no priorities; to continue with a model that SB3's own
+    class saved, load it with ``replay_buffer_class=None``.
+    """
+
+    replay_buffer: Any
+    replay_buffer_class: Any
+    replay_buffer_kwargs: dict[str, Any]
+    n_steps: int
+
+    def _setup_model(self) -> None:
+        kind, options, steps = self.replay_buffer_class, self.replay_buffer_kwargs, self.n_steps
+        if kind is None:
+            is_dict = isinstance(self.observation_space, spaces.Dict)
+            kind = PrioritizedDictReplayBuffer if is_dict else PrioritizedReplayBuffer
+        _check_kind(kind)
+        self.replay_buffer_class = kind
+        self.replay_buffer_kwargs = {"n_steps": steps, "gamma": self.gamma} | options
+        self.n_steps = 1  # SB3 warns that it does not tell n to a buffer of another class; it has just been told
+        try:
+            super()._setup_model()
+        finally:
+            self.replay_buffer_kwargs, self.n_steps = options, steps
+        self.replay_buffer.is_warning = False  # whoever samples besides, such as a callback, need not answer it
+
+    def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
+        """As SB3's. TypeError, with the buffer as it was, for the pickle of one that has no priorities."""
+        before = self.replay_buffer
+        super().load_replay_buffer(path, truncate_last_traj)
+        loaded, self.replay_buffer = self.replay_buffer, before
+        _check_kind(type(loaded))
+        self.replay_buffer = loaded
+
+    def train(self, gradient_steps: int, batch_size: int | None = None) -> None:
+        """Take gradient steps on batches of ``batch_size``, by default that of the model.
+
+        ValueError for a |TD error| that is not finite; RuntimeError if the host's ``train`` does not use the losses
+        given to it, so that nothing would be weighted.
+        """
+        buffer = self.replay_buffer
+        _check_kind(type(buffer))
+        buffer.is_warning = False
+        buffer.anneal(self._current_progress_remaining)
+        losses = _WeightedLosses(buffer, critics=getattr(getattr(self, "critic", None), "n_critics", 1))
+        host = super().train.__func__
+        names = host.__globals__ | {"F": losses, "quantile_huber_loss": losses.quantile_huber_loss}
+        train = FunctionType(host.__code__, names, host.__name__, host.__defaults__, host.__closure__)
+        train(self, gradient_steps, self.batch_size if batch_size is None else batch_size)
+        if losses.batches != gradient_steps:
+            raise RuntimeError(
+                f"{host.__qualname__} took {gradient_steps} gradient steps and weighted {losses.batches} of their "
+                f"batches: it computes its loss in a way that {type(self).__name__} does not know"
+            )
+        self.logger.record("train/beta", buffer.beta)
+
+
+class _WeightedLosses:
+    """Stands in for ``torch.nn.functional``: its losses are means of weight * loss over the batch sampled last.
+
+    Each batch has ``critics`` losses; with the last of them the mean over critics of |TD error| becomes the priority.
+    """
+
+    def __init__(self, buffer: PrioritizedReplayBuffer, critics: int) -> None:
+        self._buffer, self._critics = buffer, critics
+        self._errors: list[torch.Tensor] = []
+        self.batches = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(functional, name)
+
+    def smooth_l1_loss(self, current: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return self._mean(functional.smooth_l1_loss(current, target, reduction="none"), target - current)
+
+    def mse_loss(self, current: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return self._mean(functional.mse_loss(current, target, reduction="none"), target - current)
+
+    def quantile_huber_loss(
+        self, current: torch.Tensor, target: torch.Tensor, sum_over_quantiles: bool = True
+    ) -> torch.Tensor:
+        """Quantile regression of ``current [B, n]`` to ``target [B, m]`` by Huber's loss [Dabney2018, Eq. 10]."""
+        count = current.shape[1]
+        levels = (torch.arange(count, device=current.device, dtype=torch.float) + 0.5) / count
+        error = target[:, None, :] - current[:, :, None]
+        size = error.abs()
+        huber = torch.where(size > 1, size - 0.5, error**2 * 0.5)
+        loss = (levels[None, :, None] - (error.detach() < 0).float()).abs() * huber
+        loss = loss.sum(1) if sum_over_quantiles else loss.mean(1)
+        return self._mean(loss, target.mean(1) - current.mean(1))
+
+    def _mean(self, losses: torch.Tensor, errors: torch.Tensor) -> torch.Tensor:
+        batch = self._buffer.last
+        self._errors.append(errors.detach().abs().reshape(-1))
+        if len(self._errors) == self._critics:
+            self._buffer.update_priorities(batch.sequence, sum(self._errors) / self._critics)
+            self._errors = []
+            self.batches += 1
+        return (losses * batch.weights).mean()
+
+
+def _check_kind(kind: Any) -> None:
+    if isinstance(kind, type) and issubclass(kind, PrioritizedReplayBuffer):
+        return
+    name = getattr(kind, "__name__", repr(kind))
+    if isinstance(kind, type) and issubclass(kind, HerReplayBuffer):
+        raise TypeError(
+            f"{name} relabels goals after it has drawn rows by itself, so that it cannot be prioritized here: use it "
+            "with SB3's own class, or take prioritized replay without relabeling by replay_buffer_class=None"
+        )
+    raise TypeError(
+        f"{name} keeps no priorities: replay_buffer_class must be PrioritizedReplayBuffer, a subclass, or None, which "
+        "takes it"
+    )
+
+
+class PrioritizedDQN(PrioritizedAlgorithm, DQN):
+    """SB3's DQN with its smooth L1 loss as a weighted mean."""
+
+
+class PrioritizedSAC(PrioritizedAlgorithm, SAC):
+    """SB3's SAC; the losses of the critics are weighted, those of the actor and of the entropy are not."""
+
+
+class PrioritizedTD3(PrioritizedAlgorithm, TD3):
+    """SB3's TD3; the losses of the critics are weighted, that of the actor is not."""
+
+
+class PrioritizedDDPG(PrioritizedAlgorithm, DDPG):
+    """SB3's DDPG; the loss of the critic is weighted, that of the actor is not."""
+
+
+def __getattr__(name: str) -> Any:
+    """Return PrioritizedQRDQN, which is made with sb3-contrib when it is first asked for."""
+    if name != "PrioritizedQRDQN":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require("sb3_contrib", "2.9", "3")
+    from sb3_contrib import QRDQN  # noqa: PLC0415
+
+    about = {
+        "__doc__": "sb3-contrib's QR-DQN; |TD error| is that of the mean over the quantiles.",
+        "__module__": __name__,
+    }
+    globals()[name] = type(name, (PrioritizedAlgorithm, QRDQN), about)
+    return globals()[name]
