@@ -117,8 +117,8 @@ COLUMNS = {
     "bottleneck": "bottleneck slowest_stage cause stopped_by busy",
     "remedy": "sentence repairs no_links",
     "": "decides measure_next decide ties processes searched front terms f_a f_l question simulated shares"
-    " sources transfers elsewhere by_implementation by_environments by_learners utilization law training"
-    " why_not_training",
+    " sources transfers elsewhere by_implementation by_environments by_learners utilization law"
+    " training_options why_not_training",
 }
 COLUMN_OF = {word: column for column, words in COLUMNS.items() for word in words.split()}
 WHOLE = set("details mapping units options needs cycles seen caps busy factor source interval repairs".split())

@@ -13,7 +13,7 @@ from .options import ANSWERED, RunSetup, Values, list_given, setup_of
 from .settings import OPTIONS, list_fields
 from .workload import Workload
 
-KEY = "training"
+KEY = "training_options"
 """The table of an answer that has the options of a run by name, and other values of its workload by table.key."""
 WHY_NOT = "why_not_training"
 """The key of an answer that says why no run does what it recommends."""
@@ -21,8 +21,9 @@ STDIN = "-"
 
 
 def set_up_answer(file: str, workload: Workload, options: argparse.Namespace) -> RunSetup:
-    """What the answer in a file asks for, with the options that it does not decide; from the standard input where the
-    file's name is -. TrainingError names the file, and what is wrong with it.
+    """Return the setup of a run by the answer in a file and the options that the answer does not decide.
+
+    A file called - is the standard input. TrainingError names the file, and what is wrong with it.
     """
     called = "the answer from the standard input" if file == STDIN else file
     try:

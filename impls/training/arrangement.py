@@ -56,7 +56,7 @@ _DIGITS = 10  # from which on nothing has as many records
 
 
 class Need(NamedTuple):
-    """What settings need lest they change nothing: their names, why they would not, and whether a run has it."""
+    """A need of settings, named in one text, that would change nothing without it; the reason says without what."""
 
     settings: str
     reason: str

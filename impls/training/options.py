@@ -39,7 +39,7 @@ Values = dict[tuple[str, str], Any]
 
 @dataclass(frozen=True)
 class RunSetup:
-    """What a run trains, by which processes and implementations."""
+    """The workload, the processes and the implementations of a run."""
 
     workload: Workload
     arrangement: Arrangement
@@ -51,7 +51,7 @@ class RunSetup:
 
 
 def setup_of(workload: Workload, options: argparse.Namespace, values: Values | None = None) -> RunSetup:
-    """What options ask for, of a workload with other ``values``, too.
+    """Return the setup of a run by its options, of a workload with other ``values``.
 
     TrainingError for an option out of range, one that would change nothing, or options that do not go together.
     """
@@ -110,7 +110,7 @@ def list_given(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value != OPTIONS[name].default}
 
 
-def every_of(text: str) -> int:
+def _every_of(text: str) -> int:
     """Gradient steps k of a text; 0 for the word episode."""
     if text != "episode" and count(text) == 0:
         raise argparse.ArgumentTypeError("must be at least 1, or the word episode, not 0")
@@ -202,7 +202,7 @@ def _add_option(group: Any, name: str, setting: Setting) -> None:
     if rules["shape"] == "true or false":
         group.add_argument(flag_of(name), action="store_true", help=rules["help"])
         return
-    read = every_of if "word" in rules else rules.get("read", _READERS.get(rules["shape"], str))
+    read = _every_of if "word" in rules else rules.get("read", _READERS.get(rules["shape"], str))
     if "option" not in rules:  # a name, which argparse checks
         group.add_argument(flag_of(name), choices=rules["choices"], default=setting.default, help=rules["help"] + usual)
         return

@@ -271,17 +271,14 @@ def test_a_killed_process_is_told_and_all_is_kept(kind, sync):
 @pytest.mark.parametrize(
     ("options", "words_told"),
     [
-        ({"shards": 100_000}, ("shards", "1,024")),
         ({"sync": "server", "shards": 1000}, ("1,000 shards", "--shards")),
         ({"shards": 2}, ("--shards", "--sync server")),
         ({"sync": "hogwild", "average": 2}, ("--average", "--sync server")),
         ({"sync": "hogwild", "every": 0}, ("episode", "hogwild")),
-        ({"processes": 0}, ("processes", "from 1")),
         ({"replay": "cached:0"}, ("cached:n", "cached:0")),
         ({"replay": "cached:21"}, ("21 records", "20 steps")),
         ({"processes": 600}, ("512", "--processes")),
         ({"learners": 2}, ("--learners",)),
-        ({"transport": "pipe"}, ("--transport",)),
         ({"sync": "synchronous"}, ("lock, hogwild, server", "synchronous")),
     ],
 )

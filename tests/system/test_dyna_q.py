@@ -180,9 +180,6 @@ def test_it_takes_copies_with_one_worker_by_itself():
         ("cartpole_dyna_q --replay local", ("--replay shared",)),
         ("cartpole_dyna_q --sync server --every episode", ("--every",)),
         ("cartpole_dyna_q --model-workers 0 --cap 2", ("--cap", "--model-workers")),
-        ("cartpole_dyna_q --cap 0", ("--cap", "at least 1", "not 0")),
-        ("cartpole_dqn --arrangement copies --model-workers 0", ("--model-workers", "dqn", "dyna_q")),
-        ("cartpole_dqn --arrangement copies --cap 2", ("--cap", "dqn")),
     ],
 )
 def test_what_changes_nothing_or_cannot_be_is_refused(arguments, words_told):

@@ -375,4 +375,4 @@ def test_free_keys_race_with_each_of_their_values(raced):
     assert ("strategy" in dict(values)) == (best.fix["arrangement"] != "serial")
     apart = next(one for one in deciding.contenders(question) if one.fix["arrangement"] == "apart" and one.given)
     other = deciding._with(question, apart, "strategy", "one_lock")
-    assert json.loads(other.given)["training"]["strategy"] == "one_lock"
+    assert json.loads(other.given)["training_options"]["strategy"] == "one_lock"
