@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from impls.training.metrics import (
+from impls.training.clock import (
     computation_efficiency,
     learning_efficiency,
     sample_efficiency,

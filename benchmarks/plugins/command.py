@@ -20,7 +20,7 @@ from typing import Any
 from dse import learning_runs, stats
 from dse.records import Measurement, RecordError, twins
 from impls import training
-from impls.training.metrics import sample_efficiency
+from impls.training.clock import sample_efficiency
 
 from ..arguments import add_common, add_list, add_names, add_numbers, at_least, list_of, listed, parser_of
 from ..run import Stamp, file_of, latest, show

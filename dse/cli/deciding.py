@@ -14,8 +14,8 @@ from impls.cores import count_allowed
 from impls.replay import strategies
 from impls.terminal import aligned, plural
 from impls.training import identity, learners
-from impls.training.answer import KEY
 from impls.training.arrangement import SEVERAL, UNUSABLE
+from impls.training.options import KEY
 from impls.training.weights import layout_of
 
 from .. import platforms

@@ -8,8 +8,8 @@ from typing import Any
 import impls
 from impls.strict_toml import UnreadableError
 from impls.training import Workload, WorkloadError, load
-from impls.training.answer import KEY, WHY_NOT
 from impls.training.arrangement import SEVERAL
+from impls.training.options import KEY, WHY_NOT
 
 from ..estimate import Interval
 from ..mapping.answer import MappingAnswer, PartAnswer

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from impls.training.metrics import scaling_factor
+from impls.training.clock import scaling_factor
 
 from ..solver.problem import ProblemError
 from .batch_law import FlatThenLinear

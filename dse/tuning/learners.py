@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from impls.training.metrics import scaling_factor
+from impls.training.clock import scaling_factor
 
 from ..estimate import Estimate
 from ..mapping.learners import Processes, Term, calibrate, sources_of, terms_of

@@ -132,7 +132,7 @@ def _train(options: argparse.Namespace) -> int:
 def _set_up(workload: Workload, options: argparse.Namespace) -> RunSetup:
     if options.mapping is None or options.adapt:
         return setup_of(workload, options)
-    from .answer import set_up_answer  # noqa: PLC0415  # needed by a mapping alone
+    from .options import set_up_answer  # noqa: PLC0415  # needed by a mapping alone
 
     return set_up_answer(options.mapping, workload, options)
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from ..replay import LocalStorage
 from ..replay.layout import Arrays
 from ..replay.local_storages import LocalStorages
+from .clock import policy_quality
 from .environments import LARGEST, Environment, described
 from .errors import TrainingError
 from .learner import Learner
-from .metrics import policy_quality
 from .weights import layout_of
 from .workload import Workload
 

@@ -15,9 +15,9 @@ from ..replay import make as make_replay
 from . import learners
 from .actor import TRAINING, Episode, Inserted, actor_of, beta_at, explore_at, seed_of
 from .arrangement import Arrangement
+from .clock import cpu_seconds, seconds_of
 from .errors import ProcessLost, TrainingError
 from .learner import Learner, Stepped
-from .metrics import cpu_seconds, seconds_of
 from .rollouts import Rollouts
 from .weights import layout_of
 from .workload import Workload

@@ -35,12 +35,12 @@ from . import algorithms, checkpoint, clock, learners
 from .actor import TEST, VALIDATION, Episode, Tested, evaluate
 from .arrangement import COPIES, Arrangement
 from .checkpoint import check_state, refusing, threads_and_devices, too_large
+from .clock import Stopwatch, learning_efficiency, sample_efficiency
 from .environments import INSTALL, Environment
 from .errors import ProcessLost, TrainingError
 from .folder import Log, alone, check
 from .interrupts import Interrupted, Interrupts
 from .loop import Loop, SerialLoop
-from .metrics import Stopwatch, learning_efficiency, sample_efficiency
 from .workload import Workload
 
 if TYPE_CHECKING:

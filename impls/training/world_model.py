@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..sumtree.compiling import kept_njit
-from .learners.dense_learner.memory import Scratch, scratch_of
+from .learners.dense_learner.memory import Scratch, descend, scratch_of
 from .learners.dense_learner.perceptron import LOOSE, backward, forward, load
-from .learners.dense_learner.update import descend
 from .workload import Workload
 
 _INITIAL = 11  # sets these random numbers apart from the other uses of a seed

@@ -20,10 +20,9 @@ from dse.cli import emit
 from dse.mapping.question import answer_question, ask
 from impls.training import TrainingError, learners
 from impls.training.__main__ import main
-from impls.training.answer import KEY, WHY_NOT
 from impls.training.arrangement import Arrangement
 from impls.training.errors import ProcessLost
-from impls.training.options import parser
+from impls.training.options import KEY, WHY_NOT, parser
 from impls.training.parallel.loop import ParallelLoop
 from tests.learning import batch_of, tiny
 from tests.parallel_runs import advance, lives, small

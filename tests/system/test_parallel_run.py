@@ -21,11 +21,10 @@ pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 from impls.training import TrainingError, checkpoint, learners, load
 from impls.training.__main__ import _parser, main
 from impls.training.actor import VALIDATION, evaluate
-from impls.training.answer import KEY, WHY_NOT, set_up_answer
 from impls.training.arrangement import Arrangement
 from impls.training.environments import Environment
 from impls.training.interrupts import Interrupted
-from impls.training.options import setup_of
+from impls.training.options import KEY, WHY_NOT, set_up_answer, setup_of
 from impls.training.parallel.testing import TestProcess
 from impls.training.run import Plan, start
 from tests.parallel_runs import kill, lives, small, stop, until

@@ -25,9 +25,9 @@ pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 from impls.training import checkpoint  # noqa: E402  # with torch
 from impls.training.__main__ import main  # noqa: E402
 from impls.training.algorithm import ALGORITHMS  # noqa: E402
+from impls.training.clock import Stopwatch  # noqa: E402
 from impls.training.folder import Log, check  # noqa: E402
 from impls.training.interrupts import Interrupted, Interrupts, terminable  # noqa: E402
-from impls.training.metrics import Stopwatch  # noqa: E402
 from impls.training.run import Plan, rates_of, start  # noqa: E402
 from impls.training.workload import Evaluation  # noqa: E402
 from tests.matrix import slow  # noqa: E402

@@ -25,8 +25,7 @@ from dse.tuning.core_question import platform_split
 from dse.tuning.learners import learner_scaling
 from impls.training import load
 from impls.training.__main__ import _parser as training_parser
-from impls.training.answer import set_up_answer
-from impls.training.options import setup_of
+from impls.training.options import set_up_answer, setup_of
 from tests.committed import RESULTS
 from tests.profiled import NOISE, folder, stamp
 from tests.system.test_implementations import PLATFORM, records

@@ -20,10 +20,9 @@ from ...replay.batches import not_finite
 from ...sumtree.compiling import kept_njit
 from ..actor import Inserted
 from ..errors import TrainingError
-from ..learners.dense_learner.memory import Scratch, State, scratch_of
+from ..learners.dense_learner.memory import Scratch, State, descend, scratch_of
 from ..learners.dense_learner.perceptron import LOOSE, backward, forward, load
 from ..learners.dense_learner.sac import HALF_LOG_2PI, HIGH
-from ..learners.dense_learner.update import descend
 from ..loop import SerialLoop
 from ..weights import layout_of
 from ..workload import Workload

@@ -9,9 +9,9 @@ import numpy as np
 from .. import learners
 from ..actor import TRAINING, Episode
 from ..arrangement import Arrangement
+from ..clock import seconds_of
 from ..errors import TrainingError
 from ..loop import Loop
-from ..metrics import seconds_of
 from ..workload import Workload
 from . import syncs
 from .batches import Batches, OwnBatches, SentBatches

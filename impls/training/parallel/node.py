@@ -17,8 +17,8 @@ from ...replay import Replay
 from .. import clock, learners
 from ..actor import Episode
 from ..arrangement import Arrangement
+from ..clock import seconds_of
 from ..errors import TrainingError
-from ..metrics import seconds_of
 from ..weights import layout_of
 from ..workload import Workload
 from . import counter, transports

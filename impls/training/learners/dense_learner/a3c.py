@@ -10,9 +10,9 @@ import numpy as np
 from ....sumtree.compiling import kept_njit
 from .dqn import best_of
 from .losses import larger, loss_of
+from .memory import descend
 from .perceptron import LOOSE, backward, forward, load
 from .product import inside
-from .update import descend
 
 
 @kept_njit(nogil=True, fastmath=LOOSE)

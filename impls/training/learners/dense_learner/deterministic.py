@@ -9,9 +9,9 @@ import numpy as np
 
 from ....sumtree.compiling import kept_njit
 from .losses import regress, smallest_value
+from .memory import descend, move
 from .perceptron import LOOSE, backward, copy, forward, load
 from .product import inside
-from .update import descend, move
 
 
 @inside(fastmath=LOOSE)

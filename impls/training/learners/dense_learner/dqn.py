@@ -6,9 +6,9 @@ import numpy as np
 
 from ....sumtree.compiling import kept_njit
 from .losses import loss_of
+from .memory import descend, move
 from .perceptron import LOOSE, backward, forward, load
 from .product import inside
-from .update import descend, move
 
 
 @inside(fastmath=LOOSE)

@@ -13,7 +13,7 @@ from ....sumtree.compiling import compiler
 from ...learner import Derived, Learner, Phase, Stepped, Vectors, Weights, rates
 from ...weights import shapes, spans
 from ...workload import Workload
-from . import a3c, deterministic, dqn, sac, update
+from . import a3c, deterministic, dqn, memory, sac
 from .memory import Rows, Scratch, Settings, Sizes, State, scratch_of
 
 KERNELS: dict[str, ModuleType] = {
@@ -35,7 +35,7 @@ class DenseLearner(Learner):
         self._inputs = math.prod(workload.observation.stacked)
         self._scratch: dict[str, Scratch] = {}
         self._act, self._step = (_Kernel(getattr(KERNELS[workload.family], name)) for name in ("act", "step"))
-        self._update, self._rates = _Kernel(update.update), rates(workload)
+        self._update, self._rates = _Kernel(memory.update), rates(workload)
 
     def step(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any]) -> Stepped:
         """Take one gradient step on a batch ``[B, ...]`` with importance weights ``[B]``."""

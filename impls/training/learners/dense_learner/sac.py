@@ -10,9 +10,9 @@ import numpy as np
 
 from ....sumtree.compiling import kept_njit
 from .losses import regress, smaller, smallest_value
+from .memory import descend, move
 from .perceptron import LOOSE, backward, copy, forward, load
 from .product import inside
-from .update import descend, move
 
 LOW, HIGH = np.float32(-5), np.float32(2)  # bounds of a deviation's logarithm
 HALF_LOG_2PI = np.float32(math.log(2 * math.pi) / 2)
