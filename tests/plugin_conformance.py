@@ -75,7 +75,7 @@ class Conformance:
         """Return copies of a buffer, in every way that the host knows; ``folder`` is empty."""
         return [pickle.loads(pickle.dumps(buffer)), copy.deepcopy(buffer)]
 
-    def reached(self, names: dict[str, Any]) -> float:
+    def mean_return(self, names: dict[str, Any]) -> float:
         """Return the mean return that the README's program has reached, from its names."""
         raise NotImplementedError
 
@@ -202,4 +202,4 @@ class Conformance:
     def test_the_program_of_the_readme_trains_cartpole_to_475(self):
         names: dict[str, Any] = {}
         exec(program(self.heading), names)
-        assert self.reached(names) >= 475
+        assert self.mean_return(names) >= 475

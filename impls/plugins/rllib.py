@@ -47,7 +47,7 @@ Row = tuple[int, int, int]
 """An episode's number, counted from the first ever stored, a step in it, and the leaf."""
 
 
-class Rows:
+class _Rows:
     """The rows, time steps of stored episodes, each with a leaf of its own.
 
     Leaves are given out and taken back in the order of RLlib's buffer, so that both put a row at the same leaf: those
@@ -124,7 +124,7 @@ class Rows:
         return leaves[np.argsort(self._facts[leaves, 2])]
 
 
-def binary_nodes(leaves: NDArray[np.float64], combine: np.ufunc, neutral: float) -> list[float]:
+def _binary_nodes(leaves: NDArray[np.float64], combine: np.ufunc, neutral: float) -> list[float]:
     """RLlib's list of a binary tree: the root at 1, the children of i at 2i and 2i + 1, the leaves in its last half."""
     nodes = np.full(2 * leaves.size, neutral)
     nodes[leaves.size :] = leaves
@@ -143,7 +143,7 @@ _EMPTY_COLUMN = InfiniteLookbackBuffer()
 _EMPTY = SingleAgentEpisode()
 
 
-def transition(
+def _transition(
     episode: Any, step: int, n: int, gamma: float, name: str, outputs: dict[str, Any], with_infos: bool
 ) -> Any:
     """An episode of one step: what is seen at ``step`` and n steps later, the action, the discounted rewards between.
@@ -171,13 +171,13 @@ def transition(
     return new
 
 
-def follows(episode: Any, chunk: Any) -> bool:
+def _follows(episode: Any, chunk: Any) -> bool:
     """Whether a chunk continues where an episode stands: RLlib joins no others."""
     goes_on = not episode.is_done and episode.t == chunk.t_started
     return goes_on and _alike(episode.observations[-1], chunk.observations[0])
 
 
-def copy_of(episode: Any) -> Any:
+def _copy_of(episode: Any) -> Any:
     """A copy of an episode, as deep as the maker's later changes may reach, but for its spaces."""
     new = _copy_of_slots(episode)
     for name in ("observations", "infos", "actions", "rewards"):
@@ -278,7 +278,7 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
         leaves = 2 << (capacity - 1).bit_length()
         tree = make(implementation, leaves, fanout=fanout, dtype="float64", minimum=True)
         self.priorities = Priorities(tree, alpha)
-        self._rows = Rows(leaves)
+        self._rows = _Rows(leaves)
         # Invariant: the priority of a row that fewer than ``_shortest`` steps follow is here, and 0 in the tree.
         self._waiting = np.zeros(leaves)
         self._shortest = 1
@@ -362,7 +362,7 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
             del self.episode_id_to_index[episode.id_]
         self._num_episodes_evicted += len(oldest)
         before = len(self._rows)
-        ready = [self._store(copy_of(chunk), priority) for chunk in chunks if chunk.id_ not in evicted]
+        ready = [self._store(_copy_of(chunk), priority) for chunk in chunks if chunk.id_ not in evicted]
         # Of equal leaves the last counts: one that was freed and taken ends with the new row's priority.
         changed = np.concatenate([freed, *ready])
         priorities = self._waiting[changed]
@@ -386,7 +386,7 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
         for chunk in chunks:
             index = self.episode_id_to_index.get(chunk.id_)
             before = at.get(chunk.id_) or (None if index is None else self.episodes[index - first])
-            if before is not None and not follows(before, chunk):
+            if before is not None and not _follows(before, chunk):
                 held = f"{before.t}{' and is over' * before.is_done}, and a chunk from step {chunk.t_started} on"
                 remedy = "add its chunks in order, and another episode by an id of its own"
                 raise ValueError(f"episode {chunk.id_} is stored up to step {held} does not follow: {remedy}")
@@ -463,7 +463,7 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
             if include_extra_model_outputs:
                 outputs |= {key: episode.get_extra_model_outputs(key, step) for key in episode.extra_model_outputs}
             name = names[32 * j : 32 * j + 32]
-            sampled.append(transition(episode, step, n, gamma, name, outputs, include_infos))
+            sampled.append(_transition(episode, step, n, gamma, name, outputs, include_infos))
             if to_numpy:
                 sampled[-1].to_numpy()
         self._last_sampled_indices = leaves
@@ -536,14 +536,14 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
     def get_state(self) -> dict[str, Any]:
         """A copy of all that is stored, which RLlib's buffer of this capacity takes too, and the state of ``rng``."""
         stored = self.episodes
-        self.episodes = deque(map(copy_of, stored))  # RLlib's state shares its lists with the episodes
+        self.episodes = deque(map(_copy_of, stored))  # RLlib's state shares its lists with the episodes
         try:
             state: dict[str, Any] = EpisodeReplayBuffer.get_state(self)
         finally:
             self.episodes = stored
         return state | {
-            "_sum_segment": binary_nodes(self._sum_segment, np.add, 0.0),
-            "_min_segment": binary_nodes(self._min_segment, np.minimum, math.inf),
+            "_sum_segment": _binary_nodes(self._sum_segment, np.add, 0.0),
+            "_min_segment": _binary_nodes(self._min_segment, np.minimum, math.inf),
             "_free_nodes": list(self._free_nodes),
             "_max_priority": float(self._max_priority),
             "_max_idx": self._max_idx,
@@ -566,7 +566,7 @@ class FanoutPrioritizedEpisodeReplayBuffer(PrioritizedEpisodeReplayBuffer):
         self._waiting[:], self._shortest = 0.0, 1
         self.episodes = deque()  # RLlib's set_state keeps what is there
         EpisodeReplayBuffer.set_state(self, state)
-        self.episodes = deque(map(copy_of, self.episodes))
+        self.episodes = deque(map(_copy_of, self.episodes))
         free = [*state["_free_nodes"], *range(held, size)]
         self._rows.load(state["_indices"], free, len(self.episodes), self._num_episodes_evicted)
         self._max_priority = float(state["_max_priority"])

@@ -20,6 +20,7 @@ require("stable_baselines3", "2.9", "3")
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -460,15 +461,16 @@ class PrioritizedDDPG(PrioritizedAlgorithm, DDPG):
 
 
 def __getattr__(name: str) -> Any:
-    """Return PrioritizedQRDQN, which is made with sb3-contrib when it is first asked for."""
+    """Return PrioritizedQRDQN, for which sb3-contrib must be there."""
     if name != "PrioritizedQRDQN":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     require("sb3_contrib", "2.9", "3")
+    return _make_qrdqn()
+
+
+@cache
+def _make_qrdqn() -> Any:
     from sb3_contrib import QRDQN  # noqa: PLC0415
 
-    about = {
-        "__doc__": "sb3-contrib's QR-DQN; |TD error| is that of the mean over the quantiles.",
-        "__module__": __name__,
-    }
-    globals()[name] = type(name, (PrioritizedAlgorithm, QRDQN), about)
-    return globals()[name]
+    about = "sb3-contrib's QR-DQN; |TD error| is that of the mean over the quantiles."
+    return type("PrioritizedQRDQN", (PrioritizedAlgorithm, QRDQN), {"__doc__": about, "__module__": __name__})

@@ -152,7 +152,7 @@ class PrioritizedReplayBuffer(host.PrioritizedReplayBuffer):
 
     def init_weight(self, index: int | NDArray[np.int64]) -> None:
         """Give rows just written the largest priority so far."""
-        self.priorities.write(np.atleast_1d(index))
+        self.priorities.write(np.asarray(index).reshape(-1))
 
     def sample_indices(self, batch_size: int | None) -> NDArray[np.int64]:
         """Rows ``[B]`` in proportion to their priorities; all rows for 0, none below 0, as the host."""
@@ -171,7 +171,8 @@ class PrioritizedReplayBuffer(host.PrioritizedReplayBuffer):
         """
         rows, errors = np.asarray(index), np.abs(to_numpy(new_weight))
         written = getattr(index, "written", None)
-        present = None if written is None else self.priorities.numbers[rows] < written
+        is_late = written is not None and written != self.priorities.written
+        present = self.priorities.numbers[rows] < written if is_late else None
         self.priorities.update(rows, errors, present)
 
     def __getitem__(self, index: Any) -> Any:
@@ -203,6 +204,7 @@ class PrioritizedReplayBuffer(host.PrioritizedReplayBuffer):
         """Empty the buffer: no row can be drawn until it is written again."""
         super().reset(keep_statistics)
         self.priorities.forget(np.arange(self.maxsize))
+        self.priorities.written += 1  # so that rows drawn before are late
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "priorities" not in state:  # of a buffer that the host's class had saved

@@ -61,7 +61,7 @@ class _SegmentTree:
         self.size = integer_at_least("size", size, 1)
         if tree is None:
             tree = impls.make(
-                implementation, leaves_of(size), fanout=fanout, dtype=dtype_name(dtype), minimum=self._minimum
+                implementation, _leaves_of(size), fanout=fanout, dtype=_dtype_name(dtype), minimum=self._minimum
             )
         self._tree = tree
 
@@ -89,24 +89,24 @@ class _SegmentTree:
 
     def at(self, index: Any) -> Any:
         """The values at an index: ``tree[index]``. IndexError, TypeError."""
-        return like(index, self._tree.get(flat(index)))
+        return _like(index, self._tree.get(_flat(index)))
 
     def update(self, index: Any, value: Any) -> None:
         """Set the leaves at an index to as many values, or all to one: ``tree[index] = value``.
 
         Raises IndexError, TypeError and, for NaN, negative or infinite values, ValueError.
         """
-        where, values = flat(index), flat(value)
+        where, values = _flat(index), _flat(value)
         self._tree.update(where, values if values.size == where.size else values.item() if values.size == 1 else values)
 
     def query(self, left: Any, right: Any) -> Any:
         """The sum, or the minimum, over leaves left .. right-1; ends beyond the tree count as its ends."""
-        starts, ends = np.clip(flat(left), 0, self.capacity), np.clip(flat(right), 0, self.capacity)
+        starts, ends = np.clip(_flat(left), 0, self.capacity), np.clip(_flat(right), 0, self.capacity)
         answers = [
             self._over(start, end) if start < end else self.identity_element
             for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
         ]
-        return like(left, np.array(answers))
+        return _like(left, np.array(answers))
 
     def _covers(self, start: int, end: int) -> bool:
         """Whether no leaf outside [start, end) is above 0."""
@@ -126,9 +126,9 @@ class SumSegmentTree(_SegmentTree):
 
     def scan_lower_bound(self, value: Any) -> Any:
         """The first leaf i with p_0 + .. + p_i >= value; ``size`` for a value above the total. ValueError below 0."""
-        values, total = flat(value), self._tree.total()
+        values, total = _flat(value), self._tree.total()
         found = self._tree.prefix_sum_index(np.minimum(values, total), side="left")
-        return like(value, np.where(values > total, self.size, found))
+        return _like(value, np.where(values > total, self.size, found))
 
 
 class MinSegmentTree(_SegmentTree):
@@ -141,11 +141,11 @@ class MinSegmentTree(_SegmentTree):
     _minimum = True
 
     def at(self, index: Any) -> Any:
-        values = self._tree.get(flat(index))
-        return like(index, np.where(values > 0, values, np.array(self.identity_element, values.dtype)))
+        values = self._tree.get(_flat(index))
+        return _like(index, np.where(values > 0, values, np.array(self.identity_element, values.dtype)))
 
     def update(self, index: Any, value: Any) -> None:
-        values = flat(value).astype(np.float64)
+        values = _flat(value).astype(np.float64)
         super().update(index, np.where(values >= self.identity_element, 0.0, values))
 
     def _over(self, start: int, end: int) -> float:
@@ -209,7 +209,7 @@ class FanoutSampler(PrioritizedSampler):
         self._begin(self._alpha, self._eps)
 
     def _begin(self, alpha: float, eps: float) -> None:
-        leaves, dtype = leaves_of(self._max_capacity), dtype_name(self.dtype)
+        leaves, dtype = _leaves_of(self._max_capacity), _dtype_name(self.dtype)
         tree = impls.make(self._implementation, leaves, fanout=self._fanout, dtype=dtype, minimum=True)
         self.priorities = Priorities(tree, alpha, eps)
         self._end = 0  # no leaf from here on is above 0
@@ -267,7 +267,7 @@ class FanoutSampler(PrioritizedSampler):
         integers, not real numbers), ValueError (a priority that is NaN, negative or infinite) and RuntimeError, as the
         host, for shapes that do not match.
         """
-        rows, values = array_of(index), array_of(priority)
+        rows, values = _array_of(index), _array_of(priority)
         if rows.size == 0:
             return
         if rows.dtype.kind not in "iu":
@@ -395,16 +395,16 @@ def _raveled(rows: NDArray[np.integer[Any]], storage: Any) -> NDArray[np.int64]:
     return np.where(left_out, -1, flat)
 
 
-def leaves_of(size: int) -> int:
+def _leaves_of(size: int) -> int:
     """Leaves of a tree for ``size`` rows: the least power of two that is not below."""
     return 1 << (size - 1).bit_length()
 
 
-def dtype_name(dtype: torch.dtype) -> str:
+def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def array_of(values: Any) -> NDArray[Any]:
+def _array_of(values: Any) -> NDArray[Any]:
     """The values as an array in host memory; those of a tensor that is there are not copied."""
     try:
         return values.numpy() if isinstance(values, torch.Tensor) else impls.to_numpy(values)
@@ -412,12 +412,12 @@ def array_of(values: Any) -> NDArray[Any]:
         return impls.to_numpy(values)
 
 
-def flat(values: Any) -> NDArray[Any]:
+def _flat(values: Any) -> NDArray[Any]:
     """The values ``[B]``, without a copy where there need be none."""
-    return array_of(values).reshape(-1)
+    return _array_of(values).reshape(-1)
 
 
-def like(question: Any, answers: NDArray[Any]) -> Any:
+def _like(question: Any, answers: NDArray[Any]) -> Any:
     """The answers ``[B]`` as what was asked for: a tensor, an array or a number, in its shape."""
     if isinstance(question, torch.Tensor):
         return torch.from_numpy(answers).reshape(question.shape).to(question.device)

@@ -234,7 +234,7 @@ class TestBuffer(Conformance):
         buffer.sample(3)
         return buffer
 
-    def reached(self, names):
+    def mean_return(self, names):
         assert isinstance(names["algorithm"].local_replay_buffer, Buffer)
         return names["mean"]
 

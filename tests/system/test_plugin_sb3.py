@@ -153,7 +153,7 @@ class TestBuffer(Conformance):
     def update(self, buffer, drawn, errors):
         buffer.update_priorities(drawn.batch.sequence, errors)
 
-    def reached(self, names):
+    def mean_return(self, names):
         assert isinstance(names["model"].replay_buffer, sb3.PrioritizedReplayBuffer)
         return names["stop"].best_mean_reward
 

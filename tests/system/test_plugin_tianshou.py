@@ -311,7 +311,7 @@ class TestBuffer(Conformance):
     def copies(self, memory, folder):
         return [*super().copies(memory, folder), on_disk(memory, folder)]
 
-    def reached(self, names):
+    def mean_return(self, names):
         assert isinstance(names["replay"], ours.PrioritizedVectorReplayBuffer)
         return names["result"].best_reward
 

@@ -28,7 +28,7 @@ from torchrl.data import (  # noqa: E402
 from torchrl.data.replay_buffers import samplers  # noqa: E402
 from torchrl.data.replay_buffers.replay_buffers import prioritized_tensordict  # noqa: E402
 
-from impls.plugins.torchrl import array_of  # noqa: E402
+from impls.plugins.torchrl import _array_of  # noqa: E402
 
 ROWS, BATCH = 64, 500
 
@@ -147,7 +147,7 @@ class TestBuffer(Conformance):
             copies[-1]._sampler = sampler
         return copies
 
-    def reached(self, names):
+    def mean_return(self, names):
         assert isinstance(names["replay"].sampler, plugin.FanoutSampler)
         return names["mean"]
 
@@ -615,6 +615,6 @@ def test_sums_do_not_lose_what_float32_sums_do():
 
 def test_tensors_of_the_cpu_are_read_where_they_are():
     values = torch.rand(5)
-    assert np.shares_memory(array_of(values), values.numpy())
-    assert array_of(values.requires_grad_()).tolist() == values.tolist()
-    assert array_of(torch.ones(2, dtype=torch.bfloat16)).tolist() == [1, 1]
+    assert np.shares_memory(_array_of(values), values.numpy())
+    assert _array_of(values.requires_grad_()).tolist() == values.tolist()
+    assert _array_of(torch.ones(2, dtype=torch.bfloat16)).tolist() == [1, 1]
