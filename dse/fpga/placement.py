@@ -57,7 +57,7 @@ class Rmm:
     def insert_cycles(self, leaves: float) -> float:
         """Count the cycles to insert a given number of leaves at once, in banks that share them evenly."""
         design = self.point.design.design
-        return float(cycles.update_cycles(design, math.ceil(leaves / design.banks)))
+        return float(cycles.count_cycles(design, "update", math.ceil(leaves / design.banks)))
 
 
 @functools.lru_cache(maxsize=64)
@@ -70,7 +70,7 @@ def rmms(slices: tuple[Slice, ...], capacity: int, batch: int, clock_hz: float, 
     for point in front(fitting):
         design = point.design.design
         even = math.ceil(batch / design.banks)
-        draw, update = cycles.sample_cycles(design, even), cycles.update_cycles(design, even)
+        draw, update = cycles.count_cycles(design, "sample", even), cycles.count_cycles(design, "update", even)
         share = draw / (draw + update)
         designs.append(Rmm(point, point.cycles * share, point.cycles * (1 - share)))
     return tuple(designs)

@@ -106,11 +106,11 @@ def _order(point: RmmPoint) -> tuple[object, ...]:
 def mean_cycles(design: Design, batch: int) -> float:
     """Compute the mean cycles of sampling and then updating a batch: ``model.ledger`` for a whole space at once."""
     if design.banks == 1:
-        return float(cycles.sample_cycles(design, batch) + cycles.update_cycles(design, batch))
+        return float(cycles.count_cycles(design, "sample", batch) + cycles.count_cycles(design, "update", batch))
     arrived, behind = _queues(design.capacity, design.banks, design.banking, batch)
-    interval = cycles.initiation_interval(design)
-    sample = _last_begun(arrived, behind, interval) + cycles.sample_fill(design)
-    update = _last_begun(arrived, behind, 1) + cycles.update_fill(design)
+    interval = cycles.interval(design, "sample")
+    sample = _last_begun(arrived, behind, interval) + cycles.fill(design, "sample")
+    update = _last_begun(arrived, behind, 1) + cycles.fill(design, "update")
     return sample + update + 2 * cycles.dispatch(design)
 
 

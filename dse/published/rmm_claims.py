@@ -24,7 +24,6 @@ PUBLISHED = rmm_points.PUBLISHED.design
 LAW = f"{EXACT}, with a law that equals simulated hardware cycle for cycle"
 
 Formula = Callable[[Design, int], float]
-Law = Callable[[Design, int], int]
 
 
 def verdicts(_: Sequence[Measurement], quoted: Quoted) -> list[Claim]:
@@ -40,22 +39,22 @@ def _shrunk(banks: int) -> Design:
 
 def _sampling_cycles(quoted: Quoted) -> Claim:
     text = "Sampling a batch takes B/S x K cycles (VI-A2)."
-    return _cycles(quoted, text, "(b-1)K + L(K+1)", cycles.published_sample_cycles, cycles.sample_cycles)
+    return _cycles(quoted, text, "(b-1)K + L(K+1)", cycles.published_sample_cycles, "sample")
 
 
 def _update_cycles(quoted: Quoted) -> Claim:
     text = "Updating a batch of priorities takes B/S cycles (VI-A2)."
-    return _cycles(quoted, text, "b-1 + L+2", cycles.published_update_cycles, cycles.update_cycles)
+    return _cycles(quoted, text, "b-1 + L+2", cycles.published_update_cycles, "update")
 
 
-def _cycles(quoted: Quoted, text: str, law: str, printed: Formula, true: Law) -> Claim:
+def _cycles(quoted: Quoted, text: str, law: str, printed: Formula, op: str) -> Claim:
     """Compare the formula with the law at the ends of Fig. 12, banks evenly loaded: in favor of the formula."""
     most = int(quoted["seed3.rmm.banks"])
     ends = [(int(quoted["seed3.fig_12.smallest_batch"]), 1), (int(quoted["seed3.fig_12.largest_batch"]), most)]
     compared, off = [], []
     for batch, banks in ends:
         design = _shrunk(banks)
-        formula, cycles_taken = printed(design, batch), true(design, -(-batch // banks))
+        formula, cycles_taken = printed(design, batch), cycles.count_cycles(design, op, -(-batch // banks))
         off.append(abs(cycles_taken / formula - 1))
         compared.append(
             f"at B = {batch:,}, S = {banks}: {formula:,.0f} by the formula and {cycles_taken:,} by the law "
@@ -154,8 +153,8 @@ def _sampling_span(quoted: Quoted) -> Claim:
     most = int(quoted["seed3.rmm.banks"])
     formula = _span(cycles.published_sample_cycles, first, last, most)
     filled = {
-        banks: cycles.sample_cycles(_shrunk(most), last // most)
-        / cycles.sample_cycles(_shrunk(banks), -(-first // banks))
+        banks: cycles.count_cycles(_shrunk(most), "sample", last // most)
+        / cycles.count_cycles(_shrunk(banks), "sample", -(-first // banks))
         for banks in (2**power for power in range(most.bit_length()))
     }
     reached = max(formula, *filled.values())

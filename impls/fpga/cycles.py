@@ -12,24 +12,26 @@ import numpy as np
 from .design import Design
 
 
-def initiation_interval(design: Design) -> int:
-    """Cycles between two samples of one bank."""
-    return design.fanout if design.micro == "scan" else 1
+def interval(design: Design, op: str) -> int:
+    """Cycles between two elements of one bank: K for a "sample" by scan, else one.
+
+    An index may repeat from one cycle to the next also in an "update", because sums are forwarded.
+    """
+    return design.fanout if op == "sample" and design.micro == "scan" else 1
 
 
-def sample_fill(design: Design) -> int:
-    """Cycles one sample takes through a bank: per level, K + 1 (scan: address, then K siblings) or 2 (wide)."""
-    return design.levels * (design.fanout + 1 if design.micro == "scan" else 2)
+def fill(design: Design, op: str) -> int:
+    """Cycles that one element takes through a bank.
 
-
-def update_fill(design: Design) -> int:
-    """Cycles one update takes through a bank: read the leaf, write it, then a level a cycle up to the root."""
+    A "sample" takes K + 1 a level (scan: address, then K siblings) or 2 (wide); an "update" or "insert" reads the leaf,
+    writes it, then a level a cycle up to the root; a "get" reads the leaf and registers its priority.
+    """
+    match op:
+        case "sample":
+            return design.levels * (design.fanout + 1 if design.micro == "scan" else 2)
+        case "get":
+            return 2
     return 2 + design.levels
-
-
-def get_fill(design: Design) -> int:
-    """Cycles one retrieval takes through a bank: read the leaf, register its priority."""
-    return 2
 
 
 def dispatch(design: Design) -> int:
@@ -37,44 +39,16 @@ def dispatch(design: Design) -> int:
     return 0 if design.banks == 1 else 1
 
 
-def sample_cycles(design: Design, busiest: int) -> int:
-    """(b - 1) II + fill, for b samples on the busiest bank, all of them there from the start."""
-    return _cycles(design, busiest, initiation_interval(design), sample_fill(design))
+def count_cycles(design: Design, op: str, busiest: int) -> int:
+    """(b - 1) intervals + fill, for b elements on the busiest bank, all of them there from the start."""
+    return dispatch(design) + (busiest - 1) * interval(design, op) + fill(design, op) if busiest else 0
 
 
-def update_cycles(design: Design, busiest: int) -> int:
-    """(b - 1) + fill, for updates; an index may repeat from one cycle to the next, because sums are forwarded."""
-    return _cycles(design, busiest, 1, update_fill(design))
+def count_queued_cycles(design: Design, op: str, banks: Iterable[int]) -> int:
+    """Cycles of elements that come in this order, each given by its bank ``[B]``, S of them a cycle.
 
-
-def get_cycles(design: Design, busiest: int) -> int:
-    """(b - 1) + fill, for retrievals."""
-    return _cycles(design, busiest, 1, get_fill(design))
-
-
-def _cycles(design: Design, busiest: int, interval: int, fill: int) -> int:
-    return dispatch(design) + (busiest - 1) * interval + fill if busiest else 0
-
-
-def sample_cycles_of(design: Design, banks: Iterable[int]) -> int:
-    """Cycles of samples that come in this order, each given by its bank ``[B]``, S of them a cycle."""
-    return _queued(design, banks, initiation_interval(design), sample_fill(design))
-
-
-def update_cycles_of(design: Design, banks: Iterable[int]) -> int:
-    """Cycles of updates that come in this order, as :func:`sample_cycles_of`."""
-    return _queued(design, banks, 1, update_fill(design))
-
-
-def get_cycles_of(design: Design, banks: Iterable[int]) -> int:
-    """Cycles of retrievals that come in this order, as :func:`sample_cycles_of`."""
-    return _queued(design, banks, 1, get_fill(design))
-
-
-def _queued(design: Design, banks: Iterable[int], interval: int, fill: int) -> int:
-    """Cycles until the last bank is done, where a bank begins an element once it has come and the last has gone on.
-
-    So a bank begins its last element no sooner than ``interval`` cycles for each element behind any other came.
+    They end when the last bank is done, where a bank begins an element once it has come and the last has gone on. So a
+    bank begins its last element no sooner than an interval for each element behind any other came.
     """
     bank = np.asarray(banks if isinstance(banks, np.ndarray) else list(banks), np.int64)
     if not bank.size:
@@ -83,7 +57,7 @@ def _queued(design: Design, banks: Iterable[int], interval: int, fill: int) -> i
     ends = np.cumsum(np.bincount(bank))
     behind = ends[bank[order]] - 1 - np.arange(bank.size)
     arrived = dispatch(design) + order // design.banks
-    return int((arrived + behind * interval).max()) + fill
+    return int((arrived + behind * interval(design, op)).max()) + fill(design, op)
 
 
 # Laws that others printed

@@ -131,22 +131,13 @@ def _entries(design: Design, part: str, sampled: list[Banks]) -> list[tuple[str,
     """Mean cycles of one pass over the batches: dispatch, fill, and the busiest bank's further elements."""
     if not sampled or not sampled[0].size:
         return []
-    spent, fill = _RTL[part]
-    mean = float(np.mean([spent(design, banks) for banks in sampled]))
-    dispatch, filled = cycles.dispatch(design), fill(design)
+    mean = float(np.mean([cycles.count_queued_cycles(design, part, banks) for banks in sampled]))
+    dispatch, filled = cycles.dispatch(design), cycles.fill(design, part)
     return [
         (f"{part}: dispatch", dispatch),
         (f"{part}: fill", filled),
         (f"{part}: the busiest bank's other elements", mean - dispatch - filled),
     ]
-
-
-_RTL: dict[str, tuple[Callable[[Design, Banks], int], Callable[[Design], int]]] = {
-    "sample": (cycles.sample_cycles_of, cycles.sample_fill),
-    "get": (cycles.get_cycles_of, cycles.get_fill),
-    "update": (cycles.update_cycles_of, cycles.update_fill),
-    "insert": (cycles.update_cycles_of, cycles.update_fill),
-}
 
 
 def _published(design: Design, part: str, batch: int) -> tuple[str, float]:

@@ -21,7 +21,7 @@ child gets the descriptor with the handle; others open it through a process that
 mapped, so that closing it never pulls memory away from under a call.
 
 A *view* is a process's own array of addresses into a bank. It begins with the header that the kernels of
-``impls.sumtree.numba_kernels`` take, so these work on the bank's tree as on any other.
+``impls.sumtree.kernels`` take, so these work on the bank's tree as on any other.
 """
 
 import contextlib

@@ -2,7 +2,7 @@
 
 A step is a function ``(view, form, ...)``: ``view`` is the address of a bank's view (see ``block.py``), and ``form`` is
 what the step is compiled for, all literals: ``like`` (a number of the leaf's type), ``fanout``, ``lanes``, ``chunks``
-and ``prefix`` as in ``impls.sumtree.numba_kernels``, or for most steps ``trial`` alone. A kernel or another step calls
+and ``prefix`` as in ``impls.sumtree.kernels``, or for most steps ``trial`` alone. A kernel or another step calls
 ``commit(view, ...)`` without the form, through the address in the view, and gives arrays for what the step takes as
 addresses. So a kernel is the same machine code for trees of every form, and all strategies share the steps.
 

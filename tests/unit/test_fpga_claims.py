@@ -68,7 +68,7 @@ def test_the_two_readings_of_the_memory_and_of_a_small_batch_are_exact():
     assert bits == 18 * 2**21 - 39
     assert rmm_device._tree_mib(17) == pytest.approx(4.5, abs=1e-5)
     assert (1 << 20) * 36 == 4.5 * 8 * 2**20
-    assert (cycles.published_sample_cycles(design, 32), cycles.sample_cycles(design, 32)) == (64, 122)
+    assert (cycles.published_sample_cycles(design, 32), cycles.count_cycles(design, "sample", 32)) == (64, 122)
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ U200_LINK = rmm_points.link()
 @pytest.mark.parametrize("micro", ["scan", "wide"])
 def test_one_bank_takes_what_the_law_says(micro, batch):
     design = Design(4096, 4, 18, micro)
-    assert ledger(design, "sample", batch).cycles == cycles.sample_cycles(design, batch)
-    assert ledger(design, "update", batch).cycles == cycles.update_cycles(design, batch)
-    assert ledger(design, "get", batch).cycles == cycles.get_cycles(design, batch)
+    assert ledger(design, "sample", batch).cycles == cycles.count_cycles(design, "sample", batch)
+    assert ledger(design, "update", batch).cycles == cycles.count_cycles(design, "update", batch)
+    assert ledger(design, "get", batch).cycles == cycles.count_cycles(design, "get", batch)
     assert ledger(design, "sample", batch).busiest == batch
 
 
