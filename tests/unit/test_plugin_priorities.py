@@ -8,7 +8,7 @@ from impls.plugins.hosts import Replacement
 from impls.plugins.priorities import GONE, NumberedPriorities, Priorities
 
 
-def made(alpha=0.5, epsilon=0.0, **options):
+def make_priorities(alpha=0.5, epsilon=0.0, **options):
     return NumberedPriorities(impls.make("numpy", 8, dtype="float64"), alpha, epsilon, **options)
 
 
@@ -17,7 +17,7 @@ def stored(priorities):
 
 
 def test_priorities_follow_the_formula_and_new_rows_get_the_largest():
-    priorities = made(epsilon=0.25)
+    priorities = make_priorities(epsilon=0.25)
     priorities.update(np.array([0, 1, 0]), np.array([15.75, 0.0, 3.75]))
     priorities.update(np.array([2, 3]), 0.75)
     priorities.write(np.array([5, 4]))
@@ -29,7 +29,7 @@ def test_priorities_follow_the_formula_and_new_rows_get_the_largest():
 
 
 def test_errors_of_rows_that_are_gone_are_left_out():
-    priorities = made()
+    priorities = make_priorities()
     priorities.update(np.array([-1, 2]), np.array([np.nan, 4.0]), np.array([False, True]))
     priorities.update(np.array([9]), np.array([9.0]), np.array([False]))
     assert stored(priorities) == [0.0, 0.0, 2.0, *[0.0] * 5] and priorities.largest == 4.0
@@ -37,7 +37,7 @@ def test_errors_of_rows_that_are_gone_are_left_out():
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 def test_wrong_errors_are_refused_and_nothing_is_written(alpha):
-    priorities, rows = made(alpha), np.array([0, 1])
+    priorities, rows = make_priorities(alpha), np.array([0, 1])
     for errors, kind, words in (
         ([1.0, np.nan], ValueError, r"nan is outside \[0, inf\): give absolute"),
         ([np.inf, 1.0], ValueError, r"inf is outside \[0, inf\)"),
@@ -62,7 +62,7 @@ def test_a_priority_that_the_tree_cannot_hold_is_refused_or_clipped():
 
 
 def test_weights_follow_the_formula():
-    priorities = made()
+    priorities = make_priorities()
     priorities.tree.update(np.arange(4), [1.0, 4.0, 2.0, 0.5])
     found = np.array([4.0, 2.0])
     shares = 4 * found / 7.5
@@ -74,7 +74,7 @@ def test_weights_follow_the_formula():
 @pytest.mark.parametrize(("value", "kind"), [(-0.1, ValueError), (np.inf, ValueError), ("high", TypeError)])
 def test_wrong_settings_are_refused(name, value, kind):
     with pytest.raises(kind, match=f"{name} must be"):
-        made(**{name: value})
+        make_priorities(**{name: value})
 
 
 def test_names_of_a_host_are_replaced_and_given_back():
