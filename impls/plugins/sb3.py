@@ -139,15 +139,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             )
         self._check_space(observation_space, optimize_memory_usage)
         self.n_steps = integer_at_least("n_steps", n_steps, 1)
-        super().__init__(
-            buffer_size,
-            observation_space,
-            action_space,
-            device,
-            n_envs=n_envs,
-            optimize_memory_usage=optimize_memory_usage,
-            handle_timeout_termination=handle_timeout_termination,
-        )
+        options = {"n_envs": n_envs, "optimize_memory_usage": optimize_memory_usage}
+        options["handle_timeout_termination"] = handle_timeout_termination
+        super().__init__(buffer_size, observation_space, action_space, device, **options)
         self.gamma, self.beta = gamma, beta
         self.last: Any = None  # what sample() returned last
         self._by_buffer = one_of("normalize_by", normalize_by, ("batch", "buffer")) == "buffer"

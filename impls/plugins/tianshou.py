@@ -258,14 +258,11 @@ def _check(size: int, alpha: float, beta: float) -> None:
 
 
 def _made(size: int, alpha: float, implementation: str, fanout: int) -> NumberedPriorities:
-    tree = make(implementation, size, fanout=fanout, dtype="float64")
-    return NumberedPriorities(tree, alpha, _LEAST_ERROR)
+    return NumberedPriorities(make(implementation, size, fanout=fanout, dtype="float64"), alpha, _LEAST_ERROR)
 
 
-_NAME = "SegmentTree"
-_replacement = Replacement(
-    *((module, _NAME) for module in ("tianshou.data", "tianshou.data.utils.segtree", "tianshou.data.buffer.prio"))
-)
+_MODULES = ("tianshou.data", "tianshou.data.utils.segtree", "tianshou.data.buffer.prio")  # that have its tree
+_replacement = Replacement(*((module, "SegmentTree") for module in _MODULES))
 
 
 def install(implementation: str = "numba", fanout: int = 16) -> None:
@@ -279,7 +276,7 @@ def install(implementation: str = "numba", fanout: int = 16) -> None:
             super().__init__(size, implementation, fanout)
 
     Installed(1)
-    _replacement.put({_NAME: Installed})
+    _replacement.put({"SegmentTree": Installed})
 
 
 def uninstall() -> None:

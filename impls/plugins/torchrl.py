@@ -275,10 +275,8 @@ class FanoutSampler(PrioritizedSampler):
         if rows.ndim > 1:
             rows = _raveled(rows, storage)
         if values.size not in (1, rows.size):
-            raise RuntimeError(
-                f"priority must be one number or as many as the index has rows, {rows.size}, "
-                f"not of shape {list(np.shape(priority))}"
-            )
+            wanted = f"one number or as many as the index has rows, {rows.size}"
+            raise RuntimeError(f"priority must be {wanted}, not of shape {list(np.shape(priority))}")
         rows, values = rows.reshape(-1), values.reshape(-1)
         if values.size != rows.size:
             values = np.repeat(values, rows.size)

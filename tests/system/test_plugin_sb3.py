@@ -314,7 +314,7 @@ def test_beta_moves_with_the_progress():
 
 def test_a_reset_forgets_everything():
     buffer = made(8, 2)
-    fill(buffer, 13)
+    fill(buffer, 5)
     old = buffer.sample(32).sequence
     buffer.update_priorities(old, np.full(32, 9.0))
     buffer.reset()
