@@ -87,7 +87,7 @@ def tables(text: str, kind: str) -> dict[str, Any]:
     """The text's tables. UnreadableError for text that is not TOML, or that no reader of TOML can take."""
     if (nul := text.find("\0")) >= 0:
         raise UnreadableError("holds a NUL byte; it is not a text, or was damaged", text.count("\n", 0, nul) + 1)
-    if line := too_deep(text):
+    if line := _too_deep(text):
         raise UnreadableError(f"a key of more than 16 parts; no key of a {kind} file has so many", line)
     if number := _ENDLESS.search(text):  # which Python reads, and cannot write as digits
         line = text.count("\n", 0, number.start()) + 1
@@ -281,7 +281,7 @@ def header(path: KeyPath, shape: str = "table") -> str:
 # The line that each key of a text stands on, which tomllib does not report
 
 
-def too_deep(text: str) -> int | None:
+def _too_deep(text: str) -> int | None:
     """The line of a key with more parts than any file needs, or None; tomllib takes the cube of their number."""
     match = _DOTTED.search(text)
     return text.count("\n", 0, match.start()) + 1 if match else None

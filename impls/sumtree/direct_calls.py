@@ -304,7 +304,7 @@ def in_order(arguments: int, count: int, names: int, first: int, most: int, room
     return room
 
 
-def fill_words(words: Any) -> None:
+def _fill_words(words: Any) -> None:
     """Fill the words of the process that reading arguments needs."""
     objects = np.ndarray, float, int, list, tuple, None, False
     words[: len(objects)] = [id(each) for each in objects]
@@ -322,7 +322,7 @@ def keep_for_good(thing: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
-def know_tensors(words: Any, kind: Any) -> None:
+def _know_tensors(words: Any, kind: Any) -> None:
     """Let compiled functions read tensors of torch's own class, if it offers DLPack's functions."""
     table = getattr(kind, "__dlpack_c_exchange_api__", None)
     if words[TENSOR] or table is None or kind.__module__ != "torch":
@@ -521,8 +521,8 @@ def can_replace() -> bool:
     for number, symbol in enumerate((_NEW_ARRAY, NEW_RECORD)):  # next to each other
         binding.add_symbol(symbol, ctypes.c_void_p.from_address(at + WORD * number).value)
     binding.add_symbol(SYMBOL, int(process.ctypes.data))
-    fill_words(process)
-    arguments.told_of_tensors.append(functools.partial(know_tensors, process))
+    _fill_words(process)
+    arguments.told_of_tensors.append(functools.partial(_know_tensors, process))
     process[_INDEX] = np.dtype(np.int64).num
     name_words(process, _UNIFORMS, _NAMES)
     keep_for_good(process)
