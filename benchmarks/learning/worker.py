@@ -219,7 +219,7 @@ def trained(
 def _loop_of(workload: Workload, arrangement: Arrangement, seed: int) -> Loop:
     if arrangement.is_parallel:
         return loop_of(arrangement)(workload, arrangement, seed=seed)
-    serial: type[SerialLoop] = algorithms.own(workload, "Loop", SerialLoop)
+    serial: type[SerialLoop] = algorithms.hook(workload, "Loop", SerialLoop)
     return serial(workload, seed=seed)
 
 

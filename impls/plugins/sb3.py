@@ -40,7 +40,7 @@ from ..replay.values import number
 from ..sumtree.arguments import stratified_uniforms, to_numpy
 from ..sumtree.contract import SumTree
 from ..sumtree.registry import make
-from .priorities import NumberedPriorities
+from .priorities import GONE, NumberedPriorities
 
 __all__ = [
     "PrioritizedAlgorithm",
@@ -217,7 +217,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """
         tickets, sizes = tickets_of(sequence), np.abs(reals(errors))
         leaves = tickets % self.tree.capacity
-        present: NDArray[np.bool_] = self.priorities.numbers[leaves] == tickets
+        present: NDArray[np.bool_] = (self.priorities.numbers[leaves] == tickets) & (tickets < GONE)
         self.priorities.update(leaves, sizes, present)
         self.is_waiting = False
         return present

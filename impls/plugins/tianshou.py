@@ -150,6 +150,10 @@ class PrioritizedReplayBuffer(host.PrioritizedReplayBuffer):
     def weight(self, theirs: Any) -> None:
         """The host's constructor makes a tree of its own, in whose place ours is already."""
 
+    @weight.deleter
+    def weight(self) -> None:
+        """The host's manager of several buffers deletes their trees; ours stays, as it is not used any more."""
+
     def init_weight(self, index: int | NDArray[np.int64]) -> None:
         """Give rows just written the largest priority so far."""
         self.priorities.write(np.asarray(index).reshape(-1))

@@ -255,7 +255,7 @@ class FanoutSampler(PrioritizedSampler):
         else:  # rows beyond those in storage have priorities, too
             rows, priorities = self._tree.sample(uniforms, exclude=np.arange(length, self._end))
             least = self._min_tree.query(0, length)
-        weights = torch.from_numpy(self.priorities.weights(priorities, float(self._beta), least))
+        weights = torch.pow(torch.from_numpy(priorities) / least, -float(self._beta))  # by torch, as the host
         index = torch.from_numpy(rows)
         return torch.unravel_index(index, storage.shape) if storage.ndim > 1 else index, {"priority_weight": weights}
 

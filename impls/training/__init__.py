@@ -1,4 +1,4 @@
-"""Workload files, learners, actors and the serial training loop: the primitives of a training system."""
+"""Workload files, learners, actors and the loops of every arrangement: the primitives of a training system."""
 
 from .errors import TrainingError, WorkloadError
 from .settings import load, load_timed, names, parse, path_of, timed_names

@@ -18,7 +18,7 @@ class Algorithm:
     policy. ``noise``: random numbers of a gradient step for each number of an action and row; ``smooths`` the target's
     action by them. ``tunes``: there is a temperature. ``delays_policy``: the policy is trained every policy_delay-th
     step. ``has_replay``, ``has_model`` of the environment. ``trained_by``: arrangements, any by default. ``is_timed``:
-    gradient steps are all of its learning, and all its parts are timed.
+    profiles time all its parts, and the solver answers for it (``dse/times/analytic.py`` counts its passes).
     """
 
     family: str
@@ -35,13 +35,15 @@ class Algorithm:
     has_replay: bool = True
     has_model: bool = False
     trained_by: tuple[str, ...] = ("serial", "apart", "pipelined", "copies")
-    is_timed: bool = True
+    is_timed: bool = False
 
 
-_DQN = Algorithm(family="dqn", has_choices=True, has_policy=False, targets=("action_values",))
-_DDPG = Algorithm(family="ddpg", targets=("critic", "policy"))
+_DQN = Algorithm(family="dqn", has_choices=True, has_policy=False, targets=("action_values",), is_timed=True)
+_DDPG = Algorithm(family="ddpg", targets=("critic", "policy"), is_timed=True)
 _TD3 = replace(_DDPG, family="td3", critics=2, noise=1, smooths=True, delays_policy=True)
-_SAC = Algorithm(family="sac", critics=2, outputs=2, targets=("critic",), samples_by="normal", noise=2, tunes=True)
+_SAC = Algorithm(
+    family="sac", critics=2, outputs=2, targets=("critic",), samples_by="normal", noise=2, tunes=True, is_timed=True
+)
 ALGORITHMS = {
     "dqn": _DQN,
     "ddpg": _DDPG,
@@ -49,7 +51,6 @@ ALGORITHMS = {
     "sac": _SAC,
     "a3c": Algorithm(
         family="a3c", has_choices=True, samples_by="gumbel", has_replay=False, trained_by=("serial", "copies"),
-        is_timed=False,
     ),
     "dyna_q": replace(_DQN, has_model=True, trained_by=("copies",), is_timed=False),
     "memr": replace(_SAC, has_model=True, trained_by=("serial",), is_timed=False),

@@ -30,6 +30,14 @@ def _names(first: str, file: str) -> tuple[str, ...]:
     return (first, *sorted(found - {first}))
 
 
+def named_classes(base: Any) -> dict[str, Any]:
+    """The subclasses of a class that have a ``name`` of their own, by it."""
+    found: dict[str, Any] = {}
+    for kind in base.__subclasses__():
+        found |= ({kind.name: kind} if "name" in vars(kind) else {}) | named_classes(kind)
+    return found
+
+
 COPIES = "copies"
 NAMES = ("serial", "apart", "pipelined", COPIES)
 SYNCS = _names("synchronous", "parallel/syncs.py")
@@ -53,6 +61,11 @@ _EXACT = ("exact", "printed")
 _MEETINGS = f"meeting of learners: {', '.join(SYNCS)}, or of copies: {', '.join(COPY_SYNCS)} (default the first)"
 _EVERY = "gradient steps of a copy between meetings, or with a server episode"
 _DIGITS = 10  # from which on nothing has as many records
+
+
+_IDLE_OF_PROGRAMS = {"sync", "strategy", "period", "weights_of_banks"}
+_IDLE_IN = {COPIES: {"cap"}, "serial": {"transport", "weights", "ratio"}}
+"""Fields that a program may set also where they change nothing, in any arrangement and in one of them."""
 
 
 class Need(NamedTuple):
@@ -184,11 +197,15 @@ class Arrangement:
         return self.processes + self.model_workers
 
     def check(self, workload: Workload, given: Collection[str] | None = None) -> None:
-        """TrainingError for what this workload cannot be trained by, or a setting that would change nothing: one that
-        is ``given``, by default each with another value than it usually has.
+        """TrainingError for what this workload cannot be trained by, or a setting that would change nothing.
+
+        Looked at are the settings ``given``; by default each with another value than it usually has, but for those that
+        a program may set in any case.
         """
         usual = Arrangement(name=self.name)
-        changed = [field.name for field in fields(self) if getattr(self, field.name) != getattr(usual, field.name)]
+        harmless = _IDLE_OF_PROGRAMS | _IDLE_IN.get(self.name, set())
+        names = [field.name for field in fields(self) if field.name not in harmless]
+        changed = [name for name in names if getattr(self, name) != getattr(usual, name)]
         check_needs(changed if given is None else given, self, workload)
         if fault := next(self._faults(workload), None):
             raise TrainingError(fault)

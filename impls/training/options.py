@@ -20,7 +20,7 @@ from .algorithm import ALGORITHMS, TIMED
 from .arrangement import BANKED, COPIES, DYNA, REPLAY, Arrangement, check_needs, flag_of
 from .errors import TrainingError
 from .learners import SPLIT
-from .settings import OPTIONS, Setting, check_ranges, faults_of, list_fields, names
+from .settings import LENGTH, OPTIONS, RUN, Setting, check_ranges, faults_of, list_fields, names
 from .workload import Workload
 
 COMMANDS = ("train", "list", "keys", "show", "init")
@@ -269,10 +269,10 @@ def _read(content: Any, workload: Workload) -> tuple[dict[str, Any], Values]:
             f"has no table {KEY!r}, as answers of older versions; ask again: python -m dse recommend --json --workload "
             f"{workload.name} with the options of then"
         )
-    known = [f"{table}.{field.name}" for table, fields in list_fields() for field in fields]
+    known = [f"{table}.{field.name}" for table, fields in list_fields() if table for field in fields]
     for name, value in [*settings.items()]:
         table, _, key = name.rpartition(".")
-        if name not in OPTIONS and name not in known:
+        if name not in known and (name not in OPTIONS or name in RUN[LENGTH]):
             raise TrainingError(f"has an unknown setting {short(name)}{near(name, OPTIONS)}")
         is_text = not table and OPTIONS[name].rules["shape"] == "text"
         if type(value) is not (str if is_text else int):

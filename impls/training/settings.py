@@ -48,6 +48,7 @@ KIND = "workload"
 _ALGORITHM = re.compile(r'(?m)^algorithm = "(\w+)"')
 _MOST_CHANNELS = 16  # as many as frames can be stacked
 _STORED_PER_FRAME = 8  # least records of an insert for each frame that it repeats
+LENGTH = "length and folder of a run"
 _SUITED, _FOLDER = "dense if suited", "runs/WORKLOAD/TREE-seedN, or ARRANGEMENT-seedN"
 RUN: dict[str, dict[str, Field]] = {
     "implementations": {
@@ -58,7 +59,7 @@ RUN: dict[str, dict[str, Field]] = {
         "device": text("device of the learner", ("cpu", "cuda"), "cpu"),
         "compile": flag("networks passed through torch.compile, which needs a C++ compiler", False),
     },
-    "length and folder of a run": {
+    LENGTH: {
         "mapping": text("file that dse recommend --json wrote, or - for standard input", (), None, option="FILE"),
         "adapt": flag("search of actors and batch by measured rates, then a run by the pair found, apart", False),
         "seconds": whole("seconds from the first step to the end", 1, 1_000_000_000, None, option="S"),
@@ -221,9 +222,9 @@ def _between(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
         yield ("action",), "[action] has either choices or size"
     elif workload.has_choices and not action.choices:
         yield ("algorithm",), f"{name} needs an [action] with choices, this one has a size"
-    if workload.network.kind == "convolution" and workload.family != "dqn":
+    if workload.network.kind == "convolution" and workload.traits.has_policy:
         yield ("network", "kind"), f"a convolution is for dqn, the algorithm is {name}"
-    if workload.network.dueling and workload.family != "dqn":
+    if workload.network.dueling and workload.traits.has_policy:
         yield ("network", "dueling"), f"dueling is for dqn, the algorithm is {name}"
     yield from _of_frames(workload)
     if workload.traits.has_model:
@@ -244,7 +245,7 @@ def _between(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
         yield ("replay",), "has no [replay] with a capacity, which every algorithm but a3c needs"
     elif replay.capacity < least:
         yield ("replay", "capacity"), f"capacity must be at least {least:,}, a batch and every local storage"
-    if workload.family == "dqn" and max(workload.exploration.start, workload.exploration.end) > 1:
+    if not workload.traits.has_policy and max(workload.exploration.start, workload.exploration.end) > 1:
         key = "start" if workload.exploration.start > 1 else "end"
         yield ("exploration", key), f"{key} must be at most 1 for dqn, of which it is a chance"
 

@@ -163,7 +163,7 @@ def step_macs(workload: Workload) -> float:
     if workload.network.kind == "convolution":
         raise ValueError(f"{workload.name} has convolutions, whose steps are not counted")
     hidden, inputs = workload.network.hidden, math.prod(workload.observation.stacked)
-    if workload.family == "dqn":
+    if not workload.traits.has_policy:
         each = networks(workload)["action_values"].macs
         return 5.0 * each - inputs * hidden[0]  # of states and next states, and by the targets of these; gradients
     if workload.family == "a3c":  # of both networks: forward, and the gradients of weights and of a layer's inputs

@@ -23,6 +23,7 @@ import pytest
 
 import impls
 from impls.sumtree.contract import READS
+from impls.sumtree.registry import options_of
 from impls.sumtree.turns import Turns
 from tests.contestants import NAMES, make
 from tests.nursery import Nursery, run_python
@@ -410,7 +411,7 @@ ALL = (*READS, "update", "sample_distinct", "sample_without", "rebuild", "load_s
 @every_name
 @pytest.mark.parametrize("options", [{}, {"propagate": "delta"}], ids=str)
 def test_the_trait_says_which_calls_run_side_by_side(name, options):
-    if options and "propagate" not in make(name, 1)._options():
+    if options and "propagate" not in options_of(name):
         pytest.skip("it has one way to update")
     tree = filled(name, 640, options)
     for inside, op in itertools.product(("sample", "check", "update"), ALL):
@@ -488,7 +489,7 @@ def change_arguments(name, options):
 
 @every_name
 def test_arrays_that_change_in_the_middle_of_a_call(name):
-    for options in [{}, {"propagate": "delta"}] if "propagate" in make(name, 1)._options() else [{}]:
+    for options in [{}, {"propagate": "delta"}] if "propagate" in options_of(name) else [{}]:
         alone(f"change_arguments({name!r}, {options})")
 
 

@@ -281,7 +281,7 @@ class CopiesLoop(Node, Loop):
             buffer.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """SharedWeights and records of all copies, counters, generators of copy 0; taken while the others rest.
+        """Weights, counts and records of all copies, counters, generators of copy 0; taken while the others rest.
 
         All begin new episodes from it.
         """

@@ -4,7 +4,7 @@
     hogwild    the same without a mutex, so that of two additions at one moment one is lost
     server     every gradient goes to shards, processes that take steps with the shared weights
 
-A new one is a class of this file with a ``name``, and its place in ``_SYNCS``.
+A new one is a class of this file with a ``name``.
 """
 
 from abc import abstractmethod
@@ -19,7 +19,7 @@ from ...replay.block import Memory
 from ...replay.sync import make_mutex
 from ...sumtree.compiling import kept_njit
 from .. import algorithms
-from ..arrangement import Arrangement
+from ..arrangement import Arrangement, named_classes
 from ..learner import Learner, Stepped, Vectors, rates
 from ..parallel import counter
 from ..parallel.board import Board, Counter, Row, SharedArrays
@@ -374,7 +374,7 @@ def _overlap(span: slice, part: slice) -> slice:
     return slice(max(span.start, part.start), max(span.start, part.start, min(span.stop, part.stop)))
 
 
-_SYNCS: dict[str, type[CopySync]] = {kind.name: kind for kind in (Lock, Hogwild, Server)}
+_SYNCS: dict[str, type[CopySync]] = named_classes(CopySync)
 
 
 def sync_class(name: str) -> type[CopySync]:

@@ -5,6 +5,15 @@
       |                        +------ priorities -------+
       +------------------------ weights -----------------+
 
-``pace`` says how far actors and learners may go, ``board`` has what the processes share, ``children`` starts and
-watches them, ``loop`` is the parent; an actor runs ``acting``, a learner ``learning``, a prefetcher ``prefetcher``.
+One step of ``apart`` goes through these modules:
+
+    actor      acting.act -> pace (how far it may go), board.claim -> board.fetch (weights) -> training.actor.Actor.step
+               -> transports (records) -> board.add, board.report
+    learner    loop.ParallelLoop.advance -> learning.Learning.advance -> syncs: claim -> batches.take
+               (transports.receive, replay.sample) -> syncs: step -> board.publish -> batches.learned (priorities)
+               -> children.watch
+
+``board`` has what the processes share, on ``counter``'s kernels; ``node`` is one machine's part of a run without its
+learner; ``children`` starts, watches, pauses and ends processes. ``prefetcher`` is the process named "keeper" in
+reports, ``testing`` the process that evaluates, ``changing`` a loop whose actors and batch change while it trains.
 """

@@ -44,11 +44,11 @@ class ParallelLoop(ActorNode, Loop):
         arrangement.check(workload)
         self.learner = learners.make(workload, learner, seed=seed, device=device)
         names = self.learner.implementation, learners.default(workload) if policy is None else policy
+        self._common = SharedGradients(self.learner, arrangement) if arrangement.learners > 1 else None
         super().__init__(
             workload, arrangement, len(self.learner.parameters), learner=names[0], policy=names[1],
             transport=transport, seed=seed, device=device, epoch=epoch,
         )  # fmt: skip
-        self._common = SharedGradients(self.learner, arrangement) if arrangement.learners > 1 else None
         self.board.begin_at(self.learner.parameters, 0, 0)
         self._pace = Pace.of(workload, arrangement)
         self._rng = np.random.default_rng([seed, TRAINING])
@@ -72,6 +72,7 @@ class ParallelLoop(ActorNode, Loop):
         others = [self.learner.implementation] * (self.arrangement.learners > 1 and self.device == "cpu")
         for name in {self.policy_name, *others}:  # else every child would compile the same, all at once
             learners.prepare(self.workload, name)
+        self._begin_prefetcher()
         for number in self._rows["learner"][1:]:
             assert self._common is not None  # there is more than one learner
             start = replace(self._start(number, number), threads=self.arrangement.threads)
@@ -123,8 +124,9 @@ class ParallelLoop(ActorNode, Loop):
 
     def close(self) -> None:
         """End the other processes, and let go of the replay."""
-        super().close()
+        self.end()
         self.learner.close()
+        super().close()
 
     def state_dict(self) -> dict[str, Any]:
         """Learner, records, counters and generator; taken while the others rest. Actors begin new episodes from it."""

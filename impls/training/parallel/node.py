@@ -209,10 +209,13 @@ class ActorNode(Node):
         else:
             self._children.is_drained = lambda: self._transport.is_drained(self.buffer)
 
-    def _begin_actors(self) -> None:
-        """Start the actors, and the prefetcher if there is one."""
+    def _begin_prefetcher(self) -> None:
+        """Start the prefetcher, if there is one."""
         for number, row in enumerate(self._rows["keeper"]):
             self._children.begin("keeper", run_prefetcher, self._start(number, row))
+
+    def _begin_actors(self) -> None:
+        """Start the actors."""
         for number, row in enumerate(self._rows["actor"]):
             self._children.begin("actor", act, self._start(number, row))
 

@@ -38,7 +38,7 @@ def run_prefetcher(start: Start) -> None:
 
 
 class Prefetcher:
-    """The replay of a run as its keeper sees it: batches sampled, and those whose |TD errors| are still awaited."""
+    """The replay of a run as the prefetcher sees it: batches sampled, and those whose |TD errors| are still awaited."""
 
     def __init__(self, start: Start, board: Board, replay: Replay) -> None:
         self._workload, self._row, self._board, self._replay = start.workload, start.row, board, replay

@@ -5,7 +5,8 @@
     hogwild        the same without a lock, so that steps overlap
     local          each takes steps on weights of its own and B/L records, and all average theirs every H steps
 
-A new one is a class of this file with a ``name``, and its place in ``SYNCS``.
+A new one is a class of this file with a ``name``; where its learners share a step, each with a part of the batch, its
+name stands in ``SHARING`` of ``arrangement`` too.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ from ...replay import Batch
 from ...replay.block import Handle, Memory
 from ...replay.sync import make_mutex
 from .. import clock
-from ..arrangement import Arrangement
+from ..arrangement import Arrangement, named_classes
 from ..errors import TrainingError
 from ..learner import Learner, Phase, Stepped, Vectors, Weights
 from ..weights import layout_of, spans
@@ -112,7 +113,7 @@ class Alone(LearnerSync):
 class SharedGradients(SharedArrays):
     """Memory that the L learners of an arrangement compute with; this learner, of a ``number``, is placed on it.
 
-    By name: ``losses [L, 3]`` by phase, ``overlaps [L, 8]`` (gradient steps of others that ended during an own step:
+    By name: ``losses [L, 8]`` by phase, ``overlaps [L, 8]`` (gradient steps of others that ended during an own step:
     sum and most), ``kept [L, 8]`` (steps since all averaged), ``gradients [L, P]`` where learners hand them in, or one
     row of weights as they were last averaged, and the ``Vectors``, a row for each learner where it has a copy. Without
     ``memory`` it is made, and has the learner's own numbers. TrainingError for a learner that is not on the CPU.
@@ -123,9 +124,9 @@ class SharedGradients(SharedArrays):
     ) -> None:
         own, learners, is_local = learner.vectors(), arrangement.learners, arrangement.sync == "local"
         self.learners, self.period = learners, arrangement.period
-        handed_in = {"synchronous": learners, "local": 1}.get(arrangement.sync, 0)
+        handed_in = SYNCS[arrangement.sync].count_vectors(learners)
         shapes: Shapes = {
-            "losses": ((learners, _PHASES), np.float64),
+            "losses": ((learners, counter.LINE_WORDS), np.float64),
             "overlaps": ((learners, counter.LINE_WORDS), np.int64),
             "kept": ((learners, counter.LINE_WORDS), np.int64),
             "gradients": ((handed_in, len(own.parameters)), np.float32),
@@ -133,7 +134,7 @@ class SharedGradients(SharedArrays):
         copies = learners if is_local else 1
         vectors: Shapes = {name: ((copies, len(numbers)), np.float32) for name, numbers in own._asdict().items()}
         super().__init__(_LINES, {**shapes, **vectors}, memory)
-        self.losses, self.gradients, self.weights = self["losses"], self["gradients"], self["parameters"]
+        self.losses, self.gradients, self.weights = self["losses"][:, :_PHASES], self["gradients"], self["parameters"]
         self.overlaps, self.kept = self["overlaps"][:, :2], self["kept"][:, 0]
         self._vectors = Vectors(*(self[name] for name in Vectors._fields))
         if memory is None:
@@ -194,6 +195,11 @@ class Joint(LearnerSync):
         self.common = common
         self.settle()
 
+    @staticmethod
+    def count_vectors(learners: int) -> int:
+        """Vectors ``[P]`` of ``SharedGradients.gradients`` that a number of learners needs."""
+        return 0
+
     def reach(self, line: int, least: int) -> None:
         """Wait until a counter of ``common`` is at least ``least``."""
         address = self.common.address(line)
@@ -225,6 +231,11 @@ class Synchronous(FollowingJoint):
 
     name = "synchronous"
     _done = 0  # phases of all steps so far
+
+    @staticmethod
+    def count_vectors(learners: int) -> int:
+        """A gradient of each learner."""
+        return learners
 
     def step(self, batch: Batch, before: int) -> Stepped:
         """Take a step together; the losses are those of all learners in the first, its own in another."""
@@ -328,6 +339,11 @@ class Local(FollowingJoint):
         self._arrivals = 0
         self._kept = list[tuple[Any, tuple[Phase, ...]]]()  # of each step of this period what its policy learns from
 
+    @staticmethod
+    def count_vectors(learners: int) -> int:
+        """The weights as they were last averaged."""
+        return 1
+
     def settle(self) -> None:
         """Do nothing: this learner's numbers and steps are its own."""
 
@@ -403,7 +419,7 @@ class Local(FollowingJoint):
         self.reach(ARRIVED, self.common.learners * self._arrivals)
 
 
-SYNCS: dict[str, type[Joint]] = {kind.name: kind for kind in (Synchronous, Lock, Hogwild, Local)}
+SYNCS: dict[str, type[Joint]] = named_classes(Joint)
 
 
 def make(

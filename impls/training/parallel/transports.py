@@ -6,8 +6,8 @@
     fill      a queue that is moved whole each time it is full: the partial asynchrony of [Hou2023, Fig. 4a]
 
 Weights go by the board's own vector ("shared"), by a file, or by a tensor that torch shares. The parent makes a
-transport, which is pickled into every child. A new one is a class of this file with a ``name``, and its place in
-``RECORD_TRANSPORTS`` or in ``make_weight_transport``.
+transport, which is pickled into every child. A new one for records is a class of this file with a ``name``; one for
+weights is a class, its place in ``make_weight_transport``, and its name in ``WEIGHTS`` of ``arrangement``.
 """
 
 import functools
@@ -34,7 +34,7 @@ from ...files import make_private
 from ...replay import Replay
 from .. import clock
 from ..actor import Inserted
-from ..arrangement import Arrangement
+from ..arrangement import Arrangement, named_classes
 from ..errors import TrainingError
 from ..folder import alone
 from ..workload import Workload
@@ -64,6 +64,8 @@ class RecordTransport(ABC):
     @abstractmethod
     def make_sender(self, replay: Replay | None, board: Board, row: int, number: int) -> Send:
         """The function by which actor ``number`` hands its records over; called once, in its process.
+
+        The actor uses the arrays again, so the function copies or writes them before it returns.
 
         ``row`` is the process's on the board, where its waits are counted. The function raises Stopped
         when the run ends before the records are handed off.
@@ -375,7 +377,7 @@ class Fill(Queue):
         return count
 
 
-RECORD_TRANSPORTS: dict[str, type[RecordTransport]] = {kind.name: kind for kind in (Shared, Pipe, Queue, Fill)}
+RECORD_TRANSPORTS: dict[str, type[RecordTransport]] = named_classes(RecordTransport)
 
 
 class WeightTransport(ABC):

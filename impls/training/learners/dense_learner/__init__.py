@@ -10,10 +10,16 @@ if TYPE_CHECKING:
     from .learner import DenseLearner
 
 
+KERNELS = {"dqn": "dqn", "ddpg": "deterministic", "td3": "deterministic", "sac": "sac", "a3c": "a3c"}
+"""The module that has the kernels of a family of algorithms."""
+
+
 def unsuited(workload: Workload, device: str) -> str | None:
     """None, or why this learner cannot learn there."""
     if workload.network.kind != "mlp":
         return f"the learner dense has no {workload.network.kind}s; choose --learner torch"
+    if workload.family not in KERNELS:
+        return f"the learner dense has no kernels of {workload.algorithm}; choose --learner torch"
     if device != "cpu":
         return f"the learner dense computes on the cpu, not on {device}; choose --learner torch, or leave out --device"
     if find_spec("numba") is None:

@@ -1,8 +1,8 @@
 """The learner that hands flat vectors and a batch to the kernels of its algorithm."""
 
+import importlib
 import math
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -13,12 +13,8 @@ from ....sumtree.compiling import compiler
 from ...learner import Derived, Learner, Phase, Stepped, Vectors, Weights, rates
 from ...weights import shapes, spans
 from ...workload import Workload
-from . import a3c, deterministic, dqn, memory, sac
+from . import KERNELS, memory
 from .memory import Rows, Scratch, Settings, Sizes, State, scratch_of
-
-KERNELS: dict[str, ModuleType] = {
-    "dqn": dqn, "ddpg": deterministic, "td3": deterministic, "sac": sac, "a3c": a3c
-}  # fmt: skip
 
 
 class DenseLearner(Learner):
@@ -34,7 +30,8 @@ class DenseLearner(Learner):
         self._sizes, self._settings = _sizes(workload), _settings(workload)
         self._inputs = math.prod(workload.observation.stacked)
         self._scratch: dict[str, Scratch] = {}
-        self._act, self._step = (_Kernel(getattr(KERNELS[workload.family], name)) for name in ("act", "step"))
+        kernels = importlib.import_module(f"{__package__}.{KERNELS[workload.family]}")
+        self._act, self._step = _Kernel(kernels.act), _Kernel(kernels.step)
         self._update, self._rates = _Kernel(memory.update), rates(workload)
 
     def step(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any]) -> Stepped:

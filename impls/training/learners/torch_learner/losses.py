@@ -1,4 +1,4 @@
-"""Networks and losses of the algorithms, each a class by its name in capitals."""
+"""Networks and losses of the algorithms, each a class by the name of its family in capitals."""
 
 from typing import cast
 
