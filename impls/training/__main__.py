@@ -67,8 +67,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _why_no_command(words: list[str]) -> str:
     """The error of words that begin with no command, as those before commands had names did."""
-    meant = near(words[0], COMMANDS)
-    remedy = meant or f"; to train it: {shlex.join(['python', '-m', 'impls.training', 'train', *words])}"
+    remedy = near(words[0], COMMANDS) or "; see --help"
+    if words[0] in names() or words[0].endswith(".toml"):
+        remedy = f"; to train it: {shlex.join(['python', '-m', 'impls.training', 'train', *words])}"
     return f"error: {words[0]!r} is none of the commands {', '.join(COMMANDS)}{remedy}"
 
 

@@ -58,8 +58,8 @@ DYNA = "dyna_q"
 _ONLY_DYNA = ("model_workers", "cap")
 _FEW, _MANY = 1024, 1 << 30
 _EXACT = ("exact", "printed")
-_MEETINGS = f"meeting of learners: {', '.join(SYNCS)}, or of copies: {', '.join(COPY_SYNCS)} (default the first)"
-_EVERY = "gradient steps of a copy between meetings, or with a server episode"
+_MEETINGS = f"meeting of learners: {', '.join(SYNCS)}, or of copies: {', '.join(COPY_SYNCS)} (default: the first)"
+_EVERY = "gradient steps of a copy between meetings; with --sync server also the word episode"
 _DIGITS = 10  # from which on nothing has as many records
 
 
@@ -152,7 +152,7 @@ class Arrangement:
     strategy: str = text("locking strategy of the shared replay", strategies(), "two_lock_checked", option="NAME")
     weights_of_banks: str = text("importance weights of records from a bank", _EXACT, "exact", option="NAME")
     shards: int = whole("processes of --sync server", 1, _FEW, 1, option="S")
-    average: int = whole("gradients that a step of a shard is the mean of", 1, _MANY, 1, option="N")
+    average: int = whole("gradients averaged for a step of a shard", 1, _MANY, 1, option="N")
     model_workers: int = whole(f"workers that learn from a model (default 1 with {DYNA})", 0, _FEW, 0, option="W")
     cap: int = whole(f"simulated updates for each real one of {DYNA}, at most", 1, _MANY, 1, option="C")
     threads: int = whole("threads of each learner; more than 1 may not repeat bit for bit", 1, _FEW, 1, option="N")

@@ -187,7 +187,9 @@ def parser(about: str | None) -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     made = Parser(prog="python -m impls.training", description=about, formatter_class=raw)
     commands = made.add_subparsers(dest="command", metavar="COMMAND")
-    train = commands.add_parser("train", help="train a workload", description=f"Train one of: {', '.join(names())}.")
+    about = f"Train one of: {', '.join(names())}; or a workload file of yours."
+    train = commands.add_parser("train", help="train a workload", description=about, allow_abbrev=False)
+    train.usage = f"{train.prog} WORKLOAD [options]"
     train.add_argument("workload", help="name of a shipped workload, or a .toml file")
     train.add_argument("--algorithm", choices=ALGORITHMS, help=argparse.SUPPRESS)
     groups = {setting.group: train.add_argument_group(setting.group) for setting in OPTIONS.values()}

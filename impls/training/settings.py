@@ -66,7 +66,7 @@ RUN: dict[str, dict[str, Field]] = {
         "seed": whole("seed, which decides all of a run on one thread", 0, 1 << 32, 0, option="N", read=int),
         "out": text("folder of the run", (), None, option="FOLDER", read=Path, otherwise=_FOLDER),
         "resume": flag("continuation from the last checkpoint; with more --steps also of a run that is done", False),
-        "parent": text("process whose end saves and ends this run", (), None, option="PID", read=int),
+        "parent": text("for programs: process whose end saves and ends this run", (), None, option="PID", read=int),
         "checkpoint_every": whole("steps between checkpoints, taken at an episode's end", 1, MOST, 10_000, option="S"),
         "test_episodes": whole("episodes that test the best weights at the end", 0, 1_000_000, 100, option="E"),
         "test_process": flag("evaluation in a process of its own, while training continues", False),

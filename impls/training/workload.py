@@ -141,7 +141,7 @@ class Replay:
     initial_priority: str = text(
         "priority of a new record: the largest seen, or from the actor's own TD error", ("max", "td_error"), "max"
     )
-    presampled: int = whole("D, batches sampled ahead of the gradient step; 0: none is", 0, 65536, 0, option="D")
+    presampled: int = whole("D, batches sampled ahead of the gradient step; 0 for none", 0, 65536, 0, option="D")
 
 
 @dataclass(frozen=True, kw_only=True)
