@@ -245,7 +245,7 @@ def test_a_stop_begins_once_a_program_stands_still_and_counts_before_it_goes_on(
     try:
         one.stop()
         assert one.stopped - begin >= 0.02e9
-        one.raise_if_stopped()
+        one.go_on()
         assert paused[1] == one.numbers[clock.PAUSED] > paused[0]
     finally:
         one.signal = send
@@ -361,7 +361,7 @@ def trained(folder, stops, *words):
         time.sleep(moments.uniform(0, 0.01))
         one.stop()
         time.sleep(moments.uniform(0, 0.005))
-        one.raise_if_stopped()
+        one.go_on()
     assert one.process.wait(120) == 0, (out.parent / "output").read_text()
     return out, json.loads((out / "summary.json").read_text())
 
