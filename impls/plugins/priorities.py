@@ -52,18 +52,15 @@ class Priorities:
             sizes = sizes.astype(np.float64)
         if sizes.ndim and sizes.shape != leaves.shape:
             raise ValueError(f"TD errors must be {list(leaves.shape)} like their rows, not {list(sizes.shape)}")
+        if present is not None and not present.all():
+            leaves, sizes = leaves[present], sizes[present] if sizes.ndim else sizes
         if not leaves.size:
             return
         smallest, largest = sizes.min(), sizes.max()
-        if not (smallest >= 0 and largest < math.inf):  # also where one is NaN, of rows that are gone, too
+        if not (smallest >= 0 and largest < math.inf):  # also where one is NaN
             worst = sizes[~((sizes >= 0) & (sizes < math.inf))].flat[0]
             remedy = "give absolute TD errors, and finite ones; where they were computed so, training has diverged"
             raise ValueError(f"TD error {worst} is outside [0, inf): {remedy}")
-        if present is not None and not present.all():
-            if not present.any():
-                return
-            leaves, sizes = leaves[present], sizes[present] if sizes.ndim else sizes
-            smallest, largest = sizes.min(), sizes.max()
         priorities = (sizes + self.epsilon) ** float(self.alpha)
         self.tree.update(leaves, priorities if self._range is None else np.clip(priorities, *self._range))
         self.largest = max(self.largest, largest + self.epsilon)

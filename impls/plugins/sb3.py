@@ -35,7 +35,7 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from torch.nn import functional
 
 from ..checks import integer_at_least, one_of
-from ..replay.batches import check_beta, reals, tickets_of
+from ..replay.batches import check_beta, not_finite, reals, tickets_of
 from ..replay.values import number
 from ..sumtree.arguments import stratified_uniforms, to_numpy
 from ..sumtree.contract import SumTree
@@ -216,6 +216,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         that are no priorities, TypeError for numbers that are no integers, with nothing written.
         """
         tickets, sizes = tickets_of(sequence), np.abs(reals(errors))
+        if not np.isfinite(sizes).all():  # of transitions that are gone, too: training has diverged
+            raise not_finite(sizes)
         leaves = tickets % self.tree.capacity
         present: NDArray[np.bool_] = (self.priorities.numbers[leaves] == tickets) & (tickets < GONE)
         self.priorities.update(leaves, sizes, present)
