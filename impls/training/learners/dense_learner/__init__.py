@@ -1,5 +1,6 @@
 """Dense networks on the CPU: a whole gradient step, or an act, is one compiled call on flat vectors, without torch."""
 
+import importlib
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,8 @@ def make(workload: Workload, *, seed: int, device: str, compiled: bool, share: A
     """A fresh learner; it is always compiled, and always on the CPU."""
     from .learner import DenseLearner  # noqa: PLC0415  # with numba
 
-    return DenseLearner(workload, seed=seed, share=share)
+    kernels = importlib.import_module(f"{__name__}.{KERNELS[workload.family]}")
+    return DenseLearner(workload, kernels, seed=seed, share=share)
 
 
 def use_threads(count: int) -> None:

@@ -1,8 +1,8 @@
 """The learner that hands flat vectors and a batch to the kernels of its algorithm."""
 
-import importlib
 import math
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -13,16 +13,19 @@ from ....sumtree.compiling import compiler
 from ...learner import Derived, Learner, Phase, Stepped, Vectors, Weights, rates
 from ...weights import shapes, spans
 from ...workload import Workload
-from . import KERNELS, memory
+from . import memory
 from .memory import Rows, Scratch, Settings, Sizes, State, scratch_of
 
 
 class DenseLearner(Learner):
-    """Weights, gradients and Adam's moments as flat vectors, and the scratch that the kernels compute in."""
+    """Weights, gradients and Adam's moments as flat vectors, and the scratch that the ``kernels`` compute in.
+
+    ``kernels`` is the module of the algorithm's ``act`` and ``step``.
+    """
 
     implementation = "dense"
 
-    def __init__(self, workload: Workload, *, seed: int = 0, share: Learner | None = None) -> None:
+    def __init__(self, workload: Workload, kernels: ModuleType, *, seed: int = 0, share: Learner | None = None) -> None:
         super().__init__(workload, seed=seed, share=share)
         gradient, mean, square = (np.zeros_like(self.parameters) for _ in range(3))
         self._state = State(self.parameters, gradient, mean, square, self.target_parameters, self.parameters[:0])
@@ -30,7 +33,6 @@ class DenseLearner(Learner):
         self._sizes, self._settings = _sizes(workload), _settings(workload)
         self._inputs = math.prod(workload.observation.stacked)
         self._scratch: dict[str, Scratch] = {}
-        kernels = importlib.import_module(f"{__package__}.{KERNELS[workload.family]}")
         self._act, self._step = _Kernel(kernels.act), _Kernel(kernels.step)
         self._update, self._rates = _Kernel(memory.update), rates(workload)
 
