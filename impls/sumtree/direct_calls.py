@@ -236,7 +236,7 @@ def _copy_tensor(thing: int, room: int, is_index: int) -> int:
 
 @inner
 def _read_array(thing: int, room: int, is_index: int, place: int) -> int:
-    """:func:`_read` an array."""
+    """Read an array of at most one dimension, as :func:`_read` reads any argument."""
     dtype, rank = load_i64(thing + _DTYPE), _load_small(thing + _RANK, np.int32(0))
     number, size, stride = _load_small(dtype + _NUMBER, np.int32(0)), 1, WORD
     if rank == 1:

@@ -86,10 +86,7 @@ def _train(options: argparse.Namespace) -> int:
     if options.parent is not None:
         end_with(options.parent)
     from . import learners  # noqa: PLC0415  # what computes
-    from .run import (  # noqa: PLC0415
-        Plan,
-        start,
-    )
+    from .run import Plan, start  # noqa: PLC0415
 
     learners.use_threads(arrangement.threads)
     plan = Plan(

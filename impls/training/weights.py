@@ -60,9 +60,10 @@ def convolutions(channels: int, height: int, width: int) -> tuple[tuple[Layer, .
 def layers(workload: Workload) -> dict[str, tuple[Layer, ...]]:
     """Layers of each network that a learner trains, by its name there; two critics' one after the other's."""
     hidden, size = workload.network.hidden, workload.action_size
-    first, inputs = (), math.prod(workload.observation.stacked)
+    first: tuple[Layer, ...] = ()
+    inputs = math.prod(workload.observation.stacked)
     if workload.network.kind == "convolution":
-        first, inputs = convolutions(*workload.observation.stacked)  # type: ignore[assignment]
+        first, inputs = convolutions(*workload.observation.stacked)
     traits = workload.traits
     if not traits.has_policy:
         return {"action_values": first + dense(inputs, *hidden, size + workload.network.dueling)}

@@ -7,7 +7,7 @@
 A new one is a class of this file with a ``name``.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -76,7 +76,7 @@ class SharedWeights(SharedArrays):
             array[:] = state.get(name, array)  # an older state lacks a part
 
 
-class CopySync(Sync):
+class CopySync(Sync, ABC):
     """The gradient steps of copy ``number``, of which 0 is the parent; its learner is placed on the shared memory."""
 
     program: ClassVar[Any] = None

@@ -30,7 +30,7 @@ def whole_lines(size: int) -> int:
 
 
 class SharedArrays:
-    """One block of shared memory: so many counters or mutexes, each in a line of its own, then arrays by name.
+    """One block of shared memory: first counters or mutexes, each in a line of its own, then arrays by name.
 
     Each array begins with a line. Without ``memory`` the block is made, and holds zeros.
     """
@@ -59,7 +59,7 @@ class SharedArrays:
 class Counter:
     """Counters of a run, and where its weights' version lies.
 
-    Environment steps taken and begun, gradient steps taken and begun, pauses begun and ended (odd: one goes on),
+    Environment steps taken and begun, gradient steps taken and begun, pauses begun and ended (odd: a pause lasts),
     whether the run ends, whether the process that samples lacks records, the step after which no other begins, and
     episodes that ended.
     """

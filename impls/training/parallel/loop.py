@@ -43,10 +43,10 @@ class ParallelLoop(ActorNode, Loop):
     ) -> None:
         arrangement.check(workload)
         self.learner = learners.make(workload, learner, seed=seed, device=device)
-        names = self.learner.implementation, learners.default(workload) if policy is None else policy
+        policy = learners.default(workload) if policy is None else policy
         self._common = SharedGradients(self.learner, arrangement) if arrangement.learners > 1 else None
         super().__init__(
-            workload, arrangement, len(self.learner.parameters), learner=names[0], policy=names[1],
+            workload, arrangement, len(self.learner.parameters), learner=self.learner.implementation, policy=policy,
             transport=transport, seed=seed, device=device, epoch=epoch,
         )  # fmt: skip
         self.board.begin_at(self.learner.parameters, 0, 0)

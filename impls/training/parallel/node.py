@@ -210,12 +210,12 @@ class ActorNode(Node):
             self._children.is_drained = lambda: self._transport.is_drained(self.buffer)
 
     def _begin_prefetcher(self) -> None:
-        """Start the prefetcher, if there is one."""
+        """Start the process that samples batches ahead, in a pipelined run."""
         for number, row in enumerate(self._rows["keeper"]):
             self._children.begin("keeper", run_prefetcher, self._start(number, row))
 
     def _begin_actors(self) -> None:
-        """Start the actors."""
+        """Start one process for each actor of the workload."""
         for number, row in enumerate(self._rows["actor"]):
             self._children.begin("actor", act, self._start(number, row))
 

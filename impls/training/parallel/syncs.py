@@ -35,7 +35,7 @@ ARRIVED, APPLIED, LEARNING, PUBLISHING, _LINES = range(5)
 _PHASES = 3
 
 
-class Sync(ABC):  # noqa: B024  # each family of syncs has a step of its own
+class Sync:
     """The gradient steps of process ``number`` of several, of which number 0 is the parent."""
 
     name: ClassVar[str] = ""
@@ -73,7 +73,7 @@ class Sync(ABC):  # noqa: B024  # each family of syncs has a step of its own
             unlock(mutex)
 
 
-class LearnerSync(Sync):
+class LearnerSync(Sync, ABC):
     """The gradient steps of learner ``number`` of L, which sample from one replay."""
 
     def claim(self, pace: Pace) -> int | None:
@@ -324,8 +324,8 @@ class Local(FollowingJoint):
     With plain gradient descent and H = 1 this is what ``synchronous`` learners do, up to rounding. With Adam it is not:
     each learner's moments are its own, and a mean of Adam's steps is not Adam's step along a mean.
 
-    A period that a resume breaks goes on: who had taken n of its H steps takes H - n. No state has the batches of those
-    n; the first batch since stands for each of them when the policy learns.
+    A period that a resume breaks continues: a learner that had taken n of its H steps takes H - n. No state has the
+    batches of those n; the first batch since stands for each of them when the policy learns.
     """
 
     name = "local"

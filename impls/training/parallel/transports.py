@@ -90,7 +90,7 @@ def make_record_transport(workload: Workload, arrangement: Arrangement) -> Recor
 
 
 def wait_until(is_done: Callable[[], bool], board: Board, row: int) -> None:
-    """Try again and again, in a pause too, for the receiver goes on until all rest; Stopped when the run ends.
+    """Try again and again, in a pause too, for the receiver continues until all rest; Stopped when the run ends.
 
     ``is_done`` tries for 20 ms at most.
     """
