@@ -69,9 +69,10 @@ def level_bytes(sizes: Sequence[int], fanout: int, dtype: DTypeLike, width: int 
     return np.dtype(dtype).itemsize * leaves + 8 * (copies * sum(inner) + root)
 
 
-def fits_lines(group_bytes: int) -> bool:
-    """Whether groups of N bytes, laid end to end from a line's start, never straddle a line needlessly."""
-    return CACHE_LINE % group_bytes == 0 or group_bytes % CACHE_LINE == 0
+def check_lines(aligned: bool | None, group_bytes: int) -> None:
+    """ValueError where groups laid end to end from a line's start straddle lines needlessly, if ``aligned`` insists."""
+    if aligned and CACHE_LINE % group_bytes and group_bytes % CACHE_LINE:
+        raise ValueError(f"aligned=True cannot be done: a group's {group_bytes} bytes neither divide 64 nor fill lines")
 
 
 def line_starts(

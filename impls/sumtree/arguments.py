@@ -67,17 +67,18 @@ def index_batch(values: ArrayLike, capacity: int, *, closed: bool = False) -> In
     if array.size == 0:
         return np.empty(0, np.int64)
     if array.dtype == object:  # Python integers beyond every integer dtype are still indices, and out of range
-        _refuse_index(array, np.array([type(i) is int and not 0 <= i <= highest for i in array]), bounds)
+        is_beyond = np.array([type(i) is int and not 0 <= i <= highest for i in array])
+        _refuse(IndexError, "index", array, is_beyond, bounds)
     if array.dtype.kind not in "iu":
         raise TypeError(f"indices must be integers, not {array.dtype}")
-    _refuse_index(array, (array < 0) | (array > highest), bounds)
+    _refuse(IndexError, "index", array, (array < 0) | (array > highest), bounds)
     return array.astype(np.int64, copy=False)
 
 
-def _refuse_index(array: NDArray[Any], bad: NDArray[np.bool_], bounds: str) -> None:
+def _refuse(kind: type[Exception], what: str, array: NDArray[Any], bad: NDArray[np.bool_], bounds: str) -> None:
     if bad.any():
         at = int(bad.argmax())
-        raise IndexError(f"index {array[at]} at position {at} is outside {bounds}")
+        raise kind(f"{what} {array[at]} at position {at} is outside {bounds}")
 
 
 def range_batch(left: ArrayLike, right: ArrayLike, capacity: int) -> tuple[Indices, Indices]:
@@ -118,12 +119,6 @@ def _as_float(value: float) -> float:
         return math.copysign(math.inf, value)
 
 
-def _refuse_real(what: str, array: NDArray[Any], good: NDArray[np.bool_], bounds: str) -> None:
-    if not good.all():
-        at = int(good.argmin())
-        raise ValueError(f"{what} {array[at]} at position {at} is outside {bounds}")
-
-
 def priority_batch(values: ArrayLike, batch: int, dtype: np.dtype[Any], highest: float) -> Reals:
     """Priorities ``[B]`` float64, each exactly as a leaf of ``dtype`` stores it, in [0, highest].
 
@@ -137,7 +132,8 @@ def priority_batch(values: ArrayLike, batch: int, dtype: np.dtype[Any], highest:
         stored = array.astype(dtype).astype(np.float64)
     stored += 0.0  # of -0.0 it makes 0.0
     # The sign is the caller's: a negative value must not slip through by rounding to -0.0.
-    _refuse_real("priority", array, (array >= 0) & (stored <= highest), f"[0, {highest:.8g}]")
+    is_bad = ~((array >= 0) & (stored <= highest))  # also where it is NaN, as below
+    _refuse(ValueError, "priority", array, is_bad, f"[0, {highest:.8g}]")
     return np.full(batch, stored[0]) if scalar else stored
 
 
@@ -149,7 +145,7 @@ def uniform_batch(values: ArrayLike) -> Reals:
             f"uniform {array[0]} at position 0 is outside [0, 1): sample wants the uniforms themselves, not their "
             f"number, as in sample(impls.uniforms(rng, {int(array[0])}))"
         )
-    _refuse_real("uniform", array, (array >= 0) & (array < 1), "[0, 1)")
+    _refuse(ValueError, "uniform", array, ~((array >= 0) & (array < 1)), "[0, 1)")
     rounded: Reals = array.astype(np.float64, copy=False)
     return np.minimum(rounded, BELOW_ONE)
 
@@ -167,7 +163,7 @@ def mass_batch(array: NDArray[Any], total: float, *, closed: bool = False) -> Re
         below = array <= (np.float64(total) if is_float else math.floor(total))
     else:
         below = array < (np.float64(total) if is_float else math.ceil(total))
-    _refuse_real("mass", array, (array >= 0) & below, f"[0, {total!r}{']' if closed else ')'}")
+    _refuse(ValueError, "mass", array, ~((array >= 0) & below), f"[0, {total!r}{']' if closed else ')'}")
     rounded: Reals = array.astype(np.float64, copy=False)
     return np.minimum(rounded, total if closed else math.nextafter(total, 0.0))
 
@@ -202,7 +198,7 @@ def prefix_values(uniforms: Reals, total: float) -> Reals:
     return np.maximum(np.minimum(uniforms * total, math.nextafter(total, -math.inf)), 0.0)
 
 
-def in_parts(answer: Callable[[Any], NDArray[Any]], values: NDArray[Any], width: int) -> Any:
+def in_parts(answer: Callable[[Any], NDArray[Any]], values: NDArray[Any], width: int) -> NDArray[Any]:
     """Answers ``[B]`` for values ``[B]``, in parts that gather at most 2**20 nodes of groups at once."""
     rows = max(1, _MOST_GATHERED // width)
     return np.concatenate([answer(values[first : first + rows]) for first in range(0, values.size, rows)])

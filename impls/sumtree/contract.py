@@ -191,8 +191,7 @@ class SumTree(ABC):
         """Priorities ``[B]`` of ``indices [B]``, exactly as stored. Raises IndexError, TypeError, ValueError."""
         if self._validate:
             indices = index_batch(indices, self._capacity)
-        priorities: Priorities = self._read_batch("get", self._dtype, self._get, indices)
-        return priorities
+        return self._read_batch("get", self._dtype, self._get, indices)
 
     def prefix_sum_index(self, mass: ArrayLike, side: str = "right") -> Indices:
         """The smallest i with p_0 + .. + p_i > mass, ``[B]`` int64, for prefix values ``mass [B]`` in [0, total).
@@ -206,18 +205,12 @@ class SumTree(ABC):
         left = one_of("side", side, ("right", "left")) == "left"
         if self._validate:
             mass = real_batch("mass", mass)
-        if left:
-            find = self._find_left_checked if self._validate else self._find_left
-        else:
-            find = self._find_checked if self._validate else self._find
-        indices: Indices = self._read_batch("prefix_sum_index", np.int64, find, mass)
-        return indices
+        return self._read_batch("prefix_sum_index", np.int64, self._find_by, mass, left)
 
-    def _find_checked(self, mass: NDArray[Any]) -> Indices:
-        return self._find(mass_batch(mass, self._total()))
-
-    def _find_left_checked(self, mass: NDArray[Any]) -> Indices:
-        return self._find_left(mass_batch(mass, self._total(), closed=True))
+    def _find_by(self, mass: Reals, left: bool) -> Indices:
+        if self._validate:
+            mass = mass_batch(mass, self._total(), closed=left)
+        return self._find_left(mass) if left else self._find(mass)
 
     def _find_left(self, mass: Reals) -> Indices:
         """Leaves ``[B]`` for prefix values ``[B]`` in [0, total] by the rule >=."""
@@ -227,8 +220,7 @@ class SumTree(ABC):
         if above.any():
             # A sum is >= the value just where it is > the next float below it.
             indices[above] = to_numpy(self._find(self.place(np.nextafter(mass[above], -np.inf))))
-        placed: Indices = self.place(indices)
-        return placed
+        return self.place(indices)
 
     def prefix_sum(self, indices: ArrayLike) -> Reals:
         """p_0 + .. + p_(i-1), the sum of the first i leaves, ``[B]`` for ``indices [B]`` in [0, N].
@@ -237,8 +229,7 @@ class SumTree(ABC):
         """
         if self._validate:
             indices = index_batch(indices, self._capacity, closed=True)
-        sums: Reals = self._read_batch("prefix_sum", np.float64, self._prefix_sum, indices)
-        return sums
+        return self._read_batch("prefix_sum", np.float64, self._prefix_sum, indices)
 
     def range_sum(self, left: ArrayLike, right: ArrayLike) -> Reals:
         """p_left + .. + p_(right-1), ``[B]`` for bounds ``left [B]`` and ``right [B]``, 0 <= left <= right <= N.
@@ -249,8 +240,7 @@ class SumTree(ABC):
         """
         if self._validate:
             left, right = range_batch(left, right, self._capacity)
-        sums: Reals = self._read_batch("range_sum", np.float64, self._range_sum, left, right)
-        return sums
+        return self._read_batch("range_sum", np.float64, self._range_sum, left, right)
 
     def _prefix_sum(self, indices: Indices) -> Reals:
         return self._range_sum(self.place(np.zeros(np.size(indices), np.int64)), indices)
@@ -264,8 +254,7 @@ class SumTree(ABC):
         pairs = zip(left.tolist(), right.tolist(), strict=True)
         sums = np.array([leaves[start:end].cumsum()[-1] if start < end else 0.0 for start, end in pairs])
         sums[(left == 0) & (right == self._capacity)] = self._total()
-        placed: Reals = self.place(sums)
-        return placed
+        return self.place(sums)
 
     def min(self) -> float:
         """The smallest priority above 0; infinity where there is none.
@@ -314,14 +303,18 @@ class SumTree(ABC):
         # Listed before they are 0, so that _recover can give them back.
         self._lent = list(zip(leaves.tolist(), priorities.tolist(), strict=True))
         self._set(leaves, np.zeros(leaves.size))
+        answer = self._sample_if_any(uniforms)
+        self._give_back()
+        return answer
+
+    def _sample_if_any(self, uniforms: Reals) -> tuple[Indices, Priorities] | None:
+        """A draw; None where no leaf is positive."""
         try:
-            answer = self._sample(uniforms)
+            return self._sample(uniforms)
         except RuntimeError as error:
             if type(error) is not RuntimeError:  # a device's
                 raise
-            answer = None
-        self._give_back()
-        return answer
+            return None
 
     def sample_distinct(self, uniforms: ArrayLike) -> tuple[Indices, Priorities]:
         """Indices ``[B]``, no two equal, and their priorities ``[B]`` for uniforms ``[B]`` in [0, 1).
@@ -347,20 +340,16 @@ class SumTree(ABC):
         """Distinct leaves ``[<= B]`` and their priorities, fewer than uniforms ``[B]`` where no more are positive."""
         for j in range(np.size(uniforms)):
             # Invariant: the leaves drawn so far are 0, and listed before they are, so that _recover can give them back.
-            try:
-                leaf, priority = map(to_numpy, self._sample(uniforms[j : j + 1]))
-            except RuntimeError as error:
-                if type(error) is not RuntimeError:  # a device's
-                    raise
+            if (answer := self._sample_if_any(uniforms[j : j + 1])) is None:
                 break
+            leaf, priority = map(to_numpy, answer)
             if leaf[0] < 0:  # a device's answer where nothing is left and nobody checks
                 break
             self._lent.append((int(leaf[0]), float(priority[0])))
             self._set(leaf, np.zeros(1))
         drawn = np.array(self._lent).reshape(-1, 2)
         self._give_back()
-        indices, priorities = self.place(drawn[:, 0].astype(np.int64)), self.place(drawn[:, 1].astype(self._dtype))
-        return indices, priorities
+        return self.place(drawn[:, 0].astype(np.int64)), self.place(drawn[:, 1].astype(self._dtype))
 
     def _give_back(self) -> None:
         """Set the leaves that a call had set to 0 to what they were."""
@@ -420,9 +409,11 @@ class SumTree(ABC):
         result: Result = answer
         return result
 
-    def _read_batch(self, op: str, dtype: DTypeLike, hook: Callable[..., Any], *batches: Any) -> Any:
-        """Run the hook on batches ``[B]``, as :meth:`_read` does; of empty ones the answer is empty."""
-        return self._read(op, hook, *batches) if np.size(batches[0]) else self._nothing(dtype)
+    def _read_batch(
+        self, op: str, dtype: DTypeLike, hook: Callable[..., NDArray[Any]], batch: Any, *more: Any
+    ) -> NDArray[Any]:
+        """Run the hook on a batch ``[B]``, as :meth:`_read` does; of an empty batch the answer is empty."""
+        return self._read(op, hook, batch, *more) if np.size(batch) else self._nothing(dtype)
 
     def _whole(self, hook: Callable[..., Any], *arguments: Any) -> Any:
         return _TORN if self._torn else hook(*arguments)
@@ -482,11 +473,11 @@ class SumTree(ABC):
         """Priorities ``[B]`` as leaves hold them, in float64: by default the nearest in the leaf dtype."""
         return np.asarray(priorities).astype(self._dtype).astype(np.float64)
 
-    def place(self, array: NDArray[Any]) -> Any:
+    def place(self, array: NDArray[Any]) -> NDArray[Any]:
         """The batch ``[B]`` in memory from which the tree takes it without a copy: by default the array itself."""
         return array
 
-    def _nothing(self, dtype: DTypeLike) -> Any:
+    def _nothing(self, dtype: DTypeLike) -> NDArray[Any]:
         """The answer to an empty batch, on the tree's device."""
         return self.place(np.empty(0, dtype))
 

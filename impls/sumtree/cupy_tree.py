@@ -14,18 +14,18 @@ import functools
 import itertools
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from ..checks import integer_at_least, one_of
-from ..levels import fits_lines, group_size, line_starts
+from ..levels import check_lines, group_size, line_starts
 from .arguments import Indices, Priorities, Reals, nothing_to_sample, to_numpy
 from .contract import SumTree
 from .cuda import device, emulation, program
-from .cuda.arrays import INDEX, Arrays, Batch, Libraries
-from .cuda.program import BLOCK_THREADS, CALL, FUSED_THREADS, SCALAR, TREE, Constants, Device, Launch
+from .cuda.arrays import INDEX, Arrays, Batch, Device, Libraries
+from .cuda.program import BLOCK_THREADS, CALL, FUSED_THREADS, SCALAR, TREE, Constants, Launch
 from .turns import Result
 
 LINE_BYTES = 128
@@ -106,11 +106,7 @@ class CupyTree(SumTree):
 
     def _allocate(self) -> None:
         width = group_size(self._capacity, self._fanout)
-        if self._aligned and not fits_lines(width * self._dtype.itemsize):
-            raise ValueError(
-                f"aligned=True cannot be done: a group's {width * self._dtype.itemsize} bytes neither divide 64 nor "
-                "fill lines"
-            )
+        check_lines(self._aligned, width * self._dtype.itemsize)
         self._lanes = self._lanes or max(lanes for lanes in LANES if lanes == 1 or lanes * _HELD_BY_LANE <= width)
         aligned = self._aligned is not False
         self._constants = Constants.of(self._dtype, width, self._lanes, self._propagate == "delta", aligned)
@@ -303,8 +299,7 @@ class CupyTree(SumTree):
 
     def sample(self, uniforms: ArrayLike, exclude: ArrayLike | None = None) -> tuple[Any, Any]:
         if exclude is None and (taken := self._take(uniforms, False)):
-            answer: Answer = self._turns.run(False, self._enqueue, taken[0], self._search, taken[1], True)
-            return answer
+            return cast(Answer, self._turns.run(False, self._enqueue, taken[0], self._search, taken[1], True))
         if exclude is not None and self._validate:
             self.synchronize()  # an error of before is none of this call's, which sets leaves to 0 and back
         found = super().sample(self._libraries.copy_to_host(uniforms), self._libraries.copy_to_host(exclude))
@@ -336,12 +331,10 @@ class CupyTree(SumTree):
         return taken
 
     def _get(self, indices: Indices) -> Priorities:
-        priorities: Priorities = self._gather(self._native, self._placed(indices, np.int64))
-        return priorities
+        return cast(Priorities, self._gather(self._native, self._placed(indices, np.int64)))
 
     def _find(self, mass: Reals) -> Indices:
-        indices: Indices = self._answer(mass, False)[0]
-        return indices
+        return cast(Indices, self._answer(mass, False)[0])
 
     def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
         return self._answer(uniforms, True)

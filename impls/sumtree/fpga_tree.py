@@ -138,8 +138,7 @@ class FpgaTree(SumTree):
             raise RuntimeError(nothing_to_sample(0.0))
         # A sum is above a prefix value if it is above its whole quanta. The total as a float64 may be above the root.
         rests = np.minimum(np.floor(mass / self._quantum).astype(np.uint64), root - np.uint64(1))
-        leaves: Indices = in_parts(self._descend, rests, self._width)
-        return leaves
+        return in_parts(self._descend, rests, self._width)
 
     def _descend(self, rests: Quanta) -> Indices:
         rows, nodes = np.arange(rests.size), np.zeros(rests.size, np.int64)

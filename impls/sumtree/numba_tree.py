@@ -129,15 +129,10 @@ class NumbaTree(SumTree):
         self._scratch = np.empty(1024 * header.SCRATCH, np.int64)  # of the update that is inside
         (words,) = allocate([(header.HEADER_WORDS, _INT64)])
         words[[header.CAPACITY, header.HEIGHT, header.LEAVES]] = self._capacity, height, self._leaves.ctypes.data
-        words[header.SUMS + 1 : header.SUMS + height + 1] = [
-            array.ctypes.data for array in self._arrays[1 : height + 1]
-        ]
-        prefixes = self._arrays[height + 1 :]
-        words[header.PREFIX + 1 : header.PREFIX + 1 + len(prefixes)] = [array.ctypes.data for array in prefixes]
-        words[header.MARKS + 1 : header.MARKS + height] = [marks.ctypes.data for marks in self._marks]
-        words[header.MINIMA + 1 : header.MINIMA + 1 + len(self._minima)] = [
-            minima.ctypes.data for minima in self._minima
-        ]
+        sums, prefixes = self._arrays[1 : height + 1], self._arrays[height + 1 :]
+        of_levels = (header.SUMS, sums), (header.PREFIX, prefixes), (header.MARKS, self._marks)
+        for first, arrays in (*of_levels, (header.MINIMA, self._minima)):
+            words[first + 1 : first + 1 + len(arrays)] = [array.ctypes.data for array in arrays]
         self._header = words
         self._address = int(words.ctypes.data)
         self._words, self._root_word = words.data, self._root.data  # read faster than arrays
@@ -302,16 +297,10 @@ class NumbaTree(SumTree):
         return self._answer(mass, False)[0]
 
     def _find_left(self, mass: Reals) -> Indices:
-        leaves = self._search_left(mass)
-        if leaves is None:
-            raise ValueError("a mass is outside [0, total]")
-        return leaves
+        return _taken(self._search_left(mass), "a mass is outside [0, total]")
 
     def _range_sum(self, left: Indices, right: Indices) -> Reals:
-        sums = self._sum_ranges(left, right)
-        if sums is None:
-            raise ValueError(f"a range is outside [0, {self._capacity}]")
-        return sums
+        return _taken(self._sum_ranges(left, right), f"a range is outside [0, {self._capacity}]")
 
     def _sample(self, uniforms: Reals) -> tuple[Indices, Priorities]:
         return self._answer(uniforms, True)
@@ -333,10 +322,8 @@ class NumbaTree(SumTree):
         return answer if status == header.DONE else None
 
     def _answer(self, values: Reals, uniform: bool) -> tuple[Indices, Priorities]:
-        answer = self._search(values, uniform)
-        if answer is None:
-            raise ValueError(f"a {'uniform is outside [0, 1)' if uniform else 'mass is outside [0, total)'}")
-        return answer
+        why = f"a {'uniform is outside [0, 1)' if uniform else 'mass is outside [0, total)'}"
+        return _taken(self._search(values, uniform), why)
 
     def _search(self, values: Reals, uniform: bool) -> tuple[Indices, Priorities] | None:
         """Leaves ``[B]`` and their priorities for uniforms or prefix values; None if the kernel refused one of them."""
@@ -442,6 +429,13 @@ class NumbaTree(SumTree):
 def _lanes(fanout: int) -> int:
     """Lanes of a vector: the fewest that hold a group, at most 16."""
     return min(_MOST_LANES, 1 << (fanout - 1).bit_length())
+
+
+def _taken(answer: Result | None, why: str) -> Result:
+    """The answer of a kernel; ValueError, saying why, where it refused the batch."""
+    if answer is None:
+        raise ValueError(why)
+    return answer
 
 
 def _as_batch(values: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any] | None:

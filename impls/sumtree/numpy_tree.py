@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ..checks import one_of
-from ..levels import allocate, fits_lines, full_level_sizes, group_size, level_bytes, level_sizes
+from ..levels import allocate, check_lines, full_level_sizes, group_size, level_bytes, level_sizes
 from .arguments import Indices, Priorities, Reals, in_parts, nearest_positive, sums_of_ranges
 from .contract import READS, SumTree
 
@@ -52,11 +52,7 @@ class NumpyTree(SumTree):
 
     def _allocate(self) -> None:
         self._width = group_size(self._capacity, self._fanout)
-        group_bytes = self._width * self._dtype.itemsize
-        if self._aligned and not fits_lines(group_bytes):
-            raise ValueError(
-                f"aligned=True cannot be done: a group's {group_bytes} bytes neither divide 64 nor fill lines"
-            )
+        check_lines(self._aligned, self._width * self._dtype.itemsize)
         sizes = self._sizes if self._padding == "ragged" else full_level_sizes(self._capacity, self._width)
         shapes = [
             (-(-size // self._width) * self._width, self._dtype if level == 0 else np.float64)
@@ -124,8 +120,7 @@ class NumpyTree(SumTree):
         return self._leaves[indices]
 
     def _find(self, mass: Reals) -> Indices:
-        leaves: Indices = in_parts(self._descend, mass, self._width)
-        return leaves
+        return in_parts(self._descend, mass, self._width)
 
     def _descend(self, mass: Reals) -> Indices:
         mass, nodes = mass.copy(), np.zeros(mass.size, np.int64)
@@ -145,7 +140,7 @@ class NumpyTree(SumTree):
         return nodes
 
     def _range_sum(self, left: Indices, right: Indices) -> Reals:
-        sums: Reals = in_parts(
+        sums = in_parts(
             lambda part: sums_of_ranges(self._groups, self._fanout, left[part], right[part]),
             np.arange(left.size),
             self._width,

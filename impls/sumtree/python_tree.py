@@ -24,7 +24,7 @@ class PythonTree(SumTree):
 
     Options: ``propagate="recompute"`` (default, because it is exact) sums each group on the way up again;
     ``"delta"``, the method of [Zhang2021] and [Zhang2023], adds the change of the leaf to every ancestor, which is
-    shorter and drifts by rounding.
+    shorter and drifts by rounding. ``minimum`` is ignored: :meth:`min` reads every leaf.
 
     Calls from several threads take turns; the GIL would not let two of them run at once.
     """
@@ -38,8 +38,6 @@ class PythonTree(SumTree):
 
     def _allocate(self) -> None:
         self._levels = [[0.0] * size for size in self._sizes]
-        # Next to the inner levels, for each node the smallest positive leaf below it.
-        self._minima = [[math.inf] * size for size in self._sizes[1:]] if self._minimum else []
 
     @classmethod
     def nbytes_of(cls, capacity: int, fanout: int, dtype: DTypeLike, options: Mapping[str, Any]) -> int | None:
@@ -50,7 +48,6 @@ class PythonTree(SumTree):
         set_leaf = self._set_by_recompute if self._propagate == "recompute" else self._set_by_delta
         for leaf, priority in pairs.items():
             set_leaf(leaf, priority)
-            self._renew_minima(leaf)
 
     def _load(self, leaves: Reals) -> None:
         self._levels[0] = leaves.astype(self._dtype).tolist()
@@ -71,19 +68,6 @@ class PythonTree(SumTree):
         for level in self._levels[1:]:
             node //= self._fanout
             level[node] += delta
-
-    def _renew_minima(self, leaf: int) -> None:
-        node = leaf
-        for level, minima in enumerate(self._minima):
-            node //= self._fanout
-            minima[node] = self._least_of_children(level, node)
-
-    def _least_of_children(self, level: int, parent: int) -> float:
-        """The smallest positive leaf below node ``parent`` of the level above ``level``; infinity if there is none."""
-        children = slice(parent * self._fanout, (parent + 1) * self._fanout)
-        if level > 0:
-            return min(self._minima[level - 1][children])
-        return min((value for value in self._levels[0][children] if value > 0.0), default=math.inf)
 
     def _children(self, level: int, parent: int) -> list[float]:
         """The sibling group at ``level`` under node ``parent`` one level up; the last one of a level may be short."""
@@ -164,34 +148,22 @@ class PythonTree(SumTree):
     def _total(self) -> float:
         return self._levels[-1][0]
 
-    def _min(self) -> float:
-        return self._minima[-1][0] if self._minimum else super()._min()
-
     def _check(self) -> float:
-        wrong = any(
-            kept != self._least_of_children(level, parent)
-            for level, minima in enumerate(self._minima)
-            for parent, kept in enumerate(minima)
-        )
-        largest = max(
+        return max(
             math.fabs(value - self._sum_of_children(level, parent))
             for level in range(self.height)
             for parent, value in enumerate(self._levels[level + 1])
         )
-        return math.inf if wrong else largest
 
     def _rebuild(self) -> None:
         for level in range(self.height):
             for parent in range(self._sizes[level + 1]):
                 self._levels[level + 1][parent] = self._sum_of_children(level, parent)
-                if self._minimum:
-                    self._minima[level][parent] = self._least_of_children(level, parent)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the lists and the float objects they hold, as CPython counts them."""
-        lists = (*self._levels, *self._minima)
-        return sum(sys.getsizeof(level) + len(level) * sys.getsizeof(0.0) for level in lists)
+        return sum(sys.getsizeof(level) + len(level) * sys.getsizeof(0.0) for level in self._levels)
 
 
 def _added(values: list[float]) -> float:

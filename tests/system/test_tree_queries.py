@@ -21,7 +21,7 @@ every_minimum = pytest.mark.parametrize("minimum", [False, True], ids=["", "mini
 every_shape = pytest.mark.parametrize(
     ("name", "options", "fanout"), with_settings(VARIANTS, [(k,) for k in (2, 7, 16)], {(16,)})
 )
-MINIMA = ("python", "numpy", "numba")  # trees that keep a minimum
+MINIMA = ("numpy", "numba")  # trees that keep a minimum
 NAN = float("nan")
 
 

@@ -1,12 +1,13 @@
 """Level arithmetic against its definition, in integers."""
 
 import itertools
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from impls.levels import CACHE_LINE, allocate, fits_lines, full_level_sizes, level_sizes
+from impls.levels import CACHE_LINE, allocate, check_lines, full_level_sizes, level_sizes
 
 
 @given(capacity=st.integers(1, 10**9), fanout=st.integers(2, 300))
@@ -48,5 +49,9 @@ def test_arrays_share_one_buffer_without_overlap(aligned):
     assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
 
 
-def test_which_groups_fit_lines():
-    assert [size for size in (4, 12, 28, 32, 64, 96, 128) if fits_lines(size)] == [4, 32, 64, 128]
+@pytest.mark.parametrize("size", [4, 12, 28, 32, 64, 96, 128])
+def test_groups_that_straddle_lines_are_refused_where_lines_are_insisted_on(size):
+    for aligned in (None, False):
+        check_lines(aligned, size)
+    with nullcontext() if size in (4, 32, 64, 128) else pytest.raises(ValueError, match=f"{size} bytes"):
+        check_lines(True, size)

@@ -11,8 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..arguments import to_numpy
-from .program import NARROW, WIDE, Device
+from .device import CudaDevice
+from .emulation import HostDevice
+from .program import NARROW, WIDE
 
+Device = CudaDevice | HostDevice
+"""A device that runs kernels, and its memory; ``arrays`` is its array module, CuPy or NumPy."""
 Batch = tuple[int, int, int, Any]
 INDEX = np.dtype(np.int64)
 _CUDA = 2  # DLPack's number of such devices

@@ -1,12 +1,12 @@
 """The kernels' text, the constants it is compiled with, and the tree and the call as they are passed to them."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 MOST_LEVELS = 64
 TREE = np.dtype(
@@ -38,42 +38,12 @@ BLOCK_THREADS = 128  # of every other kernel's blocks
 KNOWN_WIDTHS = (2, 4, 8, 16, 32, 64, 128, 256)  # of groups, that are constants of the compiled kernels
 
 
-class Launch(Protocol):
-    """Runs a kernel by blocks of threads."""
+Launch = Callable[[int, int, int, int], None]
+"""Runs a kernel by (blocks, threads, stream, parameters).
 
-    def __call__(self, blocks: int, threads: int, stream: int, parameters: int) -> None:
-        """Launch on a stream; ``parameters`` is the address of as many addresses as the kernel has parameters.
-
-        Their values are read before this returns.
-        """
-
-
-class Device(Protocol):
-    """A device that runs kernels, and its memory."""
-
-    name: str
-    arrays: Any  # the array module: numpy or cupy
-
-    def load(self, constants: "Constants") -> dict[str, Launch]:
-        """The kernels by name, compiled."""
-
-    def address(self, array: Any) -> int:
-        """Address of the array's first byte."""
-
-    def enter(self) -> None:
-        """Make this thread one that may launch. ValueError where another device is current for it."""
-
-    def current_stream(self) -> int:
-        """The stream on which the array module works at the moment, kept alive as long as it is the last followed."""
-
-    def follow(self, stream: int) -> None:
-        """Make what is enqueued next, on this stream, begin after what was enqueued before, on whatever stream."""
-
-    def synchronize(self) -> None:
-        """Wait until all kernels have finished."""
-
-    def shared_words(self, count: int) -> NDArray[np.int64]:
-        """Words of 0 that the host and the device both read and write, at one address."""
+``parameters`` is the address of as many addresses as the kernel has parameters; their values are read before the call
+returns.
+"""
 
 
 @dataclass(frozen=True)
@@ -95,14 +65,8 @@ class Constants:
 
     def flags(self) -> tuple[str, ...]:
         """The compiler's flags that define them."""
-        values = {
-            "LEAF": self.leaf,
-            "FANOUT": self.fanout,
-            "LANES": self.lanes,
-            "DELTA": int(self.delta),
-            "PACKED": int(self.packed),
-        }
-        return ("-std=c++17", *(f"-D{name}={value}" for name, value in values.items()))
+        values = {name: int(value) if isinstance(value, bool) else value for name, value in asdict(self).items()}
+        return ("-std=c++17", *(f"-D{name.upper()}={value}" for name, value in values.items()))
 
 
 def kernel_text() -> str:
