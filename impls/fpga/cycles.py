@@ -73,15 +73,6 @@ def published_update_cycles(design: Design, batch: int) -> float:
     return batch / design.banks
 
 
-def pearl_sample_cycles(design: Design, batch: int) -> int:
-    """2 K (B + depth), no banks: the open performance model of [Meng2024] (HeteroRL), without its host link."""
-    return 2 * design.fanout * (batch + _depth(design))
-
-
-def pearl_update_cycles(design: Design) -> int:
-    """2 depth, whatever the batch (an oversight): the open performance model of [Meng2024], for updates."""
-    return 2 * _depth(design)
-
-
-def _depth(design: Design) -> int:
+def depth(design: Design) -> int:
+    """Levels of a tree without banks."""
     return max(1, math.ceil(math.log(design.capacity, design.fanout) - 1e-9))

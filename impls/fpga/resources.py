@@ -9,6 +9,7 @@ flip-flops. A kind of primitive is ``depth`` words deep at a width of ``width`` 
 that depth, whose words are laid side by side, each begun on a new *byte* where it is written alone.
 """
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -194,22 +195,15 @@ def resources(design: Design, *, batch: int = BATCH, uram: bool = True) -> Resou
     >>> round(resources(Design(1 << 20, fanout=2, leaf_bits=17)).sram_bits / 2**23, 3)  # MiB
     4.5
     """
-    return _counted(rmm(design, batch, uram), design.banks * _tree_bits(design))
-
-
-def _tree_bits(design: Design) -> int:
-    return sum(size * width for size, width in zip(design.sizes, design.widths, strict=True))
-
-
-def _counted(part: Part, sram_bits: int) -> Resources:
-    blocks = part.primitives
+    part = rmm(design, batch, uram)
+    blocks, tree_bits = part.primitives, sum(map(operator.mul, design.sizes, design.widths))
     return Resources(
         lut=round(part.fitted_luts() + part.memory_luts),
         ff=part.ff,
         dsp=0,
         bram36=blocks.get("bram36", 0) + blocks.get("bram18", 0) / 2,
         uram=blocks.get("uram", 0),
-        sram_bits=sram_bits,
+        sram_bits=design.banks * tree_bits,
     )
 
 
@@ -391,9 +385,5 @@ def _uneven(divisor: int) -> bool:
 
 
 PARTS: Mapping[str, Callable[[Design, int, bool], Part]] = {
-    "sampler": sampler,
-    "updater": updater,
-    "bank": bank,
-    "dispatcher": dispatcher,
-    "rmm": rmm,
+    part.__name__: part for part in (sampler, updater, bank, dispatcher, rmm)
 }
