@@ -52,26 +52,28 @@ def instruction(kind: Any, *literals: str) -> Callable[[Callable[..., Any]], Any
     return decorate
 
 
-def _pointer(builder: Any, address: Any, kind: Any) -> Any:
+def pointer_to(builder: Any, address: Any, kind: Any) -> Any:
+    """An address as a pointer to a type."""
     return builder.inttoptr(address, kind.as_pointer())
 
 
 def _load_lanes(builder: Any, address: Any, kind: Any, lanes: int) -> Any:
     """``lanes`` numbers, aligned no better than one of them, as float64."""
     size = 4 if kind is _F32 else 8
-    loaded = builder.load(_pointer(builder, address, ir.VectorType(kind, lanes)), align=size)
+    loaded = builder.load(pointer_to(builder, address, ir.VectorType(kind, lanes)), align=size)
     return builder.fpext(loaded, ir.VectorType(_F64, lanes)) if kind is _F32 else loaded
 
 
 def _store_lanes(builder: Any, value: Any, address: Any) -> None:
-    builder.store(value, _pointer(builder, address, value.type), align=8)
+    builder.store(value, pointer_to(builder, address, value.type), align=8)
 
 
 def _lane_numbers(numbers: list[int]) -> Any:
     return ir.Constant(ir.VectorType(_I32, len(numbers)), numbers)
 
 
-def _splat(builder: Any, value: Any, lanes: int) -> Any:
+def splat(builder: Any, value: Any, lanes: int) -> Any:
+    """A vector that has the value in every lane."""
     undefined = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
     single = builder.insert_element(undefined, value, ir.Constant(_I32, 0))
     return builder.shuffle_vector(single, undefined, _lane_numbers([0] * lanes))
@@ -94,15 +96,15 @@ def _scan(builder: Any, values: Any, lanes: int) -> Any:
 
 def _count_at_most(builder: Any, values: Any, bound: Any, lanes: int) -> tuple[Any, Any]:
     """(how many lanes are <= bound, the mask of those lanes)"""
-    mask = builder.fcmp_ordered("<=", values, _splat(builder, bound, lanes))
+    mask = builder.fcmp_ordered("<=", values, splat(builder, bound, lanes))
     bits = builder.bitcast(mask, ir.IntType(lanes))
     return builder.ctpop(builder.zext(bits, _I64)), mask
 
 
 def _patched(builder: Any, values: Any, lane: Any, value: Any, lanes: int) -> Any:
     """The lanes with another value in one of them; in none where there is no lane of that number."""
-    numbers, wanted = _lane_numbers(list(range(lanes))), _splat(builder, builder.trunc(lane, _I32), lanes)
-    return builder.select(builder.icmp_signed("==", numbers, wanted), _splat(builder, value, lanes), values)
+    numbers, wanted = _lane_numbers(list(range(lanes))), splat(builder, builder.trunc(lane, _I32), lanes)
+    return builder.select(builder.icmp_signed("==", numbers, wanted), splat(builder, value, lanes), values)
 
 
 def _last_lane(builder: Any, values: Any, lanes: int) -> Any:
@@ -136,7 +138,7 @@ def scan_group(builder: Any, address: Any, carry: Any, mass: Any, like: Any, lan
     ``like`` is any number of the type the lanes are stored in, float32 or float64.
     """
     prefixes = _scan(builder, _load_lanes(builder, address, like.type, lanes), lanes)
-    prefixes = builder.fadd(prefixes, _splat(builder, carry, lanes))
+    prefixes = builder.fadd(prefixes, splat(builder, carry, lanes))
     count, mask = _count_at_most(builder, prefixes, mass, lanes)
     kept = builder.select(mask, prefixes, _zeros(lanes))
     return cgutils.pack_struct(builder, [count, _reduce(builder, "fmax", kept), _last_lane(builder, prefixes, lanes)])
@@ -189,7 +191,7 @@ def store_prefixes(builder: Any, source: Any, target: Any, carry: Any, lane: Any
 
     They are those with ``value`` in a lane, if there is one of that number, whatever is in memory.
     """
-    carried = _splat(builder, carry, lanes)
+    carried = splat(builder, carry, lanes)
     values = _patched(builder, _load_lanes(builder, source, _F64, lanes), lane, value, lanes)
     prefixes = builder.fadd(_scan(builder, values, lanes), carried)
     shifted = builder.shuffle_vector(prefixes, carried, _lane_numbers([lanes, *range(lanes - 1)]))
@@ -202,9 +204,9 @@ def add_delta(builder: Any, address: Any, first: Any, child: Any, delta: Any, la
     """Add delta to the float64 lanes, numbered from ``first``, that lie right of ``child``, and to lane 0."""
     before_first = builder.sub(builder.trunc(first, _I32), ir.Constant(_I32, 1))
     # Unsigned, lane 0 less 1 is the largest number of all.
-    ranks = builder.add(_lane_numbers(list(range(lanes))), _splat(builder, before_first, lanes))
-    chosen = builder.icmp_unsigned(">=", ranks, _splat(builder, builder.trunc(child, _I32), lanes))
-    added = builder.select(chosen, _splat(builder, delta, lanes), _zeros(lanes))
+    ranks = builder.add(_lane_numbers(list(range(lanes))), splat(builder, before_first, lanes))
+    chosen = builder.icmp_unsigned(">=", ranks, splat(builder, builder.trunc(child, _I32), lanes))
+    added = builder.select(chosen, splat(builder, delta, lanes), _zeros(lanes))
     _store_lanes(builder, builder.fadd(_load_lanes(builder, address, _F64, lanes), added), address)
 
 
@@ -227,31 +229,31 @@ def array_at(typingctx: Any, address: Any, count: Any, like: Any) -> Any:
 @instruction(types.int64(types.int64))
 def load_i64(builder: Any, address: Any) -> Any:
     """The int64 at an address."""
-    return builder.load(_pointer(builder, address, _I64))
+    return builder.load(pointer_to(builder, address, _I64))
 
 
 @instruction(types.int64(types.int64, types.int64))
 def word_of(builder: Any, address: Any, number: Any) -> Any:
     """The int64 word of that number, counted from an address on."""
-    return builder.load(builder.gep(_pointer(builder, address, _I64), [number]))
+    return builder.load(builder.gep(pointer_to(builder, address, _I64), [number]))
 
 
 @instruction(types.none(types.int64, types.int64))
 def store_i64(builder: Any, address: Any, value: Any) -> Any:
     """Write an int64 to an address."""
-    builder.store(value, _pointer(builder, address, _I64))
+    builder.store(value, pointer_to(builder, address, _I64))
 
 
 @instruction(types.int64(types.int64))
 def load_acquire(builder: Any, address: Any) -> Any:
     """The int64 at an address; what is read after it is at least as new as what was written before it was."""
-    return builder.load_atomic(_pointer(builder, address, _I64), "acquire", 8)
+    return builder.load_atomic(pointer_to(builder, address, _I64), "acquire", 8)
 
 
 @instruction(types.none(types.int64, types.int64))
 def store_release(builder: Any, address: Any, value: Any) -> Any:
     """Write an int64 to an address, after all that was written before."""
-    builder.store_atomic(value, _pointer(builder, address, _I64), "release", 8)
+    builder.store_atomic(value, pointer_to(builder, address, _I64), "release", 8)
 
 
 @instruction(types.none())
@@ -269,38 +271,38 @@ def release_fence(builder: Any) -> None:
 @instruction(types.int64(types.int64, types.int64))
 def atomic_add(builder: Any, address: Any, value: Any) -> Any:
     """Add to the int64 at an address, at once for every thread; returns the previous value."""
-    return builder.atomic_rmw("add", _pointer(builder, address, _I64), value, "seq_cst")
+    return builder.atomic_rmw("add", pointer_to(builder, address, _I64), value, "seq_cst")
 
 
 @instruction(types.int64(types.int64, types.int64))
 def atomic_or(builder: Any, address: Any, value: Any) -> Any:
     """Set bits of the int64 at an address, at once for every thread; returns the previous value."""
-    return builder.atomic_rmw("or", _pointer(builder, address, _I64), value, "seq_cst")
+    return builder.atomic_rmw("or", pointer_to(builder, address, _I64), value, "seq_cst")
 
 
 @instruction(types.int64(types.int64, types.int64))
 def atomic_and(builder: Any, address: Any, value: Any) -> Any:
     """Keep bits of the int64 at an address, at once for every thread; returns the previous value."""
-    return builder.atomic_rmw("and", _pointer(builder, address, _I64), value, "seq_cst")
+    return builder.atomic_rmw("and", pointer_to(builder, address, _I64), value, "seq_cst")
 
 
 @instruction(types.boolean(types.int64, types.int64, types.int64))
 def atomic_swap_if(builder: Any, address: Any, expected: Any, value: Any) -> Any:
     """Write an int64 to an address if ``expected`` is there, at once for every thread; returns whether it was."""
-    word = _pointer(builder, address, _I64)
+    word = pointer_to(builder, address, _I64)
     return builder.extract_value(builder.cmpxchg(word, expected, value, "seq_cst", "seq_cst"), 1)
 
 
 @instruction(lambda address, like: like(types.int64, like))
 def load_real(builder: Any, address: Any, like: Any) -> Any:
     """The number at an address, of the type of ``like``: float32 or float64."""
-    return builder.load(_pointer(builder, address, like.type))
+    return builder.load(pointer_to(builder, address, like.type))
 
 
 @instruction(lambda address, value: types.none(types.int64, value))
 def store_real(builder: Any, address: Any, value: Any) -> None:
     """Write a float32 or float64, whichever ``value`` is, to an address."""
-    builder.store(value, _pointer(builder, address, value.type))
+    builder.store(value, pointer_to(builder, address, value.type))
 
 
 @instruction(lambda value, like: like(types.float64, like))
@@ -318,7 +320,7 @@ def bytes_of(builder: Any, like: Any) -> Any:
 @instruction(types.int64(types.int64))
 def take_mark(builder: Any, address: Any) -> Any:
     """Set the mark (a byte) at an address; returns 1 if it was clear, else 0."""
-    mark = _pointer(builder, address, _I8)
+    mark = pointer_to(builder, address, _I8)
     before = builder.load(mark)
     builder.store(ir.Constant(_I8, 1), mark)
     return builder.zext(builder.sub(ir.Constant(_I8, 1), before), _I64)
@@ -327,7 +329,7 @@ def take_mark(builder: Any, address: Any) -> Any:
 @instruction(types.none(types.int64))
 def clear_mark(builder: Any, address: Any) -> Any:
     """Clear the mark at an address."""
-    builder.store(ir.Constant(_I8, 0), _pointer(builder, address, _I8))
+    builder.store(ir.Constant(_I8, 0), pointer_to(builder, address, _I8))
 
 
 @instruction(types.none(types.int64))
@@ -345,7 +347,7 @@ def prefetch_row(builder: Any, address: Any, like: Any, lanes: int, chunks: int)
 
 
 def _prefetch(builder: Any, address: Any, offset: int) -> None:
-    pointer = _pointer(builder, builder.add(address, ir.Constant(_I64, offset)), _I8)
+    pointer = pointer_to(builder, builder.add(address, ir.Constant(_I64, offset)), _I8)
     kind = ir.FunctionType(ir.VoidType(), [pointer.type, _I32, _I32, _I32])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
     read, keep, data = (ir.Constant(_I32, value) for value in (0, 3, 1))

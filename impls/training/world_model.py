@@ -6,7 +6,6 @@ units of their own root mean square, which are learned meanwhile. All of its num
 that are given the same ones train it together.
 """
 
-import itertools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -15,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..sumtree.compiling import kept_njit
-from .learners.dense_learner.memory import Scratch, descend, scratch_of
-from .learners.dense_learner.perceptron import LOOSE, backward, forward, load
+from .learners.dense_learner.memory import Descent, Scratch, State, descend, scratch_of
+from .learners.dense_learner.perceptron import LOOSE, backward, forward, initial, load
 from .workload import Workload
 
 _INITIAL = 11  # sets these random numbers apart from the other uses of a seed
@@ -40,19 +39,6 @@ class ModelVectors(NamedTuple):
     inputs: NDArray[np.float32]
 
 
-class _State(NamedTuple):
-    weights: Any
-    gradient: Any
-    mean: Any
-    square: Any
-
-
-class _Settings(NamedTuple):
-    rate: float
-    clip: float
-    sgd: bool
-
-
 class WorldModel:
     """The model of a workload's [model]; ``vectors`` are the memory that it learns in, by default its own.
 
@@ -65,8 +51,8 @@ class WorldModel:
         self.vectors = _initial(sizes, seed) if vectors is None else vectors
         weights, mean, square, *_ = self.vectors
         self._centers, self._spreads = self.vectors.inputs[:-1].reshape(2, self._states)
-        self._state = _State(weights, np.zeros_like(weights), mean, square)
-        self._sizes, self._settings = np.array(sizes), _Settings(workload.model.learning_rate, _CLIP, False)
+        self._state = State(weights, np.zeros_like(weights), mean, square, weights[:0], weights[:0])
+        self._sizes, self._rate = np.array(sizes), workload.model.learning_rate
         self._scratch: Scratch | None = None
 
     def predict(
@@ -95,7 +81,7 @@ class WorldModel:
         inputs = self._inputs(seen, rows["action"])
         wrong, moved = _train(
             inputs, changes / self._units(), np.ascontiguousarray(rows["terminated"], np.bool_), self._state,
-            self._sizes, self._scratch_for(len(inputs)), int(scales[0]), self._settings,
+            self._sizes, self._scratch_for(len(inputs)), int(scales[0]), self._rate, Descent(_CLIP),
         )  # fmt: skip
         error, mean = math.sqrt(wrong / moved) if moved else 0.0, self.vectors.inputs[-1:]
         mean += (error - mean) * share
@@ -150,9 +136,7 @@ class WorldModel:
 
 def _initial(sizes: tuple[int, ...], seed: int) -> ModelVectors:
     """Weights uniform in +-1/sqrt(inputs of the layer), nothing learned."""
-    rng = np.random.default_rng([seed, _INITIAL])
-    layers = [rng.uniform(-1, 1, (a + 1) * b) / math.sqrt(a) for a, b in itertools.pairwise(sizes)]
-    weights = np.concatenate(layers).astype(np.float32)
+    weights = initial(sizes, np.random.default_rng([seed, _INITIAL]))
     inputs = np.repeat(np.array([0, 1, 0], np.float32), (sizes[-1] - 2, sizes[-1] - 2, 1))
     mean, square, scales = (np.zeros(count, np.float32) for count in (len(weights), len(weights), sizes[-1]))
     return ModelVectors(weights, mean, square, scales, inputs)
@@ -169,7 +153,7 @@ def _predict(inputs: Any, weights: Any, sizes: Any, scratch: Any, outputs: Any) 
 
 @kept_njit(nogil=True, fastmath=LOOSE, error_model="numpy")
 def _train(
-    inputs: Any, targets: Any, ended: Any, state: Any, sizes: Any, scratch: Any, count: int, settings: Any
+    inputs: Any, targets: Any, ended: Any, state: Any, sizes: Any, scratch: Any, count: int, rate: float, settings: Any
 ) -> Any:
     """Take Adam's step number ``count`` on half the squared errors and the logistic loss, the mean over rows.
 
@@ -189,5 +173,5 @@ def _train(
                 moved += target * target
         after[last, b] = share * (1 / (1 + np.exp(-outputs[last, b])) - np.float32(ended[b]))
     backward(state.weights, sizes, layers, slopes, columns, scratch.turned, state.gradient, sizes[0])
-    descend(state, 0, len(state.weights), count, settings.rate, settings)
+    descend(state, 0, len(state.weights), count, rate, settings)
     return wrong, moved

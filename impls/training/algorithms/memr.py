@@ -7,10 +7,9 @@ how unlikely the state's last action is by the *density*, a policy that is fitte
 records spread over states and actions.
 """
 
-import itertools
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +19,8 @@ from ...replay.batches import not_finite
 from ...sumtree.compiling import kept_njit
 from ..actor import Inserted
 from ..errors import TrainingError
-from ..learners.dense_learner.memory import Scratch, State, descend, scratch_of
-from ..learners.dense_learner.perceptron import LOOSE, backward, forward, load
+from ..learners.dense_learner.memory import Descent, Scratch, State, descend, scratch_of
+from ..learners.dense_learner.perceptron import LOOSE, backward, forward, initial, load
 from ..learners.dense_learner.sac import HALF_LOG_2PI, HIGH
 from ..loop import SerialLoop
 from ..weights import layout_of
@@ -34,11 +33,6 @@ _HALF = np.float32((HIGH - LOW) / 2)
 _INITIAL = 13  # sets these random numbers apart from the other uses of a seed
 
 
-class _Settings(NamedTuple):
-    clip: float
-    sgd: bool
-
-
 class Density:
     """The distribution of actions in a state that the model's records have: a diagonal Gaussian over actions as stored.
 
@@ -49,9 +43,7 @@ class Density:
     def __init__(self, workload: Workload, seed: int = 0, scaled: Any = np.asarray) -> None:
         self._scaled = scaled
         sizes = (math.prod(workload.observation.shape), *workload.model.hidden, 2 * workload.action_size)
-        rng = np.random.default_rng([seed, _INITIAL])
-        layers = [rng.uniform(-1, 1, (a + 1) * b) / math.sqrt(a) for a, b in itertools.pairwise(sizes)]
-        weights = np.concatenate(layers).astype(np.float32)
+        weights = initial(sizes, np.random.default_rng([seed, _INITIAL]))
         gradient, mean, square = (np.zeros_like(weights) for _ in range(3))
         self.state = State(weights, gradient, mean, square, weights[:0], weights[:0])
         self.steps = 0
@@ -82,10 +74,8 @@ class Density:
             self._scratch = scratch_of(self._sizes, self._sizes[:0], count)
         seen = np.ascontiguousarray(self._scaled(observations), np.float32).reshape(count, self._sizes[0])
         taken, priorities = np.ascontiguousarray(actions, np.float32), np.empty(count, np.float32)
-        rules = _Settings(0.0, False)
-        loss = _fit(
-            seen, taken, self.state, self._sizes, self._scratch, self.steps, epochs, self._rate, rules, priorities
-        )
+        plain, sizes = Descent(clip=0.0), self._sizes
+        loss = _fit(seen, taken, self.state, sizes, self._scratch, self.steps, epochs, self._rate, plain, priorities)
         return loss, priorities
 
     def state_dict(self) -> dict[str, Any]:
@@ -95,11 +85,8 @@ class Density:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the state of a density of the same workload."""
-        self.state.weights[:], self.state.mean[:], self.state.square[:] = (
-            state["weights"],
-            state["mean"],
-            state["square"],
-        )
+        for name in ("weights", "mean", "square"):
+            getattr(self.state, name)[:] = state[name]
         self.steps = int(state["steps"])
 
 

@@ -38,8 +38,7 @@ def unsuited(name: str, workload: Workload, device: str = "cpu") -> str | None:
 
     TrainingError for a name that is none.
     """
-    reason: str | None = _module(name).unsuited(workload, device)
-    return reason
+    return cast("str | None", _module(name).unsuited(workload, device))
 
 
 def default(workload: Workload, device: str = "cpu") -> str:
@@ -98,8 +97,7 @@ def use_threads(count: int) -> None:
 
 def threads() -> int:
     """Threads by which those learners multiply matrices."""
-    count: int = _module(REFERENCE).threads()
-    return count
+    return cast(int, _module(REFERENCE).threads())
 
 
 def _module(name: str) -> ModuleType:

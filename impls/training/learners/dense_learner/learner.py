@@ -135,12 +135,9 @@ class DenseLearner(Learner):
         return flat.astype(np.float32, copy=False)
 
     def _greedy(self, observations: NDArray[Any]) -> NDArray[Any]:
-        return self._acted(observations, np.zeros((len(observations), self.workload.action_size), np.float32))
+        return self._sampled(observations, np.zeros((len(observations), self.workload.action_size), np.float32))
 
     def _sampled(self, observations: NDArray[Any], noise: NDArray[np.float32]) -> NDArray[Any]:
-        return self._acted(observations, noise)
-
-    def _acted(self, observations: NDArray[Any], noise: NDArray[np.float32]) -> NDArray[Any]:
         actions = np.empty(len(noise), np.int64) if self.workload.has_choices else np.empty(noise.shape, np.float32)
         scratch, seen = self._scratch_for("act", len(noise)), self._observations(observations, len(noise))
         self._act(seen, noise, self.acting, self._sizes, self._settings, scratch, actions)

@@ -65,6 +65,13 @@ class Settings(NamedTuple):
     policy_rate: float
 
 
+class Descent(NamedTuple):
+    """The settings that ``descend`` needs, of a learner that has no others."""
+
+    clip: float
+    sgd: bool = False
+
+
 class Scratch(NamedTuple):
     """Memory of a batch size: layers ``[2, units, B]`` of two passes, their slopes ``[units, B]``, the policy's own,
     ``[B, units]`` of the largest layer, and of each row ``[2, B]`` the value of what follows and the log density."""

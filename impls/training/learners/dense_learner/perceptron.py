@@ -5,14 +5,24 @@ inputs to the outputs, so a pass is one array ``[sum of sizes, batch]``. ``sizes
 and outputs too. Weights lie layer by layer, ``[out, in]`` and then the bias ``[out]``.
 """
 
+import itertools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .product import inside, multiply, turn
 
 # NaN must go through every kernel as it does in torch, so no flag may assume that there is none.
 LOOSE = {"reassoc", "contract"}
+
+
+def initial(sizes: Sequence[int], rng: np.random.Generator) -> NDArray[np.float32]:
+    """Weights ``[P]`` of layers of these sizes, uniform in +-1/sqrt(inputs of the layer)."""
+    layers = [rng.uniform(-1, 1, (a + 1) * b) / math.sqrt(a) for a, b in itertools.pairwise(sizes)]
+    return np.concatenate(layers).astype(np.float32)
 
 
 @inside(fastmath=LOOSE, error_model="numpy")

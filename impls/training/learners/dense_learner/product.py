@@ -12,7 +12,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ....sumtree.lanes import instruction
+from ....sumtree.lanes import instruction, pointer_to, splat
 
 inside = functools.partial(njit, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # which kernels alone call
 WIDE = bool(binding.get_host_cpu_features().get("avx512f"))
@@ -27,16 +27,6 @@ _MASK = ir.VectorType(ir.IntType(1), LANES)
 _ALIGN = ir.Constant(_I32, 4)
 
 
-def _splat(builder: Any, value: Any) -> Any:
-    undefined = ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined)
-    single = builder.insert_element(undefined, value, ir.Constant(_I32, 0))
-    return builder.shuffle_vector(single, undefined, ir.Constant(_LANE_NUMBERS, [0] * LANES))
-
-
-def _pointer(builder: Any, address: Any, kind: Any) -> Any:
-    return builder.inttoptr(address, kind.as_pointer())
-
-
 class _Memory:
     """Loads and stores of vectors: whole ones, or of their first ``count`` lanes."""
 
@@ -45,7 +35,7 @@ class _Memory:
         if count is None:
             return
         numbers = ir.Constant(ir.VectorType(_I64, LANES), list(range(LANES)))
-        self.mask = builder.icmp_signed("<", numbers, _splat(builder, count))
+        self.mask = builder.icmp_signed("<", numbers, splat(builder, count, LANES))
         load = ir.FunctionType(_VECTOR, (pointer, _I32, _MASK, _VECTOR))
         store = ir.FunctionType(ir.VoidType(), (_VECTOR, pointer, _I32, _MASK))
         self._load, self._store = (
@@ -54,13 +44,13 @@ class _Memory:
         )
 
     def load(self, address: Any) -> Any:
-        pointer = _pointer(self.builder, address, _VECTOR)
+        pointer = pointer_to(self.builder, address, _VECTOR)
         if self.mask is None:
             return self.builder.load(pointer, align=4)
         return self.builder.call(self._load, (pointer, _ALIGN, self.mask, ir.Constant(_VECTOR, [0.0] * LANES)))
 
     def store(self, value: Any, address: Any) -> None:
-        pointer = _pointer(self.builder, address, _VECTOR)
+        pointer = pointer_to(self.builder, address, _VECTOR)
         if self.mask is None:
             self.builder.store(value, pointer, align=4)
         else:
@@ -95,7 +85,8 @@ def _tile(
         terms = [memory.load(builder.add(down, offset)) for offset in offsets]
         after = [builder.add(k, ir.Constant(_I64, 1)), builder.add(across, depth), builder.add(down, right_row)]
         for r in range(high):
-            factor = _splat(builder, builder.load(_pointer(builder, builder.add(lefts[r], across), _F32), align=4))
+            address = pointer_to(builder, builder.add(lefts[r], across), _F32)
+            factor = splat(builder, builder.load(address, align=4), LANES)
             for vector, term in enumerate(terms):
                 added = builder.fmul(factor, term, flags=("contract",))
                 after.append(builder.fadd(sums[r * wide + vector], added, flags=("contract",)))

@@ -24,26 +24,22 @@ class DQN(TorchLearner):
     def _networks(self) -> dict[str, nn.Module]:
         return {"action_values": ActionValues(self.workload)}
 
-    def _phases(self) -> tuple[Phase, ...]:
+    def phases(self) -> tuple[Phase, ...]:
         return (Phase("action_values", self._critic_loss),)
 
     def _errors(self, rows: Rows) -> Tensor:
         values = self.networks["action_values"](rows["observation"])
-        taken = values.gather(1, rows["action"][:, None]).squeeze(1)
+        taken: Tensor = values.gather(1, rows["action"][:, None]).squeeze(1)
         with torch.no_grad():
             following = self.targets["action_values"](rows["next_observation"])
-            chooser = (
-                self.acting_networks["action_values"](rows["next_observation"])
-                if self.workload.learner.double
-                else following
-            )
+            chooser = following
+            if self.workload.learner.double:
+                chooser = self.acting_networks["action_values"](rows["next_observation"])
             best = following.gather(1, chooser.argmax(1, keepdim=True)).squeeze(1)
-        errors: Tensor = taken - self._following(rows, best)
-        return errors
+        return taken - self._following(rows, best)
 
     def _policy(self, observations: Tensor) -> Tensor:
-        choices: Tensor = self.acting_networks["action_values"](observations).argmax(1)
-        return choices
+        return cast(Tensor, self.acting_networks["action_values"](observations).argmax(1))
 
 
 class DDPG(TorchLearner):
@@ -58,7 +54,7 @@ class DDPG(TorchLearner):
     def _networks(self) -> dict[str, nn.Module]:
         return {"critic": Critic(self.workload), "policy": Policy(self.workload)}
 
-    def _phases(self) -> tuple[Phase, ...]:
+    def phases(self) -> tuple[Phase, ...]:
         return Phase("critic", self._critic_loss), Phase("policy", self._policy_loss)
 
     def _policy_loss(self, rows: Rows) -> tuple[Tensor, None]:
@@ -66,16 +62,14 @@ class DDPG(TorchLearner):
         return -self.networks["critic"](rows["observation"], actions).mean(), None
 
     def _errors(self, rows: Rows) -> Tensor:
-        values = self.networks["critic"](rows["observation"], rows["action"])
+        values: Tensor = self.networks["critic"](rows["observation"], rows["action"])
         with torch.no_grad():
             actions = self.targets["policy"](rows["next_observation"])
             following = self.targets["critic"](rows["next_observation"], actions)
-        errors: Tensor = values - self._following(rows, following)
-        return errors
+        return values - self._following(rows, following)
 
     def _policy(self, observations: Tensor) -> Tensor:
-        actions: Tensor = self.acting_networks["policy"](observations)
-        return actions
+        return cast(Tensor, self.acting_networks["policy"](observations))
 
 
 class TD3(DDPG):
@@ -90,8 +84,8 @@ class TD3(DDPG):
     def _networks(self) -> dict[str, nn.Module]:
         return {"critic": TwinCritic(self.workload), "policy": Policy(self.workload)}
 
-    def _phases(self) -> tuple[Phase, ...]:
-        critic, policy = super()._phases()
+    def phases(self) -> tuple[Phase, ...]:
+        critic, policy = super().phases()
         return (critic, policy) if self._trains_policy() else (critic,)
 
     def _policy_loss(self, rows: Rows) -> tuple[Tensor, None]:
@@ -100,12 +94,11 @@ class TD3(DDPG):
         return -first(rows["observation"], actions).mean(), None
 
     def _errors(self, rows: Rows) -> Tensor:
-        values = self.networks["critic"](rows["observation"], rows["action"])
+        values: Tensor = self.networks["critic"](rows["observation"], rows["action"])
         with torch.no_grad():
             actions = (self.targets["policy"](rows["next_observation"]) + rows["noise"]).clamp(-1, 1)
             following = self.targets["critic"](rows["next_observation"], actions).amin(0)
-        errors: Tensor = values - self._following(rows, following)
-        return errors
+        return values - self._following(rows, following)
 
 
 class SAC(TorchLearner):
@@ -125,7 +118,7 @@ class SAC(TorchLearner):
             "temperature": Temperature(self.workload.learner.temperature or 1.0),
         }
 
-    def _phases(self) -> tuple[Phase, ...]:
+    def phases(self) -> tuple[Phase, ...]:
         phases = Phase("critic", self._critic_loss), Phase("policy", self._policy_loss)
         tuned = self.workload.learner.temperature == 0
         return (*phases, Phase("temperature", self._temperature_loss)) if tuned else phases
@@ -143,18 +136,16 @@ class SAC(TorchLearner):
         ).mean(), None
 
     def _errors(self, rows: Rows) -> Tensor:
-        values = self.networks["critic"](rows["observation"], rows["action"])
+        values: Tensor = self.networks["critic"](rows["observation"], rows["action"])
         with torch.no_grad():
             actions, log_density = self.networks["policy"](rows["next_observation"], rows["next_noise"])
             following = self.targets["critic"](rows["next_observation"], actions).amin(0)
             following = following - self.networks["temperature"]() * log_density
-        errors: Tensor = values - self._following(rows, following)
-        return errors
+        return values - self._following(rows, following)
 
     def _policy(self, observations: Tensor) -> Tensor:
         silence = torch.zeros(len(observations), self.workload.action_size, device=self.device)
-        mean: Tensor = self.acting_networks["policy"](observations, silence)[0]
-        return mean
+        return cast(Tensor, self.acting_networks["policy"](observations, silence)[0])
 
 
 class A3C(TorchLearner):
@@ -172,7 +163,7 @@ class A3C(TorchLearner):
     def _networks(self) -> dict[str, nn.Module]:
         return {"critic": Critic(self.workload), "policy": ActionValues(self.workload)}
 
-    def _phases(self) -> tuple[Phase, ...]:
+    def phases(self) -> tuple[Phase, ...]:
         return Phase("policy", self._policy_loss), Phase("critic", self._critic_loss)
 
     def _policy_loss(self, rows: Rows) -> tuple[Tensor, None]:
@@ -182,9 +173,8 @@ class A3C(TorchLearner):
         return -(taken * self._advantages(rows) + self.workload.learner.entropy * entropy).mean(), None
 
     def _errors(self, rows: Rows) -> Tensor:
-        values = self.networks["critic"](rows["observation"])
-        errors: Tensor = values - (values.detach() + self._advantages(rows))
-        return errors
+        values: Tensor = self.networks["critic"](rows["observation"])
+        return values - (values.detach() + self._advantages(rows))
 
     @torch.no_grad()
     def _advantages(self, rows: Rows) -> Tensor:
@@ -196,8 +186,7 @@ class A3C(TorchLearner):
         return found
 
     def _policy(self, observations: Tensor) -> Tensor:
-        choices: Tensor = self.acting_networks["policy"](observations).argmax(1)
-        return choices
+        return cast(Tensor, self.acting_networks["policy"](observations).argmax(1))
 
     @torch.no_grad()
     def _sampled(self, observations: NDArray[np.float32], noise: NDArray[np.float32]) -> NDArray[np.int64]:
