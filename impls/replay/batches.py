@@ -43,9 +43,11 @@ class Plan:
     """
 
     def __init__(self, layout: Layout, *, by_total: bool = False) -> None:
-        self._lead = ("total", "priority") if by_total else ()
         self.fields = layout.transition
         self.names = tuple(self.fields)
+        kinds: dict[str, Any] = {"total": np.float64, "priority": np.float64} if by_total else {}
+        kinds |= {"sequence": np.int64, "weights": np.float32}
+        self._parts = {name: ((), np.dtype(kind)) for name, kind in kinds.items()} | self.fields
         self.known: dict[int, np.dtype[Any]] = {}
 
     def dtype(self, batch: int) -> np.dtype[Any]:
@@ -53,21 +55,14 @@ class Plan:
         if batch not in self.known:
             if len(self.known) > _MOST_KNOWN:
                 self.known.clear()
-            names = [*self._lead, "sequence", "weights", *self.names]
-            shapes = [*((),) * len(self._lead), (), (), *(shape for shape, _ in self.fields.values())]
-            formats: list[np.dtype[Any]] = [
-                *[np.dtype(np.float64)] * len(self._lead),
-                np.dtype(np.int64),
-                np.dtype(np.float32),
-                *(dtype for _, dtype in self.fields.values()),
-            ]
-            sizes = [batch * int(np.prod(shape)) * dtype.itemsize for shape, dtype in zip(shapes, formats, strict=True)]
+            names, parts = [*self._parts], self._parts.values()
+            sizes = [batch * int(np.prod(shape)) * dtype.itemsize for shape, dtype in parts]
             starts, end = line_starts([(size, np.uint8) for size in sizes])
             if end > _MOST_BYTES:  # of one NumPy record
                 raise ValueError(
                     f"a batch of {batch} records is {end / 1e9:,.1f} GB; at most 2.1 GB are sampled at once"
                 )
-            kinds = [(dtype, (batch, *shape)) for shape, dtype in zip(shapes, formats, strict=True)]
+            kinds = [(dtype, (batch, *shape)) for shape, dtype in parts]
             self.known[batch] = np.dtype({"names": names, "formats": kinds, "offsets": starts, "itemsize": end})
         return self.known[batch]
 

@@ -45,6 +45,8 @@ from ..cores import check_free
 from ..levels import CACHE_LINE, group_size, level_sizes, line_starts
 from .layout import Layout
 
+_GONE = errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENXIO  # of a number that is another's, or a socket's
+
 
 class ClosedError(ValueError):
     """The memory is closed, or the processes that had it have ended."""
@@ -138,12 +140,7 @@ class Handle:
             try:
                 descriptor = _Descriptor(os.open(f"/proc/{self._pid}/fd/{self._number}", os.O_RDWR | os.O_CLOEXEC))
             except OSError as error:
-                if error.errno not in (
-                    errno.ENOENT,
-                    errno.EACCES,
-                    errno.EPERM,
-                    errno.ENXIO,
-                ):  # gone, or a socket by now
+                if error.errno not in _GONE:
                     raise
                 raise self._closed("has ended or closed the replay, or is another user's") from None
         if _identity(descriptor.number) != self._identity:

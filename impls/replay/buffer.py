@@ -257,16 +257,13 @@ class SegmentedReplay:
         group that would cross into the next segment, weights that are not positive and finite, or fields, shapes or
         values that are not the layout's.
         """
-        check_mapping("records", records)
-        if names := self._arrays.keys() ^ records.keys():
-            raise ValueError(f"the records are of another layout: they differ in {', '.join(sorted(names))}")
-        count, values = np.asarray(records["reward"]).size, reals(weights, "weights")
+        fields, values = fields_of(records, self._rules), reals(weights, "weights")
+        count = fields["reward"].size
         if count > self.room:
             raise ValueError(f"{count} records do not fit into the {self.room} rows left of a segment of {self.rows}")
         if values.shape != (count,) or not ((values > 0) & (values < np.inf)).all():
             raise ValueError(f"weights must be [{count}], positive and finite")
         start = self._written % self._weights.size
-        fields = fields_of(records, self._rules)
         for name, array in self._arrays.items():
             array[start : start + count] = fields[name]
         self._weights[start : start + count] = values

@@ -37,11 +37,8 @@ class Layout:
     @property
     def fields(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         """Shape and dtype of each part of a record."""
-        action = (
-            ((), np.uint8 if self.choices <= _SMALL else np.int32)
-            if self.choices
-            else ((self.action_size,), np.float32)
-        )
+        number = np.uint8 if self.choices <= _SMALL else np.int32
+        action = ((), number) if self.choices else ((self.action_size,), np.float32)
         seen = {"observation": (self.observation, self.dtype), "next_observation": (self.observation, self.dtype)}
         if self.frames > 1:
             seen = {"frame": (self.observation, self.dtype)}
