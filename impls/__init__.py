@@ -4,11 +4,7 @@ from . import exits
 
 exits.until_ready()  # before anything that takes time to import
 
-from .sumtree.arguments import (  # noqa: E402
-    stratified_uniforms,
-    to_numpy,
-    uniforms,
-)
+from .sumtree.arguments import stratified_uniforms, to_numpy, uniforms  # noqa: E402
 from .sumtree.contract import SumTree  # noqa: E402
 from .sumtree.registry import make, names, traits, why_not  # noqa: E402
 

@@ -15,25 +15,9 @@ from numpy.typing import NDArray
 
 from ..sumtree.compiling import compiler
 from ..sumtree.turns import waits
+from . import block
 from .batches import Packer, Plan
-from .block import (
-    BOUNDS,
-    LARGEST,
-    LEAF_MUTEX,
-    LOADS,
-    MOST_RANGES,
-    READ_WRITE,
-    SIGNATURE,
-    TREE_MUTEX,
-    Bank,
-    ClosedError,
-    Handle,
-    Memory,
-    Shape,
-    allocate,
-    is_alive,
-    process,
-)
+from .block import Bank, ClosedError, Handle, Memory, Shape, allocate, is_alive, process
 from .layout import Layout
 
 LAZY = ("search_distinct", "read_priorities")  # steps that few calls need
@@ -116,23 +100,17 @@ class BlockOfBanks:
         self.settings = settings
         self.layout, self.capacity = settings.layout, settings.capacity
         slots = settings.capacity // settings.banks
-        self._shape = Shape(
-            settings.layout,
-            slots,
-            settings.banks,
-            settings.fanout,
-            settings.dtype,
-        )
+        self._shape = Shape(settings.layout, slots, settings.banks, settings.fanout, settings.dtype)
         is_new = memory is None
         memory = allocate(self._shape.nbytes, shared) if memory is None else memory
         self._memory: Memory | None = memory
         self._why_closed = ""
-        signature = memory.view(8 * SIGNATURE, (1,), np.int64)
+        signature = memory.view(8 * block.SIGNATURE, (1,), np.int64)
         if not is_new and signature[0] != self._shape.signature:
             raise ValueError("the memory is a replay of another layout, capacity, fanout or dtype than the handle's")
         self._banks = [Bank(self._shape, memory, number) for number in range(settings.banks)]
         for bank in self._banks if settings.max_priority == "ever" else ():
-            bank.view[BOUNDS] = 0
+            bank.view[block.BOUNDS] = 0
         if is_new:
             self._begin()
             signature[0] = self._shape.signature
@@ -150,10 +128,10 @@ class BlockOfBanks:
 
         for bank in self._banks:
             address = bank.memory.address + bank.start
-            sync.make_mutex(address + TREE_MUTEX)
-            sync.make_mutex(address + LEAF_MUTEX)
-            sync.make_read_write_lock(address + READ_WRITE)
-            bank.word(LARGEST, np.float64)[0] = 1.0
+            sync.make_mutex(address + block.TREE_MUTEX)
+            sync.make_mutex(address + block.LEAF_MUTEX)
+            sync.make_read_write_lock(address + block.READ_WRITE)
+            bank.word(block.LARGEST, np.float64)[0] = 1.0
 
     # Kernels
 
@@ -212,7 +190,7 @@ class BlockOfBanks:
         A load counts itself before it writes, with every lock taken, so that whoever reads the new count waits for it.
         """
         memory = self._banks[0].memory
-        loads = ctypes.c_int64.from_address(memory.address + 8 * LOADS)  # whoever reads keeps the memory mapped
+        loads = ctypes.c_int64.from_address(memory.address + 8 * block.LOADS)  # whoever reads keeps the memory mapped
 
         def run(*arguments: Any) -> int:
             while True:
@@ -266,7 +244,7 @@ class BlockOfBanks:
     @contextlib.contextmanager
     def _at_rest(self, bank: Bank) -> Iterator[None]:
         """Sole use of a bank in which no record is being written; inserts that begin meanwhile wait."""
-        ranges, mine = bank.ranges(), np.zeros(MOST_RANGES, np.bool_)
+        ranges, mine = bank.ranges(), np.zeros(block.MOST_RANGES, np.bool_)
         try:
             for looks, seconds in enumerate(waits()):
                 with self._alone(bank):

@@ -18,18 +18,7 @@ from numba import types
 
 from ..sumtree import direct_calls as direct
 from ..sumtree.compiling import compiler
-from ..sumtree.direct_calls import (
-    ARRAY,
-    FALSE,
-    MOST,
-    NONE,
-    call_method,
-    drop,
-    forget_error,
-    in_order,
-    of_process,
-    read,
-)
+from ..sumtree.direct_calls import ARRAY, FALSE, MOST, NONE, call_method, drop, forget_error, in_order, of_process, read
 from ..sumtree.kernels.header import WORD, inner
 from ..sumtree.lanes import instruction, load_acquire, load_i64, load_real, stack_words, store_i64, store_real, word_of
 from .block import BLOCK, LOADS

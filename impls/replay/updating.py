@@ -131,15 +131,7 @@ def read_priorities(
 
 @step
 def update(
-    view: int,
-    form: Any,
-    leaf_lock: int,
-    sequence: int,
-    leaves: int,
-    present: int,
-    low: int,
-    high: int,
-    scratch: int,
+    view: int, form: Any, leaf_lock: int, sequence: int, leaves: int, present: int, low: int, high: int, scratch: int
 ) -> int:
     """Set the ``leaves[low:high]`` of the tickets ``sequence[low:high]`` whose records are still there.
 

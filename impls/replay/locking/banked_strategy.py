@@ -116,15 +116,7 @@ def _weigh(views: Any, drawn: Any, beta: float, out: int, sums: Any, numbers: An
 
 @kernel()
 def sample(
-    trial: int,
-    view: int,
-    views: Any,
-    uniforms: Any,
-    stratified: bool,
-    beta: float,
-    bank: int,
-    printed: bool,
-    out: int,
+    trial: int, view: int, views: Any, uniforms: Any, stratified: bool, beta: float, bank: int, printed: bool, out: int
 ) -> int:
     batch = uniforms.size
     drawn = np.empty(sampling.DRAWN * batch, np.int64)

@@ -267,10 +267,7 @@ def help_search(
         if chunk < 0 or low >= batch:
             break
         high = min(batch, low + CHUNK)
-        status = descend(
-            tree, form,
-            values[low:high], uniform, indices[low:high], priorities[low:high],
-        )  # fmt: skip
+        status = descend(tree, form, values[low:high], uniform, indices[low:high], priorities[low:high])
         atomic_swap_if(room + WORD * (_STATES + chunk), _FREE, _FOUND + status)
     atomic_add(room + WORD * ENDED, 1)
     return DONE
@@ -301,10 +298,7 @@ def _share(
         if low >= batch:
             break
         high = min(batch, low + CHUNK)
-        status = descend(
-            tree, form,
-            values[low:high], uniform, indices[low:high], priorities[low:high],
-        )  # fmt: skip
+        status = descend(tree, form, values[low:high], uniform, indices[low:high], priorities[low:high])
         worst = max(worst, status)
         store_i64(room + WORD * (_STATES + chunk), _MINE)
     for chunk in range(count):
@@ -314,10 +308,7 @@ def _share(
         low = chunk * CHUNK
         high = min(batch, low + CHUNK)
         if atomic_swap_if(state, _FREE, _MINE):  # its helper is late: it may have lost its core
-            status = descend(
-                tree, form,
-                values[low:high], uniform, indices[low:high], priorities[low:high],
-            )  # fmt: skip
+            status = descend(tree, form, values[low:high], uniform, indices[low:high], priorities[low:high])
             worst = max(worst, status)
         elif load_acquire(state) != _MINE:
             worst = max(worst, load_i64(state) - _FOUND)
@@ -347,10 +338,7 @@ def search_with_help(
     sequence = begin_attempt(tree, head, 1)
     if sequence == KEPT_OUT:
         return BUSY
-    status = _share(
-        tree, form,
-        room, values, uniform, indices, priorities, their_indices, their_priorities,
-    )  # fmt: skip
+    status = _share(tree, form, room, values, uniform, indices, priorities, their_indices, their_priorities)
     return status if end_attempt(tree, sequence) else BUSY  # then the caller searches by itself
 
 
