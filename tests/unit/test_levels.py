@@ -44,14 +44,11 @@ def test_arrays_share_one_buffer_without_overlap(aligned):
         offset = 0 if aligned else array.itemsize
         assert array.ctypes.data % CACHE_LINE == offset
         assert not array.any()
-    ends = [array.ctypes.data + array.nbytes for array in arrays]
-    starts = [array.ctypes.data for array in arrays]
-    assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
+    pairs = itertools.pairwise(arrays)
+    assert all(one.ctypes.data + one.nbytes <= other.ctypes.data for one, other in pairs)
 
 
-@pytest.mark.parametrize("size", [4, 12, 28, 32, 64, 96, 128])
-def test_groups_that_straddle_lines_are_refused_where_lines_are_insisted_on(size):
-    for aligned in (None, False):
-        check_lines(aligned, size)
-    with nullcontext() if size in (4, 32, 64, 128) else pytest.raises(ValueError, match=f"{size} bytes"):
-        check_lines(True, size)
+def test_groups_that_straddle_lines_are_refused_where_lines_are_insisted_on():
+    for size in (4, 12, 28, 32, 64, 96, 128):
+        with nullcontext() if size in (4, 32, 64, 128) else pytest.raises(ValueError, match=f"{size} bytes"):
+            check_lines(True, size)

@@ -70,7 +70,7 @@ class TorchLearner(Learner):
         """The networks by name, freshly initialized."""
 
     @abstractmethod
-    def phases(self) -> tuple[Phase, ...]:
+    def _phases(self) -> tuple[Phase, ...]:
         """Phases of the next gradient step; ``loss`` of rows is (a scalar, the TD errors ``[B]`` or None)."""
 
     @abstractmethod
@@ -115,7 +115,7 @@ class TorchLearner(Learner):
     def step(self, transitions: Mapping[str, NDArray[Any]], weights: NDArray[Any]) -> Stepped:
         """Take one gradient step on a batch ``[B, ...]`` with importance weights ``[B]``."""
         rows, losses, errors = self.rows(transitions, weights), dict[str, float](), torch.empty(0)
-        for phase in self.phases():
+        for phase in self._phases():
             gradients, loss, new_errors = self.gradients(phase, rows)
             self.follow(phase, gradients)
             losses[phase.network] = float(loss)
@@ -134,6 +134,10 @@ class TorchLearner(Learner):
         if self.workload.clip_rewards:
             parts["reward"] = parts["reward"].sign()
         return {name: part.to(self.device) for name, part in parts.items()}
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Phases of the next gradient step, in order."""
+        return self._phases()
 
     def gradients(self, phase: Phase, rows: Rows) -> tuple[tuple[Tensor, ...], Tensor, Tensor | None]:
         """(gradient of each parameter of the phase's network, loss, TD errors ``[B]`` or None); nothing changes."""

@@ -24,7 +24,7 @@ class DQN(TorchLearner):
     def _networks(self) -> dict[str, nn.Module]:
         return {"action_values": ActionValues(self.workload)}
 
-    def phases(self) -> tuple[Phase, ...]:
+    def _phases(self) -> tuple[Phase, ...]:
         return (Phase("action_values", self._critic_loss),)
 
     def _errors(self, rows: Rows) -> Tensor:
@@ -54,7 +54,7 @@ class DDPG(TorchLearner):
     def _networks(self) -> dict[str, nn.Module]:
         return {"critic": Critic(self.workload), "policy": Policy(self.workload)}
 
-    def phases(self) -> tuple[Phase, ...]:
+    def _phases(self) -> tuple[Phase, ...]:
         return Phase("critic", self._critic_loss), Phase("policy", self._policy_loss)
 
     def _policy_loss(self, rows: Rows) -> tuple[Tensor, None]:
@@ -84,8 +84,8 @@ class TD3(DDPG):
     def _networks(self) -> dict[str, nn.Module]:
         return {"critic": TwinCritic(self.workload), "policy": Policy(self.workload)}
 
-    def phases(self) -> tuple[Phase, ...]:
-        critic, policy = super().phases()
+    def _phases(self) -> tuple[Phase, ...]:
+        critic, policy = super()._phases()
         return (critic, policy) if self._trains_policy() else (critic,)
 
     def _policy_loss(self, rows: Rows) -> tuple[Tensor, None]:
@@ -118,7 +118,7 @@ class SAC(TorchLearner):
             "temperature": Temperature(self.workload.learner.temperature or 1.0),
         }
 
-    def phases(self) -> tuple[Phase, ...]:
+    def _phases(self) -> tuple[Phase, ...]:
         phases = Phase("critic", self._critic_loss), Phase("policy", self._policy_loss)
         tuned = self.workload.learner.temperature == 0
         return (*phases, Phase("temperature", self._temperature_loss)) if tuned else phases
@@ -163,7 +163,7 @@ class A3C(TorchLearner):
     def _networks(self) -> dict[str, nn.Module]:
         return {"critic": Critic(self.workload), "policy": ActionValues(self.workload)}
 
-    def phases(self) -> tuple[Phase, ...]:
+    def _phases(self) -> tuple[Phase, ...]:
         return Phase("policy", self._policy_loss), Phase("critic", self._critic_loss)
 
     def _policy_loss(self, rows: Rows) -> tuple[Tensor, None]:
