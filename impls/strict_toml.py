@@ -22,6 +22,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _MOST_DOTS = 16
+# Keys of more parts than files need, of which tomllib takes the cube; and numbers that Python reads but cannot write
 _DOTTED = re.compile(rf"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{_MOST_DOTS}}}")
 
 MOST_BYTES = 1 << 20
@@ -29,6 +30,7 @@ MOST_TOLD = 100  # problems that are listed
 MOST_TABLES = 100  # of one kind in one table
 
 _ENDLESS = re.compile(r"\b0[box][0-9a-fA-F_]{1000}")
+_NUL = re.compile("\0")
 _KINDS = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "an array", dict: "a table"}
 
 T = TypeVar("T")
@@ -85,13 +87,14 @@ def content(path: Path, kind: str) -> str:
 
 def tables(text: str, kind: str) -> dict[str, Any]:
     """The text's tables. UnreadableError for text that is not TOML, or that no reader of TOML can take."""
-    if (nul := text.find("\0")) >= 0:
-        raise UnreadableError("holds a NUL byte; it is not a text, or was damaged", text.count("\n", 0, nul) + 1)
-    if line := _too_deep(text):
-        raise UnreadableError(f"a key of more than 16 parts; no key of a {kind} file has so many", line)
-    if number := _ENDLESS.search(text):  # which Python reads, and cannot write as digits
-        line = text.count("\n", 0, number.start()) + 1
-        raise UnreadableError("holds a number that cannot be read (of thousands of digits)", line)
+    refused = (
+        (_NUL, "holds a NUL byte; it is not a text, or was damaged"),
+        (_DOTTED, f"a key of more than {_MOST_DOTS} parts; no key of a {kind} file has so many"),
+        (_ENDLESS, "holds a number that cannot be read (of thousands of digits)"),
+    )
+    for pattern, sentence in refused:
+        if found := pattern.search(text):
+            raise UnreadableError(sentence, text.count("\n", 0, found.start()) + 1)
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -279,12 +282,6 @@ def header(path: KeyPath, shape: str = "table") -> str:
 
 
 # The line that each key of a text stands on, which tomllib does not report
-
-
-def _too_deep(text: str) -> int | None:
-    """The line of a key with more parts than any file needs, or None; tomllib takes the cube of their number."""
-    match = _DOTTED.search(text)
-    return text.count("\n", 0, match.start()) + 1 if match else None
 
 
 def locate(text: str) -> dict[KeyPath, int]:

@@ -109,7 +109,8 @@ class PythonTree(SumTree):
             node = node * self._fanout + child
             path.append(node)
         if self._levels[0][node] <= 0.0:  # delta updates can leave a sum above a group of zeros
-            path = self._path_to(self._nearest_positive(node))
+            leaf = self._nearest_positive(node)
+            path = [leaf // self._fanout**level for level in range(self.height, -1, -1)]
         return path
 
     def _range_sum(self, left: Indices, right: Indices) -> Reals:
@@ -138,12 +139,6 @@ class PythonTree(SumTree):
             if leaves[candidate] > 0.0:
                 return candidate
         raise RuntimeError(nothing_to_sample(self._total()))
-
-    def _path_to(self, leaf: int) -> list[int]:
-        path = [leaf]
-        for _ in range(self.height):
-            path.append(path[-1] // self._fanout)
-        return path[::-1]
 
     def _total(self) -> float:
         return self._levels[-1][0]

@@ -1,7 +1,6 @@
 """Level arithmetic against its definition, in integers."""
 
 import itertools
-from contextlib import nullcontext
 
 import pytest
 from hypothesis import given
@@ -41,14 +40,13 @@ def test_the_papers_padding_at_a_million_leaves():
 def test_arrays_share_one_buffer_without_overlap(aligned):
     arrays = allocate([(3, "float32"), (16, "float64"), (1, "float64")], aligned=aligned)
     for array in arrays:
-        offset = 0 if aligned else array.itemsize
-        assert array.ctypes.data % CACHE_LINE == offset
+        assert array.ctypes.data % CACHE_LINE == (0 if aligned else array.itemsize)
         assert not array.any()
     pairs = itertools.pairwise(arrays)
-    assert all(one.ctypes.data + one.nbytes <= other.ctypes.data for one, other in pairs)
+    assert all(array.ctypes.data + array.nbytes <= following.ctypes.data for array, following in pairs)
 
 
 def test_groups_that_straddle_lines_are_refused_where_lines_are_insisted_on():
-    for size in (4, 12, 28, 32, 64, 96, 128):
-        with nullcontext() if size in (4, 32, 64, 128) else pytest.raises(ValueError, match=f"{size} bytes"):
-            check_lines(True, size)
+    for size in (12, 28, 96):
+        with pytest.raises(ValueError, match=f"{size} bytes"):
+            [check_lines(True, group) for group in (4, 32, 64, 128, size)]
