@@ -18,8 +18,9 @@ search lost, and how far two looks at one pair differ.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .errors import TrainingError
@@ -184,7 +185,7 @@ def joint(
 
     TrainingError where no pair is under the caps.
     """
-    pairs = [pair for pair in itertools.product(samplers, batches) if all(cap.uses(*pair) <= cap.most for cap in caps)]
+    pairs = _pairs(samplers, batches, caps)
     if not pairs:
         raise TrainingError(f"no pair is under the caps on {', '.join(cap.name for cap in caps)}")
     rates = {pair: hz(*pair) for pair in pairs}
@@ -248,18 +249,16 @@ def losses_of(pair: Pair, least: int, grid: Sequence[Step]) -> dict[str, Loss]:
     """Return by search what it lost: samplers at the ``least`` batch, the batch at the pair's samplers."""
     samplers, batch = pair
     over = {step.pair for step in grid if step.over}
+    allowed = [step for step in grid if step.pair not in over]
     rows = {
-        SAMPLERS: (samplers, {step.pair[0]: step.rates.sampling_hz for step in grid if step.pair[1] == least}),
-        BATCH: (batch, {step.pair[1]: step.rates.frames_hz for step in grid if step.pair[0] == samplers}),
+        SAMPLERS: (samplers, {step.pair[0]: step.rates.sampling_hz for step in allowed if step.pair[1] == least}),
+        BATCH: (batch, {step.pair[1]: step.rates.frames_hz for step in allowed if step.pair[0] == samplers}),
     }
     made = {}
     for name, (value, rates) in rows.items():
-        allowed = {
-            at: hz for at, hz in rates.items() if ((at, least) if name == SAMPLERS else (samplers, at)) not in over
-        }
-        if allowed.get(value):
-            best = min(allowed, key=lambda at, allowed=allowed: (-allowed[at], at))  # type: ignore[misc]
-            made[name] = Loss(value, best, 1 - allowed[value] / allowed[best])
+        if rates.get(value):
+            best = min(rates, key=lambda at, rates=rates: (-rates[at], at))  # type: ignore[misc]
+            made[name] = Loss(value, best, 1 - rates[value] / rates[best])
     return made
 
 
@@ -296,13 +295,9 @@ class _Looks:
 
     def caps(self) -> list[Cap]:
         """The caps, with what the latest look projects."""
+        return [Cap(name, most, partial(self._projected, name)) for name, most in self.most.items()]
 
-        def uses(name: str) -> Callable[[int, int], float]:
-            return lambda samplers, batch: self._projected(name, samplers)
-
-        return [Cap(name, most, uses(name)) for name, most in self.most.items()]
-
-    def _projected(self, name: str, samplers: int) -> float:
+    def _projected(self, name: str, samplers: int, batch: int) -> float:
         latest = self.path[-1].rates
         if name == PROCESSOR:
             return min(WHOLE, WHOLE * (latest.learner_cores + samplers * latest.actor_cores) / self.cores)
@@ -335,21 +330,12 @@ def adapt_running(
 
         return hz
 
-    searches = adapt(
-        samplers,
-        batches,
-        rate(SAMPLERS, lambda rates: rates.sampling_hz),
-        rate(BATCH, lambda rates: rates.frames_hz),
-        looks.caps(),
-        within,
-    )
+    sampling, frames = rate(SAMPLERS, lambda rates: rates.sampling_hz), rate(BATCH, lambda rates: rates.frames_hz)
+    searches = adapt(samplers, batches, sampling, frames, looks.caps(), within)
     grid = [looks.new(GRID, pair) for pair in _pairs(samplers, batches, looks.caps())] if exhaustive else []
     return Run(tuple(samplers), tuple(batches), dict(caps), searches, tuple(looks.path), tuple(grid))
 
 
-def _pairs(samplers: Sequence[int], batches: Sequence[int], caps: Sequence[Cap]) -> Iterator[Pair]:
-    """Yield the pairs under the caps, samplers in their order, so that each of them begins once."""
-    for x in samplers:
-        for batch in batches:
-            if all(cap.uses(x, batch) <= cap.most for cap in caps):
-                yield x, batch
+def _pairs(samplers: Sequence[int], batches: Sequence[int], caps: Sequence[Cap]) -> list[Pair]:
+    """List the pairs under the caps, samplers in their order, so that each of them begins once."""
+    return [pair for pair in itertools.product(samplers, batches) if all(cap.uses(*pair) <= cap.most for cap in caps)]
