@@ -103,10 +103,8 @@ def race(
     if not (0 <= zone < math.inf and 0 < error < 1 and cold_bytes >= 0 <= block_seconds < math.inf > warm_seconds >= 0):
         told = f"{zone}, {cold_bytes}, {block_seconds}, {warm_seconds} and {error}"
         raise ValueError(f"zone, cold_bytes, block_seconds and warm_seconds are from 0, error in (0, 1), not {told}")
-    level, settings = (
-        error / (2 * (len(names) - 1)),
-        (block_seconds, warm_seconds, touch, np.zeros(int(cold_bytes) // 8)),
-    )
+    level = error / (2 * (len(names) - 1))
+    settings = block_seconds, warm_seconds, touch, np.zeros(int(cold_bytes) // 8)
     ends = {one.name: one.end for one in candidates}
     run = _Race({name: {} for name in names}, ends, list(inputs), math.log1p(zone), level, *settings, progress)
     waiting, is_decided = list(candidates), True

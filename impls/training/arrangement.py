@@ -76,10 +76,8 @@ class Need(NamedTuple):
     is_met: Callable[["Arrangement", Workload], bool]
 
 
-_APART, _COPIES = (
-    "learners banks transport weights ratio period weights_of_banks",
-    "processes every replay shards average",
-)
+_APART = "learners banks transport weights ratio period weights_of_banks"
+_COPIES = "processes every replay shards average"
 REPLAY = Need(
     "contestant fanout alpha presampled replay strategy mapping",
     "without a replay, which a3c does not have",
@@ -257,10 +255,8 @@ class Arrangement:
 
     def _faults_of_copies(self, workload: Workload) -> Iterator[str]:
         copies, part, capacity = self.processes, workload.actors.local_storage, workload.replay.capacity
-        own, weights = (
-            -(-workload.learner.learning_starts // copies),
-            max(part.stop for part in spans(workload).values()),
-        )
+        own = -(-workload.learner.learning_starts // copies)
+        weights = max(part.stop for part in spans(workload).values())
         if self.shards > weights:
             yield f"{self.shards:,} shards cannot share {weights:,} weights; choose fewer --shards"
         if self.replay == "local" and 0 < capacity < copies * part:

@@ -89,13 +89,8 @@ class Throughput:
 
     def row(self) -> dict[str, float | None]:
         """The columns by name, for a table or a record."""
-        return {
-            "sampling_hz": self.sampling_hz,
-            "update_hz": self.update_hz,
-            "update_frame_hz": self.update_frame_hz,
-            "cpu_percent": self.cpu_percent,
-            "gpu_percent": self.gpu_percent,
-        }
+        names = "sampling_hz", "update_hz", "update_frame_hz", "cpu_percent", "gpu_percent"
+        return {name: getattr(self, name) for name in names}
 
 
 def cpu_seconds() -> float:

@@ -32,17 +32,7 @@ from ..strict_toml import Faults, Field, Files, KeyPath, Reader, UnreadableError
 from .algorithm import ALGORITHMS, TIMED
 from .arrangement import Arrangement, flag_of
 from .errors import TrainingError, WorkloadError
-from .workload import (
-    MOST,
-    Actors,
-    Exploration,
-    Model,
-    Replay,
-    Workload,
-    flag,
-    text,
-    whole,
-)
+from .workload import MOST, Actors, Exploration, Model, Replay, Workload, flag, text, whole
 
 KIND = "workload"
 _ALGORITHM = re.compile(r'(?m)^algorithm = "(\w+)"')
@@ -271,12 +261,8 @@ def _of_models(workload: Workload) -> Iterator[tuple[KeyPath, str]]:
     """Faults of what a model of the environment does not predict, and of memr, which learns from segments of what it
     says of its own actions.
     """
-    seen, name, replay, is_memr = (
-        workload.observation,
-        workload.algorithm,
-        workload.replay,
-        workload.algorithm == "memr",
-    )
+    seen, name, replay = workload.observation, workload.algorithm, workload.replay
+    is_memr = name == "memr"
     if seen.dtype == "uint8" or seen.frames > 1 or workload.network.kind == "convolution":
         images = f"{name} predicts numbers, not images; give it dtype float32, frames 1 and an mlp, or train dqn"
         yield ("observation",), images
