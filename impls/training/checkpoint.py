@@ -140,7 +140,8 @@ def check_state(path: Path, state: Any, loop: Loop, form: Mapping[str, Any]) -> 
         raise TrainingError(f"{path}: is of another run, which differs in {', '.join(other)}{remedy}")
     if place := _first_mismatch(state, form, ""):
         raise _refused(path, f"{place} has not the form that a run saves")
-    if (taken := state["loop"]["step"]) > _last_step(loop):
+    actors = loop.workload.actors  # of each of whose environments the last turn may take a step more
+    if (taken := state["loop"]["step"]) > loop.workload.steps + actors.count * actors.environments:
         raise TrainingError(f"{path}: has taken {taken:,} steps already; give as many --steps, or more")
     if other:
         end = f"{loop.workload.steps:,} steps"
@@ -168,11 +169,6 @@ def refusing(path: Path) -> Iterator[None]:
 
 def _refused(path: Path, why: str) -> TrainingError:
     return TrainingError(f"{path}: is no checkpoint of this run, or was damaged: {why}; {BEGIN_AGAIN}")
-
-
-def _last_step(loop: Loop) -> int:
-    """The environment step that no run goes beyond: its last turn may take one of each environment."""
-    return loop.workload.steps + loop.workload.actors.count * loop.workload.actors.environments
 
 
 _LARGEST = 1 << 63  # counts are below

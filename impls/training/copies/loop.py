@@ -120,7 +120,7 @@ class Copy(SerialLoop):
         buffer: Any = Cached(replay, cached) if replay is not None and cached else replay
         super().__init__(workload, learner=learner, policy=policy, seed=seed, buffer=buffer)
         self._board, self._number, self._shared = board, number, shared
-        self._least = own_start(workload, arrangement)
+        self._least = -(-workload.learner.learning_starts // arrangement.processes)  # of its own steps, to learn from
         self._members = arrangement.members
         board.before_rest = self.flush
         counter.add(shared.address(BEGUN), 1)
@@ -180,11 +180,6 @@ class Copy(SerialLoop):
         self._rng.bit_generator.state = rng
         self.close()
         self._act_by(copy_seed(self.seed, epoch, self._number))
-
-
-def own_start(workload: Workload, arrangement: Arrangement) -> int:
-    """Environment steps of its own from which on a copy learns."""
-    return -(-workload.learner.learning_starts // arrangement.processes)
 
 
 class CopiesLoop(Node, Loop):

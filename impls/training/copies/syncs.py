@@ -230,7 +230,8 @@ class Shard:
         self._shared, self._number, self._most = shared, number, arrangement.average
         edges = np.linspace(0, len(shared["weights"]), arrangement.shards + 1).astype(int)
         self._part, self._is_sgd = slice(edges[number], edges[number + 1]), workload.learner.optimizer == "sgd"
-        self._spans = [_overlap(span, self._part) for span in spans(workload).values()]
+        starts = [(max(span.start, self._part.start), span.stop) for span in spans(workload).values()]
+        self._spans = [slice(start, max(start, min(stop, self._part.stop))) for start, stop in starts]
         self._rates = list(rates(workload).values())
         # Invariant: the sum has the gradients that were taken since the last step, of each network so many.
         self._sum = np.zeros(len(shared["weights"]), np.float32)
@@ -368,10 +369,6 @@ def clipped(gradient: NDArray[np.float32], norm: float) -> NDArray[np.float32]:
     """The gradient of a network, of at most this norm; 0 leaves it."""
     scale = norm / (float(np.sqrt(gradient @ gradient)) + 1e-6) if norm > 0 else 1.0
     return gradient if scale >= 1 else gradient * np.float32(scale)
-
-
-def _overlap(span: slice, part: slice) -> slice:
-    return slice(max(span.start, part.start), max(span.start, part.start, min(span.stop, part.stop)))
 
 
 _SYNCS: dict[str, type[CopySync]] = named_classes(CopySync)
