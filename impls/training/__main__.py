@@ -29,10 +29,10 @@ from .environments import warn_of_code
 from .errors import TrainingError
 from .folder import check
 from .interrupts import Interrupted, end_with, terminable
-from .options import COMMANDS, RunSetup, parser, setup_of
+from .options import COMMANDS, parser, set_up_answer, setup_of
 from .settings import load, names, path_of, template, text_of
 from .weights import layout_of, networks
-from .workload import NAME, Workload
+from .workload import NAME
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -76,7 +76,8 @@ def _why_no_command(words: list[str]) -> str:
 def _train(options: argparse.Namespace) -> int:
     if options.algorithm is not None:
         raise TrainingError("--algorithm goes with init; a workload's file says which algorithm is its own")
-    setup = _set_up(load(options.workload), options)
+    workload, is_answered = load(options.workload), options.mapping is not None and not options.adapt
+    setup = set_up_answer(options.mapping, workload, options) if is_answered else setup_of(workload, options)
     workload, arrangement = setup.workload, setup.arrangement
     if options.parent is None:  # which has said so
         warn_of_code(workload)
@@ -89,13 +90,8 @@ def _train(options: argparse.Namespace) -> int:
     from .run import Plan, start  # noqa: PLC0415
 
     learners.use_threads(arrangement.threads)
-    plan = Plan(
-        folder,
-        options.checkpoint_every,
-        options.test_episodes,
-        seconds=options.seconds,
-        test_process=options.test_process,
-    )
+    own = "checkpoint_every", "test_episodes", "seconds", "test_process"
+    plan = Plan(folder, **{name: getattr(options, name) for name in own})
     made: dict[str, Any] = {"learner": setup.learner, "policy": setup.policy, "device": setup.device}
     try:
         if options.adapt:
@@ -125,14 +121,6 @@ def _train(options: argparse.Namespace) -> int:
         print(_summary_text(summary))
         print(f"written to {folder}")
     return 0
-
-
-def _set_up(workload: Workload, options: argparse.Namespace) -> RunSetup:
-    if options.mapping is None or options.adapt:
-        return setup_of(workload, options)
-    from .options import set_up_answer  # noqa: PLC0415  # needed by a mapping alone
-
-    return set_up_answer(options.mapping, workload, options)
 
 
 def _summary_text(summary: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ..files import lock, try_to_write
+from ..files import lock, refusing, try_to_write
 from .errors import TrainingError
 
 PAIRS = "adaptation.csv"
@@ -23,15 +23,13 @@ class Log:
     def __init__(self, path: Path, columns: tuple[str, ...], length: int | None = None) -> None:
         self._path, self._columns = path, columns
         # Invariant: the file ends with a whole line, and its position is its end.
-        try:
+        with refusing(path, TrainingError, "put it right, or name another folder with --out"):
             if length is None:
                 self._file = path.open("wb", buffering=0)
                 self._append(",".join(columns))
             else:
                 self._file = path.open("r+b", buffering=0)
                 self._cut(length)
-        except OSError as error:
-            raise TrainingError(f"{path}: cannot be written ({error.strerror})") from None
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Append a line. TrainingError when it cannot be written."""

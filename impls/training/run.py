@@ -21,7 +21,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import files
 from ..terminal import Progress, plural
 from . import algorithms, checkpoint, clock, learners
 from .actor import TEST, VALIDATION, Episode, Tested, evaluate
@@ -69,16 +70,6 @@ def rates_of(
     return {"throughput": whole, "settled": since}
 
 
-def tested_scores(loop: Loop, best: Any, environment: Environment, episodes: int) -> list[float]:
-    """Scores of the best weights on episodes that no evaluation has seen."""
-    learner = loop.learner
-    latest = learner.state_dict()
-    learner.load_weights(best)
-    scores = evaluate(loop.workload, learner, environment, episodes, loop.seed, TEST)
-    learner.load_state_dict(latest)
-    return scores
-
-
 def summary(
     loop: Loop,
     done: Mapping[str, Any],
@@ -113,11 +104,9 @@ def summary(
 def write(content: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Write a summary to the folder of its run, and return it. TrainingError if it cannot be written."""
     path = folder / "summary.json"
-    try:
+    with files.refusing(path, TrainingError, "all else of the run is kept"):
         path.with_suffix(".part").write_text(json.dumps(content, indent=1) + "\n")
         path.with_suffix(".part").replace(path)
-    except OSError as error:
-        raise TrainingError(f"{path}: cannot be written ({error.strerror}); all else of the run is kept") from None
     return content
 
 
@@ -304,7 +293,11 @@ class Run:
         best, tested = self._best, list[float]()
         if self._points and self._plan.test_episodes:
             with self._interrupts.at_once():
-                tested = tested_scores(loop, best["weights"], self._evaluated, self._plan.test_episodes)
+                latest = loop.learner.state_dict()
+                loop.learner.load_weights(best["weights"])
+                episodes = self._plan.test_episodes  # which no evaluation has seen
+                tested = evaluate(self._workload, loop.learner, self._evaluated, episodes, loop.seed, TEST)
+                loop.learner.load_state_dict(latest)
         done = {"episodes": self._episodes, "seconds": round(self._seconds, 1), **rates, "processes": report}
         done |= {"adaptation": self._plan.adaptation} if self._plan.adaptation else {}
         return write(summary(loop, done, self._points, best, tested), self._plan.folder)
@@ -365,10 +358,8 @@ class Run:
     def _open(self, curve: int | None, log: int | None) -> None:
         """The files that grow, cut to these lengths, or new."""
         folder = self._plan.folder
-        self._curve = Log(folder / "curve.csv", CURVE, curve)
-        self._resources.callback(self._curve.close)
-        self._log = Log(folder / "episodes.csv", EPISODES, log)
-        self._resources.callback(self._log.close)
+        self._curve = self._resources.enter_context(closing(Log(folder / "curve.csv", CURVE, curve)))
+        self._log = self._resources.enter_context(closing(Log(folder / "episodes.csv", EPISODES, log)))
 
     def _ended(self, episode: Episode) -> None:
         self._episodes += 1
