@@ -25,6 +25,7 @@ from typing import Any
 
 from ..checks import near
 from ..terminal import answering, plural
+from .arrangement import NODES
 from .environments import warn_of_code
 from .errors import TrainingError
 from .folder import check
@@ -104,6 +105,7 @@ def _train(options: argparse.Namespace) -> int:
             workload, found = adapted(setup, options, folder, made)
             plan = dataclasses.replace(plan, adaptation=found)
         made |= {"compiled": setup.compiled, "contestant": setup.contestant, "arrangement": arrangement}
+        made |= {"cluster": options.cluster} if arrangement.name == NODES else {}
         run = start(workload, plan, seed=options.seed, resume=options.resume, **made)
         try:
             summary = run.run()
@@ -168,8 +170,10 @@ def _summary_text(summary: dict[str, Any]) -> str:
 
 
 def _processes_text(summary: dict[str, Any], processes: dict[str, Any]) -> str:
-    on = ", ".join(f"{name} on {_cores_text(cores)}" for name, cores in processes["cores"].items())
+    on = ", ".join(f"{name} on {_cores_text(cores)}" for name, cores in processes.get("cores", {}).items())
     ratio = "no gradient step" if summary["ratio"] is None else f"{summary['ratio']:.3f} steps a gradient step"
+    if (nodes := processes.get("nodes")) is not None:
+        on = ", ".join(f"{plural(node['steps'], 'step')} on {node['node']}" for node in nodes)
     begun = f"  {summary['arrangement']['name']}: {on}\n  {ratio}; "
     if (met := processes.get("copies")) is not None:
         return begun + (

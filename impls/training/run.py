@@ -33,7 +33,7 @@ import numpy as np
 from ..terminal import Progress, plural
 from . import algorithms, checkpoint, clock, learners
 from .actor import TEST, VALIDATION, Episode, Tested, evaluate
-from .arrangement import COPIES, Arrangement
+from .arrangement import COPIES, NODES, Arrangement
 from .checkpoint import check_state, refusing, threads_and_devices, too_large
 from .clock import Stopwatch, learning_efficiency, sample_efficiency
 from .environments import INSTALL, Environment
@@ -44,6 +44,7 @@ from .loop import Loop, SerialLoop
 from .workload import Workload
 
 if TYPE_CHECKING:
+    from ..cluster.loop import NodesLoop
     from .copies.loop import CopiesLoop
     from .parallel.loop import ParallelLoop
     from .parallel.testing import TestProcess
@@ -267,6 +268,8 @@ class Run:
         self._seen, self._seconds = loop.step, clock.seconds() - self._began
         for episode in episodes:
             self._ended(episode)
+        for event in loop.take_events():
+            print(f"note: {event}", file=sys.stderr, flush=True)
         if self._tester:
             self._add(self._tester.result())
         if self._seen // interval > before // interval or self._is_owed:
@@ -480,12 +483,16 @@ def start(
     return Run(kind(workload, arrangement, seed=seed, **options), plan, resume)
 
 
-def loop_of(arrangement: Arrangement) -> "type[ParallelLoop] | type[CopiesLoop]":
+def loop_of(arrangement: Arrangement) -> "type[ParallelLoop] | type[CopiesLoop] | type[NodesLoop]":
     """The loop of several processes that an arrangement needs; ImportError without what compiles or shares memory."""
     if arrangement.name == COPIES:
         from .copies.loop import CopiesLoop  # noqa: PLC0415  # compiled code and shared memory
 
         return CopiesLoop
+    if arrangement.name == NODES:
+        from ..cluster.loop import NodesLoop  # noqa: PLC0415
+
+        return NodesLoop
     from .parallel.loop import ParallelLoop  # noqa: PLC0415
 
     return ParallelLoop

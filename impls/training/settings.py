@@ -59,6 +59,7 @@ RUN: dict[str, dict[str, Field]] = {
         "device": text("device of the learner", ("cpu", "cuda"), "cpu"),
         "compile": flag("networks passed through torch.compile, which needs a C++ compiler", False),
     },
+    "processes": {"cluster": text("Ray cluster of nodes: auto, local or HOST:PORT", (), "auto", option="ADDRESS")},
     LENGTH: {
         "mapping": text("file that dse recommend --json wrote, or - for standard input", (), None, option="FILE"),
         "adapt": flag("search of actors and batch by measured rates, then a run by the pair found, apart", False),
