@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..training import clock, learners
+from ..training.actor import Episode
 from ..training.arrangement import Arrangement
 from ..training.errors import TrainingError
 from ..training.parallel.board import Counter
@@ -29,8 +30,8 @@ class Orders(NamedTuple):
     """What a learner says to the process ``run`` of a node.
 
     The process may take ``allowed`` environment steps in all; other nodes have taken ``elsewhere``; the learner has
-    taken ``updates`` gradient steps, and knows the first ``episodes`` that ended here. ``epoch`` and the seed decide the
-    random numbers of this process.
+    taken ``updates`` gradient steps, and knows the first ``episodes`` that ended here. ``epoch`` and the seed decide
+    the random numbers of this process.
     """
 
     run: int
@@ -54,7 +55,7 @@ class News(NamedTuple):
     """What the process ``run`` of node ``place`` says of itself.
 
     ``steps`` are its environment steps; ``restarts`` of its actors; ``cpu`` nanoseconds of all its processes;
-    ``episodes [n, 3]`` those that ended from number ``first`` on: score, length, and environment step of the whole run;
+    ``episodes [n, 2]`` those that ended from number ``first`` on, score and length;
     ``name`` is the node's; ``failure`` says why it cannot go on, "" while it can.
     """
 
@@ -78,7 +79,7 @@ class News(NamedTuple):
     def unpack(cls, message: bytes) -> "News":
         """Return the news that were packed."""
         *counts, rows, length = _NEWS.unpack_from(message)
-        episodes = np.frombuffer(message, np.float64, 3 * rows, _NEWS.size).reshape(rows, 3)
+        episodes = np.frombuffer(message, np.float64, 2 * rows, _NEWS.size).reshape(rows, 2)
         text = message[_NEWS.size + episodes.nbytes :][:length].decode()
         name, _, failure = text.partition("\n")
         return cls._make([*counts, episodes, name, failure])
@@ -135,7 +136,7 @@ class ActorShard(Shard):
         self.node, self._place = make(), place
         super().__init__(lambda: self.node.buffer)
         self._is_begun = False
-        self._known, self._episodes = 0, list[tuple[float, float, float]]()
+        self._known, self._episodes = 0, list[Episode]()
         self._cpu, self._next_look = 0, 0.0
         self._lock = threading.RLock()  # orders come by calls and by watches, each in a thread
 
@@ -174,11 +175,11 @@ class ActorShard(Shard):
     def _tell(self) -> bytes:
         with self._lock:
             board, now = self.node.board, clock.seconds()
-            self._episodes += [(ended.score, ended.length, step) for step, ended in board.episodes()]
+            self._episodes += self.node.ended()
             failure = self.node.find_failure()
             if now >= self._next_look:
                 self._cpu, self._next_look = int(1e9 * self.node.cpu_seconds()), now + _CPU_SECONDS
-            steps, episodes = board.value(Counter.STEPS), np.array(self._episodes, np.float64).reshape(-1, 3)
+            steps, episodes = board.value(Counter.STEPS), np.array(self._episodes, np.float64).reshape(-1, 2)
             counts = self._place, self._run, steps, self.node.restarts, self._cpu, self._known
             return News(*counts, episodes, self.name, failure).pack()
 

@@ -83,7 +83,7 @@ class NodeCalls(RayCalls):
         return self._newest[1]
 
     def wait_for_news(self, missing: int) -> list[int]:
-        """Wait for at most 20 ms until nodes have taken ``missing`` steps; returns the nodes that are waited for too long."""
+        """Wait for at most 20 ms until nodes have taken ``missing`` steps; returns nodes that take too long."""
         living = [place for place, node in enumerate(self._nodes.each) if not node.is_gone and node.run]
         watched, now = {place for place, _ in self._watches.values()}, time.monotonic()
         for place in living:
@@ -210,8 +210,10 @@ class NodesLoop(Loop):
         self._actors, names, self._group = start_shards(ray, NodeActors, each, cpus, concurrency_groups={"watch": 1})
         self._ray, self.nodes = ray, Nodes([name[:8] for name in names], WEIGHTS_EVERY)
         self._calls = NodeCalls(self._actors, self.nodes, self.learner)
-        options = {"batches_a_call": self.arrangement.batches_a_call, "ahead": AHEAD, "patience": PATIENCE}
-        self._sampler = Sampler(self._calls, layout_of(workload), **options)
+        self._sampler = Sampler(
+            self._calls, layout_of(workload), batches_a_call=self.arrangement.batches_a_call, ahead=AHEAD,
+            patience=PATIENCE,
+        )  # fmt: skip
 
     @property
     def step(self) -> int:

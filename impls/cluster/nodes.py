@@ -127,7 +127,7 @@ class Nodes:
         node.cpu, node.name, node.failure = max(node.cpu, news.cpu), news.name, news.failure
         new = news.episodes[max(0, node.episodes - news.first) :]
         node.episodes += len(new)
-        self.ended += [Episode(float(score), int(length)) for score, length, _ in new]
+        self.ended += [Episode(float(score), int(length)) for score, length in new]
         if node.weights >= 0:
             lag = self.updates - node.weights
             self.lag_sum, self.lag_count, self.lag_most = (

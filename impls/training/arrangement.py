@@ -56,7 +56,7 @@ UNUSABLE = {
 }
 """Strategies of the replay that processes cannot train by without more, and why."""
 DYNA = "dyna_q"
-_ONLY_DYNA = ("model_workers", "cap")
+_OMITTED = ("model_workers", "cap", "actor_nodes", "batches_a_call")
 _FEW, _MANY = 1024, 1 << 30
 _EXACT = ("exact", "printed")
 _MEETINGS = f"meeting of learners: {', '.join(SYNCS)}, or of copies: {', '.join(COPY_SYNCS)} (default: the first)"
@@ -301,9 +301,9 @@ class Arrangement:
         return workload.learner.batch // (self.learners if self.sync in SHARING else 1)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, from which ``of`` makes the same arrangement again; Dyna-Q's where they differ."""
+        """Return plain values, from which ``of`` makes the same arrangement again; some only where unusual."""
         made = {field.name: getattr(self, field.name) for field in fields(self)} | {"cores": list(self.cores)}
-        return {key: made[key] for key in made if key not in _ONLY_DYNA or made[key] != getattr(Arrangement, key)}
+        return {key: made[key] for key in made if key not in _OMITTED or made[key] != getattr(Arrangement, key)}
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Arrangement":

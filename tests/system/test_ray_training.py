@@ -1,0 +1,149 @@
+"""Training over three nodes of this machine: the whole command, every kind of loss in the middle, and the end.
+
+`.ci/run` and `make test-all` run this file, by itself.
+"""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from impls.cluster.connection import import_ray
+from impls.cluster.loop import NodesLoop
+from impls.training.arrangement import Arrangement
+from impls.training.settings import load
+from tests.committed import ROOT
+from tests.ray_nodes import add_node, list_processes, start_cluster  # noqa: F401  # a fixture
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timing,  # beside other work, a node that is slow is taken for one that is lost
+    pytest.mark.filterwarnings("ignore::Warning"),  # Ray's own
+]
+STEPS, STARTS = 6_000, 1_000
+LEFT_SECONDS = 10.0
+
+
+def list_actors():
+    """The processes of nodes, and those of their actors."""
+    processes = list_processes()
+    nodes = {number for number, (_, command) in processes.items() if command.startswith("ray::NodeActors")}
+    return nodes | {number for number, (parent, _) in processes.items() if parent in nodes}
+
+
+def wait_for_no_actors():
+    end = time.monotonic() + LEFT_SECONDS
+    while left := list_actors():
+        assert time.monotonic() < end, [list_processes().get(number) for number in left]
+        time.sleep(0.1)
+
+
+def strike(weather, cluster, loop, place):
+    """Let something happen to a node in the middle of a run; returns what undoes it after a while."""
+    shard = import_ray().get(loop._actors[place].describe.remote(), timeout=60)
+    process = shard["process"][0]
+    match weather:
+        case "node leaves, another joins":
+            node = next(node for node in cluster.nodes if node.node_id == shard["node"])
+            cluster.remove_node(node, allow_graceful=False)
+            cluster.nodes[cluster.nodes.index(node)] = add_node(cluster)
+        case "shard dies":
+            os.kill(process, signal.SIGKILL)
+        case "actor dies":
+            actors = [
+                number
+                for number, (parent, line) in list_processes().items()
+                if parent == process and "spawn_main" in line
+            ]
+            os.kill(actors[0], signal.SIGKILL)
+        case "shard stops":
+            os.kill(process, signal.SIGSTOP)
+            return lambda: os.kill(process, signal.SIGCONT)
+    return lambda: None
+
+
+@pytest.mark.parametrize("trial", range(int(os.environ.get("FANOUT_TRIALS", "2"))))
+@pytest.mark.parametrize("weather", ["node leaves, another joins", "shard dies", "actor dies", "shard stops"])
+def test_training_goes_on_through_every_loss(cluster, weather, trial):
+    workload = dataclasses.replace(load("cartpole_dqn"), steps=STEPS)
+    loop, episodes, events, undo, undone = (
+        NodesLoop(workload, Arrangement(name="nodes", actor_nodes=2), seed=trial),
+        [],
+        [],
+        None,
+        0.0,
+    )
+    try:
+        while not loop.done(STEPS):
+            episodes += loop.advance()
+            events += loop.take_events()
+            if undo is None and loop.updates > 1000:
+                undo, undone = strike(weather, cluster, loop, trial % 2), time.monotonic() + 7.0
+            if undo and time.monotonic() > undone:
+                undo()
+                undo, undone = (lambda: None), float("inf")
+        undo()
+        report = loop.report()
+    finally:
+        loop.close()
+    replay, nodes = report["replay"], report["nodes"]
+    assert loop.step == STEPS and loop.updates == STEPS - STARTS + 1  # one gradient step a step from the first due on
+    assert sum(node["steps"] for node in nodes) == STEPS and all(node["steps"] > 0 for node in nodes)
+    assert sum(episode.length for episode in episodes) <= STEPS
+    assert replay["sent"] == sum(replay[name] for name in ("applied", "overwritten", "late", "waiting"))
+    assert report["restarts"] == (weather == "actor dies")
+    assert bool(events) == (weather != "actor dies"), events
+    wait_for_no_actors()
+
+
+def train(cluster, folder, *options, **more):
+    """Begin the command, with CartPole over two nodes."""
+    command = [sys.executable, "-m", "impls.training", "train", "cartpole_dqn", "--arrangement", "nodes"]
+    command += ["--actor-nodes", "2", "--cluster", cluster.address, "--out", str(folder), *options]
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, stderr=subprocess.PIPE, **more)
+
+
+def test_a_run_is_interrupted_and_continued(cluster, tmp_path):
+    folder = tmp_path / "run"
+    begun = train(cluster, folder, "--steps", "200000")
+    end = time.monotonic() + 120
+    while not (folder / "episodes.csv").exists() or (folder / "episodes.csv").read_text().count("\n") < 60:
+        assert time.monotonic() < end and begun.poll() is None, begun.communicate()
+        time.sleep(0.2)
+    begun.send_signal(signal.SIGINT)
+    _, said = begun.communicate(timeout=60)
+    assert begun.returncode == 130 and "--resume" in said
+    wait_for_no_actors()
+    saved = (folder / "episodes.csv").read_text()
+    taken = int(saved.splitlines()[-1].split(",")[0])
+    more = train(cluster, folder, "--resume", "--steps", str(taken + 3_000))
+    _, said = more.communicate(timeout=180)
+    assert more.returncode == 0, said
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["steps"] == taken + 3_000 or summary["steps"] > taken
+    assert summary["ratio"] == 1.0 and (folder / "episodes.csv").read_text().startswith(saved)
+    assert summary["processes"]["replay"]["records"] == summary["steps"]  # with those of the checkpoint
+    assert len({node["node"] for node in summary["processes"]["nodes"]}) == 2
+
+
+def test_no_process_outlives_a_killed_learner(cluster, tmp_path):
+    begun = train(cluster, tmp_path / "run")
+    end = time.monotonic() + 120
+    while len(list_actors()) < 4:
+        assert time.monotonic() < end and begun.poll() is None, begun.communicate()
+        time.sleep(0.2)
+    begun.kill()
+    begun.communicate()
+    wait_for_no_actors()
+
+
+def test_more_nodes_than_there_are_is_an_error(cluster, tmp_path):
+    refused = train(cluster, tmp_path / "run", "--actor-nodes", "9")
+    _, said = refused.communicate(timeout=60)
+    assert refused.returncode == 2 and "9" in said and "3" in said and "Traceback" not in said
