@@ -4,7 +4,7 @@
   python -m impls.training train cartpole_dqn --arrangement apart --actors 1     actors in processes of their own
   python -m impls.training train cartpole_dqn --adapt     actors and batch are searched first, then it trains by them
   python -m impls.training train cartpole_dqn --arrangement copies --processes 2     serial loops whose weights meet
-  python -m impls.training train cartpole_dqn --arrangement nodes --cluster auto     actors on all nodes of a Ray cluster
+  python -m impls.training train cartpole_dqn --arrangement nodes     actors on the nodes of a Ray cluster
   python -m impls.training train cartpole_dqn --mapping answer.json     what dse recommend --json wrote
   python -m impls.training train cartpole_dqn --resume    continue from the run's last checkpoint, on the same curve;
                                                           with more --steps also once it is done
