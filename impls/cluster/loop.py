@@ -28,6 +28,7 @@ from ..training.workload import Workload
 from .actor_node import ActorShard, News, RemoteNode, join, split
 from .calls import ClusterError, LostError, Reply, Request
 from .connection import connect, import_ray
+from .learners import Averaged, Group, NodeLearner, PeriodLearning
 from .nodes import Nodes
 from .sampler import Sampler
 from .sharded import NodeShard, RayCalls, count_nodes, start_shards
@@ -36,6 +37,8 @@ AHEAD = 2
 """Requests for batches under way while another is learned from: more hide no more of a call's time."""
 PATIENCE = 5.0
 """Seconds that a node is waited for before training continues without it."""
+LEARNER_PATIENCE = 15.0
+"""The same for a learner."""
 WEIGHTS_EVERY = 10
 """Gradient steps after which a node gets new weights with the next call."""
 _RETURN_SECONDS = 180.0  # within which one of the nodes answers where all were lost
@@ -78,7 +81,7 @@ class NodeCalls(RayCalls):
         """The newest weights ``[P]``, or a reference to them where they are too large for a call."""
         updates = self._nodes.updates
         if self._newest[0] != updates:
-            weights: NDArray[np.float32] = self._learner.latest().copy()
+            weights: NDArray[np.float32] = self._learner.weights()
             self._newest = updates, weights if weights.nbytes <= _INLINE_BYTES else self._ray.put(weights)
         return self._newest[1]
 
@@ -182,7 +185,7 @@ class NodesLoop(Loop):
             raise TrainingError(reason)
         self.learner = learners.make(workload, learner, seed=seed, device=device)
         self.losses, self._epoch, self._end, self._lost_since = {}, 0, workload.steps, 0.0
-        self.board, self.rng = Board(1, 0, 0), np.random.default_rng([seed, TRAINING])
+        self.board, self.rng = Board(1, 0, len(self.learner.parameters)), np.random.default_rng([seed, TRAINING])
         try:
             self._start(cluster)
         except ClusterError as error:
@@ -192,28 +195,48 @@ class NodesLoop(Loop):
         self._lead = self._pace.interval * 2 * batches * (AHEAD + 1) + actors.count * actors.environments * len(
             self.nodes.each
         )
-        sync = OverNodes(self.learner, self.board, 0)
-        own = NodeBatches(self._sampler, self._calls, self, workload.learner.batch)
-        self._learning = Learning(workload, own, self.board, self._pace, sync)
+        own = NodeBatches(self._sampler, self._calls, self, arrangement.rows(workload))
+        if self._group is None:
+            sync = OverNodes(self.learner, self.board, 0)
+            self._learning = Learning(workload, own, self.board, self._pace, sync)
+        else:
+            averaged = Averaged(self.learner, arrangement, self._group, self.board)
+            period, last = arrangement.period, self._pace.updates_at(workload.steps)
+            self._lead += period * self._pace.interval
+            self._learning = PeriodLearning(
+                workload, own, self.board, self._pace, averaged, group=self._group, period=period, last=last
+            )
 
     def _start(self, cluster: str) -> None:
         """Start a process on each node, and know their names."""
         ray, workload, cpus = connect(cluster), self.workload, self.workload.actors.count
         count = count_nodes(ray, self.arrangement.actor_nodes, cpus, "actor nodes")
         part = replace(workload, replay=replace(workload.replay, capacity=-(-workload.replay.capacity // count)))
-        within = replace(self.arrangement, name="apart", ratio="free")
+        within = replace(self.arrangement, name="apart", ratio="free", learners=1, sync="")
         make = functools.partial(
             RemoteNode, part, within, len(self.learner.parameters), learner=self.learner.implementation,
             policy=self.policy_name,
         )  # fmt: skip
         each = [(functools.partial(make, seed=seed_of(self.seed, _NODES, place)), place) for place in range(count)]
-        self._actors, names, self._group = start_shards(ray, NodeActors, each, cpus, concurrency_groups={"watch": 1})
+        self._actors, names, *self._placements = start_shards(
+            ray, NodeActors, each, cpus, concurrency_groups={"watch": 1}
+        )
         self._ray, self.nodes = ray, Nodes([name[:8] for name in names], WEIGHTS_EVERY)
         self._calls = NodeCalls(self._actors, self.nodes, self.learner)
         self._sampler = Sampler(
             self._calls, layout_of(workload), batches_a_call=self.arrangement.batches_a_call, ahead=AHEAD,
             patience=PATIENCE,
         )  # fmt: skip
+        self._group: Group | None = None
+        if others := self.arrangement.learners - 1:
+            parts = workload, self.arrangement, self.learner.implementation, self.seed
+            wanted = [(*parts, number) for number in range(1, others + 1)]
+            learning, names, placement = start_shards(
+                ray, NodeLearner, wanted, self.arrangement.threads, concurrency_groups={"mean": 1}
+            )
+            self._placements.append(placement)
+            names = [name[:8] for name in names]
+            self._group = Group(learning, names, self._actors, self.learner, LEARNER_PATIENCE)
 
     @property
     def step(self) -> int:
@@ -247,7 +270,10 @@ class NodesLoop(Loop):
 
     def done(self, end: int) -> bool:
         """Whether environment step ``end`` is reached, and no gradient step is due."""
-        return self.step >= end and self.updates >= self._pace.updates_at(self.step)
+        due = self._pace.updates_at(self.step)
+        if self._group and end < self.workload.steps:
+            due -= due % self.arrangement.period
+        return self.step >= end and self.updates >= due
 
     def advance(self) -> tuple[Episode, ...]:
         """Take a gradient step, or wait for one for 20 ms; returns the episodes that ended meanwhile.
@@ -275,6 +301,8 @@ class NodesLoop(Loop):
     def take_events(self) -> list[str]:
         """Sentences of nodes that were lost, or came back, since this was last called."""
         events, self.nodes.events = self.nodes.events, []
+        if self._group:
+            events, self._group.events = events + self._group.events, []
         return events
 
     def cpu_seconds(self) -> float:
@@ -297,6 +325,7 @@ class NodesLoop(Loop):
             "stale_weights": self.nodes.measure_lag(),
             "stale_batches": measure_lag(self.board, [0]),
             "restarts": sum(node.restarts for node in self.nodes.each),
+            "learners_lost": self._group.losses if self._group else 0,
             "nodes": self.nodes.describe([records for _, records in self._sampler.list_shards()]),
             "replay": self._sampler.stats(),
         }
@@ -305,9 +334,10 @@ class NodesLoop(Loop):
         """End the nodes' processes, and let go of the learner."""
         self.learner.close()
         if self._ray.is_initialized():
-            for actor in self._actors:
+            for actor in [*self._actors, *(self._group.actors if self._group else ())]:
                 self._ray.kill(actor)
-            self._ray.util.remove_placement_group(self._group)
+            for placement in self._placements:
+                self._ray.util.remove_placement_group(placement)
 
     def identity(self) -> dict[str, Any]:
         """The settings that a run must share with a state in order to resume from it."""
@@ -325,6 +355,7 @@ class NodesLoop(Loop):
                 self.nodes.events.append(f"the records of node {node.name} are not saved, for it does not answer")
         return {
             "learner": self.learner.state_dict(),
+            "learners": self._group.list_states() if self._group else [],
             "buffers": saved,
             "rng": self.rng.bit_generator.state,
             "step": self.step,
@@ -338,6 +369,8 @@ class NodesLoop(Loop):
         Records that were saved by more nodes than there are, are omitted, and a warning says how many.
         """
         self.learner.load_state_dict(state["learner"])
+        if self._group:
+            self._group.load_states(state["learners"])
         saved = state["buffers"]
         for actor, records in zip(self._actors, saved, strict=False):
             try:

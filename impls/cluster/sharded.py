@@ -80,13 +80,13 @@ class RayCalls:
         """Return the answer. TimeoutError where there is none within ``seconds``, LostError where none will be."""
         return Reply.unpack(self.get(reference, seconds))
 
-    def get(self, reference: Any, seconds: float) -> bytes:
+    def get(self, reference: Any, seconds: float) -> Any:
         """Return an answer as it was packed; raises as ``answer``."""
         try:
             # The time is over for others' sake: an answer that is there may yet have to come from another node.
             if seconds < _FETCH_SECONDS and self._ray.wait([reference], timeout=seconds, fetch_local=False)[0]:
                 seconds = _FETCH_SECONDS
-            message: bytes = self._ray.get(reference, timeout=seconds)
+            message = self._ray.get(reference, timeout=seconds)
         except self._timeout:
             raise TimeoutError from None
         except self._ray.exceptions.RayTaskError as error:  # a fault of what was asked: no other shard would do better
@@ -240,7 +240,7 @@ def count_nodes(ray: Any, wanted: int, cpus: float, parts: str) -> int:
 
 
 def start_shards(
-    ray: Any, kind: type[NodeShard], arguments: Sequence[tuple[Any, ...]], cpus: float, **options: Any
+    ray: Any, kind: type[Any], arguments: Sequence[tuple[Any, ...]], cpus: float, **options: Any
 ) -> tuple[list[Any], list[str], Any]:
     """(an actor of a ``kind`` on each of as many nodes as there are ``arguments``, the nodes' ids, their placement).
 

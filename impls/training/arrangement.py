@@ -81,6 +81,7 @@ _APART, _COPIES = (
     "learners banks transport weights ratio period weights_of_banks",
     "processes every replay shards average",
 )
+_MACHINE = "banks transport weights ratio weights_of_banks"
 REPLAY = Need(
     "contestant fanout alpha presampled replay strategy mapping",
     "without a replay, which a3c does not have",
@@ -91,8 +92,9 @@ NEEDS = (
     Need("model_workers cap", f"for {{algorithm}}, but for {DYNA}", lambda _, workload: workload.algorithm == DYNA),
     Need(f"{_COPIES} model_workers cap", "without --arrangement copies", lambda made, _: made.name == COPIES),
     Need("sync strategy", "without --arrangement apart, pipelined or copies", lambda made, _: made.is_parallel),
-    Need(_APART, "without --arrangement apart or pipelined", lambda made, _: made.is_parallel and made.name != NODES),
+    Need(_APART, "without --arrangement apart or pipelined", lambda made, _: made.is_parallel),
     Need(f"actors {_APART}", "without --arrangement apart or pipelined", lambda made, _: made.name != COPIES),
+    Need(_MACHINE, "without --arrangement apart or pipelined", lambda made, _: made.name != NODES),
     Need("cluster actor_nodes batches_a_call", "without --arrangement nodes", lambda made, _: made.name == NODES),
     Need("presampled", "with --arrangement nodes, whose calls draw batches ahead", lambda made, _: made.name != NODES),
     Need("sync", "without --learners of at least 2", lambda made, _: made.learners > 1 or made.name == COPIES),
@@ -235,7 +237,9 @@ class Arrangement:
         if self.sync in SHARING and batch % learners:
             parts = f"a batch of {batch} cannot be cut into {learners} equal parts"
             yield f"{parts}; choose a number of learners that divides it, or --sync hogwild"
-        if self.sync == "local" and (self.name != "apart" or learners == 1):
+        if self.name == NODES and learners > 1 and self.sync != "local":
+            yield f"learners on nodes average their weights, they are not {self.sync}; choose --sync local"
+        if self.sync == "local" and (self.name not in ("apart", NODES) or learners == 1):
             several = (
                 f"local learners average their weights: at least 2 of them in apart, not {learners} in {self.name}"
             )

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from impls.cluster.connection import import_ray
@@ -32,7 +33,7 @@ LEFT_SECONDS = 10.0
 def list_actors():
     """The processes of nodes, and those of their actors."""
     processes = list_processes()
-    nodes = {number for number, (_, command) in processes.items() if command.startswith("ray::NodeActors")}
+    nodes = {number for number, (_, command) in processes.items() if command.startswith("ray::Node")}
     return nodes | {number for number, (parent, _) in processes.items() if parent in nodes}
 
 
@@ -98,6 +99,56 @@ def test_training_goes_on_through_every_loss(cluster, weather, trial):
     assert replay["sent"] == sum(replay[name] for name in ("applied", "overwritten", "late", "waiting"))
     assert report["restarts"] == (weather == "actor dies")
     assert bool(events) == (weather != "actor dies"), events
+    wait_for_no_actors()
+
+
+AVERAGING = Arrangement(name="nodes", actor_nodes=2, learners=2, sync="local", period=10)
+
+
+@pytest.mark.parametrize("workload", ["cartpole_dqn", "pendulum_sac"])
+def test_learners_on_nodes_average_their_weights(cluster, workload):
+    workload = dataclasses.replace(load(workload), steps=STEPS)
+    loop = NodesLoop(workload, AVERAGING, seed=2)
+    try:
+        while loop.updates < 200:
+            loop.advance()
+            assert loop.updates % 10 == 0
+        own, (other,) = loop.learner.state_dict(), loop.state_dict()["learners"]
+        for name in ("weights", "targets"):
+            assert np.array_equal(own[name], other[name])
+        assert not np.array_equal(own["mean"], other["mean"])  # each has learned from batches of its own
+        assert np.array_equal(loop.learner.weights(), own["weights"])
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize("trial", range(int(os.environ.get("FANOUT_TRIALS", "2"))))
+def test_a_lost_learner_leaves_the_mean_and_joins_again(cluster, trial):
+    loop, events, is_killed = (
+        NodesLoop(dataclasses.replace(load("cartpole_dqn"), steps=STEPS * 4), AVERAGING, seed=trial),
+        [],
+        False,
+    )
+    try:
+        end = time.monotonic() + 120
+        while len(events) < 2:
+            assert time.monotonic() < end, events
+            loop.advance()
+            events += loop.take_events()
+            if loop.updates > 300 and not is_killed:
+                is_killed = True
+                (number,) = [
+                    number for number, (_, line) in list_processes().items() if line.startswith("ray::NodeLearner")
+                ]
+                os.kill(number, signal.SIGKILL)
+        updates = loop.updates
+        while loop.updates < updates + 50:
+            loop.advance()
+        own, (other,) = loop.learner.state_dict(), loop.state_dict()["learners"]
+        assert np.array_equal(own["weights"], other["weights"]) and not np.array_equal(own["mean"], other["mean"])
+        assert "leaves the mean" in events[0] and "joins" in events[1] and loop.report()["learners_lost"] == 1
+    finally:
+        loop.close()
     wait_for_no_actors()
 
 

@@ -1,0 +1,226 @@
+"""Learners on nodes of their own, whose weights are averaged: local SGD over machines [Zhang2022, Algorithms 5, 7, 8].
+
+Each samples its own batches from the shards of all nodes, and takes H steps by itself; then all average their weights.
+The process that was started is the first of them. It says when a period of H steps begins, and works out the averages:
+of learners that answer, for one that was lost leaves the mean, and joins again with the weights of the first.
+"""
+
+import contextlib
+import queue
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..training import learners
+from ..training.actor import beta_at, seed_of
+from ..training.arrangement import Arrangement
+from ..training.learner import Learner
+from ..training.parallel.board import Board, Counter
+from ..training.parallel.learning import Learning
+from ..training.parallel.pace import Pace
+from ..training.parallel.syncs import LearnerSync, Local, SharedGradients
+from ..training.weights import layout_of
+from ..training.workload import Workload
+from .calls import LostError
+from .connection import import_ray
+from .sampler import Sampler
+from .sharded import RayCalls, list_versions
+
+_LEARNERS = 12  # sets the random numbers of learners on nodes apart from the other uses of a seed
+_MEAN_SECONDS = 60.0  # within which the first learner answers with a mean
+
+
+class Averaged(Local):
+    """A learner with weights of its own, whose averages are computed elsewhere, by ``group``."""
+
+    def __init__(self, learner: Learner, arrangement: Arrangement, group: Any, board: Board | None = None) -> None:
+        board = board or Board(1, 0, len(learner.parameters))
+        super().__init__(learner, board, 0, SharedGradients(learner, replace(arrangement, learners=1)))
+        self._group = group
+
+    def claim(self, pace: Pace) -> int | None:
+        """Claim the next step, which is due."""
+        return LearnerSync.claim(self, pace)
+
+    def _average(self, span: slice) -> None:
+        weights = self.common.weights[0, span]
+        weights[:] = self.common.averaged[span] = self._group.mean(weights)
+
+
+class NodeLearner:
+    """The process of learner ``number`` > 0, which follows the first once it has joined."""
+
+    def __init__(self, workload: Workload, arrangement: Arrangement, name: str, seed: int, number: int) -> None:
+        learner = learners.make(workload, name, seed=seed)
+        learner.rng, self._rng = (np.random.default_rng([seed_of(seed, _LEARNERS, number), use]) for use in range(2))
+        learners.use_threads(arrangement.threads)
+        self._workload, self._arrangement, self._rows = workload, arrangement, arrangement.rows(workload)
+        self._vectors, self._means = queue.SimpleQueue[NDArray[np.float32]](), queue.SimpleQueue[NDArray[np.float32]]()
+        self._sync = Averaged(learner, arrangement, self)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what all nodes need alike, and the node's id."""
+        return {"versions": list_versions(), "node": import_ray().get_runtime_context().get_node_id()}
+
+    def take_steps(self, count: int, before: int, steps: int) -> dict[str, float]:
+        """Take gradient steps, after ``before`` others and ``steps`` environment steps; returns the last's losses."""
+        losses = {}
+        for number in range(before, before + count):
+            batch = self._sampler.sample(self._rows, beta_at(self._workload, steps), self._rng)
+            stepped = self._sync.step(batch, number)
+            self._sampler.update_priorities(batch.sequence, stepped.priorities)
+            stepped.check()
+            losses = stepped.losses
+        return losses
+
+    def mean(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Hand in weights, and wait for the mean of all learners."""
+        self._vectors.put(weights.copy())
+        return self._means.get(timeout=_MEAN_SECONDS)
+
+    def hand_out(self, mean: NDArray[np.float32] | None) -> NDArray[np.float32]:
+        """Take the mean of the weights handed in before, if any were; return those that are handed in next."""
+        if mean is not None:
+            self._means.put(mean)
+        return self._vectors.get()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the learner."""
+        return self._sync.learner.state_dict()
+
+    def join(self, state: dict[str, Any], shards: Sequence[Any]) -> None:
+        """Take the state of a learner, whose weights count as the last average; sample from the shards of actors."""
+        options = {"batches_a_call": self._arrangement.batches_a_call}
+        self._sampler = Sampler(RayCalls(shards), layout_of(self._workload), **options)
+        self._sync.learner.load_state_dict(state)
+        self._sync.common.averaged[:] = state["weights"]
+
+
+class Group:
+    """The first learner's part: it lets the others begin a period, and works out means of all that answer in time.
+
+    ``actors`` are the others' processes, ``names`` those of their nodes, ``shards`` the processes that they sample
+    from; ``events`` takes sentences for people. A learner that is lost is started again, and joins with the state of
+    ``learner``, the first.
+    """
+
+    def __init__(
+        self, actors: Sequence[Any], names: Sequence[str], shards: Sequence[Any], learner: Learner, patience: float
+    ) -> None:
+        self._ray, self._calls, self.actors, self.names = import_ray(), RayCalls(actors), actors, names
+        self._shards, self._learner, self._patience = list(shards), learner, patience
+        self._periods, self._vectors, self._joining = dict[int, Any](), dict[int, Any](), dict[int, Any]()
+        self.there, self.events, self.losses = set(range(len(actors))), list[str](), 0
+        self.load_states([])
+
+    def begin(self, count: int, before: int, steps: int) -> None:
+        """Let every learner take ``count`` gradient steps, after ``before`` others and ``steps`` environment steps."""
+        self._finish_period()
+        self._let_join()
+        for place in self.there:
+            self._periods[place] = self.actors[place].take_steps.remote(count, before, steps)
+            if place not in self._vectors:
+                self._hand_out(place, None)
+
+    def mean(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The mean of these weights and of those that every other learner hands in next.
+
+        Raises what another learner raised, such as ValueError where training diverged.
+        """
+        parts, deadline = [weights.copy()], time.monotonic() + self._patience
+        for place in sorted(self._periods):
+            try:
+                parts.append(self._calls.get(self._vectors.pop(place), max(0.0, deadline - time.monotonic())))
+            except (LostError, TimeoutError):
+                self._lose(place)
+        mean: NDArray[np.float32] = np.mean(parts, 0)
+        for place in self._periods:
+            self._hand_out(place, mean)
+        return mean
+
+    def list_states(self) -> list[dict[str, Any]]:
+        """The states of the other learners, between two periods; of one that is not there the first's."""
+        self._finish_period()
+        states = [self._learner.state_dict() for _ in self.actors]
+        for place in [*self.there]:
+            try:
+                states[place] = self._calls.get(self.actors[place].state_dict.remote(), self._patience)
+            except (LostError, TimeoutError):
+                self._lose(place)
+        return states
+
+    def load_states(self, states: Sequence[dict[str, Any]]) -> None:
+        """Give the other learners their states; those beyond the saved ones have the first's."""
+        own = [*states[: len(self.actors)], *[self._learner.state_dict()] * (len(self.actors) - len(states))]
+        for actor, state in zip(self.actors, own, strict=True):
+            self._calls.get(actor.join.remote(state, self._shards), self._patience)
+
+    def _hand_out(self, place: int, mean: NDArray[np.float32] | None) -> None:
+        self._vectors[place] = self.actors[place].hand_out.options(concurrency_group="mean").remote(mean)
+
+    def _finish_period(self) -> None:
+        """Know that every learner has taken the steps of the last period; raises what a learner raised."""
+        deadline = time.monotonic() + self._patience
+        for place, period in [*self._periods.items()]:
+            try:
+                self._calls.get(period, max(0.0, deadline - time.monotonic()))
+            except (LostError, TimeoutError):
+                self._lose(place)
+        self._periods.clear()
+
+    def _lose(self, place: int) -> None:
+        """Go on without a learner, whose process is started again."""
+        if (period := self._periods.pop(place, None)) is not None and self._ray.wait([period], timeout=0)[0]:
+            with contextlib.suppress(LostError, RuntimeError):  # RuntimeError: it found no node that answers
+                self._calls.get(period, 0.0)  # which raises what the learner raised
+        self.there.discard(place)
+        self._vectors.pop(place, None)
+        self.losses += 1
+        self._ray.kill(self.actors[place], no_restart=False)
+        self.events.append(f"the learner on node {self.names[place]} is lost, and leaves the mean of the others")
+        self._joining[place] = self.actors[place].describe.remote()
+
+    def _let_join(self) -> None:
+        """Let learners that were started again take part from the next period on, with the first's state."""
+        for place, started in [*self._joining.items()]:
+            if not self._ray.wait([started], timeout=0)[0]:
+                continue
+            try:
+                self._calls.get(started, 0.0)
+                joined = self.actors[place].join.remote(self._learner.state_dict(), self._shards)
+                self._calls.get(joined, self._patience)
+            except (LostError, TimeoutError):
+                self._joining[place] = self.actors[place].describe.remote()
+                continue
+            del self._joining[place]
+            self.there.add(place)
+            self.events.append(f"the learner on node {self.names[place]} joins the others again")
+
+
+class PeriodLearning(Learning):
+    """The gradient steps of the first learner, H at a time once all of them are due, while others take theirs."""
+
+    def __init__(self, *parts: Any, group: Group, period: int, last: int) -> None:
+        super().__init__(*parts)
+        self._group, self._period, self._last = group, period, last
+
+    def advance(self) -> bool:
+        """Take the steps of the next period if they are due; returns whether they were taken.
+
+        The last steps of a run, fewer than a period, are the first learner's alone, and are not averaged.
+        """
+        before, steps = self._board.value(Counter.UPDATES), self._board.value(Counter.STEPS)
+        count = min(self._period, self._last - before)
+        if steps < self._pace.due(before + count):
+            self._batches.receive()
+            return False
+        if count == self._period:
+            self._group.begin(count, before, steps)
+        for _ in range(count):
+            while not super().advance():
+                pass  # nodes are lost, and others not there yet
+        return True
