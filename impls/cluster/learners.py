@@ -8,21 +8,22 @@ of learners that answer, for one that was lost leaves the mean, and joins again 
 import contextlib
 import queue
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..replay import Batch
 from ..training import learners
 from ..training.actor import beta_at, seed_of
 from ..training.arrangement import Arrangement
-from ..training.learner import Learner
+from ..training.learner import Learner, Stepped
 from ..training.parallel.board import Board, Counter
 from ..training.parallel.learning import Learning
 from ..training.parallel.pace import Pace
-from ..training.parallel.syncs import LearnerSync, Local, SharedGradients
+from ..training.parallel.syncs import Alone, LearnerSync, Local, SharedGradients, prepare_gradients
 from ..training.weights import layout_of
 from ..training.workload import Workload
 from .calls import LostError
@@ -32,6 +33,62 @@ from .sharded import RayCalls, list_versions
 
 _LEARNERS = 12  # sets the random numbers of learners on nodes apart from the other uses of a seed
 _MEAN_SECONDS = 60.0  # within which the first learner answers with a mean
+
+
+class OverNodes(Alone):
+    """One learner of actors that are elsewhere: news of their steps come only while it looks for them."""
+
+    def claim(self, pace: Pace) -> int | None:
+        """Claim the next gradient step if it is due."""
+        claimed = self.board.value(Counter.CLAIMED_UPDATES)
+        return super().claim(pace) if self.board.value(Counter.STEPS) >= pace.due(claimed + 1) else None
+
+    def step(self, batch: Batch, before: int) -> Stepped:
+        """Take the gradient step that was claimed; weights are handed out with calls."""
+        stepped = self.learner.step(batch.rows, batch.weights)
+        self.board.add(Counter.UPDATES)
+        return stepped
+
+
+class Central(OverNodes):
+    """The central learner, which splits each batch among learners and takes the step along the mean of gradients.
+
+    So [Horgan2018] has several learners [Zhang2022, Figure 5.7, top]. Each part of a batch has B/L records; the part of
+    a learner that was lost is the central learner's to derive.
+    """
+
+    def __init__(self, learner: Learner, board: Board, group: "Group") -> None:
+        super().__init__(learner, board, 0)
+        self._group = group
+
+    def step(self, batch: Batch, before: int) -> Stepped:
+        """Take the gradient step that was claimed, with all learners."""
+        learner, losses, priorities = self.learner, dict[str, float](), list[Any]()
+        count = 1 + len(self._group.actors)
+        split = {name: np.split(rows, count) for name, rows in batch.rows.items()}
+        parts = [
+            ({name: rows[at] for name, rows in split.items()}, weights)
+            for at, weights in enumerate(np.split(batch.weights, count))
+        ]
+        own: dict[int, Any] = {}
+        self._group.let_join()
+        for at, phase in enumerate(learner.phases()):
+            # Invariant: all learners that are there have the weights and targets that this one has.
+            asked, found = self._group.ask(at, learner.parameters, parts[1:] if at == 0 else None), list[Any]()
+            for place in range(count):
+                answer = asked(place - 1) if place else None
+                if answer is None:
+                    if place not in own:
+                        own[place] = learner.rows(*parts[place])
+                    derived = learner.gradient(phase, own[place])
+                    answer = derived.gradient.copy(), derived.priorities, derived.loss
+                found.append(answer)
+            learner.apply(phase, np.mean([gradient for gradient, _, _ in found], 0))
+            losses[phase.network] = float(np.mean([loss for _, _, loss in found]))
+            priorities = priorities or [sizes for _, sizes, _ in found if sizes is not None]
+        learner.finish()
+        self.board.add(Counter.UPDATES)
+        return Stepped(np.concatenate(priorities), losses)
 
 
 class Averaged(Local):
@@ -58,9 +115,11 @@ class NodeLearner:
         learner = learners.make(workload, name, seed=seed)
         learner.rng, self._rng = (np.random.default_rng([seed_of(seed, _LEARNERS, number), use]) for use in range(2))
         learners.use_threads(arrangement.threads)
+        prepare_gradients(learner, arrangement.rows(workload))
         self._workload, self._arrangement, self._rows = workload, arrangement, arrangement.rows(workload)
         self._vectors, self._means = queue.SimpleQueue[NDArray[np.float32]](), queue.SimpleQueue[NDArray[np.float32]]()
-        self._sync = Averaged(learner, arrangement, self)
+        self._learner, self._part = learner, None
+        self._sync = Averaged(learner, arrangement, self) if arrangement.sync == "local" else None
 
     def describe(self) -> dict[str, Any]:
         """Return what all nodes need alike, and the node's id."""
@@ -68,10 +127,11 @@ class NodeLearner:
 
     def take_steps(self, count: int, before: int, steps: int) -> dict[str, float]:
         """Take gradient steps, after ``before`` others and ``steps`` environment steps; returns the last's losses."""
-        losses = {}
+        losses, sync = dict[str, float](), self._sync
+        assert sync is not None  # else nobody asks for steps
         for number in range(before, before + count):
             batch = self._sampler.sample(self._rows, beta_at(self._workload, steps), self._rng)
-            stepped = self._sync.step(batch, number)
+            stepped = sync.step(batch, number)
             self._sampler.update_priorities(batch.sequence, stepped.priorities)
             stepped.check()
             losses = stepped.losses
@@ -88,16 +148,34 @@ class NodeLearner:
             self._means.put(mean)
         return self._vectors.get()
 
+    def derive(
+        self, at: int, weights: NDArray[np.float32], part: tuple[Any, Any] | None
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None, float]:
+        """(gradient, |TD errors| if any, loss) of phase number ``at`` of a step, by weights ``[P]``.
+
+        The ``part`` of the batch, rows and importance weights, comes with the first phase.
+        """
+        learner = self._learner
+        learner.parameters[:] = weights
+        if part is not None:
+            if self._part is not None:
+                learner.finish()  # the step before, after whose last phase these are the weights
+            self._part = learner.rows(*part)
+        derived = learner.gradient(learner.phases()[at], self._part)
+        return derived.gradient.copy(), derived.priorities, derived.loss
+
     def state_dict(self) -> dict[str, Any]:
         """The state of the learner."""
-        return self._sync.learner.state_dict()
+        return self._learner.state_dict()
 
     def join(self, state: dict[str, Any], shards: Sequence[Any]) -> None:
         """Take the state of a learner, whose weights count as the last average; sample from the shards of actors."""
         options = {"batches_a_call": self._arrangement.batches_a_call}
         self._sampler = Sampler(RayCalls(shards), layout_of(self._workload), **options)
-        self._sync.learner.load_state_dict(state)
-        self._sync.common.averaged[:] = state["weights"]
+        self._learner.load_state_dict(state)
+        self._part = None
+        if self._sync is not None:
+            self._sync.common.averaged[:] = state["weights"]
 
 
 class Group:
@@ -120,7 +198,7 @@ class Group:
     def begin(self, count: int, before: int, steps: int) -> None:
         """Let every learner take ``count`` gradient steps, after ``before`` others and ``steps`` environment steps."""
         self._finish_period()
-        self._let_join()
+        self.let_join()
         for place in self.there:
             self._periods[place] = self.actors[place].take_steps.remote(count, before, steps)
             if place not in self._vectors:
@@ -141,6 +219,26 @@ class Group:
         for place in self._periods:
             self._hand_out(place, mean)
         return mean
+
+    def ask(self, at: int, weights: NDArray[np.float32], parts: Sequence[Any] | None) -> Callable[[int], Any]:
+        """Let all derive gradients of a phase; returns a function from a learner's place to its answer.
+
+        It is None of a learner that is not there, or does not answer in time.
+        """
+        sent = {
+            place: self.actors[place].derive.remote(at, weights, None if parts is None else parts[place])
+            for place in self.there
+        }
+        deadline = time.monotonic() + self._patience
+
+        def answer(place: int) -> Any:
+            try:
+                return self._calls.get(sent[place], max(0.0, deadline - time.monotonic())) if place in sent else None
+            except (LostError, TimeoutError):
+                self._lose(place)
+                return None
+
+        return answer
 
     def list_states(self) -> list[dict[str, Any]]:
         """The states of the other learners, between two periods; of one that is not there the first's."""
@@ -184,7 +282,7 @@ class Group:
         self.events.append(f"the learner on node {self.names[place]} is lost, and leaves the mean of the others")
         self._joining[place] = self.actors[place].describe.remote()
 
-    def _let_join(self) -> None:
+    def let_join(self) -> None:
         """Let learners that were started again take part from the next period on, with the first's state."""
         for place, started in [*self._joining.items()]:
             if not self._ray.wait([started], timeout=0)[0]:

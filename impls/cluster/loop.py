@@ -16,19 +16,18 @@ from ..training.actor import TRAINING, Episode, seed_of
 from ..training.arrangement import Arrangement
 from ..training.clock import cpu_seconds, seconds_of
 from ..training.errors import ProcessLost, TrainingError
-from ..training.learner import Learner, Stepped
+from ..training.learner import Learner
 from ..training.loop import Loop
 from ..training.parallel.board import Board, Counter, Row
 from ..training.parallel.learning import Learning
 from ..training.parallel.node import measure_lag, measure_turn
 from ..training.parallel.pace import Pace
-from ..training.parallel.syncs import Alone
 from ..training.weights import layout_of
 from ..training.workload import Workload
 from .actor_node import ActorShard, News, RemoteNode, join, split
 from .calls import ClusterError, LostError, Reply, Request
 from .connection import connect, import_ray
-from .learners import Averaged, Group, NodeLearner, PeriodLearning
+from .learners import Averaged, Central, Group, NodeLearner, OverNodes, PeriodLearning
 from .nodes import Nodes
 from .sampler import Sampler
 from .sharded import NodeShard, RayCalls, count_nodes, start_shards
@@ -137,21 +136,6 @@ class NodeBatches:
         self._sampler.update_priorities(batch.sequence, priorities)
 
 
-class OverNodes(Alone):
-    """One learner of actors that are elsewhere: news of their steps come only while it looks for them."""
-
-    def claim(self, pace: Pace) -> int | None:
-        """Claim the next gradient step if it is due."""
-        claimed = self.board.value(Counter.CLAIMED_UPDATES)
-        return super().claim(pace) if self.board.value(Counter.STEPS) >= pace.due(claimed + 1) else None
-
-    def step(self, batch: Batch, before: int) -> Stepped:
-        """Take the gradient step that was claimed; weights are handed out with calls."""
-        stepped = self.learner.step(batch.rows, batch.weights)
-        self.board.add(Counter.UPDATES)
-        return stepped
-
-
 class NodesLoop(Loop):
     """A learner in this process, and on each of M nodes of a cluster what ``apart`` has without one.
 
@@ -195,17 +179,20 @@ class NodesLoop(Loop):
         self._lead = self._pace.interval * 2 * batches * (AHEAD + 1) + actors.count * actors.environments * len(
             self.nodes.each
         )
-        own = NodeBatches(self._sampler, self._calls, self, arrangement.rows(workload))
-        if self._group is None:
-            sync = OverNodes(self.learner, self.board, 0)
-            self._learning = Learning(workload, own, self.board, self._pace, sync)
-        else:
-            averaged = Averaged(self.learner, arrangement, self._group, self.board)
-            period, last = arrangement.period, self._pace.updates_at(workload.steps)
-            self._lead += period * self._pace.interval
-            self._learning = PeriodLearning(
-                workload, own, self.board, self._pace, averaged, group=self._group, period=period, last=last
-            )
+        self._learning = self._make_learning()
+
+    def _make_learning(self) -> Learning:
+        workload, arrangement, group, board = self.workload, self.arrangement, self._group, self.board
+        is_local = arrangement.sync == "local"
+        rows = arrangement.rows(workload) if is_local else workload.learner.batch
+        parts = workload, NodeBatches(self._sampler, self._calls, self, rows), board, self._pace
+        if group is None:
+            return Learning(*parts, OverNodes(self.learner, board, 0))
+        if not is_local:
+            return Learning(*parts, Central(self.learner, board, group))
+        self._lead += arrangement.period * self._pace.interval
+        last, averaged = self._pace.updates_at(workload.steps), Averaged(self.learner, arrangement, group, board)
+        return PeriodLearning(*parts, averaged, group=group, period=arrangement.period, last=last)
 
     def _start(self, cluster: str) -> None:
         """Start a process on each node, and know their names."""
@@ -271,7 +258,7 @@ class NodesLoop(Loop):
     def done(self, end: int) -> bool:
         """Whether environment step ``end`` is reached, and no gradient step is due."""
         due = self._pace.updates_at(self.step)
-        if self._group and end < self.workload.steps:
+        if self._group and self.arrangement.sync == "local" and end < self.workload.steps:
             due -= due % self.arrangement.period
         return self.step >= end and self.updates >= due
 
@@ -355,7 +342,7 @@ class NodesLoop(Loop):
                 self.nodes.events.append(f"the records of node {node.name} are not saved, for it does not answer")
         return {
             "learner": self.learner.state_dict(),
-            "learners": self._group.list_states() if self._group else [],
+            "learners": self._group.list_states() if self._group and self.arrangement.sync == "local" else [],
             "buffers": saved,
             "rng": self.rng.bit_generator.state,
             "step": self.step,

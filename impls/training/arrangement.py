@@ -237,8 +237,8 @@ class Arrangement:
         if self.sync in SHARING and batch % learners:
             parts = f"a batch of {batch} cannot be cut into {learners} equal parts"
             yield f"{parts}; choose a number of learners that divides it, or --sync hogwild"
-        if self.name == NODES and learners > 1 and self.sync != "local":
-            yield f"learners on nodes average their weights, they are not {self.sync}; choose --sync local"
+        if self.name == NODES and learners > 1 and self.sync not in SHARING:
+            yield f"learners on nodes share each step, which {self.sync} learners do not; choose --sync local"
         if self.sync == "local" and (self.name not in ("apart", NODES) or learners == 1):
             several = (
                 f"local learners average their weights: at least 2 of them in apart, not {learners} in {self.name}"

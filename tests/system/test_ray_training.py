@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 from impls.cluster.connection import import_ray
+from impls.cluster.learners import Central
 from impls.cluster.loop import NodesLoop
+from impls.training import learners
 from impls.training.arrangement import Arrangement
 from impls.training.settings import load
 from tests.committed import ROOT
@@ -150,6 +152,34 @@ def test_a_lost_learner_leaves_the_mean_and_joins_again(cluster, trial):
     finally:
         loop.close()
     wait_for_no_actors()
+
+
+def test_a_central_learner_takes_the_steps_of_one_learner(cluster, monkeypatch):
+    """Gradients of parts average to that of the batch; the part of a lost learner is the central one's to derive."""
+    workload, batches, step = dataclasses.replace(load("cartpole_dqn"), steps=STEPS), [], Central.step
+    is_killed = False
+
+    def record(self, batch, before):
+        batches.append(batch)
+        return step(self, batch, before)
+
+    monkeypatch.setattr(Central, "step", record)
+    loop = NodesLoop(workload, Arrangement(name="nodes", actor_nodes=2, learners=4), seed=2)
+    alone = learners.make(workload, seed=2)
+    try:
+        while loop.updates < 200:
+            loop.advance()
+            if loop.updates == 100 and not is_killed:
+                is_killed, processes = True, list_processes().items()
+                os.kill(next(n for n, (_, line) in processes if line.startswith("ray::NodeLearner")), signal.SIGKILL)
+        assert loop.report()["learners_lost"] == 1
+        for batch in batches:
+            alone.step(batch.rows, batch.weights)
+        assert len(batches) == alone.steps == loop.learner.steps == 200
+        np.testing.assert_allclose(loop.learner.parameters, alone.parameters, atol=2e-4)
+        np.testing.assert_allclose(loop.learner.target_parameters, alone.target_parameters, atol=2e-4)
+    finally:
+        loop.close()
 
 
 def train(cluster, folder, *options, **more):
