@@ -6,7 +6,10 @@ of learners that answer, for one that was lost leaves the mean, and joins again 
 """
 
 import contextlib
+import datetime
+import importlib.util
 import queue
+import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -33,6 +36,28 @@ from .sharded import RayCalls, list_versions
 
 _LEARNERS = 12  # sets the random numbers of learners on nodes apart from the other uses of a seed
 _MEAN_SECONDS = 60.0  # within which the first learner answers with a mean
+
+
+LARGE = 100_000
+"""Weights from which on torch.distributed averages, where torch is there: Ray's calls take longer by then."""
+
+
+def connect(url: str, rank: int, count: int, seconds: float) -> None:
+    """Join ``count`` processes that average by torch.distributed (gloo). RuntimeError where they do not meet."""
+    group = importlib.import_module("torch.distributed")
+    if group.is_initialized():
+        group.destroy_process_group()
+    timeout = datetime.timedelta(seconds=seconds)
+    group.init_process_group("gloo", init_method=url, rank=rank, world_size=count, timeout=timeout)
+
+
+def reduce_mean(weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The mean of the connected processes' weights. RuntimeError where one of them does not take part."""
+    torch, group = importlib.import_module("torch"), importlib.import_module("torch.distributed")
+    total = torch.from_numpy(weights.copy())
+    group.all_reduce(total)
+    mean: NDArray[np.float32] = (total / group.get_world_size()).numpy()
+    return mean
 
 
 class OverNodes(Alone):
@@ -118,7 +143,7 @@ class NodeLearner:
         prepare_gradients(learner, arrangement.rows(workload))
         self._workload, self._arrangement, self._rows = workload, arrangement, arrangement.rows(workload)
         self._vectors, self._means = queue.SimpleQueue[NDArray[np.float32]](), queue.SimpleQueue[NDArray[np.float32]]()
-        self._learner, self._part = learner, None
+        self._learner, self._part, self._is_connected = learner, None, False
         self._sync = Averaged(learner, arrangement, self) if arrangement.sync == "local" else None
 
     def describe(self) -> dict[str, Any]:
@@ -137,8 +162,18 @@ class NodeLearner:
             losses = stepped.losses
         return losses
 
+    def connect(self, *where: Any) -> None:
+        """Take part in averages by torch.distributed from now on; see :func:`connect`."""
+        connect(*where)
+        self._is_connected = True
+
     def mean(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Hand in weights, and wait for the mean of all learners."""
+        if self._is_connected:
+            try:
+                return reduce_mean(weights)
+            except RuntimeError:  # a learner is lost: the first asks for the weights of the others
+                self._is_connected = False
         self._vectors.put(weights.copy())
         return self._means.get(timeout=_MEAN_SECONDS)
 
@@ -193,22 +228,31 @@ class Group:
         self._shards, self._learner, self._patience = list(shards), learner, patience
         self._periods, self._vectors, self._joining = dict[int, Any](), dict[int, Any](), dict[int, Any]()
         self.there, self.events, self.losses = set(range(len(actors))), list[str](), 0
+        self._is_large = len(learner.parameters) >= LARGE and importlib.util.find_spec("torch") is not None
+        self._connected = set[int]()  # who averages by torch.distributed with this process
         self.load_states([])
 
     def begin(self, count: int, before: int, steps: int) -> None:
         """Let every learner take ``count`` gradient steps, after ``before`` others and ``steps`` environment steps."""
         self._finish_period()
         self.let_join()
+        if self._is_large and self._connected != self.there:
+            self._connect()
         for place in self.there:
             self._periods[place] = self.actors[place].take_steps.remote(count, before, steps)
-            if place not in self._vectors:
-                self._hand_out(place, None)
 
     def mean(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """The mean of these weights and of those that every other learner hands in next.
 
         Raises what another learner raised, such as ValueError where training diverged.
         """
+        if self._connected and self._connected == self._periods.keys():
+            try:
+                return reduce_mean(weights)
+            except RuntimeError:
+                self._connected = set()
+        for place in [place for place in self._periods if place not in self._vectors]:
+            self._hand_out(place, None)
         parts, deadline = [weights.copy()], time.monotonic() + self._patience
         for place in sorted(self._periods):
             try:
@@ -256,6 +300,25 @@ class Group:
         own = [*states[: len(self.actors)], *[self._learner.state_dict()] * (len(self.actors) - len(states))]
         for actor, state in zip(self.actors, own, strict=True):
             self._calls.get(actor.join.remote(state, self._shards), self._patience)
+
+    def _connect(self) -> None:
+        """Let all that are there average by torch.distributed; who does not meet the others in time is lost."""
+        with socket.socket() as free:
+            free.bind(("", 0))
+            url = f"tcp://{self._ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
+        count, places = 1 + len(self.there), sorted(self.there)
+        meeting = {
+            place: self.actors[place].connect.remote(url, rank, count, self._patience)
+            for rank, place in enumerate(places, 1)
+        }
+        with contextlib.suppress(RuntimeError):
+            connect(url, 0, count, self._patience)
+        for place, met in meeting.items():
+            try:
+                self._calls.get(met, self._patience)
+            except (LostError, TimeoutError, RuntimeError):
+                self._lose(place)
+        self._connected = set(self.there) if len(self.there) == count - 1 else set()
 
     def _hand_out(self, place: int, mean: NDArray[np.float32] | None) -> None:
         self._vectors[place] = self.actors[place].hand_out.options(concurrency_group="mean").remote(mean)

@@ -10,10 +10,13 @@ import pytest
 
 from impls.cluster.actor_node import ActorShard, News, Orders, RemoteNode, join, split
 from impls.cluster.calls import Reply, Request
+from impls.cluster.learners import Averaged
+from impls.replay import Batch
 from impls.training import learners
 from impls.training.arrangement import Arrangement
 from impls.training.parallel.board import Counter
 from impls.training.settings import load
+from impls.training.weights import layout_of
 
 WITHIN = Arrangement(name="apart", ratio="free")
 NOTHING = Request(0, None, None, None, 0.0)
@@ -120,3 +123,32 @@ def test_a_fault_of_an_environment_is_said():
         assert "Raises-v0" in news.failure
     finally:
         learner.node.close()
+
+
+class Pair:
+    """Means with one other learner, whose weights are known."""
+
+    def __init__(self, other):
+        self.other, self.given = other, []
+
+    def mean(self, weights):
+        self.given.append(weights.copy())
+        return np.mean([weights, self.other], 0)
+
+
+def test_averaged_weights_are_the_mean_bit_for_bit():
+    workload, rng = load("cartpole_dqn"), np.random.default_rng(0)
+    learner = learners.make(workload, seed=0)
+    pair = Pair(rng.standard_normal(learner.parameters.size).astype(np.float32))
+    sync = Averaged(learner, Arrangement(name="nodes", learners=2, sync="local", period=3), pair)
+    rows = {name: rng.random((32, *shape)) for name, (shape, _) in layout_of(workload).fields.items()}
+    rows |= {"action": rng.integers(0, 2, 32), "terminated": np.zeros(32, np.bool_)}
+    rows = {name: part.astype(layout_of(workload).fields[name][1]) for name, part in rows.items()}
+    for number in range(7):
+        sync.step(Batch(rows, np.ones(32, np.float32), np.arange(32)), number)
+        if number == 5:
+            kept = learner.parameters.copy()
+    assert len(pair.given) == 2 and not np.array_equal(*pair.given)
+    expected = [np.float32((a + b) / np.float32(2)) for a, b in zip(pair.given[1], pair.other, strict=True)]
+    assert np.array_equal(kept, expected) and np.array_equal(learner.weights(), expected)
+    assert not np.array_equal(learner.parameters, expected)  # the seventh step is the learner's own so far

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from impls.cluster.connection import import_ray
-from impls.cluster.learners import Central
+from impls.cluster.learners import LARGE, Central
 from impls.cluster.loop import NodesLoop
 from impls.training import learners
 from impls.training.arrangement import Arrangement
@@ -107,9 +107,15 @@ def test_training_goes_on_through_every_loss(cluster, weather, trial):
 AVERAGING = Arrangement(name="nodes", actor_nodes=2, learners=2, sync="local", period=10)
 
 
-@pytest.mark.parametrize("workload", ["cartpole_dqn", "pendulum_sac"])
+def widen(workload, steps):
+    """A workload with so many weights that torch.distributed averages them, and other steps."""
+    network = dataclasses.replace(workload.network, hidden=(256, 512))
+    return dataclasses.replace(workload, network=network, steps=steps)
+
+
+@pytest.mark.parametrize("workload", ["cartpole_dqn", "pendulum_sac", "wide"])
 def test_learners_on_nodes_average_their_weights(cluster, workload):
-    workload = dataclasses.replace(load(workload), steps=STEPS)
+    workload = widen(load("cartpole_dqn"), STEPS) if workload == "wide" else load(workload)
     loop = NodesLoop(workload, AVERAGING, seed=2)
     try:
         while loop.updates < 200:
@@ -120,17 +126,16 @@ def test_learners_on_nodes_average_their_weights(cluster, workload):
             assert np.array_equal(own[name], other[name])
         assert not np.array_equal(own["mean"], other["mean"])  # each has learned from batches of its own
         assert np.array_equal(loop.learner.weights(), own["weights"])
+        assert bool(loop._group._connected) == (own["weights"].size >= LARGE)
     finally:
         loop.close()
 
 
 @pytest.mark.parametrize("trial", range(int(os.environ.get("FANOUT_TRIALS", "2"))))
 def test_a_lost_learner_leaves_the_mean_and_joins_again(cluster, trial):
-    loop, events, is_killed = (
-        NodesLoop(dataclasses.replace(load("cartpole_dqn"), steps=STEPS * 4), AVERAGING, seed=trial),
-        [],
-        False,
-    )
+    workload, events, is_killed = load("cartpole_dqn"), [], False
+    workload = widen(workload, 50_000) if trial % 2 else workload
+    loop = NodesLoop(workload, AVERAGING, seed=trial)
     try:
         end = time.monotonic() + 120
         while len(events) < 2:
