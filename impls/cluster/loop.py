@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..replay import Batch
+from ..terminal import plural
 from ..training import learners
 from ..training.actor import TRAINING, Episode, seed_of
 from ..training.arrangement import Arrangement
@@ -214,6 +215,9 @@ class NodesLoop(Loop):
             self._calls, layout_of(workload), batches_a_call=self.arrangement.batches_a_call, ahead=AHEAD,
             patience=PATIENCE,
         )  # fmt: skip
+        self.nodes.events.append(
+            f"actors are on {plural(count, 'node')}: {', '.join(node.name for node in self.nodes.each)}"
+        )
         self._group: Group | None = None
         if others := self.arrangement.learners - 1:
             parts = workload, self.arrangement, self.learner.implementation, self.seed
@@ -223,6 +227,7 @@ class NodesLoop(Loop):
             )
             self._placements.append(placement)
             names = [name[:8] for name in names]
+            self.nodes.events.append(f"other learners are on: {', '.join(names)}")
             self._group = Group(learning, names, self._actors, self.learner, LEARNER_PATIENCE)
 
     @property
@@ -284,6 +289,12 @@ class NodesLoop(Loop):
         """Episodes that ended since ``advance`` last returned."""
         ended, self.nodes.ended = tuple(self.nodes.ended), []
         return ended
+
+    @property
+    def status(self) -> str:
+        """How many of the nodes are there."""
+        there = sum(not node.is_gone for node in self.nodes.each)
+        return f" on {there} of {len(self.nodes.each)} nodes"
 
     def take_events(self) -> list[str]:
         """Sentences of nodes that were lost, or came back, since this was last called."""

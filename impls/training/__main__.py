@@ -19,6 +19,7 @@ A run is a folder (--out): curve.csv, episodes.csv, checkpoint.pt, best.pt and s
 
 import argparse
 import dataclasses
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -124,7 +125,9 @@ def _train(options: argparse.Namespace) -> int:
             raise
         why = str(error).strip().splitlines()[0][:200]
         raise TrainingError(f"torch.compile failed ({why}); install a C++ compiler, or leave out --compile") from error
-    if summary:
+    if summary and options.json:
+        print(json.dumps(summary))
+    elif summary:
         print(_summary_text(summary))
         print(f"written to {folder}")
     return 0

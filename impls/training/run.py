@@ -445,7 +445,7 @@ class Run:
         best = f", best {self._best['mean']:z.0f}" if self._points else ""
         latest = f", evaluated {self._points[-1][2]:z.0f}" if self._points else ""
         rate = self._watch.read(0, self._loop.updates - self._from[1], 1).update_hz
-        episodes = plural(self._episodes, "episode")
+        episodes = plural(self._episodes, "episode") + self._loop.status
         return f"{episodes}, return {fmean(self._recent):z.0f}{latest}{best}, {rate:.0f} updates/s"
 
 
