@@ -4,6 +4,7 @@ Within the node all is as in a run of one machine: shared memory, actors in proc
 with each call how many environment steps the node may take, and now and then by which weights.
 """
 
+import contextlib
 import struct
 import threading
 from collections.abc import Callable
@@ -120,10 +121,8 @@ class RemoteNode(ActorNode):
 
     def find_failure(self) -> str:
         """Begin killed actors anew; say why this node cannot go on, "" while it can."""
-        try:
+        with contextlib.suppress(TrainingError):
             self._children.watch()
-        except TrainingError as error:
-            return str(error)
         return self.failure
 
 

@@ -76,7 +76,7 @@ class Nodes:
 
     def __init__(self, names: Sequence[str], period: int) -> None:
         self.each = [NodeState(name) for name in names]
-        self.period, self.total, self.updates, self.epoch = period, 0, 0, 0
+        self.period, self.updates, self.epoch = period, 0, 0
         self.steps_before = 0  # of the run, before any of these nodes was there
         self.ended: list[Episode] = []
         self.events: list[str] = []
@@ -95,7 +95,7 @@ class Nodes:
 
     def let_go_on(self, total: int, updates: int) -> None:
         """Let nodes take ``total`` environment steps of the run in all, after a number of gradient steps."""
-        self.total, self.updates = total, updates
+        self.updates = updates
         living = [node for node in self.each if not node.is_gone and node.run]
         others = self.steps - sum(node.steps for node in living)
         shares = share_steps(total - others, [node.steps for node in living], [node.allowed for node in living])
@@ -130,11 +130,8 @@ class Nodes:
         self.ended += [Episode(float(score), int(length)) for score, length in new]
         if node.weights >= 0:
             lag = self.updates - node.weights
-            self.lag_sum, self.lag_count, self.lag_most = (
-                self.lag_sum + lag,
-                self.lag_count + 1,
-                max(self.lag_most, lag),
-            )
+            self.lag_sum, self.lag_count = self.lag_sum + lag, self.lag_count + 1
+            self.lag_most = max(self.lag_most, lag)
 
     def note_gone(self, gone: Sequence[bool]) -> None:
         """Take over which nodes are gone; whoever is lost, or comes back, is an event."""

@@ -83,8 +83,9 @@ def test_a_node_takes_the_steps_that_it_may(learner):
 
 def test_actors_explore_by_the_steps_of_all_nodes(learner):
     learner.ask(150, learner.weights, elsewhere=1000)
-    board = learner.node.board
+    board, end = learner.node.board, time.monotonic() + 60
     while not board.look(Counter.STEPS, 150, 0):
+        assert time.monotonic() < end
         board.check(0)
     ended = [step for step, _ in board.episodes()]
     assert ended and all(1000 < step <= 1150 for step in ended)

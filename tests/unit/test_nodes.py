@@ -84,6 +84,7 @@ def test_a_new_process_of_a_node_begins_with_nothing():
     assert nodes.is_weighted(1) and nodes.orders_for(1).epoch != nodes.orders_for(0).epoch
     nodes.hear(news(1, 2, 45))  # late, of the process that has ended
     nodes.hear(news(1, 9, 7))
+    nodes.hear(news(1, 9, 5))  # late, too
     assert nodes.steps == 47 and nodes.orders_for(0).elsewhere == 47
 
 
@@ -109,7 +110,7 @@ def test_a_failure_names_its_node():
 def test_no_order_of_news_grants_too_many_steps_or_loses_an_episode(data):
     """Nodes act as they are allowed; what they say arrives late, twice or never, and their processes end."""
     count = data.draw(st.integers(1, 3))
-    nodes, total, run = Nodes([f"n{place}" for place in range(count)], 10), 50, 0
+    known, nodes, total, run = 0, Nodes([f"n{place}" for place in range(count)], 10), 50, 0
     steps, ended, runs, received = [0] * count, [0] * count, [0] * count, []
     obeyed = [Orders(0, 0, 0, 0, 0, 0)] * count
     for place in range(count):
@@ -140,7 +141,8 @@ def test_no_order_of_news_grants_too_many_steps_or_loses_an_episode(data):
                 nodes.note_gone(gone)
             case "learn":
                 total += 7
-        before = [node.allowed for node in nodes.each]
+        assert nodes.steps >= known
+        known, before = nodes.steps, [node.allowed for node in nodes.each]
         nodes.let_go_on(total, 0)
         after = [node.allowed for node in nodes.each]
         if after != before:
