@@ -57,13 +57,15 @@ class _Call:
 class _Drawing:
     """Requests for the records of one or several batches, drawn by ``shares [S]`` of a total.
 
-    The total is that of the largest shard, ``largest``, times ``shards_like_it``: it may be beyond float64.
+    The total is that of the largest shard, ``largest``, times ``shards_like_it``: it may be beyond float64. ``moment``
+    is when the sampler's user asked for them.
     """
 
     calls: list[_Call]
     shares: NDArray[np.float64]
     largest: float
     shards_like_it: float
+    moment: int
 
 
 class _Answer(NamedTuple):
@@ -139,6 +141,10 @@ class Sampler:
         self._batch = 0
         self._ahead: deque[_Drawing] = deque()
         self._ready: deque[dict[str, NDArray[Any]]] = deque()
+        self.moment, self.drawn_at = (
+            0,
+            0,
+        )  # of the user, such as gradient steps: now, and when the last batch was asked for
         self._rng = np.random.default_rng()
         self._updates: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
         self._counts = dict.fromkeys(("sent", "applied", "overwritten", "late", "drawn_again", "shards_lost"), 0)
@@ -203,6 +209,14 @@ class Sampler:
                 self._receive(probe, deadline)
         self._take_answers()
 
+    def list_shards(self) -> list[tuple[bool, int]]:
+        """Return of each shard whether it is gone (began or was lost, and has not answered since), and its records."""
+        return [(shard.is_gone, shard.records) for shard in self._shards]
+
+    def give_up(self, place: int) -> None:
+        """Draw no more from a shard until it answers a request that is sent from now on."""
+        self._lose(_Call(self._called - 1, place, None, self._shards[place].run, 0))
+
     def stats(self) -> dict[str, float]:
         """Return counts of records, shards, updates and requests so far.
 
@@ -234,12 +248,12 @@ class Sampler:
 
     def _receive_batches(self, rng: np.random.Generator) -> None:
         """Put the batches of the oldest request into ``_ready``, and send as many requests as are to be under way."""
-        self._look_after_shards()
+        self.look_after_shards()
         count = self._batch * self._batches_that_fit()
         while len(self._ahead) <= self._most_ahead:
             self._ahead.append(self._begin(count, rng) or self._begin_anew(count, rng))
         drawing = self._ahead.popleft()
-        parts = self._joined(self._collect(drawing, rng))
+        parts, self.drawn_at = self._joined(self._collect(drawing, rng)), drawing.moment
         self._requests += 1
         self._note_skew(drawing)
         # Values lie in order: of as many neighbors as there are batches, each batch gets one, and any of them alike.
@@ -278,7 +292,7 @@ class Sampler:
             inside = (values - starts) / (bounds[owners] - starts)
         inside = np.clip(inside, 0.0, _BELOW_ONE)
         calls = [self._ask(int(place), inside[owners == place]) for place in np.unique(owners)]
-        return _Drawing(calls, shares, largest, shards_like_it)
+        return _Drawing(calls, shares, largest, shards_like_it, self.moment)
 
     def _begin_anew(self, count: int, rng: np.random.Generator) -> _Drawing:
         """Ask all shards for their totals, and for ``count`` records as soon as one has any.
@@ -290,7 +304,7 @@ class Sampler:
         drawing = self._begin(count, rng)
         while drawing is None and any(shard.is_gone for shard in self._shards) and time.monotonic() < deadline:
             time.sleep(min(_NAP_SECONDS, self.patience / 10))
-            self._look_after_shards()
+            self.look_after_shards()
             drawing = self._begin(count, rng)
         gone = sum(shard.is_gone for shard in self._shards)
         if drawing is None and gone:
@@ -470,7 +484,7 @@ class Sampler:
                     shard.unanswered.remove(call)
                 self._receive(call, now)
 
-    def _look_after_shards(self) -> None:
+    def look_after_shards(self) -> None:
         """Take answers that came late, and ask shards that were not asked lately for their totals."""
         self._take_answers()
         self._hand_out_updates()

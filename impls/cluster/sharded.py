@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import replay
 from ..checks import integer_at_least
-from ..replay import Layout, Replay
+from ..replay import Layout
 from ..replay.block import is_alive, process
 from .calls import ClusterError, LostError, Reply, Request, Shard
 from .connection import connect, import_ray
@@ -26,7 +26,12 @@ _FETCH_SECONDS = 0.5  # for an answer that is there to come from its node
 _ATTACH_SECONDS = 25.0  # for a shard to answer on the node of a process that inserts
 _NAP_SECONDS = 0.2  # between looks for a shard, or for memory
 _LOOK_SECONDS = 0.2  # between looks whether the shard that a process inserts into still lives
-_CODE = ("cluster", "replay", "sumtree")  # the packages of impls that all nodes need alike, beside its own modules
+_CODE = (
+    "cluster",
+    "replay",
+    "sumtree",
+    "training",
+)  # the packages of impls that all nodes need alike, beside its own modules
 
 
 class NodeShard(Shard):
@@ -35,12 +40,12 @@ class NodeShard(Shard):
     Where Ray starts one in the place of another, its memory may still be mapped by processes that insert: it waits.
     """
 
-    def __init__(self, make: Callable[[], Replay]) -> None:
+    def __init__(self, make: Callable[[], Any], *more: Any) -> None:
         is_first = not import_ray().get_runtime_context().was_current_actor_reconstructed
         deadline = time.monotonic() + _START_SECONDS / 5
         while True:
             try:
-                super().__init__(make)
+                super().__init__(make, *more)
                 return
             except MemoryError:
                 if is_first:
@@ -73,6 +78,10 @@ class RayCalls:
 
     def answer(self, reference: Any, seconds: float) -> Reply:
         """Return the answer. TimeoutError where there is none within ``seconds``, LostError where none will be."""
+        return Reply.unpack(self.get(reference, seconds))
+
+    def get(self, reference: Any, seconds: float) -> Any:
+        """Return an answer as it was packed; raises as ``answer``."""
         try:
             # The time is over for others' sake: an answer that is there may yet have to come from another node.
             if seconds < _FETCH_SECONDS and self._ray.wait([reference], timeout=seconds, fetch_local=False)[0]:
@@ -84,7 +93,7 @@ class RayCalls:
             raise error.as_instanceof_cause() from None
         except self._ray.exceptions.RayError as error:
             raise LostError(str(error)) from None
-        return Reply.unpack(message)
+        return message
 
     def list_ready(self, references: Sequence[Any]) -> Sequence[Any]:
         """Return those references whose answer, or loss, is known by now."""
@@ -189,13 +198,7 @@ class ShardedReplay(Sampler):
         wanted = 0 if shards is None else integer_at_least("shards", shards, 1)
         integer_at_least("capacity", capacity, max(1, wanted))
         ray = connect(cluster)
-        nodes = sum(1 for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= cpus)
-        count = wanted or nodes
-        if not 0 < count <= nodes:
-            raise ClusterError(
-                f"{max(1, count)} shards need as many nodes of {cpus:g} CPUs, and the cluster has {nodes}: "
-                f"add nodes by `ray start --address=HOST:PORT`, or take fewer shards"
-            )
+        count = count_nodes(ray, wanted, cpus, "shards")
         slots = -(-integer_at_least("capacity", capacity, count) // count)
         make = functools.partial(
             replay.make, layout=layout, alpha=alpha, epsilon=epsilon, fanout=fanout, dtype=dtype, shared=True
@@ -203,7 +206,7 @@ class ShardedReplay(Sampler):
         make(1).close()  # raises here what it would raise on every node
         Sampler(RayCalls([]), layout, **options)  # raises here what it would raise once they run
         make = functools.partial(make, slots)
-        self._actors, self.nodes, self._group = _start_shards(ray, make, count, cpus)
+        self._actors, self.nodes, self._group = start_shards(ray, NodeShard, [(make,)] * count, cpus)
         super().__init__(RayCalls(self._actors), layout, **options)
 
     def handle(self) -> ReplayHandle:
@@ -225,11 +228,26 @@ class ShardedReplay(Sampler):
         self.close()
 
 
-def _start_shards(ray: Any, make: Callable[[], Replay], count: int, cpus: float) -> tuple[list[Any], list[str], Any]:
-    """(an actor on each of ``count`` nodes, the ids of these, their placement group).
+def count_nodes(ray: Any, wanted: int, cpus: float, parts: str) -> int:
+    """The number of nodes to take: ``wanted``, or all with enough CPUs. ClusterError where there are not as many."""
+    nodes = sum(1 for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= cpus)
+    if not 0 < (count := wanted or nodes) <= nodes:
+        raise ClusterError(
+            f"{max(1, count)} {parts} need as many nodes of {cpus:g} CPUs, and the cluster has {nodes}: "
+            f"add nodes by `ray start --address=HOST:PORT`, or take fewer {parts}"
+        )
+    return count
 
-    ClusterError where they do not start, or have other versions than this process.
+
+def start_shards(
+    ray: Any, kind: type[Any], arguments: Sequence[tuple[Any, ...]], cpus: float, **options: Any
+) -> tuple[list[Any], list[str], Any]:
+    """(an actor of a ``kind`` on each of as many nodes as there are ``arguments``, the nodes' ids, their placement).
+
+    ``options`` are those of ``ray.remote``. ClusterError where they do not start, or have other versions than this
+    process.
     """
+    count = len(arguments)
     strategy = importlib.import_module("ray.util.scheduling_strategies").PlacementGroupSchedulingStrategy
     group = ray.util.placement_group([{"CPU": cpus}] * count, strategy="STRICT_SPREAD")
     try:
@@ -237,9 +255,12 @@ def _start_shards(ray: Any, make: Callable[[], Replay], count: int, cpus: float)
             raise ClusterError(
                 f"{count} nodes with {cpus:g} free CPUs each are wanted; `ray status` shows who has them"
             )
-        remote_shard = ray.remote(num_cpus=cpus, max_restarts=-1, max_task_retries=0)(NodeShard)
-        options = (strategy(placement_group=group, placement_group_bundle_index=place) for place in range(count))
-        actors = [remote_shard.options(scheduling_strategy=option).remote(make) for option in options]
+        remote_shard = ray.remote(num_cpus=cpus, max_restarts=-1, max_task_retries=0, **options)(kind)
+        places = (strategy(placement_group=group, placement_group_bundle_index=place) for place in range(count))
+        actors = [
+            remote_shard.options(scheduling_strategy=place).remote(*given)
+            for place, given in zip(places, arguments, strict=True)
+        ]
         answers = ray.get([actor.describe.remote() for actor in actors], timeout=_START_SECONDS)
         for answer in answers:
             check_versions(answer["node"], answer["versions"])

@@ -4,6 +4,7 @@
   python -m impls.training train cartpole_dqn --arrangement apart --actors 1     actors in processes of their own
   python -m impls.training train cartpole_dqn --adapt     actors and batch are searched first, then it trains by them
   python -m impls.training train cartpole_dqn --arrangement copies --processes 2     serial loops whose weights meet
+  python -m impls.training train cartpole_dqn --arrangement nodes     actors on the nodes of a Ray cluster
   python -m impls.training train cartpole_dqn --mapping answer.json     what dse recommend --json wrote
   python -m impls.training train cartpole_dqn --resume    continue from the run's last checkpoint, on the same curve;
                                                           with more --steps also once it is done
@@ -18,6 +19,7 @@ A run is a folder (--out): curve.csv, episodes.csv, checkpoint.pt, best.pt and s
 
 import argparse
 import dataclasses
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -25,6 +27,7 @@ from typing import Any
 
 from ..checks import near
 from ..terminal import answering, plural
+from .arrangement import NODES
 from .environments import warn_of_code
 from .errors import TrainingError
 from .folder import check
@@ -100,6 +103,7 @@ def _train(options: argparse.Namespace) -> int:
             workload, found = adapted(setup, options, folder, made)
             plan = dataclasses.replace(plan, adaptation=found)
         made |= {"compiled": setup.compiled, "contestant": setup.contestant, "arrangement": arrangement}
+        made |= {"cluster": options.cluster} if arrangement.name == NODES else {}
         run = start(workload, plan, seed=options.seed, resume=options.resume, **made)
         try:
             summary = run.run()
@@ -117,7 +121,9 @@ def _train(options: argparse.Namespace) -> int:
             raise
         why = str(error).strip().splitlines()[0][:200]
         raise TrainingError(f"torch.compile failed ({why}); install a C++ compiler, or leave out --compile") from error
-    if summary:
+    if summary and options.json:
+        print(json.dumps(summary))
+    elif summary:
         print(_summary_text(summary))
         print(f"written to {folder}")
     return 0
@@ -156,8 +162,10 @@ def _summary_text(summary: dict[str, Any]) -> str:
 
 
 def _processes_text(summary: dict[str, Any], processes: dict[str, Any]) -> str:
-    on = ", ".join(f"{name} on {_cores_text(cores)}" for name, cores in processes["cores"].items())
+    on = ", ".join(f"{name} on {_cores_text(cores)}" for name, cores in processes.get("cores", {}).items())
     ratio = "no gradient step" if summary["ratio"] is None else f"{summary['ratio']:.3f} steps a gradient step"
+    if (nodes := processes.get("nodes")) is not None:
+        on = ", ".join(f"{plural(node['steps'], 'step')} on {node['node']}" for node in nodes)
     begun = f"  {summary['arrangement']['name']}: {on}\n  {ratio}; "
     if (met := processes.get("copies")) is not None:
         return begun + (

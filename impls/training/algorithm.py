@@ -34,7 +34,7 @@ class Algorithm:
     delays_policy: bool = False
     has_replay: bool = True
     has_model: bool = False
-    trained_by: tuple[str, ...] = ("serial", "apart", "pipelined", "copies")
+    trained_by: tuple[str, ...] = ("serial", "apart", "pipelined", "copies", "nodes")
     is_timed: bool = False
 
 

@@ -4,7 +4,8 @@
 process samples, learns and updates priorities. In ``pipelined`` a further process keeps the replay, and samples batches
 ahead while learners learn. The process that was started is the first learner; each further learner is one more process.
 In ``copies`` there are several serial loops, each with an environment and a network, whose weights meet; Dyna-Q has one
-of them, and model workers.
+of them, and model workers. In ``nodes`` there are actors and a part of the replay on each of several machines of a Ray
+cluster, and the process that was started learns.
 """
 
 import re
@@ -38,8 +39,8 @@ def named_classes(base: Any) -> dict[str, Any]:
     return found
 
 
-COPIES = "copies"
-NAMES = ("serial", "apart", "pipelined", COPIES)
+COPIES, NODES = "copies", "nodes"
+NAMES = ("serial", "apart", "pipelined", COPIES, NODES)
 SYNCS = _names("synchronous", "parallel/syncs.py")
 COPY_SYNCS = _names("lock", "copies/syncs.py")
 SHARING = ("synchronous", "local")
@@ -55,7 +56,7 @@ UNUSABLE = {
 }
 """Strategies of the replay that processes cannot train by without more, and why."""
 DYNA = "dyna_q"
-_ONLY_DYNA = ("model_workers", "cap")
+_OMITTED = ("model_workers", "cap", "actor_nodes", "batches_a_call")
 _FEW, _MANY = 1024, 1 << 30
 _EXACT = ("exact", "printed")
 _MEETINGS = f"meeting of learners: {', '.join(SYNCS)}, or of copies: {', '.join(COPY_SYNCS)} (default: the first)"
@@ -78,6 +79,7 @@ class Need(NamedTuple):
 
 _APART = "learners banks transport weights ratio period weights_of_banks"
 _COPIES = "processes every replay shards average"
+_MACHINE = "banks transport weights ratio weights_of_banks"
 REPLAY = Need(
     "contestant fanout alpha presampled replay strategy mapping",
     "without a replay, which a3c does not have",
@@ -90,6 +92,9 @@ NEEDS = (
     Need("sync strategy", "without --arrangement apart, pipelined or copies", lambda made, _: made.is_parallel),
     Need(_APART, "without --arrangement apart or pipelined", lambda made, _: made.is_parallel),
     Need(f"actors {_APART}", "without --arrangement apart or pipelined", lambda made, _: made.name != COPIES),
+    Need(_MACHINE, "without --arrangement apart or pipelined", lambda made, _: made.name != NODES),
+    Need("cluster actor_nodes batches_a_call", "without --arrangement nodes", lambda made, _: made.name == NODES),
+    Need("presampled", "with --arrangement nodes, whose calls draw batches ahead", lambda made, _: made.name != NODES),
     Need("sync", "without --learners of at least 2", lambda made, _: made.learners > 1 or made.name == COPIES),
     Need("strategy", "without --replay shared", lambda made, _: made.name != COPIES or made.replay != "local"),
     Need("period", "without --sync local", lambda made, _: made.sync == "local"),
@@ -132,6 +137,9 @@ class Arrangement:
     inserts n records at once. A server has ``shards``, each of which takes a step along the mean of ``average``
     gradients. Dyna-Q has one copy and ``model_workers``, whose weights meet as those of copies; of simulated updates
     there are at most ``cap`` for each real one.
+
+    There are ``actor_nodes`` in ``nodes``, each with the workload's actors and an equal part of the replay; 0 are all
+    of the cluster. Each call to them draws records for ``batches_a_call`` gradient steps.
     """
 
     name: str = text("processes that train", NAMES, "serial", option="NAME", named="arrangement")
@@ -153,6 +161,8 @@ class Arrangement:
     average: int = whole("gradients averaged for a step of a shard", 1, _MANY, 1, option="N")
     model_workers: int = whole(f"workers that learn from a model (default 1 with {DYNA})", 0, _FEW, 0, option="W")
     cap: int = whole(f"simulated updates for each real one of {DYNA}, at most", 1, _MANY, 1, option="C")
+    actor_nodes: int = whole("nodes that act, of --arrangement nodes; 0 are all", 0, 2_048, 0, option="M")
+    batches_a_call: int = whole("batches that a call to nodes draws", 1, _FEW, 8, option="G")
     threads: int = whole("threads of each learner; more than 1 may not repeat bit for bit", 1, _FEW, 1, option="N")
 
     def __post_init__(self) -> None:
@@ -225,7 +235,9 @@ class Arrangement:
         if self.sync in SHARING and batch % learners:
             parts = f"a batch of {batch} cannot be cut into {learners} equal parts"
             yield f"{parts}; choose a number of learners that divides it, or --sync hogwild"
-        if self.sync == "local" and (self.name != "apart" or learners == 1):
+        if self.name == NODES and learners > 1 and self.sync not in SHARING:
+            yield f"learners on nodes share each step, which {self.sync} learners do not; choose --sync local"
+        if self.sync == "local" and (self.name not in ("apart", NODES) or learners == 1):
             several = (
                 f"local learners average their weights: at least 2 of them in apart, not {learners} in {self.name}"
             )
@@ -289,9 +301,9 @@ class Arrangement:
         return workload.learner.batch // (self.learners if self.sync in SHARING else 1)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, from which ``of`` makes the same arrangement again; Dyna-Q's where they differ."""
+        """Return plain values, from which ``of`` makes the same arrangement again; some only where unusual."""
         made = {field.name: getattr(self, field.name) for field in fields(self)} | {"cores": list(self.cores)}
-        return {key: made[key] for key in made if key not in _ONLY_DYNA or made[key] != getattr(Arrangement, key)}
+        return {key: made[key] for key in made if key not in _OMITTED or made[key] != getattr(Arrangement, key)}
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Arrangement":

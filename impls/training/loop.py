@@ -96,6 +96,15 @@ class Loop:
         """Episodes that ended since ``advance`` last returned. Default: none."""
         return ()
 
+    @property
+    def status(self) -> str:
+        """What live progress says of other machines. Default: nothing."""
+        return ""
+
+    def take_events(self) -> list[str]:
+        """Sentences that people should see, since the last call. Default: none."""
+        return []
+
     def shorten_shutdown(self) -> None:
         """Kill children that do not rest in 4 s. Default: no children."""
 

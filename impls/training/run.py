@@ -34,7 +34,7 @@ from .. import files
 from ..terminal import Progress, plural
 from . import algorithms, checkpoint, clock, learners
 from .actor import TEST, VALIDATION, Episode, Tested, evaluate
-from .arrangement import COPIES, Arrangement
+from .arrangement import COPIES, NODES, Arrangement
 from .checkpoint import check_state, refusing, threads_and_devices, too_large
 from .clock import Stopwatch, learning_efficiency, sample_efficiency
 from .environments import INSTALL, Environment
@@ -45,6 +45,7 @@ from .loop import Loop, SerialLoop
 from .workload import Workload
 
 if TYPE_CHECKING:
+    from ..cluster.loop import NodesLoop
     from .copies.loop import CopiesLoop
     from .parallel.loop import ParallelLoop
     from .parallel.testing import TestProcess
@@ -256,6 +257,8 @@ class Run:
         self._seen, self._seconds = loop.step, clock.seconds() - self._began
         for episode in episodes:
             self._ended(episode)
+        for event in loop.take_events():
+            print(f"note: {event}", file=sys.stderr, flush=True)
         if self._tester:
             self._add(self._tester.result())
         if self._seen // interval > before // interval or self._is_owed:
@@ -433,7 +436,7 @@ class Run:
         best = f", best {self._best['mean']:z.0f}" if self._points else ""
         latest = f", evaluated {self._points[-1][2]:z.0f}" if self._points else ""
         rate = self._watch.read(0, self._loop.updates - self._from[1], 1).update_hz
-        episodes = plural(self._episodes, "episode")
+        episodes = plural(self._episodes, "episode") + self._loop.status
         return f"{episodes}, return {fmean(self._recent):z.0f}{latest}{best}, {rate:.0f} updates/s"
 
 
@@ -471,12 +474,16 @@ def start(
     return Run(kind(workload, arrangement, seed=seed, **options), plan, resume)
 
 
-def loop_of(arrangement: Arrangement) -> "type[ParallelLoop] | type[CopiesLoop]":
+def loop_of(arrangement: Arrangement) -> "type[ParallelLoop] | type[CopiesLoop] | type[NodesLoop]":
     """The loop of several processes that an arrangement needs; ImportError without what compiles or shares memory."""
     if arrangement.name == COPIES:
         from .copies.loop import CopiesLoop  # noqa: PLC0415  # compiled code and shared memory
 
         return CopiesLoop
+    if arrangement.name == NODES:
+        from ..cluster.loop import NodesLoop  # noqa: PLC0415
+
+        return NodesLoop
     from .parallel.loop import ParallelLoop  # noqa: PLC0415
 
     return ParallelLoop

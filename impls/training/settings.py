@@ -49,6 +49,7 @@ RUN: dict[str, dict[str, Field]] = {
         "device": text("device of the learner", ("cpu", "cuda"), "cpu"),
         "compile": flag("networks passed through torch.compile, which needs a C++ compiler", False),
     },
+    "processes": {"cluster": text("Ray cluster of nodes: auto, local or HOST:PORT", (), "auto", option="ADDRESS")},
     LENGTH: {
         "mapping": text("file that dse recommend --json wrote, or - for standard input", (), None, option="FILE"),
         "adapt": flag("search of actors and batch by measured rates, then a run by the pair found, apart", False),
@@ -59,6 +60,7 @@ RUN: dict[str, dict[str, Field]] = {
         "parent": text("for programs: process whose end saves and ends this run", (), None, option="PID", read=int),
         "checkpoint_every": whole("steps between checkpoints, taken at an episode's end", 1, MOST, 10_000, option="S"),
         "test_episodes": whole("episodes that test the best weights at the end", 0, 1_000_000, 100, option="E"),
+        "json": flag("summary printed as JSON, as summary.json has it", False),
         "test_process": flag("evaluation in a process of its own, while training continues", False),
     },
 }

@@ -3,9 +3,7 @@
 Each node has a raylet, an object store and workers of its own. `.ci/run` and `make test-all` run this file, by itself.
 """
 
-import contextlib
 import http.server
-import importlib
 import json
 import os
 import re
@@ -27,6 +25,7 @@ from impls.cluster.sharded import RayCalls
 from tests.committed import ROOT
 from tests.fake_cluster import LAYOUT, Independent, numbered_records
 from tests.oracles.simulated_cluster import Costs, simulate
+from tests.ray_nodes import add_node, list_processes, start_cluster  # noqa: F401  # a fixture
 
 pytestmark = [
     pytest.mark.slow,
@@ -35,23 +34,6 @@ pytestmark = [
 ]
 PATIENCE = 1.0
 MARGIN = 2.0  # seconds beyond the patience within which batches come from what is left
-STORE = 80 << 20  # bytes: the least that an object store may have
-
-
-def add_node(cluster):
-    return cluster.add_node(num_cpus=2, object_store_memory=STORE)
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    ray, head = import_ray(), {"num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE}
-    made = importlib.import_module("ray.cluster_utils").Cluster(initialize_head=True, head_node_args=head)
-    made.nodes = [add_node(made) for _ in range(3)]
-    made.wait_for_nodes()
-    ray.init(address=made.address, log_to_driver=False)
-    yield made
-    ray.shutdown()
-    made.shutdown()
 
 
 class Actor:
@@ -249,13 +231,6 @@ def test_a_port_of_another_service_is_given_up_in_time():
     assert address in done.stdout
 
 
-def list_commands():
-    """The command line of every process that runs."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            yield path.read_text(errors="replace")
-
-
 def test_a_local_cluster_leaves_no_process(tmp_path):
     code = """
 import json
@@ -274,7 +249,7 @@ with ShardedReplay(1000, LAYOUT, alpha=0.6, epsilon=1e-2, cluster="local", cpus=
     size, records, session = json.loads(done.stdout.splitlines()[-1])
     assert (size, records) == (32, 100)
     deadline = time.monotonic() + 10
-    while any(session in command for command in list_commands()):
+    while any(session in command for _, command in list_processes().values()):
         assert time.monotonic() < deadline
         time.sleep(0.2)
 

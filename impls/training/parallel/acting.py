@@ -28,7 +28,7 @@ def act(start: Start) -> None:
             # Invariant: all that this actor claimed is taken, and all that it took is on the board, so that steps
             # claimed and steps taken are equal while every actor rests here.
             board.check(row)
-            begun = claimed(board, pace, count, row)
+            begun = claimed(board, pace, count, row) + board.value(Counter.ELSEWHERE)
             began = clock.nanoseconds()
             weights.turn(me)
             at_random = begun < workload.exploration.random_steps
@@ -99,8 +99,8 @@ def claimed(board: Board, pace: Pace, count: int, row: int) -> int:
         if before >= 0:
             me[Row.LEAD] = max(me[Row.LEAD], pace.lead(before + count, updates))
             return before
-        if board.value(Counter.CLAIMED_STEPS) >= board.value(Counter.LAST_STEP):
-            board.look(Counter.STOP, 1, row)  # all steps of the run are taken, or being taken
+        if board.value(Counter.CLAIMED_STEPS) >= (last := board.value(Counter.LAST_STEP)):
+            board.look(Counter.LAST_STEP, last + 1, row)  # all steps allowed so far are taken, or being taken
         else:
             board.look(Counter.UPDATES, updates + 1, row)
         board.check(row)

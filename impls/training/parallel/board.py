@@ -60,12 +60,12 @@ class Counter:
     """Counters of a run, and where its weights' version lies.
 
     Environment steps taken and begun, gradient steps taken and begun, pauses begun and ended (odd: a pause lasts),
-    whether the run ends, whether the process that samples lacks records, the step after which no other begins, and
-    episodes that ended.
+    whether the run ends, whether the process that samples lacks records, the step after which no other begins, episodes
+    that ended, and environment steps of other machines.
     """
 
-    STEPS, CLAIMED_STEPS, UPDATES, CLAIMED_UPDATES, PAUSE, STOP, EMPTY, LAST_STEP, ENDED, VERSION = range(10)
-    COUNT = 10
+    STEPS, CLAIMED_STEPS, UPDATES, CLAIMED_UPDATES, PAUSE, STOP, EMPTY, LAST_STEP, ENDED, VERSION, ELSEWHERE = range(11)
+    COUNT = 11
 
 
 class Row:

@@ -78,7 +78,7 @@ class ParallelLoop(ActorNode, Loop):
             start = replace(self._start(number, number), threads=self.arrangement.threads)
             extra = Extra(start.extra, self._common.memory_handle())
             self._children.begin("learner", learn, replace(start, extra=extra))
-        self._begin_actors()
+        self.begin_actors()
 
     def cpu_seconds(self) -> float:
         """CPU time of all processes since each was started; take differences."""

@@ -214,7 +214,7 @@ class ActorNode(Node):
         for number, row in enumerate(self._rows["keeper"]):
             self._children.begin("keeper", run_prefetcher, self._start(number, row))
 
-    def _begin_actors(self) -> None:
+    def begin_actors(self) -> None:
         """Start one process for each actor of the workload."""
         for number, row in enumerate(self._rows["actor"]):
             self._children.begin("actor", act, self._start(number, row))

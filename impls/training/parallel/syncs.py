@@ -145,7 +145,7 @@ class SharedGradients(SharedArrays):
             if is_local:
                 self.averaged[:] = own.parameters
         learner.place(Vectors(*(numbers[number if is_local else 0] for numbers in self._vectors)))
-        _prepare(learner, arrangement.rows(learner.workload))
+        prepare_gradients(learner, arrangement.rows(learner.workload))
 
     @property
     def averaged(self) -> Weights:
@@ -178,7 +178,7 @@ class SharedGradients(SharedArrays):
         return {"mean": float(self.overlaps[:, 0].sum()) / steps, "most": int(self.overlaps[:, 1].max())}
 
 
-def _prepare(learner: Learner, rows: int) -> None:
+def prepare_gradients(learner: Learner, rows: int) -> None:
     """Derive gradients of zeros once, so that compiling and loading code delays no step."""
     fields = layout_of(learner.workload).fields
     zeros = {name: np.zeros((rows, *shape), dtype) for name, (shape, dtype) in fields.items()}

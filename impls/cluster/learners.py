@@ -1,0 +1,387 @@
+"""Learners on nodes of their own, whose weights are averaged: local SGD over machines [Zhang2022, Algorithms 5, 7, 8].
+
+Each samples its own batches from the shards of all nodes, and takes H steps by itself; then all average their weights.
+The process that was started is the first of them. It says when a period of H steps begins, and works out the averages:
+of learners that answer, for one that was lost leaves the mean, and joins again with the weights of the first.
+"""
+
+import contextlib
+import datetime
+import importlib.util
+import queue
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..replay import Batch
+from ..training import learners
+from ..training.actor import beta_at, seed_of
+from ..training.arrangement import Arrangement
+from ..training.learner import Learner, Stepped
+from ..training.parallel.board import Board, Counter
+from ..training.parallel.learning import Learning
+from ..training.parallel.pace import Pace
+from ..training.parallel.syncs import Alone, LearnerSync, Local, SharedGradients, prepare_gradients
+from ..training.weights import layout_of
+from ..training.workload import Workload
+from .calls import LostError
+from .connection import import_ray
+from .sampler import Sampler
+from .sharded import RayCalls, list_versions
+
+_LEARNERS = 12  # sets the random numbers of learners on nodes apart from the other uses of a seed
+_MEAN_SECONDS = 60.0  # within which the first learner answers with a mean
+
+
+LARGE = 100_000
+"""Weights from which on torch.distributed averages, where torch is there: Ray's calls take longer by then."""
+
+
+def connect(url: str, rank: int, count: int, seconds: float) -> None:
+    """Join ``count`` processes that average by torch.distributed (gloo). RuntimeError where they do not meet."""
+    group = importlib.import_module("torch.distributed")
+    if group.is_initialized():
+        group.destroy_process_group()
+    timeout = datetime.timedelta(seconds=seconds)
+    group.init_process_group("gloo", init_method=url, rank=rank, world_size=count, timeout=timeout)
+
+
+def reduce_mean(weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The mean of the connected processes' weights. RuntimeError where one of them does not take part."""
+    torch, group = importlib.import_module("torch"), importlib.import_module("torch.distributed")
+    total = torch.from_numpy(weights.copy())
+    group.all_reduce(total)
+    mean: NDArray[np.float32] = (total / group.get_world_size()).numpy()
+    return mean
+
+
+class OverNodes(Alone):
+    """One learner of actors that are elsewhere: news of their steps come only while it looks for them."""
+
+    def claim(self, pace: Pace) -> int | None:
+        """Claim the next gradient step if it is due."""
+        claimed = self.board.value(Counter.CLAIMED_UPDATES)
+        return super().claim(pace) if self.board.value(Counter.STEPS) >= pace.due(claimed + 1) else None
+
+    def step(self, batch: Batch, before: int) -> Stepped:
+        """Take the gradient step that was claimed; weights are handed out with calls."""
+        stepped = self.learner.step(batch.rows, batch.weights)
+        self.board.add(Counter.UPDATES)
+        return stepped
+
+
+class Central(OverNodes):
+    """The central learner, which splits each batch among learners and takes the step along the mean of gradients.
+
+    So [Horgan2018] has several learners [Zhang2022, Figure 5.7, top]. Each part of a batch has B/L records; the part of
+    a learner that was lost is the central learner's to derive.
+    """
+
+    def __init__(self, learner: Learner, board: Board, group: "Group") -> None:
+        super().__init__(learner, board, 0)
+        self._group = group
+
+    def step(self, batch: Batch, before: int) -> Stepped:
+        """Take the gradient step that was claimed, with all learners."""
+        learner, losses, priorities = self.learner, dict[str, float](), list[Any]()
+        count = 1 + len(self._group.actors)
+        split = {name: np.split(rows, count) for name, rows in batch.rows.items()}
+        parts = [
+            ({name: rows[at] for name, rows in split.items()}, weights)
+            for at, weights in enumerate(np.split(batch.weights, count))
+        ]
+        own: dict[int, Any] = {}
+        self._group.let_join()
+        for at, phase in enumerate(learner.phases()):
+            # Invariant: all learners that are there have the weights and targets that this one has.
+            asked, found = self._group.ask(at, learner.parameters, parts[1:] if at == 0 else None), list[Any]()
+            for place in range(count):
+                answer = asked(place - 1) if place else None
+                if answer is None:
+                    if place not in own:
+                        own[place] = learner.rows(*parts[place])
+                    derived = learner.gradient(phase, own[place])
+                    answer = derived.gradient.copy(), derived.priorities, derived.loss
+                found.append(answer)
+            learner.apply(phase, np.mean([gradient for gradient, _, _ in found], 0))
+            losses[phase.network] = float(np.mean([loss for _, _, loss in found]))
+            priorities = priorities or [sizes for _, sizes, _ in found if sizes is not None]
+        learner.finish()
+        self.board.add(Counter.UPDATES)
+        return Stepped(np.concatenate(priorities), losses)
+
+
+class Averaged(Local):
+    """A learner with weights of its own, whose averages are computed elsewhere, by ``group``."""
+
+    def __init__(self, learner: Learner, arrangement: Arrangement, group: Any, board: Board | None = None) -> None:
+        board = board or Board(1, 0, len(learner.parameters))
+        super().__init__(learner, board, 0, SharedGradients(learner, replace(arrangement, learners=1)))
+        self._group = group
+
+    def claim(self, pace: Pace) -> int | None:
+        """Claim the next step, which is due."""
+        return LearnerSync.claim(self, pace)
+
+    def _average(self, span: slice) -> None:
+        weights = self.common.weights[0, span]
+        weights[:] = self.common.averaged[span] = self._group.mean(weights)
+
+
+class NodeLearner:
+    """The process of learner ``number`` > 0, which follows the first once it has joined."""
+
+    def __init__(self, workload: Workload, arrangement: Arrangement, name: str, seed: int, number: int) -> None:
+        learner = learners.make(workload, name, seed=seed)
+        learner.rng, self._rng = (np.random.default_rng([seed_of(seed, _LEARNERS, number), use]) for use in range(2))
+        learners.use_threads(arrangement.threads)
+        prepare_gradients(learner, arrangement.rows(workload))
+        self._workload, self._arrangement, self._rows = workload, arrangement, arrangement.rows(workload)
+        self._vectors, self._means = queue.SimpleQueue[NDArray[np.float32]](), queue.SimpleQueue[NDArray[np.float32]]()
+        self._learner, self._part, self._is_connected = learner, None, False
+        self._sync = Averaged(learner, arrangement, self) if arrangement.sync == "local" else None
+
+    def describe(self) -> dict[str, Any]:
+        """Return what all nodes need alike, and the node's id."""
+        return {"versions": list_versions(), "node": import_ray().get_runtime_context().get_node_id()}
+
+    def take_steps(self, count: int, before: int, steps: int) -> dict[str, float]:
+        """Take gradient steps, after ``before`` others and ``steps`` environment steps; returns the last's losses."""
+        losses, sync = dict[str, float](), self._sync
+        assert sync is not None  # else nobody asks for steps
+        for number in range(before, before + count):
+            batch = self._sampler.sample(self._rows, beta_at(self._workload, steps), self._rng)
+            stepped = sync.step(batch, number)
+            self._sampler.update_priorities(batch.sequence, stepped.priorities)
+            stepped.check()
+            losses = stepped.losses
+        return losses
+
+    def connect(self, *where: Any) -> None:
+        """Take part in averages by torch.distributed from now on; see :func:`connect`."""
+        connect(*where)
+        self._is_connected = True
+
+    def mean(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Hand in weights, and wait for the mean of all learners."""
+        if self._is_connected:
+            try:
+                return reduce_mean(weights)
+            except RuntimeError:  # a learner is lost: the first asks for the weights of the others
+                self._is_connected = False
+        self._vectors.put(weights.copy())
+        return self._means.get(timeout=_MEAN_SECONDS)
+
+    def hand_out(self, mean: NDArray[np.float32] | None) -> NDArray[np.float32]:
+        """Take the mean of the weights handed in before, if any were; return those that are handed in next."""
+        if mean is not None:
+            self._means.put(mean)
+        return self._vectors.get()
+
+    def derive(
+        self, at: int, weights: NDArray[np.float32], part: tuple[Any, Any] | None
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None, float]:
+        """(gradient, |TD errors| if any, loss) of phase number ``at`` of a step, by weights ``[P]``.
+
+        The ``part`` of the batch, rows and importance weights, comes with the first phase.
+        """
+        learner = self._learner
+        learner.parameters[:] = weights
+        if part is not None:
+            if self._part is not None:
+                learner.finish()  # the step before, after whose last phase these are the weights
+            self._part = learner.rows(*part)
+        derived = learner.gradient(learner.phases()[at], self._part)
+        return derived.gradient.copy(), derived.priorities, derived.loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the learner."""
+        return self._learner.state_dict()
+
+    def join(self, state: dict[str, Any], shards: Sequence[Any]) -> None:
+        """Take the state of a learner, whose weights count as the last average; sample from the shards of actors."""
+        options = {"batches_a_call": self._arrangement.batches_a_call}
+        self._sampler = Sampler(RayCalls(shards), layout_of(self._workload), **options)
+        self._learner.load_state_dict(state)
+        self._part = None
+        if self._sync is not None:
+            self._sync.common.averaged[:] = state["weights"]
+
+
+class Group:
+    """The first learner's part: it lets the others begin a period, and works out means of all that answer in time.
+
+    ``actors`` are the others' processes, ``names`` those of their nodes, ``shards`` the processes that they sample
+    from; ``events`` takes sentences for people. A learner that is lost is started again, and joins with the state of
+    ``learner``, the first.
+    """
+
+    def __init__(
+        self, actors: Sequence[Any], names: Sequence[str], shards: Sequence[Any], learner: Learner, patience: float
+    ) -> None:
+        self._ray, self._calls, self.actors, self.names = import_ray(), RayCalls(actors), actors, names
+        self._shards, self._learner, self._patience = list(shards), learner, patience
+        self._periods, self._vectors, self._joining = dict[int, Any](), dict[int, Any](), dict[int, Any]()
+        self.there, self.events, self.losses = set(range(len(actors))), list[str](), 0
+        self._is_large = len(learner.parameters) >= LARGE and importlib.util.find_spec("torch") is not None
+        self._connected = set[int]()  # who averages by torch.distributed with this process
+        self.load_states([])
+
+    def begin(self, count: int, before: int, steps: int) -> None:
+        """Let every learner take ``count`` gradient steps, after ``before`` others and ``steps`` environment steps."""
+        self._finish_period()
+        self.let_join()
+        if self._is_large and self._connected != self.there:
+            self._connect()
+        for place in self.there:
+            self._periods[place] = self.actors[place].take_steps.remote(count, before, steps)
+
+    def mean(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The mean of these weights and of those that every other learner hands in next.
+
+        Raises what another learner raised, such as ValueError where training diverged.
+        """
+        if self._connected and self._connected == self._periods.keys():
+            try:
+                return reduce_mean(weights)
+            except RuntimeError:
+                self._connected = set()
+        for place in [place for place in self._periods if place not in self._vectors]:
+            self._hand_out(place, None)
+        parts, deadline = [weights.copy()], time.monotonic() + self._patience
+        for place in sorted(self._periods):
+            try:
+                parts.append(self._calls.get(self._vectors.pop(place), max(0.0, deadline - time.monotonic())))
+            except (LostError, TimeoutError):
+                self._lose(place)
+        mean: NDArray[np.float32] = np.mean(parts, 0)
+        for place in self._periods:
+            self._hand_out(place, mean)
+        return mean
+
+    def ask(self, at: int, weights: NDArray[np.float32], parts: Sequence[Any] | None) -> Callable[[int], Any]:
+        """Let all derive gradients of a phase; returns a function from a learner's place to its answer.
+
+        It is None of a learner that is not there, or does not answer in time.
+        """
+        sent = {
+            place: self.actors[place].derive.remote(at, weights, None if parts is None else parts[place])
+            for place in self.there
+        }
+        deadline = time.monotonic() + self._patience
+
+        def answer(place: int) -> Any:
+            try:
+                return self._calls.get(sent[place], max(0.0, deadline - time.monotonic())) if place in sent else None
+            except (LostError, TimeoutError):
+                self._lose(place)
+                return None
+
+        return answer
+
+    def list_states(self) -> list[dict[str, Any]]:
+        """The states of the other learners, between two periods; of one that is not there the first's."""
+        self._finish_period()
+        states = [self._learner.state_dict() for _ in self.actors]
+        for place in [*self.there]:
+            try:
+                states[place] = self._calls.get(self.actors[place].state_dict.remote(), self._patience)
+            except (LostError, TimeoutError):
+                self._lose(place)
+        return states
+
+    def load_states(self, states: Sequence[dict[str, Any]]) -> None:
+        """Give the other learners their states; those beyond the saved ones have the first's."""
+        own = [*states[: len(self.actors)], *[self._learner.state_dict()] * (len(self.actors) - len(states))]
+        for actor, state in zip(self.actors, own, strict=True):
+            self._calls.get(actor.join.remote(state, self._shards), self._patience)
+
+    def _connect(self) -> None:
+        """Let all that are there average by torch.distributed; who does not meet the others in time is lost."""
+        with socket.socket() as free:
+            free.bind(("", 0))
+            url = f"tcp://{self._ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
+        count, places = 1 + len(self.there), sorted(self.there)
+        meeting = {
+            place: self.actors[place].connect.remote(url, rank, count, self._patience)
+            for rank, place in enumerate(places, 1)
+        }
+        with contextlib.suppress(RuntimeError):
+            connect(url, 0, count, self._patience)
+        for place, met in meeting.items():
+            try:
+                self._calls.get(met, self._patience)
+            except (LostError, TimeoutError, RuntimeError):
+                self._lose(place)
+        self._connected = set(self.there) if len(self.there) == count - 1 else set()
+
+    def _hand_out(self, place: int, mean: NDArray[np.float32] | None) -> None:
+        self._vectors[place] = self.actors[place].hand_out.options(concurrency_group="mean").remote(mean)
+
+    def _finish_period(self) -> None:
+        """Know that every learner has taken the steps of the last period; raises what a learner raised."""
+        deadline = time.monotonic() + self._patience
+        for place, period in [*self._periods.items()]:
+            try:
+                self._calls.get(period, max(0.0, deadline - time.monotonic()))
+            except (LostError, TimeoutError):
+                self._lose(place)
+        self._periods.clear()
+
+    def _lose(self, place: int) -> None:
+        """Go on without a learner, whose process is started again."""
+        if (period := self._periods.pop(place, None)) is not None and self._ray.wait([period], timeout=0)[0]:
+            with contextlib.suppress(LostError, RuntimeError):  # RuntimeError: it found no node that answers
+                self._calls.get(period, 0.0)  # which raises what the learner raised
+        self.there.discard(place)
+        self._vectors.pop(place, None)
+        self.losses += 1
+        self._ray.kill(self.actors[place], no_restart=False)
+        self.events.append(f"the learner on node {self.names[place]} is lost, and leaves the mean of the others")
+        self._joining[place] = self.actors[place].describe.remote()
+
+    def let_join(self) -> None:
+        """Let learners that were started again take part from the next period on, with the first's state."""
+        for place, started in [*self._joining.items()]:
+            if not self._ray.wait([started], timeout=0)[0]:
+                continue
+            try:
+                self._calls.get(started, 0.0)
+                joined = self.actors[place].join.remote(self._learner.state_dict(), self._shards)
+                self._calls.get(joined, self._patience)
+            except (LostError, TimeoutError):
+                self._joining[place] = self.actors[place].describe.remote()
+                continue
+            del self._joining[place]
+            self.there.add(place)
+            self.events.append(f"the learner on node {self.names[place]} joins the others again")
+
+
+class PeriodLearning(Learning):
+    """The gradient steps of the first learner, H at a time once all of them are due, while others take theirs."""
+
+    def __init__(self, *parts: Any, group: Group, period: int, last: int) -> None:
+        super().__init__(*parts)
+        self._group, self._period, self._last = group, period, last
+
+    def advance(self) -> bool:
+        """Take the steps of the next period if they are due; returns whether they were taken.
+
+        The last steps of a run, fewer than a period, are the first learner's alone, and are not averaged.
+        """
+        before, steps = self._board.value(Counter.UPDATES), self._board.value(Counter.STEPS)
+        count = min(self._period, self._last - before)
+        if steps < self._pace.due(before + count):
+            self._batches.receive()
+            return False
+        if count == self._period:
+            self._group.begin(count, before, steps)
+        for _ in range(count):
+            while not super().advance():
+                pass  # nodes are lost, and others not there yet
+        return True

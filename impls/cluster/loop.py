@@ -1,0 +1,385 @@
+"""The loop of a run over the nodes of a Ray cluster: a learner here, actors and a shard of the replay on each node."""
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..replay import Batch
+from ..terminal import plural
+from ..training import learners
+from ..training.actor import TRAINING, Episode, seed_of
+from ..training.arrangement import Arrangement
+from ..training.clock import cpu_seconds, seconds_of
+from ..training.errors import ProcessLost, TrainingError
+from ..training.learner import Learner
+from ..training.loop import Loop
+from ..training.parallel.board import Board, Counter, Row
+from ..training.parallel.learning import Learning
+from ..training.parallel.node import measure_lag, measure_turn
+from ..training.parallel.pace import Pace
+from ..training.weights import layout_of
+from ..training.workload import Workload
+from .actor_node import ActorShard, News, RemoteNode, join, split
+from .calls import ClusterError, LostError, Reply, Request
+from .connection import connect, import_ray
+from .learners import Averaged, Central, Group, NodeLearner, OverNodes, PeriodLearning
+from .nodes import Nodes
+from .sampler import Sampler
+from .sharded import NodeShard, RayCalls, count_nodes, start_shards
+
+AHEAD = 2
+"""Requests for batches under way while another is learned from: more hide no more of a call's time."""
+PATIENCE = 5.0
+"""Seconds that a node is waited for before training continues without it."""
+LEARNER_PATIENCE = 15.0
+"""The same for a learner."""
+WEIGHTS_EVERY = 10
+"""Gradient steps after which a node gets new weights with the next call."""
+_RETURN_SECONDS = 180.0  # within which one of the nodes answers where all were lost
+_INLINE_BYTES = 90_000  # what Ray sends within a call; more goes by its object store
+_LOOK_SECONDS = 0.02
+_SAVE_SECONDS = 600.0
+_NODES = 11  # sets the random numbers of nodes apart from the other uses of a seed
+
+
+class NodeActors(NodeShard, ActorShard):
+    """A node's process in a Ray cluster: its actors, their replay, and its answers."""
+
+    def __init__(self, make: Callable[[], RemoteNode], place: int) -> None:
+        super().__init__(make, place)
+        self.name = import_ray().get_runtime_context().get_node_id()[:8]
+
+
+class NodeCalls(RayCalls):
+    """Requests to shards, which bring each node its orders as well, and its news back."""
+
+    def __init__(self, actors: Sequence[Any], nodes: Nodes, learner: Learner) -> None:
+        super().__init__(actors)
+        self._nodes, self._learner = nodes, learner
+        self._watches: dict[Any, tuple[int, float]] = {}
+        self._newest: tuple[int, Any] = (-1, None)
+
+    def ask(self, shard: int, request: Request) -> Any:
+        """Send orders and a request, and return at once a reference to the answer."""
+        message = join(self._nodes.orders_for(shard).pack(), request.pack())
+        weights = self._weights() if self._nodes.is_weighted(shard) else None
+        return self._actors[shard].obey_and_answer.remote(message, weights)
+
+    def answer(self, reference: Any, seconds: float) -> Reply:
+        """Return the answer, and hear the news that come with it; raises as that of any calls."""
+        news, reply = split(self.get(reference, seconds))
+        self._nodes.hear(News.unpack(news))
+        return Reply.unpack(reply)
+
+    def _weights(self) -> Any:
+        """The newest weights ``[P]``, or a reference to them where they are too large for a call."""
+        updates = self._nodes.updates
+        if self._newest[0] != updates:
+            weights: NDArray[np.float32] = self._learner.weights()
+            self._newest = updates, weights if weights.nbytes <= _INLINE_BYTES else self._ray.put(weights)
+        return self._newest[1]
+
+    def wait_for_news(self, missing: int) -> list[int]:
+        """Wait for at most 20 ms until nodes have taken ``missing`` steps; returns nodes that take too long."""
+        living = [place for place, node in enumerate(self._nodes.each) if not node.is_gone and node.run]
+        watched, now = {place for place, _ in self._watches.values()}, time.monotonic()
+        for place in living:
+            if place not in watched:
+                steps = self._nodes.each[place].steps + max(1, missing // len(living))
+                watch = self._actors[place].watch.options(concurrency_group="watch")
+                self._watches[watch.remote(self._nodes.orders_for(place).pack(), steps)] = place, now
+        if not self._watches:
+            time.sleep(_LOOK_SECONDS)
+            return []
+        for reference in self._ray.wait(list(self._watches), num_returns=1, timeout=_LOOK_SECONDS)[0]:
+            del self._watches[reference]
+            try:
+                self._nodes.hear(News.unpack(self.get(reference, PATIENCE)))
+            except (LostError, TimeoutError):
+                continue  # the sampler finds out what became of it
+        return [place for place, since in self._watches.values() if now - since > PATIENCE and place in living]
+
+
+class NodeBatches:
+    """Batches from the shards of all nodes; what ``OwnBatches`` offers of one machine."""
+
+    def __init__(self, sampler: Sampler, calls: NodeCalls, loop: "NodesLoop", batch: int) -> None:
+        self._sampler, self._calls, self._loop, self._batch = sampler, calls, loop, batch
+        self._rng = loop.rng
+
+    def take(self, beta: float, updates: int) -> tuple[Batch, int] | None:
+        """(the next batch, gradient steps taken when it was asked for); None while no node has a record."""
+        self._sampler.moment = updates
+        self._loop.let_go_on()
+        try:
+            batch = self._sampler.sample(self._batch, beta, self._rng)
+        except RuntimeError:  # no node answers, or none has a record yet
+            self.receive()
+            return None
+        return batch, self._sampler.drawn_at
+
+    def receive(self) -> None:
+        """Wait for at most 20 ms for environment steps, and look after the nodes."""
+        self._sampler.look_after_shards()
+        self._loop.let_go_on()
+        for place in self._calls.wait_for_news(self._loop.missing_steps()):
+            self._sampler.give_up(place)
+        self._loop.let_go_on()
+
+    def learned(self, batch: Batch, priorities: NDArray[np.float32]) -> None:
+        """Set the priorities of the batch that was taken last, from its |TD errors| ``[B]``."""
+        self._sampler.update_priorities(batch.sequence, priorities)
+
+
+class NodesLoop(Loop):
+    """A learner in this process, and on each of M nodes of a cluster what ``apart`` has without one.
+
+    Each node has the workload's actors, and an M-th of the replay. ``cluster`` says which cluster, as
+    :func:`impls.cluster.connection.connect` does. Of E(g) steps that nodes may take after g gradient steps
+
+        E(g) = due(g + 1) + 2 G (D + 1) u + A E M,
+
+    the lead 2 G (D + 1) u hides the time of calls: G batches a call, D calls ahead, u the update interval, A E M the
+    environments of all. ``seed`` decides the first weights and the random numbers of each process, but not the order
+    of their turns. Raises TrainingError for a cluster, or a workload, with which this cannot be.
+    """
+
+    contestant = "numba"
+
+    def __init__(
+        self,
+        workload: Workload,
+        arrangement: Arrangement,
+        *,
+        cluster: str = "auto",
+        learner: str | None = None,
+        policy: str | None = None,
+        seed: int = 0,
+        device: str = "cpu",
+    ) -> None:
+        arrangement.check(workload)
+        self.workload, self.arrangement, self.seed, self.device = workload, arrangement, seed, device
+        self.policy_name = learners.default(workload) if policy is None else policy
+        if reason := learners.unsuited(self.policy_name, workload):
+            raise TrainingError(reason)
+        self.learner = learners.make(workload, learner, seed=seed, device=device)
+        self.losses, self._epoch, self._end, self._lost_since = {}, 0, workload.steps, 0.0
+        self.board, self.rng = Board(1, 0, len(self.learner.parameters)), np.random.default_rng([seed, TRAINING])
+        try:
+            self._start(cluster)
+        except ClusterError as error:
+            raise TrainingError(str(error)) from None
+        actors, batches = workload.actors, arrangement.batches_a_call
+        self._pace = Pace.of(workload, arrangement)
+        self._lead = self._pace.interval * 2 * batches * (AHEAD + 1) + actors.count * actors.environments * len(
+            self.nodes.each
+        )
+        self._learning = self._make_learning()
+
+    def _make_learning(self) -> Learning:
+        workload, arrangement, group, board = self.workload, self.arrangement, self._group, self.board
+        is_local = arrangement.sync == "local"
+        rows = arrangement.rows(workload) if is_local else workload.learner.batch
+        parts = workload, NodeBatches(self._sampler, self._calls, self, rows), board, self._pace
+        if group is None:
+            return Learning(*parts, OverNodes(self.learner, board, 0))
+        if not is_local:
+            return Learning(*parts, Central(self.learner, board, group))
+        self._lead += arrangement.period * self._pace.interval
+        last, averaged = self._pace.updates_at(workload.steps), Averaged(self.learner, arrangement, group, board)
+        return PeriodLearning(*parts, averaged, group=group, period=arrangement.period, last=last)
+
+    def _start(self, cluster: str) -> None:
+        """Start a process on each node, and know their names."""
+        ray, workload, cpus = connect(cluster), self.workload, self.workload.actors.count
+        count = count_nodes(ray, self.arrangement.actor_nodes, cpus, "actor nodes")
+        part = replace(workload, replay=replace(workload.replay, capacity=-(-workload.replay.capacity // count)))
+        within = replace(self.arrangement, name="apart", ratio="free", learners=1, sync="")
+        make = functools.partial(
+            RemoteNode, part, within, len(self.learner.parameters), learner=self.learner.implementation,
+            policy=self.policy_name,
+        )  # fmt: skip
+        each = [(functools.partial(make, seed=seed_of(self.seed, _NODES, place)), place) for place in range(count)]
+        self._actors, names, *self._placements = start_shards(
+            ray, NodeActors, each, cpus, concurrency_groups={"watch": 1}
+        )
+        self._ray, self.nodes = ray, Nodes([name[:8] for name in names], WEIGHTS_EVERY)
+        self._calls = NodeCalls(self._actors, self.nodes, self.learner)
+        self._sampler = Sampler(
+            self._calls, layout_of(workload), batches_a_call=self.arrangement.batches_a_call, ahead=AHEAD,
+            patience=PATIENCE,
+        )  # fmt: skip
+        self.nodes.events.append(
+            f"actors are on {plural(count, 'node')}: {', '.join(node.name for node in self.nodes.each)}"
+        )
+        self._group: Group | None = None
+        if others := self.arrangement.learners - 1:
+            parts = workload, self.arrangement, self.learner.implementation, self.seed
+            wanted = [(*parts, number) for number in range(1, others + 1)]
+            learning, names, placement = start_shards(
+                ray, NodeLearner, wanted, self.arrangement.threads, concurrency_groups={"mean": 1}
+            )
+            self._placements.append(placement)
+            names = [name[:8] for name in names]
+            self.nodes.events.append(f"other learners are on: {', '.join(names)}")
+            self._group = Group(learning, names, self._actors, self.learner, LEARNER_PATIENCE)
+
+    @property
+    def step(self) -> int:
+        """Number of environment steps that are known to be taken."""
+        return self.nodes.steps
+
+    @property
+    def updates(self) -> int:
+        """Number of gradient steps taken."""
+        return self.board.value(Counter.UPDATES)
+
+    @property
+    def failure(self) -> str:
+        """Why the first node that cannot go on cannot; "" while all can."""
+        return self.nodes.failure
+
+    def let_go_on(self) -> None:
+        """Work out how many steps each node may take by now, which its next call says; count the steps taken."""
+        self.nodes.note_gone([is_gone for is_gone, _ in self._sampler.list_shards()])
+        self.nodes.let_go_on(min(self._end, self._pace.due(self.updates + 1) + self._lead), self.updates)
+        self.board.set(Counter.STEPS, self.nodes.steps)
+        self.nodes.lead = max(self.nodes.lead, self._pace.lead(self.nodes.steps, self.updates))
+
+    def missing_steps(self) -> int:
+        """Environment steps before the next gradient step is due."""
+        return self._pace.due(self.updates + 1) - self.step
+
+    def until(self, end: int) -> None:
+        """Let nodes take no step from environment step ``end`` on."""
+        self._end = end
+
+    def done(self, end: int) -> bool:
+        """Whether environment step ``end`` is reached, and no gradient step is due."""
+        due = self._pace.updates_at(self.step)
+        if self._group and self.arrangement.sync == "local" and end < self.workload.steps:
+            due -= due % self.arrangement.period
+        return self.step >= end and self.updates >= due
+
+    def advance(self) -> tuple[Episode, ...]:
+        """Take a gradient step, or wait for one for 20 ms; returns the episodes that ended meanwhile.
+
+        TrainingError when training has diverged; ProcessLost where a node's environment failed, or no node answers.
+        """
+        try:
+            self._learning.advance()
+        except ValueError as error:
+            raise TrainingError(f"after {self.step:,} steps and {self.updates:,} gradient steps: {error}") from None
+        self.losses = self._learning.losses
+        if self.failure:
+            raise ProcessLost(self.failure)
+        now, is_there = time.monotonic(), any(not node.is_gone for node in self.nodes.each)
+        self._lost_since = now if is_there or not self._lost_since else self._lost_since
+        if now - self._lost_since > _RETURN_SECONDS:
+            raise ProcessLost(f"no node has answered for {_RETURN_SECONDS:.0f} s; `ray status` shows which live")
+        return self.ended()
+
+    def ended(self) -> tuple[Episode, ...]:
+        """Episodes that ended since ``advance`` last returned."""
+        ended, self.nodes.ended = tuple(self.nodes.ended), []
+        return ended
+
+    @property
+    def status(self) -> str:
+        """How many of the nodes are there."""
+        there = sum(not node.is_gone for node in self.nodes.each)
+        return f" on {there} of {len(self.nodes.each)} nodes"
+
+    def take_events(self) -> list[str]:
+        """Sentences of nodes that were lost, or came back, since this was last called."""
+        events, self.nodes.events = self.nodes.events, []
+        if self._group:
+            events, self._group.events = events + self._group.events, []
+        return events
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all processes on all nodes, as of their last answers; take differences."""
+        own = cpu_seconds() + sum(map(seconds_of, self.learner.pids))
+        return own + sum(node.cpu_before + node.cpu for node in self.nodes.each) / 1e9
+
+    def report(self) -> dict[str, Any]:
+        """Counts and shares of the run since it was begun: as those of ``apart``, and of each of the ``nodes``.
+
+        ``replay`` are counts of all shards: see :meth:`impls.cluster.sampler.Sampler.stats`.
+        """
+        self._sampler.flush()
+        return {
+            "steps": self.step,
+            "updates": self.updates,
+            "busy_seconds": {"learner": measure_turn(self.board, [0])},
+            "lead": self.nodes.lead,
+            "lag": int(self.board.rows[0, Row.LEAD]),
+            "stale_weights": self.nodes.measure_lag(),
+            "stale_batches": measure_lag(self.board, [0]),
+            "restarts": sum(node.restarts for node in self.nodes.each),
+            "learners_lost": self._group.losses if self._group else 0,
+            "nodes": self.nodes.describe([records for _, records in self._sampler.list_shards()]),
+            "replay": self._sampler.stats(),
+        }
+
+    def close(self) -> None:
+        """End the nodes' processes, and let go of the learner."""
+        self.learner.close()
+        if self._ray.is_initialized():
+            for actor in [*self._actors, *(self._group.actors if self._group else ())]:
+                self._ray.kill(actor)
+            for placement in self._placements:
+                self._ray.util.remove_placement_group(placement)
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that a run must share with a state in order to resume from it."""
+        return super().identity() | {"arrangement": self.arrangement.to_dict()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Learner, counters, generator, and the records of the nodes that answer. Actors begin new episodes from it."""
+        self._sampler.flush()
+        self.let_go_on()
+        saved = []
+        for actor, node in zip(self._actors, self.nodes.each, strict=True):
+            try:
+                saved.append(self._ray.get(actor.save_records.remote(), timeout=_SAVE_SECONDS))
+            except self._ray.exceptions.RayError:
+                self.nodes.events.append(f"the records of node {node.name} are not saved, for it does not answer")
+        return {
+            "learner": self.learner.state_dict(),
+            "learners": self._group.list_states() if self._group and self.arrangement.sync == "local" else [],
+            "buffers": saved,
+            "rng": self.rng.bit_generator.state,
+            "step": self.step,
+            "updates": self.updates,
+            "epoch": self._epoch,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the state of a loop of the same identity, before it begins.
+
+        Records that were saved by more nodes than there are, are omitted, and a warning says how many.
+        """
+        self.learner.load_state_dict(state["learner"])
+        if self._group:
+            self._group.load_states(state["learners"])
+        saved = state["buffers"]
+        for actor, records in zip(self._actors, saved, strict=False):
+            try:
+                self._ray.get(actor.load_records.remote(records), timeout=_SAVE_SECONDS)
+            except self._ray.exceptions.RayTaskError as error:
+                raise error.as_instanceof_cause() from None
+        if (left := sum(len(records["leaves"]) for records in saved[len(self._actors) :])) > 0:
+            print(f"warning: {left:,} records of nodes that are not there any more are omitted", file=sys.stderr)
+        self.rng.bit_generator.state = state["rng"]
+        self._epoch = self.nodes.epoch = int(state["epoch"]) + 1
+        self.nodes.steps_before = int(state["step"])
+        for number in (Counter.UPDATES, Counter.CLAIMED_UPDATES):
+            self.board.set(number, int(state["updates"]))
+        self.let_go_on()

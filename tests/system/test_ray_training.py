@@ -1,0 +1,235 @@
+"""Training over three nodes of this machine: the whole command, every kind of loss in the middle, and the end.
+
+`.ci/run` and `make test-all` run this file, by itself.
+"""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from impls.cluster.connection import import_ray
+from impls.cluster.learners import LARGE, Central
+from impls.cluster.loop import NodesLoop
+from impls.training import learners
+from impls.training.arrangement import Arrangement
+from impls.training.settings import load
+from tests.committed import ROOT
+from tests.ray_nodes import add_node, list_processes, start_cluster  # noqa: F401  # a fixture
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timing,  # beside other work, a node that is slow is taken for one that is lost
+    pytest.mark.filterwarnings("ignore::Warning"),  # Ray's own
+]
+STEPS, STARTS = 6_000, 1_000
+LEFT_SECONDS = 10.0
+
+
+def list_actors():
+    """The processes of nodes, and those of their actors."""
+    processes = list_processes()
+    nodes = {number for number, (_, command) in processes.items() if command.startswith("ray::Node")}
+    return nodes | {number for number, (parent, _) in processes.items() if parent in nodes}
+
+
+def wait_for_no_actors():
+    end = time.monotonic() + LEFT_SECONDS
+    while left := list_actors():
+        assert time.monotonic() < end, [list_processes().get(number) for number in left]
+        time.sleep(0.1)
+
+
+def strike(weather, cluster, loop, place):
+    """Let something happen to a node in the middle of a run; returns what undoes it after a while."""
+    shard = import_ray().get(loop._actors[place].describe.remote(), timeout=60)
+    process = shard["process"][0]
+    match weather:
+        case "node leaves, another joins":
+            node = next(node for node in cluster.nodes if node.node_id == shard["node"])
+            cluster.remove_node(node, allow_graceful=False)
+            cluster.nodes[cluster.nodes.index(node)] = add_node(cluster)
+        case "shard dies":
+            os.kill(process, signal.SIGKILL)
+        case "actor dies":
+            actors = [
+                number
+                for number, (parent, line) in list_processes().items()
+                if parent == process and "spawn_main" in line
+            ]
+            os.kill(actors[0], signal.SIGKILL)
+        case "shard stops":
+            os.kill(process, signal.SIGSTOP)
+            return lambda: os.kill(process, signal.SIGCONT)
+    return lambda: None
+
+
+@pytest.mark.parametrize("trial", range(int(os.environ.get("FANOUT_TRIALS", "2"))))
+@pytest.mark.parametrize("weather", ["node leaves, another joins", "shard dies", "actor dies", "shard stops"])
+def test_training_goes_on_through_every_loss(cluster, weather, trial):
+    workload = dataclasses.replace(load("cartpole_dqn"), steps=STEPS)
+    loop, episodes, events, undo, undone = (
+        NodesLoop(workload, Arrangement(name="nodes", actor_nodes=2), seed=trial),
+        [],
+        [],
+        None,
+        0.0,
+    )
+    try:
+        while not loop.done(STEPS):
+            episodes += loop.advance()
+            events += loop.take_events()
+            if undo is None and loop.updates > 1000:
+                undo, undone = strike(weather, cluster, loop, trial % 2), time.monotonic() + 7.0
+            if undo and time.monotonic() > undone:
+                undo()
+                undo, undone = (lambda: None), float("inf")
+        undo()
+        report = loop.report()
+    finally:
+        loop.close()
+    replay, nodes = report["replay"], report["nodes"]
+    assert loop.step == STEPS and loop.updates == STEPS - STARTS + 1  # one gradient step a step from the first due on
+    assert sum(node["steps"] for node in nodes) == STEPS and all(node["steps"] > 0 for node in nodes)
+    assert sum(episode.length for episode in episodes) <= STEPS
+    assert replay["sent"] == sum(replay[name] for name in ("applied", "overwritten", "late", "waiting"))
+    assert report["restarts"] == (weather == "actor dies")
+    assert "2 nodes" in events.pop(0) and bool(events) == (weather != "actor dies"), events
+    wait_for_no_actors()
+
+
+AVERAGING = Arrangement(name="nodes", actor_nodes=2, learners=2, sync="local", period=10)
+
+
+def widen(workload, steps):
+    """A workload with so many weights that torch.distributed averages them, and other steps."""
+    network = dataclasses.replace(workload.network, hidden=(256, 512))
+    return dataclasses.replace(workload, network=network, steps=steps)
+
+
+@pytest.mark.parametrize("workload", ["cartpole_dqn", "pendulum_sac", "wide"])
+def test_learners_on_nodes_average_their_weights(cluster, workload):
+    workload = widen(load("cartpole_dqn"), STEPS) if workload == "wide" else load(workload)
+    loop = NodesLoop(workload, AVERAGING, seed=2)
+    try:
+        while loop.updates < 200:
+            loop.advance()
+            assert loop.updates % 10 == 0
+        own, (other,) = loop.learner.state_dict(), loop.state_dict()["learners"]
+        for name in ("weights", "targets"):
+            assert np.array_equal(own[name], other[name])
+        assert not np.array_equal(own["mean"], other["mean"])  # each has learned from batches of its own
+        assert np.array_equal(loop.learner.weights(), own["weights"])
+        assert bool(loop._group._connected) == (own["weights"].size >= LARGE)
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize("trial", range(int(os.environ.get("FANOUT_TRIALS", "2"))))
+def test_a_lost_learner_leaves_the_mean_and_joins_again(cluster, trial):
+    workload, events, is_killed = load("cartpole_dqn"), [], False
+    workload = widen(workload, 50_000) if trial % 2 else workload
+    loop = NodesLoop(workload, AVERAGING, seed=trial)
+    try:
+        end = time.monotonic() + 120
+        while len(events) < 4:  # the first two say where nodes and learners are
+            assert time.monotonic() < end, events
+            loop.advance()
+            events += loop.take_events()
+            if loop.updates > 300 and not is_killed:
+                is_killed = True
+                (number,) = [
+                    number for number, (_, line) in list_processes().items() if line.startswith("ray::NodeLearner")
+                ]
+                os.kill(number, signal.SIGKILL)
+        updates = loop.updates
+        while loop.updates < updates + 50:
+            loop.advance()
+        own, (other,) = loop.learner.state_dict(), loop.state_dict()["learners"]
+        assert np.array_equal(own["weights"], other["weights"]) and not np.array_equal(own["mean"], other["mean"])
+        assert "leaves the mean" in events[2] and "joins" in events[3] and loop.report()["learners_lost"] == 1
+    finally:
+        loop.close()
+    wait_for_no_actors()
+
+
+def test_a_central_learner_takes_the_steps_of_one_learner(cluster, monkeypatch):
+    """Gradients of parts average to that of the batch; the part of a lost learner is the central one's to derive."""
+    workload, batches, step = dataclasses.replace(load("cartpole_dqn"), steps=STEPS), [], Central.step
+    is_killed = False
+
+    def record(self, batch, before):
+        batches.append(batch)
+        return step(self, batch, before)
+
+    monkeypatch.setattr(Central, "step", record)
+    loop = NodesLoop(workload, Arrangement(name="nodes", actor_nodes=2, learners=4), seed=2)
+    alone = learners.make(workload, seed=2)
+    try:
+        while loop.updates < 200:
+            loop.advance()
+            if loop.updates == 100 and not is_killed:
+                is_killed, processes = True, list_processes().items()
+                os.kill(next(n for n, (_, line) in processes if line.startswith("ray::NodeLearner")), signal.SIGKILL)
+        assert loop.report()["learners_lost"] == 1
+        for batch in batches:
+            alone.step(batch.rows, batch.weights)
+        assert len(batches) == alone.steps == loop.learner.steps == 200
+        np.testing.assert_allclose(loop.learner.parameters, alone.parameters, atol=2e-4)
+        np.testing.assert_allclose(loop.learner.target_parameters, alone.target_parameters, atol=2e-4)
+    finally:
+        loop.close()
+
+
+def train(cluster, folder, *options, **more):
+    """Begin the command, with CartPole over two nodes."""
+    command = [sys.executable, "-m", "impls.training", "train", "cartpole_dqn", "--arrangement", "nodes"]
+    command += ["--actor-nodes", "2", "--cluster", cluster.address, "--out", str(folder), *options]
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, stderr=subprocess.PIPE, **more)
+
+
+def test_a_run_is_interrupted_and_continued(cluster, tmp_path):
+    folder = tmp_path / "run"
+    begun = train(cluster, folder, "--steps", "200000")
+    end = time.monotonic() + 120
+    while not (folder / "episodes.csv").exists() or (folder / "episodes.csv").read_text().count("\n") < 60:
+        assert time.monotonic() < end and begun.poll() is None, begun.communicate()
+        time.sleep(0.2)
+    begun.send_signal(signal.SIGINT)
+    _, said = begun.communicate(timeout=60)
+    assert begun.returncode == 130 and "--resume" in said
+    wait_for_no_actors()
+    saved = (folder / "episodes.csv").read_text()
+    taken = int(saved.splitlines()[-1].split(",")[0])
+    more = train(cluster, folder, "--resume", "--steps", str(taken + 3_000))
+    _, said = more.communicate(timeout=180)
+    assert more.returncode == 0, said
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["steps"] == taken + 3_000 or summary["steps"] > taken
+    assert summary["ratio"] == 1.0 and (folder / "episodes.csv").read_text().startswith(saved)
+    assert summary["processes"]["replay"]["records"] == summary["steps"]  # with those of the checkpoint
+    assert len({node["node"] for node in summary["processes"]["nodes"]}) == 2
+
+
+def test_no_process_outlives_a_killed_learner(cluster, tmp_path):
+    begun = train(cluster, tmp_path / "run")
+    end = time.monotonic() + 120
+    while len(list_actors()) < 4:
+        assert time.monotonic() < end and begun.poll() is None, begun.communicate()
+        time.sleep(0.2)
+    begun.kill()
+    begun.communicate()
+    wait_for_no_actors()
+
+
+def test_more_nodes_than_there_are_is_an_error(cluster, tmp_path):
+    refused = train(cluster, tmp_path / "run", "--actor-nodes", "9")
+    _, said = refused.communicate(timeout=60)
+    assert refused.returncode == 2 and "9" in said and "3" in said and "Traceback" not in said
