@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import math
 
 import numpy as np
 import pytest
@@ -12,25 +11,23 @@ from numpy.testing import assert_allclose, assert_array_equal
 pytest.importorskip("numba")
 
 from impls.replay import make as make_replay
-from impls.training import TrainingError, load
 from impls.training.arrangement import COPIES, Arrangement
 from impls.training.copies.loop import Cached, CopiesLoop
 from impls.training.copies.syncs import ROOM, Shard, SharedWeights, clipped, sync_class
-from impls.training.learner import Vectors
 from impls.training.learners import make as make_learner
 from impls.training.loop import SerialLoop
-from impls.training.parallel.board import Board, Row
+from impls.training.parallel.board import Board
 from impls.training.weights import layout_of
 from tests import parallel_runs
 from tests.learning import batch_of, tiny
-from tests.parallel_runs import advance, kill, small
+from tests.parallel_runs import small
 
 
 def of(**options):
     return Arrangement(name=COPIES, **options)
 
 
-running = functools.partial(parallel_runs.running, name=COPIES, kind=CopiesLoop)
+running = functools.partial(parallel_runs.running, name=COPIES)
 
 
 @pytest.mark.parametrize("options", [{}, {"local_storage": 8, "presampled": 2, "environments": 2}])
@@ -213,94 +210,3 @@ def test_what_is_cached_is_handed_over_before_a_copy_rests():
         assert (loop.step, replay.written) == (8, 5)
         loop.board.before_rest()
         assert replay.written == 8
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"sync": "lock", "replay": "shared", "every": 3},
-        {"sync": "hogwild", "replay": "cached:4"},
-        {"sync": "server", "shards": 2, "average": 3, "every": 0},
-    ],
-)
-def test_two_copies_take_every_step_once_and_resume(options):
-    workload = small(steps=100_000, hidden=(8,))
-    with running(workload, processes=2, **options) as loop:
-        advance(loop, lambda: loop.updates >= 200 and loop.board.rows[:2, Row.TURNS].min() >= 50)
-        with loop.paused():
-            saved, report = loop.state_dict(), loop.report()
-            written = [replay.written for replay in loop.buffers]
-        own = saved["numbers"]["steps"]
-        assert own[:, 0].sum() == saved["step"]
-        assert own[:, 1].sum() == saved["updates"]
-        assert saved["step"] - saved["updates"] >= 19  # learning_starts
-        assert sum(written) == saved["step"]
-        assert len(written) == (2 if options["sync"] == "server" else 1)
-        met = report["copies"]
-        if options["sync"] == "server":
-            assert met["sent"] == met["applied"] == saved["updates"]
-            assert met["under_way"] == 0
-            assert 0 < met["backlog"] <= 2 * ROOM
-        else:
-            assert met["additions"] == met["met"] * len(loop.learner.parameters)
-            assert options["sync"] == "hogwild" or met["lost_additions"] == 0
-    with running(workload, saved=saved, processes=2, **options) as loop:
-        assert_array_equal(loop.learner.parameters, saved["learner"]["weights"])
-        advance(loop, lambda: loop.board.rows[:2, Row.TURNS].min() >= 20)
-        after = loop.state_dict()
-        assert after["numbers"]["steps"].sum(0)[:2].tolist() == [after["step"], after["updates"]]
-        assert after["step"] > saved["step"]
-        assert after["epoch"] == saved["epoch"] + 1
-
-
-@pytest.mark.parametrize(("kind", "sync"), [("copy-1", "lock"), ("shard-0", "server")])
-def test_a_killed_process_is_told_and_all_is_kept(kind, sync):
-    workload = small(steps=100_000, hidden=(8,))
-    with running(workload, processes=2, sync=sync) as loop:
-        advance(loop, lambda: loop.updates >= 100)
-        kill(loop, kind)
-        with pytest.raises(TrainingError, match=rf"^{kind.replace('-', ' ')} was ended from outside"):
-            advance(loop, lambda: False)
-        saved = loop.state_dict()
-        assert saved["step"] >= 100
-        assert all(np.isfinite(saved["numbers"][name]).all() for name in (*Vectors._fields, "weights"))
-    with running(workload, saved=saved, processes=2, sync=sync) as loop:
-        advance(loop, lambda: loop.updates >= saved["updates"] + 50)
-
-
-@pytest.mark.parametrize(
-    ("options", "words_told"),
-    [
-        ({"sync": "server", "shards": 1000}, ("1,000 shards", "--shards")),
-        ({"shards": 2}, ("--shards", "--sync server")),
-        ({"sync": "hogwild", "average": 2}, ("--average", "--sync server")),
-        ({"sync": "hogwild", "every": 0}, ("episode", "hogwild")),
-        ({"replay": "cached:0"}, ("cached:n", "cached:0")),
-        ({"replay": "cached:21"}, ("21 records", "20 steps")),
-        ({"processes": 600}, ("512", "--processes")),
-        ({"learners": 2}, ("--learners",)),
-        ({"sync": "synchronous"}, ("lock, hogwild, server", "synchronous")),
-    ],
-)
-def test_what_copies_cannot_be_is_refused(options, words_told):
-    with pytest.raises(TrainingError) as caught:
-        of(**options).check(small(hidden=(8,)))
-    assert all(word in str(caught.value) for word in words_told)
-
-
-def test_options_of_copies_are_refused_elsewhere():
-    with pytest.raises(TrainingError, match="copies"):
-        Arrangement(name="apart", processes=2).check(small())
-    assert of().sync == "lock"
-    assert Arrangement(name="apart").sync == "synchronous"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sync", ["lock", "hogwild", "server"])
-def test_two_copies_learn(sync):
-    workload = dataclasses.replace(load("cartpole_dqn"), steps=8000)
-    with running(workload, processes=2, sync=sync) as loop:
-        episodes = advance(loop, lambda: loop.done(workload.steps))
-    scores = [episode.score for episode in episodes]
-    assert np.mean(scores[-10:]) > 2 * np.mean(scores[:20])
-    assert math.isfinite(loop.learner.parameters.sum())
