@@ -18,28 +18,7 @@ from impls.training.__main__ import _parser, main
 from impls.training.options import setup_of
 from impls.training.parallel import changing
 from impls.training.parallel.changing import Rates
-
-FILE = """
-name = "fine"
-environment = "tests.fake_environments:Fine-v0"
-algorithm = "dqn"
-steps = {steps}
-[observation]
-shape = [2]
-[action]
-choices = 2
-[network]
-hidden = [4]
-[learner]
-batch = 4
-update_interval = 1
-learning_starts = 20
-[replay]
-capacity = 512
-[evaluation]
-interval = 100
-episodes = 2
-"""
+from tests.profiled import write_workload
 
 
 def rates(actors, batch):
@@ -81,7 +60,7 @@ def test_the_pair_found_is_what_the_run_and_the_command_to_paste_train_by(tmp_pa
     assert looks == [(str(look["actors"]), str(look["batch"])) for look in found["looks"]]
     assert {row["search"] for row in tried} == {"samplers", "batch"}
     *lines, last = capsys.readouterr().err.splitlines()
-    assert len(lines) >= len(tried)
+    assert sum("tried" in line for line in lines) == len(tried)
     assert "kept 3 actors, B = 256" in last
     pasted = _parser().parse_args(shlex.split(found["command"])[3:])
     assert (pasted.adapt, pasted.out, pasted.seed, pasted.test_process) == (False, None, 3, True)
@@ -150,12 +129,11 @@ def test_what_cannot_adapt_is_refused_before_anything_is_written(tmp_path, capsy
 
 
 def test_a_run_searches_is_interrupted_and_begins_again_on_a_loop_that_trains(tmp_path, monkeypatch, capsys):
-    path, folder = tmp_path / "fine.toml", tmp_path / "run"
-    path.write_text(FILE.format(steps=300))
+    path, folder = write_workload(tmp_path), tmp_path / "run"
     for name, value in {"LOOK_SECONDS": 0.03, "SETTLE_SECONDS": 0.0, "BATCHES": (2, 8)}.items():
         monkeypatch.setattr(adaptation, name, value)
     monkeypatch.setattr(adaptation, "count_allowed", lambda: 1)
-    asked = ["train", str(path), "--adapt", "--out", str(folder), "--test-episodes", "1"]
+    asked = ["train", str(path), "--adapt", "--out", str(folder), "--test-episodes", "1", "--steps", "300"]
     with monkeypatch.context() as patched:
         patched.setattr(changing.ChangingLoop, "begin", lambda _: os.kill(os.getpid(), signal.SIGTERM))
         assert main(asked) == 128 + signal.SIGTERM

@@ -11,7 +11,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from impls.training import TrainingError
-from impls.training.learner import Vectors
 from impls.training.learners import make
 from impls.training.weights import spans
 from tests.learning import ALGORITHMS, batch_of, tiny
@@ -34,13 +33,15 @@ torch.set_num_threads(1)
 ROWS = 16
 WEIGHTS = np.linspace(0.1, 1, ROWS).astype(np.float32)
 LEARNERS = ("dense", "torch")
+FIXED = "sac, fixed"  # its temperature
 PLAIN = {"optimizer": "sgd", "gradient_clip": 0.0, "learning_rate": 0.05}
 each_learner = pytest.mark.parametrize("name", LEARNERS)
 each_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
 
 
 def shape_of(algorithm, **changes):
-    return tiny(algorithm, hidden=(16, 16), **({"gradient_clip": 0.5, "batch": ROWS} | changes))
+    known = {"gradient_clip": 0.5, "batch": ROWS} | ({"temperature": 0.3} if algorithm == FIXED else {})
+    return tiny(algorithm.partition(",")[0], hidden=(16, 16), **(known | changes))
 
 
 def cut(number, count):
@@ -93,29 +94,6 @@ def test_phases_of_parts_make_up_the_step(name, algorithm):
             other.apply(phase, whole.gradient)
         other.finish()
         assert_equal_states(one, other, rtol=1e-6, atol=1e-7)
-
-
-@each_learner
-@pytest.mark.parametrize("algorithm", (*ALGORITHMS, "sac, fixed"))
-def test_two_learners_on_one_memory_step_as_one(name, algorithm):
-    fixed = {"temperature": 0.3} if algorithm == "sac, fixed" else {}
-    shape = shape_of(algorithm.partition(",")[0], policy_delay=2, **fixed)
-    alone, first, second = (make(shape, name, seed=seed) for seed in (1, 1, 2))
-    memory = Vectors(*(each.copy() for each in first.vectors()))
-    first.place(memory)
-    second.place(memory)
-    for at in range(6):
-        turn = (first, second)[at % 2]
-        turn.rng, alone.rng = (np.random.default_rng(at) for _ in range(2))
-        turn.count(at)
-        ours, theirs = (each.step(batch_of(shape, ROWS, at), WEIGHTS) for each in (turn, alone))
-        assert_array_equal(ours.priorities, theirs.priorities)
-    first.count(6)
-    assert_equal_states(first, alone)
-    assert_array_equal(memory.parameters, alone.weights())
-    second.load_state_dict(first.state_dict())  # what is loaded lies in the shared memory too
-    memory.mean[:] = 7
-    assert (second.state_dict()["mean"] == 7).all()
 
 
 def test_learners_on_another_device_share_no_memory():
@@ -192,13 +170,15 @@ STEPS += [("lock", 2, 0, 0), ("hogwild", 2, 0, 0)]
 
 
 @each_learner
-@each_algorithm
+@pytest.mark.parametrize("algorithm", (*ALGORITHMS, FIXED))
 @pytest.mark.parametrize(("sync", "count", "rtol", "atol"), STEPS, ids=[f"{count} {sync}" for sync, count, *_ in STEPS])
 def test_steps_of_several_are_those_of_one(name, algorithm, sync, count, rtol, atol):
     """By parts of a batch, whose averages of every step are the step where descent is plain; or by whole batches."""
     shape = shape_of(algorithm, policy_delay=2, **(PLAIN if sync == "local" else {}))
     crowd, alone = Crowd(shape, sync, count, name, period=1), make(shape, name, seed=1)
     first, drawn, each = alone.weights(), make(shape, name, seed=2), 1 if crowd.is_shared else 3
+    alone.vectors().mean[:] = 1e-3
+    crowd.learners[0].load_state_dict(alone.state_dict())  # into the memory that learners share
     for at in range(5):
         noise = drawn._noise(ROWS)
         fix_noise(alone, noise)
