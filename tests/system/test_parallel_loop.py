@@ -155,15 +155,12 @@ def several_of(sync, name="apart"):
 
 BANKS = several_of("local") | {"banks": 2, "period": 7, "strategy": "banked"}
 BRIEF = {
-    "synchronous": ("learner-1", several_of("synchronous"), several_of("hogwild", "pipelined"), 1),
+    "synchronous, then hogwild": ("learner-1", several_of("synchronous"), several_of("hogwild", "pipelined"), 1),
     "banks": ("learner-1", BANKS, BANKS, 1),
     "shard": ("shard-0", several_of("server", COPIES), several_of("server", COPIES), 1),
 }
 BRIEF |= {f"{sync} copies": ("copy-1", *[several_of(sync, COPIES)] * 2, 1) for sync in COPY_SYNCS}
-LONG = {
-    f"{sync}, then {other}": ("learner-1", several_of(sync), several_of(other), 1)
-    for sync, other in zip(SYNCS, (*SYNCS[1:], SYNCS[0]), strict=True)
-}
+LONG = {f"{sync} learners": ("learner-1", *[several_of(sync)] * 2, 1) for sync in SYNCS}
 for strategy in ("two_lock_checked", "global"):
     LONG[f"keeper, {strategy}"] = ("keeper-0", *[{"name": "pipelined", "strategy": strategy}] * 2, KILLS)
 STORIES = [pytest.param(*row, id=name) for name, row in BRIEF.items()]
