@@ -155,7 +155,7 @@ def test_the_command_says_the_answer_first_then_the_path(pretended, capsys):
         ("u200 --running", "--running this"),
     ],
 )
-def test_a_search_that_cannot_be_is_refused_before_a_loop_begins(capsys, given, facts):
+def test_a_search_that_cannot_be_is_refused(capsys, given, facts):
     try:
         code = main(["adapt", "--workload", "cartpole_dqn", "--platform", *given.split()])
     except SystemExit as error:

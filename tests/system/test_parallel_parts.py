@@ -26,15 +26,12 @@ from tests.parallel_runs import PATIENCE_SECONDS, make_loop, small, until
 LAYOUT = Layout((3,), "float32", choices=2)
 
 
-def as_child(board):
-    """The board as a child of this process's parent would have it: it may rest and be stopped."""
-    board._parent = os.getppid()
-    return board
-
-
 @pytest.fixture
 def board():
-    return as_child(Board(3, 2, 5))
+    """The board as a child of this process's parent would have it: the process may rest and be stopped."""
+    made = Board(3, 2, 5)
+    made._parent = os.getppid()
+    return made
 
 
 @pytest.fixture
@@ -293,7 +290,7 @@ def keeper_of(board, monkeypatch, slots, turn=None, is_drained=lambda: True):
     )
 
 
-def test_who_receives_does_not_rest_in_a_pause_that_began_after_the_look(board, monkeypatch):
+def test_who_receives_sees_a_pause_that_begins_late(board, monkeypatch):
     rested, slots = [], SimpleNamespace(claimed=0)
     start = keeper_of(board, monkeypatch, slots, turn=lambda: not board.stop())
     monkeypatch.setattr(prefetcher, "drain", lambda *_: board.add(Counter.PAUSE) < 0)
@@ -303,7 +300,7 @@ def test_who_receives_does_not_rest_in_a_pause_that_began_after_the_look(board, 
     assert not rested
 
 
-def test_a_keeper_that_starts_in_a_pause_rests_when_what_was_handed_over_has_arrived(board, beside, monkeypatch):
+def test_a_keeper_rests_once_all_has_arrived(board, beside, monkeypatch):
     looks, arrived = [], []
 
     def keep():
@@ -346,7 +343,7 @@ def test_weights_that_are_torn_are_fetched_again_before_a_turn(board):
 
 
 @pytest.mark.parametrize("initial_priority", ["max", "td_error"])
-def test_actors_fetch_at_every_so_many_turns_and_tell_how_stale_they_are(board, initial_priority):
+def test_actors_fetch_at_times_and_tell_staleness(board, initial_priority):
     board.begin_at(np.zeros(5, np.float32), 0, 0)
     own, policy = fetched(board, board.fetch, 3, initial_priority)
     seen = []
@@ -389,7 +386,7 @@ def test_errors_that_come_out_of_order_go_to_the_records_of_their_own_batch():
     assert [slots.is_free(ticket) for ticket in (3, 4, 5)] == [True, True, False]
 
 
-def test_a_keeper_samples_the_batches_ahead_that_a_workload_wants_by_the_step_that_it_is_at(board, monkeypatch):
+def test_a_keeper_samples_as_far_ahead_as_wanted(board, monkeypatch):
     workload = small(presampled=3, steps=100, beta=0.4, beta_end=1.0)
     slots, betas = slots_of(workload, PIPELINED), []
     monkeypatch.setattr(prefetcher, "sample", lambda replay, out, beta, rng, board: betas.append(beta) or out)

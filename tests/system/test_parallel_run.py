@@ -216,7 +216,7 @@ class Numbers(list):
             self[clock.FREE] = int(clock.read_progress(self)[1] >= FREE_AT)
 
 
-def test_a_raced_run_begins_once_free_and_evaluations_are_no_training(tmp_path, monkeypatch):
+def test_a_raced_run_counts_from_its_release(tmp_path, monkeypatch):
     numbers = Numbers([0] * clock.COUNT)
 
     def evaluate(*_):

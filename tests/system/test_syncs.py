@@ -283,7 +283,7 @@ def test_batches_know_when_they_were_sampled():
     assert taken == [((ROWS, 0), 0), ((ROWS, 1), 0), ((ROWS, 2), 0), ((ROWS, 3), 1), ((ROWS, 4), 2)]
 
 
-def test_a_learner_with_a_bank_keeps_what_its_policy_learns_from():
+def test_a_bank_keeps_what_a_policy_learns_from():
     asked, own = [], {"sync": "local", "period": 3, "learners": 2, "banks": 2, "weights_of_banks": "printed"}
 
     def sample(rows, beta, rng, *, out, **bank):

@@ -153,7 +153,7 @@ WRONG = {"eager": "failed 2.000 0.01", "small": "failed 17 17,410", "raising": "
 WRONG |= {"dying": "failed 3", "absent": "skipped 'no_such_module' peers"}
 
 
-def test_loops_take_turns_and_what_is_wrong_with_a_loop_is_a_sentence(measure):
+def test_what_is_wrong_with_a_loop_is_told(measure):
     out, err = measure(",".join(naive_training.KINDS), "--json", code=1)
     found = json.loads(out)
     rows = {row["loop"]: row for row in found["rows"]}
@@ -189,7 +189,7 @@ def test_a_run_measures_all_anew_and_stands_alone(measure, tmp_path, monkeypatch
     assert len(read_file(path)) == len(latest) + 3 * len(command.OPS)
 
 
-def test_loops_of_several_batches_take_turns_and_those_of_a_batch_are_compared(measure):
+def test_loops_of_a_batch_are_compared(measure):
     found = json.loads(measure("naive,slow", "--batches", "8,64", "--json").out)
     frames = {row["loop"]: row["update_frame_hz"] / row["update_hz"] for row in found["rows"]}
     for batch in (8, 64):

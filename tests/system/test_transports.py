@@ -90,7 +90,7 @@ def test_what_is_handed_over_arrives_whole_and_in_order(kind, rows, size):
 
 
 @pytest.mark.parametrize("kind", POLLED)
-def test_a_sender_that_finds_no_room_waits_until_there_is_room_or_the_run_ends(kind):
+def test_a_sender_waits_for_room_or_the_end(kind):
     with transport(kind, size=2) as (made, board, replay):
         send, sent, ended, waits, go_on = made.make_sender(None, board, 1, 0), [], [], [], board.raise_if_stopped
 
@@ -188,7 +188,7 @@ def test_weights_arrive_as_they_were_published_and_once(name):
     ("name", "kind", "weights"),
     [slow(*row) for row in zip(itertools.cycle(("pipelined", "apart")), TRANSPORTS, itertools.cycle(WEIGHTS))],
 )
-def test_nothing_is_under_way_in_a_pause_and_a_killed_actor_hangs_nobody(name, kind, weights):
+def test_a_run_hands_over_by_every_transport(name, kind, weights):
     workload = small(count=2, update_interval=4, steps=100_000)
     with running(workload, name, transport=kind, weights=weights, queue_size=6) as loop:
         for goal in (10, 20, 30):
