@@ -38,7 +38,7 @@ def small(environment="tests.fake_environments:Fine-v0", **changes):
 
 
 def make_loop(workload, name="apart", **options):
-    """The loop of an arrangement, without the serial one's."""
+    """The loop of an arrangement of several processes."""
     return (CopiesLoop if name == COPIES else ParallelLoop)(workload, Arrangement(name=name, **options))
 
 
