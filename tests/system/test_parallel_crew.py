@@ -149,6 +149,7 @@ def test_who_does_not_rest_in_time_is_killed_and_named(crew, board, monkeypatch,
         with crew.paused():
             monkeypatch.undo()
             assert not lives(pid)
+        assert crew.failure.startswith("actor 0 ")
     seconds = "4" if case == "killed meanwhile" else r"\d+"
     with pytest.raises(TrainingError, match=rf"^actor 0 did not rest for {seconds} s and was killed$"):
         watched(crew, lambda: False)
