@@ -56,7 +56,7 @@ def two(workload, **options):
     return made, numbers, board
 
 
-def given(workload, seed):
+def batch_for(workload, seed):
     """A batch for a sync."""
     return SimpleNamespace(rows=batch_of(workload, seed=seed), weights=np.ones(4, np.float32))
 
@@ -66,16 +66,16 @@ def test_the_sum_of_what_copies_moved_by_is_added_every_k_steps(sync):
     workload = tiny()
     (first, second), numbers, _ = two(workload, sync=sync, every=2)
     begun = numbers["weights"].astype(float)
-    first.step(given(workload, 1))
+    first.step(batch_for(workload, 1))
     assert_array_equal(numbers["weights"], begun)  # one of two
-    second.step(given(workload, 2))
-    second.step(given(workload, 3))
+    second.step(batch_for(workload, 2))
+    second.step(batch_for(workload, 3))
     moved_alone = numbers["weights"].astype(float) - begun
     before = first.learner.parameters.astype(float)
-    first.step(given(workload, 4))
+    first.step(batch_for(workload, 4))
     alone = make_learner(workload, seed=0)
     for seed in (1, 4):
-        alone.step(given(workload, seed).rows, np.ones(4, np.float32))
+        alone.step(batch_for(workload, seed).rows, np.ones(4, np.float32))
     expected = begun + moved_alone + (alone.parameters - begun)
     assert_allclose(numbers["weights"], expected, atol=1e-6)
     assert np.abs(moved_alone).max() > 1e-5
@@ -91,7 +91,7 @@ def test_weights_meet_every_k_steps_over_a_resume_too():
     (first, _), numbers, _ = two(workload, every=3)
     for at in range(1, 10):
         first.exchange = lambda at=at: met.append(at)
-        first.step(given(workload, at))
+        first.step(batch_for(workload, at))
         saved = numbers.state_dict()
         (first, _), numbers, _ = two(workload, every=3)  # as a process that begins
         numbers.load_state_dict(saved)
@@ -139,7 +139,7 @@ def test_shards_step_along_the_mean_of_n_gradients_in_the_order_in_which_they_ca
     (first, second), numbers, board = two(workload, sync="server", shards=shards, average=2, every=3)
     begun, sent = numbers["weights"].copy(), []
     for sync, seed in ((first, 1), (second, 2), (first, 3), (second, 4)):
-        sync.step(given(workload, seed))
+        sync.step(batch_for(workload, seed))
         sent.append(numbers["gradients"][sync.number, (numbers["sent"][sync.number] - 1) % ROOM].copy())
     assert_array_equal(numbers["weights"], begun)  # no shard has run
     every = [Shard(workload, first.arrangement, numbers, number) for number in range(shards)]
@@ -150,7 +150,7 @@ def test_shards_step_along_the_mean_of_n_gradients_in_the_order_in_which_they_ca
     expected = adam(begun, means, 0.1) if optimizer == "adam" else begun - 0.1 * (means[0].astype(float) + means[1])
     assert_allclose(numbers["weights"], expected, atol=2e-6)
     assert first.report(numbers) == {"sent": 4, "applied": 4, "under_way": 0, "backlog": 4}
-    first.step(given(workload, 5))  # its third: it pulls
+    first.step(batch_for(workload, 5))  # its third: it pulls
     assert_array_equal(first.learner.parameters, numbers["weights"])
     assert not np.array_equal(second.learner.parameters, numbers["weights"])
     for shard in every:
@@ -171,7 +171,7 @@ def test_a_copy_waits_while_its_gradients_are_under_way(monkeypatch):
 
     board.watch = look
     for seed in range(ROOM + 1):
-        first.step(given(workload, seed))
+        first.step(batch_for(workload, seed))
     assert looks == [ROOM]
 
 

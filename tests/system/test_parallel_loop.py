@@ -198,7 +198,7 @@ def trained(loop, updates, lost):
 
 
 def check_meetings(met, sync, updates, weights):
-    """What copies tell of their meetings fits their gradient steps, and no more was lost than a sync may lose."""
+    """Counts of meetings fit the gradient steps of copies, and no more was lost than a sync may lose."""
     if sync == "server":
         assert met["sent"] == met["applied"] == updates
         assert met["under_way"] == 0 < met["backlog"] <= 2 * ROOM

@@ -276,7 +276,7 @@ PIPELINED = Arrangement(name="pipelined")
 
 
 def keeper_of(board, monkeypatch, slots, turn=None, is_drained=lambda: True):
-    """Where a keeper begins, whose prefetcher is made up; each look at what is under way asks ``is_drained``."""
+    """The start of a keeper with a made-up prefetcher, which asks ``is_drained`` whether records are under way."""
 
     class Asked(Shared):
         def is_drained(self, replay):
@@ -320,7 +320,7 @@ def test_a_keeper_rests_once_all_has_arrived(board, beside, monkeypatch):
 
 
 def fetched(board, fetch, interval=1, initial_priority="max"):
-    """What an actor fetches weights by, and its policy, whose ``loaded`` weights are kept."""
+    """The fetching of an actor, and its policy, which keeps the weights that it has ``loaded``."""
     actors, replay = SimpleNamespace(sync_interval=interval), SimpleNamespace(initial_priority=initial_priority)
     policy = SimpleNamespace(parameters=np.zeros(5, np.float32), loaded=[])
     policy.load_weights = lambda weights: policy.loaded.append(float(weights[0]))

@@ -173,10 +173,10 @@ STEPS += [("lock", 2, 0, 0), ("hogwild", 2, 0, 0)]
 @pytest.mark.parametrize("algorithm", (*ALGORITHMS, FIXED))
 @pytest.mark.parametrize(("sync", "count", "rtol", "atol"), STEPS, ids=[f"{count} {sync}" for sync, count, *_ in STEPS])
 def test_steps_of_several_are_those_of_one(name, algorithm, sync, count, rtol, atol):
-    """By parts of a batch, whose averages of every step are the step where descent is plain; or by whole batches."""
+    """Learners step on parts of a batch (averages of every step where descent is plain), or on whole batches."""
     shape = shape_of(algorithm, policy_delay=2, **(PLAIN if sync == "local" else {}))
     crowd, alone = Crowd(shape, sync, count, name, period=1), make(shape, name, seed=1)
-    first, drawn, each = alone.weights(), make(shape, name, seed=2), 1 if crowd.is_shared else 3
+    first, drawn, turns = alone.weights(), make(shape, name, seed=2), 1 if crowd.is_shared else 3
     alone.vectors().mean[:] = 1e-3
     crowd.learners[0].load_state_dict(alone.state_dict())  # into the memory that learners share
     for at in range(5):
@@ -184,10 +184,10 @@ def test_steps_of_several_are_those_of_one(name, algorithm, sync, count, rtol, a
         fix_noise(alone, noise)
 
         def step(number, at=at, noise=noise):
-            return [crowd.step(number, at, noise) for _ in range(each)][-1]
+            return [crowd.step(number, at, noise) for _ in range(turns)][-1]
 
         stepped = [step(number) for number in range(count)] if sync == "hogwild" else crowd.together(step)
-        for _ in range(1 if crowd.is_shared else each * count):
+        for _ in range(1 if crowd.is_shared else turns * count):
             whole = alone.step(batch_of(shape, ROWS, at), WEIGHTS)
         if crowd.is_shared:
             errors = np.concatenate([part.priorities for part in stepped])

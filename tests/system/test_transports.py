@@ -24,7 +24,7 @@ SPAWN = multiprocessing.get_context("spawn")
 POLLED = [name for name in TRANSPORTS if RECORD_TRANSPORTS[name].is_polled]
 
 
-class Kept:
+class Inserts:
     """A replay that keeps what was inserted."""
 
     def __init__(self):
@@ -56,7 +56,7 @@ def transport(kind, size=50):
     board = Board(2, 1, 1)
     board._parent = os.getppid()  # senders are threads of this process, which a board takes for its parent's child
     with make(kind, size) as made:
-        yield made, board, Kept()
+        yield made, board, Inserts()
 
 
 def arrived(made, replay):
@@ -64,7 +64,7 @@ def arrived(made, replay):
     return len(replay.inserts)
 
 
-def beside(function):
+def begin_thread(function):
     """A thread that has begun a function."""
     thread = threading.Thread(target=function, daemon=True)
     thread.start()
@@ -83,7 +83,7 @@ def test_what_is_handed_over_arrives_whole_and_in_order(kind, rows, size):
                 send(inserted)
 
         board.add(Counter.PAUSE, size == 1)
-        sender = beside(work)
+        sender = begin_thread(work)
         until(lambda: made.is_drained(replay) and not sender.is_alive() and made.is_drained(replay))
         assert replay.firsts == list(range(8))
         assert made.receive(replay) == 0
@@ -108,7 +108,7 @@ def test_a_sender_waits_for_room_or_the_end(kind):
             except Stopped:
                 ended.append(True)
 
-        sender = beside(work)
+        sender = begin_thread(work)
         until(lambda: waits)
         assert waits[0] >= 2
         until(lambda: arrived(made, replay) and len(sent) > waits[0] + 5)
@@ -126,7 +126,7 @@ def test_a_queue_that_fills_is_moved_whole_and_only_then_has_room():
             send(handed(number))
         assert made.receive(replay) == 0
         assert not replay.inserts
-        sender = beside(lambda: [sent.append(send(handed(number))) for number in range(4, 8)])
+        sender = begin_thread(lambda: [sent.append(send(handed(number))) for number in range(4, 8)])
         until(lambda: sent)
         inserts = replay.insert
         replay.insert = lambda *inserted: (inserts(*inserted), sizes.append(made._queue.qsize()))

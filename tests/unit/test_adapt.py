@@ -134,14 +134,14 @@ def test_searching_apart_keeps_to_the_caps_and_is_right_for_rates_that_are_apart
     def frames(samplers, batch):
         return batch / (2e-3 + 1e-6 * batch + 2e-11 * batch**2)
 
-    def under_caps(rate):
+    def check_caps(rate):
         def asked(*pair):
             assert all(cap.uses(*pair) <= cap.most for cap in CAPS)
             return rate(*pair)
 
         return asked
 
-    found = adapt(SAMPLERS, BATCHES, under_caps(sampling_hz), under_caps(frames), CAPS)
+    found = adapt(SAMPLERS, BATCHES, check_caps(sampling_hz), check_caps(frames), CAPS)
     assert (found.samplers.best, found.samplers.stopped_by) == (22, "cores")
     assert found.batch.best == joint([22], BATCHES, frames, CAPS)[1]
     assert found.batch.stopped_by == "memory"
