@@ -7,7 +7,12 @@ import signal
 import time
 from pathlib import Path
 
-from impls.training.arrangement import Arrangement
+import numpy as np
+import pytest
+
+from impls.training import TrainingError
+from impls.training.arrangement import COPIES, Arrangement
+from impls.training.copies.loop import CopiesLoop
 from impls.training.parallel.loop import ParallelLoop
 from tests.learning import tiny
 
@@ -32,14 +37,19 @@ def small(environment="tests.fake_environments:Fine-v0", **changes):
     return dataclasses.replace(made, actors=dataclasses.replace(made.actors, **actors))
 
 
+def make_loop(workload, name="apart", **options):
+    """The loop of an arrangement of several processes."""
+    return (CopiesLoop if name == COPIES else ParallelLoop)(workload, Arrangement(name=name, **options))
+
+
 @contextlib.contextmanager
-def running(workload, name="apart", kind=ParallelLoop, **options):
+def running(workload, name="apart", saved=None, **options):
     """A loop of the workload, from a ``saved`` state on, which is closed in the end with no process left."""
-    saved = options.pop("saved", None)
-    loop, pids = kind(workload, Arrangement(name=name, **options)), []
+    loop, pids = make_loop(workload, name, **options), []
     try:
         if saved is not None:
             loop.load_state_dict(saved)
+            check_loaded(loop, saved)
         loop.begin()
         pids += loop.pids.values()
         yield loop
@@ -47,6 +57,34 @@ def running(workload, name="apart", kind=ParallelLoop, **options):
         pids += loop.pids.values()
         loop.close()
         assert not [pid for pid in pids if lives(pid)]
+
+
+def check_loaded(loop, saved):
+    """A loop that has just loaded a state has the same state, and hands its weights out."""
+    state = loop.state_dict()
+    for key in state.keys() & saved.keys() - {"epoch", "restarts"}:
+        np.testing.assert_equal(state[key], saved[key], key)
+    assert state["epoch"] == saved["epoch"] + 1
+    if "buffer" in state:
+        handed_out = np.empty_like(loop.learner.parameters)
+        loop.board.fetch(handed_out, 0)
+        np.testing.assert_array_equal(handed_out, loop.learner.weights())
+
+
+def check_counts(loop, lost=0):
+    """Each step and record is counted once, but for at most so many lost ones; returns the state."""
+    with loop.paused():
+        state = loop.state_dict()
+        buffers = loop.buffers if loop.arrangement.name == COPIES else [loop.buffer]
+        assert abs(sum(buffer.written for buffer in buffers) - state["step"]) <= lost
+        assert (loop.step, loop.updates) == (state["step"], state["updates"])
+        if "numbers" in state:
+            steps, updates = state["numbers"]["steps"].sum(0)[:2]
+            assert max(abs(steps - loop.step), abs(updates - loop.updates)) <= lost
+        else:
+            assert state["learner"]["steps"] == loop.updates
+        np.testing.assert_array_equal(loop.learner.parameters, state["learner"]["weights"])
+    return state
 
 
 def advance(loop, is_there, each=lambda: None):
@@ -83,3 +121,11 @@ def _state(pid):
 def kill(loop, name):
     """Kill a process of a loop by its name."""
     os.kill(loop.pids[name], 9)
+
+
+def lose(loop, name):
+    """Kill a process of a loop, which then ends by a sentence that names the process; returns the sentence."""
+    kill(loop, name)
+    with pytest.raises(TrainingError, match=rf"^{name.replace('-', ' ')} was ended from outside") as told:
+        advance(loop, lambda: False)
+    return str(told.value)

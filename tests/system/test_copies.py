@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import functools
-import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,25 +12,23 @@ from numpy.testing import assert_allclose, assert_array_equal
 pytest.importorskip("numba")
 
 from impls.replay import make as make_replay
-from impls.training import TrainingError, load
 from impls.training.arrangement import COPIES, Arrangement
 from impls.training.copies.loop import Cached, CopiesLoop
 from impls.training.copies.syncs import ROOM, Shard, SharedWeights, clipped, sync_class
-from impls.training.learner import Vectors
 from impls.training.learners import make as make_learner
 from impls.training.loop import SerialLoop
-from impls.training.parallel.board import Board, Row
+from impls.training.parallel.board import Board
 from impls.training.weights import layout_of
 from tests import parallel_runs
 from tests.learning import batch_of, tiny
-from tests.parallel_runs import advance, kill, small
+from tests.parallel_runs import small
 
 
 def of(**options):
     return Arrangement(name=COPIES, **options)
 
 
-running = functools.partial(parallel_runs.running, name=COPIES, kind=CopiesLoop)
+running = functools.partial(parallel_runs.running, name=COPIES)
 
 
 @pytest.mark.parametrize("options", [{}, {"local_storage": 8, "presampled": 2, "environments": 2}])
@@ -58,11 +56,9 @@ def two(workload, **options):
     return made, numbers, board
 
 
-class Given:
+def batch_for(workload, seed):
     """A batch for a sync."""
-
-    def __init__(self, workload, seed):
-        self.rows, self.weights = batch_of(workload, seed=seed), np.ones(4, np.float32)
+    return SimpleNamespace(rows=batch_of(workload, seed=seed), weights=np.ones(4, np.float32))
 
 
 @pytest.mark.parametrize("sync", ["lock", "hogwild"])
@@ -70,22 +66,24 @@ def test_the_sum_of_what_copies_moved_by_is_added_every_k_steps(sync):
     workload = tiny()
     (first, second), numbers, _ = two(workload, sync=sync, every=2)
     begun = numbers["weights"].astype(float)
-    first.step(Given(workload, 1))
+    first.step(batch_for(workload, 1))
     assert_array_equal(numbers["weights"], begun)  # one of two
-    second.step(Given(workload, 2))
-    second.step(Given(workload, 3))
+    second.step(batch_for(workload, 2))
+    second.step(batch_for(workload, 3))
     moved_alone = numbers["weights"].astype(float) - begun
     before = first.learner.parameters.astype(float)
-    first.step(Given(workload, 4))
+    first.step(batch_for(workload, 4))
     alone = make_learner(workload, seed=0)
     for seed in (1, 4):
-        alone.step(Given(workload, seed).rows, np.ones(4, np.float32))
+        alone.step(batch_for(workload, seed).rows, np.ones(4, np.float32))
     expected = begun + moved_alone + (alone.parameters - begun)
     assert_allclose(numbers["weights"], expected, atol=1e-6)
     assert np.abs(moved_alone).max() > 1e-5
     assert not np.allclose(before, expected, atol=1e-6)
     assert_array_equal(first.learner.parameters, numbers["weights"])
     assert first.report(numbers) == {"met": 2, "additions": 2 * len(begun), "lost_additions": 0}
+    numbers["additions"][:3] -= 1  # as if another had written what it had read before
+    assert first.report(numbers)["lost_additions"] == 3
 
 
 def test_weights_meet_every_k_steps_over_a_resume_too():
@@ -93,7 +91,7 @@ def test_weights_meet_every_k_steps_over_a_resume_too():
     (first, _), numbers, _ = two(workload, every=3)
     for at in range(1, 10):
         first.exchange = lambda at=at: met.append(at)
-        first.step(Given(workload, at))
+        first.step(batch_for(workload, at))
         saved = numbers.state_dict()
         (first, _), numbers, _ = two(workload, every=3)  # as a process that begins
         numbers.load_state_dict(saved)
@@ -126,14 +124,6 @@ def test_the_weights_of_a_copy_that_nobody_has_overtaken_are_the_sum_without_rou
     assert set(numbers["weights"].tolist()) == {0.5}
 
 
-def test_additions_that_are_overwritten_are_counted():
-    workload = tiny()
-    (first, _), numbers, _ = two(workload, sync="hogwild")
-    first.step(Given(workload, 1))
-    numbers["additions"][:3] -= 1  # as if another had written what it had read before
-    assert first.report(numbers)["lost_additions"] == 3
-
-
 def adam(weights, slopes, rate):
     """Float64 steps of Adam along each of these slopes."""
     weights, mean, square = weights.astype(float), 0.0, 0.0
@@ -149,7 +139,7 @@ def test_shards_step_along_the_mean_of_n_gradients_in_the_order_in_which_they_ca
     (first, second), numbers, board = two(workload, sync="server", shards=shards, average=2, every=3)
     begun, sent = numbers["weights"].copy(), []
     for sync, seed in ((first, 1), (second, 2), (first, 3), (second, 4)):
-        sync.step(Given(workload, seed))
+        sync.step(batch_for(workload, seed))
         sent.append(numbers["gradients"][sync.number, (numbers["sent"][sync.number] - 1) % ROOM].copy())
     assert_array_equal(numbers["weights"], begun)  # no shard has run
     every = [Shard(workload, first.arrangement, numbers, number) for number in range(shards)]
@@ -160,7 +150,7 @@ def test_shards_step_along_the_mean_of_n_gradients_in_the_order_in_which_they_ca
     expected = adam(begun, means, 0.1) if optimizer == "adam" else begun - 0.1 * (means[0].astype(float) + means[1])
     assert_allclose(numbers["weights"], expected, atol=2e-6)
     assert first.report(numbers) == {"sent": 4, "applied": 4, "under_way": 0, "backlog": 4}
-    first.step(Given(workload, 5))  # its third: it pulls
+    first.step(batch_for(workload, 5))  # its third: it pulls
     assert_array_equal(first.learner.parameters, numbers["weights"])
     assert not np.array_equal(second.learner.parameters, numbers["weights"])
     for shard in every:
@@ -181,7 +171,7 @@ def test_a_copy_waits_while_its_gradients_are_under_way(monkeypatch):
 
     board.watch = look
     for seed in range(ROOM + 1):
-        first.step(Given(workload, seed))
+        first.step(batch_for(workload, seed))
     assert looks == [ROOM]
 
 
@@ -213,94 +203,3 @@ def test_what_is_cached_is_handed_over_before_a_copy_rests():
         assert (loop.step, replay.written) == (8, 5)
         loop.board.before_rest()
         assert replay.written == 8
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"sync": "lock", "replay": "shared", "every": 3},
-        {"sync": "hogwild", "replay": "cached:4"},
-        {"sync": "server", "shards": 2, "average": 3, "every": 0},
-    ],
-)
-def test_two_copies_take_every_step_once_and_resume(options):
-    workload = small(steps=100_000, hidden=(8,))
-    with running(workload, processes=2, **options) as loop:
-        advance(loop, lambda: loop.updates >= 200 and loop.board.rows[:2, Row.TURNS].min() >= 50)
-        with loop.paused():
-            saved, report = loop.state_dict(), loop.report()
-            written = [replay.written for replay in loop.buffers]
-        own = saved["numbers"]["steps"]
-        assert own[:, 0].sum() == saved["step"]
-        assert own[:, 1].sum() == saved["updates"]
-        assert saved["step"] - saved["updates"] >= 19  # learning_starts
-        assert sum(written) == saved["step"]
-        assert len(written) == (2 if options["sync"] == "server" else 1)
-        met = report["copies"]
-        if options["sync"] == "server":
-            assert met["sent"] == met["applied"] == saved["updates"]
-            assert met["under_way"] == 0
-            assert 0 < met["backlog"] <= 2 * ROOM
-        else:
-            assert met["additions"] == met["met"] * len(loop.learner.parameters)
-            assert options["sync"] == "hogwild" or met["lost_additions"] == 0
-    with running(workload, saved=saved, processes=2, **options) as loop:
-        assert_array_equal(loop.learner.parameters, saved["learner"]["weights"])
-        advance(loop, lambda: loop.board.rows[:2, Row.TURNS].min() >= 20)
-        after = loop.state_dict()
-        assert after["numbers"]["steps"].sum(0)[:2].tolist() == [after["step"], after["updates"]]
-        assert after["step"] > saved["step"]
-        assert after["epoch"] == saved["epoch"] + 1
-
-
-@pytest.mark.parametrize(("kind", "sync"), [("copy-1", "lock"), ("shard-0", "server")])
-def test_a_killed_process_is_told_and_all_is_kept(kind, sync):
-    workload = small(steps=100_000, hidden=(8,))
-    with running(workload, processes=2, sync=sync) as loop:
-        advance(loop, lambda: loop.updates >= 100)
-        kill(loop, kind)
-        with pytest.raises(TrainingError, match=rf"^{kind.replace('-', ' ')} was ended from outside"):
-            advance(loop, lambda: False)
-        saved = loop.state_dict()
-        assert saved["step"] >= 100
-        assert all(np.isfinite(saved["numbers"][name]).all() for name in (*Vectors._fields, "weights"))
-    with running(workload, saved=saved, processes=2, sync=sync) as loop:
-        advance(loop, lambda: loop.updates >= saved["updates"] + 50)
-
-
-@pytest.mark.parametrize(
-    ("options", "words_told"),
-    [
-        ({"sync": "server", "shards": 1000}, ("1,000 shards", "--shards")),
-        ({"shards": 2}, ("--shards", "--sync server")),
-        ({"sync": "hogwild", "average": 2}, ("--average", "--sync server")),
-        ({"sync": "hogwild", "every": 0}, ("episode", "hogwild")),
-        ({"replay": "cached:0"}, ("cached:n", "cached:0")),
-        ({"replay": "cached:21"}, ("21 records", "20 steps")),
-        ({"processes": 600}, ("512", "--processes")),
-        ({"learners": 2}, ("--learners",)),
-        ({"sync": "synchronous"}, ("lock, hogwild, server", "synchronous")),
-    ],
-)
-def test_what_copies_cannot_be_is_refused(options, words_told):
-    with pytest.raises(TrainingError) as caught:
-        of(**options).check(small(hidden=(8,)))
-    assert all(word in str(caught.value) for word in words_told)
-
-
-def test_options_of_copies_are_refused_elsewhere():
-    with pytest.raises(TrainingError, match="copies"):
-        Arrangement(name="apart", processes=2).check(small())
-    assert of().sync == "lock"
-    assert Arrangement(name="apart").sync == "synchronous"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sync", ["lock", "hogwild", "server"])
-def test_two_copies_learn(sync):
-    workload = dataclasses.replace(load("cartpole_dqn"), steps=8000)
-    with running(workload, processes=2, sync=sync) as loop:
-        episodes = advance(loop, lambda: loop.done(workload.steps))
-    scores = [episode.score for episode in episodes]
-    assert np.mean(scores[-10:]) > 2 * np.mean(scores[:20])
-    assert math.isfinite(loop.learner.parameters.sum())

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import re
 import signal
 import time
 
@@ -128,51 +127,33 @@ def test_a_child_computes_by_its_threads_alone(crew, board, monkeypatch):
     assert "MKL_NUM_THREADS" not in os.environ
 
 
-@pytest.mark.parametrize("is_stopped", [True, False])
-def test_once_a_run_is_to_end_who_does_not_rest_is_killed_and_named(crew, board, monkeypatch, is_stopped):
+@pytest.mark.parametrize("case", ["stopped", "works", "killed meanwhile", "long pause", "no pause"])
+def test_who_does_not_rest_in_time_is_killed_and_named(crew, board, monkeypatch, case):
+    is_stopped = case in ("stopped", "killed meanwhile", "no pause")
     begun(crew, board, "actor", arrives if is_stopped else works)
     (pid,) = crew.pids.values()
     if is_stopped:
         stop(pid)
-    monkeypatch.setattr(crews, "_HURRY_SECONDS", 0.1)
-    crew.shorten_shutdown()
-    with crew.paused():
-        assert not lives(pid)
-    assert re.fullmatch(r"actor 0 did not rest for \d+ s and was killed", crew.failure)
-    assert crew.restarts == 0
 
-
-def test_once_a_run_is_to_end_a_stopped_child_holds_nobody_up_who_waits_for_it(crew, board, monkeypatch):
-    begun(crew, board, "learner", arrives)
-    stop(crew.pids["learner-0"])
-    monkeypatch.setattr(crews, "_HURRY_SECONDS", 0.1)
-    crew.shorten_shutdown()
-    with pytest.raises(TrainingError, match=r"^learner 0 did not rest for 0 s and was killed$"):
-        watched(crew, lambda: False)
-
-
-def test_who_is_killed_just_before_all_is_at_rest_is_named(crew, board, monkeypatch):
-    begun(crew, board, "actor", arrives)
-    stop(crew.pids["actor-0"])
-
-    def kill_meanwhile(seconds):
+    def kill_meanwhile(seconds):  # just before all is at rest
         crew._kill_stopped()
         crew._children[0].process.join()
 
-    crew.shorten_shutdown()
-    monkeypatch.setattr(crews.time, "sleep", kill_meanwhile)
-    with crew.paused():
-        monkeypatch.undo()
-    assert crew.failure == "actor 0 did not rest for 4 s and was killed"
-
-
-def test_who_does_not_rest_in_a_long_pause_is_killed_and_named(crew, board, monkeypatch):
-    begun(crew, board, "actor", works)
-    monkeypatch.setattr(crews, "_START_SECONDS", 0.1)
-    with crew.paused():
-        pass
-    with pytest.raises(TrainingError, match=r"^actor 0 did not rest for 0 s and was killed$"):
-        crew.watch()
+    if case == "killed meanwhile":
+        monkeypatch.setattr(crews.time, "sleep", kill_meanwhile)
+    else:
+        monkeypatch.setattr(crews, "_START_SECONDS" if case == "long pause" else "_HURRY_SECONDS", 0.1)
+    if case != "long pause":
+        crew.shorten_shutdown()
+    if case != "no pause":  # in which a process may wait for the child without end
+        with crew.paused():
+            monkeypatch.undo()
+            assert not lives(pid)
+        assert crew.failure.startswith("actor 0 ")
+    seconds = "4" if case == "killed meanwhile" else r"\d+"
+    with pytest.raises(TrainingError, match=rf"^actor 0 did not rest for {seconds} s and was killed$"):
+        watched(crew, lambda: False)
+    assert crew.restarts == 0
 
 
 def test_no_signal_of_a_group_ends_a_child(crew, board):

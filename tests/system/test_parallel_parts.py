@@ -3,8 +3,6 @@
 import contextlib
 import gc
 import os
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -13,9 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from impls.replay import Layout, strategies
-from impls.replay.registry import strategy_class
-from impls.training import TrainingError
+from impls.replay import Layout
 from impls.training.actor import Episode
 from impls.training.arrangement import Arrangement
 from impls.training.parallel import children as programs
@@ -23,24 +19,19 @@ from impls.training.parallel import counter, prefetcher
 from impls.training.parallel.acting import Fetched, claimed
 from impls.training.parallel.batches import SentBatches, Slots, slots_of
 from impls.training.parallel.board import EPISODES, LINE, Board, Counter, Row, Stopped
-from impls.training.parallel.loop import ParallelLoop
 from impls.training.parallel.pace import Pace
 from impls.training.parallel.transports import Shared
-from tests.committed import ROOT
-from tests.parallel_runs import PATIENCE_SECONDS, lives, small, until
+from tests.parallel_runs import PATIENCE_SECONDS, make_loop, small, until
 
 LAYOUT = Layout((3,), "float32", choices=2)
 
 
-def as_child(board):
-    """The board as a child of this process's parent would have it: it may rest and be stopped."""
-    board._parent = os.getppid()
-    return board
-
-
 @pytest.fixture
 def board():
-    return as_child(Board(3, 2, 5))
+    """The board as a child of this process's parent would have it: the process may rest and be stopped."""
+    made = Board(3, 2, 5)
+    made._parent = os.getppid()
+    return made
 
 
 @pytest.fixture
@@ -171,24 +162,23 @@ def test_episodes_come_in_the_order_of_their_steps_and_wait_for_room(board, besi
 # Pauses
 
 
-@pytest.mark.parametrize("where", ["turns", "claims", "episodes", "batches"])
+@pytest.mark.parametrize("where", ["turns", "claims", "episodes", "batches", "rest"])
 def test_a_process_rests_from_every_wait_and_stops(board, beside, where):
     pace, slots, states = Pace(1, 0, 2, False, 1), Slots(LAYOUT, 4, 2), []
+    waits = {
+        "claims": lambda: claimed(board, pace, 2, 1),
+        "episodes": lambda: board.report(0, Episode(1.0, 1), 1, 1),
+        "batches": lambda: SentBatches(slots, board, 1).take(1.0, 0),
+    }
 
     def live():
-        try:
+        with pytest.raises(Stopped):
             while True:
                 board.check(1)
-                if where == "claims":
-                    claimed(board, pace, 2, 1)
-                elif where == "episodes":
-                    board.report(0, Episode(1.0, 1), 1, 1)
-                elif where == "batches":
-                    SentBatches(slots, board, 1).take(1.0, 0)
-        except Stopped:
-            states.append("stopped")
+                waits.get(where, list)()
+        states.append("stopped")
 
-    board.rows[1, Row.LIVE] = 1
+    board.arrive(1)
     beside(live)
     for _ in range(2):
         time.sleep(0.05)
@@ -196,23 +186,9 @@ def test_a_process_rests_from_every_wait_and_stops(board, beside, where):
         until(lambda: board.rests(1))
         board.add(Counter.PAUSE)
         until(lambda: not board.rows[1, Row.RESTING])
-    board.stop()
-    until(lambda: states == ["stopped"])
-
-
-def test_a_process_stops_while_it_rests(board, beside):
-    states = []
-
-    def live():
-        board.arrive(1)
-        try:
-            board.check(1)
-        except Stopped:
-            states.append("stopped")
-
-    board.add(Counter.PAUSE)
-    beside(live)
-    until(lambda: board.rows[1, Row.RESTING] == 1)
+    if where == "rest":
+        board.add(Counter.PAUSE)
+        until(lambda: board.rests(1))
     board.stop()
     until(lambda: states)
 
@@ -286,7 +262,7 @@ def test_no_memory_is_left(beside):
     gc.collect()
     before = maps()
     for name in ("apart", "pipelined"):
-        loop = ParallelLoop(small(), Arrangement(name=name))
+        loop = make_loop(small(), name)
         assert maps() > before
         loop.close()
         del loop
@@ -296,64 +272,59 @@ def test_no_memory_is_left(beside):
 # Pauses of who receives, and weights of who acts
 
 
-def test_who_receives_does_not_rest_in_a_pause_that_began_after_it_looked(board, monkeypatch):
-    def looked(*_):
-        board.add(Counter.PAUSE)
-        return False
+PIPELINED = Arrangement(name="pipelined")
 
-    rested, slots = [], SimpleNamespace(claimed=0)
-    monkeypatch.setattr(prefetcher, "drain", looked)
-    monkeypatch.setattr(
-        prefetcher, "Prefetcher", lambda *_: SimpleNamespace(slots=slots, turn=lambda: not board.stop())
+
+def keeper_of(board, monkeypatch, slots, turn=None, is_drained=lambda: True):
+    """The start of a keeper with a made-up prefetcher, which asks ``is_drained`` whether records are under way."""
+
+    class Asked(Shared):
+        def is_drained(self, replay):
+            return is_drained()
+
+    monkeypatch.setattr(programs.Board, "attach", lambda *_: board)
+    monkeypatch.setattr(programs, "attach", lambda *_: object())
+    monkeypatch.setattr(prefetcher, "Prefetcher", lambda *_: SimpleNamespace(slots=slots, turn=turn))
+    return programs.Start(
+        small(), PIPELINED, 0, 0, 0, 2, board.handle(), object(), 1, (), "dense", "dense", "cpu", Asked()
     )
+
+
+def test_who_receives_sees_a_pause_that_begins_late(board, monkeypatch):
+    rested, slots = [], SimpleNamespace(claimed=0)
+    start = keeper_of(board, monkeypatch, slots, turn=lambda: not board.stop())
+    monkeypatch.setattr(prefetcher, "drain", lambda *_: board.add(Counter.PAUSE) < 0)
     monkeypatch.setattr(board, "check", rested.append)
-    start = SimpleNamespace(
-        attached=lambda: (board, object()), workload=small(), arrangement=Arrangement(name="pipelined"),
-        transport=Shared(), row=1,
-    )  # fmt: skip
     with pytest.raises(Stopped):
         prefetcher.run_prefetcher(start)
     assert not rested
 
 
-def test_a_keeper_that_starts_in_a_pause_rests_when_what_was_handed_over_has_arrived(board, beside, monkeypatch):
-    looks, is_there = [], threading.Event()
-
-    class Late(Shared):
-        def is_drained(self, replay):
-            looks.append(1)
-            return is_there.is_set()
+def test_a_keeper_rests_once_all_has_arrived(board, beside, monkeypatch):
+    looks, arrived = [], []
 
     def keep():
         with contextlib.suppress(Stopped):
             prefetcher.run_prefetcher(start)
 
-    monkeypatch.setattr(programs.Board, "attach", lambda *_: board)
-    monkeypatch.setattr(prefetcher, "Prefetcher", lambda *_: SimpleNamespace(slots=SimpleNamespace(claimed=0)))
-    monkeypatch.setattr(programs, "attach", lambda *_: object())
-    arrangement = Arrangement(name="pipelined")
-    start = programs.Start(
-        small(), arrangement, 0, 0, 0, 2, board.handle(), object(), 1, (), "dense", "dense", "cpu", Late()
-    )
+    start = keeper_of(board, monkeypatch, SimpleNamespace(claimed=0), is_drained=lambda: looks.append(1) or arrived)
     board.add(Counter.PAUSE)
     beside(keep)
     try:
         until(lambda: len(looks) >= 3 or board.rows[2, Row.RESTING])
         assert not board.rows[2, Row.RESTING]
-        is_there.set()
+        arrived.append(True)
         until(lambda: board.rows[2, Row.RESTING])
     finally:
         board.stop()
 
 
-def fetched(board, fetch, interval=1):
-    start = SimpleNamespace(
-        workload=SimpleNamespace(
-            actors=SimpleNamespace(sync_interval=interval), replay=SimpleNamespace(initial_priority="max")
-        )
-    )
-    policy = SimpleNamespace(parameters=np.zeros(5, np.float32))
-    own = Fetched(start, board, policy)
+def fetched(board, fetch, interval=1, initial_priority="max"):
+    """The fetching of an actor, and its policy, which keeps the weights that it has ``loaded``."""
+    actors, replay = SimpleNamespace(sync_interval=interval), SimpleNamespace(initial_priority=initial_priority)
+    policy = SimpleNamespace(parameters=np.zeros(5, np.float32), loaded=[])
+    policy.load_weights = lambda weights: policy.loaded.append(float(weights[0]))
+    own = Fetched(SimpleNamespace(workload=SimpleNamespace(actors=actors, replay=replay)), board, policy)
     own._fetch = fetch
     return own, policy
 
@@ -362,8 +333,7 @@ def test_weights_that_are_torn_are_fetched_again_before_a_turn(board):
     answers = [(-1, 3), (-1, 5), (4, 7)]
 
     def fetch(target, known):
-        version, number = answers.pop(0)
-        target[:] = number
+        version, target[:] = answers.pop(0)
         return version
 
     own, policy = fetched(board, fetch)
@@ -372,9 +342,10 @@ def test_weights_that_are_torn_are_fetched_again_before_a_turn(board):
     assert (policy.parameters == 7).all()
 
 
-def test_actors_fetch_at_every_so_many_turns_and_tell_how_stale_they_are(board):
+@pytest.mark.parametrize("initial_priority", ["max", "td_error"])
+def test_actors_fetch_at_times_and_tell_staleness(board, initial_priority):
     board.begin_at(np.zeros(5, np.float32), 0, 0)
-    own, policy = fetched(board, board.fetch, interval=3)
+    own, policy = fetched(board, board.fetch, 3, initial_priority)
     seen = []
     for turn in range(7):
         own.turn(board.lines[1])
@@ -382,8 +353,10 @@ def test_actors_fetch_at_every_so_many_turns_and_tell_how_stale_they_are(board):
         board.publish(np.full(5, turn + 1, np.float32))
         board.add(Counter.UPDATES)
     assert seen == [0, 0, 0, 3, 3, 3, 6]
-    assert board.rows[1, Row.LAG_SUM] == 2 * (0 + 1 + 2)
-    assert board.rows[1, Row.LAG_MAX] == 2
+    assert board.rows[1, [Row.LAG_SUM, Row.LAG_MAX]].tolist() == [2 * (0 + 1 + 2), 2]
+    for _ in range(6):  # nothing is published any more
+        own.turn(board.lines[1])
+    assert policy.loaded == ([0, 3, 6, 7] if initial_priority == "td_error" else [])
 
 
 def test_the_sequence_word_is_odd_while_weights_are_written():
@@ -413,14 +386,12 @@ def test_errors_that_come_out_of_order_go_to_the_records_of_their_own_batch():
     assert [slots.is_free(ticket) for ticket in (3, 4, 5)] == [True, True, False]
 
 
-def test_a_keeper_samples_the_batches_ahead_that_a_workload_wants_by_the_step_that_it_is_at(board, monkeypatch):
+def test_a_keeper_samples_as_far_ahead_as_wanted(board, monkeypatch):
     workload = small(presampled=3, steps=100, beta=0.4, beta_end=1.0)
-    slots, betas = slots_of(workload, Arrangement(name="pipelined")), []
+    slots, betas = slots_of(workload, PIPELINED), []
     monkeypatch.setattr(prefetcher, "sample", lambda replay, out, beta, rng, board: betas.append(beta) or out)
-    start = SimpleNamespace(
-        workload=workload, arrangement=Arrangement(name="pipelined"), row=1, extra=slots.handle(), transport=Shared(),
-        seed=0, epoch=0,
-    )  # fmt: skip
+    start = SimpleNamespace(workload=workload, arrangement=PIPELINED, row=1, extra=slots.handle(), seed=0, epoch=0)
+    start.transport = Shared()
     own = prefetcher.Prefetcher(start, board, None)
     assert not own._sample()  # no gradient step is due yet
     board.set(Counter.STEPS, 50)
@@ -430,59 +401,3 @@ def test_a_keeper_samples_the_batches_ahead_that_a_workload_wants_by_the_step_th
     assert betas == pytest.approx([0.7] * 3)
     slots.claim()
     assert [own._sample(), own._sample()] == [True, False]
-
-
-def test_a_strategy_that_training_does_not_make_is_refused():
-    # Each strategy that training can be told is what it trains by: for processes, and with the one bank that is made.
-    for name in strategies():
-        kind, arrangement = strategy_class(name), Arrangement(name="apart", strategy=name)
-        if kind.processes and not kind.banked:
-            arrangement.check(small())
-            continue
-        with pytest.raises(TrainingError, match=rf"strategy {name} .*; choose one of .*global") as refused:
-            arrangement.check(small())
-        assert name not in str(refused.value).partition("; choose")[2]
-
-
-def test_actors_that_need_targets_load_the_weights_that_they_fetch(board):
-    loaded = []
-    own, policy = fetched(board, board.fetch)
-    own._has_targets, policy.load_weights = True, lambda weights: loaded.append(float(weights[0]))
-    board.publish(np.full(5, 3, np.float32))
-    own.turn(board.lines[1])
-    own.turn(board.lines[1])
-    assert loaded == [3.0]
-
-
-@pytest.mark.parametrize(
-    "start",
-    [
-        "child = testing.TestProcess(Slow(), 'dense', 0, 4)",
-        "split = learners.make(load('pendulum_sac'), 'split'); split.workload = Slow(); split._begin(); "
-        "child = split._child",
-    ],
-)
-def test_a_child_whose_parent_is_killed_while_it_imports_ends_at_once(tmp_path, start):
-    script = tmp_path / "parent.py"
-    script.write_text(
-        "import signal, time\n"
-        "from impls.training import learners, load\n"
-        "from impls.training.parallel import testing\n"
-        "class Slow:\n"
-        "    __reduce__ = lambda self: (time.sleep, (600,))\n"  # as long as an import may take
-        "if __name__ == '__main__':\n"
-        f"    {start}\n"
-        "    print(child.pid, flush=True)\n"
-        "    signal.pause()\n"
-    )
-    parent = subprocess.Popen(
-        [sys.executable, str(script)], env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True
-    )
-    with parent:
-        try:
-            child = int(parent.stdout.readline())
-            threads = Path(f"/proc/{child}/task")
-            until(lambda: len([*threads.iterdir()]) > 1)  # its watch has begun
-        finally:
-            parent.kill()
-    until(lambda: not lives(child))

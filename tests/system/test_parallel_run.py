@@ -7,49 +7,25 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.committed import ROOT
-
 pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
-from impls.training import TrainingError, checkpoint, learners, load
+from impls.training import TrainingError, checkpoint, clock, learners, load
+from impls.training import run as module
 from impls.training.__main__ import _parser, main
 from impls.training.actor import VALIDATION, evaluate
 from impls.training.arrangement import Arrangement
 from impls.training.environments import Environment
 from impls.training.interrupts import Interrupted
-from impls.training.options import KEY, WHY_NOT, set_up_answer, setup_of
+from impls.training.options import KEY, WHY_NOT, set_up_answer
 from impls.training.parallel.testing import TestProcess
 from impls.training.run import Plan, start
-from tests.parallel_runs import kill, lives, small, stop, until
-
-FILE = """
-name = "fine"
-environment = "tests.fake_environments:Fine-v0"
-algorithm = "dqn"
-steps = {steps}
-[observation]
-shape = [2]
-[action]
-choices = 2
-[network]
-hidden = [4]
-[learner]
-batch = 4
-update_interval = 1
-learning_starts = 20
-[replay]
-capacity = 512
-[evaluation]
-interval = 100
-episodes = 2
-"""
+from tests.parallel_runs import kill, lives, small, stop
+from tests.system.test_actors import fake
 
 
 def workload(**changes):
@@ -70,6 +46,15 @@ def ended(run):
 def rows(folder, name="curve.csv"):
     columns, *lines = (folder / name).read_text().splitlines()
     return [dict(zip(columns.split(","), line.split(","), strict=True)) for line in lines]
+
+
+def broken_off(run, folder, kind=TrainingError):
+    """The error that ends a run, which says as of which step the run is saved; and the state of its loop."""
+    with pytest.raises(kind) as caught:
+        ended(run)
+    state = checkpoint.load(folder / "checkpoint.pt")["loop"]
+    assert f"; the run is saved as of step {state['step']:,}: continue with --resume" in str(caught.value)
+    return caught.value, state
 
 
 def meddled(run, step, what):
@@ -111,59 +96,52 @@ def test_a_run_writes_what_the_serial_loops_does_and_says_who_did_it(tmp_path, n
 
 
 def test_ctrl_c_saves_the_run_and_it_goes_on_from_there(tmp_path):
-    folder = tmp_path / "run"
-    run = meddled(begun(folder), 120, lambda: os.kill(os.getpid(), signal.SIGINT))
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(Interrupted, match=r"^interrupted; .*; the run is saved as of step \d+: continue with "):
-        ended(run)
+    run = meddled(begun(tmp_path), 120, lambda: os.kill(os.getpid(), signal.SIGINT))
+    save, before = run.save, signal.getsignal(signal.SIGINT)
+    run.save = lambda: (save(), run._loop.advance())  # as others go on after it
+    error, state = broken_off(run, tmp_path, Interrupted)
+    assert str(error).startswith("interrupted; ")
     assert signal.getsignal(signal.SIGINT) is before
-    saved = checkpoint.load(folder / "checkpoint.pt")
-    assert 120 <= saved["loop"]["step"] < 300
-    assert saved["episodes"] == len(rows(folder, "episodes.csv"))
+    assert 120 <= state["step"] < 300
+    episodes = len(rows(tmp_path, "episodes.csv"))
+    assert episodes == checkpoint.load(tmp_path / "checkpoint.pt")["episodes"]
     with pytest.raises(TrainingError, match=r"another run, which differs in arrangement\.strategy$"):
-        begun(folder, resume=True, strategy="global")
-    summary = ended(begun(folder, resume=True))
+        begun(tmp_path, resume=True, strategy="global")
+    summary = ended(begun(tmp_path, resume=True))
     assert (summary["steps"], summary["updates"]) == (300, 281)
-    assert summary["episodes"] == len(rows(folder, "episodes.csv")) >= saved["episodes"]
-    assert [int(row["step"]) // 100 for row in rows(folder)] == [1, 2, 3]
+    assert summary["episodes"] == len(rows(tmp_path, "episodes.csv")) >= episodes
+    assert [int(row["step"]) // 100 for row in rows(tmp_path)] == [1, 2, 3]
 
 
 def test_a_stopped_actor_does_not_delay_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr("impls.training.parallel.children._HURRY_SECONDS", 0.5)
-    run = begun(tmp_path / "run", of=workload(steps=10**9))
+    run = begun(tmp_path, of=workload(steps=10**9))
 
     def end():
         stop(run._loop.pids["actor-0"])
         os.kill(os.getpid(), signal.SIGTERM)
 
-    meddled(run, 50, end)
-    with pytest.raises(Interrupted) as ended_by:
-        ended(run)
-    words = r"ended by SIGTERM; actor 0 did not rest for \d s and was killed; .* saved as of step (\d+): continue "
-    assert re.fullmatch(words + "with --resume", str(ended_by.value))
-    assert ended_by.value.exit_code == 143
-    assert checkpoint.load(tmp_path / "run" / "checkpoint.pt")["loop"]["step"] >= 50
+    error, state = broken_off(meddled(run, 50, end), tmp_path, Interrupted)
+    assert re.match(r"ended by SIGTERM; actor 0 did not rest for \d s and was killed; ", str(error))
+    assert error.exit_code == 143
+    assert state["step"] >= 50
 
 
 def test_a_lost_keeper_is_a_sentence_and_a_lost_actor_begins_anew(tmp_path):
-    run = begun(tmp_path / "run", "pipelined", of=workload(steps=10**6), plan={"test_process": True})
+    run = begun(tmp_path, "pipelined", of=workload(steps=10**6), plan={"test_process": True})
     loop, tester = run._loop, run._tester
     meddled(run, 50, lambda: kill(loop, "actor-0"))
-    meddled(run, 400, lambda: kill(loop, "keeper-0"))
-    words = r"^keeper 0 was ended from outside \(exit code -9\); the run is saved as of step ([\d,]+): continue with"
-    with pytest.raises(TrainingError, match=words):
-        ended(run)
-    state = checkpoint.load(tmp_path / "run" / "checkpoint.pt")["loop"]
+    error, state = broken_off(meddled(run, 400, lambda: kill(loop, "keeper-0")), tmp_path)
+    assert str(error).startswith("keeper 0 was ended from outside (exit code -9); ")
     assert state["step"] >= 400
     assert state["restarts"] == 1
     assert not lives(tester.pid)
 
 
 def test_a_faulty_environment_is_a_sentence_and_the_run_is_saved(tmp_path):
-    run = begun(tmp_path / "run", of=workload(environment="tests.fake_environments:Raises-v0"))
-    with pytest.raises(TrainingError, match=r"is on fire.*; the run is saved as of step \d+: continue with --resume"):
-        ended(run)
-    assert (tmp_path / "run" / "checkpoint.pt").exists()
+    run = begun(tmp_path, of=workload(environment="tests.fake_environments:Raises-v0"))
+    error, _ = broken_off(run, tmp_path)
+    assert "is on fire" in str(error)
 
 
 def test_a_test_process_evaluates_the_weights_of_a_step_while_training_goes_on(tmp_path, capfd):
@@ -196,15 +174,6 @@ def test_a_checkpoint_owes_the_evaluations_that_it_lacks(tmp_path):
     run.close()
 
 
-def test_a_run_says_as_of_which_step_it_is_saved(tmp_path, monkeypatch):
-    run = begun(tmp_path / "run")
-    monkeypatch.setattr(run, "save", lambda save=run.save: (save(), run._loop.advance()))  # as others go on after it
-    monkeypatch.setattr(run, "_turn", lambda progress: os.kill(os.getpid(), signal.SIGINT))
-    with pytest.raises(Interrupted) as error:
-        ended(run)
-    assert f"as of step {checkpoint.load(tmp_path / 'run' / 'checkpoint.pt')['loop']['step']}:" in str(error.value)
-
-
 def test_a_test_process_scores_as_an_evaluation_here_would():
     made = workload(environment="CartPole-v1", shape=(4,), choices=2)
     policy, environment = learners.make(made, seed=5), Environment(made)
@@ -232,61 +201,57 @@ def test_a_dead_test_process_is_a_warning_and_evaluations_go_on(tmp_path, capfd)
     assert [int(row["step"]) // 100 for row in rows(tmp_path / "run")][-1] == 3
 
 
-def test_seconds_are_a_time_box_whether_or_not_the_run_has_settled_by_then(tmp_path):
-    plan = {"seconds": 1, "test_episodes": 0}
-    summary = ended(begun(tmp_path / "run", of=workload(steps=10**9), plan=plan))
-    assert summary["seconds"] >= 1
-    if settled := summary["settled"]:
-        assert settled["seconds"] < summary["seconds"]
-        assert settled["updates"] <= summary["updates"] - 100
-    assert summary["steps"] < 10**9
-    assert (tmp_path / "run" / "checkpoint.pt").exists()
+# A race, on a clock of the tests, in this process
+
+FREE_AT = 200  # gradient steps
 
 
-def test_a_killed_run_leaves_no_process_and_is_resumed(tmp_path):
-    path, folder = tmp_path / "fine.toml", tmp_path / "run"
-    path.write_text(FILE.format(steps=50_000))
-    given = ["train", str(path), "--arrangement", "apart", "--checkpoint-every", "100", "--out", str(folder)]
-    command = [sys.executable, "-m", "impls.training", *given]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
-        until((folder / "checkpoint.pt").exists)
-        children = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
-        child.kill()
-    assert children
-    until(lambda: not any(map(lives, children)))
-    step = checkpoint.load(folder / "checkpoint.pt")["loop"]["step"]
-    assert 100 <= step < 50_000
-    parsed = _parser().parse_args(given)
-    setting = setup_of(load(path), parsed)
-    plan = Plan(folder, live=False, seconds=1, test_episodes=0)
-    summary = ended(start(setting.workload, plan, resume=True, arrangement=setting.arrangement))
-    assert summary["steps"] > step
+class Numbers(list):
+    """The numbers of a race that frees the run after some gradient steps, each of which lasts 1 s."""
+
+    def __setitem__(self, at, value):
+        super().__setitem__(at, value)
+        if at == clock.LATEST:
+            self[clock.PAUSED] -= 10**9
+            self[clock.FREE] = int(clock.read_progress(self)[1] >= FREE_AT)
+
+
+def test_a_raced_run_counts_from_its_release(tmp_path, monkeypatch):
+    numbers = Numbers([0] * clock.COUNT)
+
+    def evaluate(*_):
+        numbers[clock.PAUSED] -= 10**12
+        return [0.0]
+
+    monkeypatch.setattr(clock, "_numbers", numbers)
+    monkeypatch.setattr(module, "evaluate", evaluate)
+    raced = dataclasses.replace(fake(evaluation={"interval": 50}), steps=400)
+    plan = Plan(tmp_path / "run", test_episodes=0, live=False, seconds=10.0)
+    summary = ended(start(raced, plan, contestant="numpy"))
+    assert FREE_AT + 5 < summary["updates"] < FREE_AT + 60
+    assert summary["settled"]["updates"] < 60
+    assert clock.read_progress(numbers)[2] / 1e9 == pytest.approx(summary["updates"], rel=0.2)
+    assert float(rows(tmp_path / "run")[0]["seconds"]) > 10
+    assert summary["seconds"] > 1000
 
 
 # Options
 
-LOCAL = ["--arrangement", "apart", "--sync", "local", "--learners", "2"]
-
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "facts"),
     [
-        (["--arrangement", "apart", "--learners", "3"], "cannot be cut into 3 equal parts"),
-        ([*LOCAL, "--learners", "3"], "cannot be cut into 3 equal parts"),
-        ([*LOCAL, "--arrangement", "pipelined"], "not 2 in pipelined"),
-        ([*LOCAL, "--learners", "32", "--banks", "32"], "a capacity of 50,000 cannot be cut into 32 equal banks"),
-        ([*LOCAL, "--banks", "3"], "one each, not 3 of 2 in apart"),
-        ([*LOCAL, "--banks", "2", "--strategy", "two_lock_lazy"], "has one bank, not 2"),
-        (["--arrangement", "apart", "--strategy", "banked"], "comes with --banks"),
-        (["--arrangement", "apart", "--contestant", "numpy"], "several processes have the tree numba, not 'numpy'"),
-        (["--arrangement", "apart", "--compile"], "--compile is for a run of one process"),
-        (["--learner", "dnese"], "did you mean 'dense'?"),
+        (["--arrangement", "apart", "--learners", "3"], "3 --sync"),
+        (["--arrangement", "apart", "--strategy", "banked"], "banked --banks"),
+        (["--arrangement", "apart", "--contestant", "numpy"], "numba 'numpy'"),
+        (["--arrangement", "apart", "--compile"], "--compile"),
+        (["--learner", "dnese"], "'dnese' 'dense'"),
     ],
 )
-def test_what_cannot_be_done_is_a_sentence(tmp_path, capsys, given, words):
+def test_what_cannot_be_done_is_a_sentence(tmp_path, capsys, given, facts):
     assert main(["train", "cartpole_dqn", "--out", str(tmp_path / "run"), *given]) == 2
     said = capsys.readouterr().err
-    assert words in said
+    assert all(fact in said for fact in facts.split())
     assert said.count("\n") == 1
 
 
@@ -338,31 +303,31 @@ def test_a_run_of_an_answer_learns_once_there_can_be_a_batch(tmp_path, changes, 
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "facts"),
     [
-        ([], "it has no 'workload'"),
-        ({"repairs": []}, "nothing fits the machine"),
-        (answer(workload="pong_dqn"), "is about the workload 'pong_dqn', not 'cartpole_dqn'"),
-        (answer() | {KEY: None}, "ask again: python -m dse recommend --json --workload cartpole_dqn"),
+        ([], "'workload'"),
+        ({"repairs": []}, "fits"),
+        (answer(workload="pong_dqn"), "'pong_dqn' 'cartpole_dqn'"),
+        (answer() | {KEY: None}, "dse recommend --json --workload cartpole_dqn"),
         (answer() | {WHY_NOT: "a run has one device"}, "a run has one device"),
-        (answer({"lerner": "torch"}), "did you mean 'learner'?"),
+        (answer({"lerner": "torch"}), "lerner 'learner'"),
         (answer({"learner.bach": 1}), "learner.bach"),
-        (answer({"batch": True}), "has True as batch, which must be a whole number"),
-        (answer({"environments": "8"}), "has '8' as environments"),
-        (answer({"learner": 8}), "has 8 as learner, which must be text"),
-        (answer({"replay.capacity": 0.5}), "has 0.5 as replay.capacity"),
-        (answer({"replay.capacity": -1}), "capacity must be at least 1"),
-        (answer({"batch": 1 << 21}), "--batch must be at most 1,048,576"),
-        (answer({"arrangement": "apatr"}), "did you mean 'apart'?"),
-        (answer({"arrangement": "serial", "learners": 2}), "--learners changes nothing"),
+        (answer({"batch": True}), "True batch"),
+        (answer({"environments": "8"}), "'8' environments"),
+        (answer({"learner": 8}), "8 learner"),
+        (answer({"replay.capacity": 0.5}), "0.5 replay.capacity"),
+        (answer({"replay.capacity": -1}), "capacity 1"),
+        (answer({"batch": 1 << 21}), "--batch 1,048,576"),
+        (answer({"arrangement": "apatr"}), "apatr 'apart'"),
+        (answer({"arrangement": "serial", "learners": 2}), "--learners"),
     ],
 )
-def test_a_faulty_answer_is_a_sentence_that_names_its_file(tmp_path, content, words):
+def test_a_faulty_answer_is_a_sentence_that_names_its_file(tmp_path, content, facts):
     with pytest.raises(TrainingError) as caught:
         set_up(tmp_path, content)
-    assert words in str(caught.value)
-    assert "answer.json: " in str(caught.value)
-    assert "\n" not in str(caught.value)
+    said = str(caught.value)
+    assert all(fact in said for fact in ("answer.json: ", *facts.split()))
+    assert "\n" not in said
 
 
 def test_an_answer_comes_from_a_file_or_the_standard_input(tmp_path, monkeypatch, capsys):

@@ -1,5 +1,6 @@
 """The command peers --training: loops take turns, what is wrong with one is a sentence, and one run is compared."""
 
+import contextlib
 import datetime
 import json
 import os
@@ -25,12 +26,22 @@ OURS = [name for name in loops.names() if loops.kind_of(name).is_ours]
 THEIRS = [name for name in loops.names() if name not in OURS]
 
 
+COMMAND = ["peers", "--training", "--rounds", "3", "--block", "0.02", "--warmup", "4", "--python", sys.executable]
+
+
 @pytest.fixture
-def known(monkeypatch):
-    """Makes the loops of this file known by their names, here and in workers."""
+def measure(monkeypatch, tmp_path, capsys):
+    """Measures loops of the tests, known here and in workers, of which "naive" is ours; returns what is printed."""
     for name, kind in naive_training.KINDS.items():
         monkeypatch.setitem(loops._kinds(), name, kind)
     monkeypatch.setattr(command, "MODULE", naive_training.MODULE)
+    monkeypatch.setattr(command, "OURS", "naive")
+
+    def run(contestants, *more, code=0):
+        assert cli.main([*COMMAND, "--results", str(tmp_path), "--contestants", contestants, *more]) == code
+        return capsys.readouterr()
+
+    return run
 
 
 def test_the_registry_holds_ours_first_and_every_library_states_what_it_is():
@@ -138,92 +149,87 @@ def test_a_script_runs_for_a_block_and_waits(tmp_path, monkeypatch):
         loop.run(time.perf_counter() + 60)
 
 
-COMMAND = ["peers", "--training", "--rounds", "3", "--block", "0.02", "--warmup", "4", "--python", sys.executable]
+WRONG = {"eager": "failed 2.000 0.01", "small": "failed 17 17,410", "raising": "failed ArithmeticError diverged"}
+WRONG |= {"dying": "failed 3", "absent": "skipped 'no_such_module' peers"}
 
 
-@pytest.mark.usefixtures("known")
-def test_loops_take_turns_and_what_is_wrong_with_one_is_a_sentence(tmp_path, capsys):
-    words = [*COMMAND, "--contestants", ",".join(naive_training.KINDS), "--results", str(tmp_path)]
-    assert cli.main([*words, "--json"]) == 1
-    out, err = capsys.readouterr()
+def test_what_is_wrong_with_a_loop_is_told(measure):
+    out, err = measure(",".join(naive_training.KINDS), "--json", code=1)
     found = json.loads(out)
-    rates = {row["loop"]: row["steps_per_second"]["clean"] for row in found["rows"]}
-    assert set(rates) == {"naive", "naive (4 environments)", "slow (uniform)"}
-    assert all(low <= median <= high for median, low, high in rates.values())
-    assert {row["gradient_steps_per_step"] for row in found["rows"]} == {1.0}
-    for row in found["rows"]:
+    rows = {row["loop"]: row for row in found["rows"]}
+    assert set(rows) == {"naive", "naive (4 environments)", "slow (uniform)"}
+    for row in rows.values():
+        median, low, high = row["steps_per_second"]["clean"]
+        assert low <= median <= high
+        assert row["gradient_steps_per_step"] == 1.0
         assert row["update_frame_hz"] == pytest.approx(loops.workload().learner.batch * row["sampling_hz"])
         assert 0 < row["cpu_percent"] <= 101
-    assert next(row["note"] for row in found["rows"] if row["loop"] == "naive") == "learns nothing"
-    assert {row["loop"].partition(" ")[0]: (row["status"], row["reason"]) for row in found["absent"]} == {
-        "eager": ("failed", "2.000 gradient steps an environment step, not 1 within 0.01"),
-        "small": ("failed", "its network has 17 weights, not 17,410"),
-        "raising": ("failed", "ArithmeticError: diverged"),
-        "dying": ("failed", "the process ended with exit code 3"),
-        "absent": ("skipped", "absent needs the module 'no_such_module', which is not installed; try: make peers"),
-    }
-    assert "error: 4 cells failed, such as" in err
+    assert rows["naive"]["note"] == "learns nothing"
+    absent = {row["loop"].partition(" ")[0]: f"{row['status']}: {row['reason']}" for row in found["absent"]}
+    assert absent.keys() == WRONG.keys()
+    assert all(fact in absent[name] for name, facts in WRONG.items() for fact in facts.split())
+    assert "4 cells" in err
     kept = read_file(found["file"])
-    assert {one.source for one in kept} == {"measured"}
-    assert len({one.utc for one in kept}) == 1
-    again = [one for one in kept if one.primitive == "loop_peer_again"]
-    assert [(one.contestant, one.op) for one in again] == [("naive", op) for op in command.OPS]
-    assert all(len(one.samples_seconds) == 3 for one in kept if one.status in ("ok", "unstable"))
+    assert {(record.source, record.utc) for record in kept} == {("measured", kept[0].utc)}
+    again = [record for record in kept if record.primitive == "loop_peer_again"]
+    assert [(record.contestant, record.op) for record in again] == [("naive", op) for op in command.OPS]
+    assert all(len(record.samples_seconds) == 3 for record in kept if record.status in ("ok", "unstable"))
 
 
-@pytest.mark.usefixtures("known")
-def test_a_run_measures_all_anew_and_stands_alone(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(command, "OURS", "naive")
-    words = [*COMMAND, "--results", str(tmp_path), "--contestants"]
-    assert cli.main([*words, "naive"]) == 0
+def test_a_run_measures_all_anew_and_stands_alone(measure, tmp_path, monkeypatch):
+    measure("naive")
     later = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)).isoformat()
     monkeypatch.setattr(command.platforms, "now", lambda: later)
-    assert cli.main([*words, "naive,slow"]) == 0
-    said = capsys.readouterr().out.split(".jsonl\n")[1]
-    assert said.startswith("naive")
-    assert "times slow's (uniform" in said.splitlines()[0]
+    first, *_ = measure("naive,slow").out.splitlines()
+    assert first.startswith("naive")
+    assert "slow's (uniform" in first
     (path,) = tmp_path.glob("*/training-peers.jsonl")
     latest = command.latest(path)
     assert len(latest) == 4 * len(command.OPS)
     assert len(read_file(path)) == len(latest) + 3 * len(command.OPS)
 
 
-@pytest.mark.usefixtures("known")
-def test_loops_of_several_batches_take_turns_and_those_of_one_are_compared(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(command, "OURS", "naive")
-    words = [*COMMAND, "--results", str(tmp_path), "--contestants", "naive,slow", "--batches", "8,64"]
-    assert cli.main([*words, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    slow = {f"naive (B = {batch})": f"slow (uniform, B = {batch})" for batch in (8, 64)}
-    assert {name: set(found["times"][name]) & set(slow.values()) for name in slow} == {
-        name: {other} for name, other in slow.items()
-    }
+def test_loops_of_a_batch_are_compared(measure):
+    found = json.loads(measure("naive,slow", "--batches", "8,64", "--json").out)
     frames = {row["loop"]: row["update_frame_hz"] / row["update_hz"] for row in found["rows"]}
-    assert [round(frames[name]) for name in slow] == [8, 64]
+    for batch in (8, 64):
+        (other,) = [name for name in found["times"][f"naive (B = {batch})"] if name.startswith("slow")]
+        assert other == f"slow (uniform, B = {batch})"
+        assert round(frames[f"naive (B = {batch})"]) == batch
     kept = read_file(found["file"])
-    assert len({(one.batch, one.options["identity"]) for one in kept}) == 2
-    with pytest.raises(SystemExit):
-        cli.main([*words[:-1], "0"])
-    assert cli.main([*words[:-1], "8,50001"]) == 2
-    assert "--batches is at most 50000, the records of the replay, not 50001" in capsys.readouterr().err
+    assert len({(record.batch, record.options["identity"]) for record in kept}) == 2
+
+
+@pytest.mark.parametrize(("batches", "facts"), [("0", "1"), ("8,50001", "--batches 50000 50001")])
+def test_batches_that_cannot_be_are_refused(capsys, batches, facts):
+    with contextlib.suppress(SystemExit):
+        assert cli.main([*COMMAND, "--batches", batches]) == 2
+    said = capsys.readouterr().err
+    assert all(fact in said for fact in facts.split())
 
 
 def test_without_the_libraries_each_is_a_row_that_says_so(tmp_path, capsys):
-    words = [*COMMAND, "--python", str(tmp_path / "none"), "--results", str(tmp_path)]
-    assert cli.main([*words, "--contestants", "tianshou,sbx"]) == 2
-    said, failed = capsys.readouterr()
-    assert "no such interpreter" in failed
-    for name in ("tianshou", "tianshou (8 environments)", "sbx (uniform)"):
-        assert f"not timed, {name}: {tmp_path / 'none'}: no such interpreter" in said
-    assert "make peers" in said
+    python = tmp_path / "none"
+    words = [*COMMAND, "--python", str(python), "--results", str(tmp_path), "--contestants", "tianshou,sbx"]
+    assert cli.main(words) == 2
+    said = [line for line in capsys.readouterr().out.splitlines() if str(python) in line]
+    labels = {line.partition(":")[0].partition(", ")[2] for line in said}
+    assert labels == {"tianshou", "tianshou (8 environments)", "sbx (uniform)"}
+    assert all("make peers" in line for line in said)
+
+
+@pytest.fixture
+def python():
+    """The interpreter of the environment in which other libraries are installed."""
+    made = ROOT / ".venv-peers/bin/python"
+    if not made.exists():
+        pytest.skip("make peers has not been run")
+    return made
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", THEIRS)
-def test_a_librarys_loop_runs_where_it_is_installed(name):
-    python = ROOT / ".venv-peers/bin/python"
-    if not python.exists():
-        pytest.skip("make peers has not been run")
+def test_a_librarys_loop_runs_where_it_is_installed(name, python):
     if name == "cleanrl" and not os.environ.get(cleanrl_trainer.FILE):
         pytest.skip("cleanrl's dqn_jax.py is not named")
     for count in loops.kind_of(name).environments:
@@ -238,10 +244,7 @@ def test_a_librarys_loop_runs_where_it_is_installed(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", loops.with_sac())
-def test_a_librarys_sac_has_our_network_and_takes_our_steps_where_it_is_installed(name):
-    python = ROOT / ".venv-peers/bin/python"
-    if not python.exists():
-        pytest.skip("make peers has not been run")
+def test_a_librarys_sac_has_our_network_and_takes_our_steps(name, python):
     code = (
         "import numpy as np; from benchmarks import loops; from impls import training; from sys import argv;"
         "task = training.load('pendulum_sac'); loop = loops.make(argv[1], task=task);\n"
