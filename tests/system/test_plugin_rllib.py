@@ -274,18 +274,14 @@ def test_a_sample_draws_as_often_whatever_was_learned_before(alpha, n_step):
 
 
 def test_where_only_rows_that_cannot_be_returned_have_a_priority_it_says_so():
-    for weights in ((None, 0.0), (0.0, None)):
-        buffer = Buffer(100)
-        buffer.add(whole(10), weights[0])
-        buffer.add(whole(2, 0), weights[1])
-        assert len(buffer.sample(4)) == 4
-        leaves = buffer.tree.state_dict()["leaves"].tolist()
-        if weights[0] is None:
-            assert len(buffer.sample(4, n_step=3)) == 4
-            continue
-        with pytest.raises(RuntimeError, match=r"nothing to sample: no row that n_step = 3 steps .* above 0"):
-            buffer.sample(4, n_step=3)
-        assert buffer.tree.state_dict()["leaves"].tolist() == leaves
+    buffer = Buffer(100)
+    buffer.add(whole(10), weight=0.0)
+    buffer.add(whole(2, 0))
+    leaves = buffer.tree.state_dict()["leaves"].tolist()
+    with pytest.raises(RuntimeError, match=r"nothing to sample: no row that n_step = 3 steps .* above 0"):
+        buffer.sample(4, n_step=3)
+    assert buffer.tree.state_dict()["leaves"].tolist() == leaves
+    assert len(buffer.sample(4)) == 4
 
 
 def test_sums_are_float64_although_errors_come_as_float32():
