@@ -83,7 +83,10 @@ def without_tails(buffer, n_step):
 
 def both(capacity, seed=5, **options):
     """Our buffer and RLlib's, with the same random numbers ahead."""
-    ours, theirs = Buffer(capacity, **options), PrioritizedEpisodeReplayBuffer(capacity)
+    ours, theirs = (
+        Buffer(capacity, **options),
+        PrioritizedEpisodeReplayBuffer(capacity, alpha=options.get("alpha", 1.0)),
+    )
     ours.rng, theirs.rng = default_rng(seed), default_rng(seed)
     return ours, theirs
 
@@ -230,10 +233,11 @@ class TestBuffer(Conformance):
 
 
 def test_an_n_from_a_range_is_rllibs_where_no_row_is_too_near_to_an_end():
-    ours, theirs = both(300)
+    ours, theirs = both(300, alpha=0.6)
     for buffer in (ours, theirs):
-        buffer.add(whole(200), weight=1.0)
+        buffer.add(whole(200), weight=0.3)
         buffer.add(whole(3, 0), weight=0.0)
+        assert buffer._sum_segment[0] == 0.3**0.6
     drawn, wanted = (buffer.sample(20, n_step=(1, 4)) for buffer in (ours, theirs))
     assert ours._last_sampled_indices == theirs._last_sampled_indices
     assert [each.get_extra_model_outputs("n_step", 0) for each in drawn] == [

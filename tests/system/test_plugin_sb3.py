@@ -146,7 +146,8 @@ class TestBuffer(Conformance):
         return Drawn(sampled.actions[:, 0].tolist(), sampled.weights[:, 0].numpy(), sampled)
 
     def update(self, buffer, drawn, errors):
-        buffer.update_priorities(drawn.batch.sequence, errors)
+        there = buffer.update_priorities(drawn.batch.sequence, errors)
+        assert_array_equal(there, np.isin(drawn.batch.sequence, buffer.priorities.numbers))
 
     def empty(self, buffer):
         buffer.reset()
