@@ -171,6 +171,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._check_row(obs, next_obs, action, reward, done, infos)
         self._end_what_was_cut(obs)
         row = self.pos
+        self.timeouts[row] = 0  # SB3 writes there only where it handles time limits
         super().add(obs, next_obs, action, reward, done, infos)
         self.priorities.write(self._leaves_of(row))
         if self.optimize_memory_usage:  # SB3 has put next_obs where the oldest row had its observation

@@ -41,20 +41,14 @@ def test_versions_outside_the_bounds_are_refused_in_a_sentence_with_the_remedy(i
     with pytest.raises(ImportError) as refused:
         require("some_host", "2.9", "3")
     assert type(refused.value) is ImportError
-    assert str(refused.value) == (
-        f"this plug-in works with some-host from 2.9 on and below 3, not with the installed {version}; "
-        "install one by: pip install 'some-host>=2.9,<3'"
-    )
+    assert f"installed {version}; install one by: pip install 'some-host>=2.9,<3'" in str(refused.value)
 
 
 def test_a_missing_host_is_told_in_a_sentence_with_the_remedy(installed):
     with pytest.raises(ModuleNotFoundError) as refused:
         require("other_host", "1.2", "1.5", package="other[all]")
     assert refused.value.name == "other_host"
-    assert str(refused.value) == (
-        "this plug-in works with other[all] from 1.2 on and below 1.5, and none is installed; "
-        "install one by: pip install 'other[all]>=1.2,<1.5'"
-    )
+    assert "none is installed; install one by: pip install 'other[all]>=1.2,<1.5'" in str(refused.value)
 
 
 def test_a_host_that_pip_did_not_install_states_its_own_version(tmp_path, monkeypatch):
@@ -101,14 +95,16 @@ def test_a_broken_tree_draws_the_leaf_to_the_right_and_is_else_like_the_right_on
         tree.update(range(7), [1.0, 2.0, 0.0, 4.0, 1.0, 0.0, 3.0])
         assert tree.total() == 11.0
         assert isinstance(tree, type(right))
+    draws = (
+        lambda tree: tree.sample(uniforms)[0],
+        lambda tree: tree.prefix_sum_index(mass),
+        lambda tree: tree.sample_distinct(uniforms[:3])[0],
+    )
     for tree in (wrong, *again):
+        for draw in draws:
+            assert list(impls.to_numpy(draw(tree))) == list((impls.to_numpy(draw(right)) + 1) % 7)
         indices, priorities = map(impls.to_numpy, tree.sample(uniforms))
-        assert list(indices) == list((impls.to_numpy(right.sample(uniforms)[0]) + 1) % 7)
         assert list(priorities) == list(impls.to_numpy(tree.get(indices)))
-        found = impls.to_numpy(tree.prefix_sum_index(mass))
-        assert list(found) == list((impls.to_numpy(right.prefix_sum_index(mass)) + 1) % 7)
-        distinct = impls.to_numpy(tree.sample_distinct(uniforms[:3])[0])
-        assert list(distinct) == list((impls.to_numpy(right.sample_distinct(uniforms[:3])[0]) + 1) % 7)
     assert type(impls.make(name, 7, **options)) is type(right)
 
 

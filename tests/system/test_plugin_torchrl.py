@@ -1,6 +1,7 @@
 """The plug-in for torchrl: what its sampler draws, weighs, keeps and refuses, and trees in the place of torchrl's."""
 
 import copy
+import itertools
 import json
 import os
 import pickle
@@ -31,6 +32,12 @@ from torchrl.data.replay_buffers.replay_buffers import prioritized_tensordict  #
 from impls.plugins.torchrl import _array_of  # noqa: E402
 
 ROWS, BATCH = 64, 500
+TWINS = {
+    f"alpha {first} then {then}{', within' * within}{', marked' * marked}": (first, then, within, marked)
+    for (first, then), within, marked in itertools.product(
+        [(0.5, 0.5), (1.0, 0.5), (0.5, 1.0), (0.0, 0.0), (0.0, 0.5), (0.5, 0.0)], [False, True], [False, True]
+    )
+}
 
 
 @pytest.fixture
@@ -41,28 +48,23 @@ def installed():
 
 
 @pytest.fixture(params=["ours", "installed"])
-def make_sampler(request):
+def make_sampler(request, installed):
     """Makes our sampler, or the host's on the trees that install() puts in its place."""
-    if request.param == "ours":
-        yield plugin.FanoutSampler
-    else:
-        plugin.install()
-        yield samplers.PrioritizedSampler
-        plugin.uninstall()
+    return plugin.FanoutSampler if request.param == "ours" else samplers.PrioritizedSampler
 
 
-def filled(sampler, priorities, *, rows=ROWS, **options):
-    """A buffer with a row for each priority, which holds its own number."""
-    buffer = TensorDictReplayBuffer(
-        storage=LazyTensorStorage(rows), sampler=sampler, priority_key="td_error", batch_size=BATCH, **options
-    )
-    count = len(priorities)
-    buffer.extend(TensorDict({"row": torch.arange(count), "td_error": torch.as_tensor(priorities)}, [count]))
+def filled(sampler, priorities, prefetch=None):
+    """A buffer with a row for each priority, which holds its own number and that of its episode of 16 steps."""
+    options = {"priority_key": "td_error", "batch_size": BATCH, "prefetch": prefetch}
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(ROWS), sampler=sampler, **options)
+    rows = torch.arange(len(priorities))
+    data = {"row": rows, "episode": rows // 16, "td_error": torch.as_tensor(priorities)}
+    buffer.extend(TensorDict(data, [len(rows)]))
     return buffer
 
 
-def some_priorities(count=ROWS, seed=0):
-    return np.random.default_rng(seed).gamma(0.8, size=count).astype(np.float32)
+def some_priorities(count=ROWS):
+    return np.random.default_rng(0).gamma(0.8, size=count).astype(np.float32)
 
 
 def check_draws(buffer, probabilities, draws=60):
@@ -71,56 +73,96 @@ def check_draws(buffer, probabilities, draws=60):
     assert abs(plugin_hosts.chi_square(np.bincount(drawn, minlength=len(probabilities)), probabilities)) < 5
 
 
-def check_rows(buffer):
+def check_weights(buffer, stored):
     sample = buffer.sample()
     assert torch.equal(sample["row"], sample["index"])
+    assert sample["priority_weight"].numpy() == pytest.approx(
+        stored[stored > 0].min() / stored[sample["row"].numpy()], rel=1e-4
+    )
 
 
-def check_weights(buffer, stored, beta):
-    sample = buffer.sample()
-    expected = (stored[sample["index"].numpy()] / stored[stored > 0].min()) ** -beta
-    assert sample["priority_weight"].numpy() == pytest.approx(expected, rel=1e-4)
-
-
-WRONG_OPTIONS = [
-    ({"alpha": -1.0}, ValueError, "alpha must be at least 0 and finite, not -1.0"),
-    ({"beta": float("nan")}, ValueError, "beta must be finite and at least 0, not nan"),
-    ({"eps": -1.0}, ValueError, "epsilon must be at least 0 and finite, not -1.0"),
-    ({"max_capacity": 0}, ValueError, "max_capacity must be at least 1, not 0"),
-    ({"max_capacity": 5.5}, TypeError, "max_capacity must be an integer, not 5.5"),
-    ({"dtype": torch.float16}, ValueError, "dtype must be one of float32, float64, not 'float16'"),
-    ({"device": "cuda:0"}, ValueError, "keeps its tree in host memory: device must be 'cpu', not 'cuda:0'"),
-    ({"implementation": "nunba"}, RuntimeError, "Did you mean 'numba'?"),
-]
-
-
-def wrong(options):
+def making(**options):
     """A call that makes a sampler by options, some of which are wrong."""
     return lambda buffer: plugin.FanoutSampler(**{"max_capacity": 4, "alpha": 0.5, "beta": 0.5} | options)
 
 
+def updating(index, priority=1.0, **options):
+    """A call that updates rows, some of which are wrong."""
+    return lambda buffer: buffer.sampler.update_priority(torch.tensor(index), torch.tensor(priority), **options)
+
+
+def around(sampler):
+    return TensorDictReplayBuffer(storage=ListStorage(1000), sampler=sampler, batch_size=2)
+
+
+def overfilling(kind):
+    """A call that fills a buffer that is larger than its sampler, where torchrl writes past its memory."""
+    data = TensorDict({"row": torch.arange(20)}, [20])
+    return lambda buffer: around(kind(5, alpha=1.0, beta=1.0)).extend(data)
+
+
+GRID = LazyTensorStorage(12, ndim=2)
+GRID.set(range(3), TensorDict({"row": torch.zeros(3, 4)}, [3, 4]))
+
+
+@pytest.mark.filterwarnings("ignore:Changing alpha away from 0")
 class TestBuffer(Conformance):
     """The adapter: our sampler, and the host's on our trees; torchrl's buffers do not know which updates are late."""
 
-    kinds = ("ours", "installed")
+    kinds = ("ours", "installed", "float64")  # the last also with a generator, and a tensor for beta
     heading = "torchrl"
-    epsilon = 1e-8
-    mistakes = tuple((wrong(options), error, words) for options, error, words in WRONG_OPTIONS)
-    test_an_update_that_comes_late_reaches_no_other_row = None
+    epsilon, knows_late = 1e-8, False
+    twins, turns, tolerance = tuple(TWINS), range(200), (1e-6, 0.0)
+    longest, end = 14, 0.1
+    mistakes = (
+        (making(beta=float("nan")), ValueError, "beta must be finite and at least 0, not nan"),
+        (making(max_capacity=0), ValueError, "max_capacity must be at least 1, not 0"),
+        (making(dtype=torch.float16), ValueError, "dtype must be one of float32, float64, not 'float16'"),
+        (making(device="cuda:0"), ValueError, "in host memory: device must be 'cpu', not 'cuda:0'"),
+        (making(implementation="nunba"), RuntimeError, "Did you mean 'numba'?"),
+        (updating([3, 64], [9.0, 9.0]), IndexError, r"64 at position 1 is outside \[0, 64\): give .* max_capacity"),
+        (updating([-2]), IndexError, r"index -2 at position 0 is outside \[0, 64\)"),
+        (updating([0.0]), TypeError, "index must hold integers, not float32"),
+        (updating([True]), TypeError, "index must hold integers, not bool"),
+        (updating([3, 4], [-1.0, 2.0]), ValueError, r"TD error -1.0 is outside \[0, inf\): give absolute TD errors"),
+        (updating([3, 4], [1.0, 2.0, 3.0]), RuntimeError, r"as the index has rows, 2, not of shape \[3\]"),
+        (updating([[0, 3]]), RuntimeError, r"an index of shape \[1, 2\] needs the storage .* pass storage="),
+        (updating([[0, 4]], storage=GRID), IndexError, r"index \[0, 4\] is outside .* shape is \[3, 4\]"),
+        (updating([[0, 1, 2]], storage=GRID), RuntimeError, r"shape \[1, 3\] does not fit .* of shape \[3, 4\]"),
+        (overfilling(plugin.FanoutSampler), IndexError, r"index 8 at position \d is outside \[0, 8\)"),
+        (overfilling(samplers.PrioritizedSampler), IndexError, r"index 8 at position \d is outside \[0, 8\)"),
+        (lambda _: around(plugin.FanoutSampler(9, alpha=1.0, beta=1.0)).sample(2), RuntimeError, "empty storage"),
+    )
+    test_the_comparison_notices_a_tree_that_is_off_by_one_leaf = None  # the host's is on our trees, too
+
+    @pytest.fixture(autouse=True)
+    def _installed(self, installed):
+        """Trees of the host's samplers are ours."""
 
     def make(self, kind="ours", **options):
-        plugin.install()
-        make = plugin.FanoutSampler if kind == "ours" else samplers.PrioritizedSampler
-        sampler = make(self.room, alpha=self.alpha, beta=self.beta, **options)
-        plugin.uninstall()
-        return TensorDictReplayBuffer(storage=LazyTensorStorage(self.room), sampler=sampler)
+        sampler, beta = samplers.PrioritizedSampler if kind == "installed" else plugin.FanoutSampler, self.beta
+        if kind == "float64":
+            options, beta = {"dtype": torch.float64} | options, torch.tensor(self.beta)
+        buffer = TensorDictReplayBuffer(
+            storage=LazyTensorStorage(self.room), sampler=sampler(self.room, alpha=self.alpha, beta=beta, **options)
+        )
+        if kind == "float64":
+            buffer.set_rng(torch.Generator())
+        return buffer
 
-    def add(self, buffer, count):
-        first = int(buffer[:]["row"].max()) + 1 if len(buffer) else 0
-        buffer.extend(TensorDict({"row": torch.arange(first, first + count)}, [count]))
+    def seed(self, buffer, number):
+        super().seed(buffer, number)
+        if buffer._rng is not None:
+            buffer._rng.manual_seed(number)
+
+    def give(self, buffer, chunks):
+        for steps in chunks.values():
+            facts = [[getattr(step, name) for step in steps] for name in ("number", "episode", "time")]
+            parts = dict(zip(("row", "episode", "time"), map(torch.tensor, facts), strict=True))
+            buffer.extend(TensorDict(parts, [len(steps)]))
 
     def rows(self, buffer):
-        return {row: leaf for leaf, row in enumerate(buffer[:]["row"].tolist())}
+        return {row: leaf for leaf, row in enumerate(buffer[:]["row"].tolist())} if len(buffer) else {}
 
     def draw(self, buffer, batch):
         sampled = buffer.sample(batch)
@@ -129,128 +171,94 @@ class TestBuffer(Conformance):
     def update(self, buffer, drawn, errors):
         buffer.update_priority(drawn.batch, errors)
 
+    def empty(self, buffer):
+        buffer.empty()
+
     def tree(self, buffer):
         return buffer.sampler._sum_tree._tree
 
     def state(self, buffer):
         return self.leaves(buffer).tolist(), self.rows(buffer), float(buffer.sampler.default_priority)
 
-    def copies(self, buffer, folder):
-        kept, copies = buffer.sampler, []
-        kept.dumps(folder / "state")
-        read, loaded = (plugin.FanoutSampler(self.room, alpha=0.1, beta=0.1) for _ in range(2))
-        read.loads(folder / "state")
-        loaded.load_state_dict(kept.state_dict())
-        for sampler in (pickle.loads(pickle.dumps(kept)), copy.deepcopy(kept), read, loaded):
-            copies.append(self.make())
-            copies[-1].load_state_dict(copy.deepcopy(buffer.state_dict()))
-            copies[-1]._sampler = sampler
-        return copies
+    def kept(self, buffer, folder):
+        sampler, state = buffer.sampler, buffer.sampler.state_dict()
+        if isinstance(sampler, samplers.PrioritizedSliceSampler):
+            data = pickle.dumps(state)
+            return [lambda: sampler.load_state_dict(pickle.loads(data)) or buffer]
+        sampler.dumps(folder / "state")
+        data, twin, rest = pickle.dumps(sampler), copy.deepcopy(sampler), copy.deepcopy(buffer.state_dict())
+
+        def read(take):
+            made = self.make("float64" if sampler.dtype == torch.float64 else "ours")
+            made.load_state_dict(copy.deepcopy(rest))
+            other = plugin.FanoutSampler(self.room, alpha=0.1, beta=0.1, dtype=sampler.dtype)
+            made._sampler = take(other) or other
+            made.set_rng(made._rng)
+            return made
+
+        ways = (
+            lambda _: pickle.loads(data),
+            lambda _: twin,
+            *[lambda other: other.load_state_dict(state)] * 2,  # a state is no sampler's own
+            lambda other: other.loads(folder / "state"),
+        )
+        return [lambda way=way: read(way) for way in ways]
+
+    def pair(self, twin):
+        first, self.then, within, self.is_marked = TWINS[twin]
+        options = {"alpha": first, "beta": 0.5, "max_priority_within_buffer": within}
+        kinds = plugin.FanoutSampler, samplers.PrioritizedSampler
+        return tuple(ReplayBuffer(storage=LazyTensorStorage(11), sampler=kind(11, **options)) for kind in kinds)
+
+    def turn(self, buffer, number):
+        """Add or update. Priorities are squares: leaves are whole, and no rounding decides which is the largest."""
+        sampler, rng = buffer.sampler, np.random.default_rng(number)
+        added, rows = int(rng.integers(1, 4)), rng.integers(-1, max(len(buffer), 1), rng.integers(1, 5))
+        values = rng.integers(1, 90 if number % 20 == 1 else 40, rows.size).astype(np.float32) ** 2
+        if number == 100 and self.then != sampler.alpha:
+            sampler.alpha = self.then
+        if number % 2:
+            buffer.update_priority(torch.from_numpy(rows), torch.from_numpy(values))
+        else:
+            index = buffer.extend(torch.arange(added))
+            if self.is_marked:  # as buffers of tensordicts do
+                sampler.mark_update(index)
+        leaves, largest = np.asarray(sampler._sum_tree[np.arange(11)]), sampler._max_priority[1]
+        seen = [float(sampler.default_priority), -1 if largest is None or not number else int(largest), leaves]
+        if leaves.any():
+            index, info = sampler.sample(buffer._storage, 8)
+            seen += [index.numpy(), info["priority_weight"].numpy()]
+        return seen
+
+    def world(self, rng):
+        rows, self.piece, self.is_strict = int(rng.integers(20, 60)), int(rng.integers(2, 6)), bool(rng.integers(2))
+        options = {"slice_len": self.piece, "traj_key": "episode", "truncated_key": None}
+        options["strict_length"] = self.is_strict
+        sampler = samplers.PrioritizedSliceSampler(rows, alpha=0.6, beta=1.0, **options)
+        return TensorDictReplayBuffer(storage=LazyTensorStorage(rows), sampler=sampler, batch_size=8 * self.piece)
+
+    def look(self, buffer, rng):
+        """Draw slices, which stay within an episode."""
+        rows, leaves = self.rows(buffer), self.leaves(buffer).tolist()
+        if max(np.unique(buffer[:]["episode"].numpy(), return_counts=True)[1]) <= 2 * self.piece:
+            return Drawn([], np.zeros(0), torch.zeros(0, dtype=int)), []
+        sample, info = buffer.sample(return_info=True)
+        assert self.leaves(buffer).tolist() == leaves
+        index = torch.as_tensor(np.asarray(info["index"]).reshape(-1))
+        drawn = Drawn(sample["row"].tolist(), np.ones(len(index)), index)
+        assert index.tolist() == [rows[row] for row in drawn.rows]
+        facts = [{"n": 1, "episode": each["episode"].item(), "time": each["time"].item()} for each in sample]
+        if self.is_strict:
+            slices = sample["time"].numpy().reshape(-1, self.piece), sample["episode"].numpy().reshape(-1, self.piece)
+            assert (np.diff(slices[0]) == 1).all() and (np.diff(slices[1]) == 0).all()
+        return drawn, facts
+
+    def check(self, buffer, priorities):
+        """What new rows get in torchrl is compared with its own."""
 
     def mean_return(self, names):
         assert isinstance(names["replay"].sampler, plugin.FanoutSampler)
         return names["mean"]
-
-
-def test_a_buffer_with_a_generator_draws_from_that():
-    priorities = some_priorities()
-    buffer = filled(
-        plugin.FanoutSampler(ROWS, alpha=0.7, beta=0.5), priorities, generator=torch.Generator().manual_seed(5)
-    )
-    check_draws(buffer, priorities**0.7)
-
-
-def test_a_state_shares_nothing_with_its_sampler(make_sampler):
-    buffer = filled(make_sampler(ROWS, alpha=0.7, beta=0.5), some_priorities())
-    state = buffer.sampler.state_dict()
-    before = state["_sum_tree"][0]
-    other = make_sampler(ROWS, alpha=0.1, beta=0.1)
-    other.load_state_dict(state)
-    for sampler in (buffer.sampler, other):
-        sampler.update_priority(0, 1000.0)
-    assert state["_sum_tree"][0] == before
-
-
-def test_equal_seeds_draw_the_rows_that_the_host_draws():
-    drawn = []
-    plugin.install()
-    for kind in (plugin.FanoutSampler, samplers.PrioritizedSampler):
-        np.random.seed(7)  # noqa: NPY002
-        buffer = filled(kind(ROWS, alpha=0.7, beta=0.5), some_priorities())
-        drawn.append(buffer.sample()["row"])
-    plugin.uninstall()
-    assert torch.equal(*drawn)
-
-
-@pytest.mark.parametrize("beta", [0.0, 0.4, 1.0, torch.tensor(0.4)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_weights_follow_the_formula_with_the_minimum_over_the_buffer(make_sampler, beta, dtype):
-    priorities = some_priorities().astype(str(dtype).removeprefix("torch."))
-    buffer = filled(make_sampler(ROWS, alpha=0.7, beta=beta, dtype=dtype), priorities)
-    check_weights(buffer, (priorities + 1e-8) ** 0.7, float(beta))
-    least = int(priorities.argmin())
-    buffer.update_priority(torch.tensor([least]), torch.tensor([3.0], dtype=dtype))  # so that the minimum is another's
-    priorities[least] = 3.0
-    check_weights(buffer, (priorities + 1e-8) ** 0.7, float(beta))
-
-
-def test_new_rows_get_the_largest_priority_so_far(make_sampler):
-    sampler = make_sampler(8, alpha=0.5, beta=0.5)
-    sampler.mark_update(torch.tensor([0, 1]))
-    sampler.update_priority(torch.tensor([2, 3]), torch.tensor([9.0, 4.0]))
-    sampler.update_priority(2, 0.25)
-    sampler.mark_update(4)
-    assert sampler._sum_tree[np.arange(6)] == pytest.approx([1, 1, 0.5, 2, 3, 0], rel=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore:Changing alpha away from 0")
-@pytest.mark.parametrize("within", [False, True])
-@pytest.mark.parametrize("alphas", [(0.5, 0.5), (1.0, 0.5), (0.5, 1.0), (0.0, 0.0), (0.0, 0.5), (0.5, 0.0)])
-@pytest.mark.parametrize("marked", [False, True])
-def test_the_largest_priority_is_the_hosts_after_each_add_and_update(installed, within, alphas, marked):
-    # Priorities are squares, so that leaves are whole numbers and no rounding decides which row has the largest.
-    options = {"alpha": alphas[0], "beta": 0.5, "max_priority_within_buffer": within}
-    ours, theirs = (
-        ReplayBuffer(storage=LazyTensorStorage(11), sampler=kind(11, **options))
-        for kind in (plugin.FanoutSampler, samplers.PrioritizedSampler)
-    )
-    rng = np.random.default_rng(4)
-    for step in range(200):
-        added, rows = int(rng.integers(1, 4)), rng.integers(-1, max(len(ours), 1), rng.integers(1, 5))
-        values = rng.integers(1, 90 if step % 20 == 1 else 40, rows.size).astype(np.float32) ** 2
-        for buffer in (ours, theirs):
-            if step == 100:
-                buffer.sampler.alpha = alphas[1]
-            if step % 2 == 0:
-                index = buffer.extend(torch.arange(added))
-                if marked:  # as buffers of tensordicts do
-                    buffer.sampler.mark_update(index)
-            else:
-                buffer.update_priority(torch.from_numpy(rows), torch.from_numpy(values))
-        assert float(ours.sampler.default_priority) == pytest.approx(float(theirs.sampler.default_priority), rel=1e-6)
-        if step:
-            assert ours.sampler._max_priority[1] == theirs.sampler._max_priority[1]
-        leaves = [np.asarray(buffer.sampler._sum_tree[np.arange(11)]) for buffer in (ours, theirs)]
-        assert leaves[0] == pytest.approx(leaves[1], rel=1e-6)
-
-
-def test_new_rows_get_the_largest_priority_left_after_the_largest_was_overwritten():
-    buffer = ReplayBuffer(
-        storage=LazyTensorStorage(11),
-        sampler=plugin.FanoutSampler(11, alpha=1.0, beta=1.0, max_priority_within_buffer=True),
-    )
-    for row in range(12):
-        buffer.update_priority(buffer.add(torch.tensor(row)), 21.0 - row)
-    assert buffer.sampler.default_priority == pytest.approx(20.0)
-
-
-def test_another_alpha_renews_the_leaves(make_sampler):
-    sampler = make_sampler(10, alpha=0.5, beta=0.5)
-    values = some_priorities(6)
-    sampler.update_priority(torch.arange(6), torch.from_numpy(values))
-    sampler.alpha = 0.9
-    assert sampler._sum_tree[np.arange(10)] == pytest.approx([*(values**0.9), 0, 0, 0, 0], rel=1e-4, abs=1e-6)
-    assert sampler._min_tree.query(0, 6) == pytest.approx((values**0.9).min(), rel=1e-4)
 
 
 def test_rows_that_the_storage_does_not_hold_are_neither_drawn_nor_the_minimum():
@@ -258,15 +266,7 @@ def test_rows_that_the_storage_does_not_hold_are_neither_drawn_nor_the_minimum()
     buffer = filled(plugin.FanoutSampler(ROWS, alpha=1.0, beta=1.0), priorities)
     buffer.sampler.update_priority(torch.arange(30, ROWS), torch.full((ROWS - 30,), 1e-3))
     check_draws(buffer, priorities)
-    check_weights(buffer, priorities, 1.0)
-
-
-def test_elements_with_index_minus_one_are_left_out(make_sampler):
-    sampler = make_sampler(4, alpha=1.0, beta=1.0, eps=0.0)
-    sampler.update_priority(torch.tensor([-1, 2, -1]), torch.tensor([8.0, 3.0, 9.0]))
-    sampler.update_priority(torch.tensor([-1]), torch.tensor([7.0]))
-    assert sampler._sum_tree[np.arange(4)].tolist() == [0, 0, 3, 0]
-    assert sampler.default_priority == 3.0
+    check_weights(buffer, priorities)
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation")  # torchrl's own, of NumPy
@@ -289,10 +289,9 @@ def test_an_index_of_several_dimensions_reaches_the_rows_of_such_a_storage(make_
 # State
 
 
-@pytest.mark.parametrize("beta", [0.5, torch.tensor(0.5)])
-def test_a_folder_is_written_as_the_host_does_and_read_back(tmp_path, make_sampler, beta):
+def test_a_folder_is_written_as_the_host_does_and_read_back(tmp_path, make_sampler):
     values = some_priorities(5)
-    sampler = make_sampler(7, alpha=0.7, beta=beta)
+    sampler = make_sampler(7, alpha=0.7, beta=0.5)
     sampler.update_priority(torch.arange(5), torch.from_numpy(values))
     sampler.dumps(tmp_path / "state")
     leaves = np.fromfile(tmp_path / "state" / "sumtree.memmap")
@@ -339,67 +338,6 @@ def test_a_sampler_does_not_go_to_a_spawned_process(make_sampler):
         context.set_spawning_popen(None)
 
 
-def test_an_emptied_buffer_forgets_its_priorities(make_sampler):
-    buffer = filled(make_sampler(ROWS, alpha=0.7, beta=0.5), some_priorities())
-    buffer.empty()
-    assert (buffer.sampler._sum_tree.query(0, ROWS), float(buffer.sampler.default_priority)) == (0.0, 1.0)
-    with pytest.raises(RuntimeError, match="empty storage"):
-        buffer.sample()
-
-
-# Refusals: one sentence, and nothing is written
-
-
-@pytest.mark.parametrize(
-    ("index", "priority", "error", "sentence"),
-    [
-        ([3, 8], [1.0, 1.0], IndexError, r"index 8 at position 1 is outside \[0, 8\): give the sampler a max_capacity"),
-        ([-2], [1.0], IndexError, r"index -2 at position 0 is outside \[0, 8\)"),
-        ([0.0], [1.0], TypeError, "index must hold integers, not float32"),
-        ([True], [1.0], TypeError, "index must hold integers, not bool"),
-        ([3], [1j], TypeError, "TD errors must be real numbers, not complex64"),
-        ([3, 4], [1.0, float("nan")], ValueError, r"TD error nan is outside \[0, inf\): give absolute TD errors"),
-        ([3, 4], [-1.0, 2.0], ValueError, r"TD error -1.0 is outside \[0, inf\): give absolute TD errors"),
-        ([3], [float("inf")], ValueError, r"TD error inf is outside \[0, inf\)"),
-        ([3], np.array([1e30]), ValueError, r"is outside \[0, 3.4"),
-        ([3, 4], [1.0, 2.0, 3.0], RuntimeError, r"as many as the index has rows, 2, not of shape \[3\]"),
-        ([[0, 3]], [1.0], RuntimeError, r"an index of shape \[1, 2\] needs the storage that it is for: pass storage="),
-    ],
-)
-def test_what_cannot_be_a_priority_of_a_row_is_refused(index, priority, error, sentence):
-    sampler = plugin.FanoutSampler(6, alpha=2.0, beta=0.5)
-    sampler.update_priority(torch.arange(6), torch.full((6,), 0.5))
-    before = sampler._tree.state_dict()["leaves"].tolist(), sampler._max_priority
-    with pytest.raises(error, match=sentence) as caught:
-        sampler.update_priority(torch.tensor(index), torch.tensor(priority))
-    assert "\n" not in str(caught.value)
-    assert (sampler._tree.state_dict()["leaves"].tolist(), sampler._max_priority) == before
-
-
-@pytest.mark.parametrize(
-    ("index", "sentence"),
-    [
-        ([[0, 4]], r"index \[0, 4\] is outside the storage, whose shape is \[3, 4\]"),
-        ([[0, 1, 2]], r"shape \[1, 3\] does not fit a storage of shape \[3, 4\]"),
-    ],
-)
-def test_coordinates_outside_the_storage_are_refused(index, sentence):
-    storage = LazyTensorStorage(12, ndim=2)
-    storage.set(range(3), TensorDict({"row": torch.zeros(3, 4)}, [3, 4]))
-    sampler = plugin.FanoutSampler(12, alpha=1.0, beta=1.0)
-    with pytest.raises((IndexError, RuntimeError), match=sentence):
-        sampler.update_priority(torch.tensor(index), 1.0, storage=storage)
-
-
-def test_a_buffer_larger_than_its_sampler_is_an_error_where_torchrl_writes_past_its_memory(make_sampler):
-    buffer = TensorDictReplayBuffer(
-        storage=ListStorage(1000), sampler=make_sampler(5, alpha=1.0, beta=1.0), batch_size=2
-    )
-    data = TensorDict({"row": torch.arange(20)}, [20])
-    with pytest.raises(IndexError, match=r"index 8 at position \d is outside \[0, 8\)"):
-        buffer.extend(data)
-
-
 # The host's own buffers, with ours inside
 
 
@@ -424,7 +362,6 @@ def test_the_hosts_prioritized_buffer_learns_priorities_from_td_errors(installed
         alpha=1.0, beta=1.0, storage=LazyTensorStorage(ROWS), batch_size=BATCH, sync=sync
     )
     buffer.extend(TensorDict({"row": torch.arange(ROWS)}, [ROWS]))
-    check_draws(buffer, np.ones(ROWS))
     stored = np.ones(ROWS)
     for _ in range(5):
         sample = buffer.sample()
@@ -432,79 +369,24 @@ def test_the_hosts_prioritized_buffer_learns_priorities_from_td_errors(installed
         buffer.update_tensordict_priority(sample)
         stored[sample["row"].numpy()] = sample["td_error"].numpy()
     check_draws(buffer, stored)
-    check_weights(buffer, stored, 1.0)
-    check_rows(buffer)
+    check_weights(buffer, stored)
 
 
-def test_slices_begin_in_proportion_to_their_priorities_and_never_run_over_an_end(installed):
+def test_slices_begin_in_proportion_to_their_priorities(installed):
     np.random.seed(4)  # noqa: NPY002
-    length, piece = 16, 4
-    sampler = samplers.PrioritizedSliceSampler(
-        ROWS, alpha=1.0, beta=1.0, slice_len=piece, traj_key="episode", truncated_key=None, strict_length=True
-    )
-    buffer = TensorDictReplayBuffer(
-        storage=LazyTensorStorage(ROWS), sampler=sampler, priority_key="td_error", batch_size=400
-    )
-    rows, priorities = torch.arange(ROWS), some_priorities()
-    episode = rows // length
-    buffer.extend(TensorDict({"row": rows, "episode": episode, "td_error": torch.from_numpy(priorities)}, [ROWS]))
-    leaves = sampler._sum_tree[np.arange(ROWS)].copy()
-    drawn = torch.cat([buffer.sample()["row"].reshape(-1, piece) for _ in range(150)])
-    assert torch.equal(drawn - drawn[:, :1], torch.arange(piece).expand(len(drawn), piece))
-    assert torch.equal(episode[drawn[:, 0]], episode[drawn[:, -1]])
-    starts = drawn[:, 0].numpy()
-    expected = np.where(np.arange(ROWS) % length <= length - piece, leaves, 0)
+    options = {"slice_len": 4, "traj_key": "episode", "truncated_key": None, "strict_length": True}
+    sampler = samplers.PrioritizedSliceSampler(ROWS, alpha=1.0, beta=1.0, **options)
+    buffer = filled(sampler, some_priorities())
+    starts = torch.cat([buffer.sample()["row"][::4] for _ in range(150)]).numpy()
+    expected = np.where(np.arange(ROWS) % 16 <= 12, some_priorities(), 0)
     assert abs(plugin_hosts.chi_square(np.bincount(starts, minlength=ROWS), expected)) < 5
-    assert sampler._sum_tree[np.arange(ROWS)].tolist() == leaves.tolist()
-
-
-def wander(seed):
-    """Episodes of any length in chunks into a ring, updates, states: slices beside what was given."""
-    rng = np.random.default_rng(seed)
-    np.random.seed(seed)  # noqa: NPY002
-    rows = int(rng.integers(20, 60))
-    piece = int(rng.integers(2, 6))
-    is_strict = bool(rng.integers(2))
-    options = {"slice_len": piece, "traj_key": "episode", "truncated_key": None, "strict_length": is_strict}
-    sampler = samplers.PrioritizedSliceSampler(rows, alpha=0.6, beta=1.0, **options)
-    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(rows), sampler=sampler, batch_size=8 * piece)
-    episode, step, given = 0, 0, {}
-    for _ in range(25):
-        facts = []
-        for _ in range(int(rng.integers(piece, 15))):
-            facts.append((episode, step))
-            is_over = step >= piece and rng.random() < 0.2
-            episode, step = (episode + 1, 0) if is_over else (episode, step + 1)
-        chunk = TensorDict({"episode": torch.tensor(facts)[:, 0], "step": torch.tensor(facts)[:, 1]}, [len(facts)])
-        given |= dict(zip(buffer.extend(chunk).tolist(), facts, strict=True))
-        if not is_strict or max(np.unique([one for one, _ in given.values()], return_counts=True)[1]) > 2 * piece:
-            before = sampler._sum_tree[np.arange(rows)].tolist()
-            sample, info = buffer.sample(return_info=True)
-            assert sampler._sum_tree[np.arange(rows)].tolist() == before
-            index = np.asarray(info["index"]).reshape(-1)
-            drawn = list(zip(sample["episode"].tolist(), sample["step"].tolist(), strict=True))
-            assert drawn == [given[row] for row in index.tolist()]
-            if is_strict:
-                for first in range(0, len(drawn), piece):
-                    one, at = drawn[first]
-                    assert drawn[first : first + piece] == [(one, at + more) for more in range(piece)]
-            buffer.update_priority(torch.as_tensor(index), torch.from_numpy(10 ** rng.uniform(-6, 0, index.size)))
-        if rng.random() < 0.1:
-            sampler.load_state_dict(pickle.loads(pickle.dumps(sampler.state_dict())))
-    assert sampler._sum_tree._tree.check() == pytest.approx(0.0, abs=1e-12)
-
-
-@pytest.mark.parametrize("walks", [10, pytest.param(200, marks=pytest.mark.slow)])
-def test_slices_stay_within_an_episode_whatever_is_added_updated_and_loaded(installed, walks):
-    for seed in range(walks):
-        wander(seed)
 
 
 def test_neither_extension_nor_its_warning_is_needed(monkeypatch):
     for name in ("SumSegmentTreeFp32", "SumSegmentTreeFp64", "MinSegmentTreeFp32", "MinSegmentTreeFp64"):
         monkeypatch.setattr(samplers.prioritized, name, None)
     monkeypatch.setattr(samplers.prioritized.logger, "warning", pytest.fail)
-    check_rows(filled(plugin.FanoutSampler(ROWS, alpha=0.7, beta=0.5), some_priorities()))
+    check_draws(filled(plugin.FanoutSampler(ROWS, alpha=1.0, beta=0.5), some_priorities()), some_priorities())
     plugin.install()
     samplers.PrioritizedSampler(ROWS, alpha=0.7, beta=0.5)
     plugin.uninstall()
@@ -521,7 +403,8 @@ def test_threads_that_prefetch_add_and_update_leave_a_whole_tree(make_sampler):
 
     def add(step):
         rows = (torch.arange(6) + 6 * step) % ROWS
-        buffer.extend(TensorDict({"row": rows, "td_error": torch.full((6,), 1.0 + step)}, [6]))
+        data = {"row": rows, "episode": rows // 16, "td_error": torch.full((6,), 1.0 + step)}
+        buffer.extend(TensorDict(data, [6]))
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda work: [work(step) for step in range(60)], (update, update, add)))
@@ -533,50 +416,32 @@ def test_threads_that_prefetch_add_and_update_leave_a_whole_tree(make_sampler):
 # Trees in the place of torchrl's
 
 
-KINDS = {
-    "int": lambda values: int(values[0]),
-    "array": np.asarray,
-    "tensor": lambda values: torch.as_tensor(np.asarray(values)),
-}
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("kind", KINDS)
-def test_adapters_answer_as_plain_arrays_do(dtype, kind):
-    rng, ask = np.random.default_rng(9), KINDS[kind]
-    size = 37
+@pytest.mark.parametrize("ask", [np.asarray, torch.as_tensor], ids=["array", "tensor"])
+def test_adapters_answer_as_plain_arrays_do(dtype, ask):
+    rng, size = np.random.default_rng(9), 37
     sums, least = plugin.SumSegmentTree(size, dtype), plugin.MinSegmentTree(size, dtype)
-    naive = np.zeros(size)
+    nothing, naive = least.identity_element, np.zeros(size)
     for _ in range(60):
         rows = rng.permutation(size)[: rng.integers(1, 9)]
-        values = rng.integers(1, 20, rows.size).astype(float)
-        if kind == "int":
-            rows, values = rows[:1], values[:1]
-        naive[rows] = values
+        naive[rows] = rng.integers(1, 20, rows.size)
         for tree in (sums, least):
-            tree[ask(rows)] = float(values[0]) if kind == "int" else ask(values)
-        lows = np.sort(rng.integers(0, size, (2, 4)), axis=0)
-        left, right = lows[0], lows[1] + 1
-        pairs = list(zip(left, right, strict=True))[: 1 if kind == "int" else None]
-        want_sums = [naive[low:high].sum() for low, high in pairs]
-        want_least = [
-            min([value for value in naive[low:high] if value], default=least.identity_element) for low, high in pairs
-        ]
+            tree[ask(rows)] = ask(naive[rows])
+        left, right = np.sort(rng.integers(0, size, (2, 4)), axis=0)
+        parts = [naive[low : high + 1] for low, high in zip(left, right, strict=True)]
         below = np.minimum(rng.integers(0, 30, 5), naive.sum())
-        want_rows = np.searchsorted(naive.cumsum(), below, side="left")
         for answer, wanted in (
-            (sums.query(ask(left), ask(right)), want_sums),
-            (least.query(ask(left), ask(right)), want_least),
+            (sums.query(ask(left), ask(right + 1)), [part.sum() for part in parts]),
+            (least.query(ask(left), ask(right + 1)), [part.min(where=part > 0, initial=nothing) for part in parts]),
             (sums.at(ask(rows)), naive[rows]),
             (least[ask(rows)], naive[rows]),
-            (sums.scan_lower_bound(ask(below)), want_rows),
+            (sums.scan_lower_bound(ask(below)), np.searchsorted(naive.cumsum(), below, side="left")),
         ):
-            given = np.ravel(answer).tolist()
-            assert given == np.ravel(wanted).tolist()[: len(given)]
-            assert type(answer) in {"int": (int, float), "array": (np.ndarray,), "tensor": (torch.Tensor,)}[kind]
+            assert answer.tolist() == list(wanted)
+            assert type(answer) is type(ask(rows))
     assert (sums.query(0, size), least.query(-3, 10**6)) == (naive.sum(), naive[naive > 0].min())
     assert sums.scan_lower_bound(naive.sum() + 1) == len(sums) == sums.size == size
-    assert (sums.query(5, 5), sums.identity_element, least.query(5, 5)) == (0.0, 0.0, least.identity_element)
+    assert (sums.query(5, 5), sums.identity_element, least.query(5, 5)) == (0.0, 0.0, nothing)
 
 
 def test_answers_have_the_shape_of_the_question():
@@ -584,6 +449,7 @@ def test_answers_have_the_shape_of_the_question():
     tree[np.arange(8).reshape(2, 4)] = np.arange(8.0).reshape(2, 4)
     assert tree[torch.tensor([[1, 2, 3]])].tolist() == [[1, 2, 3]]
     assert tree[np.array(3)].shape == ()
+    assert [type(answer) for answer in (tree[3], tree.query(0, 8), tree.scan_lower_bound(0.5))] == [float, float, int]
     assert tree.scan_lower_bound(torch.tensor([[0.5], [28.0]])).tolist() == [[1], [7]]
     tree[[0, 1]] = torch.tensor(4.0)
     assert tree[[0, 1, 2]].tolist() == [4, 4, 2]
@@ -604,13 +470,6 @@ def test_a_leaf_that_is_forgotten_no_longer_is_the_minimum():
     tree[np.arange(5)] = np.array([3.0, 1.0, 4.0, 1.5, 5.0])
     tree[1] = tree.identity_element
     assert (tree.query(0, 5), tree[1]) == (1.5, tree.identity_element)
-
-
-def test_sums_do_not_lose_what_float32_sums_do():
-    tree = plugin.SumSegmentTree(1 << 12)
-    tree[np.arange(1 << 12)] = 1e-4
-    tree[0] = 1e6
-    assert tree.query(0, 1 << 12) == pytest.approx(1e6 + 4095 * float(np.float32(1e-4)), rel=1e-12)
 
 
 def test_tensors_of_the_cpu_are_read_where_they_are():
