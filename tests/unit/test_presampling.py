@@ -1,6 +1,7 @@
 """Tests of the bounds of loops against their simulation, and of how many batches to sample ahead."""
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -30,6 +31,11 @@ def timed(seconds):
     return Estimate(seconds, seconds, seconds, Evidence("made up", "modeled"))
 
 
+def random_hop(rng, link):
+    engine = link if rng.random() < 0.7 else "bus"
+    return Hop(engine, 0.01, float(10 ** rng.uniform(-4, -1.5)), Evidence("", "modeled"))
+
+
 def random_case(rng):
     """Sample a problem and a configuration: parts may share engines, routes have one or two hops, links may be busy."""
     chosen = {}
@@ -39,18 +45,8 @@ def random_case(rng):
         chosen[part] = Option(part, f"{part} on {engine}", device, engine, timed(float(10 ** rng.uniform(-1, 1))))
     flows = tuple(Flow(a, b, float(rng.integers(1, 100)), waits) for a, b, waits in FLOWS if rng.random() < 0.6)
     ways = {
-        (a, b): tuple(
-            Hop(
-                f"{a}>{b}.{hop}" if rng.random() < 0.7 else "bus",
-                0.01,
-                float(10 ** rng.uniform(-4, -1.5)),
-                Evidence("", "modeled"),
-            )
-            for hop in range(rng.integers(1, 3))
-        )
-        for a in DEVICES
-        for b in DEVICES
-        if a != b
+        (a, b): tuple(random_hop(rng, f"{a}>{b}.{hop}") for hop in range(rng.integers(1, 3)))
+        for a, b in itertools.permutations(DEVICES, 2)
     }
     slowdown = {("sampling", "learner", "cpu"): 1.3}
     problem = Problem({part: (option,) for part, option in chosen.items()}, {}, flows, ways, slowdown=slowdown)
