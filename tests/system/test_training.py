@@ -97,7 +97,7 @@ def assert_alike(folder):
     for part in (folder / "whole", folder / "parts"):
         lines = [line.split(",")[:7] for line in (part / "curve.csv").read_text().splitlines()]  # what no clock decides
         summary = json.loads((part / "summary.json").read_text())
-        for key in ("seconds", "throughput", "settled", "utc"):
+        for key in ("seconds", "throughput", "settled", "utc", "command", "versions"):
             del summary[key]
         state = checkpoint.load(part / "checkpoint.pt")["loop"]
         told.append((lines, (part / "episodes.csv").read_text(), summary, state))
@@ -136,12 +136,11 @@ def test_a_resumed_run_is_bit_for_bit_the_run_that_was_not_interrupted(workload,
     assert whole == json.loads((tmp_path / "whole" / "summary.json").read_text())
     points = [line.split(",") for line in (tmp_path / "whole" / "curve.csv").read_text().splitlines()[1:]]
     steps = [int(point[0]) for point in points]
-    assert [step // 150 for step in steps] == [
-        *range(1, workload.steps // 150 + 1)
-    ]  # once, in the turn that came to it
+    # Weights are evaluated once an interval, in the turn that comes to its end.
+    assert [step // 150 for step in steps] == [*range(1, workload.steps // 150 + 1)]
     assert all(step % 150 < workload.actors.environments for step in steps)
     assert whole["validation_best"] == max(float(point[3]) for point in points)
-    assert whole["updates"] == (whole["steps"] - 99 if name == "memr" else whole["steps"] // 2 - 99 // 2)
+    assert whole["updates"] == whole["steps"] // 2 - 99 // 2
     assert len((tmp_path / "whole" / "episodes.csv").read_text().splitlines()) - 1 == whole["episodes"]
     rates = whole["throughput"]
     assert (rates["update_frame_hz"], rates["gpu_percent"]) == (rates["update_hz"] * 16, None)
@@ -174,7 +173,7 @@ def test_beta_does_not_fall_back_where_a_run_goes_on_to_more_steps(workload, tmp
 def test_a_killed_run_is_resumed_bit_for_bit(path, tmp_path, kills):
     """The run is killed after its first checkpoint, at no chosen moment, or again and again, whatever it does."""
     parts, more = tmp_path / "parts", []
-    for patience in np.random.default_rng(0).uniform(0, range(0, 3 * kills, 3)):
+    for patience in np.random.default_rng(0).uniform(0, range(kills)):
         words = [sys.executable, "-m", "impls.training", *command(path, parts, *more)]
         with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
             until((parts / "checkpoint.pt").exists)
