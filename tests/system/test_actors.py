@@ -64,12 +64,6 @@ def test_an_environment_that_is_not_the_workloads_is_one_sentence(workload, word
         Environment(workload)
 
 
-def test_bytes_take_no_floats():
-    environment = Environment(fake(observation={"dtype": "uint8"}))
-    with pytest.raises(TrainingError, match="has the dtype float32, which uint8 does not hold"):
-        environment.reset(0)
-
-
 @pytest.mark.parametrize(("name", "choices", "size", "ones"), [("FrozenLake-v1", 4, 16, 1), ("Blackjack-v1", 2, 45, 3)])
 def test_an_observation_of_choices_is_one_hot(name, choices, size, ones):
     workload = change(fake(), environment=name, choices=choices, shape=(size,))

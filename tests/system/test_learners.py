@@ -74,82 +74,61 @@ def test_the_gradient_of_dqn(double, dueling, kind):
     assert_allclose(found, errors(weights), rtol=1e-5, atol=1e-6)
 
 
-def actor_critic(algorithm, **changes):
-    """A learner with targets of their own and its rows; a batch and its actions; weights of critic, policy, targets."""
+SMOOTHED = {"policy_delay": 1, "target_noise": 0.4, "noise_clip": 0.3}
+
+
+@pytest.mark.parametrize(("algorithm", "changes"), [("ddpg", {}), ("td3", SMOOTHED), ("sac", {})], ids=ALGORITHMS[1:])
+def test_the_gradients_of_a_policy_and_its_critics(algorithm, changes):
     workload = tiny(algorithm, gamma=0.9, **changes)
     learner, batch = algorithms.make(workload, seed=1), batch_of(workload)
     learner.targets = algorithms.make(workload, seed=2).networks
-    weights = (weights_of(learner.networks[name]) for name in ("critic", "policy"))
-    target = {name: weights_of(network) for name, network in learner.targets.items()}
-    return learner, learner.rows(batch, WEIGHTS), doubles(batch), batch["action"].astype(np.float64), *weights, target
+    weights, policy = (weights_of(learner.networks[name]) for name in ("critic", "policy"))
+    rows, real, given = learner.rows(batch, WEIGHTS), doubles(batch), batch["action"].astype(np.float64)
+    noise, next_noise = (
+        rows[name].numpy().astype(np.float64) if name in rows else 0 for name in ("noise", "next_noise")
+    )
+    is_sac, temperature = algorithm == "sac", 0.0
+    if is_sac:
+        temperature = np.exp(-0.5)
+        with torch.no_grad():
+            learner.networks["temperature"].log.fill_(-0.5)
 
+    def values(weights, seen, actions):
+        """The values ``[n, B]`` of one critic or two."""
+        names = [""] if algorithm == "ddpg" else ["first.", "second."]
+        return np.stack([critic(weights, seen, actions, name) for name in names])
 
-def both(weights, seen, actions):
-    """The values ``[2, B]`` of two critics."""
-    return np.stack([critic(weights, seen, actions, f"{which}.") for which in ("first", "second")])
+    def act(policy, seen, noise):
+        """(actions ``[B, A]``, log density ``[B]`` or 0)."""
+        return gaussian(policy, seen, noise) if is_sac else (np.tanh(dense(policy, "", seen)), 0.0)
 
-
-def test_the_gradients_of_ddpg():
-    learner, rows, real, given, weights, policy, target = actor_critic("ddpg")
-    actions = np.tanh(dense(target["policy"], "", real["next_observation"]))
-    goal = real["reward"] + 0.9 * critic(target["critic"], real["next_observation"], actions) * (1 - real["terminated"])
-
-    def critic_loss(weights):
-        return (WEIGHTS * half_square(critic(weights, real["observation"], given) - goal)).mean()
-
-    def policy_loss(policy):  # importance weights do not act here
-        return -critic(weights, real["observation"], np.tanh(dense(policy, "", real["observation"]))).mean()
-
-    check(critic_loss, weights, learner, rows, "critic")
-    check(policy_loss, policy, learner, rows, "policy")
-
-
-def test_the_gradients_of_td3():
-    changes = {"policy_delay": 1, "target_noise": 0.4, "noise_clip": 0.3}
-    learner, rows, real, given, weights, policy, target = actor_critic("td3", **changes)
-    noise = rows["noise"].numpy().astype(np.float64)
-    assert np.abs(noise).max() == pytest.approx(0.3)
-    actions = np.clip(np.tanh(dense(target["policy"], "", real["next_observation"])) + noise, -1, 1)
-    least = both(target["critic"], real["next_observation"], actions).min(0)
-    goal = real["reward"] + 0.9 * least * (1 - real["terminated"])
+    acting = policy if is_sac else weights_of(learner.targets["policy"])
+    actions, density = act(acting, real["next_observation"], next_noise)
+    if algorithm == "td3":
+        assert np.abs(noise).max() == pytest.approx(0.3)
+        actions = np.clip(actions + noise, -1, 1)
+    following = values(weights_of(learner.targets["critic"]), real["next_observation"], actions).min(0)
+    goal = real["reward"] + 0.9 * (following - temperature * density) * (1 - real["terminated"])
 
     def errors(weights):
-        return both(weights, real["observation"], given) - goal
+        return values(weights, real["observation"], given) - goal
 
     def critic_loss(weights):
         return (WEIGHTS * half_square(errors(weights))).mean(1).sum()
 
-    def policy_loss(policy):
-        return -critic(weights, real["observation"], np.tanh(dense(policy, "", real["observation"])), "first.").mean()
-
-    found = check(critic_loss, weights, learner, rows, "critic")
-    assert_allclose(found.abs().numpy(), np.abs(errors(weights)).max(0), rtol=1e-5)
-    check(policy_loss, policy, learner, rows, "policy")
-
-
-def test_the_gradients_of_sac():
-    learner, rows, real, given, weights, policy, target = actor_critic("sac")
-    with torch.no_grad():
-        learner.networks["temperature"].log.fill_(-0.5)
-    noise, next_noise = (rows[name].numpy().astype(np.float64) for name in ("noise", "next_noise"))
-    temperature = np.exp(-0.5)
-    actions, density = gaussian(policy, real["next_observation"], next_noise)
-    soft = both(target["critic"], real["next_observation"], actions).min(0) - temperature * density
-    goal = real["reward"] + 0.9 * soft * (1 - real["terminated"])
-
-    def critic_loss(weights):
-        return (WEIGHTS * half_square(both(weights, real["observation"], given) - goal)).mean(1).sum()
-
-    def policy_loss(policy):
-        actions, density = gaussian(policy, real["observation"], noise)
-        return (temperature * density - both(weights, real["observation"], actions).min(0)).mean()
+    def policy_loss(policy):  # importance weights do not act here
+        actions, density = act(policy, real["observation"], noise)
+        judged = values(weights, real["observation"], actions)
+        return (temperature * density - (judged.min(0) if is_sac else judged[0])).mean()
 
     def temperature_loss(log):
         return -(log["log"] * (gaussian(policy, real["observation"], noise)[1] - 2)).mean()
 
-    check(critic_loss, weights, learner, rows, "critic")
+    found = check(critic_loss, weights, learner, rows, "critic")
+    assert_allclose(found.abs().numpy(), np.abs(errors(weights)).max(0), rtol=1e-5)
     check(policy_loss, policy, learner, rows, "policy")
-    check(temperature_loss, {"log": np.array(-0.5)}, learner, rows, "temperature")
+    if is_sac:
+        check(temperature_loss, {"log": np.array(-0.5)}, learner, rows, "temperature")
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

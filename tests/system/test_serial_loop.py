@@ -107,7 +107,7 @@ def test_networks_larger_than_memory_are_a_sentence(monkeypatch):
         ({"learner": "dense", "compiled": True}, "--compile is for torch's networks; the learner dense is compiled"),
     ],
 )
-def test_implementations_that_there_are_not_are_a_sentence(options, words):
+def test_impossible_implementations_are_refused(options, words):
     with pytest.raises(TrainingError, match=words):
         SerialLoop(fake(), contestant="numpy", **options)
 

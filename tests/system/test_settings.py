@@ -81,7 +81,7 @@ def test_about_half_of_the_settings_are_accepted():
 
 
 @pytest.mark.parametrize("row", REFUSED, ids=lambda row: row.partition(" -> ")[0])
-def test_what_does_not_go_together_is_refused_before_a_run_begins(row, tmp_path, capsys):
+def test_settings_that_clash_are_refused(row, tmp_path, capsys):
     asked, facts = row.split(" -> ")
     workload, *words = asked.split()
     changes = dict(word.split("=") for word in words if not word.startswith("--"))

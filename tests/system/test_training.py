@@ -125,7 +125,7 @@ RESUMED = {
 
 
 @pytest.mark.parametrize("name", RESUMED)
-def test_a_resumed_run_is_bit_for_bit_the_run_that_was_not_interrupted(workload, tmp_path, name):
+def test_a_resumed_run_ends_as_a_whole_one(workload, tmp_path, name):
     workload = change(workload, **RESUMED[name])
     whole = run_to(workload, tmp_path / "whole")
     assert run_to(workload, tmp_path / "parts", until=290) is None
@@ -146,7 +146,7 @@ def test_a_resumed_run_is_bit_for_bit_the_run_that_was_not_interrupted(workload,
     assert (rates["update_frame_hz"], rates["gpu_percent"]) == (rates["update_hz"] * 16, None)
 
 
-def test_a_run_that_is_done_goes_on_to_more_steps_as_if_it_had_been_begun_with_them(workload, tmp_path, capsys):
+def test_a_run_that_is_done_goes_on_to_more_steps(workload, tmp_path, capsys):
     shorter = change(workload, steps=650)
     run_to(workload, tmp_path / "whole")
     assert run_to(shorter, tmp_path / "parts")["steps"] == 650
@@ -160,7 +160,7 @@ def test_a_run_that_is_done_goes_on_to_more_steps_as_if_it_had_been_begun_with_t
     assert_alike(tmp_path)
 
 
-def test_beta_does_not_fall_back_where_a_run_goes_on_to_more_steps(workload, tmp_path, capsys):
+def test_beta_does_not_fall_back_at_more_steps(workload, tmp_path, capsys):
     for steps in (300, 400, 500):
         longer = change(workload, steps=steps, beta_end=1.0)
         with contextlib.closing(begin(longer, tmp_path / "run", resume=steps > 300)) as run:
@@ -211,7 +211,7 @@ def test_without_a_terminal_a_line_is_shown_now_and_then(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("starts", [100, 10**9])
-def test_a_time_box_is_of_the_first_step_on_whether_or_not_a_run_learns_by_then(workload, tmp_path, starts):
+def test_a_time_box_begins_with_the_first_step(workload, tmp_path, starts):
     seldom = Evaluation(interval=10**8, episodes=1)
     endless = change(workload, learning_starts=starts, steps=10**9, evaluation=seldom)
     plan = Plan(tmp_path, 10**9, 0, live=False, seconds=1)

@@ -171,6 +171,7 @@ FAULTS_OF_CARTS = {
 }
 MISBEHAVING = [(fake(f"{name}-v0"), words) for name, words in FAULTS.items()]
 MISBEHAVING += [(fake(f"{name}-v0", actors={"environments": 2}), words) for name, words in FAULTS.items()]
+MISBEHAVING.append((fake(observation={"dtype": "uint8"}), "has the dtype float32, which uint8 does not hold"))
 MISBEHAVING += [(carts(f"{name}Carts-v0"), words) for name, words in FAULTS_OF_CARTS.items()]
 
 
