@@ -51,7 +51,7 @@ def test_the_gradient_of_dqn(double, dueling, kind):
     workload = tiny("dqn", double=double, dueling=dueling, loss=kind, gamma=0.9)
     learner, batch = algorithms.make(workload, seed=2), batch_of(workload)
     learner.targets = algorithms.make(workload, seed=3).networks
-    target, weights = (weights_of(each["action_values"]) for each in (learner.targets, learner.networks))
+    target, weights = (weights_of(networks["action_values"]) for networks in (learner.targets, learner.networks))
     real = doubles(batch)
 
     def values(weights, seen):
