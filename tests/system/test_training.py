@@ -104,14 +104,6 @@ def assert_alike(folder):
     np.testing.assert_equal(*told)
 
 
-def assert_resumed_alike(path, folder):
-    """A run in parts that a command resumes ends as a whole one does."""
-    assert 0 < checkpoint.load(folder / "parts" / "checkpoint.pt")["loop"]["step"] < 900
-    assert main(command(path, folder / "whole")) == 0
-    assert main(command(path, folder / "parts", "--resume")) == 0
-    assert_alike(folder)
-
-
 VECTOR = {"environments": 7, "count": 2, "sync_interval": 4, "steps": 450}
 RESUMED = {
     "dqn": {},
@@ -139,7 +131,7 @@ def test_a_resumed_run_ends_as_a_whole_one(workload, tmp_path, name):
     # Weights are evaluated once an interval, in the turn that comes to its end.
     assert [step // 150 for step in steps] == [*range(1, workload.steps // 150 + 1)]
     assert all(step % 150 < workload.actors.environments for step in steps)
-    assert whole["validation_best"] == max(float(point[3]) for point in points)
+    assert (whole["test_episodes"], whole["validation_best"]) == (3, max(float(point[3]) for point in points))
     assert whole["updates"] == whole["steps"] // 2 - 99 // 2
     assert len((tmp_path / "whole" / "episodes.csv").read_text().splitlines()) - 1 == whole["episodes"]
     rates = whole["throughput"]
@@ -544,7 +536,10 @@ sys.exit(main({command(path, parts)!r}))
     assert re.fullmatch(rf"error: \S*({file}): cannot be written \(.*\); what was saved before is kept", told)
     assert all(text.endswith("\n") for text in ((parts / name).read_text() for name in ("curve.csv", "episodes.csv")))
     assert not list(parts.glob(".*.part"))
-    assert_resumed_alike(path, tmp_path)
+    assert 0 < checkpoint.load(parts / "checkpoint.pt")["loop"]["step"] < 900
+    assert main(command(path, tmp_path / "whole")) == 0
+    assert main(command(path, parts, "--resume")) == 0
+    assert_alike(tmp_path)
 
 
 def test_a_full_disk_at_a_line_of_the_curve_is_a_sentence():
