@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import itertools
 
 import numpy as np
 from numpy.testing import assert_equal
@@ -57,30 +56,6 @@ def dense(weights, prefix, inputs):
         if at < len(names) - 1:
             inputs = np.maximum(inputs, 0)
     return inputs
-
-
-def dense_of_vector(weights, sizes, inputs):
-    """The same layers of some sizes, whose weights are one vector, each matrix before its bias; in float64."""
-    layers, at = {}, 0
-    for number, (count, units) in enumerate(itertools.pairwise(sizes)):
-        matrix, bias = np.split(weights[at : at + (count + 1) * units], [count * units])
-        layers |= {f"dense.{number}.weight": matrix.reshape(units, count), f"dense.{number}.bias": bias}
-        at += (count + 1) * units
-    return dense(layers, "", inputs.astype(np.float64))
-
-
-def critic(weights, observations, actions, prefix=""):
-    """``[B]``."""
-    return dense(weights, prefix, np.concatenate((observations, actions), 1))[:, 0]
-
-
-def gaussian(weights, observations, noise):
-    """(actions ``[B, A]``, log density ``[B]``) of a squashed Gaussian, by the textbook's formula."""
-    mean, log_deviation = np.split(dense(weights, "", observations), 2, 1)
-    log_deviation = -5 + 7 * (np.tanh(log_deviation) + 1) / 2
-    actions = np.tanh(mean + np.exp(log_deviation) * noise)
-    density = -(noise**2) / 2 - log_deviation - np.log(2 * np.pi) / 2 - np.log(1 - actions**2)
-    return actions, density.sum(1)
 
 
 def slope(loss, value, step=1e-6):

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
 from impls.training import load
 from impls.training.weights import average, initial, shapes
-from tests.learning import ALGORITHMS, batch_of, critic, dense, gaussian, slope, tiny, weights_of
+from tests.learning import ALGORITHMS, batch_of, dense, slope, tiny, weights_of
 
 torch = pytest.importorskip("torch", reason="learners need the extra `train`")
 from impls.training.learners import torch_learner as algorithms  # noqa: E402
@@ -47,7 +47,7 @@ def doubles(batch):
 @pytest.mark.parametrize("kind", ["huber", "squared"])
 @pytest.mark.parametrize("dueling", [False, True])
 @pytest.mark.parametrize("double", [False, True])
-def test_the_gradient_of_dqn(double, dueling, kind):
+def test_gradient_of_dqn(double, dueling, kind):
     workload = tiny("dqn", double=double, dueling=dueling, loss=kind, gamma=0.9)
     learner, batch = algorithms.make(workload, seed=2), batch_of(workload)
     learner.targets = algorithms.make(workload, seed=3).networks
@@ -74,11 +74,25 @@ def test_the_gradient_of_dqn(double, dueling, kind):
     assert_allclose(found, errors(weights), rtol=1e-5, atol=1e-6)
 
 
+def critic(weights, observations, actions, prefix=""):
+    """``[B]``."""
+    return dense(weights, prefix, np.concatenate((observations, actions), 1))[:, 0]
+
+
+def gaussian(weights, observations, noise):
+    """(actions ``[B, A]``, log density ``[B]``) of a squashed Gaussian, by the textbook's formula."""
+    mean, log_deviation = np.split(dense(weights, "", observations), 2, 1)
+    log_deviation = -5 + 7 * (np.tanh(log_deviation) + 1) / 2
+    actions = np.tanh(mean + np.exp(log_deviation) * noise)
+    density = -(noise**2) / 2 - log_deviation - np.log(2 * np.pi) / 2 - np.log(1 - actions**2)
+    return actions, density.sum(1)
+
+
 SMOOTHED = {"policy_delay": 1, "target_noise": 0.4, "noise_clip": 0.3}
 
 
 @pytest.mark.parametrize(("algorithm", "changes"), [("ddpg", {}), ("td3", SMOOTHED), ("sac", {})], ids=ALGORITHMS[1:])
-def test_the_gradients_of_a_policy_and_its_critics(algorithm, changes):
+def test_gradients_of_critics(algorithm, changes):
     workload = tiny(algorithm, gamma=0.9, **changes)
     learner, batch = algorithms.make(workload, seed=1), batch_of(workload)
     learner.targets = algorithms.make(workload, seed=2).networks

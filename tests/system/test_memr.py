@@ -10,7 +10,8 @@ pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 from impls.training import TrainingError, load
 from impls.training.algorithms.memr import LOW, Density, Loop  # with numba
 from impls.training.learners.dense_learner.sac import HIGH
-from tests.learning import assert_goes_on, change, dense_of_vector, slope
+from tests.learning import assert_goes_on, change, slope
+from tests.system.test_world_model import dense_of_vector
 
 BASE = load("pendulum_memr")
 M, K, B, STARTS = 8, 3, 6, 20

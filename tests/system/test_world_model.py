@@ -1,12 +1,14 @@
 """The model of the environment: its gradient against differences in float64, and what it learns."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from impls.training import load
 from impls.training.workload import Model
 from impls.training.world_model import ModelVectors, WorldModel
-from tests.learning import change, dense_of_vector, slope
+from tests.learning import change, dense, slope
 
 pytest.importorskip("numba")
 
@@ -35,6 +37,16 @@ def rows_of(workload, count, seed=0):
     reward = (1 - following[:, 0]).astype(np.float32)
     names = ("observation", "action", "reward", "next_observation", "terminated")
     return dict(zip(names, (seen, action, reward, following, ended), strict=True))
+
+
+def dense_of_vector(weights, sizes, inputs):
+    """The same layers of some sizes, whose weights are one vector, each matrix before its bias; in float64."""
+    layers, at = {}, 0
+    for number, (count, units) in enumerate(itertools.pairwise(sizes)):
+        matrix, bias = np.split(weights[at : at + (count + 1) * units], [count * units])
+        layers |= {f"dense.{number}.weight": matrix.reshape(units, count), f"dense.{number}.bias": bias}
+        at += (count + 1) * units
+    return dense(layers, "", inputs.astype(np.float64))
 
 
 def loss_of(weights, model, inputs, targets, ended):

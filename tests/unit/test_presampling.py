@@ -16,6 +16,7 @@ from dse.tuning.presampling import bound_hz, depth_curve, depth_enough, publishe
 STEPS = 400
 EXAMPLE = published_loop(1.0, 2.0, 0.5, 0.3)
 DEVICES = ("cpu", "gpu", "fpga")
+MADE_UP = Evidence("", "modeled")
 FLOWS = (
     ("actors", "storage", False),
     ("actors", "updating", False),
@@ -31,11 +32,6 @@ def timed(seconds):
     return Estimate(seconds, seconds, seconds, Evidence("made up", "modeled"))
 
 
-def random_hop(rng, link):
-    engine = link if rng.random() < 0.7 else "bus"
-    return Hop(engine, 0.01, float(10 ** rng.uniform(-4, -1.5)), Evidence("", "modeled"))
-
-
 def random_case(rng):
     """Sample a problem and a configuration: parts may share engines, routes have one or two hops, links may be busy."""
     chosen = {}
@@ -45,7 +41,10 @@ def random_case(rng):
         chosen[part] = Option(part, f"{part} on {engine}", device, engine, timed(float(10 ** rng.uniform(-1, 1))))
     flows = tuple(Flow(a, b, float(rng.integers(1, 100)), waits) for a, b, waits in FLOWS if rng.random() < 0.6)
     ways = {
-        (a, b): tuple(random_hop(rng, f"{a}>{b}.{hop}") for hop in range(rng.integers(1, 3)))
+        (a, b): tuple(
+            Hop(f"{a}>{b}.{hop}" if rng.random() < 0.7 else "bus", 0.01, float(10 ** rng.uniform(-4, -1.5)), MADE_UP)
+            for hop in range(rng.integers(1, 3))
+        )
         for a, b in itertools.permutations(DEVICES, 2)
     }
     slowdown = {("sampling", "learner", "cpu"): 1.3}

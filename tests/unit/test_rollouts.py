@@ -44,30 +44,44 @@ def test_a_step_stores_a_segment_with_its_samples_weights_before_the_priorities_
 def test_each_number_of_rollouts_is_timed_in_alternation_with_the_rest_of_its_step():
     groups = PLAN.groups("memr")
     assert "memr" in PARTS
-    counts = [{cell.options["rollouts"] for cell in group if "workload" in cell.options} for group in groups]
-    assert counts == [{count} for count in ROLLOUTS]
+    assert [{one.options["rollouts"] for one in group if "workload" in one.options} for group in groups] == [
+        {count} for count in ROLLOUTS
+    ]
     for group, count in zip(groups, ROLLOUTS, strict=True):
         buffers, rest = group[:3], group[3:]
-        names = [(cell.contestant, cell.op, cell.batch) for cell in buffers]
-        assert names == [(name, "rollouts", count) for name in (COMPILED, IN_PYTHON, "cpprb")]
-        batches = {(cell.contestant, cell.op): cell.batch for cell in rest}
-        assert batches == {("env", "step"): 1, ("forward", "act"): count, ("learner", "step"): 256}
+        assert [(one.contestant, one.op, one.batch) for one in buffers] == [
+            (name, "rollouts", count) for name in (COMPILED, IN_PYTHON, "cpprb")
+        ]
+        assert {(one.contestant, one.op): one.batch for one in rest} == {
+            ("env", "step"): 1,
+            ("forward", "act"): count,
+            ("learner", "step"): 256,
+        }
         assert {one.member for one in rest} == {(TRAINED, "")}, "one process has all of them"
     assert layout_of(load(TRAINED)).fields == rows.LAYOUT.fields
 
 
 def record(contestant, op, us, batch=64, **options):
-    cell = {"contestant": contestant, "op": op, "capacity": 1_000, "batch": batch, "options": options}
-    times = {"median_seconds": us / 1e6, "samples_seconds": (us / 1e6,) * 3}
-    return Measurement(primitive="replay_memr", source="measured", status="ok", **cell, **times)
+    named = {
+        "contestant": contestant,
+        "capacity": 1_000,
+        "batch": batch,
+        "options": options,
+        "median_seconds": us / 1e6,
+    }
+    return Measurement(
+        primitive="replay_memr", op=op, source="measured", status="ok", samples_seconds=(us / 1e6,) * 3, **named
+    )
 
 
 def test_the_share_is_of_all_parts_and_of_no_step_that_lacks_one():
     rest = {"workload": TRAINED, "rollouts": 64}
     found = [record(COMPILED, "rollouts", 25, strategy="global"), record("cpprb", "rollouts", 100)]
     found += [record(*part, us, **rest) for part, us in zip(STEP_PARTS, (15, 30, 30), strict=True)]
-    found.append(record(COMPILED, "rollouts", 50, 256, strategy="global"))
-    found.append(record("env", "step", 15, **rest | {"rollouts": 256}))
+    found += [
+        record(COMPILED, "rollouts", 50, 256, strategy="global"),
+        record("env", "step", 15, **rest | {"rollouts": 256}),
+    ]
     content = summary.of(found, "global")["memr"]
     assert content["percent"]["global"] == pytest.approx({"64": 25.0})
     assert content["percent"]["cpprb"] == pytest.approx({"64": 400 / 7})
