@@ -1,12 +1,24 @@
-"""Tiny workloads and batches for the tests of learners, and forward passes in NumPy float64 to hold them to."""
+"""Tiny workloads and batches for tests of learning, and passes in NumPy float64 and states to hold learners to."""
 
+import copy
 import dataclasses
 
 import numpy as np
+from numpy.testing import assert_equal
 
 from impls.training import load
 
 ALGORITHMS = ("dqn", "ddpg", "td3", "sac")
+
+
+def change(base, **changes):
+    """Change the keys of a workload, each in the first table that has such a key, or in the workload's own."""
+    tables = {name: table for name, table in vars(base).items() if dataclasses.is_dataclass(table)}
+    for key in changes.keys() - vars(base).keys():
+        name = next(name for name, table in tables.items() if hasattr(table, key))
+        tables[name] = dataclasses.replace(tables[name], **{key: changes[key]})
+    own = {key: value for key, value in changes.items() if hasattr(base, key)}
+    return dataclasses.replace(base, **tables | own)
 
 
 def tiny(algorithm="dqn", hidden=(3,), **changes):
@@ -14,23 +26,8 @@ def tiny(algorithm="dqn", hidden=(3,), **changes):
     shipped = {"ddpg": "cartpole_ddpg", "td3": "hopper_ddpg", "sac": "hopper_sac", "a3c": "cartpole_a3c"}
     base = load(shipped.get(algorithm, "cartpole_dqn"))
     action = {"choices": 3, "size": 0} if base.has_choices else {"choices": 0, "size": 2}
-    tables = {
-        "observation": {"shape": (2,)},
-        "action": action,
-        "network": {"hidden": hidden},
-        "learner": {"batch": 4, "gradient_clip": 0.0, "loss": "squared", "target_interval": 1, "tau": 0.5},
-    }
-    top = {"algorithm": algorithm}
-    for key, value in changes.items():
-        holder = next(
-            (field.name for field in dataclasses.fields(base) if hasattr(getattr(base, field.name), key)), None
-        )
-        if holder in (None, "name") or hasattr(base, key):
-            top[key] = value
-        else:
-            tables.setdefault(holder, {})[key] = value
-    parts = {name: dataclasses.replace(getattr(base, name), **table) for name, table in tables.items()}
-    return dataclasses.replace(base, **parts, **top)
+    plain = {"batch": 4, "gradient_clip": 0.0, "loss": "squared", "target_interval": 1, "tau": 0.5}
+    return change(base, **{"algorithm": algorithm, "shape": (2,), "hidden": hidden, **action, **plain, **changes})
 
 
 def batch_of(workload, size=4, seed=0):
@@ -61,30 +58,22 @@ def dense(weights, prefix, inputs):
     return inputs
 
 
-def critic(weights, observations, actions, prefix=""):
-    """``[B]``."""
-    return dense(weights, prefix, np.concatenate((observations, actions), 1))[:, 0]
-
-
-def gaussian(weights, observations, noise):
-    """(actions ``[B, A]``, log density ``[B]``) of a squashed Gaussian, by the textbook's formula."""
-    mean, log_deviation = np.split(dense(weights, "", observations), 2, 1)
-    log_deviation = -5 + 7 * (np.tanh(log_deviation) + 1) / 2
-    actions = np.tanh(mean + np.exp(log_deviation) * noise)
-    density = -(noise**2) / 2 - log_deviation - np.log(2 * np.pi) / 2 - np.log(1 - actions**2)
-    return actions, density.sum(1)
-
-
-def slopes(loss, weights, step=1e-6):
-    """Central differences of a scalar loss by each weight, in float64."""
-    found = {}
-    for name, value in weights.items():
-        found[name] = np.empty_like(value)
-        for at in np.ndindex(value.shape):
-            sides = []
-            for sign in (1, -1):
-                moved = value.copy()
-                moved[at] += sign * step
-                sides.append(loss(weights | {name: moved}))
-            found[name][at] = (sides[0] - sides[1]) / (2 * step)
+def slope(loss, value, step=1e-6):
+    """Central differences of a scalar loss by each number of an array, in float64."""
+    found = np.empty_like(value)
+    for at in np.ndindex(value.shape):
+        sides = []
+        for sign in (1, -1):
+            moved = value.copy()
+            moved[at] += sign * step
+            sides.append(loss(moved))
+        found[at] = (sides[0] - sides[1]) / (2 * step)
     return found
+
+
+def assert_goes_on(first, second, advance, turns):
+    """Load the state of a loop, learner or actor into a second, and see both go on alike, bit for bit."""
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    for _ in range(turns):
+        assert_equal(advance(first), advance(second))
+    assert_equal(first.state_dict(), second.state_dict())

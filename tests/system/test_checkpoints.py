@@ -1,9 +1,10 @@
 """Checkpoints that were damaged or edited: refused in one sentence, never another state."""
 
+import contextlib
 import copy
-import dataclasses
 import random
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -16,28 +17,29 @@ from impls.training import checkpoint  # with torch
 from impls.training.run import Plan, start
 from tests.system.test_actors import fake
 
+WORKLOAD = fake(evaluation={"interval": 30})
 
-def begin(folder, workload=None, **options):
-    return start(workload or fake(), Plan(folder, 20, 0, live=False), contestant="numpy", **options)
+
+def begin(folder, **options):
+    return start(WORKLOAD, Plan(folder, 20, 0, live=False), contestant="numpy", **options)
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """The folder and state of a run that was saved after an evaluation."""
     folder = tmp_path_factory.mktemp("saved")
-    run = begin(folder, dataclasses.replace(fake(), evaluation=dataclasses.replace(fake().evaluation, interval=30)))
-    run.run(40)
-    run.save()
-    run.close()
+    with contextlib.closing(begin(folder)) as run:
+        run.run(40)
+        run.save()
     return folder, checkpoint.load(folder / "checkpoint.pt")
 
 
-def equal(one, other):
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(equal, one, other))
-    return np.array_equal(one, other, equal_nan=isinstance(one, float))
+def resume(folder, saved, state):
+    """Resume the saved run in another folder, where its checkpoint has another state."""
+    for name in ("curve.csv", "episodes.csv"):
+        shutil.copy(saved[0] / name, folder)
+    checkpoint.save(state, folder / "checkpoint.pt")
+    begin(folder, resume=True).close()
 
 
 def test_no_damage_to_a_checkpoint_is_loaded_as_another_state(saved, tmp_path):
@@ -55,7 +57,7 @@ def test_no_damage_to_a_checkpoint_is_loaded_as_another_state(saved, tmp_path):
                 data[rng.randrange(len(data))] = rng.randrange(256)
         path.write_bytes(data)
         try:
-            assert equal(checkpoint.load(path), state)
+            np.testing.assert_equal(checkpoint.load(path), state)
         except TrainingError as error:
             refused += 1
             assert "\n" not in str(error)
@@ -114,15 +116,10 @@ OWN = {"setting", "seconds", "points", "recent", "losses", "rng", "score", "mean
 
 @pytest.mark.parametrize("odd", [None, "text", float("nan"), [], 1 << 70, np.zeros(3)], ids=str)
 def test_odd_contents_of_a_checkpoint_are_a_sentence(saved, tmp_path, odd):
-    folder, state = saved
-    for name in ("curve.csv", "episodes.csv"):
-        (tmp_path / name).write_bytes((folder / name).read_bytes())
-    workload = dataclasses.replace(fake(), evaluation=dataclasses.replace(fake().evaluation, interval=30))
-    resumed = []
+    state, resumed = saved[1], []
     for at in [place for place in places(state) if place][:: 2 if odd is None else 3]:
-        checkpoint.save(changed(state, at, odd), tmp_path / "checkpoint.pt")
         try:
-            begin(tmp_path, workload, resume=True).close()
+            resume(tmp_path, saved, changed(state, at, odd))
         except TrainingError as error:
             assert "\n" not in str(error)
             continue
@@ -132,15 +129,8 @@ def test_odd_contents_of_a_checkpoint_are_a_sentence(saved, tmp_path, odd):
 
 @pytest.mark.parametrize("vector", ["weights", "targets", "mean", "square"])
 def test_numbers_that_are_not_finite_are_refused(saved, tmp_path, vector):
-    folder, state = saved
-    (tmp_path / "curve.csv").write_bytes((folder / "curve.csv").read_bytes())
-    (tmp_path / "episodes.csv").write_bytes((folder / "episodes.csv").read_bytes())
-    state = copy.deepcopy(state)
-    state["loop"]["learner"][vector][1] = np.inf
-    checkpoint.save(state, tmp_path / "checkpoint.pt")
-    workload = dataclasses.replace(fake(), evaluation=dataclasses.replace(fake().evaluation, interval=30))
     with pytest.raises(TrainingError, match=f"{vector} has not the form"):
-        begin(tmp_path, workload, resume=True)
+        resume(tmp_path, saved, changed(saved[1], ("loop", "learner", vector, 1), np.inf))
 
 
 def test_a_checkpoint_whose_folder_is_gone_is_a_sentence(tmp_path):

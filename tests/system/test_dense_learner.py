@@ -1,7 +1,5 @@
 """The dense learner: gradients against automatic derivatives in float64, steps and actions against torch's."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from numpy.random import default_rng
@@ -14,7 +12,7 @@ from impls.training.learners import dense_learner as package
 from impls.training.learners.dense_learner import learner as calling
 from impls.training.loop import SerialLoop
 from impls.training.weights import spans
-from tests.nursery import run_python
+from tests.learning import assert_goes_on, change
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("numba")
@@ -23,16 +21,11 @@ CARTPOLE, HOPPER = load("cartpole_dqn"), load("hopper_sac")
 SEED = 11
 
 
-def workload(algorithm, batch=7, hidden=(19, 5), inputs=3, size=2, dtype="float32", dueling=False, **learner):
+def workload(algorithm, batch=7, hidden=(19, 5), inputs=3, size=2, **changes):
     base = {"dqn": CARTPOLE, "a3c": load("cartpole_a3c")}.get(algorithm, HOPPER)
-    seen = dataclasses.replace(base.observation, shape=(inputs,), dtype=dtype)
-    action = dataclasses.replace(base.action, **{"choices" if base.has_choices else "size": size})
-    network = dataclasses.replace(base.network, hidden=hidden, dueling=dueling)
     plain = {"loss": "squared", "gradient_clip": 0.0, "learning_rate": 1e-3, "target_interval": 1, "tau": 0.01}
-    settings = dataclasses.replace(base.learner, batch=batch, **(plain | learner))
-    return dataclasses.replace(
-        base, algorithm=algorithm, observation=seen, action=action, network=network, learner=settings
-    )
+    plain |= {"batch": batch, "hidden": hidden, "shape": (inputs,), "choices" if base.has_choices else "size": size}
+    return change(base, algorithm=algorithm, **plain | changes)
 
 
 def batches(workload, count=1, seed=0):
@@ -63,15 +56,12 @@ def exact_gradients(workload, before, after, transitions, weights):
     """(gradient [P], priorities [B]) in float64 by torch; a phase sees the weights that the one before it left."""
     twin = make(workload, "torch", seed=SEED)
     twin.load_state_dict(before)
-    rows = {name: part.double() if part.is_floating_point() else part for name, part in
-            twin.rows(transitions, weights).items()}  # fmt: skip
-    networks = [*twin.networks.double().values(), *twin.targets.double().values()]
-    for module in (module for network in networks for module in network.modules()):
-        if getattr(module, "_scale", 1.0) != 1.0:
+    rows = twin.rows(transitions, weights)
+    for module in (module for network in (twin.networks, twin.targets) for module in network.double().modules()):
+        if getattr(module, "_scale", 1.0) != 1.0:  # of bytes, which it would divide in float32
             module._scale = 1.0
-            rows |= {name: rows[name] / 255.0 for name in ("observation", "next_observation") if rows[name].dtype ==
-                     torch.uint8}  # fmt: skip
-            rows = {name: part.double() if part.is_floating_point() else part for name, part in rows.items()}
+            rows |= {name: part / 255.0 for name, part in rows.items() if part.dtype == torch.uint8}
+    rows = {name: part.double() if part.is_floating_point() else part for name, part in rows.items()}
     gradient, errors, parts = np.zeros(len(after)), None, spans(workload)
     for phase in twin.phases():
         gradients, _, new_errors = twin.gradients(phase, rows)
@@ -165,21 +155,15 @@ def test_actions_and_priorities_are_those_of_torch(algorithm, dtype):
             assert_allclose(ours, theirs, atol=0 if shape.has_choices else 2e-6)
 
 
-@pytest.mark.parametrize("algorithm", ("dqn", "td3", "sac", "a3c"))
-def test_a_resumed_learner_goes_on_bit_for_bit(algorithm):
+@pytest.mark.parametrize("algorithm", ("dqn", "ddpg", "td3", "sac", "a3c"))
+@pytest.mark.parametrize("name", names())
+def test_a_resumed_learner_goes_on_bit_for_bit(algorithm, name):
     shape = workload(algorithm)
-    first, second = make(shape, "dense", seed=1), make(shape, "dense", seed=2)
+    first, second = (make(shape, name, seed=seed) for seed in (1, 2))
     steps = list(batches(shape, 7))
-    for transitions, weights in steps[:3]:
-        first.step(transitions, weights)
-    second.load_state_dict(first.state_dict())
-    for transitions, weights in steps[3:]:
-        ours, theirs = first.step(transitions, weights), second.step(transitions, weights)
-        assert_array_equal(ours.priorities, theirs.priorities)
-        assert ours.losses == theirs.losses
-    for (name, ours), theirs in zip(first.state_dict().items(), second.state_dict().values(), strict=True):
-        assert name in ("updates", "rng", "steps") or ours.dtype == np.float32
-        assert ours == theirs if name in ("updates", "rng", "steps") else np.array_equal(ours, theirs)
+    for batch in steps[:3]:
+        first.step(*batch)
+    assert_goes_on(first, second, lambda learner: learner.step(*steps[learner.steps]), 4)
 
 
 @pytest.mark.parametrize("algorithm", ("dqn", "td3", "sac"))
@@ -253,13 +237,13 @@ def test_parts_of_a_batch_that_do_not_fit_are_refused(algorithm):
             learner.step(transitions | {"action": np.full(7, 2)}, weights)
 
 
-@pytest.mark.parametrize("reward, sign", ((3.0, 1.0), (-0.2, -1.0), (0.0, 0.0)))
-def test_a_clipped_reward_is_its_sign(reward, sign):
-    shape = dataclasses.replace(workload("dqn"), clip_rewards=True)
-    learner = make(shape, "dense")
-    ((transitions, _),) = batches(shape)
-    as_it_is, as_its_sign = (transitions | {"reward": np.full(7, value, np.float32)} for value in (reward, sign))
-    assert_array_equal(learner.priorities(as_it_is), learner.priorities(as_its_sign))
+@pytest.mark.parametrize("name", names())
+def test_a_clipped_reward_is_its_sign(name):
+    shape = workload("dqn", clip_rewards=True)
+    learner, ((transitions, _),) = make(shape, name), batches(shape)
+    rewards = np.array([3, -0.2, 0, 0.5, -7, 1, -1], np.float32)
+    given, signs = (transitions | {"reward": values} for values in (rewards, np.sign(rewards)))
+    assert_array_equal(learner.priorities(given), learner.priorities(signs))
 
 
 def test_the_default_is_dense_where_it_can_learn():
@@ -277,16 +261,6 @@ def test_what_it_cannot_do_is_one_sentence_with_the_remedy(monkeypatch):
     monkeypatch.setattr(package, "find_spec", lambda name: None)
     with pytest.raises(TrainingError, match="needs the package numba, which is not installed; install the extra"):
         make(CARTPOLE, "dense")
-
-
-def test_it_needs_no_torch():
-
-    code = (
-        "import sys; sys.modules['torch'] = None; from impls.training import load; "
-        "from impls.training.learners import make; import numpy as np; "
-        "print(make(load('cartpole_dqn')).act(np.zeros((1, 4), np.float32), 0, None).shape)"
-    )
-    assert run_python("-c", code).stdout.strip() == "(1,)"
 
 
 @pytest.mark.parametrize("name", names())

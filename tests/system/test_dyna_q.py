@@ -20,7 +20,6 @@ from impls.training.copies.syncs import OWN_UPDATES, Shard, SharedWeights, sync_
 from impls.training.learners import make as make_learner
 from impls.training.options import parser, setup_of
 from impls.training.parallel.board import Board, Counter
-from impls.training.settings import faults_of
 from impls.training.weights import layout_of
 from tests.parallel_runs import advance, kill, small
 from tests.system.test_copies import of, running
@@ -171,31 +170,6 @@ def test_it_takes_copies_with_one_worker_by_itself():
     assert Arrangement.of(several.to_dict()) == several
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words_told"),
-    [
-        ("cartpole_dyna_q --arrangement serial", ("serial", "copies")),
-        ("cartpole_dyna_q --arrangement apart", ("apart", "copies")),
-        ("cartpole_dyna_q --processes 2", ("not 2", "--processes", "--model-workers")),
-        ("cartpole_dyna_q --replay local", ("--replay shared",)),
-        ("cartpole_dyna_q --sync server --every episode", ("--every",)),
-        ("cartpole_dyna_q --model-workers 0 --cap 2", ("--cap", "--model-workers")),
-    ],
-)
-def test_what_changes_nothing_or_cannot_be_is_refused(arguments, words_told):
-    with pytest.raises(TrainingError) as caught:
-        setting(*arguments.split())
-    assert all(word in str(caught.value) for word in words_told)
-
-
 def test_a_program_is_refused_a_model_worker_of_dqn():
     with pytest.raises(TrainingError, match="dqn"):
         of(model_workers=1, replay="shared").check(small())
-
-
-def test_a_model_is_of_numbers_and_of_rewards_as_they_are():
-    workload = load("cartpole_dyna_q")
-    seen = dataclasses.replace(workload.observation, dtype="uint8")
-    assert faults_of(workload) == []
-    assert "images" in faults_of(dataclasses.replace(workload, observation=seen))[0]
-    assert "clip_rewards" in faults_of(dataclasses.replace(workload, clip_rewards=True))[0]

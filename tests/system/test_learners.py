@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
 from impls.training import load
 from impls.training.weights import average, initial, shapes
-from tests.learning import ALGORITHMS, batch_of, critic, dense, gaussian, slopes, tiny, weights_of
+from tests.learning import ALGORITHMS, batch_of, dense, slope, tiny, weights_of
 
 torch = pytest.importorskip("torch", reason="learners need the extra `train`")
 from impls.training.learners import torch_learner as algorithms  # noqa: E402
@@ -34,7 +34,8 @@ def check(loss, weights, learner, rows, network):
     """The learner's loss and gradient beside the loss written out in float64 and its differences."""
     found, value, errors = gradients_of(learner, rows, network)
     assert value == pytest.approx(loss(weights), rel=1e-5, abs=1e-6)
-    for name, expected in slopes(loss, weights).items():
+    for name, part in weights.items():
+        expected = slope(lambda moved, name=name: loss(weights | {name: moved}), part)
         assert_allclose(found[name], expected, rtol=2e-4, atol=2e-6, err_msg=name)
     return errors
 
@@ -46,15 +47,12 @@ def doubles(batch):
 @pytest.mark.parametrize("kind", ["huber", "squared"])
 @pytest.mark.parametrize("dueling", [False, True])
 @pytest.mark.parametrize("double", [False, True])
-def test_the_gradient_of_dqn(double, dueling, kind):
+def test_gradient_of_dqn(double, dueling, kind):
     workload = tiny("dqn", double=double, dueling=dueling, loss=kind, gamma=0.9)
     learner, batch = algorithms.make(workload, seed=2), batch_of(workload)
     learner.targets = algorithms.make(workload, seed=3).networks
-    target, weights, real = (
-        weights_of(learner.targets["action_values"]),
-        weights_of(learner.networks["action_values"]),
-        doubles(batch),
-    )
+    target, weights = (weights_of(networks["action_values"]) for networks in (learner.targets, learner.networks))
+    real = doubles(batch)
 
     def values(weights, seen):
         outputs = dense(weights, "", seen)
@@ -76,134 +74,75 @@ def test_the_gradient_of_dqn(double, dueling, kind):
     assert_allclose(found, errors(weights), rtol=1e-5, atol=1e-6)
 
 
-def actor_critic(algorithm, **changes):
-    """A learner with targets of their own and its rows; a batch and its actions; weights of critic, policy, targets."""
+def critic(weights, observations, actions, prefix=""):
+    """``[B]``."""
+    return dense(weights, prefix, np.concatenate((observations, actions), 1))[:, 0]
+
+
+def gaussian(weights, observations, noise):
+    """(actions ``[B, A]``, log density ``[B]``) of a squashed Gaussian, by the textbook's formula."""
+    mean, log_deviation = np.split(dense(weights, "", observations), 2, 1)
+    log_deviation = -5 + 7 * (np.tanh(log_deviation) + 1) / 2
+    actions = np.tanh(mean + np.exp(log_deviation) * noise)
+    density = -(noise**2) / 2 - log_deviation - np.log(2 * np.pi) / 2 - np.log(1 - actions**2)
+    return actions, density.sum(1)
+
+
+SMOOTHED = {"policy_delay": 1, "target_noise": 0.4, "noise_clip": 0.3}
+
+
+@pytest.mark.parametrize(("algorithm", "changes"), [("ddpg", {}), ("td3", SMOOTHED), ("sac", {})], ids=ALGORITHMS[1:])
+def test_gradients_of_critics(algorithm, changes):
     workload = tiny(algorithm, gamma=0.9, **changes)
     learner, batch = algorithms.make(workload, seed=1), batch_of(workload)
     learner.targets = algorithms.make(workload, seed=2).networks
-    weights = (weights_of(learner.networks[name]) for name in ("critic", "policy"))
-    target = {name: weights_of(network) for name, network in learner.targets.items()}
-    return learner, learner.rows(batch, WEIGHTS), doubles(batch), batch["action"].astype(np.float64), *weights, target
+    weights, policy = (weights_of(learner.networks[name]) for name in ("critic", "policy"))
+    rows, real, given = learner.rows(batch, WEIGHTS), doubles(batch), batch["action"].astype(np.float64)
+    noise, next_noise = (
+        rows[name].numpy().astype(np.float64) if name in rows else 0 for name in ("noise", "next_noise")
+    )
+    is_sac, temperature = algorithm == "sac", 0.0
+    if is_sac:
+        temperature = np.exp(-0.5)
+        with torch.no_grad():
+            learner.networks["temperature"].log.fill_(-0.5)
 
+    def values(weights, seen, actions):
+        """The values ``[n, B]`` of one critic or two."""
+        names = [""] if algorithm == "ddpg" else ["first.", "second."]
+        return np.stack([critic(weights, seen, actions, name) for name in names])
 
-def both(weights, seen, actions):
-    """The values ``[2, B]`` of two critics."""
-    return np.stack([critic(weights, seen, actions, f"{which}.") for which in ("first", "second")])
+    def act(policy, seen, noise):
+        """(actions ``[B, A]``, log density ``[B]`` or 0)."""
+        return gaussian(policy, seen, noise) if is_sac else (np.tanh(dense(policy, "", seen)), 0.0)
 
-
-def test_the_gradients_of_ddpg():
-    learner, rows, real, given, weights, policy, target = actor_critic("ddpg")
-    actions = np.tanh(dense(target["policy"], "", real["next_observation"]))
-    goal = real["reward"] + 0.9 * critic(target["critic"], real["next_observation"], actions) * (1 - real["terminated"])
-
-    def critic_loss(weights):
-        return (WEIGHTS * half_square(critic(weights, real["observation"], given) - goal)).mean()
-
-    def policy_loss(policy):  # importance weights do not act here
-        return -critic(weights, real["observation"], np.tanh(dense(policy, "", real["observation"]))).mean()
-
-    check(critic_loss, weights, learner, rows, "critic")
-    check(policy_loss, policy, learner, rows, "policy")
-
-
-def test_the_gradients_of_td3():
-    changes = {"policy_delay": 1, "target_noise": 0.4, "noise_clip": 0.3}
-    learner, rows, real, given, weights, policy, target = actor_critic("td3", **changes)
-    noise = rows["noise"].numpy().astype(np.float64)
-    assert np.abs(noise).max() == pytest.approx(0.3)
-    actions = np.clip(np.tanh(dense(target["policy"], "", real["next_observation"])) + noise, -1, 1)
-    least = both(target["critic"], real["next_observation"], actions).min(0)
-    goal = real["reward"] + 0.9 * least * (1 - real["terminated"])
+    acting = policy if is_sac else weights_of(learner.targets["policy"])
+    actions, density = act(acting, real["next_observation"], next_noise)
+    if algorithm == "td3":
+        assert np.abs(noise).max() == pytest.approx(0.3)
+        actions = np.clip(actions + noise, -1, 1)
+    following = values(weights_of(learner.targets["critic"]), real["next_observation"], actions).min(0)
+    goal = real["reward"] + 0.9 * (following - temperature * density) * (1 - real["terminated"])
 
     def errors(weights):
-        return both(weights, real["observation"], given) - goal
+        return values(weights, real["observation"], given) - goal
 
     def critic_loss(weights):
         return (WEIGHTS * half_square(errors(weights))).mean(1).sum()
 
-    def policy_loss(policy):
-        return -critic(weights, real["observation"], np.tanh(dense(policy, "", real["observation"])), "first.").mean()
-
-    found = check(critic_loss, weights, learner, rows, "critic")
-    assert_allclose(found.abs().numpy(), np.abs(errors(weights)).max(0), rtol=1e-5)
-    check(policy_loss, policy, learner, rows, "policy")
-
-
-def test_the_gradients_of_sac():
-    learner, rows, real, given, weights, policy, target = actor_critic("sac")
-    with torch.no_grad():
-        learner.networks["temperature"].log.fill_(-0.5)
-    noise, next_noise = (rows[name].numpy().astype(np.float64) for name in ("noise", "next_noise"))
-    temperature = np.exp(-0.5)
-    actions, density = gaussian(policy, real["next_observation"], next_noise)
-    soft = both(target["critic"], real["next_observation"], actions).min(0) - temperature * density
-    goal = real["reward"] + 0.9 * soft * (1 - real["terminated"])
-
-    def critic_loss(weights):
-        return (WEIGHTS * half_square(both(weights, real["observation"], given) - goal)).mean(1).sum()
-
-    def policy_loss(policy):
-        actions, density = gaussian(policy, real["observation"], noise)
-        return (temperature * density - both(weights, real["observation"], actions).min(0)).mean()
+    def policy_loss(policy):  # importance weights do not act here
+        actions, density = act(policy, real["observation"], noise)
+        judged = values(weights, real["observation"], actions)
+        return (temperature * density - (judged.min(0) if is_sac else judged[0])).mean()
 
     def temperature_loss(log):
         return -(log["log"] * (gaussian(policy, real["observation"], noise)[1] - 2)).mean()
 
-    check(critic_loss, weights, learner, rows, "critic")
+    found = check(critic_loss, weights, learner, rows, "critic")
+    assert_allclose(found.abs().numpy(), np.abs(errors(weights)).max(0), rtol=1e-5)
     check(policy_loss, policy, learner, rows, "policy")
-    check(temperature_loss, {"log": np.array(-0.5)}, learner, rows, "temperature")
-
-
-def linear_dqn(**changes):
-    """Q(s, a) = s for every action, and Q' = 10 s: TD errors can be written down."""
-    workload = tiny("dqn", shape=(1,), gamma=0.5, **changes)
-    learner = algorithms.make(workload)
-    for networks, slope in ((learner.networks, 1.0), (learner.targets, 10.0)):
-        layer = torch.nn.Linear(1, 3)
-        torch.nn.init.constant_(layer.weight, slope)
-        torch.nn.init.zeros_(layer.bias)
-        networks["action_values"].dense = torch.nn.Sequential(layer)
-        networks["action_values"].features = torch.nn.Flatten()
-    return learner
-
-
-def one(observation, following, reward, terminated):
-    return {
-        "observation": np.array([[observation]], np.float32),
-        "next_observation": np.array([[following]], np.float32),
-        "action": np.array([1], np.uint8),
-        "reward": np.array([reward], np.float32),
-        "terminated": np.array([terminated]),
-    }
-
-
-@pytest.mark.parametrize(
-    ("terminated", "clip", "error"),
-    [(False, False, 2 - (3 + 0.5 * 40)), (True, False, 2 - 3), (False, True, 2 - (1 + 0.5 * 40))],
-)
-def test_known_answers(terminated, clip, error):
-    learner = linear_dqn(clip_rewards=clip)
-    transitions = one(2.0, 4.0, 3.0, terminated)
-    assert learner.priorities(transitions) == abs(error)
-    # dL/dw = w_i * error * s and dL/db = w_i * error, for the action taken alone
-    found, loss, _ = gradients_of(learner, learner.rows(transitions, np.array([0.25], np.float32)), "action_values")
-    assert loss == 0.25 * error**2 / 2
-    assert_allclose([each.ravel() for each in found.values()], [[0, 0.25 * error * 2, 0], [0, 0.25 * error, 0]])
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_importance_weights_act_once(algorithm):
-    workload = tiny(algorithm)
-    learner, batch = algorithms.make(workload), batch_of(workload)
-    network = learner.phases()[0].network
-    rows = learner.rows(batch, WEIGHTS)
-    plain = dict(rows) | {"weights": torch.ones(4)}
-    parts = [{name: part[at : at + 1] for name, part in plain.items()} for at in range(4)]
-    each = [gradients_of(learner, part, network)[0] for part in parts]
-    found = gradients_of(learner, rows, network)[0]
-    for name, gradient in found.items():
-        expected = sum(weight * part[name] for weight, part in zip(WEIGHTS, each, strict=True)) / 4
-        assert_allclose(gradient, expected, rtol=1e-4, atol=1e-6)
+    if is_sac:
+        check(temperature_loss, {"log": np.array(-0.5)}, learner, rows, "temperature")
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -236,27 +175,14 @@ def test_targets_move_when_it_is_their_turn(algorithm, interval, tau):
                 assert_allclose(new[part], value + share * (trained[part] - value), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "names"),
-    [
-        ("dqn", {"action_values"}),
-        ("ddpg", {"critic", "policy"}),
-        ("td3", {"critic", "policy"}),
-        ("sac", {"critic"}),
-    ],
-)
-def test_only_what_td_errors_read_has_a_target(algorithm, names):
+TARGETS = {"dqn": {"action_values"}, "ddpg": {"critic", "policy"}, "td3": {"critic", "policy"}, "sac": {"critic"}}
+
+
+@pytest.mark.parametrize("algorithm", TARGETS)
+def test_only_what_td_errors_read_has_a_target(algorithm):
     learner = algorithms.make(tiny(algorithm))
-    assert set(learner.targets) == names
+    assert set(learner.targets) == TARGETS[algorithm]
     assert not any(each.requires_grad for each in learner.targets.parameters())
-
-
-def test_the_policy_of_td3_follows_the_first_critic_alone():
-    learner = algorithms.make(tiny("td3", policy_delay=1))
-    rows, policy = learner.rows(batch_of(learner.workload), WEIGHTS), learner.phases()[1]
-    del learner.networks["critic"].second
-    found, _, _ = learner.gradients(policy, rows)
-    assert any(each.any() for each in found)
 
 
 def test_td3_trains_its_policy_every_other_step():
@@ -267,45 +193,19 @@ def test_td3_trains_its_policy_every_other_step():
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_state_goes_on_bit_for_bit(algorithm):
-    workload = tiny(algorithm)
-    one, batch = algorithms.make(workload, seed=3), batch_of(workload)
-    for _ in range(3):
-        one.step(batch, WEIGHTS)
-    other = algorithms.make(workload, seed=4)
-    other.load_state_dict(one.state_dict())
-    for _ in range(3):
-        first, second = one.step(batch, WEIGHTS), other.step(batch, WEIGHTS)
-        assert_array_equal(first.priorities, second.priorities)
-        assert first.losses == second.losses
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_whoever_fetches_weights_acts_by_them(algorithm):
-    workload = tiny(algorithm)
-    one, other, seen = (
-        algorithms.make(workload, seed=1),
-        algorithms.make(workload, seed=2),
-        batch_of(workload)["observation"],
-    )
-    for _ in range(20):
-        one.step(batch_of(workload), WEIGHTS)
-    other.load_weights(one.weights())
-    assert_array_equal(one.act(seen, 0.0, None), other.act(seen, 0.0, None))
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_whoever_fetches_weights_judges_by_them_what_follows_too(algorithm):
+def test_fetched_weights_act_and_judge_what_follows(algorithm):
     workload = tiny(algorithm)
     one, other = (algorithms.make(workload, seed=seed) for seed in (1, 2))
-    one.step(batch_of(workload), WEIGHTS)
+    batch = batch_of(workload)
+    for _ in range(20):
+        one.step(batch, WEIGHTS)
     other.load_weights(one.weights())
+    assert_array_equal(one.act(batch["observation"], 0.0, None), other.act(batch["observation"], 0.0, None))
     for name, target in other.targets.items():
-        for part, value in weights_of(target).items():
-            assert_array_equal(value, weights_of(one.networks[name])[part])
+        assert_equal(weights_of(target), weights_of(one.networks[name]))
     one.move_targets(1.0)
     other.rng.bit_generator.state = one.rng.bit_generator.state
-    assert_array_equal(other.priorities(batch_of(workload)), one.priorities(batch_of(workload)))
+    assert_array_equal(other.priorities(batch), one.priorities(batch))
 
 
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac"])
@@ -339,15 +239,6 @@ def test_exploration():
     assert np.abs(drawn).max() <= 1.0
 
 
-def test_gradients_are_clipped_to_the_norm():
-    learner = linear_dqn(gradient_clip=1.0)
-    phase = learner.phases()[0]
-    rows = learner.rows(one(2.0, 4.0, 3.0, False), np.ones(1, np.float32))
-    learner.follow(phase, learner.gradients(phase, rows)[0])
-    norm = np.sqrt(sum(float((each.grad**2).sum()) for each in learner.networks.parameters()))
-    assert norm == pytest.approx(1.0, rel=1e-4)
-
-
 def test_a_seed_decides_a_learner_and_leaves_torch_as_it_was():
     torch.manual_seed(5)
     expected = torch.rand(3)
@@ -378,7 +269,7 @@ def test_a_learner_on_a_gpu_learns_the_same(algorithm):
         assert_allclose(one.priorities, other.priorities, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("log", (-150.0, -90.0))
+@pytest.mark.parametrize("log", [-150.0, -90.0])
 def test_a_temperature_too_small_for_float32_leaves_its_logarithm_finite(log):
     learner = algorithms.make(tiny("sac"), seed=1)
     weights = learner.weights()

@@ -1,8 +1,6 @@
 """Model rollouts: priorities by the density of actions, segments and their weights, and a run that resumes."""
 
-import copy
 import dataclasses
-import itertools
 
 import numpy as np
 import pytest
@@ -11,36 +9,21 @@ pytest.importorskip("torch", reason="training needs the extra `train`")
 pytest.importorskip("gymnasium", reason="training needs the extra `train`")
 from impls.training import TrainingError, load
 from impls.training.algorithms.memr import LOW, Density, Loop  # with numba
-from impls.training.arrangement import NAMES, Arrangement
 from impls.training.learners.dense_learner.sac import HIGH
-from impls.training.run import Plan, start
-from impls.training.settings import faults_of, parse, template
+from tests.learning import assert_goes_on, change, slope
+from tests.system.test_world_model import dense_of_vector
 
 BASE = load("pendulum_memr")
 M, K, B, STARTS = 8, 3, 6, 20
 
 
-def small(**changes):
-    """A pendulum of few steps; ``changes`` go into its tables."""
-    tables = {
-        "network": {"hidden": (8,)},
-        "learner": {
-            "batch": B,
-            "learning_starts": STARTS,
-        },
-        "replay": {"capacity": 64},
-        "model": {
-            "hidden": (8, 4),
-            "batch": 16,
-            "rollouts": M,
-            "segments": K,
-            "updates": 2,
-            "interval": 1,
-        },
-    }
-    tables |= {at: tables.get(at, {}) | one for at, one in changes.items()}
-    parts = {at: dataclasses.replace(getattr(BASE, at), **one) for at, one in tables.items()}
-    return dataclasses.replace(BASE, **parts)
+def small(**tables):
+    """A pendulum of few steps; ``tables`` change its tables."""
+    model = {"hidden": (8, 4), "batch": 16, "rollouts": M, "segments": K, "updates": 2, "interval": 1}
+    base = change(BASE, hidden=(8,), batch=B, learning_starts=STARTS, capacity=64)
+    tables["model"] = model | tables.get("model", {})
+    parts = {name: dataclasses.replace(getattr(base, name), **keys) for name, keys in tables.items()}
+    return dataclasses.replace(base, **parts)
 
 
 def made(steps=0, **changes):
@@ -61,13 +44,8 @@ def of_two_numbers(count=40, rate=1e-3):
 
 
 def moments(weights, sizes, states):
-    """(means, deviations) in float64, layer by layer."""
-    at, values = 0, states.astype(np.float64)
-    for a, b in itertools.pairwise(sizes):
-        matrix, bias = weights[at : at + a * b].reshape(b, a), weights[at + a * b : at + (a + 1) * b]
-        at, values = at + (a + 1) * b, values @ matrix.T + bias
-        values = np.maximum(values, 0) if at < len(weights) else values
-    mean, raw = np.split(values, 2, 1)
+    """(means, deviations) in float64."""
+    mean, raw = np.split(dense_of_vector(weights, sizes, states), 2, 1)
     return mean, np.exp(LOW + (HIGH - LOW) * (np.tanh(raw) + 1) / 2)
 
 
@@ -93,9 +71,8 @@ def test_slopes_of_the_density_are_differences_of_its_loss_in_float64():
     density, states, actions = of_two_numbers()
     before, sizes = density.state.weights.astype(np.float64), density._sizes
     assert density.fit(states, actions, 1) == pytest.approx(loss_of(before, sizes, states, actions), rel=1e-5)
-    for at, step in enumerate(1e-6 * np.eye(len(before))):
-        up, down = (loss_of(before + way * step, sizes, states, actions) for way in (1, -1))
-        assert density.state.gradient[at] == pytest.approx((up - down) / 2e-6, rel=1e-3, abs=2e-5)
+    expected = slope(lambda weights: loss_of(weights, sizes, states, actions), before)
+    assert density.state.gradient == pytest.approx(expected, rel=1e-3, abs=2e-5)
 
 
 def test_a_density_finds_mean_and_deviation():
@@ -172,23 +149,10 @@ def test_the_model_is_trained_every_interval_th_step_as_often_as_there_were_step
 
 def test_a_resumed_loop_continues_bit_for_bit():
     first, second = (made(steps, model={"interval": 4}) for steps in (100, 0))  # more steps than the capacity
-    second.load_state_dict(copy.deepcopy(first.state_dict()))
-    for loop in (first, second):
-        for _ in range(30):
-            loop.advance()
-    assert first.losses == second.losses
-    for of in (lambda loop: loop.learner.weights(), lambda loop: loop.buffer.state_dict()["leaves"]):
-        assert np.array_equal(of(first), of(second))
+    assert_goes_on(first, second, lambda loop: (loop.advance(), loop.losses), 30)
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        "model",
-        "density",
-        "learner",
-    ],
-)
+@pytest.mark.parametrize("part", ["model", "density", "learner"])
 def test_what_diverges_is_a_sentence(part):
     loop = made(STARTS - 1)
     vectors = {"model": loop.model.vectors.weights, "density": loop.density.state.weights}
@@ -197,43 +161,6 @@ def test_what_diverges_is_a_sentence(part):
         loop.advance()
 
 
-@pytest.mark.parametrize(
-    ("table", "key", "value"),
-    [
-        ("observation", "frames", 4),
-        ("observation", "dtype", "uint8"),
-        ("replay", "presampled", 2),
-        ("replay", "initial_priority", "td_error"),
-        ("action", "choices", 3),
-        ("", "clip_rewards", True),
-    ],
-)
-def test_what_rollouts_cannot_have_is_refused(table, key, value):
-    changes = {key: value} | ({"size": 0} if table == "action" else {})
-    workload = small(**{table: changes}) if table else dataclasses.replace(BASE, **changes)
-    assert any("memr" in fault and (key in fault or str(value) in fault) for fault in faults_of(workload))
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "serial"])
-def test_another_arrangement_than_serial_is_refused(name, tmp_path):
-    with pytest.raises(TrainingError, match=f"memr .* one process, not by {name}; choose --arrangement serial"):
-        start(small(), Plan(tmp_path / "run"), arrangement=Arrangement(name=name))
-
-
 def test_segments_larger_than_memory_are_a_sentence():
     with pytest.raises(TrainingError, match=r"1,048,576 segments of 1,048,576 records.* GB.*fewer segments"):
         made(model={"segments": 1 << 20, "rollouts": 1 << 20})
-
-
-def test_the_template_trains_and_resumes(tmp_path):
-    workload, faults = parse(template(algorithm="memr"), "mine.toml")
-    assert not faults
-    learner = dataclasses.replace(workload.learner, learning_starts=64)
-    workload = dataclasses.replace(workload, steps=80, learner=learner)
-    plan = Plan(tmp_path / "run", test_episodes=0, live=False)
-    for until, is_again in ((70, False), (80, True)):
-        run = start(workload, plan, contestant="numpy", resume=is_again)
-        summary = run.run(until)
-        run.save()
-        run.close()
-    assert summary["updates"] == 17

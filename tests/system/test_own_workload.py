@@ -16,6 +16,7 @@ from dse.times.workloads import workloads
 from dse.validation import laws
 from impls.training import identity, load
 from impls.training.settings import of_stated, stated
+from tests.learning import change
 from tests.profiled import MACHINE, NOISE, TINY, seconds, stamp, write_workload
 from tests.system.test_new_tree import PLATFORM
 
@@ -29,9 +30,7 @@ def tiny(tmp_path):
 
 def named(workload, name):
     """The workload under another name, with a network of its own."""
-    return dataclasses.replace(
-        workload, name=name, network=dataclasses.replace(workload.network, hidden=(5 + len(name),))
-    )
+    return change(workload, name=name, hidden=(5 + len(name),))
 
 
 def profile(of, **facts):
@@ -67,7 +66,7 @@ def test_records_tell_their_workload_or_that_nothing_does(tiny):
 
 
 def test_records_that_hold_another_workload_than_they_are_of_tell_none(tiny):
-    larger = dataclasses.replace(tiny, replay=dataclasses.replace(tiny.replay, capacity=900))
+    larger = change(tiny, capacity=900)
     assert list(workloads(profile(tiny, **facts_of(larger))).values()) == [None]
 
 
@@ -78,7 +77,7 @@ def test_a_workload_of_which_some_records_hold_it_is_told_by_those(tiny):
 
 
 def test_a_profile_answers_another_batch_when_its_file_is_gone(tiny):
-    larger = dataclasses.replace(tiny, learner=dataclasses.replace(tiny.learner, batch=12))
+    larger = change(tiny, batch=12)
     table = of_records(profile(tiny, **facts_of(tiny)), KEY, larger)
     assert (table.workload, table.differs) == ("tiny", ("learner.batch",))
     assert of_records(profile(tiny), KEY, larger).rows == ()

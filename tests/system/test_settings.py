@@ -1,11 +1,58 @@
-"""Random settings of training resolve to what was kept (``tests/settings.py``)."""
+"""Settings of training: random ones resolve to what was kept (``tests/settings.py``), a table of others is refused."""
 
 import json
 
+import pytest
+
+from impls.training.__main__ import main
 from tests.nursery import run_python
-from tests.settings import CHUNKS, list_changes, read_hashes, resolve_chunk
+from tests.settings import CHUNKS, list_changes, read_hashes, read_keys, resolve_chunk
 
 DAILY = (0, 41, 99)
+REFUSED = """
+cartpole_dqn --seed=99999999999999999999999 -> --seed 4,294,967,296 99999999999999999999999
+cartpole_dqn --alpha=nan -> --alpha least nan
+cartpole_dqn --steps=99 -> 1,000 99 --steps learning_starts
+cartpole_dqn --transport=queue -> --transport changes nothing --arrangement apart pipelined
+cartpole_dqn --arrangement=apart --period=5 -> --period changes nothing --sync local
+cartpole_dqn --arrangement=apart --learners=2 --sync=local --weights-of-banks=exact -> --weights-of-banks --banks 2
+cartpole_dqn --arrangement=copies --shards=2 -> --shards changes nothing --sync server
+cartpole_dqn --split -> --split ddpg td3 sac
+pendulum_td3 --split --compile -> --split --compile
+pendulum_td3 --split --arrangement=apart --learners=2 -> --learners
+pendulum_td3 --policy=split -> --policy split --split
+pendulum_td3 --split --learner=dense -> --split --learner dense
+pendulum_td3 --split --arrangement=copies --processes=2 -> --split copies
+cartpole_a3c --arrangement=apart -> a3c policy apart --arrangement copies
+cartpole_a3c --arrangement=pipelined -> a3c policy pipelined --arrangement copies
+cartpole_a3c --actors=2 -> a3c actor copies
+cartpole_a3c learner.batch=64 -> a3c batch update_interval learning_starts 64 128
+cartpole_a3c replay.capacity=500 -> a3c [replay]
+cartpole_a3c actors.sync_interval=2 -> a3c actor copies
+cartpole_a3c exploration.random_steps=9 -> a3c [exploration]
+cartpole_a3c observation.frames=4 -> a3c frames
+cartpole_a3c action.choices= action.size=1 -> a3c [action] choices size
+cartpole_a3c model.rollouts=3 -> a3c [model]
+cartpole_dyna_q model.updates=3 -> dyna_q updates memr
+cartpole_dyna_q observation.dtype="uint8" -> dyna_q images float32
+cartpole_dyna_q clip_rewards=true -> dyna_q clip_rewards
+cartpole_dyna_q --arrangement=serial -> dyna_q serial --arrangement copies
+cartpole_dyna_q --arrangement=apart -> dyna_q apart --arrangement copies
+cartpole_dyna_q --processes=2 -> dyna_q 2 --processes --model-workers
+cartpole_dyna_q --replay=local -> --replay shared
+cartpole_dyna_q --sync=server --every=episode -> --every
+cartpole_dyna_q --model-workers=0 --cap=2 -> --cap --model-workers
+pendulum_memr --arrangement=apart -> memr apart --arrangement serial
+pendulum_memr --arrangement=pipelined -> memr pipelined --arrangement serial
+pendulum_memr --arrangement=copies -> memr copies --arrangement serial
+pendulum_memr observation.frames=4 actors.local_storage=32 -> memr frames
+pendulum_memr observation.dtype="uint8" -> memr dtype
+pendulum_memr replay.presampled=2 -> memr presampled 2
+pendulum_memr replay.initial_priority="td_error" -> memr initial_priority
+pendulum_memr action.size= action.choices=3 -> memr [action] 3 size
+pendulum_memr clip_rewards=true -> memr clip_rewards
+""".strip().splitlines()
+"""What is asked of a workload, flags and keys of its file, and the facts that its refusal names."""
 
 
 def test_settings_resolve_to_what_was_kept():
@@ -24,3 +71,19 @@ def test_a_changed_chunk_is_listed():
 def test_about_half_of_the_settings_are_accepted():
     codes = [json.loads(outcome)[0] for _, outcome, _ in resolve_chunk(DAILY[0])]
     assert 150 < codes.count(0) < 350
+
+
+@pytest.mark.parametrize("row", REFUSED, ids=lambda row: row.partition(" -> ")[0])
+def test_settings_that_clash_are_refused(row, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("impls.training.run.Run.run", lambda run: None)  # what is not refused ends at once
+    asked, facts = row.split(" -> ")
+    workload, *words = asked.split()
+    changes = dict(word.split("=") for word in words if not word.startswith("--"))
+    keys = (read_keys(workload) | changes).items()
+    (tmp_path / "mine.toml").write_text("".join(f"{name} = {value}\n" for name, value in keys if value))
+    flags = [word for word in words if word.startswith("--")]
+    assert main(["train", str(tmp_path / "mine.toml"), *flags, "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert [fact for fact in facts.split() if fact not in said] == []
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()

@@ -1,6 +1,5 @@
 """The model of the environment: its gradient against differences in float64, and what it learns."""
 
-import dataclasses
 import itertools
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 from impls.training import load
 from impls.training.workload import Model
 from impls.training.world_model import ModelVectors, WorldModel
+from tests.learning import change, dense, slope
 
 pytest.importorskip("numba")
 
@@ -17,7 +17,7 @@ each_kind = pytest.mark.parametrize("base", [CARTPOLE, PENDULUM], ids=["choices"
 
 
 def workload(base, hidden=(9, 5), rate=1e-3):
-    return dataclasses.replace(base, model=Model(hidden=hidden, learning_rate=rate))
+    return change(base, model=Model(hidden=hidden, learning_rate=rate))
 
 
 def rows_of(workload, count, seed=0):
@@ -39,13 +39,19 @@ def rows_of(workload, count, seed=0):
     return dict(zip(names, (seen, action, reward, following, ended), strict=True))
 
 
+def dense_of_vector(weights, sizes, inputs):
+    """The same layers of some sizes, whose weights are one vector, each matrix before its bias; in float64."""
+    layers, at = {}, 0
+    for number, (count, units) in enumerate(itertools.pairwise(sizes)):
+        matrix, bias = np.split(weights[at : at + (count + 1) * units], [count * units])
+        layers |= {f"dense.{number}.weight": matrix.reshape(units, count), f"dense.{number}.bias": bias}
+        at += (count + 1) * units
+    return dense(layers, "", inputs.astype(np.float64))
+
+
 def loss_of(weights, model, inputs, targets, ended):
-    """Its loss in float64, layer by layer."""
-    at, values, sizes = 0, inputs.astype(np.float64), model._sizes
-    for a, b in itertools.pairwise(sizes):
-        matrix, bias = weights[at : at + a * b].reshape(b, a), weights[at + a * b : at + (a + 1) * b]
-        at, values = at + (a + 1) * b, values @ matrix.T + bias
-        values = np.maximum(values, 0) if at < len(weights) else values
+    """The model's loss in float64."""
+    values = dense_of_vector(weights, model._sizes, inputs)
     logits = values[:, -1]
     loss = ((values[:, :-1] - targets) ** 2).sum(1) / 2 + np.logaddexp(0, logits) - ended * logits
     return loss.mean()
@@ -59,11 +65,8 @@ def test_gradient_is_that_of_the_loss_by_differences_in_float64(base):
     changes = np.column_stack((rows["next_observation"] - rows["observation"], rows["reward"]))
     targets = changes / np.sqrt((changes**2).mean(0))
     inputs = model._inputs(rows["observation"], rows["action"])
-    for at in np.random.default_rng(1).choice(len(before), 60, replace=False):
-        step = np.zeros_like(before)
-        step[at] = 1e-6
-        up, down = (loss_of(before + way * step, model, inputs, targets, rows["terminated"]) for way in (1, -1))
-        assert model._state.gradient[at] == pytest.approx((up - down) / 2e-6, rel=1e-3, abs=2e-5)
+    expected = slope(lambda weights: loss_of(weights, model, inputs, targets, rows["terminated"]), before)
+    assert model._state.gradient == pytest.approx(expected, rel=1e-3, abs=2e-5)
 
 
 @each_kind
@@ -124,6 +127,5 @@ def test_models_on_the_same_memory_are_one_and_a_state_is_all_of_it():
     third.load_state_dict(state | {"inputs": inputs})
     expected = first.predict(new["observation"], new["action"])
     for other in (second, third):
-        for one, two in zip(expected, other.predict(new["observation"], new["action"]), strict=True):
-            assert np.array_equal(one, two)
+        np.testing.assert_equal(other.predict(new["observation"], new["action"]), expected)
     assert second.train(new) == third.train(new)

@@ -1,6 +1,7 @@
 """Tests of the bounds of loops against their simulation, and of how many batches to sample ahead."""
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -15,6 +16,7 @@ from dse.tuning.presampling import bound_hz, depth_curve, depth_enough, publishe
 STEPS = 400
 EXAMPLE = published_loop(1.0, 2.0, 0.5, 0.3)
 DEVICES = ("cpu", "gpu", "fpga")
+MADE_UP = Evidence("", "modeled")
 FLOWS = (
     ("actors", "storage", False),
     ("actors", "updating", False),
@@ -40,17 +42,10 @@ def random_case(rng):
     flows = tuple(Flow(a, b, float(rng.integers(1, 100)), waits) for a, b, waits in FLOWS if rng.random() < 0.6)
     ways = {
         (a, b): tuple(
-            Hop(
-                f"{a}>{b}.{hop}" if rng.random() < 0.7 else "bus",
-                0.01,
-                float(10 ** rng.uniform(-4, -1.5)),
-                Evidence("", "modeled"),
-            )
+            Hop(f"{a}>{b}.{hop}" if rng.random() < 0.7 else "bus", 0.01, float(10 ** rng.uniform(-4, -1.5)), MADE_UP)
             for hop in range(rng.integers(1, 3))
         )
-        for a in DEVICES
-        for b in DEVICES
-        if a != b
+        for a, b in itertools.permutations(DEVICES, 2)
     }
     slowdown = {("sampling", "learner", "cpu"): 1.3}
     problem = Problem({part: (option,) for part, option in chosen.items()}, {}, flows, ways, slowdown=slowdown)

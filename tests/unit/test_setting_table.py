@@ -19,19 +19,6 @@ RANGES = {
 KEYS = {f"{table}.{field.name}": (table, field) for table, fields in list_fields() for field in fields}
 FIELDS = {field.name: field for field in dataclasses.fields(Arrangement) if field.metadata}
 NAMED = {field.metadata.get("named", name): field for name, field in FIELDS.items()}
-IDLE = [
-    ("serial", 1, ["--learners", "2"], "--arrangement apart or pipelined"),
-    ("serial", 1, ["--transport", "queue"], "--arrangement apart or pipelined"),
-    ("serial", 1, ["--sync", "local", "--period", "5"], "--arrangement apart, pipelined or copies"),
-    ("serial", 1, ["--shards", "2"], "--arrangement copies"),
-    ("apart", 1, ["--sync", "hogwild"], "--learners of at least 2"),
-    ("apart", 1, ["--period", "5"], "--sync local"),
-    ("apart", 2, ["--sync", "local", "--weights-of-banks", "exact"], "--banks of at least 2"),
-    ("pipelined", 2, ["--sync", "lock", "--period", "5"], "--sync local"),
-    ("copies", 1, ["--shards", "2"], "--sync server"),
-    ("copies", 1, ["--strategy", "global"], "--replay shared"),
-    ("copies", 1, ["--actors", "2"], "--arrangement apart or pipelined"),
-]
 CONTEXTS = (
     "cartpole_dqn",
     "cartpole_dqn --arrangement apart",
@@ -100,14 +87,6 @@ def test_a_key_takes_its_bounds_and_nothing_beyond_them(name):
         assert ("above " if above else "at least ") in fault
         assert f"{rules['high']:,}" in fault
         assert str(value)[:24] in fault
-
-
-@pytest.mark.parametrize(("name", "learners", "given", "needed"), IDLE)
-def test_an_option_that_would_change_nothing_is_refused_with_what_it_needs(name, learners, given, needed):
-    asked = [*given, "--arrangement", name, *(["--learners", str(learners)] * (learners > 1))]
-    idle = given[-2] if needed in ("--sync local", "--banks of at least 2") else given[0]
-    with pytest.raises(TrainingError, match=f"^{idle} changes nothing without {needed}; leave it out, or choose that"):
-        set_up("cartpole_dqn", *asked)
 
 
 @pytest.mark.parametrize("context", CONTEXTS)

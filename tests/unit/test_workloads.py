@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from impls import training
 from impls.replay import Layout
-from impls.training import Workload, WorkloadError, load
+from impls.training import WorkloadError, load
 from impls.training.__main__ import main
 from impls.training.algorithm import ALGORITHMS
-from impls.training.settings import faults_of, names, parse, path_of, template
+from impls.training.settings import faults_of, list_fields, names, parse, path_of, template
 from impls.training.weights import Size, convolutions, dense, networks, size_of
 from impls.training.workload import MOST
+from tests.learning import change
 
 GOOD = path_of("cartpole_dqn").read_text()
 
@@ -111,12 +112,8 @@ def test_a_convolution_takes_channels_first(shape, is_taken):
 
 
 def test_everything_that_is_wrong_is_told_at_once_in_order():
-    text = (
-        GOOD.replace("batch = 64", "bach = 64")
-        .replace("hidden = [128, 128]", "hidden = [0]")
-        .replace("steps", "stpes", 1)
-    )
-    found = parse(text, "mine.toml")[1]
+    text = GOOD.replace("batch = 64", "bach = 64").replace("hidden = [128, 128]", "hidden = [0]")
+    found = parse(text.replace("steps", "stpes", 1), "mine.toml")[1]
     assert [problem.line for problem in found] == sorted(problem.line for problem in found)
     assert len(found) == 5  # two keys misspelt and therefore lacking, one out of range
     with pytest.raises(WorkloadError, match=r"no workload 'cartpole_dqm'; .*; did you mean 'cartpole_dqn'"):
@@ -139,26 +136,23 @@ def test_no_text_is_a_traceback(at, cut, put):
 
 
 def test_the_defaults_of_a_workload_are_in_range():
-    reader_sees = {}
-    for field in dataclasses.fields(Workload):
-        if dataclasses.is_dataclass(field.type):
-            reader_sees |= {inner.name: inner for inner in dataclasses.fields(field.type)}
-    for field in reader_sees.values():
-        if field.default is not dataclasses.MISSING and "low" in field.metadata and not field.metadata.get("otherwise"):
-            for value in field.default if isinstance(field.default, tuple) else (field.default,):
-                assert field.metadata["low"] <= value <= field.metadata["high"], field.name
+    for field in (field for _, fields in list_fields() for field in fields):
+        default, rules = field.default, field.metadata
+        if default is not dataclasses.MISSING and "low" in rules and not rules.get("otherwise"):
+            for value in default if isinstance(default, tuple) else (default,):
+                assert rules["low"] <= value <= rules["high"], field.name
 
 
-def needed(of=Workload, at=""):
+def needed():
     """The keys that ``keys`` marks as needed, and nothing else, as a workload for every algorithm."""
     values = {"name": '"mine"', "environment": '"CartPole-v1"', "shape": "[4]", "hidden": "[8]", "learning_starts": 64}
-    tables = []
-    for field in dataclasses.fields(of):
-        if dataclasses.is_dataclass(field.type):
-            tables += [f"[{field.name}]", *needed(field.type)]
-        elif field.default is dataclasses.MISSING or field.name in ("choices", "capacity"):
-            yield f"{field.name} = {values.get(field.name, 100 if field.name == 'capacity' else 32)}"
-    yield from tables
+    values["capacity"] = 100
+    for table, fields in list_fields():
+        if table:
+            yield f"[{table}]"
+        for field in fields:
+            if field.name in ("choices", "capacity") or (field.default is dataclasses.MISSING):
+                yield f"{field.name} = {values.get(field.name, 32)}"
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "ddpg", "td3", "sac"])
@@ -207,18 +201,15 @@ def test_init_prints_a_workload_of_the_needed_keys_with_all_others_explained(cap
 def test_every_key_of_the_template_has_its_meaning_and_its_range():
     top, *parts = re.split(r"(?m)^\[(\w+)\]", re.sub(r"\n +# \(", " (", template()))
     tables = dict(zip(parts[::2], parts[1::2], strict=True))
-    below = [(field.type, tables[field.name]) for field in dataclasses.fields(Workload) if not field.metadata]
-    for field, text in ((field, text) for of, text in ((Workload, top), *below) for field in dataclasses.fields(of)):
-        if rules := field.metadata:
-            found = re.search(
-                rf"(?m)^#?{field.name} = .*# (?:needed; )?{re.escape(rules['help'])}(?: \((.*)\))?$", text
-            )
-            first, *rest = (found[1] or "").split("; ")
-            numbers = [float(one.replace(",", "")) for one in re.findall(r"(?<!\w)-?\d[\d,.]*(?:e\+\d+)?", first)]
-            assert numbers == [rules[end] for end in ("low", "high") if rules.get(end, MOST) != MOST], field
-            assert rules.get("above", False) == first.startswith("above "), field
-            assert rules.get("otherwise", "") in ("", *rest), field
-            assert "choices" not in rules or first == ", ".join(rules["choices"]), field
+    for table, field in ((table, field) for table, fields in list_fields() for field in fields):
+        rules = field.metadata
+        line = rf"(?m)^#?{field.name} = .*# (?:needed; )?{re.escape(rules['help'])}(?: \((.*)\))?$"
+        first, *rest = (re.search(line, tables.get(table, top))[1] or "").split("; ")
+        numbers = [float(one.replace(",", "")) for one in re.findall(r"(?<!\w)-?\d[\d,.]*(?:e\+\d+)?", first)]
+        assert numbers == [rules[end] for end in ("low", "high") if rules.get(end, MOST) != MOST], field
+        assert rules.get("above", False) == first.startswith("above "), field
+        assert rules.get("otherwise", "") in ("", *rest), field
+        assert "choices" not in rules or first == ", ".join(rules["choices"]), field
 
 
 def test_init_writes_a_file_of_that_name_and_nothing_over_another(capsys, tmp_path, monkeypatch):
@@ -239,12 +230,10 @@ def test_init_writes_a_file_of_that_name_and_nothing_over_another(capsys, tmp_pa
 def test_a_workload_that_a_program_changed_is_checked_as_a_file_is(name):
     workload = load(name)
     assert faults_of(workload) == []
-    learner = dataclasses.replace(workload.learner, batch=0, gamma=2.0)
-    assert faults_of(dataclasses.replace(workload, learner=learner)) == [
+    assert faults_of(change(workload, batch=0, gamma=2.0)) == [
         "[learner] batch must be at least 1 and at most 1,048,576, not 0",
         "[learner] gamma must be at least 0 and at most 1, not 2.0",
     ]
-    small = dataclasses.replace(workload.replay, capacity=2)
-    (fault,) = faults_of(dataclasses.replace(workload, replay=small))
+    (fault,) = faults_of(change(workload, capacity=2))
     has_none = workload.algorithm == "a3c"
     assert fault.startswith("a3c has no replay" if has_none else "[replay] capacity must be at least")
