@@ -28,7 +28,7 @@ _HEAD = struct.Struct("<q")
 
 
 class Orders(NamedTuple):
-    """What a learner says to the process ``run`` of a node.
+    """Orders of a learner to the process ``run`` of a node.
 
     The process may take ``allowed`` environment steps in all; other nodes have taken ``elsewhere``; the learner has
     taken ``updates`` gradient steps, and knows the first ``episodes`` that ended here. ``epoch`` and the seed decide
@@ -53,7 +53,7 @@ class Orders(NamedTuple):
 
 
 class News(NamedTuple):
-    """What the process ``run`` of node ``place`` says of itself.
+    """News of the process ``run`` of node ``place``.
 
     ``steps`` are its environment steps; ``restarts`` of its actors; ``cpu`` nanoseconds of all its processes;
     ``episodes [n, 2]`` those that ended from number ``first`` on, score and length;

@@ -205,9 +205,9 @@ class NodesLoop(Loop):
             RemoteNode, part, within, len(self.learner.parameters), learner=self.learner.implementation,
             policy=self.policy_name,
         )  # fmt: skip
-        each = [(functools.partial(make, seed=seed_of(self.seed, _NODES, place)), place) for place in range(count)]
+        arguments = [(functools.partial(make, seed=seed_of(self.seed, _NODES, place)), place) for place in range(count)]
         self._actors, names, *self._placements = start_shards(
-            ray, NodeActors, each, cpus, concurrency_groups={"watch": 1}
+            ray, NodeActors, arguments, cpus, concurrency_groups={"watch": 1}
         )
         self._ray, self.nodes = ray, Nodes([name[:8] for name in names], WEIGHTS_EVERY)
         self._calls = NodeCalls(self._actors, self.nodes, self.learner)

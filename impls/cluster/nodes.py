@@ -103,7 +103,7 @@ class Nodes:
             node.allowed = share
 
     def orders_for(self, place: int) -> Orders:
-        """What to say to a node now."""
+        """Return the present orders for a node."""
         node = self.each[place]
         epoch = self.epoch + _LIVES * max(0, node.lives - 1)
         return Orders(node.run, node.allowed, self.steps - node.steps, self.updates, node.episodes, epoch)
@@ -158,7 +158,7 @@ class Nodes:
         return {"mean": self.lag_sum / max(1, self.lag_count), "most": self.lag_most}
 
     def describe(self, records: Sequence[int]) -> list[dict[str, Any]]:
-        """What a report says of each node."""
+        """Return the row of each node in a report."""
         return [
             {
                 "node": node.name, "steps": node.all_steps, "records": count, "is_gone": node.is_gone,

@@ -23,8 +23,19 @@ SEED = 11
 
 def workload(algorithm, batch=7, hidden=(19, 5), inputs=3, size=2, **changes):
     base = {"dqn": CARTPOLE, "a3c": load("cartpole_a3c")}.get(algorithm, HOPPER)
-    plain = {"loss": "squared", "gradient_clip": 0.0, "learning_rate": 1e-3, "target_interval": 1, "tau": 0.01}
-    plain |= {"batch": batch, "hidden": hidden, "shape": (inputs,), "choices" if base.has_choices else "size": size}
+    plain = {
+        "loss": "squared",
+        "gradient_clip": 0.0,
+        "learning_rate": 1e-3,
+        "target_interval": 1,
+        "tau": 0.01,
+    }
+    plain |= {
+        "batch": batch,
+        "hidden": hidden,
+        "shape": (inputs,),
+        "choices" if base.has_choices else "size": size,
+    }
     return change(base, algorithm=algorithm, **plain | changes)
 
 
@@ -75,7 +86,13 @@ def exact_gradients(workload, before, after, transitions, weights):
 CASES = {
     "dqn": {"algorithm": "dqn", "double": False},
     "double": {"algorithm": "dqn", "size": 5, "loss": "huber"},
-    "dueling": {"algorithm": "dqn", "dueling": True, "size": 3, "loss": "huber", "gradient_clip": 0.01},
+    "dueling": {
+        "algorithm": "dqn",
+        "dueling": True,
+        "size": 3,
+        "loss": "huber",
+        "gradient_clip": 0.01,
+    },
     "dueling, one layer": {"algorithm": "dqn", "dueling": True, "hidden": (33,), "double": False},
     "bytes": {"algorithm": "dqn", "dtype": "uint8", "batch": 37, "inputs": 50},
     "one row": {"algorithm": "dqn", "batch": 1, "hidden": (8, 8, 8)},
@@ -88,8 +105,22 @@ CASES = {
     "sac, fixed": {"algorithm": "sac", "temperature": 0.3, "hidden": (40,), "loss": "huber"},
     "sac, one row": {"algorithm": "sac", "batch": 1, "size": 1, "gradient_clip": 1.0},
     "a3c": {"algorithm": "a3c", "batch": 37, "size": 3, "gae_lambda": 0.9, "entropy": 0.1},
-    "a3c, huber": {"algorithm": "a3c", "batch": 65, "gamma": 0.9, "gae_lambda": 1.0, "loss": "huber", "dtype": "uint8"},
-    "a3c, one row": {"algorithm": "a3c", "batch": 1, "size": 9, "hidden": (2,), "inputs": 1, "gradient_clip": 0.1},
+    "a3c, huber": {
+        "algorithm": "a3c",
+        "batch": 65,
+        "gamma": 0.9,
+        "gae_lambda": 1.0,
+        "loss": "huber",
+        "dtype": "uint8",
+    },
+    "a3c, one row": {
+        "algorithm": "a3c",
+        "batch": 1,
+        "size": 9,
+        "hidden": (2,),
+        "inputs": 1,
+        "gradient_clip": 0.1,
+    },
     "sac, more actions than units": {"algorithm": "sac", "size": 9, "hidden": (2,), "inputs": 1},
 }
 
@@ -107,11 +138,22 @@ def test_gradients_and_priorities_are_those_of_automatic_derivatives_in_float64(
         for name, span in spans(shape).items():
             if name in stepped.losses:  # sums of up to 130 terms, each rounded to float32
                 largest = np.abs(gradient[span]).max()
-                assert_allclose(learner._state.gradient[span], gradient[span], rtol=1e-4, atol=5e-6 * largest)
+                assert_allclose(
+                    learner._state.gradient[span],
+                    gradient[span],
+                    rtol=1e-4,
+                    atol=5e-6 * largest,
+                )
 
 
 RUNS = {
-    "dqn": {"algorithm": "dqn", "dueling": True, "loss": "huber", "gradient_clip": 1.0, "hidden": (32, 32)},
+    "dqn": {
+        "algorithm": "dqn",
+        "dueling": True,
+        "loss": "huber",
+        "gradient_clip": 1.0,
+        "hidden": (32, 32),
+    },
     "copied targets": {"algorithm": "dqn", "target_interval": 7, "tau": 1.0},
     "ddpg": {"algorithm": "ddpg", "policy_learning_rate": 1e-4, "gradient_clip": 0.5},
     "td3": {"algorithm": "td3", "target_interval": 2},
@@ -131,7 +173,11 @@ def test_a_hundred_steps_are_those_of_torch(run):
         ours, theirs = dense.step(transitions, weights), reference.step(transitions, weights)
         assert_allclose(ours.priorities, theirs.priorities, rtol=1e-3, atol=1e-3)
         assert ours.losses.keys() == theirs.losses.keys()
-        assert list(ours.losses.values()) == pytest.approx(list(theirs.losses.values()), rel=1e-3, abs=1e-3)
+        assert list(ours.losses.values()) == pytest.approx(
+            list(theirs.losses.values()),
+            rel=1e-3,
+            abs=1e-3,
+        )
         assert dense.steps == reference.steps == count
     assert_allclose(dense.weights(), reference.weights(), atol=2e-3)
     assert_allclose(dense._targets(), reference._targets(), atol=2e-3)
@@ -144,12 +190,24 @@ def test_actions_and_priorities_are_those_of_torch(algorithm, dtype):
     shape = workload(algorithm, batch=9, dtype=dtype, dueling=algorithm == "dqn")
     dense, reference = (make(shape, name, seed=SEED) for name in ("dense", "torch"))
     ((transitions, _),) = batches(shape)
-    assert_allclose(dense.priorities(transitions), reference.priorities(transitions), rtol=1e-5, atol=1e-5)
+    assert_allclose(
+        dense.priorities(transitions),
+        reference.priorities(transitions),
+        rtol=1e-5,
+        atol=1e-5,
+    )
     for count in (9, 1, 4):
         seen = transitions["observation"][:count]
         for explore, seed in ((0.0, None), (0.5, 3)):
             rngs = (None if seed is None else default_rng(seed) for _ in range(2))
-            ours, theirs = (each.act(seen, explore, rng) for each, rng in zip((dense, reference), rngs, strict=True))
+            ours, theirs = (
+                each.act(
+                    seen,
+                    explore,
+                    rng,
+                )
+                for each, rng in zip((dense, reference), rngs, strict=True)
+            )
             assert ours.dtype == theirs.dtype
             assert ours.shape == theirs.shape
             assert_allclose(ours, theirs, atol=0 if shape.has_choices else 2e-6)

@@ -121,7 +121,11 @@ def test_gradients_of_critics(algorithm, changes):
     if algorithm == "td3":
         assert np.abs(noise).max() == pytest.approx(0.3)
         actions = np.clip(actions + noise, -1, 1)
-    following = values(weights_of(learner.targets["critic"]), real["next_observation"], actions).min(0)
+    following = values(
+        weights_of(learner.targets["critic"]),
+        real["next_observation"],
+        actions,
+    ).min(0)
     goal = real["reward"] + 0.9 * (following - temperature * density) * (1 - real["terminated"])
 
     def errors(weights):
@@ -160,7 +164,12 @@ def test_priorities_are_the_td_errors_before_the_step_and_learning_makes_them_sm
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "interval", "tau"), [("ddpg", 1, 0.25), ("ddpg", 3, 1.0), ("sac", 1, 0.25), ("sac", 3, 1.0)]
+    (
+        "algorithm",
+        "interval",
+        "tau",
+    ),
+    [("ddpg", 1, 0.25), ("ddpg", 3, 1.0), ("sac", 1, 0.25), ("sac", 3, 1.0)],
 )
 def test_targets_move_when_it_is_their_turn(algorithm, interval, tau):
     workload = tiny(algorithm, target_interval=interval, tau=tau)
@@ -172,10 +181,20 @@ def test_targets_move_when_it_is_their_turn(algorithm, interval, tau):
             new, trained = weights_of(learner.targets[name]), weights_of(learner.networks[name])
             share = tau if step % interval == 0 else 0.0
             for part, value in old.items():
-                assert_allclose(new[part], value + share * (trained[part] - value), rtol=1e-5, atol=1e-7)
+                assert_allclose(
+                    new[part],
+                    value + share * (trained[part] - value),
+                    rtol=1e-5,
+                    atol=1e-7,
+                )
 
 
-TARGETS = {"dqn": {"action_values"}, "ddpg": {"critic", "policy"}, "td3": {"critic", "policy"}, "sac": {"critic"}}
+TARGETS = {
+    "dqn": {"action_values"},
+    "ddpg": {"critic", "policy"},
+    "td3": {"critic", "policy"},
+    "sac": {"critic"},
+}
 
 
 @pytest.mark.parametrize("algorithm", TARGETS)
@@ -200,7 +219,14 @@ def test_fetched_weights_act_and_judge_what_follows(algorithm):
     for _ in range(20):
         one.step(batch, WEIGHTS)
     other.load_weights(one.weights())
-    assert_array_equal(one.act(batch["observation"], 0.0, None), other.act(batch["observation"], 0.0, None))
+    assert_array_equal(
+        one.act(
+            batch["observation"],
+            0.0,
+            None,
+        ),
+        other.act(batch["observation"], 0.0, None),
+    )
     for name, target in other.targets.items():
         assert_equal(weights_of(target), weights_of(one.networks[name]))
     one.move_targets(1.0)

@@ -19,7 +19,14 @@ M, K, B, STARTS = 8, 3, 6, 20
 
 def small(**tables):
     """A pendulum of few steps; ``tables`` change its tables."""
-    model = {"hidden": (8, 4), "batch": 16, "rollouts": M, "segments": K, "updates": 2, "interval": 1}
+    model = {
+        "hidden": (8, 4),
+        "batch": 16,
+        "rollouts": M,
+        "segments": K,
+        "updates": 2,
+        "interval": 1,
+    }
     base = change(BASE, hidden=(8,), batch=B, learning_starts=STARTS, capacity=64)
     tables["model"] = model | tables.get("model", {})
     parts = {name: dataclasses.replace(getattr(base, name), **keys) for name, keys in tables.items()}
@@ -60,7 +67,11 @@ def test_priorities_are_those_of_equation_3_7_and_hold_where_the_density_underfl
     found = density.priorities(states, actions)
     mean, deviation = moments(density.state.weights.astype(np.float64), density._sizes, states)
     pdf = np.exp(-(((actions - mean) / deviation) ** 2) / 2) / (np.sqrt(2 * np.pi) * deviation)
-    assert found == pytest.approx(-np.log(np.sqrt(2 * np.pi) * pdf * deviation).sum(1), rel=1e-4, abs=1e-5)
+    assert found == pytest.approx(
+        -np.log(np.sqrt(2 * np.pi) * pdf * deviation).sum(1),
+        rel=1e-4,
+        abs=1e-5,
+    )
     for values, most in ((found, np.inf), (density.priorities(states, mean), 1e-6)):
         assert ((values >= 0) & (values < most)).all()
     far = density.priorities(states, mean + 60 * deviation)  # where exp(-z^2 / 2) is 0
@@ -70,7 +81,8 @@ def test_priorities_are_those_of_equation_3_7_and_hold_where_the_density_underfl
 def test_slopes_of_the_density_are_differences_of_its_loss_in_float64():
     density, states, actions = of_two_numbers()
     before, sizes = density.state.weights.astype(np.float64), density._sizes
-    assert density.fit(states, actions, 1) == pytest.approx(loss_of(before, sizes, states, actions), rel=1e-5)
+    fitted = density.fit(states, actions, 1)
+    assert fitted == pytest.approx(loss_of(before, sizes, states, actions), rel=1e-5)
     expected = slope(lambda weights: loss_of(weights, sizes, states, actions), before)
     assert density.state.gradient == pytest.approx(expected, rel=1e-3, abs=2e-5)
 
@@ -106,7 +118,11 @@ def test_a_step_rolls_out_sampled_states_and_renews_their_priorities_alone():
     first, stored = (loop.segments.written - M) % (K * M), loop.segments.state_dict()
     assert stored["weights"][first : first + M] == pytest.approx(weights / weights.max(), rel=1e-5)
     following, reward, _ = loop.model.predict(states, actions)
-    rows = {"observation": drawn.rows["observation"], "action": actions, "next_observation": following}
+    rows = {
+        "observation": drawn.rows["observation"],
+        "action": actions,
+        "next_observation": following,
+    }
     for name, values in (rows | {"reward": reward}).items():
         assert np.array_equal(stored["arrays"][name][first : first + M], values)
     assert epochs == loop.workload.model.epochs == 5

@@ -17,13 +17,27 @@ from tests.system.test_actors import fake  # noqa: E402
 torch.set_num_threads(1)
 
 
-TURNS = [(1, 1, 16), (1, 3, 16), (1, 7, 20), (1, 8, 17), (4, 1, 17), (4, 3, 17), (3, 4, 17), (8, 2, 17)]
+TURNS = [
+    (1, 1, 16),
+    (1, 3, 16),
+    (1, 7, 20),
+    (1, 8, 17),
+    (4, 1, 17),
+    (4, 3, 17),
+    (3, 4, 17),
+    (8, 2, 17),
+]
 
 
 @pytest.mark.parametrize(("environments", "interval", "starts"), TURNS)
 @pytest.mark.parametrize("name", ["Uneven-v0", "FineCarts-v0"])
 def test_a_turn_is_followed_by_the_updates_due(name, environments, interval, starts):
-    workload = change(fake(name), update_interval=interval, learning_starts=starts, environments=environments)
+    workload = change(
+        fake(name),
+        update_interval=interval,
+        learning_starts=starts,
+        environments=environments,
+    )
     workload = change(workload, shape=(4,) if name == "FineCarts-v0" else (2,))
     loop, episodes, ended, shorter = SerialLoop(workload, contestant="numpy"), 0, 0, 0
     for turn in range(1, 101):
@@ -119,26 +133,56 @@ def test_loops_of_all_implementations_compute_the_same(algorithm, environments):
     """Priorities of actors take random numbers of the learner's, whatever the actors act by."""
     tables = {"replay": {"initial_priority": "td_error"}, "actors": {"environments": environments}}
     workload = change(fake("Uneven-v0", **tables), algorithm=algorithm)
-    loops = [SerialLoop(workload, contestant="numpy", learner=learner, policy=policy) for learner, policy in PAIRS]
+    loops = [
+        SerialLoop(
+            workload,
+            contestant="numpy",
+            learner=learner,
+            policy=policy,
+        )
+        for learner, policy in PAIRS
+    ]
     for _ in range(140 // environments):
         episodes = [loop.advance() for loop in loops]
         assert all(each == episodes[0] for each in episodes)
     assert loops[0].updates > 100
     for loop in loops[1:]:
-        assert list(loop.losses.values()) == pytest.approx(list(loops[0].losses.values()), rel=1e-3, abs=1e-4)
-        np.testing.assert_allclose(loop.buffer.tree.total(), loops[0].buffer.tree.total(), rtol=1e-4)
+        assert list(loop.losses.values()) == pytest.approx(
+            list(loops[0].losses.values()),
+            rel=1e-3,
+            abs=1e-4,
+        )
+        np.testing.assert_allclose(
+            loop.buffer.tree.total(),
+            loops[0].buffer.tree.total(),
+            rtol=1e-4,
+        )
         loop.close()
 
 
 @pytest.mark.parametrize("algorithm", ["sac", "a3c"])
 @pytest.mark.parametrize(
-    ("learner", "policy", "tree"), [(*PAIRS[1], "numpy"), (*PAIRS[2], "numpy"), (*PAIRS[3], "numba")]
+    (
+        "learner",
+        "policy",
+        "tree",
+    ),
+    [(*PAIRS[1], "numpy"), (*PAIRS[2], "numpy"), (*PAIRS[3], "numba")],
 )
 def test_a_resumed_loop_goes_on_bit_for_bit(algorithm, learner, policy, tree):
     workload = change(fake(replay={"initial_priority": "td_error"}), algorithm=algorithm)
     if algorithm == "a3c":
         workload = change(workload, batch=3, update_interval=3, learning_starts=3)
-    first, second = (SerialLoop(workload, contestant=tree, learner=learner, policy=policy, seed=1) for _ in range(2))
+    first, second = (
+        SerialLoop(
+            workload,
+            contestant=tree,
+            learner=learner,
+            policy=policy,
+            seed=1,
+        )
+        for _ in range(2)
+    )
     for _ in range(40):
         first.advance()
     assert_goes_on(first, second, lambda loop: (loop.advance(), loop.losses), 30)

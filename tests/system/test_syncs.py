@@ -85,7 +85,11 @@ def test_phases_of_parts_make_up_the_step(name, algorithm):
                 parts = [copy.deepcopy(other.gradient(phase, part_of(rows, place))) for place in places]
                 mean, largest = np.mean([part.gradient for part in parts], 0), np.abs(whole.gradient).max()
                 assert_allclose(mean, whole.gradient, rtol=1e-4, atol=1e-5 * largest)
-                assert np.mean([part.loss for part in parts]) == pytest.approx(whole.loss, rel=1e-4, abs=1e-6)
+                assert np.mean([part.loss for part in parts]) == pytest.approx(
+                    whole.loss,
+                    rel=1e-4,
+                    abs=1e-6,
+                )
                 if number == 0:
                     errors = np.concatenate([part.priorities for part in parts])
                     assert_allclose(errors, whole.priorities, rtol=1e-5)
@@ -109,9 +113,24 @@ class Crowd:
     """Learners of an arrangement, each as a process would have it, here in threads of one process."""
 
     def __init__(self, workload, sync, count=2, name="dense", **more):
-        self.workload, self.arrangement = workload, Arrangement(name="apart", sync=sync, learners=count, **more)
+        self.workload, self.arrangement = (
+            workload,
+            Arrangement(
+                name="apart",
+                sync=sync,
+                learners=count,
+                **more,
+            ),
+        )
         self.learners = first, *others = [make(workload, name, seed=1 + at) for at in range(count)]
-        self.board, self.pace = Board(count + 1, 1, len(first.parameters)), Pace.of(workload, self.arrangement)
+        self.board, self.pace = (
+            Board(
+                count + 1,
+                1,
+                len(first.parameters),
+            ),
+            Pace.of(workload, self.arrangement),
+        )
         self.board.watch = lambda: None
         self.board.add(Counter.STEPS, 1_000_000)
         self.common = SharedGradients(first, self.arrangement)
@@ -152,7 +171,17 @@ class Crowd:
 
 
 def batch(workload, at, place=slice(None)):
-    return SimpleNamespace(rows=part_of(batch_of(workload, ROWS, at), place), weights=WEIGHTS[place])
+    return SimpleNamespace(
+        rows=part_of(
+            batch_of(
+                workload,
+                ROWS,
+                at,
+            ),
+            place,
+        ),
+        weights=WEIGHTS[place],
+    )
 
 
 @each_learner
@@ -273,18 +302,41 @@ def own_batches(workload, sample, number=0, **options):
     """Batches that a learner samples for itself from a replay with such a ``sample``, by outputs that are numbered."""
     numbers = iter(range(100))
     replay = SimpleNamespace(outputs=lambda rows: SimpleNamespace(batch=rows, number=next(numbers)), sample=sample)
-    return OwnBatches(replay, workload, None, Shared(), Board(1, 1, 1), Arrangement(**options), number)
+    return OwnBatches(
+        replay,
+        workload,
+        None,
+        Shared(),
+        Board(1, 1, 1),
+        Arrangement(**options),
+        number,
+    )
 
 
 def test_batches_know_when_they_were_sampled():
     samples = iter(range(9))
     batches = own_batches(shape_of("dqn", presampled=2), lambda rows, *_, out: (rows, next(samples)))
     taken = [batches.take(0.5, updates) for updates in range(5)]
-    assert taken == [((ROWS, 0), 0), ((ROWS, 1), 0), ((ROWS, 2), 0), ((ROWS, 3), 1), ((ROWS, 4), 2)]
+    assert taken == [
+        ((ROWS, 0), 0),
+        ((ROWS, 1), 0),
+        ((ROWS, 2), 0),
+        ((ROWS, 3), 1),
+        ((ROWS, 4), 2),
+    ]
 
 
 def test_a_bank_keeps_what_a_policy_learns_from():
-    asked, own = [], {"sync": "local", "period": 3, "learners": 2, "banks": 2, "weights_of_banks": "printed"}
+    asked, own = (
+        [],
+        {
+            "sync": "local",
+            "period": 3,
+            "learners": 2,
+            "banks": 2,
+            "weights_of_banks": "printed",
+        },
+    )
 
     def sample(rows, beta, rng, *, out, **bank):
         asked.append(bank)
@@ -303,7 +355,16 @@ def test_learners_of_a_period_learn_apart_against_fixed_targets(name, algorithm)
     every = 2 if algorithm in ("dqn", "td3") else 1
     rate = 0.1 if algorithm == "dqn" else 1e-3  # so that other weights choose other actions
     shape = shape_of(algorithm, policy_delay=1, tau=0.1, target_interval=every, learning_rate=rate)
-    crowd, hands = Crowd(shape, "local", 2, name, period=3), [make(shape, name, seed=1) for _ in range(2)]
+    crowd, hands = (
+        Crowd(
+            shape,
+            "local",
+            2,
+            name,
+            period=3,
+        ),
+        [make(shape, name, seed=1) for _ in range(2)],
+    )
     before, drawn, rows = hands[0].weights(), make(shape, name, seed=2), {}
     noises = [drawn._noise(ROWS) for _ in range(3)]
     crowd.together(lambda number: [crowd.step(number, at, noises[at]) for at in range(3)])
@@ -362,7 +423,17 @@ def test_a_period_that_a_resume_breaks_goes_on(algorithm):
 
 
 def test_learners_with_copies_begin_with_the_numbers_of_one_that_was_alone():
-    alone, crowd = (make_loop(small(hidden=(8,)), **own) for own in ({}, {"sync": "local", "learners": 2, "period": 1}))
+    alone, crowd = (
+        make_loop(small(hidden=(8,)), **own)
+        for own in (
+            {},
+            {
+                "sync": "local",
+                "learners": 2,
+                "period": 1,
+            },
+        )
+    )
     with contextlib.closing(alone), contextlib.closing(crowd):
         alone.learner.vectors().mean[:] = 3
         alone.learner.parameters[:] += 1

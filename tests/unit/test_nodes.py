@@ -16,7 +16,16 @@ def test_steps_are_shared_so_that_all_have_equally_many_ahead(total, nodes):
     shares = share_steps(total, taken, allowed)
     assert sum(shares) == max(total, sum(allowed))
     assert all(share >= before for share, before in zip(shares, allowed, strict=True))
-    raised = [share - steps for share, before, steps in zip(shares, allowed, taken, strict=True) if share > before]
+    raised = [
+        share - steps
+        for share, before, steps in zip(
+            shares,
+            allowed,
+            taken,
+            strict=True,
+        )
+        if share > before
+    ]
     ahead = [share - steps for share, steps in zip(shares, taken, strict=True)]
     assert not raised or max(raised) - min(raised) <= 1
     assert not raised or min(ahead) >= min(raised) - 1  # whoever got more is among those that had the fewest ahead
@@ -31,7 +40,11 @@ def test_messages_come_back_as_they_were(counts, rows, failure, rest):
     assert Orders.unpack(orders.pack()) == orders
     episodes = np.arange(2.0 * rows).reshape(rows, 2)
     news = News.unpack(News(*counts, episodes, "ab12", failure).pack())
-    assert (*news[:6], *news[7:]) == (*counts, "ab12", failure) and np.array_equal(news.episodes, episodes)
+    assert (*news[:6], *news[7:]) == (
+        *counts,
+        "ab12",
+        failure,
+    ) and np.array_equal(news.episodes, episodes)
     assert split(join(orders.pack(), rest)) == (orders.pack(), rest)
 
 
@@ -118,7 +131,20 @@ def test_no_order_of_news_grants_too_many_steps_or_loses_an_episode(data):
         runs[place] = run
     for _ in range(data.draw(st.integers(1, 40))):
         place = data.draw(st.integers(0, count - 1))
-        match data.draw(st.sampled_from(["act", "say", "say old", "order", "end", "lose", "return", "learn"])):
+        match data.draw(
+            st.sampled_from(
+                [
+                    "act",
+                    "say",
+                    "say old",
+                    "order",
+                    "end",
+                    "lose",
+                    "return",
+                    "learn",
+                ]
+            )
+        ):
             case "act" if obeyed[place].run == runs[place]:
                 done = data.draw(st.integers(0, max(0, obeyed[place].allowed - steps[place])))
                 steps[place], ended[place] = steps[place] + done, ended[place] + (done > 0)
