@@ -45,8 +45,8 @@ from .loop import Loop, SerialLoop
 from .workload import Workload
 
 if TYPE_CHECKING:
-    from ..cluster.loop import NodesLoop
     from .copies.loop import CopiesLoop
+    from .nodes.loop import NodesLoop
     from .parallel.loop import ParallelLoop
     from .parallel.testing import TestProcess
 
@@ -481,7 +481,7 @@ def loop_of(arrangement: Arrangement) -> "type[ParallelLoop] | type[CopiesLoop] 
 
         return CopiesLoop
     if arrangement.name == NODES:
-        from ..cluster.loop import NodesLoop  # noqa: PLC0415
+        from .nodes.loop import NodesLoop  # noqa: PLC0415
 
         return NodesLoop
     from .parallel.loop import ParallelLoop  # noqa: PLC0415

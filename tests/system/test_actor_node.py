@@ -8,12 +8,12 @@ import time
 import numpy as np
 import pytest
 
-from impls.cluster.actor_node import ActorShard, News, Orders, RemoteNode, join, split
 from impls.cluster.calls import Reply, Request
-from impls.cluster.learners import Averaged
 from impls.replay import Batch
 from impls.training import learners
 from impls.training.arrangement import Arrangement
+from impls.training.nodes.actor_node import ActorShard, News, Orders, RemoteNode, join, split
+from impls.training.nodes.learners import Averaged
 from impls.training.parallel.board import Counter
 from impls.training.settings import load
 from impls.training.weights import layout_of

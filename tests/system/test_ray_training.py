@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from impls.cluster.connection import import_ray
-from impls.cluster.learners import LARGE, Central
-from impls.cluster.loop import NodesLoop
 from impls.training import learners
 from impls.training.arrangement import Arrangement
+from impls.training.nodes.learners import LARGE, Central
+from impls.training.nodes.loop import NodesLoop
 from impls.training.settings import load
 from tests.committed import ROOT
 from tests.ray_nodes import add_node, list_processes, start_cluster  # noqa: F401  # a fixture

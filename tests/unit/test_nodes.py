@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impls.cluster.actor_node import News, Orders, join, split
-from impls.cluster.nodes import Nodes, share_steps
+from impls.training.nodes.actor_node import News, Orders, join, split
+from impls.training.nodes.states import Nodes, share_steps
 
 COUNTS = st.integers(0, 10_000)
 

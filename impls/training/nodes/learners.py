@@ -18,21 +18,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..replay import Batch
-from ..training import learners
-from ..training.actor import beta_at, seed_of
-from ..training.arrangement import Arrangement
-from ..training.learner import Learner, Stepped
-from ..training.parallel.board import Board, Counter
-from ..training.parallel.learning import Learning
-from ..training.parallel.pace import Pace
-from ..training.parallel.syncs import Alone, LearnerSync, Local, SharedGradients, prepare_gradients
-from ..training.weights import layout_of
-from ..training.workload import Workload
-from .calls import LostError
-from .connection import import_ray
-from .sampler import Sampler
-from .sharded import RayCalls, list_versions
+from ...cluster.calls import LostError
+from ...cluster.connection import import_ray
+from ...cluster.sampler import Sampler
+from ...cluster.sharded import RayCalls, list_versions
+from ...replay import Batch
+from .. import learners
+from ..actor import beta_at, seed_of
+from ..arrangement import Arrangement
+from ..learner import Learner, Stepped
+from ..parallel.board import Board, Counter
+from ..parallel.learning import Learning
+from ..parallel.pace import Pace
+from ..parallel.syncs import Alone, LearnerSync, Local, SharedGradients, prepare_gradients
+from ..weights import layout_of
+from ..workload import Workload
 
 _LEARNERS = 12  # sets the random numbers of learners on nodes apart from the other uses of a seed
 _MEAN_SECONDS = 60.0  # within which the first learner answers with a mean

@@ -10,28 +10,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..replay import Batch
-from ..terminal import plural
-from ..training import learners
-from ..training.actor import TRAINING, Episode, seed_of
-from ..training.arrangement import Arrangement
-from ..training.clock import cpu_seconds, seconds_of
-from ..training.errors import ProcessLost, TrainingError
-from ..training.learner import Learner
-from ..training.loop import Loop
-from ..training.parallel.board import Board, Counter, Row
-from ..training.parallel.learning import Learning
-from ..training.parallel.node import measure_lag, measure_turn
-from ..training.parallel.pace import Pace
-from ..training.weights import layout_of
-from ..training.workload import Workload
+from ...cluster.calls import ClusterError, LostError, Reply, Request
+from ...cluster.connection import connect, import_ray
+from ...cluster.sampler import Sampler
+from ...cluster.sharded import NodeShard, RayCalls, count_nodes, start_shards
+from ...replay import Batch
+from ...terminal import plural
+from .. import learners
+from ..actor import TRAINING, Episode, seed_of
+from ..arrangement import Arrangement
+from ..clock import cpu_seconds, seconds_of
+from ..errors import ProcessLost, TrainingError
+from ..learner import Learner
+from ..loop import Loop
+from ..parallel.board import Board, Counter, Row
+from ..parallel.learning import Learning
+from ..parallel.node import measure_lag, measure_turn
+from ..parallel.pace import Pace
+from ..weights import layout_of
+from ..workload import Workload
 from .actor_node import ActorShard, News, RemoteNode, join, split
-from .calls import ClusterError, LostError, Reply, Request
-from .connection import connect, import_ray
 from .learners import Averaged, Central, Group, NodeLearner, OverNodes, PeriodLearning
-from .nodes import Nodes
-from .sampler import Sampler
-from .sharded import NodeShard, RayCalls, count_nodes, start_shards
+from .states import Nodes
 
 AHEAD = 2
 """Requests for batches under way while another is learned from: more hide no more of a call's time."""

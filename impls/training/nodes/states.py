@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..training.actor import Episode
+from ..actor import Episode
 from .actor_node import News, Orders
 
 _LIVES = 1_000_003  # between the epochs of two processes of a node

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..training import clock, learners
-from ..training.actor import Episode
-from ..training.arrangement import Arrangement
-from ..training.errors import TrainingError
-from ..training.parallel.board import Counter
-from ..training.parallel.node import ActorNode
-from ..training.workload import Workload
-from .calls import Reply, Request, Shard
+from ...cluster.calls import Reply, Request, Shard
+from .. import clock, learners
+from ..actor import Episode
+from ..arrangement import Arrangement
+from ..errors import TrainingError
+from ..parallel.board import Counter
+from ..parallel.node import ActorNode
+from ..workload import Workload
 
 _WATCH_SECONDS = 0.2  # that a watch waits for environment steps
 _CPU_SECONDS = 1.0  # between two looks at the CPU time of a node's processes
