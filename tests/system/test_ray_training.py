@@ -17,8 +17,9 @@ import pytest
 from impls.cluster.connection import import_ray
 from impls.training import learners
 from impls.training.arrangement import Arrangement
+from impls.training.errors import TrainingError
 from impls.training.nodes.learners import LARGE, Central
-from impls.training.nodes.loop import NodesLoop
+from impls.training.nodes.loop import PATIENCE, NodesLoop
 from impls.training.settings import load
 from tests.committed import ROOT
 from tests.ray_nodes import add_node, list_processes, start_cluster  # noqa: F401  # a fixture
@@ -185,6 +186,25 @@ def test_a_central_learner_takes_the_steps_of_one_learner(cluster, monkeypatch):
         np.testing.assert_allclose(loop.learner.target_parameters, alone.target_parameters, atol=2e-4)
     finally:
         loop.close()
+
+
+def test_nodes_are_not_lost_while_the_learner_does_something_else(cluster):
+    loop = NodesLoop(load("cartpole_dqn"), Arrangement(name="nodes", actor_nodes=3), seed=0)
+    try:
+        for updates in (300, 600):
+            while loop.updates < updates:
+                loop.advance()
+            time.sleep(PATIENCE + 1)  # as for a long evaluation
+        loop.advance()
+        assert loop.report()["replay"]["shards_lost"] == 0
+    finally:
+        loop.close()
+
+
+def test_nothing_stays_where_there_are_too_few_nodes_for_learners(cluster):
+    with pytest.raises(TrainingError, match="7"):
+        NodesLoop(load("cartpole_dqn"), dataclasses.replace(AVERAGING, learners=8), seed=0)
+    wait_for_no_actors()
 
 
 def train(cluster, folder, *options, **more):

@@ -36,8 +36,6 @@ from ..workload import Workload
 
 _LEARNERS = 12  # sets the random numbers of learners on nodes apart from the other uses of a seed
 _MEAN_SECONDS = 60.0  # within which the first learner answers with a mean
-
-
 LARGE = 100_000
 """Weights from which on torch.distributed averages, where torch is there: Ray's calls take longer by then."""
 
@@ -144,6 +142,7 @@ class NodeLearner:
         self._workload, self._arrangement, self._rows = workload, arrangement, arrangement.rows(workload)
         self._vectors, self._means = queue.SimpleQueue[NDArray[np.float32]](), queue.SimpleQueue[NDArray[np.float32]]()
         self._learner, self._part, self._is_connected = learner, None, False
+        self._sampler: Sampler | None = None
         self._sync = Averaged(learner, arrangement, self) if arrangement.sync == "local" else None
 
     def describe(self) -> dict[str, Any]:
@@ -152,12 +151,13 @@ class NodeLearner:
 
     def take_steps(self, count: int, before: int, steps: int) -> dict[str, float]:
         """Take gradient steps, after ``before`` others and ``steps`` environment steps; returns the last's losses."""
-        losses, sync = dict[str, float](), self._sync
-        assert sync is not None  # else nobody asks for steps
+        losses, sync, sampler = dict[str, float](), self._sync, self._sampler
+        if sync is None or sampler is None:
+            raise LostError("this learner has begun anew, and has not joined yet")
         for number in range(before, before + count):
-            batch = self._sampler.sample(self._rows, beta_at(self._workload, steps), self._rng)
+            batch = sampler.sample(self._rows, beta_at(self._workload, steps), self._rng)
             stepped = sync.step(batch, number)
-            self._sampler.update_priorities(batch.sequence, stepped.priorities)
+            sampler.update_priorities(batch.sequence, stepped.priorities)
             stepped.check()
             losses = stepped.losses
         return losses
@@ -191,6 +191,8 @@ class NodeLearner:
         The ``part`` of the batch, rows and importance weights, comes with the first phase.
         """
         learner = self._learner
+        if self._sampler is None:
+            raise LostError("this learner has begun anew, and has not joined yet")
         learner.parameters[:] = weights
         if part is not None:
             if self._part is not None:
@@ -205,8 +207,8 @@ class NodeLearner:
 
     def join(self, state: dict[str, Any], shards: Sequence[Any]) -> None:
         """Take the state of a learner, whose weights count as the last average; sample from the shards of actors."""
-        options = {"batches_a_call": self._arrangement.batches_a_call}
-        self._sampler = Sampler(RayCalls(shards), layout_of(self._workload), **options)
+        size = self._arrangement.batches_a_call
+        self._sampler = Sampler(RayCalls(shards), layout_of(self._workload), batches_a_call=size)
         self._learner.load_state_dict(state)
         self._part = None
         if self._sync is not None:
@@ -316,9 +318,12 @@ class Group:
         for place, met in meeting.items():
             try:
                 self._calls.get(met, self._patience)
-            except (LostError, TimeoutError, RuntimeError):
+            except (LostError, TimeoutError):
                 self._lose(place)
-        self._connected = set(self.there) if len(self.there) == count - 1 else set()
+            except RuntimeError as error:  # not the learner's fault: there may be no way between its node and this one
+                self._is_large, why = False, str(error).strip().splitlines()[-1]
+                self.events.append(f"averages go by Ray's calls, for torch.distributed does not connect ({why})")
+        self._connected = set(self.there) if self._is_large and len(self.there) == count - 1 else set()
 
     def _hand_out(self, place: int, mean: NDArray[np.float32] | None) -> None:
         self._vectors[place] = self.actors[place].hand_out.options(concurrency_group="mean").remote(mean)

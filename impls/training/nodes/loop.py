@@ -97,7 +97,8 @@ class NodeCalls(RayCalls):
         if not self._watches:
             time.sleep(_LOOK_SECONDS)
             return []
-        for reference in self._ray.wait(list(self._watches), num_returns=1, timeout=_LOOK_SECONDS)[0]:
+        self._ray.wait(list(self._watches), num_returns=1, timeout=_LOOK_SECONDS)
+        for reference in self.list_ready(list(self._watches)):
             del self._watches[reference]
             try:
                 self._nodes.hear(News.unpack(self.get(reference, PATIENCE)))
@@ -131,6 +132,7 @@ class NodeBatches:
         for place in self._calls.wait_for_news(self._loop.missing_steps()):
             self._sampler.give_up(place)
         self._loop.let_go_on()
+        self._loop.raise_if_lost()
 
     def learned(self, batch: Batch, priorities: NDArray[np.float32]) -> None:
         """Set the priorities of the batch that was taken last, from its |TD errors| ``[B]``."""
@@ -169,12 +171,20 @@ class NodesLoop(Loop):
         if reason := learners.unsuited(self.policy_name, workload):
             raise TrainingError(reason)
         self.learner = learners.make(workload, learner, seed=seed, device=device)
-        self.losses, self._epoch, self._end, self._lost_since = {}, 0, workload.steps, 0.0
+        self.losses, self._epoch, self._end = {}, 0, workload.steps
+        self._ray: Any = None
+        self._actors, self._placements = list[Any](), list[Any]()
+        self._group: Group | None = None
         self.board, self.rng = Board(1, 0, len(self.learner.parameters)), np.random.default_rng([seed, TRAINING])
         try:
-            self._start(cluster)
-        except ClusterError as error:
-            raise TrainingError(str(error)) from None
+            self._ray = connect(cluster)
+            self._start(self._ray)
+        except BaseException as error:
+            self._end_processes()
+            if isinstance(error, ClusterError):
+                raise TrainingError(str(error)) from None
+            raise
+        self._answered = time.monotonic()
         actors, batches = workload.actors, arrangement.batches_a_call
         self._pace = Pace.of(workload, arrangement)
         self._lead = self._pace.interval * 2 * batches * (AHEAD + 1) + actors.count * actors.environments * len(
@@ -195,9 +205,9 @@ class NodesLoop(Loop):
         last, averaged = self._pace.updates_at(workload.steps), Averaged(self.learner, arrangement, group, board)
         return PeriodLearning(*parts, averaged, group=group, period=arrangement.period, last=last)
 
-    def _start(self, cluster: str) -> None:
+    def _start(self, ray: Any) -> None:
         """Start a process on each node, and know their names."""
-        ray, workload, cpus = connect(cluster), self.workload, self.workload.actors.count
+        workload, cpus = self.workload, self.workload.actors.count
         count = count_nodes(ray, self.arrangement.actor_nodes, cpus, "actor nodes")
         part = replace(workload, replay=replace(workload.replay, capacity=-(-workload.replay.capacity // count)))
         within = replace(self.arrangement, name="apart", ratio="free", learners=1, sync="")
@@ -209,7 +219,7 @@ class NodesLoop(Loop):
         self._actors, names, *self._placements = start_shards(
             ray, NodeActors, arguments, cpus, concurrency_groups={"watch": 1}
         )
-        self._ray, self.nodes = ray, Nodes([name[:8] for name in names], WEIGHTS_EVERY)
+        self.nodes = Nodes([name[:8] for name in names], WEIGHTS_EVERY)
         self._calls = NodeCalls(self._actors, self.nodes, self.learner)
         self._sampler = Sampler(
             self._calls, layout_of(workload), batches_a_call=self.arrangement.batches_a_call, ahead=AHEAD,
@@ -218,7 +228,6 @@ class NodesLoop(Loop):
         self.nodes.events.append(
             f"actors are on {plural(count, 'node')}: {', '.join(node.name for node in self.nodes.each)}"
         )
-        self._group: Group | None = None
         if others := self.arrangement.learners - 1:
             parts = workload, self.arrangement, self.learner.implementation, self.seed
             wanted = [(*parts, number) for number in range(1, others + 1)]
@@ -277,13 +286,18 @@ class NodesLoop(Loop):
         except ValueError as error:
             raise TrainingError(f"after {self.step:,} steps and {self.updates:,} gradient steps: {error}") from None
         self.losses = self._learning.losses
+        self.raise_if_lost()
+        return self.ended()
+
+    def raise_if_lost(self) -> None:
+        """ProcessLost where a node's environment failed, or no node has answered for 3 minutes."""
         if self.failure:
             raise ProcessLost(self.failure)
-        now, is_there = time.monotonic(), any(not node.is_gone for node in self.nodes.each)
-        self._lost_since = now if is_there or not self._lost_since else self._lost_since
-        if now - self._lost_since > _RETURN_SECONDS:
+        now = time.monotonic()
+        if any(not node.is_gone for node in self.nodes.each):
+            self._answered = now
+        elif now - self._answered > _RETURN_SECONDS:
             raise ProcessLost(f"no node has answered for {_RETURN_SECONDS:.0f} s; `ray status` shows which live")
-        return self.ended()
 
     def ended(self) -> tuple[Episode, ...]:
         """Episodes that ended since ``advance`` last returned."""
@@ -331,7 +345,10 @@ class NodesLoop(Loop):
     def close(self) -> None:
         """End the nodes' processes, and let go of the learner."""
         self.learner.close()
-        if self._ray.is_initialized():
+        self._end_processes()
+
+    def _end_processes(self) -> None:
+        if self._ray is not None and self._ray.is_initialized():
             for actor in [*self._actors, *(self._group.actors if self._group else ())]:
                 self._ray.kill(actor)
             for placement in self._placements:
