@@ -137,7 +137,10 @@ def _until_solved(run: Measurement) -> tuple[int, float, bool]:
 
 def told_kind(run: Measurement) -> str:
     """Name a run, and say where more processes than cores shared these."""
-    cores = run.machine["report"]["cores"].values()
+    report = run.machine["report"]
+    if report.get("hosts") == 1:
+        return f"{run.options['kind']} (of one machine)"
+    cores = report["cores"].values()
     is_shared = len(cores) > len({core for each in cores for core in each})
     return f"{run.options['kind']}{' (oversubscribed)' * is_shared}"
 

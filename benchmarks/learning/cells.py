@@ -12,7 +12,7 @@ from typing import Any
 
 from impls import training
 from impls.training import learners
-from impls.training.arrangement import BANKED, COPIES, COPY_SYNCS, Arrangement
+from impls.training.arrangement import BANKED, COPIES, COPY_SYNCS, NODES, Arrangement
 from impls.training.options import with_values
 from impls.training.workload import Workload
 
@@ -30,11 +30,18 @@ KINDS = {
     "lock": Arrangement(name="apart", learners=LEARNERS, sync="lock"),
     "hogwild": Arrangement(name="apart", learners=LEARNERS, sync="hogwild"),
 }
+_NODES = Arrangement(name=NODES, actor_nodes=2)
+OVER_NODES = {
+    "nodes": _NODES,
+    "nodes_local": dataclasses.replace(_NODES, learners=LEARNERS, sync="local"),
+    "nodes_central": dataclasses.replace(_NODES, learners=LEARNERS),
+}
+"""Runs that need a Ray cluster."""
 DEEPER, LOCAL, SCALING = "depths", "local", "scaling"
 A3C, DYNA_Q, MEMR = ALGORITHMS = ("a3c", "dyna_q", "memr")
 BATCHES, SAMPLERS, CARRIED = ABLATIONS = ("batches", "samplers", "transports")
 LIBRARIES, TASK_OF_LIBRARIES = "libraries", "pendulum_sac"
-NAMES = (*KINDS, DEEPER, LOCAL, COPIES, *ALGORITHMS, *ABLATIONS, LIBRARIES, SCALING)
+NAMES = (*KINDS, *OVER_NODES, DEEPER, LOCAL, COPIES, *ALGORITHMS, *ABLATIONS, LIBRARIES, SCALING)
 PROCESSES, EVERY, USUAL = (1, 2, 4), (1, 4, 16, 64), 16
 """Copies; gradient steps k between meetings, of two copies; and of other numbers."""
 WORKERS, CAPS = (0, 1, 2), (1, 4)  # model workers, and simulated updates for each real one
@@ -100,6 +107,8 @@ class Trained:
         own = {"period": arrangement.period, "banks": arrangement.banks} if arrangement.sync == LOCAL else {}
         if arrangement.name == COPIES:
             own = {name: getattr(arrangement, name) for name in OF_COPIES}
+        if arrangement.name == NODES:
+            own |= {"actor_nodes": arrangement.actor_nodes, "batches_a_call": arrangement.batches_a_call}
         if task.algorithm == DYNA_Q:
             own |= {"model_workers": arrangement.model_workers, "cap": arrangement.cap}
         own |= {key: value for _, key, value in self.changes}
@@ -118,6 +127,7 @@ class Trained:
     def kind(self) -> str:
         """Its arrangement, and how its learners combine or how many batches are sampled ahead."""
         name, ahead = self.arrangement.name, self.presampled
+        name += f", M = {self.arrangement.actor_nodes}" * (name == NODES)
         if self.library:
             return self.library
         if self.changes:
@@ -210,7 +220,7 @@ def runs(
     the workload has; the rest: of copies. Runs of an algorithm are of its own workload.
     """
     own = training.load(task).replay.presampled
-    made = {name: [(KINDS[name], own)] for name in KINDS}
+    made = {name: [(arrangement, own)] for name, arrangement in {**KINDS, **OVER_NODES}.items()}
     made[DEEPER] = [(KINDS["pipelined"], depth) for depth in depths]
     made[COPIES] = [(each, own) for count in processes for each in copies(count, everys, syncs)]
     made[LOCAL] = [(local(*pair), own) for pair in periods]

@@ -8,6 +8,9 @@ pipelined    besides, a process that samples D batches ahead: D = 1
 synchronous  apart, with two learners that add up their sub-gradients
 lock         apart, with two learners that take turns on one vector of weights
 hogwild      apart, with two learners that change it at once
+nodes        actors and parts of the replay on two nodes of a Ray cluster, which RAY_ADDRESS names, or that runs here
+nodes_local  besides, a second learner on a node, and weights that are averaged every 10 steps
+nodes_central  besides, a second learner on a node, to which the first sends half of each batch
 depths       pipelined with more batches ahead, --depths: how much faster, and does it still learn?
 local        apart, with learners whose weights are averaged every H steps, each with a bank of its own: --periods
 copies       serial loops with an environment and a network each, whose weights meet: --processes, --every, --syncs
@@ -64,6 +67,7 @@ from .cells import (
     LIBRARIES,
     LOCAL,
     NAMES,
+    OVER_NODES,
     PERIODS,
     PRIMITIVE,
     PROCESSES,
@@ -218,7 +222,7 @@ def _pair(text: str) -> tuple[int, int]:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("learning", __doc__, "--only serial,apart --seeds 10,11")
     parser.add_argument("--workload", default="cartpole_dqn", metavar="NAME|FILE", help="default: %(default)s")
-    unusual = (LOCAL, COPIES, *ALGORITHMS, *ABLATIONS, LIBRARIES, SCALING)
+    unusual = (*OVER_NODES, LOCAL, COPIES, *ALGORITHMS, *ABLATIONS, LIBRARIES, SCALING)
     usual, left_out = tuple(name for name in NAMES if name not in unusual), f"default: all but {', '.join(unusual)}"
     add_list(parser, "only", among("run", *NAMES), default=usual, help=f"of {', '.join(NAMES)} ({left_out})")
     add_list(parser, "depths", at_least(0, "D"), default=DEPTHS, help="D of the runs named depths (default: 10,50,200)")

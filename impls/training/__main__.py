@@ -162,7 +162,7 @@ def _summary_text(summary: dict[str, Any]) -> str:
 
 
 def _processes_text(summary: dict[str, Any], processes: dict[str, Any]) -> str:
-    on = ", ".join(f"{name} on {_cores_text(cores)}" for name, cores in processes.get("cores", {}).items())
+    on = ", ".join(f"{name} on {_cores_text(cores)}" for name, cores in processes["cores"].items())
     ratio = "no gradient step" if summary["ratio"] is None else f"{summary['ratio']:.3f} steps a gradient step"
     if (nodes := processes.get("nodes")) is not None:
         on = ", ".join(f"{plural(node['steps'], 'step')} on {node['node']}" for node in nodes)

@@ -37,6 +37,7 @@ from ..markup import items, paragraph, paragraphs, table
 from ..tidy import About, commit_of, untimed
 
 RETURN = "mean return of an evaluation"
+ONE_MACHINE = ("apart", "pipelined")  # arrangements with one learner
 COLUMNS = (
     "workload", "kind", "arrangement", "learners", "presampled", "seed", "step", "seconds", "mean", "solved_at",
     "step_seconds", "commit",
@@ -71,7 +72,7 @@ def _is_as_shipped(run: Measurement) -> bool:
 def of_depths(runs: Sequence[Measurement]) -> pd.DataFrame:
     """Select the runs with one learner apart from actors, by D; empty unless there are two D."""
     runs = list(filter(_is_as_shipped, runs))
-    one = [run for run in runs if run.options["learners"] == 1 and run.options["arrangement"] not in (SERIAL, COPIES)]
+    one = [run for run in runs if run.options["learners"] == 1 and run.options["arrangement"] in ONE_MACHINE]
     rows = points(_of_one(one) if one else [])
     return rows if rows["presampled"].nunique() > 1 else rows[:0]
 

@@ -219,6 +219,8 @@ class NodesLoop(Loop):
         self._actors, names, *self._placements = start_shards(
             ray, NodeActors, arguments, cpus, concurrency_groups={"watch": 1}
         )
+        addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
+        self._hosts = len({ray.util.get_node_ip_address(), *(addresses[name] for name in names)})
         self.nodes = Nodes([name[:8] for name in names], WEIGHTS_EVERY)
         self._calls = NodeCalls(self._actors, self.nodes, self.learner)
         self._sampler = Sampler(
@@ -337,6 +339,8 @@ class NodesLoop(Loop):
             "stale_weights": self.nodes.measure_lag(),
             "stale_batches": measure_lag(self.board, [0]),
             "restarts": sum(node.restarts for node in self.nodes.each),
+            "cores": {},
+            "hosts": self._hosts,
             "learners_lost": self._group.losses if self._group else 0,
             "nodes": self.nodes.describe([records for _, records in self._sampler.list_shards()]),
             "replay": self._sampler.stats(),
