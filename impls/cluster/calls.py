@@ -20,6 +20,10 @@ class ClusterError(RuntimeError):
     """The cluster cannot be used as asked for, with what to do about it."""
 
 
+class EmptyError(RuntimeError):
+    """No shard has a record that may be sampled."""
+
+
 class LostError(Exception):
     """A shard ended, or its node did, before it answered."""
 

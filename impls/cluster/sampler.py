@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..checks import integer_at_least, short
 from ..replay import Batch, Layout
 from ..replay.batches import Plan, check_beta, check_pairs, not_finite, reals, tickets_of
-from .calls import Calls, ClusterError, LostError, Reply, Request
+from .calls import Calls, ClusterError, EmptyError, LostError, Reply, Request
 
 MOST_SHARDS = 1 << 11
 _MOST_RUNS = 1 << 12
@@ -314,7 +314,7 @@ class Sampler:
                 "`ray status` shows which nodes live; a larger patience waits longer"
             )
         if drawing is None:
-            raise RuntimeError("there is nothing to sample: no shard has a record")
+            raise EmptyError("there is nothing to sample: no shard has a record")
         return drawing
 
     def _collect(self, drawing: _Drawing, rng: np.random.Generator) -> list[_Answer]:

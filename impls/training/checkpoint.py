@@ -141,7 +141,8 @@ def check_state(path: Path, state: Any, loop: Loop, form: Mapping[str, Any]) -> 
     if place := _first_mismatch(state, form, ""):
         raise _refused(path, f"{place} has not the form that a run saves")
     actors = loop.workload.actors  # of each of whose environments the last turn may take a step more
-    if (taken := state["loop"]["step"]) > loop.workload.steps + actors.count * actors.environments:
+    most = loop.workload.steps + loop.nodes_of_actors * actors.count * actors.environments
+    if (taken := state["loop"]["step"]) > most:
         raise TrainingError(f"{path}: has taken {taken:,} steps already; give as many --steps, or more")
     if other:
         end = f"{loop.workload.steps:,} steps"

@@ -61,6 +61,7 @@ class Loop:
     arrangement = Arrangement()
     compiled = False
     model: Any = None  # of the environment
+    nodes_of_actors = 1  # machines that the workload's actors are on
     turns = 0  # of the first actor, where its moments suit checkpoints better than others
 
     @property

@@ -257,8 +257,7 @@ class Run:
         self._seen, self._seconds = loop.step, clock.seconds() - self._began
         for episode in episodes:
             self._ended(episode)
-        for event in loop.take_events():
-            print(f"note: {event}", file=sys.stderr, flush=True)
+        self._print_events()
         if self._tester:
             self._add(self._tester.result())
         if self._seen // interval > before // interval or self._is_owed:
@@ -314,8 +313,13 @@ class Run:
                     self._ended(episode)
                 checkpoint.save(self._state((self._curve.saved(), self._log.saved())), self._path)
                 self._saved = self._loop.step, self._loop.updates
+            self._print_events()
         except MemoryError:
             raise too_large(self._path, self._workload, "written", "what was saved before is kept") from None
+
+    def _print_events(self) -> None:
+        for event in self._loop.take_events():
+            print(f"note: {event}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Close files and environments."""

@@ -6,6 +6,7 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -188,6 +189,32 @@ def test_a_central_learner_takes_the_steps_of_one_learner(cluster, monkeypatch):
         loop.close()
 
 
+def test_averaging_learners_go_on_from_their_state(cluster):
+    """Actors and double DQN go by the last average, no node may take more steps than are due, and the end is reached."""
+    workload = dataclasses.replace(load("cartpole_dqn"), steps=3_003)
+    loop = NodesLoop(workload, AVERAGING, seed=3)
+    try:
+        while loop.updates < 95:
+            loop.advance()
+        state = loop.state_dict()
+        assert state["updates"] == 100 and sum(len(part["leaves"]) for part in state["buffers"]) == state["step"]
+    finally:
+        loop.close()
+    loop = NodesLoop(workload, AVERAGING, seed=3)
+    try:
+        loop.state_dict()  # as a run does, to know its form
+        loop.load_state_dict(state)
+        assert loop.step == state["step"] and loop.updates == 100
+        assert np.array_equal(loop.learner.weights(), state["learner"]["weights"])
+        loop.until(workload.steps)
+        while not loop.done(workload.steps):
+            loop.advance()
+            assert loop._pace.lead(loop.step, loop.updates) <= loop._lead
+        assert loop.step == 3_003 and loop.updates == 3_003 - STARTS + 1
+    finally:
+        loop.close()
+
+
 def test_nodes_are_not_lost_while_the_learner_does_something_else(cluster):
     loop = NodesLoop(load("cartpole_dqn"), Arrangement(name="nodes", actor_nodes=3), seed=0)
     try:
@@ -227,12 +254,12 @@ def test_a_run_is_interrupted_and_continued(cluster, tmp_path):
     assert begun.returncode == 130 and "--resume" in said
     wait_for_no_actors()
     saved = (folder / "episodes.csv").read_text()
-    taken = int(saved.splitlines()[-1].split(",")[0])
+    taken = int(re.search(r"as of step ([\d,]+)", said)[1].replace(",", ""))
     more = train(cluster, folder, "--resume", "--steps", str(taken + 3_000))
     _, said = more.communicate(timeout=180)
     assert more.returncode == 0, said
     summary = json.loads((folder / "summary.json").read_text())
-    assert summary["steps"] == taken + 3_000 or summary["steps"] > taken
+    assert summary["steps"] == taken + 3_000
     assert summary["ratio"] == 1.0 and (folder / "episodes.csv").read_text().startswith(saved)
     assert summary["processes"]["replay"]["records"] == summary["steps"]  # with those of the checkpoint
     assert len({node["node"] for node in summary["processes"]["nodes"]}) == 2

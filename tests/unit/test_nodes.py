@@ -178,3 +178,23 @@ def test_no_order_of_news_grants_too_many_steps_or_loses_an_episode(data):
         nodes.hear(news(place, runs[place], steps[place], 0, ended[place]))
     assert [node.episodes for node in nodes.each] == ended
     assert [node.steps for node in nodes.each] == steps
+
+
+def test_steps_beyond_what_was_allowed_grant_nobody_more():
+    assert share_steps(105, taken=[70, 40], allowed=[60, 40]) == [70, 40]
+
+
+def test_a_resumed_run_allows_no_step_before_it_knows_where_it_stands():
+    nodes = started()
+    nodes.let_go_on(1000, 0)
+    nodes.begin_at(steps=5000, updates=4000, epoch=1)
+    nodes.let_go_on(5100, 4000)
+    assert [node.allowed for node in nodes.each] == [50, 50] and nodes.steps == 5000
+
+
+def test_a_lost_node_gets_weights_once_it_is_back():
+    nodes = started()
+    assert nodes.is_weighted(0) and not nodes.is_weighted(0)
+    nodes.note_gone([True, False])
+    nodes.note_gone([False, False])
+    assert nodes.is_weighted(0)

@@ -132,7 +132,8 @@ class ActorShard(Shard):
     name = "of this process"
 
     def __init__(self, make: Callable[[], RemoteNode], place: int) -> None:
-        self.node, self._place = make(), place
+        self.node, self._place = self._make(make), place
+        self._paused = contextlib.ExitStack()
         super().__init__(lambda: self.node.buffer)
         self._is_begun = False
         self._known, self._episodes = 0, list[Episode]()
@@ -182,11 +183,33 @@ class ActorShard(Shard):
             counts = self._place, self._run, steps, self.node.restarts, self._cpu, self._known
             return News(*counts, episodes, self.name, failure).pack()
 
+    def pause(self) -> bytes:
+        """Let the actors rest until ``resume``; returns the news of that moment."""
+        with self._lock:
+            self._paused.enter_context(self.node.paused())
+            return self._tell()
+
+    def resume(self) -> None:
+        """Let the actors go on."""
+        with self._lock:
+            self._paused.close()
+
     def save_records(self) -> dict[str, Any]:
         """Return the state of the node's replay, taken while its actors rest."""
-        with self.node.paused():
+        with self._lock, self.node.paused():
             return self.node.buffer.state_dict()
 
     def load_records(self, state: dict[str, Any]) -> None:
         """Take the state of a replay. ValueError for one that does not fit."""
-        self.node.buffer.load_state_dict(state)
+        with self._lock:
+            self.node.buffer.load_state_dict(state)
+
+    @staticmethod
+    def _make(make: Callable[[], RemoteNode]) -> RemoteNode:
+        """Make the node. MemoryError where there is no memory for its part of the replay."""
+        try:
+            return make()
+        except TrainingError as error:
+            if isinstance(error.__context__, MemoryError):
+                raise error.__context__ from None
+            raise

@@ -35,7 +35,6 @@ from ..weights import layout_of
 from ..workload import Workload
 
 _LEARNERS = 12  # sets the random numbers of learners on nodes apart from the other uses of a seed
-_MEAN_SECONDS = 60.0  # within which the first learner answers with a mean
 LARGE = 100_000
 """Weights from which on torch.distributed averages, where torch is there: Ray's calls take longer by then."""
 
@@ -97,7 +96,7 @@ class Central(OverNodes):
         self._group.let_join()
         for at, phase in enumerate(learner.phases()):
             # Invariant: all learners that are there have the weights and targets that this one has.
-            asked, found = self._group.ask(at, learner.parameters, parts[1:] if at == 0 else None), list[Any]()
+            asked, found = self._group.ask(at, learner.latest(), parts[1:] if at == 0 else None), list[Any]()
             for place in range(count):
                 answer = asked(place - 1) if place else None
                 if answer is None:
@@ -135,8 +134,7 @@ class NodeLearner:
     """The process of learner ``number`` > 0, which follows the first once it has joined."""
 
     def __init__(self, workload: Workload, arrangement: Arrangement, name: str, seed: int, number: int) -> None:
-        learner = learners.make(workload, name, seed=seed)
-        learner.rng, self._rng = (np.random.default_rng([seed_of(seed, _LEARNERS, number), use]) for use in range(2))
+        learner, self._seed = learners.make(workload, name, seed=seed), (seed, _LEARNERS, number)
         learners.use_threads(arrangement.threads)
         prepare_gradients(learner, arrangement.rows(workload))
         self._workload, self._arrangement, self._rows = workload, arrangement, arrangement.rows(workload)
@@ -149,13 +147,13 @@ class NodeLearner:
         """Return what all nodes need alike, and the node's id."""
         return {"versions": list_versions(), "node": import_ray().get_runtime_context().get_node_id()}
 
-    def take_steps(self, count: int, before: int, steps: int) -> dict[str, float]:
-        """Take gradient steps, after ``before`` others and ``steps`` environment steps; returns the last's losses."""
+    def take_steps(self, count: int, before: int, beta: float) -> dict[str, float]:
+        """Take gradient steps, after ``before`` others, by this beta; returns the losses of the last."""
         losses, sync, sampler = dict[str, float](), self._sync, self._sampler
         if sync is None or sampler is None:
             raise LostError("this learner has begun anew, and has not joined yet")
         for number in range(before, before + count):
-            batch = sampler.sample(self._rows, beta_at(self._workload, steps), self._rng)
+            batch = sampler.sample(self._rows, beta, self._rng)
             stepped = sync.step(batch, number)
             sampler.update_priorities(batch.sequence, stepped.priorities)
             stepped.check()
@@ -175,7 +173,7 @@ class NodeLearner:
             except RuntimeError:  # a learner is lost: the first asks for the weights of the others
                 self._is_connected = False
         self._vectors.put(weights.copy())
-        return self._means.get(timeout=_MEAN_SECONDS)
+        return self._means.get()
 
     def hand_out(self, mean: NDArray[np.float32] | None) -> NDArray[np.float32]:
         """Take the mean of the weights handed in before, if any were; return those that are handed in next."""
@@ -205,11 +203,16 @@ class NodeLearner:
         """The state of the learner."""
         return self._learner.state_dict()
 
-    def join(self, state: dict[str, Any], shards: Sequence[Any]) -> None:
-        """Take the state of a learner, whose weights count as the last average; sample from the shards of actors."""
+    def join(self, state: dict[str, Any], shards: Sequence[Any], epoch: int) -> None:
+        """Take the state of a learner, whose weights count as the last average; sample from the shards of actors.
+
+        The random numbers are this learner's own, others in each ``epoch``.
+        """
         size = self._arrangement.batches_a_call
         self._sampler = Sampler(RayCalls(shards), layout_of(self._workload), batches_a_call=size)
         self._learner.load_state_dict(state)
+        seed = seed_of(*self._seed, epoch)
+        self._learner.rng, self._rng = (np.random.default_rng([seed, use]) for use in range(2))
         self._part = None
         if self._sync is not None:
             self._sync.common.averaged[:] = state["weights"]
@@ -232,16 +235,18 @@ class Group:
         self.there, self.events, self.losses = set(range(len(actors))), list[str](), 0
         self._is_large = len(learner.parameters) >= LARGE and importlib.util.find_spec("torch") is not None
         self._connected = set[int]()  # who averages by torch.distributed with this process
-        self.load_states([])
+        self._epoch, self._began = 0, 0.0
+        self.load_states([], 0)
 
-    def begin(self, count: int, before: int, steps: int) -> None:
-        """Let every learner take ``count`` gradient steps, after ``before`` others and ``steps`` environment steps."""
+    def begin(self, count: int, before: int, beta: float) -> None:
+        """Let every learner take ``count`` gradient steps, after ``before`` others, by this beta."""
         self._finish_period()
         self.let_join()
         if self._is_large and self._connected != self.there:
             self._connect()
         for place in self.there:
-            self._periods[place] = self.actors[place].take_steps.remote(count, before, steps)
+            self._periods[place] = self.actors[place].take_steps.remote(count, before, beta)
+        self._began = time.monotonic()
 
     def mean(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """The mean of these weights and of those that every other learner hands in next.
@@ -255,12 +260,11 @@ class Group:
                 self._connected = set()
         for place in [place for place in self._periods if place not in self._vectors]:
             self._hand_out(place, None)
-        parts, deadline = [weights.copy()], time.monotonic() + self._patience
+        parts, now = [weights.copy()], time.monotonic()
+        deadline = now + self._patience + (now - self._began)  # as long again as this learner took
         for place in sorted(self._periods):
-            try:
-                parts.append(self._calls.get(self._vectors.pop(place), max(0.0, deadline - time.monotonic())))
-            except (LostError, TimeoutError):
-                self._lose(place)
+            if (handed_in := self._get(place, self._vectors.pop(place), deadline)) is not None:
+                parts.append(handed_in)
         mean: NDArray[np.float32] = np.mean(parts, 0)
         for place in self._periods:
             self._hand_out(place, mean)
@@ -277,38 +281,33 @@ class Group:
         }
         deadline = time.monotonic() + self._patience
 
-        def answer(place: int) -> Any:
-            try:
-                return self._calls.get(sent[place], max(0.0, deadline - time.monotonic())) if place in sent else None
-            except (LostError, TimeoutError):
-                self._lose(place)
-                return None
-
-        return answer
+        return lambda place: self._get(place, sent[place], deadline) if place in sent else None
 
     def list_states(self) -> list[dict[str, Any]]:
         """The states of the other learners, between two periods; of one that is not there the first's."""
         self._finish_period()
         states = [self._learner.state_dict() for _ in self.actors]
         for place in [*self.there]:
-            try:
-                states[place] = self._calls.get(self.actors[place].state_dict.remote(), self._patience)
-            except (LostError, TimeoutError):
-                self._lose(place)
+            deadline = time.monotonic() + self._patience
+            states[place] = self._get(place, self.actors[place].state_dict.remote(), deadline) or states[place]
         return states
 
-    def load_states(self, states: Sequence[dict[str, Any]]) -> None:
-        """Give the other learners their states; those beyond the saved ones have the first's."""
+    def load_states(self, states: Sequence[dict[str, Any]], epoch: int) -> None:
+        """Give the other learners their states; those beyond the saved ones have the first's.
+
+        LostError, or TimeoutError, where one does not answer.
+        """
+        self._epoch = 1_000 * epoch
         own = [*states[: len(self.actors)], *[self._learner.state_dict()] * (len(self.actors) - len(states))]
         for actor, state in zip(self.actors, own, strict=True):
-            self._calls.get(actor.join.remote(state, self._shards), self._patience)
+            self._calls.get(actor.join.remote(state, self._shards, self._epoch), self._patience)
 
     def _connect(self) -> None:
         """Let all that are there average by torch.distributed; who does not meet the others in time is lost."""
         with socket.socket() as free:
             free.bind(("", 0))
             url = f"tcp://{self._ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
-        count, places = 1 + len(self.there), sorted(self.there)
+        count, places, why = 1 + len(self.there), sorted(self.there), ""
         meeting = {
             place: self.actors[place].connect.remote(url, rank, count, self._patience)
             for rank, place in enumerate(places, 1)
@@ -320,9 +319,11 @@ class Group:
                 self._calls.get(met, self._patience)
             except (LostError, TimeoutError):
                 self._lose(place)
-            except RuntimeError as error:  # not the learner's fault: there may be no way between its node and this one
-                self._is_large, why = False, str(error).strip().splitlines()[-1]
-                self.events.append(f"averages go by Ray's calls, for torch.distributed does not connect ({why})")
+            except (RuntimeError, ImportError) as error:
+                why = str(error).strip().splitlines()[-1]
+        if why and len(self.there) == count - 1:  # there may be no way between nodes, or one has no torch
+            self._is_large = False
+            self.events.append(f"averages go by Ray's calls, for torch.distributed does not connect ({why})")
         self._connected = set(self.there) if self._is_large and len(self.there) == count - 1 else set()
 
     def _hand_out(self, place: int, mean: NDArray[np.float32] | None) -> None:
@@ -332,11 +333,16 @@ class Group:
         """Know that every learner has taken the steps of the last period; raises what a learner raised."""
         deadline = time.monotonic() + self._patience
         for place, period in [*self._periods.items()]:
-            try:
-                self._calls.get(period, max(0.0, deadline - time.monotonic()))
-            except (LostError, TimeoutError):
-                self._lose(place)
+            self._get(place, period, deadline)
         self._periods.clear()
+
+    def _get(self, place: int, answer: Any, deadline: float) -> Any:
+        """The answer of a learner; None where it is lost, and then it leaves. Raises other errors of its own."""
+        try:
+            return self._calls.get(answer, max(0.0, deadline - time.monotonic()))
+        except (LostError, TimeoutError, RuntimeError):  # RuntimeError: it found no node that answers
+            self._lose(place)
+            return None
 
     def _lose(self, place: int) -> None:
         """Go on without a learner, whose process is started again."""
@@ -357,7 +363,8 @@ class Group:
                 continue
             try:
                 self._calls.get(started, 0.0)
-                joined = self.actors[place].join.remote(self._learner.state_dict(), self._shards)
+                self._epoch += 1
+                joined = self.actors[place].join.remote(self._learner.state_dict(), self._shards, self._epoch)
                 self._calls.get(joined, self._patience)
             except (LostError, TimeoutError):
                 self._joining[place] = self.actors[place].describe.remote()
@@ -368,25 +375,27 @@ class Group:
 
 
 class PeriodLearning(Learning):
-    """The gradient steps of the first learner, H at a time once all of them are due, while others take theirs."""
+    """The gradient steps of the first learner, H of them once all are due, while others take theirs."""
 
     def __init__(self, *parts: Any, group: Group, period: int, last: int) -> None:
         super().__init__(*parts)
         self._group, self._period, self._last = group, period, last
+        self.left = 0  # gradient steps of the period under way, all of them due
 
     def advance(self) -> bool:
-        """Take the steps of the next period if they are due; returns whether they were taken.
+        """Take the next step of a period; begin a period if all its steps are due. Returns whether a step was taken.
 
         The last steps of a run, fewer than a period, are the first learner's alone, and are not averaged.
         """
-        before, steps = self._board.value(Counter.UPDATES), self._board.value(Counter.STEPS)
-        count = min(self._period, self._last - before)
-        if steps < self._pace.due(before + count):
-            self._batches.receive()
-            return False
-        if count == self._period:
-            self._group.begin(count, before, steps)
-        for _ in range(count):
-            while not super().advance():
-                pass  # nodes are lost, and others not there yet
-        return True
+        if not self.left:
+            before, steps = self._board.value(Counter.UPDATES), self._board.value(Counter.STEPS)
+            count = min(self._period, self._last - before)
+            if count <= 0 or steps < self._pace.due(before + count):
+                self._batches.receive()
+                return False
+            if count == self._period:
+                self._group.begin(count, before, beta_at(self._workload, steps))
+            self.left = count
+        is_taken = super().advance()
+        self.left -= is_taken
+        return is_taken

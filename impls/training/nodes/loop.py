@@ -1,16 +1,16 @@
 """The loop of a run over the nodes of a Ray cluster: a learner here, actors and a shard of the replay on each node."""
 
+import contextlib
 import functools
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cluster.calls import ClusterError, LostError, Reply, Request
+from ...cluster.calls import ClusterError, EmptyError, LostError, Reply, Request
 from ...cluster.connection import connect, import_ray
 from ...cluster.sampler import Sampler
 from ...cluster.sharded import NodeShard, RayCalls, count_nodes, start_shards
@@ -44,7 +44,7 @@ WEIGHTS_EVERY = 10
 _RETURN_SECONDS = 180.0  # within which one of the nodes answers where all were lost
 _INLINE_BYTES = 90_000  # what Ray sends within a call; more goes by its object store
 _LOOK_SECONDS = 0.02
-_SAVE_SECONDS = 600.0
+_SAVE_SECONDS, _PAUSE_SECONDS = 600.0, 60.0
 _NODES = 11  # sets the random numbers of nodes apart from the other uses of a seed
 
 
@@ -104,7 +104,10 @@ class NodeCalls(RayCalls):
                 self._nodes.hear(News.unpack(self.get(reference, PATIENCE)))
             except (LostError, TimeoutError):
                 continue  # the sampler finds out what became of it
-        return [place for place, since in self._watches.values() if now - since > PATIENCE and place in living]
+        for reference, (place, _) in self._watches.items():
+            if place not in living:  # it is waited for anew once it is back
+                self._watches[reference] = place, now
+        return [place for place, since in self._watches.values() if now - since > PATIENCE]
 
 
 class NodeBatches:
@@ -120,9 +123,11 @@ class NodeBatches:
         self._loop.let_go_on()
         try:
             batch = self._sampler.sample(self._batch, beta, self._rng)
-        except RuntimeError:  # no node answers, or none has a record yet
+        except (ClusterError, EmptyError) as error:
+            self._loop.is_empty = isinstance(error, EmptyError)
             self.receive()
             return None
+        self._loop.is_empty = False
         return batch, self._sampler.drawn_at
 
     def receive(self) -> None:
@@ -148,7 +153,7 @@ class NodesLoop(Loop):
         E(g) = due(g + 1) + 2 G (D + 1) u + A E M,
 
     the lead 2 G (D + 1) u hides the time of calls: G batches a call, D calls ahead, u the update interval, A E M the
-    environments of all. ``seed`` decides the first weights and the random numbers of each process, but not the order
+    environments of all; (H - 1) u more where learners average every H steps. ``seed`` decides the first weights and the random numbers of each process, but not the order
     of their turns. Raises TrainingError for a cluster, or a workload, with which this cannot be.
     """
 
@@ -172,25 +177,23 @@ class NodesLoop(Loop):
             raise TrainingError(reason)
         self.learner = learners.make(workload, learner, seed=seed, device=device)
         self.losses, self._epoch, self._end = {}, 0, workload.steps
+        self._pace = Pace.of(workload, arrangement)
+        self._steps, self._last_update = workload.steps, self._pace.updates_at(workload.steps)
+        self.is_empty = False  # no node has a record, so that all may act until one has
+        self._answered = time.monotonic()
         self._ray: Any = None
-        self._actors, self._placements = list[Any](), list[Any]()
+        self._actors, self._placements, self._pauses = list[Any](), list[Any](), 0
         self._group: Group | None = None
         self.board, self.rng = Board(1, 0, len(self.learner.parameters)), np.random.default_rng([seed, TRAINING])
         try:
             self._ray = connect(cluster)
             self._start(self._ray)
+            self._learning = self._make_learning()
         except BaseException as error:
             self._end_processes()
-            if isinstance(error, ClusterError):
-                raise TrainingError(str(error)) from None
+            if isinstance(error, ClusterError | LostError | TimeoutError):
+                raise TrainingError(str(error) or "a learner on a node did not answer in time") from None
             raise
-        self._answered = time.monotonic()
-        actors, batches = workload.actors, arrangement.batches_a_call
-        self._pace = Pace.of(workload, arrangement)
-        self._lead = self._pace.interval * 2 * batches * (AHEAD + 1) + actors.count * actors.environments * len(
-            self.nodes.each
-        )
-        self._learning = self._make_learning()
 
     def _make_learning(self) -> Learning:
         workload, arrangement, group, board = self.workload, self.arrangement, self._group, self.board
@@ -201,9 +204,21 @@ class NodesLoop(Loop):
             return Learning(*parts, OverNodes(self.learner, board, 0))
         if not is_local:
             return Learning(*parts, Central(self.learner, board, group))
-        self._lead += arrangement.period * self._pace.interval
-        last, averaged = self._pace.updates_at(workload.steps), Averaged(self.learner, arrangement, group, board)
-        return PeriodLearning(*parts, averaged, group=group, period=arrangement.period, last=last)
+        averaged = Averaged(self.learner, arrangement, group, board)
+        return PeriodLearning(*parts, averaged, group=group, period=arrangement.period, last=self._last_update)
+
+    @property
+    def _period(self) -> int:
+        """Gradient steps that are taken once all of them are due."""
+        return self.arrangement.period if self.arrangement.sync == "local" else 1
+
+    @property
+    def _lead(self) -> int:
+        """Environment steps that all nodes may be ahead."""
+        actors, hidden = self.workload.actors, 2 * self.arrangement.batches_a_call * (AHEAD + 1)
+        environments = actors.count * actors.environments * len(self.nodes.each)
+        unfilled = environments * actors.local_storage if self.is_empty else 0
+        return self._pace.interval * (hidden + self._period - 1) + environments + unfilled
 
     def _start(self, ray: Any) -> None:
         """Start a process on each node, and know their names."""
@@ -220,6 +235,7 @@ class NodesLoop(Loop):
             ray, NodeActors, arguments, cpus, concurrency_groups={"watch": 1}
         )
         addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
+        self.nodes_of_actors = count
         self._hosts = len({ray.util.get_node_ip_address(), *(addresses[name] for name in names)})
         self.nodes = Nodes([name[:8] for name in names], WEIGHTS_EVERY)
         self._calls = NodeCalls(self._actors, self.nodes, self.learner)
@@ -265,7 +281,7 @@ class NodesLoop(Loop):
 
     def missing_steps(self) -> int:
         """Environment steps before the next gradient step is due."""
-        return self._pace.due(self.updates + 1) - self.step
+        return self._pace.due(self.updates + self._period) - self.step
 
     def until(self, end: int) -> None:
         """Let nodes take no step from environment step ``end`` on."""
@@ -274,8 +290,8 @@ class NodesLoop(Loop):
     def done(self, end: int) -> bool:
         """Whether environment step ``end`` is reached, and no gradient step is due."""
         due = self._pace.updates_at(self.step)
-        if self._group and self.arrangement.sync == "local" and end < self.workload.steps:
-            due -= due % self.arrangement.period
+        if isinstance(self._learning, PeriodLearning):
+            due = min(due, self._last_update) if end >= self._steps else due - self.arrangement.period + 1
         return self.step >= end and self.updates >= due
 
     def advance(self) -> tuple[Episode, ...]:
@@ -283,13 +299,16 @@ class NodesLoop(Loop):
 
         TrainingError when training has diverged; ProcessLost where a node's environment failed, or no node answers.
         """
+        self._take_step()
+        return self.ended()
+
+    def _take_step(self) -> None:
         try:
             self._learning.advance()
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
             raise TrainingError(f"after {self.step:,} steps and {self.updates:,} gradient steps: {error}") from None
         self.losses = self._learning.losses
         self.raise_if_lost()
-        return self.ended()
 
     def raise_if_lost(self) -> None:
         """ProcessLost where a node's environment failed, or no node has answered for 3 minutes."""
@@ -300,6 +319,29 @@ class NodesLoop(Loop):
             self._answered = now
         elif now - self._answered > _RETURN_SECONDS:
             raise ProcessLost(f"no node has answered for {_RETURN_SECONDS:.0f} s; `ray status` shows which live")
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """The actors of all nodes that answer rest while the context lasts, and their steps so far are known."""
+        self._pauses += 1
+        try:
+            if self._pauses == 1:
+                # All steps of a period under way are due; where no node is there, it is broken off.
+                while isinstance(self._learning, PeriodLearning) and self._learning.left and self._list_living():
+                    self._take_step()
+                for answer in [actor.pause.remote() for actor in self._list_living()]:
+                    with contextlib.suppress(LostError, TimeoutError):  # the sampler finds out
+                        self.nodes.hear(News.unpack(self._calls.get(answer, _PAUSE_SECONDS)))
+                self.let_go_on()
+            yield
+        finally:
+            self._pauses -= 1
+            if self._pauses == 0:
+                for actor in self._list_living():
+                    actor.resume.remote()
+
+    def _list_living(self) -> list[Any]:
+        return [actor for actor, node in zip(self._actors, self.nodes.each, strict=True) if not node.is_gone]
 
     def ended(self) -> tuple[Episode, ...]:
         """Episodes that ended since ``advance`` last returned."""
@@ -338,7 +380,7 @@ class NodesLoop(Loop):
             "lag": int(self.board.rows[0, Row.LEAD]),
             "stale_weights": self.nodes.measure_lag(),
             "stale_batches": measure_lag(self.board, [0]),
-            "restarts": sum(node.restarts for node in self.nodes.each),
+            "restarts": sum(node.restarts_before + node.restarts for node in self.nodes.each),
             "cores": {},
             "hosts": self._hosts,
             "learners_lost": self._group.losses if self._group else 0,
@@ -365,42 +407,52 @@ class NodesLoop(Loop):
     def state_dict(self) -> dict[str, Any]:
         """Learner, counters, generator, and the records of the nodes that answer. Actors begin new episodes from it."""
         self._sampler.flush()
-        self.let_go_on()
-        saved = []
-        for actor, node in zip(self._actors, self.nodes.each, strict=True):
-            try:
-                saved.append(self._ray.get(actor.save_records.remote(), timeout=_SAVE_SECONDS))
-            except self._ray.exceptions.RayError:
-                self.nodes.events.append(f"the records of node {node.name} are not saved, for it does not answer")
-        return {
-            "learner": self.learner.state_dict(),
-            "learners": self._group.list_states() if self._group and self.arrangement.sync == "local" else [],
-            "buffers": saved,
-            "rng": self.rng.bit_generator.state,
-            "step": self.step,
-            "updates": self.updates,
-            "epoch": self._epoch,
-        }
+        with self.paused():
+            saved, living = [], self._list_living()
+            for node, answer in zip(
+                [node for node in self.nodes.each if not node.is_gone],
+                [actor.save_records.remote() for actor in living],
+                strict=True,
+            ):
+                try:
+                    saved.append(self._calls.get(answer, _SAVE_SECONDS))
+                except (LostError, TimeoutError):
+                    self.nodes.events.append(f"the records of node {node.name} are not saved: it does not answer")
+            is_local = isinstance(self._learning, PeriodLearning)
+            return {
+                "learner": self.learner.state_dict(),
+                "learners": self._group.list_states() if self._group and is_local else [],
+                "buffers": saved,
+                "rng": self.rng.bit_generator.state,
+                "step": self.step,
+                "updates": self.updates,
+                "epoch": self._epoch,
+            }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the state of a loop of the same identity, before it begins.
 
-        Records that were saved by more nodes than there are, are omitted, and a warning says how many.
+        TrainingError for records of more nodes than there are, or of nodes with larger parts, with what to do.
         """
+        self._epoch = int(state["epoch"]) + 1
         self.learner.load_state_dict(state["learner"])
-        if self._group:
-            self._group.load_states(state["learners"])
-        saved = state["buffers"]
-        for actor, records in zip(self._actors, saved, strict=False):
-            try:
-                self._ray.get(actor.load_records.remote(records), timeout=_SAVE_SECONDS)
-            except self._ray.exceptions.RayTaskError as error:
-                raise error.as_instanceof_cause() from None
-        if (left := sum(len(records["leaves"]) for records in saved[len(self._actors) :])) > 0:
-            print(f"warning: {left:,} records of nodes that are not there any more are omitted", file=sys.stderr)
+        self.learner.acting[:] = self.learner.latest()
+        saved, count = state["buffers"], len(self._actors)
+        try:
+            if self._group:
+                self._group.load_states(state["learners"], self._epoch)
+            loading = [actor.load_records.remote(records) for actor, records in zip(self._actors, saved, strict=False)]
+            for answer in loading:
+                self._calls.get(answer, _SAVE_SECONDS)
+        except (LostError, TimeoutError) as error:
+            raise TrainingError(f"a node does not take up the run ({error}); resume again once it answers") from None
+        except ValueError as error:
+            raise TrainingError(f"records of {len(saved)} nodes do not fit {count}: {error}") from None
+        if len(saved) > count:
+            raise TrainingError(f"the run has the records of {len(saved)} nodes, not of {count}; start as many nodes")
         self.rng.bit_generator.state = state["rng"]
-        self._epoch = self.nodes.epoch = int(state["epoch"]) + 1
-        self.nodes.steps_before = int(state["step"])
+        self.nodes.begin_at(int(state["step"]), int(state["updates"]), self._epoch)
         for number in (Counter.UPDATES, Counter.CLAIMED_UPDATES):
             self.board.set(number, int(state["updates"]))
+        self._learning = self._make_learning()  # by the schedule of the state
         self.let_go_on()

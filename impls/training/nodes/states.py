@@ -13,7 +13,7 @@ from typing import Any
 from ..actor import Episode
 from .actor_node import News, Orders
 
-_LIVES = 1_000_003  # between the epochs of two processes of a node
+_LIVES = 1_000_033  # between the epochs of two processes of a node
 
 
 def share_steps(total: int, taken: Sequence[int], allowed: Sequence[int]) -> list[int]:
@@ -37,7 +37,7 @@ def share_steps(total: int, taken: Sequence[int], allowed: Sequence[int]) -> lis
     shares = [max(before, steps + least) for steps, before in zip(taken, allowed, strict=True)]
     rest = total - sum(shares)
     for place, steps in enumerate(taken):
-        if rest and shares[place] == steps + least:
+        if rest > 0 and shares[place] == steps + least:
             shares[place], rest = shares[place] + 1, rest - 1
     return shares
 
@@ -59,6 +59,7 @@ class NodeState:
     episodes: int = 0
     weights: int = -1
     restarts: int = 0
+    restarts_before: int = 0
     cpu: int = 0
     cpu_before: int = 0
     is_gone: bool = True
@@ -102,6 +103,12 @@ class Nodes:
         for node, share in zip(living, shares, strict=True):
             node.allowed = share
 
+    def begin_at(self, steps: int, updates: int, epoch: int) -> None:
+        """Begin after steps that other nodes took, and gradient steps; nothing was allowed yet."""
+        self.steps_before, self.updates, self.epoch = steps, updates, epoch
+        for node in self.each:
+            node.allowed = 0
+
     def orders_for(self, place: int) -> Orders:
         """Return the present orders for a node."""
         node = self.each[place]
@@ -142,6 +149,7 @@ class Nodes:
             there = sum(not other.is_gone for other in self.each)
             node.losses += is_gone
             if is_gone:
+                node.weights = -1  # those under way may be lost
                 self.events.append(f"node {node.name} is lost; training continues on {there} of {len(self.each)} nodes")
             elif node.losses:
                 self.events.append(f"node {node.name} {'goes on' if node.steps else 'begins, with no record'}")
@@ -152,6 +160,7 @@ class Nodes:
         node.steps_before, node.cpu_before = node.all_steps, node.cpu_before + node.cpu
         node.run, node.lives, node.steps, node.allowed, node.episodes = run, node.lives + 1, 0, 0, 0
         node.weights, node.cpu = -1, 0
+        node.restarts_before, node.restarts = node.restarts_before + node.restarts, 0
 
     def measure_lag(self) -> dict[str, float]:
         """Gradient steps by which weights of nodes were behind when they answered: the mean, and the most."""
@@ -162,7 +171,7 @@ class Nodes:
         return [
             {
                 "node": node.name, "steps": node.all_steps, "records": count, "is_gone": node.is_gone,
-                "processes": node.lives, "restarts": node.restarts,
+                "processes": node.lives, "restarts": node.restarts_before + node.restarts,
             }
             for node, count in zip(self.each, records, strict=True)
         ]  # fmt: skip
