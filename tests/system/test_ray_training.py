@@ -190,7 +190,7 @@ def test_a_central_learner_takes_the_steps_of_one_learner(cluster, monkeypatch):
 
 
 def test_averaging_learners_go_on_from_their_state(cluster):
-    """Actors and double DQN go by the last average, no node may take more steps than are due, and the end is reached."""
+    """Actors go by the last average, nodes take no more steps than they may, and the end is reached."""
     workload = dataclasses.replace(load("cartpole_dqn"), steps=3_003)
     loop = NodesLoop(workload, AVERAGING, seed=3)
     try:

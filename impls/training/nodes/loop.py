@@ -153,8 +153,10 @@ class NodesLoop(Loop):
         E(g) = due(g + 1) + 2 G (D + 1) u + A E M,
 
     the lead 2 G (D + 1) u hides the time of calls: G batches a call, D calls ahead, u the update interval, A E M the
-    environments of all; (H - 1) u more where learners average every H steps. ``seed`` decides the first weights and the random numbers of each process, but not the order
-    of their turns. Raises TrainingError for a cluster, or a workload, with which this cannot be.
+    environments of all; (H - 1) u more where learners average every H steps. ``seed`` decides the first weights and
+    the random numbers of each process, but not the order of their turns.
+
+    TrainingError for a cluster, or a workload, with which this cannot be.
     """
 
     contestant = "numba"
