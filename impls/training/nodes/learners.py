@@ -10,7 +10,6 @@ import datetime
 import importlib.util
 import queue
 import socket
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,7 +22,7 @@ from ...cluster.connection import import_ray
 from ...cluster.sampler import Sampler
 from ...cluster.sharded import RayCalls, list_versions
 from ...replay import Batch
-from .. import learners
+from .. import clock, learners
 from ..actor import beta_at, seed_of
 from ..arrangement import Arrangement
 from ..learner import Learner, Stepped
@@ -246,7 +245,7 @@ class Group:
             self._connect()
         for place in self.there:
             self._periods[place] = self.actors[place].take_steps.remote(count, before, beta)
-        self._began = time.monotonic()
+        self._began = clock.seconds()
 
     def mean(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """The mean of these weights and of those that every other learner hands in next.
@@ -260,7 +259,7 @@ class Group:
                 self._connected = set()
         for place in [place for place in self._periods if place not in self._vectors]:
             self._hand_out(place, None)
-        parts, now = [weights.copy()], time.monotonic()
+        parts, now = [weights.copy()], clock.seconds()
         deadline = now + self._patience + (now - self._began)  # as long again as this learner took
         for place in sorted(self._periods):
             if (handed_in := self._get(place, self._vectors.pop(place), deadline)) is not None:
@@ -279,7 +278,7 @@ class Group:
             place: self.actors[place].derive.remote(at, weights, None if parts is None else parts[place])
             for place in self.there
         }
-        deadline = time.monotonic() + self._patience
+        deadline = clock.seconds() + self._patience
 
         return lambda place: self._get(place, sent[place], deadline) if place in sent else None
 
@@ -288,7 +287,7 @@ class Group:
         self._finish_period()
         states = [self._learner.state_dict() for _ in self.actors]
         for place in [*self.there]:
-            deadline = time.monotonic() + self._patience
+            deadline = clock.seconds() + self._patience
             states[place] = self._get(place, self.actors[place].state_dict.remote(), deadline) or states[place]
         return states
 
@@ -331,7 +330,7 @@ class Group:
 
     def _finish_period(self) -> None:
         """Know that every learner has taken the steps of the last period; raises what a learner raised."""
-        deadline = time.monotonic() + self._patience
+        deadline = clock.seconds() + self._patience
         for place, period in [*self._periods.items()]:
             self._get(place, period, deadline)
         self._periods.clear()
@@ -339,7 +338,7 @@ class Group:
     def _get(self, place: int, answer: Any, deadline: float) -> Any:
         """The answer of a learner; None where it is lost, and then it leaves. Raises other errors of its own."""
         try:
-            return self._calls.get(answer, max(0.0, deadline - time.monotonic()))
+            return self._calls.get(answer, max(0.0, deadline - clock.seconds()))
         except (LostError, TimeoutError, RuntimeError):  # RuntimeError: it found no node that answers
             self._lose(place)
             return None

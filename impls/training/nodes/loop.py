@@ -16,7 +16,7 @@ from ...cluster.sampler import Sampler
 from ...cluster.sharded import NodeShard, RayCalls, count_nodes, start_shards
 from ...replay import Batch
 from ...terminal import plural
-from .. import learners
+from .. import clock, learners
 from ..actor import TRAINING, Episode, seed_of
 from ..arrangement import Arrangement
 from ..clock import cpu_seconds, seconds_of
@@ -88,7 +88,7 @@ class NodeCalls(RayCalls):
     def wait_for_news(self, missing: int) -> list[int]:
         """Wait for at most 20 ms until nodes have taken ``missing`` steps; returns nodes that take too long."""
         living = [place for place, node in enumerate(self._nodes.each) if not node.is_gone and node.run]
-        watched, now = {place for place, _ in self._watches.values()}, time.monotonic()
+        watched, now = {place for place, _ in self._watches.values()}, clock.seconds()
         for place in living:
             if place not in watched:
                 steps = self._nodes.each[place].steps + max(1, missing // len(living))
@@ -182,7 +182,7 @@ class NodesLoop(Loop):
         self._pace = Pace.of(workload, arrangement)
         self._steps, self._last_update = workload.steps, self._pace.updates_at(workload.steps)
         self.is_empty = False  # no node has a record, so that all may act until one has
-        self._answered = time.monotonic()
+        self._answered = clock.seconds()
         self._ray: Any = None
         self._actors, self._placements, self._pauses = list[Any](), list[Any](), 0
         self._group: Group | None = None
@@ -316,7 +316,7 @@ class NodesLoop(Loop):
         """ProcessLost where a node's environment failed, or no node has answered for 3 minutes."""
         if self.failure:
             raise ProcessLost(self.failure)
-        now = time.monotonic()
+        now = clock.seconds()
         if any(not node.is_gone for node in self.nodes.each):
             self._answered = now
         elif now - self._answered > _RETURN_SECONDS:
