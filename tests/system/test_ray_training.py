@@ -122,8 +122,9 @@ def test_learners_on_nodes_average_their_weights(cluster, workload):
     try:
         while loop.updates < 200:
             loop.advance()
-            assert loop.updates % 10 == 0
-        own, (other,) = loop.learner.state_dict(), loop.state_dict()["learners"]
+        saved = loop.state_dict()  # after the period under way
+        own, (other,) = saved["learner"], saved["learners"]
+        assert saved["updates"] % 10 == 0
         for name in ("weights", "targets"):
             assert np.array_equal(own[name], other[name])
         assert not np.array_equal(own["mean"], other["mean"])  # each has learned from batches of its own
@@ -153,7 +154,9 @@ def test_a_lost_learner_leaves_the_mean_and_joins_again(cluster, trial):
         updates = loop.updates
         while loop.updates < updates + 50:
             loop.advance()
-        own, (other,) = loop.learner.state_dict(), loop.state_dict()["learners"]
+        saved = loop.state_dict()  # after the period under way
+        own, (other,) = saved["learner"], saved["learners"]
+        assert saved["updates"] % 10 == 0
         assert np.array_equal(own["weights"], other["weights"]) and not np.array_equal(own["mean"], other["mean"])
         assert "leaves the mean" in events[2] and "joins" in events[3] and loop.report()["learners_lost"] == 1
     finally:

@@ -226,6 +226,8 @@ class NodesLoop(Loop):
         """Start a process on each node, and know their names."""
         workload, cpus = self.workload, self.workload.actors.count
         count = count_nodes(ray, self.arrangement.actor_nodes, cpus, "actor nodes")
+        if others := self.arrangement.learners - 1:
+            count_nodes(ray, others, self.arrangement.threads, "other learners")
         part = replace(workload, replay=replace(workload.replay, capacity=-(-workload.replay.capacity // count)))
         within = replace(self.arrangement, name="apart", ratio="free", learners=1, sync="")
         make = functools.partial(
@@ -248,7 +250,7 @@ class NodesLoop(Loop):
         self.nodes.events.append(
             f"actors are on {plural(count, 'node')}: {', '.join(node.name for node in self.nodes.each)}"
         )
-        if others := self.arrangement.learners - 1:
+        if others:
             parts = workload, self.arrangement, self.learner.implementation, self.seed
             wanted = [(*parts, number) for number in range(1, others + 1)]
             learning, names, placement = start_shards(
