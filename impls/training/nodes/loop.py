@@ -64,9 +64,11 @@ class NodeCalls(RayCalls):
         self._nodes, self._learner = nodes, learner
         self._watches: dict[Any, tuple[int, float]] = {}
         self._newest: tuple[int, Any] = (-1, None)
+        self.before_ask: Callable[[], None] = lambda: None  # which works out what each node may do by now
 
     def ask(self, shard: int, request: Request) -> Any:
         """Send orders and a request, and return at once a reference to the answer."""
+        self.before_ask()
         message = join(self._nodes.orders_for(shard).pack(), request.pack())
         weights = self._weights() if self._nodes.is_weighted(shard) else None
         return self._actors[shard].obey_and_answer.remote(message, weights)
@@ -115,12 +117,11 @@ class NodeBatches:
 
     def __init__(self, sampler: Sampler, calls: NodeCalls, loop: "NodesLoop", batch: int) -> None:
         self._sampler, self._calls, self._loop, self._batch = sampler, calls, loop, batch
-        self._rng = loop.rng
+        self._rng, calls.before_ask = loop.rng, loop.let_go_on
 
     def take(self, beta: float, updates: int) -> tuple[Batch, int] | None:
         """(the next batch, gradient steps taken when it was asked for); None while no node has a record."""
         self._sampler.moment = updates
-        self._loop.let_go_on()
         try:
             batch = self._sampler.sample(self._batch, beta, self._rng)
         except (ClusterError, EmptyError) as error:
@@ -128,6 +129,7 @@ class NodeBatches:
             self.receive()
             return None
         self._loop.is_empty = False
+        self._loop.count_steps()
         return batch, self._sampler.drawn_at
 
     def receive(self) -> None:
@@ -136,7 +138,7 @@ class NodeBatches:
         self._loop.let_go_on()
         for place in self._calls.wait_for_news(self._loop.missing_steps()):
             self._sampler.give_up(place)
-        self._loop.let_go_on()
+        self._loop.count_steps()
         self._loop.raise_if_lost()
 
     def learned(self, batch: Batch, priorities: NDArray[np.float32]) -> None:
@@ -277,9 +279,12 @@ class NodesLoop(Loop):
         return self.nodes.failure
 
     def let_go_on(self) -> None:
-        """Work out how many steps each node may take by now, which its next call says; count the steps taken."""
+        """Work out how many steps each node may take by now, which its next call says."""
         self.nodes.note_gone([is_gone for is_gone, _ in self._sampler.list_shards()])
         self.nodes.let_go_on(min(self._end, self._pace.due(self.updates + 1) + self._lead), self.updates)
+
+    def count_steps(self) -> None:
+        """Count the environment steps that are known to be taken."""
         self.board.set(Counter.STEPS, self.nodes.steps)
         self.nodes.lead = max(self.nodes.lead, self._pace.lead(self.nodes.steps, self.updates))
 
@@ -336,7 +341,7 @@ class NodesLoop(Loop):
                 for answer in [actor.pause.remote() for actor in self._list_living()]:
                     with contextlib.suppress(LostError, TimeoutError):  # the sampler finds out
                         self.nodes.hear(News.unpack(self._calls.get(answer, _PAUSE_SECONDS)))
-                self.let_go_on()
+                self.count_steps()
             yield
         finally:
             self._pauses -= 1
@@ -459,4 +464,4 @@ class NodesLoop(Loop):
         for number in (Counter.UPDATES, Counter.CLAIMED_UPDATES):
             self.board.set(number, int(state["updates"]))
         self._learning = self._make_learning()  # by the schedule of the state
-        self.let_go_on()
+        self.count_steps()
