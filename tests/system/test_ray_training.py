@@ -76,13 +76,8 @@ def strike(weather, cluster, loop, place):
 @pytest.mark.parametrize("weather", ["node leaves, another joins", "shard dies", "actor dies", "shard stops"])
 def test_training_goes_on_through_every_loss(cluster, weather, trial):
     workload = dataclasses.replace(load("cartpole_dqn"), steps=STEPS)
-    loop, episodes, events, undo, undone = (
-        NodesLoop(workload, Arrangement(name="nodes", actor_nodes=2), seed=trial),
-        [],
-        [],
-        None,
-        0.0,
-    )
+    loop = NodesLoop(workload, Arrangement(name="nodes", actor_nodes=2), seed=trial)
+    episodes, events, undo, undone = [], [], None, 0.0
     try:
         while not loop.done(STEPS):
             episodes += loop.advance()
@@ -97,9 +92,12 @@ def test_training_goes_on_through_every_loss(cluster, weather, trial):
     finally:
         loop.close()
     replay, nodes = report["replay"], report["nodes"]
-    assert loop.step == STEPS and loop.updates == STEPS - STARTS + 1  # one gradient step a step from the first due on
-    assert sum(node["steps"] for node in nodes) == STEPS and all(node["steps"] > 0 for node in nodes)
-    assert sum(episode.length for episode in episodes) <= STEPS
+    beyond = loop._lead * (weather == "shard stops")  # what a node that comes back was allowed before
+    assert STEPS <= loop.step <= STEPS + beyond
+    assert loop.updates == loop.step - STARTS + 1  # one gradient step a step, from the first that is due
+    taken = [node["steps"] for node in nodes]
+    assert loop.step <= sum(taken) <= STEPS + beyond and all(taken)
+    assert sum(episode.length for episode in episodes) <= sum(taken)
     assert replay["sent"] == sum(replay[name] for name in ("applied", "overwritten", "late", "waiting"))
     assert report["restarts"] == (weather == "actor dies")
     assert "2 nodes" in events.pop(0) and bool(events) == (weather != "actor dies"), events

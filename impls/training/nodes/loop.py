@@ -265,8 +265,8 @@ class NodesLoop(Loop):
 
     @property
     def step(self) -> int:
-        """Number of environment steps that are known to be taken."""
-        return self.nodes.steps
+        """Number of environment steps that were known to be taken when they were counted last."""
+        return self.board.value(Counter.STEPS)
 
     @property
     def updates(self) -> int:
