@@ -24,12 +24,13 @@ LIMITS = {"least": 60, "most": 100, "test_episodes": 2}
 
 def test_every_kind_runs_by_every_seed_as_the_workload_is_shipped():
     cells = list(runs("cartpole_dqn", NAMES, DEPTHS, PERIODS, command.SEEDS, **LIMITS))
-    assert len(cells) == len(set(cells)) == (14 + 16 + 7 + 5 + 6 + 8 + 3) * 5
+    assert len(cells) == len(set(cells)) == (14 + 3 + 16 + 7 + 5 + 6 + 8 + 3) * 5
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
     first = {cell.kind: cell for cell in cells if cell.seed == 10 and cell.task == "cartpole_dqn"}
     assert list(first) == [
         *("serial", "apart", "pipelined, D = 1"),
         *(f"apart, 2 learners, {sync}" for sync in ("synchronous", "lock", "hogwild")),
+        *("nodes, M = 2", "nodes, M = 2, 2 learners, local, H = 10", "nodes, M = 2, 2 learners, synchronous"),
         *(f"pipelined, D = {depth}" for depth in (10, 50, 200)),
         *(f"apart, {count} learners, local, H = {period}" for count, period in PERIODS),
         "copies, P = 1, lock, k = 1",
