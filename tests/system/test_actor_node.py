@@ -71,6 +71,8 @@ def test_a_node_takes_the_steps_that_it_may(learner):
     assert learner.ask(50).steps == 0 and not learner.node.pids  # no weights yet
     learner.ask(120, learner.weights)
     learner.wait(120, 120)
+    acting = np.empty_like(learner.weights)
+    assert learner.node.board.fetch(acting, 0) and np.array_equal(acting, learner.weights)
     time.sleep(0.2)
     news = learner.ask(60)  # steps that were allowed stay so
     assert (news.place, news.steps, news.failure) == (1, 120, "") and learner.reply.records == 120
@@ -102,6 +104,16 @@ def test_a_killed_actor_begins_anew(learner):
     learner.wait(200, 200)
     os.kill(next(iter(learner.node.pids.values())), signal.SIGKILL)
     assert learner.wait(300, 300).restarts == 1
+
+
+def test_a_paused_node_takes_no_step(learner):
+    learner.ask(100_000, learner.weights)
+    learner.wait(100_000, 50)
+    paused = learner.hear(learner.shard.pause())
+    time.sleep(0.2)
+    assert learner.ask(100_000).steps == paused.steps
+    learner.shard.resume()
+    learner.wait(100_000, paused.steps + 50)
 
 
 def test_records_are_saved_and_loaded(learner):
