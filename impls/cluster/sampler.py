@@ -141,10 +141,8 @@ class Sampler:
         self._batch = 0
         self._ahead: deque[_Drawing] = deque()
         self._ready: deque[dict[str, NDArray[Any]]] = deque()
-        self.moment, self.drawn_at = (
-            0,
-            0,
-        )  # of the user, such as gradient steps: now, and when the last batch was asked for
+        # Moments of the user, such as gradient steps: the present one, and when the last batch was asked for.
+        self.moment, self.drawn_at = 0, 0
         self._rng = np.random.default_rng()
         self._updates: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
         self._counts = dict.fromkeys(("sent", "applied", "overwritten", "late", "drawn_again", "shards_lost"), 0)

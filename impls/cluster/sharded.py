@@ -26,12 +26,7 @@ _FETCH_SECONDS = 0.5  # for an answer that is there to come from its node
 _ATTACH_SECONDS = 25.0  # for a shard to answer on the node of a process that inserts
 _NAP_SECONDS = 0.2  # between looks for a shard, or for memory
 _LOOK_SECONDS = 0.2  # between looks whether the shard that a process inserts into still lives
-_CODE = (
-    "cluster",
-    "replay",
-    "sumtree",
-    "training",
-)  # the packages of impls that all nodes need alike, beside its own modules
+_CODE = ("cluster", "replay", "sumtree", "training")  # packages of impls that all nodes need alike, and its modules
 
 
 class NodeShard(Shard):

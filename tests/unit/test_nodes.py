@@ -65,31 +65,31 @@ def started(count=2):
 
 def test_steps_of_a_lost_node_go_to_the_others():
     nodes = started()
-    nodes.let_go_on(100, 0)
+    nodes.allow_steps(100, 0)
     assert [node.allowed for node in nodes.each] == [50, 50]
     nodes.hear(news(0, 1, 20))
     nodes.hear(news(1, 2, 30))
     nodes.note_gone([False, True])
-    nodes.let_go_on(100, 0)
+    nodes.allow_steps(100, 0)
     assert nodes.orders_for(0).allowed == 70 and nodes.steps == 50
     assert "n1 is lost" in nodes.events.pop() and not nodes.events
 
 
 def test_a_node_that_comes_back_has_what_it_was_allowed():
     nodes = started()
-    nodes.let_go_on(100, 0)
+    nodes.allow_steps(100, 0)
     nodes.note_gone([False, True])
-    nodes.let_go_on(100, 0)
+    nodes.allow_steps(100, 0)
     nodes.note_gone([False, False])
-    nodes.let_go_on(100, 0)
+    nodes.allow_steps(100, 0)
     assert [node.allowed for node in nodes.each] == [100, 50]
-    nodes.let_go_on(180, 0)
+    nodes.allow_steps(180, 0)
     assert [node.allowed for node in nodes.each] == [100, 80]
 
 
 def test_a_new_process_of_a_node_begins_with_nothing():
     nodes = started()
-    nodes.let_go_on(100, 0)
+    nodes.allow_steps(100, 0)
     assert nodes.is_weighted(1) and not nodes.is_weighted(1)
     nodes.hear(news(1, 2, 40, ended=3))
     nodes.hear(news(1, 9, 0))
@@ -105,7 +105,7 @@ def test_weights_are_sent_again_once_they_are_older():
     nodes = started(1)
     sent = []
     for updates in range(25):
-        nodes.let_go_on(100, updates)
+        nodes.allow_steps(100, updates)
         sent += [updates] * nodes.is_weighted(0)
     assert sent == [0, 10, 20]
     nodes.hear(news(0, 1, 1))
@@ -169,7 +169,7 @@ def test_no_order_of_news_grants_too_many_steps_or_loses_an_episode(data):
                 total += 7
         assert nodes.steps >= known
         known, before = nodes.steps, [node.allowed for node in nodes.each]
-        nodes.let_go_on(total, 0)
+        nodes.allow_steps(total, 0)
         after = [node.allowed for node in nodes.each]
         if after != before:
             living = [node for node in nodes.each if not node.is_gone]
@@ -186,9 +186,9 @@ def test_steps_beyond_what_was_allowed_grant_nobody_more():
 
 def test_a_resumed_run_allows_no_step_before_it_knows_where_it_stands():
     nodes = started()
-    nodes.let_go_on(1000, 0)
+    nodes.allow_steps(1000, 0)
     nodes.begin_at(steps=5000, updates=4000, epoch=1)
-    nodes.let_go_on(5100, 4000)
+    nodes.allow_steps(5100, 4000)
     assert [node.allowed for node in nodes.each] == [50, 50] and nodes.steps == 5000
 
 

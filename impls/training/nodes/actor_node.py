@@ -57,7 +57,7 @@ class News(NamedTuple):
 
     ``steps`` are its environment steps; ``restarts`` of its actors; ``cpu`` nanoseconds of all its processes;
     ``episodes [n, 2]`` those that ended from number ``first`` on, score and length;
-    ``name`` is the node's; ``failure`` says why it cannot go on, "" while it can.
+    ``name`` is the node's; ``failure`` says why it cannot continue, "" while it can.
     """
 
     place: int
@@ -120,7 +120,7 @@ class RemoteNode(ActorNode):
         self.begin_actors()
 
     def find_failure(self) -> str:
-        """Begin killed actors anew; say why this node cannot go on, "" while it can."""
+        """Begin killed actors anew; say why this node cannot continue, "" while it can."""
         with contextlib.suppress(TrainingError):
             self._children.watch()
         return self.failure
@@ -190,7 +190,7 @@ class ActorShard(Shard):
             return self._tell()
 
     def resume(self) -> None:
-        """Let the actors go on."""
+        """Let the actors continue."""
         with self._lock:
             self._paused.close()
 

@@ -344,7 +344,7 @@ class Group:
             return None
 
     def _lose(self, place: int) -> None:
-        """Go on without a learner, whose process is started again."""
+        """Continue without a learner, whose process is started again."""
         if (period := self._periods.pop(place, None)) is not None and self._ray.wait([period], timeout=0)[0]:
             with contextlib.suppress(LostError, RuntimeError):  # RuntimeError: it found no node that answers
                 self._calls.get(period, 0.0)  # which raises what the learner raised

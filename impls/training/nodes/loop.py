@@ -117,7 +117,7 @@ class NodeBatches:
 
     def __init__(self, sampler: Sampler, calls: NodeCalls, loop: "NodesLoop", batch: int) -> None:
         self._sampler, self._calls, self._loop, self._batch = sampler, calls, loop, batch
-        self._rng, calls.before_ask = loop.rng, loop.let_go_on
+        self._rng, calls.before_ask = loop.rng, loop.allow_steps
 
     def take(self, beta: float, updates: int) -> tuple[Batch, int] | None:
         """(the next batch, gradient steps taken when it was asked for); None while no node has a record."""
@@ -135,7 +135,7 @@ class NodeBatches:
     def receive(self) -> None:
         """Wait for at most 20 ms for environment steps, and look after the nodes."""
         self._sampler.look_after_shards()
-        self._loop.let_go_on()
+        self._loop.allow_steps()
         for place in self._calls.wait_for_news(self._loop.missing_steps()):
             self._sampler.give_up(place)
         self._loop.count_steps()
@@ -275,13 +275,13 @@ class NodesLoop(Loop):
 
     @property
     def failure(self) -> str:
-        """Why the first node that cannot go on cannot; "" while all can."""
+        """Why a node cannot continue; "" while all can."""
         return self.nodes.failure
 
-    def let_go_on(self) -> None:
+    def allow_steps(self) -> None:
         """Work out how many steps each node may take by now, which its next call says."""
         self.nodes.note_gone([is_gone for is_gone, _ in self._sampler.list_shards()])
-        self.nodes.let_go_on(min(self._end, self._pace.due(self.updates + 1) + self._lead), self.updates)
+        self.nodes.allow_steps(min(self._end, self._pace.due(self.updates + 1) + self._lead), self.updates)
 
     def count_steps(self) -> None:
         """Count the environment steps that are known to be taken."""
@@ -346,7 +346,7 @@ class NodesLoop(Loop):
         finally:
             self._pauses -= 1
             if self._pauses == 0:
-                for actor in self._list_living():
+                for actor in self._actors:  # of one that is lost and comes back, too
                     actor.resume.remote()
 
     def _list_living(self) -> list[Any]:

@@ -78,7 +78,7 @@ class Nodes:
     def __init__(self, names: Sequence[str], period: int) -> None:
         self.each = [NodeState(name) for name in names]
         self.period, self.updates, self.epoch = period, 0, 0
-        self.steps_before = 0  # of the run, before any of these nodes was there
+        self.steps_before = 0  # of the run, before these nodes began
         self.ended: list[Episode] = []
         self.events: list[str] = []
         self.lag_sum, self.lag_count, self.lag_most, self.lead = 0, 0, 0, 0
@@ -91,10 +91,10 @@ class Nodes:
 
     @property
     def failure(self) -> str:
-        """Why the first node that cannot go on cannot, "" while all can."""
+        """Why a node cannot continue, "" while all can."""
         return next((f"node {node.name}: {node.failure}" for node in self.each if node.failure), "")
 
-    def let_go_on(self, total: int, updates: int) -> None:
+    def allow_steps(self, total: int, updates: int) -> None:
         """Let nodes take ``total`` environment steps of the run in all, after a number of gradient steps."""
         self.updates = updates
         living = [node for node in self.each if not node.is_gone and node.run]
@@ -152,7 +152,7 @@ class Nodes:
                 node.weights = -1  # those under way may be lost
                 self.events.append(f"node {node.name} is lost; training continues on {there} of {len(self.each)} nodes")
             elif node.losses:
-                self.events.append(f"node {node.name} {'goes on' if node.steps else 'begins, with no record'}")
+                self.events.append(f"node {node.name} {'continues' if node.steps else 'begins, with no record'}")
 
     def _begin_life(self, node: NodeState, run: int) -> None:
         if node.run:
