@@ -4,6 +4,7 @@ A kind of file is a dataclass whose fields are its keys (``key``), a ``Reader`` 
 """
 
 import dataclasses
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -135,7 +136,9 @@ class Files(Generic[T]):
         if path.suffix == ".toml" or len(path.parts) != 1:
             return path
         known += others
-        there = f"there are {', '.join(known)}, or name a .toml file{near(str(name), known)}"
+        is_file = os.path.exists(f"{name}.toml")  # noqa: PTH110  # Path.exists raises for a name that is too long
+        meant = f"; did you mean '{name}.toml'?" if is_file else near(str(name), known)
+        there = f"there are {', '.join(known)}, or name a .toml file{meant}"
         raise self.error(f"no {self.kind} {short(str(name))}; {there}")
 
     def load(self, path: Path) -> T:

@@ -234,7 +234,8 @@ class Arrangement:
             yield f"the strategy {self.strategy} {why}; choose one of {usable}"
         if self.sync in SHARING and batch % learners:
             parts = f"a batch of {batch} cannot be cut into {learners} equal parts"
-            yield f"{parts}; choose a number of learners that divides it, or --sync hogwild"
+            whole = "local" if self.name == NODES else "hogwild"
+            yield f"{parts}; choose a number of learners that divides it, or --sync {whole}"
         if self.name == NODES and learners > 1 and self.sync not in SHARING:
             yield f"learners on nodes share each step, which {self.sync} learners do not; choose --sync local"
         if self.sync == "local" and (self.name not in ("apart", NODES) or learners == 1):

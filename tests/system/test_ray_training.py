@@ -104,6 +104,21 @@ def test_training_goes_on_through_every_loss(cluster, weather, trial):
     wait_for_no_actors()
 
 
+def test_actors_of_a_node_that_is_lost_in_a_pause_act_once_the_node_is_back(cluster):
+    workload = dataclasses.replace(load("cartpole_dqn"), steps=500_000)
+    loop, end = NodesLoop(workload, Arrangement(name="nodes", actor_nodes=2), seed=0), time.monotonic() + 120
+    try:
+        while loop.updates < 300:
+            loop.advance()
+        with loop.paused():
+            strike("shard dies", cluster, loop, 0)
+        while loop.nodes.each[0].lives < 2 or loop.nodes.each[0].steps < 100:
+            assert time.monotonic() < end, loop.take_events()
+            loop.advance()
+    finally:
+        loop.close()
+
+
 AVERAGING = Arrangement(name="nodes", actor_nodes=2, learners=2, sync="local", period=10)
 
 
@@ -128,6 +143,7 @@ def test_learners_on_nodes_average_their_weights(cluster, workload):
         assert not np.array_equal(own["mean"], other["mean"])  # each has learned from batches of its own
         assert np.array_equal(loop.learner.weights(), own["weights"])
         assert bool(loop._group._connected) == (own["weights"].size >= LARGE)
+        assert loop._group.cpu_seconds() > 0.0
     finally:
         loop.close()
 

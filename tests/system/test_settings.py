@@ -17,6 +17,11 @@ cartpole_dqn --transport=queue -> --transport changes nothing --arrangement apar
 cartpole_dqn --arrangement=apart --period=5 -> --period changes nothing --sync local
 cartpole_dqn --arrangement=apart --learners=2 --sync=local --weights-of-banks=exact -> --weights-of-banks --banks 2
 cartpole_dqn --arrangement=copies --shards=2 -> --shards changes nothing --sync server
+cartpole_dqn --actor-nodes=2 -> --actor-nodes changes nothing --arrangement nodes
+cartpole_dqn --arrangement=nodes --transport=queue -> --transport changes nothing --arrangement apart
+cartpole_dqn --arrangement=nodes --learners=3 -> 64 3 --sync local
+cartpole_dqn --arrangement=nodes --learners=2 --sync=lock -> lock --sync local
+cartpole_dqn --arrangement=nodes --presampled=2 -> --presampled changes nothing --arrangement nodes
 cartpole_dqn --split -> --split ddpg td3 sac
 pendulum_td3 --split --compile -> --split --compile
 pendulum_td3 --split --arrangement=apart --learners=2 -> --learners

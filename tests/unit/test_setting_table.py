@@ -131,5 +131,8 @@ def test_words_of_no_command_are_refused_with_the_command_that_was_meant(capsys)
     said = capsys.readouterr().err
     assert "did you mean 'list'" in said
     assert said.count("\n") == 1
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", "cartpole_dqn", "--actros=3"])
+    assert "did you mean '--actors'?" in capsys.readouterr().err
     assert main([]) == 0
     assert "python -m impls.training train cartpole_dqn" in capsys.readouterr().out

@@ -120,6 +120,13 @@ def test_everything_that_is_wrong_is_told_at_once_in_order():
         load("cartpole_dqm")
 
 
+def test_a_file_of_the_folder_is_meant_by_its_name_without_toml(tmp_path, monkeypatch):
+    (tmp_path / "mine.toml").write_text(GOOD)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(WorkloadError, match=r"no workload 'mine'; .*; did you mean 'mine.toml'"):
+        load("mine")
+
+
 def test_what_is_no_workload_at_all_is_one_sentence(tmp_path):
     assert told("") == ["0: is empty: a workload has a name, an environment and an algorithm at least"]
     (tmp_path / "sub.toml").mkdir()

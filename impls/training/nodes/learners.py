@@ -146,9 +146,9 @@ class NodeLearner:
         """Return what all nodes need alike, and the node's id."""
         return {"versions": list_versions(), "node": import_ray().get_runtime_context().get_node_id()}
 
-    def take_steps(self, count: int, before: int, beta: float) -> dict[str, float]:
-        """Take gradient steps, after ``before`` others, by this beta; returns the losses of the last."""
-        losses, sync, sampler = dict[str, float](), self._sync, self._sampler
+    def take_steps(self, count: int, before: int, beta: float) -> float:
+        """Take gradient steps, after ``before`` others, by this beta; returns this process's CPU seconds."""
+        sync, sampler = self._sync, self._sampler
         if sync is None or sampler is None:
             raise LostError("this learner has begun anew, and has not joined yet")
         for number in range(before, before + count):
@@ -156,8 +156,7 @@ class NodeLearner:
             stepped = sync.step(batch, number)
             sampler.update_priorities(batch.sequence, stepped.priorities)
             stepped.check()
-            losses = stepped.losses
-        return losses
+        return clock.cpu_seconds()
 
     def connect(self, *where: Any) -> None:
         """Take part in averages by torch.distributed from now on; see :func:`connect`."""
@@ -182,8 +181,8 @@ class NodeLearner:
 
     def derive(
         self, at: int, weights: NDArray[np.float32], part: tuple[Any, Any] | None
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None, float]:
-        """(gradient, |TD errors| if any, loss) of phase number ``at`` of a step, by weights ``[P]``.
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None, float, float]:
+        """(gradient, |TD errors| if any, loss) of phase number ``at`` of a step, by weights ``[P]``, and CPU seconds.
 
         The ``part`` of the batch, rows and importance weights, comes with the first phase.
         """
@@ -196,7 +195,7 @@ class NodeLearner:
                 learner.finish()  # the step before, after whose last phase these are the weights
             self._part = learner.rows(*part)
         derived = learner.gradient(learner.phases()[at], self._part)
-        return derived.gradient.copy(), derived.priorities, derived.loss
+        return derived.gradient.copy(), derived.priorities, derived.loss, clock.cpu_seconds()
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the learner."""
@@ -235,6 +234,7 @@ class Group:
         self._is_large = len(learner.parameters) >= LARGE and importlib.util.find_spec("torch") is not None
         self._connected = set[int]()  # who averages by torch.distributed with this process
         self._epoch, self._began = 0, 0.0
+        self._cpu, self._cpu_before = dict[int, float](), 0.0
         self.load_states([], 0)
 
     def begin(self, count: int, before: int, beta: float) -> None:
@@ -274,13 +274,21 @@ class Group:
 
         It is None of a learner that is not there, or does not answer in time.
         """
+
+        def answer_of(place: int) -> Any:
+            answer = self._get(place, sent[place], deadline) if place in sent else None
+            if answer is None:
+                return None
+            self._cpu[place] = answer[-1]
+            return answer[:-1]
+
         sent = {
             place: self.actors[place].derive.remote(at, weights, None if parts is None else parts[place])
             for place in self.there
         }
         deadline = clock.seconds() + self._patience
 
-        return lambda place: self._get(place, sent[place], deadline) if place in sent else None
+        return answer_of
 
     def list_states(self) -> list[dict[str, Any]]:
         """The states of the other learners, between two periods; of one that is not there the first's."""
@@ -332,8 +340,13 @@ class Group:
         """Know that every learner has taken the steps of the last period; raises what a learner raised."""
         deadline = clock.seconds() + self._patience
         for place, period in [*self._periods.items()]:
-            self._get(place, period, deadline)
+            if (seconds := self._get(place, period, deadline)) is not None:
+                self._cpu[place] = seconds
         self._periods.clear()
+
+    def cpu_seconds(self) -> float:
+        """CPU time of the other learners' processes, as of their last answers; take differences."""
+        return self._cpu_before + sum(self._cpu.values())
 
     def _get(self, place: int, answer: Any, deadline: float) -> Any:
         """The answer of a learner; None where it is lost, and then it leaves. Raises other errors of its own."""
@@ -350,7 +363,7 @@ class Group:
                 self._calls.get(period, 0.0)  # which raises what the learner raised
         self.there.discard(place)
         self._vectors.pop(place, None)
-        self.losses += 1
+        self.losses, self._cpu_before = self.losses + 1, self._cpu_before + self._cpu.pop(place, 0.0)
         self._ray.kill(self.actors[place], no_restart=False)
         self.events.append(f"the learner on node {self.names[place]} is lost, and leaves the mean of the others")
         self._joining[place] = self.actors[place].describe.remote()

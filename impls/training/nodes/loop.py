@@ -252,6 +252,9 @@ class NodesLoop(Loop):
         self.nodes.events.append(
             f"actors are on {plural(count, 'node')}: {', '.join(node.name for node in self.nodes.each)}"
         )
+        if depth := workload.replay.presampled:
+            drawn = (AHEAD + 1) * self.arrangement.batches_a_call
+            self.nodes.events.append(f"presampled = {depth} is not used: calls draw up to {drawn} batches ahead")
         if others:
             parts = workload, self.arrangement, self.learner.implementation, self.seed
             wanted = [(*parts, number) for number in range(1, others + 1)]
@@ -373,6 +376,7 @@ class NodesLoop(Loop):
     def cpu_seconds(self) -> float:
         """CPU time of all processes on all nodes, as of their last answers; take differences."""
         own = cpu_seconds() + sum(map(seconds_of, self.learner.pids))
+        own += self._group.cpu_seconds() if self._group else 0.0
         return own + sum(node.cpu_before + node.cpu for node in self.nodes.each) / 1e9
 
     def report(self) -> dict[str, Any]:
