@@ -12,6 +12,7 @@ arrangements  how fast does training run in each arrangement of processes, and h
 transports  what do transports of experience and weights cost, alone and inside a running system?
 learning   does training by several processes learn as the serial loop does, and how fast?
 plugins    how much faster do other libraries run on our trees? With --learning: does one of them learn on ours?
+adapt      how many actors and which batch are the fastest, searched in few looks while a loop trains?
 """
 
 import argparse
@@ -69,6 +70,7 @@ ELSEWHERE = {
     "transports": "transports.command",
     "learning": "learning.command",
     "plugins": "plugins.command",
+    "adapt": "adapt",
 }
 """Commands with a parser of their own, each with its module, which is loaded where it is called."""
 FIRST, ALL = "python -m benchmarks sweep --preset quick", "python -m benchmarks --help"

@@ -15,6 +15,8 @@ validate    how good answers were, when measured: coverage of intervals, regret,
 """
 
 import argparse
+import re
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -31,6 +33,9 @@ from .records import RecordError
 def main(arguments: list[str] | None = None) -> int:
     """Answer a command; returns the exit code: 0 answered, 1 nothing fits, 2 no answer (one sentence says why)."""
     words = sys.argv[1:] if arguments is None else arguments
+    if gone := _explain_gone(words):
+        print(f"error: {gone}", file=sys.stderr)
+        return 2
     options = _parser(words).parse_args(words)
     try:
         return int(_COMMANDS[options.command].run(options))
@@ -45,6 +50,27 @@ def main(arguments: list[str] | None = None) -> int:
         remedy = "remove it, or name another folder: --results FOLDER"
         print(f"error: {error.filename}: cannot be read ({error.strerror}); {remedy}", file=sys.stderr)
         return 2
+
+
+def _explain_gone(words: Sequence[str]) -> str:
+    """Say what to type in place of a command or an option that there is no more; "" for others."""
+    command, options = " ".join(words[:1]), " ".join(words).replace("=", " ")
+    if command == "adapt" and "--running" in words:
+        kept = shlex.join(word for word in words[1:] if word not in ("--running", "--keep"))
+        kept = re.sub(r"--platform[ =]this ?", "", kept).rstrip()
+        return f"--running is a command now: python -m benchmarks adapt {kept}"
+    if [*words[:2]] == ["platform", "diff"]:
+        return "platform diff is gone, because files are compared by: git diff --no-index A B"
+    if command == "times" and "--check" in options:
+        asked = "python -m dse platform estimate NAME --workload NAME --times FILE"
+        return f"--check is gone, because a question checks its file: {asked}"
+    if "--emit json" in options:
+        return "--emit json is gone, because an answer is printed so by --json"
+    if "--emit python" in options:
+        return (
+            "--emit python is gone, because the answer has a line to paste, and a file of it is written by --emit toml"
+        )
+    return ""
 
 
 def _parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:

@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from dse.published import quoted
-from dse.published.quoted import Quoted
 from dse.records import Measurement, RecordError, in_order
 from dse.times.profile import evidence
 from impls.files import list_files
+from reports.claims import quoted
+from reports.claims.quoted import Quoted
 
 from . import origins
 from .markup import slug

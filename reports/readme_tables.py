@@ -14,11 +14,11 @@ import dse
 from dse import Measurement, stats
 from dse.learning_runs import Value, write_over_seeds
 from dse.platforms import GitError, git
-from dse.published import plugin_claims
 from dse.records import in_order, twins
 from dse.validation.answered import is_measured, read_rows
 from impls.files import list_files
 from impls.sumtree.registry import names, options_of, traits
+from reports.claims import plugin_claims
 
 from . import origins
 from .page import charts, names_of, part, sections

@@ -62,7 +62,7 @@ GRAMMAR = {
     "tree": "recommend --capacity {n} --batch {b} --updates-per-sample {u} {records}",
     "u": "1|1|4|0.{d}",
     "records": "--platform {name}",
-    "show": "platform show {name}|platform check {name}|platform diff {name} u200|{estimate}",
+    "show": "platform show {name}|platform check {name}|platform check {name} --results results|{estimate}",
     "estimate": "platform estimate {name} --workload {task}",
     "two": "recommend --platform own.toml --workload {task}{goal} --fix batch=4096 < name = 'own';origin = 'assumed';"
     "note = '-';device = [{cpu}, {name = 'gpu'{gpu}, {name = 'gpu1'{gpu}];link = [{to = 'gpu'{hop}, {to = 'gpu1'{hop}]",
@@ -70,9 +70,11 @@ GRAMMAR = {
     "gpu": ", kind = 'gpu', multiprocessors = 80, clock_ghz = 1, peak_fp32_tops = 20, launch_us = 5{watts}",
     "watts": ", power_watts = 99, memory = {size_gb = 64, bandwidth_gb_per_s = 400}}",
     "hop": ", from = 'cpu', hops = 1, alpha_us = 9, beta_gb_per_s = 9, back_alpha_us = 9, back_beta_gb_per_s = 9}",
-    "timed": "{mapping} --times {own}|{side} --times {own}|times --check {own}",
-    "own": "own.csv < {csv};gpu,256,measured,{us},{us},{us},{us}0|own.toml < {toml}",
-    "csv": "device,batch,source,sampling_us,updating_us,storage_us,learner_us;cpu,256,quoted,{us},{us},{us},{us}00",
+    "timed": "{mapping} --times {own}|{side} --times {own}|platform estimate u200 --workload hopper_ddpg --times {own}",
+    "own": "own.csv < {csv};sampling,gpu,256,measured,{us};updating,gpu,256,measured,{us};storage,gpu,256,measured,{us}"
+    ";learner,gpu,256,measured,{us}0|own.toml < {toml}",
+    "csv": "part,device,batch,source,us;sampling,cpu,256,quoted,{us};updating,cpu,256,quoted,{us}"
+    ";storage,cpu,256,quoted,{us};learner,cpu,256,quoted,{us}00",
     "toml": "[[time]];part = 'learner';device = '{device}';batch = 256;ms = {d}.{d};source = 'modeled'{link}",
     "link": "|;factor = 1.{d}|;low = 0.1;high = 10|;[[time]];part = 'link';from = 'cpu';to = 'fpga';gb_per_s = {d}",
 }
@@ -85,7 +87,8 @@ MISFITS = (
     "|recommend --capacity 1e12 --batch {b} --machine 8fb834d50a --threads {d}|explain {system} --config batch={b}"
     "|what-if {system} --set tpu.cores={d}|adapt {system} --memory-gb 0.1|learners {system} --most 0"
     "|fpga --network pong --batch {b}|platform check own.toml < name = 'own';[[device]];name = 'cpu';core = -{d}"
-    "|times --check own.csv < device,batch,learner_us;gpu,{b},-{d};tpu,0,{us}|run {task} --platform u200"
+    "|platform estimate u200 --times own.csv < part,device,batch,us;learner,gpu,{b},-{d};learner,tpu,0,{us}"
+    "|run {task} --platform u200"
 )
 RECORDED = GRAMMAR | {
     "name": "results/{key}/platform.toml",

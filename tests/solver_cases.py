@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from dse.estimate import Estimate, Evidence
+from dse.mapping.processes import ExecutionMode
 from dse.solver.problem import PARTS, TREE, Flow, Hop, Option, Part, Problem, moved, named
 
 EVIDENCE = Evidence("test", "modeled")
 EPSILONS = (0.0, 1e-9, 0.01, 0.1, 0.5)
 DEVICES = ("cpu", "gpu", "fpga")
+MODES = {name: ExecutionMode(name) for name in ("serial", "apart", "pipelined")}
 TALKS: tuple[tuple[Part, Part], ...] = (
     ("actors", "storage"),
     ("sampling", "storage"),

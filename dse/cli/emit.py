@@ -1,4 +1,4 @@
-"""Write an answer as something to paste: a line of Python, a command, or a file of TOML, Python or JSON."""
+"""Write an answer as something to paste: a line of Python, a command, or a file of TOML."""
 
 import json
 import shlex
@@ -19,7 +19,7 @@ from ..mapping.question import MappingQuestion
 from ..mapping.values import NUMBERS
 from ..solver.problem import TREE
 
-FORMATS = ("toml", "python", "json")
+FORMATS = ("toml",)
 DIGITS = 3  # of a rate in a file
 DTYPE = "float32"  # what a tree has unless it is told
 DEVICE_TREE = "cupy"  # the tree that may lie on another device than the records, which a serial run keeps by the actors
@@ -147,30 +147,9 @@ def _table(part: PartAnswer) -> Tables:
     return {"device": part.device, **together, "choice": part.choice, **details, "source": part.source}
 
 
-def mapping_make_line(answer: MappingAnswer, capacity: int) -> str:
-    """Write the call that makes the mapping's tree; "" where it is in two copies, or on no processor."""
-    on = {part.device for part in answer.parts if part.part in (*TREE, "actors")}
-    details = next(part.details for part in answer.parts if part.part == "sampling")
-    if len(on) != 1 or not {"contestant", "fanout"} <= details.keys():
-        return ""
-    shape = details["contestant"], capacity, details["fanout"], details.get("threads", 1)
-    return make_line(*shape, DTYPE, details.get("options", {}))
-
-
-def emitted(kind: str, tables: Tables, name: str, make: str, command: str) -> str:
-    """Write the tables as one of ``FORMATS``: of Python, ``name`` is what the dictionary is bound to, "" leaves it out.
-
-    ``make``: the call that makes a tree, or ""; ``command``: what was asked, for a comment.
-    """
-    if kind == "json":
-        return json.dumps(tables, indent=2)
-    if kind == "toml":
-        return "\n".join([f"# made by: {command}", *_toml(tables)])
-    lines = [f"# made by: {command}"]
-    lines += ["import impls", ""] if make else []
-    lines += [f"{name} = {_pretty(tables)}"] if name else []
-    lines += [f"tree = {make}"] if make else []
-    return "\n".join(lines)
+def to_toml(tables: Tables, command: str) -> str:
+    """Write the tables as a file of TOML; ``command``: what was asked, for a comment."""
+    return "\n".join([f"# made by: {command}", *_toml(tables)])
 
 
 def _toml(tables: Tables) -> Iterator[str]:
@@ -191,11 +170,6 @@ def _value(value: Any) -> str:
     if isinstance(value, (str, bool, int, float)):
         return json.dumps(value, ensure_ascii=False)
     raise TypeError(f"TOML has no value like {value!r}")
-
-
-def _pretty(tables: Tables) -> str:
-    """Write a dictionary of Python, a key a line."""
-    return "\n".join(["{", *(f"    {_python(key)}: {_python(one)}," for key, one in tables.items()), "}"])
 
 
 def _python(value: Any) -> str:

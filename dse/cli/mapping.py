@@ -53,7 +53,7 @@ from ..records import has_benchmarks
 from ..solver.law import EPSILONS
 from ..solver.problem import ProblemError
 from .deciding import OBJECTIVE, Kept, race_text
-from .emit import FORMATS, emitted, mapping_make_line, mapping_tables, to_run
+from .emit import FORMATS, mapping_tables, to_run, to_toml
 from .mapping_text import GOALS, beside, text
 from .text import WIDTH, add_command
 
@@ -159,8 +159,8 @@ def _recommend(options: argparse.Namespace) -> int:
             question = raced if isinstance(answer_question(raced), MappingAnswer) else question
     answer, asked = answer_question(question), words_of(options)
     if options.emit and isinstance(answer, MappingAnswer):
-        tables = mapping_tables(answer, capacity := question.workload.replay.capacity)
-        print(emitted(options.emit, tables, "mapping", mapping_make_line(answer, capacity), asked))
+        tables = mapping_tables(answer, question.workload.replay.capacity)
+        print(to_toml(tables, asked))
         return 0
     if isinstance(answer, Shortage):
         is_json = options.json and not options.emit

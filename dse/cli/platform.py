@@ -3,10 +3,9 @@
 list        the platforms there are
 show        one of them, number by number, each with its unit, its origin and a note
 check       whether a file is right; names everything that is wrong, with line numbers
-diff        what differs between two
 init        write a platform file to fill in, or a copy of one that is there
 probe       find out what this machine is, and keep it as "this" (half a minute, no privileges)
-estimate    what a workload would take on each device, from a platform's numbers alone
+estimate    how long each part of a workload takes on each device, and where that time is from
 
 A platform is named (u200), or is a file (mine.toml). To describe a machine of your own, begin with `init`, or with a
 copy of the nearest one (`init --like u200`), until `check` is content. In a file, keys end in their unit:
@@ -19,106 +18,118 @@ copy of the nearest one (`init --like u200`), until `check` is content. In a fil
 
 import argparse
 import dataclasses
+import itertools
 import json
 import re
 import shlex
 import textwrap
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from impls.files import refusing, try_to_write
-from impls.terminal import aligned, count, plural
-from impls.training import load_timed as load_workload
+from impls.terminal import aligned, plural
 
-from ..estimate import written
-from ..platforms import Leaf, Platform, PlatformError, Quantity, busy, leaves, load, names
+from ..estimate import SUREST_FIRST, Estimate
+from ..mapping.question import MappingQuestion, ask
+from ..platforms import Device, Leaf, Platform, PlatformError, Quantity, busy, leaves, load, names
 from ..platforms.quantities import ORIGINS, readable, split
-from ..platforms.reading import HERE, RESULTS, here, path_of, problems, read, text_of, warnings
+from ..platforms.reading import HERE, RESULTS, here, path_of, problems, read, text_of
 from ..platforms.template import copied, template
-from ..times import estimates
-from ..times.estimates import Asked, Row
-from .text import add_command, error_bound, roughly, rounded, wrapped
+from ..solver.problem import LOOP
+from ..times.own import Own
+from ..times.parts import Parts
+from ..times.trees import trees
+from .text import add_command, rounded, wrapped
 
 WORKLOAD = "hopper_ddpg"  # that estimates are for unless another one is named
-UNTESTED = (
-    "No row was compared with a stopwatch. Not checked here: whether records, tree and batches fit a device's memory, "
-    "and that an FPGA serves its calls serially, each over its link; a row has a device to itself."
-)
-SIZES = ("capacity", "fanout", "batch", "record_bytes")  # that may be asked for instead of the workload's
 
 
 def add_estimate(parser: argparse.ArgumentParser) -> None:
-    """Add what an estimate is asked with, besides the platform."""
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--workload", default=WORKLOAD, metavar="NAME", help="a name or a file (default: %(default)s)")
-    which.add_argument("--network", metavar="TEXT", help="a network alone: its name, or mlp:15-256-256-1 and the like")
-    for name in SIZES:
-        flag, alone = f"--{name.replace('_', '-')}", getattr(Asked, name)
-        parser.add_argument(flag, type=count, help=f"default: the workload's; {alone:,} for a network alone")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    """Add what a table of primitives is asked with, besides the platform."""
+    add = parser.add_argument
+    add("--workload", default=WORKLOAD, metavar="NAME", help="a name or a file (default: %(default)s)")
+    add(
+        "--times", type=Path, metavar="FILE", help="times of your own, looked up first; see: python -m dse times --help"
+    )
+    add("--json", action="store_true", help="print JSON instead of text")
 
 
 def run_estimate(options: argparse.Namespace) -> int:
-    """Print estimates by device, with their scope: a table, or JSON."""
-    sizes = {name: value for name in SIZES if (value := getattr(options, name)) is not None}
-    of = Asked(network=options.network) if options.network else Asked.of(load_workload(options.workload))
-    asked = dataclasses.replace(of, **sizes)
-    rows, scope = estimates.rows(load(options.name, options.results), asked), _scope(options, asked)
+    """Print the table of primitives: of each part on each device the fastest of its surest times, or what it lacks."""
+    own = Own.read(options.times) if options.times else None
+    question = ask(options.name, options.workload, results=options.results, times=own)
+    rows, parts = list(list_primitives(question)), question.parts()
+    named = f"{question.workload.name} (B = {parts.batch:,}) on {question.platform.name}"
     if options.json:
-        numbers = {**vars(asked), "workload": asked.workload and asked.workload.name}
-        print(json.dumps({"asked": numbers, "scope": scope, "estimates": [dataclasses.asdict(row) for row in rows]}))
-    else:
-        first = wrapped(_first(rows, asked, options.name), "")
-        print(*first, "", *_estimate_table(rows), "", *wrapped(scope, ""), sep="\n")
+        print(json.dumps({"workload": question.workload.name, "batch": parts.batch, "primitives": rows}))
+        return 0
+    print(f"Microseconds of each part of a gradient step of {named}; an actor's of an environment step:")
+    print(*_primitive_table(rows), sep="\n")
+    commands = {row["measured by"]: row["evidence"] for row in rows if row["measured by"]}
+    for command, what in commands.items():
+        print(*wrapped(f"to measure {what}: {command}"), sep="\n")
     return 0
 
 
-def _first(rows: list[Row], asked: Asked, platform: str) -> str:
-    """Say in one sentence where a gradient step is fastest, by the whole step where a workload is asked about."""
-    what = estimates.MODELED if asked.workload else asked.step
-    named = f"of {asked.workload.name if asked.workload else asked.network} (B = {asked.batch:,}) on {platform}"
-    steps = [(row.value, row) for row in rows if row.what == what and row.value is not None]
-    if not steps:
-        return f"No device of {platform} can be modeled for a gradient step {named}; the notes below say why."
-    seconds, row = min(steps, key=lambda step: step[0])
-    within = f", {error_bound(row.factor)}" if row.factor else ""
-    return f"A gradient step {named} is fastest on {row.device}: about {roughly(1e6 * seconds)} us{within}, modeled."
+def list_primitives(question: MappingQuestion) -> Iterator[dict[str, Any]]:
+    """The table of primitives [Zhang2023, VI-A3]: part, device, seconds in [low, high], source, what it rests on.
+
+    ``measured by`` is the command that measures what nobody timed, else "". Where a part has no time on a device,
+    ``seconds`` is None and ``lacks`` says what is missing.
+    """
+    for part, device, time in _primitives(question, question.parts()):
+        row: dict[str, Any] = {"part": part, "device": device, "seconds": None, "lacks": "", "measured by": ""}
+        if isinstance(time, str):
+            yield row | {"lacks": time}
+            continue
+        rests, is_guess = time.rests_on, time.source in ("modeled", "extrapolated")
+        ends = {"seconds": time.value, "low": time.low, "high": time.high, "source": time.source}
+        yield row | ends | {"evidence": rests.number, "measured by": rests.command if is_guess else ""}
 
 
-def _scope(options: argparse.Namespace, asked: Asked) -> str:
-    """What the rows speak of, and how they compare with what ``recommend`` answers."""
-    bare = "Bare hardware: no framework, no Python"
-    if not asked.workload:
-        return (
-            f"{bare}; gradient steps are those of the network {asked.network} alone. `recommend` models whole gradient "
-            "steps in a framework, which may put devices in another order; ask with --workload to be shown both. "
-            f"{UNTESTED}"
-        )
-    fixed = "".join(f" --fix {name}={value}" for name in ("batch", "capacity") if (value := getattr(options, name)))
-    names = f"--platform {shlex.quote(options.name)} --workload {shlex.quote(options.workload)}"
-    return (
-        f"{bare}, as in all rows but what `recommend` models: the whole step, in a framework on a CPU or a GPU, by the "
-        f"fastest option of each device, as `python -m dse recommend {names}{fixed}` takes it where no records "
-        f"tell it. The two may put devices in another order. {UNTESTED}"
-    )
+def _primitives(question: MappingQuestion, parts: Parts) -> Iterator[tuple[str, str, Estimate | str]]:
+    """(part, device, the fastest of its surest times there, or what is lacking)."""
+    yield "actors", parts.cpu.name, parts.actor_step(1)
+    for part, device in itertools.product(LOOP, question.platform.devices):
+        try:
+            times = list(_times(parts, part, device))
+        except PlatformError as error:
+            yield part, device.name, str(error)
+            continue
+        surest = min(times, key=lambda time: (SUREST_FIRST.index(time.source), time.value), default="nothing fits")
+        yield part, device.name, surest
+    try:
+        ways = next(iter(question.built().problems.values())).ways
+    except PlatformError:  # whose sentence a row above has
+        return
+    for (source, target), hops in ways.items():
+        for hop in hops if len(hops) == 1 else ():
+            seconds = hop.alpha_seconds + parts.batch_bytes * hop.seconds_per_byte
+            yield f"send a batch to {target}", source, Estimate.within(seconds, 1.0, hop.rests_on)
 
 
-def _estimate_table(rows: list[Row]) -> list[str]:
-    """The lines of a table of estimates; what a row rests on is broken to fit."""
-    cells = [["device", "what", "modeled", ""]]
-    for row in rows:
-        factor, unit = {"s": (1e6, "us"), "J": (1e3, "mJ")}[row.unit]
-        shown = "-" if row.value is None else rounded(factor * row.value)
-        if row.value is not None and row.factor:
-            shown = written(shown, row.factor, "factor")
-        cells.append([row.device, row.what, shown, unit])
-    evidence = ["rests on", *(row.note or ", ".join(row.origins) for row in rows)]
-    widths = [max(map(len, column)) + 2 for column in zip(*cells, strict=True)]
-    lines = []
-    for columns, words in zip(cells, evidence, strict=True):
-        begin = "".join(cell.ljust(width) for cell, width in zip(columns, widths, strict=True))
-        lines += textwrap.wrap(words, WIDTH, initial_indent=begin, subsequent_indent=" " * len(begin))
-    return lines
+def _times(parts: Parts, part: str, device: Device) -> Iterator[Estimate]:
+    if part == "learner":
+        yield from (learner.step for learner in parts.learners(device) if learner.devices == 1)
+    elif part == "storage":
+        yield from [parts.rows_moved(device)] if device.memory or parts.stated("storage", device) else []
+    else:
+        yield from (tree.draw if part == "sampling" else tree.update for tree in trees(parts, device))
+
+
+def _primitive_table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Lay out a line a part and a column a device."""
+    devices, parts = (list(dict.fromkeys(row[key] for row in rows)) for key in ("device", "part"))
+    cells = {(row["part"], row["device"]): _cell(row) for row in rows}
+    yield from aligned([("", *devices), *((part, *(cells.get((part, at), "") for at in devices)) for part in parts)])
+    yield from (f"  {row['part']} on {row['device']}: {row['lacks']}" for row in rows if row["lacks"])
+
+
+def _cell(row: Mapping[str, Any]) -> str:
+    if row["seconds"] is None:
+        return "-"
+    return f"{rounded(1e6 * row['seconds'], 1e6 * row['low'], 1e6 * row['high'])} {row['source']}"
 
 
 WIDTH = 120
@@ -147,22 +158,17 @@ def add_to(commands: Any) -> None:
     action("list", _list, "Which platforms are there? `this` is the machine that asks, once it is probed.", "")
     shown = "What is known of a platform, number by number? +- is the half-width of a measured one."
     show = action("show", _show, shown, " u200", "NAME")
-    checked = (
-        "Is a file right? If not, the exit code is 2, and every fault is named with its line. Numbers that do not go\n"
-        "together, such as 64 cores with the bandwidth of 16, are warnings: the exit code stays 0."
-    )
+    checked = "Is a file right? If not, the exit code is 2, and every fault is named with its line."
     check = action("check", _check, checked, " u200", "FILE")
-    compared = "What differs between two platforms? Origins and notes are not compared."
-    diff = action("diff", _diff, compared, " u200 edge", "A", "B")
     show.add_argument("--toml", action="store_true", help="print its file, comments included")
-    for parser in (show, check, diff):
+    for parser in (show, check):
         parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     begun = "How does a platform file begin? A template with every key, its unit and its meaning, or a copy of another."
     init = action("init", _init, begun, " --like u200")
     init.add_argument("--like", metavar="NAME", help="copy this platform's file: its name, or a .toml file")
     init.add_argument("file", nargs="?", type=Path, metavar="FILE", help="write it there (default: print it)")
     init.add_argument("--out", type=Path, metavar="FILE", help="the same")
-    asked = "What would a workload take on each device? A rough model, no measurement."
+    asked = "How long does each part of a workload take on each device, and where is that time from?"
     estimate = action("estimate", run_estimate, asked, " u200 --workload hopper_ddpg", "NAME")
     add_estimate(estimate)
     probe = action("probe", _probe, "What is this machine? It takes half a minute, best while nothing else runs.", "")
@@ -245,18 +251,14 @@ def _as_json(leaf: Leaf) -> dict[str, Any]:
 
 
 def _check(options: argparse.Namespace) -> int:
-    """Print every fault, or that there is none, and what is possible but does not go together; returns 2, or 0."""
+    """Print every fault, or that there is none; returns 2, or 0."""
     path = path_of(options.file, options.results)
     platform, faults = read(path)
-    cautions = warnings(platform, path) if platform else []
     if options.json:
-        kinds = (("error", faults), ("warning", cautions))
-        print(json.dumps([{**problem._asdict(), "kind": kind} for kind, problems in kinds for problem in problems]))
+        print(json.dumps([{**problem._asdict(), "kind": "error"} for problem in faults]))
     elif platform:
         quantities = sum(isinstance(leaf.value, Quantity) for leaf in leaves(platform))
-        but = f", but {plural(len(cautions), 'warning')}" if cautions else ""
-        print(f"{path}: fine{but}, {quantities} numbers of {', '.join(device.name for device in platform.devices)}")
-        print(*(f"warning: {one}\n" for one in cautions), sep="", end="")
+        print(f"{path}: fine, {quantities} numbers of {', '.join(device.name for device in platform.devices)}")
     else:
         print(*faults, sep="\n")
     return 0 if platform else 2
@@ -278,43 +280,6 @@ def _init(options: argparse.Namespace) -> int:
     print(f"written to {path}, {plural(len(left), 'key') if left else 'nothing'} left to fill in")
     print(f"once it describes your machine: python -m dse platform check {shlex.quote(str(path))}")
     return 0
-
-
-def _diff(options: argparse.Namespace) -> int:
-    first, second = (
-        {leaf.path: leaf for leaf in leaves(load(name, options.results))} for name in (options.a, options.b)
-    )
-    rows = []
-    for path in dict.fromkeys([*first, *second]):
-        pair = first.get(path), second.get(path)
-        if why := _difference(*pair):
-            rows.append((path, *pair, why))
-    if options.json:
-        keys = [{"key": path, "a": a and _as_json(a), "b": b and _as_json(b), "why": why} for path, a, b, why in rows]
-        print(json.dumps(keys, ensure_ascii=False))
-    elif rows:
-        print(f"{plural(len(rows), 'key')} of {options.a} and {options.b} {'differs' if len(rows) == 1 else 'differ'}:")
-        shown = [
-            [path, *(" ".join(_value(leaf)).strip() if leaf else "" for leaf in pair), why] for path, *pair, why in rows
-        ]
-        print("\n".join(aligned([["key", options.a, options.b, ""], *shown])))
-    else:
-        print("no key differs")
-    return 0
-
-
-def _difference(first: Leaf | None, second: Leaf | None) -> str:
-    """Say how two leaves of the same key differ; nothing where their values are the same."""
-    if first is None or second is None:
-        return "only in B" if first is None else "only in A"
-    before, after = first.value, second.value
-    if isinstance(before, str) or isinstance(after, str):
-        return "" if before == after else "differs"
-    if before.value == after.value:
-        return ""
-    if before.agrees(after):
-        return "within the spread"
-    return f"x {after.value / before.value:.3g}" if before.value else "differs"
 
 
 def _probe(options: argparse.Namespace) -> int:

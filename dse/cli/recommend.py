@@ -20,7 +20,7 @@ from ..times.platform_trees import ModeledChoice, choose
 from ..times.tree_times import Question
 from ..tree import Recommendation, check, unusual
 from . import mapping
-from .emit import emitted
+from .emit import to_toml
 from .text import add_command
 from .tree_text import made, tables, taken, text
 
@@ -119,7 +119,7 @@ def _about_a_tree(options: argparse.Namespace) -> int:
     tree = (taken(answer) if isinstance(answer, Recommendation) else answer.choice).configuration
     question = answer.question
     if options.emit:
-        print(emitted(options.emit, tables(tree, question), "", made(tree, question), mapping.words_of(options)))
+        print(to_toml(tables(tree, question), mapping.words_of(options)))
     elif options.json:
         print(json.dumps(answer.to_dict() | tables(tree, question) | {"make": made(tree, question)}))
     else:

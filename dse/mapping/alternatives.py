@@ -9,8 +9,8 @@ from ..solver.deciding import Deciding, deciding
 from ..solver.law import EPSILONS, Objective
 from ..solver.problem import PARTS, Configuration, Option, Problem
 from ..solver.solve import Answer, Infeasible, Search, Solution
-from .doubt import Doubt, cores, interval, kind, undominated
-from .options import Place
+from .doubt import Doubt, cores, interval, undominated
+from .processes import ExecutionMode
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ class Chosen:
 
     def other(self, one: Answer) -> Other:
         """An alternative in plain values."""
-        place, mine = Place(one.mode), self.answer
+        mine, arrangement = self.answer, arrangement_of(one)
         return Other(
-            *(difference(mine, one), place.arrangement, mapping_of(one.configuration)),
+            *(difference(mine, one), arrangement, mapping_of(one.configuration)),
             *(one.value, 1 - one.value / mine.value),
             *self.doubt.ends(one),
-            *(interval(one), not place.in_turns),
+            *(interval(one), arrangement == "pipelined"),
             self.doubt.chance(one, mine),
             one.outcome.devices,
             cores(one),
@@ -127,8 +127,13 @@ def choose(problems: Mapping[Any, Problem], objective: Objective, epsilon: float
 
 
 def place_of(one: Answer) -> tuple[object, ...]:
-    """The kind of an execution mode, and the devices of each part."""
-    return kind(one.mode), one.mapping
+    """The arrangement of the execution mode, and the devices of each part: modes of one differ in their times alone."""
+    return arrangement_of(one), one.mapping
+
+
+def arrangement_of(one: Answer) -> str:
+    """The arrangement of the execution mode; a mode that is but a name is its own."""
+    return one.mode.arrangement if isinstance(one.mode, ExecutionMode) else str(one.mode)
 
 
 def mapping_of(chosen: Configuration) -> dict[str, str]:
@@ -139,7 +144,7 @@ def mapping_of(chosen: Configuration) -> dict[str, str]:
 def difference(chosen: Answer, other: Answer) -> str:
     """What an alternative has and the choice has not, in words."""
     mine, yours = chosen.configuration, other.configuration
-    words = [kind(other.mode)] if kind(chosen.mode) != kind(other.mode) else []
+    words = [arrangement_of(other)] if arrangement_of(chosen) != arrangement_of(other) else []
     for part in ("actors", "learner", "storage"):
         one, two = mine.of(part), yours.of(part)
         if (_devices(one), one.name) != (_devices(two), two.name):

@@ -16,8 +16,8 @@ from ..times.whole_runs import REFERENCE
 from .alternatives import Chosen, Decides, Other, choose
 from .build import Built
 from .doubt import Doubt, interval
-from .options import Place, implementation_of
-from .processes import Process, is_here, processes_of, strategy_of
+from .options import implementation_of
+from .processes import ExecutionMode, Process, is_here, processes_of, strategy_of
 from .step_shares import StepShare, beyond, step_shares
 
 BY: tuple[Part, ...] = ("learner", "actors")
@@ -42,7 +42,7 @@ class Rate:
 
 def rate_of(built: Built, objective: Objective, epsilon: float | None, by: str = "") -> Rate | None:
     """The best rate of a problem, with learner and policy ``by`` an implementation; None where nothing fits."""
-    problems = {place: one for place, problem in built.problems.items() if (one := _by(built, problem, by))}
+    problems = {mode: one for mode, problem in built.problems.items() if (one := _by(built, problem, by))}
     found = solve(problems, objective, epsilon) if problems else None
     if found is None or isinstance(found, Infeasible):
         return None
@@ -50,7 +50,7 @@ def rate_of(built: Built, objective: Objective, epsilon: float | None, by: str =
 
 
 def _rate(built: Built, one: Answer, ends: tuple[float, float], by: str) -> Rate:
-    known, is_bound = built.details(one.configuration.learner), not Place(one.mode).in_turns
+    known, is_bound = built.details(one.configuration.learner), not one.mode.in_turns
     how = known.get("learners", 1), known.get("sync", "")
     return Rate(one.value, *ends, interval(one), is_bound, by, built.parts.environments, *how)
 
@@ -78,10 +78,10 @@ def by_implementation(built: Built, objective: Objective, epsilon: float | None,
 
 def by_learners(built: Built, objective: Objective, epsilon: float | None, chosen: int) -> tuple[Rate, ...]:
     """The rate of each other number of learners than the ``chosen``, where several were tried."""
-    groups: dict[int, dict[Place, Problem]] = {}
-    for place, problem in built.problems.items():
+    groups: dict[int, dict[ExecutionMode, Problem]] = {}
+    for mode, problem in built.problems.items():
         count = built.details(problem.options["learner"][0]).get("learners", 1)
-        groups.setdefault(count, {})[place] = problem
+        groups.setdefault(count, {})[mode] = problem
     others = (replace(built, problems=groups[count]) for count in sorted(groups) if count != chosen)
     return tuple(rate for one in others if (rate := rate_of(one, objective, epsilon)))
 
@@ -98,7 +98,7 @@ def _by(built: Built, problem: Problem, name: str) -> Problem | None:
 
 def notes(built: Built, objective: Objective, one: Answer) -> list[str]:
     """What the rate counts and what it leaves out, a sentence each."""
-    parts, place, notes = built.parts, Place(one.mode), list[str]()
+    parts, mode, notes = built.parts, one.mode, list[str]()
     chosen, slower = one.configuration, slowdowns(one.problem, one.configuration.where)
     workload = parts.workload
     if parts.table and parts.table.differs:
@@ -118,14 +118,14 @@ def notes(built: Built, objective: Objective, one: Answer) -> list[str]:
         )
     elif not parts.table.rows:
         notes.append(f"no profile of {workload.name}; {how_to_measure(f'profile --workload {parts.workload_word}')}")
-    in_turns = place.in_turns
+    in_turns = mode.in_turns
     if in_turns and chosen.depth:
         notes.append(f"the workload's {chosen.depth} batches sampled ahead gain nothing where everything takes turns")
     if not in_turns and chosen.depth == 0:
         notes.append(
             "the workload samples no batch ahead, so nothing of the loop overlaps; --free presampled lifts that"
         )
-    if place.arrangement == "serial" and (ratio := built.ratios.get(place, 1.0)) != 1:
+    if mode.arrangement == "serial" and (ratio := built.ratios.get(mode, 1.0)) != 1:
         notes.append(f"a whole serial loop took {ratio:.2f} times its parts, each timed alone; the rate is the loop's")
     count = workload.actors.count
     if one.outcome.bottleneck == chosen.actors.engine != chosen.learner.engine:
@@ -135,7 +135,7 @@ def notes(built: Built, objective: Objective, one: Answer) -> list[str]:
             )
     if chosen.sampling.device != chosen.updating.device:
         notes.append("sampling and updating part: how sums travel between two trees is our model, nobody has built it")
-    return [*notes, *_of_the_rate(objective, place, parts.environments), *built.notes(chosen)]
+    return [*notes, *_of_the_rate(objective, mode, parts.environments), *built.notes(chosen)]
 
 
 def _by_reference(built: Built, option: Option) -> str:
@@ -144,7 +144,7 @@ def _by_reference(built: Built, option: Option) -> str:
     return f", as timed with learner and policy {REFERENCE}" * is_other
 
 
-def _of_the_rate(objective: Objective, place: Place, environments: int) -> Iterator[str]:
+def _of_the_rate(objective: Objective, mode: ExecutionMode, environments: int) -> Iterator[str]:
     if environments > 1:
         yield (
             f"actors.environments = {environments:,}: each actor steps them at once, by the same weights; another "
@@ -152,7 +152,7 @@ def _of_the_rate(objective: Objective, place: Place, environments: int) -> Itera
         )
     if objective == "per_watt":
         yield "watts are the limits of whole devices, each counted in full as soon as anything runs on it"
-    if not place.in_turns:
+    if not mode.in_turns:
         high = ", ".join(f"{share:.0%} at D = {depth}" for depth, share in TOO_HIGH.items())
         yield (
             "the rate is an upper bound: where parts run at the same time, batches meet on their way; of random loops "
@@ -330,13 +330,13 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
     made = choose(built.problems, objective, epsilon)
     if isinstance(made, Infeasible):
         return _shortage(built, made)
-    one, found, parts, place = made.answer, made.found, built.parts, Place(made.answer.mode)
+    one, found, parts, mode = made.answer, made.found, built.parts, made.answer.mode
     chosen, outcome, decides = one.configuration, one.outcome, made.decides(built.problems)
     low, high = made.doubt.ends(one)
     workload, slower = parts.workload, slowdowns(one.problem, chosen.where)
     at_home = all({device for device, _ in option.where} == {parts.cpu.name} for option in chosen.options)
-    is_shared = place.arrangement != "serial" and at_home and is_here(parts)
-    runs_here, actors = is_shared or place.arrangement == "serial", built.details(chosen.actors).get("processes", 1)
+    is_shared = mode.arrangement != "serial" and at_home and is_here(parts)
+    runs_here, actors = is_shared or mode.arrangement == "serial", built.details(chosen.actors).get("processes", 1)
     combined = built.details(chosen.learner)
     learners = combined.get("learners", 1)
     numbers = dict.fromkeys(timed.rests_on.number for timed in timed_of(one))
@@ -348,8 +348,8 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         update_interval=workload.learner.update_interval,
         objective=objective,
         epsilon=found.epsilon,
-        arrangement=place.arrangement,
-        parts=tuple(_part(built, beyond(built, place), option, slower[option.part]) for option in chosen.options),
+        arrangement=mode.arrangement,
+        parts=tuple(_part(built, beyond(built, mode), option, slower[option.part]) for option in chosen.options),
         depth=chosen.depth,
         cores=(sum_needs(one.problem, chosen)[f"{parts.cpu.name}.cores"], float(parts.cores)),
         value=one.value,
@@ -372,7 +372,7 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         configurations=found.configurations,
         notes=tuple(notes(built, objective, one)),
         interval=interval(one),
-        upper_bound=not place.in_turns,
+        upper_bound=not mode.in_turns,
         searched=built.searched,
         best=made.other(made.best) if made.best else None,
         others_tied=made.others_tied,
@@ -383,8 +383,8 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         shares=step_shares(built, one),
         environments=parts.environments,
         runs_here=runs_here,
-        strategy=strategy_of(place.arrangement, combined.get("banks", 1)) if is_shared else "",
-        processes=processes_of(parts, place.arrangement, actors, learners) if is_shared else (),
+        strategy=strategy_of(mode.arrangement, combined.get("banks", 1)) if is_shared else "",
+        processes=processes_of(parts, mode.arrangement, actors, learners) if is_shared else (),
         by_implementation=by_implementation(built, objective, epsilon, made),
         by_learners=by_learners(built, objective, epsilon, learners),
         learners=learners,

@@ -25,8 +25,8 @@ from ..times.parts import Parts
 from ..times.trees import fanouts, is_timed
 from .equal_devices import EqualDevices
 from .learners import fastest
-from .options import ARRANGEMENT, COPIES, OptionBuilder, OptionKey, Place, key_of
-from .processes import combinations, runs_of
+from .options import ARRANGEMENT, COPIES, OptionBuilder, OptionKey, key_of
+from .processes import ExecutionMode, combinations, runs_of
 from .scaled import Elsewhere, beside_of
 
 DEPTHS = (*range(9), 16, 50)
@@ -41,11 +41,11 @@ class Built:
     mode takes, where a whole run told.
     """
 
-    problems: Mapping[Place, Problem]
+    problems: Mapping[ExecutionMode, Problem]
     parts: Parts
     shown: Mapping[OptionKey, Mapping[str, Any]]
     searched: tuple[str, ...] = ()
-    ratios: Mapping[str, float] = field(default_factory=dict)
+    ratios: Mapping[ExecutionMode, float] = field(default_factory=dict)
 
     @functools.cached_property
     def evidence(self) -> Mapping[str, Evidence]:
@@ -103,19 +103,19 @@ class Built:
 def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[str] = frozenset()) -> Built:
     """All execution modes in which every part has an option. ProblemError, naming what was asked for, without any."""
     equal = EqualDevices(parts, [device for device in parts.platform.devices if device.name not in excluded])
-    problems: dict[Place, Problem] = {}
+    problems: dict[ExecutionMode, Problem] = {}
     shown: dict[OptionKey, Mapping[str, Any]] = {}
     lacking: list[Part] = []
-    ratios: dict[str, float] = {}
+    ratios: dict[ExecutionMode, float] = {}
     own = parts.workload.replay.presampled
     depths = tuple(sorted({*DEPTHS, own})) if "presampled" in free else (own,)
     for builder in _builders(parts, equal):
-        place = builder.place
+        mode = builder.mode
         lacking += builder.build().lacking()
         if not builder.lacking():
-            problems[place] = _problem(builder, depths)
+            problems[mode] = _problem(builder, depths)
             shown.update(builder.shown)
-            ratios[place] = builder.beside.ratio if builder.beside else 1.0
+            ratios[mode] = builder.beside.ratio if builder.beside else 1.0
     if not (problems or lacking):
         told = f"records of {parts.workload.name} on {parts.platform.name}"
         sentence = (
@@ -150,21 +150,22 @@ def _cut(names: Sequence[str]) -> str:
 def _builders(parts: Parts, equal: EqualDevices) -> Iterator[OptionBuilder]:
     """The execution modes that the constraints allow, without their options; each run of a mode that was timed here."""
     wanted, ways = parts.constraints.get("arrangement"), combinations(parts)
-    for mode in (mode for mode in ARRANGEMENT if wanted in (None, mode)):
-        runs = list(runs_of(parts, mode))
+    for arrangement in (name for name in ARRANGEMENT if wanted in (None, name)):
+        runs, mode = list(runs_of(parts, arrangement)), ExecutionMode(arrangement)
         for one in (beside_of(parts, run) for run in runs):
             devices = EqualDevices(one.own, equal.devices)
             several = [] if isinstance(one, Elsewhere) else fastest(one, ways)
             for beside in (*[one] * (ways[0].learners == 1), *several):
-                yield OptionBuilder(parts, Place(beside.run.name if beside.run else mode), devices, beside=beside)
+                of_run = ExecutionMode(beside.run.arrangement, beside.run) if beside.run else mode
+                yield OptionBuilder(parts, of_run, devices, beside=beside)
         if not runs and ways[0].learners == 1:
-            alone = Elsewhere(parts) if Place(mode).in_turns else None
-            yield OptionBuilder(parts, Place(mode), equal, beside=alone)
+            alone = Elsewhere(parts) if mode.in_turns else None
+            yield OptionBuilder(parts, mode, equal, beside=alone)
 
 
 def _problem(builder: OptionBuilder, depths: tuple[int, ...]) -> Problem:
     parts = builder.parts
-    if builder.must_run and not builder.place.in_turns:
+    if builder.must_run and not builder.mode.in_turns:
         depths = tuple(sorted({max(1, depth) for depth in depths}))  # the replay's own process is one batch ahead
     watts = {device.name: device.power_watts.value for device in builder.devices if device.power_watts}
     return Problem(
@@ -245,11 +246,11 @@ def _hops(start: str, links: Sequence[Link], process: str, like: Mapping[str, st
 
 
 def searched(
-    equal: EqualDevices, places: Sequence[Place], free: Collection[str], depths: Sequence[int]
+    equal: EqualDevices, modes: Sequence[ExecutionMode], free: Collection[str], depths: Sequence[int]
 ) -> Iterator[str]:
     """What was tried, a phrase each, of what the question leaves open on these devices and in these modes."""
     parts, devices = equal.parts, equal.devices
-    overlapping = [place for place in places if not place.in_turns]
+    overlapping = [mode for mode in modes if not mode.in_turns]
     yield from _trees(equal)
     if len(parts.policies) > 1 and not {"learner_implementation", "policy_implementation"} <= set(parts.constraints):
         yield f"learner and policy by {', '.join(parts.policies)}"
@@ -260,21 +261,21 @@ def searched(
     for device in devices:
         names = {one.name for one in equal.of(device)}
         if (wanted is None or wanted in names) and equal.first(device) is device:
-            yield from _learners(equal, device, places)
+            yield from _learners(equal, device, modes)
     if "presampled" in free:
         yield f"batches sampled ahead: {_listed(depths)}"
 
 
-def _learners(equal: EqualDevices, device: Device, places: Sequence[Place]) -> Iterator[str]:
+def _learners(equal: EqualDevices, device: Device, modes: Sequence[ExecutionMode]) -> Iterator[str]:
     """The learners that were tried on a device, and on several of its model."""
     known = equal.learners(device)
     threads = {one.details["threads"] for one in known if "threads" in one.details}
     if device.kind == "cpu" and threads and "learner_threads" not in equal.parts.constraints:
         yield f"threads of torch{_on(equal, device)}: {_ranges(threads)}"
-    if device.kind == "fpga" and any(place.arrangement != "serial" for place in places):
+    if device.kind == "fpga" and any(mode.arrangement != "serial" for mode in modes):
         yield f"learners on {_names(equal, device)}: the fastest alone, and one next to each tree it leaves no room for"
     several = {count for one in known if 1 < (count := one.devices) <= len(equal.of(device))}
-    if several and any(not place.in_turns for place in places):
+    if several and any(not mode.in_turns for mode in modes):
         yield f"data-parallel learners on every {_ranges(several)} of {_names(equal, device)}"
 
 

@@ -30,15 +30,6 @@ DRAWS = 1000
 """The expected speedup of another one up to which the two are statistically tied."""
 
 
-def kind(mode: str) -> str:
-    """The kind of an execution mode, before the comma of its name: modes of a kind differ in their times alone.
-
-    >>> kind("apart, 2 actors"), kind("serial")
-    ('apart', 'serial')
-    """
-    return mode.partition(",")[0]
-
-
 def interval(one: Answer) -> Interval:
     """What the ends of a value mean: by all that it rests on."""
     return interval_of(timed.rests_on.source for timed in timed_of(one))

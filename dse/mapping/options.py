@@ -19,7 +19,7 @@ from ..times.trees import Tree
 from ..times.whole_runs import REFERENCE
 from .equal_devices import EqualDevices
 from .learners import Together
-from .processes import Beside, can_run, is_here
+from .processes import Beside, ExecutionMode, can_run, is_here
 from .scaled import Elsewhere, Scaled
 
 COPIES = 3  # of a device's trees that are copied to another: the fastest of those with as many threads
@@ -29,26 +29,6 @@ ARRANGEMENT = {
     "apart": "actors on cores of their own; one process samples, gathers, learns and updates serially",
     "pipelined": "actors, replay and learner on cores or devices of their own, all at the same time",
 }
-
-
-class Place(str):
-    """An execution mode as text, one of ``ARRANGEMENT``; of a run that was timed its numbers follow.
-
-    >>> Place("pipelined").in_turns, Place("apart, 2, dense, torch").in_turns
-    (False, True)
-    """
-
-    __slots__ = ()
-
-    @property
-    def arrangement(self) -> str:
-        """The arrangement of processes, one of ``ARRANGEMENT``."""
-        return self.partition(",")[0]
-
-    @property
-    def in_turns(self) -> bool:
-        """Whether one process has the whole loop."""
-        return self.arrangement != "pipelined"
 
 
 def key_of(option: Option) -> OptionKey:
@@ -64,7 +44,7 @@ class OptionBuilder:
     """
 
     parts: Parts
-    place: Place
+    mode: ExecutionMode
     equal: EqualDevices
     beside: Beside | Together | Scaled | Elsewhere | None = None
     options: dict[Part, list[Option]] = field(default_factory=lambda: {part: [] for part in PARTS if part not in TREE})
@@ -80,7 +60,7 @@ class OptionBuilder:
     def devices(self) -> list[Device]:
         """The devices to choose from: one process of the first processor runs on no other processor."""
         return [
-            one for one in self.equal.devices if not self.place.in_turns or one.kind != "cpu" or one.name == self.cpu
+            one for one in self.equal.devices if not self.mode.in_turns or one.kind != "cpu" or one.name == self.cpu
         ]
 
     @property
@@ -91,18 +71,18 @@ class OptionBuilder:
     @property
     def engines(self) -> dict[str, dict[str, float]]:
         """The cores that a processor's replay process takes once, whatever it does; its tree's threads take more."""
-        cpus = [] if self.place.in_turns else [device for device in self.devices if device.kind == "cpu"]
+        cpus = [] if self.mode.in_turns else [device for device in self.devices if device.kind == "cpu"]
         return {self.engine(device, "replay"): {f"{device.name}.cores": 1.0} for device in cpus}
 
     @property
     def process(self) -> str:
         """The engine that does everything serially; "" where parts run at the same time."""
-        return {"serial": f"{self.cpu}.main", "apart": f"{self.cpu}.loop"}.get(self.place.arrangement, "")
+        return {"serial": f"{self.cpu}.main", "apart": f"{self.cpu}.loop"}.get(self.mode.arrangement, "")
 
     @property
     def must_run(self) -> bool:
         """Whether there are programs for what is offered: one process, or several of a machine with its own records."""
-        return self.place.arrangement == "serial" or is_here(self.parts)
+        return self.mode.arrangement == "serial" or is_here(self.parts)
 
     def build(self) -> "OptionBuilder":
         """Returns the builder itself, with all options."""
@@ -124,7 +104,7 @@ class OptionBuilder:
         (device,) = (one for one in self.equal.devices if one.name == option.device)
         for other in self.equal.class_of(device):
             self.shown[key_of(option.on({device.name: other.name}))] = details
-        call = self.parts.call_seconds(option.device) if self.place.in_turns else 0.0
+        call = self.parts.call_seconds(option.device) if self.mode.in_turns else 0.0
         return replace(option, time=option.time.plus(call, 2.0)) if call else option
 
     def of(self, part: Part) -> list[Option]:
@@ -138,7 +118,7 @@ class OptionBuilder:
 
     def engine(self, device: Device, what: str) -> str:
         """The engine that is busy while a part of the loop runs on a device."""
-        if self.place.in_turns:
+        if self.mode.in_turns:
             return self.process
         if device.kind == "gpu":
             return device.name
@@ -146,7 +126,7 @@ class OptionBuilder:
 
     def _actors(self) -> None:
         """Adds one option for each implementation of the policy and number of processes."""
-        parts, serial = self.parts, self.place.arrangement == "serial"
+        parts, serial = self.parts, self.mode.arrangement == "serial"
         fixed = parts.constraints.get("actors", 1) if parts.table else 1  # a run may have more than the workload states
         count, policies = max(parts.workload.actors.count, fixed), parts.policies
         most = 1 if serial else max(1, min(count, parts.cores - 1))
@@ -167,7 +147,7 @@ class OptionBuilder:
     def _learners(self) -> None:
         """Adds the learners of every device; a serial loop drives no FPGA."""
         for device in (each[0] for each in self.classes):
-            if device.kind == "fpga" and self.place.arrangement == "serial":
+            if device.kind == "fpga" and self.mode.arrangement == "serial":
                 continue
             for learner in self.equal.learners(device):
                 threads, by = learner.details.get("threads"), implementation_of(learner.details)
@@ -186,7 +166,7 @@ class OptionBuilder:
         if self.beside and device.kind == "cpu":
             step = self.beside.step(step, implementation_of(learner.details))
         for beside in self.equal.sets(device, count):
-            if count > 1 and self.place.in_turns:
+            if count > 1 and self.mode.in_turns:
                 continue
             together = (device, *beside) * learners
             host = device.name if device.kind == "cpu" else self.cpu
@@ -216,13 +196,13 @@ class OptionBuilder:
 
     def _replay(self) -> None:
         """Adds sum trees and storage. A serial loop drives a GPU's learner, but its replay is the processor's."""
-        classes = [each for each in self.classes if self.place.arrangement != "serial" or each[0].name == self.cpu]
+        classes = [each for each in self.classes if self.mode.arrangement != "serial" or each[0].name == self.cpu]
         devices = [each[0] for each in classes]
         fitting = {device.name: list(self._fitting(device)) for each in classes for device in each[:2]}
         for device in devices:
             for tree in fitting[device.name]:
                 self._one_tree(device, tree)
-        if not self.place.in_turns:
+        if not self.mode.in_turns:
             copied = {name: _fastest(trees) for name, trees in fitting.items()}
             pairs = itertools.product(devices, classes)
             for here, there in (
@@ -241,9 +221,9 @@ class OptionBuilder:
 
     def _fitting(self, device: Device) -> Iterator[Tree]:
         """Trees whose threads have cores. In ``serial`` they have one: the cores are its learner's to ask for."""
-        most = 1 if self.place.in_turns else cores(device)
+        most = 1 if self.mode.in_turns else cores(device)
         for tree in self.equal.trees(device):
-            if self.must_run and not can_run(tree, self.place.arrangement):
+            if self.must_run and not can_run(tree, self.mode.arrangement):
                 continue
             if tree.threads <= most:
                 here = self.beside if device.kind == "cpu" else None
@@ -254,7 +234,7 @@ class OptionBuilder:
 
         A GPU or FPGA takes one of the first processor's, which hands batches to it.
         """
-        if self.place.in_turns:
+        if self.mode.in_turns:
             return {}
         if device.kind != "cpu":
             return {f"{self.cpu}.cores": 1.0}

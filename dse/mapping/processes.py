@@ -52,23 +52,13 @@ def can_run(tree: Tree, arrangement: str = "apart") -> bool:
 
 @dataclass(frozen=True)
 class Run:
-    """A number of actors, the implementations of learner and policy, and how learners combine; ``Place`` has it all."""
+    """A run of several processes or of one: its actors, implementations of learner and policy, how learners combine."""
 
     arrangement: str
     actors: int
     learner: str
     policy: str
     how: Arrangement = ONE
-
-    @property
-    def name(self) -> str:
-        """The run as the name of an execution mode.
-
-        >>> Run("apart", 2, "dense", "torch").name
-        'apart, 2, dense, torch'
-        """
-        more = [self.combined] * (self.how.learners > 1)
-        return ", ".join([self.arrangement, str(self.actors), self.learner, self.policy, *more])
 
     @property
     def combined(self) -> str:
@@ -93,6 +83,19 @@ class Run:
     def cores(self, cores: int) -> int:
         """Cores that a learner may take for threads of its own besides the other processes; 1 of several learners."""
         return max(1, cores - self.processes + 1) if self.how.learners == 1 else 1
+
+
+@dataclass(frozen=True)
+class ExecutionMode:
+    """A set of processes to put parts in: an ``arrangement``, and which ``run`` of it where its parts were timed."""
+
+    arrangement: str
+    run: Run | None = None
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether learning and replay take turns in one process."""
+        return self.arrangement != "pipelined"
 
 
 def combinations(parts: Parts) -> list[Arrangement]:

@@ -11,7 +11,8 @@ from ..solver.problem import TREE
 from ..solver.solve import Answer
 from ..times.whole_runs import what_of
 from .build import Built
-from .options import Place, implementation_of
+from .options import implementation_of
+from .processes import ExecutionMode
 
 
 @dataclass(frozen=True)
@@ -29,16 +30,16 @@ def step_shares(built: Built, one: Answer) -> tuple[StepShare, ...]:
     The tree and the storage are the replay's. "the rest" is what actors take beyond policy and environment (local
     storage, weights fetched), and what the whole loop took beyond its parts as each was timed alone, or less than they.
     """
-    if Place(one.mode).arrangement != "serial":
+    if one.mode.arrangement != "serial":
         return ()
     spent = [(what, taken) for what, taken in _spent(built, one) if taken]
     whole = sum(taken for _, taken in spent)
     return tuple(StepShare(what, taken, taken / whole) for what, taken in spent)
 
 
-def beyond(built: Built, mode: str) -> float:
+def beyond(built: Built, mode: ExecutionMode) -> float:
     """The slowdown, over its time alone, that each part of a serial loop is charged for; 1 where it is not known."""
-    return built.ratios.get(mode, 1.0) if Place(mode).arrangement == "serial" else 1.0
+    return built.ratios.get(mode, 1.0) if mode.arrangement == "serial" else 1.0
 
 
 def _spent(built: Built, one: Answer) -> Iterator[tuple[str, float]]:

@@ -21,9 +21,9 @@ import dataclasses
 from pathlib import Path
 
 from impls.cores import count_allowed, count_cores
-from impls.strict_toml import Files, Problem, locate
+from impls.strict_toml import Files, Problem
 
-from . import plausible, schema
+from . import schema
 from .fingerprint import fingerprint
 from .platform import Platform
 
@@ -91,12 +91,6 @@ def here(results: Path = RESULTS) -> Path:
 def problems(text: str, where: str) -> list[Problem]:
     """List all that is wrong with a text as a platform file, by line; ``where`` names the file in the sentences."""
     return parse(text, where)[1]
-
-
-def warnings(platform: Platform, path: Path) -> list[Problem]:
-    """List numbers of the platform in a file that do not go together, by line."""
-    told = plausible.warnings(platform, locate(text_of(path)))
-    return [Problem(str(path), line, sentence) for line, sentence in told]
 
 
 def _exists(path: Path) -> bool:

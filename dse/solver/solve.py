@@ -25,7 +25,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,7 @@ class Answer:
     ``place``: the place of the mode among all modes.
     """
 
-    mode: str
+    mode: Any
     problem: Problem = field(repr=False)
     configuration: Configuration
     outcome: Outcome
@@ -235,7 +235,7 @@ class Placement:
     """
 
     def __init__(
-        self, mode: str, problem: Problem, objective: Objective, groups: Sequence[Group], factor: Factor = unscaled
+        self, mode: Any, problem: Problem, objective: Objective, groups: Sequence[Group], factor: Factor = unscaled
     ) -> None:
         self.mode, self.problem, self.objective, self.groups, self.factor = mode, problem, objective, groups, factor
         columns = {column.part: column for group in groups for column in group.columns}
@@ -377,7 +377,7 @@ class Search:
         """The same search without a mapping, in whatever mode."""
         return self.among(lambda placement: placement.mapping != mapping)
 
-    def answer(self, mode: str, chosen: Configuration) -> Answer:
+    def answer(self, mode: Any, chosen: Configuration) -> Answer:
         """A configuration with what it gives."""
         problem, place = self.problems[mode], list(self.problems).index(mode)
         value = float(value_of(problem, chosen, self.objective))
@@ -436,7 +436,7 @@ def solve(
         raise ProblemError(f"what is solved is a Problem, or several by the names of their modes, not {problems!r:.80}")
     modes = {"": problems} if isinstance(problems, Problem) else dict(problems)
     for mode, problem in modes.items():
-        if not (isinstance(mode, str) and isinstance(problem, Problem)):
+        if not ((isinstance(mode, str) or is_dataclass(mode)) and isinstance(problem, Problem)):
             raise ProblemError(f"a mode is a name and its Problem, not {mode!r:.80} and {problem!r:.80}")
     if objective not in OBJECTIVES:
         raise ProblemError(f"the objective is one of {', '.join(OBJECTIVES)}, not {objective!r}")

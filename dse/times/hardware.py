@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from impls.fpga.network import Network
 from impls.levels import CACHE_LINE, level_sizes
 
 from ..platforms import Device, Memory, PlatformError, Quantity
@@ -160,36 +159,22 @@ def latency(device: Device, memory: Memory | None, level: int) -> Known:
     return assumed(MEMORY_SECONDS)
 
 
-def gather(device: Device, memory: Memory | None, level: int, all_cores: bool) -> Known:
-    """Seconds between two reads of random lines."""
-    if all_cores and memory and memory.gather_all_cores_seconds:
-        return stated(memory.gather_all_cores_seconds)
-    cores = _workers(device, all_cores)
+def gather(device: Device, memory: Memory | None, level: int) -> Known:
+    """Seconds between two reads of random lines by a core."""
     if memory and memory.gather_seconds:
-        return stated(memory.gather_seconds) / cores
-    overlapped = latency(device, memory, level) / assumed(OVERLAP) / cores
+        return stated(memory.gather_seconds)
+    overlapped = latency(device, memory, level) / assumed(OVERLAP)
     if memory and memory.bandwidth_bytes_per_s:
         return longer(overlapped, CACHE_LINE / stated(memory.bandwidth_bytes_per_s))
     return overlapped
 
 
-def rate(device: Device, memory: Memory | None, kernel: str, all_cores: bool) -> Known:
-    """Bytes per second of "copy" or "triad". PlatformError where no number of a GPU's or an FPGA's memory tells."""
-    together, alone = (getattr(memory, f"{kernel}{of}_bytes_per_s", None) for of in ("_all_cores", ""))
-    if all_cores and together:
-        return stated(together)
-    if alone:
-        return stated(alone) * _workers(device, all_cores)
-    if memory and memory.bandwidth_bytes_per_s:
-        return stated(memory.bandwidth_bytes_per_s) / (Known(1) if all_cores else stated(device.cores, 1))
-    if device.kind != "cpu" and memory is device.memory:
-        _needed(None, device, BANDWIDTH)
-    level = next((n for n, cache in enumerate(device.caches) if cache is memory), len(device.caches))
-    return CACHE_LINE / gather(device, memory, level, all_cores)
-
-
-def _workers(device: Device, all_cores: bool) -> Known:
-    return stated(device.cores, 1) if all_cores else Known(1)
+def copy_rate(device: Device) -> Known:
+    """Bytes per second that a GPU copies in its memory. PlatformError where no number of it tells."""
+    memory = device.memory
+    if memory and (copied := memory.copy_all_cores_bytes_per_s or memory.copy_bytes_per_s):
+        return stated(copied)
+    return _needed(memory.bandwidth_bytes_per_s if memory else None, device, BANDWIDTH)
 
 
 # The tree
@@ -205,17 +190,12 @@ def _levels(capacity: int, fanout: int) -> Iterator[tuple[int, float]]:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def descent(device: Device, capacity: int, fanout: int, batch: bool = True, all_cores: bool = False) -> Known:
-    """Seconds of one element on its way from the root to a leaf, on a CPU.
-
-    ``batch``: its reads overlap with those of others; alone, each waits for the one before.
-    """
-    cores, seconds = _workers(device, all_cores), Known(0.0)
+def descent(device: Device, capacity: int, fanout: int) -> Known:
+    """Seconds of an element of a batch from the root to a leaf, on a core of a CPU; its reads overlap with others'."""
+    seconds = Known(0.0)
     for lines, nbytes in _levels(capacity, fanout):
-        memory, level = place(device, nbytes, all_cores)
-        read = gather(device, memory, level, all_cores) if batch else latency(device, memory, level)
-        seconds += lines * read
-        seconds += assumed(LEVEL_CYCLES + fanout / CHILDREN_PER_CYCLE) / clock(device) / cores
+        seconds += lines * gather(device, *place(device, nbytes))
+        seconds += assumed(LEVEL_CYCLES + fanout / CHILDREN_PER_CYCLE) / clock(device)
     return seconds
 
 
@@ -230,7 +210,7 @@ def gpu_descent(device: Device, capacity: int, fanout: int, batch: int) -> Known
         else:
             near = 0.5 if level < len(device.caches) else 1.0
             wait = near * assumed(GPU_CYCLES) / clock(device)
-        fed = batch * lines * CACHE_LINE / rate(device, device.memory, "copy", True)
+        fed = batch * lines * CACHE_LINE / copy_rate(device)
         seconds += longer(waves * wait, fed)
     return Known(seconds.value, seconds.origins | at_once.origins)
 
@@ -246,12 +226,6 @@ class Work(NamedTuple):
     launches: int
 
 
-def work_alone(network: Network) -> Work:
-    """A gradient step of one network: no policy or second critic with it, no moments of an optimizer."""
-    nbytes = GRADIENT_ARRAYS * FLOAT_BYTES * network.parameters
-    return Work(PASSES * network.macs, nbytes, PASSES * len(network.layers))
-
-
 def roofline(device: Device, work: Work, batch: int, peak: Known, through: Known, framework: Known) -> Known:
     """Seconds of a gradient step of B samples on a CPU or a GPU: the only such law.
 
@@ -259,11 +233,3 @@ def roofline(device: Device, work: Work, batch: int, peak: Known, through: Known
     """
     launches = work.launches * launch(device)
     return longer(framework, launches) + longer(2 * work.macs * batch / peak, work.nbytes / through)
-
-
-def bare_step(device: Device, work: Work, batch: int) -> Known:
-    """Seconds of a gradient step by all of a CPU's or a GPU's hardware, weights in the nearest memory that has room."""
-    memory, _ = place(device, work.nbytes, True)
-    known = memory.bandwidth_bytes_per_s if memory else None
-    through = stated(known) if known else rate(device, memory, "copy", True)
-    return roofline(device, work, batch, peak(device), through, Known(0.0))

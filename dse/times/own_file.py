@@ -8,13 +8,12 @@
     us = 690                           # or seconds, ms, ns, per_second
     factor = 1.2                       # or low and high, in the unit of the time
 
-A CSV file has these keys as columns, a line a time. A table of devices has several times in a line: ``sampling_us``,
-``learner_ms`` and the like take the places of ``part`` and ``us``. ``python -m dse times --help`` explains the keys.
+A CSV file has these keys as columns, a line a time. ``python -m dse times --help`` explains the keys.
 """
 
 import csv
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,10 +46,8 @@ ALONE = tuple(part for part in KEYS if part != "link")
 ENDS = ("low", "high")
 EVERY = ("source", "note", "factor")
 CHOICES = {"source": SOURCES, "beside": ALONE, "contestant": impls.names()}
-NARROW = ("part", "beside", *ENDS, *TIMES, "from", "to")  # of a row with one time alone
 TOP = (*EVERY, "batch")
 WORDS = ("part", "device", "from", "to", "beside", "contestant", "source", "note")  # columns of text
-WIDE = {f"{part}_{unit}": (part, unit) for part in ALONE for unit in TIMES}
 KNOWN = (
     "part",
     "device",
@@ -135,7 +132,7 @@ def _of_csv(text: str, where: str) -> tuple[tuple[Entry, ...] | None, list[Probl
             said = 'a text in "" must end in its line, before a comma; write "" for a " inside of it'
             return None, [Problem(where, number, said)]
     if len(rows) <= 1:
-        how = "name the columns in the first line (device, batch, learner_us, ...), and write a line a device below it"
+        how = "name the columns in the first line (part, device, batch, us, ...), and write a line a time below it"
         return None, [Problem(where, lines[()], f"states no time; {how}")]
     header = [word.strip() for word in rows[0]]
     if other := next((sign for sign in ";\t" if len(header) == 1 and sign in header[0]), ""):
@@ -179,7 +176,8 @@ def build(data: Mapping[str, Any]) -> tuple[tuple[Entry, ...] | None, Faults]:
     if len(rows) > MOST_ROWS:
         reader.fault(("time",), f"{len(rows):,} times; at most {MOST_ROWS:,} are read")
     top = {key: value for key, value in data.items() if key in TOP}
-    entries = [entry for n, row in enumerate(rows[:MOST_ROWS]) for entry in reader.row(row, top, n)]
+    read = [reader.row(row, top, n) for n, row in enumerate(rows[:MOST_ROWS])]
+    entries = [entry for entry in read if entry is not None]
     seen: dict[Any, Entry] = {}
     for one in entries:
         if one.cell in seen:
@@ -189,38 +187,20 @@ def build(data: Mapping[str, Any]) -> tuple[tuple[Entry, ...] | None, Faults]:
 
 
 class _Times(Reader):
-    """Reads rows, each a time or several of one device."""
+    """Reads rows, each a time."""
 
-    def row(self, row: Mapping[str, Any], top: Mapping[str, Any], n: int) -> Iterator[Entry]:
-        """The times of a row, without those that are wrong. ``top`` holds for what the row does not state."""
+    def row(self, row: Mapping[str, Any], top: Mapping[str, Any], n: int) -> Entry | None:
+        """The time of a row; None where it is wrong. ``top`` holds for what the row does not state."""
         path: KeyPath = ("time", n)
-        wide = {key: WIDE[key] for key in row if key in WIDE}
         for key in row:
-            if key not in KNOWN and key not in wide:
-                self.fault((*path, key), f"unknown key {short(key)}{near(key, [*KNOWN, *WIDE])}")
-        if not wide:
-            yield from self._entry(row.get("part"), {key: row[key] for key in row if key in KNOWN}, top, path)
-            return
-        shared = {key: value for key, value in row.items() if key in KNOWN}
-        parts = dict.fromkeys(part for part, _ in wide.values())
-        for key in shared:
-            if key in NARROW:
-                self.fault((*path, key), f"{key} beside {next(iter(wide))}: a row with several times has no {key}")
-            elif key not in ("device", *EVERY) and not any(key in KEYS[part] for part in parts):
-                self.fault((*path, key), f"{key} says nothing of {', '.join(parts)}; leave it out")
-        for key, (part, unit) in wide.items():
-            own = {word: shared[word] for word in shared if word in ("device", *EVERY, *KEYS[part])}
-            yield from self._entry(part, {**own, "part": part, unit: row[key]}, top, path, key)
-
-    def _entry(
-        self, part: Any, row: Mapping[str, Any], top: Mapping[str, Any], path: KeyPath, called: str = ""
-    ) -> Iterator[Entry]:
-        """The time of a row, or of its column ``called`` where it has several."""
+            if key not in KNOWN:
+                self.fault((*path, key), f"unknown key {short(key)}{near(key, KNOWN)}")
+        part, row = row.get("part"), {key: row[key] for key in row if key in KNOWN}
         before = len(self.faults)
         if not isinstance(part, str) or part not in KEYS:
             wrong = "" if part is None else f", not {short(part)}{near(str(part), KEYS)}"
             self.fault((*path, "part"), f"part must be one of {', '.join(KEYS)}{wrong}")
-            return
+            return None
         allowed = {"part", *KEYS[part], *EVERY, *TIMES, *ENDS, *(() if part == "link" else ("device", "beside"))}
         for key in row:
             if key not in allowed:
@@ -236,15 +216,15 @@ class _Times(Reader):
             for key in COUNTS
             if key in values and key in allowed
         }
-        seconds, unit = self._seconds(part, values, path, called)
+        seconds, unit = self._seconds(part, values, path)
         factor = self._number("factor", values["factor"], 1.0, MOST_FACTOR, path) if "factor" in values else 0.0
         low, high = self._ends(values, unit, seconds, path)
         bandwidth = self._number("gb_per_s", values["gb_per_s"], 1e-9, 1e9, path) if "gb_per_s" in values else 0.0
         if len(self.faults) > before:
-            return
+            return None
         first, target = names[ends[0]], names.get("to", "")
         source: Any = words["source"] or "measured"
-        yield Entry(
+        return Entry(
             *(part, first, seconds, source, counts, low, high, factor, words["contestant"], words["beside"]),
             *(target, bandwidth * 1e9, words["note"], int(path[1])),
         )
@@ -268,7 +248,7 @@ class _Times(Reader):
             return least
         return float(value)
 
-    def _seconds(self, part: str, values: Mapping[str, Any], path: KeyPath, called: str) -> tuple[float, str]:
+    def _seconds(self, part: str, values: Mapping[str, Any], path: KeyPath) -> tuple[float, str]:
         """(seconds, the unit they are stated in); (0, "") for a link that states a bandwidth, or with a fault."""
         units = [unit for unit in TIMES if unit in values]
         if not units and "gb_per_s" in values:
@@ -282,7 +262,7 @@ class _Times(Reader):
         value = values[unit]
         least, most = (1 / LONGEST, 1 / SHORTEST) if unit == RATE else (SHORTEST * UNITS[unit], LONGEST * UNITS[unit])
         before = len(self.faults)
-        amount = self._number(called or unit, value, least, most, path)
+        amount = self._number(unit, value, least, most, path)
         return (0.0, "") if len(self.faults) > before else (_in_seconds(amount, unit), unit)
 
     def _ends(self, values: Mapping[str, Any], unit: str, seconds: float, path: KeyPath) -> tuple[float, float]:

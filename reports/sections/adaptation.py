@@ -18,7 +18,7 @@ from ..tidy import About, commit_of
 
 PRIMITIVE = "training adaptation"
 WORKLOAD = "cartpole_dqn"
-COMMAND = f"python -m dse adapt --platform this --workload {WORKLOAD} --running --exhaustive --keep"
+COMMAND = f"python -m benchmarks adapt --workload {WORKLOAD} --exhaustive"
 RATES = ("sampling_hz", "update_hz", "frames_hz", "cpu_percent", "used_bytes")
 HEAD = ("look", "search", "samplers", "B", "env steps/s", "gradient steps/s", "records/s", "processor", "memory (MB)")
 READING = (

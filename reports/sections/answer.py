@@ -8,11 +8,11 @@ import pandas as pd
 
 from dse import stats
 from dse.cli import tree_text
-from dse.published.peer_claims import PEER, is_ours, one_run
 from dse.race_trees import configuration_of
 from dse.records import Measurement, RecordError, twins
 from dse.times.tree_variants import Configuration
 from impls.terminal import plural
+from reports.claims.peer_claims import PEER, is_ours, one_run
 
 from ..chart import Material, Section, placeholder
 from ..markup import console, here, link, paragraph, safe, slug, table

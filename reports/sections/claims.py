@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
-from dse.published import claims
-from dse.published.claims import UNTESTED, VERDICTS, Claim
-from dse.published.rmm_claims import PAPER as FPGA_PAPER
 from dse.records import RecordError
 from dse.times.profile import Known, evidence
+from reports.claims import claims
+from reports.claims.claims import UNTESTED, VERDICTS, Claim
+from reports.claims.rmm_claims import PAPER as FPGA_PAPER
 
 from ..chart import Material, Section
 from ..markup import Cell, paragraph, paragraphs, slug, table

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from dse.published.peer_claims import PEER
 from dse.records import RecordError
+from reports.claims.peer_claims import PEER
 
 from ..chart import Material, Section
 from ..look import Look, html

@@ -10,11 +10,11 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dse.published import fixed_point, learner_points, quoted, rmm_points
-from dse.published.claims import Claim
-from dse.published.learner_points import Curve
-from dse.published.quoted import Quoted
-from dse.published.rmm_points import BATCHES, POINTS, PUBLISHED, Point, Taken
+from reports.claims import fixed_point, learner_points, quoted, rmm_points
+from reports.claims.claims import Claim
+from reports.claims.learner_points import Curve
+from reports.claims.quoted import Quoted
+from reports.claims.rmm_points import BATCHES, POINTS, PUBLISHED, Point, Taken
 
 from .. import style
 from ..chart import Chart, Material, Section

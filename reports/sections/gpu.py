@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from dse.published.peer_claims import one_run
 from dse.records import Measurement, RecordError
+from reports.claims.peer_claims import one_run
 
 from ..chart import Material, Section
 from ..markup import items, link, named, paragraph, slug, table

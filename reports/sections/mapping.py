@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from dse.cli.mapping_text import text
 from dse.mapping.question import recommend_mapping
 from dse.platforms import PlatformError
-from dse.published import mapping_loss
 from dse.records import SOURCES, RecordError
 from dse.solver.law import EPSILONS
 from dse.tuning.core_split import Allocation, RateCurve, allocate
 from impls.terminal import plural
+from reports.claims import mapping_loss
 
 from .. import style
 from ..chart import Chart, Material, Section

@@ -13,7 +13,6 @@ from statistics import median
 
 from dse.mapping.build import Built, build
 from dse.mapping.doubt import Doubt
-from dse.mapping.options import Place
 from dse.mapping.question import MappingQuestion, ask, load_workload, tables
 from dse.platforms import load
 from dse.records import RecordError
@@ -156,7 +155,7 @@ def _front(results: Evidence, workload: str) -> list[Point]:
 
 def _point(one: Answer, is_undominated: bool) -> Point:
     ends, given = Doubt("ratio", 0.0).ends(one), one.outcome
-    arrangement = Place(one.mode).arrangement
+    arrangement = one.mode.arrangement
     return Point(
         given.devices, arrangement, letters(one.configuration), given.hz, *ends, given.watts or 0.0, is_undominated
     )
@@ -187,7 +186,7 @@ def what_if(results: Evidence) -> list[WhatIf]:
                 for placement, problem in model.problems.items()
             }
             if isinstance(found := solve(problems), Solution):
-                chosen, arrangement = found.choice, Place(found.answer.mode).arrangement
+                chosen, arrangement = found.choice, found.answer.mode.arrangement
                 cells.append(WhatIf(batch, count, found.value, arrangement, letters(chosen), chosen.learner.device))
     return cells
 

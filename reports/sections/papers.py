@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dse.published import claims
-from dse.published.claims import Claim
 from dse.records import RecordError
+from reports.claims import claims
+from reports.claims.claims import Claim
 
 from ..chart import Chart, Material, Section
 from ..markup import Cell, here, outside, paragraph, safe, slug, table

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from dse import accuracy, stats
 from dse.accuracy import ACCURACY_FILE, CHECKS, Accuracy
-from dse.published.peer_claims import PEER, is_ours, one_run
 from dse.records import Measurement, RecordError, text_of, twins
+from reports.claims.peer_claims import PEER, is_ours, one_run
 
 from ..chart import Section
 from ..markup import Cell, items, named, paragraph, table

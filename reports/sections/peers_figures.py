@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dse.published.peer_claims import BATCH, PEER, is_ours
+from reports.claims.peer_claims import BATCH, PEER, is_ours
 
 from .. import style
 from ..tidy import OPS, PREFERRED_CAPACITY, About, either, nearest, where

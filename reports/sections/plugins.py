@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from dse import stats
 from dse.learning_runs import Value, write_over_seeds
-from dse.published import plugin_claims as claims
 from dse.records import Measurement, how_to_measure, in_order, twins
+from reports.claims import plugin_claims as claims
 
 from .. import origins, style
 from ..chart import Chart, Material, Section

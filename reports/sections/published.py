@@ -7,10 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dse.estimate import Estimate
-from dse.published import mappings as table5
-from dse.published import quoted
-from dse.published.mappings import Pace, Row
-from dse.published.quoted import Quoted
+from reports.claims import mappings as table5
+from reports.claims import quoted
+from reports.claims.mappings import Pace, Row
+from reports.claims.quoted import Quoted
 
 from .. import style
 from ..chart import Chart, Section

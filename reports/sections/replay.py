@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from dse import stats
-from dse.published import lock_claims
-from dse.published.quoted import Quoted
 from dse.records import Measurement, RecordError, how_to_measure, twins
+from reports.claims import lock_claims
+from reports.claims.quoted import Quoted
 
 from ..chart import Material, Section
 from ..markup import Cell, items, named, paragraph, paragraphs, table

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse import stats
-from dse.published.lock_claims import one_run
 from dse.records import Measurement, how_to_measure, twins
 from impls.replay.registry import strategies
+from reports.claims.lock_claims import one_run
 
 from .. import origins
 from ..markup import paragraph

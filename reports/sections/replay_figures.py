@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dse.published.lock_claims import RUN, is_oversubscribed
 from dse.records import Measurement
+from reports.claims.lock_claims import RUN, is_oversubscribed
 
 from .. import style
 from ..chart import Chart, Material

@@ -12,11 +12,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from dse import stats
-from dse.published.peer_claims import is_ours
 from dse.records import Measurement, twins
 from dse.times.batch_law import flat_then_linear
 from dse.times.learner_products import product_bounds
 from impls.files import list_files
+from reports.claims.peer_claims import is_ours
 
 from .. import style
 from ..chart import Chart, Material, Section, measured

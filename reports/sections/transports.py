@@ -9,9 +9,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from dse.published.quoted import Quoted
 from dse.records import Measurement, how_to_measure, in_order
 from impls.terminal import plural
+from reports.claims.quoted import Quoted
 
 from .. import style
 from ..chart import Chart, Material, Section

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from dse.cli.tree_text import text
-from dse.published import peer_claims
 from dse.records import Measurement, RecordError
 from dse.times import fanout_choice, tree_cost_model
 from dse.times.tree_times import Question, Table, family_of
 from dse.tree import Recommendation, answer
+from reports.claims import peer_claims
 
 from ..chart import Chart, Material, Section, measured
 from ..markup import console, paragraph, paragraphs, table

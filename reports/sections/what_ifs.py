@@ -13,7 +13,6 @@ from dse.cli.text import in_words, rounded
 from dse.estimate import weakest
 from dse.mapping.build import build
 from dse.mapping.doubt import Doubt, interval
-from dse.mapping.options import Place
 from dse.mapping.question import load_workload
 from dse.mapping.what_if import with_changes
 from dse.platforms import Device, Platform, PlatformError, load, names
@@ -146,17 +145,17 @@ def answer(known: Known, changed: Changed, workload: str) -> Answer:
         solved = None
     if not isinstance(solved, Solution):
         return Answer((*[("", "")] * 5, ("nothing fits", "")), 0.0)
-    one, chosen, place = solved.answer, solved.choice, Place(solved.answer.mode)
+    one, chosen, mode = solved.answer, solved.choice, solved.answer.mode
     low, high = Doubt(OBJECTIVE, EPSILON).ends(one)
     source = weakest(option.time.rests_on.source for option in chosen.options)
-    most = "at most, " * (not place.in_turns)
+    most = "at most, " * (not mode.in_turns)
     rate = rounded(one.value, low, high), most + in_words(one.value, low, high, interval(one), source)
     trees = list(dict.fromkeys(map(_where, (chosen.sampling, chosen.updating))))
     tree = (
         trees[0] if len(trees) == 1 else (" + ".join(name for name, _ in trees), "; ".join(told for _, told in trees))
     )
     places = (_where(chosen.actors), tree, (chosen.storage.device, ""), _where(chosen.learner))
-    return Answer(((place.arrangement, ""), *places, rate), one.value)
+    return Answer(((mode.arrangement, ""), *places, rate), one.value)
 
 
 def _where(option: Option) -> tuple[str, str]:

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from dse.published import claims, quoted, rmm_points
-from dse.published.rmm_claims import PAPER as FPGA_PAPER
+from reports.claims import claims, quoted, rmm_points
+from reports.claims.rmm_claims import PAPER as FPGA_PAPER
 from reports.sections import fpga as fpga_section
 from tests.committed import RESULTS
 from tests.page_parts import assert_plain, uncovered

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from dse.published import plugin_claims, quoted
 from dse.records import Writer
+from reports.claims import plugin_claims, quoted
 
 pytest.importorskip("pandas", reason="reports need pandas")
 pytest.importorskip("seaborn", reason="reports need seaborn")

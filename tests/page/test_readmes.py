@@ -23,7 +23,7 @@ from tests.committed import COMMITTED, ROOT
 from tests.matrix import matrix
 from tests.system.test_advice import PARSERS, benchmark, parsed, parsers
 
-PAPERS = "dse/published/PAPERS.md"
+PAPERS = "reports/claims/PAPERS.md"
 PROSE = [*readmes.readmes(), *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", PAPERS))]
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)

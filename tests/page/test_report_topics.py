@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dse.published.tree_claims import PAPER
+from reports.claims.tree_claims import PAPER
 from tests.committed import ROOT
 from tests.page.test_reports import KEY, record, write
 
@@ -83,7 +83,7 @@ def test_a_section_with_a_figure_is_one_new_file(copy):
 
 def test_claims_are_one_new_file_whether_of_a_known_paper_or_another(copy):
     for name, paper in (("ninth", OTHER), ("more", PAPER)):
-        path = copy / "dse" / "published" / f"{name}_claims.py"
+        path = copy / "reports" / "claims" / f"{name}_claims.py"
         path.write_text(CLAIMS.format(paper=paper, text=f"Made up by {paper}."))
     _, page = page_of(copy)
     known, other = page.split(f"<h2>Claims of {PAPER}</h2>")[1].split(f"<h2>Claims of {OTHER}</h2>")

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dse.published import mappings
 from dse.records import Writer, to_rows
 from reports import __main__ as command
 from reports import page, style, tidy
+from reports.claims import mappings
 from reports.sections import (
     adaptation,
     arrangements,

@@ -2,11 +2,11 @@
 
 import pytest
 
-from dse.published import mapping_loss
 from dse.times.batch_law import FlatThenLinear
 from dse.times.multi_learner import Terms, factors
 from dse.tuning.core_split import RateCurve, Scaling, allocate, completed
 from dse.tuning.presampling import depth_curve, depth_enough, published_loop
+from reports.claims import mapping_loss
 
 pytest.importorskip("seaborn", reason="reports need seaborn")
 

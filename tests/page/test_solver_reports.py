@@ -8,10 +8,10 @@ import pytest
 from dse.cli import mapping_text
 from dse.mapping.options import implementation_of
 from dse.mapping.question import ask, recommend_mapping
-from dse.published import mapping_loss
 from dse.records import RecordError
 from dse.times.multi_learner import spo_factor
 from dse.tuning.learners import learner_scaling
+from reports.claims import mapping_loss
 from tests.profiled import made_up
 
 pytest.importorskip("seaborn", reason="reports need seaborn")

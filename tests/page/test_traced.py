@@ -17,9 +17,9 @@ import pytest
 
 import dse
 from dse import accuracy
-from dse.published import quoted
 from reports import page, readme_tables, tidy
 from reports.chart import Material
+from reports.claims import quoted
 from reports.sections import fpga
 from tests.committed import COMMITTED, ROOT
 

@@ -25,7 +25,8 @@ NOTHING = Request(0, None, None, None, 0.0)
 class Learner:
     """The learner's end of one node."""
 
-    def __init__(self, **changed):
+    def __init__(self, epoch=0, **changed):
+        self.epoch = epoch
         workload = dataclasses.replace(load("cartpole_dqn"), **changed)
         self.weights = learners.make(workload, seed=0).weights()
         made = learners.default(workload)
@@ -36,7 +37,7 @@ class Learner:
         self.run = self.ask().run
 
     def orders(self, allowed=0, elsewhere=0, run=None):
-        return Orders(self.run if run is None else run, allowed, elsewhere, 0, self.known, 0)
+        return Orders(self.run if run is None else run, allowed, elsewhere, 0, self.known, self.epoch)
 
     def ask(self, allowed=0, weights=None, request=NOTHING, **more):
         message = join(self.orders(allowed, **more).pack(), request.pack())
@@ -124,6 +125,19 @@ def test_records_are_saved_and_loaded(learner):
     learner.shard.load_records(state)
     learner.ask(80)
     assert learner.reply.records == 80
+
+
+def test_each_epoch_has_random_numbers_of_its_own():
+    first = []
+    for epoch in (0, 0, 1):
+        learner = Learner(epoch)
+        try:
+            learner.ask(30, learner.weights)
+            learner.wait(30, 30)
+            first.append(learner.shard.save_records()["arrays"]["observation"][:30])
+        finally:
+            learner.node.close()
+    assert np.array_equal(first[0], first[1]) and not np.array_equal(first[0], first[2])
 
 
 def test_a_fault_of_an_environment_is_said():

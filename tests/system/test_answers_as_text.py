@@ -161,12 +161,10 @@ def test_the_why_has_simulation_ties_and_break_evens():
         slow(("--platform", "u200", "--workload", "hopper_ddpg", "--fix", "sampling=gpu", "--fix", "updating=cpu")),
     ],
 )
-def test_a_mapping_is_emitted_as_files_that_read_back_the_same(capsys, system):
-    files = {kind: said(capsys, "recommend", *system, "--emit", kind)[1] for kind in emit.FORMATS}
-    given, space = json.loads(files["json"]), {}
-    exec(files["python"], space)  # what a reader would do with it
-    assert tomllib.loads(files["toml"]) == space["mapping"] == given
-    assert f"# made by: python -m dse recommend {shlex.join(system)}\n" in files["toml"]
+def test_a_mapping_is_emitted_as_a_file_that_says_what_the_answer_says(capsys, system):
+    file = said(capsys, "recommend", *system, "--emit", "toml")[1]
+    given = tomllib.loads(file)
+    assert f"# made by: python -m dse recommend {shlex.join(system)}\n" in file
     whole = json.loads(said(capsys, "recommend", *system, "--json")[1])
     stated = [given[name] for name in ("platform", "mode", "depth", "batch", "workload")]
     assert stated == [*(whole[name] for name in ("platform", "arrangement", "depth", "batch")), system[3]]
@@ -175,10 +173,6 @@ def test_a_mapping_is_emitted_as_files_that_read_back_the_same(capsys, system):
     for part in whole["parts"]:
         details = {"implementation" if key == "contestant" else key: one for key, one in part["details"].items()}
         assert given[part["part"]].items() >= (details | {"device": part["device"]}).items()
-    on = {part["device"] for part in whole["parts"] if part["part"] in ("actors", "sampling", "updating")}
-    assert ("tree" in space) == (len(on) == 1)
-    if "tree" in space:
-        assert (space["tree"].capacity, space["tree"].fanout) == (given["capacity"], given["sampling"]["fanout"])
 
 
 @pytest.mark.parametrize(
@@ -190,7 +184,7 @@ def test_a_mapping_is_emitted_as_files_that_read_back_the_same(capsys, system):
         ("--platform", "u200", "--capacity", "1e5", "--batch", "64"),
     ],
 )
-def test_the_line_of_a_tree_makes_that_tree_and_so_do_its_files(capsys, asked):
+def test_the_line_of_a_tree_makes_that_tree_and_its_file_says_the_same(capsys, asked):
     first, make, *_ = said(capsys, "recommend", *asked)[1].splitlines()
     whole = json.loads(said(capsys, "recommend", *asked, "--json")[1])
     shape, question = whole["tree"], whole["question"]
@@ -199,15 +193,14 @@ def test_the_line_of_a_tree_makes_that_tree_and_so_do_its_files(capsys, asked):
         tree = eval(make, {"impls": impls})
         assert (tree.capacity, tree.fanout, tree.threads) == (question["capacity"], shape["fanout"], shape["threads"])
         assert str(tree.dtype) == question["dtype"]
-    files = {kind: said(capsys, "recommend", *asked, "--emit", kind)[1] for kind in emit.FORMATS}
+    file = said(capsys, "recommend", *asked, "--emit", "toml")[1]
     table = {name: shape[name] for name in ("implementation", "fanout", "threads", "options")}
     table |= {name: question[name] for name in ("capacity", "dtype")}
-    assert json.loads(files["json"]) == tomllib.loads(files["toml"]) == {"tree": table} == {"tree": whole["tree"]}
+    assert tomllib.loads(file) == {"tree": table} == {"tree": whole["tree"]}
     chosen = whole["choice"]["configuration"]
     is_chosen = all(table[name] == chosen[name] for name in ("fanout", "threads"))
     is_default = (table["fanout"], table["threads"], table["options"]) == (16, 1, {})
     assert is_default or (first.startswith("Use ") and is_chosen and table["options"] == dict(chosen["options"]))
-    assert files["python"].splitlines()[1:] == ["import impls", "", f"tree = {make}"]
 
 
 def test_options_are_in_the_line_and_none_that_is_the_default():

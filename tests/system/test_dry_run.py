@@ -13,7 +13,12 @@ from tests.budget import ROOT, commands
 
 MEASURING = {name.split()[1]: options for name, options in commands().items() if name.startswith("benchmarks ")}
 MEASURING.pop("list")
-NEEDED = {"compare": "BASE NEW", "profile": "--workload cartpole_dqn", "share": "--workload cartpole_dqn"}
+NEEDED = {
+    "compare": "BASE NEW",
+    "profile": "--workload cartpole_dqn",
+    "share": "--workload cartpole_dqn",
+    "adapt": "--workload cartpole_dqn",
+}
 SMALL = (
     "sweep --preset smoke --contestants numpy --capacities 64,100 --batches 4 --fanouts 4,8 --budget 0.01 --no-floor",
     "replay --only operations --buffers prioritized_buffer --capacity 500 --sample 0.001 --budget 0.001 --no-sentinels",

@@ -1,4 +1,4 @@
-"""Estimates from a platform alone: known answers by hand, and every key of a platform file moves one."""
+"""Models of a platform alone: every number of its file moves an answer, the law of a step by hand, and the table."""
 
 import dataclasses
 import json
@@ -8,23 +8,19 @@ import pytest
 from dse import platforms
 from dse.__main__ import main
 from dse.mapping.build import build
-from dse.platforms import Cache, Device, Link, Memory, Platform, Quantity, leaves
-from dse.times import analytic, hardware
-from dse.times.estimates import MODELED, Asked, rows
+from dse.platforms import Cache, Device, Memory, Platform, PlatformError, Quantity, leaves
+from dse.solver.problem import ProblemError
+from dse.times import hardware
 from dse.times.parts import Parts
-from impls.training import load, timed_names
-from tests.matrix import matrix
+from dse.times.platform_trees import choose
+from dse.times.tree_times import Question
+from impls.training import load
+from tests.solver_cases import MODES
 
-WORKLOADS = [  # from L1 to memory: leaves, batches, weights; first those that most numbers move
-    Asked(capacity=20_000_000, batch=256, record_bytes=200_000, network="mlp:64-2048-2048-1"),
-    Asked(batch=1, network="mlp:64-2048-2048-1"),  # weights are moved for a single sample
-    Asked(batch=1, network="mlp:64-512-512-1"),
-    Asked(capacity=1_000, batch=32, record_bytes=16, network="mlp:4-8-1"),
-    Asked(capacity=3_000_000, fanout=64, batch=1_024, record_bytes=8_000, network="mlp:64-512-512-1"),
-    Asked(capacity=100_000, batch=1_000, network="mlp:15-128-128-1"),
-]
+SIZES = 100, 10_000, 1_000_000, 50_000_000
+TREES = [Question(capacity, batch, threads=4) for capacity in SIZES for batch in (1, 4096)]
+WORKLOADS = [load(name) for name in ("cartpole_dqn", "hopper_sac", "pong_dqn")]
 FACTORS = (100, 0.01, 0.4, 3)
-ALONE = "gradient step of the network alone, bare hardware"
 
 
 def number(value):
@@ -71,19 +67,30 @@ def everything():
     return Platform(name="everything", devices=(cpu,))
 
 
-ROWS = {}  # of every platform and workload that was asked for: the changed ones are all compared with the same
+def answer(platform, asked):
+    """The options that the solver has for a workload, or the trees for a question; what cannot be, as a sentence."""
+    try:
+        if isinstance(asked, Question):
+            return choose(platform, asked)
+        return build(Parts(platform, asked, None, None, {})).problems
+    except (PlatformError, ProblemError) as error:
+        return str(error)
 
 
-def rows_of(platform, asked):
+ANSWERS = {}  # of every platform and question: the changed ones are all compared with the same
+
+
+def answer_once(platform, asked):
     key = platform, asked
-    if key not in ROWS:
-        ROWS[key] = rows(platform, asked)
-    return ROWS[key]
+    if key not in ANSWERS:
+        ANSWERS[key] = answer(platform, asked)
+    return ANSWERS[key]
 
 
 def differs(platform, *others):
-    """Whether some estimate of the platform is another than that of one of the others."""
-    return any(rows_of(platform, asked) != rows(other, asked) for asked in WORKLOADS for other in others)
+    """Whether some answer of the platform is another than that of one of the others."""
+    every = [*TREES, *WORKLOADS]
+    return any(answer_once(platform, asked) != answer(other, asked) for asked in every for other in others)
 
 
 def changed(thing, path, field, factor):
@@ -115,17 +122,46 @@ def numbers(thing, path=()):
                 yield from numbers(part, (*path, (field.name, place)))
 
 
-PLATFORMS = {name: platforms.load(name) for name in platforms.names()} | {"everything": everything()}
+def lean():
+    """The same platform without what its models prefer, so that what stands for it counts."""
+    preferred = {"bandwidth_bytes_per_s": None, "gather_seconds": None}
+    (cpu,) = everything().devices
+    caches = tuple(dataclasses.replace(cache, **preferred) for cache in cpu.caches)
+    cpu = dataclasses.replace(cpu, caches=caches, memory=dataclasses.replace(cpu.memory, **preferred))
+    return Platform(name="lean", devices=(cpu,))
+
+
+PLATFORMS = {name: platforms.load(name) for name in platforms.names()}
+PLATFORMS |= {"everything": everything(), "lean": lean()}
 KEYS = [(name, path, field) for name, platform in PLATFORMS.items() for path, field in numbers(platform)]
 
 
-@pytest.mark.parametrize(("name", "path", "field"), KEYS, ids=lambda part: str(part).replace(" ", "")[:60])
-def test_every_number_of_a_platform_moves_an_estimate(name, path, field):
-    platform = PLATFORMS[name]
-    if path and path[0][0] == "devices":  # estimates of other devices would only take their time
-        platform = dataclasses.replace(platform, devices=(platform.devices[path[0][1]],), links=())
-        path = (("devices", 0), *path[1:])
-    assert differs(platform, *(changed(platform, path, field, factor) for factor in FACTORS))
+def table_of(name, path):
+    """The kind of the device, and the table in it, that a path leads to."""
+    kind = PLATFORMS[name].devices[path[0][1]].kind if path and path[0][0] == "devices" else ""
+    return (kind, *(table for table, _ in path[1:] or path))
+
+
+GROUPS = {}
+for name, path, field in KEYS:
+    GROUPS.setdefault((*table_of(name, path), field), []).append((name, path, field))
+
+
+SHOWN = {("cpu", "devices", "threads"), ("cpu", "caches", "shared_by"), ("cpu", "caches", "bandwidth_bytes_per_s")}
+SHOWN |= {("cpu", "caches", f"copy{of}_bytes_per_s") for of in ("", "_all_cores")}
+SHOWN |= {("cpu", table, f"triad{of}_bytes_per_s") for table in ("caches", "memory") for of in ("", "_all_cores")}
+SHOWN |= {("cpu", table, "gather_all_cores_seconds") for table in ("caches", "memory")}
+SHOWN |= {("cpu", "memory", "copy_all_cores_bytes_per_s")}
+"""Numbers of a processor that a probe shows, and no model uses."""
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=".".join)
+def test_every_number_moves_an_answer_on_some_platform(group):
+    def moves(name, path, field):
+        others = (changed(PLATFORMS[name], path, field, factor) for factor in FACTORS)
+        return differs(PLATFORMS[name], *others)
+
+    assert any(moves(*key) for key in GROUPS[group]) == (group not in SHOWN)
 
 
 def test_the_walk_meets_every_key_that_is_no_documentation():
@@ -134,7 +170,7 @@ def test_the_walk_meets_every_key_that_is_no_documentation():
         assert len(stated) == sum(key[0] == name for key in KEYS)
 
 
-def test_texts_that_are_no_documentation_move_estimates_too():
+def test_texts_that_are_no_documentation_move_answers_too():
     u200 = PLATFORMS["u200"]
     names = {leaf.field for leaf in leaves(u200) if isinstance(leaf.value, str) and not leaf.documentation}
     assert names == {"kind", "source", "target"}
@@ -142,83 +178,6 @@ def test_texts_that_are_no_documentation_move_estimates_too():
     assert differs(dataclasses.replace(u200, links=(u200.links[0], ends)), u200)
     devices = [dataclasses.replace(one, kind="cpu") if one.kind == "gpu" else one for one in u200.devices]
     assert differs(dataclasses.replace(u200, devices=tuple(devices)), u200)
-
-
-def by_name(found):
-    return {(row.device, row.what): row for row in found}
-
-
-def test_known_answers():
-    found = by_name(rows(everything(), Asked(capacity=256, fanout=16, batch=10, record_bytes=100, network="mlp:4-8-1")))
-    arithmetic = (6 + 16 / 8) / 3e9
-    # 16 inner sums take two lines, 16 leaves one; all of it lies in L1
-    assert found["cpu", "sample one leaf"].value == pytest.approx(3 * 1e-9 + 2 * arithmetic)
-    assert found["cpu", "sample a batch, one core"].value == pytest.approx(10 * (3 * 1e-9 / 8 + 2 * arithmetic))
-    assert found["cpu", "copy a batch, one core"].value == pytest.approx(2 * 10 * 100 / 1e11)
-    assert found["cpu", "apply a gradient, all cores"].value == pytest.approx(12 * 49 / 2.7e11)
-    step = 2 * 3 * 40 * 10 / 4e11
-    assert found["cpu", ALONE].value == pytest.approx(max(step, 12 * 49 / 2e10))
-    assert found["cpu", f"energy of a {ALONE}"].value == pytest.approx(100 * found["cpu", ALONE].value)
-
-
-def test_links_are_told_each_way():
-    ends = [Device(name=name, kind="cpu", cores=number(1), memory=Memory(size_bytes=number(1e9))) for name in "ab"]
-    one = {"hops": number(1), "alpha_seconds": number(1e-6), "beta_bytes_per_s": number(1e9)}
-    link = Link(source="a", target="b", **one, back_alpha_seconds=number(3e-6), back_beta_bytes_per_s=number(2e9))
-    found = by_name(rows(Platform(name="two", devices=tuple(ends), links=(link,)), Asked(batch=10, record_bytes=100)))
-    assert found["a", "send a batch to b"].value == pytest.approx(1e-6 + 1e-6)
-    assert found["b", "send a batch to a"].value == pytest.approx(3e-6 + 0.5e-6)
-
-
-def test_what_does_not_fit_says_so():
-    found = by_name(rows(PLATFORMS["u200"], Asked(network="pong", record_bytes=56_448, batch=32)))
-    assert found["gpu", "gather a batch of records"].note == "56.4 GB of records do not fit 12.9 GB"
-    assert "uram: have 800, need 1,900" in found["fpga", ALONE].note  # a learner has all slices, as in `recommend`
-
-
-# One answer, by one roofline
-
-
-def seconds_of(what, estimates):
-    """Seconds of the rows of that name, by device, where something fits."""
-    return {row.device: row.value for row in estimates if row.what == what and row.value}
-
-
-@pytest.mark.parametrize(
-    ("platform", "name", "batch"),
-    matrix(
-        platforms.names(), timed_names(), [32, 256], brief=lambda *one: "cartpole_dqn" in one or {"u200", 256} < {*one}
-    ),
-)
-def test_a_gradient_step_is_what_recommend_takes_where_nothing_is_measured(platform, name, batch):
-    """To the last digit, by the fastest option of a device; so both put the devices in the same order."""
-    platform, workload = PLATFORMS[platform], load(name)
-    workload = dataclasses.replace(workload, learner=dataclasses.replace(workload.learner, batch=batch))
-    estimates = rows(platform, Asked.of(workload))
-    fastest = {}
-    for option in build(Parts(platform, workload, None, None, {})).problems["pipelined"].options["learner"]:
-        fastest[option.device] = min(option.seconds, fastest.get(option.device, option.seconds))
-    assert seconds_of(MODELED, estimates) == fastest
-    bare = seconds_of("gradient step, bare hardware", estimates)
-    for device, seconds in fastest.items():  # an FPGA has no framework
-        assert seconds == bare[device] if platform.device(device).kind == "fpga" else seconds > bare[device]
-
-
-def test_another_batch_than_the_workloads_is_asked_of_its_own_shape():
-    asked = dataclasses.replace(Asked.of(load("pong_dqn")), batch=64)
-    workload = load("pong_dqn")
-    same = dataclasses.replace(workload, learner=dataclasses.replace(workload.learner, batch=64))
-    assert rows(PLATFORMS["h200"], asked) == rows(PLATFORMS["h200"], Asked.of(same))
-    assert asked.batch_bytes == 64 * 5 * 7062  # stacks of frames are gathered out of records of one frame
-
-
-def test_what_nothing_can_train_says_why():
-    gpu = dataclasses.replace(PLATFORMS["u200"], devices=PLATFORMS["u200"].devices[1:2], links=())
-    alone = by_name(rows(gpu, Asked.of(load("hopper_ddpg"))))
-    assert alone["gpu", "gradient step, bare hardware"].value
-    assert (alone["gpu", MODELED].value, alone["gpu", MODELED].note[:12]) == (None, "no processor")
-    pixels = by_name(rows(PLATFORMS["u200"], Asked.of(load("pong_dqn"))))
-    assert (pixels["fpga", MODELED].value, pixels["fpga", MODELED].note) == (None, "nothing fits")
 
 
 def test_the_roofline_by_hand():
@@ -241,22 +200,31 @@ def test_values_carry_the_origins_of_what_they_are_made_of():
     assert hardware.stated(None, 4.0) == hardware.Known(4.0, frozenset())
 
 
-def test_the_work_of_an_algorithm_is_more_than_that_of_its_network_alone():
-    for name in timed_names():
-        alone = hardware.work_alone(analytic.network_of(load(name))[0])
-        assert all(whole >= part for whole, part in zip(analytic.work_of(load(name))[:2], alone[:2], strict=True))
+def ask(capsys, *words):
+    assert main(["platform", "estimate", *words]) == 0
+    return capsys.readouterr().out
 
 
-def test_the_command_says_which_scope_its_rows_have(capsys):
-    def said(*words):
-        assert main(["platform", "estimate", "u200", *words]) == 0
-        return capsys.readouterr().out
+@pytest.mark.parametrize(("platform", "name"), [("u200", "hopper_ddpg"), ("edge", "cartpole_dqn")])
+def test_the_table_of_primitives_has_the_fastest_option_of_each_part_and_device(capsys, platform, name):
+    """To the last digit, as the solver takes it where nothing is measured; of a learner on one device."""
+    rows = json.loads(ask(capsys, platform, "--workload", name, "--json"))["primitives"]
+    options = build(Parts(PLATFORMS[platform], load(name), None, None, {})).problems[MODES["pipelined"]].options
+    for part in ("learner", "storage"):
+        fastest = {}
+        for option in options[part]:
+            fastest[option.device] = min(option.seconds, fastest.get(option.device, option.seconds))
+        found = {row["device"]: row["seconds"] for row in rows if row["part"] == part and row["seconds"]}
+        assert found.keys() >= fastest.keys()
+        if part == "learner":
+            assert found == fastest
+    sent = {(row["device"], row["part"]) for row in rows if row["part"].startswith("send a batch to ")}
+    assert len(sent) == 2 * len(PLATFORMS[platform].links)
 
-    alone = said("--network", "hopper")
-    assert ("gradient step of the network alone, bare hardware" in alone, MODELED in alone) == (True, False)
-    both = said("--workload", "hopper_ddpg", "--batch", "64")
-    for words in ("gradient step, bare hardware", MODELED, "--workload hopper_ddpg --fix batch=64", "Not checked here"):
-        assert words in both
-    given = json.loads(said("--json", "--fanout", "8"))
-    assert [given["asked"][name] for name in ("workload", "fanout", "batch")] == ["hopper_ddpg", 8, 256]
-    assert {row["device"] for row in given["estimates"] if row["what"] == MODELED} == {"cpu", "gpu", "fpga"}
+
+def test_the_table_has_a_line_a_part_and_a_column_a_device_and_says_what_is_lacking(capsys):
+    _, head, *lines = ask(capsys, "u200", "--workload", "hopper_ddpg").splitlines()
+    assert head.split() == ["cpu", "gpu", "fpga"]
+    learner = next(line for line in lines if line.startswith("learner"))
+    assert learner.split()[2::2] == ["modeled"] * 3
+    assert "learner on fpga" in ask(capsys, "u200", "--workload", "pong_dqn")

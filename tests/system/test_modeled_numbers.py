@@ -10,17 +10,18 @@ import pytest
 from dse.__main__ import main
 from dse.cli.mapping_text import text
 from dse.cli.mapping_words import rate
+from dse.cli.platform import list_primitives
 from dse.estimate import Estimate, Evidence, interval_of
 from dse.mapping.build import build
 from dse.mapping.options import COPIES
-from dse.mapping.question import explain_mapping, recommend_mapping, tables
+from dse.mapping.processes import ExecutionMode, Run
+from dse.mapping.question import ask, explain_mapping, recommend_mapping, tables
 from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
 from dse.solver.deciding import deciding, spreads, widest
 from dse.solver.law import TOO_HIGH
 from dse.solver.problem import PARTS, Configuration, Problem
 from dse.solver.solve import solve
-from dse.times import estimates
 from dse.times.batch_law import flat_then_linear
 from dse.times.parts import Parts
 from dse.times.profile import PerformanceTable, over_batch
@@ -31,6 +32,7 @@ from tests.matrix import slow
 from tests.solver_cases import option, timed
 
 MACHINES = ("8fb834d50a", "d7dae63b89")
+ALONE = ExecutionMode("apart", Run("apart", 1, "torch", "torch"))
 SERIAL = {"arrangement": "serial", "learner_threads": 1}
 
 
@@ -147,8 +149,8 @@ def test_other_commands_tell_what_their_ends_mean(capsys):
     adapted = asked("adapt", *system, "--memory-gb", "64")
     assert (adapted["upper_bound"], set(adapted["batch"]["interval"].values())) == (True, {"factor"})
     assert all(one["factor"] > 1 for one in asked("learners", *system)["sources"])
-    rows = asked("platform", "estimate", "u200")["estimates"]
-    assert {row["factor"] is None for row in rows if row["what"] == estimates.MODELED} == {False}
+    rows = asked("platform", "estimate", "u200")["primitives"]
+    assert all(row["low"] < row["seconds"] < row["high"] for row in rows if row["part"] == "learner")
 
 
 # An upper bound
@@ -186,9 +188,9 @@ def test_a_gpu_that_lacks_a_number_is_refused_with_the_key_to_add(missing, key):
     with pytest.raises(PlatformError, match=rf"^gpu: a GPU whose {key}.* is not stated.*add {key}.*--exclude gpu"):
         recommend_mapping(lacking, "hopper_ddpg")
     assert recommend_mapping(lacking, "hopper_ddpg", exclude=["gpu"]).parts
-    rows = estimates.rows(lacking, estimates.Asked.of(load("hopper_ddpg")))
-    assert any(row.device == "gpu" and row.value is None and key in row.note for row in rows)
-    assert any(row.device == "cpu" and row.value for row in rows)
+    rows = list(list_primitives(ask(lacking, "hopper_ddpg", exclude=["gpu"])))
+    assert any(row["device"] == "gpu" and key in row["lacks"] for row in rows)
+    assert all(row["seconds"] for row in rows if (row["part"], row["device"]) == ("learner", "cpu"))
 
 
 def test_an_fpgas_memory_without_a_bandwidth_is_refused():
@@ -251,7 +253,11 @@ def test_an_insertion_that_nobody_timed_is_told_and_makes_its_update_as_weak(mon
 def test_a_slowdown_that_nobody_timed_is_told(monkeypatch, capsys):
     here = machine(MACHINES[1])  # whose parts were not timed in a run of several processes
     beside = {"arrangement": "apart", "learner": "cpu"}
-    both = build(parts_of(load_platform(here), **beside)).problems["apart, 1, torch, torch"].slowdown
+    both = (
+        build(parts_of(load_platform(here), **beside))
+        .problems[ExecutionMode("apart", Run("apart", 1, "torch", "torch"))]
+        .slowdown
+    )
     assert len(both) == 2
     table = parts_of(load_platform(here)).table
     fewer = tuple(row for row in table.rows if (row.what, row.beside) != ("learner step", "actor"))
@@ -264,7 +270,11 @@ def test_a_slowdown_that_nobody_timed_is_told(monkeypatch, capsys):
         "slowdown",
         lambda table, what, other: known(table, what, other) if what == "actor step" else None,
     )
-    one = build(parts_of(load_platform(here), **beside)).problems["apart, 1, torch, torch"].slowdown
+    one = (
+        build(parts_of(load_platform(here), **beside))
+        .problems[ExecutionMode("apart", Run("apart", 1, "torch", "torch"))]
+        .slowdown
+    )
     assert one == {("actors", "learner", "cpu"): both["actors", "learner", "cpu"]}
     notes = recommend_mapping(here, "hopper_ddpg", fix=beside).notes
     assert any(note.startswith("how actors slow learner down on cpu is not in these numbers") for note in notes)

@@ -65,19 +65,6 @@ def test_check_exits_0_for_what_is_fine_and_2_with_every_fault(capsys, mine):
     assert (code, [row["line"] for row in json.loads(told)]) == (2, [5, 8, 11])
 
 
-def test_diff_lists_what_differs_and_what_is_only_in_one(capsys, mine, tmp_path):
-    other = tmp_path / "other.toml"
-    text = GOOD.replace("size_kib = 32", "size_mib = 1").replace("size_gib = 32", "size_mib = 32768")
-    other.write_text(text.replace("hops = 1\n", "hops = 1\nnominal_gb_per_s = 16\n"))
-    code, told, _ = ask(capsys, "diff", mine, other)
-    size, nominal = (line.split() for line in told.splitlines()[2:])
-    assert (code, size) == (0, "device.cpu.cache.L1.size 32 KiB 1 MiB x 32".split())
-    assert nominal == "link.cpu-card.nominal 16 GB/s only in B".split()
-    assert ask(capsys, "diff", mine, mine) == (0, "no key differs\n", "")
-    rows = json.loads(ask(capsys, "diff", other, mine, "--json")[1])
-    assert (rows[1]["key"], rows[1]["why"]) == ("link.cpu-card.nominal", "only in A")
-
-
 def test_probe_writes_a_file_that_passes_check_and_becomes_this(capsys, tmp_path, monkeypatch):
     made = probe.describe(platforms.fingerprint(), FOUND, count_allowed(), SAMPLES)
     monkeypatch.setattr(probe, "probe", lambda tell: made)

@@ -112,6 +112,8 @@ def test_actors_of_a_node_that_is_lost_in_a_pause_act_once_the_node_is_back(clus
             loop.advance()
         with loop.paused():
             strike("shard dies", cluster, loop, 0)
+            saved, events = loop.state_dict()["buffers"], loop.take_events()
+            assert len(saved) == 2 or any("not saved" in event for event in events)
         while loop.nodes.each[0].lives < 2 or loop.nodes.each[0].steps < 100:
             assert time.monotonic() < end, loop.take_events()
             loop.advance()
@@ -149,7 +151,8 @@ def test_learners_on_nodes_average_their_weights(cluster, workload):
 
 
 @pytest.mark.parametrize("trial", range(int(os.environ.get("FANOUT_TRIALS", "2"))))
-def test_a_lost_learner_leaves_the_mean_and_joins_again(cluster, trial):
+@pytest.mark.parametrize("loss", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_a_lost_learner_leaves_the_mean_and_joins_again(cluster, loss, trial):
     workload, events, is_killed = load("cartpole_dqn"), [], False
     workload = widen(workload, 50_000) if trial % 2 else workload
     loop = NodesLoop(workload, AVERAGING, seed=trial)
@@ -164,7 +167,7 @@ def test_a_lost_learner_leaves_the_mean_and_joins_again(cluster, trial):
                 (number,) = [
                     number for number, (_, line) in list_processes().items() if line.startswith("ray::NodeLearner")
                 ]
-                os.kill(number, signal.SIGKILL)
+                os.kill(number, loss)
         updates = loop.updates
         while loop.updates < updates + 50:
             loop.advance()
@@ -240,7 +243,10 @@ def test_nodes_are_not_lost_while_the_learner_does_something_else(cluster):
                 loop.advance()
             time.sleep(PATIENCE + 1)  # as for a long evaluation
         loop.advance()
-        assert loop.report()["replay"]["shards_lost"] == 0
+        loop.allow_steps()
+        environments, hidden = 3, 2 * 8 * 3
+        assert sum(node.allowed for node in loop.nodes.each) == STARTS + loop.updates + hidden + environments
+        assert loop.report()["replay"]["shards_lost"] == 0 and loop.status == " on 3 of 3 nodes"
     finally:
         loop.close()
 

@@ -13,10 +13,10 @@ import pytest
 
 from benchmarks.run import latest
 from dse import platforms, records
-from dse.published import quoted
 from dse.records import Measurement, RecordError, Writer, parse, read_file, read_folder, select
 from dse.times.profile import evidence
 from impls.files import list_files
+from reports.claims import quoted
 from reports.kept import of_results
 
 

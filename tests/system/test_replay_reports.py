@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from dse.published import lock_claims, quoted
 from dse.records import Writer
 from reports import readme_tables
+from reports.claims import lock_claims, quoted
 from reports.sections import replay, replay_cells, replay_figures
 from tests.committed import RESULTS
 from tests.page.test_peer_reports import rows

@@ -51,7 +51,7 @@ def test_the_choice_over_all_places_is_that_of_nested_loops(here, objective):
 def test_a_place_that_comes_first_wins_a_tie(here):
     """With patience for anything, the fewest cores decide: a loop on one core."""
     result = solve(here.problems, "ratio", 0.9)
-    assert result.answer.mode.startswith("serial")
+    assert result.answer.mode.arrangement == "serial"
     assert sum(option.needs.get("cpu.cores", 0) for option in result.choice.options) == 1
 
 

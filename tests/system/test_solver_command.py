@@ -195,9 +195,8 @@ REFUSED_BY = {
         ("--set gpu.name=3", "name is a word"),
     ],
     "platform estimate h200": [
-        ("--network mpl:4-8-1", "mpl:4-8-1"),
-        ("--batch 0", "batch must be at least 1, not 0"),
         ("--workload hoper_ddpg", "hoper_ddpg"),
+        ("--times nowhere.csv", "nowhere.csv"),
     ],
     "validate": [
         ("--results nowhere", "nowhere: no answers"),

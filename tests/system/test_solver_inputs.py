@@ -25,6 +25,7 @@ from impls.training import identity, load, timed_names
 from impls.training.weights import layout_of, networks
 from tests.committed import RESULTS
 from tests.matrix import slow
+from tests.solver_cases import MODES
 
 KEY = "d7dae63b89"
 PROFILED = ("cartpole_dqn", "cartpole_ddpg", "hopper_ddpg", "pong_dqn")
@@ -151,7 +152,7 @@ def test_networks_of_workloads_reach_the_fpga_laws_with_their_own_shapes():
 
 def test_traffic_is_what_a_gradient_step_sends():
     parts = parts_of("u200", "hopper_ddpg")
-    sent = {(one.source, one.target): one for one in build(parts).problems["apart"].flows}
+    sent = {(one.source, one.target): one for one in build(parts).problems[MODES["apart"]].flows}
     batch, record = 256, 105
     assert layout_of(load("hopper_ddpg")).record_bytes == record
     assert sent["sampling", "storage"].nbytes == 8 * batch
@@ -184,7 +185,7 @@ def test_a_pixel_batch_is_stacks_of_frames_though_storage_holds_one_frame_a_reco
 def test_sampling_and_updating_have_one_tree_or_copies(place):
     """Every pair is one tree on one device, or copies on two devices; all of these are there."""
     parts = parts_of("u200", "cartpole_ddpg")
-    problem = build(parts).problems[place]
+    problem = build(parts).problems[MODES[place]]
     known = {(one.name, device.name): one for device in parts.platform.devices for one in trees(parts, device)}
     found = set()
     for sampling, updating in problem.trees:
@@ -223,7 +224,7 @@ def test_a_tree_is_no_surer_than_the_less_sure_of_its_operations(monkeypatch):
 
 
 def test_a_serial_loop_is_one_engine_and_takes_the_cores_of_its_learner():
-    problem = build(parts_of("h200", "hopper_ddpg")).problems["serial"]
+    problem = build(parts_of("h200", "hopper_ddpg")).problems[MODES["serial"]]
     assert {option.engine for option in problem.every_option()} == {"cpu.main"}
     assert {option.needs["cpu.cores"] for option in problem.options["learner"] if option.device == "gpu"} == {1.0}
     assert not any(one.needs.get("cpu.cores") for one in problem.every_option() if one.part in ("actors", *TREE))
@@ -265,7 +266,7 @@ def test_every_number_has_its_evidence_and_none_of_another_machine_is_measured(p
 
 def test_a_device_left_out_and_a_wish_nothing_meets():
     parts = parts_of("u200", "hopper_ddpg")
-    problem = build(parts, excluded=frozenset(["gpu"])).problems["pipelined"]
+    problem = build(parts, excluded=frozenset(["gpu"])).problems[MODES["pipelined"]]
     assert {option.device for option in problem.every_option()} == {"cpu", "fpga"}
     assert not any("gpu" in pair for pair in problem.ways)
     with pytest.raises(ProblemError, match=r"nothing can run the part 'learner'.*learner=fpga"):
@@ -274,8 +275,20 @@ def test_a_device_left_out_and_a_wish_nothing_meets():
 
 def test_the_depth_is_the_workloads_unless_it_is_free():
     parts = parts_of("h200", "hopper_ddpg")
-    assert build(parts).problems["serial"].depths == (50,)
-    assert build(parts, frozenset(["presampled"])).problems["serial"].depths == (0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 50)
+    assert build(parts).problems[MODES["serial"]].depths == (50,)
+    assert build(parts, frozenset(["presampled"])).problems[MODES["serial"]].depths == (
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+        8,
+        16,
+        50,
+    )
 
 
 @pytest.mark.parametrize(
@@ -286,7 +299,7 @@ def test_what_is_done_in_turns_waits_for_its_transfers(place, gb_per_s):
     platform = with_changes(load_platform("u200"), {"cpu-gpu.beta_gb_per_s": gb_per_s})
     workload = with_batch(load("pong_dqn"), 512, update_interval=1)
     wishes = {"learner": "gpu", "storage": "cpu"}
-    problem = build(Parts(platform, workload, *tables(platform, workload, RESULTS), wishes)).problems[place]
+    problem = build(Parts(platform, workload, *tables(platform, workload, RESULTS), wishes)).problems[MODES[place]]
     found = solve(problem, "ratio", 0.0)
     chosen, given = found.choice, found.answer.outcome
     in_turns = [part for part in PARTS if place == "serial" or part != "actors"]
@@ -323,9 +336,9 @@ def test_batches_and_what_a_gradient_step_holds_take_memory():
     placement = parts_of("edge", "hopper_ddpg")
     fpga = next(device for device in placement.platform.devices if device.kind == "fpga")
     assert placement.learner_bytes(fpga, 50) == {"cpu.memory_bytes": batches}  # it has no memory of its own
-    assert build(parts_of("h200", "pong_dqn"), frozenset(["presampled"])).problems["serial"].depths[-1] == 50
+    assert build(parts_of("h200", "pong_dqn"), frozenset(["presampled"])).problems[MODES["serial"]].depths[-1] == 50
     large = dataclasses.replace(parts, workload=with_batch(workload, 900_000))
-    learner = build(large).problems["serial"].options["learner"][0]
+    learner = build(large).problems[MODES["serial"]].options["learner"][0]
     assert learner.needs["cpu.memory_bytes"] > 51 * 900_000 * 105
 
 
@@ -369,7 +382,7 @@ def test_a_learner_beside_a_tree_is_the_fastest_that_the_tree_leaves_room_for(pl
 
 def test_a_tree_is_in_one_slice_and_a_learner_takes_its_share_of_each():
     """A slice's learner units and the tree in it are there together: SLR1, half of it the shell's, holds few trees."""
-    problem = build(parts_of("u200", "hopper_ddpg", learner="fpga", updating="fpga")).problems["pipelined"]
+    problem = build(parts_of("u200", "hopper_ddpg", learner="fpga", updating="fpga")).problems[MODES["pipelined"]]
     found = solve(problem, "training", 0.0)
     tree, learner = found.choice.sampling, found.choice.learner
     assert len({key.split(".")[1] for key, amount in tree.needs.items() if key.startswith("fpga.") and amount}) == 1

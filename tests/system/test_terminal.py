@@ -76,7 +76,6 @@ SYSTEM = "--platform u200 --workload hopper_ddpg"
         "recommend --capacity 5M --batch 1e3 --threads 2.0 --machine d7dae63b89",
         f"recommend {SYSTEM} --fix batch=1e3 --fix capacity=5M",
         "fpga --network hopper --batch 1k --capacity 1e5",
-        "platform estimate u200 --capacity 5M --batch 1_000 --record-bytes 1e2",
         f"learners {SYSTEM} --most 4.0 --longest-period 1e1",
         f"cores {SYSTEM} --cores 0.01k --update-interval 1_6",
         f"depth {SYSTEM} --fix batch=1e3 --spread 0",
@@ -92,7 +91,6 @@ def test_every_question_takes_such_counts(capsys, words):
     [
         (ask, "recommend --capacity 1e6 --batch 1.5"),
         (ask, "fpga --network hopper --batch 1.5"),
-        (ask, "platform estimate u200 --batch 1.5"),
         (ask, "cores --workload hopper_ddpg --cores 1.5"),
         (bench.main, "sweep --batches 1k,1.5"),
     ],

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from dse.platforms import fingerprint
-from dse.published import quoted
+from reports.claims import quoted
 from tests.printed import QUOTED
 
 

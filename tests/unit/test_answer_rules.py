@@ -1,6 +1,7 @@
 """Rules of answers that one case each shows: what is given up, what is listed, and what stated times and laws count."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -159,20 +160,14 @@ def test_ones_own_times_come_before_records(tmp_path):
     assert steps[1][0].step.value == 700e-6
 
 
-def test_a_check_shows_what_a_file_states(tmp_path, capsys):
-    path = tmp_path / "mine.csv"
-    path.write_text("part,from,to,us,gb_per_s\nlink,cpu,gpu,10,12\n")
-    assert main(["times", "--check", str(path)]) == 0
-    assert "12 GB/s and 10 us (x1.25)" in capsys.readouterr().out
-
-
-def test_a_check_shows_the_surest_time(tmp_path, capsys):
+def test_the_table_of_primitives_shows_the_surest_time(tmp_path, capsys):
     """One thread was timed; more are modeled from it, faster, and lack a time of their own."""
     path = tmp_path / "mine.csv"
     path.write_text("part,device,us\nlearner,cpu,9000\n")
-    assert main(["times", "--check", str(path), "--platform", "u200", "--workload", "hopper_ddpg"]) == 0
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.split()[:2] == ["learner", "cpu"])
-    assert line.split()[2] == "measured"
+    assert main(["platform", "estimate", "u200", "--workload", "hopper_ddpg", "--times", str(path), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["primitives"]
+    (row,) = (row for row in rows if (row["part"], row["device"]) == ("learner", "cpu"))
+    assert (row["source"], row["seconds"]) == ("measured", 0.009)
 
 
 def test_a_links_time_of_a_batch_is_of_that_batch(tmp_path):
@@ -218,17 +213,6 @@ def test_updates_a_sample_count_in_a_modeled_tree():
                 shape = one.configuration
                 draw, update = analytic.tree(cpu, 100_000, shape.fanout, 64, shape.threads)
                 assert one.seconds == pytest.approx(draw.value + rate * update.value)
-
-
-def test_the_line_of_a_mappings_tree_has_its_threads():
-    answer = recommend_mapping("h200", "cartpole_dqn", fix={"arrangement": "serial"})
-    details = {"contestant": "numba", "fanout": 8, "threads": 2}
-    parts = tuple(
-        dataclasses.replace(part, details=details) if part.part in ("sampling", "updating") else part
-        for part in answer.parts
-    )
-    line = emit.mapping_make_line(dataclasses.replace(answer, parts=parts), 1000)
-    assert line == 'impls.make("numba", 1_000, fanout=8, threads=2)'
 
 
 def test_a_command_has_the_learners_threads():

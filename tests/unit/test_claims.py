@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from dse.published import peer_claims
+from reports.claims import peer_claims
 from tests.system.test_records import measurement
 
 CAPACITIES = (1 << 10, 1 << 14, 1 << 17, 1 << 20)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import impls
-from dse.published import fixed_point, quoted, rmm_claims, rmm_device, rmm_points
 from dse.records import RecordError
 from impls.fpga import cycles
 from impls.fpga.design import Design
+from reports.claims import fixed_point, quoted, rmm_claims, rmm_device, rmm_points
 from tests.printed import but
 
 SAMPLING, UPDATING, EVEN, FIXED, MEMORY, DSPS, BOUND, PERCENT, ON_CHIP, CLOCK, SPAN, GAIN, LINK = range(13)

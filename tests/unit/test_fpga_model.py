@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from dse.published import rmm_points
 from impls.fpga import cycles
 from impls.fpga.design import Design
 from impls.fpga.model import Link, bank_sizes, bank_sums, ledger
+from reports.claims import rmm_points
 
 ONE_BANK = Design(4096, 2, 18, "scan")
 U200_LINK = rmm_points.link()

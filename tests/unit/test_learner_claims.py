@@ -2,9 +2,9 @@
 
 import pytest
 
-from dse.published import learner_claims, learner_points
 from impls.fpga.learner import FP32, ledger, resources
 from impls.fpga.network import parse
+from reports.claims import learner_claims, learner_points
 from tests.printed import but
 
 (

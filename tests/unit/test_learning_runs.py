@@ -13,10 +13,10 @@ from dse.learning_runs import (
     write_metrics,
     write_over_seeds,
 )
-from dse.published import stone_claims
-from dse.published.dissertation_claims import verdicts
 from dse.stats import LEAST_SEEDS, interval_over_seeds
 from dse.tuning import learners_steps
+from reports.claims import stone_claims
+from reports.claims.dissertation_claims import verdicts
 from tests.page_parts import made_up
 
 APART, TWO = ("w", "apart"), ("w", "apart, 2 learners, lock")

@@ -17,6 +17,7 @@ from dse.solver.solve import solve
 from dse.times.parts import Learner, Parts
 from impls.training import load, timed_names
 from tests.matrix import matrix
+from tests.solver_cases import MODES
 
 SHIPPED = ("edge", "h200", "u200")
 USUAL = (("u200", "hopper_ddpg"), ("edge", "pong_dqn"), ("h200", "cartpole_dqn"))
@@ -32,7 +33,7 @@ def parts_of(platform, name="hopper_ddpg", batch=None, **fixed):
 
 
 def pipelined(platform, name="hopper_ddpg", batch=None, **fixed):
-    return build(parts_of(platform, name, batch, **fixed)).problems["pipelined"]
+    return build(parts_of(platform, name, batch, **fixed)).problems[MODES["pipelined"]]
 
 
 def several(platform, name, count, cores=None):
@@ -75,7 +76,8 @@ def first_of(problem, **names):
 
 
 def test_the_modes_are_those_of_processes():
-    assert tuple(build(parts_of("u200")).problems) == tuple(ARRANGEMENT) == ("serial", "apart", "pipelined")
+    assert list(build(parts_of("u200")).problems) == list(MODES.values())
+    assert tuple(ARRANGEMENT) == ("serial", "apart", "pipelined")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_cores_of_processes(threads, tree, storage, learner, cores):
 
 
 def test_the_loop_of_apart_takes_its_learners_threads():
-    problem = build(parts_of("h200")).problems["apart"]
+    problem = build(parts_of("h200")).problems[MODES["apart"]]
     assert not problem.engines
     for option in problem.options["learner"]:
         is_torch = option.name.endswith("of torch")  # others have one thread
@@ -109,7 +111,7 @@ def test_the_loop_of_apart_takes_its_learners_threads():
 
 def test_a_tree_may_have_every_number_of_threads_that_its_times_have_up_to_the_cores():
     parts = parts_of("u200", "pong_dqn", SHARED)
-    problem = build(parts).problems["pipelined"]
+    problem = build(parts).problems[MODES["pipelined"]]
     threads = {int(pair[0].needs.get("cpu.cores", 0)) + 1 for pair in problem.trees if pair[1].device == "cpu"}
     assert {1, 2, 4, 8} <= threads
     assert max(threads) <= parts.cores
@@ -133,7 +135,7 @@ def test_a_memory_that_holds_two_batches_has_room_for_one_ahead():
     base = load_platform("h200")
     parts = parts_of(base, "pong_dqn", learner="gpu", storage="cpu", sampling="cpu", updating="cpu")
     gpu = base.device("gpu")
-    least = next(one for one in build(parts).problems["pipelined"].options["learner"])
+    least = next(one for one in build(parts).problems[MODES["pipelined"]].options["learner"])
     size = least.needs["gpu.memory_bytes"] + 1.5 * least.ahead["gpu.memory_bytes"]
     small = dataclasses.replace(gpu.memory, size_bytes=dataclasses.replace(gpu.memory.size_bytes, value=size))
     tight = dataclasses.replace(base, devices=(base.device("cpu"), dataclasses.replace(gpu, memory=small)))
@@ -178,7 +180,7 @@ def test_cores_of_the_first_processor_do_not_bound_the_second():
 
 @pytest.mark.parametrize("mode", ["serial", "apart"])
 def test_one_process_runs_on_one_processor(mode):
-    problem = build(parts_of(two_processors())).problems[mode]
+    problem = build(parts_of(two_processors())).problems[MODES[mode]]
     assert {one.device for one in problem.every_option()} == {"cpu", "gpu"}
 
 
@@ -212,7 +214,7 @@ def test_learners_of_several_devices_are_on_every_set_of_them(monkeypatch):
     shared(monkeypatch, (2, 3))
     platform = several("h200", "gpu", 3)
     built = build(parts_of(platform))
-    problem = built.problems["pipelined"]
+    problem = built.problems[MODES["pipelined"]]
     learners = [one for one in problem.options["learner"] if one.name.endswith("devices")]
     sets = [frozenset(engine for _, engine in one.where) for one in learners]
     assert sorted(map(sorted, sets)) == [["gpu", "gpu1"], ["gpu", "gpu1", "gpu2"]]
@@ -225,7 +227,7 @@ def test_learners_of_several_devices_are_on_every_set_of_them(monkeypatch):
         assert all(one.ahead[f"{device}.memory_bytes"] * len(used) >= batch for device in used)
         assert set(one.needs) == {*one.ahead, "cpu.cores"}
     for mode in ("serial", "apart"):
-        assert not any(one.also for one in built.problems[mode].options["learner"])
+        assert not any(one.also for one in built.problems[MODES[mode]].options["learner"])
     assert "data-parallel learners on every 2, 3 of gpu, gpu1, gpu2" in built.searched
     assert [one.partition(":")[0] for one in built.searched if one.startswith("trees on gpu")] == [
         "trees on gpu, gpu1, gpu2"

@@ -6,7 +6,11 @@ import re
 import pytest
 
 from dse import learning_runs
-from dse.published import (
+from dse.records import RecordError, read_folder
+from impls.training import arrangement
+from impls.training.settings import load
+from impls.training.workload import identity
+from reports.claims import (
     claims,
     dissertation_claims,
     hou_claims,
@@ -17,11 +21,7 @@ from dse.published import (
     system_claims,
     transport_claims,
 )
-from dse.published.claims import VERDICTS, Claim
-from dse.records import RecordError, read_folder
-from impls.training import arrangement
-from impls.training.settings import load
-from impls.training.workload import identity
+from reports.claims.claims import VERDICTS, Claim
 from tests.committed import COMMITTED
 from tests.printed import but
 from tests.system.test_records import measurement

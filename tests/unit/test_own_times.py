@@ -1,7 +1,6 @@
 """Times of one's own: files read strictly, looked up first, interpolated with a width, and used or told as unused."""
 
 import dataclasses
-import json
 
 import pytest
 
@@ -14,6 +13,7 @@ from dse.times.own_file import TimesError
 from dse.times.parts import Parts
 from dse.times.trees import trees
 from impls.training import load
+from tests.solver_cases import MODES
 
 U200 = load_platform("u200")
 HOPPER = load("hopper_ddpg")
@@ -48,23 +48,23 @@ def test_toml_and_csv_say_the_same(tmp_path):
     toml = write(
         tmp_path,
         'source = "quoted"\nnote = "Table X"\nbatch = 256\n[[time]]\npart = "learner"\ndevice = "gpu"\nus = 690\n'
-        'low = 600\nhigh = 800\n[[time]]\ndevice = "fpga"\nsampling_us = 3\nlearner_ms = 0.5\n'
+        'low = 600\nhigh = 800\n[[time]]\npart = "learner"\ndevice = "fpga"\nms = 0.5\n'
         '[[time]]\npart = "link"\nfrom = "cpu"\nto = "gpu"\ngb_per_s = 12\nus = 10\n',
     )
     rows = (
-        "part,device,batch,source,note,us,low,high,sampling_us,learner_ms,from,to,gb_per_s",
-        "learner,gpu,256,quoted,Table X,690,600,800,,,,,",
+        "part,device,batch,source,note,us,low,high,ms,from,to,gb_per_s",
+        "learner,gpu,256,quoted,Table X,690,600,800,,,,",
         "# a comment",
-        ",fpga,256,quoted,Table X,,,,3,0.5,,,",
-        "link,,256,quoted,Table X,10,,,,,cpu,gpu,12",
+        "learner,fpga,256,quoted,Table X,,,,0.5,,,",
+        "link,,256,quoted,Table X,10,,,,cpu,gpu,12",
     )
     both = Own.read(toml).entries, csv(tmp_path, *rows).entries
     plain = [[dataclasses.replace(one, row=0, line=0) for one in entries] for entries in both]
     assert plain[0] == plain[1]
     parts = [(one.part, one.device) for one in plain[0]]
-    assert parts == [("learner", "gpu"), ("sampling", "fpga"), ("learner", "fpga"), ("link", "cpu")]
-    assert [one.seconds for one in plain[0]] == [690e-6, 3e-6, 0.5e-3, 10e-6]
-    assert [[one.line for one in entries] for entries in both] == [[4, 10, 10, 14], [2, 4, 4, 5]]
+    assert parts == [("learner", "gpu"), ("learner", "fpga"), ("link", "cpu")]
+    assert [one.seconds for one in plain[0]] == [690e-6, 0.5e-3, 10e-6]
+    assert [[one.line for one in entries] for entries in both] == [[4, 10, 14], [2, 4, 5]]
 
 
 def test_a_column_of_text_is_text_whatever_it_looks_like(tmp_path):
@@ -98,8 +98,7 @@ FAULTY = {
     '[[time]]\npart = "link"\nfrom = "cpu"': ':13: lacks to; name a device of the platform, such as to = "gpu"',
     f"{LEARNER}\nus = 690\nms = 0.69": ":16: states ms and us; state one of seconds, ms, us, ns, per_second",
     f"{STORAGE}\nus = 20\nlow = 30\nhigh = 40": ":25: us = 20 must lie from low 30 to high 40",
-    '[[time]]\ndevice = "gpu"\nsampling_us = 20\nthreads = 1.5': ":30: threads must be a whole number from 1 to",
-    "low = 3": ":31: low beside sampling_us: a row with several times has no low",
+    '[[time]]\npart = "sampling"\ndevice = "gpu"\nus = 20\nthreads = 1.5': ":31: threads must be a whole number from 1",
     f'{STORAGE}\nus = 21\nsource = "heard"': ":36: source must be one of measured, quoted, modeled, not 'heard'",
 }
 
@@ -137,14 +136,15 @@ def test_all_faults_are_told_at_once_with_line_value_bound_and_remedy(tmp_path):
         ("device,us\ngpu,1", "a.csv", ":2: part must be one of actors, "),
         ("part,device,us,contestant\nsampling,cpu,1,nunba", "a.csv", "did you mean 'numba'?"),
         ("part,device,us,beside\nlearner,cpu,1,actor", "a.csv", "did you mean 'actors'?"),
-        ("device,learner_us,fanout\ngpu,1,2", "a.csv", ":2: fanout says nothing of learner; leave it out"),
+        ("part,device,us,fanout\nlearner,gpu,1,2", "a.csv", ":2: fanout says nothing of the part learner, only of"),
+        ("device,learner_us\ngpu,1", "a.csv", ":2: unknown key 'learner_us'"),
         ("part,device,us,factor,low,high\nlearner,gpu,2,2,1,3", "a.csv", "state low and high, or factor alone"),
         ("part,device,us,low\nlearner,gpu,2,1", "a.csv", "state low and high, or factor alone"),
     ],
 )
 def test_a_file_that_says_nothing_sensible_is_refused(tmp_path, capsys, text, name, words):
     path = write(tmp_path, text, name)
-    assert main(["times", "--check", str(path)]) == 2
+    assert main(["recommend", "--platform", "u200", "--workload", "hopper_ddpg", "--times", str(path)]) == 2
     error = capsys.readouterr().err
     assert words in error
     assert str(path) in error
@@ -155,19 +155,20 @@ def test_a_file_that_says_nothing_sensible_is_refused(tmp_path, capsys, text, na
 
 @pytest.mark.parametrize("device", ["cpu", "gpu", "fpga"])
 def test_a_time_of_every_part_and_device_is_looked_up_first(tmp_path, device):
-    own = csv(tmp_path, "device,batch,sampling_us,updating_us,storage_us,learner_us", f"{device},256,31,32,33,34")
+    stated = zip(("sampling", "updating", "storage", "learner"), range(31, 35), strict=True)
+    own = csv(tmp_path, "part,device,batch,us", *(f"{part},{device},256,{us}" for part, us in stated))
     known = parts(own)
     there = U200.device(device)
     (tree,) = trees(known, there)
     learner = known.learners(there)[0]
     times = tree.draw, tree.update, known.rows_moved(there), learner.step
     assert [time.value for time in times] == [31e-6, 32e-6, 33e-6, 34e-6]
-    for time in times:
+    for line, time in enumerate(times, 2):
         assert time.source == "measured"
         assert time.factor == pytest.approx(FACTORS["measured"])
-        assert "mine.csv:2" in time.rests_on.told
+        assert f"mine.csv:{line}" in time.rests_on.told
         assert "1.25x" in time.rests_on.told
-        assert "mine.csv:2" in time.rests_on.command
+        assert f"mine.csv:{line}" in time.rests_on.command
         assert f"({device})" in time.rests_on.number or f"({device})," in time.rests_on.number
 
 
@@ -270,7 +271,7 @@ def test_a_time_beside_another_part_is_its_slowdown(tmp_path):
 def test_a_link_is_stated_by_bandwidth_by_times_or_by_one_time(tmp_path):
     def hop(*rows):
         own = csv(tmp_path, "part,from,to,bytes,us,gb_per_s", *rows)
-        (one,) = build(parts(own)).problems["apart"].ways["cpu", "gpu"]
+        (one,) = build(parts(own)).problems[MODES["apart"]].ways["cpu", "gpu"]
         return one
 
     wide = hop("link,cpu,gpu,,10,5")
@@ -314,25 +315,12 @@ def test_the_example_is_a_file_that_is_understood(tmp_path, capsys):
     path = write(tmp_path, capsys.readouterr().out, "example.csv")
     entries = Own.read(path).entries
     assert (len(entries), len({one.device for one in entries}), len({one.part for one in entries})) == (24, 6, 4)
-    check = ["times", "--check", str(path)]
-    assert main([*check, "--platform", "u200", "--workload", "hopper_ddpg"]) == 0
+    assert main(["platform", "estimate", "u200", "--workload", "hopper_ddpg", "--times", str(path)]) == 0
     told = capsys.readouterr().out
-    for words in (
-        *("24 times of 6 devices", "f_a(cpu): lacks a time", "4 times of gpu1: not used"),
-        "python -m benchmarks profile --workload hopper_ddpg",
-    ):
+    for words in ("5,400 measured", "480 quoted", "python -m benchmarks profile --workload hopper_ddpg"):
         assert words in told
-    assert main([*check, "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["times"]) == 24
-    for words, reason in (
-        ([*check, "--platform", "u200"], "give both"),
-        (
-            ["recommend", "--capacity", "9", "--batch", "3", "--times", str(path)],
-            "--times is of a question about a map",
-        ),
-    ):
-        assert main(words) == 2
-        assert reason in capsys.readouterr().err
+    assert main(["recommend", "--capacity", "9", "--batch", "3", "--times", str(path)]) == 2
+    assert "--times is of a question about a map" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [["recommend"], ["explain", "--config", "learner=gpu"]])

@@ -14,13 +14,13 @@ from tests.committed import ROOT
 
 pytest.importorskip("pandas", reason="reports need pandas")
 
-from dse.published import claims
-from dse.published.claims import Claim
 from dse.times.profile import Known
 from impls import training
 from impls.training.options import setup_of
 from reports import page, tidy
 from reports.chart import Chart, Material
+from reports.claims import claims
+from reports.claims.claims import Claim
 from reports.markup import Cell
 from reports.sections import claims as claims_section
 from reports.sections import papers
@@ -32,7 +32,7 @@ MADE_UP = Paper("[Nobody1999]", "N. Nobody", "On <Nothing>", "nowhere", "https:/
 CLAIMS = (Claim("It is fast (II, Fig. 3).", "refuted", "it is slow", "a rule", "a power"),)
 CLAIMS += (Claim("It is small, by a lot (Table 1), always.", "confirmed", "it is", "another", "exact"),)
 ROW = re.compile(r"^\| ([KS]\w+(?:-\w+)?) \| ([^|]+) \| ([^|]+) \|([^|]*)\|$", re.MULTILINE)
-ROWS = ROW.findall((ROOT / "dse" / "published" / "PAPERS.md").read_text(encoding="utf-8"))
+ROWS = ROW.findall((ROOT / "reports" / "claims" / "PAPERS.md").read_text(encoding="utf-8"))
 KINDS = {"K": 7, "S0-M": 18, "S0-E": 9, "S1-M": 9, "S1-E": 4, "S2-M": 8, "S2-E": 6, "S3-M": 27, "S3-E": 8}
 KINDS |= {"S4-M": 11, "S4-E": 7}
 FUTURE = {"S1-F", "S4-F"}

@@ -12,7 +12,7 @@ from dse.platforms import PlatformError, Quantity, leaves, load, problems
 from dse.platforms.quantities import ORIGINS, SOURCE_OF, UNITS, in_unit, readable, to_si
 from dse.platforms.reading import parse, path_of
 from dse.platforms.writing import to_toml
-from dse.published import rmm_points
+from reports.claims import rmm_points
 
 SHIPPED = platforms.names()
 U200_LINK = rmm_points.link()

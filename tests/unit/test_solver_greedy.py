@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from dse.estimate import Estimate, Evidence
-from dse.published.greedy_mapping import (
+from dse.solver.problem import PARTS, Option, Part, Problem, ProblemError
+from dse.solver.solve import Solution, solve
+from reports.claims.greedy_mapping import (
     ACTORS,
     LEARNER,
     RMM,
@@ -23,9 +25,7 @@ from dse.published.greedy_mapping import (
     step_seconds,
     traffic_words,
 )
-from dse.published.mapping_loss import DEVICES, losses, random_tables, ratios
-from dse.solver.problem import PARTS, Option, Part, Problem, ProblemError
-from dse.solver.solve import Solution, solve
+from reports.claims.mapping_loss import DEVICES, losses, random_tables, ratios
 
 
 def table(learner: tuple[float, ...], rmm: tuple[float, ...], **more) -> DeviceTable:

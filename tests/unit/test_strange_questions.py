@@ -87,10 +87,10 @@ def test_what_is_no_problem_is_said(asked):
     ("text", "said"),
     [
         ("", ":1: states no time; name the columns"),
-        ("device,batch,learner_us\n", ":1: states no time; name the columns"),
-        ('device,note,learner_us\ncpu,"two\nlines",5\n', ':2: a text in "" must end in its line'),
-        ('device,learner_us\ncpu,5\n"gpu,6\n', ':3: a text in "" must end in its line'),
-        ("device,sampling_us,learner_us\ncpu,5,nan\n", ":2: learner_us must be a number from"),
+        ("part,device,batch,us\n", ":1: states no time; name the columns"),
+        ('part,device,note,us\nlearner,cpu,"two\nlines",5\n', ':2: a text in "" must end in its line'),
+        ('part,device,us\nlearner,cpu,5\nlearner,"gpu,6\n', ':3: a text in "" must end in its line'),
+        ("part,device,us\nlearner,cpu,nan\n", ":2: us must be a number from"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_named_with_its_column(tmp_path, text, said):
@@ -102,7 +102,7 @@ def test_a_line_that_cannot_be_read_is_named_with_its_column(tmp_path, text, sai
 
 def test_inches_need_no_quotes_around_them(tmp_path):
     path = tmp_path / "mine.csv"
-    path.write_text('device,note,learner_us\ncpu,a 5" drive,5\ngpu,"of ""X"", p. 3",6\n')
+    path.write_text('part,device,note,us\nlearner,cpu,a 5" drive,5\nlearner,gpu,"of ""X"", p. 3",6\n')
     assert [one.note for one in read_entries(path)] == ['a 5" drive', 'of "X", p. 3']
 
 

@@ -6,9 +6,9 @@ import itertools
 import pytest
 
 from dse.estimate import Estimate, Evidence
-from dse.published import mappings, quoted
-from dse.published.mappings import Judged, Row
 from reports import style
+from reports.claims import mappings, quoted
+from reports.claims.mappings import Judged, Row
 from reports.sections import published
 from tests.committed import RESULTS
 

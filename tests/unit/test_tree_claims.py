@@ -7,11 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from dse.published import fanout_curves, growth, tree_claims
-from dse.published.fanout_curves import best_at, chances, falling, valley
-from dse.published.growth import Series, growth_of, mistaken
-from dse.published.noise import Noise, noise_of, student, two_sided
 from dse.records import read_folder
+from reports.claims import fanout_curves, growth, tree_claims
+from reports.claims.fanout_curves import best_at, chances, falling, valley
+from reports.claims.growth import Series, growth_of, mistaken
+from reports.claims.noise import Noise, noise_of, student, two_sided
 from tests.committed import COMMITTED
 from tests.system.test_records import measurement
 

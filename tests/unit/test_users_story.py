@@ -31,15 +31,16 @@ FPGA = """{{ name = "{}", kind = "fpga", clock_mhz = 200, memory = {{ size_gib =
   slice = [{{ name = "SLR0", lut = 390_000, ff = 780_000, bram36 = 720, uram = 320, dsp = 2_280 }}] }},"""
 LINK = """{{ from = "cpu0", to = "{}", hops = 1, alpha_us = 5, beta_gb_per_s = 12, back_alpha_us = 5,
   back_beta_gb_per_s = 12 }},"""
-TIMES = """\
-device, actors_us, sampling_us, updating_us, storage_us, learner_us, batch, source, factor
-cpu0,          20,          80,          60,         50,       4000,   256, quoted, 1.1
-cpu1,            ,          90,          70,         55,       5000,   256, quoted, 1.1
-gpu0,            ,          30,          20,         20,        690,   256, quoted, 1.1
-gpu1,            ,          35,          25,         20,        950,   256, quoted, 1.1
-fpga0,           ,           2,           2,         10,        300,   256, quoted, 1.1
-fpga1,           ,           3,           3,         12,        380,   256, quoted, 1.1
-"""
+TYPED = {
+    "actors": {"cpu0": 20},
+    "sampling": {"cpu0": 80, "cpu1": 90, "gpu0": 30, "gpu1": 35, "fpga0": 2, "fpga1": 3},
+    "updating": {"cpu0": 60, "cpu1": 70, "gpu0": 20, "gpu1": 25, "fpga0": 2, "fpga1": 3},
+    "storage": {"cpu0": 50, "cpu1": 55, "gpu0": 20, "gpu1": 20, "fpga0": 10, "fpga1": 12},
+    "learner": {"cpu0": 4000, "cpu1": 5000, "gpu0": 690, "gpu1": 950, "fpga0": 300, "fpga1": 380},
+}
+BATCH = {part: "" if part == "actors" else "256" for part in TYPED}
+ROWS = [f"{part}, {at}, {BATCH[part]}, {us}, quoted, 1.1" for part, by in TYPED.items() for at, us in by.items()]
+TIMES = "\n".join(["part, device, batch, us, source, factor", *ROWS])
 CHANGED = TIMES.replace("690", "100")
 MINUTE = 60  # lines: of answer and explanation together, what one reads in a minute
 
@@ -103,11 +104,9 @@ def test_the_reason_is_what_binds(ask):
 
 def test_what_is_answered_is_what_was_typed(ask):
     answer = json.loads(ask("recommend", TIMES, "--json"))
-    columns, *rows = [[cell.strip() for cell in row.split(",")] for row in TIMES.splitlines()]
-    typed = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
     parts = {part["part"]: part for part in answer["parts"] if part["part"] != "actors"}  # of several processes
     for name in ("sampling", "updating", "storage", "learner"):
-        seconds = float(typed[parts[name]["device"]][f"{name}_us"]) * 1e-6
+        seconds = TYPED[name][parts[name]["device"]] * 1e-6
         assert (parts[name]["seconds"], parts[name]["source"]) == (pytest.approx(seconds), "quoted")
     learner = parts["learner"]
     assert learner["device"] == "fpga0"
@@ -125,4 +124,4 @@ def test_a_wrong_cell_is_named_by_its_line(folder, capsys):
     times = folder / "wrong.csv"
     times.write_text(TIMES.replace("690", "-690"))
     assert main(["recommend", *system(folder, times)]) != 0
-    assert re.search(r"wrong\.csv:4\b", "".join(capsys.readouterr()))
+    assert re.search(r"wrong\.csv:23\b", "".join(capsys.readouterr()))

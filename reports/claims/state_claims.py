@@ -5,11 +5,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 
+from dse.drift import drift
+from dse.records import Measurement
+from dse.times.workloads import workloads
 from impls.training import Workload
 
-from ..drift import drift
-from ..records import Measurement
-from ..times.workloads import workloads
 from .claims import UNTESTED, Claim, unmeasured
 from .quoted import NOTHING, Quoted
 

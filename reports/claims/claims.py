@@ -1,6 +1,6 @@
 """Judge claims of the published documents, each with a verdict; the registry is the folder.
 
-A module ``dse/published/*_claims.py`` judges claims of one document: ``PAPER`` is its short name, ``ORDER`` its place
+A module ``reports/claims/*_claims.py`` judges claims of one document: ``PAPER`` is its short name, ``ORDER`` its place
 among the modules of that paper, and ``verdicts(records, quoted)`` takes records and quoted numbers and returns Claims.
 """
 
@@ -13,7 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from ..records import Measurement, RecordError, how_to_measure
+from dse.records import Measurement, RecordError, how_to_measure
+
 from . import quoted
 
 Verdict = Literal["confirmed", "refuted", "adds up", "consistent", "not testable here"]

@@ -8,10 +8,10 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
+from dse.records import Measurement
 from impls.fpga import cycles
 from impls.fpga.design import Design
 
-from ..records import Measurement
 from . import fixed_point, rmm_device, rmm_points
 from .claims import EXACT, Claim, Verdict, adds_up_if
 from .quoted import Quoted

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from .. import learning_runs
-from ..records import Measurement
+from dse import learning_runs
+from dse.records import Measurement
+
 from . import mapping_loss, seeds
 from .claims import UNTESTED, Claim, Verdict, unmeasured
 from .quoted import NOTHING, Quoted

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import learning_runs, stats
-from ..drift import drift
-from ..records import Measurement, how_to_measure
-from ..times.batch_law import FlatThenLinear
-from ..times.multi_learner import Terms, data_parallel_factor, printed_data_parallel_factor, printed_spo_factor
-from ..tuning import learners_steps
+from dse import learning_runs, stats
+from dse.drift import drift
+from dse.records import Measurement, how_to_measure
+from dse.times.batch_law import FlatThenLinear
+from dse.times.multi_learner import Terms, data_parallel_factor, printed_data_parallel_factor, printed_spo_factor
+from dse.tuning import learners_steps
+
 from . import fanout_curves, growth, seeds
 from .claims import EXACT, UNTESTED, Claim, adds_up_if, not_run, unmeasured
 from .noise import Noise, noise_of, own_sigma

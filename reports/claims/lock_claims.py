@@ -9,8 +9,9 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from .. import stats
-from ..records import Measurement, how_to_measure, in_order
+from dse import stats
+from dse.records import Measurement, how_to_measure, in_order
+
 from .claims import Claim, not_run, unmeasured
 from .noise import LEVEL, Noise, noise_of, own_sigma, two_sided
 from .quoted import NOTHING, Quoted

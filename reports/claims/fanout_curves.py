@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..records import Measurement
+from dse.records import Measurement
+
 from .claims import Verdict
 from .noise import Noise
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..solver.problem import ProblemError
+from dse.solver.problem import ProblemError
 
 Reals = NDArray[np.float64]
 LEARNER, RMM, ACTORS = "Learner", "RMM", "Actors"

@@ -11,8 +11,9 @@ from operator import attrgetter
 
 import numpy as np
 
-from ..records import Measurement
-from ..times import tree_cost_model
+from dse.records import Measurement
+from dse.times import tree_cost_model
+
 from . import fanout_curves, growth
 from .claims import EXACT, Claim, unmeasured
 from .fanout_curves import LEAST_FANOUTS, TREE, Curves, Reals, Test, best_at, chances, curves, falling, valley

@@ -9,11 +9,11 @@ import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 
+from dse import learning_runs
+from dse.records import Measurement
 from impls.training import load
 from impls.training.weights import split_macs
 
-from .. import learning_runs
-from ..records import Measurement
 from . import seeds
 from .claims import EXACT, Claim, adds_up_if, consistent_if, not_run, within
 from .quoted import Quoted

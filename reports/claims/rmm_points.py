@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dse import platforms
 from impls.fpga.design import BANKINGS, Design
 from impls.fpga.model import ELEMENT_BYTES, Ledger, Link, bank_sums, ledger
 from impls.fpga.resources import BATCH, Resources, resources
 
-from .. import platforms
 from .quoted import Quoted
 
 CAPACITY = 1 << 20

@@ -5,7 +5,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..records import Measurement, how_to_measure
+from dse.records import Measurement, how_to_measure
+
 from .claims import EXACT, Claim, adds_up_if, not_run
 from .quoted import Quoted
 

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Mapping
 
-from ..learning_runs import Value
-from ..stats import interval_over_seeds
+from dse.learning_runs import Value
+from dse.stats import interval_over_seeds
+
 from .claims import Claim, Verdict, unmeasured
 
 POWER = "a ratio whose interval has 1 inside is told as no difference: about 1 in 20 of those that are none is not"

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
 
-from .. import stats
-from ..records import Measurement, twins
+from dse import stats
+from dse.records import Measurement, twins
+
 from .claims import Verdict
 
 LEVEL = 0.05

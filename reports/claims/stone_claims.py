@@ -7,8 +7,9 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-from .. import learning_runs
-from ..records import Measurement
+from dse import learning_runs
+from dse.records import Measurement
+
 from . import seeds
 from .claims import Claim, not_run, unmeasured
 from .noise import LEVEL, Noise, noise_of, own_sigma

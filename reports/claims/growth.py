@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import stats
+from dse import stats
 
 Reals = NDArray[np.float64]
 

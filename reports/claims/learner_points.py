@@ -3,13 +3,13 @@
 import functools
 from dataclasses import dataclass, replace
 
+from dse.fpga.learner_search import LearnerPoint, Problem, fastest
+from dse.fpga.points import Slice, pooled
 from impls.fpga import learner
 from impls.fpga.learner import Learner, stages, units_for
 from impls.fpga.network import Network, parse
 from impls.fpga.resources import Budget
 
-from ..fpga.learner_search import LearnerPoint, Problem, fastest
-from ..fpga.points import Slice, pooled
 from .quoted import Quoted
 
 SHELL = "alveo_u200.shell_202110"

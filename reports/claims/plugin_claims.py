@@ -6,8 +6,9 @@ of each library is timed on its own replay and on ours; what a tree that takes n
 
 from collections.abc import Mapping, Sequence
 
-from .. import stats
-from ..records import Measurement, how_to_measure, in_order
+from dse import stats
+from dse.records import Measurement, how_to_measure, in_order
+
 from . import fanout_curves
 from .claims import Claim, not_run
 from .quoted import NOTHING, Quoted

@@ -16,24 +16,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dse.estimate import Estimate, Evidence
+from dse.mapping.processes import ExecutionMode
+from dse.mapping.question import MappingQuestion
+from dse.platforms import load as load_platform
+from dse.solver.law import EPSILONS
+from dse.solver.problem import LOOP, Configuration, Option, Part, Problem
+from dse.solver.solve import Infeasible, Search, Solution, solve
 from impls.fpga.learner import ledger
 from impls.training import Workload, load
 from impls.training.weights import layout_of
 
-from ..estimate import Estimate, Evidence
-from ..mapping.options import Place
-from ..mapping.question import MappingQuestion
-from ..platforms import load as load_platform
-from ..solver.law import EPSILONS
-from ..solver.problem import LOOP, Configuration, Option, Part, Problem
-from ..solver.solve import Infeasible, Search, Solution, solve
 from .greedy_mapping import ACTORS, LEARNER, RMM, DeviceTable, printed, printed_storage, traffic_words
 from .learner_points import published
 from .quoted import Quoted
 
 TABLE = "seed3_mapping.table_v"
 PLATFORM = "u200"
-PLACE = Place("pipelined")  # actors, replay and learners, all at the same time
+MODE = ExecutionMode("pipelined")  # actors, replay and learners, all at the same time
 FIXED = {"arrangement": "pipelined", "fanout": 2, "threads": 1, "actors": 1, "learner_implementation": "torch"}
 TAKEN = 2  # cores, by actors and the replay
 DEVICES = {"C": "cpu", "G": "gpu", "F": "fpga"}
@@ -75,7 +75,7 @@ def pins(quoted: Quoted, name: str, batch: int) -> dict[str, Estimate]:
 def _built(results: Path, name: str, batch: int) -> tuple[Problem, Workload]:
     platform, fix = load_platform(PLATFORM, results), {**FIXED, "batch": batch}
     question = MappingQuestion(platform, load(name), fix=fix, results=results)
-    problem = question.built().problems[PLACE]
+    problem = question.built().problems[MODE]
     left = problem.budgets["cpu.cores"] - TAKEN
     fitting = (one for one in problem.options["learner"] if one.needs.get("cpu.cores", 0.0) <= left)
     return problem.having("learner", *fitting), question.workload

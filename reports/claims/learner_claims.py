@@ -7,11 +7,11 @@ states, given the two GPU times which Table VII implies.
 
 from collections.abc import Sequence
 
+from dse.platforms import load as load_platform
+from dse.records import Measurement
 from impls.fpga.learner import FP32, ledger, resources, stages
 from impls.fpga.network import NAMED, Network, parse
 
-from ..platforms import load as load_platform
-from ..records import Measurement
 from . import learner_curves, learner_points
 from .claims import ELSEWHERE, EXACT, Claim, Verdict, adds_up_if, consistent_if, within
 from .quoted import Quoted

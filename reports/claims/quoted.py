@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dse.records import RecordError
 from impls.checks import closest
 from impls.files import list_files
-
-from ..records import RecordError
 
 NOTES = ("source", "place", "note")
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import impls
+from dse.records import Measurement, in_order
 
-from ..records import Measurement, in_order
 from . import fanout_curves, growth
 from .claims import Claim, unmeasured
 from .noise import LEVEL, Noise, noise_of, own_sigma, two_sided
