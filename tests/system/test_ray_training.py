@@ -226,6 +226,8 @@ def test_averaging_learners_go_on_from_their_state(cluster):
         loop.load_state_dict(state)
         assert loop.step == state["step"] and loop.updates == 100
         assert np.array_equal(loop.learner.weights(), state["learner"]["weights"])
+        (before,), (after,) = state["learners"], loop.state_dict()["learners"]
+        assert np.array_equal(before["mean"], after["mean"])
         loop.until(workload.steps)
         while not loop.done(workload.steps):
             loop.advance()
