@@ -89,9 +89,10 @@ def by_op(
 
 
 def marks(position: int, dashes: str = "-") -> dict[str, str]:
-    """Return the color, marker and dash of a series by its position."""
-    color, marker = COLORS[position % len(COLORS)], MARKERS[position % len(MARKERS)]
-    return {"color": color, "marker": marker, "linestyle": dashes}
+    """Return the color, marker and dash of a series by its position, of which the first 64 are different."""
+    turn, place = divmod(position, len(COLORS))
+    marker = MARKERS[(place + turn) % len(MARKERS)]
+    return {"color": COLORS[place], "marker": marker, "linestyle": "-." if turn and dashes == "-" else dashes}
 
 
 def columns(points: Sequence[Any], *names: str) -> list[list[Any]]:

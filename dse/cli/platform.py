@@ -66,9 +66,11 @@ def run_estimate(options: argparse.Namespace) -> int:
         return 0
     print(f"Microseconds of each part of a gradient step of {named}; an actor's of an environment step:")
     print(*_primitive_table(rows), sep="\n")
-    commands = {row["measured by"]: row["evidence"] for row in rows if row["measured by"]}
-    for command, what in commands.items():
-        print(*wrapped(f"to measure {what}: {command}"), sep="\n")
+    commands = dict[str, dict[str, None]]()
+    for row in rows:
+        commands.setdefault(row["measured by"], {})[row.get("evidence", "")] = None
+    for command in filter(None, commands):
+        print(*wrapped(f"to measure {', '.join(commands[command])}: {command}"), sep="\n")
     return 0
 
 

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pandas", reason="reports need pandas")
 
 from reports import __main__ as command
-from reports import building, kept, markup, page, tidy
+from reports import building, kept, markup, page, style, tidy
 from reports.chart import Chart, Material, Section
 from reports.sections import answer, races, tree
 from tests.page.test_reports import NOTHING, PEERS, QUOTED, everything, record, run, write
@@ -381,3 +381,7 @@ def test_a_section_that_needs_scipy_is_left_out_where_it_is_not_installed(tmp_pa
     assert "scipy" in text
     with pytest.raises(ModuleNotFoundError):  # a fault of ours
         page.section_html(Section(1, "Any", lambda material: html(material, "dse.nothing")), material)
+
+
+def test_no_two_series_of_a_figure_look_alike():
+    assert len({tuple(style.marks(position).values()) for position in range(64)}) == 64
