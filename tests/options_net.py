@@ -15,6 +15,7 @@ import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from dse.mapping.processes import ExecutionMode
 from dse.mapping.question import ask
 from dse.solver.problem import ProblemError
 from impls.training import timed_names
@@ -29,6 +30,14 @@ Net = dict[str, list[float]]
 """By what an option is called: its time with both ends, what it needs, and what each batch ahead takes more."""
 
 
+def name_mode(mode: ExecutionMode) -> str:
+    """Name an execution mode as the kept numbers do."""
+    if (run := mode.run) is None:
+        return mode.arrangement
+    more = [run.combined] * (run.how.learners > 1)
+    return ", ".join([run.arrangement, str(run.actors), run.learner, run.policy, *more])
+
+
 def fed(platform: str, workload: str) -> Iterator[tuple[str, list[float]]]:
     """What the solver is fed of a question: the depths by objective, and each option of each execution mode."""
     where = str(COMMITTED.parent / platform) if "/" in platform else platform
@@ -38,7 +47,7 @@ def fed(platform: str, workload: str) -> Iterator[tuple[str, list[float]]]:
         except ProblemError as error:
             yield f"{objective}: {error}", []
             continue
-        for mode, problem in problems.items():
+        for mode, problem in ((name_mode(mode), problem) for mode, problem in problems.items()):
             yield f"{objective}, {mode}: depths", [float(depth) for depth in problem.depths]
             if objective == "ratio":
                 yield from ((f"{mode}: {name}", numbers) for name, numbers in _options(problem.axes))
