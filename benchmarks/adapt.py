@@ -203,7 +203,7 @@ def describe_run(answer: Run, workload: Workload) -> Iterator[str]:
     yield from _describe(SAMPLERS, answer.searches.samplers)
     yield from _describe(BATCH, answer.searches.batch)
     if answer.grid:
-        yield f"all {len(answer.grid)} pairs measured, besides {plural(answer.looks, 'look')} of the search:"
+        yield f"all {len(answer.grid)} pairs measured after {plural(answer.looks, 'look')} of the search:"
         for name, loss in answer.losses.items():
             yield f"  {name}: {loss.found:,} found, {loss.best:,} fastest; the search loses {loss.share:.1%}"
         if answer.repeats:

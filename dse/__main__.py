@@ -15,7 +15,6 @@ validate    how good answers were, when measured: coverage of intervals, regret,
 """
 
 import argparse
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -56,8 +55,8 @@ def _explain_gone(words: Sequence[str]) -> str:
     """Say what to type in place of a command or an option that there is no more; "" for others."""
     command, options = " ".join(words[:1]), " ".join(words).replace("=", " ")
     if command == "adapt" and "--running" in words:
-        kept = shlex.join(word for word in words[1:] if word not in ("--running", "--keep"))
-        kept = re.sub(r"--platform[ =]this ?", "", kept).rstrip()
+        gone = ("--running", "--keep", "--platform", "--platform=this", "this")
+        kept = shlex.join(word for word in words[1:] if word not in gone)
         return f"--running is a command now: python -m benchmarks adapt {kept}"
     if [*words[:2]] == ["platform", "diff"]:
         return "platform diff is gone, because files are compared by: git diff --no-index A B"
