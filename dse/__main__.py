@@ -24,7 +24,7 @@ from impls.exits import is_foreseen
 from impls.terminal import Parser, answering
 from impls.training import TrainingError
 
-from .cli import cores, depth, fpga, mapping, platform, recommend, run, times, tuning, validate
+from .answers import fpga, mapping, platform, recommend, run, times, tune, validate
 from .platforms import PlatformError
 from .records import RecordError
 
@@ -63,6 +63,8 @@ def _explain_gone(words: Sequence[str]) -> str:
     if command == "times" and "--check" in options:
         asked = "python -m dse platform estimate NAME --workload NAME --times FILE"
         return f"--check is gone, because a question checks its file: {asked}"
+    if command == "fpga" and "--front" in words:
+        return "--front is gone, because --verbose prints the front of learners too"
     if "--emit json" in options:
         return "--emit json is gone, because an answer is printed so by --json"
     if "--emit python" in options:
@@ -90,10 +92,10 @@ _COMMANDS = {
     "run": run,
     "explain": mapping,
     "what-if": mapping,
-    "adapt": tuning,
-    "cores": cores,
-    "depth": depth,
-    "learners": tuning,
+    "adapt": tune,
+    "cores": tune,
+    "depth": tune,
+    "learners": tune,
     "times": times,
     "platform": platform,
     "fpga": fpga,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 from dse.__main__ import main as dse
-from dse.cli import run as run_command
+from dse.answers import run as run_command
 from tests.committed import RESULTS
 
 SAME = 1e-6

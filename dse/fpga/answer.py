@@ -1,11 +1,9 @@
 """Present an exploration of an FPGA: the choice, its resources, what else there is, and from where."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from impls.checks import one_of
-from impls.fpga import learner
 from impls.fpga.learner import FP32, Mac
 from impls.fpga.network import Network
 from impls.fpga.resources import Budget, DoesNotFit, Resources, exceeded
@@ -209,66 +207,6 @@ def greedy(question: Question, choice: Choice) -> LearnerPoint | str:
 def _shares(needed: Sequence[Resources], budget: Budget) -> dict[str, float]:
     bounds = {kind: getattr(budget, kind) for kind in BOUNDED}
     return {kind: sum(getattr(one, kind) for one in needed) / have for kind, have in bounds.items() if have}
-
-
-def to_dict(question: Question, choices: Sequence[Choice]) -> dict[str, Any]:
-    """Give the answer as JSON has it."""
-    return {
-        "network": {
-            "name": question.network.name,
-            "parameters": question.network.parameters,
-            "macs": question.network.macs,
-        },
-        "batch": question.space.batch,
-        "capacity": question.space.capacity,
-        "platform": question.platform,
-        "slice": question.sharing,
-        "clock_hz": question.space.clock_hz,
-        "choice": _choice(question, choices[0]),
-        "runner_up": _choice(question, choices[1]) if len(choices) > 1 else None,
-        "published_greedy": _summary(greedy(question, choices[0])),
-        "front": [_summary(point) for point in front(question, choices[0])],
-        "sources": sources(question),
-    }
-
-
-def _choice(question: Question, choice: Choice) -> dict[str, Any]:
-    design, rmm = choice.learner.design, choice.rmm.design
-    ledger = learner.ledger(design, question.space.batch)
-    return {
-        "cycles": choice.cycles,
-        "seconds": choice.cycles / question.space.clock_hz,
-        "bottleneck": choice.bottleneck,
-        "learner": {
-            "pipelines": design.pipelines,
-            "samples_per_pipeline": -(-question.space.batch // design.pipelines),
-            "slowest_stage": ledger.bottleneck,
-            "slowest_stage_cycles": max(design.stage_cycles),
-            "units": {str(stage): units for stage, units in zip(design.stages, design.units, strict=True)},
-            "update_units": design.update_units,
-            "buffers_in_uram": design.uram,
-            "cycles": dict(ledger.entries),
-            "slices": choice.learner_slices,
-            "needs": asdict(choice.learner.needed),
-        },
-        "rmm": {
-            **asdict(rmm.design),
-            "queue": rmm.queue,
-            "uram": rmm.uram,
-            "cycles": choice.rmm.cycles,
-            "slice": choice.rmm_slice,
-            "needs": asdict(choice.rmm.needed),
-        },
-        "utilization": [asdict(use) for use in uses(choice, question.slices)],
-    }
-
-
-def _summary(point: LearnerPoint | str) -> dict[str, Any] | str:
-    if isinstance(point, str):
-        return point
-    design = point.design
-    shape = {"pipelines": design.pipelines, "slowest_stage_cycles": max(design.stage_cycles)}
-    return {"cycles": point.cycles, **shape, "update_units": design.update_units, "needs": asdict(point.needed)}
 
 
 def sources(question: Question) -> list[dict[str, str]]:

@@ -34,7 +34,8 @@ class LearnerScaling:
 
     ``points``: factors by the formulas, of data parallel training, then of SPO with each of ``horizons``, for each of
     ``counts``. ``held``: learners that the platform has room for. ``ran``: seconds of steps in runs, by (L, H or None).
-    ``hz``: gradient steps/s of the loop with one learner, as `recommend` has it; ``acting_hz``: what its actors allow.
+    ``hz``: gradient steps/s of the loop with one learner, as `recommend` has it, in ``ends``; ``acting_hz``: what its
+    actors allow.
     """
 
     platform: str
@@ -52,6 +53,7 @@ class LearnerScaling:
     choice: tuple[int, int]
     ran: Mapping[tuple[int, int | None], Sequence[float]]
     hz: float
+    ends: tuple[float, float]
     acting_hz: float
     machine: str  # whose records were read, if any
     machine_note: str  # says so where another machine stands for "this"
@@ -105,12 +107,13 @@ def learner_scaling(
     if home is not parts.cpu and not place.way(parts.cpu.name, home.name, 0.0)[1]:
         raise ProblemError(f"no chain of links from {parts.cpu.name} to {home.name}; state them in the platform file")
     by = parts.implementation if home.kind == "cpu" else REFERENCE
-    single, processes, one = _one_learner(question, home, by)
+    single, processes, one, ends = _one_learner(question, home, by)
     sources = tuple(sources_of(parts, home, by, single))
     terms = terms_of(parts.batch, sources, home)
     processes, wait, ran = calibrate(processes, terms, parts, by if home is parts.cpu else "")
     made: dict[str, Any] = {
-        "processes": processes, "terms": terms, "sources": (*sources, wait), "hz": one.hz, "acting_hz": one.actor_hz,
+        "processes": processes, "terms": terms, "sources": (*sources, wait), "hz": one.hz, "ends": ends,
+        "acting_hz": one.actor_hz,
         "held": parts.cores if home.kind == "cpu" else 1, "longest": longest, "device": home.name, "by": by, "ran": ran,
     }  # fmt: skip
     made |= question.provenance
@@ -121,8 +124,10 @@ def learner_scaling(
     return replace(answer, choice=choice, points=factors(terms, shown, horizons), counts=shown, horizons=horizons)
 
 
-def _one_learner(question: MappingQuestion, home: Device, by: str) -> tuple[Estimate, Processes, Outcome]:
-    """(a gradient step of its one learner, processes, rates of the loop), as ``recommend`` has them.
+def _one_learner(
+    question: MappingQuestion, home: Device, by: str
+) -> tuple[Estimate, Processes, Outcome, tuple[float, float]]:
+    """(a gradient step of its one learner, processes, rates of the loop, their ends), as ``recommend`` has them.
 
     Its replay is the processor's. ProblemError where that does not fit.
     """
@@ -138,4 +143,4 @@ def _one_learner(question: MappingQuestion, home: Device, by: str) -> tuple[Esti
     acting = built.parts.acting(count := int(known.get("processes", 1)), policy=implementation_of(known)).value
     step = chosen.learner.time
     single = step.scaled(1 / made.answer.outcome.training_hz / step.value)
-    return single, Processes.of(parts, parts.cores, count, acting), made.answer.outcome
+    return single, Processes.of(parts, parts.cores, count, acting), made.answer.outcome, made.doubt.ends(made.answer)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from dse import stats
-from dse.cli import tree_text
+from dse.answers import tree_text
 from dse.race_trees import configuration_of
 from dse.records import Measurement, RecordError, twins
 from dse.times.tree_variants import Configuration

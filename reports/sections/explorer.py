@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dse.cli.tree_text import advice, made, named, step_text, taken
+from dse.answers.tree_text import advice, made, named, step_text, taken
 from dse.records import RecordError, how_to_measure
 from dse.times.tree_times import Question, Table
 from dse.tree import SWEEP, Recommendation, answer

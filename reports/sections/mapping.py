@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from dse.cli.mapping_text import text
+from dse.answers.mapping_text import text
 from dse.mapping.question import recommend_mapping
 from dse.platforms import PlatformError
 from dse.records import SOURCES, RecordError

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from dse.cli.tree_text import text
+from dse.answers.tree_text import text
 from dse.records import Measurement, RecordError
 from dse.times import fanout_choice, tree_cost_model
 from dse.times.tree_times import Question, Table, family_of

@@ -1,6 +1,6 @@
 """The page's section that compares answers with later measurements."""
 
-from dse.cli.validate import ANSWERS, answer_row
+from dse.answers.validate import ANSWERS, answer_row
 from dse.records import RecordError
 from dse.validation.answered import sides
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
-from dse.cli.text import in_words, rounded
+from dse.answers.text import in_words, rounded
 from dse.estimate import weakest
 from dse.mapping.build import build
 from dse.mapping.doubt import Doubt, interval

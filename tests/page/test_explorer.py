@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pandas", reason="reports need pandas")
 
 import dse
-from dse.cli import tree_text
+from dse.answers import tree_text
 from dse.records import RecordError, read_folder
 from reports import page, tidy
 from reports.chart import Material

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from dse.cli import mapping_text
+from dse.answers import mapping_text
 from dse.mapping.options import implementation_of
 from dse.mapping.question import ask, recommend_mapping
 from dse.records import RecordError

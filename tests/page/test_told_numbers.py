@@ -84,7 +84,7 @@ def test_a_number_that_says_otherwise_is_found(command, change, kind):
 
 
 def test_a_rate_outside_of_what_is_shown_is_found_where_it_is_called_within(monkeypatch):
-    monkeypatch.setattr("dse.cli.run._is_inside", lambda answer, hz: answer.low <= hz <= answer.high)
+    monkeypatch.setattr("dse.answers.run._is_inside", lambda answer, hz: answer.low <= hz <= answer.high)
     assert "verdict against what is shown" in {
         fault.kind for fault in told_numbers.run_faults(3_850.0, 5_760.0, 5_771.0)
     }

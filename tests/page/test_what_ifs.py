@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pandas", reason="reports need pandas")
 
 import dse
-from dse.cli.text import rounded
+from dse.answers.text import rounded
 from dse.estimate import weakest
 from dse.mapping.answer import Shortage
 from dse.platforms import load

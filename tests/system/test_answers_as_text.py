@@ -11,10 +11,10 @@ import pytest
 import dse
 import impls
 from dse.__main__ import main
-from dse.cli import emit, mapping_words, tree_text
-from dse.cli.mapping_text import LINES, text
-from dse.cli.recommend import recommend_modeled
-from dse.cli.text import several
+from dse.answers import emit, mapping_words, tree_text
+from dse.answers.mapping_text import LINES, text
+from dse.answers.recommend import recommend_modeled
+from dse.answers.text import several
 from dse.estimate import Evidence
 from dse.mapping.alternatives import Decides, Other
 from dse.mapping.answer import MappingAnswer, Simulated, TransferAnswer

@@ -16,7 +16,7 @@ import pytest
 from benchmarks.profile import cells
 from benchmarks.profile.cells import PRESETS, groups
 from benchmarks.profile.parts import World, make
-from dse.cli import emit
+from dse.answers import emit
 from dse.mapping.question import answer_question, ask
 from impls.training import TrainingError, learners
 from impls.training.__main__ import main

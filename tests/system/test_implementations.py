@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from dse.cli import mapping_words
-from dse.cli.emit import training_command
-from dse.cli.mapping_text import text
+from dse.answers import mapping_words
+from dse.answers.emit import training_command
+from dse.answers.mapping_text import text
 from dse.mapping.answer import MappingAnswer
 from dse.mapping.options import implementation_of
 from dse.mapping.question import ask, explain_mapping, recommend_mapping

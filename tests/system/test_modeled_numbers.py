@@ -8,9 +8,9 @@ import re
 import pytest
 
 from dse.__main__ import main
-from dse.cli.mapping_text import text
-from dse.cli.mapping_words import rate
-from dse.cli.platform import list_primitives
+from dse.answers.mapping_text import text
+from dse.answers.mapping_words import rate
+from dse.answers.platform import list_primitives
 from dse.estimate import Estimate, Evidence, interval_of
 from dse.mapping.build import build
 from dse.mapping.options import COPIES

@@ -17,8 +17,8 @@ import pytest
 pytest.importorskip("torch", reason="training needs the extra `train`")
 from dse import race_runs, recommend_mapping
 from dse.__main__ import main
-from dse.cli import deciding, emit, run
-from dse.cli.mapping_text import text
+from dse.answers import deciding, emit, run
+from dse.answers.mapping_text import text
 from dse.mapping.question import ask
 from dse.platforms import busy
 from dse.race_runs import Decided

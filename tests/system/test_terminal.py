@@ -18,7 +18,7 @@ from benchmarks.peers import command as peers
 from benchmarks.workers import Worker, WorkerFaultError
 from dse import __main__ as dse_main
 from dse.__main__ import main as ask
-from dse.cli import cores
+from dse.answers import cores
 from dse.mapping.question import ask as question
 from dse.solver.problem import ProblemError
 from dse.stats import geometric_mean

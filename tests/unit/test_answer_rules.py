@@ -6,9 +6,9 @@ import json
 import pytest
 
 from dse.__main__ import main
-from dse.cli import emit, mapping_words
-from dse.cli.mapping_text import SHOWN, text
-from dse.cli.recommend import recommend_modeled
+from dse.answers import emit, mapping_words
+from dse.answers.mapping_text import SHOWN, text
+from dse.answers.recommend import recommend_modeled
 from dse.estimate import Estimate, Evidence
 from dse.mapping.alternatives import Decides, Other, choose
 from dse.mapping.answer import TransferAnswer

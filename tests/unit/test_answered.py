@@ -6,7 +6,7 @@ import json
 import pytest
 
 from dse.__main__ import main
-from dse.cli.validate import ANSWERS, answer_row
+from dse.answers.validate import ANSWERS, answer_row
 from dse.records import RecordError
 from dse.validation import answered
 from tests.committed import COMMITTED

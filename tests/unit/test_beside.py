@@ -9,8 +9,8 @@ from benchmarks.cases import Case
 from benchmarks.profile import beside as cells
 from benchmarks.profile.cells import PRESETS
 from benchmarks.timing import Timing
-from dse.cli.emit import why_not_run
-from dse.cli.mapping_text import text
+from dse.answers.emit import why_not_run
+from dse.answers.mapping_text import text
 from dse.mapping.processes import can_run
 from dse.mapping.question import ask, recommend_mapping
 from dse.solver.problem import ProblemError

@@ -9,9 +9,9 @@ import pytest
 from benchmarks.profile import beside as cells
 from benchmarks.profile.cells import PRESETS
 from benchmarks.timing import Timing
-from dse.cli import deciding
-from dse.cli.emit import to_run
-from dse.cli.mapping_text import text
+from dse.answers import deciding
+from dse.answers.emit import to_run
+from dse.answers.mapping_text import text
 from dse.mapping.learners import Processes
 from dse.mapping.processes import combinations
 from dse.mapping.question import answer_question, ask, explain_mapping, recommend_mapping

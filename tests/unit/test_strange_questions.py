@@ -9,8 +9,8 @@ import pytest
 
 import dse
 from dse.__main__ import main
-from dse.cli import mapping_text
-from dse.cli.mapping_words import bound
+from dse.answers import mapping_text
+from dse.answers.mapping_words import bound
 from dse.mapping.question import recommend_mapping
 from dse.solver.queues import Simulated
 from dse.times.own_file import TimesError, read_entries

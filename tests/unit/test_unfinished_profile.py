@@ -11,7 +11,7 @@ from benchmarks.profile.beside import PRIMITIVE, WINDOWS, whole
 from benchmarks.profile.cells import PRESETS, facts_of, groups
 from benchmarks.timing import Timing
 from dse.__main__ import main
-from dse.cli.deciding import contenders
+from dse.answers.deciding import contenders
 from dse.mapping.question import ask, recommend_mapping
 from dse.records import LOAD
 from impls.training import load

@@ -23,6 +23,17 @@ def add_command(commands: Any, name: str, summary: str, about: str | None, examp
     return cast(argparse.ArgumentParser, parser)
 
 
+def add_verbose(parser: argparse.ArgumentParser) -> None:
+    """Add the option that prints all of an answer."""
+    parser.add_argument("--verbose", action="store_true", help="print all tables and notes too")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how to print an answer."""
+    add_verbose(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
 def wrapped(sentence: str, indent: str = "  ") -> list[str]:
     """Break a sentence into lines; a command that is to be copied stays in one, however long it is."""
     tied = COMMAND.sub(lambda command: command[0].replace(" ", "\0"), sentence)

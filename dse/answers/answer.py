@@ -1,0 +1,91 @@
+"""The answer to every question of ``dse``: values alone, which ``words`` puts into sentences and ``printer`` prints."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..estimate import Estimate, Evidence
+
+Values = Mapping[str, Any]
+"""What a sentence or a line of a table has, by name; times are seconds, rates are per second."""
+Level = Literal["warning", "first", "detail"]
+"""Where a note stands: with the choice as a warning, with the choice, or behind --verbose."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence of ``words.SENTENCES``, named by its kind, with the values that stand in it."""
+
+    kind: str
+    values: Values = field(default_factory=dict)
+    level: Level = "detail"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {"kind": self.kind, "level": self.level, **self.values}
+
+
+@dataclass(frozen=True)
+class Row:
+    """An option, a part, an alternative or a value: whatever has a line of a table.
+
+    ``label`` tells it from other rows of its table; ``estimate``, in ``unit``, is its number, an upper bound if
+    ``is_bound``; ``says``: the kind of the sentence that tells it.
+    """
+
+    label: Values
+    estimate: Estimate | None = None
+    unit: str = ""
+    more: Values = field(default_factory=dict)
+    says: str = ""
+    is_bound: bool = False
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Everything that a sentence may name."""
+        return {**self.label, **self.more, "estimate": self}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON: the label, the number with its ends, and the rest."""
+        plain = dict(self.label)
+        if self.estimate:
+            ends = {name: getattr(self.estimate, name) for name in ("value", "low", "high", "interval", "source")}
+            plain |= {**ends, "evidence": self.estimate.rests_on.number, "unit": self.unit}
+            plain |= {"upper_bound": True} if self.is_bound else {}
+        return {**plain, **self.more}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a question.
+
+    ``rows``: parts of the choice, in the order of work, and tables; ``others``: the next best, the best of them first;
+    ``decides``: what would change the choice; ``paste``: lines that make or run it.
+    """
+
+    question: Values
+    choice: Row
+    rows: tuple[Row, ...] = ()
+    others: tuple[Row, ...] = ()
+    decides: tuple[Row, ...] = ()
+    notes: tuple[Note, ...] = ()
+    paste: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON; the same seven keys for every question."""
+        tables = {name: [row.to_dict() for row in getattr(self, name)] for name in ("rows", "others", "decides")}
+        notes, question, choice = [note.to_dict() for note in self.notes], dict(self.question), self.choice.to_dict()
+        return {"question": question, "choice": choice, **tables, "notes": notes, "paste": list(self.paste)}
+
+
+def evidence_notes(sources: Iterable[Evidence]) -> Iterator[Note]:
+    """Yield a note on each thing that values rest on."""
+    for evidence in sources:
+        values = {name: getattr(evidence, name) for name in ("source", "told", "command", "assumed")}
+        yield Note("evidence", {"evidence": evidence.number, **values})
+
+
+def notes_of_records(machine: str, machine_note: str, profile_notes: Iterable[str]) -> tuple[Note, ...]:
+    """Return the notes on the records that answer: another machine's, or a profile that is incomplete."""
+    other = [Note("other_machine", {"machine": machine, "differs": machine_note}, "warning")] if machine_note else []
+    return (*other, *(Note("said", {"text": text}, "warning") for text in profile_notes))
