@@ -1,11 +1,15 @@
 """Choose from measured records: implementations, mappings, and how many of each.
 
+Answers
+    ``Answer``              what to choose, its parts, the next best, what would change it, and lines to paste
+    ``Row``                 an option, a part or a value, with its ``Estimate``
+    ``Note``                what a reader must know, as a kind with values
 Which tree
-    ``recommend``           for N leaves and batches of B: a ``Recommendation``; ``race=True`` decides on this machine
+    ``recommend``           for N leaves and batches of B: an ``Answer``; ``race=True`` decides on this machine
     ``best``                the tree itself, made and empty: the fastest on this machine, raced where it was not before
 Which mapping
-    ``recommend_mapping``   what to run where, of a workload on a platform: a ``MappingAnswer``, or a ``Shortage``
-    ``explain_mapping``     why another configuration loses, ties or does not fit: an ``Explanation``
+    ``recommend_mapping``   what to run where, of a workload on a platform: an ``Answer``, with no choice if none fits
+    ``explain_mapping``     why another configuration loses, ties or does not fit: an ``Answer``
 How many
     ``platform_split``      cores for actors and for learners, of a workload on a platform: a ``CoreSplit``
     ``split_cores``         the same from your own curves, each a ``RateCurve``
@@ -25,8 +29,8 @@ The cost model of a tree
 The solver
     ``Problem``             what to choose from: each ``Option``, each ``Flow``, each link's ``Hop``
     ``Estimate``            a time, its uncertainty, and the ``Evidence`` it rests on
-    ``solve``               what to choose, what ties and what else there is, an ``Answer`` each: a ``Solution``, or
-                            ``Infeasible``, which says what lacks; ``ProblemError`` for what is outside any sense
+    ``solve``               what to choose, what ties and what else there is, a ``Candidate`` each: a ``Solution``,
+                            or ``Infeasible``, which says what lacks; ``ProblemError`` for what is outside any sense
 
 Each is imported when it is first asked for, so that ``import dse`` is quick; ``__init__.pyi`` says where from.
 """

@@ -1,10 +1,13 @@
 """Where each public name of ``dse`` comes from: the one list, which type checkers and ``__init__.py`` read."""
 
+from .answer import Answer as Answer, Note as Note, Row as Row
+from .answers.ask import (
+    explain_mapping as explain_mapping,
+    recommend as recommend,
+    recommend_mapping as recommend_mapping,
+)
 from .estimate import Estimate as Estimate, Evidence as Evidence
-from .mapping.answer import MappingAnswer as MappingAnswer, Shortage as Shortage
-from .mapping.explain import Explanation as Explanation
-from .mapping.question import explain_mapping as explain_mapping, recommend_mapping as recommend_mapping
-from .race_trees import best as best, recommend as recommend
+from .race_trees import best as best
 from .records import (
     Measurement as Measurement,
     RecordError as RecordError,
@@ -12,7 +15,7 @@ from .records import (
     read_folder as read_folder,
 )
 from .solver.problem import Flow as Flow, Hop as Hop, Option as Option, Problem as Problem, ProblemError as ProblemError
-from .solver.solve import Answer as Answer, Infeasible as Infeasible, Solution as Solution, solve as solve
+from .solver.solve import Candidate as Candidate, Infeasible as Infeasible, Solution as Solution, solve as solve
 from .times.fanout_choice import (
     FanoutChoice as FanoutChoice,
     FanoutModel as FanoutModel,
@@ -30,7 +33,6 @@ from .times.tree_cost_model import (
     fit as fit,
 )
 from .times.tree_times import family_and_points as family_and_points
-from .tree import Recommendation as Recommendation
 from .tuning.core_question import CoreSplit as CoreSplit, platform_split as platform_split, split_cores as split_cores
 from .tuning.core_split import RateCurve as RateCurve
 from .tuning.presampling import DepthAnswer as DepthAnswer, platform_depth as platform_depth

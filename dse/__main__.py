@@ -24,7 +24,7 @@ from impls.exits import is_foreseen
 from impls.terminal import Parser, answering
 from impls.training import TrainingError
 
-from .answers import fpga, mapping, platform, recommend, run, times, tune, validate
+from .answers import ask, fpga, platform, run, times, tune, validate
 from .platforms import PlatformError
 from .records import RecordError
 
@@ -88,10 +88,10 @@ def _parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
 
 
 _COMMANDS = {
-    "recommend": recommend,
+    "recommend": ask,
     "run": run,
-    "explain": mapping,
-    "what-if": mapping,
+    "explain": ask,
+    "what-if": ask,
     "adapt": tune,
     "cores": tune,
     "depth": tune,

@@ -69,7 +69,7 @@ ELEMENTS, ARRAYS = 1 << 20, 1 << 17  # of these inputs, at most
 DENOMINATOR = 16  # updates per sample are told apart by 1 / 16: so many steps are a call
 
 
-def recommend(
+def find_tree(
     capacity: int,
     batch: int,
     updates_per_sample: float = 1.0,
@@ -119,9 +119,9 @@ def best(capacity: int, batch: int = 256, results: str | Path | None = None, **a
     """Make the tree that is the fastest here for N leaves and batches of B, empty; raced where it was not before.
 
     ``best(1_000_000, batch=256)`` may be a ``NumbaTree`` of K = 16. ``results``: the folder that keeps races (default:
-    in the user's cache). ``asked``: what else ``recommend`` takes.
+    in the user's cache). ``asked``: what else ``find_tree`` takes.
     """
-    answered = recommend(capacity, batch, results=results or "", race=True, **asked)
+    answered = find_tree(capacity, batch, results=results or "", race=True, **asked)
     return _make(answered.choice.configuration, capacity, answered.question.dtype)
 
 

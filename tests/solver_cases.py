@@ -9,6 +9,7 @@ import numpy as np
 
 from dse.estimate import Estimate, Evidence
 from dse.mapping.processes import ExecutionMode
+from dse.mapping.question import ask, explain_choice
 from dse.solver.problem import PARTS, TREE, Flow, Hop, Option, Part, Problem, moved, named
 
 EVIDENCE = Evidence("test", "modeled")
@@ -328,3 +329,8 @@ def machine(gpus: int, cores: int = 128, fanouts: int = 12, copies: int = 3) -> 
         {"cpu.replay": {"cpu.cores": 1.0}},
         (tuple(names),) if gpus > 1 else (),
     )
+
+
+def explain_mapping(platform, workload, described, objective="ratio", **asked):
+    """The explanation of a configuration, as the organs give it."""
+    return explain_choice(ask(platform, workload, objective, **asked), described)

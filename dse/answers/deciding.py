@@ -12,13 +12,15 @@ from typing import Any
 
 from impls.cores import count_allowed
 from impls.replay import strategies
-from impls.terminal import aligned, plural
+from impls.terminal import plural
 from impls.training import identity, learners
 from impls.training.arrangement import SEVERAL, UNUSABLE
 from impls.training.options import KEY
 from impls.training.weights import layout_of
 
 from .. import platforms
+from ..answer import Row
+from ..estimate import Estimate, Evidence
 from ..mapping.answer import MappingAnswer
 from ..mapping.question import MappingQuestion, answer_question
 from ..platforms import busy
@@ -26,8 +28,8 @@ from ..platforms.evidence import evidence_here, keep_race, kept_race
 from ..race_runs import CODE, FILE, ZONE, Decided, Program, decided, rows_of
 from ..records import Measurement
 from ..solver.problem import ProblemError
-from .emit import to_run, why_not_run
-from .text import interval
+from .emit import why_not_run
+from .mapping_answer import given_to_run
 
 OBJECTIVE = "ratio"  # whose value is what a race measures
 OWN = ("arrangement", "actors", "learner_implementation", "learners")  # what contenders differ in
@@ -100,9 +102,9 @@ def _with(question: MappingQuestion, one: Contender, key: str, value: Any) -> Co
     """A contender with a value of a key of ``RACED``; None where it has that already, or no run can have it."""
     if key == "strategy":
         told = json.loads(one.given)
-        if one.fix["arrangement"] == "serial" or told["strategy"] == value:
+        if one.fix["arrangement"] == "serial" or told["choice"]["strategy"] == value:
             return None
-        told[KEY]["strategy"] = told["strategy"] = value
+        told["choice"][KEY]["strategy"] = told["choice"]["strategy"] = value
         return dataclasses.replace(one, fix={**one.fix, key: value}, given=json.dumps(told))
     own = {"environments": question.workload.actors.environments, "presampled": question.workload.replay.presampled}
     return None if value == own[key] else _contender(question, {**one.fix, key: value}, one.processes)
@@ -125,7 +127,7 @@ def _contender(question: MappingQuestion, fix: Mapping[str, Any], processes: int
     with contextlib.suppress(ProblemError):  # no records, or not enough cores
         answer = answer_question(asked)
         if isinstance(answer, MappingAnswer) and not why_not_run(answer):
-            return Contender(fix, ("--mapping", "-"), json.dumps(to_run(asked, answer)), processes, answer)
+            return Contender(fix, ("--mapping", "-"), json.dumps(given_to_run(asked, answer)), processes, answer)
     return None
 
 
@@ -211,30 +213,15 @@ def _told(decision: Decided, raced: Sequence[Contender], limit: float) -> dict[s
     return {"limit": limit, "zone": ZONE, "ending": ending, "seconds": seconds, "load": busy.load(), "rows": rows}
 
 
-def race_text(told: Mapping[str, Any]) -> Iterator[str]:
-    """Write a race as a table, predicted rates next to those of its turns."""
-    if not told["rows"]:
-        yield f"not raced: {told['ending']}"
-        return
-    head = ("configuration", "predicted", "raced", "")
-    rows = [(row["name"], _rate(row["predicted"]), _rate(row["hz"]), _status(row)) for row in told["rows"]]
-    ending = told["ending"] + ", the leader trains" * (told["ending"] in ("interrupted", "out of time"))
-    ending += f", load was {told['load']:.3g}" if told.get("load") else ""
-    yield f"raced for {told['seconds']:.0f} s, {ending}; gradient steps/s, of the race those of 95 % of its turns:"
-    yield from aligned([head, *rows], "  ")
-
-
-def _rate(ends: Sequence[float] | None) -> str:
-    return "-" if ends is None else interval(ends[0], ends[1], ends[2])
-
-
-def _status(row: Mapping[str, Any]) -> str:
-    middle, low, _ = row["ratio"]
-    if row["reason"]:
-        return str(row["reason"])
-    if row["status"] != "slower" or middle is None:  # than the leader of an earlier wave
-        return str(row["status"])
-    return f"{middle - 1:.0%} slower" + (f" (at least {low - 1:.0%})" if low and low > 1 else "")
+def raced_rows(told: Mapping[str, Any] | None) -> Iterator[Row]:
+    """Yield the configurations of a race as rows, predicted rates next to measured rates; nothing without a race."""
+    for row in told["rows"] if told else ():
+        ends = dict(zip(("value", "low", "high"), row["hz"] or (), strict=False))
+        number = Estimate(**ends, rests_on=Evidence("race", "measured")) if ends else None
+        predicted, ratio = row["predicted"], row["ratio"]
+        more = dict(zip(("predicted_hz", "predicted_low_hz", "predicted_high_hz"), predicted, strict=True))
+        more |= {"status": row["reason"] or row["status"], "pace": 1 / ratio[0] if ratio[0] else None}
+        yield Row({"configuration": row["name"]}, number, "gradient steps/s", more)
 
 
 def follow(program: Program, folder: Path, show: bool) -> int:

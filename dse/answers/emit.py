@@ -11,6 +11,7 @@ from impls.training import Workload, WorkloadError, load
 from impls.training.arrangement import SEVERAL
 from impls.training.options import KEY, WHY_NOT
 
+from ..answer import Note
 from ..estimate import Interval
 from ..mapping.answer import MappingAnswer, PartAnswer
 from ..mapping.options import implementation_of
@@ -18,6 +19,7 @@ from ..mapping.processes import strategy_of
 from ..mapping.question import MappingQuestion
 from ..mapping.values import NUMBERS
 from ..solver.problem import TREE
+from .printer import say
 
 FORMATS = ("toml",)
 DIGITS = 3  # of a rate in a file
@@ -45,43 +47,40 @@ def make_line(
 
 
 def to_run(question: MappingQuestion, answer: MappingAnswer) -> dict[str, Any]:
-    """The answer with the values of the workload that its question fixed, and the settings of a run, which training
-    reads by ``--mapping``, or why there are none.
-    """
+    """Return the settings of a run by KEY, which training reads by ``--mapping``, or why there are none by WHY_NOT."""
     values = {key: value for key, value in question.fix.items() if key in NUMBERS}
-    told = {**answer.to_dict(), "values": values}
     if why := why_not_run(answer):
-        return {**told, WHY_NOT: why}
+        return {"values": values, WHY_NOT: say(why.kind, why.values)}
     chosen = {"batch": answer.batch, "presampled": answer.depth, "environments": answer.environments}
     more = {"update_interval": answer.update_interval, **values}
     more = {".".join(NUMBERS[key]): value for key, value in more.items() if key not in chosen}
-    return {**told, KEY: {**run_settings(answer), **chosen, **more}}
+    return {"values": values, KEY: {**run_settings(answer), **chosen, **more}}
 
 
-def why_not_run(answer: MappingAnswer) -> str:
-    """Say why impls.training cannot run exactly this mapping; "" where it can, with the answer's own workload."""
+def why_not_run(answer: MappingAnswer) -> Note | None:
+    """Return why impls.training cannot run exactly this mapping; None where it can, with the answer's own workload."""
     part = {one.part: one for one in answer.parts}
     tree, learner, home = part["sampling"].details, part["learner"], part["actors"].device
     at = part["sampling"].device if tree.get("contestant") == DEVICE_TREE else home
     if away := [part[name].device for name, its in zip(TREE, (at, at), strict=True) if part[name].device != its]:
-        return f"a run has its tree on the {at}, not on the {away[0]}"
+        return Note("run_has_tree_at", {"home": at, "device": away[0]})
     if part["storage"].device != home:
-        return f"a run keeps records on the {home} that acts, not on the {part['storage'].device}"
+        return Note("run_has_records_at", {"home": home, "device": part["storage"].device})
     if not {"contestant", "fanout"} <= tree.keys():
-        return "the tree's implementation is not stated"
+        return Note("tree_is_not_stated")
     if tree.get("threads", 1) != 1 or tree.get("options"):
-        return "a run's tree has one thread and no options"
+        return Note("run_has_plain_tree")
     if answer.arrangement != "serial" and tree["contestant"] != SHARED_TREE:
-        return f"processes share the tree {SHARED_TREE} alone, not {tree['contestant']}"
+        return Note("run_shares_tree", {"shared": SHARED_TREE, "contestant": tree["contestant"]})
     if learner.details.get("devices", 1) != 1:
-        return "a run's learner is on one device"
+        return Note("run_has_one_device")
     if "pipelines" in learner.details:
-        return f"a run's learner is on a processor or a CUDA device, not on the {learner.device}"
+        return Note("run_has_no_fpga", {"device": learner.device})
     if learner.device != home and "learners" in learner.details:
-        return f"several learners share weights on the {home} alone, not on the {learner.device}"
+        return Note("learners_share_weights_at", {"home": home, "device": learner.device})
     if "learners" in learner.details and answer.arrangement == "serial":
-        return "one process has one learner"
-    return ""
+        return Note("one_process_one_learner")
+    return None
 
 
 def training_command(answer: MappingAnswer) -> str | None:

@@ -18,15 +18,15 @@ from impls.fpga.resources import Budget
 from impls.terminal import count
 
 from .. import platforms
+from ..answer import Answer, Note, Row
 from ..estimate import Estimate, Evidence
 from ..fpga.answer import SHARINGS, Choice, Question, explore, front, greedy, sources, uses
 from ..fpga.learner_search import LearnerPoint
 from ..fpga.points import Slice
 from ..fpga.rmm_search import LEAF_BITS, Space
 from ..platforms import Device, Platform, Quantity
-from .answer import Answer, Note, Row
+from .options import add_command, add_verbose
 from .printer import WIDTH, show
-from .text import add_command, add_output
 
 FULL = 0.9
 """Share of a budget from which a note is due."""
@@ -48,7 +48,8 @@ def add_to(commands: Any) -> None:
     ask.add_argument("--clock-mhz", type=float, metavar="F", help="default: the platform's")
     ask.add_argument("--dsp-per-mac", type=int, default=FP32.dsp, metavar="D", help="fp32 (default: %(default)s)")
     ask.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="default: %(default)s")
-    add_output(ask)
+    add_verbose(ask)
+    ask.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -23,13 +23,14 @@ import json
 import re
 import shlex
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from impls.files import refusing, try_to_write
 from impls.terminal import aligned, plural
 
+from ..answer import Answer, Note, Row
 from ..estimate import SUREST_FIRST, Estimate
 from ..mapping.question import MappingQuestion, ask
 from ..platforms import Device, Leaf, Platform, PlatformError, Quantity, busy, leaves, load, names
@@ -40,7 +41,8 @@ from ..solver.problem import LOOP
 from ..times.own import Own
 from ..times.parts import Parts
 from ..times.trees import trees
-from .text import add_command, rounded, wrapped
+from .options import add_command
+from .printer import write
 
 WORKLOAD = "hopper_ddpg"  # that estimates are for unless another one is named
 
@@ -58,36 +60,32 @@ def add_estimate(parser: argparse.ArgumentParser) -> None:
 def run_estimate(options: argparse.Namespace) -> int:
     """Print the table of primitives: of each part on each device the fastest of its surest times, or what it lacks."""
     own = Own.read(options.times) if options.times else None
-    question = ask(options.name, options.workload, results=options.results, times=own)
-    rows, parts = list(list_primitives(question)), question.parts()
-    named = f"{question.workload.name} (B = {parts.batch:,}) on {question.platform.name}"
-    if options.json:
-        print(json.dumps({"workload": question.workload.name, "batch": parts.batch, "primitives": rows}))
-        return 0
-    print(f"Microseconds of each part of a gradient step of {named}; an actor's of an environment step:")
-    print(*_primitive_table(rows), sep="\n")
-    commands = dict[str, dict[str, None]]()
-    for row in rows:
-        commands.setdefault(row["measured by"], {})[row.get("evidence", "")] = None
-    for command in filter(None, commands):
-        print(*wrapped(f"to measure {', '.join(commands[command])}: {command}"), sep="\n")
+    answer = primitives_answer(ask(options.name, options.workload, results=options.results, times=own))
+    print(json.dumps(answer.to_dict()) if options.json else "\n".join(write(answer, is_verbose=True)))
     return 0
 
 
-def list_primitives(question: MappingQuestion) -> Iterator[dict[str, Any]]:
-    """The table of primitives [Zhang2023, VI-A3]: part, device, seconds in [low, high], source, what it rests on.
+def primitives_answer(question: MappingQuestion) -> Answer:
+    """Return the table of primitives [Zhang2023, VI-A3]: a row for each part on each device, its source and its range.
 
-    ``measured by`` is the command that measures what nobody timed, else "". Where a part has no time on a device,
-    ``seconds`` is None and ``lacks`` says what is missing.
+    A note of the kind "measure_to_be_sure" has the command that measures what nobody timed. Where a part has no time on
+    a device, its row says what is missing.
     """
-    for part, device, time in _primitives(question, question.parts()):
-        row: dict[str, Any] = {"part": part, "device": device, "seconds": None, "lacks": "", "measured by": ""}
+    parts, rows, commands = question.parts(), list[Row](), dict[str, list[str]]()
+    for part, device, time in _primitives(question, parts):
         if isinstance(time, str):
-            yield row | {"lacks": time}
+            rows.append(Row({"part": part, "device": device}, None, "s", {"lacks": time}))
             continue
-        rests, is_guess = time.rests_on, time.source in ("modeled", "extrapolated")
-        ends = {"seconds": time.value, "low": time.low, "high": time.high, "source": time.source}
-        yield row | ends | {"evidence": rests.number, "measured by": rests.command if is_guess else ""}
+        rows.append(Row({"part": part, "device": device}, time, "s"))
+        if time.source in ("modeled", "extrapolated"):
+            commands.setdefault(time.rests_on.command, []).append(time.rests_on.number)
+    named = {"workload": question.workload.name, "batch": parts.batch, "platform": question.platform.name}
+    notes = list[Note]()
+    for command, numbers in commands.items():
+        values = {"evidence": ", ".join(dict.fromkeys(numbers)), "how": command}
+        kind = "state_time" if not command else "measure_to_be_sure" if question.machine else "measure_there"
+        notes.append(Note(kind, values, "first"))
+    return Answer(named, Row(named, says="primitives"), tuple(rows), notes=tuple(notes))
 
 
 def _primitives(question: MappingQuestion, parts: Parts) -> Iterator[tuple[str, str, Estimate | str]]:
@@ -118,20 +116,6 @@ def _times(parts: Parts, part: str, device: Device) -> Iterator[Estimate]:
         yield from [parts.rows_moved(device)] if device.memory or parts.stated("storage", device) else []
     else:
         yield from (tree.draw if part == "sampling" else tree.update for tree in trees(parts, device))
-
-
-def _primitive_table(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Lay out a line a part and a column a device."""
-    devices, parts = (list(dict.fromkeys(row[key] for row in rows)) for key in ("device", "part"))
-    cells = {(row["part"], row["device"]): _cell(row) for row in rows}
-    yield from aligned([("", *devices), *((part, *(cells.get((part, at), "") for at in devices)) for part in parts)])
-    yield from (f"  {row['part']} on {row['device']}: {row['lacks']}" for row in rows if row["lacks"])
-
-
-def _cell(row: Mapping[str, Any]) -> str:
-    if row["seconds"] is None:
-        return "-"
-    return f"{rounded(1e6 * row['seconds'], 1e6 * row['low'], 1e6 * row['high'])} {row['source']}"
 
 
 WIDTH = 120

@@ -3,34 +3,37 @@
 import argparse
 import itertools
 import json
+import math
 import string
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import impls
 from impls.terminal import COMMAND, aligned, listed, plural
 
-from .answer import Answer, Row, Values
+from ..answer import Answer, Level, Row
 from .words import HEADS, SENTENCES
 
 WIDTH = 116
 WIDE = 0.2  # of an interval, beyond which no third digit is known
+LINES = 8  # of a first screen
 UNSURE = 10.0  # high over low, beyond which what to measure comes before the number
-LEVELS = ("first", "warning")
+ROOM = 60  # characters of what an alternative differs in
 EQUAL = 0.0005  # of two rates whose difference does not show
 
 
 def show(answer: Answer, options: argparse.Namespace) -> int:
-    """Print an answer as text, or as JSON if ``options`` say so; returns the exit code 0."""
+    """Print an answer as text, or as JSON if ``options`` say so; returns the exit code: 0, or 1 where nothing fits."""
     print(json.dumps(answer.to_dict()) if options.json else "\n".join(write(answer, options.verbose)))
-    return 0
+    return 0 if answer.choice else 1
 
 
 def write(answer: Answer, is_verbose: bool = False) -> Iterator[str]:
     """Write the lines of an answer."""
     yield from write_first_screen(answer)
     if not is_verbose:
-        yield f"  {SENTENCES['more']}"
+        yield from [f"  {SENTENCES['more']}"] if answer.choice else []
         return
     for name in ("rows", "others", "decides"):
         for _, table in itertools.groupby(getattr(answer, name), lambda row: (tuple(row.label), row.unit)):
@@ -43,22 +46,32 @@ def write(answer: Answer, is_verbose: bool = False) -> Iterator[str]:
 
 
 def write_first_screen(answer: Answer) -> Iterator[str]:
-    """Write what a reader must know: what to measure first if the number is unsure, the choice, what decides."""
-    notes = {level: [note for note in answer.notes if note.level == level] for level in LEVELS}
-    told: list[tuple[str, Values]] = [(row.says, row.values) for row in answer.decides[:1] if row.says]
-    estimate = answer.choice.estimate
+    """Write what a reader must know in ``LINES`` lines: the choice, what limits it, the next best, what decides.
+
+    What to measure comes first if the number is unsure. Warnings are never dropped; of other notes what has no room is.
+    """
+    estimate = answer.choice.estimate if answer.choice else None
+    measure = [wrap(sentence) for sentence in _say_notes(answer, "measure")]
     is_unsure = estimate is not None and estimate.high > UNSURE * estimate.low
-    if is_unsure:
-        yield from itertools.chain.from_iterable(wrap(say(*each), "") for each in told)
-    yield from wrap(say(answer.choice.says, answer.choice.values), "")
-    yield from (f"  {line}" for line in answer.paste)
-    after: list[tuple[str, Values]] = [(note.kind, note.values) for note in notes["first"]] + (
-        [] if is_unsure else told
-    )
-    after[1:1] = [(row.says, row.values) for row in answer.others[:1] if row.says]
-    yield from itertools.chain.from_iterable(wrap(say(*each)) for each in after)
-    for note in notes["warning"]:
-        yield from wrap(f"warning: {say(note.kind, note.values)}")
+    begin = [line.removeprefix("  ") for line in measure[0]] if is_unsure and measure else []
+    begin += wrap(say(answer.choice.says, answer.choice.values), "") if answer.choice else []
+    begin += [f"  {line}" for line in answer.paste]
+    warnings = [line for sentence in _say_notes(answer, "warning") for line in wrap(f"warning: {sentence}")]
+    first = [wrap(sentence) for sentence in _say_notes(answer, "first")]
+    rows = [wrap(say(row.says, row.values)) for row in (*answer.others[:1], *answer.decides[:1]) if row.says]
+    sentences = [*first[:1], *rows, *first[1:], *([] if is_unsure else measure[:1])]
+    room = LINES - 1 - len(begin) - len(warnings) if answer.choice else math.inf
+    yield from begin
+    for lines in sentences:
+        # Invariant: ``room`` lines are free, of those that the last line and the warnings leave.
+        if len(lines) <= room:
+            yield from lines
+            room -= len(lines)
+    yield from warnings
+
+
+def _say_notes(answer: Answer, level: Level) -> list[str]:
+    return [say(note.kind, note.values) for note in answer.notes if note.level == level]
 
 
 def wrap(sentence: str, indent: str = "  ") -> list[str]:
@@ -74,39 +87,30 @@ def say(kind: str, values: Mapping[str, Any]) -> str:
 
 
 class _Sentence(string.Formatter):
-    """A formatter of templates, whose fields may end in a noun, ``us``, ``share``, ``pace`` or ``list``.
+    """A formatter of templates, whose fields may end in a noun or a key of ``_FORMATS``.
 
     >>> _Sentence().format("{n:batch}, {t:us}, {s:share}, {words:list}", n=2, t=0.0015, s=0.024, words=["a", "b"])
     '2 batches, 1,500 us, 2.4 %, a and b'
     """
 
     def format_field(self, value: Any, spec: str) -> str:
-        if isinstance(value, Row):
-            return write_estimate(value)
-        if spec == "list":
-            return listed([*map(str, value)])
         if spec in _FORMATS:
             return _FORMATS[spec](value)
         return plural(value, spec) if spec else write_value(value)
 
 
-def write_estimate(row: Row) -> str:
+def write_range(number: Mapping[str, Any]) -> str:
     """Write a row's number as a range, with its source.
 
-    >>> from ..estimate import Evidence
-    >>> write_estimate(Row({}, Estimate(740.0, 240.0, 2300.0, Evidence("law", "modeled")), "steps/s", is_bound=True))
-    'at most 740 steps/s (240 to 2,300, modeled)'
+    >>> write_range({"value": 740.0, "low": 240.0, "high": 2300.0, "unit": "steps/s", "source": "modeled"})
+    'about 740 steps/s (240 to 2,300, modeled)'
     """
-    if row.estimate is None:
-        return "no number"
-    number, source = row.estimate, row.estimate.source
-    scale, unit = (1e6, "us") if row.unit == "s" else (1.0, row.unit)
-    middle, low, high = (
-        rounded(scale * end, number.low, number.high) for end in (number.value, number.low, number.high)
-    )
-    ends = f"{source}" if low == high else f"{low} to {high}, {source}"
-    most = "at most " if row.is_bound else "" if low == high else "about "
-    return f"{most}{middle} {unit} ({ends})"
+    scale, unit = (1e6, "us") if number["unit"] == "s" else (1.0, number["unit"])
+    ends = number["low"], number["high"]
+    middle, low, high = (rounded(scale * end, *ends) for end in (number["value"], *ends))
+    said = number["source"] if low == high else f"{low} to {high}, {number['source']}"
+    most = "at most " if number.get("upper_bound") else "" if low == high else "about "
+    return f"{most}{middle} {unit} ({said})"
 
 
 def write_table(rows: Sequence[Row]) -> Iterator[str]:
@@ -144,6 +148,8 @@ def is_plain(value: Any) -> bool:
 
 def write_cell(key: str, value: Any) -> str:
     """Write a value as a cell of the column that has this key."""
+    if key == "differs":
+        return write_difference(value)
     if key.endswith("seconds") and isinstance(value, float):
         return write_time(value).removesuffix(" us")
     if key.endswith(("share", "loss", "slower", "utilization")) and isinstance(value, float):
@@ -161,6 +167,8 @@ def write_value(value: Any) -> str:
         return ""
     if isinstance(value, (list, tuple)):
         return ", ".join(map(write_value, value))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={each}" for key, each in value.items())
     return (
         "yes"
         if value is True
@@ -204,10 +212,75 @@ def write_pace(ratio: float) -> str:
 def percent(share: float) -> str:
     """Write a share.
 
-    >>> percent(0.0241), percent(0.416), percent(-0.00001)
-    ('2.4 %', '42 %', '0 %')
+    >>> percent(0.0241), percent(0.416), percent(-0.00001), percent(12.3)
+    ('2.4 %', '42 %', '0 %', '1,200 %')
     """
-    return f"{100 * share:.2g} %" if abs(share) >= 0.0005 else "0 %"
+    return f"{float(f'{100 * share:.2g}'):,.10g} %" if abs(share) >= EQUAL else "0 %"
 
 
-_FORMATS: Mapping[str, Callable[[float], str]] = {"us": write_time, "share": percent, "pace": write_pace}
+def write_where(found: Mapping[str, Sequence[str]]) -> str:
+    """Write what each device does.
+
+    >>> write_where({"gpu": ["learner"], "cpu": ["tree", "records", "4 actors"]})
+    'learner on gpu; tree, records and 4 actors on cpu'
+    """
+    return "; ".join(f"{listed(parts)} on {device}" for device, parts in found.items())
+
+
+def write_difference(found: Mapping[str, Any]) -> str:
+    """Write what an alternative has and the choice has not; without implementations where that takes much room.
+
+    >>> write_difference({"arrangement": "apart", "learner": ("gpu", "torch"), "depth": 2})
+    'apart, learner on gpu (torch), 2 batches ahead'
+    """
+    brief, full = list[str](), list[str]()
+    for key, value in found.items():
+        if isinstance(value, (list, tuple)):
+            brief.append(f"{key} on {value[0]}")
+            full.append(f"{brief[-1]} ({value[1]})" if value[1] not in (key, "records") else brief[-1])
+        else:
+            words = plural(value, "batch") + " ahead" if key == "depth" else str(value)
+            brief.append(words)
+            full.append(words)
+    is_long = sum(map(len, full)) > ROOM
+    return ", ".join(brief if is_long else full)
+
+
+def write_bytes(count: float) -> str:
+    """Write bytes in the unit that suits them.
+
+    >>> write_bytes(4.295e9), write_bytes(2e6)
+    ('4.295 GB', '2 MB')
+    """
+    return f"{count / 1e9:,.4g} GB" if count >= 1e9 else f"{count / 1e6:,.4g} MB"
+
+
+def write_tree(tree: Mapping[str, Any]) -> str:
+    """Write what a tree is made with.
+
+    >>> write_tree({"implementation": "numba", "fanout": 16, "threads": 2, "options": {"propagate": "delta"}})
+    'numba, K = 16, propagate = delta, 2 threads'
+    """
+    kind = impls.traits(tree["implementation"])
+    words = [f"K = {tree['fanout']}"] if kind.uses_fanout else []
+    words += [f"{key} = {value}" for key, value in tree["options"].items()]
+    return ", ".join([tree["implementation"], *words, *([plural(tree["threads"], "thread")] if kind.threaded else [])])
+
+
+_FORMATS: Mapping[str, Callable[[Any], str]] = {
+    "s": "{:.1f} s".format,
+    "ns": lambda seconds: f"{rounded(1e9 * seconds)} ns",
+    "tree": write_tree,
+    "us": write_time,
+    "share": percent,
+    "pace": write_pace,
+    "list": lambda words: listed([*map(str, words)]),
+    "where": write_where,
+    "range": write_range,
+    "about": lambda value: rounded(value, 0.0, value),
+    "differs": write_difference,
+    "bytes": write_bytes,
+    "settings": lambda values: ", ".join(f"{key}={value}" for key, value in values.items()),
+    "shares": lambda shares: ", ".join(f"{percent(share)} at {name}" for name, share in shares.items()),
+}
+"""How fields of sentences are written, by what stands after their colon."""

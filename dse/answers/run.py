@@ -18,29 +18,28 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from impls.terminal import amount, count, plural
+from impls.terminal import amount, count
 from impls.training import TrainingError, Workload
 from impls.training.folder import check
 from impls.training.interrupts import Interrupted, exiting, terminable
 from impls.training.settings import check_ranges
 
-from ..estimate import off
+from ..answer import Answer, Note, notes_of_records
 from ..mapping.answer import MappingAnswer, Shortage
 from ..mapping.question import MappingQuestion, answer_question
 from ..mapping.values import FREE
 from ..platforms import busy
 from ..platforms.reading import HERE
 from ..race_runs import SECONDS
-from .deciding import OBJECTIVE, RACED, Contender, Kept, contenders, follow, race_of, race_text
-from .emit import to_run, why_not_run
-from .mapping import add_choices, add_records, question_of
-from .mapping_text import text
-from .mapping_words import expected, headline
-from .text import add_command, interval, not_its_own, number, roughly, told, warned
+from .deciding import OBJECTIVE, RACED, Contender, Kept, contenders, follow, race_of, raced_rows
+from .emit import why_not_run
+from .mapping_answer import choice_row, given_to_run, mapping_answer
+from .options import add_choices, add_command, add_records, question_of
+from .printer import round_as_shown, say, show, wrap, write_table
 
 PREDICTED = ("ratio", "fewest_devices")  # objectives whose value is the rate of a run, with its interval
 ANY_STEPS = 1 << 40  # of a run that only its seconds end
@@ -102,15 +101,13 @@ def _predicted(options: argparse.Namespace, question: MappingQuestion) -> Conten
     """The answer to run; None where nothing fits, which is told. ValueError for one that no run can have."""
     answer = answer_question(question)
     if isinstance(answer, Shortage):
-        if options.json:
-            print(json.dumps(answer.to_dict()))
-        else:
-            print(text(answer), file=sys.stderr)
+        with contextlib.nullcontext() if options.json else contextlib.redirect_stdout(sys.stderr):
+            show(mapping_answer(answer), options)
         return None
     if why := why_not_run(answer):
-        hint = "" if "arrangement" in question.fix else "; ask for one that runs, with --fix arrangement=serial"
-        raise ValueError(f"impls.training cannot run the answer: {why}{hint}")
-    return Contender({}, ("--mapping", "-"), json.dumps(to_run(question, answer)), 1, answer)
+        hint = "" if "arrangement" in question.fix else " Ask for one that runs, with --fix arrangement=serial"
+        raise ValueError(f"impls.training cannot run the answer: {say(why.kind, why.values)}{hint}")
+    return Contender({}, ("--mapping", "-"), json.dumps(given_to_run(question, answer)), 1, answer)
 
 
 def _seconds_of_race(options: argparse.Namespace) -> float:
@@ -149,13 +146,15 @@ def _race(
 
 def _announce(options: argparse.Namespace, question: MappingQuestion, one: Contender, race: Any) -> None:
     """Print what will train, and what the race told."""
-    what = "the rate was raced here; it is predicted " if race else ""
-    lines = warned([f"{busy.described()}: what is raced and measured is slower for it"] if busy.load() else [])
-    lines += [*warned(question.profile_notes), *[not_its_own(question.machine, what)] * bool(question.machine_note)]
+    notes = [Note("is_busy", {"load": busy.described()})] if busy.load() else []
+    notes += notes_of_records(question.machine, question.machine_note, question.profile_notes)
+    lines = [line for note in notes for line in wrap(f"warning: {say(note.kind, note.values)}", "")]
     if not options.json:
-        lines += [headline(one.answer)]
-        lines += race_text(race) if race else ()
-        lines += [f"  kept since {race['utc']}; --again races anew"] if race and "utc" in race else []
+        choice, rows = choice_row(one.answer), tuple(raced_rows(race))
+        lines += wrap(say(choice.says, choice.values), "")
+        lines += write_table(rows) if rows else ()
+        lines += wrap(say("raced_runs" if rows else "not_raced", race)) if race else ()
+        lines += wrap(say("race_kept_since", race)) if race and "utc" in race else ()
     if lines:
         print("\n".join(lines), file=sys.stderr if options.json else sys.stdout, flush=True)
 
@@ -229,48 +228,47 @@ def _ended(process: "subprocess.Popen[str]", wait: Callable[[], int]) -> int:
 def _end(one: Contender, race: Any, folder: Path, as_json: bool) -> int:
     """Print the rates of a run that has ended, if it has any; returns the exit code 0."""
     with contextlib.suppress(FileNotFoundError):
-        _show(one, race, json.loads((folder / "summary.json").read_text()), as_json)
+        answer = ended_answer(one, race, json.loads((folder / "summary.json").read_text()))
+        lines = (wrap(say(note.kind, note.values), "") for note in answer.notes if note.level == "first")
+        print(json.dumps(answer.to_dict()) if as_json else "\n".join(line for each in lines for line in each))
     return 0
 
 
-def _show(one: Contender, race: Any, summary: dict[str, Any], as_json: bool) -> None:
-    """Print the rate predicted, raced and measured."""
-    measured, answer = summary["settled"], one.answer
+def ended_answer(one: Contender, race: Any, summary: Mapping[str, Any]) -> Answer:
+    """Return the rate of a run that has ended: predicted, raced if it was, and measured once it had settled."""
+    measured, found = summary["settled"], one.answer
     hz = measured["update_hz"] if measured and measured["updates"] else None
-    share = hz / answer.hz if hz else None
-    turns = race["rows"][0]["hz"] if race and race["rows"] else None
-    has_ends = answer.objective in PREDICTED
-    if as_json:
-        ends: dict[str, Any] = {end: getattr(answer, end) if has_ends else None for end in ("low", "high")}
-        predicted = {"update_hz": answer.hz, **ends, "interval": answer.interval, "upper_bound": answer.upper_bound}
-        shown = {"predicted": predicted, "race": race, "measured": measured, "measured_of_predicted": share}
-        shown |= {"load": busy.load(), "profile_notes": answer.profile_notes}
-        print(json.dumps({**shown, "run": summary}))
-        return
-    print(f"predicted: {expected(answer)}")
-    if turns:
-        print(f"raced:     {interval(turns[0], turns[1], turns[2])} gradient steps/s in 95 % of its turns")
+    has_ends = found.objective in PREDICTED
+    more = {"measured": measured, "measured_of_predicted": hz / found.hz if hz else None, "load": busy.load()}
+    more |= {"measured_hz": hz, "is_inside": has_ends and hz is not None and is_inside(found, hz), "run": dict(summary)}
+    choice = choice_row(found, "train", **more, race=race)
+    ends = {"predicted_hz": found.hz, "low": found.low, "high": found.high}
+    notes = [Note("predicted_rate" if has_ends else "predicted_rate_alone", ends, "first")]
+    if race and race["rows"]:
+        turns = dict(zip(("raced_hz", "raced_low_hz", "raced_high_hz"), race["rows"][0]["hz"], strict=True))
+        notes.append(Note("raced_rate", turns, "first"))
     if hz is None or measured is None:
-        done = f"{plural(summary['updates'], 'gradient step')} in {plural(summary['steps'], 'environment step')}"
-        print(f"measured:  {done}: the run ended before it had settled; give it more --seconds or --steps")
-        return
-    taken = f"{plural(measured['updates'], 'gradient step')} in {measured['seconds']:,.1f} s"
-    where = "" if share is None else f", {share:.2f} times the predicted"
-    if has_ends:
-        where += f"; {'within' if _is_inside(answer, hz) else 'outside'} the interval"
-    where += f"; {hz / turns[0]:.2f} times the raced" if turns else ""
-    where += f"; {busy.described()}" if busy.load() else ""
-    print(f"measured:  {number(hz)} gradient steps/s ({taken}){where}")
-    if share is not None and share < FAR_BELOW:
-        percent, average = summary["throughput"]["cpu_percent"], busy.average()
-        print(f"  the run had {percent:.0f} % of one core's time; load average {average:.3g} on {os.cpu_count()} cores")
+        done = {"updates": summary["updates"], "steps": summary["steps"]}
+        notes.append(Note("ended_too_early", done, "first"))
+        return Answer({"workload": found.workload}, choice, tuple(raced_rows(race)), notes=tuple(notes))
+    rate = {"hz": hz, "updates": measured["updates"], "seconds": measured["seconds"], "pace": hz / found.hz}
+    notes.append(
+        Note(
+            "measured_rate" if not has_ends else "measured_inside" if more["is_inside"] else "measured_outside",
+            rate,
+            "first",
+        )
+    )
+    if busy.load():
+        notes.append(Note("is_busy", {"load": busy.described()}, "first"))
+    if hz / found.hz < FAR_BELOW:
+        shared = {"percent": summary["throughput"]["cpu_percent"], "average": busy.average(), "cores": os.cpu_count()}
+        notes.append(Note("cores_were_shared", shared, "first"))
+    notes += notes_of_records(found.machine, found.machine_note, found.profile_notes)
+    return Answer({"workload": found.workload}, choice, tuple(raced_rows(race)), notes=tuple(notes))
 
 
-def _is_inside(answer: MappingAnswer, hz: float) -> bool:
-    """Whether a measured rate, as it is printed, lies within the ends, or the factor, that were printed."""
-    hz = float(number(hz).replace(",", ""))
-    if answer.interval == "factor":
-        factor = float(roughly(off(answer.value, answer.low, answer.high)).replace(",", ""))
-        return 1 / factor <= hz / told(answer.value, answer.low, answer.high) <= factor
-    low, high = (told(end, answer.low, answer.high) for end in (answer.low, answer.high))
-    return low <= hz <= high
+def is_inside(found: MappingAnswer, hz: float) -> bool:
+    """Return whether a measured rate, as it is printed, lies within the ends that are printed."""
+    low, high = (round_as_shown(end, found.low, found.high) for end in (found.low, found.high))
+    return low <= round_as_shown(hz, found.low, found.high) <= high

@@ -34,7 +34,7 @@ from typing import Any
 
 from ..times.own import FACTORS
 from ..times.own_file import COUNTS, KEYS, SOURCES, TIMES
-from .text import add_command
+from .options import add_command
 
 EXAMPLE = Path(__file__).with_name("times_example.csv")
 

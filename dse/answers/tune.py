@@ -9,6 +9,7 @@ from typing import Any
 from impls.terminal import count, plural
 from impls.training.adapting import MEMORY, WHOLE, Search
 
+from ..answer import Answer, Note, Row, evidence_notes, notes_of_records
 from ..estimate import Estimate, Evidence, weakest
 from ..mapping.learners import Term
 from ..platforms.reading import HERE
@@ -19,11 +20,9 @@ from ..tuning.core_question import EQUAL, CoreSplit, platform_split, split_cores
 from ..tuning.core_split import LEAST_HZ, MOST_HZ, Allocation, RateCurve
 from ..tuning.learners import LearnerScaling, learner_scaling
 from ..tuning.presampling import LOSS, STEPS, Busy, DepthAnswer
-from .answer import Answer, Note, Row, evidence_notes, notes_of_records
-from .mapping import add_fix, add_system, pairs, system_of
-from .mapping import show as show_mapping
+from .mapping_answer import mapping_answer
+from .options import add_command, add_fix, add_system, add_verbose, pairs, system_of
 from .printer import show
-from .text import add_command, add_verbose
 
 STEPS_HZ, ACTING_HZ, RECORDS_HZ = "gradient steps/s", "environment steps/s", "records/s"
 CURVES = "--actors 1:900,2:1700 --learners 1:400,2:700 --cores 4"
@@ -92,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         return show(_ANSWER[options.command](options), options)
     except presampling.NothingFits as error:
-        return show_mapping(error.shortage, options.json)
+        return show(mapping_answer(error.shortage), options)
 
 
 def curve(text: str) -> dict[int, float]:
@@ -174,7 +173,7 @@ def split_answer(split: CoreSplit) -> Answer:
     others = [*turns, *others] if split.turns.hz > choice.hz else [*others, *turns]
     ties = [(one.actors, one.learners) for one in split.ties]
     measure = [
-        Row({"side": side, "cores": cores, "on": at}, curve.rates[at], unit, says="time_on_cores")
+        Row({"side": side, "cores": cores, "on": at}, curve.rates[at], unit)
         for name, cores in split.to_decide
         for side, unit, curve, at in curves
         if curve.name == name
@@ -186,6 +185,11 @@ def split_answer(split: CoreSplit) -> Answer:
             "first",
         )
     ]
+    for row in sorted(measure, key=lambda row: row.number["low"] / row.number["high"])[:1]:
+        assert row.estimate  # as each of them has
+        notes.append(
+            Note("time_on_cores", {**row.label, "low": row.estimate.low, "high": row.estimate.high}, "measure")
+        )
     notes += [Note("fewest_cores", level="first")] if any(one.hz > choice.hz for one in split.around) else []
     pairs_there, fastest = split.printed
     if fastest:
@@ -365,7 +369,7 @@ def adapted_answer(found: Adaptation) -> Answer:
     choice = _pair_row(found, found.choice, "take_samplers")
     others = [_pair_row(found, found.best, "fastest_pair"), _pair_row(found, found.pair, "searched_apart")]
     others = [row for row in others if row.label != choice.label]
-    rows, notes = list[Row](), [Note("said", {"text": text}) for text in found.notes]
+    rows, notes = list[Row](), list(found.notes)
     for name, search, values, times, unit in _searches(found):
         for value, hz in search.seen.items():
             more = {"rate_hz": hz, "unit": unit}

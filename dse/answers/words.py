@@ -1,8 +1,8 @@
 """The sentences of answers, by the kind of a note or of a row: the only texts that ``dse`` prints beside tables.
 
 Fields are values by name. ``{n:batch}`` writes a number with its noun, ``{t:us}`` a time, ``{s:share}`` a percentage,
-``{words:list}`` words joined by commas, ``{ratio:pace}`` how much slower or faster something is, and ``{estimate}`` a
-row's number as a range with its source.
+``{words:list}`` words joined by commas, ``{ratio:pace}`` how much slower or faster something is, and
+``{estimate:range}`` a row's number as a range with its source.
 """
 
 SENTENCES = {
@@ -11,11 +11,13 @@ SENTENCES = {
     "said": "{text}",
     "other_machine": "from records of machine {machine}, the nearest there is; recommend --verbose says how it differs",
     "evidence": "rests on {evidence}: {source}, {told}",
+    "primitives": "Times of each part of a gradient step of {workload} (B = {batch}) on {platform}; an actor's is "
+    "of an environment step.",
     # How many cores.
-    "split_cores": "Give {actors:core} to actors and {learners:core} to learners: {estimate}.",
-    "take_turns": "Let actors and learners take turns on {cores:core}: {estimate}.",
+    "split_cores": "Give {actors:core} to actors and {learners:core} to learners: {estimate:range}.",
+    "take_turns": "Let actors and learners take turns on {cores:core}: {estimate:range}.",
     "other_split": "Next best: {actors:core} to actors and {learners:core} to learners, {pace:pace}.",
-    "turns_are_faster": "Taking turns on the same {cores:core} would make {estimate}, more than any split.",
+    "turns_are_faster": "Taking turns on the same {cores:core} would make {estimate:range}, more than any split.",
     "bound_by_actors": "Actors limit the rate: alone they make {spare} environment steps per gradient step; the "
     "workload needs {wanted}.",
     "bound_by_learners": "Learners limit the rate: actors could make {spare} environment steps per gradient step; the "
@@ -27,10 +29,10 @@ SENTENCES = {
     "eq_5": "Eq. 5 of [Zhang2021] as printed, with both sides within {equal_share:share}, has {pairs:solution}; the "
     "fastest is {actors} + {learners} with {hz} gradient steps/s.",
     "cores_beyond": "the machine has {cores:core}; rates on more are extrapolated",
-    "time_on_cores": "Measure the {side} on {cores:core} first: on {on:core} the rate is {estimate}.",
+    "time_on_cores": "Measure the {side} on {cores:core} first: on {on:core} it may make {low} to {high} steps/s.",
     # How many batches ahead.
-    "sample_ahead": "Sample {depth:batch} ahead: {estimate}.",
-    "sample_none_ahead": "Sample no batch ahead: {estimate}.",
+    "sample_ahead": "Sample {depth:batch} ahead: {estimate:range}.",
+    "sample_none_ahead": "Sample no batch ahead: {estimate:range}.",
     "busiest_engine": "Slowest part: {engine}, busy for {seconds:us} of a round of {round_seconds:us}.",
     "takes_turns": "One engine does everything in turn, so sampling ahead gains nothing.",
     "loss_of_none_ahead": "Sampling none ahead loses {loss:share} of the rate (formula).",
@@ -45,9 +47,9 @@ SENTENCES = {
     "stale_priorities": "A batch is sampled by priorities that are as many gradient steps old as batches are sampled "
     "ahead. [Zhang2023] prints no loss of reward at 50 ahead, and a loss at 200 on Hopper (quoted, Fig. 10).",
     # How many samplers, which batch.
-    "take_samplers": "Take {samplers:sampler} and batches of {batch}: {estimate} trained.",
-    "fastest_pair": "Most records: {samplers:sampler} and batches of {batch}, {estimate}.",
-    "searched_apart": "Searched apart, as published: {samplers:sampler} and batches of {batch}, {estimate}.",
+    "take_samplers": "Take {samplers:sampler} and batches of {batch}: {estimate:range} trained.",
+    "fastest_pair": "Most records: {samplers:sampler} and batches of {batch}, {estimate:range}.",
+    "searched_apart": "Searched apart, as published: {samplers:sampler} and batches of {batch}, {estimate:range}.",
     "searching_apart": "Searching samplers and batch apart, as published, loses {loss:share} against all {pairs:pair}.",
     "search_found": "The search of {search} tried {looks} of {values:value}; {best} was fastest.",
     "over_memory": "Larger values of {search} are over the cap on memory.",
@@ -58,17 +60,146 @@ SENTENCES = {
     "waits_are_not_counted": "Rates are upper bounds: waiting between parts is not counted.",
     "shares_of_the_most": "Batches are weighed by the share of the most records per second that they train.",
     # How many learners.
-    "one_learner": "Stay with one learner: {estimate}.",
-    "more_learners": "Take {learners:learner} that average weights every {horizon:step}: {estimate}, instead of "
+    "one_learner": "Stay with one learner: {estimate:range}.",
+    "more_learners": "Take {learners:learner} that average weights every {horizon:step}: {estimate:range}, instead of "
     "{single_hz} with one.",
     "second_learner": "A second learner is {worth} worth it: {faster} times the gradient steps if weights are averaged "
     "every {horizon:step}, {gathering_faster} times if gradients are gathered at each.",
     "learners_run_next_to": "Learners ({by}) are processes next to {actors:actor} on {cores:core}.",
     "formulas_alone": "Learners on {device} are by the formulas alone; nothing here runs them.",
     "one_device_there": "The platform has one {device}; more of them are counted as if bought.",
+    # Which tree.
+    "use_tree": "Use {tree:tree}: {estimate:range} per step, {each_seconds:ns} per element.",
+    "default_tree": "Several trees are equally fast; take the default, {tree:tree}: {estimate:range} per step.",
+    "use_tree_on": "Use {tree:tree} on the {device} of {platform}: {estimate:range} per step, {each_seconds:ns} per "
+    "element.",
+    "tree_steps": "A step: {batch} of {capacity} {dtype} leaves, with {updates_per_sample:update} per sample.",
+    "tied_tree": "As fast within what is known: {tree:tree}, {pace:pace}.",
+    "next_tree": "Next best: {tree:tree}, {pace:pace}.",
+    "equal_tree": "Equally fast: {tree:tree}.",
+    "undecided_tree": "Not told apart: {tree:tree}, {pace:pace}.",
+    "fastest_modeled_tree": "The model expects the least of {tree:tree} on the {device}, {estimate:range}; the answer "
+    "takes fewer devices and threads.",
+    "best_on_device": "Best on the {device}: {tree:tree}, {estimate:range}.",
+    "tree_is_modeled": "Modeled from the numbers of {platform}; nothing was timed there.",
+    "race_to_decide": "From records; to decide here, ask without --no-race and --machine.",
+    "raced_here": "Raced here: {raced:candidate} in {seconds:s}, {caches} caches; within {zone_share:share} counts as "
+    "equal.",
+    "race_undecided": "The race ended before all were told apart ({ending}); --seconds gives more.",
+    "faster_but_drifts": "{tree:tree} is faster, but its sums drift; the choice is {pace} times as long; --allow-drift "
+    "takes it.",
+    "race_is_kept": "The race is kept in {results}; --again races anew. Records of machine {prior} excluded "
+    "{excluded:candidate}.",
+    "race_is_not_kept": "The race is not kept.",
+    "rests_on_cells": "Rests on {cells:cell} of machine {machine}; the same cell measured twice differs by up to "
+    "{noise_share:share} in a run, between runs by {common_share:share} for all together and {own_share:share} "
+    "for each.",
+    # Which mapping.
+    "train": "Train {workload} (B = {batch}) on {platform}, {arrangement}: {where:where}; {estimate:range}.",
+    "bound_by_part": "Slowest part: {parts:list} on {devices:list}.",
+    "bound_by_parts": "Slowest part: {device}, which does {parts:list} in turn.",
+    "bound_by_engine": "Slowest part: {engine}.",
+    "bound_by_batches": "The learner waits for batches: {depth} are sampled ahead.",
+    "tied": "As good within what is known: {differs:differs} ({pace:pace}); fewest devices and cores decide.",
+    "next_best": "Next best: {differs:differs}, {pace:pace}.",
+    "decides_if_longer": "If the time of the {time_of} on {on} is {times:about} times as long, this is {gain:share} "
+    "faster: {differs:differs}.",
+    "decides_if_shorter": "If the {time_of} on {on} is {times:about} times faster, this is {gain:share} faster: "
+    "{differs:differs}.",
+    "nothing_decides": "No single time, anywhere within its range, makes another choice better.",
+    "more_are_tied": "{more} more are as good within what is known.",
+    "measure_to_decide": "To decide, measure {evidence}: {how}",
+    "measure_to_be_sure": "To be sure, measure {evidence}: {how}",
+    "measure_there": "To be sure of {evidence}, run on that machine: {how}",
+    "state_time": "Nothing here measures {evidence}; state your time with --times FILE, as in: python -m dse times "
+    "--example",
+    "measure_here": "To be sure, measure {evidence} on the machine itself.",
+    "run_what_ties": "To decide, run it: {how}",
+    "run_has_tree_at": "A run has its tree on the {home}, not on the {device}.",
+    "run_has_records_at": "A run keeps records on the {home} that acts, not on the {device}.",
+    "tree_is_not_stated": "Nothing runs it: the tree's implementation is not stated.",
+    "run_has_plain_tree": "A run's tree has one thread and no options.",
+    "run_shares_tree": "Processes share the tree {shared} alone, not {contestant}.",
+    "run_has_one_device": "A run's learner is on one device.",
+    "run_has_no_fpga": "Fanout can model this design but cannot run it: the learner is on {device}.",
+    "learners_share_weights_at": "Several learners share weights on the {home} alone, not on the {device}.",
+    "one_process_one_learner": "One process has one learner.",
+    "predicted_alone": "Predicted; to decide by running: {how}",
+    "raced_runs": "Raced for {seconds:s} here: {ending}.",
+    "not_raced": "Not raced: {ending}.",
+    "race_kept_since": "The race is kept since {utc}; --again races anew.",
+    "is_busy": "{load}: what is raced and measured is slower for it",
+    "predicted_rate": "predicted: {predicted_hz} gradient steps/s ({low} to {high})",
+    "predicted_rate_alone": "predicted: {predicted_hz} gradient steps/s",
+    "raced_rate": "raced: {raced_hz} gradient steps/s ({raced_low_hz} to {raced_high_hz} in 95 % of its turns)",
+    "ended_too_early": "measured: {updates:gradient step} in {steps:environment step}: the run ended before it had "
+    "settled; give it more --seconds or --steps",
+    "measured_rate": "measured: {hz} gradient steps/s ({updates:gradient step} in {seconds:s}), {pace} times the "
+    "predicted",
+    "measured_inside": "measured: {hz} gradient steps/s ({updates:gradient step} in {seconds:s}), {pace} times the "
+    "predicted, within its range",
+    "measured_outside": "measured: {hz} gradient steps/s ({updates:gradient step} in {seconds:s}), {pace} times the "
+    "predicted, outside its range",
+    "cores_were_shared": "The run had {percent} % of a core's time; load average {average} on {cores:core}.",
+    "does_not_fit": "{workload} does not fit {platform}.",
+    "repairs": "Each of these would be enough by itself:",
+    "short_of": "{budget}: have {have}, need {need}",
+    "short_of_bytes": "{budget}: have {have:bytes}, need {need:bytes}",
+    "no_link": "No chain of links from {source} to {target}.",
+    # What the rate of a mapping counts.
+    "profile_differs": "the profile is of {workload} with other {differs:list}; what depends on these was interpolated "
+    "or modeled",
+    "slowdown": "Under load from other cores {part} on {device} takes {factor} times as long; this is counted.",
+    "slowdown_of_other": "Under load from other cores {part} on {device} takes {factor} times as long, as timed with "
+    "{timed_with}; this is counted.",
+    "no_records": "No records of {platform}: each time is modeled, quoted, or from another machine.",
+    "no_profile": "no profile of {workload}; {how}",
+    "depth_gains_nothing": "The {depth:batch} sampled ahead gain nothing where everything takes turns.",
+    "nothing_overlaps": "The workload samples no batch ahead, so nothing overlaps; --free presampled lifts that.",
+    "whole_loop": "The complete loop measured {ratio} times the sum of its parts; the rate is the loop's.",
+    "actors_have_processes": "Each of the workload's {actors:actor} has a process; --fix actor_count= takes others.",
+    "tree_is_parted": "sampling and updating are on two devices: how sums travel between them is our model alone",
+    "several_environments": "each actor steps {environments:environment} at once by the same weights; another number "
+    "changes learning slightly",
+    "watts_are_limits": "Watts are the limits of whole devices in use.",
+    "rate_is_bound": "The rate is an upper bound: queueing may take up to {too_high:shares} of it.",
+    "one_processor_tried": "Actors were tried on {cpu} alone, not on {others:list}.",
+    "no_slowdowns": "How parts that share {cpu} slow each other down is not counted: no profile tells.",
+    "no_slowdown": "How {other} slows {part} down on {cpu} is not counted: no profile tells.",
+    "fixed_for_processor": "{key}={value} is for the processor's options, and {part} is on {device}",
+    "batch_at_knee": "B = {batch} is the smallest that trains {least_share:share} of the most records per {unit}: "
+    "{shares:shares}.",
+    "batch_still_rising": "Records per {unit} still rise at the largest batch that fits, {largest}; B = {batch}.",
+    "batch_still_rising_measured": "Records per {unit} still rise at the largest batch measured, {largest}; "
+    "B = {batch}.",
+    "worth_of_records": "A larger batch may need more records to learn as much; this is not in the model.",
+    "tried_in_hardware": "Trees in hardware were tried with K of {fanouts:list}, {banks:list} banks, {leaf_bits:list} "
+    "bits.",
+    "tried_depths": "Batches sampled ahead that were tried: {depths:list}.",
+    # Why another mapping loses.
+    "loses": "{described:settings} is {loss:share} slower than the best: {estimate:range}.",
+    "ties_within_epsilon": "{described:settings} is as good as the best within {epsilon:share}: {estimate:range}.",
+    "ties_unsure": "{described:settings} may be {gain:share} faster, within what is known; the answer takes fewer "
+    "devices and cores: {estimate:range}.",
+    "as_described": "As described: {where:where}; {rate:range}.",
+    "takes_more_watts": "Its devices may take {watts} W, those of the best {best_watts} W.",
+    "steps_in_flight": "A batch under way takes {seconds:us} a step, {best_seconds:us} in the best.",
+    "busy_longer": "{engine} is busy for {seconds:us} of a gradient step, {best_seconds:us} in the best.",
+    "busy_alone": "{engine} is busy for {seconds:us} of a gradient step; the best does without it.",
+    "sending_takes": "Sending {sent} takes {seconds:us} of that.",
+    "part_takes": "Its {part} takes {seconds:us} on {device} ({choice}), {best_seconds:us} on {best_device} "
+    "({best_choice}) in the best.",
+    "may_be_no_worse": "With a probability of {chance:share} it is no slower.",
+    "moves_too": "This also moves {parts:list} from {from} to {to}.",
+    # What a changed machine changes.
+    "fits_now": "With {changes:list} {workload} fits {platform}: {estimate:range}.",
+    "changes_nothing": "With {changes:list} nothing in this answer changes: {estimate:range}.",
+    "changes_rate": "With {changes:list} it is {pace:pace}: {estimate:range}, instead of {before}.",
+    "changes_no_rate": "With {changes:list} it is {pace:pace}, which counts as equal: {estimate:range}.",
+    "records_decide": "Measured records decide, and they are of the machine as it is.",
     # Designs for an FPGA.
     "design": "Take a learner of {pipelines:pipeline} of {mac_units} MAC units, a {memory} replay tree of K = "
-    "{fanout}: {estimate}.",
+    "{fanout}: {estimate:range}.",
     "bound_by_learner": "The learner limits the rate; its slowest stage is {slowest_stage}.",
     "bound_by_rmm": "The replay tree limits the rate.",
     "nearly_full": "More than {share:share} of a resource is taken; whether that meets the clock is not modeled.",

@@ -1,6 +1,6 @@
-"""What is chosen of all execution modes, what is statistically tied with it, and alternatives in words."""
+"""What is chosen of all execution modes, what is statistically tied with it, and what alternatives differ in."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,19 +8,20 @@ from ..estimate import Evidence, Interval
 from ..solver.deciding import Deciding, deciding
 from ..solver.law import EPSILONS, Objective
 from ..solver.problem import PARTS, Configuration, Option, Problem
-from ..solver.solve import Answer, Infeasible, Search, Solution
+from ..solver.solve import Candidate, Infeasible, Search, Solution
 from .doubt import Doubt, cores, interval, undominated
 from .processes import ExecutionMode
 
 
 @dataclass(frozen=True)
 class Other:
-    """An alternative in words, its value with its ends, and the share of the choice's value that it loses.
+    """An alternative, its value with its ends, and the share of the choice's value that it loses.
 
+    ``differs``: what it has and the choice has not, by part its device and its option's name.
     ``chance``: the probability that it gives at least as much as the choice, numbers they share being wrong together.
     """
 
-    told: str
+    differs: Mapping[str, Any]
     arrangement: str
     mapping: Mapping[str, str]
     value: float
@@ -38,13 +39,16 @@ class Other:
 class Decides:
     """What all that rests on a number makes of the choice at an end of its interval, a slowdown of ``factor``.
 
-    ``value``: the choice's then. ``told``: what then is better, in words, by a share of ``gain``; "" where nothing is.
+    ``parts`` on ``device`` rest on the number. ``value``: the choice's then. ``differs``: what then is better, as in
+    ``Other``, by a share of ``gain``; empty where nothing is.
     """
 
     number: str
+    parts: tuple[str, ...]
+    device: str
     factor: float
     value: float
-    told: str = ""
+    differs: Mapping[str, Any] = field(default_factory=dict)
     gain: float = 0.0
 
 
@@ -58,16 +62,16 @@ class Chosen:
     measure to tell the choice from the best of those that tie, or from ``elsewhere``.
     """
 
-    answer: Answer
+    answer: Candidate
     found: Solution
     doubt: Doubt = field(repr=False)
-    best: Answer | None
-    ties: tuple[Answer, ...]
+    best: Candidate | None
+    ties: tuple[Candidate, ...]
     others_tied: int
-    elsewhere: Answer | None
+    elsewhere: Candidate | None
     decide: Evidence | None
 
-    def other(self, one: Answer) -> Other:
+    def other(self, one: Candidate) -> Other:
         """An alternative in plain values."""
         mine, arrangement = self.answer, arrangement_of(one)
         return Other(
@@ -84,11 +88,28 @@ class Chosen:
         """Each end of a number's interval, what decides first, then what moves the rate most."""
         # Something may be better already: then that it is so by more than epsilon more is news.
         allowed = 1 - (1 - self.found.epsilon) * self.answer.value / max(self.found.best, self.answer.value)
-        return tuple(map(self._told, deciding(problems, self.found.objective, self.answer, allowed)))
+        users = _users_of(problems.values())
+        return tuple(
+            Decides(end.number, *users[end.number], end.factor, end.value, self._differs(end), end.gain)
+            for end in deciding(problems, self.found.objective, self.answer, allowed)
+        )
 
-    def _told(self, one: Deciding) -> Decides:
-        told = difference(self.answer, one.winner) if one.winner else ""
-        return Decides(one.number, one.factor, one.value, told, one.gain)
+    def _differs(self, end: Deciding) -> Mapping[str, Any]:
+        return difference(self.answer, end.winner) if end.winner else {}
+
+
+def _users_of(problems: Iterable[Problem]) -> dict[str, tuple[tuple[str, ...], str]]:
+    """Return by number the parts that rest on it, and their device; of a link no parts, and its engine."""
+    parts, devices = dict[str, set[str]](), dict[str, str]()
+    for problem in problems:
+        for option in problem.every_option():
+            number = option.time.rests_on.number
+            parts.setdefault(number, set()).add(option.part)
+            devices.setdefault(number, option.device)
+        for hop in (hop for way in problem.ways.values() for hop in way):
+            parts.setdefault(hop.rests_on.number, set())
+            devices.setdefault(hop.rests_on.number, hop.engine)
+    return {number: (tuple(sorted(names)), devices[number]) for number, names in parts.items()}
 
 
 def choose(problems: Mapping[Any, Problem], objective: Objective, epsilon: float | None) -> Chosen | Infeasible:
@@ -99,7 +120,7 @@ def choose(problems: Mapping[Any, Problem], objective: Objective, epsilon: float
         return found
     doubt = Doubt(objective, found.epsilon, epsilon is not None)
 
-    def group(search: Search) -> list[Answer]:
+    def group(search: Search) -> list[Candidate]:
         best, tied = search.list_tied(found.epsilon)
         if tied and epsilon is None:
             tied += search.frontier(best, len(tied[0].outcome.devices))
@@ -107,7 +128,7 @@ def choose(problems: Mapping[Any, Problem], objective: Objective, epsilon: float
 
     chosen, *rest = group(search)
     places = {place_of(one) for one in rest} - {place_of(chosen)}
-    shown: dict[object, Answer] = {}
+    shown: dict[object, Candidate] = {}
     for one in undominated([chosen, *rest]):
         if one is not chosen:
             shown.setdefault(place_of(one), one)
@@ -126,12 +147,12 @@ def choose(problems: Mapping[Any, Problem], objective: Objective, epsilon: float
     )
 
 
-def place_of(one: Answer) -> tuple[object, ...]:
+def place_of(one: Candidate) -> tuple[object, ...]:
     """The arrangement of the execution mode, and the devices of each part: modes of one differ in their times alone."""
     return arrangement_of(one), one.mapping
 
 
-def arrangement_of(one: Answer) -> str:
+def arrangement_of(one: Candidate) -> str:
     """The arrangement of the execution mode; a mode that is but a name is its own."""
     return one.mode.arrangement if isinstance(one.mode, ExecutionMode) else str(one.mode)
 
@@ -141,33 +162,26 @@ def mapping_of(chosen: Configuration) -> dict[str, str]:
     return {part: chosen.of(part).device for part in PARTS}
 
 
-def difference(chosen: Answer, other: Answer) -> str:
-    """What an alternative has and the choice has not, in words."""
+def difference(chosen: Candidate, other: Candidate) -> dict[str, Any]:
+    """Return what an alternative has and the choice has not: by part its (device, option), else a value."""
     mine, yours = chosen.configuration, other.configuration
-    words = [arrangement_of(other)] if arrangement_of(chosen) != arrangement_of(other) else []
+    found: dict[str, Any] = {}
+    if arrangement_of(chosen) != arrangement_of(other):
+        found["arrangement"] = arrangement_of(other)
     for part in ("actors", "learner", "storage"):
-        one, two = mine.of(part), yours.of(part)
-        if (_devices(one), one.name) != (_devices(two), two.name):
-            words.append(f"{part} on {_devices(two)}" + (f" ({two.name})" if two.name != one.name else ""))
+        if _named(mine.of(part)) != _named(yours.of(part)):
+            found[part] = _named(yours.of(part))
     if _tree(mine) != _tree(yours):
-        words.append(_tree(yours))
-    if mine.depth != yours.depth:
-        words.append(f"{yours.depth} batches sampled ahead")
-    return ", ".join(words) or "another of these names"
+        found |= _tree(yours)
+    return found | ({"depth": yours.depth} if mine.depth != yours.depth else {})
 
 
-def _devices(option: Option) -> str:
-    return " and ".join(device for device, _ in option.where)
-
-
-def _tree(one: Configuration) -> str:
+def _tree(one: Configuration) -> dict[str, tuple[str, str]]:
     sampling, updating = one.sampling, one.updating
     if (sampling.where, sampling.name) == (updating.where, updating.name):
-        return f"tree on {_named(updating)}"
-    if sampling.device == updating.device and sampling.name == updating.name:
-        return f"tree on {_named(updating)}, sampling and updating apart"
-    return f"sampling on {_named(sampling)}, updating on {_named(updating)}"
+        return {"tree": _named(updating)}
+    return {"sampling": _named(sampling), "updating": _named(updating)}
 
 
-def _named(option: Option) -> str:
-    return f"{_devices(option)} ({option.name})"
+def _named(option: Option) -> tuple[str, str]:
+    return " and ".join(device for device, _ in option.where), option.name

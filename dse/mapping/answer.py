@@ -2,16 +2,17 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..answer import Note
 from ..estimate import Estimate, Evidence, Interval, off
-from ..records import how_to_measure
+from ..records import Source, how_to_measure
 from ..solver.deciding import timed_of
 from ..solver.law import LOOP_BOUND, TOO_HIGH, Objective, slowdowns, sum_needs, transfers
 from ..solver.problem import LOOP, PARTS, Configuration, Option, Part, Problem
 from ..solver.queues import Simulated, run_configuration
-from ..solver.solve import Answer, Infeasible, solve
+from ..solver.solve import Candidate, Infeasible, solve
 from ..times.whole_runs import REFERENCE
 from .alternatives import Chosen, Decides, Other, choose
 from .build import Built
@@ -49,7 +50,7 @@ def rate_of(built: Built, objective: Objective, epsilon: float | None, by: str =
     return _rate(built, found.answer, Doubt(objective, found.epsilon).ends(found.answer), by)
 
 
-def _rate(built: Built, one: Answer, ends: tuple[float, float], by: str) -> Rate:
+def _rate(built: Built, one: Candidate, ends: tuple[float, float], by: str) -> Rate:
     known, is_bound = built.details(one.configuration.learner), not one.mode.in_turns
     how = known.get("learners", 1), known.get("sync", "")
     return Rate(one.value, *ends, interval(one), is_bound, by, built.parts.environments, *how)
@@ -96,68 +97,51 @@ def _by(built: Built, problem: Problem, name: str) -> Problem | None:
     return problem
 
 
-def notes(built: Built, objective: Objective, one: Answer) -> list[str]:
-    """What the rate counts and what it leaves out, a sentence each."""
-    parts, mode, notes = built.parts, one.mode, list[str]()
-    chosen, slower = one.configuration, slowdowns(one.problem, one.configuration.where)
-    workload = parts.workload
-    if parts.table and parts.table.differs:
-        notes.append(
-            f"profiled was {parts.table.workload} with other {', '.join(parts.table.differs)}; what depends on those "
-            "was interpolated or modeled, the rest is that profile's"
-        )
+def notes(built: Built, objective: Objective, one: Candidate) -> Iterator[Note]:
+    """Yield what the rate counts and what it leaves out; warnings where the question is not quite what is answered."""
+    parts, mode, chosen = built.parts, one.mode, one.configuration
+    yield from _profile_notes(built)
     for option in chosen.options:
-        if (factor := slower[option.part]) != 1:
-            notes.append(
-                f"on {option.device} the time of {option.part} has a slowdown of {factor:.2f}x under load from other "
-                f"cores; the time above counts that{_by_reference(built, option)}"
-            )
-    if parts.table is None:
-        notes.append(
-            f"no records of {parts.platform.name}: every time is modeled, quoted, or carried over from another machine"
-        )
-    elif not parts.table.rows:
-        notes.append(f"no profile of {workload.name}; {how_to_measure(f'profile --workload {parts.workload_word}')}")
-    in_turns = mode.in_turns
-    if in_turns and chosen.depth:
-        notes.append(f"the workload's {chosen.depth} batches sampled ahead gain nothing where everything takes turns")
-    if not in_turns and chosen.depth == 0:
-        notes.append(
-            "the workload samples no batch ahead, so nothing of the loop overlaps; --free presampled lifts that"
-        )
+        if (factor := slowdowns(one.problem, chosen.where)[option.part]) != 1:
+            is_other = implementation_of(built.details(option)) != REFERENCE
+            values = {"part": option.part, "device": option.device, "factor": factor, "timed_with": REFERENCE}
+            yield Note("slowdown_of_other" if is_other else "slowdown", values)
+    yield from _depth_notes(mode, chosen.depth)
     if mode.arrangement == "serial" and (ratio := built.ratios.get(mode, 1.0)) != 1:
-        notes.append(f"a whole serial loop took {ratio:.2f} times its parts, each timed alone; the rate is the loop's")
-    count = workload.actors.count
+        yield Note("whole_loop", {"ratio": ratio})
+    count = parts.workload.actors.count
     if one.outcome.bottleneck == chosen.actors.engine != chosen.learner.engine:
         if built.details(chosen.actors).get("processes") == count:
-            notes.append(
-                f"each of the workload's actors ({count}) has a process already; --fix actor_count= takes others"
-            )
+            yield Note("actors_have_processes", {"actors": count})
     if chosen.sampling.device != chosen.updating.device:
-        notes.append("sampling and updating part: how sums travel between two trees is our model, nobody has built it")
-    return [*notes, *_of_the_rate(objective, mode, parts.environments), *built.notes(chosen)]
-
-
-def _by_reference(built: Built, option: Option) -> str:
-    """Say that a factor was not timed with the implementation of an option; "" where it was."""
-    is_other = implementation_of(built.details(option)) != REFERENCE
-    return f", as timed with learner and policy {REFERENCE}" * is_other
-
-
-def _of_the_rate(objective: Objective, mode: ExecutionMode, environments: int) -> Iterator[str]:
-    if environments > 1:
-        yield (
-            f"actors.environments = {environments:,}: each actor steps them at once, by the same weights; another "
-            "number changes learning slightly"
-        )
+        yield Note("tree_is_parted", level="warning")
+    if parts.environments > 1:
+        yield Note("several_environments", {"environments": parts.environments}, "warning")
     if objective == "per_watt":
-        yield "watts are the limits of whole devices, each counted in full as soon as anything runs on it"
+        yield Note("watts_are_limits")
+    yield from built.notes(chosen)
+
+
+def _profile_notes(built: Built) -> Iterator[Note]:
+    """Yield whether the records are of another shape of the workload, or lack its profile."""
+    parts = built.parts
+    if parts.table and parts.table.differs:
+        yield Note("profile_differs", {"workload": parts.table.workload, "differs": parts.table.differs}, "warning")
+    if parts.table is None:
+        yield Note("no_records", {"platform": parts.platform.name})
+    elif not parts.table.rows:
+        command = how_to_measure(f"profile --workload {parts.workload_word}")
+        yield Note("no_profile", {"workload": parts.workload.name, "how": command}, "warning")
+
+
+def _depth_notes(mode: ExecutionMode, depth: int) -> Iterator[Note]:
+    """Yield whether batches that are sampled ahead gain anything, and how far off the rate may be."""
+    if mode.in_turns and depth:
+        yield Note("depth_gains_nothing", {"depth": depth})
+    if not mode.in_turns and depth == 0:
+        yield Note("nothing_overlaps")
     if not mode.in_turns:
-        high = ", ".join(f"{share:.0%} at D = {depth}" for depth, share in TOO_HIGH.items())
-        yield (
-            "the rate is an upper bound: where parts run at the same time, batches meet on their way; of random loops "
-            f"it was too high by up to {high} (`python -m dse depth` simulates a system's own)"
-        )
+        yield Note("rate_is_bound", {"too_high": {f"D = {ahead}": share for ahead, share in TOO_HIGH.items()}})
 
 
 CLOSE = 0.005  # a rate that changes by less is sure enough
@@ -179,7 +163,7 @@ class PartAnswer:
     seconds: float
     low: float
     high: float
-    source: str
+    source: Source
     number: str
     interval: Interval
     charged: float = 0.0
@@ -200,11 +184,12 @@ class PartAnswer:
 class TransferAnswer:
     """What a gradient step sends over a link, and the seconds that this keeps an engine busy.
 
-    ``sent``: "storage to learner". ``waits``: whether a batch waits for it.
+    ``waits``: whether a batch waits for it.
     """
 
     engine: str
-    sent: str
+    source: str
+    target: str
     seconds: float
     nbytes: float
     waits: bool
@@ -216,7 +201,8 @@ class MappingAnswer:
 
     ``interval``: what low and high mean, "95 %" or, where any part of it was not timed, "factor". ``upper_bound``:
     whether parts run at the same time, so that the rate is at most so high. ``searched``: what was tried where more
-    could be made. ``bound``: the value of every part on its fastest option, without sharing, transfers or budgets.
+    could be made; ``tried``: options by (part, device). ``bound``: the value of every part on its fastest option,
+    without sharing, transfers or budgets.
     ``best``: what is expected to give most, where that is another one. ``ties``: what is statistically tied with it,
     undominated ones; ``others_tied``: how many more; ``decide``: what to measure to tell them apart. ``simulated``:
     runs of the mapping with exact and with exponential times. ``decides``: ends of times' intervals, where
@@ -243,7 +229,7 @@ class MappingAnswer:
     high: float
     hz: float
     actor_hz: float
-    bottleneck: str
+    bottleneck: Note
     bound: float
     distance: float
     learner_hz: float
@@ -254,10 +240,11 @@ class MappingAnswer:
     sources: tuple[Evidence, ...]
     measure_next: Evidence | None
     configurations: int
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     interval: Interval
     upper_bound: bool
-    searched: tuple[str, ...]
+    searched: tuple[Note, ...]
+    tried: Mapping[tuple[str, str], int]
     machine: str = ""  # whose records were read, if any
     machine_note: str = ""  # says so where another machine stands for "this"
     profile_notes: tuple[str, ...] = ()  # that the profile is incomplete, or was disturbed
@@ -281,7 +268,7 @@ class MappingAnswer:
     sync: str = ""
     period: int = 0
     banks: int = 1
-    chosen: Answer | None = field(default=None, repr=False, compare=False)  # what it was made from
+    chosen: Candidate | None = field(default=None, repr=False, compare=False)  # what it was made from
 
     @property
     def busy(self) -> dict[str, float]:
@@ -295,13 +282,7 @@ class MappingAnswer:
     def charges(self) -> list[tuple[str, float, str]]:
         """(engine, seconds, of what) of each part and transfer."""
         parts = [(engine, part.charged, part.part) for part in self.parts for engine in part.engines]
-        return [*parts, *((one.engine, one.seconds, one.sent) for one in self.transfers)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        plain = asdict(replace(self, chosen=None))
-        del plain["chosen"]
-        return plain
+        return [*parts, *((one.engine, one.seconds, f"{one.source} to {one.target}") for one in self.transfers)]
 
 
 @dataclass(frozen=True)
@@ -316,10 +297,6 @@ class Shortage:
     machine_note: str = ""
     profile_notes: tuple[str, ...] = ()
     results: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return asdict(self)
 
 
 def build_answer(built: Built, objective: Objective, epsilon: float | None = None) -> MappingAnswer | Shortage:
@@ -374,6 +351,7 @@ def build_answer(built: Built, objective: Objective, epsilon: float | None = Non
         interval=interval(one),
         upper_bound=not mode.in_turns,
         searched=built.searched,
+        tried=built.count_options(),
         best=made.other(made.best) if made.best else None,
         others_tied=made.others_tied,
         decide=made.decide and built.rests_on(made.decide.number, chosen),
@@ -411,26 +389,27 @@ def _part(built: Built, beyond: float, option: Option, slower: float) -> PartAns
     )
 
 
-def _transfers(one: Answer) -> Iterator[TransferAnswer]:
+def _transfers(one: Candidate) -> Iterator[TransferAnswer]:
     for flow, hop in transfers(one.problem, one.configuration.where):
-        yield TransferAnswer(hop.engine, f"{flow.source} to {flow.target}", hop.seconds(flow), flow.nbytes, flow.waits)
+        yield TransferAnswer(hop.engine, flow.source, flow.target, hop.seconds(flow), flow.nbytes, flow.waits)
 
 
-def _bottleneck(chosen: Configuration, objective: Objective, engine: str) -> str:
+def _bottleneck(chosen: Configuration, objective: Objective, engine: str) -> Note:
     if engine == LOOP_BOUND:
-        return f"batches under way: a batch waits for the one before it ({chosen.depth} sampled ahead)"
+        return Note("bound_by_batches", {"engine": engine, "depth": chosen.depth})
     parts = [chosen.of(part) for part in (LOOP if objective == "training" else PARTS)]
     on = [option for option in parts if engine in {name for _, name in option.where}]
-    if not on:
-        return engine
+    pairs = [pair for option in on for pair in option.where]
+    device = next((device for device, name in pairs if name == engine), "")
+    named: dict[str, Any] = {"engine": engine, "device": device, "parts": [option.part for option in on]}
     if len(on) == 1:
-        return f"{on[0].part} on {' and '.join(device for device, _ in on[0].where)}"
-    return f"{engine}, which does {', '.join(option.part for option in on)} serially"
+        return Note("bound_by_part", named | {"devices": [device for device, _ in on[0].where]})
+    return Note("bound_by_parts" if on else "bound_by_engine", named)
 
 
-def _next(built: Built, one: Answer, decides: Sequence[Decides]) -> Evidence | None:
+def _next(built: Built, one: Candidate, decides: Sequence[Decides]) -> Evidence | None:
     """The evidence whose interval moves the decision most, or else the predicted rate."""
-    moving = (each.number for each in decides if each.told or abs(math.log(each.value / one.value)) > CLOSE)
+    moving = (each.number for each in decides if each.differs or abs(math.log(each.value / one.value)) > CLOSE)
     return next((built.rests_on(number, one.configuration) for number in moving if number in built.evidence), None)
 
 

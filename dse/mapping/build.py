@@ -9,10 +9,11 @@ pipelined  actors, replay and learner, each on cores (or devices) of their own, 
 
 import functools
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..answer import Note
 from ..estimate import Evidence, weakest
 from ..fpga import rmm_search
 from ..platforms import Device, Link
@@ -20,12 +21,10 @@ from ..platforms.quantities import SOURCE_OF
 from ..records import benchmark
 from ..solver.problem import PARTS, Configuration, Flow, Hop, Option, Part, Problem, ProblemError
 from ..times.analytic import budgets
-from ..times.own import TYPED
 from ..times.parts import Parts
-from ..times.trees import fanouts, is_timed
 from .equal_devices import EqualDevices
 from .learners import fastest
-from .options import ARRANGEMENT, COPIES, OptionBuilder, OptionKey, key_of
+from .options import ARRANGEMENT, OptionBuilder, OptionKey, key_of
 from .processes import ExecutionMode, combinations, runs_of
 from .scaled import Elsewhere, beside_of
 
@@ -37,14 +36,14 @@ LISTED = 6  # options of a device in a sentence
 class Built:
     """A problem for each execution mode; ``shown``: details of options by part, device, engine and name.
 
-    ``searched``: what was tried where more could be made, in words; ``ratios``: how many times the sum of its parts a
+    ``searched``: what was tried; ``ratios``: how many times the sum of its parts a
     mode takes, where a whole run told.
     """
 
     problems: Mapping[ExecutionMode, Problem]
     parts: Parts
     shown: Mapping[OptionKey, Mapping[str, Any]]
-    searched: tuple[str, ...] = ()
+    searched: tuple[Note, ...] = ()
     ratios: Mapping[ExecutionMode, float] = field(default_factory=dict)
 
     @functools.cached_property
@@ -69,31 +68,42 @@ class Built:
         within = max(time.factor for time in times)
         return replace(longest, told=f"{longest.told}; error bound: a factor of {within:.3g}")
 
-    def notes(self, chosen: Configuration) -> Iterator[str]:
-        """What the numbers behind a configuration leave out, and constraints that say nothing about it."""
+    def notes(self, chosen: Configuration) -> Iterator[Note]:
+        """Yield what the numbers behind a configuration leave out, and constraints that say nothing about it."""
         cpu, fixed = self.parts.cpu.name, self.parts.constraints
-        yield from dict.fromkeys(line for option in chosen.options for line in option.time.rests_on.assumed)
-        if others := [one.name for one in self.parts.platform.devices if one.kind == "cpu" and one.name != cpu]:
-            yield f"actors, and what runs in one process, were tried on {cpu} alone, not on {', '.join(others)}"
-        beside = {option.engine for option in chosen.options if option.device == cpu}
-        is_timed = self.parts.table and self.parts.table.beside
-        if len(beside) > 1 and not is_timed:
+        assumed = dict.fromkeys(line for option in chosen.options for line in option.time.rests_on.assumed)
+        yield from (Note("said", {"text": text}) for text in assumed)
+        if others := [
+            device.name for device in self.parts.platform.devices if device.kind == "cpu" and device.name != cpu
+        ]:
+            yield Note("one_processor_tried", {"cpu": cpu, "others": others})
+        engines = {option.engine for option in chosen.options if option.device == cpu}
+        if len(engines) > 1 and not (self.parts.table and self.parts.table.beside):
             yield from self._unslowed(cpu, chosen)
         for key, part in (("learner_threads", chosen.learner), ("threads", chosen.updating)):
             if key in fixed and part.device != cpu:
-                yield f"{key}={fixed[key]} is of the processor's options, and {part.part} is on {part.device}"
+                values = {"key": key, "value": fixed[key], "part": part.part, "device": part.device}
+                yield Note("fixed_for_processor", values, "warning")
 
-    def _unslowed(self, cpu: str, chosen: Configuration) -> Iterator[str]:
-        """What of parts that share a processor's cores nobody timed concurrently, so no slowdown is counted."""
+    def _unslowed(self, cpu: str, chosen: Configuration) -> Iterator[Note]:
+        """Yield which parts that share a processor's cores nobody timed together, so that no slowdown is counted."""
         known = self.parts.slowdowns()
         if not known:
-            yield f"how parts that share {cpu} slow each other down is not in these numbers: no profile here tells"
+            yield Note("no_slowdowns", {"cpu": cpu})
             return
         apart = {option.part: option for option in chosen.options if option.device == cpu}
         for part, other in (("actors", "learner"), ("learner", "actors")):
             there = part in apart and other in apart and apart[part].engine != apart[other].engine
             if there and (part, other, cpu) not in known:
-                yield f"how {other} slow {part} down on {cpu} is not in these numbers: no profile here tells"
+                yield Note("no_slowdown", {"part": part, "other": other, "cpu": cpu})
+
+    def count_options(self) -> dict[tuple[str, str], int]:
+        """Return how many options each part has on each device, over all modes."""
+        names: dict[tuple[str, str], set[str]] = {}
+        for problem in self.problems.values():
+            for option in problem.every_option():
+                names.setdefault((option.part, option.device), set()).add(option.name)
+        return {place: len(options) for place, options in names.items()}
 
     def details(self, option: Option) -> Mapping[str, Any]:
         """An option's details: K, implementation, threads and the like."""
@@ -128,7 +138,7 @@ def build(parts: Parts, free: frozenset[str] = frozenset(), excluded: frozenset[
         lack = f"nothing can run the part {part!r} on platform {parts.platform.name!r} with {asked}"
         offer = _offer(equal, part)
         raise ProblemError(lack + (f"; with nothing but the arrangement fixed it could be: {offer}" if offer else ""))
-    return Built(problems, parts, shown, tuple(searched(equal, list(problems), free, depths)), ratios)
+    return Built(problems, parts, shown, tuple(searched(equal, free, depths)), ratios)
 
 
 def _offer(equal: EqualDevices, part: Part) -> str:
@@ -236,93 +246,16 @@ def _hops(start: str, links: Sequence[Link], process: str, like: Mapping[str, st
         alpha = link.back_alpha_seconds if back else link.alpha_seconds
         beta = link.back_beta_bytes_per_s if back else link.beta_bytes_per_s
         hops = link.hops.value
-        command = f"no command here times a link; time one, and state alpha and beta in the platform file; or {TYPED}"
         source = weakest(SOURCE_OF[origin] for origin in link.origins)
-        evidence = Evidence(
-            f"link {like.get(link.name, link.name)}", source, f"the platform file: {alpha.note}", command
-        )
+        evidence = Evidence(f"link {like.get(link.name, link.name)}", source, f"the platform file: {alpha.note}")
         yield Hop(process or f"link {start} to {end}", hops * alpha.value, hops / beta.value, evidence)
         start = end
 
 
-def searched(
-    equal: EqualDevices, modes: Sequence[ExecutionMode], free: Collection[str], depths: Sequence[int]
-) -> Iterator[str]:
-    """What was tried, a phrase each, of what the question leaves open on these devices and in these modes."""
-    parts, devices = equal.parts, equal.devices
-    overlapping = [mode for mode in modes if not mode.in_turns]
-    yield from _trees(equal)
-    if len(parts.policies) > 1 and not {"learner_implementation", "policy_implementation"} <= set(parts.constraints):
-        yield f"learner and policy by {', '.join(parts.policies)}"
-    if overlapping and len(devices) > 1:
-        limits = " with at most 1, 2, 4, ... threads" if any(device.kind == "cpu" for device in devices) else ""
-        yield f"where sampling and updating part, the {COPIES} fastest trees of each device{limits}"
-    wanted = parts.constraints.get("learner")
-    for device in devices:
-        names = {one.name for one in equal.of(device)}
-        if (wanted is None or wanted in names) and equal.first(device) is device:
-            yield from _learners(equal, device, modes)
+def searched(equal: EqualDevices, free: Collection[str], depths: Sequence[int]) -> Iterator[Note]:
+    """Yield what was tried of trees in hardware, and of batches sampled ahead."""
+    if any(device.kind == "fpga" for device in equal.devices):
+        hardware = {"fanouts": rmm_search.FANOUTS, "banks": rmm_search.BANKS, "leaf_bits": rmm_search.LEAF_BITS}
+        yield Note("tried_in_hardware", hardware)
     if "presampled" in free:
-        yield f"batches sampled ahead: {_listed(depths)}"
-
-
-def _learners(equal: EqualDevices, device: Device, modes: Sequence[ExecutionMode]) -> Iterator[str]:
-    """The learners that were tried on a device, and on several of its model."""
-    known = equal.learners(device)
-    threads = {one.details["threads"] for one in known if "threads" in one.details}
-    if device.kind == "cpu" and threads and "learner_threads" not in equal.parts.constraints:
-        yield f"threads of torch{_on(equal, device)}: {_ranges(threads)}"
-    if device.kind == "fpga" and any(mode.arrangement != "serial" for mode in modes):
-        yield f"learners on {_names(equal, device)}: the fastest alone, and one next to each tree it leaves no room for"
-    several = {count for one in known if 1 < (count := one.devices) <= len(equal.of(device))}
-    if several and any(not mode.in_turns for mode in modes):
-        yield f"data-parallel learners on every {_ranges(several)} of {_names(equal, device)}"
-
-
-def _names(equal: EqualDevices, device: Device) -> str:
-    """The devices of a device's model in words."""
-    return ", ".join(one.name for one in equal.of(device))
-
-
-def _on(equal: EqualDevices, device: Device) -> str:
-    """The device in words, where there are several of its kind."""
-    return f" on {_names(equal, device)}" if sum(one.kind == device.kind for one in equal.devices) > 1 else ""
-
-
-def _trees(equal: EqualDevices) -> Iterator[str]:
-    """The trees that were tried, by device: those timed, or K, threads and banks of those modeled."""
-    parts = equal.parts
-    for device in equal.devices:
-        names = {one.name for one in equal.of(device)}
-        wanted = {parts.constraints.get(part, device.name) for part in ("sampling", "updating")}
-        if equal.first(device) is not device or wanted.isdisjoint(names):
-            continue
-        free = "fanout" not in parts.constraints
-        if device.kind == "fpga":
-            of = f"K of {_listed(rmm_search.FANOUTS)}, " if free else ""
-            bits = f"{_listed(rmm_search.LEAF_BITS)}-bit leaves"
-            yield f"trees on {_names(equal, device)}: {of}banks of {_listed(rmm_search.BANKS)}, {bits}"
-        elif is_timed(parts, device):
-            yield f"trees on {_names(equal, device)}: those in this machine's records"
-        else:
-            tried = [f"K of {_listed(fanouts(parts))}"] if free else []
-            if device.kind == "cpu" and "threads" not in parts.constraints:
-                tried.append(f"threads {_ranges({tree.threads for tree in equal.trees(device)})}")
-            if tried:
-                yield f"trees on {_names(equal, device)}: {', '.join(tried)}"
-
-
-def _ranges(values: Iterable[int]) -> str:
-    """Whole numbers in words, those in a row as "1 to 8"."""
-    runs: list[list[int]] = []
-    # Invariant: runs has all smaller values, each run without a gap.
-    for value in sorted(values):
-        if runs and value == runs[-1][-1] + 1:
-            runs[-1].append(value)
-        else:
-            runs.append([value])
-    return ", ".join(f"{run[0]:,} to {run[-1]:,}" if len(run) > 2 else _listed(run) for run in runs)
-
-
-def _listed(values: Collection[int] | Iterator[int]) -> str:
-    return ", ".join(f"{value:,}" for value in values)
+        yield Note("tried_depths", {"depths": tuple(depths)})

@@ -23,19 +23,19 @@ from ..estimate import Evidence, Interval, interval_of
 from ..solver.deciding import Spread, spread_of, timed_of
 from ..solver.law import GIVEN_UP, Objective, Reals, value_of
 from ..solver.problem import Timed
-from ..solver.solve import FRUGAL, TIED, Answer
+from ..solver.solve import FRUGAL, TIED, Candidate
 from ..stats import CONFIDENCE, Z, percentile_interval
 
 DRAWS = 1000
 """The expected speedup of another one up to which the two are statistically tied."""
 
 
-def interval(one: Answer) -> Interval:
+def interval(one: Candidate) -> Interval:
     """What the ends of a value mean: by all that it rests on."""
     return interval_of(timed.rests_on.source for timed in timed_of(one))
 
 
-def cores(one: Answer) -> float:
+def cores(one: Candidate) -> float:
     """Cores that a configuration's engines and options take, whatever device they are of."""
     return float(one.key(("cores",))[0])
 
@@ -49,22 +49,22 @@ class Doubt:
     def __init__(self, objective: Objective, epsilon: float, exact: bool = False) -> None:
         self.objective, self.epsilon, self.exact = objective, epsilon, exact
         self.values = functools.cache(self._drawn)
-        self._key = functools.partial(Answer.key, order=TIED if exact else FRUGAL)
+        self._key = functools.partial(Candidate.key, order=TIED if exact else FRUGAL)
 
-    def _drawn(self, one: Answer) -> Reals:
+    def _drawn(self, one: Candidate) -> Reals:
         """Values [d] of a candidate; the same draws for the same evidence, whoever asks."""
         return self._values(one, _drawn_factors)
 
-    def ends(self, one: Answer) -> tuple[float, float]:
+    def ends(self, one: Candidate) -> tuple[float, float]:
         """The 95 % interval of a candidate's value, which holds the value itself."""
         low, high = percentile_interval(self.values(one))
         return min(low, one.value), max(high, one.value)
 
-    def chance(self, one: Answer, other: Answer) -> float:
+    def chance(self, one: Candidate, other: Candidate) -> float:
         """The probability that one gives at least as much as another."""
         return float((self.values(one) >= self.values(other) * (1 - 1e-12)).mean())
 
-    def no_worse(self, one: Answer, best: Answer) -> bool:
+    def no_worse(self, one: Candidate, best: Candidate) -> bool:
         """Whether one is statistically tied with the best."""
         if one.value >= best.value * (1 - self.epsilon):
             return True
@@ -73,7 +73,7 @@ class Doubt:
         quotient = self.values(one) / self.values(best)
         return bool(np.quantile(quotient, (1 + CONFIDENCE) / 2) >= 1 - self.epsilon)
 
-    def group(self, candidates: Sequence[Answer]) -> list[Answer]:
+    def group(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The best, and whatever is statistically tied with it: what may be chosen first, in the order of the rule."""
         best = max(candidates, key=lambda one: one.value)
         least = best.value * (1 - max(GIVEN_UP, self.epsilon))
@@ -82,7 +82,7 @@ class Doubt:
             key=lambda one: (one.value < least, *self._key(one)),
         )
 
-    def decisive(self, one: Answer, other: Answer) -> Evidence | None:
+    def decisive(self, one: Candidate, other: Candidate) -> Evidence | None:
         """The evidence whose uncertainty moves the quotient of two values most; None where none moves it."""
         moved: dict[str, tuple[float, Evidence]] = {}
         for timed in (timed for each in (one, other) for timed in timed_of(each) if spread_of(timed) != (1.0, 1.0)):
@@ -94,7 +94,7 @@ class Doubt:
         most = max(moved.values(), key=lambda pair: pair[0], default=None)
         return most[1] if most and most[0] > self.epsilon / 10 else None
 
-    def _values(self, one: Answer, factor: Callable[[str, Spread], Reals]) -> Reals:
+    def _values(self, one: Candidate, factor: Callable[[str, Spread], Reals]) -> Reals:
         """Values where every time has a slowdown of ``factor(number, spread)``."""
 
         def slower(timed: Timed) -> Reals:
@@ -129,9 +129,9 @@ def _ends_of(number: str, name: str, spread: Spread) -> Reals:
     return np.array([spread[0], 1.0, spread[1]] if name == number else [1.0, 1.0, 1.0])
 
 
-def undominated(candidates: Iterable[Answer]) -> list[Answer]:
+def undominated(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Those of which no other is as fast with no more devices and cores, and better in one of these; fastest first."""
-    kept: list[tuple[Answer, int, float]] = []
+    kept: list[tuple[Candidate, int, float]] = []
     costs = [(one, len(one.outcome.devices), cores(one)) for one in candidates]
     # Invariant: kept has whatever is undominated among the candidates before, which are at least as fast.
     for one, devices, own in sorted(costs, key=lambda cost: (-cost[0].value, *cost[1:])):

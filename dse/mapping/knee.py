@@ -8,6 +8,8 @@ most records takes the largest batch there is.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ..answer import Note
+
 SHARE = 0.9
 """Of the saturated rate: a larger batch trains at most a ninth more, which is less than most rates here are sure to."""
 STRIDE = 3  # powers of two between the batches of the coarse search
@@ -29,31 +31,15 @@ class Knee:
         """The highest rate of those tried."""
         return max(self.rates.values(), default=0.0)
 
-    @property
-    def tried(self) -> str:
-        """The batches that were tried, in words."""
-        return f"batches of {', '.join(f'{batch:,}' for batch in sorted(self.rates))}"
-
-    @property
-    def shares(self) -> str:
-        """The batches that were tried, each with its share of the highest rate."""
-        known = sorted(self.rates.items())
-        return ", ".join(
-            f"{batch:,} ({rate / self.most:.0%})" if rate else f"{batch:,} (none)" for batch, rate in known
-        )
-
-    def notes(self, batch: int, unit: str, measured: bool) -> Iterator[str]:
-        """Why B is this one, and what its choice leaves out. ``measured``: whether measurements end at the largest."""
-        why = f"the smallest batch tried that trains at least {SHARE:.0%} of the most records per {unit}"
+    def notes(self, batch: int, unit: str, measured: bool) -> Iterator[Note]:
+        """Yield why B is this batch, and what that leaves out. ``measured``: whether the largest measured ends it."""
+        shares = {f"{tried:,}": rate / self.most if self.most else 0.0 for tried, rate in sorted(self.rates.items())}
+        values = {"batch": batch, "unit": unit, "least_share": SHARE, "largest": self.largest, "shares": shares}
+        kind = "batch_at_knee"
         if self.batch is None:
-            ends = "where what was measured ends" if measured else "the largest that fits"
-            why = (
-                f"{'the largest that fits' if batch == self.largest else 'what the workload states'}: records trained "
-                f"per {unit} still rise at {self.largest:,}, {ends}, so the saturated rate, which would choose B, is "
-                "not reached"
-            )
-        yield f"B = {batch:,} is {why}; shares of the most: {self.shares}"
-        yield "what a record trained is worth (sample efficiency) is not in the model: a larger B may need more of them"
+            kind = "batch_still_rising_measured" if measured else "batch_still_rising"
+        yield Note(kind, {**values, "is_largest": batch == self.largest})
+        yield Note("worth_of_records", {})
 
 
 def knee(batches: Sequence[int], rate: Callable[[int], float]) -> Knee:

@@ -12,6 +12,7 @@ from impls.training import Workload
 from impls.training import load_timed as load_workload
 
 from .. import machines
+from ..answer import Note
 from ..platforms import Platform
 from ..platforms.fingerprint import where
 from ..platforms.reading import RESULTS
@@ -125,7 +126,7 @@ def ask(
     machine: str | None = None,
     times: str | Path | Own | None = None,
 ) -> MappingQuestion:
-    """The question, with names or files for platform, workload and times; raises as ``recommend_mapping``."""
+    """The question, with names or files for platform, workload and times; raises as ``find_mapping``."""
     called = workload.name if isinstance(workload, Workload) else str(workload)
     task = workload if isinstance(workload, Workload) else load_workload(workload)
     place, note, results = platform, "", Path(results)
@@ -135,7 +136,7 @@ def ask(
     return MappingQuestion(place, task, objective, fix or {}, exclude, free, epsilon, results, called, note, own)
 
 
-def recommend_mapping(
+def find_mapping(
     platform: str | Path | Platform,
     workload: str | Path | Workload,
     objective: Objective = "ratio",
@@ -176,7 +177,7 @@ def answer_question(question: MappingQuestion) -> MappingAnswer | Shortage:
     if isinstance(answer, MappingAnswer) and result.largest:
         unit = "joule" if question.objective == "per_watt" else "second"
         notes = result.notes(batch, unit, bool(measured_batches(question)))
-        answer = replace(answer, notes=(*notes, *answer.notes), searched=(*answer.searched, result.tried))
+        answer = replace(answer, notes=(*notes, *answer.notes))
     return answer
 
 
@@ -184,7 +185,7 @@ def _answer(question: MappingQuestion, workload: Workload) -> MappingAnswer | Sh
     """The best mapping of the workload in this shape."""
     answer = build_answer(question.built(workload), question.objective, question.epsilon)
     if question.times and isinstance(answer, MappingAnswer):
-        unused = question.times.unused(question.platform, question.exclude)
+        unused = (Note("said", {"text": why}) for why in question.times.unused(question.platform, question.exclude))
         answer = replace(answer, notes=(*answer.notes, *unused))
     whose, results = question.machine_note, str(question.results)
     told = question.profile_notes
@@ -236,24 +237,13 @@ def _of_environments(question: MappingQuestion) -> MappingAnswer | Shortage:
     )
 
 
-def explain_mapping(
-    platform: str | Path | Platform,
-    workload: str | Path | Workload,
-    described: Mapping[str, Any],
-    objective: Objective = "ratio",
-    **asked: Unpack[Asked],
-) -> Explanation | Shortage:
-    """Why a configuration loses, that it ties, or what it lacks.
+def explain_choice(question: MappingQuestion, described: Mapping[str, Any]) -> Explanation | Shortage:
+    """Explain why a configuration loses, that it ties, or what it lacks.
 
     ``described``: keys of ``FIX`` that are chosen. Where they name no device, every part stays on the device it has in
     the best mapping if that is possible; what moves is told. ProblemError for a key of the workload's, which would make
     it another question (but "presampled" and "environments" where they are free), and for one that is in ``fix`` too.
     """
-    return explain_choice(ask(platform, workload, objective, **asked), described)
-
-
-def explain_choice(question: MappingQuestion, described: Mapping[str, Any]) -> Explanation | Shortage:
-    """``explain_mapping`` of a question."""
     for key, value in described.items():
         if key in question.fix:
             raise ProblemError(f"{key} is fixed for both sides, so it cannot tell one from the other")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..solver.law import slowdowns, transfers
 from ..solver.problem import TREE
-from ..solver.solve import Answer
+from ..solver.solve import Candidate
 from ..times.whole_runs import what_of
 from .build import Built
 from .options import implementation_of
@@ -24,7 +24,7 @@ class StepShare:
     share: float
 
 
-def step_shares(built: Built, one: Answer) -> tuple[StepShare, ...]:
+def step_shares(built: Built, one: Candidate) -> tuple[StepShare, ...]:
     """The step of a serial loop, the shares of which add up to it; none where parts run at the same time.
 
     The tree and the storage are the replay's. "the rest" is what actors take beyond policy and environment (local
@@ -42,7 +42,7 @@ def beyond(built: Built, mode: ExecutionMode) -> float:
     return built.ratios.get(mode, 1.0) if mode.arrangement == "serial" else 1.0
 
 
-def _spent(built: Built, one: Answer) -> Iterator[tuple[str, float]]:
+def _spent(built: Built, one: Candidate) -> Iterator[tuple[str, float]]:
     chosen, times = one.configuration, beyond(built, one.mode)
     slower = slowdowns(one.problem, chosen.where)
     charged = {option.part: option.seconds * slower[option.part] for option in chosen.options}
@@ -56,7 +56,7 @@ def _spent(built: Built, one: Answer) -> Iterator[tuple[str, float]]:
     yield "the rest", sum(charged.values()) - sum(part.values()) + part["actors"] - sum(acting.values())
 
 
-def _acting(built: Built, one: Answer, whole: float) -> Iterator[tuple[str, float]]:
+def _acting(built: Built, one: Candidate, whole: float) -> Iterator[tuple[str, float]]:
     """Policy and environment, as far as both were timed alone; where they were not, "acting" as one."""
     parts = built.parts
     count, steps = parts.environments, parts.workload.learner.update_interval

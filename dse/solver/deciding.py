@@ -14,7 +14,7 @@ import numpy as np
 
 from .law import Factor, Objective, rate, transfers, value_of
 from .problem import Configuration, Hop, Problem, Timed
-from .solve import Answer, Column, Placement, Search
+from .solve import Candidate, Column, Placement, Search
 
 ROUNDING = 1e-9  # by which two values may differ that are the same
 LINK_FACTORS = {"measured": 1.1, "quoted": 1.3, "modeled": 2.0, "extrapolated": 2.0}
@@ -34,7 +34,7 @@ class Deciding:
     number: str
     factor: float
     value: float
-    winner: Answer | None = None
+    winner: Candidate | None = None
     gain: float = 0.0
 
 
@@ -45,7 +45,7 @@ def spread_of(timed: Timed) -> Spread:
     return timed.time.low / timed.time.value, timed.time.high / timed.time.value
 
 
-def timed_of(answer: Answer) -> list[Timed]:
+def timed_of(answer: Candidate) -> list[Timed]:
     """All that a configuration's value rests on: the options of its parts, then its links."""
     hops = (hop for _, hop in transfers(answer.problem, answer.configuration.where))
     return [*answer.configuration.options, *hops]
@@ -68,7 +68,7 @@ def spreads(problems: Iterable[Problem], chosen: Configuration) -> dict[str, Spr
     return widest([*options, *hops]) | widest(chosen.options)
 
 
-def ends_of(problems: Mapping[Any, Problem], chosen: Answer) -> list[tuple[str, float]]:
+def ends_of(problems: Mapping[Any, Problem], chosen: Candidate) -> list[tuple[str, float]]:
     """(number, factor) of every end of an interval at which something may be better than the choice."""
     used = {timed.rests_on.number for timed in timed_of(chosen)}
     known = sorted(spreads(problems.values(), chosen.configuration).items())
@@ -77,7 +77,7 @@ def ends_of(problems: Mapping[Any, Problem], chosen: Answer) -> list[tuple[str, 
 
 
 def deciding(
-    problems: Mapping[Any, Problem], objective: Objective, chosen: Answer, allowed: float = 0.0
+    problems: Mapping[Any, Problem], objective: Objective, chosen: Candidate, allowed: float = 0.0
 ) -> list[Deciding]:
     """Each end of each number at which something may be better than the choice by more than a share of its value.
 

@@ -3,7 +3,8 @@
 Several problems may be solved together, each an **execution mode** of the same training system, such as all parts in
 one process. The **value** of a configuration is its rate in gradient steps/s, or per joule (``law.py``). Configurations
 whose value is at least (1 - epsilon) times the best value of all are **tied**: times the best one, not the next one,
-since "within epsilon of each other" is no order. The answer is the tied configuration with the smallest ``Answer.key``.
+since "within epsilon of each other" is no order. The answer is the tied configuration with the smallest
+``Candidate.key``.
 
 1. A **group** has the choices of an axis that run on the same devices and engines. Only ``undominated`` choices stay: a
    choice that takes no more time and no more of any budget can replace a dominated one of its group in every
@@ -57,7 +58,7 @@ AT_ONCE = 1 << 15
 """Configurations of a placement; larger ones are halved."""
 TIED = ("devices", "bytes", "depth", "cores", "seconds")
 FRUGAL = ("devices", "cores", "bytes", "depth", "seconds")
-"""Costs in an ``Answer.key``, the most important first: those of the answer, and of a ``frontier``."""
+"""Costs in an ``Candidate.key``, the most important first: those of the answer, and of a ``frontier``."""
 SHARES = (1.0, 0.99, 0.95, 0.9, 0.8, 0.65, 0.5)
 """Shares of the best value that a ``frontier`` asks for."""
 Pick = Callable[[NDArray[Any]], Any]
@@ -68,7 +69,7 @@ Pick = Callable[[NDArray[Any]], Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class Candidate:
     """A configuration of an execution mode, with what it gives and its value. Equal only to itself.
 
     ``place``: the place of the mode among all modes.
@@ -105,10 +106,10 @@ class Solution:
 
     objective: Objective
     epsilon: float
-    answer: Answer
+    answer: Candidate
     best: float
-    ties: tuple[Answer, ...]
-    elsewhere: Answer | None
+    ties: tuple[Candidate, ...]
+    elsewhere: Candidate | None
     bound: float
     configurations: int
 
@@ -377,13 +378,13 @@ class Search:
         """The same search without a mapping, in whatever mode."""
         return self.among(lambda placement: placement.mapping != mapping)
 
-    def answer(self, mode: Any, chosen: Configuration) -> Answer:
+    def answer(self, mode: Any, chosen: Configuration) -> Candidate:
         """A configuration with what it gives."""
         problem, place = self.problems[mode], list(self.problems).index(mode)
         value = float(value_of(problem, chosen, self.objective))
-        return Answer(mode, problem, chosen, outcome(problem, chosen), value, place)
+        return Candidate(mode, problem, chosen, outcome(problem, chosen), value, place)
 
-    def list_tied(self, epsilon: float) -> tuple[float, list[Answer]]:
+    def list_tied(self, epsilon: float) -> tuple[float, list[Candidate]]:
         """(the best value, ``list_firsts`` of the configurations that are tied with it)."""
         best = 0.0
         for placement in self.placements:
@@ -393,16 +394,16 @@ class Search:
             best = max(best, placement.best)
         return best, self.list_firsts(best * (1 - epsilon), TIED)
 
-    def list_firsts(self, least: float, order: Sequence[str]) -> list[Answer]:
+    def list_firsts(self, least: float, order: Sequence[str]) -> list[Candidate]:
         """The smallest key of each mode and mapping among values of at least ``least`` > 0; smallest keys first."""
         worth = itertools.takewhile(lambda placement: placement.bound >= least > 0, self.placements)
         answers = [self.answer(one.mode, one.first(least, order)) for one in worth if one.best >= least]
-        firsts: dict[Any, Answer] = {}
+        firsts: dict[Any, Candidate] = {}
         for answer in sorted(answers, key=lambda answer: answer.key(order)):
             firsts.setdefault((answer.mode, answer.mapping), answer)
         return list(firsts.values())
 
-    def frontier(self, best: float, most_devices: int) -> list[Answer]:
+    def frontier(self, best: float, most_devices: int) -> list[Candidate]:
         """For each of ``SHARES`` of the best value, mode and mapping, what takes least; fastest first.
 
         Mappings to more devices are omitted: with many equal ones those are most of all.

@@ -14,20 +14,13 @@ from impls.training.weights import layout_of, networks
 
 from ..estimate import Estimate
 from ..platforms import Device, Platform
-from ..platforms.fingerprint import where
 from ..records import Source, benchmark
 from . import analytic
 from .between import over_count
-from .own import TYPED, Own, counted, twins
+from .own import Own, counted, twins
 from .own_file import Entry
 from .profile import PerformanceTable, Shape
 
-COMMANDS = {
-    "cpu": f"on that machine: {{profile}}, then ask with --platform this; or {TYPED}",
-    "gpu": f"on that machine: {{profile}}, then ask with --platform this; or {TYPED}",
-    "fpga": f"build such a design and time it, which nothing here does; then {TYPED}",
-}
-"""How to measure what was modeled, by the kind of device."""
 SCALING = "the Universal Scalability Law, of an uncertainty that grows with the distance from what was timed"
 
 
@@ -198,10 +191,9 @@ class Lookup:
         """The command that measures this workload's parts."""
         return benchmark(f"profile --workload {self.workload_word}")
 
-    def modeled(self, law: Estimate, evidence_id: str, source: Source = "modeled") -> Estimate:
-        """A law's estimate as evidence for a part, with the command that measures it instead."""
-        kind = next((device.kind for device in self.platform.devices if f"({device.name})" in evidence_id), "cpu")
-        command = COMMANDS[kind].format(workload=self.workload_word, profile=self._profile)
-        if kind == "cpu" and not where(self.platform.machine_key):
-            command = self._profile
+    def modeled(
+        self, law: Estimate, evidence_id: str, source: Source = "modeled", is_measurable: bool = True
+    ) -> Estimate:
+        """A law's estimate as evidence for a part, with the command that measures it instead, if one does."""
+        command = self._profile if is_measurable else ""
         return law.resting_on(number=evidence_id, source=source, command=command)

@@ -32,7 +32,6 @@ that nobody timed has the error bound of our own (``analytic.GPU_FACTOR``).
 """
 COUNTED = {"actors": "processes", "learner": "threads", "sampling": "threads", "updating": "threads"}
 """By part, the key of which each value is an option of its own; 1 where it is not stated."""
-TYPED = "type it into a file: --times FILE; for an example: python -m dse times --example"
 
 
 @dataclass(frozen=True)

@@ -265,7 +265,7 @@ class LearnerSteps(Lookup):
                 for kind, amount in zip(BOUNDED, taken, strict=True)
             }
             details = {"pipelines": design.pipelines, "units": list(design.units)}
-            yield Learner(name, self.modeled(step, self._trains(device)), 1, needs, details)
+            yield Learner(name, self.modeled(step, self._trains(device), is_measurable=False), 1, needs, details)
 
     def learner_bytes(self, device: Device, depth: int) -> dict[str, float]:
         """What a learner takes of memory, by budget: D + 1 batches, and what a gradient step keeps there.
@@ -440,7 +440,7 @@ class Parts(LearnerSteps):
                 return self.measured(both, table, "storage gather")
         written = self.inserts * _rows_seconds(device, self.written_bytes, local)
         law = analytic.rows_moved(device, self.batch, self.batch * self.transition_bytes, written)
-        return self.modeled(law, evidence_id)
+        return self.modeled(law, evidence_id, is_measurable=device.kind != "fpga")
 
     @property
     def storage_bytes(self) -> float:

@@ -195,7 +195,7 @@ def _fpga(parts: Parts, device: Device) -> Iterator[Tree]:
         laws = (
             analytic.law(cycles / clock, analytic.FPGA_RMM_FACTOR, description) for cycles in (rmm.draw_cycles, spent)
         )
-        draw, update = (parts.modeled(law, evidence_id) for law in laws)
+        draw, update = (parts.modeled(law, evidence_id, is_measurable=False) for law in laws)
         design = rmm.point.design.design
         details = {"contestant": "fpga", "fanout": design.fanout, "micro": design.micro, "banks": design.banks}
         for part in (part for part in slices if not exceeded(rmm.point.needed, part.budget)):

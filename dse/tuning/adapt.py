@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from impls.training.adapting import MEMORY, PROCESSOR, WHOLE, Adapted, Cap, Pair, adapt, joint
 
+from ..answer import Note
 from ..estimate import Estimate
 from ..mapping.build import build
 from ..mapping.knee import Knee, knee
@@ -99,7 +100,7 @@ class Adaptation:
         return 1 - self.rates.records_hz(*self.pair) / self.rates.records_hz(*self.best)
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Note, ...]:
         """Why the choice's batch is this one, and what it leaves out."""
         return tuple(self.knee.notes(self.choice[1], "second", self.measured))
 
@@ -114,7 +115,7 @@ def adapted(
 
     ``memory_bytes``: the cap on the host's memory, by default what the platform states. ``tell`` is called with each
     batch before its mappings are searched. ProblemError for caps outside any sense, TrainingError where they are
-    below what one sampler takes; RecordError as in ``recommend_mapping``.
+    below what one sampler takes; RecordError as in ``find_mapping``.
     """
     if not 0 < cpu_percent <= WHOLE:
         raise ProblemError(f"the cap on the processor is a percentage above 0 and up to 100, not {cpu_percent:g}")

@@ -232,7 +232,7 @@ def platform_split(
     """Find the best split of a platform's processor for a workload; more ``cores`` than it has: a larger one like it.
 
     ``cores`` and ``update_interval``: by default the platform's and the workload's. ``fix``, ``machine`` and errors as
-    in ``recommend_mapping``, and those of ``split_cores``.
+    in ``find_mapping``, and those of ``split_cores``.
     """
     asked = ask(platform, workload, fix=fix, results=results, machine=machine)
     refuse(asked.fix, ("learners", "banks"))

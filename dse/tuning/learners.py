@@ -92,7 +92,7 @@ def learner_scaling(
     """Find the scaling factors of up to ``most`` learners of a system, averaged every ``longest`` steps at the most.
 
     ``device``: what each learner runs on, by default a core of the processor. ProblemError for numbers outside any
-    sense or a device that cannot train; RecordError as in ``recommend_mapping``.
+    sense or a device that cannot train; RecordError as in ``find_mapping``.
     """
     if not 1 <= most <= MOST:
         raise ProblemError(f"the most learners to try are from 1 to {MOST}, not {most}")

@@ -235,7 +235,7 @@ def platform_depth(
     results: str | Path = RESULTS,
     machine: str | None = None,
 ) -> DepthAnswer:
-    """Answer for the mapping that ``recommend_mapping`` gives, whose keywords and errors these are.
+    """Answer for the mapping that ``find_mapping`` gives, whose keywords and errors these are.
 
     NothingFits, a ProblemError, where no mapping fits.
     """

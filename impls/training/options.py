@@ -256,16 +256,18 @@ def _content(file: str) -> Any:
 
 def _read(content: Any, workload: Workload) -> tuple[dict[str, Any], Values]:
     """The options that an answer about this workload decides, and other values of the workload."""
-    if isinstance(content, dict) and "repairs" in content:
+    question = content.get("question") if isinstance(content, dict) else None
+    if not isinstance(question, dict) or "workload" not in question:
+        raise TrainingError("is no answer of dse recommend --json about a workload: its question has no 'workload'")
+    choice = content.get("choice")
+    if not isinstance(choice, dict):
         raise TrainingError("says that nothing fits the machine, so there is nothing to run")
-    if not isinstance(content, dict) or "workload" not in content:
-        raise TrainingError("is no answer of dse recommend --json about a workload: it has no 'workload'")
-    if content["workload"] != workload.name:
-        about = short(content["workload"])
+    if question["workload"] != workload.name:
+        about = short(question["workload"])
         raise TrainingError(f"is about the workload {about}, not {workload.name!r}; ask about that, or name the other")
-    if reason := content.get(WHY_NOT):
+    if reason := choice.get(WHY_NOT):
         raise TrainingError(f"nothing here runs its mapping: {reason}; ask for another, with --fix or --exclude")
-    settings, values = content.get(KEY), Values()
+    settings, values = choice.get(KEY), Values()
     if not isinstance(settings, dict):
         raise TrainingError(
             f"has no table {KEY!r}, as answers of older versions; ask again: python -m dse recommend --json --workload "

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from dse import stats
-from dse.answers import tree_text
+from dse.answers.printer import write, write_tree
+from dse.answers.tree_answer import label_of, tree_answer
 from dse.race_trees import configuration_of
 from dse.records import Measurement, RecordError, twins
 from dse.times.tree_variants import Configuration
@@ -41,7 +42,7 @@ WORDS = {
     "noise floor, A/A pairs": "how far two timings of the same code lie apart in one run; less means nothing",
 }
 """What readers of the page meet first, each with its meaning."""
-HEADLINE = 2  # lines of an answer: the choice, and the line to paste
+HEADLINE = 3  # lines of an answer: the choice, which may take two, and the line to paste
 
 
 def section(material: Material) -> str:
@@ -67,7 +68,7 @@ def _fastest_here(material: Material) -> str:
     against = f"against {plural(len(others), 'other')}{', undecided' * (last.status == 'unstable')}"
     ns = peers.said(1e9 * last.seconds / last.batch)
     asked = f"{races.question_of(last)}, {last.utc[:10]}"
-    return f"Fastest here: {tree_text.named(first)}, {ns} ns an element; raced {against}: {asked}."
+    return f"Fastest here: {write_tree(label_of(first))}, {ns} ns an element; raced {against}: {asked}."
 
 
 def _fastest_timed(frame: pd.DataFrame) -> str:
@@ -83,7 +84,8 @@ def _fastest_timed(frame: pd.DataFrame) -> str:
     times = rows.groupby(["contestant", "fanout", "threads"], observed=True)["ns"].agg(["sum", "count"])
     whole = times[times["count"] == times["count"].max()]["sum"]
     name, fanout, threads = whole.idxmin()
-    what = f"{tree_text.named(Configuration(name, int(fanout), int(threads)))}, {peers.said(whole.min())} ns an element"
+    label = label_of(Configuration(name, int(fanout), int(threads)))
+    what = f"{write_tree(label)}, {peers.said(whole.min())} ns an element"
     shape = f"for {' and '.join(ops)}, {tree_figures.said(rows, 'capacity', 'batch')}"
     return f"Fastest here: {what} {shape}; timed in one run against {plural(len(whole) - 1, 'other')}."
 
@@ -201,7 +203,7 @@ def _which_tree(material: Material) -> str:
         found = tree.answered(material, question)
     except RecordError as error:
         return _question("Which tree?", asked, f"{error}", "")
-    return _question("Which tree?", asked, _first_lines(tree_text.text(found)), more)
+    return _question("Which tree?", asked, _first_lines("\n".join(write(tree_answer(found)))), more)
 
 
 def _which_mapping(material: Material) -> str:

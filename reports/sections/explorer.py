@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dse.answers.tree_text import advice, made, named, step_text, taken
+from dse.answers.printer import say, write_range, write_tree
+from dse.answers.tree_answer import label_of, taken, tree_answer
 from dse.records import RecordError, how_to_measure
 from dse.times.tree_times import Question, Table
 from dse.tree import SWEEP, Recommendation, answer
@@ -63,11 +64,14 @@ class Point:
         """The choice with its time, how sure that is, warnings, and the line to paste."""
         if self.answer is None:
             return self.reason, "", "", ""
-        tree, choice = taken(self.answer), self.answer.choice
-        fastest = "" if tree is choice else f"Fastest by the nearest records: {named(choice.configuration)}; "
-        sure = f"{fastest}{choice.time.source}."
+        told, choice = tree_answer(self.answer), self.answer.choice
+        is_fastest = taken(self.answer) is choice
+        fastest = (
+            "" if is_fastest else f"Fastest by the nearest records: {write_tree(label_of(choice.configuration))}; "
+        )
+        assert told.choice  # as each answer about a tree has
         warnings = "; ".join(self.answer.warnings)
-        return advice(self.answer), sure, warnings, made(tree.configuration, self.question)
+        return say(told.choice.says, told.choice.values), f"{fastest}{choice.time.source}.", warnings, *told.paste
 
 
 def axes(measured: Table) -> tuple[Axis, ...]:
@@ -162,8 +166,9 @@ def _rows(points: Sequence[Point]) -> Iterator[tuple[str | Cell, ...]]:
 def _cell(point: Point) -> str | Cell:
     if point.answer is None:
         return "no answer"
-    tree = taken(point.answer)
-    return Cell(named(tree.configuration), note=step_text(tree.time))
+    choice = tree_answer(point.answer).choice
+    assert choice  # as each answer about a tree has
+    return Cell(write_tree(choice.label), note=write_range(choice.number))
 
 
 SECTIONS = (Section(25, "Ask for another tree", _html, TREES, ("KEY/platform.toml",)),)

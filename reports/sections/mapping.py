@@ -13,8 +13,9 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from dse.answers.mapping_text import text
-from dse.mapping.question import recommend_mapping
+from dse.answers.mapping_answer import mapping_answer
+from dse.answers.printer import write
+from dse.mapping.question import find_mapping
 from dse.platforms import PlatformError
 from dse.records import SOURCES, RecordError
 from dse.solver.law import EPSILONS
@@ -148,7 +149,7 @@ def _asked(platform: str | Path, workload: str, results: Path, answers: dict[Any
         return command, "", NOT_PROBED
     try:
         if command not in answers:
-            answers[command] = text(recommend_mapping(platform, workload, results=results))
+            answers[command] = "\n".join(write(mapping_answer(find_mapping(platform, workload, results=results))))
         return command, answers[command], ""
     except UNANSWERED as error:
         return command, "", str(error)

@@ -18,7 +18,7 @@ from dse.platforms import load
 from dse.records import RecordError
 from dse.solver.problem import Configuration
 from dse.solver.queues import network
-from dse.solver.solve import Answer, Search, Solution, solve
+from dse.solver.solve import Candidate, Search, Solution, solve
 from dse.stats import front_of
 from dse.times.multi_learner import FactorPoint, factors
 from dse.times.parts import Parts
@@ -137,7 +137,7 @@ def fronts(results: Evidence) -> dict[str, list[Point]]:
 
 
 def _front(results: Evidence, workload: str) -> list[Point]:
-    search, fastest = Search(built(results, workload).problems, "ratio"), dict[tuple[str, ...], Answer]()
+    search, fastest = Search(built(results, workload).problems, "ratio"), dict[tuple[str, ...], Candidate]()
     for devices in {placement.devices: None for placement in search.placements}:
         there = search.among(lambda placement, devices=devices: placement.devices == devices)  # type: ignore[misc]
         _, answers = there.list_tied(0.0)
@@ -153,7 +153,7 @@ def _front(results: Evidence, workload: str) -> list[Point]:
     return [_point(answer, position in kept) for position, answer in enumerate(fastest.values())]
 
 
-def _point(one: Answer, is_undominated: bool) -> Point:
+def _point(one: Candidate, is_undominated: bool) -> Point:
     ends, given = Doubt("ratio", 0.0).ends(one), one.outcome
     arrangement = one.mode.arrangement
     return Point(

@@ -5,7 +5,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from dse.answers.tree_text import text
+from dse.answers.printer import write
+from dse.answers.tree_answer import tree_answer
 from dse.records import Measurement, RecordError
 from dse.times import fanout_choice, tree_cost_model
 from dse.times.tree_times import Question, Table, family_of
@@ -120,7 +121,8 @@ def questions(material: Material) -> list[Question]:
 
 
 def _recommended(material: Material) -> str:
-    return "".join(console(text(answered(material, question))) for question in questions(material))
+    answers = (tree_answer(answered(material, question)) for question in questions(material))
+    return "".join(console("\n".join(write(answer))) for answer in answers)
 
 
 def _model(material: Material) -> str:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
-from dse.answers.text import in_words, rounded
+from dse.answers.printer import rounded
 from dse.estimate import weakest
 from dse.mapping.build import build
-from dse.mapping.doubt import Doubt, interval
+from dse.mapping.doubt import Doubt
 from dse.mapping.question import load_workload
 from dse.mapping.what_if import with_changes
 from dse.platforms import Device, Platform, PlatformError, load, names
@@ -149,7 +149,7 @@ def answer(known: Known, changed: Changed, workload: str) -> Answer:
     low, high = Doubt(OBJECTIVE, EPSILON).ends(one)
     source = weakest(option.time.rests_on.source for option in chosen.options)
     most = "at most, " * (not mode.in_turns)
-    rate = rounded(one.value, low, high), most + in_words(one.value, low, high, interval(one), source)
+    rate = rounded(one.value, low, high), f"{most}{rounded(low, low, high)} to {rounded(high, low, high)}, {source}"
     trees = list(dict.fromkeys(map(_where, (chosen.sampling, chosen.updating))))
     tree = (
         trees[0] if len(trees) == 1 else (" + ".join(name for name, _ in trees), "; ".join(told for _, told in trees))

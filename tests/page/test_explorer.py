@@ -14,6 +14,7 @@ pytest.importorskip("pandas", reason="reports need pandas")
 import dse
 from dse.answers import tree_text
 from dse.records import RecordError, read_folder
+from dse.race_trees import find_tree
 from reports import page, tidy
 from reports.chart import Material
 from reports.sections import explorer
@@ -75,7 +76,7 @@ def recommended(results, question):
     """What the library answers to a question: the first line, the line to paste, how sure; or why there is none."""
     shape = (question.capacity, question.batch, question.updates_per_sample, question.threads, question.dtype)
     try:
-        answer = dse.recommend(*shape, results=results, machine=KEY)
+        answer = find_tree(*shape, results=results, machine=KEY)
     except RecordError as error:
         return f"No answer: {error}.", "", None
     return *tree_text.text(answer).splitlines()[:2], answer

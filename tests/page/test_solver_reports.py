@@ -7,7 +7,7 @@ import pytest
 
 from dse.answers import mapping_text
 from dse.mapping.options import implementation_of
-from dse.mapping.question import ask, recommend_mapping
+from dse.mapping.question import ask, find_mapping
 from dse.records import RecordError
 from dse.times.multi_learner import spo_factor
 from dse.tuning.learners import learner_scaling
@@ -54,8 +54,8 @@ def machine(profiled, tmp_path_factory):
 
 def test_the_answers_are_what_the_command_prints(machine):
     html = solver_section.section(machine, "made-up", "<figure></figure>", ["Left out, solver_x: why"])
-    here = recommend_mapping(machine / "made-up" / "platform.toml", "cartpole_dqn", results=machine)
-    seeds = recommend_mapping("u200", "hopper_ddpg", results=machine)
+    here = find_mapping(machine / "made-up" / "platform.toml", "cartpole_dqn", results=machine)
+    seeds = find_mapping("u200", "hopper_ddpg", results=machine)
     texts = re.findall(r"<pre>(.*?)</pre>", html, re.DOTALL)
     assert texts == [safe(mapping_text.text(one)) for one in (here, seeds)]
     assert html.index("python -m dse recommend --platform u200") < html.index("<figure>") < html.index("solver_x: why")
@@ -93,9 +93,9 @@ def test_factors_are_those_of_the_learner_that_would_run(machine):
 
 def test_each_point_of_the_front_is_the_best_of_its_devices(tmp_path):
     points = {one.devices: one for one in solver_points.fronts(None)["hopper_ddpg"]}
-    best = recommend_mapping("u200", "hopper_ddpg", epsilon=0.0, results=tmp_path)
+    best = find_mapping("u200", "hopper_ddpg", epsilon=0.0, results=tmp_path)
     assert max(one.hz for one in points.values()) == pytest.approx(best.value)
-    without = recommend_mapping("u200", "hopper_ddpg", exclude=["fpga"], epsilon=0.0, results=tmp_path)
+    without = find_mapping("u200", "hopper_ddpg", exclude=["fpga"], epsilon=0.0, results=tmp_path)
     assert points["cpu", "gpu"].hz == pytest.approx(without.value)
     assert points["cpu",].watts == 210
     for one in points.values():
@@ -110,7 +110,7 @@ def test_cells_of_cores_and_batches_are_solved_as_their_own(monkeypatch, tmp_pat
     found = solver_points.what_if.__wrapped__(None)
     cells = [one for one in found if one.batch == 256]
     assert [one.hz for one in cells] == sorted(one.hz for one in cells)
-    given = recommend_mapping("u200", "hopper_ddpg", epsilon=0.01, results=tmp_path)
+    given = find_mapping("u200", "hopper_ddpg", epsilon=0.01, results=tmp_path)
     assert cells[-1].hz == pytest.approx(given.value, rel=0.01)
     assert (cells[0].arrangement, cells[-1].arrangement) == ("serial", given.arrangement)
     assert max(one.hz for one in found if one.batch == 64) > cells[-1].hz
@@ -118,7 +118,7 @@ def test_cells_of_cores_and_batches_are_solved_as_their_own(monkeypatch, tmp_pat
 
 def test_depths_are_of_the_answer_and_of_the_one_without_its_accelerator(tmp_path):
     answer, other = solver_points.depths(None)
-    given = recommend_mapping("u200", "hopper_ddpg", epsilon=0.01, results=tmp_path)
+    given = find_mapping("u200", "hopper_ddpg", epsilon=0.01, results=tmp_path)
     learner = next(part.device for part in given.parts if part.part == "learner")
     assert answer.name.endswith(f": {learner[0].upper()}-F-F")
     assert f"without {learner.upper()}" in other.name

@@ -13,6 +13,7 @@ from dse.answers.text import rounded
 from dse.estimate import weakest
 from dse.mapping.answer import Shortage
 from dse.platforms import load
+from dse.mapping.question import find_mapping
 from reports import page, tidy
 from reports.chart import Material
 from reports.sections import what_ifs
@@ -72,8 +73,8 @@ def assert_same(cells, answer):
 def test_a_row_is_what_recommend_answers_by_epsilon(modeled, workload, tmp_path):
     usual = {"epsilon": what_ifs.EPSILON, "results": tmp_path}
     rows = dict(zip(what_ifs.CHANGES, modeled[workload], strict=True))
-    assert_same(rows[what_ifs.BASE], dse.recommend_mapping("h200", workload, **usual))
-    assert_same(rows["without its GPU"], dse.recommend_mapping("h200", workload, exclude=["gpu"], **usual))
+    assert_same(rows[what_ifs.BASE], find_mapping("h200", workload, **usual))
+    assert_same(rows["without its GPU"], find_mapping("h200", workload, exclude=["gpu"], **usual))
     has_gpu = "gpu" in {cell[0] for cell in rows[what_ifs.BASE][2:-1]}
     assert (rows["without its GPU"][2:-1] != rows[what_ifs.BASE][2:-1]) == has_gpu
 
@@ -86,7 +87,7 @@ def test_a_machine_with_records_is_answered_from_them(tmp_path):
     known = what_ifs.Known(tmp_path)
     for platform in (path, "h200"):
         found = what_ifs.answer(known, what_ifs.Changed(load(platform)), workload)
-        asked = dse.recommend_mapping(platform, workload, epsilon=what_ifs.EPSILON, results=tmp_path)
+        asked = find_mapping(platform, workload, epsilon=what_ifs.EPSILON, results=tmp_path)
         assert_same((None, None, *found.cells, None), asked)
         assert asked.machine == MACHINE
 

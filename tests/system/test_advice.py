@@ -21,7 +21,7 @@ from benchmarks.presets import PRESETS
 from dse import platforms
 from dse.__main__ import main as dse_main
 from dse.answers.mapping_text import text
-from dse.mapping.question import explain_mapping, recommend_mapping
+from dse.mapping.question import find_mapping
 from impls.terminal import COMMAND
 from impls.training import load
 from impls.training.__main__ import main as training_main
@@ -31,6 +31,7 @@ from reports import style
 from reports.sections import mapping, tree
 from tests.committed import RESULTS, ROOT
 from tests.matrix import matrix
+from tests.solver_cases import explain_mapping
 
 MACHINE = "d7dae63b89"
 HERE = RESULTS / MACHINE / "platform.toml"
@@ -180,7 +181,7 @@ def test_answers_about_a_tree(capsys, tmp_path, words):
     ),
 )
 def test_answers_about_a_mapping(platform, workload):
-    given = recommend_mapping(platform, workload)
+    given = find_mapping(platform, workload)
     said = text(given, verbose=True)
     if hasattr(given, "sources"):
         check("\n".join([text(given), said, *(one.command for one in given.sources)]))
@@ -192,7 +193,7 @@ def test_answers_about_a_mapping(platform, workload):
 def test_advice_has_the_users_file_as_the_user_gave_it(capsys, mine, tmp_path):
     others = ("sweep", "fpga --help", "--example")
     for platform, free in ((str(HERE), []), (str(HERE), ["batch"]), ("h200", []), ("u200", ["presampled"])):
-        given = recommend_mapping(platform, str(mine), free=free)
+        given = find_mapping(platform, str(mine), free=free)
         check(text(given), least=0)  # where no time makes another choice better, none is to be measured
         for command in check("\n".join(one.command for one in given.sources)):
             assert str(mine) in shlex.split(command) or any(word in command for word in others)

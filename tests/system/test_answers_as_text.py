@@ -18,7 +18,7 @@ from dse.answers.text import several
 from dse.estimate import Evidence
 from dse.mapping.alternatives import Decides, Other
 from dse.mapping.answer import MappingAnswer, Simulated, TransferAnswer
-from dse.mapping.question import recommend_mapping
+from dse.mapping.question import find_mapping
 from dse.solver.law import GIVEN_UP
 from dse.times import analytic
 from dse.times.platform_trees import SHAPE_FACTOR
@@ -55,7 +55,7 @@ def digits(number):
     matrix(PLATFORMS, timed_names(), brief=lambda *one: one[1] == "pong_dqn" or one == ("u200", "hopper_ddpg")),
 )
 def test_headline_has_choice_and_rate_and_the_second_line_can_be_pasted(platform, workload):
-    answer = recommend_mapping(platform, workload)
+    answer = find_mapping(platform, workload)
     if not isinstance(answer, MappingAnswer):
         assert (platform, workload) == ("edge", "pong_dqn")
         return
@@ -98,7 +98,7 @@ def runs_exactly(paste, answer):
 
 
 def test_nothing_is_advised_that_would_run_something_else():
-    serial = recommend_mapping("h200", "cartpole_dqn", fix={"arrangement": "serial"})
+    serial = find_mapping("h200", "cartpole_dqn", fix={"arrangement": "serial"})
     assert emit.training_command(serial)
     for name, change in (
         ("sampling", {"threads": 2}),
@@ -110,7 +110,7 @@ def test_nothing_is_advised_that_would_run_something_else():
             for one in serial.parts
         )
         assert emit.training_command(dataclasses.replace(serial, parts=tuple(parts))) is None, change
-    fixed = recommend_mapping("h200", "cartpole_dqn", fix={"arrangement": "serial", "batch": 128})
+    fixed = find_mapping("h200", "cartpole_dqn", fix={"arrangement": "serial", "batch": 128})
     assert fixed.called == ""
     assert "a workload file with the values asked for" in text(fixed).splitlines()[1]
 
@@ -120,7 +120,7 @@ def other(told, cost=0.0):
 
 
 def test_the_why_has_simulation_ties_and_break_evens():
-    answer = recommend_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"})
+    answer = find_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"})
     decides = (
         Decides("f_a(cpu)", 2.41, 1.0, "actors on cpu (2 processes)", 0.2),
         Decides("T_train(gpu)", 0.471, 1.0, "learner on gpu (framework)", 0.1),

@@ -42,7 +42,7 @@ ROOMS = (
     "race_runs",
     "race_trees",
     *("tree", "times", "solver"),
-    *("fpga", "machines", "platforms", "accuracy", "drift", "estimate", "learning_runs", "records", "stats"),
+    *("fpga", "machines", "platforms", "accuracy", "drift", "answer", "estimate", "learning_runs", "records", "stats"),
 )
 # What a module may import while it is itself imported; heavier libraries are imported where they are used.
 LIGHT = set(sys.stdlib_module_names) | {"numpy"}

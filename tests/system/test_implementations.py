@@ -11,7 +11,7 @@ from dse.answers.emit import training_command
 from dse.answers.mapping_text import text
 from dse.mapping.answer import MappingAnswer
 from dse.mapping.options import implementation_of
-from dse.mapping.question import ask, explain_mapping, recommend_mapping
+from dse.mapping.question import ask, find_mapping
 from dse.mapping.step_shares import StepShare
 from dse.solver.problem import ProblemError
 from dse.times.profile import of_records
@@ -19,6 +19,7 @@ from dse.times.whole_runs import what_of
 from impls.training import load
 from impls.training.__main__ import _parser as training_parser
 from tests.profiled import folder, made_up, world
+from tests.solver_cases import explain_mapping
 
 CARTPOLE = load("cartpole_dqn")
 BOTH = ("torch", "dense")
@@ -52,7 +53,7 @@ def answer(results, fix=None, free=()):
 
 @functools.cache
 def _answer(results, fix, free):
-    return recommend_mapping(results / PLATFORM, "cartpole_dqn", results=results, fix=dict(fix), free=free)
+    return find_mapping(results / PLATFORM, "cartpole_dqn", results=results, fix=dict(fix), free=free)
 
 
 def by(told):
@@ -96,7 +97,7 @@ def test_an_implementation_that_was_not_timed_is_offered_by_laws(of_torch):
     assert {one.source for one in torch.parts if one.part == "learner"} == {"measured"}
     for key in ("learner_implementation", "policy_implementation"):
         assert isinstance(answer(of_torch, fix={key: "dense"}), MappingAnswer)
-    assert by(recommend_mapping("h200", "cartpole_dqn")) == ("dense", "dense")
+    assert by(find_mapping("h200", "cartpole_dqn")) == ("dense", "dense")
 
 
 # What is recommended
@@ -196,13 +197,13 @@ def test_what_the_loop_takes_beyond_its_parts_is_the_rest_and_no_learners(tmp_pa
 
 
 def test_actors_that_no_profile_splits_are_one_share_and_their_number_stays(of_torch):
-    told = recommend_mapping("edge", "hopper_ddpg", fix={"arrangement": "serial", "learner": "cpu"})
+    told = find_mapping("edge", "hopper_ddpg", fix={"arrangement": "serial", "learner": "cpu"})
     assert [one.what for one in told.shares] == ["learner", "acting", "tree", "storage"]
     assert sum(one.seconds for one in told.shares) == pytest.approx(1 / told.hz)
     assert mapping_words.share(StepShare("learner", 240e-6, 0.615)) == "240 us (62 %)"
     for told in (
         answer(of_torch, free=["environments"]),
-        recommend_mapping("edge", "hopper_ddpg", free=["environments"]),
+        find_mapping("edge", "hopper_ddpg", free=["environments"]),
     ):
         assert (told.environments, told.by_environments) == (1, ())
 

@@ -15,6 +15,7 @@ from dse import machines
 from dse.__main__ import main
 from dse.platforms import PlatformError
 from dse.records import RecordError, has_benchmarks, how_to_measure
+from dse.race_trees import find_tree
 from tests.committed import RESULTS, ROOT
 from tests.matrix import slow
 from tests.nursery import run_python
@@ -206,7 +207,7 @@ def test_of_equally_near_machines_the_one_measured_last_answers(here, tmp_path):
     sweep_of(tmp_path, but(key="aa"), "2026-01-01T00:00:00+00:00")
     sweep_of(tmp_path, but(key="bb"), "2026-03-01T00:00:00+00:00")
     sweep_of(tmp_path, but(key="cc"), "2026-02-01T00:00:00+00:00")
-    assert dse.recommend(1_000_000, 512, results=tmp_path).machine == "bb"
+    assert find_tree(1_000_000, 512, results=tmp_path).machine == "bb"
 
 
 # Answers about trees
@@ -234,14 +235,14 @@ def test_records_of_ones_own_answer_without_a_word(here, results, capsys):
     assert code == 0
     assert text.startswith(ANSWERED)
     assert "warning: from" not in text
-    given = dse.recommend(1_000_000, 512, results=results)
+    given = find_tree(1_000_000, 512, results=results)
     assert (given.machine, given.machine_note) == ("fresh", "")
 
 
 def test_what_is_no_sweep_does_not_answer_about_trees(here, results):
     others = measurement(machine=HERE, op="get"), measurement(machine=HERE, primitive="training")
     write(results / "fresh" / "other.jsonl", *others)
-    assert dse.recommend(1_000_000, 512, results=results).machine == OLD
+    assert find_tree(1_000_000, 512, results=results).machine == OLD
 
 
 def test_another_machine_by_its_key_answers_and_no_other_does(here, results, capsys):
@@ -373,7 +374,7 @@ def test_only_a_checkout_has_benchmarks_to_advise(monkeypatch, tmp_path):
 def test_records_without_a_sweep_say_what_to_measure(here, tmp_path):
     write(tmp_path / "fresh" / "some.jsonl", measurement(machine=HERE, op="get"))
     with pytest.raises(RecordError, match="no sweep of any machine here; measure with: python -m benchmarks sweep"):
-        dse.recommend(1_000, 32, results=tmp_path)
+        find_tree(1_000, 32, results=tmp_path)
 
 
 def test_an_installed_copy_advises_no_benchmarks(tmp_path):

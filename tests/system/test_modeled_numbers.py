@@ -15,7 +15,7 @@ from dse.estimate import Estimate, Evidence, interval_of
 from dse.mapping.build import build
 from dse.mapping.options import COPIES
 from dse.mapping.processes import ExecutionMode, Run
-from dse.mapping.question import ask, explain_mapping, recommend_mapping, tables
+from dse.mapping.question import ask, find_mapping, tables
 from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
 from dse.solver.deciding import deciding, spreads, widest
@@ -29,7 +29,7 @@ from dse.times.trees import FANOUTS, trees
 from impls.training import load
 from tests.committed import RESULTS
 from tests.matrix import slow
-from tests.solver_cases import option, timed
+from tests.solver_cases import option, timed, explain_mapping
 
 MACHINES = ("8fb834d50a", "d7dae63b89")
 ALONE = ExecutionMode("apart", Run("apart", 1, "torch", "torch"))
@@ -106,7 +106,7 @@ def test_the_width_of_a_told_interpolation_is_what_its_fit_misses():
 
 @pytest.mark.parametrize("platform", ["u200", slow("h200"), slow("edge")])
 def test_a_modeled_answer_shows_factors_and_never_95_percent(platform):
-    answer = recommend_mapping(platform, "hopper_ddpg")
+    answer = find_mapping(platform, "hopper_ddpg")
     assert "95 %" not in text(answer)
     shown = text(answer, verbose=True)
     assert "95 %" not in shown
@@ -120,7 +120,7 @@ def test_a_modeled_answer_shows_factors_and_never_95_percent(platform):
 
 
 def test_one_part_that_was_not_timed_makes_a_total_one_too():
-    answer = recommend_mapping(machine(), "cartpole_dqn", fix={**SERIAL, "batch": 5000})
+    answer = find_mapping(machine(), "cartpole_dqn", fix={**SERIAL, "batch": 5000})
     kinds = {part.part: part.interval for part in answer.parts}
     assert kinds["learner"] == "factor"  # beyond what was timed, a fit carries it on
     assert kinds["actors"] == "95 %"
@@ -157,8 +157,8 @@ def test_other_commands_tell_what_their_ends_mean(capsys):
 
 
 def test_a_pipelined_rate_is_at_most_so_high():
-    apart = recommend_mapping("u200", "hopper_ddpg", fix={"arrangement": "apart"})
-    pipelined = recommend_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"})
+    apart = find_mapping("u200", "hopper_ddpg", fix={"arrangement": "apart"})
+    pipelined = find_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"})
     assert (apart.upper_bound, pipelined.upper_bound) == (False, True)
     assert not rate(apart).startswith("at most")
     assert rate(pipelined).startswith("at most ~")
@@ -186,8 +186,8 @@ def test_a_pipelined_rate_is_at_most_so_high():
 def test_a_gpu_that_lacks_a_number_is_refused_with_the_key_to_add(missing, key):
     lacking = without(load_platform("h200"), "gpu", **missing)
     with pytest.raises(PlatformError, match=rf"^gpu: a GPU whose {key}.* is not stated.*add {key}.*--exclude gpu"):
-        recommend_mapping(lacking, "hopper_ddpg")
-    assert recommend_mapping(lacking, "hopper_ddpg", exclude=["gpu"]).parts
+        find_mapping(lacking, "hopper_ddpg")
+    assert find_mapping(lacking, "hopper_ddpg", exclude=["gpu"]).parts
     rows = list(list_primitives(ask(lacking, "hopper_ddpg", exclude=["gpu"])))
     assert any(row["device"] == "gpu" and key in row["lacks"] for row in rows)
     assert all(row["seconds"] for row in rows if (row["part"], row["device"]) == ("learner", "cpu"))
@@ -196,19 +196,19 @@ def test_a_gpu_that_lacks_a_number_is_refused_with_the_key_to_add(missing, key):
 def test_an_fpgas_memory_without_a_bandwidth_is_refused():
     lacking = without(load_platform("u200"), "fpga", memory_bandwidth_bytes_per_s=None)
     with pytest.raises(PlatformError, match=r"^fpga: .* memory\.bandwidth_gb_per_s"):
-        recommend_mapping(lacking, "hopper_ddpg")
+        find_mapping(lacking, "hopper_ddpg")
 
 
 def test_what_stands_for_a_processors_number_is_told_in_evidence_and_note():
     lacking = without(load_platform("h200"), "cpu", clock_hz=None, peak_fp32_ops_per_s=None)
-    answer = recommend_mapping(lacking, "hopper_ddpg", exclude=["gpu"])
+    answer = find_mapping(lacking, "hopper_ddpg", exclude=["gpu"])
     (clock,) = [note for note in answer.notes if note.startswith("cpu.clock_ghz is not stated: 3 GHz")]
     (peak,) = [note for note in answer.notes if note.startswith("cpu.peak_fp32_tops is not stated")]
     learner = next(part for part in answer.parts if part.part == "learner")
     (evidence,) = [one for one in answer.sources if one.number == learner.number]
     assert set(evidence.assumed) == {clock, peak}
     assert clock in " ".join(text(answer, verbose=True).split())
-    assert not any("not stated" in note for note in recommend_mapping("h200", "hopper_ddpg", exclude=["gpu"]).notes)
+    assert not any("not stated" in note for note in find_mapping("h200", "hopper_ddpg", exclude=["gpu"]).notes)
 
 
 def test_weights_that_nobody_timed_make_an_actor_as_weak(monkeypatch):
@@ -276,7 +276,7 @@ def test_a_slowdown_that_nobody_timed_is_told(monkeypatch, capsys):
         .slowdown
     )
     assert one == {("actors", "learner", "cpu"): both["actors", "learner", "cpu"]}
-    notes = recommend_mapping(here, "hopper_ddpg", fix=beside).notes
+    notes = find_mapping(here, "hopper_ddpg", fix=beside).notes
     assert any(note.startswith("how actors slow learner down on cpu is not in these numbers") for note in notes)
     assert not any(note.startswith("how learner slow actors") for note in notes)
 
@@ -285,7 +285,7 @@ def test_a_slowdown_that_nobody_timed_is_told(monkeypatch, capsys):
 
 
 def phrases(*question, **more):
-    return "; ".join(recommend_mapping(*question, **more).searched)
+    return "; ".join(find_mapping(*question, **more).searched)
 
 
 def test_the_cuts_of_a_search_are_told_where_they_matter():

@@ -15,7 +15,8 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("torch", reason="training needs the extra `train`")
-from dse import race_runs, recommend_mapping
+from dse import race_runs
+from dse.mapping.question import find_mapping
 from dse.__main__ import main
 from dse.answers import deciding, emit, run
 from dse.answers.mapping_text import text
@@ -43,7 +44,7 @@ def answered(capsys, *given):
 
 
 def test_an_answer_of_several_processes_prints_what_runs_it(capsys):
-    answer = recommend_mapping("this", "cartpole_dqn", fix={"arrangement": "apart"}, machine=MACHINE)
+    answer = find_mapping("this", "cartpole_dqn", fix={"arrangement": "apart"}, machine=MACHINE)
     given = training_parser().parse_args(shlex.split(text(answer).splitlines()[1])[3:])
     assert (given.workload, given.arrangement, given.contestant) == ("cartpole_dqn", "apart", "numba")
     assert emit.why_not_run(answer) == ""
@@ -86,7 +87,7 @@ def test_a_run_of_seconds_is_json_and_leaves_no_folder(tmp_path, monkeypatch, ca
 @pytest.mark.parametrize(("factor", "is_far"), [(0.9, False), (0.3, True)])
 def test_a_rate_far_below_the_predicted_comes_with_the_processor_time_it_had(capsys, monkeypatch, factor, is_far):
     monkeypatch.setattr(busy, "load", lambda: 0.0)
-    answer = recommend_mapping("this", "cartpole_dqn", machine=MACHINE)
+    answer = find_mapping("this", "cartpole_dqn", machine=MACHINE)
     settled = {"updates": 1000, "seconds": 5.0, "update_hz": factor * answer.hz}
     one = run.Contender({}, (), "", 1, answer)
     run._show(one, None, {"settled": settled, "throughput": {"cpu_percent": 27.0}}, False)

@@ -7,7 +7,7 @@ from dse.mapping.answer import MappingAnswer, build_answer
 from dse.mapping.build import build
 from dse.mapping.knee import SHARE
 from dse.mapping.processes import runs_of
-from dse.mapping.question import MappingQuestion, answer_question, ask, explain_mapping, recommend_mapping, tables
+from dse.mapping.question import MappingQuestion, answer_question, ask, find_mapping, tables
 from dse.mapping.what_if import with_changes
 from dse.platforms import PlatformError
 from dse.platforms import load as load_platform
@@ -18,6 +18,7 @@ from impls.training import load
 from tests.committed import RESULTS
 from tests.matrix import slow
 from tests.oracles import plain_loops as plain
+from tests.solver_cases import explain_mapping
 
 HERE = RESULTS / "d7dae63b89" / "platform.toml"
 
@@ -71,7 +72,7 @@ def test_what_to_measure_next_is_what_the_answer_hangs_on(here):
 @pytest.mark.parametrize("platform", ["u200", "h200", "edge", HERE])
 @pytest.mark.parametrize("name", ["hopper_ddpg", slow("hopper_sac")])
 def test_an_answer_adds_up(platform, name):
-    given = recommend_mapping(platform, name)
+    given = find_mapping(platform, name)
     assert isinstance(given, MappingAnswer)
     assert 0 < given.low <= given.value <= given.high
     assert given.value == given.hz <= given.actor_hz * (1 + 1e-12)
@@ -90,49 +91,49 @@ def test_an_answer_adds_up(platform, name):
 
 @pytest.mark.slow
 def test_objectives_differ_as_they_say():
-    ratio = recommend_mapping("h200", "hopper_ddpg", fix={"update_interval": 64, "actors": 1})
-    training = recommend_mapping("h200", "hopper_ddpg", "training", fix={"update_interval": 64, "actors": 1})
+    ratio = find_mapping("h200", "hopper_ddpg", fix={"update_interval": 64, "actors": 1})
+    training = find_mapping("h200", "hopper_ddpg", "training", fix={"update_interval": 64, "actors": 1})
     assert training.value > 5 * ratio.value
     assert ratio.bottleneck == "actors on cpu"
-    per_watt = recommend_mapping("h200", "hopper_ddpg", "per_watt")
+    per_watt = find_mapping("h200", "hopper_ddpg", "per_watt")
     assert per_watt.value == pytest.approx(per_watt.hz / per_watt.watts)
     assert per_watt.value <= per_watt.bound <= 3 * per_watt.value  # of one set of devices, not the best of each
-    fewest = recommend_mapping("h200", "hopper_ddpg", "fewest_devices")
+    fewest = find_mapping("h200", "hopper_ddpg", "fewest_devices")
     assert fewest.epsilon == 0.1
 
 
 def test_what_bounds_training_is_never_the_actors():
     wishes = {"learner": "fpga", "updating": "fpga", "sampling": "fpga", "update_interval": 4}
-    given = recommend_mapping("edge", "cartpole_dqn", "training", fix=wishes)
+    given = find_mapping("edge", "cartpole_dqn", "training", fix=wishes)
     assert given.actor_hz < given.value
     assert "actors" not in given.bottleneck
-    ratio = recommend_mapping("edge", "cartpole_dqn", fix=wishes)
+    ratio = find_mapping("edge", "cartpole_dqn", fix=wishes)
     assert ratio.bottleneck == "actors on cpu"
-    serial = recommend_mapping(HERE, "hopper_ddpg", "training", fix={"arrangement": "serial"})
+    serial = find_mapping(HERE, "hopper_ddpg", "training", fix={"arrangement": "serial"})
     assert serial.bottleneck == "cpu.main, which does sampling, storage, learner, updating serially"
 
 
 @pytest.mark.slow
 def test_fixing_what_was_chosen_changes_nothing_and_anything_else_never_helps():
-    free = recommend_mapping("h200", "hopper_ddpg")
+    free = find_mapping("h200", "hopper_ddpg")
     chosen = {part.part: part.device for part in free.parts if part.part != "actors"}
-    assert recommend_mapping("h200", "hopper_ddpg", fix=chosen).value == free.value
+    assert find_mapping("h200", "hopper_ddpg", fix=chosen).value == free.value
     for key, other in (("learner", "cpu"), ("storage", "gpu"), ("fanout", 2), ("arrangement", "serial")):
-        fixed = recommend_mapping("h200", "hopper_ddpg", fix={key: other})
+        fixed = find_mapping("h200", "hopper_ddpg", fix={key: other})
         assert fixed.value <= free.value / 0.99
-    without = recommend_mapping("h200", "hopper_ddpg", exclude=["gpu"])
+    without = find_mapping("h200", "hopper_ddpg", exclude=["gpu"])
     assert "gpu" not in {part.device for part in without.parts}
     assert without.value < free.value
 
 
 def records_hz(batch, *question):
-    given = recommend_mapping(*question, fix={"batch": batch}, epsilon=0.0)
+    given = find_mapping(*question, fix={"batch": batch}, epsilon=0.0)
     return batch * given.value
 
 
 @pytest.mark.parametrize("question", [(HERE, "hopper_ddpg"), slow(("h200", "pong_dqn")), slow(("edge", "hopper_sac"))])
 def test_a_batch_that_is_free_is_the_smallest_near_the_saturated_rate(question):
-    free = recommend_mapping(*question, free=["batch"])
+    free = find_mapping(*question, free=["batch"])
     (tried,) = [one for one in free.searched if one.startswith("batches of")]
     batches = [int(one.replace(",", "")) for one in tried.removeprefix("batches of ").split(", ")]
     rates = {batch: records_hz(batch, *question) for batch in batches}
@@ -145,14 +146,14 @@ def test_a_batch_that_is_free_is_the_smallest_near_the_saturated_rate(question):
 
 def test_a_batch_is_not_the_largest_because_it_is_the_largest():
     """Records trained rise with B up to the largest that the workload allows: then its own batch stays."""
-    free = recommend_mapping("h200", "cartpole_dqn", free=["batch"])
+    free = find_mapping("h200", "cartpole_dqn", free=["batch"])
     assert free.batch == load("cartpole_dqn").learner.batch
     assert free.notes[0].startswith("B = 64 is what the workload states: records trained per second still rise at ")
     assert "so the saturated rate, which would choose B, is not reached" in free.notes[0]
 
 
 def test_what_was_measured_bounds_the_batch():
-    tried = "; ".join(recommend_mapping(HERE, "hopper_ddpg", free=["batch"]).searched)
+    tried = "; ".join(find_mapping(HERE, "hopper_ddpg", free=["batch"]).searched)
     assert "2,048" in tried
     assert "4,096" not in tried
 
@@ -160,8 +161,8 @@ def test_what_was_measured_bounds_the_batch():
 def test_drawing_ahead_helps_where_parts_overlap():
     """CartPole-DQN samples no batch ahead: on a GPU everything waits for everything, unless that is free."""
     wishes = {"learner": "gpu", "arrangement": "pipelined"}
-    none = recommend_mapping("h200", "cartpole_dqn", "training", fix=wishes, epsilon=0.01)
-    ahead = recommend_mapping("h200", "cartpole_dqn", "training", fix=wishes, free=["presampled"], epsilon=0.01)
+    none = find_mapping("h200", "cartpole_dqn", "training", fix=wishes, epsilon=0.01)
+    ahead = find_mapping("h200", "cartpole_dqn", "training", fix=wishes, free=["presampled"], epsilon=0.01)
     assert none.bottleneck.startswith("batches under way")
     assert ahead.value > none.value
     assert ahead.depth > 0
@@ -170,9 +171,7 @@ def test_drawing_ahead_helps_where_parts_overlap():
 def test_a_question_is_checked_as_it_is_made_and_again_where_it_is_changed():
     question = ask("u200", "hopper_ddpg", fix={"batch": "1k"}, free=["presampled"])
     assert (question.fix, question.workload.learner.batch) == ({"batch": 1000}, 1000)
-    assert answer_question(question) == recommend_mapping(
-        "u200", "hopper_ddpg", fix={"batch": 1000}, free=["presampled"]
-    )
+    assert answer_question(question) == find_mapping("u200", "hopper_ddpg", fix={"batch": 1000}, free=["presampled"])
     more = dataclasses.replace(question, fix={**question.fix, "fanout": "8"})
     assert (more.fix, more.workload.learner.batch) == ({"batch": 1000, "fanout": 8}, 1000)
     with pytest.raises(ProblemError, match="presampled is both fixed and free"):
@@ -185,22 +184,22 @@ def test_a_question_is_checked_as_it_is_made_and_again_where_it_is_changed():
 
 
 def test_what_does_not_fit_names_have_and_need():
-    given = recommend_mapping("edge", "pong_dqn")
+    given = find_mapping("edge", "pong_dqn")
     ((name, (have, need)),) = given.repairs[0].items()
     assert (name, have) == ("cpu.memory_bytes", 4 << 30)
     assert 7062e6 <= need < 7250e6  # a million records of 7,062 bytes, a tree, a learner and its batches
-    assert recommend_mapping("edge", "pong_dqn", free=["batch"]).repairs == given.repairs
+    assert find_mapping("edge", "pong_dqn", free=["batch"]).repairs == given.repairs
     larger = with_changes(load_platform("edge"), {"cpu.memory_gb": 7.3})
-    assert isinstance(recommend_mapping(larger, "pong_dqn"), MappingAnswer)
+    assert isinstance(find_mapping(larger, "pong_dqn"), MappingAnswer)
 
 
 def test_too_few_cores_are_told():
     machine, away = with_changes(load_platform("u200"), {"cpu.cores": 2}), ("gpu", "fpga")
-    given = recommend_mapping(machine, "hopper_ddpg", fix={"arrangement": "pipelined"}, exclude=away)
+    given = find_mapping(machine, "hopper_ddpg", fix={"arrangement": "pipelined"}, exclude=away)
     assert given.repairs == ({"cpu.cores": (2.0, 3.0)},)
-    asked = recommend_mapping(HERE, "hopper_ddpg", fix={"arrangement": "pipelined"})  # a machine that runs it
+    asked = find_mapping(HERE, "hopper_ddpg", fix={"arrangement": "pipelined"})  # a machine that runs it
     assert asked.cores == (3.0, 2.0)
-    assert recommend_mapping(HERE, "hopper_ddpg", fix={"batch": 512}).cores <= (2.0, 2.0)  # unasked none share cores
+    assert find_mapping(HERE, "hopper_ddpg", fix={"batch": 512}).cores <= (2.0, 2.0)  # unasked none share cores
 
 
 def test_processes_that_share_cores_are_not_tried_unasked():
@@ -238,17 +237,17 @@ def test_an_explanation_never_compares_two_workloads():
 def test_a_folder_of_records_that_is_not_there_is_named(tmp_path):
     """It was read as one without records, so a slip of the finger changed the answer."""
     with pytest.raises(ProblemError, match=r"no folder .*/result to read records from; name one that is there"):
-        recommend_mapping("h200", "hopper_ddpg", results=tmp_path / "result")
-    assert recommend_mapping("h200", "hopper_ddpg", results=tmp_path).value > 0
+        find_mapping("h200", "hopper_ddpg", results=tmp_path / "result")
+    assert find_mapping("h200", "hopper_ddpg", results=tmp_path).value > 0
 
 
 def test_a_batch_of_more_records_than_there_are_is_refused():
     workload = load("hopper_ddpg")
     learner = dataclasses.replace(workload.learner, batch=workload.replay.capacity + 1)
     with pytest.raises(ProblemError, match=r"a batch of 1,000,001 is more than the 1,000,000 records"):
-        recommend_mapping("h200", dataclasses.replace(workload, learner=learner))
+        find_mapping("h200", dataclasses.replace(workload, learner=learner))
     with pytest.raises(ProblemError, match=r"capacity must be at least 1,000,002"):
-        recommend_mapping("h200", "hopper_ddpg", fix={"batch": 1_000_001})
+        find_mapping("h200", "hopper_ddpg", fix={"batch": 1_000_001})
 
 
 @pytest.mark.slow
@@ -302,7 +301,7 @@ def test_watts_grow_with_cores_since_they_are_the_limit_of_the_whole_device():
     assert twice.device("cpu").power_watts.value == 2 * before.device("cpu").power_watts.value
     both = with_changes(before, {"cpu.cores": 56, "cpu.power_watts": 300})
     assert both.device("cpu").power_watts.value == 300
-    few, many = (recommend_mapping(one, "hopper_ddpg", "per_watt", epsilon=0.0) for one in (before, twice))
+    few, many = (find_mapping(one, "hopper_ddpg", "per_watt", epsilon=0.0) for one in (before, twice))
     assert (many.watts > few.watts) == ("cpu" in many.devices)
     assert any("watts are the limits of whole devices" in note for note in many.notes)
 
@@ -325,7 +324,7 @@ def test_more_of_anything_never_hurts(platform, change):
     base = load_platform(platform)
     more = with_changes(base, change)
     for name, wishes in (("hopper_ddpg", {}), ("hopper_ddpg", {"learner": "cpu", "learner_threads": 1})):
-        before, after = (recommend_mapping(machine, name, fix=wishes) for machine in (base, more))
+        before, after = (find_mapping(machine, name, fix=wishes) for machine in (base, more))
         assert after.value >= before.value * 0.99, (name, wishes)
 
 

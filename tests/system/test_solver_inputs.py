@@ -8,7 +8,7 @@ from dse.estimate import Estimate, Evidence
 from dse.fpga import learner_search, placement
 from dse.fpga.points import BOUNDED
 from dse.mapping.build import build, flows
-from dse.mapping.question import recommend_mapping, tables
+from dse.mapping.question import find_mapping, tables
 from dse.mapping.what_if import with_changes
 from dse.platforms import load as load_platform
 from dse.records import read_folder
@@ -315,7 +315,7 @@ def test_what_is_done_in_turns_waits_for_its_transfers(place, gb_per_s):
 @pytest.mark.parametrize("fix", [{}, slow({"actors": 1}), {"actors": 16}])
 def test_what_an_answer_rests_on_is_as_sure_as_what_it_chose(fix):
     """All counts of actors rest on one number, and 16 of them are less sure than one: only the chosen count matters."""
-    given = recommend_mapping("u200", "hopper_ddpg", fix=fix)
+    given = find_mapping("u200", "hopper_ddpg", fix=fix)
     for part in given.parts:
         (told,) = [one.told for one in given.sources if one.number == part.number]
         if part.source in ("modeled", "extrapolated") and part.part in ("actors", "learner"):
@@ -323,7 +323,7 @@ def test_what_an_answer_rests_on_is_as_sure_as_what_it_chose(fix):
             assert told.endswith(f"error bound: a factor of {factor:.3g}")
     parts = {part.part: part for part in given.parts}
     assert parts["learner"].device == "fpga"
-    one = recommend_mapping("u200", "hopper_ddpg", fix=fix | {"actors": parts["actors"].details["processes"]})
+    one = find_mapping("u200", "hopper_ddpg", fix=fix | {"actors": parts["actors"].details["processes"]})
     assert (given.low, given.high) == (one.low, one.high)
 
 
@@ -412,28 +412,26 @@ def test_more_threads_than_were_measured_go_by_a_law_from_the_most_that_were():
 
 
 def test_threads_are_wished_of_the_processors_options_alone():
-    given = recommend_mapping("u200", "hopper_ddpg", fix={"learner_threads": 1, "threads": 3})
+    given = find_mapping("u200", "hopper_ddpg", fix={"learner_threads": 1, "threads": 3})
     devices = {part.part: part.device for part in given.parts}
     assert (devices["learner"], devices["updating"]) == ("fpga", "fpga")
     for wish, part in (("learner_threads=1", "learner"), ("threads=3", "updating")):
         assert f"{wish} is of the processor's options, and {part} is on fpga" in given.notes
-    here = recommend_mapping("u200", "hopper_ddpg", fix={"learner": "cpu", "learner_threads": 2})
+    here = find_mapping("u200", "hopper_ddpg", fix={"learner": "cpu", "learner_threads": 2})
     assert {part.choice for part in here.parts if part.part == "learner"} == {"2 threads of torch"}
     assert not any("learner_threads" in note for note in here.notes)
 
 
 def test_how_parts_slow_each_other_down_is_told_where_it_is_not_known():
     beside = {"arrangement": "apart", "learner": "cpu"}
-    answers = (
-        recommend_mapping(where, "hopper_ddpg", fix=beside) for where in ("u200", RESULTS / KEY / "platform.toml")
-    )
+    answers = (find_mapping(where, "hopper_ddpg", fix=beside) for where in ("u200", RESULTS / KEY / "platform.toml"))
     assert ["slow each other down" in " ".join(given.notes) for given in answers] == [True, False]
 
 
 def test_the_part_that_lacks_everywhere_is_told():
     """A serial loop draws on no board, and no other place has storage on one without a memory either."""
     with pytest.raises(ProblemError, match=r"the part 'storage'.*storage=fpga; .* it could be: on cpu records$"):
-        recommend_mapping("edge", "cartpole_dqn", fix={"updating": "fpga", "sampling": "fpga", "storage": "fpga"})
+        find_mapping("edge", "cartpole_dqn", fix={"updating": "fpga", "sampling": "fpga", "storage": "fpga"})
 
 
 @pytest.mark.parametrize(
@@ -450,4 +448,4 @@ def test_the_part_that_lacks_everywhere_is_told():
 )
 def test_what_nothing_can_run_is_told_with_what_was_on_offer(fix, exclude, message):
     with pytest.raises(ProblemError, match=message):
-        recommend_mapping("u200", "hopper_ddpg", fix=fix, exclude=exclude)
+        find_mapping("u200", "hopper_ddpg", fix=fix, exclude=exclude)

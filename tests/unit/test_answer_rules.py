@@ -14,7 +14,7 @@ from dse.mapping.alternatives import Decides, Other, choose
 from dse.mapping.answer import TransferAnswer
 from dse.mapping.doubt import Doubt, undominated
 from dse.mapping.equal_devices import EqualDevices
-from dse.mapping.question import recommend_mapping, tables
+from dse.mapping.question import find_mapping, tables
 from dse.platforms import load as load_platform
 from dse.solver.problem import PARTS, Problem
 from dse.solver.solve import Search
@@ -216,7 +216,7 @@ def test_updates_a_sample_count_in_a_modeled_tree():
 
 
 def test_a_command_has_the_learners_threads():
-    answer = recommend_mapping("h200", "cartpole_dqn", fix={"arrangement": "serial", "learner": "cpu"})
+    answer = find_mapping("h200", "cartpole_dqn", fix={"arrangement": "serial", "learner": "cpu"})
     parts = tuple(
         dataclasses.replace(part, details={"threads": 3}) if part.part == "learner" else part for part in answer.parts
     )
@@ -224,7 +224,7 @@ def test_a_command_has_the_learners_threads():
 
 
 def test_words_name_the_end_that_decides():
-    answer = recommend_mapping("u200", "hopper_ddpg")
+    answer = find_mapping("u200", "hopper_ddpg")
     one = Decides("T_train(gpu)", 0.471, 9.0, "another", 0.12)
     assert mapping_words.changing(one) == "another is 12% better if the learner on gpu takes 0.47x as long, as it may"
     gains = Other("another", "serial", {}, 1.0, -0.12, 0.5, 2.0, "factor", False)
@@ -234,7 +234,7 @@ def test_words_name_the_end_that_decides():
 
 
 def test_ties_that_are_not_shown_are_counted():
-    answer = recommend_mapping("u200", "hopper_ddpg")
+    answer = find_mapping("u200", "hopper_ddpg")
     one = Other("another", "serial", {}, 1.0, 0.1, 0.5, 2.0, "factor", False)
     many = dataclasses.replace(answer, ties=(one,) * (SHOWN + 3), others_tied=2)
     lines = text(many, verbose=True).splitlines()

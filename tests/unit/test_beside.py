@@ -12,7 +12,7 @@ from benchmarks.timing import Timing
 from dse.answers.emit import why_not_run
 from dse.answers.mapping_text import text
 from dse.mapping.processes import can_run
-from dse.mapping.question import ask, recommend_mapping
+from dse.mapping.question import ask, find_mapping
 from dse.solver.problem import ProblemError
 from dse.times.beside import Timed, crowded, nearest, timed
 from impls.training import identity, load
@@ -77,7 +77,7 @@ def results(tmp_path_factory):
 
 @functools.cache
 def _answer(results, fix):
-    return recommend_mapping(results / PLATFORM, "cartpole_dqn", results=results, fix=dict(fix))
+    return find_mapping(results / PLATFORM, "cartpole_dqn", results=results, fix=dict(fix))
 
 
 def answer(results, **fix):
@@ -252,7 +252,7 @@ def test_modelled_platforms_have_trees_that_nothing_shares():
     (problem,) = question.built().problems.values()
     kinds = {question.built().details(option).get("contestant") for pair in problem.trees for option in pair}
     assert len(kinds) > 1
-    assert not recommend_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"}).runs_here
+    assert not find_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"}).runs_here
 
 
 def test_a_tree_with_options_of_its_own_cannot_be_shared(results):

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from dse.__main__ import main
-from dse.mapping.question import recommend_mapping
+from dse.mapping.question import find_mapping
 from dse.solver.problem import ProblemError
 from dse.tuning.core_question import MOST_CORES, WITHIN, platform_split, split_cores
 from dse.tuning.core_split import RateCurve
@@ -98,7 +98,7 @@ def test_a_machine_without_records_is_modeled():
 def test_one_core_serves_both_in_turns(capsys):
     given = platform_split("this", "hopper_ddpg", 1, machine=MACHINE, fix=TORCH)
     assert given.choice.in_turns
-    loop = recommend_mapping("this", "hopper_ddpg", machine=MACHINE, fix={**TORCH, "arrangement": "serial"})
+    loop = find_mapping("this", "hopper_ddpg", machine=MACHINE, fix={**TORCH, "arrangement": "serial"})
     assert given.choice.hz == loop.hz
     code, text, _ = told(capsys, *HERE, "hopper_ddpg", "--cores", "1")
     assert (code, text.startswith("Let both sides take turns on 1 core: about ")) == (0, True)

@@ -9,7 +9,7 @@ import pytest
 
 from dse.__main__ import main
 from dse.mapping.answer import Shortage, lacking
-from dse.mapping.question import recommend_mapping
+from dse.mapping.question import find_mapping
 from dse.solver.problem import ProblemError
 from dse.solver.queues import Network, Visit
 from dse.tuning import presampling
@@ -59,7 +59,7 @@ def test_json_has_every_number_with_its_source(capsys):
 
 def test_a_platforms_times_are_those_of_its_best_mapping(capsys):
     given = platform_depth("u200", "hopper_ddpg", 0.0)
-    best = recommend_mapping("u200", "hopper_ddpg")
+    best = find_mapping("u200", "hopper_ddpg")
     assert given.arrangement == best.arrangement
     assert given.mapping == {part.part: part.device for part in best.parts if part.part != "actors"}
     assert given.most_hz * (1 + 1e-9) >= given.hz == best.hz  # in apart, no depth makes a difference

@@ -8,7 +8,7 @@ import pytest
 
 from dse.mapping.build import build
 from dse.mapping.options import ARRANGEMENT
-from dse.mapping.question import MappingQuestion, recommend_mapping, tables
+from dse.mapping.question import MappingQuestion, find_mapping, tables
 from dse.platforms import load as load_platform
 from dse.platforms.reading import RESULTS
 from dse.solver.law import sum_needs
@@ -122,8 +122,8 @@ def test_a_tree_may_have_every_number_of_threads_that_its_times_have_up_to_the_c
 
 @pytest.mark.parametrize(("platform", "name"), matrix(SHIPPED, timed_names(), brief=lambda *asked: asked in USUAL))
 def test_free_depths_fit_wherever_a_fixed_one_does_and_are_no_worse(platform, name):
-    fixed = recommend_mapping(platform, name, epsilon=0.0)
-    free = recommend_mapping(platform, name, epsilon=0.0, free=["presampled"])
+    fixed = find_mapping(platform, name, epsilon=0.0)
+    free = find_mapping(platform, name, epsilon=0.0, free=["presampled"])
     if hasattr(fixed, "value"):
         assert free.value >= fixed.value
     else:
@@ -140,9 +140,9 @@ def test_a_memory_that_holds_two_batches_has_room_for_one_ahead():
     small = dataclasses.replace(gpu.memory, size_bytes=dataclasses.replace(gpu.memory.size_bytes, value=size))
     tight = dataclasses.replace(base, devices=(base.device("cpu"), dataclasses.replace(gpu, memory=small)))
     asked = {"learner": "gpu", "storage": "cpu", "sampling": "cpu", "updating": "cpu", "arrangement": "pipelined"}
-    assert recommend_mapping(tight, "pong_dqn", fix=asked, free=["presampled"]).depth <= 1
-    assert recommend_mapping(tight, "pong_dqn", fix={**asked, "presampled": 1}).depth == 1
-    assert hasattr(recommend_mapping(tight, "pong_dqn", fix={**asked, "presampled": 2}), "repairs")
+    assert find_mapping(tight, "pong_dqn", fix=asked, free=["presampled"]).depth <= 1
+    assert find_mapping(tight, "pong_dqn", fix={**asked, "presampled": 1}).depth == 1
+    assert hasattr(find_mapping(tight, "pong_dqn", fix={**asked, "presampled": 2}), "repairs")
 
 
 # A second processor
@@ -170,12 +170,12 @@ def test_one_core_there_takes_one_thread():
 
 
 def test_cores_of_the_first_processor_do_not_bound_the_second():
-    chosen = recommend_mapping(two_processors(16), "hopper_ddpg", fix={"learner": "cpu1", "storage": "cpu1"})
+    chosen = find_mapping(two_processors(16), "hopper_ddpg", fix={"learner": "cpu1", "storage": "cpu1"})
     assert {part.device for part in chosen.parts if part.part == "actors"} == {"cpu"}
     assert any(
         "actors, and what runs in one process, were tried on cpu alone, not on cpu1" in one for one in chosen.notes
     )
-    assert not any("not on cpu1" in one for one in recommend_mapping("h200", "hopper_ddpg").notes)
+    assert not any("not on cpu1" in one for one in find_mapping("h200", "hopper_ddpg").notes)
 
 
 @pytest.mark.parametrize("mode", ["serial", "apart"])
@@ -245,7 +245,7 @@ def test_devices_that_differ_share_no_learner(monkeypatch):
 
 
 def test_a_faster_set_is_the_answer(monkeypatch):
-    one = recommend_mapping(several("h200", "gpu", 2), "hopper_ddpg", "training", fix={"learner": "gpu"})
+    one = find_mapping(several("h200", "gpu", 2), "hopper_ddpg", "training", fix={"learner": "gpu"})
     shared(monkeypatch, (2,))
     found = solve(pipelined(several("h200", "gpu", 2)), "training")
     assert found.best > one.value
@@ -266,7 +266,7 @@ def test_options_are_listed_of_one_of_equal_devices_and_rest_on_the_same():
 
 def test_an_answer_has_the_details_of_whichever_device_it_is_on():
     platform = several("h200", "gpu", 2)
-    given = recommend_mapping(platform, "hopper_ddpg", fix={"sampling": "gpu", "updating": "gpu1"})
+    given = find_mapping(platform, "hopper_ddpg", fix={"sampling": "gpu", "updating": "gpu1"})
     assert {part.device for part in given.parts if part.part in TREE} == {"gpu", "gpu1"}
     assert all("fanout" in part.details for part in given.parts if part.part in TREE)
 

@@ -6,7 +6,7 @@ import pytest
 
 from dse.__main__ import main
 from dse.mapping.build import build
-from dse.mapping.question import ask, recommend_mapping
+from dse.mapping.question import ask, find_mapping
 from dse.platforms import load as load_platform
 from dse.times.own import FACTORS, Own
 from dse.times.own_file import TimesError
@@ -295,11 +295,11 @@ def test_a_typed_time_decides_an_answer_and_what_it_cannot_use_is_in_a_note(tmp_
     own = csv(tmp_path, "device,part,batch,us,threads,devices", *rows, "gpu,learner,256,1,,2")
     before, after = (
         {part.part: part for part in answer.parts}["learner"]
-        for answer in (recommend_mapping("u200", "hopper_ddpg"), recommend_mapping("u200", "hopper_ddpg", times=own))
+        for answer in (find_mapping("u200", "hopper_ddpg"), find_mapping("u200", "hopper_ddpg", times=own))
     )
     assert (before.device, after.device) == ("fpga", "gpu")
     assert after.seconds == pytest.approx(100e-6)
-    notes = "\n".join(recommend_mapping("u200", "hopper_ddpg", times=own).notes)
+    notes = "\n".join(find_mapping("u200", "hopper_ddpg", times=own).notes)
     assert "mine.csv:2" not in notes
     for words in (
         "mine.csv:3: 1 time of tpu: not used, tpu is no device of u200",

@@ -17,6 +17,7 @@ from dse.platforms.reading import RESULTS
 from dse.records import read_file
 from dse.times.tree_times import Question
 from dse.times.tree_variants import Configuration
+from dse.race_trees import find_tree
 from impls import files
 from reports import __main__ as reports
 from tests.unit.test_race import Clock
@@ -66,7 +67,7 @@ def clock(monkeypatch, tmp_path):
 
 def ask(folder, **question):
     asked = {"capacity": 1_000, "batch": 8, "threads": 1, "results": folder, "race": True}
-    return dse.recommend(**(asked | question))
+    return find_tree(**(asked | question))
 
 
 def test_every_candidate_is_raced_and_the_fastest_chosen(tmp_path, clock):

@@ -18,6 +18,7 @@ from dse.records import RecordError, Writer
 from dse.times.tree_times import Question, Table
 from dse.times.tree_variants import Configuration
 from dse.tree import answer
+from dse.race_trees import find_tree
 from tests.committed import RESULTS
 from tests.system.test_records import measurement
 
@@ -79,7 +80,7 @@ def write(folder, found, name="quick.jsonl"):
 
 
 def ask(folder, **question):
-    return dse.recommend(results=folder, machine="here", **({"capacity": 1_000_000, "batch": 512} | question))
+    return find_tree(results=folder, machine="here", **({"capacity": 1_000_000, "batch": 512} | question))
 
 
 def test_a_disturbed_run_leaves_answers_as_they_are(tmp_path):
@@ -189,7 +190,7 @@ def test_questions_that_cannot_be_answered(folder, tmp_path):
     with pytest.raises(RecordError, match="no records here"):
         ask(tmp_path)
     with pytest.raises(RecordError, match="only of here"):
-        dse.recommend(10, 10, results=folder, machine="there")
+        find_tree(10, 10, results=folder, machine="there")
     for question, words in (
         ({"capacity": 0}, "capacity must be at least 1, not 0"),
         ({"batch": -1}, "batch must be at least 1, not -1"),
@@ -584,6 +585,6 @@ def test_no_more_threads_are_recommended_than_this_process_may_use(tmp_path, mon
     monkeypatch.setattr("dse.race_trees.count_allowed", lambda: 1)
     for key, expected in (("here", 1), ("elsewhere", 2)):
         monkeypatch.setattr("dse.race_trees.platforms.fingerprint", lambda key=key: {"key": key})
-        answered = dse.recommend(1_000_000, 8_192, results=tmp_path, machine="here")
+        answered = find_tree(1_000_000, 8_192, results=tmp_path, machine="here")
         assert (answered.question.threads, answered.choice.configuration.threads) == (expected, expected)
-        assert dse.recommend(1_000_000, 8_192, threads=2, results=tmp_path, machine="here").question.threads == 2
+        assert find_tree(1_000_000, 8_192, threads=2, results=tmp_path, machine="here").question.threads == 2

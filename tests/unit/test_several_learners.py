@@ -14,7 +14,7 @@ from dse.answers.emit import to_run
 from dse.answers.mapping_text import text
 from dse.mapping.learners import Processes
 from dse.mapping.processes import combinations
-from dse.mapping.question import answer_question, ask, explain_mapping, recommend_mapping
+from dse.mapping.question import answer_question, ask, find_mapping
 from dse.mapping.what_if import with_changes
 from dse.platforms import load as load_platform
 from dse.solver.problem import ProblemError
@@ -29,6 +29,7 @@ from impls.training.options import set_up_answer, setup_of
 from tests.committed import RESULTS
 from tests.profiled import NOISE, folder, stamp
 from tests.system.test_implementations import PLATFORM, records
+from tests.solver_cases import explain_mapping
 
 HERE = RESULTS / "8fb834d50a" / "platform.toml"
 NOTHING = FlatThenLinear(0.0, 0.0)
@@ -56,13 +57,13 @@ def details(answer):
 )
 def test_what_no_learners_can_have_is_a_sentence(fix, words):
     with pytest.raises(ProblemError) as caught:
-        recommend_mapping(HERE, "cartpole_dqn", fix=fix)
+        find_mapping(HERE, "cartpole_dqn", fix=fix)
     assert all(word in str(caught.value) for word in words), caught.value
 
 
 def test_several_learners_where_none_are_predicted_are_a_sentence():
     with pytest.raises(ProblemError, match="fix learners=1, or measure"):
-        recommend_mapping("u200", "hopper_ddpg", fix={"sync": "lock"})
+        find_mapping("u200", "hopper_ddpg", fix={"sync": "lock"})
     for asks in (learner_scaling, adapted):
         with pytest.raises(ProblemError, match=r"period cannot be fixed here.*leave it out"):
             asks(ask(HERE, "cartpole_dqn", fix={"period": 5}))
@@ -91,15 +92,15 @@ def test_the_learners_step_is_that_of_the_question_about_learners():
     told = answer_question(question)
     expected = learner_scaling(ask(HERE, "cartpole_dqn")).seconds(2, None)
     assert 1 / told.hz == pytest.approx(expected, rel=0.01)
-    local = recommend_mapping(HERE, "cartpole_dqn", fix={"learners": 2, "period": 25})
+    local = find_mapping(HERE, "cartpole_dqn", fix={"learners": 2, "period": 25})
     assert (local.sync, local.period, local.hz > told.hz) == ("local", 25, True)
 
 
 def test_one_learner_is_an_answer_next_to_what_two_would_give():
-    told = recommend_mapping(HERE, "cartpole_dqn")
+    told = find_mapping(HERE, "cartpole_dqn")
     assert (told.learners, told.sync) == (1, "")
     (other,) = told.by_learners
-    two = recommend_mapping(HERE, "cartpole_dqn", fix={"learners": 2})
+    two = find_mapping(HERE, "cartpole_dqn", fix={"learners": 2})
     assert (other.learners, other.sync, other.value) == (2, two.sync, two.value)
     assert two.low < two.value < two.high
     assert two.value < told.value

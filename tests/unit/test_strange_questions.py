@@ -11,7 +11,7 @@ import dse
 from dse.__main__ import main
 from dse.answers import mapping_text
 from dse.answers.mapping_words import bound
-from dse.mapping.question import recommend_mapping
+from dse.mapping.question import find_mapping
 from dse.solver.queues import Simulated
 from dse.times.own_file import TimesError, read_entries
 from tests.solver_cases import learners
@@ -50,7 +50,7 @@ def test_equal_devices_are_listed_once_for_a_tree(four, capsys):
 
 def test_no_run_is_shown_above_its_bound():
     """A run of random times is above by chance; beside "at most" that reads as a mistake."""
-    answer = recommend_mapping("u200", "hopper_ddpg", epsilon=0.0)
+    answer = find_mapping("u200", "hopper_ddpg", epsilon=0.0)
     assert answer.upper_bound
     lucky = dataclasses.replace(answer, simulated=(Simulated(1.07 * answer.hz, answer.hz, 1.2 * answer.hz, 1.0),))
     said = " ".join(bound(lucky))
@@ -59,7 +59,7 @@ def test_no_run_is_shown_above_its_bound():
 
 def test_to_decide_is_said_where_there_is_something_to_decide():
     """Without a tie it is the rate that another measurement makes surer."""
-    tied = recommend_mapping("u200", "hopper_ddpg")
+    tied = find_mapping("u200", "hopper_ddpg")
     assert (tied.ties or tied.others_tied) and tied.decide
     alone = dataclasses.replace(tied, ties=(), others_tied=0)
     for answer, words in ((tied, "to decide, "), (alone, f"to be surer, measure {alone.measure_next.number}: ")):

@@ -10,7 +10,7 @@ from dse.__main__ import main
 from dse.mapping.knee import SHARE
 from dse.mapping.learners import Processes, calibrate
 from dse.mapping.processes import one_thread
-from dse.mapping.question import ask, recommend_mapping
+from dse.mapping.question import ask, find_mapping
 from dse.mapping.what_if import with_changes
 from dse.platforms import load
 from dse.records import Measurement
@@ -43,9 +43,7 @@ def test_every_pairs_rates_are_those_of_the_question_with_both_fixed(many_cores)
         rates = []
         for arrangement in ("apart", "pipelined"):
             fix = {"actors": samplers, "actor_count": samplers, "batch": batch, "arrangement": arrangement}
-            given = recommend_mapping(
-                "u200", "hopper_ddpg", "training", fix=fix, exclude=many_cores.left_out, epsilon=0.0
-            )
+            given = find_mapping("u200", "hopper_ddpg", "training", fix=fix, exclude=many_cores.left_out, epsilon=0.0)
             rates.append(given.value)
             assert many_cores.rates.sampling_hz(*pair) == pytest.approx(given.actor_hz)
         assert many_cores.rates.frames_hz(*pair) == pytest.approx(batch * max(rates))
@@ -123,7 +121,7 @@ def test_one_learner_takes_what_recommend_says_of_it_by_the_implementation_that_
         given = learner_scaling(ask(platform, name, fix={"arrangement": arrangement}))
         assert given.by == by
         fix = {"arrangement": arrangement, "learner_implementation": by, "learner_threads": 1}
-        answer = recommend_mapping(platform, name, fix=fix)
+        answer = find_mapping(platform, name, fix=fix)
         taken = sum(one.charged for one in answer.parts if one.part != "actors")
         assert given.single_seconds == pytest.approx(taken, rel=0.05)
 

@@ -12,7 +12,7 @@ from benchmarks.profile.cells import PRESETS, facts_of, groups
 from benchmarks.timing import Timing
 from dse.__main__ import main
 from dse.answers.deciding import contenders
-from dse.mapping.question import ask, recommend_mapping
+from dse.mapping.question import ask, find_mapping
 from dse.records import LOAD
 from impls.training import load
 from tests.profiled import NOISE, folder, made_up, seconds, stamp
@@ -81,7 +81,7 @@ def test_every_command_has_one_rate_for_a_loop(capsys, results, by):
 def test_what_a_run_races_is_predicted_and_the_preferred_learner_is_an_option(capsys, results):
     platform = results / "made-up" / "platform.toml"
     assert all(one.answer for one in contenders(ask(platform, NAME, results=results)))
-    best = recommend_mapping(platform, NAME, results=results)
+    best = find_mapping(platform, NAME, results=results)
     assert next(one.details for one in best.parts if one.part == "learner")["implementation"] == "dense"
     assert "learner_implementation=dense ties" in printed(
         capsys, results, "explain", "--config", "learner_implementation=dense"
@@ -93,7 +93,7 @@ def test_a_loop_that_was_timed_whole_has_that_rate(tmp_path):
     for cell in (cell for group in CELLS[:2] for cell in group):
         by = dict.fromkeys(("learner_implementation", "policy_implementation"), cell.options["learner"])
         fix = {**by, "arrangement": cell.options.get("arrangement", "serial"), "learners": 1}
-        told = recommend_mapping(there / "made-up" / "platform.toml", NAME, results=there, fix=fix)
+        told = find_mapping(there / "made-up" / "platform.toml", NAME, results=there, fix=fix)
         assert told.hz == pytest.approx(1 / seconds(cell), rel=0.01)
         assert (told.interval, told.low < told.hz < told.high) == ("95 %", True)
         assert {one.source for one in told.parts} == {"modeled"}  # each alone
@@ -122,6 +122,6 @@ def test_a_profile_that_is_unfinished_or_disturbed_is_named_first(capsys, tmp_pa
 @pytest.mark.parametrize("platform", ["edge", "u200", "h200"])
 def test_modeled_platforms_offer_the_preferred_learner(platform):
     fix = {"learner": "cpu", "learner_implementation": "dense", "policy_implementation": "dense"}
-    told = recommend_mapping(platform, NAME, fix=fix)
+    told = find_mapping(platform, NAME, fix=fix)
     assert {one.source for one in told.parts} <= {"modeled", "extrapolated"}
-    assert told.hz <= recommend_mapping(platform, NAME, epsilon=0.0).hz * (1 + 1e-9)
+    assert told.hz <= find_mapping(platform, NAME, epsilon=0.0).hz * (1 + 1e-9)

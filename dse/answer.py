@@ -1,15 +1,15 @@
-"""The answer to every question of ``dse``: values alone, which ``words`` puts into sentences and ``printer`` prints."""
+"""The answer to every question of ``dse``: values alone, which ``answers.words`` turns into sentences."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..estimate import Estimate, Evidence
+from .estimate import Estimate, Evidence
 
 Values = Mapping[str, Any]
 """What a sentence or a line of a table has, by name; times are seconds, rates are per second."""
-Level = Literal["warning", "first", "detail"]
-"""Where a note stands: with the choice as a warning, with the choice, or behind --verbose."""
+Level = Literal["measure", "first", "warning", "detail"]
+"""Where a note stands: what to measure, with the choice, as a warning, or behind --verbose."""
 
 
 @dataclass(frozen=True)
@@ -43,28 +43,32 @@ class Row:
     @property
     def values(self) -> dict[str, Any]:
         """Everything that a sentence may name."""
-        return {**self.label, **self.more, "estimate": self}
+        return {**self.label, **self.more, "estimate": self.number}
+
+    @property
+    def number(self) -> dict[str, Any]:
+        """The estimate as plain values: its ends, what they mean, its source and its unit; empty without any."""
+        if self.estimate is None:
+            return {}
+        ends = {name: getattr(self.estimate, name) for name in ("value", "low", "high", "interval", "source")}
+        evidence = {"evidence": self.estimate.rests_on.number, "unit": self.unit}
+        return {**ends, **evidence, "upper_bound": self.is_bound}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON: the label, the number with its ends, and the rest."""
-        plain = dict(self.label)
-        if self.estimate:
-            ends = {name: getattr(self.estimate, name) for name in ("value", "low", "high", "interval", "source")}
-            plain |= {**ends, "evidence": self.estimate.rests_on.number, "unit": self.unit}
-            plain |= {"upper_bound": True} if self.is_bound else {}
-        return {**plain, **self.more}
+        return {**self.label, **self.number, **self.more}
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a question.
+    """The answer to a question; without a ``choice`` nothing fits, and notes say what there is too little of.
 
     ``rows``: parts of the choice, in the order of work, and tables; ``others``: the next best, the best of them first;
     ``decides``: what would change the choice; ``paste``: lines that make or run it.
     """
 
     question: Values
-    choice: Row
+    choice: Row | None
     rows: tuple[Row, ...] = ()
     others: tuple[Row, ...] = ()
     decides: tuple[Row, ...] = ()
@@ -74,7 +78,11 @@ class Answer:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; the same seven keys for every question."""
         tables = {name: [row.to_dict() for row in getattr(self, name)] for name in ("rows", "others", "decides")}
-        notes, question, choice = [note.to_dict() for note in self.notes], dict(self.question), self.choice.to_dict()
+        notes, question, choice = (
+            [note.to_dict() for note in self.notes],
+            dict(self.question),
+            self.choice and self.choice.to_dict(),
+        )
         return {"question": question, "choice": choice, **tables, "notes": notes, "paste": list(self.paste)}
 
 
