@@ -5,8 +5,8 @@
     python -m tests.golden --write     keep the facts of today, where a change is meant
 
 A question is a command, and after `<` the file `own.*` that it names, with `;` for the ends of its lines. Facts are
-names, and numbers in SI units, never sentences. ``COLUMNS`` and ``extract`` alone know the JSON of today: where its
-format changes they change, and the kept facts do not. Numbers are compared to 1e-9 of their size, all else exactly.
+names, and numbers in SI units, never sentences; ``extract`` alone knows the JSON of today. Numbers are compared to 1e-9
+of their size, all else exactly.
 """
 
 import argparse
@@ -108,24 +108,10 @@ GROUPS = (
     (20, "{timed}", GRAMMAR),
     (20, MISFITS, GRAMMAR),
 )
-COLUMNS = {
-    "choice": "arrangement depth batch environments learners sync period banks cores devices device threads fanout"
-    " choice pair best by in_turns actors idle least most horizons line pipelines update_units slices slice micro"
-    " contestant implementation details mapping units options",
-    "value": "value seconds hz most_hz actor_hz learner_hz acting_hz bound watts single_seconds best_seconds loss"
-    " choice_records_hz pair_records_hz seen bound_hz cycles needs median_error worst_error inside caps bytes_per_s",
-    "low": "low low_seconds printed",
-    "high": "high high_seconds exact factor spread ends",
-    "source": "source basis origin origins interval",
-    "bottleneck": "bottleneck slowest_stage cause stopped_by busy",
-    "remedy": "sentence repairs no_links",
-    "": "decides measure_next decide ties processes searched front terms f_a f_l question simulated shares"
-    " sources transfers elsewhere by_implementation by_environments by_learners utilization law"
-    " training_options why_not_training",
-}
-COLUMN_OF = {word: column for column, words in COLUMNS.items() for word in words.split()}
-WHOLE = set("details mapping units options needs cycles seen caps busy factor source interval repairs".split())
-LABELS = ("part", "name", "number", "key")
+TABLES = {"rows": 20, "others": 8, "decides": 6}
+"""How many rows of each table are kept."""
+LEFT_OUT = set("interval evidence unit upper_bound told command text differs run race options results".split())
+"""Keys of JSON that hold no fact, or a fact that another key holds."""
 NAMES = (
     "cpu gpu fpga edge serial pipelined actors sampling storage learner updating batches numba torch dense presampled"
 )
@@ -167,25 +153,38 @@ def answer(question: str) -> dict[str, Any]:
         except SystemExit as refusal:
             code = int(refusal.code or 0)
     found = json.loads(out.getvalue() or json.dumps({"sentence": err.getvalue().rpartition("error: ")[2]}))
-    facts = dict[str, Any]({column: {} for column in COLUMNS if column} | {"code": code})
-    for column, key, fact in extract(found, ()):
-        facts[column][key] = fact
-    return {column: None if known == {} else known for column, known in facts.items()}
+    return dict(extract(found)) | {"code": code}
 
 
-def extract(found: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str, Any]]:
-    """Yield the column, the key and the value of each fact in JSON; a sentence is reduced to its names."""
-    names = [*path[-1:], *WHOLE.intersection(path[-3:-1])]
-    if isinstance(found, list) and found and isinstance(found[0], dict):
-        labels = [next((str(row[key]) for key in LABELS if row.get(key)), "") for row in found]
-        is_unique = all(labels) and len({*labels}) == len(labels)
-        found = {label if is_unique else str(n): row for n, (label, row) in enumerate(zip(labels, found, strict=True))}
-    if isinstance(found, dict):
-        for key, value in found.items():
-            yield from extract(value, (*path, key)) if COLUMN_OF.get(key) != "" else ()
-    elif found is not None and (column := next((COLUMN_OF[name] for name in names if name in COLUMN_OF), "")):
-        is_sentence = isinstance(found, str) and (" " in found or column == "remedy")
-        yield column, ".".join(path), list_names(found) if is_sentence else found
+def extract(found: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the value of each fact in JSON; a sentence is reduced to its names.
+
+    Of the first rows of a table those are values that have no parts; of notes their kinds, and values of the first.
+    """
+    if not isinstance(found, dict) or "notes" not in found:
+        yield from leaves_of(found, "", 9)
+        return
+    for name in ("question", "choice"):
+        yield from leaves_of(found[name], name, 9)
+    for name, most in TABLES.items():
+        yield f"{name}.count", len(found[name])
+        yield name, [[value for _, value in leaves_of(row, "", 1)] for row in found[name][:most]]
+    notes = [note for note in found["notes"] if note["kind"] != "said"]
+    yield "notes", [note["kind"] for note in notes if note["level"] != "detail"]
+    yield "details", sorted({note["kind"] for note in notes if note["level"] == "detail"})
+    for note in notes:
+        yield from leaves_of(note, note["kind"], 2) if note["level"] == "first" else ()
+    yield "paste", list(map(list_names, found["paste"]))
+
+
+def leaves_of(found: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the value of each leaf that is at most so deep; nothing of null, and of what is left out."""
+    if isinstance(found, (dict, list)):
+        keys = found.items() if isinstance(found, dict) else enumerate(found)
+        for key, value in keys if depth else ():
+            yield from leaves_of(value, f"{name}.{key}", depth - 1) if key not in LEFT_OUT else ()
+    elif found is not None:
+        yield name, list_names(found) if isinstance(found, str) and " " in found else found
 
 
 def list_names(text: str) -> list[str]:

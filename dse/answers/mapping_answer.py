@@ -7,7 +7,7 @@ from typing import Any
 from ..answer import Answer, Note, Row, evidence_notes, notes_of_records
 from ..estimate import Estimate, Evidence, Interval, weakest
 from ..mapping.alternatives import Decides, Other
-from ..mapping.answer import MappingAnswer, PartAnswer, Rate, Shortage
+from ..mapping.answer import MappingAnswer, PartAnswer, Rate, Shortage, TransferAnswer
 from ..mapping.explain import Explanation
 from ..mapping.question import MappingQuestion
 from ..platforms.fingerprint import where
@@ -97,9 +97,7 @@ def group_by_device(found: MappingAnswer) -> dict[str, list[str]]:
 
 def _rows(found: MappingAnswer) -> Iterator[Row]:
     yield from (_part_row(part) for part in found.parts)
-    for sent in found.transfers:
-        more = {"seconds": sent.seconds, "bytes": sent.nbytes, "waits": sent.waits}
-        yield Row({"sent": f"{sent.source} to {sent.target}", "by": sent.engine}, more=more)
+    yield from map(_transfer_row, found.transfers)
     for spent in found.shares:
         yield Row({"of_a_step": spent.what}, more={"seconds": spent.seconds, "share": spent.share})
     for process in found.processes:
@@ -107,7 +105,15 @@ def _rows(found: MappingAnswer) -> Iterator[Row]:
     for (name, device), count in found.tried.items():
         yield Row({"tried_for": name, "on": device}, more={"options": count})
     for simulated in found.simulated:
-        yield Row({"simulated_with_deviation": simulated.cv}, more={"rate_hz": simulated.hz})
+        yield Row(
+            {"simulated_with_deviation": simulated.cv},
+            more={"rate_hz": simulated.hz, "low_hz": simulated.low, "high_hz": simulated.high},
+        )
+
+
+def _transfer_row(sent: TransferAnswer, **label: str) -> Row:
+    more = {"seconds": sent.seconds, "bytes": sent.nbytes, "waits": sent.waits}
+    return Row({**label, "sent": f"{sent.source} to {sent.target}", "by": sent.engine}, more=more)
 
 
 def _part_row(part: PartAnswer, **label: str) -> Row:
@@ -211,6 +217,7 @@ def explained_answer(found: Explanation | Shortage) -> Answer:
     more |= {"cause": found.cause, "engines": dict(found.engines), "epsilon": best.epsilon}
     rows = [_part_row(part, of=of) for of, answer in (("described", asked), ("best", best)) for part in answer.parts]
     for of, answer in (("described", asked), ("best", best)):
+        rows += [_transfer_row(sent, of=of) for sent in answer.transfers]
         rows += [
             Row({"step_of": of, "what": one.what}, more={"seconds": one.seconds, "share": one.share})
             for one in answer.shares
@@ -235,7 +242,7 @@ def changed_answer(before: MappingAnswer | Shortage, after: MappingAnswer | Shor
     notes = [note for note in answer.notes if note.level != "measure"]
     if choice.says == "changes_nothing" and any(source.source == "measured" for source in after.sources):
         notes.append(Note("records_decide", level="first"))
-    return Answer(question, choice, answer.rows, tuple(others), answer.decides, tuple(notes))
+    return Answer(question, choice, answer.rows, (*others, *answer.others), answer.decides, tuple(notes))
 
 
 def _verdict(before: MappingAnswer | Shortage, after: MappingAnswer) -> str:
