@@ -101,7 +101,7 @@ RECORDED = GRAMMAR | {
     "records": "--machine 8fb834d50a --threads {d}|--machine d7dae63b89 --threads {d}",
 }
 SHIPPED = "{mapping}|{mapping}|{side}|{tuning}|{fpga}|{mapping}|{tuning}|{tree}|{side}|{lone}|{mapping}"
-TIMED = "{mapping}|{side}|{tuning}|{mapping}|{tree}|{tuning}|{mapping}|{tree}|{show}|{side}|validate"
+TIMED = "{mapping}|{side}|{tuning}|{mapping}|{tree}|{tuning}|{mapping}|{tree}|{show}|{side}|platform estimate edge"
 GROUPS = (
     (100, f"{SHIPPED}|{{show}}|{SHIPPED}|{{two}}", GRAMMAR),
     (60, TIMED, RECORDED),
@@ -113,7 +113,7 @@ COLUMNS = {
     " choice pair best by in_turns actors idle least most horizons line pipelines update_units slices slice micro"
     " contestant implementation details mapping units options",
     "value": "value seconds hz most_hz actor_hz learner_hz acting_hz bound watts single_seconds best_seconds loss"
-    " choice_records_hz pair_records_hz seen bound_hz cycles needs median_error worst_error inside caps bytes_per_s",
+    " choice_records_hz pair_records_hz seen bound_hz cycles needs caps bytes_per_s",
     "low": "low low_seconds printed",
     "high": "high high_seconds exact factor spread ends",
     "source": "source basis origin origins interval",

@@ -151,14 +151,3 @@ def rests_on(sources: Iterable[Evidence]) -> Iterator[str]:
     for one in sources:
         assumed = f"; {'; '.join(one.assumed)}" if one.assumed else ""
         yield from wrapped(f"{one.number}: {one.source}, {one.told}{assumed}", "    ")
-
-
-def share(pair: tuple[int, int]) -> str:
-    """Write how many of how many."""
-    inside, total = pair
-    return f"{inside:,} of {total:,}" + (f" ({100 * inside / total:.0f} %)" if total else "")
-
-
-def percent(value: float) -> str:
-    """Write a fraction, with a digit after the point unless that is large."""
-    return f"{100 * value:.{1 if value < 1 else 0}f} %"
