@@ -11,7 +11,6 @@ learners    whether a second learner is worth it, and how often to average weigh
 times       times of one's own, typed into a file: an example of one, and a check
 platform    which machines there are, as files: show, check, compare, and probe the one that runs
 fpga        which replay management module and learner, for an FPGA, a network and batches of B
-validate    how good answers were, when measured: coverage of intervals, regret, error
 """
 
 import argparse
@@ -24,7 +23,7 @@ from impls.exits import is_foreseen
 from impls.terminal import Parser, answering
 from impls.training import TrainingError
 
-from .answers import ask, fpga, platform, run, times, tune, validate
+from .answers import ask, fpga, platform, run, times, tune
 from .platforms import PlatformError
 from .records import RecordError
 
@@ -60,6 +59,8 @@ def _explain_gone(words: Sequence[str]) -> str:
         return f"--running is a command now: python -m benchmarks adapt {kept}"
     if [*words[:2]] == ["platform", "diff"]:
         return "platform diff is gone, because files are compared by: git diff --no-index A B"
+    if command == "validate":
+        return "validate is gone, because a race on the machine that asks decides: python -m dse recommend --help"
     if command == "times" and "--check" in options:
         asked = "python -m dse platform estimate NAME --workload NAME --times FILE"
         return f"--check is gone, because a question checks its file: {asked}"
@@ -99,7 +100,6 @@ _COMMANDS = {
     "times": times,
     "platform": platform,
     "fpga": fpga,
-    "validate": validate,
 }
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from dse import records
 from dse.records import Measurement
-from dse.validation.answered import is_measured, read_rows
 from impls.files import list_files
 from impls.terminal import plural
 
@@ -59,7 +58,6 @@ def listing(results: Path) -> list[list[str]]:
     """Return a row for each file of results, for a workload's training runs together: file, counts, when, command."""
     rows = [_row_of_records(path, results) for path in list_files(results, "**/*.jsonl")]
     rows += [_row_of_json(path, results) for path in list_files(results, "**/*.json") if path.name != SUMMARY]
-    rows += [_row_of_questions(path, results) for path in list_files(results, "*/*.csv")]
     rows += [[_name(path, results), "", "", TOML[path.stem]] for path in list_files(results, "*/platform.toml")]
     rows += [[_name(path, results), "", "", TOML["quoted"]] for path in list_files(results, "quoted/*.toml")]
     rows += [_row_of_runs(path, results) for path in list_files(results, "*/training/*")]
@@ -82,16 +80,6 @@ def _row_of_records(path: Path, results: Path) -> list[str]:
     others = f" and {len(by_command) - 1} more" if len(by_command) > 1 else ""
     when = f"{commits(found)}, {span(record.utc for record in found)}" if found else ""
     return [_name(path, results), counted(found), when, f"`{command}`{others}"]
-
-
-def _row_of_questions(path: Path, results: Path) -> list[str]:
-    rows = list(filter(is_measured, read_rows(path)))
-    unstable = sum(row["status"] == "unstable" for row in rows)
-    counts = (
-        f"{len(rows):,} candidate{'s' * (len(rows) != 1)} measured{f' ({unstable:,} unstable)' if unstable else ''}"
-    )
-    when = f"{', '.join(sorted({row['commit'] for row in rows}))}, {span(row['utc'] for row in rows)}" if rows else ""
-    return [_name(path, results), counts, when, ""]
 
 
 def _row_of_json(path: Path, results: Path) -> list[str]:

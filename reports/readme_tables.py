@@ -15,7 +15,6 @@ from dse import Measurement, stats
 from dse.learning_runs import Value, write_over_seeds
 from dse.platforms import GitError, git
 from dse.records import in_order, twins
-from dse.validation.answered import is_measured, read_rows
 from impls.files import list_files
 from impls.sumtree.registry import names, options_of, traits
 from reports.claims import plugin_claims
@@ -66,9 +65,6 @@ def coverage(results: Path) -> str:
         kind = f"`{one.contestant}` tree" if one.primitive in ("sum_tree", "gpu") else CELLS.get(one.primitive)
         if kind:
             cells[kind][one.source if one.median_seconds is not None else "skipped"] += 1
-    for row in (row for path in list_files(results, "*/*.csv") for row in read_rows(path)):
-        if is_measured(row):
-            cells["answers, checked"]["measured" if "measured" in row else "skipped"] += 1
     columns = ("measured", "modeled", "skipped")
     rows = [[kind, *(f"{count[name]:,}" if count[name] else "" for name in columns)] for kind, count in cells.items()]
     return _table(["cells", *columns], sorted(rows, key=lambda row: (not row[0].startswith("`"), row[0])))

@@ -1,7 +1,7 @@
 """Counts what the project holds and what its commands enter, and holds it to ``tests/budget.toml``.
 
     python -m tests.budget            what there is, beside what may be; exit code 1 where it is more
-    python -m tests.budget --walks    the functions and modules that eight commands enter as well; half a minute
+    python -m tests.budget --walks    the functions and modules that seven commands enter as well; half a minute
     python -m tests.budget --lower    write the budget lower wherever there is less
 
 A code line is neither blank, comment nor docstring. Of files that are not Python (settings, faults, styles, kernels)
@@ -396,7 +396,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     kind = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser("python -m tests.budget", description=__doc__, formatter_class=kind)
-    parser.add_argument("--walks", action="store_true", help="count what eight commands enter as well")
+    parser.add_argument("--walks", action="store_true", help="count what seven commands enter as well")
     parser.add_argument("--lower", action="store_true", help="write what there is into the budget where it is less")
     options = parser.parse_args(words)
     budget, counted = read(), count_all(files := texts(), dense=True)

@@ -101,14 +101,14 @@ RECORDED = GRAMMAR | {
     "records": "--machine 8fb834d50a --threads {d}|--machine d7dae63b89 --threads {d}",
 }
 SHIPPED = "{mapping}|{mapping}|{side}|{tuning}|{fpga}|{mapping}|{tuning}|{tree}|{side}|{lone}|{mapping}"
-TIMED = "{mapping}|{side}|{tuning}|{mapping}|{tree}|{tuning}|{mapping}|{tree}|{show}|{side}|validate"
+TIMED = "{mapping}|{side}|{tuning}|{mapping}|{tree}|{tuning}|{mapping}|{tree}|{show}|{side}|platform estimate edge"
 GROUPS = (
     (100, f"{SHIPPED}|{{show}}|{SHIPPED}|{{two}}", GRAMMAR),
     (60, TIMED, RECORDED),
     (20, "{timed}", GRAMMAR),
     (20, MISFITS, GRAMMAR),
 )
-TABLES = {"rows": 20, "others": 8, "decides": 6}
+TABLES = {"rows": 12, "others": 6, "decides": 4}
 """How many rows of each table are kept."""
 LEFT_OUT = set("interval evidence unit upper_bound told command text differs run race options results".split())
 """Keys of JSON that hold no fact, or a fact that another key holds."""

@@ -2,7 +2,7 @@
 
 The constants are rounded from one machine's profiles (d7dae63b89: one core of an EPYC server, PyTorch and NumPy). The
 factors of processors' laws are so wide that they hold for nine in ten cells of a workload, or a machine, that the
-constants are fitted without (``dse/validation/laws.py``; a test recomputes them). Those of GPUs, and of learners on
+constants are fitted without (``reports/laws.py``; a test recomputes them). Those of GPUs, and of learners on
 FPGAs, are assumptions: nothing here was timed against them. A law is good for what bounds a step, not for a close call.
 
 Letters: B batch, x cores, N capacity, K fanout. Times are seconds of one call.
@@ -52,7 +52,7 @@ HELD_OUT_CORES = HELD_OUT + ", on one core and two"
 
 @dataclass(frozen=True)
 class Constants:
-    """What the laws take from profiles; ``dse/validation/laws.py`` fits them without what it then predicts."""
+    """What the laws take from profiles; ``reports/laws.py`` fits them without what it then predicts."""
 
     framework_seconds: float = FRAMEWORK_SECONDS
     learner_contention: float = LEARNER_CONTENTION

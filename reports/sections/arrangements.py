@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from dse import platforms
 from dse.platforms.reading import FILE
 from dse.records import Measurement, how_to_measure
-from dse.validation.laws import predict_runs
 
 from .. import style
 from ..chart import Chart, Material, Section
+from ..laws import predict_runs
 from ..markup import Cell, items, paragraph, paragraphs, table
 from ..tidy import About, of_one_run, tidy
 from .replay_cells import rate

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from dse.records import RecordError
 from dse.times import analytic
-from dse.validation.laws import HeldOut, SerialLoop, held_out, serial_loops, untold
 
 from ..chart import Material, Section
+from ..laws import HeldOut, SerialLoop, held_out, serial_loops, untold
 from ..markup import paragraph, table
 
 HEAD = ("law", "left out", "cells", "median error", "worst", "its factor", "held for", "as fitted", "worst of all on")

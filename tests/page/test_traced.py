@@ -24,7 +24,6 @@ from reports.sections import fpga
 from tests.committed import COMMITTED, ROOT
 
 KEY = readme_tables.COMPARED  # whose records are the most various
-SKIPPED = ("questions.jsonl",)
 TIMES = ("median_seconds", "low_seconds", "high_seconds")
 RUN = ("seconds", "test_mean", "sample_efficiency")
 WORDED = ("kernel", "python", "packages")
@@ -40,7 +39,6 @@ UNSHAKEN = {
     ),
     "Ask for another tree": "hundreds of answers, some alike by chance; tests/page/test_explorer.py compares them",
     "Mappings, and what would change them": "most of it modeled; tests/page/test_what_ifs.py compares it with answers",
-    "Answers validated against measurement": "reads files of answers; tests/system/test_validate.py",
 }
 MAY_STAY = {
     r"95 %": "the confidence of every interval",
@@ -70,7 +68,7 @@ def shaken(results, out, seed):
     for path in sorted(path for name in (KEY, "quoted") for path in (results / name).rglob("*") if path.is_file()):
         text = path.read_text()
         if path.suffix == ".jsonl":
-            text = "".join(_record(line, seed) for line in text.splitlines() if path.name not in SKIPPED)
+            text = "".join(_record(line, seed) for line in text.splitlines())
         elif path.suffix == ".json":
             text = json.dumps(_values(json.loads(text), random.Random(f"{seed}{path}")))
         target = out / path.relative_to(results)
@@ -114,7 +112,7 @@ def _values(content, rng):
 
 def texts(results):
     """The page's sections without their pictures, and the tables of the READMEs that show records, by name."""
-    records = dse.read_folder(results, KEY, SKIPPED)
+    records = dse.read_folder(results, KEY)
     material = Material(records, tidy.about(records), results)
 
     def section(one):
@@ -128,7 +126,7 @@ def texts(results):
 
 def shapes(results):
     """Numbers that say what was timed, or how often: of cells, settings and counts of records, as they are written."""
-    records = dse.read_folder(results, KEY, SKIPPED)
+    records = dse.read_folder(results, KEY)
     numbers = [getattr(one, name) for one in records for name in ("capacity", "batch", "fanout", "threads")]
     numbers += [number for one in records for number in one.options.values() if isinstance(number, int | float)]
     runs = [json.loads(path.read_text()) for path in (results / KEY).rglob("summary.json")]

@@ -12,9 +12,9 @@ from dse.times.analytic import AS_FITTED
 from dse.times.batch_law import flat_then_linear
 from dse.times.parts import Parts
 from dse.times.profile import evidence, of_records
-from dse.validation import laws
-from dse.validation.laws import Cell
 from impls.training import load, timed_names
+from reports import laws
+from reports.laws import Cell
 from tests.committed import COMMITTED
 from tests.profiled import named_platform, step_of_loop, world
 

@@ -13,9 +13,9 @@ from dse.records import Writer
 from dse.times.learner_products import product_bounds
 from dse.times.profile import of_records
 from dse.times.workloads import workloads
-from dse.validation import laws
 from impls.training import identity, load
 from impls.training.settings import of_stated, stated
+from reports import laws
 from tests.learning import change
 from tests.profiled import MACHINE, NOISE, TINY, seconds, stamp, write_workload
 from tests.system.test_new_tree import PLATFORM

@@ -18,26 +18,25 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
+from dse import platforms
+from dse.estimate import Estimate
+from dse.mapping.answer import MappingAnswer, build_answer, lacking
+from dse.mapping.build import build
+from dse.mapping.values import IMPLEMENTATIONS, with_values
+from dse.platforms import Device, Platform, PlatformError
+from dse.platforms.reading import FILE, RESULTS
+from dse.records import Measurement, RecordError, how_to_measure
+from dse.solver.problem import ProblemError
+from dse.times import analytic
+from dse.times.analytic import AS_FITTED, Constants
+from dse.times.hardware import FLOAT_BYTES
+from dse.times.parts import Parts
+from dse.times.profile import FLAT, STATE_DICT, PerformanceTable, evidence, of_records
+from dse.times.whole_runs import REFERENCE, is_whole
+from dse.times.workloads import workloads
 from impls.files import list_files
 from impls.training import Workload, WorkloadError, identity, load
 from impls.training.weights import layout_of
-
-from .. import platforms
-from ..estimate import Estimate
-from ..mapping.answer import MappingAnswer, build_answer, lacking
-from ..mapping.build import build
-from ..mapping.values import IMPLEMENTATIONS, with_values
-from ..platforms import Device, Platform, PlatformError
-from ..platforms.reading import FILE, RESULTS
-from ..records import Measurement, RecordError, how_to_measure
-from ..solver.problem import ProblemError
-from ..times import analytic
-from ..times.analytic import AS_FITTED, Constants
-from ..times.hardware import FLOAT_BYTES
-from ..times.parts import Parts
-from ..times.profile import FLAT, STATE_DICT, PerformanceTable, evidence, of_records
-from ..times.whole_runs import REFERENCE, is_whole
-from ..times.workloads import workloads
 
 STEPS = (2.0, 1.3, 1.1, 1.03)  # factors on a constant that a fit tries, coarse ones first
 TREE = "numba"  # the tree that profiles time

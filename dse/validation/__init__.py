@@ -1,1 +1,0 @@
-"""Hold answers against measurement: ``answered`` before it, on record; ``laws`` and ``fanouts`` on what is left out."""
