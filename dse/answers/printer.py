@@ -148,6 +148,8 @@ def is_plain(value: Any) -> bool:
 
 def write_cell(key: str, value: Any) -> str:
     """Write a value as a cell of the column that has this key."""
+    if key == "commit":
+        return str(value or "none")[:8]
     if key == "differs":
         return write_difference(value)
     if key.endswith("seconds") and isinstance(value, float):

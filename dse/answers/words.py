@@ -29,7 +29,7 @@ SENTENCES = {
     "eq_5": "Eq. 5 of [Zhang2021] as printed, with both sides within {equal_share:share}, has {pairs:solution}; the "
     "fastest is {actors} + {learners} with {hz} gradient steps/s.",
     "cores_beyond": "the machine has {cores:core}; rates on more are extrapolated",
-    "time_on_cores": "Measure the {side} on {cores:core} first: on {on:core} it may make {low} to {high} steps/s.",
+    "time_on_cores": "Measure the {side} on {cores:core} first: on {on:core} they may make {low} to {high} steps/s.",
     # How many batches ahead.
     "sample_ahead": "Sample {depth:batch} ahead: {estimate:range}.",
     "sample_none_ahead": "Sample no batch ahead: {estimate:range}.",

@@ -11,10 +11,9 @@ import pytest
 
 pytest.importorskip("pandas", reason="reports need pandas")
 
-import dse
 from dse.answers import tree_text
-from dse.records import RecordError, read_folder
 from dse.race_trees import find_tree
+from dse.records import RecordError, read_folder
 from reports import page, tidy
 from reports.chart import Material
 from reports.sections import explorer

@@ -8,12 +8,11 @@ import pytest
 
 pytest.importorskip("pandas", reason="reports need pandas")
 
-import dse
 from dse.answers.text import rounded
 from dse.estimate import weakest
 from dse.mapping.answer import Shortage
-from dse.platforms import load
 from dse.mapping.question import find_mapping
+from dse.platforms import load
 from reports import page, tidy
 from reports.chart import Material
 from reports.sections import what_ifs

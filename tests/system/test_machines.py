@@ -14,8 +14,8 @@ import dse
 from dse import machines
 from dse.__main__ import main
 from dse.platforms import PlatformError
-from dse.records import RecordError, has_benchmarks, how_to_measure
 from dse.race_trees import find_tree
+from dse.records import RecordError, has_benchmarks, how_to_measure
 from tests.committed import RESULTS, ROOT
 from tests.matrix import slow
 from tests.nursery import run_python

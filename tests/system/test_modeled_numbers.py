@@ -29,7 +29,7 @@ from dse.times.trees import FANOUTS, trees
 from impls.training import load
 from tests.committed import RESULTS
 from tests.matrix import slow
-from tests.solver_cases import option, timed, explain_mapping
+from tests.solver_cases import explain_mapping, option, timed
 
 MACHINES = ("8fb834d50a", "d7dae63b89")
 ALONE = ExecutionMode("apart", Run("apart", 1, "torch", "torch"))

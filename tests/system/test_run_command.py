@@ -16,11 +16,10 @@ import pytest
 
 pytest.importorskip("torch", reason="training needs the extra `train`")
 from dse import race_runs
-from dse.mapping.question import find_mapping
 from dse.__main__ import main
 from dse.answers import deciding, emit, run
 from dse.answers.mapping_text import text
-from dse.mapping.question import ask
+from dse.mapping.question import ask, find_mapping
 from dse.platforms import busy
 from dse.race_runs import Decided
 from dse.records import read_file

@@ -7,18 +7,17 @@ import random
 
 import pytest
 
-import dse
 import impls
 from benchmarks.cases import Case
 from benchmarks.presets import groups
 from dse import __main__ as cli
 from dse import platforms, stats
 from dse.drift import USUAL
+from dse.race_trees import find_tree
 from dse.records import RecordError, Writer
 from dse.times.tree_times import Question, Table
 from dse.times.tree_variants import Configuration
 from dse.tree import answer
-from dse.race_trees import find_tree
 from tests.committed import RESULTS
 from tests.system.test_records import measurement
 

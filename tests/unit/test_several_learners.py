@@ -28,8 +28,8 @@ from impls.training.__main__ import _parser as training_parser
 from impls.training.options import set_up_answer, setup_of
 from tests.committed import RESULTS
 from tests.profiled import NOISE, folder, stamp
-from tests.system.test_implementations import PLATFORM, records
 from tests.solver_cases import explain_mapping
+from tests.system.test_implementations import PLATFORM, records
 
 HERE = RESULTS / "8fb834d50a" / "platform.toml"
 NOTHING = FlatThenLinear(0.0, 0.0)
