@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("pandas", reason="reports need pandas")
 
-from dse.answers import tree_text
+from dse.answers.printer import say, write_range, write_tree
+from dse.answers.tree_answer import tree_answer
 from dse.race_trees import find_tree
 from dse.records import RecordError, read_folder
 from reports import page, tidy
@@ -78,7 +79,8 @@ def recommended(results, question):
         answer = find_tree(*shape, results=results, machine=KEY)
     except RecordError as error:
         return f"No answer: {error}.", "", None
-    return *tree_text.text(answer).splitlines()[:2], answer
+    told = tree_answer(answer)
+    return say(told.choice.says, told.choice.values), *told.paste, answer
 
 
 def some(points, count):
@@ -159,14 +161,14 @@ def test_without_scripts_a_table_shows_a_part_of_the_grid(written, found):
     plain = re.sub(r"<script.*?</script>", "", written, flags=re.DOTALL)
     assert '<form id="explorer" class="explorer" hidden>' in plain
     one = next(one for one in found[2] if (one.question.capacity, one.question.batch) == (1_000_000, 256))
-    tree = next(
-        tree_text.taken(point.answer)
+    choice = next(
+        tree_answer(point.answer).choice
         for point in found[2]
         if (point.question.capacity, point.question.batch) == (1_000_000, 256)
         and (point.question.updates_per_sample, point.question.threads, point.question.dtype)
         == (1, one.question.threads, one.question.dtype)
     )
-    name, time = tree_text.named(tree.configuration), tree_text.step_text(tree.time)
+    name, time = write_tree(choice.label), write_range(choice.number)
     assert f"<td>{html.escape(name)}<br><small>{html.escape(time)}</small></td>" in plain
 
 

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from dse.answers import mapping_text
+from dse.answers.mapping_answer import mapping_answer
+from dse.answers.printer import write
 from dse.mapping.options import implementation_of
 from dse.mapping.question import ask, find_mapping
 from dse.records import RecordError
@@ -57,7 +58,7 @@ def test_the_answers_are_what_the_command_prints(machine):
     here = find_mapping(machine / "made-up" / "platform.toml", "cartpole_dqn", results=machine)
     seeds = find_mapping("u200", "hopper_ddpg", results=machine)
     texts = re.findall(r"<pre>(.*?)</pre>", html, re.DOTALL)
-    assert texts == [safe(mapping_text.text(one)) for one in (here, seeds)]
+    assert texts == [safe("\n".join(write(mapping_answer(found)))) for found in (here, seeds)]
     assert html.index("python -m dse recommend --platform u200") < html.index("<figure>") < html.index("solver_x: why")
     for one in mapping_loss.losses():
         cells = re.search(rf"<tr><td>{re.escape(one.variant)}</td>(.*?)</tr>", html)

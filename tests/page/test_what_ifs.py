@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pandas", reason="reports need pandas")
 
-from dse.answers.text import rounded
+from dse.answers.printer import rounded
 from dse.estimate import weakest
 from dse.mapping.answer import Shortage
 from dse.mapping.question import find_mapping
@@ -64,8 +64,8 @@ def assert_same(cells, answer):
     assert storage[0] == parts["storage"][0]
     assert rate == rounded(answer.value, answer.low, answer.high)
     assert note.startswith("at most, ") == answer.upper_bound
-    if answer.interval == "factor":
-        assert f"{weakest(part.source for part in answer.parts)}, error bound: a factor of" in note
+    ends = " to ".join(rounded(end, answer.low, answer.high) for end in (answer.low, answer.high))
+    assert note.endswith(f"{ends}, {weakest(part.source for part in answer.parts)}")
 
 
 @pytest.mark.parametrize("workload", what_ifs.WORKLOADS)

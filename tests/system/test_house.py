@@ -235,3 +235,47 @@ def test_tests_have_what_is_quoted_and_synthesized_as_it_is():
             for root in (ROOT, ROOT / "tests/data")
         )
         assert ours == theirs
+
+
+# What is left of texts outside of the file of sentences, to be lowered: strings of four words and more that are neither
+# docstrings, help, commands nor raised, and calls that take text apart (readers of files and options among them).
+SENTENCES = {"dse/answers": 41, "dse/mapping": 31, "dse/times": 74, "dse/tuning": 6}
+TAKEN_APART = {"dse/answers": 15, "dse/mapping": 11, "dse/times": 5, "dse/tuning": 0}
+APART = {"split", "rsplit", "partition", "rpartition", "startswith", "endswith", "removeprefix", "removesuffix"}
+SHOWN_AS_HELP = {"add", "add_argument", "add_command", "add_parser", "warn_once"}
+
+
+def sentences_of(tree):
+    """Strings of four words and more that are neither docstrings, help nor raised."""
+    skipped = set()
+    for node in ast.walk(tree):
+        is_shown = isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in SHOWN_AS_HELP
+        is_error = isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Error")
+        if isinstance(node, (ast.Raise, ast.Expr)) or is_shown or is_error:
+            skipped |= set(ast.walk(node))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            skipped |= set(ast.walk(node)) - {node}
+    for node in (node for node in ast.walk(tree) if node not in skipped):
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            text = "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in parts)
+            if len(text.split()) >= 4 and "python -m" not in text and "--" not in text:
+                yield node.lineno, text
+
+
+def calls_that_take_apart(tree):
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    for call in calls:
+        if call.func.attr in APART or ast.unparse(call.func.value) == "re":
+            yield call.lineno, ast.unparse(call)
+
+
+@pytest.mark.parametrize("room", SENTENCES)
+def test_sentences_are_said_by_one_file_and_no_text_is_taken_apart(room):
+    said, apart = [], []
+    for path in (path for path in modules(room) if path.name != "words.py"):
+        said += [(path.name, *found) for found in sentences_of(parsed(path))]
+        apart += [(path.name, *found) for found in calls_that_take_apart(parsed(path))]
+    assert len(said) <= SENTENCES[room], said
+    assert len(apart) <= TAKEN_APART[room], apart

@@ -15,7 +15,7 @@ from tests.nursery import run_python
 
 MACHINE = "d7dae63b89"
 KEPT = {
-    *("recommend", "Recommendation", "recommend_mapping", "explain_mapping", "MappingAnswer", "Shortage"),
+    *("recommend", "recommend_mapping", "explain_mapping", "Answer", "Row", "Note"),
     *("Measurement", "RecordError", "read_file", "read_folder", "CostModel", "fit", "cross_validate"),
     *("fanout_regrets", "Problem", "solve", "split_cores", "platform_split", "platform_depth"),
 }
@@ -48,10 +48,13 @@ def test_importing_it_imports_nothing_of_it():
 
 
 def test_questions_are_answered_by_their_types():
-    assert isinstance(dse.recommend(1_000_000, 256, machine=MACHINE), dse.Recommendation)
-    assert isinstance(dse.recommend_mapping("u200", "hopper_ddpg"), dse.MappingAnswer)
-    assert isinstance(dse.explain_mapping("u200", "hopper_ddpg", {"learner": "gpu"}), dse.Explanation)
-    assert isinstance(dse.recommend_mapping("edge", "pong_dqn", fix={"capacity": 10**8}), dse.Shortage)
+    tree, mapping = dse.recommend(1_000_000, 256, machine=MACHINE), dse.recommend_mapping("u200", "hopper_ddpg")
+    explained = dse.explain_mapping("u200", "hopper_ddpg", {"learner": "gpu"})
+    assert {type(answer) for answer in (tree, mapping, explained)} == {dse.Answer}
+    assert tree.choice.label["implementation"] in tree.paste[0]
+    assert mapping.choice.estimate.low <= mapping.choice.estimate.value <= mapping.choice.estimate.high
+    assert explained.others[0].label["learner"] == "gpu"
+    assert dse.recommend_mapping("edge", "pong_dqn", fix={"capacity": 10**8}).choice is None
     assert isinstance(dse.platform_split("this", "hopper_ddpg", machine=MACHINE), dse.CoreSplit)
     assert dse.platform_depth("u200", "hopper_ddpg", 0.0).depth == 0  # what is chosen there samples none ahead
     with pytest.raises(dse.RecordError):
