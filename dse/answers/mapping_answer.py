@@ -18,7 +18,6 @@ from .emit import piped_command, to_run, training_command, why_not_run
 UNPROFILED = {"no_profile", "no_records", "profile_differs"}
 """Kinds of notes where the workload's own profile does not answer."""
 UNITS = {"ratio": "gradient steps/s", "training": "gradient steps/s without actors", "per_watt": "gradient steps/J"}
-LINKS = "link"
 QUESTION = ("platform", "workload", "batch", "update_interval", "objective", "epsilon", "machine", "results")
 CHOSEN = ("arrangement", "depth", "environments", "learners", "sync", "period", "banks", "strategy", "devices", "watts")
 RATES = ("hz", "actor_hz", "learner_hz", "bound", "distance", "configurations", "runs_here")
@@ -144,10 +143,8 @@ def _rates(found: MappingAnswer) -> Iterator[Row]:
 
 
 def _decides_row(end: Decides) -> Row:
-    parts = ("tree",) if set(end.parts) == {"sampling", "updating"} else end.parts
-    what = parts[0] if len(parts) == 1 else "whole loop" if parts else LINKS
     says = ("decides_if_longer" if end.factor > 1 else "decides_if_shorter") if end.differs else ""
-    label = {"time_of": what, "on": end.device, "factor": end.factor}
+    label = {"time_of": _timed_part(end), "on": end.device, "factor": end.factor}
     more = {
         "times": max(end.factor, 1 / end.factor),
         "value": end.value,
@@ -155,6 +152,12 @@ def _decides_row(end: Decides) -> Row:
         "gain": end.gain,
     }
     return Row(label, more={**more, "evidence": end.number}, says=says)
+
+
+def _timed_part(end: Decides) -> str:
+    """Return the part of which a number is the time."""
+    parts = ("tree",) if set(end.parts) == {"sampling", "updating"} else end.parts
+    return parts[0] if len(parts) == 1 else "whole loop" if parts else "link"
 
 
 def _measure(found: MappingAnswer) -> Iterator[Note]:
@@ -167,14 +170,13 @@ def _measure(found: MappingAnswer) -> Iterator[Note]:
     if found.machine_note:
         yield Note("measure_here", {"evidence": evidence.number}, "measure")
         return
-    values = {"evidence": evidence.number, "how": evidence.command}
-    if not evidence.command:
-        yield Note("state_time", values, "measure")
-        return
-    if not found.machine:
-        yield Note("measure_there", values, "measure")
-        return
+    end = next((end for end in found.decides if end.number == evidence.number), None)
+    what = (_timed_part(end), end.device) if end else ("link", evidence.number)
+    values = {"time_of": what[0], "on": what[1], "evidence": evidence.number, "how": evidence.command}
     kinds = {note.kind for note in found.notes}
+    if not evidence.command or "no_records" in kinds:
+        yield Note("measure_there" if evidence.command else "state_time", values, "measure")
+        return
     is_profiled = not found.profile_notes and not kinds & UNPROFILED
     is_timed = evidence.source != "modeled" or not evidence.command.startswith(benchmark("profile --arrangements"))
     tied = [tie.arrangement for tie in found.ties if tie.arrangement != found.arrangement]

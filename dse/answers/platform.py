@@ -68,7 +68,7 @@ def run_estimate(options: argparse.Namespace) -> int:
 def primitives_answer(question: MappingQuestion) -> Answer:
     """Return the table of primitives [Zhang2023, VI-A3]: a row for each part on each device, its source and its range.
 
-    A note of the kind "measure_to_be_sure" has the command that measures what nobody timed. Where a part has no time on
+    A note of the kind "measure_parts" has the command that measures what nobody timed. Where a part has no time on
     a device, its row says what is missing.
     """
     parts, rows, commands = question.parts(), list[Row](), dict[str, list[str]]()
@@ -78,13 +78,12 @@ def primitives_answer(question: MappingQuestion) -> Answer:
             continue
         rows.append(Row({"part": part, "device": device}, time, "s"))
         if time.source in ("modeled", "extrapolated"):
-            commands.setdefault(time.rests_on.command, []).append(time.rests_on.number)
+            commands.setdefault(time.rests_on.command, []).append(f"{part} on {device}")
     named = {"workload": question.workload.name, "batch": parts.batch, "platform": question.platform.name}
     notes = list[Note]()
-    for command, numbers in commands.items():
-        values = {"evidence": ", ".join(dict.fromkeys(numbers)), "how": command}
-        kind = "state_time" if not command else "measure_to_be_sure" if question.machine else "measure_there"
-        notes.append(Note(kind, values, "first"))
+    for command, timed in commands.items():
+        kind = "state_parts" if not command else "measure_parts" if question.tables[0] else "measure_parts_there"
+        notes.append(Note(kind, {"parts": timed, "how": command}, "first"))
     return Answer(named, Row(named, says="primitives"), tuple(rows), notes=tuple(notes))
 
 

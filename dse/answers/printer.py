@@ -13,7 +13,7 @@ import impls
 from impls.terminal import COMMAND, aligned, listed, plural
 
 from ..answer import Answer, Level, Row
-from .words import HEADS, SENTENCES
+from .words import ARRANGED, HEADS, SENTENCES
 
 WIDTH = 116
 WIDE = 0.2  # of an interval, beyond which no third digit is known
@@ -278,6 +278,7 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "pace": write_pace,
     "list": lambda words: listed([*map(str, words)]),
     "where": write_where,
+    "arranged": ARRANGED.__getitem__,
     "range": write_range,
     "about": lambda value: rounded(value, 0.0, value),
     "differs": write_difference,

@@ -13,6 +13,10 @@ SENTENCES = {
     "evidence": "rests on {evidence}: {source}, {told}",
     "primitives": "Times of each part of a gradient step of {workload} (B = {batch}) on {platform}; an actor's is "
     "of an environment step.",
+    "measure_parts": "To measure {parts:list}: {how}",
+    "measure_parts_there": "To measure {parts:list}, run on that machine: {how}",
+    "state_parts": "Nothing here measures {parts:list}; state your times with --times FILE, as in: python -m dse times "
+    "--example",
     # How many cores.
     "split_cores": "Give {actors:core} to actors and {learners:core} to learners: {estimate:range}.",
     "take_turns": "Let actors and learners take turns on {cores:core}: {estimate:range}.",
@@ -95,7 +99,7 @@ SENTENCES = {
     "{noise_share:share} in a run, between runs by {common_share:share} for all together and {own_share:share} "
     "for each.",
     # Which mapping.
-    "train": "Train {workload} (B = {batch}) on {platform}, {arrangement}: {where:where}; {estimate:range}.",
+    "train": "Train {workload} (B = {batch}) on {platform}, {arrangement:arranged}: {where:where}; {estimate:range}.",
     "bound_by_part": "Slowest part: {parts:list} on {devices:list}.",
     "bound_by_parts": "Slowest part: {device}, which does {parts:list} in turn.",
     "bound_by_engine": "Slowest part: {engine}.",
@@ -108,12 +112,12 @@ SENTENCES = {
     "{differs:differs}.",
     "nothing_decides": "No single time, anywhere within its range, makes another choice better.",
     "more_are_tied": "{more} more are as good within what is known.",
-    "measure_to_decide": "To decide, measure {evidence}: {how}",
-    "measure_to_be_sure": "To be sure, measure {evidence}: {how}",
-    "measure_there": "To be sure of {evidence}, run on that machine: {how}",
-    "state_time": "Nothing here measures {evidence}; state your time with --times FILE, as in: python -m dse times "
-    "--example",
-    "measure_here": "To be sure, measure {evidence} on the machine itself.",
+    "measure_to_decide": "To decide, measure the {time_of} on {on}: {how}",
+    "measure_to_be_sure": "To be sure, measure the {time_of} on {on}: {how}",
+    "measure_there": "To be sure of the {time_of} on {on}, run on that machine: {how}",
+    "state_time": "Nothing here measures the {time_of} on {on}; state it with --times FILE, as in: python -m dse "
+    "times --example",
+    "measure_here": "To be sure, measure on the machine itself.",
     "run_what_ties": "To decide, run it: {how}",
     "run_has_tree_at": "A run has its tree on the {home}, not on the {device}.",
     "run_has_records_at": "A run keeps records on the {home} that acts, not on the {device}.",
@@ -210,6 +214,8 @@ SENTENCES = {
     "basis": "{what}: {basis}, {source}",
 }
 """What is said, by kind."""
+ARRANGED = {"serial": "in one process", "apart": "actors in their own processes", "pipelined": "all parts at once"}
+"""Execution modes, in a sentence."""
 HEADS = {
     "in_turns": "take turns",
     "bound_hz": "formula/s",
