@@ -78,7 +78,7 @@ def _recorded_answer(found: Recommendation) -> Answer:
     tree, question = taken(found), found.question
     is_default = bool(found.ties) and tree.configuration == Configuration(tree.configuration.contestant, DEFAULT, 1)
     others = [_time_row(found, tie, "tied_tree") for tie in (found.choice, *found.ties) if tie is not tree]
-    if found.runner_up and tree is found.choice:
+    if found.runner_up and tree is found.choice and found.runner_up not in found.ties:
         others.append(_time_row(found, found.runner_up, "next_tree"))
     drift = found.drift
     known = {"cells": len(found.rests_on), "noise_share": found.noise_floor, "machine": found.machine}
@@ -150,7 +150,7 @@ def _modeled_answer(found: ModeledChoice) -> Answer:
 
     others = [] if found.best is choice else [row(found.best, "fastest_modeled_tree")]
     others += [row(tree, "tied_tree") for tree in found.ties if tree is not found.best]
-    others += [row(tree, "best_on_device") for tree in found.elsewhere]
+    others += [row(tree, "best_on_device") for tree in found.elsewhere if tree not in (found.best, *found.ties)]
     notes = [
         Note("tree_steps", _question(found, {}), "first"),
         Note("tree_is_modeled", {"platform": found.platform}, "first"),
