@@ -104,10 +104,8 @@ def _rows(found: MappingAnswer) -> Iterator[Row]:
     for (name, device), count in found.tried.items():
         yield Row({"tried_for": name, "on": device}, more={"options": count})
     for simulated in found.simulated:
-        yield Row(
-            {"simulated_with_deviation": simulated.cv},
-            more={"rate_hz": simulated.hz, "low_hz": simulated.low, "high_hz": simulated.high},
-        )
+        rate = {"rate_hz": simulated.hz, "low_hz": simulated.low, "high_hz": simulated.high}
+        yield Row({"simulated_with_deviation": simulated.cv}, more=rate)
 
 
 def _transfer_row(sent: TransferAnswer, **label: str) -> Row:
@@ -144,7 +142,8 @@ def _rates(found: MappingAnswer) -> Iterator[Row]:
 
 def _decides_row(end: Decides) -> Row:
     says = ("decides_if_longer" if end.factor > 1 else "decides_if_shorter") if end.differs else ""
-    label = {"time_of": _timed_part(end), "on": end.device, "factor": end.factor}
+    on = end.device if end.parts else end.number.removeprefix("link ")
+    label = {"time_of": _timed_part(end), "on": on, "factor": end.factor}
     more = {
         "times": max(end.factor, 1 / end.factor),
         "value": end.value,
@@ -167,12 +166,12 @@ def _measure(found: MappingAnswer) -> Iterator[Note]:
     evidence = decide or found.measure_next
     if evidence is None:
         return
+    rows = (_decides_row(end).values for end in found.decides if end.number == evidence.number)
+    of = next((f"{row['time_of']} on {row['on']}" for row in rows), evidence.number)
+    values = {"evidence": evidence.number, "of": [f"the {of}"], "how": evidence.command}
     if found.machine_note:
-        yield Note("measure_here", {"evidence": evidence.number}, "measure")
+        yield Note("measure_here", values, "measure")
         return
-    end = next((end for end in found.decides if end.number == evidence.number), None)
-    what = (_timed_part(end), end.device) if end else ("link", evidence.number)
-    values = {"time_of": what[0], "on": what[1], "evidence": evidence.number, "how": evidence.command}
     kinds = {note.kind for note in found.notes}
     if not evidence.command or "no_records" in kinds:
         yield Note("measure_there" if evidence.command else "state_time", values, "measure")
@@ -202,9 +201,10 @@ def _shortage_answer(found: Shortage) -> Answer:
     notes = [Note("does_not_fit", question, "first")]
     notes += [Note("repairs", level="first")] if len(found.repairs) + len(found.no_links) > 1 else []
     for number, repair in enumerate(found.repairs, 1):
-        for budget, (have, need) in repair.items():
+        for place, (budget, (have, need)) in enumerate(repair.items()):
             values = {"budget": budget.removesuffix("_bytes"), "have": have, "need": need, "repair": number}
-            notes.append(Note("short_of_bytes" if budget.endswith("_bytes") else "short_of", values, "first"))
+            kind = "and_short_of" if place else "short_of"
+            notes.append(Note(f"{kind}_bytes" if budget.endswith("_bytes") else kind, values, "first"))
     notes += [Note("no_link", {"source": source, "target": target}, "first") for source, target in found.no_links]
     notes += notes_of_records(found.machine, found.machine_note, found.profile_notes)
     return Answer(question | {"machine": found.machine}, None, notes=tuple(notes))

@@ -68,22 +68,25 @@ def run_estimate(options: argparse.Namespace) -> int:
 def primitives_answer(question: MappingQuestion) -> Answer:
     """Return the table of primitives [Zhang2023, VI-A3]: a row for each part on each device, its source and its range.
 
-    A note of the kind "measure_parts" has the command that measures what nobody timed. Where a part has no time on
+    A note of the level "first" has the command that measures what nobody timed. Where a part has no time on
     a device, its row says what is missing.
     """
-    parts, rows, commands = question.parts(), list[Row](), dict[str, list[str]]()
+    parts, rows, commands = question.parts(), list[Row](), dict[str, dict[str, str]]()
     for part, device, time in _primitives(question, parts):
         if isinstance(time, str):
             rows.append(Row({"part": part, "device": device}, None, "s", {"lacks": time}))
             continue
         rows.append(Row({"part": part, "device": device}, time, "s"))
         if time.source in ("modeled", "extrapolated"):
-            commands.setdefault(time.rests_on.command, []).append(f"{part} on {device}")
+            number = time.rests_on.number
+            place = number if part.startswith("send ") else f"{part} on {device}"
+            commands.setdefault(time.rests_on.command, {})[f"the {place}"] = number
     named = {"workload": question.workload.name, "batch": parts.batch, "platform": question.platform.name}
     notes = list[Note]()
-    for command, timed in commands.items():
-        kind = "state_parts" if not command else "measure_parts" if question.tables[0] else "measure_parts_there"
-        notes.append(Note(kind, {"parts": timed, "how": command}, "first"))
+    for command, places in commands.items():
+        values = {"evidence": ", ".join(dict.fromkeys(places.values())), "of": list(places), "how": command}
+        kind = "state_time" if not command else "measure_to_be_sure" if question.tables[0] else "measure_there"
+        notes.append(Note(kind, values, "first"))
     return Answer(named, Row(named, says="primitives"), tuple(rows), notes=tuple(notes))
 
 

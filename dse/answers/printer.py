@@ -31,7 +31,7 @@ def show(answer: Answer, options: argparse.Namespace) -> int:
 
 def write(answer: Answer, is_verbose: bool = False) -> Iterator[str]:
     """Write the lines of an answer."""
-    yield from write_first_screen(answer)
+    yield from write_first_screen(answer, math.inf if is_verbose else LINES)
     if not is_verbose:
         yield from [f"  {SENTENCES['more']}"] if answer.choice else []
         return
@@ -45,8 +45,8 @@ def write(answer: Answer, is_verbose: bool = False) -> Iterator[str]:
             yield from wrap(say(note.kind, note.values))
 
 
-def write_first_screen(answer: Answer) -> Iterator[str]:
-    """Write what a reader must know in ``LINES`` lines: the choice, what limits it, the next best, what decides.
+def write_first_screen(answer: Answer, most: float = LINES) -> Iterator[str]:
+    """Write what a reader must know in so many lines: the choice, what limits it, the next best, what decides.
 
     What to measure comes first if the number is unsure. Warnings are never dropped; of other notes what has no room is.
     """
@@ -54,13 +54,14 @@ def write_first_screen(answer: Answer) -> Iterator[str]:
     measure = [wrap(sentence) for sentence in _say_notes(answer, "measure")]
     is_unsure = estimate is not None and estimate.high > UNSURE * estimate.low
     begin = [line.removeprefix("  ") for line in measure[0]] if is_unsure and measure else []
-    begin += wrap(say(answer.choice.says, answer.choice.values), "") if answer.choice else []
+    said = _say_notes(answer, "first")
+    begin += wrap(say(answer.choice.says, answer.choice.values) if answer.choice else said.pop(0), "")
     begin += [f"  {line}" for line in answer.paste]
     warnings = [line for sentence in _say_notes(answer, "warning") for line in wrap(f"warning: {sentence}")]
-    first = [wrap(sentence) for sentence in _say_notes(answer, "first")]
+    first = [wrap(sentence) for sentence in said]
     rows = [wrap(say(row.says, row.values)) for row in (*answer.others[:1], *answer.decides[:1]) if row.says]
-    sentences = [*first[:1], *rows, *first[1:], *([] if is_unsure else measure[:1])]
-    room = LINES - 1 - len(begin) - len(warnings) if answer.choice else math.inf
+    sentences = [*first[:1], *rows, *first[1:], *measure[is_unsure:]]
+    room = most - 1 - len(begin) - len(warnings) if answer.choice else math.inf
     yield from begin
     for lines in sentences:
         # Invariant: ``room`` lines are free, of those that the last line and the warnings leave.
@@ -220,6 +221,15 @@ def percent(share: float) -> str:
     return f"{float(f'{100 * share:.2g}'):,.10g} %" if abs(share) >= EQUAL else "0 %"
 
 
+def write_worth(ratio: float) -> str:
+    """Write how good a value is next to the choice's: of a rate, or of steps per joule.
+
+    >>> write_worth(0.84), write_worth(1.25), write_worth(1.0)
+    ('16 % worse', '25 % better', 'as good')
+    """
+    return "as good" if abs(ratio - 1) < EQUAL else f"{percent(abs(ratio - 1))} {'better' if ratio > 1 else 'worse'}"
+
+
 def write_where(found: Mapping[str, Sequence[str]]) -> str:
     """Write what each device does.
 
@@ -276,6 +286,7 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "us": write_time,
     "share": percent,
     "pace": write_pace,
+    "worth": write_worth,
     "list": lambda words: listed([*map(str, words)]),
     "where": write_where,
     "arranged": ARRANGED.__getitem__,

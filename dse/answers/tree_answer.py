@@ -150,7 +150,7 @@ def _modeled_answer(found: ModeledChoice) -> Answer:
 
     others = [] if found.best is choice else [row(found.best, "fastest_modeled_tree")]
     others += [row(tree, "tied_tree") for tree in found.ties if tree is not found.best]
-    others += [row(tree, "best_on_device") for tree in found.elsewhere]
+    others += [row(tree, "best_on_device") for tree in found.elsewhere if tree not in (found.best, *found.ties)]
     notes = [
         Note("tree_steps", _question(found, {}), "first"),
         Note("tree_is_modeled", {"platform": found.platform}, "first"),

@@ -13,10 +13,6 @@ SENTENCES = {
     "evidence": "rests on {evidence}: {source}, {told}",
     "primitives": "Times of each part of a gradient step of {workload} (B = {batch}) on {platform}; an actor's is "
     "of an environment step.",
-    "measure_parts": "To measure {parts:list}: {how}",
-    "measure_parts_there": "To measure {parts:list}, run on that machine: {how}",
-    "state_parts": "Nothing here measures {parts:list}; state your times with --times FILE, as in: python -m dse times "
-    "--example",
     # How many cores.
     "split_cores": "Give {actors:core} to actors and {learners:core} to learners: {estimate:range}.",
     "take_turns": "Let actors and learners take turns on {cores:core}: {estimate:range}.",
@@ -103,21 +99,21 @@ SENTENCES = {
     "bound_by_part": "Slowest part: {parts:list} on {devices:list}.",
     "bound_by_parts": "Slowest part: {device}, which does {parts:list} in turn.",
     "bound_by_engine": "Slowest part: {engine}.",
-    "bound_by_batches": "The learner waits for batches: {depth} are sampled ahead.",
-    "tied": "As good within what is known: {differs:differs} ({pace:pace}); fewest devices and cores decide.",
-    "next_best": "Next best: {differs:differs}, {pace:pace}.",
+    "bound_by_batches": "The learner waits for batches, with {depth:batch} sampled ahead.",
+    "tied": "As good within what is known: {differs:differs} ({pace:worth}); fewest devices and cores decide.",
+    "next_best": "Next best: {differs:differs}, {pace:worth}.",
     "decides_if_longer": "If the time of the {time_of} on {on} is {times:about} times as long, this is {gain:share} "
-    "faster: {differs:differs}.",
-    "decides_if_shorter": "If the {time_of} on {on} is {times:about} times faster, this is {gain:share} faster: "
+    "better: {differs:differs}.",
+    "decides_if_shorter": "If the {time_of} on {on} is {times:about} times faster, this is {gain:share} better: "
     "{differs:differs}.",
     "nothing_decides": "No single time, anywhere within its range, makes another choice better.",
-    "more_are_tied": "{more} more are as good within what is known.",
-    "measure_to_decide": "To decide, measure the {time_of} on {on}: {how}",
-    "measure_to_be_sure": "To be sure, measure the {time_of} on {on}: {how}",
-    "measure_there": "To be sure of the {time_of} on {on}, run on that machine: {how}",
-    "state_time": "Nothing here measures the {time_of} on {on}; state it with --times FILE, as in: python -m dse "
-    "times --example",
-    "measure_here": "To be sure, measure on the machine itself.",
+    "more_are_tied": "As good within what is known, but not listed: {more:choice} more.",
+    "measure_to_decide": "To decide, measure the time of {of:list}: {how}",
+    "measure_to_be_sure": "To be sure, measure the time of {of:list}: {how}",
+    "measure_there": "To be sure of the time of {of:list}, run on the machine itself: {how}",
+    "state_time": "Nothing here measures the time of {of:list}; state yours with --times FILE, as in: "
+    "python -m dse times --example",
+    "measure_here": "To be sure, measure the time of {of:list}, on the machine itself.",
     "run_what_ties": "To decide, run it: {how}",
     "run_has_tree_at": "A run has its tree on the {home}, not on the {device}.",
     "run_has_records_at": "A run keeps records on the {home} that acts, not on the {device}.",
@@ -149,6 +145,8 @@ SENTENCES = {
     "repairs": "Each of these would be enough by itself:",
     "short_of": "{budget}: have {have}, need {need}",
     "short_of_bytes": "{budget}: have {have:bytes}, need {need:bytes}",
+    "and_short_of": "and with it {budget}: have {have}, need {need}",
+    "and_short_of_bytes": "and with it {budget}: have {have:bytes}, need {need:bytes}",
     "no_link": "No chain of links from {source} to {target}.",
     # What the rate of a mapping counts.
     "profile_differs": "the profile is of {workload} with other {differs:list}; what depends on these was interpolated "
@@ -158,7 +156,7 @@ SENTENCES = {
     "{timed_with}; this is counted.",
     "no_records": "No records of {platform}: each time is modeled, quoted, or from another machine.",
     "no_profile": "no profile of {workload}; {how}",
-    "depth_gains_nothing": "The {depth:batch} sampled ahead gain nothing where everything takes turns.",
+    "depth_gains_nothing": "Sampling {depth:batch} ahead gains nothing where everything takes turns.",
     "nothing_overlaps": "The workload samples no batch ahead, so nothing overlaps; --free presampled lifts that.",
     "whole_loop": "The complete loop measured {ratio} times the sum of its parts; the rate is the loop's.",
     "actors_have_processes": "Each of the workload's {actors:actor} has a process; --fix actor_count= takes others.",
@@ -166,25 +164,26 @@ SENTENCES = {
     "several_environments": "each actor steps {environments:environment} at once by the same weights; another number "
     "changes learning slightly",
     "watts_are_limits": "Watts are the limits of whole devices in use.",
-    "rate_is_bound": "The rate is an upper bound: queueing may take up to {too_high:shares} of it.",
+    "rate_is_bound": "The rate is an upper bound: with D batches ahead, waiting takes at most {too_high:shares}.",
     "one_processor_tried": "Actors were tried on {cpu} alone, not on {others:list}.",
     "no_slowdowns": "How parts that share {cpu} slow each other down is not counted: no profile tells.",
     "no_slowdown": "How {other} slows {part} down on {cpu} is not counted: no profile tells.",
     "fixed_for_processor": "{key}={value} is for the processor's options, and {part} is on {device}",
     "batch_at_knee": "B = {batch} is the smallest that trains {least_share:share} of the most records per {unit}: "
     "{shares:shares}.",
-    "batch_still_rising": "Records per {unit} still rise at the largest batch that fits, {largest}; B = {batch}.",
-    "batch_still_rising_measured": "Records per {unit} still rise at the largest batch measured, {largest}; "
-    "B = {batch}.",
+    "batch_still_rising": "Records per {unit} still rise at the largest batch that fits, {largest}, so the "
+    "workload's B = {batch} stays.",
+    "batch_still_rising_measured": "Records per {unit} still rise at the largest batch measured, {largest}, so "
+    "the workload's B = {batch} stays.",
     "worth_of_records": "A larger batch may need more records to learn as much; this is not in the model.",
-    "tried_in_hardware": "Trees in hardware were tried with K of {fanouts:list}, {banks:list} banks, {leaf_bits:list} "
-    "bits.",
+    "tried_in_hardware": "Trees in hardware were tried with K = {fanouts:list}; with banks: {banks:list}; with bits "
+    "of a leaf: {leaf_bits:list}.",
     "tried_depths": "Batches sampled ahead that were tried: {depths:list}.",
     # Why another mapping loses.
-    "loses": "{described:settings} is {loss:share} slower than the best: {estimate:range}.",
+    "loses": "{described:settings} is {loss:share} worse than the best, which makes {estimate:range}.",
     "ties_within_epsilon": "{described:settings} is as good as the best within {epsilon:share}: {estimate:range}.",
-    "ties_unsure": "{described:settings} may be {gain:share} faster, within what is known; the answer takes fewer "
-    "devices and cores: {estimate:range}.",
+    "ties_unsure": "{described:settings} may be {gain:share} better, within what is known, than the answer, which "
+    "takes fewer devices and cores: {estimate:range}.",
     "as_described": "As described: {where:where}; {rate:range}.",
     "takes_more_watts": "Its devices may take {watts} W, those of the best {best_watts} W.",
     "steps_in_flight": "A batch under way takes {seconds:us} a step, {best_seconds:us} in the best.",
@@ -193,13 +192,13 @@ SENTENCES = {
     "sending_takes": "Sending {sent} takes {seconds:us} of that.",
     "part_takes": "Its {part} takes {seconds:us} on {device} ({choice}), {best_seconds:us} on {best_device} "
     "({best_choice}) in the best.",
-    "may_be_no_worse": "With a probability of {chance:share} it is no slower.",
+    "may_be_no_worse": "With a probability of {chance:share} it is no worse.",
     "moves_too": "This also moves {parts:list} from {from} to {to}.",
     # What a changed machine changes.
-    "fits_now": "With {changes:list} {workload} fits {platform}: {estimate:range}.",
-    "changes_nothing": "With {changes:list} nothing in this answer changes: {estimate:range}.",
-    "changes_rate": "With {changes:list} it is {pace:pace}: {estimate:range}, instead of {before}.",
-    "changes_no_rate": "With {changes:list} it is {pace:pace}, which counts as equal: {estimate:range}.",
+    "fits_now": "With {changes:list}, {workload} fits {platform}: {estimate:range}.",
+    "changes_nothing": "With {changes:list}, nothing in this answer changes: {estimate:range}.",
+    "changes_rate": "With {changes:list}, it is {pace:worth}: {estimate:range}, instead of {before}.",
+    "changes_no_rate": "With {changes:list}, it is {pace:worth}, which counts as equal: {estimate:range}.",
     "records_decide": "Measured records decide, and they are of the machine as it is.",
     # Designs for an FPGA.
     "design": "Take a learner of {pipelines:pipeline} of {mac_units} MAC units, a {memory} replay tree of K = "

@@ -20,7 +20,8 @@ import benchmarks.__main__ as bench
 from benchmarks.presets import PRESETS
 from dse import platforms
 from dse.__main__ import main as dse_main
-from dse.answers.mapping_text import text
+from dse.answers.mapping_answer import explained_answer, mapping_answer
+from dse.answers.printer import write
 from dse.mapping.question import find_mapping
 from impls.terminal import COMMAND
 from impls.training import load
@@ -157,6 +158,16 @@ def test_the_pattern_finds_commands_and_ends_where_they_do():
             check(f"try: {wrong}")
 
 
+def check_all(answer):
+    """Try all that an answer advises, on screen and as data; the commands that measure its evidence."""
+    hows = [note.values["how"] for note in answer.notes if note.values.get("how")]
+    measures = [note.values["command"] for note in answer.notes if note.values.get("command")]
+    shown = "\n".join(write(answer, is_verbose=True))
+    check("\n".join([*write(answer), *answer.paste, *hows, *measures]), least=0)
+    assert all(line in shown for line in (*hows, *answer.paste)), "a command is cut by the end of a line"
+    return measures
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -181,33 +192,28 @@ def test_answers_about_a_tree(capsys, tmp_path, words):
     ),
 )
 def test_answers_about_a_mapping(platform, workload):
-    given = find_mapping(platform, workload)
-    said = text(given, verbose=True)
-    if hasattr(given, "sources"):
-        check("\n".join([text(given), said, *(one.command for one in given.sources)]))
-        (first, *_), _ = advised(given.measure_next.command)
-        assert first in said, "a command is cut by the end of a line"
+    check_all(mapping_answer(find_mapping(platform, workload)))
 
 
 @pytest.mark.slow
 def test_advice_has_the_users_file_as_the_user_gave_it(capsys, mine, tmp_path):
     others = ("sweep", "fpga --help", "--example")
     for platform, free in ((str(HERE), []), (str(HERE), ["batch"]), ("h200", []), ("u200", ["presampled"])):
-        given = find_mapping(platform, str(mine), free=free)
-        check(text(given), least=0)  # where no time makes another choice better, none is to be measured
-        for command in check("\n".join(one.command for one in given.sources)):
+        for command in check_all(mapping_answer(find_mapping(platform, str(mine), free=free))):
             assert str(mine) in shlex.split(command) or any(word in command for word in others)
     asked = explain_mapping("h200", str(mine), {"learner_threads": "1"})
+    check_all(explained_answer(asked))
     check("\n".join(one.command for one in asked.asked.sources))
 
 
 @pytest.mark.parametrize("command", ["cores", "depth"])
-def test_answers_about_numbers_of_cores_and_batches(capsys, mine, tmp_path, command):
+def test_answers_about_numbers_of_cores_and_batches(capsys, mine, monkeypatch, tmp_path, command):
+    monkeypatch.setenv("COLUMNS", "300")  # in which no command of the help is cut
     ask = [command, "--workload"]
-    check(importlib.import_module(f"dse.answers.{command}").__doc__)
-    check(said_by(capsys, dse_main, *ask, "cartpole_dqn", "--machine", MACHINE))
+    check(said_by(capsys, dse_main, command, "--help"))
+    check(said_by(capsys, dse_main, *ask, "cartpole_dqn", "--machine", MACHINE), least=0)
     told = json.loads(said_by(capsys, dse_main, *ask, "hopper_ddpg", "--platform", "h200", "--json"))
-    check("\n".join(one["command"] for one in told["sources"]))
+    check("\n".join(note["command"] for note in told["notes"] if note["kind"] == "evidence"))
     check(said_by(capsys, dse_main, *ask, mine, "--platform", "edge"), least=0)
     for where in (("--results", tmp_path), ("--machine", "0123456789")):
         check(said_by(capsys, dse_main, *ask, "cartpole_dqn", *where))

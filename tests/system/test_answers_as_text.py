@@ -1,8 +1,7 @@
-"""What a reader sees first: the choice in one sentence, a line to paste that works, and why in a few lines."""
+"""What a reader sees first: a few lines with the choice, what to paste, and what is unsure; all numbers on demand."""
 
 import dataclasses
 import json
-import re
 import shlex
 import tomllib
 
@@ -11,17 +10,18 @@ import pytest
 import dse
 import impls
 from dse.__main__ import main
-from dse.answers import emit, mapping_words, tree_text
-from dse.answers.mapping_text import LINES, text
-from dse.answers.recommend import recommend_modeled
-from dse.answers.text import several
-from dse.estimate import Evidence
-from dse.mapping.alternatives import Decides, Other
-from dse.mapping.answer import MappingAnswer, Simulated, TransferAnswer
+from dse.answer import Note
+from dse.answers import emit
+from dse.answers.ask import find_modeled_tree
+from dse.answers.mapping_answer import mapping_answer
+from dse.answers.printer import LINES, UNSURE, rounded, write
+from dse.answers.tree_answer import tree_answer
+from dse.mapping.answer import MappingAnswer
 from dse.mapping.question import find_mapping
 from dse.solver.law import GIVEN_UP
 from dse.times import analytic
 from dse.times.platform_trees import SHAPE_FACTOR
+from impls.terminal import COMMAND
 from impls.training import timed_names
 from impls.training.__main__ import _parser as training_parser
 from tests.committed import RESULTS
@@ -29,22 +29,28 @@ from tests.matrix import matrix, slow
 
 MACHINES = ("d7dae63b89", "8fb834d50a")
 PLATFORMS = ("u200", "h200", "edge", *(str(RESULTS / key / "platform.toml") for key in MACHINES))
-NUMBER = r"(\d{1,3}(?:,\d{3})*(?:\.\d+)?)"
-FIRST = re.compile(rf"Train (\w+) \(B = {NUMBER}\) on .* on the \w+.*: (?:at most )?(?=about )")
+ASKED = "python -m dse recommend --platform this --workload grid"
 
 
 def said(capsys, *words):
     return main([str(word) for word in words]), *capsys.readouterr()
 
 
-def digits(number):
-    """Digits of a number that are told: those before the zeros at its end.
+def read(capsys, *words):
+    return json.loads(said(capsys, *words, "--json")[1])
 
-    >>> digits("110,000"), digits("0.48"), digits("7.0")
-    (2, 2, 2)
-    """
-    plain = number.replace(",", "")
-    return len(plain.replace(".", "").lstrip("0")) if "." in plain else len(plain.rstrip("0"))
+
+def check_screens(answer):
+    """AssertionError unless the first screen is short, and all numbers are with --verbose."""
+    short, whole = list(write(answer)), "\n".join(write(answer, is_verbose=True))
+    is_warned = [note for note in answer.notes if note.level == "warning"]
+    assert len(short) <= LINES or is_warned
+    assert all(len(line) <= 118 or COMMAND.search(line) for line in short)
+    for row in (answer.choice, *answer.rows, *answer.others, *answer.decides):
+        if row and row.estimate:
+            scale = 1e6 if row.unit == "s" else 1.0
+            ends = row.estimate.value, row.estimate.low, row.estimate.high
+            assert all(rounded(scale * end, *ends[1:]) in whole for end in ends), row
 
 
 # Mappings
@@ -54,29 +60,22 @@ def digits(number):
     ("platform", "workload"),
     matrix(PLATFORMS, timed_names(), brief=lambda *one: one[1] == "pong_dqn" or one == ("u200", "hopper_ddpg")),
 )
-def test_headline_has_choice_and_rate_and_the_second_line_can_be_pasted(platform, workload):
-    answer = find_mapping(platform, workload)
-    if not isinstance(answer, MappingAnswer):
-        assert (platform, workload) == ("edge", "pong_dqn")
+def test_first_screen_is_short_and_its_line_works(platform, workload):
+    found = find_mapping(platform, workload)
+    answer = mapping_answer(found, ASKED)
+    check_screens(answer)
+    kinds = [note.kind for note in answer.notes]
+    if not isinstance(found, MappingAnswer):
+        assert (platform, workload, answer.choice, kinds[0]) == ("edge", "pong_dqn", None, "does_not_fit")
         return
-    first, paste, *rest = text(answer, asked=f"python -m dse recommend --platform {platform}").splitlines()
-    match = FIRST.match(first)
-    assert match, first
-    assert match.groups()[:2] == (workload, f"{answer.batch:,}")
-    rate, *ends = re.findall(NUMBER, first[match.end() :])
-    assert float(rate.replace(",", "")) == pytest.approx(answer.value, rel=0.06)
-    assert digits(rate) <= (2 if answer.high > 1.2 * answer.low else 3)
-    assert ends
-    assert all(digits(end) <= 2 for end in ends)
-    assert ("at most about" in first) == answer.upper_bound
-    said = mapping_words.shares, mapping_words.processes, mapping_words.implementations
-    assert len(rest) <= LINES + 3 + sum(len([*lines(answer)]) for lines in said)
-    assert all(len(line) <= 118 for line in rest)
-    if why := emit.why_not_run(answer):
-        assert why in paste
-        assert paste.endswith(f"python -m dse recommend --platform {platform} --emit toml > mapping.toml")
+    (paste,), rate = answer.paste, answer.choice.estimate
+    assert (rate.value, rate.low, rate.high) == (found.value, found.low, found.high)
+    assert answer.choice.is_bound == found.upper_bound
+    assert f"  {paste}" in list(write(answer))
+    if why := emit.why_not_run(found):
+        assert (why.kind in kinds, paste) == (True, f"{ASKED} --emit toml > mapping.toml")
     else:
-        runs_exactly(paste, answer)
+        runs_exactly(paste, found)
 
 
 def runs_exactly(paste, answer):
@@ -112,41 +111,25 @@ def test_nothing_is_advised_that_would_run_something_else():
         assert emit.training_command(dataclasses.replace(serial, parts=tuple(parts))) is None, change
     fixed = find_mapping("h200", "cartpole_dqn", fix={"arrangement": "serial", "batch": 128})
     assert fixed.called == ""
-    assert "a workload file with the values asked for" in text(fixed).splitlines()[1]
+    assert mapping_answer(fixed, ASKED).paste == (f"{ASKED} --json | python -m impls.training train grid --mapping -",)
 
 
-def other(told, cost=0.0):
-    return Other(told, "serial", {}, 1.0, cost, 0.5, 2.0, "factor", False)
+def test_what_to_measure_comes_first_where_a_rate_is_unsure():
+    found = find_mapping("u200", "pong_dqn")
+    for off in (0.9, 1.1):
+        unsure = dataclasses.replace(found, low=found.value, high=off * UNSURE * found.value)
+        first, *_ = write(mapping_answer(unsure))
+        assert (found.decide.command in first) == (off > 1)
 
 
-def test_the_why_has_simulation_ties_and_break_evens():
-    answer = find_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"})
-    decides = (
-        Decides("f_a(cpu)", 2.41, 1.0, "actors on cpu (2 processes)", 0.2),
-        Decides("T_train(gpu)", 0.471, 1.0, "learner on gpu (framework)", 0.1),
-    )
-    answer = dataclasses.replace(
-        answer,
-        decide=Evidence("T_train(fpga)", "modeled", "", "build it; and then more"),
-        simulated=(Simulated(1912.0, 1900.0, 1920.0, 0.0), Simulated(1633.0, 1600.0, 1660.0, 1.0)),
-        decides=decides,
-        ties=(other("a", -0.12), other("b")),
-        others_tied=7,
-        transfers=(TransferAnswer("cpu>fpga", "new records", 12e-6, 800.0, False),),
-    )
-    assert "about 1,900 with steady times, 1,600 with" in text(dataclasses.replace(answer, ties=()))
-    whole, verbose = text(answer), text(answer, verbose=True)
-    assert "a (+12%); b; and 7 more" in whole
-    sentences = [mapping_words.changing(one) for one in decides]
-    assert [re.search(r"[\d.]+x", one)[0] for one in sentences] == ["2.4x", "0.47x"]
-    assert sentences[0] in whole
-    assert all(words in verbose for words in (*sentences, "new records: 12 us on cpu>fpga, 800 bytes"))
-    near = Decides("T_train(gpu)", 0.932, 1.0, "learner on gpu (framework)", 0.1), Decides("f_a(cpu)", 0.5, 1.0)
-    assert mapping_words.changing(near[0]).endswith("0.932x as long, as it may")
-    reached = dataclasses.replace(answer, decides=near)
-    assert mapping_words.limited(reached) == [near[0]]
-    assert "actors on cpu take" not in text(reached)
-    assert mapping_words.UNCHANGED in text(dataclasses.replace(answer, decides=()))
+def test_warnings_stay_where_notes_have_no_room():
+    answer = mapping_answer(find_mapping("u200", "hopper_ddpg"))
+    more = [Note("said", {"text": f"warning {number}"}, "warning") for number in range(9)]
+    more += [Note("said", {"text": f"note {number}"}, "first") for number in range(9)]
+    answer = dataclasses.replace(answer, notes=(*answer.notes, *more))
+    short, whole = "\n".join(write(answer)), "\n".join(write(answer, is_verbose=True))
+    assert all(f"warning {number}" in short for number in range(9))
+    assert "note 8" not in short and "note 8" in whole
 
 
 # Files
@@ -165,12 +148,15 @@ def test_a_mapping_is_emitted_as_a_file_that_says_what_the_answer_says(capsys, s
     file = said(capsys, "recommend", *system, "--emit", "toml")[1]
     given = tomllib.loads(file)
     assert f"# made by: python -m dse recommend {shlex.join(system)}\n" in file
-    whole = json.loads(said(capsys, "recommend", *system, "--json")[1])
+    whole = read(capsys, "recommend", *system)
+    choice = {**whole["choice"], "platform": whole["question"]["platform"]}
     stated = [given[name] for name in ("platform", "mode", "depth", "batch", "workload")]
-    assert stated == [*(whole[name] for name in ("platform", "arrangement", "depth", "batch")), system[3]]
+    assert stated == [*(choice[name] for name in ("platform", "arrangement", "depth", "batch")), system[3]]
     assert given["expected"]["low"] <= given["expected"]["value"] <= given["expected"]["high"]
-    assert given["expected"]["value"] == pytest.approx(whole["value"], rel=0.006)
-    for part in whole["parts"]:
+    assert given["expected"]["value"] == pytest.approx(choice["value"], rel=0.006)
+    parts = [row for row in whole["rows"] if "part" in row]
+    assert len(parts) == 5
+    for part in parts:
         details = {"implementation" if key == "contestant" else key: one for key, one in part["details"].items()}
         assert given[part["part"]].items() >= (details | {"device": part["device"]}).items()
 
@@ -185,10 +171,8 @@ def test_a_mapping_is_emitted_as_a_file_that_says_what_the_answer_says(capsys, s
     ],
 )
 def test_the_line_of_a_tree_makes_that_tree_and_its_file_says_the_same(capsys, asked):
-    first, make, *_ = said(capsys, "recommend", *asked)[1].splitlines()
-    whole = json.loads(said(capsys, "recommend", *asked, "--json")[1])
-    shape, question = whole["tree"], whole["question"]
-    assert make == whole["make"]
+    whole = read(capsys, "recommend", *asked)
+    shape, question, (make,) = whole["choice"], whole["question"], whole["paste"]
     if shape["threads"] <= 2:  # of the machine that tests
         tree = eval(make, {"impls": impls})
         assert (tree.capacity, tree.fanout, tree.threads) == (question["capacity"], shape["fanout"], shape["threads"])
@@ -196,11 +180,7 @@ def test_the_line_of_a_tree_makes_that_tree_and_its_file_says_the_same(capsys, a
     file = said(capsys, "recommend", *asked, "--emit", "toml")[1]
     table = {name: shape[name] for name in ("implementation", "fanout", "threads", "options")}
     table |= {name: question[name] for name in ("capacity", "dtype")}
-    assert tomllib.loads(file) == {"tree": table} == {"tree": whole["tree"]}
-    chosen = whole["choice"]["configuration"]
-    is_chosen = all(table[name] == chosen[name] for name in ("fanout", "threads"))
-    is_default = (table["fanout"], table["threads"], table["options"]) == (16, 1, {})
-    assert is_default or (first.startswith("Use ") and is_chosen and table["options"] == dict(chosen["options"]))
+    assert tomllib.loads(file) == {"tree": table}
 
 
 def test_options_are_in_the_line_and_none_that_is_the_default():
@@ -214,17 +194,13 @@ def test_options_are_in_the_line_and_none_that_is_the_default():
 # Trees
 
 
-def test_a_tree_answer_is_short_and_warns_of_a_batch_beyond_sense(capsys):
-    asked = ("recommend", "--machine", MACHINES[1], "--capacity", "1e6", "--batch", "256")
-    short, whole = (said(capsys, *asked, *more)[1].splitlines() for more in ((), ("--verbose",)))
-    assert short[:2] == whole[:2]
-    assert len(short) <= 8
-    assert all(len(line) <= 118 for line in short)
-    assert ["rests on" in "".join(lines) for lines in (short, whole)] == [False, True]
-    notes = "warning: a batch of 2,048 samples", "warning: a batch of 2,000,000 is beyond"
-    for (capacity, batch), note in zip(((1000, 2048), (10**7, 2 * 10**6)), notes, strict=True):
-        assert note in said(capsys, *asked[:3], "--capacity", capacity, "--batch", batch)[1]
-    assert "a batch of 2,048 samples" in recommend_modeled("u200", 1000, 2048).notes[0]
+def test_a_tree_answer_is_short_and_warns_of_a_senseless_batch(capsys):
+    asked = ("recommend", "--machine", MACHINES[1], "--capacity")
+    assert len(said(capsys, *asked, "1e6", "--batch", "256")[1].splitlines()) <= LINES
+    for capacity, batch in ((1000, 2048), (10**7, 2 * 10**6)):
+        notes = read(capsys, *asked, capacity, "--batch", batch)["notes"]
+        assert any(note["level"] == "warning" and f"{batch:,}" in note["text"] for note in notes)
+    assert "2,048" in find_modeled_tree("u200", 1000, 2048).notes[0]
 
 
 @pytest.mark.parametrize(
@@ -237,7 +213,7 @@ def test_a_tree_answer_is_short_and_warns_of_a_batch_beyond_sense(capsys):
     ],
 )
 def test_which_tree_on_a_machine_one_does_not_have(platform, capacity, batch):
-    answer = recommend_modeled(platform, capacity, batch)
+    answer = find_modeled_tree(platform, capacity, batch)
     best, choice = answer.best, answer.choice
     assert (choice.time.source, choice.time.interval) == ("modeled", "factor")
     assert best.seconds <= choice.seconds <= best.seconds / (1 - GIVEN_UP)
@@ -254,18 +230,19 @@ def test_which_tree_on_a_machine_one_does_not_have(platform, capacity, batch):
     for one in answer.ties:
         if one.device == choice.device and one.configuration.threads < shape.threads:
             assert one.seconds > best.seconds / (1 - GIVEN_UP)
-    shown = " ".join(tree_text.text(answer).split())
-    assert f" on the {choice.device} of {platform}: about " in shown
-    assert "nothing was timed there" in shown
+    told = tree_answer(answer)
+    check_screens(told)
+    assert (told.choice.more["device"], told.choice.more["platform"]) == (choice.device, platform)
+    assert "tree_is_modeled" in {note.kind for note in told.notes}
 
 
 def test_threads_and_room_bound_a_modeled_tree():
-    assert recommend_modeled("h200", 1_000_000, 65_536, threads=1).choice.configuration.threads == 1
+    assert find_modeled_tree("h200", 1_000_000, 65_536, threads=1).choice.configuration.threads == 1
     with pytest.raises(dse.platforms.PlatformError, match="no device has room for N = 100,000,000,000"):
-        recommend_modeled("edge", 100_000_000_000, 256)
+        find_modeled_tree("edge", 100_000_000_000, 256)
     for capacity, given, words in ((0, {}, "capacity must be at least 1"), (9, {"distribution": "x"}, "distribution")):
         with pytest.raises(ValueError, match=words):
-            recommend_modeled("edge", capacity, 256, **given)
+            find_modeled_tree("edge", capacity, 256, **given)
 
 
 @pytest.mark.parametrize("key", MACHINES)
@@ -291,16 +268,3 @@ def test_the_ratio_of_two_of_a_devices_trees_is_as_sure_as_it_is_said_to_be(key)
     ]
     assert len(pairs) > 100
     assert sum(off <= SHAPE_FACTOR for off in pairs) / len(pairs) >= 0.9
-
-
-# Words
-
-
-def test_a_list_has_as_many_as_a_line_has_room_for():
-    words = [f"word {number}" for number in range(100)]
-    line = several("  begins:", words, more=5)
-    shown = line.count("word")
-    assert len(line) <= 116
-    assert line.endswith(f"; and {105 - shown} more")
-    assert len(line) + len("; word 10") > 116 - len("; and 999 more")
-    assert several("a:", ["b"]) == "a: b"

@@ -3,6 +3,7 @@ import json
 
 import pytest
 
+from dse.answers.mapping_answer import explained_answer, mapping_answer
 from dse.mapping.answer import MappingAnswer, build_answer
 from dse.mapping.build import build
 from dse.mapping.knee import SHARE
@@ -21,6 +22,12 @@ from tests.oracles import plain_loops as plain
 from tests.solver_cases import explain_mapping
 
 HERE = RESULTS / "d7dae63b89" / "platform.toml"
+
+
+def find_note(given, kind):
+    """The values of the one note of a kind."""
+    (values,) = (note.values for note in given.notes if note.kind == kind)
+    return values
 
 
 def built_of(platform, name, **fixed):
@@ -86,7 +93,13 @@ def test_an_answer_adds_up(platform, name):
     assert given.value >= 0.8 * most
     assert {one.number for one in given.sources} >= {part.number for part in given.parts}
     assert max(part.seconds for part in given.parts) <= 1 / given.hz * (1 + 1e-12)
-    assert json.loads(json.dumps(given.to_dict()))["platform"] == given.platform
+    plain = json.loads(json.dumps(mapping_answer(given).to_dict()))
+    assert (plain["question"]["platform"], plain["choice"]["hz"]) == (given.platform, given.hz)
+
+
+def bound_by(given):
+    """The parts that the slowest engine does, and its device."""
+    return given.bottleneck.values["parts"], given.bottleneck.values["device"]
 
 
 @pytest.mark.slow
@@ -94,7 +107,7 @@ def test_objectives_differ_as_they_say():
     ratio = find_mapping("h200", "hopper_ddpg", fix={"update_interval": 64, "actors": 1})
     training = find_mapping("h200", "hopper_ddpg", "training", fix={"update_interval": 64, "actors": 1})
     assert training.value > 5 * ratio.value
-    assert ratio.bottleneck == "actors on cpu"
+    assert bound_by(ratio) == (["actors"], "cpu")
     per_watt = find_mapping("h200", "hopper_ddpg", "per_watt")
     assert per_watt.value == pytest.approx(per_watt.hz / per_watt.watts)
     assert per_watt.value <= per_watt.bound <= 3 * per_watt.value  # of one set of devices, not the best of each
@@ -106,11 +119,12 @@ def test_what_bounds_training_is_never_the_actors():
     wishes = {"learner": "fpga", "updating": "fpga", "sampling": "fpga", "update_interval": 4}
     given = find_mapping("edge", "cartpole_dqn", "training", fix=wishes)
     assert given.actor_hz < given.value
-    assert "actors" not in given.bottleneck
+    assert "actors" not in given.bottleneck.values.get("parts", ())
     ratio = find_mapping("edge", "cartpole_dqn", fix=wishes)
-    assert ratio.bottleneck == "actors on cpu"
+    assert bound_by(ratio) == (["actors"], "cpu")
     serial = find_mapping(HERE, "hopper_ddpg", "training", fix={"arrangement": "serial"})
-    assert serial.bottleneck == "cpu.main, which does sampling, storage, learner, updating serially"
+    assert bound_by(serial) == (["sampling", "storage", "learner", "updating"], "cpu")
+    assert serial.bottleneck.values["engine"] == "cpu.main"
 
 
 @pytest.mark.slow
@@ -131,31 +145,37 @@ def records_hz(batch, *question):
     return batch * given.value
 
 
+def tried_of(found):
+    """The batches that a note on B says were tried."""
+    return [int(batch.replace(",", "")) for batch in found["shares"]]
+
+
 @pytest.mark.parametrize("question", [(HERE, "hopper_ddpg"), slow(("h200", "pong_dqn")), slow(("edge", "hopper_sac"))])
 def test_a_batch_that_is_free_is_the_smallest_near_the_saturated_rate(question):
     free = find_mapping(*question, free=["batch"])
-    (tried,) = [one for one in free.searched if one.startswith("batches of")]
-    batches = [int(one.replace(",", "")) for one in tried.removeprefix("batches of ").split(", ")]
+    found = find_note(free, "batch_at_knee")
+    batches = tried_of(found)
     rates = {batch: records_hz(batch, *question) for batch in batches}
     assert free.batch == min(batch for batch in rates if rates[batch] >= SHARE * max(rates.values()))
     assert free.batch < max(batches)
     assert free.batch // 2 in batches  # the next smaller one was asked for, and is too slow
-    assert free.notes[0].startswith(f"B = {free.batch:,} is the smallest batch tried that trains at least 90%")
-    assert "sample efficiency) is not in the model" in free.notes[1]
+    assert (found["batch"], found["least_share"], found["largest"]) == (free.batch, SHARE, max(batches))
+    assert [*found["shares"].values()] == pytest.approx([rates[batch] / max(rates.values()) for batch in batches])
+    assert find_note(free, "worth_of_records") == {}  # what a record is worth is left out
 
 
 def test_a_batch_is_not_the_largest_because_it_is_the_largest():
     """Records trained rise with B up to the largest that the workload allows: then its own batch stays."""
     free = find_mapping("h200", "cartpole_dqn", free=["batch"])
     assert free.batch == load("cartpole_dqn").learner.batch
-    assert free.notes[0].startswith("B = 64 is what the workload states: records trained per second still rise at ")
-    assert "so the saturated rate, which would choose B, is not reached" in free.notes[0]
+    found = find_note(free, "batch_still_rising")
+    assert (found["batch"], found["largest"]) == (free.batch, max(tried_of(found)))
+    assert list(found["shares"].values())[-1] == 1.0
 
 
 def test_what_was_measured_bounds_the_batch():
-    tried = "; ".join(find_mapping(HERE, "hopper_ddpg", free=["batch"]).searched)
-    assert "2,048" in tried
-    assert "4,096" not in tried
+    found = find_note(find_mapping(HERE, "hopper_ddpg", free=["batch"]), "batch_at_knee")
+    assert max(tried_of(found)) == found["largest"] == 2048
 
 
 def test_drawing_ahead_helps_where_parts_overlap():
@@ -163,7 +183,7 @@ def test_drawing_ahead_helps_where_parts_overlap():
     wishes = {"learner": "gpu", "arrangement": "pipelined"}
     none = find_mapping("h200", "cartpole_dqn", "training", fix=wishes, epsilon=0.01)
     ahead = find_mapping("h200", "cartpole_dqn", "training", fix=wishes, free=["presampled"], epsilon=0.01)
-    assert none.bottleneck.startswith("batches under way")
+    assert (none.bottleneck.kind, none.bottleneck.values["depth"]) == ("bound_by_batches", 0)
     assert ahead.value > none.value
     assert ahead.depth > 0
 
@@ -214,10 +234,10 @@ def test_an_explanation_says_what_bounds_the_other():
     given = explain_mapping("h200", "hopper_ddpg", {"learner": "cpu"})
     assert given.loss == pytest.approx(1 - given.asked.value / given.best.value)
     assert {part.device for part in given.asked.parts if part.part == "learner"} == {"cpu"}
-    assert "learner" in given.sentence
+    assert (given.verdict, find_note(given, "part_takes")["part"]) == ("loses", "learner")
     tie = explain_mapping("h200", "hopper_ddpg", {"learner": "gpu"})
     assert tie.loss <= 0.01
-    assert tie.sentence.startswith("ties")
+    assert tie.verdict == ("ties_unsure" if tie.best.best else "ties_within_epsilon")  # the fastest may be another
     assert explain_mapping(HERE, "hopper_ddpg", {"arrangement": "pipelined"}).asked.cores == (3.0, 2.0)
 
 
@@ -257,13 +277,14 @@ def test_fewer_threads_are_asked_about_where_they_run_today():
         for fix in ({}, {"learner": "cpu"}, {"arrangement": "apart"}):
             given = explain_mapping("h200", "cartpole_dqn", described, fix=fix)
             assert [part.device for part in given.asked.parts] == [part.device for part in given.best.parts]
-            assert not any(note.startswith("this moves") for note in given.notes)
+            assert "moves_too" not in {note.kind for note in given.notes}
 
 
 def test_what_is_faster_within_patience_is_told_so():
     given = explain_mapping("u200", "hopper_ddpg", {"actors": 8}, fix={"update_interval": 8}, epsilon=0.5)
     assert given.loss < 0
-    assert f"{-given.loss:.1%} above the answer" in given.sentence
+    assert explained_answer(given).choice.more["gain"] == -given.loss
+    assert given.verdict.startswith("ties")
 
 
 def test_a_changed_platform_reads_units_and_nothing_else_changes():
@@ -303,7 +324,7 @@ def test_watts_grow_with_cores_since_they_are_the_limit_of_the_whole_device():
     assert both.device("cpu").power_watts.value == 300
     few, many = (find_mapping(one, "hopper_ddpg", "per_watt", epsilon=0.0) for one in (before, twice))
     assert (many.watts > few.watts) == ("cpu" in many.devices)
-    assert any("watts are the limits of whole devices" in note for note in many.notes)
+    assert find_note(many, "watts_are_limits") == {}
 
 
 @pytest.mark.parametrize(
@@ -340,4 +361,5 @@ def test_parts_that_slow_each_other_down_are_shown_as_slow_as_they_are():
     assert sum(loop) == pytest.approx(1 / given.value)
     factor = problem.slowdown["learner", "actors", "cpu"]
     assert factor > 2
-    assert any(note.startswith(f"on cpu the time of learner has a slowdown of {factor:.2f}x") for note in given.notes)
+    slowed = [note.values for note in given.notes if note.kind == "slowdown"]
+    assert ("learner", "cpu", factor) in [(one["part"], one["device"], one["factor"]) for one in slowed]

@@ -6,9 +6,9 @@ import json
 import pytest
 
 from dse.__main__ import main
-from dse.answers import emit, mapping_words
-from dse.answers.mapping_text import SHOWN, text
-from dse.answers.recommend import recommend_modeled
+from dse.answers import emit
+from dse.answers.ask import find_modeled_tree
+from dse.answers.mapping_answer import mapping_answer
 from dse.estimate import Estimate, Evidence
 from dse.mapping.alternatives import Decides, Other, choose
 from dse.mapping.answer import TransferAnswer
@@ -165,9 +165,9 @@ def test_the_table_of_primitives_shows_the_surest_time(tmp_path, capsys):
     path = tmp_path / "mine.csv"
     path.write_text("part,device,us\nlearner,cpu,9000\n")
     assert main(["platform", "estimate", "u200", "--workload", "hopper_ddpg", "--times", str(path), "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["primitives"]
+    rows = json.loads(capsys.readouterr().out)["rows"]
     (row,) = (row for row in rows if (row["part"], row["device"]) == ("learner", "cpu"))
-    assert (row["source"], row["seconds"]) == ("measured", 0.009)
+    assert (row["source"], row["value"], row["unit"]) == ("measured", 0.009, "s")
 
 
 def test_a_links_time_of_a_batch_is_of_that_batch(tmp_path):
@@ -205,7 +205,7 @@ def test_devices_that_share_a_batch_train_their_share():
 
 
 def test_updates_a_sample_count_in_a_modeled_tree():
-    once, often = (recommend_modeled("u200", 100_000, 64, updates_per_sample=rate) for rate in (1.0, 4.0))
+    once, often = (find_modeled_tree("u200", 100_000, 64, updates_per_sample=rate) for rate in (1.0, 4.0))
     cpu = U200.device("cpu")
     for rate, answer in ((1.0, once), (4.0, often)):
         for one in (answer.choice, *answer.ties):
@@ -223,23 +223,26 @@ def test_a_command_has_the_learners_threads():
     assert emit.training_command(dataclasses.replace(answer, parts=parts)).endswith(" --threads 3")
 
 
-def test_words_name_the_end_that_decides():
-    answer = find_mapping("u200", "hopper_ddpg")
-    one = Decides("T_train(gpu)", 0.471, 9.0, "another", 0.12)
-    assert mapping_words.changing(one) == "another is 12% better if the learner on gpu takes 0.47x as long, as it may"
-    gains = Other("another", "serial", {}, 1.0, -0.12, 0.5, 2.0, "factor", False)
-    assert mapping_words.alternative(answer, gains) == "another (+12%)"
-    sent = dataclasses.replace(answer, transfers=(TransferAnswer("cpu>fpga", "new records", 12e-6, 800.0, False),))
-    assert "  new records: 12 us on cpu>fpga, 800 bytes, concurrently with the loop\n" in text(sent, verbose=True)
+def test_what_decides_is_a_row_by_its_factor_and_device():
+    answer, better = find_mapping("u200", "hopper_ddpg"), {"learner": ("gpu", "framework")}
+    near = Decides("link cpu-gpu", (), "cpu.main", 0.932, 9.0)
+    far = Decides("RMM(fpga)", ("sampling", "updating"), "fpga", 0.471, 9.0, better, 0.12)
+    rows = mapping_answer(dataclasses.replace(answer, decides=(near, far))).decides
+    told = [(row.says, *row.label.values(), row.more["gain"]) for row in rows]
+    assert told == [("decides_if_shorter", "tree", "fpga", 0.471, 0.12), ("", "link", "cpu-gpu", 0.932, 0.0)]
+    assert rows[0].more["times"] == pytest.approx(1 / 0.471)
+    notes = mapping_answer(dataclasses.replace(answer, decides=(near,))).notes
+    assert "nothing_decides" in {note.kind for note in notes}
 
 
-def test_ties_that_are_not_shown_are_counted():
-    answer = find_mapping("u200", "hopper_ddpg")
-    one = Other("another", "serial", {}, 1.0, 0.1, 0.5, 2.0, "factor", False)
-    many = dataclasses.replace(answer, ties=(one,) * (SHOWN + 3), others_tied=2)
-    lines = text(many, verbose=True).splitlines()
-    assert sum(line.startswith("    another") for line in lines) == SHOWN
-    assert "    and 5 more, see --json" in lines
+def test_ties_and_transfers_have_rows_and_other_ties_a_count():
+    tie = Other({"arrangement": "serial"}, "serial", {}, 1.0, -0.12, 0.5, 2.0, "factor", False)
+    new = {"ties": (tie,) * 9, "others_tied": 2, "transfers": (TransferAnswer("bus", "a", "b", 12e-6, 8.0, False),)}
+    given = mapping_answer(dataclasses.replace(find_mapping("u200", "hopper_ddpg"), **new))
+    assert [row.more["pace"] for row in given.others if row.more.get("is_tied")] == pytest.approx([1.12] * 9)
+    assert [note.values for note in given.notes if note.kind == "more_are_tied"] == [{"more": 2}]
+    (row,) = (row.to_dict() for row in given.rows if "sent" in row.label)
+    assert row == {"sent": "a to b", "by": "bus", "seconds": 12e-6, "bytes": 8.0, "waits": False}
 
 
 def test_larger_weights_take_longer_to_fetch():

@@ -1,6 +1,7 @@
 """What strangers ask: several equal devices, modes of any names, files with odd lines; and what they read then."""
 
 import dataclasses
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -9,10 +10,8 @@ import pytest
 
 import dse
 from dse.__main__ import main
-from dse.answers import mapping_text
-from dse.answers.mapping_words import bound
+from dse.answers.mapping_answer import mapping_answer
 from dse.mapping.question import find_mapping
-from dse.solver.queues import Simulated
 from dse.times.own_file import TimesError, read_entries
 from tests.solver_cases import learners
 
@@ -32,41 +31,32 @@ def four(tmp_path):
 
 
 def test_learners_that_share_a_batch_are_on_all_their_devices(four, capsys):
-    """The first line and the file name every GPU that trains, not the first alone."""
+    """The answer and the file name every GPU that trains, not the first alone."""
     question = ["recommend", "--platform", four, "--workload", "pong_dqn", "--fix", "batch=32768"]
     assert main([*question, "--emit", "toml"]) == 0
     learner = tomllib.loads(capsys.readouterr().out)["learner"]
     assert learner["device"] == learner["together"][0]
     assert len(learner["together"]) == learner["devices"] > 1
-    assert main(question) == 0
-    *others, last = learner["together"]
-    assert f"the learner on {', '.join(others)} and {last} together" in capsys.readouterr().out.partition("\n")[0]
+    assert main([*question, "--json"]) == 0
+    where = json.loads(capsys.readouterr().out)["choice"]["where"]
+    assert where[" and ".join(learner["together"])] == ["learner"]
 
 
-def test_equal_devices_are_listed_once_for_a_tree(four, capsys):
-    assert main(["recommend", "--platform", four, "--capacity", "1e6", "--batch", "256"]) == 0
-    assert re.findall("best on .*:", capsys.readouterr().out) == ["best on each of gpu0, gpu1, gpu2 and gpu3:"]
-
-
-def test_no_run_is_shown_above_its_bound():
-    """A run of random times is above by chance; beside "at most" that reads as a mistake."""
-    answer = find_mapping("u200", "hopper_ddpg", epsilon=0.0)
-    assert answer.upper_bound
-    lucky = dataclasses.replace(answer, simulated=(Simulated(1.07 * answer.hz, answer.hz, 1.2 * answer.hz, 1.0),))
-    said = " ".join(bound(lucky))
-    assert f"simulated: about {mapping_text.about(answer).removeprefix('at most about ')} with" in said
+def test_no_tree_of_equal_devices_is_listed_twice(four, capsys):
+    assert main(["recommend", "--platform", four, "--capacity", "1e6", "--batch", "256", "--json"]) == 0
+    others = json.loads(capsys.readouterr().out)["others"]
+    trees = [(row["device"], row["implementation"], row["fanout"], row["threads"]) for row in others]
+    assert len(trees) == len(set(trees)) > 4
 
 
 def test_to_decide_is_said_where_there_is_something_to_decide():
     """Without a tie it is the rate that another measurement makes surer."""
-    tied = find_mapping("u200", "hopper_ddpg")
-    assert (tied.ties or tied.others_tied) and tied.decide
+    tied = find_mapping("u200", "pong_dqn")
     alone = dataclasses.replace(tied, ties=(), others_tied=0)
-    for answer, words in ((tied, "to decide, "), (alone, f"to be surer, measure {alone.measure_next.number}: ")):
-        assert re.findall(r"\n  (to (?:decide|be surer), )", mapping_text.text(answer)) == [
-            words[: words.index(",") + 2]
-        ]
-        assert words in mapping_text.text(answer)
+    for answer, kind, how in ((tied, "decide", tied.decide), (alone, "be_sure", tied.measure_next)):
+        (note,) = (note for note in mapping_answer(answer).notes if note.level == "measure")
+        assert (note.kind, note.values["evidence"]) == (f"measure_to_{kind}", how.number)
+        assert note.values["how"] == how.command
 
 
 def test_modes_have_any_names():
@@ -104,11 +94,3 @@ def test_inches_need_no_quotes_around_them(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text('part,device,note,us\nlearner,cpu,a 5" drive,5\nlearner,gpu,"of ""X"", p. 3",6\n')
     assert [one.note for one in read_entries(path)] == ['a 5" drive', 'of "X", p. 3']
-
-
-def test_no_more_digits_are_told_than_are_known(capsys):
-    """A threefold guess has two digits, a distance too."""
-    assert main(["explain", "--platform", "u200", "--workload", "hopper_ddpg", "--config", "learner=gpu"]) == 0
-    told = capsys.readouterr().out.partition("\n\n")[0]
-    assert re.search(r"~\d{2}0 us \(x3\)", told)
-    assert not re.search(r"\d\.\d us", told)
