@@ -93,7 +93,7 @@ class _Sentence(string.Formatter):
 def write_estimate(row: Row) -> str:
     """Write a row's number as a range, with its source.
 
-    >>> from ..estimate import Evidence
+    >>> from dse.estimate import Estimate, Evidence
     >>> write_estimate(Row({}, Estimate(740.0, 240.0, 2300.0, Evidence("law", "modeled")), "steps/s", is_bound=True))
     'at most 740 steps/s (240 to 2,300, modeled)'
     """
@@ -204,10 +204,10 @@ def write_pace(ratio: float) -> str:
 def percent(share: float) -> str:
     """Write a share.
 
-    >>> percent(0.0241), percent(0.416), percent(-0.00001)
-    ('2.4 %', '42 %', '0 %')
+    >>> percent(0.0241), percent(0.416), percent(-0.00001), percent(0.998)
+    ('2.4 %', '42 %', '0 %', '100 %')
     """
-    return f"{100 * share:.2g} %" if abs(share) >= 0.0005 else "0 %"
+    return f"{float(f'{100 * share:.2g}'):,.10g} %" if abs(share) >= 0.0005 else "0 %"
 
 
 _FORMATS: Mapping[str, Callable[[float], str]] = {"us": write_time, "share": percent, "pace": write_pace}

@@ -70,9 +70,9 @@ def test_every_command_has_one_rate_for_a_loop(capsys, results, by):
 
     hz = told("recommend", *fix)["hz"]
     assert told("explain", "--config", ",".join([*APART, *both]))["asked"]["hz"] == hz
-    assert told("depth", *fix)["hz"] == hz
-    assert told("learners", *implemented)["hz"] == hz
-    assert told("cores", *implemented)["choice"]["hz"] == hz
+    assert told("depth", *fix)["choice"]["value"] == hz
+    assert told("learners", *implemented)["choice"]["single_hz"] == hz
+    assert told("cores", *implemented)["choice"]["value"] == hz
     given = {key: value for key, _, value in (one.partition("=") for one in both)}
     raced = contenders(ask(results / "made-up" / "platform.toml", NAME, fix=given, results=results))
     assert hz in [one.answer.hz for one in raced if one.fix.get("arrangement") == "apart"]
