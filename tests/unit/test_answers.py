@@ -10,21 +10,18 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from dse import answers
 from dse.__main__ import main
 from dse.answers import fpga, tune
-from dse.answers.answer import Row
+from dse.answers.answer import Row, evidence_notes
 from dse.answers.printer import UNSURE, rounded, say, write, write_cell, write_estimate
 from dse.answers.words import SENTENCES
 from dse.estimate import Estimate, Evidence
 from dse.tuning.core_split import Allocation
 
-TWO = "cores --actors 1:900,2:1700 --learners 1:400,2:700 --cores"
 DEPTH = "depth --sampling-us 1000 --training-us 2000 --transfer-us 300"
 MACHINE = "--platform results/d7dae63b89/platform.toml --workload cartpole_dqn"
 ASKED = (
-    f"{TWO} 56",
-    f"{TWO} 2",
+    "cores --actors 1:900,2:1700 --learners 1:400,2:700 --cores 56",
     "cores --platform u200 --workload pong_dqn --cores 64",
     DEPTH,
     "depth --platform edge --workload cartpole_ddpg --fix arrangement=pipelined --exclude fpga",
@@ -48,12 +45,17 @@ def ask(asked):
     return kept[0]
 
 
+@pytest.fixture(scope="module", params=ASKED)
+def answer(request):
+    return ask(request.param)
+
+
 def flat(lines):
     return " ".join(" ".join(lines).split())
 
 
 def test_each_sentence_is_said_and_each_that_is_said_exists():
-    paths = Path(answers.__file__).parent.glob("*.py")
+    paths = Path(tune.__file__).parent.glob("*.py")
     source = "".join(path.read_text() for path in paths if path.stem != "words")
     sides = (*get_args(get_type_hints(Allocation)["bottleneck"]), "learner", "rmm")
     assert {*SENTENCES} <= {f"bound_by_{side.replace(' ', '_')}" for side in sides} | {
@@ -63,9 +65,7 @@ def test_each_sentence_is_said_and_each_that_is_said_exists():
     assert {kind for pair in told for kind in pair if kind} <= {*SENTENCES}
 
 
-@pytest.mark.parametrize("asked", ASKED)
-def test_the_first_screen_is_short_and_begins_with_what_counts(asked):
-    answer = ask(asked)
+def test_the_first_screen_is_short_and_begins_with_what_counts(answer):
     lines, best = [*write(answer)], answer.choice.estimate
     assert len(lines) <= 8
     assert max(map(len, lines)) <= 120
@@ -74,18 +74,14 @@ def test_the_first_screen_is_short_and_begins_with_what_counts(asked):
     assert flat(lines).startswith(flat([say(first.says, first.values)]))
 
 
-@pytest.mark.parametrize("asked", ASKED)
-def test_a_note_is_told_where_its_level_says(asked):
-    answer = ask(asked)
+def test_a_note_is_told_where_its_level_says(answer):
     brief, whole = (flat(write(answer, is_verbose)) for is_verbose in (False, True))
     for note in answer.notes:
         said = "warning: " * (note.level == "warning") + flat([say(note.kind, note.values)])
         assert (said in brief, said in whole) == (note.level != "detail", True)
 
 
-@pytest.mark.parametrize("asked", ASKED)
-def test_json_has_seven_keys_and_all_of_each_row(asked):
-    answer = ask(asked)
+def test_json_has_seven_keys_and_all_of_each_row(answer):
     assert [*json.loads(json.dumps(answer.to_dict()))] == KEYS.split()
     for row in (answer.choice, *answer.rows, *answer.others, *answer.decides):
         plain, number = row.to_dict(), row.estimate
@@ -98,9 +94,14 @@ def test_a_number_has_a_range_unless_its_ends_look_equal():
     sure = Estimate(250.0, 249.99, 250.0, Evidence("made up", "modeled"))
     row, wide = Row({}, sure, "steps/s"), Row({}, replace(sure, low=101.0, high=898.0), "steps/s")
     texts = [write_estimate(one) for one in (row, wide, replace(wide, is_bound=True))]
-    assert [" to " in text for text in texts] == [False, True, True]
+    assert ["100 to 900" in text for text in texts] == [False, True, True]
+    assert " to " not in texts[0]
     assert [text.startswith("at most 250 ") for text in texts] == [False, False, True]
-    assert "100 to 900" in texts[1]
+
+
+def test_what_a_value_assumes_is_told_beside_what_it_rests_on():
+    notes = evidence_notes([Evidence("law", "modeled", "a law", assumed=("no cache",))])
+    assert ["no cache" in say(note.kind, note.values) for note in notes] == [False, True]
 
 
 def test_tables_have_every_number():

@@ -17,6 +17,7 @@ from tests.committed import RESULTS
 MACHINE = "d7dae63b89"
 TORCH = {"learner_implementation": "torch", "policy_implementation": "torch"}  # what that machine's profile timed
 OWN = ["--actors", "1:900,2:1700,4:3000", "--learners", "1:400,2:700"]
+CELL = ("contestant", "op", "batch")
 EVEN = {x: 100.0 * x for x in range(1, 8)}
 
 
@@ -36,9 +37,7 @@ def test_rates_are_the_profiles_own(capsys):
     rows = map(json.loads, (RESULTS / MACHINE / "profile-hopper_ddpg-quick.jsonl").read_text().splitlines())
     alone = [row for row in rows if row["options"].get("beside", "nothing") == "nothing" and row["threads"] == 1]
     for rate, asked in ((given.f_a.rates[1], ["actor", "step", 1]), (given.f_l.rates[1], ["learner", "step", 256])):
-        seconds = [
-            row["median_seconds"] for row in alone if [row[name] for name in ("contestant", "op", "batch")] == asked
-        ]
+        seconds = [row["median_seconds"] for row in alone if [row[name] for name in CELL] == asked]
         assert min(seconds) <= 1 / rate.value <= max(seconds)
     assert {rate.source for rate in given.f_a.rates.values()} == {"measured"}
     fix = (f"--fix={key}={one}" for key, one in TORCH.items())
@@ -68,9 +67,11 @@ def test_curves_of_ones_own(capsys):
 
 
 def test_an_update_interval_is_the_workloads_unless_asked():
-    own, same, more = (platform_split("u200", "pong_dqn", update_interval=u).choice for u in (None, 4, 64))
-    assert own == same
-    assert own.actors < more.actors
+    own, same, more = (platform_split("u200", "pong_dqn", update_interval=u) for u in (None, 4, 64))
+    assert own.choice == same.choice
+    assert own.choice.actors < more.choice.actors
+    choice, limit = split_answer(more).choice.more, split_answer(more).notes[0].values
+    assert (limit["spare"], limit["wanted"]) == (pytest.approx(64 * choice["feed_hz"] / choice["take_hz"]), 64)
 
 
 def test_more_cores_than_a_machine_has_are_carried_on():
@@ -102,9 +103,9 @@ def test_ties_are_within_a_percent_or_measured_intervals():
     even, wide = split(EVEN), split(EVEN, 0.2)
     assert (even.ties, even.printed) == ((), (4, even.choice))  # of eq. 5
     assert (wide.choice.actors, wide.choice.learners) == (4, 4)
-    assert [(one.actors, one.learners) for one in wide.ties] == [(3, 3), (3, 4), (3, 5)]
     tied = [row.label for row in split_answer(wide).others if row.more["is_tied"]]
-    assert [(one["actors"], one["learners"]) for one in tied] == [(3, 3), (3, 4), (3, 5)]
+    pairs = [(one.actors, one.learners) for one in wide.ties]
+    assert pairs == [(one["actors"], one["learners"]) for one in tied] == [(3, 3), (3, 4), (3, 5)]
     assert split(EVEN, 0.2, "modeled").ties == ()  # all rates of a law are wrong together
 
 

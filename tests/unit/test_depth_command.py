@@ -12,7 +12,7 @@ from dse.mapping.question import recommend_mapping
 from dse.solver.problem import ProblemError
 from dse.solver.queues import Network, Visit
 from dse.tuning import presampling
-from dse.tuning.presampling import LOSS, STEPS, depth_enough, depth_of, platform_depth, published_loop
+from dse.tuning.presampling import LOSS, depth_enough, depth_of, platform_depth, published_loop
 
 MACHINE = "d7dae63b89"
 OWN = ["--sampling-us", "1000", "--training-us", "2000", "--updating-us", "500", "--transfer-us", "300"]
@@ -102,7 +102,6 @@ def test_a_depth_is_enough_where_its_rate_is_near_the_most():
     for at, one in enumerate(given.simulated):
         assert rates[one.depth][at].value >= (1 - LOSS) * given.most_hz > rates[one.depth - 1][at].value
         assert one.least <= one.depth <= (one.most or one.depth)
-    assert STEPS > 400  # than here, so that more can be told
 
 
 def test_where_nothing_fits_it_says_what_would_as_recommend(capsys):

@@ -99,7 +99,8 @@ def test_adaptation_in_json(capsys):
     given, notes = told(capsys, "adapt")
     looks = [row for row in given["rows"] if row["search"] == "batch"]
     assert [(one["samplers"], one["batch"]) for one in (given["choice"], *given["others"])] == [(1, 512), (1, 2048)]
-    assert (notes["searching_apart"]["loss"], notes["search_found"]["best"]) == (0, max(row["tried"] for row in looks))
+    assert (notes["searching_apart"]["loss"], notes["searching_apart"]["level"]) == (0, "first")
+    assert notes["search_found"]["best"] == max(row["tried"] for row in looks)
     shares = notes["shares_of_the_most"]["shares"]
     assert shares["512"] >= SHARE > shares["256"]
     assert given["choice"]["upper_bound"]
