@@ -417,8 +417,8 @@ def _choice(reader: Reader, command: str) -> tuple[dict, dict]:
     reader.read("headline against JSON", pattern, text, choice["value"], *ends(choice)[:2])
     reasons = " ".join([*notes, *(note.get("text", "") for note in plain["notes"])])
     has_reason = re.search(r"fewest|second_learner|smallest batch|workload states", reasons) is not None
-    for one in plain["others"]:
-        reader.slower(command, choice["value"], one.get("value", 0.0), has_reason or one.get("in_turns", False))
+    for row in plain["others"]:
+        reader.slower(command, choice["value"], row.get("value", 0.0), has_reason or row.get("in_turns", False))
     return choice, notes
 
 
@@ -426,12 +426,12 @@ def _cores(reader: Reader, command: str) -> None:
     choice, notes = _choice(reader, command)
     rates = {(row["side"], row["cores"]): row["value"] for row in reader.told.plain["rows"]}
     u = reader.told.plain["question"]["update_interval"]
-    for one in (choice, *reader.told.plain["others"]):
-        reader.same("feed against table", "actors", u * one["feed_hz"], rates["actors", one["actors"]])
-        reader.same("feed against table", "learners", one["take_hz"], rates["learners", one["learners"]])
-        most = min(one["feed_hz"], one["take_hz"])  # a run, in which both sides share what they wait for
-        is_less = one["in_turns"] or one["value"] <= most * (1 + SAME)
-        reader.holds("rate against feed and take", "rate", is_less, one["value"], most)
+    for row in (choice, *reader.told.plain["others"]):
+        reader.same("feed against table", "actors", u * row["feed_hz"], rates["actors", row["actors"]])
+        reader.same("feed against table", "learners", row["take_hz"], rates["learners", row["learners"]])
+        most = min(row["feed_hz"], row["take_hz"])  # a run, in which both sides share what they wait for
+        is_less = row["in_turns"] or row["value"] <= most * (1 + SAME)
+        reader.holds("rate against feed and take", "rate", is_less, row["value"], most)
     (spare,) = (note["spare"] for kind, note in notes.items() if kind.startswith("bound_by"))
     reader.same("feed against note", "spare", spare, u * choice["feed_hz"] / choice["take_hz"])
 
@@ -471,7 +471,7 @@ def _learners(reader: Reader, command: str) -> None:
 def _adapt(reader: Reader, command: str) -> None:
     choice, notes = _choice(reader, command)
     plain = reader.told.plain
-    pairs = {(one["samplers"], one["batch"]): one["value"] for one in (choice, *plain["others"])}
+    pairs = {(row["samplers"], row["batch"]): row["value"] for row in (choice, *plain["others"])}
     found = tuple(note["best"] for note in plain["notes"] if note["kind"] == "search_found")
     loss = 1 - pairs[found] / max(pairs.values())
     reader.same("loss", "loss", 1 - notes["searching_apart"]["loss"], 1 - loss)

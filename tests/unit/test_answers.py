@@ -93,7 +93,7 @@ def test_json_has_seven_keys_and_all_of_each_row(answer):
 def test_a_number_has_a_range_unless_its_ends_look_equal():
     sure = Estimate(250.0, 249.99, 250.0, Evidence("made up", "modeled"))
     row, wide = Row({}, sure, "steps/s"), Row({}, replace(sure, low=101.0, high=898.0), "steps/s")
-    texts = [write_estimate(one) for one in (row, wide, replace(wide, is_bound=True))]
+    texts = [write_estimate(each) for each in (row, wide, replace(wide, is_bound=True))]
     assert ["100 to 900" in text for text in texts] == [False, True, True]
     assert " to " not in texts[0]
     assert [text.startswith("at most 250 ") for text in texts] == [False, False, True]
@@ -108,8 +108,8 @@ def test_tables_have_every_number():
     answer = ask(DEPTH)
     lines = [line.split() for line in write(answer, is_verbose=True)]
     for row in answer.rows:
-        scale, one = 1e6 if row.unit == "s" else 1, row.estimate
-        ends = [rounded(scale * end, one.low, one.high) for end in (one.value, one.low, one.high)]
+        scale, number = 1e6 if row.unit == "s" else 1, row.estimate
+        ends = [rounded(scale * end, number.low, number.high) for end in (number.value, number.low, number.high)]
         words = [ends[0]] if ends[1] == ends[2] else [ends[0], f"[{ends[1]},", f"{ends[2]}]"]
         words += " ".join(write_cell(*cell) for cell in (*row.label.items(), *row.more.items())).split()
         assert any({*words} <= {*line} for line in lines), words

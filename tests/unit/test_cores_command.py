@@ -40,7 +40,7 @@ def test_rates_are_the_profiles_own(capsys):
         seconds = [row["median_seconds"] for row in alone if [row[name] for name in CELL] == asked]
         assert min(seconds) <= 1 / rate.value <= max(seconds)
     assert {rate.source for rate in given.f_a.rates.values()} == {"measured"}
-    fix = (f"--fix={key}={one}" for key, one in TORCH.items())
+    fix = (f"--fix={key}={value}" for key, value in TORCH.items())
     shown = told(capsys, "--machine", MACHINE, *fix, "--workload", "hopper_ddpg")
     assert shown["choice"] == split_answer(given).choice.to_dict()
     choice = given.choice
@@ -60,8 +60,8 @@ def test_curves_of_ones_own(capsys):
     sources = ["quoted", "quoted", "modeled", "quoted", *["extrapolated"] * 4]
     assert [row["source"] for row in rows[:8]] == sources
     assert [note["evidence"] for note in given["notes"] if note["kind"] == "evidence"] == ["--actors", "--learners"]
-    paces = [one["value"] / choice["value"] for one in given["others"]]
-    assert [one["pace"] for one in given["others"]] == sorted(paces, reverse=True)
+    paces = [row["value"] / choice["value"] for row in given["others"]]
+    assert [row["pace"] for row in given["others"]] == sorted(paces, reverse=True)
     even = told(capsys, "--actors", "1:900,2:1800,4:3600", "--learners", "1:900,2:1800", "--cores", "10")["choice"]
     assert (even["actors"], even["learners"], even["bottleneck"]) == (5, 5, "neither")
 
@@ -104,8 +104,8 @@ def test_ties_are_within_a_percent_or_measured_intervals():
     assert (even.ties, even.printed) == ((), (4, even.choice))  # of eq. 5
     assert (wide.choice.actors, wide.choice.learners) == (4, 4)
     tied = [row.label for row in split_answer(wide).others if row.more["is_tied"]]
-    pairs = [(one.actors, one.learners) for one in wide.ties]
-    assert pairs == [(one["actors"], one["learners"]) for one in tied] == [(3, 3), (3, 4), (3, 5)]
+    pairs = [(tie.actors, tie.learners) for tie in wide.ties]
+    assert pairs == [(label["actors"], label["learners"]) for label in tied] == [(3, 3), (3, 4), (3, 5)]
     assert split(EVEN, 0.2, "modeled").ties == ()  # all rates of a law are wrong together
 
 

@@ -47,7 +47,7 @@ def test_ones_own_times_have_a_depth_rates_and_losses(capsys):
     assert (exact["cv"], exact["depth"], exact["level"]) == (0.0, 1, "first")
     assert (vary["cv"], vary["level"]) == (1.0, "detail")
     assert vary["least"] <= vary["depth"]
-    assert all(one["value"] <= one["bound_hz"] * (1 + 1e-6) for one in points if not one["cv"])
+    assert all(row["value"] <= row["bound_hz"] * (1 + 1e-6) for row in points if not row["cv"])
 
 
 def test_a_platforms_times_are_those_of_its_best_mapping(capsys):
@@ -61,7 +61,7 @@ def test_a_platforms_times_are_those_of_its_best_mapping(capsys):
     assert [shown["choice"][name] for name in ("value", "low", "high")] == [given.hz, *given.ends]
     assert {row["source"] for row in shown["rows"]} == {"modeled"}
     assert {row["cv"] for row in shown["rows"] if "cv" in row} == {0.0}
-    assert {one.get("evidence") for one in shown["notes"]} >= {"T_train(fpga)", "RMM(fpga)"}
+    assert {note.get("evidence") for note in shown["notes"]} >= {"T_train(fpga)", "RMM(fpga)"}
 
 
 def test_in_turns_nothing_is_gained(capsys):
@@ -99,9 +99,10 @@ def test_the_range_of_depths_is_that_of_all_times_between():
 def test_a_depth_is_enough_where_its_rate_is_near_the_most():
     given = depth_of(published_loop(1.0, 2.0, 0.5, 0.3))
     rates = {point.depth: point.simulated for point in given.points}
-    for at, one in enumerate(given.simulated):
-        assert rates[one.depth][at].value >= (1 - LOSS) * given.most_hz > rates[one.depth - 1][at].value
-        assert one.least <= one.depth <= (one.most or one.depth)
+    for at, enough in enumerate(given.simulated):
+        depth = enough.depth
+        assert rates[depth][at].value >= (1 - LOSS) * given.most_hz > rates[depth - 1][at].value
+        assert enough.least <= depth <= (enough.most or depth)
 
 
 def test_where_nothing_fits_it_says_what_would_as_recommend(capsys):

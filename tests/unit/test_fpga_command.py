@@ -27,7 +27,7 @@ def test_cycles_make_the_rate_and_every_number_has_a_basis(capsys):
     assert best["cycles"] == max(own, best["rmm"]["cycles"])
     assert best["seconds"] == best["cycles"] / told["question"]["clock_hz"] == 1 / best["value"]
     assert best["mac_units"] == sum(best["learner"]["units"].values()) == 313
-    assert {one["basis"] for one in told["notes"] if "basis" in one} == {"modeled", "quoted", "assumed", "datasheet"}
+    assert {note["basis"] for note in told["notes"] if "basis" in note} == {"modeled", "quoted", "assumed", "datasheet"}
     front = [row["front_cycles"] for row in told["rows"] if "front_cycles" in row]
     assert (front, front[0], len(front) > 3) == (sorted(front), own, True)
     assert all(0 <= row[key] <= 1 for row in told["rows"] for key in row if key.endswith("_share"))

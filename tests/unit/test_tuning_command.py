@@ -44,8 +44,8 @@ def test_a_pairs_rates_are_those_of_the_question_with_both_fixed(many_cores):
     for samplers, batch in ((1, 32), (5, 128), (8, 4096)):
         fix = {"actors": samplers, "actor_count": samplers, "batch": batch}
         apart, pipelined = (
-            recommend_mapping("u200", "hopper_ddpg", "training", fix={**fix, "arrangement": one}, **asked)
-            for one in ("apart", "pipelined")
+            recommend_mapping("u200", "hopper_ddpg", "training", fix={**fix, "arrangement": mode}, **asked)
+            for mode in ("apart", "pipelined")
         )
         assert rates.sampling_hz(samplers, batch) == pytest.approx(apart.actor_hz)
         assert apart.actor_hz == pytest.approx(pipelined.actor_hz)
@@ -98,7 +98,7 @@ def test_memory_caps_the_batch():
 def test_adaptation_in_json(capsys):
     given, notes = told(capsys, "adapt")
     looks = [row for row in given["rows"] if row["search"] == "batch"]
-    assert [(one["samplers"], one["batch"]) for one in (given["choice"], *given["others"])] == [(1, 512), (1, 2048)]
+    assert [(row["samplers"], row["batch"]) for row in (given["choice"], *given["others"])] == [(1, 512), (1, 2048)]
     assert (notes["searching_apart"]["loss"], notes["searching_apart"]["level"]) == (0, "first")
     assert notes["search_found"]["best"] == max(row["tried"] for row in looks)
     shares = notes["shares_of_the_most"]["shares"]
@@ -225,7 +225,7 @@ def test_a_second_learner_that_hardly_gains_is_not_the_choice(capsys):
     question, choice = given["question"], given["choice"]
     assert [question[name] for name in ("by", "actors", "cores")] == ["torch", 1, 2]  # an actor has the other core
     assert (choice["learners"], choice["value"], given["others"]) == (1, choice["single_hz"], [])
-    assert all(one["as_run"] < one["alone"] for one in given["rows"] if one.get("learners") == 2)
+    assert all(row["as_run"] < row["alone"] for row in given["rows"] if row.get("learners") == 2)
     dense, notes = told(capsys, "learners")
     choice, (other,), second = dense["choice"], dense["others"], notes["second_learner"]
     assert (dense["question"]["by"], choice["learners"], other["learners"]) == ("dense", 1, 2)
