@@ -89,8 +89,9 @@ class Answer:
 def evidence_notes(sources: Iterable[Evidence]) -> Iterator[Note]:
     """Yield a note on each thing that values rest on."""
     for evidence in sources:
-        values = {name: getattr(evidence, name) for name in ("source", "told", "command", "assumed")}
+        values = {name: getattr(evidence, name) for name in ("source", "told", "command")}
         yield Note("evidence", {"evidence": evidence.number, **values})
+        yield from (Note("assumed", {"evidence": evidence.number, "text": text}) for text in evidence.assumed)
 
 
 def notes_of_records(machine: str, machine_note: str, profile_notes: Iterable[str]) -> tuple[Note, ...]:

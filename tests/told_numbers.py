@@ -13,6 +13,7 @@ import math
 import random
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -408,101 +409,81 @@ def _step(reader: Reader, kind: str, text: str, one: dict) -> None:
 # Counts
 
 
-def _cores(reader: Reader, command: str) -> None:
+def _choice(reader: Reader, command: str) -> tuple[dict, dict]:
+    """Compare the choice's number with the JSON, and with those of others; returns the choice, and notes by kind."""
     plain, text = reader.told.plain, flat(reader.told.text)
-    choice, u = plain["choice"], plain["update_interval"]
+    choice, notes = plain["choice"], {note["kind"]: note for note in plain["notes"]}
+    pattern = rf": (?:about |at most )?{N} {choice['unit']} \((?:{N} to {N}, )?{choice['source']}\)"
+    reader.read("headline against JSON", pattern, text, choice["value"], *ends(choice)[:2])
+    reasons = " ".join([*notes, *(note.get("text", "") for note in plain["notes"])])
+    has_reason = re.search(r"fewest|second_learner|smallest batch|workload states", reasons) is not None
+    for row in plain["others"]:
+        reader.slower(command, choice["value"], row.get("value", 0.0), has_reason or row.get("in_turns", False))
+    return choice, notes
 
-    def rates(split: dict) -> tuple[float, float]:
-        acting, learning = plain["f_a"]["rates"], plain["f_l"]["rates"]
-        return acting[str(split["actors"])]["hz"], learning[str(split["learners"])]["hz"]
 
-    acting, learning = rates(choice)
-    pattern = rf": about {N} gradient steps/s(?:, error bound: a factor of {N})?"
-    reader.read("headline against JSON", pattern, text, choice["hz"], ends(choice, "hz")[2])
-    pattern = rf" {N}(?: \[{N}, {N}\]| \(x{N}\))? gradient steps/s, (?:bottleneck|both|each)"
-    reader.read("rate against JSON", pattern, text, choice["hz"], *ends(choice, "hz"))
-    pattern = rf"actors feed {N}.*? learners take {N}.*?; if neither waited: {N} environment steps"
-    reader.read("feed against JSON", pattern, text, acting / u, learning, acting / learning)
-    if not choice["in_turns"]:  # a run, in which both sides share what they wait for
-        most = min(acting / u, learning)
-        reader.holds("rate against feed and take", "rate", choice["hz"] <= most * (1 + SAME), choice["hz"], most)
-    rows = re.findall(rf"^ +([\d,]+) +([\d,]+) +{N} +{N} +{N}  (\S.*?)  +", reader.told.text, re.M)
-    splits = (choice, *plain["around"], *([] if choice["in_turns"] else [plain["turns"]]))
-    has_reason = re.search(r"more than any split|fewest cores", text) is not None
-    for row, split in zip(rows, splits, strict=True):
-        acting, learning = rates(split)
-        for shown, value in zip(row[2:5], (split["hz"], acting / u, learning), strict=True):
-            reader.shown("table against JSON", " ".join(row[:2]), shown, value)
-        reader.slower("cores", choice["hz"], split["hz"], has_reason)
+def _cores(reader: Reader, command: str) -> None:
+    choice, notes = _choice(reader, command)
+    rates = {(row["side"], row["cores"]): row["value"] for row in reader.told.plain["rows"]}
+    u = reader.told.plain["question"]["update_interval"]
+    for row in (choice, *reader.told.plain["others"]):
+        reader.same("feed against table", "actors", u * row["feed_hz"], rates["actors", row["actors"]])
+        reader.same("feed against table", "learners", row["take_hz"], rates["learners", row["learners"]])
+        most = min(row["feed_hz"], row["take_hz"])  # a run, in which both sides share what they wait for
+        is_less = row["in_turns"] or row["value"] <= most * (1 + SAME)
+        reader.holds("rate against feed and take", "rate", is_less, row["value"], most)
+    (spare,) = (note["spare"] for kind, note in notes.items() if kind.startswith("bound_by"))
+    reader.same("feed against note", "spare", spare, u * choice["feed_hz"] / choice["take_hz"])
 
 
 def _depth(reader: Reader, command: str) -> None:
-    plain, text = reader.told.plain, flat(reader.told.text)
-    busiest, most = max(plain["busy"].values()), plain["most_hz"]
-    reader.read("headline against JSON", rf"about {N} gradient steps/s", text, plain["hz"])
-    pattern = rf"D\* = (\d+) by the closed form, {N}"
-    reader.read("closed form against JSON", pattern, text, plain["depth"], most)
-    reader.same("rate against times", "rate of the busiest engine", most, 1 / busiest)
-    pattern = rf"a round takes {N} us, {N} us of it on the busiest"
-    reader.read("round against JSON", pattern, text, 1e6 * plain["round_seconds"], 1e6 * busiest)
-    for point in plain["points"]:
-        pattern = rf"(?m)^ +{point['depth']}  +{N} "
-        reader.read("table against JSON", pattern, reader.told.text, point["bound_hz"])
-    for engine, seconds in plain["busy"].items():
-        spent = sum(one["seconds"] for one in plain["times"] if one["engine"] == engine)
-        reader.same("times against busy engines", engine, spent, seconds)
+    choice, notes = _choice(reader, command)
+    question, parts = reader.told.plain["question"], [row for row in reader.told.plain["rows"] if "part" in row]
+    busy = Counter()
+    for row in parts:
+        busy[row["engine"]] += row["value"]
+    reader.same("rate against times", "rate of the busiest engine", choice["most_hz"], 1 / max(busy.values()))
+    reader.same("times against round", "seconds", sum(busy.values()), choice["round_seconds"])
+    (slowest,) = (notes[kind] for kind in ("busiest_engine", "takes_turns") if kind in notes)
+    reader.same("times against busy engines", "seconds", slowest["seconds"], max(busy.values()))
     other = ask(command.replace("depth", "recommend", 1)).plain
     if "parts" not in other:
         return
-    mapping = {part["part"]: part["device"] for part in other["parts"] if part["part"] in plain["mapping"]}
-    chosen = (plain["arrangement"], plain["mapping"]), (other["arrangement"], mapping)
+    mapping = {part["part"]: part["device"] for part in other["parts"] if part["part"] in question["mapping"]}
+    chosen = (question["arrangement"], question["mapping"]), (other["arrangement"], mapping)
     reader.holds("depth against recommend", "the mapping", chosen[0] == chosen[1], *chosen)
-    times = {one["name"]: one["seconds"] for one in plain["times"]}
+    times = {row["part"]: row["value"] for row in parts}
     for part in other["parts"] if chosen[0] == chosen[1] else ():
         if part["part"] in times:
             reader.same("depth against recommend", part["part"], times[part["part"]], part["charged"])
 
 
 def _learners(reader: Reader, command: str) -> None:
-    plain, text = reader.told.plain, flat(reader.told.text)
-    single, best = 1e6 / plain["hz"], 1e6 * plain["best_seconds"]
-    hz = 1e6 / best if text.startswith("Take ") else plain["hz"]
-    pattern = rf"about {N} gradient steps/s(?: instead of {N})?"
-    reader.read("headline against JSON", pattern, text, hz, plain["hz"])
-    pattern = rf"choice: L = (\d+).*?: {N} us a gradient step instead of {N}"
-    reader.read("choice against JSON", pattern, text, None, best, single, must=False)
-    pair = 1 / plain["hz"] / plain["second_learner"]["spo_seconds"] if plain["second_learner"] else None
-    pattern = rf"{N} times the gradient steps, {N} a learner"
-    reader.read("verdict against JSON", pattern, text, pair, pair and pair / 2)
-    for one in plain["points"]:
-        if one["learners"] > 1:
-            meets = r"step: gradients" if one["horizon"] is None else rf"{one['horizon']} steps?: weights"
-            shown = (1e6 * one["seconds"], *(one[name] for name in ("as_run", "alone", "exact", "printed")))
-            pattern = rf"(?m)^ +{one['learners']}  {meets} +" + " +".join([N] * len(shown))
-            reader.read("table against JSON", pattern, reader.told.text, *shown)
+    choice, notes = _choice(reader, command)
+    second, hz = notes["second_learner"], choice["single_hz"]
+    for row in (row for row in reader.told.plain["rows"] if "as_run" in row):
+        reader.same("factor against rates", "as run", row["as_run"], 1 / hz / row["seconds"] / row["learners"])
+    reader.same("second learner against rates", "faster", second["faster"], 1 / hz / second["seconds"])
+    is_one = choice["learners"] == 1
+    reader.holds("rate against one learner", "rate", (choice["value"] == hz) == is_one, choice["value"], hz)
 
 
 def _adapt(reader: Reader, command: str) -> None:
-    plain, text = reader.told.plain, flat(reader.told.text)
-    choice, pair, best = (plain[f"{name}_records_hz"] for name in ("choice", "pair", "best"))
-    reader.read("headline against JSON", rf"about {N} records trained per second", text, choice)
-    reader.read("pair against JSON", rf"together they find .*?: {N} records", text, pair)
-    pattern = rf"the fastest of all .*?: {N}; searching apart loses ([\d.]+)%"
-    reader.read("best against JSON", pattern, text, best, 100 * plain["loss"], must=False)
-    reader.same("loss", "loss", 1 - plain["loss"], pair / best)
-    has_reason = re.search(r"smallest batch|keep up|is what the workload states", text) is not None
-    reader.slower("adapt", choice, pair, has_reason)
+    choice, notes = _choice(reader, command)
+    plain = reader.told.plain
+    pairs = {(row["samplers"], row["batch"]): row["value"] for row in (choice, *plain["others"])}
+    found = tuple(note["best"] for note in plain["notes"] if note["kind"] == "search_found")
+    loss = 1 - pairs[found] / max(pairs.values())
+    reader.same("loss", "loss", 1 - notes["searching_apart"]["loss"], 1 - loss)
 
 
 def _fpga(reader: Reader, command: str) -> None:
-    plain, text = reader.told.plain["choice"], flat(reader.told.text)
-    hz, us = 1 / plain["seconds"], 1e6 * plain["seconds"]
-    reader.read("headline against JSON", rf"about {N} gradient steps/s", text, hz)
-    pattern = rf"{N} cycles a step \({N} us, {N} per second\)"
-    reader.read("cycles against JSON", pattern, text, plain["cycles"], us, hz)
-    if match := reader.read("learner", rf"RMM {N} cycles; learner {N}: (.*?)(?: utilization|$)", text):
-        spent = sum(map(parse, re.findall(r"([\d,]+) (?=samples|fill|weight|reduction)", match[3])))
-        reader.same("sum of the learner's cycles", "learner", parse(match[2]), spent)
+    choice, _ = _choice(reader, command)
+    spent = sum(row["cycles"] for row in reader.told.plain["rows"] if row.get("part") == "learner" and "cycles" in row)
+    most = max(spent, choice["rmm"]["cycles"])
+    reader.same("sum of the learner's cycles", "cycles", choice["cycles"], most)
+    hz = reader.told.plain["question"]["clock_hz"] / choice["cycles"]
+    reader.same("rate against cycles", "rate", choice["value"], hz)
 
 
 READERS = {

@@ -118,6 +118,7 @@ def design_answer(question: Question, choices: Sequence[Choice]) -> Answer:
         notes.append(Note("greedy_does_not_fit", {"reason": published}, "first"))
     else:
         others.append(_greedy_row(published, max(published.cycles, best.rmm.cycles), best))
+        others.sort(key=lambda row: -row.more["pace"])
     notes += [Note("basis", one) for one in sources(question)]
     asked = {
         "platform": question.platform, "network": question.network.name, "parameters": question.network.parameters,

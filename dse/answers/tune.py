@@ -166,11 +166,12 @@ def split_answer(split: CoreSplit) -> Answer:
     rows = [
         Row({"side": side, "cores": cores}, rate, unit)
         for side, unit, curve, _ in curves
-        for cores, rate in curve.rates.items()
+        for cores, rate in sorted(curve.rates.items())
     ]
     others = [(one, "other_split") for one in split.around]
-    turns = [] if choice.in_turns else [(split.turns, "turns_are_faster")]
-    others = [*turns, *others] if split.turns.hz > choice.hz else [*others, *turns]
+    if not choice.in_turns:
+        others.append((split.turns, "turns_are_faster" if split.turns.hz > choice.hz else "other_turns"))
+    others.sort(key=lambda one: -one[0].hz)
     ties = [(one.actors, one.learners) for one in split.ties]
     measure = [
         Row({"side": side, "cores": cores, "on": at}, curve.rates[at], unit)
@@ -178,6 +179,7 @@ def split_answer(split: CoreSplit) -> Answer:
         for side, unit, curve, at in curves
         if curve.name == name
     ]
+    measure.sort(key=lambda row: -row.estimate.factor if row.estimate else 0)  # the least sure of them first
     notes = [
         Note(
             f"bound_by_{choice.bottleneck.replace(' ', '_')}",
@@ -367,13 +369,14 @@ def adapted_answer(found: Adaptation) -> Answer:
     rates, question = found.rates, {name: getattr(found, name) for name in ("platform", "workload", "machine", "caps")}
     question["update_interval"] = rates.update_interval
     choice = _pair_row(found, found.choice, "take_samplers")
-    others = [_pair_row(found, found.best, "fastest_pair"), _pair_row(found, found.pair, "searched_apart")]
-    others = [row for row in others if row.label != choice.label]
+    said = {found.pair: "searched_apart", found.best: "fastest_pair"}  # which may be one pair
+    pairs_found = dict.fromkeys((found.best, found.pair))
+    others = [_pair_row(found, pair, said[pair]) for pair in pairs_found if pair != found.choice]
     rows, notes = list[Row](), list(found.notes)
     for name, search, values, times, unit in _searches(found):
         for value, hz in search.seen.items():
-            more = {"rate_hz": hz, "unit": unit}
-            rows.append(Row({"search": name, "value": value}, times.get(value), "s", more))
+            more = {"rate_hz": hz, "rate_unit": unit}
+            rows.append(Row({"search": name, "tried": value}, times.get(value), "s", more))
         looks = {"search": name, "best": search.best, "looks": len(search.seen), "values": len(search.allowed)}
         notes.append(Note("search_found", looks))
         if search.stopped_by:
@@ -432,7 +435,7 @@ def _learners(options: argparse.Namespace) -> Answer:
 def scaling_answer(found: LearnerScaling) -> Answer:
     """Return whether to take more learners as an answer."""
     names = ("platform", "workload", "machine", "device", "by", "held", "longest")
-    processes, (learners, horizon) = found.processes, found.choice
+    processes = found.processes
     where = {"batch": found.terms.batch, "actors": processes.actors, "cores": processes.cores}
     second, averaged, gathered = found.second()
     single = 1 / found.hz
@@ -464,28 +467,32 @@ def scaling_answer(found: LearnerScaling) -> Answer:
         for (learners, horizon), seconds in found.ran.items()
         for one in seconds
     ]
-    seconds = found.seconds(*found.choice)
-    low, high = (end / found.hz / seconds for end in found.ends)
-    if learners > 1:  # no term is further off than the least sure
-        factor = max(term.factor or 1.0 for term in found.sources)
-        low, high = min(low, 1 / factor / seconds), max(high, factor / seconds)
-    evidence = Evidence("step", weakest(term.rests_on.source for term in found.sources))
-    rate = Estimate(1 / seconds, low, high, evidence)
-    label = {"learners": learners, "horizon": horizon}
-    more = {
-        "seconds": seconds,
-        "acting_hz": found.acting_hz,
-        "single_hz": found.hz,
-        "single_seconds": found.single_seconds,
-    }
-    choice = Row(label, rate, STEPS_HZ, more, "more_learners" if learners > 1 else "one_learner")
+    choice, others = _learners_row(found, 1, 1, "one_learner"), list[Row]()
+    if 1 / found.seconds(*found.choice) >= HARDLY * found.hz:
+        choice = _learners_row(found, *found.choice, "more_learners")
+    elif found.choice[0] > 1:
+        others = [_learners_row(found, *found.choice, "other_learners")]
     question = {name: getattr(found, name) for name in names} | where
     return Answer(
         question,
         choice,
         tuple(rows),
+        tuple(others),
         notes=(*notes, *_records(found, (term.rests_on for term in found.sources))),
     )
+
+
+def _learners_row(found: LearnerScaling, learners: int, horizon: int, says: str) -> Row:
+    seconds = found.seconds(learners, horizon)
+    low, high = (end / found.hz / seconds for end in found.ends)
+    if learners > 1:  # no term is further off than the least sure
+        factor = max(term.factor or 1.0 for term in found.sources)
+        low, high = min(low, 1 / factor / seconds), max(high, factor / seconds)
+    evidence = Evidence("step", weakest(term.rests_on.source for term in found.sources))
+    more = {"seconds": seconds, "acting_hz": found.acting_hz, "single_hz": found.hz}
+    more |= {"single_seconds": found.single_seconds}
+    label, rate = {"learners": learners, "horizon": horizon}, Estimate(1 / seconds, low, high, evidence)
+    return Row(label, rate, STEPS_HZ, more, says)
 
 
 def _factors_of(found: LearnerScaling, learners: int, horizon: int | None) -> dict[str, Any]:

@@ -13,10 +13,12 @@ SENTENCES = {
     "evidence": "rests on {evidence}: {source}, {told}",
     "primitives": "Times of each part of a gradient step of {workload} (B = {batch}) on {platform}; an actor's is "
     "of an environment step.",
+    "assumed": "{evidence} assumes: {text}",
     # How many cores.
     "split_cores": "Give {actors:core} to actors and {learners:core} to learners: {estimate:range}.",
     "take_turns": "Let actors and learners take turns on {cores:core}: {estimate:range}.",
     "other_split": "Next best: {actors:core} to actors and {learners:core} to learners, {pace:pace}.",
+    "other_turns": "Next best: actors and learners take turns on {cores:core}, {pace:pace}.",
     "turns_are_faster": "Taking turns on the same {cores:core} would make {estimate:range}, more than any split.",
     "bound_by_actors": "Actors limit the rate: alone they make {spare} environment steps per gradient step; the "
     "workload needs {wanted}.",
@@ -55,7 +57,7 @@ SENTENCES = {
     "over_memory": "Larger values of {search} are over the cap on memory.",
     "over_processor": "Larger values of {search} are over the cap on the processor.",
     "not_one_peak": "The rates of {search} have more than one peak: {seen}.",
-    "still_rising": "The rate still rises at {best} {search}: the limit is the range that was tried.",
+    "still_rising": "The rate of {search} still rises at {best}, the largest value tried.",
     "design_is_fixed": "{device} takes no part: its design is built for one batch.",
     "waits_are_not_counted": "Rates are upper bounds: waiting between parts is not counted.",
     "shares_of_the_most": "Batches are weighed by the share of the most records per second that they train.",
@@ -63,6 +65,7 @@ SENTENCES = {
     "one_learner": "Stay with one learner: {estimate:range}.",
     "more_learners": "Take {learners:learner} that average weights every {horizon:step}: {estimate:range}, instead of "
     "{single_hz} with one.",
+    "other_learners": "{learners:learner} that average weights every {horizon:step} would make {estimate:range}.",
     "second_learner": "A second learner is {worth} worth it: {faster} times the gradient steps if weights are averaged "
     "every {horizon:step}, {gathering_faster} times if gradients are gathered at each.",
     "learners_run_next_to": "Learners ({by}) are processes next to {actors:actor} on {cores:core}.",

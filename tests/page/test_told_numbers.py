@@ -53,8 +53,11 @@ def with_text(pattern, instead):
     return changed
 
 
-def times(key, factor=1.1):
-    return with_json(lambda plain: plain.update({key: factor * plain[key]}))
+def times(key, factor=1.1, part=None):
+    def change(plain):
+        (plain[part] if part else plain)[key] *= factor
+
+    return with_json(change)
 
 
 @pytest.mark.parametrize(
@@ -70,10 +73,11 @@ def times(key, factor=1.1):
         (SERIAL, with_text(r"by dense: about [\d,]+", "by dense: about 12"), "by implementation against JSON"),
         (SERIAL, with_text(r"1 of 2 cores", "2 of 2 cores"), "cores"),
         (TREE, with_text(r"[\d.]+ ns per element", "123 ns per element"), "headline against JSON"),
-        ("cores --platform u200 --workload hopper_ddpg", times("update_interval", 2), "feed against JSON"),
-        ("depth --platform u200 --workload hopper_ddpg", times("hz"), "headline against JSON"),
-        ("learners --platform u200 --workload hopper_ddpg", times("best_seconds"), "choice against JSON"),
-        ("fpga --network hopper --batch 64", with_text(r"[\d,]+ fill", "12 fill"), "sum of the learner's cycles"),
+        ("cores --platform u200 --workload hopper_ddpg", times("update_interval", 2, "question"), "feed against table"),
+        ("depth --platform u200 --workload hopper_ddpg", times("value", 1.1, "choice"), "headline against JSON"),
+        ("learners --platform u200 --workload hopper_ddpg", times("single_hz", 1.1, "choice"),
+         "second learner against rates"),
+        ("fpga --network hopper --batch 64", times("cycles", 1.1, "choice"), "sum of the learner's cycles"),
         ("explain --platform u200 --workload hopper_ddpg --config learner=gpu", with_text(r"loses \d+%", "loses 99%"),
          "explanation against table"),
     ],

@@ -2,11 +2,11 @@
 
 import dataclasses
 import json
-import re
 
 import pytest
 
 from dse.__main__ import main
+from dse.answers.tune import HARDLY, adapted_answer, scaling_answer
 from dse.mapping.knee import SHARE
 from dse.mapping.learners import Processes, calibrate
 from dse.mapping.processes import one_thread
@@ -16,7 +16,7 @@ from dse.platforms import load
 from dse.records import Measurement
 from dse.solver.problem import ProblemError
 from dse.times.batch_law import FlatThenLinear
-from dse.times.multi_learner import Terms, data_parallel_factor, spo_factor, spo_seconds
+from dse.times.multi_learner import Terms, factors, spo_seconds
 from dse.tuning import adapt
 from dse.tuning.adapt import MEMORY, PROCESSOR, adapted
 from dse.tuning.core_question import platform_split
@@ -25,7 +25,6 @@ from impls.training import load as load_workload
 from tests.committed import COMMITTED, RESULTS
 
 HERE = str(RESULTS / "d7dae63b89" / "platform.toml")
-ASK = ["--platform", HERE, "--workload", "hopper_ddpg"]
 
 
 @pytest.fixture(scope="module")
@@ -33,36 +32,46 @@ def many_cores():
     return adapted(ask("u200", "hopper_ddpg"), cpu_percent=50.0)
 
 
-def told(capsys, *arguments):
-    return main(list(arguments)), *capsys.readouterr()
+def told(capsys, command, *more):
+    """The answer in JSON, and its notes by their kind."""
+    assert main([command, "--platform", HERE, "--workload", "hopper_ddpg", *more, "--json"]) == 0
+    given = json.loads(capsys.readouterr().out)
+    return given, {note["kind"]: note for note in given["notes"]}
 
 
-def test_every_pairs_rates_are_those_of_the_question_with_both_fixed(many_cores):
-    for pair in ((1, 32), (5, 128), (8, 4096)):
-        samplers, batch = pair
-        rates = []
-        for arrangement in ("apart", "pipelined"):
-            fix = {"actors": samplers, "actor_count": samplers, "batch": batch, "arrangement": arrangement}
-            given = find_mapping("u200", "hopper_ddpg", "training", fix=fix, exclude=many_cores.left_out, epsilon=0.0)
-            rates.append(given.value)
-            assert many_cores.rates.sampling_hz(*pair) == pytest.approx(given.actor_hz)
-        assert many_cores.rates.frames_hz(*pair) == pytest.approx(batch * max(rates))
+def test_a_pairs_rates_are_those_of_the_question_with_both_fixed(many_cores):
+    rates, asked = many_cores.rates, {"exclude": many_cores.left_out, "epsilon": 0.0}
+    for samplers, batch in ((1, 32), (5, 128), (8, 4096)):
+        fix = {"actors": samplers, "actor_count": samplers, "batch": batch}
+        apart, pipelined = (
+            find_mapping("u200", "hopper_ddpg", "training", fix={**fix, "arrangement": mode}, **asked)
+            for mode in ("apart", "pipelined")
+        )
+        assert rates.sampling_hz(samplers, batch) == pytest.approx(apart.actor_hz)
+        assert apart.actor_hz == pytest.approx(pipelined.actor_hz)
+        assert rates.frames_hz(samplers, batch) == pytest.approx(batch * max(apart.value, pipelined.value))
 
 
-def test_searching_apart_is_under_the_caps_and_loses_what_is_told(many_cores):
-    samplers, batch = many_cores.pair
+def test_searching_apart_keeps_the_caps_and_loses_what_is_told(many_cores):
+    samplers, _ = many_cores.pair
     assert many_cores.found.samplers.stopped_by == PROCESSOR
     assert samplers == many_cores.found.samplers.allowed[-1] == 13  # and a core for the learner: 14 of 28
     assert len(many_cores.found.samplers.seen) <= 13 / 2
     rates = many_cores.rates
     every = {pair: rates.records_hz(*pair) for pair in rates.looks}
     assert many_cores.best == min(every, key=lambda pair: (-every[pair], pair))
-    assert many_cores.loss == pytest.approx(1 - rates.records_hz(samplers, batch) / max(every.values()))
-    assert many_cores.loss >= 0
+    assert 0 <= many_cores.loss == pytest.approx(1 - every[many_cores.pair] / max(every.values()))
     assert len(every) == many_cores.tried
+    answer = adapted_answer(many_cores)
+    assert [(row.says, *row.label.values()) for row in answer.others] == [
+        ("fastest_pair", *many_cores.best),
+        ("searched_apart", *many_cores.pair),
+    ]
+    kinds = [(note.kind, note.values.get("search")) for note in answer.notes]
+    assert {("over_processor", "samplers"), ("still_rising", "samplers"), ("design_is_fixed", None)} <= {*kinds}
 
 
-def test_the_answer_is_the_knee_with_the_fewest_samplers_that_keep_up(many_cores):
+def test_the_choice_is_the_knee_with_as_few_samplers_as_keep_up(many_cores):
     """It was the largest batch tried, with as many samplers as there are cores."""
     rates, (samplers, batch) = many_cores.rates, many_cores.choice
     every = {b: max(rates.records_hz(x, b) for x in many_cores.samplers) for b in many_cores.batches}
@@ -73,11 +82,10 @@ def test_the_answer_is_the_knee_with_the_fewest_samplers_that_keep_up(many_cores
 
 
 def test_a_rate_that_only_rises_leaves_the_workloads_batch():
-    given = adapted(ask("h200", "cartpole_dqn"))
+    given, workload = adapted(ask("h200", "cartpole_dqn")), load_workload("cartpole_dqn")
     assert given.knee.batch is None
-    assert given.choice[1] == load_workload("cartpole_dqn").learner.batch
-    assert "what the workload states" in given.notes[0]
-    assert max(given.batches) < load_workload("cartpole_dqn").replay.capacity
+    assert given.choice[1] == workload.learner.batch
+    assert max(given.batches) < workload.replay.capacity
 
 
 def test_memory_caps_the_batch():
@@ -88,39 +96,40 @@ def test_memory_caps_the_batch():
 
 
 def test_adaptation_in_json(capsys):
-    given = json.loads(told(capsys, "adapt", *ASK, "--json")[1])
-    assert given["pair"] == given["best"] == [1, max(given["batch"]["values"])]
-    assert (given["loss"], given["choice"]) == (0, [1, 512])
-    assert given["knee"]["512"] >= SHARE > given["knee"]["256"]
-    assert set(given["batch"]["source"].values()) == {"modeled"}
-    torch = json.loads(told(capsys, "adapt", *ASK, "--json", "--fix", "learner_implementation=torch")[1])
-    assert set(torch["batch"]["source"].values()) == {"measured", "interpolated"}
+    given, notes = told(capsys, "adapt")
+    looks = [row for row in given["rows"] if row["search"] == "batch"]
+    assert [(row["samplers"], row["batch"]) for row in (given["choice"], *given["others"])] == [(1, 512), (1, 2048)]
+    assert (notes["searching_apart"]["loss"], notes["searching_apart"]["level"]) == (0, "first")
+    assert notes["search_found"]["best"] == max(row["tried"] for row in looks)
+    shares = notes["shares_of_the_most"]["shares"]
+    assert shares["512"] >= SHARE > shares["256"]
+    assert given["choice"]["upper_bound"]
+    assert {row["source"] for row in looks} == {"modeled"}
+    assert looks[0]["rate_hz"] == pytest.approx(looks[0]["tried"] / looks[0]["value"], rel=0.05)
+    torch, _ = told(capsys, "adapt", "--fix", "learner_implementation=torch")
+    assert {row["source"] for row in torch["rows"] if row["search"] == "batch"} == {"measured", "interpolated"}
 
 
 def test_factors_follow_from_the_terms_that_are_told():
     four = with_changes(load(HERE), {"cpu.cores": 4})
     given = learner_scaling(ask(four, "hopper_ddpg"), most=6, longest=40)
     assert given.counts == (1, 2, 3, 4, 6)
-    for one in given.points:
-        if one.horizon is None:
-            assert one.exact == data_parallel_factor(given.terms, one.learners)
-        else:
-            assert one.exact == spo_factor(given.terms, one.learners, one.horizon)
+    assert given.points == factors(given.terms, given.counts, given.horizons)
     learners, horizon = given.choice
     shortest = min(given.seconds(count, 40) for count in range(1, 7))
     assert learners == 3  # and an actor: more of them share cores
     assert given.seconds(*given.choice) <= 1.01 * shortest < given.seconds(learners, horizon - 1)
 
 
-@pytest.mark.parametrize(("machine", "by"), [("8fb834d50a", "dense"), ("d7dae63b89", "dense")])
-def test_one_learner_takes_what_recommend_says_of_it_by_the_implementation_that_would_run(machine, by):
+@pytest.mark.parametrize("machine", ["8fb834d50a", "d7dae63b89"])
+def test_one_learner_takes_what_recommend_says_of_it(machine):
     """It rested on torch's times where the dense learner runs, 10 times slower."""
     platform = RESULTS / machine / "platform.toml"
     asked = [(name, "apart") for name in ("cartpole_dqn", "cartpole_ddpg", "hopper_ddpg")]
     for name, arrangement in (*asked, ("cartpole_dqn", "serial")):
         given = learner_scaling(ask(platform, name, fix={"arrangement": arrangement}))
-        assert given.by == by
-        fix = {"arrangement": arrangement, "learner_implementation": by, "learner_threads": 1}
+        assert given.by == "dense"
+        fix = {"arrangement": arrangement, "learner_implementation": given.by, "learner_threads": 1}
         answer = find_mapping(platform, name, fix=fix)
         taken = sum(one.charged for one in answer.parts if one.part != "actors")
         assert given.single_seconds == pytest.approx(taken, rel=0.05)
@@ -143,7 +152,7 @@ def test_cores_learners_and_adapt_ask_about_one_implementation(monkeypatch):
             adapted(question)
 
 
-def test_learners_that_share_cores_take_turns_on_them_and_wait_longer():
+def test_learners_that_share_cores_take_turns_and_wait_longer():
     terms = Terms(
         64, 8e-6, FlatThenLinear(10e-6, 1e-6), 12e-6, FlatThenLinear(0.0, 0.0), 1e-6, FlatThenLinear(0.0, 2e-6), False
     )
@@ -211,18 +220,27 @@ def test_a_device_without_a_link_is_refused():
         learner_scaling(ask(machine, "hopper_ddpg"), device="gpu")
 
 
-def test_learners_in_words_and_in_json(capsys):
-    code, text, errors = told(
-        capsys, "learners", *ASK, "--longest-period", "10", "--fix", "learner_implementation=torch"
-    )
-    assert (code, errors) == (0, "")
-    words = re.sub(r"\s+", " ", text)
-    assert words.startswith("Stay with one learner: about ")  # an actor has the other core
-    assert "torch learners, a process each, next to 1 actor on 2 cores:" in words
-    assert json.loads(told(capsys, "learners", *ASK, "--json")[1])["by"] == "dense"
-    given = json.loads(told(capsys, "learners", *ASK, "--json", "--fix", "learner_implementation=torch")[1])
-    assert (given["by"], given["choice"]) == ("torch", [1, 1])
-    assert all(one["as_run"] < one["alone"] for one in given["points"] if one["learners"] == 2)
+def test_a_second_learner_that_hardly_gains_is_not_the_choice(capsys):
+    given, notes = told(capsys, "learners", "--fix", "learner_implementation=torch")
+    question, choice = given["question"], given["choice"]
+    assert [question[name] for name in ("by", "actors", "cores")] == ["torch", 1, 2]  # an actor has the other core
+    assert (choice["learners"], choice["value"], given["others"]) == (1, choice["single_hz"], [])
+    assert all(row["as_run"] < row["alone"] for row in given["rows"] if row.get("learners") == 2)
+    dense, notes = told(capsys, "learners")
+    choice, (other,), second = dense["choice"], dense["others"], notes["second_learner"]
+    assert (dense["question"]["by"], choice["learners"], other["learners"]) == ("dense", 1, 2)
+    assert choice["value"] < other["value"] < HARDLY * choice["value"]
+    assert (second["worth"], second["level"]) == ("hardly", "first")
+    assert second["faster"] == pytest.approx(1 / choice["value"] / second["seconds"])
+
+
+def test_learners_that_gain_are_the_choice():
+    found = learner_scaling(ask("u200", "hopper_ddpg"), most=4)
+    answer = scaling_answer(found)
+    rate = answer.choice.estimate
+    assert (answer.choice.says, answer.others, *answer.choice.label.values()) == ("more_learners", (), *found.choice)
+    assert rate.value == 1 / found.seconds(*found.choice) >= HARDLY * found.hz
+    assert rate.high / rate.value >= max(term.factor for term in found.sources if term.factor)
 
 
 def test_a_term_between_measured_batches_is_interpolated():
