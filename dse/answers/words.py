@@ -110,7 +110,7 @@ SENTENCES = {
     "decides_if_shorter": "If the {time_of} on {on} is {times:about} times faster, this is {gain:share} better: "
     "{differs:differs}.",
     "nothing_decides": "No single time, anywhere within its range, makes another choice better.",
-    "more_are_tied": "As good within what is known, but not listed: {more:choice} more.",
+    "more_are_tied": "As good within what is known, but not listed: {more:other choice}.",
     "measure_to_decide": "To decide, measure the time of {of:list}: {how}",
     "measure_to_be_sure": "To be sure, measure the time of {of:list}: {how}",
     "measure_there": "To be sure of the time of {of:list}, run on the machine itself: {how}",
