@@ -1,6 +1,7 @@
 """What a reader sees first: a few lines with the choice, what to paste, and what is unsure; all numbers on demand."""
 
 import dataclasses
+import itertools
 import json
 import shlex
 import tomllib
@@ -118,8 +119,8 @@ def test_what_to_measure_comes_first_where_a_rate_is_unsure():
     found = find_mapping("u200", "pong_dqn")
     for off in (0.9, 1.1):
         unsure = dataclasses.replace(found, low=found.value, high=off * UNSURE * found.value)
-        first, *_ = write(mapping_answer(unsure))
-        assert (found.decide.command in first) == (off > 1)
+        begins = "".join(itertools.islice(write(mapping_answer(unsure)), 2))
+        assert (found.decide.command in begins) == (off > 1)
 
 
 def test_warnings_stay_where_notes_have_no_room():
