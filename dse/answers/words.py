@@ -193,7 +193,7 @@ SENTENCES = {
     "busy_longer": "{engine} is busy for {seconds:us} of a gradient step, {best_seconds:us} in the best.",
     "busy_alone": "{engine} is busy for {seconds:us} of a gradient step; the best does without it.",
     "sending_takes": "Sending {sent} takes {seconds:us} of that.",
-    "part_takes": "Its {part} takes {seconds:us} on {device} ({choice}), {best_seconds:us} on {best_device} "
+    "part_takes": "Its {part} takes {time:range} on {device} ({choice}), {best_time:range} on {best_device} "
     "({best_choice}) in the best.",
     "may_be_no_worse": "With a probability of {chance:share} it is no worse.",
     "moves_too": "This also moves {parts:list} from {from} to {to}.",

@@ -170,6 +170,11 @@ class PartAnswer:
     also: tuple[tuple[str, str], ...] = ()
 
     @property
+    def time(self) -> dict[str, Any]:
+        """The seconds with their ends and their source, as plain values."""
+        return {name: getattr(self, name) for name in ("low", "high", "source")} | {"value": self.seconds, "unit": "s"}
+
+    @property
     def engines(self) -> tuple[str, ...]:
         """All engines that are busy meanwhile."""
         return (self.engine, *(engine for _, engine in self.also))

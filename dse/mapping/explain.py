@@ -87,8 +87,8 @@ def _why(
         yield Note("sending_takes", {"sent": most, "seconds": here[most]}, "first")
         return
     part, same = parts[most], best_parts[most]
-    values = {"part": most, "seconds": part.seconds, "device": part.device, "choice": part.choice}
-    values |= {"best_seconds": same.seconds, "best_device": same.device, "best_choice": same.choice}
+    values = {"part": most, "time": part.time, "device": part.device, "choice": part.choice}
+    values |= {"best_time": same.time, "best_device": same.device, "best_choice": same.choice}
     yield Note("part_takes", values, "first")
 
 
