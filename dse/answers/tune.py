@@ -372,8 +372,8 @@ def adapted_answer(found: Adaptation) -> Answer:
     rows, notes = list[Row](), list(found.notes)
     for name, search, values, times, unit in _searches(found):
         for value, hz in search.seen.items():
-            more = {"rate_hz": hz, "unit": unit}
-            rows.append(Row({"search": name, "value": value}, times.get(value), "s", more))
+            more = {"rate_hz": hz, "rate_unit": unit}
+            rows.append(Row({"search": name, "tried": value}, times.get(value), "s", more))
         looks = {"search": name, "best": search.best, "looks": len(search.seen), "values": len(search.allowed)}
         notes.append(Note("search_found", looks))
         if search.stopped_by:

@@ -55,7 +55,7 @@ SENTENCES = {
     "over_memory": "Larger values of {search} are over the cap on memory.",
     "over_processor": "Larger values of {search} are over the cap on the processor.",
     "not_one_peak": "The rates of {search} have more than one peak: {seen}.",
-    "still_rising": "The rate still rises at {best} {search}: the limit is the range that was tried.",
+    "still_rising": "The rate still rises at {search} = {best}: the limit is the range that was tried.",
     "design_is_fixed": "{device} takes no part: its design is built for one batch.",
     "waits_are_not_counted": "Rates are upper bounds: waiting between parts is not counted.",
     "shares_of_the_most": "Batches are weighed by the share of the most records per second that they train.",

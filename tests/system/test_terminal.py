@@ -18,7 +18,7 @@ from benchmarks.peers import command as peers
 from benchmarks.workers import Worker, WorkerFaultError
 from dse import __main__ as dse_main
 from dse.__main__ import main as ask
-from dse.answers import cores
+from dse.answers import tune
 from dse.mapping.question import ask as question
 from dse.solver.problem import ProblemError
 from dse.stats import geometric_mean
@@ -195,7 +195,7 @@ def test_a_fault_while_it_is_imported_ends_every_command_by_70(tmp_path, module)
 
 
 def test_a_value_error_that_no_line_of_ours_raises_is_no_mistake_of_the_users(monkeypatch):
-    broken = argparse.Namespace(add_to=cores.add_to, run=lambda _: geometric_mean([-1.0]))
+    broken = argparse.Namespace(add_to=tune.add_to, run=lambda _: geometric_mean([-1.0]))
     monkeypatch.setitem(dse_main._COMMANDS, "cores", broken)
     with pytest.raises(ValueError, match="math domain error"):
         ask(["cores", "--actors", "1:900", "--learners", "1:400", "--cores", "2"])
