@@ -6,7 +6,7 @@ asked (N, B) from ``times.tree_times``, with its uncertainty; ties, regret and t
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -56,14 +56,6 @@ class Recommendation:
     results: str = ""
     warnings: tuple[str, ...] = ()
     race: Mapping[str, Any] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return asdict(self) | {
-            "choice": self.choice.to_dict(),
-            "ties": [tie.to_dict() for tie in self.ties],
-            "runner_up": self.runner_up.to_dict() if self.runner_up else None,
-        }
 
 
 def unusual(question: Question) -> list[str]:

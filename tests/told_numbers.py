@@ -1,8 +1,7 @@
-"""Find two values for one thing: asks the solver's commands, and compares every number that is printed twice.
+"""Find two values for one thing: asks the solver's commands, and compares every number that is told twice.
 
-Questions are drawn by a seed, each asked for text, for all text (--verbose) and for JSON. A number of a text is right
-where it rounds from the one of the JSON, at two digits or more; numbers of the JSON that say one thing agree to
-``SAME``.
+Questions are drawn by a seed, each asked for all text and for JSON. A number of the text must round from one of the
+JSON, at two digits or more; numbers of the JSON that say one thing agree to ``SAME``.
 """
 
 import contextlib
@@ -13,13 +12,16 @@ import math
 import random
 import re
 import shlex
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+import numpy as np
+
 from dse.__main__ import main as dse
-from dse.answers import run as run_command
+from dse.answers.printer import say
+from dse.answers.run import is_inside
+from dse.answers.words import HEADS, SENTENCES
 from tests.committed import RESULTS
 
 SAME = 1e-6
@@ -43,9 +45,9 @@ MORE = dict.fromkeys(KINDS, ("",)) | {
     "depth": ("", "--fix arrangement=pipelined"),
     "fpga": tuple(f"--batch {one}" for one in (64, 128, 256)),
 }
-N = r"~?(\d+(?:,\d{3})*(?:\.\d+)?)"
-REASON = r"fewest|fewer|is given up|not worth"
-"""What a text says where it does not choose the fastest."""
+NUMBER = re.compile(r"(?<![\w.,-])\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
+SCALES = (1.0, 1e6, 1e9, 100.0, 1e-6, 1e-9)
+"""Units that a text has and the JSON has not: microseconds, nanoseconds, percent, MB and GB."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +66,11 @@ class Fault:
 
 @dataclass(frozen=True)
 class Told:
-    """What a command told: its exit code, its text, all its text and its JSON (None where it told none)."""
+    """What a command told: its exit code, its text and its JSON."""
 
     command: str
     code: int
     text: str
-    verbose: str
     plain: dict
 
 
@@ -105,12 +106,10 @@ def _question(draw: random.Random, kind: str) -> str:
 
 @functools.cache
 def ask(command: str) -> Told:
-    """Ask a question for text, for all text where the command has that, and for JSON."""
-    has_more = command.startswith("recommend")
-    code, text = _said(command)
-    verbose = _said(f"{command} --verbose")[1] if has_more and not code else ""
+    """Ask a question for all text and for JSON."""
+    code, text = _said(f"{command} --verbose")
     plain = json.loads(_said(f"{command} --json")[1]) if code == 0 else {}
-    return Told(f"python -m dse {command}", code, text, verbose, plain)
+    return Told(f"python -m dse {command}", code, text, plain)
 
 
 def _said(command: str) -> tuple[int, str]:
@@ -120,7 +119,56 @@ def _said(command: str) -> tuple[int, str]:
     return code, out.getvalue()
 
 
-# Numbers
+class Reader:
+    """Collects what does not agree in the answer of one command."""
+
+    def __init__(self, told: Told) -> None:
+        self.told, self.faults = told, []
+
+    def same(self, kind: str, what: str, one: float, other: float) -> None:
+        """Two values of one thing must be one."""
+        self.holds(kind, what, math.isclose(one, other, rel_tol=SAME, abs_tol=1e-12), one, other)
+
+    def holds(self, kind: str, what: str, holds: bool, first: object, second: object) -> None:
+        """What must be so."""
+        if not holds:
+            self.faults.append(Fault(kind, self.told.command, what, first, second))
+
+
+def faults(command: str, change: Callable[[Told], Told] = lambda told: told) -> list[Fault]:
+    """Ask, and find what has two values; ``change``: what was told, for tests to say otherwise."""
+    told = change(ask(command))
+    reader, kind = Reader(told), command.split(maxsplit=1)[0]
+    if not told.code:
+        _text(reader)
+        _paces(reader)
+        kind = "tree" if "implementation" in told.plain["choice"] else kind
+        READERS[kind](reader, command, told.plain)
+    return reader.faults
+
+
+def _leaves(found: object) -> Iterator[object]:
+    """Yield every key and value."""
+    if isinstance(found, dict):
+        yield from found
+        found = list(found.values())
+    if isinstance(found, list):
+        for one in found:
+            yield from _leaves(one)
+    else:
+        yield found
+
+
+def _text(reader: Reader) -> None:
+    """Each number of the text rounds from one of the JSON, or stands in its words or in a sentence."""
+    leaves = [*_leaves(reader.told.plain)]
+    words = " ".join([reader.told.command, *map(str, leaves), *SENTENCES.values(), *HEADS.values()])
+    numbers = np.array([float(one) for one in leaves if isinstance(one, (int, float))])
+    known = np.abs(np.concatenate([numbers, numbers - 1])[:, None] * SCALES).ravel()
+    named = {*NUMBER.findall(words)}
+    for shown in {*NUMBER.findall(reader.told.text)} - named:
+        is_told = np.any(np.abs(known - parse(shown)) <= step_of(shown) * (0.5 + SAME))
+        reader.holds("text against JSON", "a number", bool(is_told), shown, "none")
 
 
 def parse(shown: str) -> float:
@@ -128,365 +176,158 @@ def parse(shown: str) -> float:
     return float(shown.replace(",", ""))
 
 
-def is_rounded(shown: str, value: float) -> bool:
-    """Whether a printed number is a value rounded, to two digits or more, or to a decimal.
+def step_of(shown: str) -> float:
+    """The unit of the last digit of a printed number that may be known, which has two digits at least.
 
-    >>> is_rounded("2,400", 2401.6), is_rounded("2,402", 2401.6), is_rounded("2,410", 2401.6)
-    (True, True, False)
+    >>> step_of("2,400"), step_of("2,410"), step_of("0.5"), step_of("7")
+    (100.0, 10.0, 0.01, 0.1)
     """
-    number = parse(shown)
-    ways = [float(f"{value * off:.{digits}g}") for digits in range(2, 13) for off in (1 - 1e-9, 1 + 1e-9)]
-    return number in [*ways, *(float(f"{value:.{places}f}") for places in range(4))]
+    digits = len(shown.replace(",", "").replace(".", "").strip("0"))
+    value = parse(shown)
+    return float(10.0 ** (math.floor(math.log10(value)) - max(digits, 2) + 1)) if value else 0.1
 
 
-class Reader:
-    """Collects what does not agree in the answers of one command."""
-
-    def __init__(self, told: Told) -> None:
-        self.told, self.faults = told, []
-
-    def shown(self, kind: str, what: str, shown: str | None, value: float | None) -> None:
-        """A printed number must round from a value; none is printed, or none is known, where either is None."""
-        if shown and value is not None and not is_rounded(shown.lstrip("+-"), abs(value)):
-            self.faults.append(Fault(kind, self.told.command, what, shown, value))
-
-    def same(self, kind: str, what: str, one: float, other: float) -> None:
-        """Two values of one thing must be one."""
-        self.holds(kind, what, abs(one - other) <= SAME * max(abs(one), abs(other)), one, other)
-
-    def holds(self, kind: str, what: str, holds: bool, first: object, second: object) -> None:
-        """What must be so."""
-        if not holds:
-            self.faults.append(Fault(kind, self.told.command, what, first, second))
-
-    def read(self, kind: str, pattern: str, text: str, *values: float | None, must: bool = True) -> re.Match | None:
-        """Each number that a pattern finds in a text must round from its value; what ``must`` be there is found."""
-        match = re.search(pattern, text)
-        self.holds("unread", kind, match is not None or not must, pattern, flat(text)[:160])
-        for shown, value in zip(match.groups(), values, strict=False) if match else ():
-            self.shown(kind, flat(match[0])[:60], shown, value)
-        return match
-
-    def slower(self, what: str, chosen: float, other: float, has_reason: bool) -> None:
-        """What is shown as faster than the choice must come with a reason."""
-        kind = "slower than what is shown beside it, without a reason"
-        self.holds(kind, what, other <= 1.005 * chosen or has_reason, chosen, other)
+def _paces(reader: Reader) -> None:
+    """The pace of each alternative is its rate over the choice's, or the choice's time over its own."""
+    choice = reader.told.plain["choice"]
+    for one in reader.told.plain["others"]:
+        if "pace" in one and "value" in one:
+            rates = (1 / one["value"], 1 / choice["value"]) if one["unit"] == "s" else (one["value"], choice["value"])
+            reader.same("pace of an alternative", str(one)[:60], one["pace"], rates[0] / rates[1])
 
 
-def faults(command: str, change=lambda told: told) -> list[Fault]:
-    """Ask, and find what has two values; ``change``: what was told, for tests to say otherwise."""
-    told = change(ask(command))
-    reader = Reader(told)
-    kind = command.split(maxsplit=1)[0]
-    if not told.code and kind != "recommend":
-        READERS[kind](reader, command)
-    elif not told.code:
-        if "parts" in told.plain:
-            for text in (told.text, told.verbose):
-                _mapping(reader, text, told.plain)
-            _values(reader, told.plain)
-            _rate_line(reader, told.verbose, told.plain)
-            _alternatives(reader, told.plain)
-        else:
-            _tree(reader)
-    return reader.faults
+# Mappings
 
 
-def flat(text: str) -> str:
-    """A text in one line."""
-    return " ".join(text.split())
+def _parts(plain: dict, **label: str) -> dict[str, dict]:
+    return {row["part"]: row for row in plain["rows"] if "part" in row and label.items() <= row.items()}
 
 
-def ends(of: dict, value: str = "value", scale: float = 1) -> tuple[float, float, float]:
-    """The low and the high end of a value, and the factor that it may be off by."""
-    return scale * of["low"], scale * of["high"], max(of["high"] / of[value], of[value] / of["low"])
+def _taken(parts: dict[str, dict], name: str) -> float:
+    """Seconds of a part, or of those that make one share."""
+    return sum(parts[one]["value"] for one in {"tree": ("sampling", "updating")}.get(name, (name,)))
 
 
-# A mapping
-
-
-ROWS = {"tree": ("sampling", "updating"), "records": ("storage",)}
-
-
-def _taken(plain: dict, name: str, end: str = "seconds") -> float:
-    """Microseconds of a row: of a part, or of those that it pools."""
-    return 1e6 * sum(part[end] for part in plain["parts"] if part["part"] in ROWS.get(name, (name,)))
-
-
-def _mapping(reader: Reader, text: str, plain: dict) -> None:
-    """Headline, rows, breakdown, lines by implementation, ties and cores of a text, against the JSON."""
-    within = rf"95 % between {N} and {N}|\w+, error bound: a factor of {N}"
-    unit = r"gradient steps/(?:s|J)(?:, actors aside)?"
-    pattern = rf"about {N} {unit}(?: \({N}/s with actors\))?, (?:{within})"
-    head = text.split("\n", maxsplit=1)[0]
-    reader.read("headline against JSON", pattern, head, plain["value"], plain["hz"], *ends(plain))
-    pattern = rf"^  (\w+) +\S+ .*? {N} us(?: \[{N}, {N}\]| \(x{N}\))?  \w+$"
-    for name, *numbers in re.findall(pattern, text, re.M):
-        row = {end: _taken(plain, name, end) for end in ("seconds", "low", "high")}
-        for shown, value in zip(numbers, (row["seconds"], *ends(row, "seconds")), strict=True):
-            reader.shown("table against JSON", name, shown, value)
-    whole = flat(text)
-    shares = {one["what"]: one["seconds"] for one in plain["shares"]}
-    if step := re.search(rf"a step of {N} us: (.*?\(-?\d+ %\))(?= \w+ (?:and|another|by)| with|  |$)", whole):
-        reader.shown("breakdown against rate", "a step", step[1], 1e6 / plain["hz"])
-        for what, shown, percent in re.findall(rf"(?:^|, )([\w ]+?) -?{N} us \((-?\d+) %\)", step[2]):
-            reader.shown("breakdown against JSON", what, shown, 1e6 * shares[what])
-            reader.shown("breakdown against JSON", f"{what}, %", percent, 100 * shares[what] * plain["hz"])
-    for one in plain["by_implementation"]:
-        pattern = rf"policy by {one['implementation']}: (?:at most )?about {N}(?: \[{N}, {N}\]| \(x{N}\))"
-        reader.read("by implementation against JSON", pattern, whole, one["value"], *ends(one))
-    for used, have in re.findall(r"(\d+) of (\d+) cores?", whole.partition(" rests on: ")[0]):
-        reader.holds("cores", "cores", [float(used), float(have)] == list(plain["cores"]), (used, have), plain["cores"])
-    named = [{**one, "told": f"learner and policy by {one['implementation']}"} for one in plain["by_implementation"]]
-    for one in [*plain["ties"], plain["elsewhere"], *named]:
-        if one and one["told"].split(" (")[0] in whole and plain["low"] < 0.999 * plain["value"]:
-            chosen = plain["value"] * max(1, (1 + plain["epsilon"]) / 1.005)
-            reader.slower(one["told"], chosen, one["value"], re.search(REASON, text) is not None)
-
-
-def _values(reader: Reader, plain: dict) -> None:
-    """Values of the JSON that say one thing."""
-    shares = {one["what"]: one["seconds"] for one in plain["shares"]}
+def _mapping(reader: Reader, command: str, plain: dict) -> None:
+    choice, parts = plain["choice"], _parts(plain)
+    shares = {row["of_a_step"]: row for row in plain["rows"] if "of_a_step" in row}
     if shares:
-        whole = math.fsum(one["charged"] for one in plain["parts"]) + sum(one["seconds"] for one in plain["transfers"])
-        reader.same("breakdown against rate", "sum of a step's parts", sum(shares.values()), 1 / plain["hz"])
-        reader.same("charges against rate", "sum of what parts are charged", whole, 1 / plain["hz"])
+        sent = sum(row["seconds"] for row in plain["rows"] if "sent" in row)
+        whole = sum(part["charged_seconds"] for part in parts.values()) + sent
+        reader.same("charges against rate", "sum of what parts are charged", whole, 1 / choice["hz"])
         for name in ("learner", "tree", "storage"):
-            reader.same("row against breakdown", name, _taken(plain, name), 1e6 * shares[name])
-        acting = 1e6 * sum(shares.get(name, 0.0) for name in ("policy", "environment", "acting"))
-        fits = acting <= _taken(plain, "actors") * (1 + SAME)
-        reader.holds("row against breakdown", "policy and environment", fits, _taken(plain, "actors"), acting)
-        for one in plain["shares"]:
-            reader.same("breakdown against itself", one["what"], one["share"], one["seconds"] * plain["hz"])
-    made = {one["details"].get("implementation") for one in plain["parts"] if one["part"] in ("learner", "actors")}
-    for one in plain["by_implementation"]:
-        for key in ("value", "low", "high", "interval", "upper_bound") if made == {one["implementation"]} else ():
-            reader.holds("by implementation against headline", key, one[key] == plain[key], one[key], plain[key])
-    reader.same("distance", "distance below the bound", plain["distance"], 1 - plain["value"] / plain["bound"])
-    for most in (plain["bound"], plain["learner_hz"] if plain["objective"] == "training" else plain["bound"]):
-        reader.holds("above its bound", "rate", plain["value"] <= most * (1 + SAME), plain["value"], most)
+            reader.same("row against breakdown", name, _taken(parts, name), shares[name]["seconds"])
+        acting = sum(shares[name]["seconds"] for name in ("policy", "environment", "acting") if name in shares)
+        fits = acting <= _taken(parts, "actors") * (1 + SAME)
+        reader.holds("row against breakdown", "policy and environment", fits, _taken(parts, "actors"), acting)
+        for name, row in shares.items():
+            reader.same("breakdown against rate", name, row["share"], row["seconds"] * choice["hz"])
+    made = {parts[name]["details"].get("implementation") for name in ("learner", "actors")}
+    for one in plain["others"]:
+        if "implementation" in one and {one["implementation"]} == made:
+            for key in ("value", "low", "high"):
+                reader.same("by implementation against choice", key, one[key], choice[key])
+    same = [one for one in plain["others"] if {"is_tied", "implementation"} & one.keys()]
+    best = max([choice, *same], key=lambda one: one["value"])
+    is_told = best["value"] <= 1.005 * choice["value"] or any(one.get("is_tied") for one in plain["others"])
+    reader.holds("slower than what is beside it, without a tie", "rate", is_told, choice["value"], best["value"])
+    reader.same("distance", "distance below the bound", choice["distance"], 1 - choice["value"] / choice["bound"])
+    fits = choice["value"] <= choice["bound"] * (1 + SAME)
+    reader.holds("above its bound", "rate", fits, choice["value"], choice["bound"])
 
 
-def _rate_line(reader: Reader, text: str, plain: dict) -> None:
-    low, high, factor = ends(plain)
-    is_factor = plain["interval"] == "factor"
-    shown = rf", within a factor of {N}, not tested here" if is_factor else rf" \[{N}, {N}\] at 95 %"
-    pattern = rf" {N} gradient steps/(?:s|J)(?:, actors aside)?{shown}"
-    last = (factor,) if is_factor else (low, high)
-    reader.read("rate line against JSON", pattern, flat(text), plain["value"], *last)
-    pattern = rf"at most {N} if every part .*?\((-?\d+)% below that\)"
-    if match := reader.read("bound against JSON", pattern, flat(text), plain["bound"]):
-        below = round(100 * plain["distance"])
-        reader.holds("bound against JSON", "share below", int(match[2]) == below, match[2], plain["distance"])
-    pattern = rf"; {N}(?:/s)? by the fastest learner alone"
-    reader.read("bound against JSON", pattern, flat(text), plain["learner_hz"])
-
-
-def _alternatives(reader: Reader, plain: dict) -> None:
-    """Ties and others: their cost, and as both texts write them."""
-    brief, whole = flat(reader.told.text), flat(reader.told.verbose)
-    for one in filter(None, [*plain["ties"], plain["elsewhere"]]):
-        name, percent = one["told"], 100 * one["cost"]
-        reader.same("cost of an alternative", name, 1 - one["cost"], one["value"] / plain["value"])
-        if match := re.search(rf"[:;] {re.escape(name)} \(([+-]\d+)%\)", brief):
-            reader.holds("gain of a tie", name, int(match[1]) == round(-percent), match[1], percent)
-        pattern = rf"[:%;] {re.escape(name)}: (?:at most )?{N}(?: \(x{N}\))?, (costs|gains) ([\d.]+)%"
-        match = reader.read("alternative against JSON", pattern, whole, one["value"], must=False)
-        if match:
-            lost = (1 if match[3] == "costs" else -1) * float(match[4])
-            reader.holds("alternative against JSON", name, abs(lost - percent) < 0.06, lost, percent)
-
-
-# Two mappings in two columns
-
-
-def _columns(reader: Reader, *answers: dict) -> None:
-    lines = (re.split(r"\s{2,}", line.strip()) for line in reader.told.text.splitlines() if line.startswith("  "))
-    rows = {row[0]: row[1:] for row in reversed([*lines]) if len(row) == 3}  # a learner's share is below the learner
-    for index, plain in enumerate(answers):
-        if "parts" not in plain:
-            continue
-        low, high, factor = ends(plain)
-        value, *shown = re.findall(N, rows["rate"][index])
-        wanted = (plain["value"], factor) if len(shown) == 1 else (plain["value"], low, high)
-        for number, one in zip([value, *shown], wanted, strict=False):
-            reader.shown("rate of a column", "rate", number, one)
-        taken = {one["what"]: one["seconds"] for one in plain["shares"] if one["what"] in rows}
-        for name, seconds in (taken | {one["part"]: one["seconds"] for one in plain["parts"]}).items():
-            reader.read("part of a column", rf"{N} us", rows[name][index], 1e6 * seconds, must=False)
-        if taken:
-            learner = next(one["seconds"] for one in plain["shares"] if one["what"] == "learner")
-            reader.same("row against breakdown", "learner", _taken(plain, "learner"), 1e6 * learner)
-
-
-def _one_answer(reader: Reader, command: str, plain: dict) -> None:
-    """A column must be what ``recommend`` answers."""
-    question = re.sub(r" --(config|set) \S+", "", re.sub(r"^\S+", "recommend", command))
-    other = ask(question).plain
+def _against_recommend(reader: Reader, command: str, choice: dict, parts: dict[str, dict]) -> None:
+    """One side of a comparison must be what ``recommend`` answers."""
+    other = ask(re.sub(r" --(config|set) \S+", "", re.sub(r"^\S+", "recommend", command))).plain
     for key in ("value", "low", "high", "hz", "bound"):
-        if key in plain and key in other:
-            reader.same("against recommend", key, plain[key], other[key])
-    for one, two in zip(plain.get("parts", ()), other.get("parts", ()), strict=True):
-        reader.same("against recommend", one["part"], one["seconds"], two["seconds"])
+        reader.same("against recommend", key, choice[key], other["choice"][key])
+    for name, part in parts.items():
+        reader.same("against recommend", name, part["value"], _parts(other)[name]["value"])
 
 
-def _explain(reader: Reader, command: str) -> None:
-    asked, best = reader.told.plain["asked"], reader.told.plain["best"]
-    _columns(reader, asked, best)
-    first, kind = flat(reader.told.text.split("\n\n")[0]), "explanation against table"
-    reader.read(kind, rf"loses {N}%", first, 100 * (1 - asked["value"] / best["value"]), must=False)
-    if match := re.search(rf"(\S+) is busy for {N} us", first):
-        on = [one for one in asked["parts"] if match[1] in (one["engine"], *dict(one["also"]).values())]
-        spent = sum(one["charged"] for one in on)
-        spent += sum(one["seconds"] for one in asked["transfers"] if one["engine"] == match[1])
-        reader.shown(kind, f"{match[1]} busy", match[2], 1e6 * spent)
-    for part, *numbers in re.findall(rf"its (\w+) takes {N} us on .*?, {N} us on", first):
-        for shown, plain in zip(numbers, (asked, best), strict=True):
-            reader.shown(kind, part, shown, _taken(plain, part))
-    _one_answer(reader, command, best)
+def _explain(reader: Reader, command: str, plain: dict) -> None:
+    choice, (asked,) = plain["choice"], plain["others"]
+    reader.same("loss", "loss", choice["loss"], 1 - asked["value"] / choice["value"])
+    sides = [_parts(plain, of=of) for of in ("described", "best")]
+    for note in plain["notes"]:
+        if note["kind"].startswith("busy_"):
+            busy = choice["engines"][note["engine"]]
+            reader.same("explanation against engines", note["engine"], note["seconds"], busy[0])
+        if note["kind"] == "part_takes":
+            for key, parts in zip(("seconds", "best_seconds"), sides, strict=True):
+                reader.same("explanation against rows", note["part"], note[key], parts[note["part"]]["value"])
+    _against_recommend(reader, command, choice, sides[1])
 
 
-def _what_if(reader: Reader, command: str) -> None:
-    before, after = reader.told.plain["before"], reader.told.plain["after"]
-    _columns(reader, before, after)
-    if "parts" in before and "parts" in after:
-        first, gain = reader.told.text.splitlines()[0], after["value"] / before["value"] - 1
-        pattern = rf"makes about {N}.* instead of about {N} \(([+-][\d.]+)%\)"
-        reader.read("sentence against JSON", pattern, first, after["value"], before["value"], 100 * gain, must=False)
-        is_near = "is no faster" not in first or abs(gain) <= after["epsilon"] + SAME
-        reader.holds("no faster, but it is", "gain", is_near, before["value"], after["value"])
-    _one_answer(reader, command, before)
+def _what_if(reader: Reader, command: str, plain: dict) -> None:
+    choice = plain["choice"]
+    for before in plain["others"]:
+        reader.same("change", "rate before", choice["before"], before["value"])
+        reader.same("change", "pace", choice["pace"], choice["value"] / before["value"])
+        _against_recommend(reader, command, before, {})
 
 
-# A tree
-
-
-def _tree(reader: Reader) -> None:
-    plain, is_modeled = reader.told.plain, "machine" not in reader.told.plain
-    choice, best = plain["choice"], plain.get("best")
-    if not is_modeled:
-        same = (one for one in [choice, *plain["ties"]] if _configuration(one) == _configuration(plain["tree"]))
-        choice, best = next(same, choice), choice
-    seconds = _seconds(choice)
-    for text in (reader.told.text, reader.told.verbose):
-        whole, head = flat(text), text.splitlines()[0]
-        _step(reader, "headline against JSON", head, choice)
-        pattern = rf", {N} ns per element"
-        each = 1e9 * seconds["seconds"] / plain["question"]["batch"]
-        reader.read("headline against JSON", pattern, head, each, must=is_modeled)
-        if is_modeled:
-            pattern = rf"smallest expected time has .*?, about {N} us"
-            least = _seconds(best)["seconds"]
-            found = reader.read("least time against JSON", pattern, whole, 1e6 * least, must=False)
-            reader.slower("tree", 1 / seconds["seconds"], 1 / least, found is not None)
-            continue
-        if match := re.search(r"fastest by the nearest records: .*?(?=  | runner-up| note|$)", whole):
-            _step(reader, "least time against JSON", match[0], best)
-        if match := re.search(r"runner-up: (.*?us per step.*?\))", whole):
-            _step(reader, "runner-up against JSON", match[1], plain["runner_up"])
-            reason = re.search(r"fewest|less sure|tied, take", whole, re.I) is not None
-            reader.slower("runner-up", 1 / seconds["seconds"], 1 / plain["runner_up"]["seconds"], reason)
-
-
-def _seconds(one: dict) -> dict:
-    ends = {name.removesuffix("_seconds"): one.get(name) for name in ("seconds", "low_seconds", "high_seconds")}
-    return one["time"] | {"seconds": one["time"]["value"]} if "time" in one else ends
-
-
-def _configuration(one: dict) -> tuple:
-    made = one.get("configuration", one)
-    name = made.get("contestant") or made["implementation"]
-    return name, made["fanout"], made["threads"], dict(made["options"])
-
-
-def _step(reader: Reader, kind: str, text: str, one: dict) -> None:
-    time = _seconds(one)
-    pattern = rf"about {N} us per step \((?:95 % between {N} and {N}|\w+, error bound: a factor of {N})"
-    low, high, factor = ends(time, "seconds", 1e6)
-    reader.read(kind, pattern, text, 1e6 * time["seconds"], low, high, factor)
+def _tree(reader: Reader, command: str, plain: dict) -> None:
+    for one in (plain["choice"], *plain["others"]):
+        reader.same("time of an element", "step", one["each_seconds"] * plain["question"]["batch"], one["value"])
 
 
 # Counts
 
 
-def _choice(reader: Reader, command: str) -> tuple[dict, dict]:
-    """Compare the choice's number with the JSON, and with those of others; returns the choice, and notes by kind."""
-    plain, text = reader.told.plain, flat(reader.told.text)
-    choice, notes = plain["choice"], {note["kind"]: note for note in plain["notes"]}
-    pattern = rf": (?:about |at most )?{N} {choice['unit']} \((?:{N} to {N}, )?{choice['source']}\)"
-    reader.read("headline against JSON", pattern, text, choice["value"], *ends(choice)[:2])
-    reasons = " ".join([*notes, *(note.get("text", "") for note in plain["notes"])])
-    has_reason = re.search(r"fewest|second_learner|smallest batch|workload states", reasons) is not None
-    for row in plain["others"]:
-        reader.slower(command, choice["value"], row.get("value", 0.0), has_reason or row.get("in_turns", False))
-    return choice, notes
+def _cores(reader: Reader, command: str, plain: dict) -> None:
+    choice, rates = plain["choice"], {(row["side"], row["cores"]): row["value"] for row in plain["rows"]}
+    for one in (choice, *plain["others"]):
+        acting, learning = rates["actors", one["actors"]], rates["learners", one["learners"]]
+        reader.same("feed against rows", "actors", one["feed_hz"], acting / plain["question"]["update_interval"])
+        reader.same("take against rows", "learners", one["take_hz"], learning)
+        most = min(one["feed_hz"], one["take_hz"])
+        reader.holds("rate against feed and take", "rate", one["value"] <= most * (1 + SAME), one["value"], most)
 
 
-def _cores(reader: Reader, command: str) -> None:
-    choice, notes = _choice(reader, command)
-    rates = {(row["side"], row["cores"]): row["value"] for row in reader.told.plain["rows"]}
-    u = reader.told.plain["question"]["update_interval"]
-    for row in (choice, *reader.told.plain["others"]):
-        reader.same("feed against table", "actors", u * row["feed_hz"], rates["actors", row["actors"]])
-        reader.same("feed against table", "learners", row["take_hz"], rates["learners", row["learners"]])
-        most = min(row["feed_hz"], row["take_hz"])  # a run, in which both sides share what they wait for
-        is_less = row["in_turns"] or row["value"] <= most * (1 + SAME)
-        reader.holds("rate against feed and take", "rate", is_less, row["value"], most)
-    (spare,) = (note["spare"] for kind, note in notes.items() if kind.startswith("bound_by"))
-    reader.same("feed against note", "spare", spare, u * choice["feed_hz"] / choice["take_hz"])
-
-
-def _depth(reader: Reader, command: str) -> None:
-    choice, notes = _choice(reader, command)
-    question, parts = reader.told.plain["question"], [row for row in reader.told.plain["rows"] if "part" in row]
-    busy = Counter()
-    for row in parts:
-        busy[row["engine"]] += row["value"]
-    reader.same("rate against times", "rate of the busiest engine", choice["most_hz"], 1 / max(busy.values()))
-    reader.same("times against round", "seconds", sum(busy.values()), choice["round_seconds"])
-    (slowest,) = (notes[kind] for kind in ("busiest_engine", "takes_turns") if kind in notes)
-    reader.same("times against busy engines", "seconds", slowest["seconds"], max(busy.values()))
+def _depth(reader: Reader, command: str, plain: dict) -> None:
+    times = [row for row in plain["rows"] if "engine" in row]
+    engines = {row["engine"] for row in times}
+    busy = [sum(row["value"] for row in times if row["engine"] == engine) for engine in engines]
+    reader.same("rate against times", "busiest engine", plain["choice"]["most_hz"], 1 / max(busy))
     other = ask(command.replace("depth", "recommend", 1)).plain
-    if "parts" not in other:
+    if not other:
         return
-    mapping = {part["part"]: part["device"] for part in other["parts"] if part["part"] in question["mapping"]}
-    chosen = (question["arrangement"], question["mapping"]), (other["arrangement"], mapping)
+    parts, question = _parts(other), plain["question"]
+    mapping = {name: parts[name]["device"] for name in question["mapping"]}
+    chosen = (question["arrangement"], question["mapping"]), (other["choice"]["arrangement"], mapping)
     reader.holds("depth against recommend", "the mapping", chosen[0] == chosen[1], *chosen)
-    times = {row["part"]: row["value"] for row in parts}
-    for part in other["parts"] if chosen[0] == chosen[1] else ():
-        if part["part"] in times:
-            reader.same("depth against recommend", part["part"], times[part["part"]], part["charged"])
+    for name in mapping if chosen[0] == chosen[1] else ():
+        reader.same("depth against recommend", name, _parts(plain)[name]["value"], parts[name]["charged_seconds"])
 
 
-def _learners(reader: Reader, command: str) -> None:
-    choice, notes = _choice(reader, command)
-    second, hz = notes["second_learner"], choice["single_hz"]
-    for row in (row for row in reader.told.plain["rows"] if "as_run" in row):
-        reader.same("factor against rates", "as run", row["as_run"], 1 / hz / row["seconds"] / row["learners"])
-    reader.same("second learner against rates", "faster", second["faster"], 1 / hz / second["seconds"])
-    is_one = choice["learners"] == 1
-    reader.holds("rate against one learner", "rate", (choice["value"] == hz) == is_one, choice["value"], hz)
+def _learners(reader: Reader, command: str, plain: dict) -> None:
+    choice = plain["choice"]
+    reader.same("choice against itself", "seconds", choice["seconds"], 1 / choice["value"])
+    points = {(row["learners"], row["horizon"]): row["seconds"] for row in plain["rows"] if "learners" in row}
+    if choice["learners"] > 1:
+        reader.same("choice against rows", "step", choice["seconds"], points[choice["learners"], choice["horizon"]])
 
 
-def _adapt(reader: Reader, command: str) -> None:
-    choice, notes = _choice(reader, command)
-    plain = reader.told.plain
-    pairs = {(row["samplers"], row["batch"]): row["value"] for row in (choice, *plain["others"])}
-    found = tuple(note["best"] for note in plain["notes"] if note["kind"] == "search_found")
-    loss = 1 - pairs[found] / max(pairs.values())
-    reader.same("loss", "loss", 1 - notes["searching_apart"]["loss"], 1 - loss)
+def _adapt(reader: Reader, command: str, plain: dict) -> None:
+    pairs = [plain["choice"], *plain["others"]]
+    best = max(one["value"] for one in pairs)
+    loss = next(note["loss"] for note in plain["notes"] if note["kind"] == "searching_apart")
+    is_told = any(math.isclose(one["value"] / best, 1 - loss, rel_tol=SAME) for one in pairs)
+    reader.holds("loss", "of searching apart", is_told, loss, [one["value"] for one in pairs])
 
 
-def _fpga(reader: Reader, command: str) -> None:
-    choice, _ = _choice(reader, command)
-    spent = sum(row["cycles"] for row in reader.told.plain["rows"] if row.get("part") == "learner" and "cycles" in row)
-    most = max(spent, choice["rmm"]["cycles"])
-    reader.same("sum of the learner's cycles", "cycles", choice["cycles"], most)
-    hz = reader.told.plain["question"]["clock_hz"] / choice["cycles"]
-    reader.same("rate against cycles", "rate", choice["value"], hz)
+def _fpga(reader: Reader, command: str, plain: dict) -> None:
+    choice = plain["choice"]
+    reader.same("cycles", "a step", choice["cycles"] / plain["question"]["clock_hz"], choice["seconds"])
+    reader.same("rate", "a step", 1 / choice["value"], choice["seconds"])
+    spent = sum(row["cycles"] for row in plain["rows"] if row.get("part") == "learner" and "cycles" in row)
+    reader.same("sum of the learner's cycles", "learner", spent, choice["cycles"])
 
 
 READERS = {
+    "recommend": _mapping,
+    "tree": _tree,
     "explain": _explain,
     "what-if": _what_if,
     "cores": _cores,
@@ -500,34 +341,16 @@ READERS = {
 # A run and its prediction
 
 
-def run_faults(low: float, high: float, hz: float) -> list[Fault]:
-    """Compare what ``run`` says of a measured rate with the interval and the ratio that it shows."""
-    value = (low * high) ** 0.5
-    part = SimpleNamespace(seconds=1e-3, low=1e-3, high=1e-3, charged=1e-3, source="measured")
-    rates = {"objective": "ratio", "value": value, "hz": value, "low": low, "high": high}
-    answer = SimpleNamespace(**rates, interval="95 %", upper_bound=False, parts=[part])
-    settled = {"update_hz": hz, "updates": 100, "seconds": 1.0}
-    summary = {"settled": settled, "throughput": {"cpu_percent": 100.0}, "updates": 100, "steps": 100}
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        run_command._show(run_command.Contender({}, (), "", 1, answer), None, summary, False)
-    text = out.getvalue()
-    reader = Reader(Told(f"run, measured {hz:g} in [{low:g}, {high:g}]", 0, text, "", {}))
-    ends = reader.read("predicted", rf"between {N} and {N}", text)
-    pattern = rf"measured: +{N} .*?([\d.]+) times the predicted; (within|outside) ?"
-    measured = reader.read("ratio against rates", pattern, text, hz, hz / value)
-    if ends and measured:
-        is_inside = parse(ends[1]) <= parse(measured[1]) <= parse(ends[2])
-        shown = f"{measured[1]} {measured[3]} [{ends[1]}, {ends[2]}]"
-        kind = "verdict against what is shown"
-        reader.holds(kind, "interval", is_inside == (measured[3] == "within"), shown, is_inside)
-    return reader.faults
-
-
 def verdicts(seed: int, count: int) -> Iterator[Fault]:
-    """Find faults of runs whose measured rates lie near the ends of the interval."""
+    """Find runs whose measured rate, near an end of the predicted interval, is called inside against what is shown."""
     draw = random.Random(seed)
     for _ in range(count):
         low = draw.uniform(10, 10_000)
         high = low * draw.uniform(1.1, 2.5)
-        yield from run_faults(low, high, draw.choice((low, high)) * draw.uniform(0.98, 1.02))
+        hz = draw.choice((low, high)) * draw.uniform(0.98, 1.02)
+        called = is_inside(SimpleNamespace(low=low, high=high), hz)
+        text = say("predicted_rate", {"predicted_hz": low, "low": low, "high": high})
+        text += say("measured_rate", {"hz": hz, "updates": 1, "seconds": 1.0, "pace": 1.0})
+        _, least, most, shown, *_ = map(parse, NUMBER.findall(text))
+        if called != (least <= shown <= most):
+            yield Fault("verdict against what is shown", f"{hz:g} in [{low:g}, {high:g}]", "interval", text, called)

@@ -227,6 +227,7 @@ def explained_answer(found: Explanation | Shortage) -> Answer:
     choice, described = choice_row(best, found.verdict, **more), choice_row(asked, "")
     said = Note("as_described", {"where": group_by_device(asked), "rate": described.number}, "first")
     notes = (said, *found.notes, *notes_of_records(best.machine, best.machine_note, best.profile_notes))
+    notes += tuple(evidence_notes(dict.fromkeys((*best.sources, *asked.sources))))
     question = {name: getattr(best, name) for name in QUESTION} | {"described": dict(found.described)}
     return Answer(question, choice, tuple(rows), (described,), notes=notes)
 

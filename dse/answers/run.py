@@ -270,5 +270,5 @@ def ended_answer(one: Contender, race: Any, summary: Mapping[str, Any]) -> Answe
 
 def is_inside(found: MappingAnswer, hz: float) -> bool:
     """Return whether a measured rate, as it is printed, lies within the ends that are printed."""
-    low, high = (round_as_shown(end, found.low, found.high) for end in (found.low, found.high))
-    return low <= round_as_shown(hz, found.low, found.high) <= high
+    low, high = map(round_as_shown, (found.low, found.high))
+    return low <= round_as_shown(hz) <= high

@@ -79,23 +79,21 @@ class Own:
     def _over_batch(self, cells: Mapping[int, Estimate], batch: int, number: str) -> Estimate:
         """The time at B: from two batches and more by the laws of profiles, from one between flat and linear."""
         source = weakest(one.source for one in cells.values())
-        command = next(iter(cells.values())).rests_on.command
         if batch not in cells and len(cells) == 1:
             ((size, cell),) = cells.items()
             ratio = math.sqrt(batch / size)
             told = f"{cell.rests_on.told}, of B = {size:,}, carried on to B = {batch:,} between flat and linear"
-            evidence = Evidence(number, weakest([source, "extrapolated"]), told, command)
+            evidence = Evidence(number, weakest([source, "extrapolated"]), told)
             return Estimate.within(cell.value * ratio, cell.factor * max(ratio, 1 / ratio), evidence)
         known = over_batch(cells, batch, number)
-        return known.resting_on(source=weakest([source, known.source]), command=command)
+        return known.resting_on(source=weakest([source, known.source]))
 
     def _estimate(self, one: Entry, number: str) -> Estimate:
         """A stated time with its ends, or the error bound that its source is taken to have."""
         told = f"{self.file}:{one.line}{f', {one.note}' if one.note else ''}"
-        command = f"time it again, and change {self.file}:{one.line}"
         if not one.high and not one.factor:
             told += f"; no ends are stated, so an error bound of {FACTORS[one.source]:g}x is assumed, as {one.source}"
-        evidence = Evidence(number, one.source, told, command)
+        evidence = Evidence(number, one.source, told)
         if one.high:
             return Estimate(one.seconds, one.low, one.high, evidence)
         return Estimate.within(one.seconds, one.factor or FACTORS[one.source], evidence)
@@ -115,8 +113,7 @@ class Own:
                 lines = ", ".join(f"{self.file}:{one.line}{f', {one.note}' if one.note else ''}" for one in known)
                 back = "" if ends == (source, target) else f"; stated from {ends[0]} to {ends[1]}, taken both ways"
                 weakest_source = weakest(one.source for one in known)
-                command = f"time it again, and change {self.file}:{known[0].line}"
-                evidence = Evidence(f"link {ends[0]} to {ends[1]}", weakest_source, f"{lines}{back}", command)
+                evidence = Evidence(f"link {ends[0]} to {ends[1]}", weakest_source, f"{lines}{back}")
                 return Hop(engine, alpha, each, evidence)
         return None
 

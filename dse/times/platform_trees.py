@@ -3,11 +3,9 @@
 Letters: N capacity, K fanout, B batch, T threads, R updates per sample.
 """
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -61,10 +59,6 @@ class ModeledChoice:
     ties: tuple[PlatformTree, ...]
     elsewhere: tuple[PlatformTree, ...]
     notes: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return dataclasses.asdict(self)
 
 
 def choose(platform: Platform, question: Question) -> ModeledChoice:

@@ -11,7 +11,7 @@ its logarithm, which grows with the distance from the cells.
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -109,14 +109,6 @@ class TreeTime:
     def sigma(self) -> float:
         """The standard deviation of the time's logarithm in the records' run."""
         return math.hypot(self.own_sigma, BEYOND_SIGMA * self.beyond)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        ends = {"interval": self.time.interval}
-        return {"configuration": asdict(self.configuration)} | {name: getattr(self, name) for name in _SHOWN} | ends
-
-
-_SHOWN = ("seconds", "low_seconds", "high_seconds", "basis", "sigma", "own_sigma", "distance", "beyond")
 
 
 def _evidence(configuration: Configuration, source: Source) -> Evidence:

@@ -17,6 +17,7 @@ from benchmarks.profile import cells
 from benchmarks.profile.cells import PRESETS, groups
 from benchmarks.profile.parts import World, make
 from dse.answers import emit
+from dse.answers.mapping_answer import given_to_run
 from dse.mapping.question import answer_question, ask
 from impls.training import TrainingError, learners
 from impls.training.__main__ import main
@@ -103,7 +104,7 @@ def test_an_answer_with_its_learner_on_a_gpu_runs(device, arrangement, tmp_path)
     given = parser("").parse_args(command.split()[3:])
     assert (given.device, given.arrangement or "serial") == ("cuda", arrangement)
     path = tmp_path / "answer.json"
-    path.write_text(json.dumps(emit.to_run(asked, answer)))
+    path.write_text(json.dumps(given_to_run(asked, answer)))
     assert main(["train", "cartpole_dqn", "--mapping", str(path), *short(tmp_path)]) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["device"] == "cuda"
@@ -122,18 +123,18 @@ CUPY = {"contestant": "cupy", "fanout": 8}
     ("arrangement", "changes", "why"),
     [
         ("serial", {"sampling": (CUPY, "gpu"), "updating": (CUPY, "gpu")}, ""),
-        ("serial", {"sampling": (CUPY, "gpu")}, "its tree on the gpu, not on the cpu"),
-        ("serial", {"sampling": ({}, "fpga")}, "its tree on the cpu, not on the fpga"),
-        ("serial", {"storage": ({}, "gpu")}, "records on the cpu that acts, not on the gpu"),
-        ("serial", {"sampling": ({"threads": 2}, "cpu")}, "one thread"),
-        ("serial", {"learner": ({"learners": 2}, "cpu")}, "one process has one learner"),
-        ("serial", {"learner": ({"pipelines": 2}, "fpga")}, "not on the fpga"),
-        ("apart", {"sampling": ({"contestant": "numpy"}, "cpu")}, "share the tree numba alone, not numpy"),
-        ("apart", {"learner": ({"learners": 2}, "gpu")}, "share weights on the cpu alone, not on the gpu"),
-        ("apart", {"learner": ({"devices": 2}, "gpu")}, "on one device"),
+        ("serial", {"sampling": (CUPY, "gpu")}, "run_has_tree_at gpu cpu"),
+        ("serial", {"sampling": ({}, "fpga")}, "run_has_tree_at cpu fpga"),
+        ("serial", {"storage": ({}, "gpu")}, "run_has_records_at cpu gpu"),
+        ("serial", {"sampling": ({"threads": 2}, "cpu")}, "run_has_plain_tree"),
+        ("serial", {"learner": ({"learners": 2}, "cpu")}, "one_process_one_learner"),
+        ("serial", {"learner": ({"pipelines": 2}, "fpga")}, "run_has_no_fpga fpga"),
+        ("apart", {"sampling": ({"contestant": "numpy"}, "cpu")}, "run_shares_tree numba numpy"),
+        ("apart", {"learner": ({"learners": 2}, "gpu")}, "learners_share_weights_at cpu gpu"),
+        ("apart", {"learner": ({"devices": 2}, "gpu")}, "run_has_one_device"),
     ],
 )
-def test_an_answer_says_why_nothing_runs_it_or_has_the_settings_of_a_run(arrangement, changes, why):
+def test_an_answer_has_the_settings_of_a_run_or_why_not(arrangement, changes, why):
     asked = ask("h200", "cartpole_dqn", fix={"arrangement": arrangement, "learner": "cpu"})
     answer = answer_question(asked)
     parts = tuple(
@@ -141,9 +142,10 @@ def test_an_answer_says_why_nothing_runs_it_or_has_the_settings_of_a_run(arrange
         for part in answer.parts
         for details, device in [changes.get(part.part, ({}, part.device))]
     )
-    told = emit.to_run(asked, dataclasses.replace(answer, parts=parts))
-    assert (KEY in told) == (not why)
-    assert why in told.get(WHY_NOT, "")
+    changed = dataclasses.replace(answer, parts=parts)
+    note, told = emit.why_not_run(changed), emit.to_run(asked, changed)
+    assert " ".join([note.kind, *note.values.values()] if note else []) == why
+    assert (KEY in told, WHY_NOT in told) == (not why, bool(why))
 
 
 @pytest.mark.parametrize("algorithm", SPLIT)

@@ -6,13 +6,11 @@ import re
 
 import pytest
 
-from dse.answers import mapping_words
 from dse.answers.emit import training_command
-from dse.answers.mapping_text import text
+from dse.answers.mapping_answer import mapping_answer
 from dse.mapping.answer import MappingAnswer
 from dse.mapping.options import implementation_of
 from dse.mapping.question import ask, find_mapping
-from dse.mapping.step_shares import StepShare
 from dse.solver.problem import ProblemError
 from dse.times.profile import of_records
 from dse.times.whole_runs import what_of
@@ -103,36 +101,30 @@ def test_an_implementation_that_was_not_timed_is_offered_by_laws(of_torch):
 # What is recommended
 
 
-def test_the_fastest_implementations_are_named_and_the_command_runs_them(results):
+def test_the_command_runs_the_fastest_implementations(results):
     told = answer(results)
-    first, paste, *_ = text(told).splitlines()
     assert by(told) == ("dense", "dense")
-    assert "learner dense, policy dense, 1 thread: about" in first
-    by_both = "--learner dense --policy dense"
-    assert paste == f"python -m impls.training train cartpole_dqn {by_both} --contestant numba --fanout 16 --threads 1"
+    words = "--learner dense --policy dense --contestant numba --fanout 16 --threads 1"
+    assert mapping_answer(told).paste == (f"python -m impls.training train cartpole_dqn {words}",)
 
 
-def test_each_implementation_has_a_line_with_what_it_would_give(results):
+def test_each_implementation_has_a_row_with_what_it_would_give(results):
     told = answer(results)
-    assert [rate.implementation for rate in told.by_implementation] == ["dense", "torch"]
-    lines = [line for line in text(told).splitlines() if line.startswith("  learner and policy by")]
-    assert [line.split()[4] for line in lines] == ["dense:", "torch:"]
-    for rate, line in zip(told.by_implementation, lines, strict=True):
-        fix = dict.fromkeys(("learner_implementation", "policy_implementation"), rate.implementation)
+    rows = [row for row in mapping_answer(told).others if "implementation" in row.label]
+    assert [row.label["implementation"] for row in rows] == ["dense", "torch"]
+    for row in rows:
+        fix = dict.fromkeys(("learner_implementation", "policy_implementation"), row.label["implementation"])
         alone = answer(results, fix=fix)
-        assert alone.value == pytest.approx(rate.value, rel=0.02)
-        assert rate.low < rate.value < rate.high
-        assert re.search(r"about [\d,]+ \[[\d,]+, [\d,]+\] gradient steps/s$", line)
+        assert alone.value == pytest.approx(row.estimate.value, rel=0.02)
+        assert row.estimate.low < row.estimate.value < row.estimate.high
         assert alone.by_implementation == ()  # nothing is left to choose
 
 
 def test_learner_and_policy_of_one_process_may_be_of_different_implementations(results):
     told = answer(results, fix={"learner_implementation": "torch", "learner_threads": 2})
     assert by(told) == ("torch", "dense")
-    first, paste, *_ = text(told).splitlines()
-    assert "learner torch, policy dense, 2 threads" in first
-    assert "--learner torch --policy dense" in paste
-    assert "--threads 2" in paste
+    given = training_parser().parse_args(training_command(told).split()[3:])
+    assert (given.learner, given.policy, given.threads) == ("torch", "dense", 2)
     assert by(answer(results, fix={"policy_implementation": "torch"})) == ("dense", "torch")
 
 
@@ -146,9 +138,8 @@ def test_explain_says_why_an_implementation_loses(results):
 
 def test_other_modes_name_the_implementations_too(results):
     told = answer(results, fix={"arrangement": "apart"})
-    said = text(told)
-    assert ("the learner (dense, 1 thread)" in said, "1 actor process (policy dense)" in said) == (True, True)
-    assert any("as timed with learner and policy torch" in note for note in told.notes)
+    assert by(told) == ("dense", "dense")
+    assert {note.values["timed_with"] for note in told.notes if note.kind == "slowdown_of_other"} == {"torch"}
     assert told.shares == ()
 
 
@@ -200,7 +191,6 @@ def test_actors_that_no_profile_splits_are_one_share_and_their_number_stays(of_t
     told = find_mapping("edge", "hopper_ddpg", fix={"arrangement": "serial", "learner": "cpu"})
     assert [one.what for one in told.shares] == ["learner", "acting", "tree", "storage"]
     assert sum(one.seconds for one in told.shares) == pytest.approx(1 / told.hz)
-    assert mapping_words.share(StepShare("learner", 240e-6, 0.615)) == "240 us (62 %)"
     for told in (
         answer(of_torch, free=["environments"]),
         find_mapping("edge", "hopper_ddpg", free=["environments"]),
@@ -274,23 +264,20 @@ def test_numbers_between_are_interpolated_and_those_beyond_in_more_doubt(results
     assert "32 environments at once, taken between a turn as long as that of 8 and steps as long" in far.rests_on.told
 
 
-def test_the_workloads_own_number_is_kept_and_another_is_told_as_an_alternative(results):
+def test_another_number_of_environments_is_an_alternative(results):
     told = answer(results)
     assert (told.environments, [rate.environments for rate in told.by_environments]) == (1, [8])
     assert told.by_environments[0].value > told.value
-    said = (
-        r"  with 8 environments an actor: (at most )?about .*; that changes learning slightly \(--free environments\)"
-    )
-    assert re.search(said, re.sub(r"\n {4}", " ", text(told)))
+    assert {"environments": 8} in [row.label for row in mapping_answer(told).others]
     assert answer(results, fix={"environments": 8}).value == pytest.approx(told.by_environments[0].value, rel=0.02)
     assert answer(results, fix={"environments": 1}).by_environments == ()
 
 
-def test_free_environments_takes_the_number_that_gives_most_and_says_what_it_changes(results):
+def test_free_environments_takes_the_fastest_number_and_warns(results):
     told = answer(results, free=["environments"])
     assert (told.environments, by(told)) == (8, ("dense", "dense"))
-    said = text(told)
-    assert ("8 environments an actor: about" in said, "warning: actors.environments = 8" in said) == (True, True)
+    (warning,) = [note for note in told.notes if note.level == "warning"]
+    assert (warning.kind, warning.values) == ("several_environments", {"environments": 8})
     assert training_parser().parse_args(training_command(told).split()[3:]).environments == 8
     where, how = results / PLATFORM, {"results": results, "free": ["environments"]}
     asked = explain_mapping(where, "cartpole_dqn", {"environments": 1}, **how)

@@ -43,7 +43,6 @@ stepping\t: 7
 ARM = "processor\t: 0\nFeatures\t: fp asimd sve\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\n"
 CACHES = {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}
 HERE = {"key": "fresh", **fingerprints.processor(CPUINFO), "cores": 2, "caches": CACHES}
-ANSWERED = ("Use numba, ", "Statistically tied, take the default: numba, ")
 
 
 def but(**facts):
@@ -87,6 +86,16 @@ def sweep_of(results, facts, utc="2026-01-01T00:00:00+00:00"):
 
 def ask(capsys, *arguments):
     return main([str(one) for one in arguments]), *capsys.readouterr()
+
+
+def asked(capsys, *arguments):
+    """The answer in JSON, and what it says of another machine's records, if they answer."""
+    code, text, errors = ask(capsys, *arguments, "--json")
+    assert (code, errors) == (0, "")
+    answer = json.loads(text)
+    told = [note for note in answer["notes"] if note["kind"] == "other_machine"]
+    assert {note["level"] for note in told} <= {"warning"}
+    return answer, [(note["machine"], note["differs"]) for note in told]
 
 
 TREE = ("recommend", "--no-race", "--capacity", 1_000_000, "--batch", 256)
@@ -213,30 +222,19 @@ def test_of_equally_near_machines_the_one_measured_last_answers(here, tmp_path):
 # Answers about trees
 
 
-def test_a_fresh_clone_answers_from_the_nearest_machine_and_says_so_first(here, results, capsys):
+def test_a_fresh_clone_answers_from_the_nearest_machine(here, results, capsys):
     here(but(caches={**CACHES, "L1": 32 << 10}))
-    asked = (*TREE, "--updates-per-sample", 1, "--threads", 2, "--results", results)
-    code, text, errors = ask(capsys, *asked)
-    assert (code, errors) == (0, "")
-    choice, _, warning, *_ = text.splitlines()
-    assert choice.startswith(ANSWERED)
-    assert warning.startswith(f"warning: from records of machine {OLD}, the nearest there is; recommend --verbose says")
-    words = " ".join(ask(capsys, *asked, "--verbose")[1].split())
-    assert "differs in L1 (32 KiB here, 48 KiB there)." in words
-    assert "measure with: python -m benchmarks sweep --preset quick (4 minutes)" in words
-    given = json.loads(ask(capsys, *TREE, "--results", results, "--json")[1])
-    assert (given["machine"], given["results"]) == (OLD, str(results))
-    assert given["machine_note"].startswith(f"Answered from records of machine {OLD} ")
+    answer, ((machine, differs),) = asked(capsys, *TREE, "--threads", 2, "--results", results)
+    assert (answer["choice"]["implementation"], machine) == ("numba", OLD)
+    assert (answer["question"]["machine"], answer["question"]["results"]) == (OLD, str(results))
+    assert "L1 (32 KiB here, 48 KiB there)" in differs
+    assert "python -m benchmarks sweep --preset quick" in differs
 
 
 def test_records_of_ones_own_answer_without_a_word(here, results, capsys):
     sweep_of(results, HERE)
-    code, text, _ = ask(capsys, *TREE, "--results", results)
-    assert code == 0
-    assert text.startswith(ANSWERED)
-    assert "warning: from" not in text
-    given = find_tree(1_000_000, 512, results=results)
-    assert (given.machine, given.machine_note) == ("fresh", "")
+    answer, others = asked(capsys, *TREE, "--results", results)
+    assert (answer["choice"]["implementation"], answer["question"]["machine"], others) == ("numba", "fresh", [])
 
 
 def test_what_is_no_sweep_does_not_answer_about_trees(here, results):
@@ -250,8 +248,8 @@ def test_another_machine_by_its_key_answers_and_no_other_does(here, results, cap
     code, text, errors = ask(capsys, *TREE, "--results", results, "--machine", "other")
     assert (code, text, errors.count("\n")) == (2, "", 1)
     assert f"{results}: no records of machine other, only of {OLD}, fresh; ask with --machine {OLD}" in errors
-    code, text, _ = ask(capsys, *TREE, "--results", results, "--machine", OLD)
-    assert (code, text.startswith(ANSWERED)) == (0, True)
+    answer, others = asked(capsys, *TREE, "--results", results, "--machine", OLD)
+    assert (answer["question"]["machine"], others) == (OLD, [])
 
 
 # Answers about mappings
@@ -283,32 +281,25 @@ def test_a_probed_machine_without_records_is_not_sent_to_itself(here, results, c
     ids=lambda question: question[0],
 )
 def test_every_question_about_this_machine_says_whose_records_answer(here, results, capsys, question):
-    asked = (*question, "--results", results)
-    code, text, errors = ask(capsys, *asked)
-    assert (code, errors) == (0, "")
-    if question[0] in ("adapt", "learners"):
-        assert text.startswith(f"Answered from records and platform file of machine {OLD} ")
-    else:
-        assert f"\nwarning: from records of machine {OLD}, the nearest there is" in text
-    text = ask(capsys, *asked, "--json")[1]
-    assert text.count(f"Answered from records and platform file of machine {OLD} ") == text.count("machine_note")
-    code, text, errors = ask(capsys, *asked, "--machine", OLD)
-    assert (code, errors, "Answered from" in text, "warning: from" in text) == (0, "", False, False)
-    code, text, errors = ask(capsys, *asked, "--machine", "other")
+    words = (*question, "--results", results)
+    assert [machine for machine, _ in asked(capsys, *words)[1]] == [OLD]
+    assert OLD in ask(capsys, *words)[1]
+    assert asked(capsys, *words, "--machine", OLD)[1] == []
+    code, text, errors = ask(capsys, *words, "--machine", "other")
     assert (code, text, errors.count("\n")) == (2, "", 1)
     assert f"no platform.toml of machine other, only of {OLD}; ask with --machine {OLD}" in errors
 
 
 def test_a_mapping_names_machine_and_folder(here, results, capsys, tmp_path):
-    given = json.loads(ask(capsys, *MAPPING, "--results", results, "--json")[1])
-    assert (given["platform"], given["machine"], given["results"]) == (OLD, OLD, str(results))
-    code, text, _ = ask(capsys, *MAPPING, "--results", results, "--fix", "arrangement=pipelined")
-    assert (code, f"\nwarning: from records of machine {OLD}" in text) == (0, True)
+    question = asked(capsys, *MAPPING, "--results", results)[0]["question"]
+    assert [question[name] for name in ("platform", "machine", "results")] == [OLD, OLD, str(results)]
+    pipelined, others = asked(capsys, *MAPPING, "--results", results, "--fix", "arrangement=pipelined")
+    assert (pipelined["choice"]["arrangement"], len(others)) == ("pipelined", 1)
     empty = tmp_path / "none"
     empty.mkdir()
-    described = ("recommend", "--platform", "u200", "--workload", "pong_dqn", "--verbose", "--results", empty)
-    code, text, _ = ask(capsys, *described)
-    assert (code, f"records: none fits in {empty}" in text) == (0, True)
+    described, _ = asked(capsys, "recommend", "--platform", "u200", "--workload", "pong_dqn", "--results", empty)
+    assert (described["question"]["machine"], described["question"]["results"]) == ("", str(empty))
+    assert "no_records" in {note["kind"] for note in described["notes"]}
 
 
 def probe(results, key):
@@ -319,14 +310,12 @@ def probe(results, key):
 
 def test_a_machine_that_was_probed_and_profiled_answers_for_itself(here, results, capsys):
     probe(results, "fresh")
-    words = " ".join(ask(capsys, *MAPPING, "--results", results, "--verbose")[1].split())
-    assert "fresh (AMD EPYC, 2 cores), has no profile of its own." in words
-    assert "platform probe" not in words.partition("a gradient step) on ")[0]
+    _, ((_, differs),) = asked(capsys, *MAPPING, "--results", results)
+    assert ("benchmarks profile" in differs, "platform probe" in differs) == (True, False)
     profiled = (dataclasses.replace(one, machine=HERE) for one in made_up(("cartpole_dqn",)))
     write(results / "fresh" / "profile.jsonl", *profiled)
-    text = ask(capsys, *MAPPING, "--results", results, "--verbose")[1]
-    assert text.startswith("Train cartpole_dqn (B = 64)")
-    assert ("Answered from" in text, "records: those of machine fresh in" in text) == (False, True)
+    answer, others = asked(capsys, *MAPPING, "--results", results)
+    assert (answer["question"]["machine"], others) == ("fresh", [])
 
 
 def test_where_nobody_has_a_profile_records_are_enough(here, tmp_path):
@@ -383,7 +372,7 @@ def test_an_installed_copy_advises_no_benchmarks(tmp_path):
         without = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, tmp_path / "site" / package, ignore=without)
     (tmp_path / "empty").mkdir()
-    words = [str(one) for one in TREE]
+    words = [str(one) for one in (*TREE, "--json")]
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); from dse.__main__ import main; "
         f"main({words!r}); print(main({[*words, '--results', str(SHIPPED), '--machine', OLD]!r}))"
@@ -392,7 +381,7 @@ def test_an_installed_copy_advises_no_benchmarks(tmp_path):
     assert done.stderr.startswith("error: results: no records here; ")
     assert "python -m benchmarks" not in done.stderr
     assert done.stdout.splitlines()[-1] == "0"
-    assert math.isfinite(float(done.stdout.split(" us per step")[0].split()[-1]))
+    assert math.isfinite(json.loads(done.stdout.splitlines()[0])["choice"]["value"])
 
 
 def test_a_cache_that_is_not_known_is_farther_away_than_one_that_is_a_little_larger():

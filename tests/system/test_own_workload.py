@@ -90,7 +90,7 @@ def test_recommend_answers_by_a_profile_whose_file_is_gone(tiny, tmp_path, capsy
     old.unlink()
     asked = ["--platform", str(results / KEY / "platform.toml"), "--results", str(results), "--json"]
     assert dse(["recommend", "--workload", str(tmp_path / "moved.toml"), *asked]) == 0
-    sources = {part["part"]: part["source"] for part in json.loads(capsys.readouterr().out)["parts"]}
+    sources = {part["part"]: part["source"] for part in json.loads(capsys.readouterr().out)["rows"] if "part" in part}
     assert sources["actors"] == "measured"
     assert sources["learner"] == "interpolated"
 

@@ -272,9 +272,9 @@ SETTINGS = {
 }
 
 
-def answer(settings=None, **changes):
+def answer(settings=None, workload="cartpole_dqn", **changes):
     """What ``dse recommend --json`` writes, as far as a run reads it."""
-    return {"workload": "cartpole_dqn", KEY: SETTINGS | (settings or {})} | changes
+    return {"question": {"workload": workload}, "choice": {KEY: SETTINGS | (settings or {})} | changes}
 
 
 def set_up(folder, content, *given):
@@ -306,10 +306,10 @@ def test_a_run_of_an_answer_learns_once_there_can_be_a_batch(tmp_path, changes, 
     ("content", "facts"),
     [
         ([], "'workload'"),
-        ({"repairs": []}, "fits"),
+        (answer() | {"choice": None}, "fits"),
         (answer(workload="pong_dqn"), "'pong_dqn' 'cartpole_dqn'"),
-        (answer() | {KEY: None}, "dse recommend --json --workload cartpole_dqn"),
-        (answer() | {WHY_NOT: "a run has one device"}, "a run has one device"),
+        (answer(**{KEY: None}), "dse recommend --json --workload cartpole_dqn"),
+        (answer(**{WHY_NOT: "a run has one device"}), "a run has one device"),
         (answer({"lerner": "torch"}), "lerner 'learner'"),
         (answer({"learner.bach": 1}), "learner.bach"),
         (answer({"batch": True}), "True batch"),

@@ -3,8 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -17,8 +15,8 @@ import pytest
 pytest.importorskip("torch", reason="training needs the extra `train`")
 from dse import race_runs
 from dse.__main__ import main
+from dse.answer import Note
 from dse.answers import deciding, emit, run
-from dse.answers.mapping_text import text
 from dse.mapping.question import ask, find_mapping
 from dse.platforms import busy
 from dse.race_runs import Decided
@@ -34,38 +32,42 @@ ASKED = ("--machine", MACHINE)
 PREDICTED = (*ASKED, "--decide", "0")
 ANSWER = SimpleNamespace(value=2.0, low=1.0, high=4.0)
 ARRANGED = ("--fix", "arrangement=apart", "--fix", "batch=32")
+RECOMMEND = ("recommend", "--platform", "this", *ASKED, "--results", str(RESULTS))
 
 
-def answered(capsys, *given):
+def answered(capsys, *given, workload="cartpole_dqn"):
     """What ``recommend --json`` prints about a workload on the machine."""
-    assert main(["recommend", "--platform", "this", "--workload", "cartpole_dqn", "--json", *ASKED, *given]) == 0
+    capsys.readouterr()
+    assert main([*RECOMMEND, "--workload", workload, *given, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
+
+
+def noted(answer):
+    """The values of an answer's notes, by kind."""
+    return {note.kind: note.values for note in answer.notes}
 
 
 def test_an_answer_of_several_processes_prints_what_runs_it(capsys):
     answer = find_mapping("this", "cartpole_dqn", fix={"arrangement": "apart"}, machine=MACHINE)
-    given = training_parser().parse_args(shlex.split(text(answer).splitlines()[1])[3:])
+    given = training_parser().parse_args(shlex.split(emit.training_command(answer))[3:])
     assert (given.workload, given.arrangement, given.contestant) == ("cartpole_dqn", "apart", "numba")
-    assert emit.why_not_run(answer) == ""
-    question = ["recommend", "--platform", "this", "--workload", "cartpole_dqn", *ASKED, *ARRANGED]
-    assert main(question) == 0
-    asking, runs = capsys.readouterr().out.splitlines()[1].split(" | ")
-    assert shlex.split(asking)[3:] == [*question, "--json"]
+    assert emit.why_not_run(answer) is None
+    (paste,) = answered(capsys, *ARRANGED)["paste"]
+    asking, runs = paste.split(" | ")
+    assert {*shlex.split(asking)[3:]} == {*RECOMMEND, "--workload", "cartpole_dqn", *ARRANGED, "--json"}
     assert runs == "python -m impls.training train cartpole_dqn --mapping -"
 
 
-def test_a_run_prints_the_rate_predicted_and_measured(tmp_path, capfd):
-    """Of two learners, each a process."""
+def test_a_run_of_two_learners_has_a_rate_predicted_and_measured(tmp_path, capfd):
     out, two = tmp_path / "run", ("--fix", "learners=2", "--fix", "sync=local", "--fix", "period=5")
-    assert main(["run", "cartpole_dqn", *PREDICTED, *ARRANGED, *two, "--steps", "1400", "--out", str(out)]) == 0
-    said = capfd.readouterr().out
+    more = ("--steps", "1400", "--out", str(out), "--json")
+    assert main(["run", "cartpole_dqn", *PREDICTED, *ARRANGED, *two, *more]) == 0
+    choice = json.loads(capfd.readouterr().out)["choice"]
     summary = json.loads((out / "summary.json").read_text())
     how = {"name": "apart", "learners": 2, "sync": "local", "period": 5, "banks": 1}
     assert {key: summary["arrangement"][key] for key in how} == how
-    assert re.search(r"(?m)^predicted: about ", said)
-    assert re.search(
-        rf"(?m)^measured: .*\({summary['settled']['updates']} gradient steps in .* times the predicted; ", said
-    )
+    assert (choice["run"], choice["measured"], choice["learners"]) == (summary, summary["settled"], 2)
+    assert choice["measured_of_predicted"] == pytest.approx(choice["measured_hz"] / choice["hz"])
 
 
 @pytest.mark.slow
@@ -74,33 +76,38 @@ def test_a_run_of_seconds_is_json_and_leaves_no_folder(tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     given = ["--results", str(RESULTS), "--fix", "arrangement=serial", "--seconds", "4", "--json"]
     assert main(["run", "cartpole_dqn", *PREDICTED, *given]) == 0
-    told = json.loads(capfd.readouterr().out)
-    predicted, measured = told["predicted"], told["measured"]
-    assert measured["updates"] < told["run"]["updates"]
-    assert "--seconds 4 " in told["run"]["command"]  # by which alone such a run ends
-    assert told["measured_of_predicted"] == pytest.approx(measured["update_hz"] / predicted["update_hz"])
-    assert predicted["low"] < predicted["update_hz"] < predicted["high"]
+    choice = json.loads(capfd.readouterr().out)["choice"]
+    assert choice["measured"]["updates"] < choice["run"]["updates"]
+    assert "--seconds 4 " in choice["run"]["command"]  # by which alone such a run ends
+    assert choice["measured_hz"] == choice["measured"]["update_hz"]
+    assert choice["low"] < choice["hz"] < choice["high"]
     assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize(("factor", "is_far"), [(0.9, False), (0.3, True)])
-def test_a_rate_far_below_the_predicted_comes_with_the_processor_time_it_had(capsys, monkeypatch, factor, is_far):
-    monkeypatch.setattr(busy, "load", lambda: 0.0)
-    answer = find_mapping("this", "cartpole_dqn", machine=MACHINE)
-    settled = {"updates": 1000, "seconds": 5.0, "update_hz": factor * answer.hz}
-    one = run.Contender({}, (), "", 1, answer)
-    run._show(one, None, {"settled": settled, "throughput": {"cpu_percent": 27.0}}, False)
-    assert ("\n  the run had 27 % of one core's time" in capsys.readouterr().out) == is_far
-    assert "load is" not in "".join(capsys.readouterr())
-    monkeypatch.setattr(busy, "load", lambda: 9.0)
-    run._show(one, None, {"settled": settled, "throughput": {"cpu_percent": 27.0}}, False)
-    assert f"; load is 9 on {os.cpu_count()} cores\n" in capsys.readouterr().out
-    run._announce(SimpleNamespace(json=False), ask("this", "cartpole_dqn", machine=MACHINE), one, None)
-    assert capsys.readouterr().out.startswith(
-        f"warning: load is 9 on {os.cpu_count()} cores: what is raced and measured"
-    )
-    run._show(one, None, {"settled": None, "updates": 0, "steps": 5000}, False)
-    assert "0 gradient steps in 5,000 environment steps" in capsys.readouterr().out
+def test_a_rate_far_below_the_predicted_tells_its_cores(capsys, monkeypatch, factor, is_far):
+    one = run.Contender({}, (), "", 1, find_mapping("this", "cartpole_dqn", machine=MACHINE))
+    settled = {"updates": 1000, "seconds": 5.0, "update_hz": factor * one.answer.hz}
+    summary = {"settled": settled, "throughput": {"cpu_percent": 27.0}, "updates": 0, "steps": 5000}
+    for average in (0.0, 9.0):
+        monkeypatch.setattr(busy, "load", lambda average=average: average)
+        ended = run.ended_answer(one, None, summary)
+        kinds = noted(ended)
+        assert (ended.choice.more["load"], "is_busy" in kinds) == (average, average > 0)
+        assert kinds.get("cores_were_shared", {}).get("percent") == (27.0 if is_far else None)
+        assert kinds["measured_inside" if ended.choice.more["is_inside"] else "measured_outside"][
+            "pace"
+        ] == pytest.approx(factor)
+    run._announce(SimpleNamespace(json=True), ask("this", "cartpole_dqn", machine=MACHINE), one, None)
+    assert busy.described() in capsys.readouterr().err
+    early = noted(run.ended_answer(one, None, summary | {"settled": None}))
+    assert early["ended_too_early"] == {"updates": 0, "steps": 5000}
+
+
+@pytest.mark.parametrize("hz", [2_999.0, 3_004.0, 3_006.0])
+def test_a_rate_is_inside_where_it_shows_so(hz):
+    shown = run.is_inside(SimpleNamespace(low=1_000.0, high=3_001.0), hz)
+    assert shown == (hz < 3_005)  # all print as 3,000 but the last
 
 
 @pytest.mark.parametrize(
@@ -119,7 +126,8 @@ def test_what_cannot_be_run_is_a_sentence(tmp_path, capfd, given, words):
 
 def test_a_hint_is_never_what_was_asked_already(monkeypatch, capsys):
     """What a machine's GPU is in, only --fix arrangement=serial makes a run of."""
-    monkeypatch.setattr(run, "why_not_run", lambda answer: "" if answer.arrangement == "serial" else "it is on a GPU")
+    why = Note("one_process_one_learner")
+    monkeypatch.setattr(run, "why_not_run", lambda answer: None if answer.arrangement == "serial" else why)
     monkeypatch.setattr(run, "_trained", lambda command, answer, is_quiet: 3)
     asked, hint = ["run", "cartpole_dqn", *PREDICTED], ["--fix", "arrangement=serial"]
     for more, code, has_hint in (([], 2, True), (hint, 3, False), (["--fix", "arrangement=apart"], 2, False)):
@@ -155,31 +163,27 @@ def own_workload(folder):
 
 def test_more_processes_than_cores_are_predicted_where_asked_for(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    path = own_workload(Path())
-    given = [*ASKED, "--results", str(RESULTS), "--fix", "arrangement=pipelined"]
-    capfd.readouterr()
-    assert main(["recommend", "--platform", "this", "--workload", path, *given]) == 0
-    told = capfd.readouterr().out
-    assert "3 processes share 2 cores" in " ".join(told.split())
-    assert "modeled, error bound: a factor of" in told.splitlines()[0]
+    answer = answered(capfd, "--fix", "arrangement=pipelined", workload=own_workload(Path()))
+    processes = [row["cores"] for row in answer["rows"] if "process" in row]
+    assert (len(processes), answer["choice"]["cores"], answer["choice"]["cores_there"]) == (3, 3, 2)
+    assert answer["choice"]["interval"] == "factor"
 
 
-def test_a_workload_without_a_profile_is_answered_with_the_learner_of_a_run_of_it(tmp_path, monkeypatch, capsys):
+def test_a_workload_without_a_profile_has_the_learner_of_its_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     path = own_workload(Path())
-    asked = ["recommend", "--platform", "this", *ASKED, "--results", str(RESULTS), "--workload"]
-    capsys.readouterr()
-    assert main([*asked, path]) == 0
-    told = capsys.readouterr().out
-    assert f"--learner {learners.default(load(path))} --policy dense" in told
-    assert re.search("  learner +cpu +dense, 1 thread +~.* modeled\n", told)
-    assert "modeled, error bound: a factor of" in told.splitlines()[0]
-    assert main([*asked, path, "--fix", "learner_implementation=torch"]) == 0
-    assert "--learner torch" in capsys.readouterr().out
+
+    def learns(*more):
+        answer = answered(capsys, *more, workload=path)
+        given, sources = answer["choice"]["training_options"], {row.get("part"): row for row in answer["rows"]}
+        assert (sources["learner"]["source"], answer["choice"]["interval"]) == ("modeled", "factor")
+        return given["learner"], given["policy"]
+
+    assert learns() == (learners.default(load(path)), "dense")
+    assert learns("--fix", "learner_implementation=torch")[0] == "torch"
     frames = path_of("pong_dqn")  # whose convolutions that learner does not have, and which nothing here has profiled
     Path(path).write_text(frames.read_text().replace('"pong_dqn"', '"mine"').replace("hidden = [512]", "hidden = [64]"))
-    assert main([*asked, path]) == 0
-    assert "--learner torch --policy torch" in capsys.readouterr().out
+    assert learns() == ("torch", "torch")
 
 
 def test_ctrl_c_waits_for_the_run_to_save_itself(tmp_path, monkeypatch):
@@ -211,8 +215,8 @@ def test_ctrl_c_waits_for_the_run_to_save_itself(tmp_path, monkeypatch):
 
 RACED = """
 import json, mmap, os, pathlib, sys, time
-out, given = pathlib.Path(sys.argv[1]), json.loads(sys.stdin.read() or "{}")
-took = 1e-3 if given.get("arrangement") == "serial" else 3e-3
+out, given = pathlib.Path(sys.argv[1]), json.loads(sys.stdin.read())["choice"]
+took = 1e-3 if given["arrangement"] == "serial" else 3e-3
 out.mkdir(parents=True)
 with open(os.environ.get("FANOUT_TURNS", os.devnull), "r+b") as file:
     numbers = memoryview(mmap.mmap(file.fileno(), 72)).cast("q") if "FANOUT_TURNS" in os.environ else [0, 1] + [0] * 7
@@ -235,7 +239,7 @@ while "FANOUT_TURNS" in os.environ and not out.is_symlink() and time.monotonic()
     time.sleep(1e-3)
 settled = {"updates": 1000, "seconds": 1.0, "update_hz": 1000.0}
 (out / "summary.json").write_text(json.dumps({"settled": settled, "throughput": {"cpu_percent": 99.0}}))
-print(given.get("arrangement"), "run, written to", out)
+print(given["arrangement"], "run, written to", out)
 """
 
 
@@ -266,16 +270,18 @@ def question(raced):
     return ask("this", "cartpole_dqn", machine=MACHINE, results=raced[-1])
 
 
-def test_a_race_decides_trains_on_and_is_kept_until_it_is_raced_again(raced, tmp_path, capfd):
-    for given, is_raced in (((), True), ((), False), (("--again",), True)):
+def test_a_race_is_kept_until_it_is_raced_again(raced, tmp_path, capfd):
+    for given, is_raced in (((), True), (("--json",), False), (("--json", "--again"), True)):
         out = tmp_path / f"run{len([*tmp_path.iterdir()])}"
         assert main([*raced, "--out", str(out), "--decide", "20", *given]) == 0
         said = capfd.readouterr().out
         assert (out / "summary.json").exists()
-        assert f"serial run, written to {out}\n" in said
-        assert "serial, dense" in said
-        assert ("kept since" in said) != is_raced
-        assert re.search(r"(?m)^measured:  1,000 gradient steps/s .* 1.00 times the raced$", said)
+        if not given:
+            assert f"serial run, written to {out}\n" in said
+            continue
+        choice = json.loads(said)["choice"]
+        assert (choice["race"]["rows"][0]["name"], "utc" in choice["race"]) == ("serial, dense", not is_raced)
+        assert choice["measured_hz"] == pytest.approx(choice["race"]["rows"][0]["hz"][0], rel=1e-3)
     assert [path.name for path in tmp_path.iterdir() if "race" in path.name] == []
     (file,) = tmp_path.glob("results/*/runs.jsonl")
     assert len(file.read_text().splitlines()) == 2
@@ -283,12 +289,12 @@ def test_a_race_decides_trains_on_and_is_kept_until_it_is_raced_again(raced, tmp
 
 def test_a_race_is_told_in_json_and_answers_the_question(raced, question, capfd):
     assert main([*raced, "--json", "--decide", "20", "--seconds", "1"]) == 0
-    told = json.loads(capfd.readouterr().out)
-    row = told["race"]["rows"][0]
+    choice = json.loads(capfd.readouterr().out)["choice"]
+    row = choice["race"]["rows"][0]
     assert row["fix"] == {"arrangement": "serial", "learner_implementation": "dense"}
     assert row["hz"] == pytest.approx([1000] * 3, rel=1e-3)
     assert row["predicted"][1] < row["predicted"][0] < row["predicted"][2]
-    assert told["measured"]["update_hz"] == 1000
+    assert choice["measured"]["update_hz"] == 1000
     assert deciding.Kept.of(question).race()["rows"][0]["fix"] == row["fix"]
 
 
@@ -375,4 +381,4 @@ def test_free_keys_race_with_each_of_their_values(raced):
     assert ("strategy" in dict(values)) == (best.fix["arrangement"] != "serial")
     apart = next(one for one in deciding.contenders(question) if one.fix["arrangement"] == "apart" and one.given)
     other = deciding._with(question, apart, "strategy", "one_lock")
-    assert json.loads(other.given)["training_options"]["strategy"] == "one_lock"
+    assert json.loads(other.given)["choice"]["training_options"]["strategy"] == "one_lock"

@@ -1,13 +1,16 @@
 import argparse
+import dataclasses
 import json
 import os
-import re
 import shlex
 from pathlib import Path
 
 import pytest
 
 from dse.__main__ import _parser, main
+from dse.answers.mapping_answer import changed_answer
+from dse.mapping.question import answer_question, ask
+from dse.mapping.what_if import with_changes
 from dse.tuning.core_question import MOST_CORES
 from impls.training import __main__ as training
 from tests.committed import DATA, RESULTS, ROOT
@@ -34,41 +37,46 @@ PARSERS = dict(parsers(_parser()))
 WRITES = ("python -m dse platform probe",)  # a file, so its example is only parsed
 
 
+def answered(capsys, *arguments):
+    """The exit code, the choice, the others and, by kind, the notes of an answer in JSON."""
+    code, text, _ = told(capsys, *arguments, "--json")
+    answer = json.loads(text)
+    return code, answer["choice"], answer["others"], {note["kind"]: note for note in answer["notes"]}
+
+
 def test_what_loses_is_explained(capsys):
-    code, text, _ = told(capsys, "explain", *ASK[1:], "--config", "contestant=flat")
-    assert code == 0
-    assert "contestant=flat loses" in text
-    assert "; its sampling takes " in text.replace("\n  ", " ")  # the learner's time is the same in both
-    assert re.search(r"execution mode +serial +serial", text)  # processes share the tree numba alone
+    code, choice, (described,), notes = answered(capsys, "explain", *ASK[1:], "--config", "contestant=flat")
+    assert (code, choice["loss"] > 0, choice["arrangement"], described["arrangement"]) == (0, True, "serial", "serial")
+    assert notes["part_takes"]["part"] == "sampling"  # the learner's time is the same in both
 
 
 @pytest.mark.parametrize(
-    ("system", "change", "words"),
+    ("system", "change", "kind"),
     [
-        (["--platform", "edge", "--workload", "pong_dqn"], "cpu.memory_gb=16", ["fits, ", "have 4.295 GB, need 7.2"]),
-        (ASK[1:], "cpu.clock_ghz=30", ["nothing in this answer rests on cpu.clock_ghz"]),
-        (["--platform", "u200", *ASK[3:]], "cpu.clock_ghz=2.21", ["no faster: a difference within 1% counts as a tie"]),
-        (["--platform", "u200", *ASK[3:]], "fpga.clock_mhz=400", [" instead of ", "about 1,800 (+"]),
+        (["--platform", "edge", "--workload", "pong_dqn"], "cpu.memory_gb=16", "fits_now"),
+        (ASK[1:], "cpu.clock_ghz=30", "changes_nothing"),
+        (["--platform", "u200", *ASK[3:]], "cpu.clock_ghz=2.21", "changes_no_rate"),
+        (["--platform", "u200", *ASK[3:]], "fpga.clock_mhz=400", "changes_rate"),
     ],
 )
-def test_a_changed_machine_is_compared_with_the_one_there_is(capsys, system, change, words):
-    code, text, _ = told(capsys, "what-if", *system, "--set", change)
-    assert code == 0
-    assert all(one in text for one in words), text
-    both = json.loads(told(capsys, "what-if", *system, "--set", change, "--json")[1])
-    if "nothing" in words[0]:
-        assert both["before"]["value"] == both["after"]["value"]
+def test_a_changed_machine_is_compared_with_the_one_there_is(system, change, kind):
+    before, (key, value) = ask(*system[1::2]), change.split("=")
+    after = dataclasses.replace(before, platform=with_changes(before.platform, {key: float(value)}))
+    choice = changed_answer(answer_question(before), answer_question(after), [change]).choice
+    pace = choice.more["pace"]
+    assert (choice.says, pace is None, bool(pace and pace > 1.01)) == (kind, kind == "fits_now", kind == "changes_rate")
 
 
 def test_nothing_fits_is_an_answer_of_its_own(capsys):
     asked = ["recommend", "--platform", "edge", "--workload", "pong_dqn"]
-    code, text, _ = told(capsys, *asked)
-    assert (code, "cpu.memory: have 4.295 GB, need 7.2" in text) == (1, True)
-    code, text, _ = told(capsys, *asked, "--json")
-    assert (code, list(json.loads(text)["repairs"][0])) == (1, ["cpu.memory_bytes"])
+    code, _, _, notes = answered(capsys, *asked)
+    lacks = notes["short_of_bytes"]
+    assert (code, lacks["budget"], lacks["need"] > lacks["have"]) == (1, "cpu.memory", True)
     code, text, errors = told(capsys, *asked, "--emit", "toml")
-    assert (code, text) == (1, "")
-    assert "pong_dqn does not fit edge" in errors
+    assert (code, text, "cpu.memory" in errors) == (1, "", True)
+    for command, *more in (["explain", "--config", "learner=cpu"], ["what-if", "--set", "cpu.cores=9"]):
+        code, choice, _, notes = answered(capsys, command, *asked[1:], *more)
+        assert (code, choice, notes["short_of_bytes"]) == (1, None, lacks)
 
 
 REFUSED = [
@@ -284,14 +292,11 @@ def test_records_of_another_machine_are_not_taken_for_this_ones(capsys, tmp_path
 
 def test_what_is_not_named_stays_where_the_best_has_it(capsys):
     """Eight threads instead of one lose, and are no question about the GPU, which would tie."""
-    ask = ["explain", "--platform", "h200", "--workload", "cartpole_dqn"]
-    code, said, _ = told(capsys, *ask, "--config", "learner_threads=8", "--json")
-    given = json.loads(said)
-    assert code == 0
-    where = [[(part["part"], part["device"]) for part in given[which]["parts"]] for which in ("asked", "best")]
-    assert where[0] == where[1]
-    assert "cpu (8 threads of torch)" in given["sentence"]
-    assert not any("moves" in note for note in given["notes"])
+    asked = ["explain", "--platform", "h200", "--workload", "cartpole_dqn", "--config", "learner_threads=8"]
+    code, choice, (described,), notes = answered(capsys, *asked)
+    assert (code, described["where"]) == (0, choice["where"])
+    takes = [notes["part_takes"][name] for name in ("part", "device", "choice")]
+    assert (takes, "moves_too" in notes) == (["learner", "cpu", "8 threads of torch"], False)
 
 
 @pytest.mark.parametrize("name", PARSERS)
@@ -311,8 +316,7 @@ def test_the_example_of_help_is_answered(capsys, name, tmp_path, monkeypatch):
 
 def test_an_answer_needs_no_heavy_library():
     heavy = "{'scipy', 'pandas', 'torch', 'numba', 'simpy', 'gymnasium', 'matplotlib'}"
-    ask = f"main({ASK!r})"
-    code = f"import sys; from dse.__main__ import main; {ask}; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys; from dse.__main__ import main; main({ASK!r}); print(sorted({heavy} & set(sys.modules)))"
     assert run_python("-c", code, folder=DATA).stdout.splitlines()[-1] == "[]"
 
 
@@ -333,5 +337,5 @@ def test_what_an_environment_prints_is_not_in_the_json(tmp_path, mine, name):
     (tmp_path / "talkative.py").write_text(TALKATIVE)
     command = "-m", "dse", "recommend", "--platform", "u200", "--json", "--workload", mine(f"talkative:{name}")
     run = run_python(*command, folder=DATA, PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}")
-    assert json.loads(run.stdout)["workload"] == "mine"
+    assert json.loads(run.stdout)["question"]["workload"] == "mine"
     assert [word in run.stderr for word in ("from Python", "at once", "kept by C")] == 3 * [name == "Talkative-v0"]

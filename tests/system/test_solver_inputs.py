@@ -115,11 +115,9 @@ def test_a_time_cites_the_records_it_is_made_of(records):
     rows = table.alone("learner step", 1)[1, 256]
     told = table.time("learner step", 256).rests_on.told
     assert len(rows) > 1
-    assert told == f"{rows[-1].time.rests_on.told}, pooled with {len(rows) - 1} earlier records of that cell".replace(
-        "1 earlier records", "1 earlier record"
-    )
+    assert all(part in told for part in (rows[-1].time.rests_on.told, f" {len(rows) - 1} earlier record"))
     between = table.time("learner step", 200).rests_on.told
-    assert between.startswith("between B = 128 (python -m benchmarks profile") and "and B = 256 (" in between
+    assert all(part in between for part in ("B = 128 (python -m benchmarks profile", "B = 256 ("))
 
 
 def test_what_is_carried_further_is_less_sure():
@@ -261,7 +259,9 @@ def test_every_number_has_its_evidence_and_none_of_another_machine_is_measured(p
             if option.part in LOOP:
                 assert option.time.source in ("modeled", "extrapolated")
                 assert option.time.high / option.time.low > 1.4
-    assert all(one.told and one.command for one in built.evidence.values())
+    assert all(one.told for one in built.evidence.values())
+    commands = {one.command for one in built.evidence.values()} - {""}  # of what nothing here measures
+    assert all(command.startswith("python -m ") for command in commands)
 
 
 def test_a_device_left_out_and_a_wish_nothing_meets():
@@ -276,19 +276,7 @@ def test_a_device_left_out_and_a_wish_nothing_meets():
 def test_the_depth_is_the_workloads_unless_it_is_free():
     parts = parts_of("h200", "hopper_ddpg")
     assert build(parts).problems[MODES["serial"]].depths == (50,)
-    assert build(parts, frozenset(["presampled"])).problems[MODES["serial"]].depths == (
-        0,
-        1,
-        2,
-        3,
-        4,
-        5,
-        6,
-        7,
-        8,
-        16,
-        50,
-    )
+    assert build(parts, frozenset(["presampled"])).problems[MODES["serial"]].depths == (*range(9), 16, 50)
 
 
 @pytest.mark.parametrize(
@@ -415,17 +403,17 @@ def test_threads_are_wished_of_the_processors_options_alone():
     given = find_mapping("u200", "hopper_ddpg", fix={"learner_threads": 1, "threads": 3})
     devices = {part.part: part.device for part in given.parts}
     assert (devices["learner"], devices["updating"]) == ("fpga", "fpga")
-    for wish, part in (("learner_threads=1", "learner"), ("threads=3", "updating")):
-        assert f"{wish} is of the processor's options, and {part} is on fpga" in given.notes
+    warned = [tuple(note.values.values()) for note in given.notes if note.kind == "fixed_for_processor"]
+    assert warned == [("learner_threads", 1, "learner", "fpga"), ("threads", 3, "updating", "fpga")]
     here = find_mapping("u200", "hopper_ddpg", fix={"learner": "cpu", "learner_threads": 2})
     assert {part.choice for part in here.parts if part.part == "learner"} == {"2 threads of torch"}
-    assert not any("learner_threads" in note for note in here.notes)
+    assert "fixed_for_processor" not in {note.kind for note in here.notes}
 
 
 def test_how_parts_slow_each_other_down_is_told_where_it_is_not_known():
     beside = {"arrangement": "apart", "learner": "cpu"}
     answers = (find_mapping(where, "hopper_ddpg", fix=beside) for where in ("u200", RESULTS / KEY / "platform.toml"))
-    assert ["slow each other down" in " ".join(given.notes) for given in answers] == [True, False]
+    assert ["no_slowdowns" in {note.kind for note in given.notes} for given in answers] == [True, False]
 
 
 def test_the_part_that_lacks_everywhere_is_told():

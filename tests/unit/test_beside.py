@@ -10,7 +10,6 @@ from benchmarks.profile import beside as cells
 from benchmarks.profile.cells import PRESETS
 from benchmarks.timing import Timing
 from dse.answers.emit import why_not_run
-from dse.answers.mapping_text import text
 from dse.mapping.processes import can_run
 from dse.mapping.question import ask, find_mapping
 from dse.solver.problem import ProblemError
@@ -157,7 +156,7 @@ def test_the_update_interval_makes_actors_the_longer_side_and_environments_at_on
     fix = {"arrangement": "apart", "learner_implementation": "dense", "policy_implementation": "dense"}
     slow = answer(results, **fix, update_interval=64, actor_count=1)
     many = answer(results, **fix, update_interval=64, actor_count=1, environments=8)
-    assert "actors" in slow.bottleneck
+    assert slow.bottleneck.values["parts"] == ["actors"]
     c_l, c_a = RUN.slower
     expected = 64 * TURN + LEARNER * c_l * (1 - 1 / c_a) + HAND_OVER
     assert 1 / slow.hz == pytest.approx(expected, rel=0.01)
@@ -169,7 +168,6 @@ def test_two_actors_on_two_cores_share_them_with_the_learner(results):
     one, two = (answer(results, arrangement="apart", **fix, actors=count, actor_count=count) for count in (1, 2))
     assert one.hz < two.hz < 2 * one.hz
     assert two.cores == (3.0, 2.0)
-    assert "3 processes share 2 cores" in text(two)
     assert {process.cores for process in two.processes} == {(0, 1)}
 
 
@@ -177,15 +175,14 @@ def test_a_keeper_is_a_process_of_its_own_and_samples_one_batch_ahead_at_least(r
     told = answer(results, arrangement="pipelined", presampled=0)
     assert told.depth == 1
     assert [process.kind for process in told.processes] == ["learner", "actor", "keeper"]
+    assert {process.cores for process in told.processes} == {(0, 1)}
     assert told.strategy == Arrangement(name="pipelined").strategy
-    assert f"1 keeper on cores 0, 1; replay shared by the strategy {told.strategy}" in " ".join(text(told).split())
 
 
 def test_an_answer_says_its_processes_and_their_cores(results):
     told = answer(results, arrangement="apart")
     assert [(process.kind, process.cores) for process in told.processes] == [("learner", (1,)), ("actor", (0,))]
-    assert told.runs_here
-    assert "nothing here runs" not in text(told, verbose=True)
+    assert (told.runs_here, why_not_run(told)) == (True, None)
     serial = answer(results, arrangement="serial")
     assert (serial.runs_here, serial.processes, serial.strategy) == (True, (), "")
 
@@ -240,7 +237,7 @@ def test_an_answer_runs_where_the_fastest_tree_is_one_that_no_run_has(tmp_path):
         for arrangement in (None, "serial", "apart"):
             told = answer(there, **({"arrangement": arrangement} if arrangement else {}))
             (tree,) = (part.details for part in told.parts if part.part == "sampling")
-            assert why_not_run(told) == ""
+            assert why_not_run(told) is None
             assert (tree["contestant"], tree["threads"], tree.get("options")) == ("numba", 1, None)
         with pytest.raises(ProblemError):  # what no run has is no answer even where it is asked for
             answer(there, arrangement="serial", threads=2)

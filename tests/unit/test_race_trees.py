@@ -259,12 +259,12 @@ def test_best_and_recommend_share_the_cached_races(tmp_path, clock, monkeypatch,
     assert dataclasses.astuple(dse.best(1_000_000, 512, threads=1)) == ("numba", 16, 1, ())
     assert "flat" in {one.contestant for one in clock.made}  # which records would exclude
     clock.made.clear()
-    assert cli.main(["recommend", "--capacity", "1000000", "--batch", "512", "--threads", "1"]) == 0
+    assert cli.main(["recommend", "--capacity", "1000000", "--batch", "512", "--threads", "1", "--json"]) == 0
     dse.best(1_000_000, 512, threads=1)
     assert clock.made == [*(tmp_path / "results").rglob(race_trees.FILE)] == []
     (race,) = read_file(race_trees.file_of_races("here"))
     assert race in reports._read(RESULTS, "here")[0]
-    assert race.utc in capsys.readouterr().out
+    assert race.utc == json.loads(capsys.readouterr().out)["choice"]["race"]["utc"]
 
 
 def damaged(path):
@@ -283,10 +283,10 @@ def test_races_that_cannot_be_kept_cost_a_warning_alone(tmp_path, clock, monkeyp
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     spoil(tmp_path / "cache" / "races" / "here" / race_trees.FILE)
     assert dse.best(1_000, 8, threads=1).fanout == 16
-    assert cli.main(["recommend", "--capacity", "1000", "--batch", "8", "--threads", "1"]) == 0
+    assert cli.main(["recommend", "--capacity", "1000", "--batch", "8", "--threads", "1", "--json"]) == 0
     said = capsys.readouterr()
-    assert said.out.rstrip().endswith("not kept")
-    assert "warning: this race is not kept" in said.err
+    assert "race_is_not_kept" in {note["kind"] for note in json.loads(said.out)["notes"]}
+    assert said.err.startswith("warning: ")
 
 
 def test_damaged_lines_among_kept_races_are_passed_over(tmp_path, clock):
@@ -306,24 +306,21 @@ def test_a_race_that_does_not_end_is_not_waited_for_forever(tmp_path, clock, mon
     assert "does not end" in capsys.readouterr().err
 
 
-def test_the_command_tells_choice_time_call_next_best_and_what_drifts(tmp_path, clock, capsys):
+def test_the_command_tells_the_choice_others_and_what_drifts(tmp_path, clock, capsys):
     clock.step = lambda chosen: 1e-3 * (1 + 0.2 * (chosen.fanout != 16)) / (1.3 if DELTA[0] in chosen.options else 1)
     words = ["recommend", "--capacity", "1000", "--batch", "8", "--threads", "1", "--results", str(tmp_path)]
-    assert [cli.main([*words, *more]) for more in ([], ["--json"], ["--emit", "toml"])] == [0, 0, 0]
-    shown, _, rest = capsys.readouterr().out.partition("\n{")
-    first, call, *_ = shown.splitlines()
-    plain = json.loads("{" + rest.splitlines()[0])
-    assert first.startswith("Use numba, K = 16, 1 thread: ")
-    assert call == plain["make"] == 'impls.make("numba", 1_000, fanout=16)'
-    assert 'implementation = "numba"' in rest
-    for part in (
-        "95 % CI [",
-        "next best: K = 8",
-        "--allow-drift",
-        "equally fast, within 1%: K = 16, layout",
-    ):
-        assert part in shown, part
-    assert not any(word in shown for word in ("regret", "probability"))
+    assert [cli.main([*words, *more]) for more in (["--json"], ["--emit", "toml"])] == [0, 0]
+    plain, _, emitted = capsys.readouterr().out.partition("\n")
+    answer = json.loads(plain)
+    choice, others = answer["choice"], answer["others"]
+    assert (choice["implementation"], choice["fanout"], choice["interval"]) == ("numba", 16, "95 %")
+    assert answer["paste"] == ['impls.make("numba", 1_000, fanout=16)']
+    assert 'implementation = "numba"' in emitted
+    assert (others[0]["status"], others[0]["fanout"], others[0]["options"]) == ("equal", 16, {"layout": "plain"})
+    assert next(one["fanout"] for one in others if one["status"] == "slower") == 8
+    (faster,) = [note for note in answer["notes"] if note["kind"] == "faster_but_drifts"]
+    assert faster["tree"]["options"]["propagate"] == "delta"
+    assert faster["pace"] == pytest.approx(1.3, rel=0.02)
 
 
 @pytest.mark.parametrize("more", ["--cold --no-race", "--seconds 1 --machine here", "--inserts 1 --platform u200"])

@@ -84,14 +84,14 @@ def ask(folder, **question):
 
 def test_a_disturbed_run_leaves_answers_as_they_are(tmp_path):
     quiet = [*records(), *sentinels()]
-    before = ask(write(tmp_path, quiet)).to_dict()
+    before = ask(write(tmp_path, quiet))
     rng, later = random.Random(1), {"utc": "2026-03-01T00:00:00+00:00", "command": "make demo"}
     loud = [taking(one.seconds * rng.uniform(1, 8), one, **later) for one in quiet]
     loud += [taking(2 * one.seconds, one, primitive="sum_tree_again") for one in loud if one.primitive == "sum_tree"]
-    assert ask(write(tmp_path, loud, "brief.jsonl")).to_dict() == before
+    assert ask(write(tmp_path, loud, "brief.jsonl")) == before
     stable = [dataclasses.replace(one, command="another") for one in loud if not one.primitive.endswith("_again")]
     write(tmp_path, stable, "more.jsonl")
-    assert ask(tmp_path).to_dict() != before  # which nothing shows to be disturbed
+    assert ask(tmp_path) != before  # which nothing shows to be disturbed
 
 
 def sentinels():
@@ -319,56 +319,53 @@ def test_what_fits_is_all_that_is_chosen_from(tmp_path):
     assert ask(write(tmp_path, found), capacity=10**9).choice.configuration.contestant == "flat"
 
 
-def test_the_command_answers_a_reader_and_a_program(folder, capsys):
-    words = ["recommend", "--capacity", "1000000", "--batch", "512", "--results", str(folder), "--machine", "here"]
-    assert cli.main([*words, "--verbose"]) == 0
-    shown = capsys.readouterr().out
-    for part in (
-        "N = 1,000,000 float32",
-        "K = 16, 1 thread: about ",
-        "fastest by the nearest records",
-    ):
-        assert part in shown
-    assert cli.main([*words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["choice"]["configuration"]["contestant"] == "numba"
-    assert {"ties", "rests_on", "notes", "noise_floor", "machine"} <= told.keys()
-    assert cli.main([*words, "--dtype", "float64"]) == 2
+def words(folder, batch=512):
+    return f"recommend --capacity 1000000 --batch {batch} --machine here --results {folder}".split()
+
+
+def told(capsys, *asked):
+    """What the command prints as JSON."""
+    assert cli.main([*asked, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_command_answers_a_program(folder, capsys):
+    answer, given = told(capsys, *words(folder)), ask(folder)
+    (default,) = [tie for tie in given.ties if tie.configuration == SIXTEEN]
+    assert (answer["choice"]["fanout"], answer["choice"]["value"]) == (16, default.seconds)
+    assert answer["others"][0]["value"] == given.choice.seconds
+    assert answer["question"]["machine"] == "here"
+    (rests,) = [note for note in answer["notes"] if note["kind"] == "rests_on_cells"]
+    assert (rests["cells"], rests["noise_share"]) == (len(answer["rows"]), given.noise_floor)
+    assert cli.main([*words(folder), "--dtype", "float64"]) == 2
     assert capsys.readouterr().err.startswith("error: the records hold no draws")
 
 
-@pytest.mark.parametrize(
-    ("gain", "threads", "head"), [(1.1, 1, "Statistically tied, take the default: "), (9.0, 2, "Use ")]
-)
-def test_of_tied_trees_the_default_is_taken_and_the_choice_stands_below(tmp_path, capsys, gain, threads, head):
+@pytest.mark.parametrize(("gain", "threads"), [(1.1, (1, 2)), (9.0, (2, 1))])
+def test_of_tied_trees_the_default_is_taken(tmp_path, capsys, gain, threads):
     """A choice with 2 threads, hardly faster than 1: where the noise hides it, nobody is told to use it."""
     one = [r for r in records(threads=(1,)) if (r.contestant, r.fanout) == ("numba", 16)]
-    folder = str(write(tmp_path, [*one, *(taking(r.seconds / gain, r, threads=2) for r in one)]))
-    asked = ["recommend", "--capacity", "1000000", "--batch", "8192", "--machine", "here", "--results", folder]
-    assert [cli.main([*asked, *more]) for more in ([], ["--json"])] == [0, 0]
-    shown, _, plain = capsys.readouterr().out.partition("\n{")
-    plain = json.loads("{" + plain)
-    first, line, *_ = shown.splitlines()
-    assert first.startswith(f"{head}numba, K = 16, {threads} thread")
-    assert (plain["make"], plain["tree"]["threads"]) == (line, threads)
-    assert (plain["choice"]["configuration"]["threads"], plain["runner_up"]["configuration"]["threads"]) == (2, 1)
+    folder = write(tmp_path, [*one, *(taking(r.seconds / gain, r, threads=2) for r in one)])
+    answer = told(capsys, *words(folder, 8192))
+    assert (answer["choice"]["threads"], answer["others"][0]["threads"]) == threads
+    assert ("threads=2" in answer["paste"][0]) == (threads[0] == 2)
+    assert answer["others"][0]["pace"] == pytest.approx(gain if threads[0] == 1 else 1 / gain)
 
 
-def test_an_unchecked_tree_is_chosen_only_where_it_is_asked_for_and_is_said_to_check_nothing(tmp_path, capsys):
+def test_an_unchecked_tree_is_chosen_only_where_it_is_asked_for(tmp_path, capsys):
     checked = [r for r in records(threads=(1,)) if (r.contestant, r.fanout) == ("numba", 16)]
     write(tmp_path, [*checked, *(taking(r.seconds / 5, r, options={"validate": False}) for r in checked)])
-    words = ["recommend", "--capacity", "1000000", "--batch", "512", "--results", str(tmp_path), "--machine", "here"]
-    made = 'impls.make("numba", 1_000_000, fanout=16'
-    for more, line in (([], f"{made})"), (["--unchecked"], f"{made}, validate=False)")):
-        assert [cli.main([*words, *more, *emit]) for emit in ([], ["--emit", "toml"])] == [0, 0]
-        shown, emitted = capsys.readouterr().out.split("# made by: python -m dse ")
-        assert shown.splitlines()[1] == line
-        assert ("does not check its input" in shown) is bool(more)
+    for more, options in (([], {}), (["--unchecked"], {"validate": False})):
+        asked = [*words(tmp_path), "--threads", "1", *more]
+        answer = told(capsys, *asked)
+        assert (answer["choice"]["options"], "validate=False" in answer["paste"][0]) == (options, bool(more))
+        assert [note["level"] for note in answer["notes"] if note["kind"] == "said"] == ["warning"] * len(more)
+        assert cli.main([*asked, "--emit", "toml"]) == 0
+        emitted = capsys.readouterr().out
         assert 'implementation = "numba"' in emitted and ("validate" in emitted) is bool(more)
-        assert cli.main(emitted.splitlines()[0].split()) == 0
-        assert capsys.readouterr().out.splitlines()[1] == line
+        assert told(capsys, *emitted.splitlines()[0].removeprefix("# made by: python -m dse ").split()) == answer
     assert ask(tmp_path).choice.configuration == Configuration("numba", 16, 1)
-    assert cli.main([*words[:5], "--platform", "u200", "--unchecked"]) == 2
+    assert cli.main([*words(tmp_path)[:5], "--platform", "u200", "--unchecked"]) == 2
     assert "--unchecked" in capsys.readouterr().err
 
 

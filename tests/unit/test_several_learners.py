@@ -10,8 +10,8 @@ from benchmarks.profile import beside as cells
 from benchmarks.profile.cells import PRESETS
 from benchmarks.timing import Timing
 from dse.answers import deciding
-from dse.answers.emit import to_run
-from dse.answers.mapping_text import text
+from dse.answers.emit import training_command
+from dse.answers.mapping_answer import given_to_run, mapping_answer
 from dse.mapping.learners import Processes
 from dse.mapping.processes import combinations
 from dse.mapping.question import answer_question, ask, find_mapping
@@ -104,7 +104,7 @@ def test_one_learner_is_an_answer_next_to_what_two_would_give():
     assert (other.learners, other.sync, other.value) == (2, two.sync, two.value)
     assert two.low < two.value < two.high
     assert two.value < told.value
-    assert f"with 2 learners ({two.sync})" in text(told)
+    assert {"learners": 2, "sync": two.sync} in [row.label for row in mapping_answer(told).others]
     assert two.cores == (3.0, 2.0)
     assert [one.kind for one in two.processes] == ["learner", "learner", "actor"]
     explained = explain_mapping(HERE, "cartpole_dqn", {"learners": 2})
@@ -116,10 +116,10 @@ def test_an_answer_of_several_learners_is_the_setup_of_a_run_by_file_and_by_line
     told = answer_question(question)
     assert {key: getattr(told, key) for key in LOCAL} == LOCAL == {key: details(told)[key] for key in LOCAL}
     file = tmp_path / "answer.json"
-    file.write_text(json.dumps(to_run(question, told)))
+    file.write_text(json.dumps(given_to_run(question, told)))
     options, workload = training_parser().parse_args(["train", "cartpole_dqn"]), load("cartpole_dqn")
     by_file = set_up_answer(str(file), workload, options).arrangement
-    line = training_parser().parse_args(shlex.split(text(told).splitlines()[1])[3:])
+    line = training_parser().parse_args(shlex.split(training_command(told))[3:])
     assert by_file == setup_of(workload, line).arrangement
     assert {key: getattr(by_file, key) for key in LOCAL} == LOCAL
     assert by_file.strategy == "banked"
