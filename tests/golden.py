@@ -108,9 +108,12 @@ GROUPS = (
     (20, "{timed}", GRAMMAR),
     (20, MISFITS, GRAMMAR),
 )
-TABLES = {"rows": 12, "others": 6, "decides": 4}
+TABLES = {"rows": 10, "others": 4, "decides": 3}
 """How many rows of each table are kept."""
-LEFT_OUT = set("interval evidence unit upper_bound told command text differs run race options results".split())
+LEFT_OUT = set(
+    "interval evidence unit upper_bound told command text differs run race options results where bottleneck mapping"
+    " devices own_sigma".split()
+)
 """Keys of JSON that hold no fact, or a fact that another key holds."""
 NAMES = (
     "cpu gpu fpga edge serial pipelined actors sampling storage learner updating batches numba torch dense presampled"
