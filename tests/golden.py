@@ -108,7 +108,7 @@ GROUPS = (
     (20, "{timed}", GRAMMAR),
     (20, MISFITS, GRAMMAR),
 )
-TABLES = {"rows": 10, "others": 4, "decides": 3}
+TABLES = {"rows": 7, "others": 4, "decides": 3}
 """How many rows of each table are kept."""
 LEFT_OUT = set(
     "interval evidence unit upper_bound told command text differs run race options results where bottleneck mapping"

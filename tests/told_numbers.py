@@ -127,7 +127,13 @@ class Reader:
 
     def same(self, kind: str, what: str, one: float, other: float) -> None:
         """Two values of one thing must be one."""
-        self.holds(kind, what, math.isclose(one, other, rel_tol=SAME, abs_tol=1e-12), one, other)
+        self.holds(
+            kind,
+            what,
+            math.isclose(one, other, rel_tol=SAME, abs_tol=1e-12),
+            one,
+            other,
+        )
 
     def holds(self, kind: str, what: str, holds: bool, first: object, second: object) -> None:
         """What must be so."""
@@ -168,7 +174,13 @@ def _text(reader: Reader) -> None:
     named = {*NUMBER.findall(words)}
     for shown in {*NUMBER.findall(reader.told.text)} - named:
         is_told = np.any(np.abs(known - parse(shown)) <= step_of(shown) * (0.5 + SAME))
-        reader.holds("text against JSON", "a number", bool(is_told), shown, "none")
+        reader.holds(
+            "text against JSON",
+            "a number",
+            bool(is_told),
+            shown,
+            "none",
+        )
 
 
 def parse(shown: str) -> float:
@@ -219,7 +231,13 @@ def _mapping(reader: Reader, command: str, plain: dict) -> None:
             reader.same("row against breakdown", name, _taken(parts, name), shares[name]["seconds"])
         acting = sum(shares[name]["seconds"] for name in ("policy", "environment", "acting") if name in shares)
         fits = acting <= _taken(parts, "actors") * (1 + SAME)
-        reader.holds("row against breakdown", "policy and environment", fits, _taken(parts, "actors"), acting)
+        reader.holds(
+            "row against breakdown",
+            "policy and environment",
+            fits,
+            _taken(parts, "actors"),
+            acting,
+        )
         for name, row in shares.items():
             reader.same("breakdown against rate", name, row["share"], row["seconds"] * choice["hz"])
     made = {parts[name]["details"].get("implementation") for name in ("learner", "actors")}
@@ -230,10 +248,22 @@ def _mapping(reader: Reader, command: str, plain: dict) -> None:
     same = [one for one in plain["others"] if {"is_tied", "implementation"} & one.keys()]
     best = max([choice, *same], key=lambda one: one["value"])
     is_told = best["value"] <= 1.005 * choice["value"] or any(one.get("is_tied") for one in plain["others"])
-    reader.holds("slower than what is beside it, without a tie", "rate", is_told, choice["value"], best["value"])
+    reader.holds(
+        "slower than what is beside it, without a tie",
+        "rate",
+        is_told,
+        choice["value"],
+        best["value"],
+    )
     reader.same("distance", "distance below the bound", choice["distance"], 1 - choice["value"] / choice["bound"])
     fits = choice["value"] <= choice["bound"] * (1 + SAME)
-    reader.holds("above its bound", "rate", fits, choice["value"], choice["bound"])
+    reader.holds(
+        "above its bound",
+        "rate",
+        fits,
+        choice["value"],
+        choice["bound"],
+    )
 
 
 def _against_recommend(reader: Reader, command: str, choice: dict, parts: dict[str, dict]) -> None:
@@ -282,7 +312,13 @@ def _cores(reader: Reader, command: str, plain: dict) -> None:
         reader.same("feed against rows", "actors", one["feed_hz"], acting / plain["question"]["update_interval"])
         reader.same("take against rows", "learners", one["take_hz"], learning)
         most = min(one["feed_hz"], one["take_hz"])
-        reader.holds("rate against feed and take", "rate", one["value"] <= most * (1 + SAME), one["value"], most)
+        reader.holds(
+            "rate against feed and take",
+            "rate",
+            one["value"] <= most * (1 + SAME),
+            one["value"],
+            most,
+        )
 
 
 def _depth(reader: Reader, command: str, plain: dict) -> None:
@@ -314,7 +350,13 @@ def _adapt(reader: Reader, command: str, plain: dict) -> None:
     best = max(one["value"] for one in pairs)
     loss = next(note["loss"] for note in plain["notes"] if note["kind"] == "searching_apart")
     is_told = any(math.isclose(one["value"] / best, 1 - loss, rel_tol=SAME) for one in pairs)
-    reader.holds("loss", "of searching apart", is_told, loss, [one["value"] for one in pairs])
+    reader.holds(
+        "loss",
+        "of searching apart",
+        is_told,
+        loss,
+        [one["value"] for one in pairs],
+    )
 
 
 def _fpga(reader: Reader, command: str, plain: dict) -> None:

@@ -88,13 +88,27 @@ def test_json_has_seven_keys_and_all_of_each_row(answer):
     assert [*json.loads(json.dumps(answer.to_dict()))] == KEYS.split()
     for row in (answer.choice, *answer.rows, *answer.others, *answer.decides):
         plain, number = row.to_dict(), row.estimate
-        ends = {"value": number.value, "low": number.low, "high": number.high, "unit": row.unit} if number else {}
+        ends = (
+            {
+                "value": number.value,
+                "low": number.low,
+                "high": number.high,
+                "unit": row.unit,
+            }
+            if number
+            else {}
+        )
         assert {**row.label, **row.more, **ends}.items() <= plain.items()
         assert plain.get("upper_bound", False) == row.is_bound
 
 
 def test_a_number_has_a_range_unless_its_ends_look_equal():
-    sure = Estimate(250.0, 249.99, 250.0, Evidence("made up", "modeled"))
+    sure = Estimate(
+        250.0,
+        249.99,
+        250.0,
+        Evidence("made up", "modeled"),
+    )
     row, wide = Row({}, sure, "steps/s"), Row({}, replace(sure, low=101.0, high=898.0), "steps/s")
     texts = [write_range(each.number) for each in (row, wide, replace(wide, is_bound=True))]
     assert ["100 to 900" in text for text in texts] == [False, True, True]
@@ -103,7 +117,16 @@ def test_a_number_has_a_range_unless_its_ends_look_equal():
 
 
 def test_what_a_value_assumes_is_told_beside_what_it_rests_on():
-    notes = evidence_notes([Evidence("law", "modeled", "a law", assumed=("no cache",))])
+    notes = evidence_notes(
+        [
+            Evidence(
+                "law",
+                "modeled",
+                "a law",
+                assumed=("no cache",),
+            )
+        ]
+    )
     assert ["no cache" in say(note.kind, note.values) for note in notes] == [False, True]
 
 

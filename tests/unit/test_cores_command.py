@@ -28,12 +28,30 @@ def told(capsys, *arguments):
 
 def split(rates, off=0.0, source="measured", cores=8):
     """The split of cores between two sides that have the same rates."""
-    return split_cores(*(RateCurve.of(name, rates, source, 1 - off, 1 + off) for name in ("f_a", "f_l")), 1, cores)
+    return split_cores(
+        *(
+            RateCurve.of(
+                name,
+                rates,
+                source,
+                1 - off,
+                1 + off,
+            )
+            for name in ("f_a", "f_l")
+        ),
+        1,
+        cores,
+    )
 
 
 def test_rates_are_the_profiles_own(capsys):
     """Rates are those of the records: seconds of a call are those of a step of any actor, or of a learner."""
-    given = platform_split("this", "hopper_ddpg", machine=MACHINE, fix=TORCH)
+    given = platform_split(
+        "this",
+        "hopper_ddpg",
+        machine=MACHINE,
+        fix=TORCH,
+    )
     rows = map(json.loads, (RESULTS / MACHINE / "profile-hopper_ddpg-quick.jsonl").read_text().splitlines())
     alone = [row for row in rows if row["options"].get("beside", "nothing") == "nothing" and row["threads"] == 1]
     for rate, asked in ((given.f_a.rates[1], ["actor", "step", 1]), (given.f_l.rates[1], ["learner", "step", 256])):
@@ -41,7 +59,14 @@ def test_rates_are_the_profiles_own(capsys):
         assert min(seconds) <= 1 / rate.value <= max(seconds)
     assert {rate.source for rate in given.f_a.rates.values()} == {"measured"}
     fix = (f"--fix={key}={value}" for key, value in TORCH.items())
-    shown = told(capsys, "--machine", MACHINE, *fix, "--workload", "hopper_ddpg")
+    shown = told(
+        capsys,
+        "--machine",
+        MACHINE,
+        *fix,
+        "--workload",
+        "hopper_ddpg",
+    )
     assert shown["choice"] == split_answer(given).choice.to_dict()
     choice = given.choice
     assert (choice.actors, choice.learners, choice.bottleneck, choice.interval) == (1, 1, "learners", "95 %")
@@ -50,7 +75,12 @@ def test_rates_are_the_profiles_own(capsys):
 
 
 def test_curves_of_ones_own(capsys):
-    given = told(capsys, *OWN, "--cores", "8")
+    given = told(
+        capsys,
+        *OWN,
+        "--cores",
+        "8",
+    )
     choice, rows = given["choice"], given["rows"]
     assert [choice[name] for name in ("actors", "learners", "bottleneck")] == [2, 6, "learners"]
     assert (
@@ -62,7 +92,15 @@ def test_curves_of_ones_own(capsys):
     assert [note["evidence"] for note in given["notes"] if note["kind"] == "evidence"] == ["--actors", "--learners"]
     paces = [row["value"] / choice["value"] for row in given["others"]]
     assert [row["pace"] for row in given["others"]] == sorted(paces, reverse=True)
-    even = told(capsys, "--actors", "1:900,2:1800,4:3600", "--learners", "1:900,2:1800", "--cores", "10")["choice"]
+    even = told(
+        capsys,
+        "--actors",
+        "1:900,2:1800,4:3600",
+        "--learners",
+        "1:900,2:1800",
+        "--cores",
+        "10",
+    )["choice"]
     assert (even["actors"], even["learners"], even["bottleneck"]) == (5, 5, "neither")
 
 
@@ -87,7 +125,13 @@ def test_more_cores_than_a_machine_has_are_carried_on():
 
 
 def test_one_core_serves_both_in_turns():
-    given = platform_split("this", "hopper_ddpg", 1, machine=MACHINE, fix=TORCH)
+    given = platform_split(
+        "this",
+        "hopper_ddpg",
+        1,
+        machine=MACHINE,
+        fix=TORCH,
+    )
     loop = find_mapping("this", "hopper_ddpg", machine=MACHINE, fix={**TORCH, "arrangement": "serial"})
     assert (given.choice.in_turns, given.choice.hz) == (True, loop.hz)
     answer = split_answer(given)
@@ -118,7 +162,15 @@ def test_a_curve_is_written_as_shown(capsys, words):
 
 def test_beyond_two_points_the_least_sure_rate_is_to_be_timed(capsys):
     """S17: two points are Amdahl's law alone, which leaves out what coherence does to 48 learners."""
-    given = told(capsys, "--actors", "1:900,2:1700", "--learners", "1:400,2:700", "--cores", "56")
+    given = told(
+        capsys,
+        "--actors",
+        "1:900,2:1700",
+        "--learners",
+        "1:400,2:700",
+        "--cores",
+        "56",
+    )
     choice, (first, second) = given["choice"], given["decides"]
     assert (choice["actors"], choice["learners"], choice["source"]) == (4, 48, "extrapolated")
     assert choice["value"] / choice["low"] == pytest.approx(21, abs=0.5)

@@ -44,7 +44,13 @@ def test_a_pairs_rates_are_those_of_the_question_with_both_fixed(many_cores):
     for samplers, batch in ((1, 32), (5, 128), (8, 4096)):
         fix = {"actors": samplers, "actor_count": samplers, "batch": batch}
         apart, pipelined = (
-            find_mapping("u200", "hopper_ddpg", "training", fix={**fix, "arrangement": mode}, **asked)
+            find_mapping(
+                "u200",
+                "hopper_ddpg",
+                "training",
+                fix={**fix, "arrangement": mode},
+                **asked,
+            )
             for mode in ("apart", "pipelined")
         )
         assert rates.sampling_hz(samplers, batch) == pytest.approx(apart.actor_hz)
@@ -106,7 +112,12 @@ def test_adaptation_in_json(capsys):
     assert given["choice"]["upper_bound"]
     assert {row["source"] for row in looks} == {"modeled"}
     assert looks[0]["rate_hz"] == pytest.approx(looks[0]["tried"] / looks[0]["value"], rel=0.05)
-    torch, _ = told(capsys, "adapt", "--fix", "learner_implementation=torch")
+    torch, _ = told(
+        capsys,
+        "adapt",
+        "--fix",
+        "learner_implementation=torch",
+    )
     assert {row["source"] for row in torch["rows"] if row["search"] == "batch"} == {"measured", "interpolated"}
 
 
@@ -157,7 +168,14 @@ def test_learners_that_share_cores_take_turns_and_wait_longer():
         64, 8e-6, FlatThenLinear(10e-6, 1e-6), 12e-6, FlatThenLinear(0.0, 0.0), 1e-6, FlatThenLinear(0.0, 2e-6), False
     )
     costs = (1.1, 5e-6, 7e-6), (2.0, 50e-6, 9e-6)
-    three = Processes(3, 1, 40e-6, phases=2, vectors=2, costs=costs)
+    three = Processes(
+        3,
+        1,
+        40e-6,
+        phases=2,
+        vectors=2,
+        costs=costs,
+    )
     part = 4e-6 + 42e-6 + 12e-6
     assert three.step_seconds(terms, 2, None) == pytest.approx(1.1 * part + 14e-6 + 4 * 5e-6 + 1e-6 + 4e-6)
     assert three.step_seconds(terms, 2, 10) == pytest.approx(1.1 * part + 14e-6 + (4 * 5e-6 + 1e-6 + 2e-6) / 10)
@@ -190,12 +208,29 @@ def test_learners_timed_alone_tell_costs_for_any_network():
         )  # fmt: skip
         found.append(own)
         for horizon in (1, 5, 25):
-            options = {**one, "learners": 2, "sync": "local", "period": horizon}
+            options = {
+                **one,
+                "learners": 2,
+                "sync": "local",
+                "period": horizon,
+            }
             seconds = 1.2 * part + 50e-6 + (4e-6 + 2 * 30e-6) / horizon
-            found.append(dataclasses.replace(own, batch=64, options=options, median_seconds=seconds))
+            found.append(
+                dataclasses.replace(
+                    own,
+                    batch=64,
+                    options=options,
+                    median_seconds=seconds,
+                )
+            )
     given, parts = learner_scaling(question), question.parts()
     parts = dataclasses.replace(parts, table=dataclasses.replace(parts.table, learned=tuple(found)))
-    made, _, ran = calibrate(given.processes, given.terms, parts, "dense")
+    made, _, ran = calibrate(
+        given.processes,
+        given.terms,
+        parts,
+        "dense",
+    )
     assert made.costs[0] == (pytest.approx(1.2), pytest.approx(30e-6), pytest.approx(50e-6))
     assert made.costs[1] == given.processes.costs[1]  # nothing shared a core
     assert ran == {}
@@ -221,7 +256,12 @@ def test_a_device_without_a_link_is_refused():
 
 
 def test_a_second_learner_that_hardly_gains_is_not_the_choice(capsys):
-    given, notes = told(capsys, "learners", "--fix", "learner_implementation=torch")
+    given, notes = told(
+        capsys,
+        "learners",
+        "--fix",
+        "learner_implementation=torch",
+    )
     question, choice = given["question"], given["choice"]
     assert [question[name] for name in ("by", "actors", "cores")] == ["torch", 1, 2]  # an actor has the other core
     assert (choice["learners"], choice["value"], given["others"]) == (1, choice["single_hz"], [])
