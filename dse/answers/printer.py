@@ -55,7 +55,7 @@ def write_first_screen(answer: Answer, most: float = LINES) -> Iterator[str]:
     is_unsure = estimate is not None and estimate.high > UNSURE * estimate.low
     begin = [line.removeprefix("  ") for line in measure[0]] if is_unsure and measure else []
     said = _say_notes(answer, "first")
-    begin += wrap(say(answer.choice.says, answer.choice.values) if answer.choice else said.pop(0), "")
+    begin.append(say(answer.choice.says, answer.choice.values) if answer.choice else said.pop(0))
     begin += [f"  {line}" for line in answer.paste]
     warnings = [line for sentence in _say_notes(answer, "warning") for line in wrap(f"warning: {sentence}")]
     first = [wrap(sentence) for sentence in said]
@@ -110,8 +110,8 @@ def write_range(number: Mapping[str, Any]) -> str:
     ends = number["low"], number["high"]
     middle, low, high = (rounded(scale * end, *ends) for end in (number["value"], *ends))
     said = number["source"] if low == high else f"{low} to {high}, {number['source']}"
-    most = "at most " if number.get("upper_bound") else "" if low == high else "about "
-    return f"{most}{middle} {unit} ({said})"
+    most, about = "at most " * number.get("upper_bound", False), "about " * (low != high)
+    return f"{most}{about}{middle} {unit} ({said})"
 
 
 def write_table(rows: Sequence[Row]) -> Iterator[str]:

@@ -151,7 +151,7 @@ def _announce(options: argparse.Namespace, question: MappingQuestion, one: Conte
     lines = [line for note in notes for line in wrap(f"warning: {say(note.kind, note.values)}", "")]
     if not options.json:
         choice, rows = choice_row(one.answer), tuple(raced_rows(race))
-        lines += wrap(say(choice.says, choice.values), "")
+        lines.append(say(choice.says, choice.values))
         lines += write_table(rows) if rows else ()
         lines += wrap(say("raced_runs" if rows else "not_raced", race)) if race else ()
         lines += wrap(say("race_kept_since", race)) if race and "utc" in race else ()

@@ -76,7 +76,7 @@ def test_a_cause_is_the_engine_that_bounds_the_asked_one(platform, workload, obj
     assert (busy["engine"], busy["seconds"]) == (given.cause, asked[given.cause])
     if told := why.get("part_takes"):
         (part,) = (part for part in given.asked.parts if part.part == told["part"])
-        assert (told["seconds"], told["device"], told["choice"]) == (part.seconds, part.device, part.choice)
+        assert (told["time"]["value"], told["device"], told["choice"]) == (part.seconds, part.device, part.choice)
         assert given.cause in part.engines or given.cause == LOOP_BOUND
     busy = {engine: pair[1] for engine, pair in given.engines.items()}
     assert busy[given.cause] < asked[given.cause]  # else the best would be no faster

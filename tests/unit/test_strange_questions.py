@@ -53,9 +53,9 @@ def test_to_decide_is_said_where_there_is_something_to_decide():
     """Without a tie it is the rate that another measurement makes surer."""
     tied = find_mapping("u200", "pong_dqn")
     alone = dataclasses.replace(tied, ties=(), others_tied=0)
-    for answer, kind, how in ((tied, "decide", tied.decide), (alone, "be_sure", tied.measure_next)):
+    for answer, how in ((tied, tied.decide), (alone, tied.measure_next)):
         (note,) = (note for note in mapping_answer(answer).notes if note.level == "measure")
-        assert (note.kind, note.values["evidence"]) == (f"measure_to_{kind}", how.number)
+        assert (note.kind, note.values["evidence"]) == ("measure_there", how.number)
         assert note.values["how"] == how.command
 
 
