@@ -284,14 +284,14 @@ def _explain(reader: Reader, command: str, plain: dict) -> None:
             busy = choice["engines"][note["engine"]]
             reader.same("explanation against engines", note["engine"], note["seconds"], busy[0])
         if note["kind"] == "part_takes":
-            for key, parts in zip(("seconds", "best_seconds"), sides, strict=True):
-                reader.same("explanation against rows", note["part"], note[key], parts[note["part"]]["value"])
+            for key, parts in zip(("time", "best_time"), sides, strict=True):
+                reader.same("explanation against rows", note["part"], note[key]["value"], parts[note["part"]]["value"])
     _against_recommend(reader, command, choice, sides[1])
 
 
 def _what_if(reader: Reader, command: str, plain: dict) -> None:
     choice = plain["choice"]
-    for before in plain["others"]:
+    for before in (row for row in plain["others"] if "hz" in row):  # the choice of before, among alternatives of now
         reader.same("change", "rate before", choice["before"], before["value"])
         reader.same("change", "pace", choice["pace"], choice["value"] / before["value"])
         _against_recommend(reader, command, before, {})
