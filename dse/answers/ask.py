@@ -28,12 +28,12 @@ from ..solver.problem import ProblemError
 from ..times.platform_trees import ModeledChoice, choose
 from ..times.tree_times import Question
 from ..tree import Recommendation, check, unusual
-from .deciding import OBJECTIVE, Kept, raced_rows
+from .deciding import OBJECTIVE, KeptRace, raced_rows
 from .emit import FORMATS, mapping_tables, to_run, to_toml
 from .mapping_answer import changed_answer, explained_answer, mapping_answer
 from .options import ABOUT, add_command, add_question, pairs, question_of, words_of
 from .printer import show
-from .tree_answer import tables_of, taken, tree_answer
+from .tree_answer import tables_of, tree_answer, tree_to_take
 
 RECOMMEND = f"""Which mapping of a workload is the best on a platform; or which tree for N leaves and batches of B?
 
@@ -102,14 +102,14 @@ def add_to(commands: Any) -> None:
     add("--capacity", type=count, metavar="N", help="leaves of a tree")
     add("--batch", type=count, metavar="B", help="elements of a call of a tree")
     add("--updates-per-sample", type=float, default=1.0, metavar="R", help="default: %(default)s")
-    add("--threads", type=count, metavar="T", help="at most T threads (default: the machine's cores, if allowed)")
+    add("--threads", type=count, metavar="T", help="threads at most (default: the machine's cores, if allowed)")
     add("--dtype", default=TREE["dtype"], help="type of the leaves (default: %(default)s)")
     add("--distribution", default=TREE["distribution"], help="distribution of the priorities (default: %(default)s)")
     add("--unchecked", action="store_true", help="admit trees that do not check their input (validate=False)")
     add("--inserts", type=count, default=0, metavar="I", help="updates of one leaf per sample (default: %(default)s)")
     cold = "race with cold caches: a gradient step's memory is written before each step"
     add("--cold", action="store_true", help=cold)
-    add("--seconds", type=float, metavar="S", help="at most S seconds of racing (default: 5, with --cold 15)")
+    add("--seconds", type=float, metavar="S", help="seconds of racing at most (default: 5, with --cold 15)")
     add("--again", action="store_true", help="race anew, though a race is kept that answers")
     add("--allow-drift", action="store_true", help="admit propagate=delta, whose sums drift, as the choice")
     add("--no-race", action="store_true", help="answer from records alone")
@@ -177,7 +177,7 @@ def _recommend_tree(options: argparse.Namespace) -> int:
     else:
         found = find_modeled_tree(options.platform, **asked)
     if options.emit:
-        tree = taken(found) if isinstance(found, Recommendation) else found.choice
+        tree = tree_to_take(found) if isinstance(found, Recommendation) else found.choice
         print(to_toml(tables_of(tree.configuration, found.question), words_of(options)))
         return 0
     return show(tree_answer(found), options)
@@ -223,7 +223,7 @@ def _recommend_mapping(options: argparse.Namespace) -> int:
     question, race = question_of(options), None
     is_here = options.platform == HERE and options.objective == OBJECTIVE
     if is_here and not options.machine:
-        race = Kept.of(question).race()
+        race = KeptRace.of(question).race()
     if race:
         with contextlib.suppress(ProblemError):  # no record predicts what has won
             raced = dataclasses.replace(question, fix={**question.fix, **race["rows"][0]["fix"]})

@@ -29,7 +29,7 @@ from ..race_runs import CODE, FILE, ZONE, Decided, Program, decided, rows_of
 from ..records import Measurement
 from ..solver.problem import ProblemError
 from .emit import why_not_run
-from .mapping_answer import given_to_run
+from .mapping_answer import input_of_run
 
 OBJECTIVE = "ratio"  # whose value is what a race measures
 OWN = ("arrangement", "actors", "learner_implementation", "learners")  # what contenders differ in
@@ -86,36 +86,37 @@ def contenders(question: MappingQuestion, free: Collection[str] = ()) -> list[Co
         for name in names if processes <= cores + 1 else ():
             fix = {"arrangement": arrangement, "learner_implementation": name} | ({"actors": actors} if actors else {})
             fix |= {} if asked or not actors else {"learners": 1}
-            if one := _contender(question, fix, processes):
-                found.append(one)
-    fastest = sorted(found, key=lambda one: (-one.answer.value, names.index(_implementation(one))))
+            if contender := _contender(question, fix, processes):
+                found.append(contender)
+    fastest = sorted(found, key=lambda contender: (-contender.answer.value, names.index(_implementation(contender))))
     fix = {"arrangement": "apart", "learner_implementation": own, "actors": 1, "learners": 2}
     two = None if asked else _contender(question, fix, 3)
-    kept = {(key, key(one)): one for key in (_shape, _implementation) for one in reversed(fastest)}.values()
-    more = [_with(question, fastest[0], key, value) for key in free for value in RACED.get(key, ()) if fastest]
+    shapes_of = (_shape, _implementation)
+    kept = {(key, key(contender)): contender for key in shapes_of for contender in reversed(fastest)}.values()
+    more = [_add_value(question, fastest[0], key, value) for key in free for value in RACED.get(key, ()) if fastest]
     if two and fastest and two.answer.value >= NEAR * fastest[0].answer.value:
         more.insert(0, two)
-    return [one for one in found if one in kept] + [one for one in more if one]
+    return [contender for contender in found if contender in kept] + [contender for contender in more if contender]
 
 
-def _with(question: MappingQuestion, one: Contender, key: str, value: Any) -> Contender | None:
+def _add_value(question: MappingQuestion, contender: Contender, key: str, value: Any) -> Contender | None:
     """A contender with a value of a key of ``RACED``; None where it has that already, or no run can have it."""
     if key == "strategy":
-        told = json.loads(one.given)
-        if one.fix["arrangement"] == "serial" or told["choice"]["strategy"] == value:
+        told = json.loads(contender.given)
+        if contender.fix["arrangement"] == "serial" or told["choice"]["strategy"] == value:
             return None
         told["choice"][KEY]["strategy"] = told["choice"]["strategy"] = value
-        return dataclasses.replace(one, fix={**one.fix, key: value}, given=json.dumps(told))
+        return dataclasses.replace(contender, fix={**contender.fix, key: value}, given=json.dumps(told))
     own = {"environments": question.workload.actors.environments, "presampled": question.workload.replay.presampled}
-    return None if value == own[key] else _contender(question, {**one.fix, key: value}, one.processes)
+    return None if value == own[key] else _contender(question, {**contender.fix, key: value}, contender.processes)
 
 
-def _shape(one: Contender) -> tuple[str, int]:
-    return one.fix["arrangement"], one.fix.get("actors", 0)
+def _shape(contender: Contender) -> tuple[str, int]:
+    return contender.fix["arrangement"], contender.fix.get("actors", 0)
 
 
-def _implementation(one: Contender) -> str:
-    return str(one.fix["learner_implementation"])
+def _implementation(contender: Contender) -> str:
+    return str(contender.fix["learner_implementation"])
 
 
 def _contender(question: MappingQuestion, fix: Mapping[str, Any], processes: int) -> Contender | None:
@@ -127,21 +128,21 @@ def _contender(question: MappingQuestion, fix: Mapping[str, Any], processes: int
     with contextlib.suppress(ProblemError):  # no records, or not enough cores
         answer = answer_question(asked)
         if isinstance(answer, MappingAnswer) and not why_not_run(answer):
-            return Contender(fix, ("--mapping", "-"), json.dumps(given_to_run(asked, answer)), processes, answer)
+            return Contender(fix, ("--mapping", "-"), json.dumps(input_of_run(asked, answer)), processes, answer)
     return None
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Where races of a question are kept, and what they must have in common with it."""
+class KeptRace:
+    """The file that keeps races of a question, and what they must have in common with it."""
 
     path: Path
     asked: Mapping[str, Any]
     machine: Mapping[str, Any]
 
     @classmethod
-    def of(cls, question: MappingQuestion, free: Collection[str] = ()) -> "Kept":
-        """Where races of a question are kept, and of what more was ``free``."""
+    def of(cls, question: MappingQuestion, free: Collection[str] = ()) -> "KeptRace":
+        """Return the file of a question's races; ``free``: keys that were free besides."""
         here, fix = platforms.fingerprint(), {key: question.fix[key] for key in sorted(question.fix)}
         asked = {"workload": question.workload.name, "identity": identity(question.workload), "fix": fix}
         asked |= {"exclude": sorted(question.exclude), "free": sorted({*question.free, *free})}
@@ -180,14 +181,14 @@ def race_of(
     """Race contenders, keep the race, and yield the winner, its program, which trains on, and what the race told."""
     if len(raced) < 2:
         raise ValueError(f"a race needs at least 2 candidates, not {len(raced)}; leave out some --fix, or --decide 0")
-    kept, place = Kept.of(question, free), folder.with_name(f"{folder.name}.race")
+    kept, place = KeptRace.of(question, free), folder.with_name(f"{folder.name}.race")
     bytes_of = question.workload.replay.capacity * layout_of(question.workload).record_bytes
     programs = [
         Program(
-            one.name, command(one, place / str(number) / "run"), one.given, place / str(number), one.answer.value,
-            bytes_of + PROCESS_BYTES * one.processes,
+            contender.name, command(contender, place / str(number) / "run"), contender.given, place / str(number),
+            contender.answer.value, bytes_of + PROCESS_BYTES * contender.processes,
         )
-        for number, one in enumerate(raced)
+        for number, contender in enumerate(raced)
     ]  # fmt: skip
 
     def progress(spent: float, left: int) -> None:
@@ -195,18 +196,19 @@ def race_of(
 
     shown = progress if sys.stderr.isatty() else lambda spent, left: None
     with decided(programs, seconds, shown, lambda winner: settle(winner, folder)) as decision:
-        told = _told(decision, raced, seconds)
+        told = _write_race(decision, raced, seconds)
         if told["ending"] in ("decided", "out of time"):
             kept.keep(question, told)
-        yield next(one for one in raced if one.name == decision.winner.name), decision.winner, told
+        yield next(contender for contender in raced if contender.name == decision.winner.name), decision.winner, told
 
 
-def _told(decision: Decided, raced: Sequence[Contender], limit: float) -> dict[str, Any]:
+def _write_race(decision: Decided, raced: Sequence[Contender], limit: float) -> dict[str, Any]:
     result = decision.result
     rows = rows_of(result) if result else []
     for row in rows:
-        one = next(one for one in raced if one.name == row["name"])
-        row |= {"fix": dict(one.fix), "predicted": [one.answer.value, one.answer.low, one.answer.high]}
+        contender = next(contender for contender in raced if contender.name == row["name"])
+        found = contender.answer
+        row |= {"fix": dict(contender.fix), "predicted": [found.value, found.low, found.high]}
     rows.sort(key=lambda row: row["name"] != decision.winner.name)
     ending = decision.reason or (result.ending if result else "")
     seconds = result.seconds if result else 0.0

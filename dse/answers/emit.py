@@ -42,7 +42,7 @@ def make_line(
     words: dict[str, Any] = {"fanout": fanout} if impls.traits(implementation).uses_fanout else {}
     words |= {"threads": threads} if threads != 1 else {}
     words |= {"dtype": dtype} if dtype != DTYPE else {}
-    named = [f"{key}={_python(one)}" for key, one in {**words, **options}.items()]
+    named = [f"{key}={_python(value)}" for key, value in {**words, **options}.items()]
     return f"impls.make({', '.join([_python(implementation), f'{capacity:_}', *named])})"
 
 
@@ -59,7 +59,7 @@ def to_run(question: MappingQuestion, answer: MappingAnswer) -> dict[str, Any]:
 
 def why_not_run(answer: MappingAnswer) -> Note | None:
     """Return why impls.training cannot run exactly this mapping; None where it can, with the answer's own workload."""
-    part = {one.part: one for one in answer.parts}
+    part = {placed.part: placed for placed in answer.parts}
     tree, learner, home = part["sampling"].details, part["learner"], part["actors"].device
     at = part["sampling"].device if tree.get("contestant") == DEVICE_TREE else home
     if away := [part[name].device for name, its in zip(TREE, (at, at), strict=True) if part[name].device != its]:
@@ -97,7 +97,7 @@ def training_command(answer: MappingAnswer) -> str | None:
 
 def run_settings(answer: MappingAnswer) -> dict[str, Any]:
     """The options of training that a mapping decides, by name, but for numbers of its batches and environments."""
-    part = {one.part: one for one in answer.parts}
+    part = {placed.part: placed for placed in answer.parts}
     tree, learner, actors = part["sampling"].details, part["learner"], part["actors"]
     by = {"learner": implementation_of(learner.details), "policy": implementation_of(actors.details)}
     if answer.arrangement == "serial":
@@ -152,17 +152,17 @@ def to_toml(tables: Tables, command: str) -> str:
 
 
 def _toml(tables: Tables) -> Iterator[str]:
-    yield from (f"{key} = {_value(one)}" for key, one in tables.items() if not isinstance(one, dict))
+    yield from (f"{key} = {_value(value)}" for key, value in tables.items() if not isinstance(value, dict))
     for key, table in tables.items():
         if isinstance(table, dict):
             yield from ("", f"[{key}]")
-            yield from (f"{inner} = {_value(one)}" for inner, one in table.items())
+            yield from (f"{inner} = {_value(value)}" for inner, value in table.items())
 
 
 def _value(value: Any) -> str:
     """Write a value as TOML has it, a table within its line. TypeError for what TOML has none of."""
     if isinstance(value, Mapping):
-        inside = ", ".join(f"{key} = {_value(one)}" for key, one in value.items())
+        inside = ", ".join(f"{key} = {_value(inner)}" for key, inner in value.items())
         return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_value, value))}]"
@@ -176,7 +176,7 @@ def _python(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_python(key)}: {_python(one)}' for key, one in value.items())}}}"
+        return f"{{{', '.join(f'{_python(key)}: {_python(inner)}' for key, inner in value.items())}}}"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_python, value))}]"
     return repr(value)

@@ -110,7 +110,7 @@ def design_answer(question: Question, choices: Sequence[Choice]) -> Answer:
     ]
     rows += [_front_row(point) for point in front(question, best)]
     published, fullest = greedy(question, best), max(share for use in taken for share in use.shares.values())
-    others = [_design_row(question, one, "other_pipelines", best) for one in choices[1:]]
+    others = [_design_row(question, other, "other_pipelines", best) for other in choices[1:]]
     notes = [Note(f"bound_by_{best.bottleneck.lower()}", {"slowest_stage": ledger.bottleneck}, "first")]
     notes += [Note("no_other_pipelines", level="first")] if len(choices) == 1 else []
     notes += [Note("nearly_full", {"share": FULL}, "first")] if fullest > FULL else []
@@ -119,7 +119,7 @@ def design_answer(question: Question, choices: Sequence[Choice]) -> Answer:
     else:
         others.append(_greedy_row(published, max(published.cycles, best.rmm.cycles), best))
         others.sort(key=lambda row: -row.more["pace"])
-    notes += [Note("basis", one) for one in sources(question)]
+    notes += [Note("basis", source) for source in sources(question)]
     asked = {
         "platform": question.platform, "network": question.network.name, "parameters": question.network.parameters,
         "macs": question.network.macs, "batch": space.batch, "capacity": space.capacity, "slice": question.sharing,

@@ -48,7 +48,7 @@ def mapping_answer(found: MappingAnswer | Shortage, asked: str = "") -> Answer:
     return Answer(question, choice_row(found), rows, tuple(others), tuple(decides), tuple(notes), paste)
 
 
-def given_to_run(question: MappingQuestion, found: MappingAnswer) -> dict[str, Any]:
+def input_of_run(question: MappingQuestion, found: MappingAnswer) -> dict[str, Any]:
     """Return the part of an answer that impls.training reads by ``--mapping``, as plain values."""
     choice = {**choice_row(found).to_dict(), **to_run(question, found)}
     return {"question": {"workload": found.workload}, "choice": choice}
@@ -87,11 +87,11 @@ def group_by_device(found: MappingAnswer) -> dict[str, list[str]]:
     names |= {"sampling": "tree"} if is_one else {"sampling": "sampling", "updating": "updating"}
     processes = part["actors"].details.get("processes", 1)
     names |= {"storage": "records", "actors": "actor" if processes == 1 else f"{processes} actors"}
-    found_there: dict[str, list[str]] = {}
+    devices_there: dict[str, list[str]] = {}
     for name, what in names.items():
         devices = [part[name].device, *(device for device, _ in part[name].also)]
-        found_there.setdefault(" and ".join(dict.fromkeys(devices)), []).append(what)
-    return found_there
+        devices_there.setdefault(" and ".join(dict.fromkeys(devices)), []).append(what)
+    return devices_there
 
 
 def _rows(found: MappingAnswer) -> Iterator[Row]:
@@ -221,8 +221,8 @@ def explained_answer(found: Explanation | Shortage) -> Answer:
     for of, answer in (("described", asked), ("best", best)):
         rows += [_transfer_row(sent, of=of) for sent in answer.transfers]
         rows += [
-            Row({"step_of": of, "what": one.what}, more={"seconds": one.seconds, "share": one.share})
-            for one in answer.shares
+            Row({"step_of": of, "what": spent.what}, more={"seconds": spent.seconds, "share": spent.share})
+            for spent in answer.shares
         ]
     choice, described = choice_row(best, found.verdict, **more), choice_row(asked, "")
     said = Note("as_described", {"where": group_by_device(asked), "rate": described.number}, "first")
@@ -251,7 +251,7 @@ def changed_answer(before: MappingAnswer | Shortage, after: MappingAnswer | Shor
 def _verdict(before: MappingAnswer | Shortage, after: MappingAnswer) -> str:
     if isinstance(before, Shortage):
         return "fits_now"
-    compared = [(one.parts, one.depth, one.value, one.low, one.high) for one in (before, after)]
+    compared = [(answer.parts, answer.depth, answer.value, answer.low, answer.high) for answer in (before, after)]
     if compared[0] == compared[1]:
         return "changes_nothing"
     return "changes_rate" if abs(after.value / before.value - 1) > after.epsilon else "changes_no_rate"

@@ -139,7 +139,7 @@ def words_of(options: argparse.Namespace) -> str:
         if is_given and name not in (*PRINTED, "command"):
             flag = f"--{name.replace('_', '-')}"
             values = value if isinstance(value, list) else [value]
-            words += [flag] if value is True else [word for one in values for word in (flag, str(one))]
+            words += [flag] if value is True else [word for each_value in values for word in (flag, str(each_value))]
     return shlex.join(words)
 
 

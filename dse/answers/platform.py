@@ -189,7 +189,7 @@ def _show(options: argparse.Namespace) -> int:
         return 0
     platform = load(options.name, options.results)
     if options.json:
-        print(json.dumps([_as_json(leaf) for leaf in leaves(platform)], ensure_ascii=False))
+        print(json.dumps([_leaf_values(leaf) for leaf in leaves(platform)], ensure_ascii=False))
     else:
         print(text(platform))
     return 0
@@ -230,7 +230,7 @@ def _value(leaf: Leaf) -> tuple[str, str]:
     return digits, unit.sign + spread
 
 
-def _as_json(leaf: Leaf) -> dict[str, Any]:
+def _leaf_values(leaf: Leaf) -> dict[str, Any]:
     words: dict[str, Any] = {"key": leaf.path, "documentation": leaf.documentation}
     if isinstance(leaf.value, str):
         return words | {"value": leaf.value}

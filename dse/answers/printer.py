@@ -213,7 +213,7 @@ def write_pace(ratio: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share.
+    """Write a share as a percentage.
 
     >>> percent(0.0241), percent(0.416), percent(-0.00001), percent(12.3)
     ('2.4 %', '42 %', '0 %', '1,200 %')
@@ -240,7 +240,7 @@ def write_where(found: Mapping[str, Sequence[str]]) -> str:
 
 
 def write_difference(found: Mapping[str, Any]) -> str:
-    """Write what an alternative has and the choice has not; without implementations where that takes much room.
+    """Write what an alternative has and the choice has not; where that takes much room, without some implementations.
 
     >>> write_difference({"arrangement": "apart", "learner": ("gpu", "torch"), "depth": 2})
     'apart, learner on gpu (torch), 2 batches ahead'
@@ -248,8 +248,8 @@ def write_difference(found: Mapping[str, Any]) -> str:
     brief, full = list[str](), list[str]()
     for key, value in found.items():
         if isinstance(value, (list, tuple)):
-            brief.append(f"{key} on {value[0]}")
-            full.append(f"{brief[-1]} ({value[1]})" if value[1] not in (key, "records") else brief[-1])
+            full.append(f"{key} on {value[0]}" + (f" ({value[1]})" if value[1] not in (key, "records") else ""))
+            brief.append(full[-1] if key in ("actors", "learner") else f"{key} on {value[0]}")
         else:
             words = plural(value, "batch") + " ahead" if key == "depth" else str(value)
             brief.append(words)
@@ -262,9 +262,9 @@ def write_bytes(count: float) -> str:
     """Write bytes in the unit that suits them.
 
     >>> write_bytes(4.295e9), write_bytes(2e6)
-    ('4.295 GB', '2 MB')
+    ('4.29 GB', '2 MB')
     """
-    return f"{count / 1e9:,.4g} GB" if count >= 1e9 else f"{count / 1e6:,.4g} MB"
+    return f"{count / 1e9:,.3g} GB" if count >= 1e9 else f"{count / 1e6:,.3g} MB"
 
 
 def write_tree(tree: Mapping[str, Any]) -> str:

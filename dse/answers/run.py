@@ -35,9 +35,9 @@ from ..mapping.values import FREE
 from ..platforms import busy
 from ..platforms.reading import HERE
 from ..race_runs import SECONDS
-from .deciding import OBJECTIVE, RACED, Contender, Kept, contenders, follow, race_of, raced_rows
+from .deciding import OBJECTIVE, RACED, Contender, KeptRace, contenders, follow, race_of, raced_rows
 from .emit import why_not_run
-from .mapping_answer import choice_row, given_to_run, mapping_answer
+from .mapping_answer import choice_row, input_of_run, mapping_answer
 from .options import add_choices, add_command, add_records, question_of
 from .printer import round_as_shown, say, show, wrap, write_table
 
@@ -58,9 +58,9 @@ def add_to(commands: Any) -> None:
     decide = f"seconds of the race, with its start (default: {SECONDS:.0f}); 0 trusts the prediction"
     add("--decide", type=amount, metavar="S", help=decide)
     add("--again", action="store_true", help="race anew, though a race is kept that answers")
-    add("--steps", type=count, metavar="S", help="of the environment (default: the workload's)")
-    add("--seed", type=int, default=0, help="of the run (default: %(default)s)")
-    add("--out", type=Path, metavar="FOLDER", help="of the run (default: runs/WORKLOAD/recommended-seedN)")
+    add("--steps", type=count, metavar="S", help="environment steps to take (default: the workload's)")
+    add("--seed", type=int, default=0, help="seed of the run (default: %(default)s)")
+    add("--out", type=Path, metavar="FOLDER", help="folder of the run (default: runs/WORKLOAD/recommended-seedN)")
     add("--resume", action="store_true", help="continue from the folder's checkpoint, if the answer is still the same")
     add_records(parser)
     add_choices(parser)
@@ -83,18 +83,18 @@ def run(options: argparse.Namespace) -> int:
     if "strategy" in free and not seconds:
         raise ValueError("--free strategy races, and here nothing does; leave it out, or give seconds to --decide")
     raced = contenders(question, free) if seconds else []
-    race = Kept.of(question, free).race(seconds) if seconds and not options.again else None
-    chosen = next((one for one in raced if race and one.fix == race["rows"][0]["fix"]), None)
+    race = KeptRace.of(question, free).race(seconds) if seconds and not options.again else None
+    chosen = next((contender for contender in raced if race and contender.fix == race["rows"][0]["fix"]), None)
     if raced and not chosen:
         return _race(options, question, raced, seconds, free)
-    one = chosen or _predicted(options, question)
-    if one is None:
+    contender = chosen or _predicted(options, question)
+    if contender is None:
         return 1
-    _announce(options, question, one, race)
+    _announce(options, question, contender, race)
     with _folder(options, question.workload.name) as folder:
-        is_quiet = options.json or not _is_kept(options)
-        code = _trained([*_command(options, folder), *one.words], one.given, is_quiet)
-        return code or _end(one, race, folder, options.json)
+        is_quiet = options.json or not _is_run_folder(options)
+        code = _trained([*_command(options, folder), *contender.words], contender.given, is_quiet)
+        return code or _end(contender, race, folder, options.json)
 
 
 def _predicted(options: argparse.Namespace, question: MappingQuestion) -> Contender | None:
@@ -107,7 +107,7 @@ def _predicted(options: argparse.Namespace, question: MappingQuestion) -> Conten
     if why := why_not_run(answer):
         hint = "" if "arrangement" in question.fix else " Ask for one that runs, with --fix arrangement=serial"
         raise ValueError(f"impls.training cannot run the answer: {say(why.kind, why.values)}{hint}")
-    return Contender({}, ("--mapping", "-"), json.dumps(given_to_run(question, answer)), 1, answer)
+    return Contender({}, ("--mapping", "-"), json.dumps(input_of_run(question, answer)), 1, answer)
 
 
 def _seconds_of_race(options: argparse.Namespace) -> float:
@@ -125,8 +125,8 @@ def _race(
 ) -> int:
     """Race, and train on by the winner; returns its exit code."""
 
-    def command(one: Contender, out: Path) -> list[str]:
-        return [*_command(options, out), *one.words]
+    def command(contender: Contender, out: Path) -> list[str]:
+        return [*_command(options, out), *contender.words]
 
     with exiting(), _folder(options, question.workload.name) as folder:
         if folder.exists() and any(folder.iterdir()):
@@ -134,23 +134,23 @@ def _race(
         place = folder.with_name(f"{folder.name}.race")
         shutil.rmtree(place, ignore_errors=True)  # of a race that was killed
         try:
-            with race_of(question, raced, command, folder, seconds, free) as (one, program, race):
-                _announce(options, question, one, race)
-                is_shown = _is_kept(options) and not options.json
+            with race_of(question, raced, command, folder, seconds, free) as (contender, program, race):
+                _announce(options, question, contender, race)
+                is_shown = _is_run_folder(options) and not options.json
                 assert program.process is not None  # it has raced
                 code = _ended(program.process, lambda: follow(program, folder, is_shown))
         finally:
             shutil.rmtree(place, ignore_errors=True)
-        return code or _end(one, race, folder, options.json)
+        return code or _end(contender, race, folder, options.json)
 
 
-def _announce(options: argparse.Namespace, question: MappingQuestion, one: Contender, race: Any) -> None:
+def _announce(options: argparse.Namespace, question: MappingQuestion, contender: Contender, race: Any) -> None:
     """Print what will train, and what the race told."""
     notes = [Note("is_busy", {"load": busy.described()})] if busy.load() else []
     notes += notes_of_records(question.machine, question.machine_note, question.profile_notes)
     lines = [line for note in notes for line in wrap(f"warning: {say(note.kind, note.values)}", "")]
     if not options.json:
-        choice, rows = choice_row(one.answer), tuple(raced_rows(race))
+        choice, rows = choice_row(contender.answer), tuple(raced_rows(race))
         lines.append(say(choice.says, choice.values))
         lines += write_table(rows) if rows else ()
         lines += wrap(say("raced_runs" if rows else "not_raced", race)) if race else ()
@@ -163,26 +163,26 @@ def _check(options: argparse.Namespace, workload: Workload) -> None:
     """ValueError for options that no run can have, or its folder, before the seconds that an answer takes."""
     try:
         check_ranges({name: getattr(options, name) for name in ("seconds", "steps", "seed")})
-        if _is_kept(options):
-            check(_kept(options, workload.name), options.resume, options.steps or workload.steps)
+        if _is_run_folder(options):
+            check(_run_folder(options, workload.name), options.resume, options.steps or workload.steps)
     except TrainingError as error:
         raise ValueError(str(error)) from None
 
 
-def _is_kept(options: argparse.Namespace) -> bool:
+def _is_run_folder(options: argparse.Namespace) -> bool:
     """Whether the run leaves its folder behind."""
     return options.seconds is None or options.out is not None or options.resume
 
 
-def _kept(options: argparse.Namespace, workload: str) -> Path:
+def _run_folder(options: argparse.Namespace, workload: str) -> Path:
     return options.out or Path("runs") / workload / f"recommended-seed{options.seed}"
 
 
 @contextlib.contextmanager
 def _folder(options: argparse.Namespace, workload: str) -> Iterator[Path]:
     """The folder of the run: one that is deleted afterwards, where a run of some seconds names none."""
-    if _is_kept(options):
-        yield _kept(options, workload)
+    if _is_run_folder(options):
+        yield _run_folder(options, workload)
         return
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder) / "run"
@@ -225,18 +225,18 @@ def _ended(process: "subprocess.Popen[str]", wait: Callable[[], int]) -> int:
             return (error if isinstance(error, Interrupted) else Interrupted()).exit_code
 
 
-def _end(one: Contender, race: Any, folder: Path, as_json: bool) -> int:
+def _end(contender: Contender, race: Any, folder: Path, as_json: bool) -> int:
     """Print the rates of a run that has ended, if it has any; returns the exit code 0."""
     with contextlib.suppress(FileNotFoundError):
-        answer = ended_answer(one, race, json.loads((folder / "summary.json").read_text()))
+        answer = ended_answer(contender, race, json.loads((folder / "summary.json").read_text()))
         lines = (wrap(say(note.kind, note.values), "") for note in answer.notes if note.level == "first")
         print(json.dumps(answer.to_dict()) if as_json else "\n".join(line for each in lines for line in each))
     return 0
 
 
-def ended_answer(one: Contender, race: Any, summary: Mapping[str, Any]) -> Answer:
+def ended_answer(contender: Contender, race: Any, summary: Mapping[str, Any]) -> Answer:
     """Return the rate of a run that has ended: predicted, raced if it was, and measured once it had settled."""
-    measured, found = summary["settled"], one.answer
+    measured, found = summary["settled"], contender.answer
     hz = measured["update_hz"] if measured and measured["updates"] else None
     has_ends = found.objective in PREDICTED
     more = {"measured": measured, "measured_of_predicted": hz / found.hz if hz else None, "load": busy.load()}

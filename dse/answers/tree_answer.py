@@ -25,7 +25,7 @@ def tree_answer(found: Recommendation | ModeledChoice) -> Answer:
     return _raced_answer(found, found.race) if found.race else _recorded_answer(found)
 
 
-def taken(found: Recommendation) -> TreeTime:
+def tree_to_take(found: Recommendation) -> TreeTime:
     """Return what to take: the default configuration where it is tied with the choice, else the choice.
 
     What a race chose is that already.
@@ -70,12 +70,12 @@ def _said(texts: tuple[str, ...], warnings: tuple[str, ...] = ()) -> list[Note]:
 
 
 def _time_row(found: Recommendation, time: TreeTime, says: str) -> Row:
-    more = {"pace": taken(found).seconds / time.seconds, "distance": time.distance, "own_sigma": time.own_sigma}
+    more = {"pace": tree_to_take(found).seconds / time.seconds, "distance": time.distance, "own_sigma": time.own_sigma}
     return tree_row(time.configuration, time.time, found.question, says, **more)
 
 
 def _recorded_answer(found: Recommendation) -> Answer:
-    tree, question = taken(found), found.question
+    tree, question = tree_to_take(found), found.question
     is_default = bool(found.ties) and tree.configuration == Configuration(tree.configuration.contestant, DEFAULT, 1)
     others = [_time_row(found, tie, "tied_tree") for tie in (found.choice, *found.ties) if tie is not tree]
     if found.runner_up and tree is found.choice and found.runner_up not in found.ties:

@@ -67,14 +67,20 @@ def add_to(commands: Any) -> None:
     summary = "how many samplers and which batch, by few looks"
     adapting = add_command(commands, "adapt", summary, _about(_adapt), f"adapt {system} --memory-gb 64")
     add = adapting.add_argument
-    add("--memory-gb", type=float, metavar="GB", help="at most so much (default: what the platform states)")
-    add("--cpu-percent", type=float, default=WHOLE, metavar="P", help="of the processor's cores (default: %(default)g)")
+    add("--memory-gb", type=float, metavar="GB", help="memory to use at most (default: what the platform states)")
+    add(
+        "--cpu-percent",
+        type=float,
+        default=WHOLE,
+        metavar="P",
+        help="share of the cores to use (default: %(default)g)",
+    )
     example = f"learners {system} --device gpu --most 4"
     scaling = add_command(commands, "learners", "whether a second learner is worth it", _about(_learners), example)
     add = scaling.add_argument
     add("--most", type=count, default=8, metavar="L", help="learners at most (default: %(default)s)")
     add("--longest-period", type=count, default=25, metavar="H", help="steps between averages (default: %(default)s)")
-    add("--device", metavar="NAME", help="what each learner runs on (default: a core of the processor)")
+    add("--device", metavar="NAME", help="device that each learner runs on (default: a core of the processor)")
     for parser, has_own_numbers in ((splitting, True), (ahead, True), (adapting, False), (scaling, False)):
         add_system(parser, is_required=not has_own_numbers, default=HERE if has_own_numbers else "")
         add_fix(parser)
@@ -168,11 +174,11 @@ def split_answer(split: CoreSplit) -> Answer:
         for side, unit, curve, _ in curves
         for cores, rate in sorted(curve.rates.items())
     ]
-    others = [(one, "other_split") for one in split.around]
+    others = [(pair, "other_split") for pair in split.around]
     if not choice.in_turns:
         others.append((split.turns, "turns_are_faster" if split.turns.hz > choice.hz else "other_turns"))
-    others.sort(key=lambda one: -one[0].hz)
-    ties = [(one.actors, one.learners) for one in split.ties]
+    others.sort(key=lambda pair: -pair[0].hz)
+    ties = [(pair.actors, pair.learners) for pair in split.ties]
     measure = [
         Row({"side": side, "cores": cores, "on": at}, curve.rates[at], unit)
         for name, cores in split.to_decide
@@ -192,7 +198,8 @@ def split_answer(split: CoreSplit) -> Answer:
         notes.append(
             Note("time_on_cores", {**row.label, "low": row.estimate.low, "high": row.estimate.high}, "measure")
         )
-    notes += [Note("fewest_cores", level="first")] if any(one.hz > choice.hz for one in split.around) else []
+    is_faster = any(pair.hz > choice.hz for pair in split.around)
+    notes += [Note("fewest_cores", level="first")] if is_faster else []
     pairs_there, fastest = split.printed
     if fastest:
         solution = {"pairs": pairs_there, "equal_share": EQUAL, "actors": fastest.actors, "learners": fastest.learners}
@@ -203,7 +210,7 @@ def split_answer(split: CoreSplit) -> Answer:
         {name: getattr(split, name) for name in names},
         _split_row(split, choice, "take_turns" if choice.in_turns else "split_cores"),
         tuple(rows),
-        tuple(_split_row(split, one, says, (one.actors, one.learners) in ties) for one, says in others),
+        tuple(_split_row(split, pair, says, (pair.actors, pair.learners) in ties) for pair, says in others),
         tuple(measure),
         (
             *notes,
@@ -213,13 +220,22 @@ def split_answer(split: CoreSplit) -> Answer:
     )
 
 
-def _split_row(split: CoreSplit, one: Allocation, says: str, is_tied: bool = False) -> Row:
-    label = {"actors": one.actors, "learners": one.learners, "in_turns": one.in_turns}
-    feed, take = split.f_a.rates[one.actors].value / split.update_interval, split.f_l.rates[one.learners].value
-    more = {"feed_hz": feed, "take_hz": take, "bottleneck": one.bottleneck, "idle": one.idle, "cores": one.cores}
-    more |= {"pace": one.hz / split.choice.hz, "is_tied": is_tied}
-    evidence = Evidence("split", weakest(one.sources))
-    return Row(label, Estimate(one.hz, one.low, one.high, evidence), STEPS_HZ, more, says)
+def _split_row(split: CoreSplit, pair: Allocation, says: str, is_tied: bool = False) -> Row:
+    label = {"actors": pair.actors, "learners": pair.learners, "in_turns": pair.in_turns}
+    feed, take = (
+        split.f_a.rates[pair.actors].value / split.update_interval,
+        split.f_l.rates[pair.learners].value,
+    )
+    more = {
+        "feed_hz": feed,
+        "take_hz": take,
+        "bottleneck": pair.bottleneck,
+        "idle": pair.idle,
+        "cores": pair.cores,
+    }
+    more |= {"pace": pair.hz / split.choice.hz, "is_tied": is_tied}
+    evidence = Evidence("split", weakest(pair.sources))
+    return Row(label, Estimate(pair.hz, pair.low, pair.high, evidence), STEPS_HZ, more, says)
 
 
 def _records(answer: Any, sources: Iterable[Evidence]) -> tuple[Note, ...]:
@@ -289,13 +305,13 @@ def depth_answer(found: DepthAnswer) -> Answer:
     rows = [_busy_row(found, time) for time in found.times]
     rows += [
         Row(
-            {"depth": at.depth, "cv": one.cv},
+            {"depth": at.depth, "cv": simulation.cv},
             rate,
             STEPS_HZ,
             {"bound_hz": at.bound_hz, "loss": 1 - rate.value / found.most_hz},
         )
         for at in found.points
-        for one, rate in zip(found.simulated, at.simulated, strict=True)
+        for simulation, rate in zip(found.simulated, at.simulated, strict=True)
     ]
     busy = {"engine": engine, "seconds": found.busy[engine], "round_seconds": found.round_seconds}
     notes = [Note("busiest_engine" if len(found.busy) > 1 else "takes_turns", busy, "first")]
@@ -305,10 +321,10 @@ def depth_answer(found: DepthAnswer) -> Answer:
         notes.append(Note("loss_of_none_ahead", losses, "first"))
     if found.presampled is not None and found.presampled != found.depth:
         notes.append(Note("workload_samples_ahead", {"presampled": found.presampled}, "first"))
-    for one in found.simulated:
-        enough = dataclasses.asdict(one) | {"within_share": LOSS, "steps": STEPS}
-        kind = "never_enough" if one.depth is None else "enough" if one.cv else "enough_if_exact"
-        notes.append(Note(kind, enough, "detail" if one.cv or len(found.busy) == 1 else "first"))
+    for simulation in found.simulated:
+        enough = dataclasses.asdict(simulation) | {"within_share": LOSS, "steps": STEPS}
+        kind = "never_enough" if simulation.depth is None else "enough" if simulation.cv else "enough_if_exact"
+        notes.append(Note(kind, enough, "detail" if simulation.cv or len(found.busy) == 1 else "first"))
     is_sure = found.least == found.most
     notes += [Note("depth_is_sure" if is_sure else "depth_is_between", {"least": found.least, "most": found.most})]
     question = {name: getattr(found, name) for name in names} | {"mapping": found.mapping}
@@ -322,7 +338,7 @@ def _rate_of_depth(found: DepthAnswer, engine: str) -> Estimate:
     if found.hz:
         source: Source = "measured" if found.interval == "95 %" else "modeled"
         return Estimate(
-            found.hz, *found.ends, Evidence("loop", weakest([source, *(one.source for one in found.times)]))
+            found.hz, *found.ends, Evidence("loop", weakest([source, *(time.source for time in found.times)]))
         )
     factor = max((time.factor for time in found.times if time.engine == engine), default=1.0)
     return Estimate(found.most_hz, found.most_hz / factor, found.most_hz * factor, Evidence("closed form", "modeled"))
@@ -455,17 +471,17 @@ def scaling_answer(found: LearnerScaling) -> Answer:
         notes.append(Note("one_device_there", {"device": found.device}))
     rows = [
         Row(
-            {"learners": one.learners, "horizon": one.horizon},
-            more=_factors_of(found, one.learners, one.horizon) | {"exact": one.exact, "printed": one.printed},
+            {"learners": point.learners, "horizon": point.horizon},
+            more=_factors_of(found, point.learners, point.horizon) | {"exact": point.exact, "printed": point.printed},
         )
-        for one in sorted(found.points, key=lambda point: point.learners)
-        if one.learners > 1
+        for point in sorted(found.points, key=lambda point: point.learners)
+        if point.learners > 1
     ]
     rows += [_term_row(term) for term in found.sources]
     rows += [
-        Row({"run_of": learners, "averaged_every": horizon}, more={"seconds": one})
+        Row({"run_of": learners, "averaged_every": horizon}, more={"seconds": taken})
         for (learners, horizon), seconds in found.ran.items()
-        for one in seconds
+        for taken in seconds
     ]
     choice, others = _learners_row(found, 1, 1, "one_learner"), list[Row]()
     if 1 / found.seconds(*found.choice) >= HARDLY * found.hz:
@@ -489,8 +505,8 @@ def _learners_row(found: LearnerScaling, learners: int, horizon: int, says: str)
         factor = max(term.factor or 1.0 for term in found.sources)
         low, high = min(low, 1 / factor / seconds), max(high, factor / seconds)
     evidence = Evidence("step", weakest(term.rests_on.source for term in found.sources))
-    more = {"seconds": seconds, "acting_hz": found.acting_hz, "single_hz": found.hz}
-    more |= {"single_seconds": found.single_seconds}
+    more: dict[str, Any] = {"seconds": seconds, "acting_hz": found.acting_hz, "single_hz": found.hz}
+    more |= {"single_seconds": found.single_seconds, "by": found.by, "device": found.device}
     label, rate = {"learners": learners, "horizon": horizon}, Estimate(1 / seconds, low, high, evidence)
     return Row(label, rate, STEPS_HZ, more, says)
 

@@ -35,10 +35,11 @@ SENTENCES = {
     # How many batches ahead.
     "sample_ahead": "Sample {depth:batch} ahead: {estimate:range}.",
     "sample_none_ahead": "Sample no batch ahead: {estimate:range}.",
-    "busiest_engine": "Slowest part: {engine}, busy for {seconds:us} of a round of {round_seconds:us}.",
+    "busiest_engine": "Without actors the slowest part is {engine}, busy for {seconds:us} of a round of "
+    "{round_seconds:us}.",
     "takes_turns": "One engine does everything in turn, so sampling ahead gains nothing.",
-    "loss_of_none_ahead": "Sampling none ahead loses {loss:share} of the rate (formula).",
-    "workload_samples_ahead": "The workload samples {presampled} ahead.",
+    "loss_of_none_ahead": "Sampling no batch ahead costs {loss:share} of the rate of these parts (formula).",
+    "workload_samples_ahead": "The workload is set to sample {presampled:batch} ahead.",
     "enough_if_exact": "Simulated with exact times, {depth} ahead is within {within_share:share} of the most.",
     "enough": "Simulated with times that vary (deviation {cv} of the mean), {depth} ahead is within "
     "{within_share:share} of the most.",
@@ -50,9 +51,11 @@ SENTENCES = {
     "ahead. [Zhang2023] prints no loss of reward at 50 ahead, and a loss at 200 on Hopper (quoted, Fig. 10).",
     # How many samplers, which batch.
     "take_samplers": "Take {samplers:sampler} and batches of {batch}: {estimate:range} trained.",
-    "fastest_pair": "Most records: {samplers:sampler} and batches of {batch}, {estimate:range}.",
+    "fastest_pair": "Most records: {samplers:sampler} and batches of {batch}, {estimate:range}; the answer is the "
+    "smallest batch near that.",
     "searched_apart": "Searched apart, as published: {samplers:sampler} and batches of {batch}, {estimate:range}.",
-    "searching_apart": "Searching samplers and batch apart, as published, loses {loss:share} against all {pairs:pair}.",
+    "searching_apart": "Choosing samplers and batch one after the other, as published, trains {loss:share} fewer "
+    "records/s than the best of all {pairs:pair}.",
     "search_found": "The search of {search} tried {looks} of {values:value}; {best} was fastest.",
     "over_memory": "Larger values of {search} are over the cap on memory.",
     "over_processor": "Larger values of {search} are over the cap on the processor.",
@@ -62,12 +65,12 @@ SENTENCES = {
     "waits_are_not_counted": "Rates are upper bounds: waiting between parts is not counted.",
     "shares_of_the_most": "Batches are weighed by the share of the most records per second that they train.",
     # How many learners.
-    "one_learner": "Stay with one learner: {estimate:range}.",
-    "more_learners": "Take {learners:learner} that average weights every {horizon:step}: {estimate:range}, instead of "
-    "{single_hz} with one.",
+    "one_learner": "Stay with one learner ({by} on {device}): {estimate:range}.",
+    "more_learners": "Take {learners:learner} ({by} on {device}) that average weights every {horizon:step}: "
+    "{estimate:range}, instead of {single_hz} with one.",
     "other_learners": "{learners:learner} that average weights every {horizon:step} would make {estimate:range}.",
-    "second_learner": "A second learner is {worth} worth it: {faster} times the gradient steps if weights are averaged "
-    "every {horizon:step}, {gathering_faster} times if gradients are gathered at each.",
+    "second_learner": "A second learner is {worth} worth it: {faster} times the gradient steps/s if the two average "
+    "weights every {horizon:step}, {gathering_faster} times if they add up gradients at each step.",
     "learners_run_next_to": "Learners ({by}) are processes next to {actors:actor} on {cores:core}.",
     "formulas_alone": "Learners on {device} are by the formulas alone; nothing here runs them.",
     "one_device_there": "The platform has one {device}; more of them are counted as if bought.",
@@ -77,7 +80,7 @@ SENTENCES = {
     "use_tree_on": "Use {tree:tree} on the {device} of {platform}: {estimate:range} per step, {each_seconds:ns} per "
     "element.",
     "tree_steps": "A step: {batch} of {capacity} {dtype} leaves, with {updates_per_sample:update} per sample.",
-    "tied_tree": "As fast within what is known: {tree:tree}, {pace:pace}.",
+    "tied_tree": "Too close to tell apart: {tree:tree}, {pace:pace}.",
     "next_tree": "Next best: {tree:tree}, {pace:pace}.",
     "equal_tree": "Equally fast: {tree:tree}.",
     "undecided_tree": "Not told apart: {tree:tree}, {pace:pace}.",
@@ -85,7 +88,7 @@ SENTENCES = {
     "takes fewer devices and threads.",
     "best_on_device": "Best on the {device}: {tree:tree}, {estimate:range}.",
     "tree_is_modeled": "Modeled from the numbers of {platform}; nothing was timed there.",
-    "race_to_decide": "From records; to decide here, ask without --no-race and --machine.",
+    "race_to_decide": "This rests on earlier measurements; to time the trees now, leave out --no-race and --machine.",
     "raced_here": "Raced here: {raced:candidate} in {seconds:s}, {caches} caches; within {zone_share:share} counts as "
     "equal.",
     "race_undecided": "The race ended before all were told apart ({ending}); --seconds gives more.",
@@ -103,12 +106,13 @@ SENTENCES = {
     "bound_by_parts": "Slowest part: {device}, which does {parts:list} in turn.",
     "bound_by_engine": "Slowest part: {engine}.",
     "bound_by_batches": "The learner waits for batches, with {depth:batch} sampled ahead.",
-    "tied": "As good within what is known: {differs:differs} ({pace:worth}); fewest devices and cores decide.",
+    "tied": "Too close to tell apart: {differs:differs} (expected {pace:worth}); of such choices the answer has the "
+    "fewest devices and cores.",
     "next_best": "Next best: {differs:differs}, {pace:worth}.",
-    "decides_if_longer": "If the time of the {time_of} on {on} is {times:about} times as long, this is {gain:share} "
-    "better: {differs:differs}.",
-    "decides_if_shorter": "If the {time_of} on {on} is {times:about} times faster, this is {gain:share} better: "
-    "{differs:differs}.",
+    "decides_if_longer": "If the {time_of} on {on} took {times:about} times as long as predicted, this would beat "
+    "the answer by {gain:share}: {differs:differs}.",
+    "decides_if_shorter": "If the {time_of} on {on} were {times:about} times faster than predicted, this would beat "
+    "the answer by {gain:share}: {differs:differs}.",
     "nothing_decides": "No single time, anywhere within its range, makes another choice better.",
     "more_are_tied": "As good within what is known, but not listed: {more:other choice}.",
     "measure_to_decide": "To decide, measure the time of {of:list}: {how}",
@@ -118,8 +122,9 @@ SENTENCES = {
     "python -m dse times --example",
     "measure_here": "To be sure, measure the time of {of:list}, on the machine itself.",
     "run_what_ties": "To decide, run it: {how}",
-    "run_has_tree_at": "A run has its tree on the {home}, not on the {device}.",
-    "run_has_records_at": "A run keeps records on the {home} that acts, not on the {device}.",
+    "run_has_tree_at": "This rate assumes the tree on the {device}; a training run has it on the {home}.",
+    "run_has_records_at": "This rate assumes records on the {device}; a training run keeps them on the {home} that "
+    "acts.",
     "tree_is_not_stated": "Nothing runs it: the tree's implementation is not stated.",
     "run_has_plain_tree": "A run's tree has one thread and no options.",
     "run_shares_tree": "Processes share the tree {shared} alone, not {contestant}.",
@@ -146,8 +151,8 @@ SENTENCES = {
     "cores_were_shared": "The run had {percent} % of a core's time; load average {average} on {cores:core}.",
     "does_not_fit": "{workload} does not fit {platform}.",
     "repairs": "Each of these would be enough by itself:",
-    "short_of": "{budget}: have {have}, need {need}",
-    "short_of_bytes": "{budget}: have {have:bytes}, need {need:bytes}",
+    "short_of": "{budget} are too few: there are {have}, the workload needs {need}.",
+    "short_of_bytes": "{budget} is too small: it has {have:bytes}, the workload needs {need:bytes}.",
     "and_short_of": "and with it {budget}: have {have}, need {need}",
     "and_short_of_bytes": "and with it {budget}: have {have:bytes}, need {need:bytes}",
     "no_link": "No chain of links from {source} to {target}.",
@@ -195,8 +200,8 @@ SENTENCES = {
     "sending_takes": "Sending {sent} takes {seconds:us} of that.",
     "part_takes": "Its {part} takes {time:range} on {device} ({choice}), {best_time:range} on {best_device} "
     "({best_choice}) in the best.",
-    "may_be_no_worse": "With a probability of {chance:share} it is no worse.",
-    "moves_too": "This also moves {parts:list} from {from} to {to}.",
+    "may_be_no_worse": "The chance that it is at least as good is {chance:share}.",
+    "moves_too": "This setting also moves {parts:list} from {from} to {to}.",
     # What a changed machine changes.
     "fits_now": "With {changes:list}, {workload} fits {platform}: {estimate:range}.",
     "changes_nothing": "With {changes:list}, nothing in this answer changes: {estimate:range}.",
@@ -211,7 +216,7 @@ SENTENCES = {
     "nearly_full": "More than {share:share} of a resource is taken; whether that meets the clock is not modeled.",
     "other_pipelines": "Next best: {pipelines:pipeline}, {dsp} DSP, {pace:pace}.",
     "greedy": "The greedy search of [Zhang2023] takes {pipelines:pipeline}, {dsp} DSP, and is {pace:pace}.",
-    "greedy_does_not_fit": "The greedy search of [Zhang2023] finds none: {reason}",
+    "greedy_does_not_fit": "The greedy search of [Zhang2023] finds no design that fits ({reason}).",
     "no_other_pipelines": "No other number of pipelines fits.",
     "basis": "{what}: {basis}, {source}",
 }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dse.answers.printer import say, write_range, write_tree
-from dse.answers.tree_answer import label_of, taken, tree_answer
+from dse.answers.tree_answer import label_of, tree_answer, tree_to_take
 from dse.records import RecordError, how_to_measure
 from dse.times.tree_times import Question, Table
 from dse.tree import SWEEP, Recommendation, answer
@@ -65,7 +65,7 @@ class Point:
         if self.answer is None:
             return self.reason, "", "", ""
         told, choice = tree_answer(self.answer), self.answer.choice
-        is_fastest = taken(self.answer) is choice
+        is_fastest = tree_to_take(self.answer) is choice
         fastest = (
             "" if is_fastest else f"Fastest by the nearest records: {write_tree(label_of(choice.configuration))}; "
         )

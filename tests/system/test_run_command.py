@@ -295,33 +295,33 @@ def test_a_race_is_told_in_json_and_answers_the_question(raced, question, capfd)
     assert row["hz"] == pytest.approx([1000] * 3, rel=1e-3)
     assert row["predicted"][1] < row["predicted"][0] < row["predicted"][2]
     assert choice["measured"]["update_hz"] == 1000
-    assert deciding.Kept.of(question).race()["rows"][0]["fix"] == row["fix"]
+    assert deciding.KeptRace.of(question).race()["rows"][0]["fix"] == row["fix"]
 
 
 def keep(question, **told):
     """Keep a race of one."""
     row = {"name": "one", "hz": [2.0, 1.0, 4.0], "samples": [1.0, 2.0, 4.0]}
-    deciding.Kept.of(question).keep(question, {"rows": [row], "ending": "decided", "limit": 9.0} | told)
+    deciding.KeptRace.of(question).keep(question, {"rows": [row], "ending": "decided", "limit": 9.0} | told)
 
 
 def test_the_latest_kept_race_of_a_question_answers_it_and_no_other(question, monkeypatch):
     for number in range(2):
         keep(question, number=number)
-    kept = deciding.Kept.of(question)
+    kept = deciding.KeptRace.of(question)
     assert kept.race(99.0)["number"] == 1
     record, _ = read_file(kept.path)
     assert (record.low_seconds, record.median_seconds, record.high_seconds) == (0.25, 0.5, 1.0)
     devices = (*question.platform.devices, dataclasses.replace(question.platform.devices[0], name="gpu", kind="gpu"))
     more = {"platform": dataclasses.replace(question.platform, devices=devices), "exclude": "gpu"}
     for other in ({"fix": {"actors": "1"}}, more, {"free": "batch"}):
-        assert deciding.Kept.of(dataclasses.replace(question, **other)).race() is None
+        assert deciding.KeptRace.of(dataclasses.replace(question, **other)).race() is None
     monkeypatch.setattr(deciding, "evidence_here", lambda code: {"code": "other"})
-    assert deciding.Kept.of(question).race() is None
+    assert deciding.KeptRace.of(question).race() is None
 
 
 def test_an_undecided_race_answers_who_gives_no_more_seconds(question):
     keep(question, ending="out of time")
-    assert [bool(deciding.Kept.of(question).race(seconds)) for seconds in (8.0, 9.0, 10.0)] == [True, True, False]
+    assert [bool(deciding.KeptRace.of(question).race(seconds)) for seconds in (8.0, 9.0, 10.0)] == [True, True, False]
 
 
 @pytest.mark.parametrize("ending", ["interrupted", "out of time"])
@@ -336,7 +336,7 @@ def test_a_race_is_kept_by_the_seconds_it_was_given_unless_interrupted(question,
     raced = [deciding.Contender(fix, (), "", 1, ANSWER) for fix in fixes]
     with deciding.race_of(question, raced, lambda *_: [], tmp_path / "run", 7.0):
         pass
-    assert bool(deciding.Kept.of(question).race(7.0)) == (ending == "out of time")
+    assert bool(deciding.KeptRace.of(question).race(7.0)) == (ending == "out of time")
 
 
 def test_contenders_are_the_best_of_each_arrangement_and_implementation(question):
