@@ -17,7 +17,7 @@ from benchmarks.profile import cells
 from benchmarks.profile.cells import PRESETS, groups
 from benchmarks.profile.parts import World, make
 from dse.answers import emit
-from dse.answers.mapping_answer import given_to_run
+from dse.answers.mapping_answer import input_of_run
 from dse.mapping.question import answer_question, ask
 from impls.training import TrainingError, learners
 from impls.training.__main__ import main
@@ -104,7 +104,7 @@ def test_an_answer_with_its_learner_on_a_gpu_runs(device, arrangement, tmp_path)
     given = parser("").parse_args(command.split()[3:])
     assert (given.device, given.arrangement or "serial") == ("cuda", arrangement)
     path = tmp_path / "answer.json"
-    path.write_text(json.dumps(given_to_run(asked, answer)))
+    path.write_text(json.dumps(input_of_run(asked, answer)))
     assert main(["train", "cartpole_dqn", "--mapping", str(path), *short(tmp_path)]) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["device"] == "cuda"

@@ -18,7 +18,8 @@ def test_kept_are_the_questions_that_the_seed_draws():
     assert list(kept) == golden.draw_questions()
     assert len(kept) == 200
     assert all(facts["code"] in (0, 1, 2) for facts in kept.values())
-    assert all(facts["code"] and any(facts["remedy"].values()) for facts in list(kept.values())[-20:])
+    for facts in list(kept.values())[-20:]:  # of misfits: an error with names, or budgets that are short
+        assert facts["code"] and (facts.get(".sentence") or "does_not_fit" in facts["notes"])
 
 
 @pytest.mark.parametrize(

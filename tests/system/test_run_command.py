@@ -380,5 +380,5 @@ def test_free_keys_race_with_each_of_their_values(raced):
     assert not {("environments", 1), ("presampled", question.workload.replay.presampled)} & values
     assert ("strategy" in dict(values)) == (best.fix["arrangement"] != "serial")
     apart = next(one for one in deciding.contenders(question) if one.fix["arrangement"] == "apart" and one.given)
-    other = deciding._with(question, apart, "strategy", "one_lock")
+    other = deciding._add_value(question, apart, "strategy", "one_lock")
     assert json.loads(other.given)["choice"]["training_options"]["strategy"] == "one_lock"

@@ -11,7 +11,7 @@ from benchmarks.profile.cells import PRESETS
 from benchmarks.timing import Timing
 from dse.answers import deciding
 from dse.answers.emit import training_command
-from dse.answers.mapping_answer import given_to_run, mapping_answer
+from dse.answers.mapping_answer import input_of_run, mapping_answer
 from dse.mapping.learners import Processes
 from dse.mapping.processes import combinations
 from dse.mapping.question import answer_question, ask, find_mapping
@@ -116,7 +116,7 @@ def test_an_answer_of_several_learners_is_the_setup_of_a_run_by_file_and_by_line
     told = answer_question(question)
     assert {key: getattr(told, key) for key in LOCAL} == LOCAL == {key: details(told)[key] for key in LOCAL}
     file = tmp_path / "answer.json"
-    file.write_text(json.dumps(given_to_run(question, told)))
+    file.write_text(json.dumps(input_of_run(question, told)))
     options, workload = training_parser().parse_args(["train", "cartpole_dqn"]), load("cartpole_dqn")
     by_file = set_up_answer(str(file), workload, options).arrangement
     line = training_parser().parse_args(shlex.split(training_command(told))[3:])
