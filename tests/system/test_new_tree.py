@@ -177,13 +177,13 @@ def test_a_tree_is_swept_and_drawn(project, tmp_path):
 @pytest.mark.parametrize(("capacity", "batch"), [(1_000_000, 512), (100_000, 64)])
 def test_a_tree_that_is_fastest_is_recommended(project, capacity, batch):
     given = ask(project, "--capacity", str(capacity), "--batch", str(batch), "--machine", "here")
-    assert given["choice"]["configuration"]["contestant"] == "twin"
-    assert given["choice"]["basis"] == ("measured" if capacity == 1_000_000 else "interpolated")
+    assert given["choice"]["implementation"] == "twin"
+    assert given["choice"]["source"] == ("measured" if capacity == 1_000_000 else "interpolated")
 
 
 def tree_of(given):
     """the implementation that a mapping samples from."""
-    (part,) = (part for part in given["parts"] if part["part"] == "updating")
+    (part,) = (row for row in given["rows"] if row.get("part") == "updating")
     return part["details"]["contestant"]
 
 
@@ -200,7 +200,7 @@ def test_a_workload_and_a_platform_are_files(project):
     assert "mine" in run(project, "-c", "import impls.training; print(*impls.training.names())").split()
     assert "board" in run(project, "-m", "dse", "platform", "list")
     given = ask(project, "--platform", "board", "--workload", "mine")
-    assert (given["platform"], given["workload"]) == ("board", "mine")
+    assert (given["question"]["platform"], given["question"]["workload"]) == ("board", "mine")
 
 
 def test_a_library_is_a_file(project):
