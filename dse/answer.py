@@ -96,5 +96,9 @@ def evidence_notes(sources: Iterable[Evidence]) -> Iterator[Note]:
 
 def notes_of_records(machine: str, machine_note: str, profile_notes: Iterable[str]) -> tuple[Note, ...]:
     """Return the notes on the records that answer: another machine's, or a profile that is incomplete."""
-    other = [Note("other_machine", {"machine": machine, "differs": machine_note}, "warning")] if machine_note else []
+    whose = (
+        Note("other_machine", {"machine": machine, "differs": machine_note}, "warning"),
+        Note("said", {"text": machine_note}),
+    )
+    other = whose if machine_note else ()
     return (*other, *(Note("said", {"text": text}, "warning") for text in profile_notes))

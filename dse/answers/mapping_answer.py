@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..answer import Answer, Note, Row, evidence_notes, notes_of_records
-from ..estimate import Estimate, Evidence, Interval, weakest
+from ..estimate import Estimate, Evidence, weakest
 from ..mapping.alternatives import Decides, Other
 from ..mapping.answer import MappingAnswer, PartAnswer, Rate, Shortage, TransferAnswer
+from ..mapping.doubt import source_of
 from ..mapping.explain import Explanation
 from ..mapping.question import MappingQuestion
 from ..platforms.fingerprint import where
@@ -17,7 +18,11 @@ from .emit import piped_command, to_run, training_command, why_not_run
 
 UNPROFILED = {"no_profile", "no_records", "profile_differs"}
 """Kinds of notes where the workload's own profile does not answer."""
-UNITS = {"ratio": "gradient steps/s", "training": "gradient steps/s without actors", "per_watt": "gradient steps/J"}
+STEPS_HZ = "gradient steps/s"
+UNITS = {
+    "ratio": STEPS_HZ, "fewest_devices": STEPS_HZ, "training": "gradient steps/s without actors",
+    "per_watt": "gradient steps/J",
+}  # fmt: skip
 QUESTION = ("platform", "workload", "batch", "update_interval", "objective", "epsilon", "machine", "results")
 CHOSEN = ("arrangement", "depth", "environments", "learners", "sync", "period", "banks", "strategy", "devices", "watts")
 RATES = ("hz", "actor_hz", "learner_hz", "bound", "distance", "configurations", "runs_here")
@@ -61,8 +66,9 @@ def choice_row(found: MappingAnswer, says: str = "train", **more: Any) -> Row:
     values = {name: getattr(found, name) for name in (*CHOSEN, *RATES)}
     values |= {"cores": used, "cores_there": there, "where": group_by_device(found), "workload": found.workload}
     values |= {"batch": found.batch, "platform": _platform(found), "bottleneck": found.bottleneck.to_dict()}
-    number = _estimate(found, "rate", weakest(part.source for part in found.parts))
-    return Row(label, number, UNITS.get(found.objective, UNITS["ratio"]), {**values, **more}, says, found.upper_bound)
+    sources = [part.source for part in found.parts] + ([source_of(found.chosen)] if found.chosen else [])
+    number = _estimate(found, weakest(sources))
+    return Row(label, number, UNITS[found.objective], {**values, **more}, says, found.upper_bound)
 
 
 def _platform(found: MappingAnswer) -> str:
@@ -70,10 +76,8 @@ def _platform(found: MappingAnswer) -> str:
     return f"machine {found.machine}" if is_here else found.platform
 
 
-def _estimate(known: MappingAnswer | Other | Rate, name: str, source: Source | None = None) -> Estimate:
-    """Return a value with its ends; of a source that the meaning of its ends allows, where none is named."""
-    usual: dict[Interval, Source] = {"95 %": "measured", "factor": "modeled"}
-    return Estimate(known.value, known.low, known.high, Evidence(name, source or usual[known.interval]))
+def _estimate(known: MappingAnswer | Other | Rate, source: Source) -> Estimate:
+    return Estimate(known.value, known.low, known.high, Evidence("rate", source))
 
 
 def group_by_device(found: MappingAnswer) -> dict[str, list[str]]:
@@ -124,20 +128,22 @@ def _other_row(found: MappingAnswer, other: Other, says: str) -> Row:
     label: dict[str, Any] = {"differs": dict(other.differs), "arrangement": other.arrangement}
     more = {"pace": 1 - other.cost, "chance": other.chance, "devices": other.devices, "cores": other.cores}
     more |= {"mapping": dict(other.mapping), "is_tied": says == "tied"}
-    unit = UNITS.get(found.objective, UNITS["ratio"])
-    return Row(label, _estimate(other, "rate"), unit, more, says, other.upper_bound)
+    unit = UNITS[found.objective]
+    return Row(label, _estimate(other, other.source), unit, more, says, other.upper_bound)
 
 
 def _rates(found: MappingAnswer) -> Iterator[Row]:
     """Yield what each other implementation, number of learners and number of environments would give."""
-    unit = UNITS.get(found.objective, UNITS["ratio"])
+    unit = UNITS[found.objective]
     for rate in found.by_implementation:
-        yield Row({"implementation": rate.implementation}, _estimate(rate, "rate"), unit, is_bound=rate.upper_bound)
+        yield Row(
+            {"implementation": rate.implementation}, _estimate(rate, rate.source), unit, is_bound=rate.upper_bound
+        )
     for rate in found.by_learners:
         label = {"learners": rate.learners, "sync": rate.sync}
-        yield Row(label, _estimate(rate, "rate"), unit, is_bound=rate.upper_bound)
+        yield Row(label, _estimate(rate, rate.source), unit, is_bound=rate.upper_bound)
     for rate in found.by_environments:
-        yield Row({"environments": rate.environments}, _estimate(rate, "rate"), unit, is_bound=rate.upper_bound)
+        yield Row({"environments": rate.environments}, _estimate(rate, rate.source), unit, is_bound=rate.upper_bound)
 
 
 def _decides_row(end: Decides) -> Row:

@@ -166,21 +166,15 @@ def write_value(value: Any) -> str:
     >>> [write_value(value) for value in (True, None, 12345, 1234.5, 0.25, ("a", "b"))]
     ['yes', '', '12,345', '1,230', '0.25', 'a, b']
     """
-    if value is None or value is False:
-        return ""
+    if value is None or isinstance(value, bool):
+        return "yes" if value else ""
     if isinstance(value, (list, tuple)):
         return ", ".join(map(write_value, value))
     if isinstance(value, Mapping):
         return ", ".join(f"{key}={each}" for key, each in value.items())
-    return (
-        "yes"
-        if value is True
-        else rounded(value)
-        if isinstance(value, float)
-        else f"{value:,}"
-        if isinstance(value, int)
-        else str(value)
-    )
+    if isinstance(value, float):
+        return rounded(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def rounded(value: float, low: float | None = None, high: float | None = None) -> str:

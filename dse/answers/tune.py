@@ -13,7 +13,6 @@ from ..answer import Answer, Note, Row, evidence_notes, notes_of_records
 from ..estimate import Estimate, Evidence, weakest
 from ..mapping.learners import Term
 from ..platforms.reading import HERE
-from ..records import Source
 from ..tuning import presampling
 from ..tuning.adapt import PROCESS_BYTES, Adaptation, adapted
 from ..tuning.core_question import EQUAL, CoreSplit, platform_split, split_cores
@@ -336,10 +335,7 @@ def depth_answer(found: DepthAnswer) -> Answer:
 def _rate_of_depth(found: DepthAnswer, engine: str) -> Estimate:
     """Return the rate with actors, or, of a user's own times, that of the busiest engine."""
     if found.hz:
-        source: Source = "measured" if found.interval == "95 %" else "modeled"
-        return Estimate(
-            found.hz, *found.ends, Evidence("loop", weakest([source, *(time.source for time in found.times)]))
-        )
+        return Estimate(found.hz, *found.ends, Evidence("loop", found.source))
     factor = max((time.factor for time in found.times if time.engine == engine), default=1.0)
     return Estimate(found.most_hz, found.most_hz / factor, found.most_hz * factor, Evidence("closed form", "modeled"))
 
@@ -413,9 +409,13 @@ def adapted_answer(found: Adaptation) -> Answer:
 
 
 def _pair_row(found: Adaptation, pair: tuple[int, int], says: str) -> Row:
-    rate, learner = found.rates.records_hz(*pair), found.rates.looks[pair].learner
-    factor = learner.factor if learner.interval == "factor" else 1.0
-    number = Estimate(rate, rate / factor, rate * factor, Evidence("pair", learner.source))
+    """Return a pair as a row; its rate at either end is that of the slower side, by the ends of both sides' times."""
+    rate, look = found.rates.records_hz(*pair), found.rates.looks[pair]
+    sides = (look.actors, look.outcome.actor_hz), (look.learner, look.outcome.training_hz)
+    low = min(rate, *(pair[1] * hz * time.value / time.high for time, hz in sides))
+    high = max(rate, min(pair[1] * hz * time.value / time.low for time, hz in sides))
+    evidence = Evidence("pair", weakest(time.source for time, _ in sides))
+    number = Estimate(rate, low, high, evidence)
     return Row({"samplers": pair[0], "batch": pair[1]}, number, RECORDS_HZ, says=says, is_bound=True)
 
 

@@ -79,7 +79,8 @@ SENTENCES = {
     "default_tree": "Several trees are equally fast; take the default, {tree:tree}: {estimate:range} per step.",
     "use_tree_on": "Use {tree:tree} on the {device} of {platform}: {estimate:range} per step, {each_seconds:ns} per "
     "element.",
-    "tree_steps": "A step: {batch} of {capacity} {dtype} leaves, with {updates_per_sample:update} per sample.",
+    "tree_steps": "A step: {batch} of {capacity} {dtype} leaves, with {updates_per_sample:update} and "
+    "{inserts:insert} per sample.",
     "tied_tree": "Too close to tell apart: {tree:tree}, {pace:pace}.",
     "next_tree": "Next best: {tree:tree}, {pace:pace}.",
     "equal_tree": "Equally fast: {tree:tree}.",
@@ -118,7 +119,7 @@ SENTENCES = {
     "measure_to_decide": "To decide, measure the time of {of:list}: {how}",
     "measure_to_be_sure": "To be sure, measure the time of {of:list}: {how}",
     "measure_there": "To be sure of the time of {of:list}, run on the machine itself: {how}",
-    "state_time": "Nothing here measures the time of {of:list}; state yours with --times FILE, as in: "
+    "state_time": "Nothing here measures the time of {of:list}; what you know of it goes into --times FILE, as in: "
     "python -m dse times --example",
     "measure_here": "To be sure, measure the time of {of:list}, on the machine itself.",
     "run_what_ties": "To decide, run it: {how}",

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..estimate import Evidence, Interval
+from ..estimate import Evidence
+from ..records import Source
 from ..solver.deciding import Deciding, deciding
 from ..solver.law import EPSILONS, Objective
 from ..solver.problem import PARTS, Configuration, Option, Problem
 from ..solver.solve import Candidate, Infeasible, Search, Solution
-from .doubt import Doubt, cores, interval, undominated
+from .doubt import Doubt, cores, source_of, undominated
 from .processes import ExecutionMode
 
 
@@ -28,7 +29,7 @@ class Other:
     cost: float
     low: float
     high: float
-    interval: Interval
+    source: Source
     upper_bound: bool
     chance: float = 0.0
     devices: tuple[str, ...] = ()
@@ -78,7 +79,7 @@ class Chosen:
             *(difference(mine, one), arrangement, mapping_of(one.configuration)),
             *(one.value, 1 - one.value / mine.value),
             *self.doubt.ends(one),
-            *(interval(one), arrangement == "pipelined"),
+            *(source_of(one), arrangement == "pipelined"),
             self.doubt.chance(one, mine),
             one.outcome.devices,
             cores(one),

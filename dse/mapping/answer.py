@@ -16,7 +16,7 @@ from ..solver.solve import Candidate, Infeasible, solve
 from ..times.whole_runs import REFERENCE
 from .alternatives import Chosen, Decides, Other, choose
 from .build import Built
-from .doubt import Doubt, interval
+from .doubt import Doubt, interval, source_of
 from .options import implementation_of
 from .processes import ExecutionMode, Process, is_here, processes_of, strategy_of
 from .step_shares import StepShare, beyond, step_shares
@@ -33,7 +33,7 @@ class Rate:
     value: float
     low: float
     high: float
-    interval: Interval
+    source: Source
     upper_bound: bool
     implementation: str = ""  # of learner and policy; "" for any
     environments: int = 1
@@ -53,7 +53,7 @@ def rate_of(built: Built, objective: Objective, epsilon: float | None, by: str =
 def _rate(built: Built, one: Candidate, ends: tuple[float, float], by: str) -> Rate:
     known, is_bound = built.details(one.configuration.learner), not one.mode.in_turns
     how = known.get("learners", 1), known.get("sync", "")
-    return Rate(one.value, *ends, interval(one), is_bound, by, built.parts.environments, *how)
+    return Rate(one.value, *ends, source_of(one), is_bound, by, built.parts.environments, *how)
 
 
 def by_implementation(built: Built, objective: Objective, epsilon: float | None, chosen: Chosen) -> tuple[Rate, ...]:

@@ -19,7 +19,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from ..estimate import Evidence, Interval, interval_of
+from ..estimate import Evidence, Interval, interval_of, weakest
+from ..records import Source
 from ..solver.deciding import Spread, spread_of, timed_of
 from ..solver.law import GIVEN_UP, Objective, Reals, value_of
 from ..solver.problem import Timed
@@ -30,9 +31,14 @@ DRAWS = 1000
 """The expected speedup of another one up to which the two are statistically tied."""
 
 
-def interval(one: Candidate) -> Interval:
-    """What the ends of a value mean: by all that it rests on."""
-    return interval_of(timed.rests_on.source for timed in timed_of(one))
+def source_of(candidate: Candidate) -> Source:
+    """Return the least sure source of all that a value rests on."""
+    return weakest(timed.rests_on.source for timed in timed_of(candidate))
+
+
+def interval(candidate: Candidate) -> Interval:
+    """Return what the ends of a value mean: by all that it rests on."""
+    return interval_of([source_of(candidate)])
 
 
 def cores(one: Candidate) -> float:

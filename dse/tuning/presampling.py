@@ -24,7 +24,7 @@ from typing import Any
 
 from impls.training import Workload
 
-from ..estimate import Estimate, Evidence, Interval, interval_of, off
+from ..estimate import Estimate, Evidence, Interval, interval_of, off, weakest
 from ..mapping.answer import Shortage, lacking
 from ..mapping.question import answer_question, ask
 from ..platforms import Platform
@@ -163,7 +163,7 @@ class DepthAnswer:
     presampled: int | None = None
     hz: float = 0.0
     ends: tuple[float, float] = (0.0, 0.0)
-    interval: Interval = "factor"
+    source: Source = "modeled"  # of that rate
     upper_bound: bool = True
     machine: str = ""  # whose records were read, if any
     machine_note: str = ""  # says so where another machine stands for "this"
@@ -252,7 +252,7 @@ def platform_depth(
         answer,
         hz=(hz := outcome(problem, replace(chosen, depth=answer.depth)).hz),
         ends=(hz * found.low / found.value, hz * found.high / found.value),
-        interval=found.interval,
+        source=weakest(part.source for part in found.parts),
         upper_bound=found.upper_bound,
         times=tuple(_times(problem, chosen)),
         sources=tuple(one for one in found.sources if one.number in numbers),

@@ -236,7 +236,7 @@ def test_what_decides_is_a_row_by_its_factor_and_device():
 
 
 def test_ties_and_transfers_have_rows_and_other_ties_a_count():
-    tie = Other({"arrangement": "serial"}, "serial", {}, 1.0, -0.12, 0.5, 2.0, "factor", False)
+    tie = Other({"arrangement": "serial"}, "serial", {}, 1.0, -0.12, 0.5, 2.0, "modeled", False)
     new = {"ties": (tie,) * 9, "others_tied": 2, "transfers": (TransferAnswer("bus", "a", "b", 12e-6, 8.0, False),)}
     given = mapping_answer(dataclasses.replace(find_mapping("u200", "hopper_ddpg"), **new))
     assert [row.more["pace"] for row in given.others if row.more.get("is_tied")] == pytest.approx([1.12] * 9)
