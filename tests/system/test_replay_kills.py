@@ -211,17 +211,19 @@ def test_three_hundred_kills_at_random_moments(strategy):
 # Memory
 
 
-def users_of(inode):
-    """Processes that have the memory file with this number mapped or open."""
+def users_of(memory):
+    """Processes that have this memory, a device and an inode, mapped or open: a file on a disk may share the inode."""
+    device, inode = memory
+    mapped = [f"{os.major(device):02x}:{os.minor(device):02x}", str(inode)]
     users = set()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended, or is another user's
-            if any(line.split()[4] == str(inode) for line in (process / "maps").read_text().splitlines()):
+            if any(line.split()[3:5] == mapped for line in (process / "maps").read_text().splitlines()):
                 users.add(int(process.name))
         with contextlib.suppress(OSError):
             for link in (process / "fd").iterdir():
                 with contextlib.suppress(OSError):
-                    if link.stat().st_ino == inode and "memfd" in str(link.readlink()):
+                    if (link.stat().st_dev, link.stat().st_ino) == memory:
                         users.add(int(process.name))
     return users
 
@@ -257,6 +259,7 @@ def test_a_replay_outlives_its_creator_and_leaves_nothing_behind():
         assert mine.recv() == replay.written == CAPACITY + 3
         user.join(PATIENCE_SECONDS)
         assert replay.check() == 0
-        inode = os.fstat(replay._memory._descriptor.number).st_ino
-        assert users_of(inode) == {os.getpid()}
-    assert users_of(inode) == set()
+        status = os.fstat(replay._memory._descriptor.number)
+        memory = status.st_dev, status.st_ino
+        assert users_of(memory) == {os.getpid()}
+    assert users_of(memory) == set()
