@@ -115,7 +115,7 @@ def main(arguments: list[str] | None = None) -> int:
         raise ValueError("--seconds must be above 0, not 0: nothing is measured in no time")
     cores = count_allowed()
     samplers = options.samplers or tuple(range(1, 2 * cores + 1))
-    workload, stamp = _load_workload(options.workload, max(samplers)), Stamp.of_this_run(PRIMITIVE)
+    workload, stamp = _load_workload(options.workload, max(samplers)), Stamp.of_this_run(__name__, PRIMITIVE)
     began = "" if options.dry_run else platforms.now()
     first = Look(GRID, samplers[0], options.batches[0], workload, identity(load(options.workload)), began)
     path = file_of(options, FILE)

@@ -224,7 +224,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _check(path: Path, seed: int) -> dict[str, Any]:
     """Compare every variant with the oracle; the outcome is kept, for this code on this machine and device."""
-    stamp = Stamp.of_this_run()
+    stamp = Stamp.of_this_run(__name__)
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # there is none, or it was damaged
         kept: dict[str, Any] = json.loads(path.read_text())
         if answers(kept["machine"], stamp.machine) and not kept["wrong"]:

@@ -51,11 +51,16 @@ class Stamp:
 
     @classmethod
     def of_this_run(
-        cls, primitive: str = "sum_tree", libraries: Iterable[Path] = (), asked: Mapping[str, Any] = {}, **facts: Any
+        cls,
+        clock: str,
+        primitive: str = "sum_tree",
+        libraries: Iterable[Path] = (),
+        asked: Mapping[str, Any] = {},
+        **facts: Any,
     ) -> Self:
         """Return the stamp of the checkout's commit and the command line; its machine has these ``facts`` too, and the
-        evidence of what is timed by ``libraries`` and ``asked`` for (``evidence_here``)."""
-        machine = {**_machine(), "evidence": evidence_here(libraries, **asked), **facts}
+        evidence of what the module ``clock`` times by ``libraries`` and is ``asked`` for (``evidence_here``)."""
+        machine = {**_machine(), "evidence": evidence_here(clock, libraries, **asked), **facts}
         return cls(*platforms.commit(Path(__file__).parent), platforms.command_line(), primitive, machine)
 
     def record(self, case: Case, status: Status, **fields: Any) -> Measurement:

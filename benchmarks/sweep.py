@@ -61,7 +61,7 @@ def sweep(
     group is begun after ``most_seconds``; ``sentinels`` watch the machine. RecordError if the file cannot be read or
     written.
     """
-    stamp = Stamp.of_this_run(method.primitive, asked={"budget": options.budget, "seed": options.seed})
+    stamp = Stamp.of_this_run(__name__, method.primitive, asked={"budget": options.budget, "seed": options.seed})
     start_threads(() if options.dry_run else cells)
     has_floor = with_floor and impls.why_not("numba") is None
     floor = _sweep_floor(path, stamp, options) if has_floor else Tally(0)

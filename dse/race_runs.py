@@ -26,7 +26,6 @@ from impls.training.interrupts import exiting
 from impls.training.run import SETTLED
 
 FILE = "runs.jsonl"
-CODE = ("impls/**/*", "dse/race_runs.py")  # what is raced, and what races it
 SECONDS = 60.0  # to decide in
 ZONE = 0.02  # the share by which one may be slower and still count as equally fast
 START = 0.5  # the share of the seconds after which two that learn race without those that do not yet

@@ -39,7 +39,6 @@ from .tree import Recommendation, answer, bytes_of, check, keep_fitting, unusual
 
 Progress = Callable[[float, int], None]
 FILE = "races.jsonl"
-CODE = ("impls/*", "impls/sumtree/**/*", "dse/race_trees.py")  # what is raced, and what races it
 FANOUTS = (4, 8, 16, 32, 64)
 AXES = {"layout": ("prefix", "plain"), "propagate": ("recompute", "delta")}
 DRIFTS = ("propagate", "delta")
@@ -146,7 +145,7 @@ def _raced(
     from .platforms.evidence import evidence_here, keep_race, kept_race  # noqa: PLC0415  # looks which cores there are
 
     here = platforms.fingerprint()
-    machine: dict[str, Any] = {**here, "evidence": evidence_here(code=CODE)}
+    machine: dict[str, Any] = {**here, "evidence": evidence_here(__name__)}
     path, asked = file_of_races(str(here["key"]), results), {**dataclasses.asdict(question), **terms}
     prior = RESULTS if results is None else Path(results or os.devnull)
     find = partial(kept_race, path, asked, limit, machine)

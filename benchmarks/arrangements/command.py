@@ -387,7 +387,7 @@ def _identities(workloads: Sequence[Workload]) -> dict[str, str]:
 def measure_long(workloads: Sequence[Workload], options: argparse.Namespace) -> int:
     """Measure the long runs; return the exit code: 0 done, 1 where one failed."""
     path = file_of(options, LONG_FILE)
-    stamp = Stamp.of_this_run(PRIMITIVE, asked={"steps": options.steps, **_identities(workloads)})
+    stamp = Stamp.of_this_run(__name__, PRIMITIVE, asked={"steps": options.steps, **_identities(workloads)})
     groups = [[one] for workload in workloads for one in long_settings(workload) if one.name in options.only]
     measure = functools.partial(measured_long, stamp, options.steps)
     how: dict[str, Any] = {"name": lambda setting: stamp.cell(setting.cell(RATIO)), "unit": "long run"}
@@ -446,7 +446,7 @@ def main(arguments: list[str] | None = None) -> int:
     path = file_of(options, FILE)
     try_environments(options, workloads)
     asked = {"seconds": options.seconds, "warm": options.warm, **_identities(workloads)}
-    stamp = Stamp.of_this_run(PRIMITIVE, asked=asked)
+    stamp = Stamp.of_this_run(__name__, PRIMITIVE, asked=asked)
     every = [settings(workload, options.only, options.intervals) for workload in workloads]
     measure = functools.partial(measured, stamp, [own[0] for own in every], options.seconds, options.warm)
     how: dict[str, Any] = {"told": told, "sentinels": Sentinels(), "unit": "arrangement"}

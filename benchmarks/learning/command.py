@@ -137,7 +137,7 @@ def _kept(
 
     ``libraries``: interpreters that have other libraries, where these are timed.
     """
-    stamp = Stamp.of_this_run(primitive, libraries)
+    stamp = Stamp.of_this_run(__name__, primitive, libraries)
     measured = functools.partial(measure, stamp=stamp)
     tally = run_cells(groups, path, stamp, measured, options, unit=unit, told=lambda cell: cell.label)
     return tally, latest(record for record in stamp.known(path) if record.cell in {*tally.keys})

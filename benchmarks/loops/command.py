@@ -138,7 +138,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = [name for name in names() if name in (options.contestants or names())]
     sizes = [(name, count) for name in chosen for count in kind_of(name).environments]
     loops = [loop_of(*size, batch) for batch in options.batches for size in sizes]
-    path, stamp = file_of(options, FILE), Stamp.of_this_run(PRIMITIVE)
+    path, stamp = file_of(options, FILE), Stamp.of_this_run(__name__, PRIMITIVE)
     if options.dry_run:
         return show_cells([stamp.cell(dataclasses.replace(loop, op=op)) for loop in loops for op in OPS], 0, options)
     with records.Writer(path) as writer:

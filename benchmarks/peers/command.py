@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _list(options.json)
     has_libraries(options, is_needed=True)
     path, asked = file_of(options, FILE), {"budget": options.budget, "seed": options.seed}
-    stamp = Stamp.of_this_run(PEER, [options.python], asked)
+    stamp = Stamp.of_this_run(__name__, PEER, [options.python], asked)
     try:
         with ExitStack() as stack:
             opened = functools.partial(_opened, stack, options, stamp)

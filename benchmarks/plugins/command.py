@@ -53,7 +53,7 @@ def learn(options: argparse.Namespace, pythons: Sequence[Path]) -> int:
         for seed in options.seeds
         for kind in KINDS
     ]
-    path, stamp = file_of(options, LEARNING_FILE), Stamp.of_this_run(RUN, pythons)
+    path, stamp = file_of(options, LEARNING_FILE), Stamp.of_this_run(__name__, RUN, pythons)
     measure = functools.partial(_trained, stamp=stamp, pythons=pythons)
     tally = run_cells(runs, path, stamp, measure, options, unit="run")
     rows = learning_summary([record for record in stamp.known(path) if record.cell in tally.keys])
@@ -129,7 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.smoke:
         vars(options).update(SMOKE)
     path, asked = file_of(options, FILE), {name: getattr(options, name) for name in SMOKE}
-    stamp = Stamp.of_this_run(PRIMITIVE, pythons, asked)
+    stamp = Stamp.of_this_run(__name__, PRIMITIVE, pythons, asked)
     cells = list(groups(options.hosts, options.tasks, options.capacity, options.batch))
     where = _where(() if options.dry_run else pythons, options.hosts)
     measure = functools.partial(_measured, stamp=stamp, options=options, where=where)

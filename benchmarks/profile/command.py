@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise ValueError("--arrangements measures none of the parts that --only names; leave one of the two out")
         return _arrangements(options, workload, preset)
     cells = _cells(workload, preset)
-    stamp = Stamp.of_this_run(TRAINING, **facts_of(workload, options.preset, cells))
+    stamp = Stamp.of_this_run(__name__, TRAINING, **facts_of(workload, options.preset, cells))
     if options.only:
         cells = [[cell for cell in group if f"{cell.contestant} {cell.op}" in options.only] for group in cells]
     how: dict[str, Any] = {"most_seconds": preset.most_seconds, "unit": "cell", "sentinels": Sentinels()}
@@ -86,7 +86,7 @@ def _arrangements(options: argparse.Namespace, workload: Workload, preset: Prese
     """Measure the parts of parallel runs concurrently; return the exit code."""
     path = file_of(options, f"beside-{workload.name}-{options.preset}.jsonl")
     cells = beside.groups(workload, preset, CORES, implementations(workload))
-    stamp = Stamp.of_this_run(beside.PRIMITIVE, **facts_of(workload))
+    stamp = Stamp.of_this_run(__name__, beside.PRIMITIVE, **facts_of(workload))
     own = stamps_beside(stamp, workload, options.preset, _cells(workload, preset))
     with ExitStack() as stack:
         measure = functools.partial(_run_beside, Team(stack, workload, preset, is_idle=options.dry_run), own)

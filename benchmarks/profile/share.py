@@ -42,7 +42,7 @@ class Shares:
     def __init__(self, stack: ExitStack, workload: Workload, options: argparse.Namespace) -> None:
         self._workload, self._options = workload, options
         asked = {"sample": options.sample, "budget": options.budget}
-        self.stamp = Stamp.of_this_run(STEP, [options.python], asked, **facts_of(workload))
+        self.stamp = Stamp.of_this_run(__name__, STEP, [options.python], asked, **facts_of(workload))
         self._opened = functools.partial(
             opened, stack, workload=stated(workload), number=0, storage_bytes=STORAGE_BYTES
         )

@@ -220,7 +220,7 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 def _stamp(part: str, options: argparse.Namespace) -> Stamp:
     asked = {"sample": options.sample, "budget": options.budget, "seed": options.seed}
-    return Stamp.of_this_run(f"replay_{part}", [options.python], asked)
+    return Stamp.of_this_run(__name__, f"replay_{part}", [options.python], asked)
 
 
 def _measured(part: str, plan: Plan, path: Path, options: argparse.Namespace, pool: Pool) -> Tally:

@@ -369,12 +369,12 @@ def lines(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _stamp(workload: Workload, options: argparse.Namespace) -> Stamp:
-    return Stamp.of_this_run(SYSTEM, asked={"workload": identity(workload), "seed": options.seed})
+    return Stamp.of_this_run(__name__, SYSTEM, asked={"workload": identity(workload), "seed": options.seed})
 
 
 def _measured(part: str, preset: Preset, path: Path, workload: Workload, options: argparse.Namespace) -> Tally:
     if part == "hand-over":
-        stamp = Stamp.of_this_run(MICRO, asked={"seed": options.seed})
+        stamp = Stamp.of_this_run(__name__, MICRO, asked={"seed": options.seed})
         measure = functools.partial(_hand_overs, stamp, preset.budget_seconds, options.seed)
         return run(list(cells.hand_overs()), path, stamp, measure, options, unit=f"{part} cell")
     stamp = _stamp(workload, options)

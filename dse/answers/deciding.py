@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import subprocess
 import sys
@@ -18,14 +19,14 @@ from impls.training.arrangement import SEVERAL, UNUSABLE
 from impls.training.options import KEY
 from impls.training.weights import layout_of
 
-from .. import platforms
+from .. import platforms, race_runs
 from ..answer import Row
 from ..estimate import Estimate, Evidence
 from ..mapping.answer import MappingAnswer
 from ..mapping.question import MappingQuestion, answer_question
 from ..platforms import busy
 from ..platforms.evidence import evidence_here, keep_race, kept_race
-from ..race_runs import CODE, FILE, ZONE, Decided, Program, decided, rows_of
+from ..race_runs import FILE, ZONE, Decided, Program, decided, rows_of
 from ..records import Measurement
 from ..solver.problem import ProblemError
 from .emit import why_not_run
@@ -138,19 +139,23 @@ class KeptRace:
 
     path: Path
     asked: Mapping[str, Any]
-    machine: Mapping[str, Any]
 
     @classmethod
     def of(cls, question: MappingQuestion, free: Collection[str] = ()) -> "KeptRace":
         """Return the file of a question's races; ``free``: keys that were free besides."""
-        here, fix = platforms.fingerprint(), {key: question.fix[key] for key in sorted(question.fix)}
+        key, fix = platforms.fingerprint()["key"], {key: question.fix[key] for key in sorted(question.fix)}
         asked = {"workload": question.workload.name, "identity": identity(question.workload), "fix": fix}
         asked |= {"exclude": sorted(question.exclude), "free": sorted({*question.free, *free})}
-        return cls(question.results / str(here["key"]) / FILE, asked, {**here, "evidence": evidence_here(code=CODE)})
+        return cls(question.results / str(key) / FILE, asked)
+
+    @functools.cached_property
+    def machine(self) -> Mapping[str, Any]:
+        """This machine, with the evidence of a race that is run now: about a second of reading code."""
+        return {**platforms.fingerprint(), "evidence": evidence_here(race_runs.__name__)}
 
     def race(self, limit: float = 0.0) -> Mapping[str, Any] | None:
         """The race that answers, decided or of as many seconds; None where there is none."""
-        kept = kept_race(self.path, self.asked, limit, self.machine)
+        kept = kept_race(self.path, self.asked, limit, self.machine) if self.path.exists() else None
         return None if kept is None else {**kept.machine["race"], "utc": kept.utc}
 
     def keep(self, question: MappingQuestion, told: Mapping[str, Any]) -> None:

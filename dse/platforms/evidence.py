@@ -3,18 +3,22 @@
 Races are kept for whoever asks the same again, who gets an answer without them too: a file that cannot be read or
 written costs a race and a warning.
 
-A record's machine has its ``evidence``: what may change a number besides the cell, the machine and its versions. The
-commit is kept with it and not compared, for edits need not be committed, and most commits change nothing that is
-timed. Records that were kept before there was evidence are of other code, and answer nothing.
+A record's machine has its ``evidence``: what may change a number besides the cell, the machine and its versions. Of the
+code these are the modules that the clock may reach, without comments, docstrings and layout. The commit is kept with it
+and not compared, for edits need not be committed, and most commits change nothing that is timed. Records that were kept
+before there was evidence are of other code, and answer nothing.
 """
 
+import ast
 import contextlib
 import functools
 import hashlib
+import marshal
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from impls.cores import count_allowed
@@ -25,26 +29,28 @@ from .fingerprint import fingerprint
 
 ROOT = Path(__file__).parents[2]
 CORES = count_allowed()  # that can be busy, as this process began: later it may keep to some of them
-CODE = ("impls/**/*", "benchmarks/**/*", "dse/stats.py", "dse/platforms/memory.py")
-"""What is timed and what times it, of ``SOURCES``, for benchmarks: no test, text or report among it."""
+FOLLOWED = ("impls", "benchmarks", "dse.stats", "dse.platforms.memory")
+"""Modules and packages whose code may change a time: no test, answer or report among them."""
+WHOLE = ("impls", "benchmarks")
 SOURCES = (".py", ".cu", ".cpp", ".h")
 VERSIONS = ("python", "packages")
 SETTING = re.compile(r"NUMBA_(?!CACHE_DIR).*|.*_NUM_THREADS")
 """Environment variables that change compiled code, or how many threads run."""
 
 
-def evidence_here(libraries: Iterable[Path] = (), code: tuple[str, ...] = CODE, **asked: Any) -> dict[str, Any]:
+def evidence_here(clock: str, libraries: Iterable[Path] = (), **asked: Any) -> dict[str, Any]:
     """Return the evidence of what is measured by this process: its code, the CPUs it may use and its settings.
 
-    ``libraries``: other interpreters whose packages are timed. ``code``: the files, as ``CODE`` has them. ``asked``:
-    what changes a time and is in no cell, such as the seconds of sampling.
+    ``clock``: the module that measures, by its full name; the code is what it may reach. ``libraries``: other
+    interpreters whose packages are timed. ``asked``: what changes a time and is in no cell, such as the seconds of
+    sampling.
     """
     settings = {name: value for name, value in sorted(os.environ.items()) if SETTING.fullmatch(name)}
     facts = {"cpus": CORES, "settings": settings, "asked": asked}
     environments = [_installed(python) for python in libraries]
     ours = [fingerprint()[name] for name in VERSIONS]
     facts |= {"libraries": _hash(ours + environments)} if environments else {}
-    return {"code": hash_code(code=code), **{name: fact for name, fact in facts.items() if fact}}
+    return {"code": hash_code(clock), **{name: fact for name, fact in facts.items() if fact}}
 
 
 def answers(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
@@ -108,10 +114,87 @@ def _key(machine: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 @functools.cache
-def hash_code(root: Path = ROOT, code: tuple[str, ...] = CODE) -> str:
-    """Hash the files of ``code`` as they are, committed or not."""
-    paths = sorted({path for pattern in code for path in root.glob(pattern) if path.suffix in SOURCES})
-    return _hash([(path.relative_to(root).as_posix(), path.read_bytes()) for path in paths if path.name[0] != "."])
+def hash_code(clock: str, root: Path = ROOT) -> str:
+    """Hash the code that a module may reach as it is on disk, committed or not; comments and docstrings are no part."""
+    return _hash(
+        [(path.relative_to(root).as_posix(), code) for path, code in sorted(find_reached(clock, root).items())]
+    )
+
+
+def find_reached(clock: str, root: Path = ROOT) -> dict[Path, bytes]:
+    """Return the files of code that a module may reach, each with its code: its own, what these import, and so on.
+
+    Imports are followed into ``FOLLOWED`` alone. A package inside ``WHOLE`` is reached as a whole, for it finds its
+    parts by their names; a worker of benchmarks is reached where its name stands.
+    """
+    modules, waiting, reached = {clock}, _files(clock, root), dict[Path, bytes]()
+    while waiting:
+        if (path := waiting.pop()) in reached:
+            continue
+        # Invariant: what a file of ``reached`` imports is in ``reached`` or in ``waiting``.
+        reached[path] = content = path.read_bytes()
+        if path.suffix == ".py":
+            tree = ast.parse(content)
+            reached[path] = _compiled(tree)
+            named = {*_WORKER.findall(content.decode()), *_imported(tree, path.relative_to(root).parent.parts)}
+            for module in filter(_FOLLOWED.match, named - modules):
+                waiting += _files(module, root)
+            modules |= named
+    return reached
+
+
+_FOLLOWED = re.compile("|".join(rf"{re.escape(name)}(\.|$)" for name in FOLLOWED))
+_WORKER = re.compile(r'"(benchmarks\.[\w.]+)"')
+
+
+def _files(module: str, root: Path) -> list[Path]:
+    """List the files of a module: its own, those of the packages around it, and all of a package in ``WHOLE``."""
+    names = module.split(".")
+    is_whole = names[0] in WHOLE and len(names) > 1 and root.joinpath(*names[:2]).is_dir()
+    names = names[:2] if is_whole else names
+    place = root.joinpath(*names)
+    paths = [
+        place.with_suffix(".py"),
+        *(root.joinpath(*names[:end], "__init__.py") for end in range(1, len(names) + 1)),
+    ]
+    paths += [path for path in place.rglob("[!.]*") if path.suffix in SOURCES] if is_whole else []
+    return [path for path in paths if path.is_file()]
+
+
+def _imported(tree: ast.Module, package: tuple[str, ...]) -> Iterator[str]:
+    """Yield the full names of what a file of a package imports, modules and the names of modules alike."""
+    for node in _statements(tree):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            around = package[: len(package) + 1 - node.level] if node.level else ()
+            module = ".".join([*around, *([node.module] if node.module else [])])
+            yield from (module, *(f"{module}.{name.name}" for name in node.names))
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield a tree's node and the statements inside it, at any depth."""
+    yield tree
+    for field in ("body", "orelse", "handlers", "finalbody", "cases"):
+        inner = getattr(tree, field, ())
+        for node in inner if isinstance(inner, list) else ():
+            yield from _statements(node)
+
+
+def _compiled(tree: ast.Module) -> bytes:
+    """Return a file's code as Python compiles it, without docstrings and the places of lines."""
+    for node in _statements(tree):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
+            node.body = node.body or [ast.Pass(lineno=1, col_offset=0)]
+    return marshal.dumps(_without_places(compile(tree, "", "exec")), 2)
+
+
+def _without_places(code: CodeType) -> CodeType:
+    inner = tuple(_without_places(const) if isinstance(const, CodeType) else const for const in code.co_consts)
+    return code.replace(co_consts=inner, co_firstlineno=0, co_linetable=b"")
 
 
 def _installed(python: Path) -> list[str]:

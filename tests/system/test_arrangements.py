@@ -146,7 +146,7 @@ def test_what_is_timed_by_default_is_every_arrangement_at_every_update_interval(
     assert {one.workload.learner.update_interval for one in kept} == {1, 8, 64}
     assert {one.workload.replay.presampled for one in kept if one.name == "pipelined"} == {1}
     assert [(one.name, one.workload.actors.count) for one in every if one.ratio == "free"] == [("apart", 1)] * 2
-    assert len({Stamp.of_this_run(PRIMITIVE).cell(one.cell()) for one in every}) == len(every)
+    assert len({Stamp.of_this_run(__name__, PRIMITIVE).cell(one.cell()) for one in every}) == len(every)
 
 
 def measure(monkeypatch, tmp_path, capsys, *words, faulty=()):
@@ -216,7 +216,7 @@ def test_serial_and_apart_run_for_real_and_the_cores_are_given_back(tmp_path):
     real = shape(batch=8, update_interval=2, actors=1, environments=1, presampled=0)
     for name in ("serial", "apart"):
         one = Setting.of(tiny, {**real, "arrangement": name})
-        found = list(arranged.records(Stamp.of_this_run(PRIMITIVE), one, 0.3, 0.01))
+        found = list(arranged.records(Stamp.of_this_run(__name__, PRIMITIVE), one, 0.3, 0.01))
         assert [record.reason for record in found] == [None] * len(found)
         ops = [record.op for record in found]
         assert ops == (["rate"] if name == "serial" else ["rate", "bound", "learner step", "actor turn"])

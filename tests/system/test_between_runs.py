@@ -153,7 +153,7 @@ def measured(stamp, log):
 
 def test_groups_timed_while_the_machine_was_disturbed_are_measured_once_more(tmp_path):
     groups = [[Case("python", "draw", 8, batch)] for batch in (1, 2, 3, 4)]
-    stamp, log = Stamp.of_this_run(), []
+    stamp, log = Stamp.of_this_run(__name__), []
     machine = Machine([1])
     tally = runs.run(groups, tmp_path / "a.jsonl", stamp, measured(stamp, log), OPTIONS, sentinels=machine)
     assert log == [[1], [2], [3], [4], [2]]  # and not a third time, whatever the machine does
@@ -166,13 +166,13 @@ def test_groups_timed_while_the_machine_was_disturbed_are_measured_once_more(tmp
 
 def test_a_machine_that_is_never_quiet_does_not_double_a_run(tmp_path):
     groups = [[Case("python", "draw", 8, batch)] for batch in range(1, 9)]
-    stamp, log = Stamp.of_this_run(), []
+    stamp, log = Stamp.of_this_run(__name__), []
     tally = runs.run(groups, tmp_path / "a.jsonl", stamp, measured(stamp, log), OPTIONS, sentinels=Machine(range(8)))
     assert tally.repeated == math.ceil(runs.MOST_REPEATS * len(groups))
 
 
 def test_visits_are_records_of_every_sentinel_and_not_made_twice_at_once(monkeypatch):
-    watching, stamp = sentinels.Sentinels(), Stamp.of_this_run()
+    watching, stamp = sentinels.Sentinels(), Stamp.of_this_run(__name__)
     monkeypatch.setattr(sentinels, "SAMPLE_SECONDS", 1e-5)
     monkeypatch.setattr(sentinels, "MEMORY_BYTES", 1 << 16)
     first = list(watching.visit(stamp.timed))

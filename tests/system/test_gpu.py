@@ -109,8 +109,8 @@ def test_a_device_that_has_died_leaves_no_records(small, tmp_path, capsys, monke
 
 
 def test_a_check_that_has_passed_is_not_repeated(small, tmp_path, monkeypatch, capsys):
-    stamp = dataclasses.replace(gpu.Stamp.of_this_run(), commit="0123", dirty=False)
-    monkeypatch.setattr(gpu.Stamp, "of_this_run", lambda: stamp)
+    stamp = dataclasses.replace(gpu.Stamp.of_this_run(__name__), commit="0123", dirty=False)
+    monkeypatch.setattr(gpu.Stamp, "of_this_run", lambda clock: stamp)
     assert run(tmp_path, "--stage", "check") == 0
     monkeypatch.setattr(gpu, "prepare", lambda *case: pytest.fail("checked again"))
     assert run(tmp_path, "--stage", "check") == 0

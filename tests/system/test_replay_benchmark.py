@@ -350,7 +350,7 @@ def test_a_cell_that_fails_is_a_record_and_the_others_go_on(monkeypatch):
             self.calls_per_sample = 1
             return 1.0
 
-    stamp = command.Stamp.of_this_run("replay_pairs")
+    stamp = command.Stamp.of_this_run(__name__, "replay_pairs")
     one = command.Team(command.Pool(None, Path("none")), stamp, 0)
     one.rows["cpprb_mp"] = 1
     monkeypatch.setattr(one, "clock", lambda cell, seconds, is_twin=False: Fails(cell, None, 0, [0], None))

@@ -315,7 +315,7 @@ def test_the_latest_kept_race_of_a_question_answers_it_and_no_other(question, mo
     more = {"platform": dataclasses.replace(question.platform, devices=devices), "exclude": "gpu"}
     for other in ({"fix": {"actors": "1"}}, more, {"free": "batch"}):
         assert deciding.KeptRace.of(dataclasses.replace(question, **other)).race() is None
-    monkeypatch.setattr(deciding, "evidence_here", lambda code: {"code": "other"})
+    monkeypatch.setattr(deciding, "evidence_here", lambda clock: {"code": "other"})
     assert deciding.KeptRace.of(question).race() is None
 
 

@@ -176,7 +176,7 @@ def test_a_kept_race_answers_until_the_question_code_or_version_changes(tmp_path
     assert ask(tmp_path) == first
     assert not clock.made
     assert all(is_raced(**other) for other in ({"batch": 9}, {"inserts": 1}, {"cold": True}, {"again": True}))
-    monkeypatch.setattr("dse.platforms.evidence.evidence_here", lambda code: {"code": "other"})
+    monkeypatch.setattr("dse.platforms.evidence.evidence_here", lambda clock: {"code": "other"})
     assert is_raced()
     assert not is_raced()
     there = {**MACHINE, "python": "3", "packages": {"numba": "2"}}

@@ -210,28 +210,66 @@ def test_versions_of_libraries_in_another_environment_stand_in_the_evidence(tmp_
     assert counted(tmp_path / "a.jsonl", [1], by=stamp(machine=theirs))[1] == []
 
 
-def checkout(folder):
-    for name in ("impls/tree.py", "impls/kernel.cu", "benchmarks/replay/clock.py", "dse/platforms/memory.py"):
+CHECKOUT = {
+    "benchmarks/timing.py": "from impls import trees\nfrom .replay.clock import tick\nfrom dse.platforms import memory",
+    "benchmarks/replay/clock.py": 'WORKER = "benchmarks.peers.worker"',
+    "benchmarks/peers/worker.py": "def work(): import impls.training.loop",
+    "benchmarks/reporting.py": "one = 1",
+    "impls/__init__.py": "one = 1",
+    "impls/trees/__init__.py": '"""Trees."""',
+    "impls/trees/tree.py": 'def find(leaf):\n    """Find it."""\n    return leaf',
+    "impls/trees/kernel.cu": "one",
+    "impls/training/loop.py": "one = 1",
+    "impls/queues/queue.py": "one = 1",
+    "dse/platforms/memory.py": "one = 1",
+    "dse/tree.py": "import benchmarks.reporting",
+    "tests/test_tree.py": "one = 1",
+}
+
+
+def hash_of(folder, **changes):
+    """The hash of the code that the clock of a checkout reaches, with some files' texts replaced."""
+    for name, text in {**CHECKOUT, **changes}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("one = 1\n")
-    return evidence.hash_code(folder)
-
-
-@pytest.mark.parametrize("name", ["impls/tree.py", "impls/kernel.cu", "benchmarks/replay/clock.py", "impls/new.py"])
-def test_an_edit_of_what_is_timed_or_times_is_other_code(tmp_path, name):
-    before = checkout(tmp_path)
-    (tmp_path / name).write_text("one = 2\n")
+        (folder / name).write_text(text)
     evidence.hash_code.cache_clear()
-    assert evidence.hash_code(tmp_path) != before
+    return evidence.hash_code("benchmarks.timing", folder)
 
 
-@pytest.mark.parametrize("name", ["tests/test_tree.py", "impls/README.md", "dse/tree.py", "impls/._tree.py", "a.py"])
-def test_an_edit_of_a_test_or_a_text_is_the_same_code(tmp_path, name):
-    before = checkout(tmp_path)
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_text("two = 2\n")
-    evidence.hash_code.cache_clear()
-    assert evidence.hash_code(tmp_path) == before
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("benchmarks/timing.py", CHECKOUT["benchmarks/timing.py"] + "\ntwo = 2"),
+        ("benchmarks/replay/clock.py", 'WORKER, two = "benchmarks.peers.worker", 2'),
+        ("benchmarks/replay/new.py", "one = 1"),
+        ("benchmarks/peers/worker.py", "def work(): import impls.training.loop as training"),
+        ("impls/__init__.py", "one = 2"),
+        ("impls/trees/tree.py", 'def find(leaf):\n    """Find it."""\n    return 2 * leaf'),
+        ("impls/trees/below/new.py", "one = 1"),
+        ("impls/trees/kernel.cu", "two"),
+        ("impls/training/loop.py", "one = 1.0"),
+        ("dse/platforms/memory.py", "one = 2"),
+    ],
+)
+def test_an_edit_of_what_a_clock_reaches_is_other_code(tmp_path, name, text):
+    assert hash_of(tmp_path, **{name: text}) != hash_of(tmp_path / "before")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("impls/trees/tree.py", '# Why.\n\ndef find(leaf):\n    """Return the leaf."""\n\n    return (\n        leaf)'),
+        ("impls/trees/__init__.py", ""),
+        ("impls/trees/README.md", "Trees."),
+        ("impls/trees/._tree.py", "one = 1"),
+        ("impls/queues/queue.py", "one = 2"),
+        ("benchmarks/reporting.py", "one = 2"),
+        ("dse/tree.py", "one = 2"),
+        ("tests/test_tree.py", "one = 2"),
+    ],
+)
+def test_texts_and_code_that_no_clock_reaches_change_nothing(tmp_path, name, text):
+    assert hash_of(tmp_path, **{name: text}) == hash_of(tmp_path / "before")
 
 
 def test_evidence_has_what_an_environment_installs_and_what_is_set(tmp_path, monkeypatch):
@@ -239,15 +277,18 @@ def test_evidence_has_what_an_environment_installs_and_what_is_set(tmp_path, mon
     monkeypatch.setenv("NUMBA_CACHE_DIR", "somewhere")
     packages = tmp_path / "lib" / "python3.11" / "site-packages"
     (packages / "ray-2.1.dist-info").mkdir(parents=True)
-    first = evidence.evidence_here([tmp_path / "bin" / "python"], budget=0.5)
+    first = evidence.evidence_here("benchmarks.run", [tmp_path / "bin" / "python"], budget=0.5)
     assert (first["asked"], first["settings"]["NUMBA_OPT"]) == ({"budget": 0.5}, "1")
     assert "NUMBA_CACHE_DIR" not in first["settings"]
     (packages / "ray-2.1.dist-info").rename(packages / "ray-2.2.dist-info")
-    second = evidence.evidence_here([tmp_path / "bin" / "python"], budget=0.5)
+    second = evidence.evidence_here("benchmarks.run", [tmp_path / "bin" / "python"], budget=0.5)
     assert second == {**first, "libraries": second["libraries"]} != first
     monkeypatch.setattr(evidence, "fingerprint", lambda: {"python": "3.8.1", "packages": {}})  # ours run beside them
-    assert evidence.evidence_here([tmp_path / "bin" / "python"], budget=0.5)["libraries"] != second["libraries"]
-    assert "libraries" not in evidence.evidence_here()
+    assert (
+        evidence.evidence_here("benchmarks.run", [tmp_path / "bin" / "python"], budget=0.5)["libraries"]
+        != second["libraries"]
+    )
+    assert "libraries" not in evidence.evidence_here("benchmarks.run")
 
 
 @pytest.mark.parametrize("status", ["skipped", "failed"])
