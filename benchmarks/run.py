@@ -26,6 +26,7 @@ from impls.terminal import Progress, plural
 
 from .cases import Case
 from .sentinels import Sentinels
+from .tables import compare_fastest, write_fastest
 from .timing import Timing
 
 SHAPE = ("contestant", "op", "capacity", "batch", "fanout", "threads", "dtype")  # fields of a case and of its record
@@ -98,7 +99,8 @@ class Stamp:
 class Tally:
     """The outcome of a run: its cells, those found done, those measured by status, those measured again because the
     machine was disturbed, those left for lack of time, how many were skipped for which reason, both medians of each A/A
-    pair, and what failed: a sentence for each cell whose latest record says so; the keys of the cells in order."""
+    pair, and what failed: a sentence for each cell whose latest record says so; the keys of the cells in order, and
+    the latest record of each."""
 
     cells: int
     resumed: int = 0
@@ -109,6 +111,7 @@ class Tally:
     pairs: list[tuple[float, float]] = dataclasses.field(default_factory=list)
     failures: list[str] = dataclasses.field(default_factory=list)
     keys: list[str] = dataclasses.field(default_factory=list)
+    found: list[Measurement] = dataclasses.field(default_factory=list)
 
     @property
     def noise_floor(self) -> float:
@@ -214,14 +217,10 @@ def run(
             tally.repeated += len(group)
             collections.deque(kept(group), maxlen=0)
     tally.pairs = records.twins(known, stamp.primitive)
-    tally.failures = _failures(known, {*tally.keys})
+    asked = {*tally.keys}
+    tally.found = latest(record for record in known if record.cell in asked)
+    tally.failures = [f"{one.contestant} {one.op}, {one.reason}" for one in tally.found if one.status == "failed"]
     return tally
-
-
-def _failures(known: Iterable[Measurement], asked: set[str]) -> list[str]:
-    """Describe the cells asked for whose latest record says that they failed."""
-    last = latest(record for record in known if record.cell in asked)
-    return [f"{one.contestant} {one.op}, {one.reason}" for one in last if one.status == "failed"]
 
 
 def latest(found: Iterable[Measurement]) -> list[Measurement]:
@@ -267,16 +266,17 @@ def show_cells(keys: Sequence[str], done: int, options: Namespace) -> int:
     return 0
 
 
-def show(tally: Tally, path: Path, options: Namespace, found: Mapping[str, Any] = {}, lines: Iterable[str] = ()) -> int:
+def show(tally: Tally, path: Path, options: Namespace, found: Mapping[str, Any] = {}, lines: Sequence[str] = ()) -> int:
     """Print what a run's records say, as JSON or as lines, its outcome, and what a noisy run is worth; return its
-    ``exit_code``. With the option ``dry_run`` print the cells instead."""
+    ``exit_code``. Without ``lines`` of its own a run shows the fastest of each operation. With the option ``dry_run``
+    print the cells instead."""
     if options.dry_run:
         return show_cells(tally.keys, tally.resumed, options)
-    code = exit_code(tally, path)
+    code, rows = exit_code(tally, path), compare_fastest(tally.found)
     if options.json:
-        print(json.dumps({"file": str(path), **tally.as_json(), **found}))
+        print(json.dumps({"file": str(path), **tally.as_json(), "times": rows, **found}))
         return code
-    print("\n".join([*lines, *tally.lines()]))
+    print("\n".join([*(lines or write_fastest(rows)), *tally.lines()]))
     if tally.pairs:
         print(f"the same cell measured twice differs by up to {tally.noise_floor:.1%} ({len(tally.pairs)} A/A pairs)")
     if records.LOAD in _machine() or tally.noise_floor > records.NOISY:

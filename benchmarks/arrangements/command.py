@@ -394,7 +394,7 @@ def measure_long(workloads: Sequence[Workload], options: argparse.Namespace) -> 
     tally = run(groups, path, stamp, measure, options, **how)
     found = latest(record for record in stamp.known(path) if record.op == RATIO)
     rows = [summary(record) for record in found if record.median_seconds is not None]
-    return show(tally, path, options, {"long": rows}, map(sentence, rows))
+    return show(tally, path, options, {"long": rows}, [*map(sentence, rows)])
 
 
 FILE, AGAIN = "arrangements.jsonl", f"{PRIMITIVE}_again"
@@ -453,7 +453,7 @@ def main(arguments: list[str] | None = None) -> int:
     how["name"] = lambda setting: stamp.cell(setting.cell())
     tally = run([[one] for own in every for one in own], path, stamp, measure, options, **how)
     rows = rates(latest(stamp.known(path)), PRIMITIVE)
-    return show(tally, path, options, {"rates": rows}, lines(rows))
+    return show(tally, path, options, {"rates": rows}, [*lines(rows)])
 
 
 def _parser() -> argparse.ArgumentParser:

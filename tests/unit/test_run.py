@@ -18,6 +18,7 @@ from benchmarks.peers import command as peers
 from benchmarks.profile import share
 from benchmarks.profile.cells import PRESETS, groups
 from benchmarks.run import Stamp, Tally, run, show
+from benchmarks.tables import MOST_ROWS, compare_fastest, write_fastest
 from benchmarks.timing import Timing
 from dse import records
 from dse.platforms import evidence
@@ -393,6 +394,7 @@ def test_a_report_is_words_or_json(tmp_path, capsys):
         "left": 0,
         "skipped_by_reason": {"not here": 1},
         "aa_pairs": 1,
+        "times": [],
     }
     assert show(tally, tmp_path, SHOWN) == 0
     first, skipped, again, worth, where = capsys.readouterr().out.splitlines()
@@ -438,3 +440,35 @@ def test_a_second_run_on_a_file_measures_nothing(tmp_path):
         counted(path, [1])
     assert read_file(path) == []
     assert counted(path, [1])[1] == [1]
+
+
+# The table of what was measured.
+
+
+def timed(contestant, seconds, **fields):
+    named = {"contestant": contestant, "op": "draw", "primitive": "sum_tree", "machine": {}, "median_seconds": seconds}
+    return record(0, **(named | fields))
+
+
+def test_a_run_shows_the_fastest_of_each_operation_and_by_how_much():
+    found = [timed("slow", 4e-6), timed("fast", 2e-6, fanout=8), timed("fast", 3e-6), timed("slow", 1e-6, op="update")]
+    found += [timed("model", 1e-9, source="modeled"), timed("stuck", None, status="failed")]
+    rows = [(row["op"], row["contestant"], row["fanout"], row["next"], row["slower"]) for row in compare_fastest(found)]
+    assert rows == [("draw", "fast", 8, "slow", 1.0), ("update", "slow", 16, None, None)]
+    assert write_fastest([]) == []
+
+
+def test_parts_of_training_are_rows_by_themselves_with_the_options_in_which_they_differ():
+    both = {"workload": "pong", "update_interval": 1}
+    parts = [("learner", {}), ("learner", {"policy": "torch"}), ("actor", {})]
+    found = [timed(name, 1e-6, primitive="training", options=both | own) for name, own in parts]
+    rows = compare_fastest(found)
+    assert [(row["contestant"], row["options"], row["next"]) for row in rows] == [(*part, None) for part in parts]
+
+
+def test_a_long_table_ends_with_how_many_rows_it_leaves_out():
+    found = [timed("tree", 1e-6, capacity=capacity) for capacity in range(1, 16)]
+    _head, *lines, last = write_fastest(compare_fastest(found))
+    assert len(lines) == MOST_ROWS
+    assert {line.split()[1] for line in lines} <= {str(capacity) for capacity in range(1, 16)}
+    assert "5 rows" in last
