@@ -1,7 +1,9 @@
 """Keep every number as a record: its source, its value, and what it was measured with.
 
-A record is one JSON object a line. Files are only ever appended to, line by line, so a process killed at any moment
-leaves whole lines and at most one torn line at the end, which readers drop with a warning and the next writer cuts off.
+A record is one JSON object a line, without what has its default. What all records of a run share, its commit, command
+and machine, stands in the first line of the run (``run``) and holds until another does. Files are only appended to,
+line by line, so a process killed at any moment leaves whole lines and at most one torn line at the end, which readers
+drop with a warning and the next writer cuts off.
 """
 
 import dataclasses
@@ -11,7 +13,7 @@ import json
 import operator
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, TracebackType
 from typing import Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
@@ -21,7 +23,14 @@ from impls.files import list_files, lock, refusing, try_to_write
 
 from . import stats
 
-SCHEMA = 1
+SCHEMA = 2
+OF_RUNS = ("schema", "commit", "dirty", "command", "machine")
+"""Fields that the records of a run share; of the machine all but what a record alone has (``facts``)."""
+OF_MACHINES = frozenset(
+    "key cpu vendor family model stepping kernel governor vector_sets cores memory_bytes caches gpus python packages "
+    "evidence workload load".split()
+)
+"""Facts of a machine that the records of a run share."""
 MOST, LONGEST_SECONDS, MOST_NESTED = 10**18, 1e9, 32
 """Largest whole number, longest time and deepest nesting that a record may hold."""
 _BENCHMARKS = Path(__file__).parent.parent / "benchmarks" / "sweep.py"  # next to this package in a checkout alone
@@ -134,9 +143,22 @@ class Measurement:
             raise ValueError(f"{self.contestant} {self.op} has no time: {self.status}, {self.reason}")
         return self.median_seconds
 
-    def to_json(self) -> str:
-        """Write the record as one line, without its newline."""
-        return json.dumps(dataclasses.asdict(self), allow_nan=False)
+    @functools.cached_property
+    def shared(self) -> dict[str, Any]:
+        """What the record has in common with others of its run, as a file keeps it."""
+        machine = {name: fact for name, fact in self.machine.items() if name in OF_MACHINES}
+        return {name: getattr(self, name) for name in OF_RUNS} | {"machine": machine}
+
+    def to_json(self, before: "Measurement | None" = None) -> str:
+        """Write the record as one line, without its newline; its run only if that of the line ``before`` is another."""
+        of_run = self.shared
+        fields = {} if before and before.shared == of_run else {"run": of_run}
+        fields |= {name: value for name in _FIELDS if (value := getattr(self, name)) != _DEFAULTS.get(name, ...)}
+        facts = {name: fact for name, fact in self.machine.items() if name not in OF_MACHINES}
+        fields = {name: value for name, value in fields.items() if name not in OF_RUNS} | (
+            {"facts": facts} if facts else {}
+        )
+        return json.dumps(fields, allow_nan=False, separators=(",", ":"))
 
 
 def identity_of(record: Measurement) -> tuple[str, str]:
@@ -176,10 +198,37 @@ def _kinds(hints: Mapping[str, Any]) -> dict[str, tuple[str, tuple[type, ...]]]:
 _FIELDS = _kinds(get_type_hints(Measurement))
 _FACTS = {"key": str, "cores": int, "memory_bytes": float | None, "caches": dict}
 _KINDS = _FIELDS | _kinds(_FACTS)  # of fields, and of facts of a machine that answers rest on
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Measurement)} | {"options": {}}
+_NEEDED = [name for name, default in _DEFAULTS.items() if default is dataclasses.MISSING and name not in OF_RUNS]
+_OWN = {*_FIELDS, "facts"} - {*OF_RUNS}
+
+
+def parse_lines(lines: Iterable[str], path: str | Path) -> Iterator[Measurement]:
+    """Parse the lines of a file as records. RecordError, with its line, for anything that is not of this schema."""
+    run: dict[str, Any] | None = None
+    for position, line in enumerate(lines, 1):
+        # Invariant: ``run`` is checked, and is that of the nearest line before that names one.
+        if line.strip():
+            record, run = _parse(line, f"{path}:{position}", run)
+            yield record
 
 
 def parse(line: str, where: str) -> Measurement:
-    """Parse one line as a record. RecordError for anything that is not exactly one of this schema."""
+    """Parse a line that names its run as a record. RecordError for anything that is not exactly one of this schema."""
+    return _parse(line, where, None)[0]
+
+
+def _parse(line: str, where: str, run: dict[str, Any] | None) -> tuple[Measurement, dict[str, Any]]:
+    """Return the record of a line and its run, by default that of the line before."""
+    fields = _read_object(line, where)
+    if "run" in fields:
+        run = _checked_run(fields.pop("run"), where)
+    elif run is None:
+        raise RecordError(f"{where}: names no run, nor does a line before it; the file was cut or edited")
+    return _build(fields, run, where), run
+
+
+def _read_object(line: str, where: str) -> dict[str, Any]:
     try:
         fields = _decode(line)
     except (ValueError, RecursionError) as error:
@@ -187,21 +236,48 @@ def parse(line: str, where: str) -> Measurement:
         raise RecordError(f"{where}: not a JSON object ({said}); the file was truncated or edited") from None
     if not isinstance(fields, dict):
         raise RecordError(f"{where}: a record is a JSON object, not {type(fields).__name__}")
-    if fields.get("schema") != SCHEMA:
-        version = short(fields.get("schema"))
-        raise RecordError(f"{where}: schema {version}, this version reads {SCHEMA}; measure again with this version")
-    for key in sorted(fields.keys() - _FIELDS.keys()):
-        raise RecordError(f"{where}: unknown key {short(key)}{near(key, _FIELDS)}")
-    missing = [key for key in _FIELDS if key not in fields]
-    if missing:
+    if "schema" in fields:
+        raise _of_another_schema(fields["schema"], where)
+    return fields
+
+
+def _of_another_schema(schema: Any, where: str) -> RecordError:
+    return RecordError(f"{where}: schema {short(schema)}, this version reads {SCHEMA}; measure again with this version")
+
+
+def _checked_run(run: Any, where: str) -> dict[str, Any]:
+    """Return the fields of a run. RecordError unless they are exactly those of this schema."""
+    if not isinstance(run, dict):
+        raise RecordError(f"{where}: run must be an object, not {short(run)}; the file was edited")
+    if run.get("schema") != SCHEMA:
+        raise _of_another_schema(run.get("schema"), where)
+    _check_names(run, OF_RUNS, OF_RUNS, where)
+    _check_kinds(run, where)
+    _check_kinds(run["machine"], where)
+    return run
+
+
+def _check_names(fields: Mapping[str, Any], known: Collection[str], needed: Iterable[str], where: str) -> None:
+    for key in sorted(fields.keys() - set(known)):
+        raise RecordError(f"{where}: unknown key {short(key)}{near(key, known)}")
+    if missing := [key for key in needed if key not in fields]:
         raise RecordError(f"{where}: lacks {', '.join(missing)}")
+
+
+def _build(fields: dict[str, Any], run: Mapping[str, Any], where: str) -> Measurement:
+    """Make the record of a line and its run. RecordError for what no record can have."""
+    _check_names(fields, _OWN, _NEEDED, where)
     _check_kinds(fields, where)
-    _check_kinds(fields["machine"], where)
+    if facts := fields.pop("facts", None):
+        if type(facts) is not dict:
+            raise RecordError(f"{where}: facts must be an object, not {short(facts)}; the file was edited")
+        _check_kinds(facts, where)
+        run = {**run, "machine": {**run["machine"], **facts}}
     for key, allowed in (("source", SOURCES), ("status", STATUSES)):
         if fields[key] not in allowed:
             raise RecordError(f"{where}: {key} must be one of {', '.join(allowed)}, not {short(fields[key])}")
-    _check_times(fields, where)
-    return Measurement(**{**fields, "samples_seconds": tuple(fields["samples_seconds"])})
+    _check_times({**_DEFAULTS, **fields}, where)
+    return Measurement(**{**run, **fields, "samples_seconds": tuple(fields.get("samples_seconds", ()))})
 
 
 def _decode(line: str) -> Any:
@@ -277,7 +353,7 @@ def read_file(path: str | Path) -> list[Measurement]:
     torn = lines.pop()  # what follows the last newline
     if torn:
         warnings.warn(f"{path}: the last line is torn, its cell is dropped", stacklevel=2)
-    return [parse(line, f"{path}:{position}") for position, line in enumerate(lines, 1) if line.strip()]
+    return [*parse_lines(lines, path)]
 
 
 def read_folder(folder: str | Path, machine: str | None = None, here: str = "") -> list[Measurement]:
@@ -399,6 +475,7 @@ class Writer:
         with refusing(self.path, RecordError, ANOTHER):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            self._before: Measurement | None = None
             try:
                 lock(self._file)
                 self._cut_torn_line()
@@ -422,7 +499,7 @@ class Writer:
     def append(self, record: Measurement) -> None:
         """Write one record and see it on disk. RecordError, with the file as it was, if that cannot be done."""
         end = os.fstat(self._file).st_size
-        rest = record.to_json().encode() + b"\n"
+        rest = record.to_json(self._before).encode() + b"\n"
         try:
             # Invariant: the file ends in the part of the line that is not in rest.
             while rest:
@@ -434,6 +511,7 @@ class Writer:
                 f"{self.path}: cannot be written ({error.strerror}); what it holds is whole: make room and run the "
                 "same command again to continue"
             ) from None
+        self._before = record
 
 
 def to_rows(records: Iterable[Measurement]) -> Iterator[dict[str, Any]]:

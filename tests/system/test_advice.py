@@ -23,6 +23,7 @@ from dse.__main__ import main as dse_main
 from dse.answers.mapping_answer import explained_answer, mapping_answer
 from dse.answers.printer import write
 from dse.mapping.question import find_mapping
+from dse.records import read_file
 from impls.terminal import COMMAND
 from impls.training import load
 from impls.training.__main__ import main as training_main
@@ -254,7 +255,8 @@ def test_training(capsys, monkeypatch, mine):
 @pytest.mark.slow
 def test_the_page_and_what_is_left_out_of_it(capsys, tmp_path, monkeypatch):
     """Of records that suffice for no figure, so that nearly all are left out; and of a folder without any."""
-    kept = [line for line in (RESULTS / MACHINE / "quick.jsonl").read_text().splitlines() if '"memory"' in line][:2]
+    found = read_file(RESULTS / MACHINE / "quick.jsonl")
+    kept = [record.to_json() for record in found if record.primitive == "memory"][:2]
     folder = tmp_path / "results" / MACHINE
     check(said_by(capsys, reports.main, "--results", folder.parent, "--machine", MACHINE))
     folder.mkdir(parents=True)

@@ -19,6 +19,8 @@ from impls.files import list_files
 from reports.claims import quoted
 from reports.kept import of_results
 
+MACHINE = {"key": "here", "cpu": "a processor", "cores": 2}
+
 
 def measurement(**fields):
     known = {
@@ -34,7 +36,7 @@ def measurement(**fields):
         "median_seconds": 2e-6,
         "low_seconds": 1e-6,
         "high_seconds": 3e-6,
-        "machine": {"key": "here", "cpu": "a processor", "cores": 2},
+        "machine": MACHINE,
         "utc": "2026-01-01T00:00:00+00:00",
     }
     return Measurement(**(known | fields))
@@ -52,15 +54,26 @@ def test_a_record_survives_the_file(tmp_path):
     write(path, first)
     write(path, second)
     assert read_file(path) == [first, second]
-    assert [json.loads(line)["schema"] for line in path.read_text().splitlines()] == [1, 1]
+    assert [json.loads(line)["run"]["schema"] for line in path.read_text().splitlines()] == [2, 2]
 
 
-def test_every_key_of_the_contract_is_written():
-    keys = (
-        "schema source status reason primitive contestant op capacity fanout batch threads dtype options distribution "
-        "samples_seconds calls_per_sample median_seconds low_seconds high_seconds machine commit dirty utc command"
-    )
-    assert set(json.loads(measurement().to_json())) == set(keys.split())
+def test_a_run_stands_in_the_file_once_and_what_is_a_records_own_beside_it(tmp_path):
+    path, seen = tmp_path / "r.jsonl", MACHINE | {"steps": 5}
+    found = [measurement(), measurement(op="get"), measurement(machine=seen), measurement(commit="beef"), measurement()]
+    write(path, *found)
+    assert read_file(path) == found
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert ["run" in line for line in lines] == [True, False, False, True, True]
+    assert set(lines[0]["run"]) == {"schema", "commit", "dirty", "command", "machine"}
+    assert [line.get("facts") for line in lines] == [None, None, {"steps": 5}, None, None]
+
+
+def test_a_line_that_names_no_run_is_refused_without_one_before_it(tmp_path):
+    path = tmp_path / "r.jsonl"
+    write(path, measurement(), measurement(op="get"))
+    path.write_text(path.read_text().splitlines()[1] + "\n")
+    with pytest.raises(RecordError, match=r"r\.jsonl:1: names no run"):
+        read_file(path)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +96,7 @@ def test_a_time_that_cannot_be_is_refused_with_its_line(tmp_path, median, low, h
     first, second = path.read_text().splitlines()
     for name, new in (("median", median), ("low", low), ("high", high)):
         old = getattr(measurement(), f"{name}_seconds")
-        second = second.replace(f'"{name}_seconds": {old}', f'"{name}_seconds": {new}')
+        second = second.replace(f'"{name}_seconds":{old}', f'"{name}_seconds":{new}')
     path.write_text(f"{first}\n{second}\n")
     with pytest.raises(RecordError, match=r"r\.jsonl:2: (median_seconds must be |.*NaN)"):
         read_file(path)
@@ -120,7 +133,10 @@ def test_a_torn_last_line_is_dropped_by_readers_and_cut_by_writers(tmp_path):
     [
         (lambda f: {**f, "fanuot": 3}, ["r.jsonl:1", "unknown key 'fanuot'", "did you mean 'fanout'"]),
         (lambda f: {key: value for key, value in f.items() if key != "op"}, ["r.jsonl:1", "lacks op"]),
-        (lambda f: {**f, "schema": 99}, ["r.jsonl:1", "schema 99", "reads 1"]),
+        (lambda f: {**f, "run": {**f["run"], "schema": 99}}, ["r.jsonl:1", "schema 99", "reads 2"]),
+        (lambda f: {**f, "schema": 1}, ["r.jsonl:1", "schema 1", "reads 2"]),
+        (lambda f: {**f, "run": "this"}, ["r.jsonl:1", "run must be an object", "'this'"]),
+        (lambda f: {**f, "run": {**f["run"], "comit": 1}}, ["unknown key 'comit'", "did you mean 'commit'"]),
         (lambda f: {**f, "source": "guessed"}, ["source must be one of measured, modeled", "'guessed'"]),
         (lambda f: {**f, "status": "fine"}, ["status must be one of ok, skipped", "'fine'"]),
         (lambda f: [1], ["a record is a JSON object, not list"]),
@@ -128,7 +144,7 @@ def test_a_torn_last_line_is_dropped_by_readers_and_cut_by_writers(tmp_path):
 )
 def test_whatever_is_not_a_record_is_refused_with_its_place(tmp_path, change, words):
     path = tmp_path / "r.jsonl"
-    path.write_text(json.dumps(change(dataclasses.asdict(measurement()))) + "\n")
+    path.write_text(json.dumps(change(json.loads(measurement().to_json()))) + "\n")
     with pytest.raises(RecordError) as refusal:
         read_file(path)
     for word in words:
@@ -138,36 +154,40 @@ def test_whatever_is_not_a_record_is_refused_with_its_place(tmp_path, change, wo
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('"batch": 32', '"batch": 0', "batch must be from 1 to"),
-        ('"batch": 32', '"batch": -3', "batch must be from 1 to"),
-        ('"batch": 32', f'"batch": {"9" * 400}', "batch must be from 1 to"),
-        ('"batch": 32', f'"batch": {"9" * 5000}', "4300 digits"),
-        ('"batch": 32', '"batch": true', "batch must be a whole number, not True"),
-        ('"batch": 32', '"batch": 32, "batch": 64', "stands twice"),
-        ('"fanout": 16', '"fanout": 0', "fanout must be from 1 to"),
-        ('"fanout": 16', '"fanout": 2.5', "fanout must be a whole number, not 2.5"),
-        ('"capacity": 1000', '"capacity": null', "capacity must be a whole number, not None"),
-        ('"capacity": 1000', '"capacity": "many"', "capacity must be a whole number, not 'many'"),
-        ('"contestant": "numba"', '"contestant": 7', "contestant must be text, not 7"),
-        ('"contestant": "numba"', r'"contestant": "\ud800"', "surrogates"),
-        ('"options": {}', '"options": [1]', "options must be an object"),
-        ('"options": {}', f'"options": {{"a": {"[" * 400 + "]" * 400}}}', "nested too deeply"),
-        ('"options": {}', f'"options": {"[" * 100_000}', "recursion"),
-        ('"schema": 1', '"schema": true', "schema must be a whole number, not True"),
-        ('"samples_seconds": []', '"samples_seconds": null', "samples_seconds must be a list"),
-        ('"samples_seconds": []', '"samples_seconds": ["1"]', "samples_seconds must be numbers from 0"),
-        ('"samples_seconds": []', '"samples_seconds": [1e999]', "samples_seconds must be numbers from 0"),
-        ('"samples_seconds": []', f'"samples_seconds": [{"9" * 400}]', "samples_seconds must be numbers from 0"),
-        ('"median_seconds": 2e-06', '"median_seconds": null', "lacks its time"),
-        ('"median_seconds": 2e-06', f'"median_seconds": {"9" * 400}', "median_seconds must be above 0"),
-        ('"machine": {"key": "here", "cpu": "a processor", "cores": 2}', '"machine": [1]', "machine must be an object"),
-        ('"cores": 2', '"cores": "2"', "cores must be a whole number"),
-        ('"utc": ""', '"utc": 5', "utc must be text, not 5"),
-        ('"dirty": null', '"dirty": 1', "dirty must be true or false or null, not 1"),
+        ('"batch":32', '"batch":0', "batch must be from 1 to"),
+        ('"batch":32', '"batch":-3', "batch must be from 1 to"),
+        ('"batch":32', f'"batch":{"9" * 400}', "batch must be from 1 to"),
+        ('"batch":32', f'"batch":{"9" * 5000}', "4300 digits"),
+        ('"batch":32', '"batch":true', "batch must be a whole number, not True"),
+        ('"batch":32', '"batch":32, "batch":64', "stands twice"),
+        ('"fanout":8', '"fanout":0', "fanout must be from 1 to"),
+        ('"fanout":8', '"fanout":2.5', "fanout must be a whole number, not 2.5"),
+        ('"capacity":1000', '"capacity":null', "capacity must be a whole number, not None"),
+        ('"capacity":1000', '"capacity":"many"', "capacity must be a whole number, not 'many'"),
+        ('"contestant":"numba"', '"contestant":7', "contestant must be text, not 7"),
+        ('"contestant":"numba"', r'"contestant":"\ud800"', "surrogates"),
+        ('"options":{"a":1}', '"options":[1]', "options must be an object"),
+        ('"options":{"a":1}', f'"options":{{"a":{"[" * 400 + "]" * 400}}}', "nested too deeply"),
+        ('"options":{"a":1}', f'"options":{"[" * 100_000}', "recursion"),
+        ('"schema":2', '"schema":true', "schema True, this version reads 2"),
+        ('"samples_seconds":[2e-06]', '"samples_seconds":null', "samples_seconds must be a list"),
+        ('"samples_seconds":[2e-06]', '"samples_seconds":["1"]', "samples_seconds must be numbers from 0"),
+        ('"samples_seconds":[2e-06]', '"samples_seconds":[1e999]', "samples_seconds must be numbers from 0"),
+        ('"samples_seconds":[2e-06]', f'"samples_seconds":[{"9" * 400}]', "samples_seconds must be numbers from 0"),
+        ('"median_seconds":2e-06', '"median_seconds":null', "lacks its time"),
+        ('"median_seconds":2e-06', f'"median_seconds":{"9" * 400}', "median_seconds must be above 0"),
+        ('"machine":{"key":"here","cpu":"a processor","cores":2}', '"machine":[1]', "machine must be an object"),
+        ('"cores":2', '"cores":"2"', "cores must be a whole number"),
+        ('{"steps":5}', "5", "facts must be an object"),
+        ('{"steps":5}', '{"cores":"2"}', "cores must be a whole number"),
+        ('"utc":"now"', '"utc":5', "utc must be text, not 5"),
+        ('"dirty":null', '"dirty":1', "dirty must be true or false or null, not 1"),
     ],
 )
 def test_a_value_of_another_kind_is_refused_with_its_line(tmp_path, old, new, said):
-    whole = measurement(samples_seconds=(), utc="").to_json()
+    whole = measurement(
+        samples_seconds=(2e-6,), utc="now", fanout=8, options={"a": 1}, machine=MACHINE | {"steps": 5}
+    ).to_json()
     assert old in whole
     (tmp_path / "r.jsonl").write_text(f"{whole}\n{whole.replace(old, new)}\n")
     with pytest.raises(RecordError, match=rf"r\.jsonl:2: .*{re.escape(said)}"):

@@ -9,6 +9,7 @@ from dse.__main__ import main
 from dse.answer import Note
 from dse.answers.tune import split_answer
 from dse.mapping.question import find_mapping
+from dse.records import read_file
 from dse.solver.problem import ProblemError
 from dse.tuning.core_question import MOST_CORES, platform_split, split_cores
 from dse.tuning.core_split import RateCurve
@@ -52,10 +53,10 @@ def test_rates_are_the_profiles_own(capsys):
         machine=MACHINE,
         fix=TORCH,
     )
-    rows = map(json.loads, (RESULTS / MACHINE / "profile-hopper_ddpg-quick.jsonl").read_text().splitlines())
-    alone = [row for row in rows if row["options"].get("beside", "nothing") == "nothing" and row["threads"] == 1]
+    rows = read_file(RESULTS / MACHINE / "profile-hopper_ddpg-quick.jsonl")
+    alone = [row for row in rows if row.options.get("beside", "nothing") == "nothing" and row.threads == 1]
     for rate, asked in ((given.f_a.rates[1], ["actor", "step", 1]), (given.f_l.rates[1], ["learner", "step", 256])):
-        seconds = [row["median_seconds"] for row in alone if [row[name] for name in CELL] == asked]
+        seconds = [row.seconds for row in alone if [getattr(row, name) for name in CELL] == asked]
         assert min(seconds) <= 1 / rate.value <= max(seconds)
     assert {rate.source for rate in given.f_a.rates.values()} == {"measured"}
     fix = (f"--fix={key}={value}" for key, value in TORCH.items())

@@ -72,7 +72,7 @@ def test_it_goes_on_with_a_file_of_the_shipped_format_wherever_that_was_cut_off(
     stamp = Stamp(whole[0].commit, False, "made up", primitive, whole[0].machine)
     first = whole[: int(kept * len(whole))]
     path = tmp_path / "records.jsonl"
-    path.write_text("".join(one.to_json() + "\n" for one in first) + ('{"schema": 1, "sou' if kept < 1 else ""))
+    path.write_text("".join(one.to_json() + "\n" for one in first) + ('{"run":{"schema":2,"comm' if kept < 1 else ""))
     by_cell = {one.cell: one for one in whole}
     found, named = cells(stamp)
 
