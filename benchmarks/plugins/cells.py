@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from impls import training
 
+from ..libraries.base import OURS, hosts
 from ..profile.cells import Cell
-from .host import OURS, hosts
 
 PRIMITIVE = "plugin"
 BUFFER = "buffer"

@@ -23,14 +23,14 @@ from impls import training
 from impls.training.clock import sample_efficiency
 
 from ..arguments import add_common, add_list, add_names, add_numbers, at_least, list_of, listed, parser_of
+from ..libraries.base import OURS, hosts
+from ..libraries.sb3 import UNIFORM
 from ..run import Stamp, file_of, latest, show
 from ..run import run as run_cells
 from ..sentinels import Sentinels
 from ..timing import Timing
 from ..workers import Bounded, ask_once, refusal
 from .cells import PRIMITIVE, STEP, TASKS, TREE, TWIN, Cell, fanout_of, groups
-from .host import OURS, hosts
-from .sb3_host import UNIFORM
 
 LEARNING_FILE = "plugins-learning.jsonl"
 RUN = "plugin run"

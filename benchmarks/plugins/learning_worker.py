@@ -11,8 +11,8 @@ from typing import Any
 from impls import training
 from impls.training.workload import Workload
 
+from ..libraries.base import hosts
 from ..worker import sentence_of, serve
-from .host import hosts
 
 EVALUATION_SEED = 10_000_019  # of the episodes that evaluate, which no run trains on
 
@@ -31,7 +31,7 @@ class _Session:
 
 
 def _trained(workload: Workload, task: str, kind: str, seed: int, steps: int) -> list[tuple[int, float, float]]:
-    trainer: Any = hosts()["sb3"].trainer(task, kind, seed)
+    trainer: Any = hosts()["sb3"].loop(task, kind, seed)
     from stable_baselines3.common.callbacks import BaseCallback  # noqa: PLC0415  # optional, and here by then
 
     model, explore, points = trainer._model, workload.exploration, list[tuple[int, float, float]]()

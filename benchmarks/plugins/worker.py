@@ -16,12 +16,12 @@ import numpy as np
 from impls import training
 
 from ..clock import CallClock, pin
-from ..replay import rows
+from ..libraries import rows
+from ..libraries.base import Host, hosts
 from ..replay.buffers import CHECKED_ROWS, fault_of, spread
 from ..timing import Timing, interleave
 from ..worker import installed, serve, threads
 from .cells import BUFFER, TWIN
-from .host import Host, hosts
 
 SPREAD_ROUNDS = 100  # of new priorities before a buffer is timed
 PLACED = 256  # rows that the steps of a buffer take one after the other
@@ -98,7 +98,7 @@ def _buffer_step(host: Host, task: str, kind: str, capacity: int, batch: int, se
 
 def _training_step(host: Host, task: str, kind: str, capacity: int, batch: int, seed: int, spare_steps: int) -> Call:
     """Return the step of a training loop that has begun to learn ``spare_steps`` ago."""
-    trainer = host.trainer(task, kind, seed)
+    trainer = host.loop(task, kind, seed)
     while trainer.steps < training.load(task).learner.learning_starts + spare_steps:
         trainer.turn()
     return lambda turn: trainer.turn()

@@ -32,8 +32,8 @@ from impls.training.weights import spans
 
 from ..arguments import DEFAULT, add_common, add_list, add_names, at_least, listed, parser_of
 from ..clock import ALL_CPUS, CallClock, Clock, pin
+from ..libraries.rows import LAYOUT, made
 from ..profile.command import try_environments, workload_of
-from ..replay.rows import LAYOUT, made
 from ..run import Stamp, Tally, file_of, latest, run, show
 from ..timing import Timing, interleave
 from . import cells

@@ -1,14 +1,13 @@
 """pfrl's DQN, by its agent's ``act`` and ``observe``."""
 
-from .trainer import TorchTrainer, size_of
+from . import base
 
 
-class Pfrl(TorchTrainer):
+class Loop(base.TorchLoop):
     """``DoubleDQN`` on ``PrioritizedReplayBuffer``, a tree in Python that samples without replacement."""
 
-    packages = ("pfrl", "torch", "numpy", "gymnasium")
-    needs = ("filelock", "gym", "gymnasium", "packaging", "pillow")
-    alone = ("pfrl",)
+    package = "pfrl"
+    needs = ("filelock", "gym", "gymnasium", "packaging", "pillow", "torch")
 
     def _prepare(self) -> None:
         import numpy as np  # noqa: PLC0415
@@ -52,4 +51,4 @@ class Pfrl(TorchTrainer):
 
     @property
     def weights(self) -> int:
-        return size_of(self._network.parameters())
+        return base.size_of(self._network.parameters())
