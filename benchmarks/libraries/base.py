@@ -339,6 +339,7 @@ class TorchLoop(Loop):
     """A library on torch, on one thread; gradient steps are those of the optimizer that takes the first."""
 
     beside = ("torch", "numpy", "gymnasium")
+    policy: Any  # torch's module that acts, which is trained in place: of action values, or SAC's policy
 
     def __init__(self, workload: Workload, environments: int, seed: int) -> None:
         import torch  # noqa: PLC0415  # optional
@@ -360,9 +361,9 @@ class TorchLoop(Loop):
         return self._updates
 
     @property
-    def policy(self) -> Any:
-        """SAC's policy, torch's module, which is trained in place."""
-        raise NotImplementedError
+    def weights(self) -> int:
+        """Weights of what acts that are trained."""
+        return sum(parameter.numel() for parameter in self.policy.parameters() if parameter.requires_grad)
 
     def act(self, observations: NDArray[Any]) -> NDArray[Any]:
         """Choose actions ``[A, n]`` in [-1, 1] by SAC's policy without exploration, for observations ``[A, ..]``."""
@@ -374,11 +375,6 @@ class TorchLoop(Loop):
     def _means(self, observations: Any) -> Any:
         """Means ``[A, n]`` of the policy's Gaussians, which tanh takes to actions."""
         raise NotImplementedError
-
-
-def size_of(parameters: Iterable[Any]) -> int:
-    """Count the weights among torch's parameters that are trained."""
-    return sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
 
 
 class Host(Role):

@@ -21,11 +21,11 @@ class Loop(base.TorchLoop):
         if len(set(hidden)) > 1:
             raise NotImplementedError(f"hidden layers of one size alone, not {hidden}")
         (inputs,), choices = self.workload.observation.shape, self.workload.action.choices
-        self._network = FCStateQFunctionWithDiscreteAction(inputs, choices, hidden[0], len(hidden))
+        self.policy = FCStateQFunctionWithDiscreteAction(inputs, choices, hidden[0], len(hidden))
         rng = np.random.default_rng(self.seed)
         self._agent = (DoubleDQN if learner.double else DQN)(
-            self._network,
-            torch.optim.Adam(self._network.parameters(), lr=learner.learning_rate),
+            self.policy,
+            torch.optim.Adam(self.policy.parameters(), lr=learner.learning_rate),
             PrioritizedReplayBuffer(replay.capacity, replay.alpha, replay.beta, self.workload.steps, replay.epsilon),
             learner.gamma,
             ConstantEpsilonGreedy(self.workload.exploration.end, lambda: int(rng.integers(choices))),
@@ -48,7 +48,3 @@ class Loop(base.TorchLoop):
         self.steps += 1
         if terminated or truncated:
             self._observation = self._stepped.reset()[0]
-
-    @property
-    def weights(self) -> int:
-        return base.size_of(self._network.parameters())

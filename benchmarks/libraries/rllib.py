@@ -144,10 +144,6 @@ class Loop(_Rllib, base.TorchLoop):
         self.steps += 1
 
     @property
-    def weights(self) -> int:
-        return base.size_of(self.policy.parameters())
-
-    @property
     def policy(self) -> Any:
         return self._algorithm.get_module()
 

@@ -85,12 +85,8 @@ class Loop(_Sb3, Learned, base.TorchLoop):
         return getattr(stable_baselines3, self.workload.algorithm.upper()), {}
 
     @property
-    def weights(self) -> int:
-        return base.size_of((self._model.q_net if self.workload.algorithm == "dqn" else self.policy).parameters())
-
-    @property
     def policy(self) -> Any:
-        return self._model.actor
+        return self._model.q_net if self.workload.algorithm == "dqn" else self._model.actor
 
     def _means(self, observations: Any) -> Any:
         return self.policy.get_action_dist_params(observations)[0]

@@ -158,13 +158,13 @@ class Loop(_Tianshou, base.TorchLoop):
         from tianshou.utils.net.common import Net  # noqa: PLC0415
 
         learner = self.workload.learner
-        self._network = Net(
+        self.policy = Net(
             state_shape=self.workload.observation.shape,
             action_shape=self.workload.action.choices,
             hidden_sizes=self.workload.network.hidden,
         )
         policy = DiscreteQLearningPolicy(
-            model=self._network, action_space=space, eps_training=self.workload.exploration.end
+            model=self.policy, action_space=space, eps_training=self.workload.exploration.end
         )
         return DQN(
             policy=policy,
@@ -184,13 +184,13 @@ class Loop(_Tianshou, base.TorchLoop):
 
         learner, size = self.workload.learner, self.workload.action_size
         sizes = {"state_shape": self.workload.observation.shape, "hidden_sizes": self.workload.network.hidden}
-        self._network = ContinuousActorProbabilistic(
+        self.policy = ContinuousActorProbabilistic(
             preprocess_net=Net(**sizes), action_shape=size, unbounded=True, conditioned_sigma=True
         )
         critics = [ContinuousCritic(preprocess_net=Net(**sizes, action_shape=size, concat=True)) for _ in range(2)]
         adam = AdamOptimizerFactory(lr=learner.learning_rate)
         return SAC(
-            policy=SACPolicy(actor=self._network, action_space=space),
+            policy=SACPolicy(actor=self.policy, action_space=space),
             policy_optim=adam,
             critic=critics[0],
             critic_optim=adam,
@@ -213,16 +213,8 @@ class Loop(_Tianshou, base.TorchLoop):
                 for _ in range(self.count):
                     self._algorithm.update(self._buffer, self.workload.learner.batch)
 
-    @property
-    def weights(self) -> int:
-        return base.size_of(self._network.parameters())
-
-    @property
-    def policy(self) -> Any:
-        return self._network
-
     def _means(self, observations: Any) -> Any:
-        return self._network(observations)[0][0]
+        return self.policy(observations)[0][0]
 
 
 class _HostBuffer(Buffer):

@@ -289,13 +289,13 @@ class _Loop(_Torchrl, base.TorchLoop):
 
         self._torch, self._dict, self._rng = torch, TensorDict, np.random.default_rng(self.seed)
         choices = self.workload.action.choices
-        self._network = MLP(
+        self.policy = MLP(
             in_features=self.workload.observation.shape[0],
             out_features=choices,
             num_cells=list(self.workload.network.hidden),
             activation_class=torch.nn.ReLU,
         )
-        actor = QValueActor(self._network, in_keys=["observation"], action_space="categorical")
+        actor = QValueActor(self.policy, in_keys=["observation"], action_space="categorical")
         self._loss = DQNLoss(
             actor, loss_function="smooth_l1", delay_value=True, double_dqn=learner.double, action_space="categorical",
             reduction="none",
@@ -313,7 +313,7 @@ class _Loop(_Torchrl, base.TorchLoop):
             action = int(self._rng.integers(self.workload.action.choices))
         else:
             with torch.no_grad():
-                action = int(self._network(observation).argmax())
+                action = int(self.policy(observation).argmax())
         following, reward, terminated, truncated, _ = self._environment.step(action)
         done = terminated or truncated
         outcome = {
@@ -337,10 +337,6 @@ class _Loop(_Torchrl, base.TorchLoop):
         self._optimizer.step()
         self._target.step()
         self._buffer.update_tensordict_priority(batch)
-
-    @property
-    def weights(self) -> int:
-        return base.size_of(self._network.parameters())
 
 
 class _OnOurs(_Loop):

@@ -11,8 +11,7 @@ from benchmarks import __main__ as cli
 from benchmarks import workers
 from benchmarks.libraries.base import OURS, Host, hosts
 from benchmarks.libraries.ours import PythonBuffer as OurBuffer
-from benchmarks.plugins import command, worker
-from benchmarks.plugins.cells import BUFFER, STEP, TASKS, TREE, groups
+from benchmarks.plugins import BUFFER, STEP, TASKS, TREE, command, groups, worker
 from benchmarks.plugins.worker import Inside
 from benchmarks.workers import WorkerError
 from dse.records import read_file
