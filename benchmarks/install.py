@@ -115,8 +115,16 @@ def pip(*arguments: str, constraints: Path) -> str:
 def _parser() -> argparse.ArgumentParser:
     known = list_kinds((), ROLES)
     parser = argparse.ArgumentParser("python -m benchmarks.install", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("libraries", nargs="*", metavar="LIBRARY", type=among("library", *known), help="default: all")
-    parser.add_argument("--hosts", action="store_true", help="as hosts of our plug-ins, with what their tests need")
+    parser.add_argument(
+        "libraries",
+        nargs="*",
+        metavar="LIBRARY",
+        type=among("library", *known),
+        help="libraries to install (default: all)",
+    )
+    parser.add_argument(
+        "--hosts", action="store_true", help="install hosts of our plug-ins, with what the tests of plug-ins need"
+    )
     parser.add_argument("--constraints", type=Path, default=CONSTRAINTS, help="versions (default: %(default)s)")
     return parser
 

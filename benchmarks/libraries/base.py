@@ -36,7 +36,7 @@ Methods = tuple[type, Sequence[str]]  # a class, and the methods in which its ti
 
 
 class Role(ABC):
-    """What a library is timed as, a class of its file; what the roles of a file share, a class of its own states."""
+    """A thing that a library is timed as: a class of its file, where a private class states what its roles share."""
 
     name: ClassVar[str]
     package: ClassVar[str]  # the distribution, installed without what it says it needs
@@ -63,10 +63,10 @@ R = TypeVar("R", bound=Role)
 def roles(role: type[R]) -> dict[str, type[R]]:
     """Return every class of a role by its name, installed or not; names are sorted."""
     found = {}
-    for file in {each.name for each in pkgutil.iter_modules([str(Path(__file__).parent)])} - {"base"}:
+    for _, file, _ in pkgutil.iter_modules([str(Path(__file__).parent)]):
         module = importlib.import_module(f"{__package__}.{file}")
         for label, kind in vars(module).items():
-            is_own = isinstance(kind, type) and kind.__module__ == module.__name__ and label[0] != "_"
+            is_own = isinstance(kind, type) and kind.__module__ == module.__name__ != __name__ and label[0] != "_"
             if is_own and issubclass(kind, role):
                 found[kind.name] = kind
     return dict(sorted(found.items()))

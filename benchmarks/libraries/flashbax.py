@@ -102,8 +102,8 @@ class Buffer(_Flashbax, base.Buffer):
         self._of = of
         made = of(1)[0]
         self._add = jax.jit(made.add, donate_argnums=0)
-        one = {name: array[0] for name, array in rows.made(np.zeros(1, np.int64)).items()}
-        self._state = made.init(jax.tree.map(jax.numpy.asarray, one))
+        record = {name: array[0] for name, array in rows.made(np.zeros(1, np.int64)).items()}
+        self._state = made.init(jax.tree.map(jax.numpy.asarray, record))
 
     def insert(self, placed: Any) -> None:
         self._state = self._add(self._state, placed)

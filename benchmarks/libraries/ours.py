@@ -18,7 +18,7 @@ BANKS = 2  # of a strategy that has banks
 
 
 class _Buffer(base.Buffer):
-    """What our buffers share: a batch has rows, weights and a sequence."""
+    """A buffer of ours: a batch has rows, weights and a sequence."""
 
     needs_install = False
     fanout = 16

@@ -182,14 +182,14 @@ class _Buffer(_Rllib, base.Buffer):
     def records(self, sampled: Any) -> rows.Rows:
         """Return what an episode keeps of a record; the rest, which follows from the reward, goes unchecked: there the
         next observation is the next row's."""
-        observation = np.stack([one.get_observations(0) for one in sampled])
-        reward = np.array([one.get_rewards(0) for one in sampled], np.float32).reshape(-1)
-        action = np.stack([one.get_actions(0) for one in sampled])
+        observation = np.stack([episode.get_observations(0) for episode in sampled])
+        reward = np.array([episode.get_rewards(0) for episode in sampled], np.float32).reshape(-1)
+        action = np.stack([episode.get_actions(0) for episode in sampled])
         rest = {"next_observation": observation + 1, "terminated": reward.astype(np.int64) % 2 == 1}
         return {"observation": observation, "action": action, "reward": reward, **rest}
 
     def weights(self, sampled: Any) -> Any:
-        return np.array([one.get_extra_model_outputs("weights", 0) for one in sampled])
+        return np.array([episode.get_extra_model_outputs("weights", 0) for episode in sampled])
 
     def place_errors(self, errors: Any) -> Any:
         return np.abs(errors) + 1e-6

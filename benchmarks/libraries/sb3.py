@@ -132,8 +132,8 @@ class _Buffer(_Sb3, base.Buffer):
         self._buffer = PrioritizedReplayBuffer(self.capacity, observation, action, "cpu", **how)
 
     def insert(self, placed: Any) -> None:
-        for one in placed:
-            self._buffer.add(*one, [{}])
+        for record in placed:
+            self._buffer.add(*record, [{}])
 
     def sample(self, batch: int) -> Any:
         return self._buffer.sample(batch)

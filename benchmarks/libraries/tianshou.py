@@ -60,8 +60,8 @@ class Buffer(_Tianshou, base.Buffer):
         self._buffer: Any = PrioritizedReplayBuffer(self.capacity, alpha=base.ALPHA, beta=base.BETA)
 
     def insert(self, placed: Any) -> None:
-        for one in placed:
-            self._buffer.add(one)
+        for record in placed:
+            self._buffer.add(record)
 
     def sample(self, batch: int) -> Any:
         return self._buffer.sample(batch)

@@ -24,7 +24,7 @@ def test_every_role_names_distributions_whose_version_is_fixed(role):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """What pip is asked for, and what is run to see that it is there: nothing is installed."""
+    """Words that pip is asked for, and code that is run to see that a role is there: nothing is installed."""
     words = []
 
     def pip(*arguments, constraints):
