@@ -10,6 +10,8 @@ PLUGINS := .venv-plugins
 OLD := .venv-oldest
 OLDEST ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
 HOSTED := hosts rllib
+hosts_LIBRARIES := sb3 tianshou torchrl
+rllib_LIBRARIES := rllib
 COMPARED := benchmarks compare 3c43102 HEAD --contestants numba --capacities 1000000 --batches 1024 --fanouts 16 --budget 240
 RACED := dse recommend --capacity 1e6 --batch 256 --again
 PRINTED ?= race run compare
@@ -119,15 +121,15 @@ $(OLD)/.ready: pyproject.toml constraints.txt | $(READY)
 	@cd $(OLD) && pwd -P >.made
 	@touch $@
 
-$(PEERS)/.ready: benchmarks/peers/constraints.txt benchmarks/install.py
+$(PEERS)/.ready: benchmarks/libraries/constraints.txt benchmarks/install.py
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -c $< numpy numba
 	$(PEERS)/bin/python -m benchmarks.install
 	@touch $@
 
-$(PLUGINS)/%/.ready: benchmarks/plugins/%.txt benchmarks/plugins/install.py
+$(PLUGINS)/%/.ready: benchmarks/libraries/constraints.txt benchmarks/install.py
 	$(PYTHON) -m venv $(PLUGINS)/$*
 	$(PLUGINS)/$*/bin/python -m pip install --quiet --disable-pip-version-check -c $< numpy
-	$(PLUGINS)/$*/bin/python -m benchmarks.plugins.install $*
+	$(PLUGINS)/$*/bin/python -m benchmarks.install --hosts $($*_LIBRARIES)
 	@cd $(PLUGINS)/$* && pwd -P >.made
 	@touch $@

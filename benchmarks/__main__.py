@@ -67,7 +67,7 @@ ELSEWHERE = {
     "share": "profile.share",
     "replay": "replay.command",
     "arrangements": "arrangements.command",
-    "transports": "transports.command",
+    "transports": "transports",
     "learning": "learning.command",
     "plugins": "plugins.command",
     "adapt": "adapt",

@@ -27,11 +27,10 @@ from dse import platforms
 from dse.platforms.evidence import answers
 from dse.records import RecordError
 
-from . import peers
 from .arguments import add_common, add_numbers, parser_of
 from .cases import ROTATION, Case, Prepared, WrongAnswerError, prepare
 from .clock import LEAST_SAMPLE_SECONDS, Call, Clock
-from .libraries import loading
+from .libraries.base import Tree, loading, roles, tree_names
 from .presets import ENDS, ON_DEVICE, UNCHECKED, Block, groups
 from .run import Stamp, Tally, exit_code, file_of, show
 from .sweep import SweepMethod, sweep
@@ -257,9 +256,9 @@ def _timed(stage: str, path: Path, options: argparse.Namespace, spent_seconds: f
 
 def _build_libraries() -> None:
     """Let the libraries compile before the clock runs, on every CPU. Each cell of one that fails states the reason."""
-    for name in peers.names("cuda"):
+    for name in tree_names("cuda"):
         with contextlib.suppress(ImportError, OSError):
-            peers.adapter(name).after_install()
+            roles(Tree)[name].after_install()
 
 
 def _cases(stage: str) -> Iterator[Case]:
@@ -267,8 +266,8 @@ def _cases(stage: str) -> Iterator[Case]:
     blocks = {"trees": TREES, "rivals": RIVALS, "transfers": TRANSFERS}[stage]
     yield from itertools.chain.from_iterable(block.cases() for block in blocks)
     if stage == "rivals":
-        for name in peers.names("cuda"):
-            kind = peers.adapter(name)
+        for name in tree_names("cuda"):
+            kind = roles(Tree)[name]
             theirs = dataclasses.replace(RIVALS[0], contestants=(name,), fanouts=(kind.fanout,), options=({},))
             yield from dataclasses.replace(theirs, dtypes=kind.dtypes).cases()
 

@@ -72,7 +72,7 @@ class _Session:
 
     def accuracy(self, contestant: str, dtype: str, seed: int) -> dict[str, Any]:
         """Return every check of a tree, or why there is none."""
-        from .peers import accuracy  # noqa: PLC0415  # a commit that is compared has no peers
+        from .peers import accuracy  # noqa: PLC0415  # a commit that is compared has no libraries
 
         try:
             return {"checks": accuracy.checks(maker(contestant), contestant, dtype, seed)}
@@ -108,9 +108,9 @@ def maker(contestant: str) -> Any:
     """Return the function that makes a tree: ours, or an adapter of another library."""
     if contestant in impls.names():
         return impls.make
-    from . import peers  # noqa: PLC0415  # see accuracy
+    from .libraries import base  # noqa: PLC0415  # see accuracy
 
-    return peers.make
+    return base.make_tree
 
 
 if __name__ == "__main__":

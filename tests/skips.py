@@ -13,7 +13,7 @@ EXPECTED = {
     r"^found no Chromium": "a browser is the system's, and only tests of how the page looks need it",
     r"^this system has no |^sends SIGINT$|^needs POSIX|^targets are x86-64$|^there is no /dev/full$|"
     r"could not import '(fcntl|resource)'": "the system is another",
-    r"^make peers has not been run$|^cleanrl's dqn_jax.py is not named$": "others' code takes minutes to install",
+    r"^make peers has not been run$": "others' code takes minutes to install",
     r"^the plug-in '\w+' needs \S+: make plugins installs it$": "make plugins runs these",
 }
 """Patterns of a skip's reason, each with why such skips are no loss."""

@@ -16,7 +16,8 @@ from impls.training.arrangement import BANKED, COPIES, COPY_SYNCS, NODES, Arrang
 from impls.training.options import with_values
 from impls.training.workload import Workload
 
-from ..loops import kind_of, with_sac
+from ..libraries.base import Loop, roles
+from ..loops import with_sac
 
 PRIMITIVE = "training run"
 LEARNERS = 2  # of the runs in which several combine
@@ -97,7 +98,7 @@ class Trained:
     @property
     def fanout(self) -> int:
         """Children of a node of the sum tree."""
-        return kind_of(self.library).fanout if self.library else self.settings.replay.fanout
+        return roles(Loop)[self.library].fanout if self.library else self.settings.replay.fanout
 
     @property
     def options(self) -> dict[str, Any]:

@@ -38,9 +38,12 @@ class Library:
     """Another library's loop and policy, as a run takes ours."""
 
     def __init__(self, name: str, workload: Workload, seed: int) -> None:
-        self._trainer, kind = loops.make(name, seed=seed, task=workload), loops.kind_of(name)
+        self._trainer: Any = loops.make(name, seed=seed, task=workload)
         self.seed, self.learner = seed, self
-        self.about = {"packages": installed(kind.packages), "limits": "; ".join(kind.sac_limits or ())}
+        self.about = {
+            "packages": installed(self._trainer.distributions()),
+            "limits": "; ".join(self._trainer.sac_limits or ()),
+        }
 
     @property
     def step(self) -> int:

@@ -1,8 +1,4 @@
-"""Whole training loops, ours and other libraries': DQN or SAC, one core, one gradient step an environment step.
-
-The registry is the folder: loop ``x`` is the one public :class:`~benchmarks.loops.trainer.Trainer` of
-``x_trainer.py``.
-"""
+"""Whole training loops, ours and other libraries': DQN or SAC, one core, one gradient step an environment step."""
 
 import dataclasses
 from functools import cache
@@ -10,30 +6,20 @@ from functools import cache
 from impls import training
 from impls.training.workload import Workload
 
-from ..libraries import adapters, loading
-from .trainer import Trainer
+from ..libraries import base
+from ..libraries.base import Loop, roles
 
 WORKLOAD = "cartpole_dqn"
 
 
-@cache
-def _kinds() -> dict[str, type[Trainer]]:
-    return dict(adapters(__name__, "_trainer", Trainer))
-
-
 def names() -> tuple[str, ...]:
-    """Return every loop with an adapter, installed or not: ours first."""
-    return tuple(sorted(_kinds(), key=lambda name: (not kind_of(name).is_ours, name)))
-
-
-def kind_of(name: str) -> type[Trainer]:
-    """Return the adapter class of a loop."""
-    return _kinds()[name]
+    """Return every loop, installed or not: ours first."""
+    return tuple(sorted(roles(Loop), key=lambda name: (not roles(Loop)[name].is_ours, name)))
 
 
 def with_sac() -> tuple[str, ...]:
-    """Return the other libraries whose SAC has an adapter too, installed or not."""
-    return tuple(name for name in names() if kind_of(name).sac_limits is not None)
+    """Return the other libraries whose SAC is trained too, installed or not."""
+    return tuple(name for name, kind in roles(Loop).items() if kind.sac_limits is not None)
 
 
 @cache
@@ -48,11 +34,9 @@ def workload(batch: int = 0) -> Workload:
     return dataclasses.replace(shipped, exploration=steady, learner=learner)
 
 
-def make(name: str, environments: int = 1, seed: int = 0, task: Workload | None = None) -> Trainer:
+def make(name: str, environments: int = 1, seed: int = 0, task: Workload | None = None) -> Loop:
     """Make a loop of the workload, or of another, by SAC where ``with_sac`` has its name.
 
     RuntimeError with one sentence where its library is not here or cannot be loaded.
     """
-    kind = kind_of(name)
-    with loading(name, "" if kind.is_ours else "; try: make peers"):
-        return kind(task or workload(), environments, seed)
+    return base.make(Loop, name, task or workload(), environments, seed)

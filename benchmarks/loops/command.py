@@ -18,7 +18,6 @@ import dataclasses
 import functools
 import json
 import math
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -34,11 +33,12 @@ from dse.records import Measurement, Status, twins
 from impls import training
 
 from ..arguments import add_common, add_list, add_numbers, add_python, among, at_least, parser_of
+from ..libraries.base import Loop, roles
 from ..profile.cells import Cell
 from ..run import Stamp, Tally, exit_code, file_of, show_cells
 from ..timing import Timing
 from ..workers import Bounded, WorkerError, refusal
-from . import WORKLOAD, cleanrl_trainer, kind_of, names, workload
+from . import WORKLOAD, names, workload
 
 MODULE = "benchmarks.loops.worker"
 PRIMITIVE = "loop_peer"
@@ -51,7 +51,7 @@ def loop_of(name: str, environments: int, batch: int = 0) -> Cell:
 
     ``batch`` records of a gradient step; 0: as many as the workload has.
     """
-    kind, own = kind_of(name), workload(batch)
+    kind, own = roles(Loop)[name], workload(batch)
     options = {"workload": WORKLOAD, "identity": training.identity(own)}
     options |= {"environments": environments, "replay": kind.replay} | ({"batch": batch} if batch else {})
     return Cell(name, "", options, own.learner.batch, capacity=own.replay.capacity, fanout=kind.fanout)
@@ -71,7 +71,7 @@ class Member:
 
     def start(self, stack: ExitStack, python: Path, seed: int, warm_up: int) -> None:
         """Start its process, there make the loop, and let it take a given number of environment steps."""
-        kind = kind_of(self.loop.contestant)
+        kind = roles(Loop)[self.loop.contestant]
         own = Path(sys.executable) if kind.is_ours else python
         if not own.exists():
             self.status, self.reason = "skipped", f"{own}: no such interpreter; install the libraries first: make peers"
@@ -133,10 +133,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if (most := max(options.batches)) > (room := workload().replay.capacity):
         raise ValueError(f"--batches is at most {room}, the records of the replay, not {most}")
-    if options.cleanrl:
-        os.environ[cleanrl_trainer.FILE] = str(options.cleanrl.resolve())
     chosen = [name for name in names() if name in (options.contestants or names())]
-    sizes = [(name, count) for name in chosen for count in kind_of(name).environments]
+    sizes = [(name, count) for name in chosen for count in roles(Loop)[name].environments]
     loops = [loop_of(*size, batch) for batch in options.batches for size in sizes]
     path, stamp = file_of(options, FILE), Stamp.of_this_run(__name__, PRIMITIVE)
     if options.dry_run:
@@ -235,7 +233,7 @@ def _row(name: str, ops: dict[str, Measurement]) -> dict[str, Any]:
     steps, updates, seconds = (record.machine[count] for count in ("steps", "gradient_steps", "seconds"))
     return {
         "loop": name,
-        "is_ours": kind_of(record.contestant).is_ours,
+        "is_ours": record.contestant in (name for name, kind in roles(Loop).items() if kind.is_ours),
         "replay": record.options["replay"],
         "environments": record.options["environments"],
         "steps_per_second": {op: _rate(ops[op]) for op in OPS},
@@ -325,6 +323,4 @@ def _parser() -> argparse.ArgumentParser:
         warmup=(WARM_UP, "environment steps before the first block, the first 1,000 without gradient steps"),
     )
     add_python(parser)
-    cleanrl = "a copy of cleanrl's dqn_jax.py, which is in no current package"
-    parser.add_argument("--cleanrl", type=Path, metavar="FILE", help=cleanrl)
     return add_common(parser, seed_of="environments, weights and order")

@@ -15,9 +15,9 @@ from impls.training.errors import TrainingError
 from impls.training.weights import networks
 
 from ..clock import pin
+from ..libraries.base import Loop
 from ..worker import installed, sentence_of, serve, threads
-from . import kind_of, make, workload
-from .trainer import Trainer
+from . import make, workload
 
 CLEAN = 10  # percentile of step times that stands for steps that nothing disturbed
 
@@ -25,7 +25,7 @@ CLEAN = 10  # percentile of step times that stands for steps that nothing distur
 class _Session:
     """The training loop of this process, once it is prepared."""
 
-    _trainer: Trainer
+    _trainer: Loop
 
     def prepare(self, name: str, environments: int, seed: int, warm_up: int, batch: int = 0) -> dict[str, Any]:
         """Make a loop and let it take a given number of environment steps."""
@@ -44,7 +44,7 @@ class _Session:
         (wanted,) = (size.parameters for size in networks(workload()).values())
         if trainer.weights != wanted:
             return {"failed": f"its network has {trainer.weights:,} weights, not {wanted:,}"}
-        return {"affinity": affinity, "remark": trainer.remark, "packages": installed(kind_of(name).packages)}
+        return {"affinity": affinity, "remark": trainer.remark, "packages": installed(trainer.distributions())}
 
     def block(self, seconds: float) -> dict[str, Any]:
         """Let the loop run; return seconds of an environment step: clean, median, and of CPU time."""

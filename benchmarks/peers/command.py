@@ -26,7 +26,7 @@ from dse import accuracy, platforms
 from dse.accuracy import ACCURACY_FILE, Accuracy
 from dse.records import Measurement, RecordError, Status
 
-from . import adapter, names
+from ..libraries.base import Tree, roles, tree_names
 
 PEER, AGAIN, SHARED = "peer", "peer_again", "peer_shared"
 FILE = "peers.jsonl"
@@ -50,13 +50,17 @@ def implementations(chosen: Sequence[str] | None = None) -> list[dict[str, Any]]
     or the chosen, of which each of ours may be one.
     """
     theirs = [
-        {"contestant": name, "dtype": dtype, "fanout": adapter(name).fanout}
-        for name in names()
-        for dtype in adapter(name).dtypes
+        {"contestant": name, "dtype": dtype, "fanout": kind.fanout}
+        for name, kind in _libraries().items()
+        for dtype in kind.dtypes
     ]
     usual = {fields["contestant"] for fields in OURS}
     others = [{"contestant": name} for name in chosen or () if name in impls.names() and name not in usual]
     return [fields for fields in [*OURS, *others, *theirs] if not chosen or fields["contestant"] in chosen]
+
+
+def _libraries() -> dict[str, type[Tree]]:
+    return {name: roles(Tree)[name] for name in tree_names()}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -117,8 +121,8 @@ class _Member:
 
     def timed(self, case: Case, timing: Timing, affinity: list[int]) -> Measurement:
         """Make a record of a timed cell, with the limits that its adapter states."""
-        name = self.fields["contestant"]
-        limits = "; ".join(adapter(name).limits) if name in names() else ""
+        kind = _libraries().get(self.fields["contestant"])
+        limits = "; ".join(kind.limits) if kind else ""
         return self.stamp.timed(case, timing, {"affinity": affinity}, reason=limits or None, **self._callers())
 
     def _callers(self) -> dict[str, int]:
@@ -139,8 +143,8 @@ def _opened(stack: ExitStack, options: argparse.Namespace, stamp: Stamp, fields:
     """Start a process for an implementation, unless cells are only listed."""
     if options.dry_run:
         return _Member(fields, None, stamp)
-    worker, name = stack.enter_context(Worker(options.python)), fields["contestant"]
-    packages = ["numpy", "numba", *([adapter(name).package] if name in names() else [])]
+    worker, kind = stack.enter_context(Worker(options.python)), _libraries().get(fields["contestant"])
+    packages = ["numpy", "numba", *([kind.package] if kind else [])]
     machine = {**stamp.machine, "packages": worker.ask("versions", packages=packages)}
     return _Member(fields, worker, dataclasses.replace(stamp, machine=machine))
 
@@ -204,10 +208,9 @@ def _lines(found: dict[str, Any], path: Path, options: argparse.Namespace) -> It
 
 def _list(as_json: bool) -> int:
     """Print what each adapter states of its library."""
-    kinds = {name: adapter(name) for name in names()}
     rows = [
         {"name": name, "package": kind.package, "rule": kind.rule, "sums": "/".join(kind.dtypes), "limits": kind.limits}
-        for name, kind in kinds.items()
+        for name, kind in _libraries().items()
     ]
     if as_json:
         print(json.dumps(rows))
@@ -221,7 +224,7 @@ def _list(as_json: bool) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("peers", __doc__, "--contestants numba,tianshou,torchrl")
-    known = among("implementation", *impls.names(), *names())
+    known = among("implementation", *impls.names(), *_libraries())
     add_list(parser, "contestants", known, help="libraries, or trees of ours (default: all libraries and usual trees)")
     add_list(parser, "batches", at_least(1, "B"), default=BATCHES, help="elements of a call B, at --capacity")
     add_list(parser, "capacities", at_least(1, "N"), default=CAPACITIES, help=f"leaves N, at B = {BATCH}")

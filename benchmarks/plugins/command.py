@@ -23,18 +23,17 @@ from impls import training
 from impls.training.clock import sample_efficiency
 
 from ..arguments import add_common, add_list, add_names, add_numbers, at_least, list_of, listed, parser_of
+from ..libraries.base import OURS, hosts
+from ..libraries.sb3 import UNIFORM
 from ..run import Stamp, file_of, latest, show
 from ..run import run as run_cells
 from ..sentinels import Sentinels
 from ..timing import Timing
 from ..workers import Bounded, ask_once, refusal
-from .cells import PRIMITIVE, STEP, TASKS, TREE, TWIN, Cell, fanout_of, groups
-from .host import OURS, hosts
-from .sb3_host import UNIFORM
+from . import PRIMITIVE, STEP, TASKS, TREE, TWIN, Cell, fanout_of, groups
 
 LEARNING_FILE = "plugins-learning.jsonl"
 RUN = "plugin run"
-LEARNING_MODULE = f"{__package__}.learning_worker"
 KINDS = (UNIFORM, OURS)
 RUN_LIMIT_SECONDS = 3_600.0  # of a run
 
@@ -65,7 +64,7 @@ def _trained(runs: Sequence[Cell], stamp: Stamp, pythons: Sequence[Path]) -> Ite
     for run in runs:
         answer: dict[str, Any] = {"skipped": f"{hosts()['sb3'].module} is not installed; make plugins installs it"}
         for python in pythons:
-            answer = ask_once(python, LEARNING_MODULE, RUN_LIMIT_SECONDS, "train", **run.options)
+            answer = ask_once(python, MODULE, RUN_LIMIT_SECONDS, "train", **run.options)
             if "skipped" not in answer:
                 break
         yield _record(run, answer, stamp)

@@ -2,6 +2,7 @@
 
 {"do": "has", "names": ["sb3"]}                                  -> {"names": ["sb3"]}
 {"do": "measure", "name": "sb3", "task": "buffer", "kinds": ..}  -> {"timed": {..}, "absent": {..}, ..}
+{"do": "train", "task": "cartpole_dqn", "kind": "ours", ..}      -> {"points": [[steps, seconds, mean], ..]}
 """
 
 import functools
@@ -9,6 +10,7 @@ import importlib.util
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean
 from typing import Any, Self
 
 import numpy as np
@@ -16,16 +18,17 @@ import numpy as np
 from impls import training
 
 from ..clock import CallClock, pin
-from ..replay import rows
+from ..libraries import rows
+from ..libraries.base import Host, hosts
 from ..replay.buffers import CHECKED_ROWS, fault_of, spread
 from ..timing import Timing, interleave
-from ..worker import installed, serve, threads
-from .cells import BUFFER, TWIN
-from .host import Host, hosts
+from ..worker import installed, sentence_of, serve, threads
+from . import BUFFER, TWIN
 
 SPREAD_ROUNDS = 100  # of new priorities before a buffer is timed
 PLACED = 256  # rows that the steps of a buffer take one after the other
 TREE_SAMPLES = 11
+EVALUATION_SEED = 10_000_019  # of the episodes that evaluate, which no run trains on
 MOST_LETTERS = 200
 PACKAGES = ("numpy", "numba", "torch", "gymnasium")
 Call = Callable[[int], object]
@@ -72,6 +75,15 @@ class _Session:
         packages = installed((host.package, *PACKAGES))
         return {"timed": timed, "absent": absent, "affinity": affinity, "packages": packages}
 
+    def train(self, task: str, kind: str, seed: int, steps: int) -> dict[str, Any]:
+        """Train by one seed; a point is the mean of an evaluation, and the steps and seconds of training until it."""
+        try:
+            return {"points": _trained(task, kind, seed, steps)}
+        except ImportError as error:
+            return {"skipped": str(error).splitlines()[0]}
+        except Exception as error:  # whatever a library raises
+            return {"failed": sentence_of(error)}
+
 
 class _WrongError(Exception):
     """A buffer answered wrongly; the message says how."""
@@ -98,10 +110,10 @@ def _buffer_step(host: Host, task: str, kind: str, capacity: int, batch: int, se
 
 def _training_step(host: Host, task: str, kind: str, capacity: int, batch: int, seed: int, spare_steps: int) -> Call:
     """Return the step of a training loop that has begun to learn ``spare_steps`` ago."""
-    trainer = host.trainer(task, kind, seed)
-    while trainer.steps < training.load(task).learner.learning_starts + spare_steps:
-        trainer.turn()
-    return lambda turn: trainer.turn()
+    loop = host.loop(task, kind, seed)
+    while loop.steps < training.load(task).learner.learning_starts + spare_steps:
+        loop.turn()
+    return lambda turn: loop.turn()
 
 
 def _in_tree(host: Host, kind: str, call: Call, timing: Timing) -> list[float]:
@@ -199,6 +211,51 @@ def _said(error: BaseException) -> str:
     """Return the first line of an error's message, cut where it is long."""
     line = (str(error).splitlines() or ["not enough memory"])[0]
     return line if len(line) <= MOST_LETTERS else f"{line[:MOST_LETTERS]}.."
+
+
+def _trained(task: str, kind: str, seed: int, steps: int) -> list[tuple[int, float, float]]:
+    loop: Any = hosts()["sb3"].loop(task, kind, seed)
+    workload = loop.workload
+    from stable_baselines3.common.callbacks import BaseCallback  # noqa: PLC0415  # optional, and here by then
+
+    model, explore, points = loop._model, workload.exploration, list[tuple[int, float, float]]()
+    environment = loop.environment()
+
+    class Evaluating(BaseCallback):  # type: ignore[misc]
+        spent, began = 0.0, 0.0
+
+        def _on_training_start(self) -> None:
+            self.began = time.perf_counter()
+
+        def _on_step(self) -> bool:
+            if self.num_timesteps % workload.evaluation.interval == 0:
+                self.spent += time.perf_counter() - self.began
+                mean = _mean(model, environment, workload.evaluation.episodes)
+                points.append((self.num_timesteps, round(self.spent, 4), mean))
+                self.began = time.perf_counter()
+            return True
+
+    def exploration(left: float) -> float:
+        """The chance of a random action where this share of the run is left."""
+        passed = min(1.0, (1 - left) * steps / explore.steps)
+        return explore.start + (explore.end - explore.start) * passed
+
+    model.exploration_schedule = exploration
+    model.learn(steps, callback=Evaluating(), log_interval=None)
+    return points
+
+
+def _mean(model: Any, environment: Any, episodes: int) -> float:
+    """Return the mean return of episodes without exploration, the same ones each time."""
+    returns = []
+    for episode in range(episodes):
+        observation, is_over, total = environment.reset(seed=EVALUATION_SEED + episode)[0], False, 0.0
+        while not is_over:
+            action, _ = model.predict(observation, deterministic=True)
+            observation, reward, terminated, truncated, _ = environment.step(action)
+            is_over, total = terminated or truncated, total + float(reward)
+        returns.append(total)
+    return fmean(returns)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ from dse.records import Measurement, RecordError
 from impls.training import Workload
 from impls.training.settings import stated
 
-from .. import peers
 from ..arguments import add_common, add_list, add_numbers, add_python, add_workload, among, parser_of
 from ..clock import ALL_CPUS
+from ..libraries.base import Tree, roles, tree_names
 from ..presets import MODELED, NO_FANOUT, ON_DEVICE
 from ..run import Stamp, file_of, run, show
 from ..sentinels import Sentinels
@@ -63,7 +63,7 @@ class Shares:
 
     def tree(self, contestant: str) -> Cell:
         """Return the cell of a step's learning on a tree, in the tree's default format."""
-        replay, kind = self._workload.replay, None if contestant in impls.names() else peers.adapter(contestant)
+        replay, kind = self._workload.replay, roles(Tree).get(contestant)
         fanout = kind.fanout if kind else 16 if contestant in NO_FANOUT else replay.fanout
         shape = {"capacity": replay.capacity, "fanout": fanout, "dtype": kind.dtypes[0] if kind else "float32"}
         return Cell(contestant, "learning", options_of(self._workload), self._workload.learner.batch, **shape)
@@ -137,14 +137,14 @@ def _trees() -> list[str]:
 def _implementations(options: argparse.Namespace) -> list[str]:
     """Return the chosen trees, or all of ours that are timed here and, if their environment exists, every library."""
     theirs = has_libraries(options, is_needed=not set(options.contestants or ()) <= set(_trees()))
-    return list(options.contestants or (*_trees(), *(peers.names() if theirs else ())))
+    return list(options.contestants or (*_trees(), *(tree_names() if theirs else ())))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("share", __doc__, "--workload cartpole_dqn --contestants numba,numpy")
     add_workload(parser)
     add_list(
-        parser, "contestants", among("implementation", *_trees(), *peers.names()), help="trees of ours, or libraries"
+        parser, "contestants", among("implementation", *_trees(), *tree_names()), help="trees of ours, or libraries"
     )
     add_python(parser)
     add_numbers(parser, sample=(0.1, "seconds of a sample"), budget=(2.0, "seconds of sampling a tree"))

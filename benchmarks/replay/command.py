@@ -23,12 +23,13 @@ from dse.records import Measurement
 from impls.replay import registry
 
 from ..arguments import add_common, add_list, add_names, add_numbers, add_python, among, listed, parser_of
+from ..libraries.base import Buffer, roles
 from ..run import Stamp, Tally, file_of, latest, run, show
 from ..sentinels import Sentinels
 from ..timing import Timing, interleave
 from ..workers import Bounded, Untimed, WorkerError, has_libraries, refusal
 from . import summary
-from .buffers import kind_of, names
+from .buffers import kind_of
 from .cells import ALONE, COMPILED, IN_PYTHON, LEARNED, PARTS, REUSED, SUPERSEDED, Cell, Plan
 
 MODULE = "benchmarks.replay.worker"
@@ -201,7 +202,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     strategies = list(options.strategies or registry.strategies())
     usual = inspect.signature(registry.make).parameters["strategy"].default
     default = usual if usual in strategies else strategies[0]
-    others = [name for name in names() if name not in (COMPILED, REUSED)]
+    others = [name for name in roles(Buffer) if name not in (COMPILED, REUSED)]
     strategies = strategies if COMPILED in (options.buffers or (COMPILED,)) else []
     chosen = [name for name in others if name in (options.buffers or others)]
     theirs = [name for name in chosen if kind_of(name).package != "numba"]
@@ -283,7 +284,7 @@ def _parser() -> argparse.ArgumentParser:
     add_names(parser, "only", "part", PARTS, "parts, listed below")
     strategy = among("strategy", *registry.strategies())
     add_list(parser, "strategies", strategy, help="strategies of the compiled replay (default: all)")
-    buffers = [name for name in names() if name != REUSED]
+    buffers = [name for name in roles(Buffer) if name != REUSED]
     add_list(parser, "buffers", among("buffer", *buffers), help=f"of {', '.join(buffers)} (default: all that are here)")
     sizes = {
         "capacity": (1_000_000, "records N"),

@@ -18,8 +18,9 @@ import numpy as np
 from impls.replay import LocalStorage
 
 from ..clock import pin_to
-from . import rows
-from .buffers import Buffer, kind_of
+from ..libraries import rows
+from ..libraries.base import Buffer
+from .buffers import kind_of
 from .cells import RETRIEVE
 
 MEMBERS = 16  # at most

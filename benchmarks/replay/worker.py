@@ -31,9 +31,10 @@ from impls.training import TrainingError
 from impls.training.interrupts import WatchedParent, enter
 
 from ..clock import ALL_CPUS, Call, CallClock, Clock, pin, pin_to
+from ..libraries import base, rows
+from ..libraries.base import Buffer
 from ..worker import NOT_HERE, installed, sentence_of, serve, threads
-from . import buffers, jobs, partial, rows
-from .buffers import Buffer
+from . import buffers, jobs, partial
 from .cells import ALONE, LEARNED, RETRIEVE
 from .jobs import LIMIT_SECONDS, MEMBERS, ROTATING, CrewError, Job, Member, Outcome, Quota
 
@@ -380,14 +381,12 @@ class _Session:
         try:
             key = self._shared(cell, seed)
             learn = self._alone(Job(key, "learner", 0, 1, batch, cpus_of(0, 1)))
-            few, more = 1, max(2, min(1_024, buffers.part_of(capacity)))
+            few, more = 1, max(2, min(1_024, base.part_of(capacity)))
             one, many = (
                 statistics.median(self._alone(Job(key, "actor", 0, rows, batch, cpus_of(0, 1)))) for rows in (few, more)
             )
             a_row = max((many - one) / (more - few), 1e-12)
-            rows = min(
-                MOST_ROWS, buffers.part_of(capacity), max(1, round(1 + (statistics.median(learn) - one) / a_row))
-            )
+            rows = min(MOST_ROWS, base.part_of(capacity), max(1, round(1 + (statistics.median(learn) - one) / a_row)))
             insert = self._alone(Job(key, "actor", 0, rows, batch, cpus_of(0, 1)))
         except CrewError as error:
             return {"failed": str(error)}
@@ -421,7 +420,7 @@ class _Session:
         if fault := self._faults[checked]:
             raise _WrongError(fault)
         if key not in self._buffers:
-            make = buffers.filled if is_full else buffers.make
+            make = buffers.filled if is_full else functools.partial(base.make, Buffer)
             self._buffers[key] = make(name, cell["capacity"], seed, **options)
         return key
 

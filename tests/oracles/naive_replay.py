@@ -6,13 +6,14 @@ import threading
 
 import numpy as np
 
-from benchmarks.replay import buffers, command, rows, worker
+from benchmarks.libraries import base, rows
+from benchmarks.replay import command, worker
 from dse.platforms import busy
 
 MODULE = "tests.oracles.naive_replay"
 
 
-class Naive(buffers.Buffer):
+class Naive(base.Buffer):
     """A buffer of the plainest kind, which tells what was done to it."""
 
     name = "naive"
@@ -38,13 +39,13 @@ class Naive(buffers.Buffer):
 
     def update(self, sampled, errors):
         with self.lock:
-            self.priorities[sampled[1]] = (np.abs(errors) + buffers.EPSILON) ** buffers.ALPHA
+            self.priorities[sampled[1]] = (np.abs(errors) + base.EPSILON) ** base.ALPHA
 
     def records(self, sampled):
         return sampled[0]
 
     def weights(self, sampled):
-        return self.priorities[sampled[1]] ** -buffers.BETA
+        return self.priorities[sampled[1]] ** -base.BETA
 
 
 class Torn(Naive):
@@ -88,7 +89,7 @@ KINDS = (Naive, Torn, Uniform, Weightless, Raising)
 
 def main():
     """Answer requests or, with words, measure."""
-    buffers._kinds().update({kind.name: kind for kind in KINDS})
+    base.roles(base.Buffer).update({kind.name: kind for kind in KINDS})
     if len(sys.argv) == 1:
         return worker.serve(worker._Session())
     command.MODULE = MODULE

@@ -4,18 +4,18 @@ import os
 import sys
 import time
 
-from benchmarks import loops
+from benchmarks.libraries.base import Loop, roles
 from benchmarks.loops import worker
-from benchmarks.loops.trainer import Trainer
 from impls.training.weights import networks
 
 MODULE = "tests.oracles.naive_training"
 
 
-class Naive(Trainer):
+class Naive(Loop):
     """Counts a gradient step for each environment step."""
 
-    packages = ("numpy",)
+    package = "numpy"
+    needs_install = False
     is_ours = True
     environments = (1, 4)
     limits = ("learns nothing",)
@@ -37,6 +37,7 @@ class Slow(Naive):
     """Takes about four times as long, and samples uniformly."""
 
     is_ours = False
+    needs_install = True
     environments = (1,)
     replay = "uniform"
     limits = ()
@@ -87,5 +88,5 @@ KINDS = {kind.__name__.lower(): kind for kind in (Naive, Slow, Eager, Small, Rai
 
 
 if __name__ == "__main__":
-    loops._kinds().update(KINDS)
+    roles(Loop).update(KINDS)
     sys.exit(worker.serve(worker._Session()))

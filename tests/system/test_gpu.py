@@ -10,9 +10,10 @@ import pytest
 
 import impls
 from benchmarks import __main__ as cli
-from benchmarks import cases, gpu, peers
+from benchmarks import cases, gpu
 from benchmarks.cases import Case, prepare
 from benchmarks.clock import LEAST_SAMPLE_SECONDS
+from benchmarks.libraries.base import tree_names
 from dse.platforms import fingerprint
 from dse.records import read_file
 from impls.sumtree.cuda import program
@@ -66,9 +67,9 @@ def test_every_stage_in_one_call_with_the_reason_for_each_library_that_is_not_he
     assert {one.machine["device"] for one in timed} == {"cuda:0"}
     assert {one.op for one in timed} == {"draw", "update", "sample", "upload", "download"}
     skipped = {one.contestant: one.reason for one in found if one.status == "skipped"}
-    assert set(skipped) == set(peers.names("cuda")) == {"torch_cumsum", "torchrl_cuda"}
+    assert set(skipped) == set(tree_names("cuda")) == {"torch_cumsum", "torchrl_cuda"}
     assert all(reason.startswith(name) for name, reason in skipped.items())
-    assert not set(peers.names("cuda")) & set(peers.names())
+    assert not set(tree_names("cuda")) & set(tree_names())
     assert run(tmp_path, "--json") == 0
     again = json.loads(capsys.readouterr().out)
     tried = {stage: set(again[stage]["measured_by_status"]) for stage in ("trees", "rivals", "transfers")}

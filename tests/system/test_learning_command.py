@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as cli
-from benchmarks import loops, workers
+from benchmarks import workers
 from benchmarks.learning import command, worker
 from benchmarks.learning.cells import ALGORITHMS, DEPTHS, NAMES, PERIODS, runs
 from benchmarks.learning.scaling import Stepped
+from benchmarks.libraries.base import Loop, roles
 from benchmarks.workers import WorkerError
 from dse.platforms import evidence
 from dse.records import read_file
@@ -83,7 +84,7 @@ class Played(Naive):
 
 
 def test_a_run_of_another_library_is_evaluated_and_ends_as_ours(tmp_path, monkeypatch):
-    monkeypatch.setitem(loops._kinds(), "played", Played)
+    monkeypatch.setitem(roles(Loop), "played", Played)
     path = write_workload(tmp_path)
     path.write_text(path.read_text().replace("interval = 50\n", "interval = 50\nsolved = 1.0\n"))
     answer = worker.trained(str(path), {"name": "serial"}, 0, 3, 0, 100, 2, library="played")

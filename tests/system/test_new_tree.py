@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import pytest
 
@@ -39,16 +40,45 @@ from .contract import SumTree
 class ArrayTree(SumTree):
     """States no more than it must."""
 '''
-PEER = '''
-"""A made-up library's tree."""
+LIBRARY = '''
+"""A made-up library with every role there is."""
 
-from .torchrl_peer import Torchrl
+import numpy as np
+
+from . import base, ours
 
 
-class MadeUp(Torchrl):
-    """torchrl's under another name."""
+class Tree(base.Tree):
+    package, rule = "made-up", "smallest i with p_0 + .. + p_i > mass"
 
+    def _allocate(self):
+        self._tree = np.zeros(self.slots)
+
+    def sample(self, uniforms):
+        indices = self.prefix_sum_index(uniforms * self.total())
+        return indices, self._tree[indices]
+
+    def prefix_sum_index(self, mass):
+        return np.searchsorted(self._tree.cumsum(), mass, side="right")
+
+    def total(self):
+        return self._tree.cumsum()[-1]
+
+
+class Buffer(ours.PythonBuffer):
     package = "made-up"
+
+
+class Loop(ours.Loop):
+    package, is_ours = "made-up", False
+
+
+class Host(base.Host):
+    package, module = "made-up", "numpy"
+    buffers, kinds, loops = Buffer, ("theirs", "ours"), (Loop, Loop)
+
+    def trees(self):
+        return ()
 '''
 PLATFORM = """
 name = "here"
@@ -106,8 +136,9 @@ print(json.dumps(rows.groupby("contestant")["bytes"].max().to_dict()))
 QUIET = """
 import sys
 from benchmarks import __main__ as cli
+from benchmarks.peers import command as peers
 from dse.platforms import busy
-cli.Sentinels = busy.load = lambda: None
+cli.Sentinels = peers.Sentinels = busy.load = lambda: None
 sys.exit(cli.main(sys.argv[1:]))
 """
 """The benchmarks of the copy, whatever load there is, without sentinels, whose kernels the copy would compile first."""
@@ -121,7 +152,7 @@ def project(tmp_path_factory):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "impls" / "sumtree" / "twin_tree.py").write_text(TREE)
     (folder / "impls" / "sumtree" / "array_tree.py").write_text(ARRAY)
-    (folder / "benchmarks" / "peers" / "made_up_peer.py").write_text(PEER)
+    (folder / "benchmarks" / "libraries" / "made_up.py").write_text(LIBRARY)
     for kind, name, twin in (("impls/training/workloads", "cartpole_dqn", "mine"), ("dse/platforms", "edge", "board")):
         text = (folder / kind / f"{name}.toml").read_text()
         (folder / kind / f"{twin}.toml").write_text(text.replace(f'name = "{name}"', f'name = "{twin}"', 1))
@@ -203,6 +234,16 @@ def test_a_workload_and_a_platform_are_files(project):
     assert (given["question"]["platform"], given["question"]["workload"]) == ("board", "mine")
 
 
-def test_a_library_is_a_file(project):
-    listed = json.loads(run(project, "-m", "benchmarks", "peers", "--list", "--json"))
-    assert "made-up" in {row["package"] for row in listed}
+@pytest.mark.parametrize("command", ["peers", "peers --training", "replay --buffers made_up", "plugins"])
+def test_a_library_is_one_file_whatever_it_is_timed_as(project, command):
+    listed = json.loads(run(project, "-m", "benchmarks", *command.split(), "--dry-run", "--json"))
+    assert "made_up" in {cell["contestant"] for cell in listed}
+
+
+def test_a_librarys_tree_is_timed(project, tmp_path):
+    tiny = "--contestants made_up --capacity 100 --batches 8 --capacities 64 --budget 0 --no-accuracy".split()
+    run(project, "-c", QUIET, "peers", *tiny, "--python", sys.executable, "--results", str(tmp_path))
+    (path,) = tmp_path.glob("*/peers.jsonl")
+    found = read_file(path)
+    timed = {record.contestant for record in found if record.samples_seconds}
+    assert timed == {record.contestant for record in found} == {"made_up"}

@@ -7,21 +7,20 @@ import pytest
 
 import impls
 from benchmarks import __main__ as command
-from benchmarks import peers
 from benchmarks.cases import Case, WrongAnswerError, prepare
+from benchmarks.libraries import base
 from benchmarks.peers import accuracy
 from benchmarks.peers import command as peers_command
-from benchmarks.peers.peer import Peer
 from benchmarks.workers import ROOT, Untimed, Worker, WorkerError
 from dse import records
 from dse.accuracy import ACCURACY_FILE, CHECKS, read
 from impls.sumtree.oracle import Oracle
 
 
-class Honest(Peer):
+class Honest(base.Tree):
     """A naive float64 tree in the clothes of a library."""
 
-    package, version, rule = "honest", "1", "smallest i with p_0 + .. + p_i > mass"
+    package, rule = "honest", "smallest i with p_0 + .. + p_i > mass"
 
     def _allocate(self):
         self.oracle = Oracle(self.slots, self.dtype.name)
@@ -123,12 +122,10 @@ def test_a_library_is_timed_on_the_same_cases(op):
         prepare(Case("made-up", "draw", 3_000, 100, dtype="float64"), make=lambda name, n, **_: Shifted(n, "float64"))
 
 
-@pytest.mark.parametrize("name", peers.names())
+@pytest.mark.parametrize("name", base.tree_names())
 def test_every_adapter_states_what_its_library_is(name):
-    kind = peers.adapter(name)
-    assert issubclass(kind, Peer)
+    kind = base.roles(base.Tree)[name]
     assert "mass" in kind.rule
-    assert kind.version
     assert set(kind.dtypes) <= {"float32", "float64"}
     assert all(isinstance(limit, str) for limit in kind.limits)
 
@@ -137,9 +134,9 @@ def test_a_library_that_is_not_here_is_one_sentence(monkeypatch):
     monkeypatch.setattr(sys, "path", [path for path in sys.path if "site-packages" not in path])
     monkeypatch.setattr(sys, "meta_path", [finder for finder in sys.meta_path if "editable" not in repr(finder)])
     with pytest.raises(RuntimeError, match="cpprb needs the module 'cpprb', which is not installed; try: make peers"):
-        peers.make("cpprb", 8)
+        base.make_tree("cpprb", 8)
     with pytest.raises(ValueError, match="tianshou has float64 sums"):
-        peers.make("tianshou", 8, dtype="float32")
+        base.make_tree("tianshou", 8, dtype="float32")
 
 
 def test_a_worker_prepares_samples_and_dies_with_a_reason():

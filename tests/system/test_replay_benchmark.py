@@ -18,7 +18,9 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as cli
-from benchmarks.replay import buffers, cells, command, jobs, partial, rows, summary, worker
+from benchmarks.libraries import rows
+from benchmarks.libraries.base import Buffer, make, roles
+from benchmarks.replay import buffers, cells, command, jobs, partial, summary, worker
 from benchmarks.replay.cells import COMPILED, IN_PYTHON, OPERATIONS, PARTS, REUSED, Cell, Plan
 from benchmarks.replay.jobs import CrewError, Job, Outcome, Quota
 from benchmarks.replay.worker import LEAD_SECONDS, Operation, Processes, Threads, Together, part_of_step, quota, stretch
@@ -39,7 +41,7 @@ PLAN = Plan(STRATEGIES, "two_lock_checked", OTHERS, 1_000, 64, 5_000, 1_000)
 def known(monkeypatch):
     """Makes the buffers of this file known by their names."""
     for kind in naive_replay.KINDS:
-        monkeypatch.setitem(buffers._kinds(), kind.name, kind)
+        monkeypatch.setitem(roles(Buffer), kind.name, kind)
 
 
 @pytest.mark.usefixtures("known")
@@ -63,19 +65,19 @@ def test_records_tell_which_of_them_are_torn():
 
 
 def test_every_buffer_has_a_kind_and_one_that_is_not_here_is_one_sentence(monkeypatch):
-    assert {COMPILED, REUSED, IN_PYTHON, "cpprb", "cpprb_mp", "flashbax", "tianshou", "torchrl"} <= set(buffers.names())
+    assert {COMPILED, REUSED, IN_PYTHON, "cpprb", "cpprb_mp", "flashbax", "tianshou", "torchrl"} <= set(roles(Buffer))
     monkeypatch.setitem(sys.modules, "cpprb", None)
     with pytest.raises(
         RuntimeError, match=r"^cpprb needs the module 'cpprb', which is not installed; try: make peers$"
     ):
-        buffers.make("cpprb", 8)
+        make(Buffer, "cpprb", 8)
 
 
 @pytest.mark.parametrize("name", [COMPILED, REUSED, IN_PYTHON])
 def test_our_buffers_pass_the_check_and_their_operations_are_timed(name):
     options = {} if name == IN_PYTHON else {"strategy": "two_lock_checked"}
     assert buffers.fault(name, **options) is None
-    buffer = buffers.make(name, 300, **options)
+    buffer = make(Buffer, name, 300, **options)
     buffer.fill()
     for op in ("insert", "sample", "update", "retrieve", "step", "rollouts"):
         assert 0 < Operation(buffer, op, 16, 0.0002).sample() < 1
@@ -89,7 +91,7 @@ def test_the_other_parts_of_an_environment_step_are_timed(contestant, op):
 
 
 def test_cut_operations_run_and_leave_the_replay_as_it_is():
-    buffer = buffers.make(COMPILED, 300, strategy="two_lock_checked")
+    buffer = make(Buffer, COMPILED, 300, strategy="two_lock_checked")
     buffer.fill()
     for op, steps in partial.UNTIL.items():
         assert steps[-1] == "whole"
@@ -209,7 +211,7 @@ def test_work_takes_about_as_long_as_asked():
 
 @pytest.fixture
 def processes():
-    buffer = buffers.make(COMPILED, 256, strategy="two_lock_checked", shared=True)
+    buffer = make(Buffer, COMPILED, 256, strategy="two_lock_checked", shared=True)
     buffer.fill()
     members = Processes({"it": buffer})
     yield members

@@ -3,18 +3,16 @@
 import contextlib
 import datetime
 import json
-import os
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
 
 from benchmarks import __main__ as cli
 from benchmarks import loops
-from benchmarks.install import CONSTRAINTS
-from benchmarks.loops import cleanrl_trainer, command, trainer, worker
-from benchmarks.loops.trainer import Trainer
+from benchmarks.libraries import base
+from benchmarks.libraries.base import Loop, roles
+from benchmarks.loops import command, worker
 from benchmarks.workers import ROOT, Bounded, environment, quietly
 from dse.records import read_file
 from impls.training import load
@@ -22,7 +20,7 @@ from impls.training.weights import networks
 from tests.oracles import naive_training
 from tests.oracles.naive_training import Naive
 
-OURS = [name for name in loops.names() if loops.kind_of(name).is_ours]
+OURS = [name for name in loops.names() if roles(Loop)[name].is_ours]
 THEIRS = [name for name in loops.names() if name not in OURS]
 
 
@@ -33,7 +31,7 @@ COMMAND = ["peers", "--training", "--rounds", "3", "--block", "0.02", "--warmup"
 def measure(monkeypatch, tmp_path, capsys):
     """Measures loops of the tests, known here and in workers, of which "naive" is ours; returns what is printed."""
     for name, kind in naive_training.KINDS.items():
-        monkeypatch.setitem(loops._kinds(), name, kind)
+        monkeypatch.setitem(roles(Loop), name, kind)
     monkeypatch.setattr(command, "MODULE", naive_training.MODULE)
     monkeypatch.setattr(command, "OURS", "naive")
 
@@ -44,16 +42,10 @@ def measure(monkeypatch, tmp_path, capsys):
     return run
 
 
-def test_the_registry_holds_ours_first_and_every_library_states_what_it_is():
+def test_ours_come_first_and_libraries_that_sample_uniformly_say_so():
     assert OURS == ["fanout", "fanout_torch"] == list(loops.names()[:2])
     assert {"pfrl", "rllib", "sb3", "sbx", "tianshou"} <= set(THEIRS)
-    pinned = {line.partition("==")[0].lower().replace("_", "-") for line in CONSTRAINTS.read_text().splitlines()}
-    for name in THEIRS:
-        kind = loops.kind_of(name)
-        assert issubclass(kind, Trainer)
-        assert kind.replay in ("prioritized", "uniform")
-        assert {need.lower().replace("_", "-") for need in (*kind.needs, *kind.alone)} <= pinned, name
-    assert {loops.kind_of(name).replay for name in ("cleanrl", "sb3", "sbx")} == {"uniform"}
+    assert {roles(Loop)[name].replay for name in ("sb3", "sbx")} == {"uniform"}
     assert {"rllib", "sb3", "tianshou"} <= set(loops.with_sac()) <= set(THEIRS)
 
 
@@ -85,7 +77,7 @@ def test_a_block_is_of_whole_turns_and_its_times_are_of_environment_steps(monkey
     clock = SimpleNamespace(now=0.0, cpu=0.0)
     fake = SimpleNamespace(perf_counter=lambda: clock.now, process_time=lambda: clock.cpu)
     monkeypatch.setattr(worker, "time", fake)
-    monkeypatch.setattr(trainer, "time", fake)
+    monkeypatch.setattr(base, "time", fake)
 
     class Played(Naive):
         def turn(self):
@@ -101,52 +93,6 @@ def test_a_block_is_of_whole_turns_and_its_times_are_of_environment_steps(monkey
     assert block["clean"] == pytest.approx(0.2)
     assert block["median"] == pytest.approx(0.2)
     assert block["cpu"] == pytest.approx(0.1)
-
-
-SCRIPT = """
-import argparse
-from types import SimpleNamespace
-import gymnasium as gym
-import numpy as np
-
-class nn:
-    Dense = staticmethod(lambda units: np.zeros(units))
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    for name in ("env-id", "seed", "total-timesteps", "learning-rate", "buffer-size", "gamma", "tau", "batch-size",
-                 "target-network-frequency", "start-e", "end-e", "learning-starts", "train-frequency"):
-        parser.add_argument("--" + name, required=True)
-    args = parser.parse_args()
-    q_state = SimpleNamespace(step=0, params={"params": {"a": nn.Dense(120), "b": nn.Dense(84)}})
-    envs = gym.make(args.env_id)
-    envs.reset(seed=int(args.seed))
-    over = False
-    for step in range(5_000):
-        over = not envs.reset() if over else any(envs.step(0)[2:4])
-        q_state.step += 1
-"""
-
-
-def test_a_script_runs_for_a_block_and_waits(tmp_path, monkeypatch):
-    gymnasium = pytest.importorskip("gymnasium")
-    monkeypatch.setattr(gymnasium, "make", gymnasium.make)
-    monkeypatch.setattr(sys, "argv", sys.argv)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(cleanrl_trainer.FILE, raising=False)
-    with pytest.raises(RuntimeError, match="--cleanrl FILE"):
-        loops.make("cleanrl")
-    (tmp_path / "dqn_jax.py").write_text(SCRIPT)
-    monkeypatch.setenv(cleanrl_trainer.FILE, str(tmp_path / "dqn_jax.py"))
-    loop = loops.make("cleanrl")
-    assert loop.weights == sum(loop.workload.network.hidden)
-    loop.turn()
-    assert (loop.steps, loop.updates) == (1, 1)
-    ended = loop.run(time.perf_counter() + 0.01)
-    assert loop.steps == loop.updates == 1 + len(ended) > 2
-    assert ended == sorted(ended)
-    with pytest.raises(RuntimeError, match="the script has ended"):
-        loop.run(time.perf_counter() + 60)
 
 
 WRONG = {"eager": "failed 2.000 0.01", "small": "failed 17 17,410", "raising": "failed ArithmeticError diverged"}
@@ -230,9 +176,7 @@ def python():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", THEIRS)
 def test_a_librarys_loop_runs_where_it_is_installed(name, python):
-    if name == "cleanrl" and not os.environ.get(cleanrl_trainer.FILE):
-        pytest.skip("cleanrl's dqn_jax.py is not named")
-    for count in loops.kind_of(name).environments:
+    for count in roles(Loop)[name].environments:
         with Bounded(python, module=command.MODULE) as process:
             starts = loops.workload().learner.learning_starts
             answer = process.ask("prepare", name=name, environments=count, seed=0, warm_up=starts + 10)

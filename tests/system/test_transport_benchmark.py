@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("numba", reason="a parallel run is compiled by numba")
-from benchmarks.transports import cells, command
-from benchmarks.transports.command import Ledger, Watched
+from benchmarks import transports as command
+from benchmarks.transports import Ledger, Watched
 from dse.records import read_file
 from impls.training import TrainingError, load
 from impls.training.actor import Inserted
@@ -27,7 +27,7 @@ BLOCKS = 11
 
 
 def of(name, rows=64, batch=1_024, **options):
-    return cells.Cell(name, "", {"workload": "hopper_td3", "rows": rows, **options}, batch, 2)
+    return command.Cell(name, "", {"workload": "hopper_td3", "rows": rows, **options}, batch, 2)
 
 
 def faked(workload, cell, preset, make_loop=None):
@@ -73,15 +73,15 @@ def test_a_system_has_the_samplers_and_cores_that_are_asked_for():
 
 
 def test_axes_are_crossed_and_more_processes_than_cores_are_marked(monkeypatch):
-    monkeypatch.setattr(cells, "CORES", 2)
+    monkeypatch.setattr(command, "CORES", 2)
     axes = {"batches": [128, 8_192], "samplers": [1, 2], "queue_size": [500, 50_000], "cores": [1, 2]}
-    groups = list(cells.systems("w", 10, 16, axes))
+    groups = list(command.systems("w", 10, 16, axes))
     assert len({repr(group) for group in groups}) == len(groups) == 2 * 2 * 2 * (6 + 4)
     firsts = [group[0] for group in groups]
     usual = [one for one in firsts if one.options.keys() == {"workload", "rows"}]
     assert len(usual) == 20  # one sampler on all cores, as it was recorded before there were axes
     assert {one.options["rows"] for one in firsts if one.contestant == "fill 50000"} == {1}
-    marked = {(one.options.get("samplers", 1), one.options.get("cores", 2)): cells.oversubscribed(one.options)
+    marked = {(one.options.get("samplers", 1), one.options.get("cores", 2)): command.oversubscribed(one.options)
               for one in firsts}  # fmt: skip
     assert marked[1, 2] is None
     for (samplers, cores), reason in marked.items():
@@ -157,7 +157,7 @@ def test_a_watched_transport_notes_the_age_of_the_newest_record_received():
 def test_a_hand_over_is_timed_until_its_rows_are_in_the_replay(name, monkeypatch):
     monkeypatch.setattr(command, "SAMPLE_SECONDS", 1e-6)
     with ExitStack() as stack:
-        clocks = [command.clock_of(cells.Cell(name, op, batch=64), stack) for op in ("send", "hand over")]
+        clocks = [command.clock_of(command.Cell(name, op, batch=64), stack) for op in ("send", "hand over")]
         assert all(clock.sample() > 0 for clock in clocks)
 
 
@@ -197,9 +197,9 @@ def test_a_block_ends_with_a_transfer_where_a_queue_is_filled(is_filled, updates
 
 
 def test_a_system_runs_in_blocks_of_whole_transfers():
-    preset, before = cells.Preset(0.1, 0.1, 2, 0.1), os.sched_getaffinity(0)
+    preset, before = command.Preset(0.1, 0.1, 2, 0.1), os.sched_getaffinity(0)
     samples = command.measured(load("cartpole_dqn"), of("fill 500", 1, 128, samplers=2), preset)
-    assert {name: len(values) for name, values in samples.items()} == dict.fromkeys(cells.COLUMNS, 2)
+    assert {name: len(values) for name, values in samples.items()} == dict.fromkeys(command.COLUMNS, 2)
     assert all(value > 0 for values in samples.values() for value in values)
     for interval, step in zip(samples["interval"], samples["environment step"], strict=True):
         # A cycle x the sampling rate is a queue filled, but for the gradient step that a block ends with.

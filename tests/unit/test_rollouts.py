@@ -5,7 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks.replay import rows, summary, worker
+from benchmarks.libraries import rows
+from benchmarks.replay import summary, worker
 from benchmarks.replay.cells import COMPILED, IN_PYTHON, PARTS, ROLLOUTS, STEP_PARTS, TRAINED, Plan
 from dse.records import Measurement
 from impls.replay import SegmentedReplay

@@ -11,9 +11,9 @@ import pytest
 
 import impls
 from benchmarks import compare, sweep
-from benchmarks import peers as libraries
 from benchmarks.__main__ import main
 from benchmarks.cases import Case
+from benchmarks.libraries.base import tree_names
 from benchmarks.peers import command as peers
 from benchmarks.profile import share
 from benchmarks.profile.cells import PRESETS, groups
@@ -407,7 +407,7 @@ def test_a_report_is_words_or_json(tmp_path, capsys):
     ]
 
 
-@pytest.mark.parametrize("name", [*impls.names(), *libraries.names()])
+@pytest.mark.parametrize("name", [*impls.names(), *tree_names()])
 def test_every_tree_and_library_can_be_compared(name):
     assert {fields["contestant"] for fields in peers.implementations([name])} == {name}
 

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from .peer import Peer
+from . import base
 
 
-class Coax(Peer):
+class Tree(base.Tree):
     """``SumTree`` of coax, by its vector calls."""
 
     package = "coax"
-    version = "0.1.13"
     source = ("coax", "utils/_segment_tree.py", "SumTree")
     rule = "smallest i with p_0 + .. + p_i > mass"
     limits = ("takes uniforms, no prefix values", "refuses a uniform of 1 only")

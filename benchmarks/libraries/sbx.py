@@ -1,18 +1,19 @@
 """sbx's DQN: Stable-Baselines3's loop with a compiled gradient step of JAX."""
 
-from .sb3_trainer import Learned
-from .trainer import Trainer
+from . import base
+from .sb3 import Learned
 
 
-class Sbx(Learned, Trainer):
+class Loop(Learned, base.Loop):
     """``DQN`` of sbx, which samples uniformly."""
 
-    packages = ("sbx-rl", "stable-baselines3", "jax", "torch", "numpy", "gymnasium")
+    package = "sbx-rl"
+    beside = ("stable-baselines3", "jax", "torch", "numpy", "gymnasium")
     needs = (
         *("cloudpickle", "flax", "gymnasium", "jax", "matplotlib", "numpy", "optax", "pandas", "rich"),
-        *("tfp-nightly", "tqdm"),
+        *("tfp-nightly", "torch", "tqdm"),
     )
-    alone = ("stable-baselines3", "sbx-rl")
+    alone = ("stable-baselines3",)
     replay = "uniform"
     limits = ("not double: one pass of the network less", "does not clip gradients")
 

@@ -13,8 +13,9 @@ import functools
 import itertools
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,24 +26,88 @@ from dse.records import Measurement
 from impls import replay as replays
 from impls.replay import Replay
 from impls.replay.block import Handle, Memory, allocate
+from impls.terminal import plural
 from impls.training import TrainingError, Workload, identity, load
 from impls.training.actor import Inserted
 from impls.training.arrangement import Arrangement
 from impls.training.weights import spans
 
-from ..arguments import DEFAULT, add_common, add_list, add_names, at_least, listed, parser_of
-from ..clock import ALL_CPUS, CallClock, Clock, pin
-from ..profile.command import try_environments, workload_of
-from ..replay.rows import LAYOUT, made
-from ..run import Stamp, Tally, file_of, latest, run, show
-from ..timing import Timing, interleave
-from . import cells
-from .cells import ADDED, BATCHES, COLUMNS, MICRO, PARTS, PRESETS, SIZES, SYSTEM, Cell, Preset
+from .arguments import DEFAULT, add_common, add_list, add_names, at_least, listed, parser_of
+from .clock import ALL_CPUS, CallClock, Clock, pin
+from .libraries.rows import LAYOUT, made
+from .profile.cells import Cell
+from .profile.command import try_environments, workload_of
+from .run import Stamp, Tally, file_of, latest, run, show
+from .timing import Timing, interleave
 
 if TYPE_CHECKING:  # numba
     from impls.training.parallel.board import Board
     from impls.training.parallel.loop import ParallelLoop
     from impls.training.parallel.transports import RecordTransport, Send
+
+PARTS = {
+    "hand-over": "one hand-over of records, and of weights, by each transport, in one process",
+    "system": "actors and a learner as processes, in the columns of [Hou2023, Table 3]",
+}
+MICRO, SYSTEM = "transport", "training transport"
+COLUMNS = {
+    "environment step": "wall seconds of an environment step: sampling Hz is 1 over it",
+    "gradient step": "wall seconds of a gradient step: update Hz is 1 over it, update frame Hz the batch over it",
+    "cycle": "mean age in seconds of the newest record that the learner can sample, when it samples",
+    "transfer": "the learner's seconds in transfer for a gradient step: its loss is this over a gradient step",
+    "cpu": "CPU seconds of all processes for a second of wall time",
+    "interval": "seconds between two transfers that brought records, the transfer cycle; shared memory has none",
+}
+INTERVAL = "interval"
+ROWS, BATCHES = (1, 64), (128, 1024)
+SIZES = (500, 2_000, 5_000)  # records that a queue takes
+WEIGHTS = ("shared", "file", "torch")
+ADDED = "add to weights"  # 1, in one tensor of torch's, in memory of its own or in what torch shares
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Seconds of a running system before its first block, of a block, and how many blocks; of sampling a small cell."""
+
+    warm_seconds: float
+    block_seconds: float
+    blocks: int
+    budget_seconds: float
+
+
+PRESETS = {"quick": Preset(1.0, 0.5, 11, 0.15), "full": Preset(5.0, 2.5, 11, 0.5)}
+
+
+def hand_overs() -> Iterator[list[Cell]]:
+    """Yield groups of hand-overs of as many rows, and of weights, that are timed in alternation."""
+    for rows in ROWS:
+        yield [Cell(name, op, batch=rows) for name in ("shared", "queue", "pipe") for op in ("send", "hand over")]
+    for op in ("publish", "fetch"):
+        yield [Cell(name, f"{op} weights") for name in WEIGHTS]
+    yield [Cell(name, ADDED) for name in ("private", "torch")]
+
+
+def systems(workload: str, capacity: int, fanout: int, axes: Mapping[str, Sequence[int]]) -> Iterator[list[Cell]]:
+    """Yield the columns of each row of the table; a queue that is filled first is handed single rows, as there.
+
+    ``axes``: values of ``cores``, ``samplers``, ``batches`` and ``queue_size``.
+    """
+    for used, count, batch, rows in itertools.product(axes["cores"], axes["samplers"], axes["batches"], ROWS):
+        options = {"workload": workload, "rows": rows} | ({"samplers": count} if count > 1 else {})
+        options |= {"cores": used} if used < CORES else {}
+        queues = [
+            f"{kind} {size}" for kind in ("queue", *(["fill"] if rows == 1 else [])) for size in axes["queue_size"]
+        ]
+        for name in ("shared", *queues, "pipe"):
+            ops = [op for op in COLUMNS if (name, op) != ("shared", INTERVAL)]
+            yield [Cell(name, op, options, batch, count + 1, capacity, fanout) for op in ops]
+
+
+def oversubscribed(options: Mapping[str, Any]) -> str | None:
+    """Say that a system with these options has more processes than cores; None where it has not."""
+    processes, cores = options.get("samplers", 1) + 1, options.get("cores", CORES)
+    return f"oversubscribed: {processes} processes on {plural(cores, 'core')}" if processes > cores else None
+
 
 SAMPLE_SECONDS = 0.002
 _ROW = 0
@@ -286,7 +351,7 @@ def columns(counts: list[Counts]) -> dict[str, list[float]]:
             "cycle": done.age / max(1, done.looks),
             "transfer": done.transfer / max(1, done.updates),
             "cpu": done.cpu / done.wall,
-            cells.INTERVAL: done.wall / max(1, done.transfers),
+            INTERVAL: done.wall / max(1, done.transfers),
         }
         for column, value in values.items():
             samples.setdefault(column, []).append(max(LEAST_SECONDS, value))
@@ -332,7 +397,7 @@ def table(found: Sequence[Measurement]) -> list[dict[str, Any]]:
         if record.primitive == SYSTEM and record.median_seconds is not None:
             key = record.batch, record.contestant, *sorted(record.options.items())
             by_row.setdefault(key, {})[record.op] = record
-    return [row_of(one) for one in by_row.values() if set(COLUMNS) - {cells.INTERVAL} <= set(one)]
+    return [row_of(one) for one in by_row.values() if set(COLUMNS) - {INTERVAL} <= set(one)]
 
 
 def row_of(columns: dict[str, Measurement]) -> dict[str, Any]:
@@ -348,7 +413,7 @@ def row_of(columns: dict[str, Measurement]) -> dict[str, Any]:
         "sampling_hz": 1 / seconds["environment step"],
         "update_frame_hz": one.batch / seconds["gradient step"],
         "update_hz": 1 / seconds["gradient step"],
-        "cycle_seconds": seconds.get(cells.INTERVAL),
+        "cycle_seconds": seconds.get(INTERVAL),
         "age_seconds": seconds["cycle"],
         "loss_percent": 100 * seconds["transfer"] / seconds["gradient step"],
         "note": one.reason,
@@ -376,9 +441,9 @@ def _measured(part: str, preset: Preset, path: Path, workload: Workload, options
     if part == "hand-over":
         stamp = Stamp.of_this_run(__name__, MICRO, asked={"seed": options.seed})
         measure = functools.partial(_hand_overs, stamp, preset.budget_seconds, options.seed)
-        return run(list(cells.hand_overs()), path, stamp, measure, options, unit=f"{part} cell")
+        return run(list(hand_overs()), path, stamp, measure, options, unit=f"{part} cell")
     stamp = _stamp(workload, options)
-    groups = list(cells.systems(workload.name, CAPACITY, workload.replay.fanout, vars(options)))
+    groups = list(systems(workload.name, CAPACITY, workload.replay.fanout, vars(options)))
     measure = functools.partial(_system, workload, stamp, preset)
     return run(groups, path, stamp, measure, options, unit=f"{part} cell")
 
@@ -404,7 +469,7 @@ def _system(workload: Workload, stamp: Stamp, preset: Preset, group: Sequence[Ce
         return
     where = {"affinity": list(ALL_CPUS[: first.options.get("cores")])}
     for cell in group:
-        reason = cells.oversubscribed(cell.options)
+        reason = oversubscribed(cell.options)
         yield stamp.timed(cell, Timing(tuple(samples[cell.op]), 1), where, reason=reason)
 
 

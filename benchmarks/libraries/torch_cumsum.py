@@ -4,22 +4,21 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cases import Leniency
+from ..cases import Leniency
+from . import base
 
-from .peer import Peer
 
-
-class TorchCumsum(Peer):
+class Tree(base.Tree):
     """An array of priorities; sampling computes its prefix sums in float64 and searches them."""
 
     package = "torch"
-    version = "2.13.0"
     rule = "smallest i with p_0 + .. + p_i > mass"
     dtypes = ("float32",)
     limits = ("every sample sums all N leaves", "of equal indices in a batch any may win")
     fanout = 1
     leniency = Leniency(any_duplicate_wins=True)
     device = "cuda"
+    needs_install = False
 
     def _allocate(self) -> None:
         import torch  # noqa: PLC0415  # heavy, and only here

@@ -1,14 +1,13 @@
 """pfrl's DQN, by its agent's ``act`` and ``observe``."""
 
-from .trainer import TorchTrainer, size_of
+from . import base
 
 
-class Pfrl(TorchTrainer):
+class Loop(base.TorchLoop):
     """``DoubleDQN`` on ``PrioritizedReplayBuffer``, a tree in Python that samples without replacement."""
 
-    packages = ("pfrl", "torch", "numpy", "gymnasium")
-    needs = ("filelock", "gym", "gymnasium", "packaging", "pillow")
-    alone = ("pfrl",)
+    package = "pfrl"
+    needs = ("filelock", "gym", "gymnasium", "packaging", "pillow", "torch")
 
     def _prepare(self) -> None:
         import numpy as np  # noqa: PLC0415
@@ -22,11 +21,11 @@ class Pfrl(TorchTrainer):
         if len(set(hidden)) > 1:
             raise NotImplementedError(f"hidden layers of one size alone, not {hidden}")
         (inputs,), choices = self.workload.observation.shape, self.workload.action.choices
-        self._network = FCStateQFunctionWithDiscreteAction(inputs, choices, hidden[0], len(hidden))
+        self.policy = FCStateQFunctionWithDiscreteAction(inputs, choices, hidden[0], len(hidden))
         rng = np.random.default_rng(self.seed)
         self._agent = (DoubleDQN if learner.double else DQN)(
-            self._network,
-            torch.optim.Adam(self._network.parameters(), lr=learner.learning_rate),
+            self.policy,
+            torch.optim.Adam(self.policy.parameters(), lr=learner.learning_rate),
             PrioritizedReplayBuffer(replay.capacity, replay.alpha, replay.beta, self.workload.steps, replay.epsilon),
             learner.gamma,
             ConstantEpsilonGreedy(self.workload.exploration.end, lambda: int(rng.integers(choices))),
@@ -49,7 +48,3 @@ class Pfrl(TorchTrainer):
         self.steps += 1
         if terminated or truncated:
             self._observation = self._stepped.reset()[0]
-
-    @property
-    def weights(self) -> int:
-        return size_of(self._network.parameters())

@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from .peer import Peer
+from . import base
 
 
-class RustSumTree(Peer):
+class Tree(base.Tree):
     """``sumtree.SumTree``: prefix values one by one, faster than its batch call; updates by its batch call."""
 
     package = "sumtree"
-    version = "0.3.0"
     rule = "smallest i with p_0 + .. + p_i > mass"
     limits = (
         "no batch of prefix values: a Python loop",

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from .peer import Peer
+from . import base
 
 
-class Agilerl(Peer):
+class Tree(base.Tree):
     """``SumSegmentTree`` of AgileRL, by its vector calls."""
 
     package = "agilerl"
-    version = "2.58.0"
     source = ("agilerl", "components/segment_tree.py", "SumSegmentTree")
     rule = "smallest i with p_0 + .. + p_i > mass"
     limits = ("capacities are powers of two", "answers prefix values above the total")

@@ -2,16 +2,14 @@
 
 from typing import Any
 
-from benchmarks.cases import Leniency
+from ..cases import Leniency
+from . import base
 
-from .peer import Peer
 
-
-class Dopamine(Peer):
+class Tree(base.Tree):
     """``SumTree`` of dopamine's JAX replay memory."""
 
     package = "dopamine-rl"
-    version = "4.1.2"
     source = ("dopamine", "jax/replay_memory/sum_tree.py", "SumTree")
     needs = ("etils", "flax", "msgpack", "orbax-checkpoint")
     rule = "smallest i with p_0 + .. + p_i > mass"
