@@ -19,8 +19,7 @@ from impls.terminal import plural
 from ..estimate import Estimate, Evidence, weakest
 from ..platforms import Platform
 from ..solver.problem import TREE, Hop, Part
-from .batch_law import flat_then_linear
-from .between import over_batch, over_count
+from .between import flat_then_linear, over_batch, over_count
 from .own_file import Entry, read_entries
 
 FACTORS = {"measured": 1.25, "quoted": 2.0, "modeled": 3.0}

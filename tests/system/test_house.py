@@ -20,7 +20,6 @@ ALLOWED = {
     "dse": {"dse", "impls"},
     "benchmarks": {
         *("benchmarks", "impls", "dse.accuracy", "dse.learning_runs", "dse.records", "dse.stats", "dse.platforms"),
-        "dse.tuning.learners_steps",
     },
     "reports": {
         *(

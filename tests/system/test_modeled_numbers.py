@@ -20,7 +20,7 @@ from dse.solver.deciding import deciding, spreads, widest
 from dse.solver.law import TOO_HIGH
 from dse.solver.problem import PARTS, Configuration, Problem
 from dse.solver.solve import solve
-from dse.times.batch_law import flat_then_linear
+from dse.times.between import flat_then_linear
 from dse.times.parts import Parts
 from dse.times.profile import PerformanceTable, over_batch
 from dse.times.trees import FANOUTS, trees
