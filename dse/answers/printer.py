@@ -13,7 +13,7 @@ import impls
 from impls.terminal import COMMAND, aligned, listed, plural
 
 from ..answer import Answer, Level, Row
-from .words import ARRANGED, HEADS, SENTENCES
+from .words import ARRANGED, FACTS, HEADS, NO_DIFFERENCE, SENTENCES
 
 WIDTH = 116
 WIDE = 0.2  # of an interval, beyond which no third digit is known
@@ -273,6 +273,36 @@ def write_tree(tree: Mapping[str, Any]) -> str:
     return ", ".join([tree["implementation"], *words, *([plural(tree["threads"], "thread")] if kind.threaded else [])])
 
 
+def write_unlike(found: Mapping[str, tuple[Any, Any]]) -> str:
+    """Write in which facts two machines differ; numbers but cores are bytes.
+
+    >>> write_unlike({"cores": (2, 8), "L3": (32 << 20, None), "vector_sets": (["avx"], [])})
+    'cores (2 here, 8 there), L3 (32 MiB here, none known there) and vector instructions (only here: avx)'
+    """
+    told = []
+    for fact, (here, there) in found.items():
+        if isinstance(here, list):
+            sides = [f"only {side}: {', '.join(names)}" for side, names in (("here", here), ("there", there)) if names]
+            told.append(f"{FACTS[fact]} ({'; '.join(sides)})")
+        else:
+            mine, theirs = (str(each) if fact == "cores" else _write_fact(each) for each in (here, there))
+            told.append(f"{FACTS.get(fact, fact)} ({mine} here, {theirs} there)")
+    return listed(told) or NO_DIFFERENCE
+
+
+def _write_fact(value: Any) -> str:
+    if isinstance(value, int):
+        return f"{value / 2**20:g} MiB" if value >= 1 << 20 else f"{value / 2**10:g} KiB"
+    return "none known" if value is None else str(value)
+
+
+def write_moves(moved: Mapping[str, Mapping[str, Any]]) -> str:
+    """Write what moving a batch takes, by direction."""
+    return listed([
+        f"{each['seconds'] * 1e6:.2f} us {way} (B={each['batch']:,}, {each['source']})" for way, each in moved.items()
+    ])  # fmt: skip
+
+
 _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "s": "{:.1f} s".format,
     "ns": lambda seconds: f"{rounded(1e9 * seconds)} ns",
@@ -288,6 +318,10 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "about": lambda value: rounded(value, 0.0, value),
     "differs": write_difference,
     "bytes": write_bytes,
+    "unlike": write_unlike,
+    "moves": write_moves,
+    "facts": lambda facts: listed([FACTS.get(fact, fact) for fact in facts]),
+    "then": ", then ".join,
     "settings": lambda values: ", ".join(f"{key}={value}" for key, value in values.items()),
     "shares": lambda shares: ", ".join(f"{percent(share)} at {name}" for name, share in shares.items()),
 }

@@ -147,7 +147,7 @@ def _race(
 def _announce(options: argparse.Namespace, question: MappingQuestion, contender: Contender, race: Any) -> None:
     """Print what will train, and what the race told."""
     notes = [Note("is_busy", {"load": busy.described()})] if busy.load() else []
-    notes += notes_of_records(question.machine, question.machine_note, question.profile_notes)
+    notes += notes_of_records(question.machine_note, question.profile_notes)
     lines = [line for note in notes for line in wrap(f"warning: {say(note.kind, note.values)}", "")]
     if not options.json:
         choice, rows = choice_row(contender.answer), tuple(raced_rows(race))
@@ -264,7 +264,7 @@ def ended_answer(contender: Contender, race: Any, summary: Mapping[str, Any]) ->
     if hz / found.hz < FAR_BELOW:
         shared = {"percent": summary["throughput"]["cpu_percent"], "average": busy.average(), "cores": os.cpu_count()}
         notes.append(Note("cores_were_shared", shared, "first"))
-    notes += notes_of_records(found.machine, found.machine_note, found.profile_notes)
+    notes += notes_of_records(found.machine_note, found.profile_notes)
     return Answer({"workload": found.workload}, choice, tuple(raced_rows(race)), notes=tuple(notes))
 
 

@@ -11,7 +11,6 @@ from impls.training.adapting import MEMORY, WHOLE, Search
 
 from ..answer import Answer, Note, Row, evidence_notes, notes_of_records
 from ..estimate import Estimate, Evidence, weakest
-from ..mapping.learners import Term
 from ..platforms.reading import HERE
 from ..tuning import presampling
 from ..tuning.adapt import PROCESS_BYTES, Adaptation, adapted
@@ -239,7 +238,7 @@ def _split_row(split: CoreSplit, pair: Allocation, says: str, is_tied: bool = Fa
 
 def _records(answer: Any, sources: Iterable[Evidence]) -> tuple[Note, ...]:
     """Return the notes on whose records answer, and what it rests on."""
-    return (*notes_of_records(answer.machine, answer.machine_note, answer.profile_notes), *evidence_notes(sources))
+    return (*notes_of_records(answer.machine_note, answer.profile_notes), *evidence_notes(sources))
 
 
 def _depth(options: argparse.Namespace) -> Answer:
@@ -469,15 +468,18 @@ def scaling_answer(found: LearnerScaling) -> Answer:
     )
     if found.held == 1 and max(found.counts) > 1:
         notes.append(Note("one_device_there", {"device": found.device}))
-    rows = [
-        Row(
-            {"learners": point.learners, "horizon": point.horizon},
-            more=_factors_of(found, point.learners, point.horizon) | {"exact": point.exact, "printed": point.printed},
-        )
-        for point in sorted(found.points, key=lambda point: point.learners)
-        if point.learners > 1
-    ]
-    rows += [_term_row(term) for term in found.sources]
+    rows = list[Row]()
+    for point in sorted(found.points, key=lambda point: point.learners):
+        if point.learners > 1:
+            key = point.learners, point.horizon
+            factors = {"as_run": found.factor(*key), "alone": found.factor(*key, are_alone=True)}
+            factors |= {"exact": point.exact, "printed": point.printed}
+            shared = {"cores_are_shared": processes.is_crowded(point.learners)}
+            label = {"learners": point.learners, "horizon": point.horizon}
+            rows.append(Row(label, more={"seconds": found.seconds(*key), **factors, **shared}))
+    for term in found.sources:
+        law = {**dataclasses.asdict(term.law), "per": term.per, "factor": term.factor}
+        rows.append(Row({"term": term.rests_on.number}, more={**law, "source": term.rests_on.source}))
     rows += [
         Row({"run_of": learners, "averaged_every": horizon}, more={"seconds": taken})
         for (learners, horizon), seconds in found.ran.items()
@@ -509,20 +511,6 @@ def _learners_row(found: LearnerScaling, learners: int, horizon: int, says: str)
     more |= {"single_seconds": found.single_seconds, "by": found.by, "device": found.device}
     label, rate = {"learners": learners, "horizon": horizon}, Estimate(1 / seconds, low, high, evidence)
     return Row(label, rate, STEPS_HZ, more, says)
-
-
-def _factors_of(found: LearnerScaling, learners: int, horizon: int | None) -> dict[str, Any]:
-    is_crowded = found.processes.is_crowded(learners)
-    key = learners, horizon
-    factors = {"as_run": found.factor(*key), "alone": found.factor(*key, are_alone=True)}
-    return {"seconds": found.seconds(*key), **factors, "cores_are_shared": is_crowded}
-
-
-def _term_row(term: Term) -> Row:
-    """Return a term of a step as a row: fixed seconds, and seconds of each record or learner."""
-    law = dataclasses.asdict(term.law)
-    more = {**law, "per": term.per, "factor": term.factor, "source": term.rests_on.source}
-    return Row({"term": term.rests_on.number}, more=more)
 
 
 _ANSWER = {"cores": _split, "depth": _depth, "adapt": _adapt, "learners": _learners}

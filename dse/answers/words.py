@@ -5,15 +5,36 @@ Fields are values by name. ``{n:batch}`` writes a number with its noun, ``{t:us}
 ``{estimate:range}`` a row's number as a range with its source.
 """
 
+FROM = (
+    "Answered from {of:list} of machine {machine} ({cpu}, {cores:core}), the nearest there is, because this machine, "
+    "{here_key} ({here_cpu}, {here_cores:core}), has no {lacks:list} of its own. That machine differs in "
+    "{differs:unlike}."
+)
 SENTENCES = {
     # Every answer.
     "more": "Tables, notes and what this rests on: --verbose; as data: --json.",
-    "said": "{text}",
     "other_machine": "from records of machine {machine}, the nearest there is; recommend --verbose says how it differs",
+    "answered_from": f"{FROM} To be sure, {{how:then}}.",
+    "answered_from_old": f"{FROM} Its records do not tell its {{untold:facts}}. To be sure, {{how:then}}.",
     "evidence": "rests on {evidence}: {source}, {told}",
     "primitives": "Times of each part of a gradient step of {workload} (B = {batch}) on {platform}; an actor's is "
     "of an environment step.",
-    "assumed": "{evidence} assumes: {text}",
+    "assumed": "{evidence} assumes {value} {unit} for {device}.{key}, which is not stated.",
+    "not_stated": "{device}.{key} is not stated; the model takes {value} {unit} for it.",
+    # What a profile lacks, and times of your own that no question uses.
+    "profile_is_unfinished": "only {measured} of {cells:cell} of the profile are measured; run the same command again "
+    "to finish: {how}",
+    "profile_was_disturbed": "{disturbed} of {records:record} of the profile were made under load (up to {load}), so "
+    "times may be too long and their intervals too narrow; measure again when others have ended: {how}",
+    "time_of_no_device": "{place}: {times:time} of {device} not used: {device} is no device of {platform}{near}",
+    "time_of_excluded": "{place}: {times:time} of {device} not used: {device} is excluded",
+    "link_to_itself": "{place}: {time} is not used: the link leads from a device to itself",
+    "actors_elsewhere": "{place}: {time} is not used: environments step on {device}",
+    "more_than_cores": "{place}: {time} is not used: {device} has {cores:core}",
+    "threads_elsewhere": "{place}: {time} is not used: threads are of a processor, and {device} is a {kind_of_device}",
+    "too_few_devices": "{place}: {time} is not used: the number of devices like {device} is {devices}",
+    "beside_itself": "{place}: {time} is not used: a part does not run concurrently with itself",
+    "not_alone": "{place}: {time} is not used: state the time of {part} on {device} without {beside} too",
     # How many cores.
     "split_cores": "Give {actors:core} to actors and {learners:core} to learners: {estimate:range}.",
     "take_turns": "Let actors and learners take turns on {cores:core}: {estimate:range}.",
@@ -88,6 +109,20 @@ SENTENCES = {
     "fastest_modeled_tree": "The model expects the least of {tree:tree} on the {device}, {estimate:range}; the answer "
     "takes fewer devices and threads.",
     "best_on_device": "Best on the {device}: {tree:tree}, {estimate:range}.",
+    "batch_beyond_training": "a batch of {batch} is beyond what any training takes: at most {most} in a workload",
+    "batch_of_most_leaves": "a batch of {batch} samples most of the {capacity} leaves more than once",
+    "threads_never_measured": "{threads} threads are allowed, and more than {most} were never measured",
+    "more_threads_than_cores": "{threads} threads are allowed, and {platform} has {cores:core}.",
+    "outside_of_measured": "the question lies outside what was measured, by a factor of {outside} in N or B, so the "
+    "range is wide",
+    "input_is_unchecked": "this tree does not check its input (validate=False); pass contiguous int64 and float64 "
+    "arrays within range",
+    "batches_are_moved": "{name} takes and leaves its batches on {device}; moving a batch takes {moved:moves}.",
+    "batches_are_elsewhere": "{name} takes and leaves its batches on {device}; moving them takes more.",
+    "tree_is_untimed": "{name} has no times here: {reason}",
+    "race_was_disturbed": "others had {busy_share:share} of the processor while the winner was timed; --again times "
+    "it anew",
+    "modeled_by": "The model: {told}.",
     "tree_is_modeled": "Modeled from the numbers of {platform}; nothing was timed there.",
     "race_to_decide": "This rests on earlier measurements; to time the trees now, leave out --no-race and --machine.",
     "raced_here": "Raced here: {raced:candidate} in {seconds:s}, {caches} caches; within {zone_share:share} counts as "
@@ -224,6 +259,9 @@ SENTENCES = {
 """What is said, by kind."""
 ARRANGED = {"serial": "in one process", "apart": "actors in their own processes", "pipelined": "all parts at once"}
 """Execution modes, in a sentence."""
+FACTS = {"cpu": "name of the processor", "vector_sets": "vector instructions"}
+"""Facts of a machine whose key is no plain English."""
+NO_DIFFERENCE = "nothing that both tell"
 HEADS = {
     "in_turns": "take turns",
     "bound_hz": "formula/s",

@@ -78,7 +78,7 @@ def fingerprint() -> Mapping[str, Any]:
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
-        "gpus": _gpus(),
+        "gpus": query_gpus("name,driver_version,memory.total"),
     }
 
 
@@ -132,11 +132,6 @@ def _caches() -> dict[str, int]:
     """Read the bytes of the data caches one core sees, by level; empty where the system says nothing."""
     sizes = ((level, re.fullmatch(r"(\d+)([KM])", read_text(index / "size"))) for level, index in data_caches())
     return {level: int(size[1]) * {"K": 1 << 10, "M": 1 << 20}[size[2]] for level, size in sizes if size}
-
-
-def _gpus() -> list[str]:
-    """List name, driver and memory of each GPU; empty without one."""
-    return query_gpus("name,driver_version,memory.total")
 
 
 def query_gpus(fields: str, form: str = "csv,noheader") -> list[str]:

@@ -24,6 +24,7 @@ from impls.training.weights import step_macs
 from impls.training.workload import RESULTS_ALONE
 
 from .. import stats
+from ..answer import Note
 from ..drift import Drift, drift
 from ..estimate import Estimate, Evidence
 from ..platforms import Platform
@@ -116,7 +117,7 @@ class PerformanceTable:
             return carried(cell, shape(batch) / shape(size), number or what) if shape else None
         return over_batch(cells, batch, number or what) if cells else None
 
-    def notes(self, command: str) -> Iterator[str]:
+    def notes(self, command: str) -> Iterator[Note]:
         """Say that cells of the profile are left, or that others disturbed them; ``command`` measures the profile."""
         last = {one.cell: one for one in in_order(one for one in self.made if one.primitive in (TRAINING, BESIDE))}
         profile = [one for one in last.values() if one.primitive == TRAINING or "profile" in one.machine]
@@ -124,16 +125,13 @@ class PerformanceTable:
         presets = [one.machine.get("profile") or {"cells": 0} for one in profile]
         least = min(presets, key=lambda preset: preset["cells"], default={"cells": 0})
         if len(profile) < least["cells"]:
-            yield (
-                f"only {len(profile):,} of {least['cells']:,} cells of the profile are measured; run the same command "
-                f"again to finish: {command} --preset {least['preset']}"
+            how = f"{command} --preset {least['preset']}"
+            yield Note(
+                "profile_is_unfinished", {"measured": len(profile), "cells": least["cells"], "how": how}, "warning"
             )
         if loads := [one.machine[LOAD] for one in last.values() if LOAD in one.machine]:
-            yield (
-                f"{len(loads):,} of {plural(len(last), 'record')} of the profile were made under load (up to "
-                f"{max(loads):.3g}), so times may be too long and their intervals too narrow; measure again when "
-                f"others have ended: {command}"
-            )
+            disturbed = {"disturbed": len(loads), "records": len(last), "load": max(loads), "how": command}
+            yield Note("profile_was_disturbed", disturbed, "warning")
 
     def weights(self, op: str) -> Estimate | None:
         """Seconds of publishing or fetching weights in shared memory, as one vector if that was timed."""

@@ -24,6 +24,7 @@ from typing import Any
 
 from impls.training import Workload
 
+from ..answer import Note
 from ..estimate import Estimate, Evidence, Interval, interval_of, off, weakest
 from ..mapping.answer import Shortage, lacking
 from ..mapping.question import answer_question, ask
@@ -166,8 +167,8 @@ class DepthAnswer:
     source: Source = "modeled"  # of that rate
     upper_bound: bool = True
     machine: str = ""  # whose records were read, if any
-    machine_note: str = ""  # says so where another machine stands for "this"
-    profile_notes: tuple[str, ...] = ()  # that the profile is incomplete, or was disturbed
+    machine_note: Note | None = None  # says so where another machine stands for "this"
+    profile_notes: tuple[Note, ...] = ()  # that the profile is incomplete, or was disturbed
 
     @property
     def most_hz(self) -> float:

@@ -193,8 +193,9 @@ def test_what_stands_for_a_processors_number_is_told():
         answer = find_mapping(platform, "hopper_ddpg", exclude=["gpu"])
         learner = next(part for part in answer.parts if part.part == "learner")
         (evidence,) = [one for one in answer.sources if one.number == learner.number]
-        assert set(evidence.assumed) == {note.values["text"] for note in answer.notes if note.kind == "said"}
-        return sorted(text.split()[0] for text in evidence.assumed)
+        told = [note.values for note in answer.notes if note.kind == "not_stated"]
+        assert [each._asdict() for each in evidence.assumed] == told
+        return sorted(f"{each.device}.{each.key}" for each in evidence.assumed)
 
     assert (assumed(lacking), assumed("h200")) == (["cpu.clock_ghz", "cpu.peak_fp32_tops"], [])
 
