@@ -37,7 +37,7 @@ from ..platforms import Device, Leaf, Platform, PlatformError, Quantity, busy, l
 from ..platforms.quantities import ORIGINS, readable, split
 from ..platforms.reading import HERE, RESULTS, here, path_of, problems, read, text_of
 from ..platforms.writing import copied, template
-from ..solver.problem import LOOP
+from ..solver.problem import LOOP, PARTS
 from ..times.own import FACTORS, Own
 from ..times.own_file import COUNTS, KEYS, SOURCES, TIMES
 from ..times.parts import Parts
@@ -80,7 +80,7 @@ def primitives_answer(question: MappingQuestion) -> Answer:
         rows.append(Row({"part": part, "device": device}, time, "s"))
         if time.source in ("modeled", "extrapolated"):
             number = time.rests_on.number
-            place = number if part.startswith("send ") else f"{part} on {device}"
+            place = f"{part} on {device}" if part in PARTS else number
             commands.setdefault(time.rests_on.command, {})[f"the {place}"] = number
     named = {"workload": question.workload.name, "batch": parts.batch, "platform": question.platform.name}
     notes = list[Note]()
@@ -136,32 +136,33 @@ def add_to(commands: Any) -> None:
     top = add_command(commands, "platform", "which machines there are", __doc__, "platform show u200")
     actions = top.add_subparsers(required=True, metavar="ACTION", dest="action")
 
-    def action(name: str, run: Any, question: str, example: str, *arguments: str) -> argparse.ArgumentParser:
-        summary = f"{question[:1].lower()}{question[1:].partition('?')[0]}"
-        parser = add_command(actions, name, summary, question, f"platform {name}{example}")
-        for argument in arguments:
+    def add(
+        name: str, run: Any, asked: str, more: str, example: str = "", argument: str = ""
+    ) -> argparse.ArgumentParser:
+        question = f"{asked.capitalize()}? {more}"
+        parser = add_command(actions, name, asked, question, f"platform {name}{example}")
+        if argument:
             parser.add_argument(argument.lower(), metavar=argument, help="a platform's name, or a .toml file")
         parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: %(default)s")
         parser.set_defaults(run=run)
         return parser
 
-    action("list", _list, "Which platforms are there? `this` is the machine that asks, once it is probed.", "")
-    shown = "What is known of a platform, number by number? +- is the half-width of a measured one."
-    show = action("show", _show, shown, " u200", "NAME")
-    checked = "Is a file right? If not, the exit code is 2, and every fault is named with its line."
-    check = action("check", _check, checked, " u200", "FILE")
+    add("list", _list, "which platforms are there", "`this` is the machine that asks, once it is probed.")
+    asked, more = "what is known of a platform", "Each number with its unit; +- is the half-width of a measured one."
+    show = add("show", _show, asked, more, " u200", "NAME")
+    more = "If not, the exit code is 2, and every fault is named with its line."
+    check = add("check", _check, "is a file right", more, " u200", "FILE")
     show.add_argument("--toml", action="store_true", help="print its file, comments included")
     for parser in (show, check):
         parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    begun = "How does a platform file begin? A template with every key, its unit and its meaning, or a copy of another."
-    init = action("init", _init, begun, " --like u200")
+    more = "A template with every key, its unit and its meaning, or a copy of another."
+    init = add("init", _init, "how does a platform file begin", more, " --like u200")
     init.add_argument("--like", metavar="NAME", help="copy this platform's file: its name, or a .toml file")
     init.add_argument("file", nargs="?", type=Path, metavar="FILE", help="write it there (default: print it)")
     init.add_argument("--out", type=Path, metavar="FILE", help="the same")
-    asked = "How long does each part of a workload take on each device, and where is that time from?"
-    estimate = action("estimate", run_estimate, asked, " u200 --workload hopper_ddpg", "NAME")
-    add_estimate(estimate)
-    probe = action("probe", _probe, "What is this machine? It takes half a minute, best while nothing else runs.", "")
+    asked = "how long does each part of a workload take on each device, and where is that time from"
+    add_estimate(add("estimate", run_estimate, asked, "", " u200 --workload hopper_ddpg", "NAME"))
+    probe = add("probe", _probe, "what is this machine", "It takes half a minute, best while nothing else runs.")
     probe.add_argument("--anyway", action="store_true", help="measure although other processes keep the machine busy")
     probe.add_argument("--out", type=Path, metavar="FILE", help="default: results/<machine>/platform.toml")
 

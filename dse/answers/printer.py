@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import string
+import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -29,6 +30,26 @@ def show(answer: Answer, options: argparse.Namespace) -> int:
     return 0 if answer.choice else 1
 
 
+def show_start(answer: Answer, as_json: bool) -> None:
+    """Print what will run: its warnings, the choice, its table and notes; as JSON the warnings, to standard error."""
+    lines = _wrap_notes(answer, "warning")
+    if not as_json and answer.choice:
+        tables = write_table(answer.rows) if answer.rows else ()
+        lines += [say(answer.choice.says, answer.choice.values), *tables, *_wrap_notes(answer, "first", "  ")]
+    if lines:
+        print("\n".join(lines), file=sys.stderr if as_json else sys.stdout, flush=True)
+
+
+def show_end(answer: Answer, as_json: bool) -> None:
+    """Print the notes on what has run, or all of it as JSON."""
+    print(json.dumps(answer.to_dict()) if as_json else "\n".join(_wrap_notes(answer, "first")))
+
+
+def _wrap_notes(answer: Answer, level: Level, indent: str = "") -> list[str]:
+    begin = "warning: " * (level == "warning")
+    return [line for sentence in _say_notes(answer, level) for line in wrap(begin + sentence, indent)]
+
+
 def write(answer: Answer, is_verbose: bool = False) -> Iterator[str]:
     """Write the lines of an answer."""
     yield from write_first_screen(answer, math.inf if is_verbose else LINES)
@@ -51,16 +72,16 @@ def write_first_screen(answer: Answer, most: float = LINES) -> Iterator[str]:
     What to measure comes first if the number is unsure. Warnings are never dropped; of other notes what has no room is.
     """
     estimate = answer.choice.estimate if answer.choice else None
-    measure = [wrap(sentence) for sentence in _say_notes(answer, "measure")]
+    measure = _say_notes(answer, "measure")
     is_unsure = estimate is not None and estimate.high > UNSURE * estimate.low
-    begin = [line.removeprefix("  ") for line in measure[0]] if is_unsure and measure else []
+    begin = wrap(measure[0], "") if is_unsure and measure else []
     said = _say_notes(answer, "first")
     begin.append(say(answer.choice.says, answer.choice.values) if answer.choice else said.pop(0))
     begin += [f"  {line}" for line in answer.paste]
-    warnings = [line for sentence in _say_notes(answer, "warning") for line in wrap(f"warning: {sentence}")]
+    warnings = _wrap_notes(answer, "warning", "  ")
     first = [wrap(sentence) for sentence in said]
     rows = [wrap(say(row.says, row.values)) for row in (*answer.others[:1], *answer.decides[:1]) if row.says]
-    sentences = [*first[:1], *rows, *first[1:], *measure[is_unsure:]]
+    sentences = [*first[:1], *rows, *first[1:], *map(wrap, measure[is_unsure:])]
     room = most - 1 - len(begin) - len(warnings) if answer.choice else math.inf
     yield from begin
     for lines in sentences:
@@ -135,11 +156,10 @@ def write_table(rows: Sequence[Row]) -> Iterator[str]:
 def head(key: str) -> str:
     """Return the head of a column.
 
-    >>> head("feed_hz"), head("round_seconds"), head("is_tied")
-    ('feed/s', 'round us', 'tied')
+    >>> head("feed_hz"), head("update_units")
+    ('actors feed/s', 'update units')
     """
-    known = key.removeprefix("is_").replace("_seconds", " us").replace("_hz", "/s").replace("_", " ")
-    return HEADS.get(key, known)
+    return HEADS.get(key, key.replace("_", " "))
 
 
 def is_plain(value: Any) -> bool:
@@ -154,7 +174,7 @@ def write_cell(key: str, value: Any) -> str:
     if key == "differs":
         return write_difference(value)
     if key.endswith("seconds") and isinstance(value, float):
-        return write_time(value).removesuffix(" us")
+        return rounded(1e6 * value)
     if key.endswith(("share", "loss", "slower", "utilization")) and isinstance(value, float):
         return percent(value)
     return write_value(value)

@@ -250,7 +250,7 @@ def _depth(options: argparse.Namespace) -> Answer:
     up to half too high at D = 1, so the loop is simulated as well: with exact times, and with times that vary
     (--spread: their deviation over their mean). There a D is enough that is within {LOSS:.0%} of the most, as noise
     hides less. Ranges of simulated rates are the simulation's own noise at 95 %, not the uncertainty of the times.
-    Actors are omitted.
+    Actors take no part in that loop; of a workload, the first line has the rate with them.
 
     The times are those of the mapping that `recommend` gives, measured where records have them, else modeled, and
     the first line has its rate at that depth; or your own, microseconds of one batch, sampling and updating on one
@@ -325,6 +325,7 @@ def depth_answer(found: DepthAnswer) -> Answer:
         notes.append(Note(kind, enough, "detail" if simulation.cv or len(found.busy) == 1 else "first"))
     is_sure = found.least == found.most
     notes += [Note("depth_is_sure" if is_sure else "depth_is_between", {"least": found.least, "most": found.most})]
+    notes += [Note("actors_are_apart")] * (found.hz > 0)
     question = {name: getattr(found, name) for name in names} | {"mapping": found.mapping}
     return Answer(
         question, choice, tuple(rows), notes=(*notes, Note("stale_priorities"), *_records(found, found.sources))
@@ -437,9 +438,9 @@ def _learners(options: argparse.Namespace) -> Answer:
     a bank of its own, and only weights meet, every H steps (5.5). The factor is the speed-up divided by L: 1 is
     perfect, 1 / L gains nothing.
 
-    `as run`: next to actors on the same cores, and with waits for each other; `alone`: while actors stand still.
-    `exact` follows from the terms of a step, a core for each learner; `printed` are eqs. 5.3 and 5.6, which leave some
-    of them out.
+    The tables have it four times: in a run, next to actors on the same cores, and with waits for each other; alone,
+    while actors stand still; by an exact formula, from the terms of a step, a core for each learner; by the printed
+    formula, eqs. 5.3 and 5.6, which leave some terms out.
 
     A larger H never makes a step longer, but weights go stale meanwhile: --longest-period is the limit you set. Of what
     is within 1 % of the shortest step as run, the fewest learners are chosen, then the smallest H.

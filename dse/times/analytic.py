@@ -254,7 +254,7 @@ def rows_moved(
     if device.kind == "cpu":
         call, each = constants.rows_call_seconds * pace(device), constants.row_seconds * pace(device)
         seconds, factor, basis = call + each * count + through, ROWS_FACTOR, HELD_OUT
-        description = f"{call * 1e6:.2g} us of NumPy, {each * 1e9:.2g} ns a record, and memory bandwidth"
+        description = f"{call * 1e6:.2g} us of NumPy, {each * 1e9:.0f} ns a record, and memory bandwidth"
     elif device.kind == "fpga":
         seconds, description = BURST_SECONDS + through, "one burst through the card's memory, by its bandwidth"
     else:

@@ -33,7 +33,19 @@ from ..records import LOAD, Measurement, RecordError, how_to_measure, in_order, 
 from .between import carried, over_batch
 from .tree_times import Question, Table
 from .tree_variants import Configuration
-from .whole_runs import BESIDE, REFERENCE, Beyond, Timed, Times, Whole, beyond, timed, what_of, whole_runs
+from .whole_runs import (
+    BESIDE,
+    REFERENCE,
+    Beyond,
+    Timed,
+    Times,
+    Whole,
+    beyond,
+    describe_origin,
+    timed,
+    what_of,
+    whole_runs,
+)
 
 FREE = ("learner.batch", "learner.update_interval", "learner.learning_starts", "replay.", "exploration.", "actors.")
 """Keys of a workload that may differ from the profiled one: what depends on them is asked for, never looked up."""
@@ -358,8 +370,7 @@ def _rows(records: Sequence[Measurement], profiled: str, changes: Drift) -> Iter
             options |= {"capacity": record.capacity, "fanout": record.fanout}
             low, high = record.low_seconds or seconds, record.high_seconds or seconds
             factor = math.exp(changes.half_width(stats.log_sigma(low, high, 0.0)))
-            told = f"{record.command}, at {(record.commit or 'no commit')[:8]}, {record.utc}"
-            told += f"; {record.reason}: it takes that at least" if skipped else ""
+            told = describe_origin(record) + (f"; {record.reason}: it takes that at least" if skipped else "")
             time = Estimate.within(seconds, factor, Evidence(what, "measured", told))
             beside = str(record.options.get("beside", ""))
             yield Row(_part(record), what, record.batch, record.threads, beside, options, time, bool(skipped))

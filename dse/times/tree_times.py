@@ -50,7 +50,7 @@ class Table:
 
     def __init__(self, records: Iterable[Measurement], unchecked: bool = False, results: Path | None = None) -> None:
         records = list(records)
-        trees = [record for record in records if record.primitive.startswith("sum_tree")]
+        trees = [record for record in records if record.primitive in ("sum_tree", "sum_tree_again")]
         self._reads = {
             (record.contestant, record.capacity * CACHE_LINE): record.seconds / record.batch
             for record in records

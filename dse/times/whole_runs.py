@@ -61,6 +61,11 @@ def what_of(part: str, implementation: str = REFERENCE, environments: int = 1) -
     return ", ".join([part, *words])
 
 
+def describe_origin(record: Measurement) -> str:
+    """Name the command, the commit and the time of a record."""
+    return f"{record.command}, at {(record.commit or 'no commit')[:8]}, {record.utc}"
+
+
 @dataclass(frozen=True)
 class Whole:
     """A run that was timed whole: how it is arranged, its shape, and ``time``, a gradient step all in."""
@@ -105,8 +110,7 @@ def whole_runs(records: Sequence[Measurement], changes: Drift) -> dict[str, tupl
         how = combined(**{key: one.options[key] for key in SEVERAL if key in one.options})
         shape = arrangement, by, policy, actors, environments, batch, interval
         sigma = stats.log_sigma(one.low_seconds or one.seconds, one.high_seconds or one.seconds, 0.0)
-        told = f"{one.command}, at {(one.commit or 'no commit')[:8]}, {one.utc}"
-        evidence = Evidence(f"{arrangement} loop, learner {by}, policy {policy}", "measured", told)
+        evidence = Evidence(f"{arrangement} loop, learner {by}, policy {policy}", "measured", describe_origin(one))
         time = Estimate.within(one.seconds, math.exp(changes.half_width(sigma)), evidence)
         if batch:
             found.setdefault(identity, {})[*shape, how] = Whole(*shape, time, how)
@@ -243,7 +247,7 @@ def _timed(cells: Mapping[tuple[Any, ...], Mapping[tuple[str, str], Measurement]
             keeper=min((one.seconds for one in keepers), default=0.0),
             kept=kept.seconds if kept else 0.0,
             interval=int(kept.options["update_interval"]) if kept else 1,
-            told=f"{rate.command}, at {(rate.commit or 'no commit')[:8]}, {rate.utc}",
+            told=describe_origin(rate),
         )
 
 

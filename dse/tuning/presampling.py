@@ -32,7 +32,7 @@ from ..platforms import Platform
 from ..platforms.reading import RESULTS
 from ..records import Source
 from ..solver.law import outcome, slowdowns, steps_per_second, transfers
-from ..solver.problem import LOOP, Configuration, Problem, ProblemError
+from ..solver.problem import LOOP, PARTS, Configuration, Problem, ProblemError
 from ..solver.queues import Network, Visit, network, simulate
 
 SPREAD, LEAST_SPREAD, MOST_SPREAD = 1.0, 1e-6, 3.0  # cv of times that vary: as exponential ones do, unless asked
@@ -259,7 +259,7 @@ def platform_depth(
         sources=tuple(one for one in found.sources if one.number in numbers),
         batch=found.batch,
         arrangement=found.arrangement,
-        mapping={part: chosen.of(part).device for part in LOOP},
+        mapping={part: chosen.of(part).device for part in PARTS},
         presampled=asked.workload.replay.presampled,
         **asked.provenance,
     )
@@ -274,10 +274,9 @@ def _at(chosen: Configuration, end: str) -> Configuration:
 
 def _times(problem: Problem, chosen: Configuration) -> Iterator[Busy]:
     slower = slowdowns(problem, chosen.where)
-    for option in (chosen.of(part) for part in LOOP):
+    for option in (chosen.of(part) for part in PARTS):
         time = option.time.scaled(slower[option.part])
         yield Busy(option.part, option.engine, time.value, time.low, time.high, time.source)
     for flow, hop in transfers(problem, chosen.where):
-        if "actors" not in (flow.source, flow.target):
-            name = f"{flow.source} to {flow.target}"
-            yield Busy(name, hop.engine, hop.seconds(flow), None, None, hop.rests_on.source)
+        name = f"{flow.source} to {flow.target}"
+        yield Busy(name, hop.engine, hop.seconds(flow), None, None, hop.rests_on.source)
