@@ -474,10 +474,10 @@ def scaling_answer(found: LearnerScaling) -> Answer:
         if point.learners > 1:
             key = point.learners, point.horizon
             factors = {"as_run": found.factor(*key), "alone": found.factor(*key, are_alone=True)}
+            factors |= {"cores_are_shared": processes.is_crowded(point.learners)}
             factors |= {"exact": point.exact, "printed": point.printed}
-            shared = {"cores_are_shared": processes.is_crowded(point.learners)}
             label = {"learners": point.learners, "horizon": point.horizon}
-            rows.append(Row(label, more={"seconds": found.seconds(*key), **factors, **shared}))
+            rows.append(Row(label, more={"seconds": found.seconds(*key), **factors}))
     for term in found.sources:
         law = {**dataclasses.asdict(term.law), "per": term.per, "factor": term.factor}
         rows.append(Row({"term": term.rests_on.number}, more={**law, "source": term.rests_on.source}))

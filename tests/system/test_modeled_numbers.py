@@ -194,8 +194,8 @@ def test_what_stands_for_a_processors_number_is_told():
         learner = next(part for part in answer.parts if part.part == "learner")
         (evidence,) = [one for one in answer.sources if one.number == learner.number]
         told = [note.values for note in answer.notes if note.kind == "not_stated"]
-        assert [each._asdict() for each in evidence.assumed] == told
-        return sorted(f"{each.device}.{each.key}" for each in evidence.assumed)
+        assert [line._asdict() for line in evidence.assumed] == told
+        return sorted(f"{line.device}.{line.key}" for line in evidence.assumed)
 
     assert (assumed(lacking), assumed("h200")) == (["cpu.clock_ghz", "cpu.peak_fp32_tops"], [])
 
