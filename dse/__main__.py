@@ -23,7 +23,7 @@ from impls.exits import is_foreseen
 from impls.terminal import Parser, answering
 from impls.training import TrainingError
 
-from .answers import ask, fpga, platform, run, times, tune
+from .answers import ask, fpga, platform, run, tune
 from .platforms import PlatformError
 from .records import RecordError
 
@@ -97,7 +97,7 @@ _COMMANDS = {
     "cores": tune,
     "depth": tune,
     "learners": tune,
-    "times": times,
+    "times": platform,
     "platform": platform,
     "fpga": fpga,
 }

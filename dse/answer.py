@@ -91,14 +91,10 @@ def evidence_notes(sources: Iterable[Evidence]) -> Iterator[Note]:
     for evidence in sources:
         values = {name: getattr(evidence, name) for name in ("source", "told", "command")}
         yield Note("evidence", {"evidence": evidence.number, **values})
-        yield from (Note("assumed", {"evidence": evidence.number, "text": text}) for text in evidence.assumed)
+        yield from (Note("assumed", {"evidence": evidence.number, **each._asdict()}) for each in evidence.assumed)
 
 
-def notes_of_records(machine: str, machine_note: str, profile_notes: Iterable[str]) -> tuple[Note, ...]:
+def notes_of_records(machine_note: Note | None, profile_notes: Iterable[Note]) -> tuple[Note, ...]:
     """Return the notes on the records that answer: another machine's, or a profile that is incomplete."""
-    whose = (
-        Note("other_machine", {"machine": machine, "differs": machine_note}, "warning"),
-        Note("said", {"text": machine_note}),
-    )
-    other = whose if machine_note else ()
-    return (*other, *(Note("said", {"text": text}, "warning") for text in profile_notes))
+    whose = (Note("other_machine", machine_note.values, "warning"), machine_note) if machine_note else ()
+    return (*whose, *profile_notes)

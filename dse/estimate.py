@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from .records import Source
 
@@ -55,11 +55,20 @@ def weakest(sources: Iterable[Source]) -> Source:
     return max(sources, key=SUREST_FIRST.index)
 
 
+class Assumption(NamedTuple):
+    """What stands for a number that a platform file does not state: ``value`` for ``device.key``, in ``unit``."""
+
+    device: str
+    key: str
+    value: float
+    unit: str
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What a value rests on: its source, a description in words, and the command that measures it (again).
 
-    ``assumed``: sentences about what a platform file does not state and the value needs. Values with the same
+    ``assumed``: what a platform file does not state and the value needs. Values with the same
     ``number``, a name such as "T_train(gpu)", are wrong together: sensitivity scales all of them at once. ``alone``:
     the source and the factor of a part's own time, where just the run that it is a share of was timed.
     """
@@ -68,7 +77,7 @@ class Evidence:
     source: Source
     told: str = ""
     command: str = ""
-    assumed: tuple[str, ...] = ()
+    assumed: tuple[Assumption, ...] = ()
     alone: tuple[Source, float] | None = None
 
     def __post_init__(self) -> None:

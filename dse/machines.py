@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from impls.files import list_files
-from impls.terminal import listed
 
+from .answer import Note
 from .platforms import Platform, PlatformError, fingerprint, load
 from .platforms.fingerprint import COMPILED_FOR
 from .platforms.reading import FILE, HERE, keep_to_allowed
@@ -24,7 +24,6 @@ from .records import Measurement, NoRecordsError, how_to_measure, in_order, read
 Facts = Mapping[str, Any]  # of a machine, as its records spell them out
 PROCESSOR = ("vendor", "family", "model")  # the first that differs counts most
 UNSET = "unset"  # a setting that has numba compile for another processor
-NAMES = {"cpu": "name of the processor", "vector_sets": "vector instructions"}
 
 
 @dataclass(frozen=True)
@@ -46,30 +45,30 @@ SWEEP = Wanted("sweep", _is_sweep, "sweep --preset quick", "4 minutes")
 ANYTHING = Wanted("records", lambda record: True, "sweep --preset quick", "4 minutes")
 
 
-def read(results: Path, machine: str | None, wanted: Wanted) -> tuple[list[Measurement], str]:
-    """Return (a machine's evidence, the sentence that names it where this machine has none of its own, else "").
+def read(results: Path, machine: str | None, wanted: Wanted) -> tuple[list[Measurement], Note | None]:
+    """Return (a machine's evidence, a note that names it where this machine has none of its own).
 
     ``machine``: the key of the one to read, and of no other. RecordError if there is nothing to read.
     """
     if machine is not None:
-        return read_folder(results, machine, here=str(fingerprint()["key"])), ""
+        return read_folder(results, machine, here=str(fingerprint()["key"])), None
     records = read_folder(results)
     here = fingerprint()
     known = _facts(one for one in records if wanted.shows(one))
     if not known:
         raise NoRecordsError(f"{results}: no {wanted.what} of any machine here; {how_to_measure(wanted.command)}")
-    key, note = str(here["key"]), ""
+    key, note = str(here["key"]), None
     if key not in known:
         key = nearest(here, known)
         remedy = f"{how_to_measure(wanted.command)} ({wanted.takes})"
-        note = _told(here, known[key], "records", f"has no {wanted.what} of its own", remedy)
+        note = _name_another(here, known[key], ["records"], [wanted.what], [remedy])
     return [one for one in records if one.machine_key == key], note
 
 
 def platform(
     name: str | Path, results: Path, machine: str | None = None, workload: str = "WORKLOAD"
-) -> tuple[Platform, str]:
-    """Return (the platform of that name or file, the sentence that names the machine that answers for `this`, else "").
+) -> tuple[Platform, Note | None]:
+    """Return (the platform of that name or file, a note that names another machine that answers for `this`).
 
     `this` needs a platform file and records, best of all a profile: this machine's, or the nearest one's that has them.
     ``machine``: the key of the one that `this` shall be. ``workload``: whose profile is advised. PlatformError where
@@ -80,25 +79,30 @@ def platform(
             raise PlatformError(
                 f"--machine {machine} goes with --platform {HERE}, not with {name}; leave --machine out"
             )
-        return load(name, results), ""
+        return load(name, results), None
     here, probed = fingerprint(), [path.parent.name for path in list_files(results, f"*/{FILE}")]
     own = str(here["key"])
     if machine is not None:
-        return _named(machine, own, probed, results), ""
+        return _named(machine, own, probed, results), None
     records = read_folder(results) if list_files(results, "**/*.jsonl") else []
     profiled = _facts(one for one in records if one.primitive == "training")
     pools = [{key: facts for key, facts in known.items() if key in probed} for known in (profiled, _facts(records))]
     pool = pools[0] or pools[1]
     if own in pool or (own in probed and not pool):
-        return load(HERE, results), ""
+        return load(HERE, results), None
     if not pool:
         raise PlatformError(
             f"{results}: this machine was not probed, and no machine has a {FILE} and records there; name the results "
             "of a checkout of Fanout with --results FOLDER, or begin with: python -m dse platform probe"
         )
-    key, (lacks, remedy) = nearest(here, pool), _missing(own in probed, own in profiled, workload)
+    key, remedies = nearest(here, pool), dict[str, str]()
+    if own not in probed:
+        remedies["platform file"] = "probe this machine with: python -m dse platform probe"
+    if own not in profiled:
+        remedies["profile"] = f"{how_to_measure(f'profile --workload {workload}')} (a minute)"
     there = keep_to_allowed(_named(key, own, probed, results))
-    return there, _told(here, pool[key], "records and platform file", lacks, remedy)
+    note = _name_another(here, pool[key], ["records", "platform file"], list(remedies), list(remedies.values()))
+    return there, note
 
 
 def _named(machine: str, own: str, probed: Sequence[str], results: Path) -> Platform:
@@ -117,14 +121,6 @@ def _named(machine: str, own: str, probed: Sequence[str], results: Path) -> Plat
             f"{path}: was probed on machine {named.machine_key}; on machine {machine}: python -m dse platform probe"
         )
     return dataclasses.replace(named, name=machine)  # its file calls it "this", which another machine asks
-
-
-def _missing(is_probed: bool, is_profiled: bool, workload: str) -> tuple[str, str]:
-    """Return (what this machine lacks, what to do about it)."""
-    lacks = [*([] if is_probed else ["was not probed"]), *([] if is_profiled else ["has no profile of its own"])]
-    steps = [] if is_probed else ["probe this machine with: python -m dse platform probe"]
-    steps += [] if is_profiled else [f"{how_to_measure(f'profile --workload {workload}')} (a minute)"]
-    return " and ".join(lacks), ", then ".join(steps)
 
 
 def nearest(here: Facts, others: Mapping[str, Facts]) -> str:
@@ -154,38 +150,25 @@ def distance(here: Facts, there: Facts) -> tuple[float, ...]:
     )
 
 
-def differences(here: Facts, there: Facts) -> list[str]:
-    """List in words the facts that both machines state and that differ."""
-    unlike = []
-    for fact in (*PROCESSOR, "stepping", "cpu", "cores"):
-        mine, theirs = here.get(fact), there.get(fact)
-        if None not in (mine, theirs) and mine != theirs:
-            unlike.append(f"{NAMES.get(fact, fact)} ({mine} here, {theirs} there)")
-    if here.get("vector_sets") and there.get("vector_sets"):
-        mine, theirs = here["vector_sets"], there["vector_sets"]
-        only = {"here": [one for one in mine if one not in theirs], "there": [one for one in theirs if one not in mine]}
-        if any(only.values()):
-            words = [f"only {where}: {', '.join(names)}" for where, names in only.items() if names]
-            unlike.append(f"{NAMES['vector_sets']} ({'; '.join(words)})")
-    for fact, name in COMPILED_FOR.items():
-        if (mine := here.get(fact, UNSET)) != (theirs := there.get(fact, UNSET)):
-            unlike.append(f"{name} ({mine} here, {theirs} there)")
-    for level, (one, two) in _cache_sizes(here, there).items():
-        if one != two:
-            unlike.append(f"{level} ({_size(one)} here, {_size(two)} there)")
-    return unlike
+def differences(here: Facts, there: Facts) -> dict[str, tuple[Any, Any]]:
+    """Return the facts that both machines state and that differ, by name: (here, there); of caches bytes, or None.
+
+    Of vector instructions those that only one of them has.
+    """
+    stated = {fact: (here.get(fact), there.get(fact)) for fact in (*PROCESSOR, "stepping", "cpu", "cores")}
+    mine, theirs = here.get("vector_sets"), there.get("vector_sets")
+    if mine and theirs:
+        only = [one for one in mine if one not in theirs], [one for one in theirs if one not in mine]
+        stated["vector_sets"] = only
+    known = {fact: pair for fact, pair in stated.items() if None not in pair}
+    known |= {name: (here.get(fact, UNSET), there.get(fact, UNSET)) for fact, name in COMPILED_FOR.items()}
+    return {fact: pair for fact, pair in (known | _cache_sizes(here, there)).items() if pair[0] != pair[1]}
 
 
 def _cache_sizes(here: Facts, there: Facts) -> dict[str, tuple[int | None, int | None]]:
     """Pair the bytes of each level here and there."""
     mine, theirs = here.get("caches") or {}, there.get("caches") or {}
     return {level: (mine.get(level), theirs.get(level)) for level in sorted({*mine, *theirs})}
-
-
-def _size(nbytes: int | None) -> str:
-    if nbytes is None:
-        return "none known"
-    return f"{nbytes / 2**20:g} MiB" if nbytes >= 1 << 20 else f"{nbytes / 2**10:g} KiB"
 
 
 def _apart(one: float | None, other: float | None) -> float:
@@ -201,19 +184,10 @@ def _facts(records: Iterable[Measurement]) -> dict[str, Facts]:
     return {one.machine_key: one.machine for one in reversed(in_order(latest.values()))}
 
 
-def _told(here: Facts, there: Facts, what: str, lacks: str, remedy: str) -> str:
-    """Write the sentence that names the machine that answers, how it differs, and how to have one's own records."""
-    unlike = differences(here, there)
-    untold = [NAMES.get(fact, fact) for fact in (*PROCESSOR, "stepping", "vector_sets") if there.get(fact) is None]
-    return (
-        f"Answered from {what} of machine {_sized(there)}, the nearest there is, because this machine, {_sized(here)}, "
-        f"{lacks}. That machine differs in {listed(unlike) or 'nothing that both tell'}."
-        + (f" Its records do not tell its {listed(untold)}." if untold else "")
-        + f" To be sure, {remedy}."
-    )
-
-
-def _sized(machine: Facts) -> str:
-    """Write a machine's key, processor and cores."""
-    cores = machine.get("cores")
-    return f"{machine.get('key')} ({machine.get('cpu')}, {cores} core{'s' * (cores != 1)})"
+def _name_another(here: Facts, there: Facts, what: list[str], lacks: list[str], how: list[str]) -> Note:
+    """Return the note that names the machine that answers, how it differs, and how to have records of one's own."""
+    whose = {name: there.get(fact) for name, fact in (("machine", "key"), ("cpu", "cpu"), ("cores", "cores"))}
+    asked = {f"here_{name}": here.get(fact) for name, fact in (("key", "key"), ("cpu", "cpu"), ("cores", "cores"))}
+    untold = [fact for fact in (*PROCESSOR, "stepping", "vector_sets") if there.get(fact) is None]
+    values = {**whose, **asked, "of": what, "lacks": lacks, "differs": differences(here, there)}
+    return Note("answered_from_old" if untold else "answered_from", {**values, "untold": untold, "how": how})

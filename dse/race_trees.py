@@ -29,6 +29,7 @@ from impls.sumtree.compiling import compiler
 from impls.sumtree.registry import options_of
 
 from . import machines, platforms, stats
+from .answer import Note
 from .estimate import Estimate, Evidence
 from .platforms.reading import RESULTS
 from .records import Measurement, NoRecordsError, RecordError, parse
@@ -456,8 +457,7 @@ def _record(question: Question, machine: dict[str, Any]) -> Measurement:
 def _answered(record: Measurement, question: Question, kept_in: str) -> Recommendation:
     """The answer that a race's record gives, and the file that keeps it, if one does."""
     told, busy = record.machine["race"], record.machine["race"].get("step", {}).get("busy", 0.0)
-    disturbed = f"the machine was busy: others had {busy:.0%} of the time of timing the winner; --again times it anew"
-    warnings = (*unusual(question), *[disturbed] * (busy > BUSY))
+    notes = (*unusual(question), *[Note("race_was_disturbed", {"busy_share": busy}, "warning")] * (busy > BUSY))
     ends = record.median_seconds, record.low_seconds, record.high_seconds
     rows = [(row["status"], _time(row, ends, told["rows"][0])) for row in told["rows"]]
     return Recommendation(
@@ -466,8 +466,7 @@ def _answered(record: Measurement, question: Question, kept_in: str) -> Recommen
         ties=tuple(time for status, time in rows if status == "equal"),
         runner_up=next((time for status, time in rows[1:] if status in ("slower", "undecided")), None),
         machine=record.machine_key,
-        notes=warnings,
-        warnings=warnings,
+        notes=notes,
         results=kept_in,
         race={**told, "utc": record.utc},
     )

@@ -16,6 +16,7 @@ from impls.sumtree.contract import LEAF_DTYPES
 from impls.terminal import plural
 
 from . import stats
+from .answer import Note
 from .drift import USUAL, Drift
 from .records import RecordError, benchmark, how_to_measure
 from .times import tree_cost_model
@@ -26,9 +27,6 @@ SWEEP = "sweep --preset quick"  # what would answer a question that the records 
 CLOSE_ENOUGH = 0.02  # a tie within so much goes to fewer threads
 EQUALLY_FAR = 0.1  # |ln| of factors by which two configurations' cells may differ in distance from the question
 MOST_UPDATES = 1_000_000  # a sample
-UNCHECKED = (
-    "validate = False: the tree does not check its input; pass int64 and float64 arrays, contiguous and in range"
-)
 MOST_BATCH = 1 << 20  # of a workload
 FITS_ANYWHERE = 1 << 22  # leaves and elements of a batch: whatever the tree, no machine lacks the memory
 BATCH_BYTES = 24  # of an element beside its priority: a uniform or index, a float64 priority, a place in a work list
@@ -38,9 +36,9 @@ BATCH_BYTES = 24  # of an element beside its priority: a uniform or index, a flo
 class Recommendation:
     """Which tree to choose, by records or, as ``race`` tells, by a race on this machine.
 
-    ``machine_note``: where ``machine`` is not the one asked about, but the nearest with records, a sentence that says
-    so; else "". ``results``: the folder that was read, as the caller named it. ``warnings``: those of the notes that
-    change what the answer is worth.
+    ``machine_note``: where ``machine`` is not the one asked about, but the nearest with records, a note that says so.
+    ``results``: the folder that was read, as the caller named it. A note that changes what the answer is worth is a
+    warning.
     """
 
     question: Question
@@ -48,25 +46,21 @@ class Recommendation:
     ties: tuple[TreeTime, ...]
     runner_up: TreeTime | None
     machine: str
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     noise_floor: float = 0.0
     drift: Drift = USUAL
     rests_on: tuple[dict[str, Any], ...] = ()
-    machine_note: str = ""
+    machine_note: Note | None = None
     results: str = ""
-    warnings: tuple[str, ...] = ()
     race: Mapping[str, Any] | None = None
 
 
-def unusual(question: Question) -> list[str]:
-    """Say where a batch is larger than any use of it."""
+def unusual(question: Question) -> list[Note]:
+    """Warn where a batch is larger than any use of it."""
+    batch = {"batch": question.batch, "capacity": question.capacity, "most": MOST_BATCH}
     if question.batch > MOST_BATCH:
-        return [
-            f"a batch of {question.batch:,} is beyond what any training takes: at most {MOST_BATCH:,} in a workload"
-        ]
-    if question.batch > question.capacity:
-        return [f"a batch of {question.batch:,} samples most of the {question.capacity:,} leaves more than once"]
-    return []
+        return [Note("batch_beyond_training", batch, "warning")]
+    return [Note("batch_of_most_leaves", batch, "warning")] * (question.batch > question.capacity)
 
 
 def check(question: Question) -> None:
@@ -89,23 +83,19 @@ def answer(table: Table, question: Question) -> Recommendation:
     """
     notes = unusual(question)
     if question.threads > (most := table.most_threads()):
-        notes.append(f"{question.threads} threads are allowed, and more than {most} were never measured")
+        notes.append(Note("threads_never_measured", {"threads": question.threads, "most": most}, "warning"))
     times = _times(table, question)
     best, tied = _choose(table, times)
     choice = times[best]
     others = sorted((time for time in times if time is not choice), key=lambda time: time.seconds)
     if choice.basis == "extrapolated":
         outside = float(f"{math.exp(choice.distance):.2g}")
-        notes.append(
-            f"the question lies outside what was measured, by a factor of {outside:,.10g} in N or B: "
-            "the interval is as wide as that is far"
-        )
+        notes.append(Note("outside_of_measured", {"outside": outside}, "warning"))
     if not dict(choice.configuration.options).get("validate", True):
-        notes.append(UNCHECKED)
-    warnings = tuple(notes)
+        notes.append(Note("input_is_unchecked", level="warning"))
     if carried := table.transfers(choice.configuration, question.batch):
         notes.append(carried)
-    notes += [f"{name} has no times here: {reason}" for name, reason in table.untimed.items()]
+    notes += [Note("tree_is_untimed", {"name": name, "reason": reason}) for name, reason in table.untimed.items()]
     return Recommendation(
         question=question,
         choice=choice,
@@ -116,7 +106,6 @@ def answer(table: Table, question: Question) -> Recommendation:
         machine=table.machine_key,
         rests_on=tuple(table.rests_on(choice.configuration, question)),
         notes=tuple(notes),
-        warnings=warnings,
     )
 
 

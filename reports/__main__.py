@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dse import machines
+from dse.answers.printer import say
 from dse.platforms.evidence import read_races
 from dse.platforms.reading import RESULTS
 from dse.race_trees import file_of_races
@@ -79,7 +80,8 @@ def _read(results: Path, machine: str | None) -> tuple[Sequence[Measurement], st
     """Return what ``machines.read`` does, and the user's races; all evidence is read, which mappings rest on too."""
     key, known = machine or str(machines.fingerprint()["key"]), evidence(results)
     if key not in known:
-        return machines.read(results, machine, machines.ANYTHING)
+        records, note = machines.read(results, machine, machines.ANYTHING)
+        return records, say(note.kind, note.values) if note else ""
     races = read_races(file_of_races(key)) if results is RESULTS else []  # none of a folder that was named
     return [*races, *known[key].records], ""
 

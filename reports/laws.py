@@ -31,9 +31,8 @@ from dse.times import analytic
 from dse.times.analytic import AS_FITTED, Constants
 from dse.times.hardware import FLOAT_BYTES
 from dse.times.parts import Parts
-from dse.times.profile import FLAT, STATE_DICT, PerformanceTable, evidence, of_records
+from dse.times.profile import FLAT, STATE_DICT, PerformanceTable, evidence, of_records, workloads
 from dse.times.whole_runs import REFERENCE, is_whole
-from dse.times.workloads import workloads
 from impls.files import list_files
 from impls.training import Workload, WorkloadError, identity, load
 from impls.training.weights import layout_of

@@ -48,7 +48,6 @@ from typing import Any, TypeVar
 
 from dse import learning_runs
 from dse.records import Measurement
-from dse.tuning import learners_steps
 from impls.terminal import aligned, plural
 from impls.training.arrangement import COPIES, COPY_SYNCS
 
@@ -100,13 +99,13 @@ def main(arguments: list[str] | None = None) -> int:
     measured = functools.partial(_measured, python=options.python)
     tally, found = _kept([[cell] for cell in trained], path, PRIMITIVE, measured, "run", options, pythons)
     grid = list(scaling.groups(options.workload)) if SCALING in options.only else []
-    more, steps = _kept(grid, path, learners_steps.PRIMITIVE, _timed, "cell", options)
-    rows, factors = summary(found), learners_steps.rows(steps)
+    more, steps = _kept(grid, path, learning_runs.STEP_PRIMITIVE, _timed, "cell", options)
+    rows, factors = summary(found), learning_runs.step_rows(steps)
     tables = [*_lines(rows)] if trained else []
     if reached := learning_runs.figures_of(learning_runs.latest(found)):
         head = ("copies, until solved", "solved", *learning_runs.FIGURES)
         tables += ["", *aligned([head, *learning_runs.write_figures(reached)])]
-    tables += aligned([learners_steps.HEAD, *learners_steps.write_rows(factors)]) if grid else []
+    tables += aligned([learning_runs.STEP_HEAD, *learning_runs.write_step_rows(factors)]) if grid else []
     return show(tally + more, path, options, {"rows": [*map(_as_json, rows)], "scaling": factors}, [*tables, ""])
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from dse.tuning.learners_steps import network_name
+from dse.learning_runs import network_name
 from impls import training
 from impls.cores import allowed_cpus
 from impls.training import learners

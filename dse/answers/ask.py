@@ -206,7 +206,8 @@ def find_modeled_tree(
     check(question)
     one_of("distribution", distribution, ("uniform",))
     answered = choose(machine, question)
-    more = [f"{threads} threads are allowed, and {machine.name} has {cores} cores"] * (question.threads > cores)
+    allowed = {"threads": threads, "platform": machine.name, "cores": cores}
+    more = [Note("more_threads_than_cores", allowed)] * (question.threads > cores)
     return dataclasses.replace(answered, notes=(*unusual(question), *more, *answered.notes))
 
 

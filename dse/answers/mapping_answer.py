@@ -46,7 +46,7 @@ def mapping_answer(found: MappingAnswer | Shortage, asked: str = "") -> Answer:
     notes += _measure(found)
     if found.others_tied:
         notes.append(Note("more_are_tied", {"more": found.others_tied}))
-    notes += [*found.notes, *found.searched, *notes_of_records(found.machine, found.machine_note, found.profile_notes)]
+    notes += [*found.notes, *found.searched, *notes_of_records(found.machine_note, found.profile_notes)]
     question = {name: getattr(found, name) for name in QUESTION}
     rows, notes = tuple(_rows(found)), [*notes, *evidence_notes(found.sources)]
     paste = tuple(_paste(found, asked))
@@ -212,7 +212,7 @@ def _shortage_answer(found: Shortage) -> Answer:
             kind = "and_short_of" if place else "short_of"
             notes.append(Note(f"{kind}_bytes" if budget.endswith("_bytes") else kind, values, "first"))
     notes += [Note("no_link", {"source": source, "target": target}, "first") for source, target in found.no_links]
-    notes += notes_of_records(found.machine, found.machine_note, found.profile_notes)
+    notes += notes_of_records(found.machine_note, found.profile_notes)
     return Answer(question | {"machine": found.machine}, None, notes=tuple(notes))
 
 
@@ -232,7 +232,7 @@ def explained_answer(found: Explanation | Shortage) -> Answer:
         ]
     choice, described = choice_row(best, found.verdict, **more), choice_row(asked, "")
     said = Note("as_described", {"where": group_by_device(asked), "rate": described.number}, "first")
-    notes = (said, *found.notes, *notes_of_records(best.machine, best.machine_note, best.profile_notes))
+    notes = (said, *found.notes, *notes_of_records(best.machine_note, best.profile_notes))
     notes += tuple(evidence_notes(dict.fromkeys((*best.sources, *asked.sources))))
     question = {name: getattr(best, name) for name in QUESTION} | {"described": dict(found.described)}
     return Answer(question, choice, tuple(rows), (described,), notes=notes)

@@ -23,7 +23,7 @@ import json
 import re
 import shlex
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,10 @@ from ..mapping.question import MappingQuestion, ask
 from ..platforms import Device, Leaf, Platform, PlatformError, Quantity, busy, leaves, load, names
 from ..platforms.quantities import ORIGINS, readable, split
 from ..platforms.reading import HERE, RESULTS, here, path_of, problems, read, text_of
-from ..platforms.template import copied, template
-from ..solver.problem import LOOP
-from ..times.own import Own
+from ..platforms.writing import copied, template
+from ..solver.problem import LOOP, PARTS
+from ..times.own import FACTORS, Own
+from ..times.own_file import COUNTS, KEYS, SOURCES, TIMES
 from ..times.parts import Parts
 from ..times.trees import trees
 from .options import add_command
@@ -79,7 +80,7 @@ def primitives_answer(question: MappingQuestion) -> Answer:
         rows.append(Row({"part": part, "device": device}, time, "s"))
         if time.source in ("modeled", "extrapolated"):
             number = time.rests_on.number
-            place = number if part.startswith("send ") else f"{part} on {device}"
+            place = f"{part} on {device}" if part in PARTS else number
             commands.setdefault(time.rests_on.command, {})[f"the {place}"] = number
     named = {"workload": question.workload.name, "batch": parts.batch, "platform": question.platform.name}
     notes = list[Note]()
@@ -125,41 +126,43 @@ ANOTHER = "name another file with --out"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do one of the actions; returns the exit code: 0 done, 2 for a file with faults. PlatformError, WorkloadError."""
+    """Print what was asked; returns the exit code: 0 done, 2 for a file with faults. PlatformError, WorkloadError."""
     return int(options.run(options))
 
 
 def add_to(commands: Any) -> None:
-    """Add ``platform`` to the commands of a parser."""
+    """Add ``times`` and ``platform`` to the commands of a parser."""
+    _add_times(commands)
     top = add_command(commands, "platform", "which machines there are", __doc__, "platform show u200")
     actions = top.add_subparsers(required=True, metavar="ACTION", dest="action")
 
-    def action(name: str, run: Any, question: str, example: str, *arguments: str) -> argparse.ArgumentParser:
-        summary = f"{question[:1].lower()}{question[1:].partition('?')[0]}"
-        parser = add_command(actions, name, summary, question, f"platform {name}{example}")
-        for argument in arguments:
+    def add(
+        name: str, run: Any, asked: str, more: str, example: str = "", argument: str = ""
+    ) -> argparse.ArgumentParser:
+        question = f"{asked.capitalize()}? {more}"
+        parser = add_command(actions, name, asked, question, f"platform {name}{example}")
+        if argument:
             parser.add_argument(argument.lower(), metavar=argument, help="a platform's name, or a .toml file")
         parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: %(default)s")
         parser.set_defaults(run=run)
         return parser
 
-    action("list", _list, "Which platforms are there? `this` is the machine that asks, once it is probed.", "")
-    shown = "What is known of a platform, number by number? +- is the half-width of a measured one."
-    show = action("show", _show, shown, " u200", "NAME")
-    checked = "Is a file right? If not, the exit code is 2, and every fault is named with its line."
-    check = action("check", _check, checked, " u200", "FILE")
+    add("list", _list, "which platforms are there", "`this` is the machine that asks, once it is probed.")
+    asked, more = "what is known of a platform", "Each number with its unit; +- is the half-width of a measured one."
+    show = add("show", _show, asked, more, " u200", "NAME")
+    more = "If not, the exit code is 2, and every fault is named with its line."
+    check = add("check", _check, "is a file right", more, " u200", "FILE")
     show.add_argument("--toml", action="store_true", help="print its file, comments included")
     for parser in (show, check):
         parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    begun = "How does a platform file begin? A template with every key, its unit and its meaning, or a copy of another."
-    init = action("init", _init, begun, " --like u200")
+    more = "A template with every key, its unit and its meaning, or a copy of another."
+    init = add("init", _init, "how does a platform file begin", more, " --like u200")
     init.add_argument("--like", metavar="NAME", help="copy this platform's file: its name, or a .toml file")
     init.add_argument("file", nargs="?", type=Path, metavar="FILE", help="write it there (default: print it)")
     init.add_argument("--out", type=Path, metavar="FILE", help="the same")
-    asked = "How long does each part of a workload take on each device, and where is that time from?"
-    estimate = action("estimate", run_estimate, asked, " u200 --workload hopper_ddpg", "NAME")
-    add_estimate(estimate)
-    probe = action("probe", _probe, "What is this machine? It takes half a minute, best while nothing else runs.", "")
+    asked = "how long does each part of a workload take on each device, and where is that time from"
+    add_estimate(add("estimate", run_estimate, asked, "", " u200 --workload hopper_ddpg", "NAME"))
+    probe = add("probe", _probe, "what is this machine", "It takes half a minute, best while nothing else runs.")
     probe.add_argument("--anyway", action="store_true", help="measure although other processes keep the machine busy")
     probe.add_argument("--out", type=Path, metavar="FILE", help="default: results/<machine>/platform.toml")
 
@@ -281,4 +284,54 @@ def _probe(options: argparse.Namespace) -> int:
         platform = write_probe(path)
     print(text(platform))
     print(f"\nwritten to {path}")
+    return 0
+
+
+# Times of your own
+
+EXAMPLE = Path(__file__).with_name("times_example.csv")
+
+
+def _add_times(commands: Any) -> None:
+    """Add ``times`` to the commands of a parser."""
+    factors = [f"{factor:g} if {source}" for source, factor in FACTORS.items()]
+    lists: dict[str, Iterable[str]] = {"KEYS": KEYS, "COUNTS": COUNTS, "SOURCES": SOURCES, "FACTORS": factors}
+    about = (_print_example.__doc__ or "").format(
+        TIMES="/".join(TIMES), **{name: ", ".join(words) for name, words in lists.items()}
+    )
+    parser = add_command(commands, "times", "times of one's own: an example of a file", about, "times --example")
+    parser.add_argument("--example", action="store_true", required=True, help="print a file: six devices, four parts")
+    parser.set_defaults(run=_print_example)
+
+
+def _print_example(_: argparse.Namespace) -> int:
+    """What times can one give of one's own, and what does a file of them say?
+
+    Any part on any device, measured, read in a paper or guessed, is looked up before records and models:
+
+      python -m dse times --example > mine.csv
+      python -m dse platform estimate u200 --workload hopper_ddpg --times mine.csv
+      python -m dse recommend --platform u200 --workload hopper_ddpg --times mine.csv
+
+    A file is CSV, a line a time; or TOML, whose tables [[time]] have the columns as keys, and where source, note,
+    factor and batch above them hold for all.
+
+      part           {KEYS}
+      device         as the platform names it; a device equal to it has the same time unless one is stated. A link has
+                     from and to instead, and states gb_per_s, the time of N bytes (else of a batch), or both
+      {TIMES}
+                     of a gradient step's batch: learner the step, updating with the insertions, storage gathering and
+                     writing; of actors the time from one environment step to the next, of all processes together, with
+                     inference and the fetching of weights
+      low, high      ends of the time in its own unit; or factor, its error bound; where none is stated:
+                     {FACTORS}
+      {COUNTS}
+                     whole numbers, as far as they matter: batch else that of the question, threads and processes else
+                     1; several batches or thread counts are interpolated; devices: equal ones that share the batch
+      contestant     the tree's implementation
+      beside         the part that ran concurrently on cores of its own: that time over the one alone is the slowdown
+      source         {SOURCES} (default: measured)
+      note           where the time is from; answers repeat it, with file and line
+    """
+    print(EXAMPLE.read_text(encoding="utf-8"), end="")
     return 0

@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import string
+import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ import impls
 from impls.terminal import COMMAND, aligned, listed, plural
 
 from ..answer import Answer, Level, Row
-from .words import ARRANGED, HEADS, SENTENCES
+from .words import ARRANGED, FACTS, HEADS, NO_DIFFERENCE, SENTENCES
 
 WIDTH = 116
 WIDE = 0.2  # of an interval, beyond which no third digit is known
@@ -27,6 +28,26 @@ def show(answer: Answer, options: argparse.Namespace) -> int:
     """Print an answer as text, or as JSON if ``options`` say so; returns the exit code: 0, or 1 where nothing fits."""
     print(json.dumps(answer.to_dict()) if options.json else "\n".join(write(answer, options.verbose)))
     return 0 if answer.choice else 1
+
+
+def show_start(answer: Answer, as_json: bool) -> None:
+    """Print what will run: its warnings, the choice, its table and notes; as JSON the warnings, to standard error."""
+    lines = _wrap_notes(answer, "warning")
+    if not as_json and answer.choice:
+        tables = write_table(answer.rows) if answer.rows else ()
+        lines += [say(answer.choice.says, answer.choice.values), *tables, *_wrap_notes(answer, "first", "  ")]
+    if lines:
+        print("\n".join(lines), file=sys.stderr if as_json else sys.stdout, flush=True)
+
+
+def show_end(answer: Answer, as_json: bool) -> None:
+    """Print the notes on what has run, or all of it as JSON."""
+    print(json.dumps(answer.to_dict()) if as_json else "\n".join(_wrap_notes(answer, "first")))
+
+
+def _wrap_notes(answer: Answer, level: Level, indent: str = "") -> list[str]:
+    begin = "warning: " * (level == "warning")
+    return [line for sentence in _say_notes(answer, level) for line in wrap(begin + sentence, indent)]
 
 
 def write(answer: Answer, is_verbose: bool = False) -> Iterator[str]:
@@ -51,16 +72,16 @@ def write_first_screen(answer: Answer, most: float = LINES) -> Iterator[str]:
     What to measure comes first if the number is unsure. Warnings are never dropped; of other notes what has no room is.
     """
     estimate = answer.choice.estimate if answer.choice else None
-    measure = [wrap(sentence) for sentence in _say_notes(answer, "measure")]
+    measure = _say_notes(answer, "measure")
     is_unsure = estimate is not None and estimate.high > UNSURE * estimate.low
-    begin = [line.removeprefix("  ") for line in measure[0]] if is_unsure and measure else []
+    begin = wrap(measure[0], "") if is_unsure and measure else []
     said = _say_notes(answer, "first")
     begin.append(say(answer.choice.says, answer.choice.values) if answer.choice else said.pop(0))
     begin += [f"  {line}" for line in answer.paste]
-    warnings = [line for sentence in _say_notes(answer, "warning") for line in wrap(f"warning: {sentence}")]
+    warnings = _wrap_notes(answer, "warning", "  ")
     first = [wrap(sentence) for sentence in said]
     rows = [wrap(say(row.says, row.values)) for row in (*answer.others[:1], *answer.decides[:1]) if row.says]
-    sentences = [*first[:1], *rows, *first[1:], *measure[is_unsure:]]
+    sentences = [*first[:1], *rows, *first[1:], *map(wrap, measure[is_unsure:])]
     room = most - 1 - len(begin) - len(warnings) if answer.choice else math.inf
     yield from begin
     for lines in sentences:
@@ -135,11 +156,10 @@ def write_table(rows: Sequence[Row]) -> Iterator[str]:
 def head(key: str) -> str:
     """Return the head of a column.
 
-    >>> head("feed_hz"), head("round_seconds"), head("is_tied")
-    ('feed/s', 'round us', 'tied')
+    >>> head("feed_hz"), head("update_units")
+    ('actors feed/s', 'update units')
     """
-    known = key.removeprefix("is_").replace("_seconds", " us").replace("_hz", "/s").replace("_", " ")
-    return HEADS.get(key, known)
+    return HEADS.get(key, key.replace("_", " "))
 
 
 def is_plain(value: Any) -> bool:
@@ -154,7 +174,7 @@ def write_cell(key: str, value: Any) -> str:
     if key == "differs":
         return write_difference(value)
     if key.endswith("seconds") and isinstance(value, float):
-        return write_time(value).removesuffix(" us")
+        return rounded(1e6 * value)
     if key.endswith(("share", "loss", "slower", "utilization")) and isinstance(value, float):
         return percent(value)
     return write_value(value)
@@ -273,6 +293,36 @@ def write_tree(tree: Mapping[str, Any]) -> str:
     return ", ".join([tree["implementation"], *words, *([plural(tree["threads"], "thread")] if kind.threaded else [])])
 
 
+def write_unlike(found: Mapping[str, tuple[Any, Any]]) -> str:
+    """Write in which facts two machines differ; numbers but cores are bytes.
+
+    >>> write_unlike({"cores": (2, 8), "L3": (32 << 20, None), "vector_sets": (["avx"], [])})
+    'cores (2 here, 8 there), L3 (32 MiB here, none known there) and vector instructions (only here: avx)'
+    """
+    told = []
+    for fact, (here, there) in found.items():
+        if isinstance(here, list):
+            sides = [f"only {side}: {', '.join(names)}" for side, names in (("here", here), ("there", there)) if names]
+            told.append(f"{FACTS[fact]} ({'; '.join(sides)})")
+        else:
+            mine, theirs = (str(each) if fact == "cores" else _write_fact(each) for each in (here, there))
+            told.append(f"{FACTS.get(fact, fact)} ({mine} here, {theirs} there)")
+    return listed(told) or NO_DIFFERENCE
+
+
+def _write_fact(value: Any) -> str:
+    if isinstance(value, int):
+        return f"{value / 2**20:g} MiB" if value >= 1 << 20 else f"{value / 2**10:g} KiB"
+    return "none known" if value is None else str(value)
+
+
+def write_moves(moved: Mapping[str, Mapping[str, Any]]) -> str:
+    """Write what moving a batch takes, by direction."""
+    return listed([
+        f"{each['seconds'] * 1e6:.2f} us {way} (B={each['batch']:,}, {each['source']})" for way, each in moved.items()
+    ])  # fmt: skip
+
+
 _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "s": "{:.1f} s".format,
     "ns": lambda seconds: f"{rounded(1e9 * seconds)} ns",
@@ -288,6 +338,10 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "about": lambda value: rounded(value, 0.0, value),
     "differs": write_difference,
     "bytes": write_bytes,
+    "unlike": write_unlike,
+    "moves": write_moves,
+    "facts": lambda facts: listed([FACTS.get(fact, fact) for fact in facts]),
+    "then": ", then ".join,
     "settings": lambda values: ", ".join(f"{key}={value}" for key, value in values.items()),
     "shares": lambda shares: ", ".join(f"{percent(share)} at {name}" for name, share in shares.items()),
 }

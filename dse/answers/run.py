@@ -39,7 +39,7 @@ from .deciding import OBJECTIVE, RACED, Contender, KeptRace, contenders, follow,
 from .emit import why_not_run
 from .mapping_answer import choice_row, input_of_run, mapping_answer
 from .options import add_choices, add_command, add_records, question_of
-from .printer import round_as_shown, say, show, wrap, write_table
+from .printer import round_as_shown, say, show, show_end, show_start
 
 PREDICTED = ("ratio", "fewest_devices")  # objectives whose value is the rate of a run, with its interval
 ANY_STEPS = 1 << 40  # of a run that only its seconds end
@@ -145,18 +145,14 @@ def _race(
 
 
 def _announce(options: argparse.Namespace, question: MappingQuestion, contender: Contender, race: Any) -> None:
-    """Print what will train, and what the race told."""
-    notes = [Note("is_busy", {"load": busy.described()})] if busy.load() else []
-    notes += notes_of_records(question.machine, question.machine_note, question.profile_notes)
-    lines = [line for note in notes for line in wrap(f"warning: {say(note.kind, note.values)}", "")]
-    if not options.json:
-        choice, rows = choice_row(contender.answer), tuple(raced_rows(race))
-        lines.append(say(choice.says, choice.values))
-        lines += write_table(rows) if rows else ()
-        lines += wrap(say("raced_runs" if rows else "not_raced", race)) if race else ()
-        lines += wrap(say("race_kept_since", race)) if race and "utc" in race else ()
-    if lines:
-        print("\n".join(lines), file=sys.stderr if options.json else sys.stdout, flush=True)
+    """Print what will train, and what the race told; with --json the warnings alone, on standard error."""
+    notes = [Note("is_busy", {"load": busy.described()}, "warning")] if busy.load() else []
+    notes += notes_of_records(question.machine_note, question.profile_notes)
+    rows = tuple(raced_rows(race))
+    if race:
+        notes.append(Note("raced_runs" if rows else "not_raced", race, "first"))
+        notes += [Note("race_kept_since", race, "first")] if "utc" in race else []
+    show_start(Answer({}, choice_row(contender.answer), rows, notes=tuple(notes)), options.json)
 
 
 def _check(options: argparse.Namespace, workload: Workload) -> None:
@@ -228,9 +224,7 @@ def _ended(process: "subprocess.Popen[str]", wait: Callable[[], int]) -> int:
 def _end(contender: Contender, race: Any, folder: Path, as_json: bool) -> int:
     """Print the rates of a run that has ended, if it has any; returns the exit code 0."""
     with contextlib.suppress(FileNotFoundError):
-        answer = ended_answer(contender, race, json.loads((folder / "summary.json").read_text()))
-        lines = (wrap(say(note.kind, note.values), "") for note in answer.notes if note.level == "first")
-        print(json.dumps(answer.to_dict()) if as_json else "\n".join(line for each in lines for line in each))
+        show_end(ended_answer(contender, race, json.loads((folder / "summary.json").read_text())), as_json)
     return 0
 
 
@@ -264,7 +258,7 @@ def ended_answer(contender: Contender, race: Any, summary: Mapping[str, Any]) ->
     if hz / found.hz < FAR_BELOW:
         shared = {"percent": summary["throughput"]["cpu_percent"], "average": busy.average(), "cores": os.cpu_count()}
         notes.append(Note("cores_were_shared", shared, "first"))
-    notes += notes_of_records(found.machine, found.machine_note, found.profile_notes)
+    notes += notes_of_records(found.machine_note, found.profile_notes)
     return Answer({"workload": found.workload}, choice, tuple(raced_rows(race)), notes=tuple(notes))
 
 

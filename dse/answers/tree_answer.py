@@ -65,10 +65,6 @@ def _question(found: Recommendation | ModeledChoice, where: Mapping[str, Any]) -
     return asdict(found.question) | dict(where)
 
 
-def _said(texts: tuple[str, ...], warnings: tuple[str, ...] = ()) -> list[Note]:
-    return [Note("said", {"text": text}, "warning" if text in warnings else "detail") for text in texts]
-
-
 def _time_row(found: Recommendation, time: TreeTime, says: str) -> Row:
     more = {"pace": tree_to_take(found).seconds / time.seconds, "distance": time.distance, "own_sigma": time.own_sigma}
     return tree_row(time.configuration, time.time, found.question, says, **more)
@@ -84,7 +80,7 @@ def _recorded_answer(found: Recommendation) -> Answer:
     known = {"cells": len(found.rests_on), "noise_share": found.noise_floor, "machine": found.machine}
     known |= {"common_share": drift.common, "own_share": drift.own, "runs": drift.runs}
     notes = [Note("tree_steps", _question(found, {}), "first"), Note("race_to_decide", level="first")]
-    notes += [*_said(found.notes, found.warnings), Note("rests_on_cells", known)]
+    notes += [*found.notes, Note("rests_on_cells", known)]
     label, more = ("op", "capacity", "batch"), ("median_seconds", "source", "commit", "utc", "status")
     rows = [
         Row({key: cell[key] for key in label}, more={key: cell.get(key) for key in more}) for cell in found.rests_on
@@ -94,7 +90,7 @@ def _recorded_answer(found: Recommendation) -> Answer:
         _time_row(found, tree, "default_tree" if is_default else "use_tree"),
         tuple(rows),
         tuple(others),
-        notes=(*notes, *notes_of_records(found.machine, found.machine_note, ())),
+        notes=(*notes, *notes_of_records(found.machine_note, ())),
         paste=(make_of(tree.configuration, question),),
     )
 
@@ -124,7 +120,7 @@ def _raced_answer(found: Recommendation, race: Mapping[str, Any]) -> Answer:
         tree_row(choice.configuration, choice.time, question, "use_tree", race=dict(race)),
         (),
         tuple(others),
-        notes=(*notes, *_said(found.notes, found.warnings)),
+        notes=(*notes, *found.notes),
         paste=(make_of(choice.configuration, question),),
     )
 
@@ -155,7 +151,7 @@ def _modeled_answer(found: ModeledChoice) -> Answer:
         Note("tree_steps", _question(found, {}), "first"),
         Note("tree_is_modeled", {"platform": found.platform}, "first"),
     ]
-    notes += [*_said(found.notes), Note("said", {"text": choice.time.rests_on.told})]
+    notes += [*found.notes, Note("modeled_by", {"told": choice.time.rests_on.told})]
     asked = _question(found, {"platform": found.platform})
     paste = (make_of(choice.configuration, question),)
     return Answer(asked, row(choice, "use_tree_on"), (), tuple(others), notes=tuple(notes), paste=paste)

@@ -11,7 +11,6 @@ from impls.training.adapting import MEMORY, WHOLE, Search
 
 from ..answer import Answer, Note, Row, evidence_notes, notes_of_records
 from ..estimate import Estimate, Evidence, weakest
-from ..mapping.learners import Term
 from ..platforms.reading import HERE
 from ..tuning import presampling
 from ..tuning.adapt import PROCESS_BYTES, Adaptation, adapted
@@ -239,7 +238,7 @@ def _split_row(split: CoreSplit, pair: Allocation, says: str, is_tied: bool = Fa
 
 def _records(answer: Any, sources: Iterable[Evidence]) -> tuple[Note, ...]:
     """Return the notes on whose records answer, and what it rests on."""
-    return (*notes_of_records(answer.machine, answer.machine_note, answer.profile_notes), *evidence_notes(sources))
+    return (*notes_of_records(answer.machine_note, answer.profile_notes), *evidence_notes(sources))
 
 
 def _depth(options: argparse.Namespace) -> Answer:
@@ -251,7 +250,7 @@ def _depth(options: argparse.Namespace) -> Answer:
     up to half too high at D = 1, so the loop is simulated as well: with exact times, and with times that vary
     (--spread: their deviation over their mean). There a D is enough that is within {LOSS:.0%} of the most, as noise
     hides less. Ranges of simulated rates are the simulation's own noise at 95 %, not the uncertainty of the times.
-    Actors are omitted.
+    Actors take no part in that loop; of a workload, the first line has the rate with them.
 
     The times are those of the mapping that `recommend` gives, measured where records have them, else modeled, and
     the first line has its rate at that depth; or your own, microseconds of one batch, sampling and updating on one
@@ -326,6 +325,7 @@ def depth_answer(found: DepthAnswer) -> Answer:
         notes.append(Note(kind, enough, "detail" if simulation.cv or len(found.busy) == 1 else "first"))
     is_sure = found.least == found.most
     notes += [Note("depth_is_sure" if is_sure else "depth_is_between", {"least": found.least, "most": found.most})]
+    notes += [Note("actors_are_apart")] * (found.hz > 0)
     question = {name: getattr(found, name) for name in names} | {"mapping": found.mapping}
     return Answer(
         question, choice, tuple(rows), notes=(*notes, Note("stale_priorities"), *_records(found, found.sources))
@@ -438,9 +438,9 @@ def _learners(options: argparse.Namespace) -> Answer:
     a bank of its own, and only weights meet, every H steps (5.5). The factor is the speed-up divided by L: 1 is
     perfect, 1 / L gains nothing.
 
-    `as run`: next to actors on the same cores, and with waits for each other; `alone`: while actors stand still.
-    `exact` follows from the terms of a step, a core for each learner; `printed` are eqs. 5.3 and 5.6, which leave some
-    of them out.
+    The tables have it four times: in a run, next to actors on the same cores, and with waits for each other; alone,
+    while actors stand still; by an exact formula, from the terms of a step, a core for each learner; by the printed
+    formula, eqs. 5.3 and 5.6, which leave some terms out.
 
     A larger H never makes a step longer, but weights go stale meanwhile: --longest-period is the limit you set. Of what
     is within 1 % of the shortest step as run, the fewest learners are chosen, then the smallest H.
@@ -469,15 +469,18 @@ def scaling_answer(found: LearnerScaling) -> Answer:
     )
     if found.held == 1 and max(found.counts) > 1:
         notes.append(Note("one_device_there", {"device": found.device}))
-    rows = [
-        Row(
-            {"learners": point.learners, "horizon": point.horizon},
-            more=_factors_of(found, point.learners, point.horizon) | {"exact": point.exact, "printed": point.printed},
-        )
-        for point in sorted(found.points, key=lambda point: point.learners)
-        if point.learners > 1
-    ]
-    rows += [_term_row(term) for term in found.sources]
+    rows = list[Row]()
+    for point in sorted(found.points, key=lambda point: point.learners):
+        if point.learners > 1:
+            key = point.learners, point.horizon
+            factors = {"as_run": found.factor(*key), "alone": found.factor(*key, are_alone=True)}
+            factors |= {"cores_are_shared": processes.is_crowded(point.learners)}
+            factors |= {"exact": point.exact, "printed": point.printed}
+            label = {"learners": point.learners, "horizon": point.horizon}
+            rows.append(Row(label, more={"seconds": found.seconds(*key), **factors}))
+    for term in found.sources:
+        law = {**dataclasses.asdict(term.law), "per": term.per, "factor": term.factor}
+        rows.append(Row({"term": term.rests_on.number}, more={**law, "source": term.rests_on.source}))
     rows += [
         Row({"run_of": learners, "averaged_every": horizon}, more={"seconds": taken})
         for (learners, horizon), seconds in found.ran.items()
@@ -509,20 +512,6 @@ def _learners_row(found: LearnerScaling, learners: int, horizon: int, says: str)
     more |= {"single_seconds": found.single_seconds, "by": found.by, "device": found.device}
     label, rate = {"learners": learners, "horizon": horizon}, Estimate(1 / seconds, low, high, evidence)
     return Row(label, rate, STEPS_HZ, more, says)
-
-
-def _factors_of(found: LearnerScaling, learners: int, horizon: int | None) -> dict[str, Any]:
-    is_crowded = found.processes.is_crowded(learners)
-    key = learners, horizon
-    factors = {"as_run": found.factor(*key), "alone": found.factor(*key, are_alone=True)}
-    return {"seconds": found.seconds(*key), **factors, "cores_are_shared": is_crowded}
-
-
-def _term_row(term: Term) -> Row:
-    """Return a term of a step as a row: fixed seconds, and seconds of each record or learner."""
-    law = dataclasses.asdict(term.law)
-    more = {**law, "per": term.per, "factor": term.factor, "source": term.rests_on.source}
-    return Row({"term": term.rests_on.number}, more=more)
 
 
 _ANSWER = {"cores": _split, "depth": _depth, "adapt": _adapt, "learners": _learners}

@@ -5,15 +5,36 @@ Fields are values by name. ``{n:batch}`` writes a number with its noun, ``{t:us}
 ``{estimate:range}`` a row's number as a range with its source.
 """
 
+FROM = (
+    "Answered from {of:list} of machine {machine} ({cpu}, {cores:core}), the nearest there is, because this machine, "
+    "{here_key} ({here_cpu}, {here_cores:core}), has no {lacks:list} of its own. That machine differs in "
+    "{differs:unlike}."
+)
 SENTENCES = {
     # Every answer.
     "more": "Tables, notes and what this rests on: --verbose; as data: --json.",
-    "said": "{text}",
     "other_machine": "from records of machine {machine}, the nearest there is; recommend --verbose says how it differs",
-    "evidence": "rests on {evidence}: {source}, {told}",
-    "primitives": "Times of each part of a gradient step of {workload} (B = {batch}) on {platform}; an actor's is "
-    "of an environment step.",
-    "assumed": "{evidence} assumes: {text}",
+    "answered_from": f"{FROM} To be sure, {{how:then}}.",
+    "answered_from_old": f"{FROM} Its records do not tell its {{untold:facts}}. To be sure, {{how:then}}.",
+    "evidence": "Evidence for {evidence}: {source}, {told}.",
+    "primitives": "Times of each part of a gradient step of {workload} (B = {batch}) on {platform}; for "
+    "actors, of an environment step.",
+    "assumed": "{evidence} assumes {value} {unit} for {device}.{key}, which is not stated.",
+    "not_stated": "{device}.{key} is not stated; the model takes {value} {unit} for it.",
+    # What a profile lacks, and times of your own that no question uses.
+    "profile_is_unfinished": "only {measured} of {cells:cell} of the profile are measured; run the same command again "
+    "to finish: {how}",
+    "profile_was_disturbed": "{disturbed} of {records:record} of the profile were made under load (up to {load}), so "
+    "times may be too long and their intervals too narrow; measure again when others have ended: {how}",
+    "time_of_no_device": "{place}: {times:time} of {device} not used: {device} is no device of {platform}{near}",
+    "time_of_excluded": "{place}: {times:time} of {device} not used: {device} is excluded",
+    "link_to_itself": "{place}: {time} is not used: the link leads from a device to itself",
+    "actors_elsewhere": "{place}: {time} is not used: environments step on {device}",
+    "more_than_cores": "{place}: {time} is not used: {device} has {cores:core}",
+    "threads_elsewhere": "{place}: {time} is not used: threads are of a processor, and {device} is a {kind_of_device}",
+    "too_few_devices": "{place}: {time} is not used: the number of devices like {device} is {devices}",
+    "beside_itself": "{place}: {time} is not used: a part does not run concurrently with itself",
+    "not_alone": "{place}: {time} is not used: state the time of {part} on {device} without {beside} too",
     # How many cores.
     "split_cores": "Give {actors:core} to actors and {learners:core} to learners: {estimate:range}.",
     "take_turns": "Let actors and learners take turns on {cores:core}: {estimate:range}.",
@@ -29,41 +50,44 @@ SENTENCES = {
     "fewest_cores": "Of splits within 1 % of the fastest, the answer has the fewest cores.",
     "tied_split": "{actors:core} for actors and {learners} for learners may be as fast.",
     "eq_5": "Eq. 5 of [Zhang2021] as printed, with both sides within {equal_share:share}, has {pairs:solution}; the "
-    "fastest is {actors} + {learners} with {hz} gradient steps/s.",
+    "fastest gives {actors:core} to actors and {learners:core} to learners and makes {hz} gradient steps/s.",
     "cores_beyond": "the machine has {cores:core}; rates on more are extrapolated",
     "time_on_cores": "Measure the {side} on {cores:core} first: on {on:core} they may make {low} to {high} steps/s.",
     # How many batches ahead.
     "sample_ahead": "Sample {depth:batch} ahead: {estimate:range}.",
     "sample_none_ahead": "Sample no batch ahead: {estimate:range}.",
-    "busiest_engine": "Without actors the slowest part is {engine}, busy for {seconds:us} of a round of "
-    "{round_seconds:us}.",
+    "busiest_engine": "Without actors, the slowest part is {engine}: {seconds:us} of the {round_seconds:us} that a "
+    "batch takes.",
     "takes_turns": "One engine does everything in turn, so sampling ahead gains nothing.",
-    "loss_of_none_ahead": "Sampling no batch ahead costs {loss:share} of the rate of these parts (formula).",
+    "loss_of_none_ahead": "Without sampling ahead, these parts would lose {loss:share} of their rate (formula).",
     "workload_samples_ahead": "The workload is set to sample {presampled:batch} ahead.",
-    "enough_if_exact": "Simulated with exact times, {depth} ahead is within {within_share:share} of the most.",
-    "enough": "Simulated with times that vary (deviation {cv} of the mean), {depth} ahead is within "
-    "{within_share:share} of the most.",
-    "never_enough": "Simulated with a deviation of {cv} of the mean, no depth tried is within {within_share:share} of "
-    "the most.",
-    "depth_is_sure": "The formula gives {least} for any times within their ranges.",
-    "depth_is_between": "The formula gives {least} to {most} for times within their ranges.",
+    "enough_if_exact": "In a simulation with exact times, {depth:batch} ahead reaches the most within "
+    "{within_share:share}.",
+    "enough": "In a simulation with times that vary (deviation / mean = {cv}), {depth:batch} ahead reaches the most "
+    "within {within_share:share}.",
+    "never_enough": "In a simulation with times that vary (deviation / mean = {cv}), no number tried reaches the most "
+    "within {within_share:share}.",
+    "depth_is_sure": "The formula gives {least:batch} for all times within their ranges.",
+    "depth_is_between": "The formula gives {least} to {most:batch} for times within their ranges.",
+    "actors_are_apart": "Actors, and what they send and fetch, take no part in the simulated loop; the first line has "
+    "the rate with them.",
     "stale_priorities": "A batch is sampled by priorities that are as many gradient steps old as batches are sampled "
     "ahead. [Zhang2023] prints no loss of reward at 50 ahead, and a loss at 200 on Hopper (quoted, Fig. 10).",
     # How many samplers, which batch.
-    "take_samplers": "Take {samplers:sampler} and batches of {batch}: {estimate:range} trained.",
+    "take_samplers": "Take {samplers:sampler} and train on batches of {batch}: {estimate:range}.",
     "fastest_pair": "Most records: {samplers:sampler} and batches of {batch}, {estimate:range}; the answer is the "
     "smallest batch near that.",
     "searched_apart": "Searched apart, as published: {samplers:sampler} and batches of {batch}, {estimate:range}.",
     "searching_apart": "Choosing samplers and batch one after the other, as published, trains {loss:share} fewer "
     "records/s than the best of all {pairs:pair}.",
     "search_found": "The search of {search} tried {looks} of {values:value}; {best} was fastest.",
-    "over_memory": "Larger values of {search} are over the cap on memory.",
-    "over_processor": "Larger values of {search} are over the cap on the processor.",
+    "over_memory": "Larger values of {search} exceed the cap on memory.",
+    "over_processor": "Larger values of {search} exceed the cap on the processor.",
     "not_one_peak": "The rates of {search} have more than one peak: {seen}.",
     "still_rising": "The rate of {search} still rises at {best}, the largest value tried.",
     "design_is_fixed": "{device} takes no part: its design is built for one batch.",
     "waits_are_not_counted": "Rates are upper bounds: waiting between parts is not counted.",
-    "shares_of_the_most": "Batches are weighed by the share of the most records per second that they train.",
+    "shares_of_the_most": "Records per second, as a share of the most: {shares:shares}.",
     # How many learners.
     "one_learner": "Stay with one learner ({by} on {device}): {estimate:range}.",
     "more_learners": "Take {learners:learner} ({by} on {device}) that average weights every {horizon:step}: "
@@ -72,8 +96,8 @@ SENTENCES = {
     "second_learner": "A second learner is {worth} worth it: {faster} times the gradient steps/s if the two average "
     "weights every {horizon:step}, {gathering_faster} times if they add up gradients at each step.",
     "learners_run_next_to": "Learners ({by}) are processes next to {actors:actor} on {cores:core}.",
-    "formulas_alone": "Learners on {device} are by the formulas alone; nothing here runs them.",
-    "one_device_there": "The platform has one {device}; more of them are counted as if bought.",
+    "formulas_alone": "Fanout does not run several learners on {device}: their times are from formulas alone.",
+    "one_device_there": "The platform has one {device}; for each further learner another is assumed.",
     # Which tree.
     "use_tree": "Use {tree:tree}: {estimate:range} per step, {each_seconds:ns} per element.",
     "default_tree": "Several trees are equally fast; take the default, {tree:tree}: {estimate:range} per step.",
@@ -85,16 +109,30 @@ SENTENCES = {
     "next_tree": "Next best: {tree:tree}, {pace:pace}.",
     "equal_tree": "Equally fast: {tree:tree}.",
     "undecided_tree": "Not told apart: {tree:tree}, {pace:pace}.",
-    "fastest_modeled_tree": "The model expects the least of {tree:tree} on the {device}, {estimate:range}; the answer "
+    "fastest_modeled_tree": "By the model {tree:tree} on the {device} is the fastest, {estimate:range}; the answer "
     "takes fewer devices and threads.",
     "best_on_device": "Best on the {device}: {tree:tree}, {estimate:range}.",
+    "batch_beyond_training": "a batch of {batch} is beyond what any training takes: at most {most} in a workload",
+    "batch_of_most_leaves": "a batch of {batch} samples most of the {capacity} leaves more than once",
+    "threads_never_measured": "{threads} threads are allowed, and more than {most} were never measured",
+    "more_threads_than_cores": "{threads} threads are allowed, and {platform} has {cores:core}.",
+    "outside_of_measured": "the question lies outside what was measured, by a factor of {outside} in N or B, so the "
+    "range is wide",
+    "input_is_unchecked": "this tree does not check its input (validate=False); pass contiguous int64 and float64 "
+    "arrays within range",
+    "batches_are_moved": "{name} takes and leaves its batches on {device}; moving a batch takes {moved:moves}.",
+    "batches_are_elsewhere": "{name} takes and leaves its batches on {device}; moving them takes more.",
+    "tree_is_untimed": "{name} has no times here: {reason}",
+    "race_was_disturbed": "others had {busy_share:share} of the processor while the winner was timed; --again times "
+    "it anew",
+    "modeled_by": "The model: {told}.",
     "tree_is_modeled": "Modeled from the numbers of {platform}; nothing was timed there.",
     "race_to_decide": "This rests on earlier measurements; to time the trees now, leave out --no-race and --machine.",
-    "raced_here": "Raced here: {raced:candidate} in {seconds:s}, {caches} caches; within {zone_share:share} counts as "
-    "equal.",
+    "raced_here": "Raced here: {raced:candidate} in {seconds:s}, {caches} caches; differences within "
+    "{zone_share:share} count as equal.",
     "race_undecided": "The race ended before all were told apart ({ending}); --seconds gives more.",
-    "faster_but_drifts": "{tree:tree} is faster, but its sums drift; the choice is {pace} times as long; --allow-drift "
-    "takes it.",
+    "faster_but_drifts": "{tree:tree} is faster, but its sums drift; the choice takes {pace} times as long; add "
+    "--allow-drift to take it.",
     "race_is_kept": "The race is kept in {results}; --again races anew. Records of machine {prior} excluded "
     "{excluded:candidate}.",
     "race_is_not_kept": "The race is not kept.",
@@ -104,7 +142,7 @@ SENTENCES = {
     # Which mapping.
     "train": "Train {workload} (B = {batch}) on {platform}, {arrangement:arranged}: {where:where}; {estimate:range}.",
     "bound_by_part": "Slowest part: {parts:list} on {devices:list}.",
-    "bound_by_parts": "Slowest part: {device}, which does {parts:list} in turn.",
+    "bound_by_parts": "Slowest part: {device}, which serves {parts:list} in turn.",
     "bound_by_engine": "Slowest part: {engine}.",
     "bound_by_batches": "The learner waits for batches, with {depth:batch} sampled ahead.",
     "tied": "Too close to tell apart: {differs:differs} (expected {pace:worth}); of such choices the answer has the "
@@ -115,7 +153,7 @@ SENTENCES = {
     "decides_if_shorter": "If the {time_of} on {on} were {times:about} times faster than predicted, this would beat "
     "the answer by {gain:share}: {differs:differs}.",
     "nothing_decides": "No single time, anywhere within its range, makes another choice better.",
-    "more_are_tied": "As good within what is known, but not listed: {more:other choice}.",
+    "more_are_tied": "{more:other choice} may be as good and are not listed.",
     "measure_to_decide": "To decide, measure the time of {of:list}: {how}",
     "measure_to_be_sure": "To be sure, measure the time of {of:list}: {how}",
     "measure_there": "To be sure of the time of {of:list}, run on the machine itself: {how}",
@@ -210,28 +248,80 @@ SENTENCES = {
     "changes_no_rate": "With {changes:list}, it is {pace:worth}, which counts as equal: {estimate:range}.",
     "records_decide": "Measured records decide, and they are of the machine as it is.",
     # Designs for an FPGA.
-    "design": "Take a learner of {pipelines:pipeline} of {mac_units} MAC units, a {memory} replay tree of K = "
-    "{fanout}: {estimate:range}.",
-    "bound_by_learner": "The learner limits the rate; its slowest stage is {slowest_stage}.",
+    "design": "Take a learner with {pipelines:pipeline} and {mac_units} multipliers (MAC units), and a {memory} replay "
+    "tree with K = {fanout}: {estimate:range}.",
+    "bound_by_learner": "The learner limits the rate; its slowest stage is {slowest_stage} (FW: forward, BW: "
+    "backward, by layer).",
     "bound_by_rmm": "The replay tree limits the rate.",
-    "nearly_full": "More than {share:share} of a resource is taken; whether that meets the clock is not modeled.",
-    "other_pipelines": "Next best: {pipelines:pipeline}, {dsp} DSP, {pace:pace}.",
-    "greedy": "The greedy search of [Zhang2023] takes {pipelines:pipeline}, {dsp} DSP, and is {pace:pace}.",
-    "greedy_does_not_fit": "The greedy search of [Zhang2023] finds no design that fits ({reason}).",
+    "nearly_full": "The design takes more than {share:share} of a resource; whether it then meets the clock is not "
+    "modeled.",
+    "other_pipelines": "Next best: {pipelines:pipeline} with {dsp} DSP blocks, {pace:pace}.",
+    "greedy": "The greedy search of [Zhang2023] takes {pipelines:pipeline} with {dsp} DSP blocks and is {pace:pace}.",
+    "greedy_does_not_fit": "The greedy search of [Zhang2023] finds no design: {reason}.",
     "no_other_pipelines": "No other number of pipelines fits.",
     "basis": "{what}: {basis}, {source}",
 }
 """What is said, by kind."""
 ARRANGED = {"serial": "in one process", "apart": "actors in their own processes", "pipelined": "all parts at once"}
 """Execution modes, in a sentence."""
+FACTS = {"cpu": "name of the processor", "vector_sets": "vector instructions"}
+"""Facts of a machine whose key is no plain English."""
+NO_DIFFERENCE = "nothing that both tell"
 HEADS = {
-    "in_turns": "take turns",
-    "bound_hz": "formula/s",
+    # Trees.
+    "each_seconds": "us per element",
+    "median_seconds": "median us",
+    "transfer_seconds": "us to move batches",
+    "pace": "rate / answer's",
+    "distance": "log distance to cells",
+    "own_sigma": "log deviation",
+    "op": "call",
+    # Mappings.
+    "engine": "runs on",
+    "charged_seconds": "us per step",
+    "sent": "transfer",
+    "by": "done by",
+    "tried_for": "tried for",
+    "options": "options",
+    "simulated_with_deviation": "simulated with deviation / mean",
+    "differs": "other mapping",
+    "arrangement": "execution mode",
+    "chance": "chance to be as good",
+    "is_tied": "may be as fast",
+    "time_of": "if the time of",
+    "factor": "factor",
+    "times": "off by times",
+    "value": "answer makes/s",
+    "gain": "other is faster by",
+    "rate_hz": "rate/s",
+    "low_hz": "from",
+    "high_hz": "to",
+    "rate_unit": "rate of",
     "seconds": "us",
+    "step_of": "step of",
+    # How many.
+    "feed_hz": "actors feed/s",
+    "take_hz": "learners take/s",
+    "in_turns": "take turns",
+    "bottleneck": "slower side",
+    "idle": "idle cores",
+    "depth": "batches ahead",
+    "cv": "deviation / mean",
+    "bound_hz": "formula: steps/s",
+    "loss": "below the most",
+    "horizon": "weights averaged every",
+    "as_run": "efficiency in a run",
+    "alone": "efficiency alone",
+    "exact": "by exact formula",
+    "printed": "by printed formula",
+    "cores_are_shared": "cores shared",
+    "acting_hz": "environment steps/s",
+    "single_hz": "one learner: steps/s",
+    "single_seconds": "one learner: us",
     "fixed_seconds": "fixed us",
-    "each_seconds": "us each",
-    "horizon": "averaged every",
-    "cv": "deviation",
+    "per": "element",
+    # Designs for an FPGA.
+    "front_cycles": "cycles per step",
     "lut": "LUT",
     "dsp": "DSP",
     "lut_share": "LUT",

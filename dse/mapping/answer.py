@@ -251,8 +251,8 @@ class MappingAnswer:
     searched: tuple[Note, ...]
     tried: Mapping[tuple[str, str], int]
     machine: str = ""  # whose records were read, if any
-    machine_note: str = ""  # says so where another machine stands for "this"
-    profile_notes: tuple[str, ...] = ()  # that the profile is incomplete, or was disturbed
+    machine_note: Note | None = None  # says so where another machine stands for "this"
+    profile_notes: tuple[Note, ...] = ()  # that the profile is incomplete, or was disturbed
     results: str = ""  # the folder of those records, as it was given
     best: Other | None = None
     others_tied: int = 0
@@ -299,8 +299,8 @@ class Shortage:
     repairs: tuple[Mapping[str, tuple[float, float]], ...]
     no_links: tuple[tuple[str, str], ...]
     machine: str = ""
-    machine_note: str = ""
-    profile_notes: tuple[str, ...] = ()
+    machine_note: Note | None = None
+    profile_notes: tuple[Note, ...] = ()
     results: str = ""
 
 

@@ -72,7 +72,7 @@ class Built:
         """Yield what the numbers behind a configuration leave out, and constraints that say nothing about it."""
         cpu, fixed = self.parts.cpu.name, self.parts.constraints
         assumed = dict.fromkeys(line for option in chosen.options for line in option.time.rests_on.assumed)
-        yield from (Note("said", {"text": text}) for text in assumed)
+        yield from (Note("not_stated", line._asdict()) for line in assumed)
         if others := [
             device.name for device in self.parts.platform.devices if device.kind == "cpu" and device.name != cpu
         ]:

@@ -23,7 +23,7 @@ from ..records import Measurement, Source, benchmark, how_to_measure
 from ..solver.deciding import LINK_FACTORS
 from ..stats import nonnegative
 from ..times import analytic
-from ..times.batch_law import FlatThenLinear, flat_then_linear
+from ..times.between import FlatThenLinear, flat_then_linear
 from ..times.multi_learner import Terms, data_parallel_seconds, single_seconds, spo_seconds
 from ..times.parts import Parts
 from ..times.whole_runs import UNLIKE, combined

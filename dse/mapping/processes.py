@@ -1,7 +1,7 @@
 """Execution modes of several processes that are programs here, each with the times of its parts run concurrently.
 
-What one core does in a gradient step alone is scaled from the nearest run that was timed (``times/beside.py``), by the
-times of its parts alone. Actors insert records themselves, so the replay's time counts none of it.
+What one core does in a gradient step alone is scaled from the nearest run that was timed (``times/whole_runs.py``), by
+the times of its parts alone. Actors insert records themselves, so the replay's time counts none of it.
 
 Letters: A actors, C cores, T threads, E environments an actor steps at once, B batch, u environment steps a gradient
 step.
@@ -23,10 +23,9 @@ from ..platforms import Device
 from ..records import benchmark
 from ..solver.problem import ProblemError
 from ..times.analytic import together
-from ..times.beside import Timed, crowded, nearest
 from ..times.parts import Parts
 from ..times.trees import Tree, trees
-from ..times.whole_runs import REFERENCE
+from ..times.whole_runs import REFERENCE, Timed, crowded, nearest
 
 TREE = "numba"  # what a replay that processes share keeps its priorities in
 ONE = Arrangement()  # learner

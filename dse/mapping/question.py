@@ -42,7 +42,7 @@ class MappingQuestion:
     ``fix``: values that are given, keys as in ``FIX``; as numbers once it is made, and those of the workload in it.
     ``exclude``: devices that may not be used. ``free``: "batch" (the knee of records trained per second), "presampled",
     "environments" (of those that were timed). ``called``: the workload's name or file, for commands.
-    ``machine_note``: the sentence that says so where another machine than this one stands for "this". ``times``: a
+    ``machine_note``: the note that says so where another machine than this one stands for "this". ``times``: a
     user's own times, which are looked up first.
     ProblemError for whatever is outside any sense.
     """
@@ -56,7 +56,7 @@ class MappingQuestion:
     epsilon: float | None = None
     results: Path = RESULTS
     called: str = ""
-    machine_note: str = ""
+    machine_note: Note | None = None
     times: Own | None = None
 
     def __post_init__(self) -> None:
@@ -87,8 +87,8 @@ class MappingQuestion:
         return {"platform": self.platform.name, "workload": self.workload.name, **whose}
 
     @property
-    def profile_notes(self) -> tuple[str, ...]:
-        """Sentences about a profile that is incomplete, or was disturbed; none about what another machine has."""
+    def profile_notes(self) -> tuple[Note, ...]:
+        """Notes on a profile that is incomplete, or was disturbed; none about what another machine has."""
         table, word = self.tables[0], shlex.quote(self.called or self.workload.name)
         return tuple(table.notes(where(self.machine) + benchmark(f"profile --workload {word}")) if table else ())
 
@@ -129,7 +129,7 @@ def ask(
     """The question, with names or files for platform, workload and times; raises as ``find_mapping``."""
     called = workload.name if isinstance(workload, Workload) else str(workload)
     task = workload if isinstance(workload, Workload) else load_workload(workload)
-    place, note, results = platform, "", Path(results)
+    place, note, results = platform, None, Path(results)
     if not isinstance(place, Platform):
         place, note = machines.platform(place, results, machine, called)
     own = Own.read(times) if isinstance(times, str | Path) else times
@@ -185,7 +185,7 @@ def _answer(question: MappingQuestion, workload: Workload) -> MappingAnswer | Sh
     """The best mapping of the workload in this shape."""
     answer = build_answer(question.built(workload), question.objective, question.epsilon)
     if question.times and isinstance(answer, MappingAnswer):
-        unused = (Note("said", {"text": why}) for why in question.times.unused(question.platform, question.exclude))
+        unused = question.times.unused(question.platform, question.exclude)
         answer = replace(answer, notes=(*answer.notes, *unused))
     whose, results = question.machine_note, str(question.results)
     told = question.profile_notes

@@ -2,8 +2,7 @@
 
 from impls.strict_toml import Problem
 
-from .checkout import GitError, commit, files_at, git, head, is_shallow
-from .fingerprint import command_line, fingerprint, now
+from .fingerprint import GitError, command_line, commit, files_at, fingerprint, git, head, is_shallow, now
 from .platform import Cache, Device, Leaf, Link, Memory, Platform, Resources, Slice, leaves
 from .quantities import Quantity
 from .reading import PlatformError, load, names, problems

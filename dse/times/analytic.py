@@ -17,11 +17,11 @@ from impls.fpga.network import Network, parse
 from impls.training import Workload
 from impls.training.weights import CONVOLUTIONS, layout_of, networks
 
-from ..estimate import Estimate, Evidence
+from ..estimate import Assumption, Estimate, Evidence
 from ..fpga.placement import Placed
 from ..platforms import Device
 from . import hardware
-from .hardware import FLOAT_BYTES, Known, Work, assumed, bandwidth
+from .hardware import FLOAT_BYTES, Work, assumed, bandwidth
 
 FRAMEWORK_SECONDS = 0.6e-3  # Python and PyTorch around a gradient step on a small network
 LEARNER_FACTOR = 3.5
@@ -71,7 +71,7 @@ class Constants:
 AS_FITTED = Constants()
 
 
-def law(seconds: float, factor: float, description: str, assumed: tuple[str, ...] = ()) -> Estimate:
+def law(seconds: float, factor: float, description: str, assumed: tuple[Assumption, ...] = ()) -> Estimate:
     """Seconds with an error bound of ``factor``; ``Parts.modeled`` says which part's evidence they are."""
     return Estimate.within(seconds, factor, Evidence("law", "modeled", description, assumed=assumed))
 
@@ -98,7 +98,7 @@ def pace(host: Device) -> float:
     return hardware.CPU_HZ / hardware.clock(host).value
 
 
-def unstated(device: Device, host: Device, *keys: str) -> tuple[str, ...]:
+def unstated(device: Device, host: Device, *keys: str) -> tuple[Assumption, ...]:
     """What a law assumes of a device for the keys that it needs, and of the host for Python's pace."""
     return tuple(dict.fromkeys([*hardware.assumed_of(host, hardware.CLOCK), *hardware.assumed_of(device, *keys)]))
 
@@ -158,11 +158,6 @@ def compiled(host: Device, workload: Workload, batch: int) -> Estimate:
     return law(seconds, COMPILED_FACTOR, f"a compiled call and its MACs{HELD_OUT}", unstated(host, host))
 
 
-def fpga_step(device: Device, design: Placed, factor: float) -> Known:
-    """Seconds of a gradient step by the cycle law of [Zhang2023, VI-A2], times a factor for networks besides it."""
-    return design.point.cycles * factor / hardware.clock(device)
-
-
 def fpga_learner(device: Device, design: Placed, factor: float, workload: Workload) -> Estimate:
     """A gradient step of a whole algorithm by a design on an FPGA."""
     description = (
@@ -172,7 +167,7 @@ def fpga_learner(device: Device, design: Placed, factor: float, workload: Worklo
     if factor > 1:
         description += f", times {factor:.2f} for the other networks"
     description += UNTESTED
-    return law(fpga_step(device, design, factor).value, FPGA_LEARNER_FACTOR, description)
+    return law((design.point.cycles * factor / hardware.clock(device)).value, FPGA_LEARNER_FACTOR, description)
 
 
 def training_bytes(device: Device, workload: Workload, batch: int) -> float:
@@ -259,7 +254,7 @@ def rows_moved(
     if device.kind == "cpu":
         call, each = constants.rows_call_seconds * pace(device), constants.row_seconds * pace(device)
         seconds, factor, basis = call + each * count + through, ROWS_FACTOR, HELD_OUT
-        description = f"{call * 1e6:.2g} us of NumPy, {each * 1e9:.2g} ns a record, and memory bandwidth"
+        description = f"{call * 1e6:.2g} us of NumPy, {each * 1e9:.0f} ns a record, and memory bandwidth"
     elif device.kind == "fpga":
         seconds, description = BURST_SECONDS + through, "one burst through the card's memory, by its bandwidth"
     else:

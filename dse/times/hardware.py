@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from impls.levels import CACHE_LINE, level_sizes
 
+from ..estimate import Assumption
 from ..platforms import Device, Memory, PlatformError, Quantity
 
 FLOAT_BYTES, SUM_BYTES = 4, 8
@@ -87,16 +88,16 @@ def _needed(quantity: Quantity | None, device: Device, key: str) -> Known:
     return stated(quantity)
 
 
-def assumed_of(device: Device, *keys: str) -> tuple[str, ...]:
-    """Sentences about those of a processor's keys that its table does not state, and what stands for each."""
+def assumed_of(device: Device, *keys: str) -> tuple[Assumption, ...]:
+    """Return what stands for those of a processor's keys that its table does not state."""
     if device.kind != "cpu":
         return ()
-    stands = {} if device.clock_hz else {"clock_ghz": f"{CPU_HZ / 1e9:g} GHz"}
+    stands = {} if device.clock_hz else {"clock_ghz": (CPU_HZ / 1e9, "GHz")}
     if not device.peak_fp32_ops_per_s:
-        stands["peak_fp32_tops"] = f"{CORE_OPERATIONS} operations a cycle and core"
+        stands["peak_fp32_tops"] = CORE_OPERATIONS, "operations per cycle and core"
     if not (device.memory and (device.memory.bandwidth_bytes_per_s or device.memory.copy_bytes_per_s)):
-        stands["memory.bandwidth_gb_per_s"] = f"{MISSES_BYTES_PER_S / 1e9:.2g} GB/s"
-    return tuple(f"{device.name}.{key} is not stated: {stands[key]} stands for it" for key in keys if key in stands)
+        stands["memory.bandwidth_gb_per_s"] = MISSES_BYTES_PER_S / 1e9, "GB/s"
+    return tuple(Assumption(device.name, key, *stands[key]) for key in keys if key in stands)
 
 
 def clock(device: Device) -> Known:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from impls.training.clock import scaling_factor
 
 from ..solver.problem import ProblemError
-from .batch_law import FlatThenLinear
+from .between import FlatThenLinear
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,15 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from impls.checks import near
-from impls.terminal import plural
 
+from ..answer import Note
 from ..estimate import Estimate, Evidence, weakest
 from ..platforms import Platform
 from ..solver.problem import TREE, Hop, Part
-from .batch_law import flat_then_linear
-from .between import over_batch, over_count
+from .between import flat_then_linear, over_batch, over_count
 from .own_file import Entry, read_entries
 
 FACTORS = {"measured": 1.25, "quoted": 2.0, "modeled": 3.0}
@@ -145,8 +145,8 @@ class Own:
                 known.setdefault((one.part, one.beside, one.device), one.seconds / base.value)
         return known
 
-    def unused(self, platform: Platform, excluded: Iterable[str] = ()) -> Iterator[str]:
-        """A sentence for each time that no question about a platform uses, with the reason."""
+    def unused(self, platform: Platform, excluded: Iterable[str] = ()) -> Iterator[Note]:
+        """Yield a note on each time that no question about a platform uses, with the reason."""
         out = set(excluded)
         known = [device.name for device in platform.devices if device.name not in out]
         first = next((device.name for device in platform.devices if device.kind == "cpu"), "")
@@ -154,20 +154,35 @@ class Own:
         for one in self.entries:
             if missing := [name for name in (one.device, one.target) if name and name not in known]:
                 away.setdefault(missing[0], []).append(one)
-            elif why := _useless(one, platform, first) or self._lacking_alone(one, platform):
-                yield f"{self.file}:{one.line}: {one} is not used: {why}"
+            elif why := self._useless(one, platform, first):
+                kind, values = why
+                yield Note(kind, {"place": f"{self.file}:{one.line}", "time": str(one), "part": one.part, **values})
         for name, entries in away.items():
             lines = ", ".join(dict.fromkeys(str(one.line) for one in entries))
-            why = "is excluded" if name in out else f"is no device of {platform.name}{near(name, known)}"
-            yield f"{self.file}:{lines}: {plural(len(entries), 'time')} of {name}: not used, {name} {why}"
+            values = {"place": f"{self.file}:{lines}", "times": len(entries), "device": name, "platform": platform.name}
+            kind = "time_of_excluded" if name in out else "time_of_no_device"
+            yield Note(kind, {**values, "near": near(name, known)})
 
-    def _lacking_alone(self, one: Entry, platform: Platform) -> str:
-        """Why a time with another part is no slowdown; "" where it is one."""
+    def _useless(self, one: Entry, platform: Platform, first: str) -> tuple[str, dict[str, Any]] | None:
+        """Return (the kind of the sentence, its values) of why a time of a device says nothing; None where it does."""
+        if one.part == "link":
+            return ("link_to_itself", {}) if one.device == one.target else None
+        device, count = platform.device(one.device), counted(one)
+        cores = int(device.cores.value) if device.cores else 1
+        alike = twins(platform, one.device)
+        if one.part == "actors" and one.device != first:
+            return "actors_elsewhere", {"device": first}
+        if device.kind == "cpu" and count > cores:
+            return "more_than_cores", {"device": one.device, "cores": cores}
+        if device.kind != "cpu" and count > 1:
+            return "threads_elsewhere", {"device": one.device, "kind_of_device": device.kind}
+        if one.counts.get("devices", 1) > len(alike):
+            return "too_few_devices", {"device": one.device, "devices": len(alike)}
         if one.beside == one.part:
-            return "a part does not run concurrently with itself"
-        if one.beside and one.part in TREE and not self.known(one.part, twins(platform, one.device)):
-            return f"state the time of {one.part} on {one.device} without {one.beside} too"
-        return ""
+            return "beside_itself", {}
+        if one.beside and one.part in TREE and not self.known(one.part, alike):
+            return "not_alone", {"device": one.device, "beside": one.beside}
+        return None
 
 
 def counted(one: Entry) -> int:
@@ -182,21 +197,3 @@ def twins(platform: Platform, name: str) -> tuple[str, ...]:
         name,
         *(one.name for one in platform.devices if one != device and dataclasses.replace(one, name=name) == device),
     )
-
-
-def _useless(one: Entry, platform: Platform, first: str) -> str:
-    """Why a time of a device that is there says nothing; "" where it does."""
-    if one.part == "link":
-        return "it leads from a device to itself" if one.device == one.target else ""
-    device, count = platform.device(one.device), counted(one)
-    cores = int(device.cores.value) if device.cores else 1
-    if one.part == "actors" and one.device != first:
-        return f"environments step on {first}"
-    if device.kind == "cpu" and count > cores:
-        return f"{one.device} has {cores} cores"
-    if device.kind != "cpu" and count > 1:
-        return f"threads are of a processor, and {one.device} is a {device.kind}"
-    alike = len(twins(platform, one.device))
-    if one.counts.get("devices", 1) > alike:
-        return f"there are {alike} devices like {one.device}"
-    return ""

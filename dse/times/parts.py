@@ -303,7 +303,8 @@ class Parts(LearnerSteps):
         for base, count in (self._most_stated("actors", self.cpu, processes), self._nearest_turn(policy)):
             if base and count:
                 return self.modeled(self._by_processes(base, count, processes), evidence_id, "extrapolated")
-        if other := self._timed_otherwise(policy):
+        timed = (name for name in self.policies if name != policy and self._timed_environments(name))
+        if other := next(timed, ""):
             return self._by_policy(self.actor_step(processes, other), policy, other)
         shared = f"f_a({self.cpu.name})"  # another machine, or a law, is wrong for all implementations together
         alone = self.reference.time(what_of("actor step", policy), 1, 1) if self.reference else None
@@ -321,10 +322,6 @@ class Parts(LearnerSteps):
         law = self._each(analytic.actor(self.cpu, processes), 1)
         told = f"no profile of {self.workload.name} tells: {law.rests_on.told}"
         return self.modeled(law.resting_on(told=told), shared)
-
-    def _timed_otherwise(self, policy: str) -> str:
-        """Another implementation of the policy whose actors were timed here; "" without any."""
-        return next((one for one in self.policies if one != policy and self._timed_environments(one)), "")
 
     def _by_policy(self, known: Estimate, policy: str, other: str) -> Estimate:
         """An actor's step by an implementation of the policy from that by another one, whose error it shares."""

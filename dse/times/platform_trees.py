@@ -11,6 +11,7 @@ import numpy as np
 
 import impls
 
+from ..answer import Note
 from ..estimate import Estimate, Evidence
 from ..fpga import placement
 from ..platforms import Device, Platform, PlatformError
@@ -58,7 +59,7 @@ class ModeledChoice:
     best: PlatformTree
     ties: tuple[PlatformTree, ...]
     elsewhere: tuple[PlatformTree, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
 
 def choose(platform: Platform, question: Question) -> ModeledChoice:
@@ -77,6 +78,7 @@ def choose(platform: Platform, question: Question) -> ModeledChoice:
     tied = sorted((tree for tree in every if _is_tied(tree, best)), key=lambda tree: _frugal(tree, host))
     choice = next(tree for tree in tied if tree.seconds * (1 - GIVEN_UP) <= best.seconds)
     fastest = {tree.device: tree for tree in sorted(every, key=lambda tree: -tree.seconds)}
+    assumed = dict.fromkeys(line for tree in (choice, best) for line in tree.time.rests_on.assumed)
     return ModeledChoice(
         platform.name,
         question,
@@ -84,7 +86,7 @@ def choose(platform: Platform, question: Question) -> ModeledChoice:
         best,
         tuple(tree for tree in tied if tree is not choice),
         tuple(tree for device, tree in sorted(fastest.items()) if device != choice.device),
-        tuple(dict.fromkeys(line for tree in (choice, best) for line in tree.time.rests_on.assumed)),
+        tuple(Note("not_stated", line._asdict()) for line in assumed),
     )
 
 

@@ -17,21 +17,35 @@ from typing import Any
 
 from impls.files import list_files
 from impls.terminal import plural
-from impls.training import Workload, identity
+from impls.training import Workload, identity, load
+from impls.training import names as shipped_names
+from impls.training.settings import of_stated
+from impls.training.weights import step_macs
 from impls.training.workload import RESULTS_ALONE
 
 from .. import stats
+from ..answer import Note
 from ..drift import Drift, drift
 from ..estimate import Estimate, Evidence
 from ..platforms import Platform
 from ..platforms.fingerprint import where
 from ..records import LOAD, Measurement, RecordError, how_to_measure, in_order, read_folder, twins
-from .beside import Timed, timed
 from .between import carried, over_batch
 from .tree_times import Question, Table
 from .tree_variants import Configuration
-from .whole_runs import BESIDE, REFERENCE, Beyond, Times, Whole, beyond, what_of, whole_runs
-from .workloads import workloads
+from .whole_runs import (
+    BESIDE,
+    REFERENCE,
+    Beyond,
+    Timed,
+    Times,
+    Whole,
+    beyond,
+    describe_origin,
+    timed,
+    what_of,
+    whole_runs,
+)
 
 FREE = ("learner.batch", "learner.update_interval", "learner.learning_starts", "replay.", "exploration.", "actors.")
 """Keys of a workload that may differ from the profiled one: what depends on them is asked for, never looked up."""
@@ -115,7 +129,7 @@ class PerformanceTable:
             return carried(cell, shape(batch) / shape(size), number or what) if shape else None
         return over_batch(cells, batch, number or what) if cells else None
 
-    def notes(self, command: str) -> Iterator[str]:
+    def notes(self, command: str) -> Iterator[Note]:
         """Say that cells of the profile are left, or that others disturbed them; ``command`` measures the profile."""
         last = {one.cell: one for one in in_order(one for one in self.made if one.primitive in (TRAINING, BESIDE))}
         profile = [one for one in last.values() if one.primitive == TRAINING or "profile" in one.machine]
@@ -123,16 +137,13 @@ class PerformanceTable:
         presets = [one.machine.get("profile") or {"cells": 0} for one in profile]
         least = min(presets, key=lambda preset: preset["cells"], default={"cells": 0})
         if len(profile) < least["cells"]:
-            yield (
-                f"only {len(profile):,} of {least['cells']:,} cells of the profile are measured; run the same command "
-                f"again to finish: {command} --preset {least['preset']}"
+            how = f"{command} --preset {least['preset']}"
+            yield Note(
+                "profile_is_unfinished", {"measured": len(profile), "cells": least["cells"], "how": how}, "warning"
             )
         if loads := [one.machine[LOAD] for one in last.values() if LOAD in one.machine]:
-            yield (
-                f"{len(loads):,} of {plural(len(last), 'record')} of the profile were made under load (up to "
-                f"{max(loads):.3g}), so times may be too long and their intervals too narrow; measure again when "
-                f"others have ended: {command}"
-            )
+            disturbed = {"disturbed": len(loads), "records": len(last), "load": max(loads), "how": command}
+            yield Note("profile_was_disturbed", disturbed, "warning")
 
     def weights(self, op: str) -> Estimate | None:
         """Seconds of publishing or fetching weights in shared memory, as one vector if that was timed."""
@@ -359,8 +370,7 @@ def _rows(records: Sequence[Measurement], profiled: str, changes: Drift) -> Iter
             options |= {"capacity": record.capacity, "fanout": record.fanout}
             low, high = record.low_seconds or seconds, record.high_seconds or seconds
             factor = math.exp(changes.half_width(stats.log_sigma(low, high, 0.0)))
-            told = f"{record.command}, at {(record.commit or 'no commit')[:8]}, {record.utc}"
-            told += f"; {record.reason}: it takes that at least" if skipped else ""
+            told = describe_origin(record) + (f"; {record.reason}: it takes that at least" if skipped else "")
             time = Estimate.within(seconds, factor, Evidence(what, "measured", told))
             beside = str(record.options.get("beside", ""))
             yield Row(_part(record), what, record.batch, record.threads, beside, options, time, bool(skipped))
@@ -374,3 +384,54 @@ def _merged(times: Sequence[Estimate]) -> Estimate:
     if len(times) > 1:
         told += f", pooled with {plural(len(times) - 1, 'earlier record')} of that cell"
     return dataclasses.replace(times[0].resting_on(told=told), value=seconds, low=low, high=high)
+
+
+def workloads(records: Iterable[Measurement]) -> dict[tuple[str, str], Workload | None]:
+    """By (name, identity) each workload of records that name its identity.
+
+    Where no record holds what its file stated, the one that ships under its name; None where that is another.
+    """
+    held: dict[tuple[str, str], Workload | None] = {}
+    for record in records:
+        key = str(record.options.get("workload")), str(record.options.get("identity"))
+        if "identity" in record.options and not held.get(key):
+            held[key] = of_stated(record.machine.get("workload"))
+    shipped = {name: load(name) for name in {name for name, _ in held}.intersection(shipped_names())}
+    known = {key: workload or shipped.get(key[0]) for key, workload in held.items()}
+    return {key: workload if workload and identity(workload) == key[1] else None for key, workload in known.items()}
+
+
+@dataclass(frozen=True)
+class ProductBound:
+    """A gradient step of B records, and how many products of [H, H] and [H, B] it takes, each in ``product_seconds``.
+
+    Narrow first and last layers count by their multiply-adds, as if they were as fast.
+    """
+
+    workload: str
+    learner: str
+    batch: int
+    step_seconds: float
+    product_seconds: float
+    products: float
+
+    @property
+    def share(self) -> float:
+        """The share of the step that products take: no step of the same kernel is faster than that part."""
+        return self.products * self.product_seconds / self.step_seconds
+
+
+def product_bounds(measurements: Sequence[Measurement]) -> list[ProductBound]:
+    """Return the bound of each workload whose product was timed, by its newest records."""
+    newest: dict[tuple[str, str, str, str, int], Measurement] = {}
+    for record in in_order(measurements):
+        if record.primitive == "training" and record.median_seconds and record.threads == 1:
+            name, own, learner = (str(record.options.get(one)) for one in ("workload", "identity", "learner"))
+            newest[name, own, learner, record.contestant, record.batch] = record
+    bounds, told = [], workloads(newest.values())
+    for (workload, own, learner, contestant, batch), product in sorted(newest.items()):
+        step, known = newest.get((workload, own, learner, "learner", batch)), told.get((workload, own))
+        if contestant == "product" and step and known:
+            products = step_macs(known) / known.network.hidden[-1] ** 2
+            bounds.append(ProductBound(workload, learner, batch, step.seconds, product.seconds, products))
+    return bounds

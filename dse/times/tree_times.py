@@ -11,6 +11,7 @@ import impls
 from impls.levels import CACHE_LINE
 
 from .. import platforms, stats
+from ..answer import Note
 from ..drift import drift
 from ..estimate import weakest
 from ..platforms.reading import FILE
@@ -49,7 +50,7 @@ class Table:
 
     def __init__(self, records: Iterable[Measurement], unchecked: bool = False, results: Path | None = None) -> None:
         records = list(records)
-        trees = [record for record in records if record.primitive.startswith("sum_tree")]
+        trees = [record for record in records if record.primitive in ("sum_tree", "sum_tree_again")]
         self._reads = {
             (record.contestant, record.capacity * CACHE_LINE): record.seconds / record.batch
             for record in records
@@ -144,21 +145,22 @@ class Table:
         """The most threads that any cell was measured with."""
         return max((threads for _, threads, *_ in self._cells), default=1)
 
-    def transfers(self, configuration: Configuration, batch: int) -> str | None:
-        """A sentence: on which device its batches lie, and what moving one takes; None if in the host's memory."""
+    def transfers(self, configuration: Configuration, batch: int) -> Note | None:
+        """Say on which device its batches lie, and what moving one takes; None if in the host's memory."""
         name, chosen = configuration.contestant, _key(configuration)
         timed = (cells.get(configuration.fanout, {}) for key, cells in self._cells.items() if key[:3] == chosen[:3])
         records = (record for cells in timed for record in cells.values())
         device = next((record.machine["device"] for record in records if "device" in record.machine), None)
         if device is None:
             return None
-        moved = []
+        moved = dict[str, dict[str, Any]]()
         for op, direction in TRANSFERS.items():
             known = [record for record in self._moved if (record.contestant, record.op) == (name, op)]
             if known:
                 near = min(known, key=lambda record: abs(math.log(record.batch / batch)))
-                moved.append(f"{near.seconds * 1e6:.2f} us {direction} (B={near.batch:,}, {near.source})")
-        return f"{name} takes and leaves its batches on {device}; moving one takes {' and '.join(moved) or 'more'}"
+                moved[direction] = {"seconds": near.seconds, "batch": near.batch, "source": near.source}
+        kind = "batches_are_moved" if moved else "batches_are_elsewhere"
+        return Note(kind, {"name": name, "device": device, "moved": moved})
 
     def cells(self, key: _Key) -> dict[tuple[int, int, int], Measurement]:
         """The measured cells of a variant, by (K, N, B)."""

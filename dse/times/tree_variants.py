@@ -45,11 +45,16 @@ class Configuration:
     threads: int
     options: tuple[tuple[str, Any], ...] = ()
 
-    def __str__(self) -> str:
+    @property
+    def settings(self) -> str:
+        """K, options and threads in words."""
         parts = [f"K={self.fanout}"] if impls.traits(self.contestant).uses_fanout else []
         parts += [f"{key}={value}" for key, value in self.options]
         parts += [f"{self.threads} threads" if self.threads > 1 else "1 thread"]
-        return f"{self.contestant} ({', '.join(parts)})"
+        return ", ".join(parts)
+
+    def __str__(self) -> str:
+        return f"{self.contestant} ({self.settings})"
 
 
 @dataclass(frozen=True)

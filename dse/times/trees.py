@@ -138,7 +138,7 @@ def _measured(parts: Parts, device: Device) -> Iterator[Tree]:
 
 def _recorded(parts: Parts, device: Device, table: PerformanceTable, configuration: Configuration) -> Tree | None:
     """A configuration as recorded; None where its draw or its update was not."""
-    replay, local, name = parts.workload.replay, parts.inserted, _name(configuration)
+    replay, local, name = parts.workload.replay, parts.inserted, f"{configuration.contestant} {configuration.settings}"
     evidence_id = f"tree({parts.evidence_name(device)}, {name})"
     draw = table.tree(configuration, "draw", replay.capacity, parts.batch, evidence_id)
     update = table.tree(configuration, "update", replay.capacity, parts.batch, evidence_id)
@@ -178,7 +178,8 @@ def _modeled(parts: Parts, device: Device) -> Iterator[Tree]:
             draw, update = (parts.modeled(law, evidence_id) for law in laws)
             name, details = f"{contestant} K={fanout}", {"contestant": contestant, "fanout": fanout}
             if device.kind == "cpu":
-                name, details = _name(Configuration(contestant, fanout, threads)), {**details, "threads": threads}
+                settings = Configuration(contestant, fanout, threads).settings
+                name, details = f"{contestant} {settings}", {**details, "threads": threads}
             yield Tree(name, draw, update, threads, needs, details)
 
 
@@ -227,7 +228,3 @@ def _bytes(contestant: str, parts: Parts, fanout: int) -> float:
     """What a tree takes of memory; ``LEAF_BYTES`` a leaf where its shape does not tell."""
     nbytes = impls.traits(contestant).nbytes_of(parts.workload.replay.capacity, fanout, "float32", {})
     return LEAF_BYTES * parts.workload.replay.capacity if nbytes is None else float(nbytes)
-
-
-def _name(configuration: Configuration) -> str:
-    return str(configuration).replace(" (", " ").removesuffix(")")

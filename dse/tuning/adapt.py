@@ -91,8 +91,8 @@ class Adaptation:
     platform: str
     workload: str
     machine: str  # whose records were read, if any
-    machine_note: str  # says so where another machine stands for "this"
-    profile_notes: tuple[str, ...]  # that the profile is incomplete, or was disturbed
+    machine_note: Note | None  # says so where another machine stands for "this"
+    profile_notes: tuple[Note, ...]  # that the profile is incomplete, or was disturbed
 
     @property
     def loss(self) -> float:

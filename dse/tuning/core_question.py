@@ -12,6 +12,7 @@ from typing import Any, Literal
 from impls.training import Workload
 from impls.training.arrangement import Arrangement
 
+from ..answer import Note
 from ..estimate import Estimate, Evidence, weakest
 from ..mapping.learners import COSTS_FACTOR, Processes, calibrate, horizon_of, sources_of, terms_of
 from ..mapping.options import implementation_of
@@ -62,8 +63,8 @@ class CoreSplit:
     batch: int | None = None
     cores_there: int | None = None  # on that processor, where more are asked about
     machine: str = ""  # whose records were read, if any
-    machine_note: str = ""  # says so where another machine stands for "this"
-    profile_notes: tuple[str, ...] = ()  # that the profile is incomplete, or was disturbed
+    machine_note: Note | None = None  # says so where another machine stands for "this"
+    profile_notes: tuple[Note, ...] = ()  # that the profile is incomplete, or was disturbed
 
 
 def split_cores(f_a: RateCurve, f_l: RateCurve, update_interval: float, cores: int, reserved: int = 0) -> CoreSplit:

@@ -13,6 +13,7 @@ from typing import Any
 
 from impls.training.clock import scaling_factor
 
+from ..answer import Note
 from ..estimate import Estimate
 from ..mapping.learners import Processes, Term, calibrate, sources_of, terms_of
 from ..mapping.options import implementation_of
@@ -56,8 +57,8 @@ class LearnerScaling:
     ends: tuple[float, float]
     acting_hz: float
     machine: str  # whose records were read, if any
-    machine_note: str  # says so where another machine stands for "this"
-    profile_notes: tuple[str, ...]  # that the profile is incomplete, or was disturbed
+    machine_note: Note | None  # says so where another machine stands for "this"
+    profile_notes: tuple[Note, ...]  # that the profile is incomplete, or was disturbed
 
     @property
     def single_seconds(self) -> float:

@@ -24,6 +24,7 @@ from typing import Any
 
 from impls.training import Workload
 
+from ..answer import Note
 from ..estimate import Estimate, Evidence, Interval, interval_of, off, weakest
 from ..mapping.answer import Shortage, lacking
 from ..mapping.question import answer_question, ask
@@ -31,7 +32,7 @@ from ..platforms import Platform
 from ..platforms.reading import RESULTS
 from ..records import Source
 from ..solver.law import outcome, slowdowns, steps_per_second, transfers
-from ..solver.problem import LOOP, Configuration, Problem, ProblemError
+from ..solver.problem import LOOP, PARTS, Configuration, Problem, ProblemError
 from ..solver.queues import Network, Visit, network, simulate
 
 SPREAD, LEAST_SPREAD, MOST_SPREAD = 1.0, 1e-6, 3.0  # cv of times that vary: as exponential ones do, unless asked
@@ -166,8 +167,8 @@ class DepthAnswer:
     source: Source = "modeled"  # of that rate
     upper_bound: bool = True
     machine: str = ""  # whose records were read, if any
-    machine_note: str = ""  # says so where another machine stands for "this"
-    profile_notes: tuple[str, ...] = ()  # that the profile is incomplete, or was disturbed
+    machine_note: Note | None = None  # says so where another machine stands for "this"
+    profile_notes: tuple[Note, ...] = ()  # that the profile is incomplete, or was disturbed
 
     @property
     def most_hz(self) -> float:
@@ -258,7 +259,7 @@ def platform_depth(
         sources=tuple(one for one in found.sources if one.number in numbers),
         batch=found.batch,
         arrangement=found.arrangement,
-        mapping={part: chosen.of(part).device for part in LOOP},
+        mapping={part: chosen.of(part).device for part in PARTS},
         presampled=asked.workload.replay.presampled,
         **asked.provenance,
     )
@@ -273,10 +274,9 @@ def _at(chosen: Configuration, end: str) -> Configuration:
 
 def _times(problem: Problem, chosen: Configuration) -> Iterator[Busy]:
     slower = slowdowns(problem, chosen.where)
-    for option in (chosen.of(part) for part in LOOP):
+    for option in (chosen.of(part) for part in PARTS):
         time = option.time.scaled(slower[option.part])
         yield Busy(option.part, option.engine, time.value, time.low, time.high, time.source)
     for flow, hop in transfers(problem, chosen.where):
-        if "actors" not in (flow.source, flow.target):
-            name = f"{flow.source} to {flow.target}"
-            yield Busy(name, hop.engine, hop.seconds(flow), None, None, hop.rests_on.source)
+        name = f"{flow.source} to {flow.target}"
+        yield Busy(name, hop.engine, hop.seconds(flow), None, None, hop.rests_on.source)

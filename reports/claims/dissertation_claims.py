@@ -16,9 +16,8 @@ import numpy as np
 from dse import learning_runs, stats
 from dse.drift import drift
 from dse.records import Measurement, how_to_measure
-from dse.times.batch_law import FlatThenLinear
+from dse.times.between import FlatThenLinear
 from dse.times.multi_learner import Terms, data_parallel_factor, printed_data_parallel_factor, printed_spo_factor
-from dse.tuning import learners_steps
 
 from . import fanout_curves, growth, seeds
 from .claims import EXACT, UNTESTED, Claim, adds_up_if, not_run, unmeasured
@@ -56,7 +55,7 @@ def verdicts(records: Sequence[Measurement], quoted: Quoted = NOTHING) -> list[C
         _factor_of_data_parallel(),
         _factor_grows_with_horizon(),
         _weights_of_banks(),
-        *_measured_factors(learners_steps.rows(timed), quoted),
+        *_measured_factors(learning_runs.step_rows(timed), quoted),
         *_of_rollouts(records),
         *_not_run(records),
     ]

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from dse.drift import drift
 from dse.records import Measurement
-from dse.times.workloads import workloads
+from dse.times.profile import workloads
 from impls.training import Workload
 
 from .claims import UNTESTED, Claim, unmeasured

@@ -70,7 +70,7 @@ class Point:
             "" if is_fastest else f"Fastest by the nearest records: {write_tree(label_of(choice.configuration))}; "
         )
         assert told.choice  # as each answer about a tree has
-        warnings = "; ".join(self.answer.warnings)
+        warnings = "; ".join(say(note.kind, note.values) for note in self.answer.notes if note.level == "warning")
         return say(told.choice.says, told.choice.values), f"{fastest}{choice.time.source}.", warnings, *told.paste
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from dse import learning_runs
 from dse.learning_runs import (
     ALL_METRICS,
     COPIES,
@@ -26,7 +27,6 @@ from dse.platforms import PlatformError
 from dse.records import Measurement, RecordError, how_to_measure
 from dse.solver.problem import ProblemError
 from dse.stats import LEAST_SEEDS
-from dse.tuning import learners_steps
 from dse.tuning.learners import learner_scaling
 from dse.tuning.presampling import platform_depth
 from impls.terminal import plural
@@ -298,9 +298,9 @@ def section(material: Material) -> str:
         if (count := one.machine.get("restarts"))
     ]
     body += paragraphs(material.missing(CHARTS)) + items(lost) * bool(lost)
-    if not (factors := learners_steps.rows(material.measurements)):
+    if not (factors := learning_runs.step_rows(material.measurements)):
         return body
-    return body + paragraph(ALONE) + table(learners_steps.HEAD, list(learners_steps.write_rows(factors)))
+    return body + paragraph(ALONE) + table(learning_runs.STEP_HEAD, list(learning_runs.write_step_rows(factors)))
 
 
 ALONE = (

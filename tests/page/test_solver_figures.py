@@ -2,7 +2,7 @@
 
 import pytest
 
-from dse.times.batch_law import FlatThenLinear
+from dse.times.between import FlatThenLinear
 from dse.times.multi_learner import Terms, factors
 from dse.tuning.core_split import RateCurve, Scaling, allocate, completed
 from dse.tuning.presampling import depth_curve, depth_enough, published_loop

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.profile.cells import Cell, options_of
 from benchmarks.timing import Timing
-from dse.times.batch_law import flat_then_linear
+from dse.times.between import flat_then_linear
 from impls.training import load
 from tests.page_parts import page_material, uncovered
 from tests.profiled import made_up, stamp
@@ -16,7 +16,7 @@ from tests.profiled import made_up, stamp
 pytest.importorskip("pandas", reason="reports need pandas")
 pytest.importorskip("seaborn", reason="reports need seaborn")
 
-from dse.times.learner_products import product_bounds
+from dse.times.profile import product_bounds
 from reports import tidy
 from reports.building import build
 from reports.sections import training, training_figures

@@ -9,7 +9,7 @@ from dse.mapping.values import with_values
 from dse.platforms import load as load_platform
 from dse.times import analytic
 from dse.times.analytic import AS_FITTED
-from dse.times.batch_law import flat_then_linear
+from dse.times.between import flat_then_linear
 from dse.times.parts import Parts
 from dse.times.profile import evidence, of_records
 from impls.training import load, timed_names

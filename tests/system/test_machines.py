@@ -13,6 +13,7 @@ import pytest
 import dse
 from dse import machines
 from dse.__main__ import main
+from dse.answers.printer import say, write_unlike
 from dse.platforms import PlatformError
 from dse.race_trees import find_tree
 from dse.records import RecordError, has_benchmarks, how_to_measure
@@ -95,7 +96,7 @@ def asked(capsys, *arguments):
     answer = json.loads(text)
     told = [note for note in answer["notes"] if note["kind"] == "other_machine"]
     assert {note["level"] for note in told} <= {"warning"}
-    return answer, [(note["machine"], note["differs"]) for note in told]
+    return answer, [(note["machine"], say("answered_from", note)) for note in told]
 
 
 TREE = ("recommend", "--no-race", "--capacity", 1_000_000, "--batch", 256)
@@ -204,12 +205,15 @@ def test_a_machine_that_tells_nothing_is_compared_by_its_name():
 
 def test_differences_are_told_in_words():
     there = but(vendor="GenuineIntel", cores=8, caches={"L1": 32 << 10, "L2": 1 << 20}, vector_sets=["avx", "sve"])
-    vendor, cores, vectors, l1, l3 = machines.differences(HERE, there)
-    assert (vendor, cores) == ("vendor (AuthenticAMD here, GenuineIntel there)", "cores (2 here, 8 there)")
-    assert re.search(r"only here: sse4_2, fma, .*; only there: sve\)$", vectors)
-    assert (l1, l3) == ("L1 (48 KiB here, 32 KiB there)", "L3 (32 MiB here, none known there)")
-    assert machines.differences(HERE, told_of_old(HERE)) == []
-    assert machines.differences(HERE, but(compiled_for="haswell")) == ["NUMBA_CPU_NAME (unset here, haswell there)"]
+    differs = machines.differences(HERE, there)
+    assert list(differs) == ["vendor", "cores", "vector_sets", "L1", "L3"]
+    told = write_unlike(differs)
+    assert told.startswith("vendor (AuthenticAMD here, GenuineIntel there), cores (2 here, 8 there), ")
+    assert re.search(r"only here: sse4_2, fma, .*; only there: sve\)", told)
+    assert told.endswith("L1 (48 KiB here, 32 KiB there) and L3 (32 MiB here, none known there)")
+    assert machines.differences(HERE, told_of_old(HERE)) == {}
+    other = machines.differences(HERE, but(compiled_for="haswell"))
+    assert write_unlike(other) == "NUMBA_CPU_NAME (unset here, haswell there)"
 
 
 def test_of_equally_near_machines_the_one_measured_last_answers(here, tmp_path):
@@ -326,7 +330,7 @@ def test_where_nobody_has_a_profile_records_are_enough(here, tmp_path):
     (tmp_path / "fresh" / "platform.toml").unlink()
     found, note = machines.platform("this", tmp_path)
     assert found.machine_key == "other"
-    assert "was not probed and has no profile of its own" in note
+    assert "has no platform file and profile of its own" in say(note.kind, note.values)
 
 
 def test_a_platform_file_of_another_machine_is_not_taken_for_it(here, results):

@@ -20,7 +20,7 @@ from dse.solver.deciding import deciding, spreads, widest
 from dse.solver.law import TOO_HIGH
 from dse.solver.problem import PARTS, Configuration, Problem
 from dse.solver.solve import solve
-from dse.times.batch_law import flat_then_linear
+from dse.times.between import flat_then_linear
 from dse.times.parts import Parts
 from dse.times.profile import PerformanceTable, over_batch
 from dse.times.trees import FANOUTS, trees
@@ -193,8 +193,9 @@ def test_what_stands_for_a_processors_number_is_told():
         answer = find_mapping(platform, "hopper_ddpg", exclude=["gpu"])
         learner = next(part for part in answer.parts if part.part == "learner")
         (evidence,) = [one for one in answer.sources if one.number == learner.number]
-        assert set(evidence.assumed) == {note.values["text"] for note in answer.notes if note.kind == "said"}
-        return sorted(text.split()[0] for text in evidence.assumed)
+        told = [note.values for note in answer.notes if note.kind == "not_stated"]
+        assert [line._asdict() for line in evidence.assumed] == told
+        return sorted(f"{line.device}.{line.key}" for line in evidence.assumed)
 
     assert (assumed(lacking), assumed("h200")) == (["cpu.clock_ghz", "cpu.peak_fp32_tops"], [])
 

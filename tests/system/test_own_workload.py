@@ -10,9 +10,7 @@ from benchmarks.profile.cells import facts_of, groups
 from benchmarks.timing import Timing
 from dse.__main__ import main as dse
 from dse.records import Writer
-from dse.times.learner_products import product_bounds
-from dse.times.profile import of_records
-from dse.times.workloads import workloads
+from dse.times.profile import of_records, product_bounds, workloads
 from impls.training import identity, load
 from impls.training.settings import of_stated, stated
 from reports import laws

@@ -15,7 +15,7 @@ from dse.answer import Row, evidence_notes
 from dse.answers import fpga, tune
 from dse.answers.printer import UNSURE, rounded, say, write, write_cell, write_range
 from dse.answers.words import SENTENCES
-from dse.estimate import Estimate, Evidence
+from dse.estimate import Assumption, Estimate, Evidence
 from dse.tuning.core_split import Allocation
 
 DEPTH = "depth --sampling-us 1000 --training-us 2000 --transfer-us 300"
@@ -123,11 +123,11 @@ def test_what_a_value_assumes_is_told_beside_what_it_rests_on():
                 "law",
                 "modeled",
                 "a law",
-                assumed=("no cache",),
+                assumed=(Assumption("cpu", "clock_ghz", 3.0, "GHz"),),
             )
         ]
     )
-    assert ["no cache" in say(note.kind, note.values) for note in notes] == [False, True]
+    assert ["3 GHz for cpu.clock_ghz" in say(note.kind, note.values) for note in notes] == [False, True]
 
 
 def test_tables_have_every_number():

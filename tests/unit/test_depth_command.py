@@ -54,12 +54,13 @@ def test_a_platforms_times_are_those_of_its_best_mapping(capsys):
     given = platform_depth("u200", "hopper_ddpg", 0.0)
     best = find_mapping("u200", "hopper_ddpg")
     assert given.arrangement == best.arrangement
-    assert given.mapping == {part.part: part.device for part in best.parts if part.part != "actors"}
+    assert given.mapping == {part.part: part.device for part in best.parts}
     assert given.most_hz * (1 + 1e-9) >= given.hz == best.hz  # in apart, no depth makes a difference
     assert given.presampled == best.depth == 50
     shown, _ = told(capsys, "--platform", "u200", "--workload", "hopper_ddpg", "--spread", "0")
     assert [shown["choice"][name] for name in ("value", "low", "high")] == [given.hz, *given.ends]
-    assert {row["source"] for row in shown["rows"]} == {"modeled"}
+    assert {row["source"] for row in shown["rows"]} == {"modeled", "quoted"}
+    assert shown["rows"][0]["part"] == "actors"
     assert {row["cv"] for row in shown["rows"] if "cv" in row} == {0.0}
     assert {note.get("evidence") for note in shown["notes"]} >= {"T_train(fpga)", "RMM(fpga)"}
 

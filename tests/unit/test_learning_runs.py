@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from dse import learning_runs
 from dse.learning_runs import (
     Value,
     figures_of,
@@ -14,7 +15,6 @@ from dse.learning_runs import (
     write_over_seeds,
 )
 from dse.stats import LEAST_SEEDS, interval_over_seeds
-from dse.tuning import learners_steps
 from reports.claims import stone_claims
 from reports.claims.dissertation_claims import verdicts
 from tests.page_parts import made_up
@@ -193,7 +193,7 @@ def step(seconds, batch, learners=1, period=None, width=0.01, average=10e-6):
     own = {} if period is None else {"sync": "local", "period": period}
     return made_up(
         seconds,
-        primitive=learners_steps.PRIMITIVE,
+        primitive=learning_runs.STEP_PRIMITIVE,
         contestant="dense",
         op="gradient step",
         capacity=1,
@@ -208,12 +208,12 @@ def step(seconds, batch, learners=1, period=None, width=0.01, average=10e-6):
 def test_a_scaling_factor_stands_by_those_of_the_formulas():
     """Two learners take 80 us where one takes 100; one takes 60 for half a batch, and an average takes 10."""
     found = [step(100e-6, 64), step(60e-6, 32), step(80e-6, 64, 2, 1), step(75e-6, 64, 2, 5), step(9e-6, 16, 2, 1)]
-    one, five = learners_steps.rows(found)  # the last has nothing to be compared with
-    assert (one["batch"], one["learners"], one["period"], one["network"]) == (64, 2, 1, "2 x 8")
-    assert one["factor"] == pytest.approx(100 / 80 / 2)
-    assert one["factor_range"] == pytest.approx([0.625, 0.625])  # as all rounds have it
-    assert one["exact"] == pytest.approx(100 / (60 + 10) / 2)
-    assert one["printed"] == pytest.approx(1 / (1 + 2 * 10 / 100))
+    first, five = learning_runs.step_rows(found)  # the last has nothing to be compared with
+    assert (first["batch"], first["learners"], first["period"], first["network"]) == (64, 2, 1, "2 x 8")
+    assert first["factor"] == pytest.approx(100 / 80 / 2)
+    assert first["factor_range"] == pytest.approx([0.625, 0.625])  # as all rounds have it
+    assert first["exact"] == pytest.approx(100 / (60 + 10) / 2)
+    assert first["printed"] == pytest.approx(1 / (1 + 2 * 10 / 100))
     assert (five["exact"], five["printed"]) == pytest.approx((100 / (60 + 2) / 2, 1 / (1 + 2 * 10 / 500)))
 
 

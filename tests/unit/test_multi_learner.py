@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dse.solver.problem import ProblemError
-from dse.times.batch_law import FlatThenLinear
+from dse.times.between import FlatThenLinear
 from dse.times.multi_learner import (
     Terms,
     choose,

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from dse.__main__ import main
+from dse.answers.printer import say
 from dse.mapping.build import build
 from dse.mapping.question import ask, find_mapping
 from dse.platforms import load as load_platform
@@ -257,9 +258,7 @@ def test_a_time_beside_another_part_is_its_slowdown(tmp_path):
     )
     slower = parts(own).slowdowns()
     (unused,) = own.unused(U200)
-    assert unused.endswith(
-        "sampling on cpu, beside learner is not used: state the time of sampling on cpu without learner too"
-    )
+    assert (unused.kind, unused.values["part"], unused.values["beside"]) == ("not_alone", "sampling", "learner")
     assert slower == {
         ("actors", "learner", "cpu"): pytest.approx(1.5),
         ("learner", "actors", "gpu"): pytest.approx(1.1),
@@ -301,7 +300,7 @@ def test_a_typed_time_decides_and_what_is_not_used_is_told(tmp_path):
     assert (before.device, after.device) == ("fpga", "gpu")
     assert after.seconds == pytest.approx(100e-6)
     notes = find_mapping("u200", "hopper_ddpg", times=own).notes
-    unused = sorted(note.values["text"] for note in notes if "mine.csv:" in note.values.get("text", ""))
+    unused = sorted(say(note.kind, note.values) for note in notes if "mine.csv:" in note.values.get("place", ""))
     places = zip((3, 4, 5, 6), ("tpu", "actors on gpu", "threads 99", "devices 2"), strict=True)
     for text, (line, place) in zip(unused, places, strict=True):
         assert f"mine.csv:{line}" in text and place in text

@@ -18,8 +18,7 @@ from dse.platforms.platform import Cache, Device, Link, Memory, Platform, Resour
 from dse.platforms.quantities import Quantity, readable, split
 from dse.platforms.reading import parse, path_of
 from dse.platforms.schema import BLANK
-from dse.platforms.template import template
-from dse.platforms.writing import to_toml
+from dse.platforms.writing import template, to_toml
 from tests.unit.test_platforms import GOOD
 
 SHIPPED = platforms.names()

@@ -376,7 +376,7 @@ def test_the_time_told_is_that_of_a_program_and_the_ratios_are_the_races(tmp_pat
     rows = {race_trees.configuration_of(row): row for row in given.race["rows"]}
     assert second.seconds / choice.seconds == pytest.approx(rows[second.configuration]["ratio"][0])
     assert ask(tmp_path).choice == choice
-    assert not given.warnings
+    assert not given.notes
 
 
 def test_parts_that_differ_and_others_work_widen_the_interval_and_are_told(tmp_path, clock, monkeypatch):
@@ -398,7 +398,8 @@ def test_parts_that_differ_and_others_work_widen_the_interval_and_are_told(tmp_p
     monkeypatch.setattr(race_trees.time, "process_time", lambda: 0.6 * clock.now)
     given = ask(tmp_path, again=True)
     assert given.choice.high_seconds / given.choice.low_seconds > 1.9 > calm.high_seconds / calm.low_seconds
-    assert any("the machine was busy: others had 40% of the time" in warning for warning in given.warnings)
+    (note,) = [note for note in given.notes if note.kind == "race_was_disturbed"]
+    assert note.values["busy_share"] == pytest.approx(0.4, abs=0.005)
 
 
 def test_the_interval_holds_where_arguments_are_rows_of_larger_arrays(tmp_path, clock, monkeypatch):

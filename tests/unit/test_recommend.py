@@ -141,7 +141,7 @@ def test_between_cells_the_answer_is_interpolated_and_close(folder, capacity, ba
 def test_outside_of_what_was_measured_it_says_so(folder):
     given = ask(folder, capacity=50_000_000, batch=512, threads=1)
     assert given.choice.basis == "extrapolated"
-    assert any("outside what was measured, by a factor of 50 in N or B" in note for note in given.notes)
+    assert [note.values["outside"] for note in given.notes if note.kind == "outside_of_measured"] == [50.0]
 
 
 def test_what_was_measured_around_the_question_is_never_beaten_by_a_model(tmp_path):
@@ -201,9 +201,9 @@ def test_questions_that_cannot_be_answered(folder, tmp_path):
 
 
 def test_more_threads_than_were_ever_measured_are_said_to_be_unknown(folder):
-    notes = {threads: " ".join(ask(folder, threads=threads).notes) for threads in (2, 64)}
-    assert "64 threads are allowed, and more than 2 were never measured" in notes[64]
-    assert "never measured" not in notes[2]
+    (note,) = [note for note in ask(folder, threads=64).notes if note.kind == "threads_never_measured"]
+    assert note.values == {"threads": 64, "most": 2}
+    assert "threads_never_measured" not in {note.kind for note in ask(folder, threads=2).notes}
 
 
 # Beyond what was measured
@@ -359,7 +359,8 @@ def test_an_unchecked_tree_is_chosen_only_where_it_is_asked_for(tmp_path, capsys
         asked = [*words(tmp_path), "--threads", "1", *more]
         answer = told(capsys, *asked)
         assert (answer["choice"]["options"], "validate=False" in answer["paste"][0]) == (options, bool(more))
-        assert [note["level"] for note in answer["notes"] if note["kind"] == "said"] == ["warning"] * len(more)
+        warned = [note["level"] for note in answer["notes"] if note["kind"] == "input_is_unchecked"]
+        assert warned == ["warning"] * len(more)
         assert cli.main([*asked, "--emit", "toml"]) == 0
         emitted = capsys.readouterr().out
         assert 'implementation = "numba"' in emitted and ("validate" in emitted) is bool(more)
@@ -494,10 +495,9 @@ def test_a_tree_on_a_device_is_recommended_with_what_moving_its_batches_takes(tm
     write(tmp_path, [*records(), *cells, *moves])
     given = ask(tmp_path)
     assert given.choice.configuration == Configuration("cupy", 16, 1)
-    assert given.notes == (
-        "cupy takes and leaves its batches on cuda:0; moving one takes 0.51 us there (B=512, measured) and 0.51 us "
-        "back (B=512, measured)",
-    )
+    (note,) = given.notes
+    moving = {"seconds": pytest.approx(512e-9), "batch": 512, "source": "measured"}
+    assert note.values == {"name": "cupy", "device": "cuda:0", "moved": {"there": moving, "back": moving}}
 
 
 def test_the_memory_floor_of_the_host_tells_nothing_of_a_device():
@@ -513,7 +513,8 @@ def test_a_contestant_without_any_time_says_why(tmp_path):
     skipped = measurement(contestant="cupy", status="skipped", reason="no device.", machine=MACHINE, **nothing)
     failed = measurement(contestant="flat", status="skipped", reason="too long", machine=MACHINE, **nothing)
     write(tmp_path, [*records(), skipped, failed])
-    assert ask(tmp_path).notes == ("cupy has no times here: no device.",)
+    (note,) = ask(tmp_path).notes
+    assert (note.kind, note.values) == ("tree_is_untimed", {"name": "cupy", "reason": "no device."})
 
 
 def modeled(op, batch=512, **options):

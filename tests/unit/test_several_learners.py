@@ -18,7 +18,7 @@ from dse.mapping.question import answer_question, ask, find_mapping
 from dse.mapping.what_if import with_changes
 from dse.platforms import load as load_platform
 from dse.solver.problem import ProblemError
-from dse.times.batch_law import FlatThenLinear
+from dse.times.between import FlatThenLinear
 from dse.times.multi_learner import Terms
 from dse.tuning.adapt import adapted
 from dse.tuning.core_question import platform_split

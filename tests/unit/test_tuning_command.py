@@ -15,7 +15,7 @@ from dse.mapping.what_if import with_changes
 from dse.platforms import load
 from dse.records import Measurement
 from dse.solver.problem import ProblemError
-from dse.times.batch_law import FlatThenLinear
+from dse.times.between import FlatThenLinear
 from dse.times.multi_learner import Terms, factors, spo_seconds
 from dse.tuning import adapt
 from dse.tuning.adapt import MEMORY, PROCESSOR, adapted

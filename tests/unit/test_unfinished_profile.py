@@ -13,6 +13,7 @@ from benchmarks.profile.cells import PRESETS, facts_of, groups
 from benchmarks.timing import Timing
 from dse.__main__ import main
 from dse.answers.deciding import contenders
+from dse.answers.printer import say
 from dse.mapping.question import ask, find_mapping
 from dse.records import LOAD
 from impls.training import load
@@ -106,7 +107,7 @@ def test_an_unfinished_or_disturbed_profile_is_warned_of(capsys, tmp_path, comma
     def warned(name, found):
         (tmp_path / name).mkdir()
         notes = read(capsys, folder(tmp_path / name, found), command, *more)["notes"]
-        return [note["text"] for note in notes if note["level"] == "warning"]
+        return [say(note["kind"], note) for note in notes if note["level"] == "warning"]
 
     (unfinished,) = warned("unfinished", records(3))
     assert re.findall(r"\d+", unfinished)[:2] == ["3", str(TOTAL)]
