@@ -18,11 +18,12 @@ from impls.files import list_files
 from .answer import Note
 from .platforms import Platform, PlatformError, fingerprint, load
 from .platforms.fingerprint import COMPILED_FOR
-from .platforms.reading import FILE, HERE, keep_to_allowed
+from .platforms.reading import FILE, HERE, keep_to_allowed, without_gpus
 from .records import Measurement, NoRecordsError, how_to_measure, in_order, read_folder
 
 Facts = Mapping[str, Any]  # of a machine, as its records spell them out
 PROCESSOR = ("vendor", "family", "model")  # the first that differs counts most
+DEVICE = "device"  # the fact of a record that its tree was on a GPU
 UNSET = "unset"  # a setting that has numba compile for another processor
 
 
@@ -48,12 +49,14 @@ ANYTHING = Wanted("records", lambda record: True, "sweep --preset quick", "4 min
 def read(results: Path, machine: str | None, wanted: Wanted) -> tuple[list[Measurement], Note | None]:
     """Return (a machine's evidence, a note that names it where this machine has none of its own).
 
-    ``machine``: the key of the one to read, and of no other. RecordError if there is nothing to read.
+    ``machine``: the key of the one to read, and of no other. A machine without a GPU takes no answer about trees from
+    records of trees on one. RecordError if there is nothing to read.
     """
     if machine is not None:
         return read_folder(results, machine, here=str(fingerprint()["key"])), None
-    records = read_folder(results)
-    here = fingerprint()
+    here, records = fingerprint(), read_folder(results)
+    if wanted is SWEEP and not here.get("gpus"):
+        records = [record for record in records if DEVICE not in record.machine]
     known = _facts(one for one in records if wanted.shows(one))
     if not known:
         raise NoRecordsError(f"{results}: no {wanted.what} of any machine here; {how_to_measure(wanted.command)}")
@@ -101,6 +104,7 @@ def platform(
     if own not in profiled:
         remedies["profile"] = f"{how_to_measure(f'profile --workload {workload}')} (a minute)"
     there = keep_to_allowed(_named(key, own, probed, results))
+    there = there if here.get("gpus") else without_gpus(there)
     note = _name_another(here, pool[key], ["records", "platform file"], list(remedies), list(remedies.values()))
     return there, note
 
@@ -156,6 +160,8 @@ def differences(here: Facts, there: Facts) -> dict[str, tuple[Any, Any]]:
     Of vector instructions those that only one of them has.
     """
     stated = {fact: (here.get(fact), there.get(fact)) for fact in (*PROCESSOR, "stepping", "cpu", "cores")}
+    if "gpus" in here and "gpus" in there:
+        stated["GPUs"] = len(here["gpus"]), len(there["gpus"])
     mine, theirs = here.get("vector_sets"), there.get("vector_sets")
     if mine and theirs:
         only = [one for one in mine if one not in theirs], [one for one in theirs if one not in mine]

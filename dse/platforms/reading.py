@@ -71,6 +71,14 @@ def keep_to_allowed(platform: Platform) -> Platform:
     return dataclasses.replace(platform, devices=tuple(devices))
 
 
+def without_gpus(platform: Platform) -> Platform:
+    """Return a platform without its GPUs and their links, for a machine that has none."""
+    devices = tuple(device for device in platform.devices if device.kind != "gpu")
+    kept = {device.name for device in devices}
+    links = tuple(link for link in platform.links if {link.source, link.target} <= kept)
+    return dataclasses.replace(platform, devices=devices, links=links)
+
+
 def path_of(name: str | Path, results: Path = RESULTS) -> Path:
     """Return the file of a platform by its name, or the path itself. PlatformError for a name that nothing has."""
     if str(name) == HERE:

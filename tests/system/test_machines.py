@@ -14,7 +14,8 @@ import dse
 from dse import machines
 from dse.__main__ import main
 from dse.answers.printer import say, write_unlike
-from dse.platforms import PlatformError
+from dse.platforms import PlatformError, load
+from dse.platforms.reading import without_gpus
 from dse.race_trees import find_tree
 from dse.records import RecordError, has_benchmarks, how_to_measure
 from tests.committed import RESULTS, ROOT
@@ -221,6 +222,27 @@ def test_of_equally_near_machines_the_one_measured_last_answers(here, tmp_path):
     sweep_of(tmp_path, but(key="bb"), "2026-03-01T00:00:00+00:00")
     sweep_of(tmp_path, but(key="cc"), "2026-02-01T00:00:00+00:00")
     assert find_tree(1_000_000, 512, results=tmp_path).machine == "bb"
+
+
+# A machine without a GPU
+
+
+def test_trees_on_a_gpu_answer_only_where_there_is_one(here, results):
+    near = but(key="near", gpus=["a GPU"])
+    on_gpu = [dataclasses.replace(one, contestant="cupy", machine=near | {"device": "cuda:0"}) for one in swept()]
+    write(results / "near" / "gpu.jsonl", *on_gpu)
+    assert find_tree(1_000_000, 512, results=results).machine == OLD
+    here(but(gpus=["another GPU"]))
+    assert find_tree(1_000_000, 512, results=results).machine == "near"
+    assert machines.differences(but(gpus=[]), near)["GPUs"] == (0, 1)
+
+
+def test_a_machine_without_a_gpu_is_not_answered_with_anothers():
+    there = load("h200")
+    left = without_gpus(there)
+    assert {device.kind for device in there.devices} - {device.kind for device in left.devices} == {"gpu"}
+    names = {device.name for device in left.devices}
+    assert names and all({link.source, link.target} <= names for link in left.links)
 
 
 # Answers about trees
