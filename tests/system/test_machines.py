@@ -15,7 +15,7 @@ from dse import machines
 from dse.__main__ import main
 from dse.platforms import PlatformError
 from dse.race_trees import find_tree
-from dse.records import RecordError, has_benchmarks, how_to_measure
+from dse.records import RecordError, how_to_measure
 from tests.committed import RESULTS, ROOT
 from tests.matrix import slow
 from tests.nursery import run_python
@@ -231,12 +231,6 @@ def test_a_fresh_clone_answers_from_the_nearest_machine(here, results, capsys):
     assert "python -m benchmarks sweep --preset quick" in differs
 
 
-def test_records_of_ones_own_answer_without_a_word(here, results, capsys):
-    sweep_of(results, HERE)
-    answer, others = asked(capsys, *TREE, "--results", results)
-    assert (answer["choice"]["implementation"], answer["question"]["machine"], others) == ("numba", "fresh", [])
-
-
 def test_what_is_no_sweep_does_not_answer_about_trees(here, results):
     others = measurement(machine=HERE, op="get"), measurement(machine=HERE, primitive="training")
     write(results / "fresh" / "other.jsonl", *others)
@@ -351,13 +345,6 @@ def test_an_empty_folder_is_named_with_what_works_there(here, tmp_path, capsys, 
         assert "--results FOLDER" in errors
         assert advice in errors
         assert ("python -m benchmarks" in errors) <= (place is None)
-
-
-def test_only_a_checkout_has_benchmarks_to_advise(monkeypatch, tmp_path):
-    assert has_benchmarks()
-    assert how_to_measure("sweep --preset quick") == "measure with: python -m benchmarks sweep --preset quick"
-    monkeypatch.setattr("dse.records._BENCHMARKS", tmp_path / "sweep.py")
-    assert not has_benchmarks()
 
 
 def test_records_without_a_sweep_say_what_to_measure(here, tmp_path):

@@ -1,12 +1,10 @@
 """What nobody timed says so: a factor for an interval, an upper bound, what was assumed, refused or not searched."""
 
 import dataclasses
-import json
 import math
 
 import pytest
 
-from dse.__main__ import main
 from dse.answers.mapping_answer import mapping_answer
 from dse.answers.platform import primitives_answer
 from dse.estimate import Estimate, Evidence, interval_of
@@ -102,44 +100,12 @@ def test_the_width_of_a_told_interpolation_is_what_its_fit_misses():
     assert beyond.high / beyond.low == pytest.approx((1.1 * math.exp(max(map(abs, misses)))) ** 2)
 
 
-def numbers(answer):
-    """Every number with ends of an answer's JSON."""
-    return [one for one in (answer["choice"], *answer["rows"], *answer["others"]) if "interval" in one]
-
-
-@pytest.mark.parametrize("platform", ["u200", slow("h200"), slow("edge")])
-def test_a_modeled_answer_has_factors_alone(platform):
-    found = numbers(mapping_answer(find_mapping(platform, "hopper_ddpg")).to_dict())
-    assert len(found) > 6
-    assert {one["interval"] for one in found} == {"factor"}
-    assert all(one["low"] <= one["value"] <= one["high"] for one in found)
-
-
 def test_one_part_that_was_not_timed_makes_a_total_one_too():
     answer = find_mapping(machine(), "cartpole_dqn", fix={**SERIAL, "batch": 5000})
     kinds = {part.part: part.interval for part in answer.parts}
     assert kinds["learner"] == "factor"  # beyond what was timed, a fit carries it on
     assert kinds["actors"] == "95 %"
     assert answer.interval == "factor"
-
-
-def test_other_commands_tell_what_their_ends_mean(capsys):
-    def asked(*words):
-        assert main([*words, "--json"]) == 0
-        return json.loads(capsys.readouterr().out)
-
-    system = ("--platform", "u200", "--workload", "hopper_ddpg")
-    for words in ("explain --config learner=cpu", "what-if --set cpu.cores=8", "cores --cores 4", "depth --spread 0"):
-        command, *more = words.split()
-        assert {one["interval"] for one in numbers(asked(command, *system, *more))} == {"factor"}
-    own = asked("cores", "--platform", str(machine()), "--workload", "hopper_ddpg")
-    assert [row["interval"] for row in own["rows"] if (row["side"], row["cores"]) == ("actors", 1)] == ["95 %"]
-    adapted = asked("adapt", *system, "--memory-gb", "64")
-    assert (adapted["choice"]["upper_bound"], {one["interval"] for one in numbers(adapted)}) == (True, {"factor"})
-    learning = asked("learners", *system)["choice"]
-    assert learning["low"] < learning["value"] < learning["high"]
-    rows = asked("platform", "estimate", "u200")["rows"]
-    assert all(row["low"] < row["value"] < row["high"] for row in rows if row["part"] == "learner")
 
 
 # An upper bound

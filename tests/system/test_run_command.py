@@ -110,20 +110,6 @@ def test_a_rate_is_inside_where_it_shows_so(hz):
     assert shown == (hz < 3_005)  # all print as 3,000 but the last
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("--platform u200", "on the machine that asks, not on u200"),
-        ("--fix arrangement=apatr", "did you mean 'apart'?"),
-        ("--fix contestant=numpy --fix arrangement=apart", "numpy"),
-        ("--fix arrangement=serial --steps 10", "the first gradient step is after 1,000 environment steps"),
-    ],
-)
-def test_what_cannot_be_run_is_a_sentence(tmp_path, capfd, given, words):
-    assert main(["run", "cartpole_dqn", *PREDICTED, *given.split(), "--out", str(tmp_path / "run")]) in (1, 2)
-    assert words in capfd.readouterr().err
-
-
 def test_a_hint_is_never_what_was_asked_already(monkeypatch, capsys):
     """What a machine's GPU is in, only --fix arrangement=serial makes a run of."""
     why = Note("one_process_one_learner")

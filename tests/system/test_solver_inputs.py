@@ -13,7 +13,7 @@ from dse.mapping.what_if import with_changes
 from dse.platforms import load as load_platform
 from dse.records import read_folder
 from dse.solver.law import slowdowns, sum_needs, transfers
-from dse.solver.problem import LOOP, PARTS, TREE, ProblemError
+from dse.solver.problem import LOOP, PARTS, TREE
 from dse.solver.queues import network, simulate
 from dse.solver.solve import solve
 from dse.times import analytic
@@ -108,16 +108,6 @@ def test_between_batches_a_time_lies_on_the_line_of_logarithms():
     assert (beyond.source, beyond.rests_on.number) == ("extrapolated", "n")
     assert 4.0 < beyond.value <= 8.0
     assert beyond.high / beyond.value >= 1.1
-
-
-def test_a_time_cites_the_records_it_is_made_of(records):
-    table = of_records(records, KEY, load("hopper_ddpg"))
-    rows = table.alone("learner step", 1)[1, 256]
-    told = table.time("learner step", 256).rests_on.told
-    assert len(rows) > 1
-    assert all(part in told for part in (rows[-1].time.rests_on.told, f" {len(rows) - 1} earlier record"))
-    between = table.time("learner step", 200).rests_on.told
-    assert all(part in between for part in ("B = 128 (python -m benchmarks profile", "B = 256 ("))
 
 
 def test_what_is_carried_further_is_less_sure():
@@ -228,18 +218,6 @@ def test_a_serial_loop_is_one_engine_and_takes_the_cores_of_its_learner():
     assert not any(one.needs.get("cpu.cores") for one in problem.every_option() if one.part in ("actors", *TREE))
 
 
-def test_insertions_cost_the_tree_and_the_storage():
-    often, seldom = (parts_of("u200", "pong_dqn"), parts_of("u200", "pong_dqn"))
-    learner = dataclasses.replace(seldom.workload.learner, update_interval=400)
-    seldom = dataclasses.replace(seldom, workload=dataclasses.replace(seldom.workload, learner=learner))
-    for device in often.platform.devices:
-        few, many = trees(often, device)[0], trees(seldom, device)
-        same = next(tree for tree in many if tree.name == few.name)
-        assert same.update.value > few.update.value
-        assert same.draw.value == few.draw.value
-        assert seldom.rows_moved(device).value > often.rows_moved(device).value
-
-
 @pytest.mark.parametrize(
     ("platform", "name"),
     [
@@ -262,15 +240,6 @@ def test_every_number_has_its_evidence_and_none_of_another_machine_is_measured(p
     assert all(one.told for one in built.evidence.values())
     commands = {one.command for one in built.evidence.values()} - {""}  # of what nothing here measures
     assert all(command.startswith("python -m ") for command in commands)
-
-
-def test_a_device_left_out_and_a_wish_nothing_meets():
-    parts = parts_of("u200", "hopper_ddpg")
-    problem = build(parts, excluded=frozenset(["gpu"])).problems[MODES["pipelined"]]
-    assert {option.device for option in problem.every_option()} == {"cpu", "fpga"}
-    assert not any("gpu" in pair for pair in problem.ways)
-    with pytest.raises(ProblemError, match=r"nothing can run the part 'learner'.*learner=fpga"):
-        build(parts_of("u200", "pong_dqn", learner="fpga"))  # 1,900 UltraRAMs of 800
 
 
 def test_the_depth_is_the_workloads_unless_it_is_free():
@@ -397,43 +366,3 @@ def test_more_threads_than_were_measured_go_by_a_law_from_the_most_that_were():
     assert found[2].value > found[4].value > found[16].value > found[2].value / 8
     assert found[16].high / found[16].value > found[4].high / found[4].value > found[2].high / found[2].value
     assert "from 2 as measured" in found[16].rests_on.told
-
-
-def test_threads_are_wished_of_the_processors_options_alone():
-    given = find_mapping("u200", "hopper_ddpg", fix={"learner_threads": 1, "threads": 3})
-    devices = {part.part: part.device for part in given.parts}
-    assert (devices["learner"], devices["updating"]) == ("fpga", "fpga")
-    warned = [tuple(note.values.values()) for note in given.notes if note.kind == "fixed_for_processor"]
-    assert warned == [("learner_threads", 1, "learner", "fpga"), ("threads", 3, "updating", "fpga")]
-    here = find_mapping("u200", "hopper_ddpg", fix={"learner": "cpu", "learner_threads": 2})
-    assert {part.choice for part in here.parts if part.part == "learner"} == {"2 threads of torch"}
-    assert "fixed_for_processor" not in {note.kind for note in here.notes}
-
-
-def test_how_parts_slow_each_other_down_is_told_where_it_is_not_known():
-    beside = {"arrangement": "apart", "learner": "cpu"}
-    answers = (find_mapping(where, "hopper_ddpg", fix=beside) for where in ("u200", RESULTS / KEY / "platform.toml"))
-    assert ["no_slowdowns" in {note.kind for note in given.notes} for given in answers] == [True, False]
-
-
-def test_the_part_that_lacks_everywhere_is_told():
-    """A serial loop draws on no board, and no other place has storage on one without a memory either."""
-    with pytest.raises(ProblemError, match=r"the part 'storage'.*storage=fpga; .* it could be: on cpu records$"):
-        find_mapping("edge", "cartpole_dqn", fix={"updating": "fpga", "sampling": "fpga", "storage": "fpga"})
-
-
-@pytest.mark.parametrize(
-    ("fix", "exclude", "message"),
-    [
-        (
-            {"actors": 20},
-            [],
-            r"'actors'.*actors=20; .* on cpu 1 process, policy torch, .*, \.\.\., 16 processes, policy dense$",
-        ),
-        ({"learner": "gpu"}, ["gpu"], r"'learner'.*learner=gpu; .* on cpu 1 thread of torch, .*; on fpga DP=1, "),
-        ({"learner": "cpu", "learner_threads": 29}, [], r"threads=29; .* 4 threads of torch, .*; on gpu framework"),
-    ],
-)
-def test_what_nothing_can_run_is_told_with_what_was_on_offer(fix, exclude, message):
-    with pytest.raises(ProblemError, match=message):
-        find_mapping("u200", "hopper_ddpg", fix=fix, exclude=exclude)

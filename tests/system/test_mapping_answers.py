@@ -1,9 +1,18 @@
+"""Facts of answers about mappings: that they are right, add up, fit in a screen, and can be run as they say.
+
+What each command answers is kept (``tests/golden.py``).
+"""
+
 import dataclasses
 import json
+import shlex
+import tomllib
 
 import pytest
 
+from dse.answers import emit
 from dse.answers.mapping_answer import explained_answer, mapping_answer
+from dse.answers.printer import write
 from dse.mapping.answer import MappingAnswer, build_answer
 from dse.mapping.build import build
 from dse.mapping.knee import SHARE
@@ -15,13 +24,18 @@ from dse.platforms import load as load_platform
 from dse.solver.problem import PARTS, ProblemError
 from dse.solver.solve import solve
 from dse.times.parts import Parts
-from impls.training import load
+from impls.training import load, timed_names
+from impls.training.__main__ import _parser as training_parser
 from tests.committed import RESULTS
-from tests.matrix import slow
+from tests.matrix import matrix, slow
 from tests.oracles import plain_loops as plain
 from tests.solver_cases import explain_mapping
+from tests.system.test_tree_answers import printed
+from tests.unit.test_answers import check_screens
 
 HERE = RESULTS / "d7dae63b89" / "platform.toml"
+PLATFORMS = ("u200", "h200", "edge", *(str(RESULTS / key / "platform.toml") for key in ("d7dae63b89", "8fb834d50a")))
+ASKED = "python -m dse recommend --platform this --workload grid"
 
 
 def find_note(given, kind):
@@ -30,19 +44,10 @@ def find_note(given, kind):
     return values
 
 
-def built_of(platform, name, **fixed):
-    machine, workload = load_platform(platform), load(name)
-    return build(Parts(machine, workload, *tables(machine, workload, RESULTS), fixed))
-
-
-@pytest.fixture(scope="module")
-def hopper():
-    return built_of("u200", "hopper_ddpg")
-
-
 @pytest.fixture(scope="module")
 def here():
-    return built_of(HERE, "hopper_ddpg")
+    machine, workload = load_platform(HERE), load("hopper_ddpg")
+    return build(Parts(machine, workload, *tables(machine, workload, RESULTS), {}))
 
 
 # The choice
@@ -203,16 +208,6 @@ def test_a_question_is_checked_as_it_is_made_and_again_where_it_is_changed():
 # What does not fit, what loses, what if
 
 
-def test_what_does_not_fit_names_have_and_need():
-    given = find_mapping("edge", "pong_dqn")
-    ((name, (have, need)),) = given.repairs[0].items()
-    assert (name, have) == ("cpu.memory_bytes", 4 << 30)
-    assert 7062e6 <= need < 7250e6  # a million records of 7,062 bytes, a tree, a learner and its batches
-    assert find_mapping("edge", "pong_dqn", free=["batch"]).repairs == given.repairs
-    larger = with_changes(load_platform("edge"), {"cpu.memory_gb": 7.3})
-    assert isinstance(find_mapping(larger, "pong_dqn"), MappingAnswer)
-
-
 def test_too_few_cores_are_told():
     machine, away = with_changes(load_platform("u200"), {"cpu.cores": 2}), ("gpu", "fpga")
     given = find_mapping(machine, "hopper_ddpg", fix={"arrangement": "pipelined"}, exclude=away)
@@ -239,45 +234,6 @@ def test_an_explanation_says_what_bounds_the_other():
     assert tie.loss <= 0.01
     assert tie.verdict == ("ties_unsure" if tie.best.best else "ties_within_epsilon")  # the fastest may be another
     assert explain_mapping(HERE, "hopper_ddpg", {"arrangement": "pipelined"}).asked.cores == (3.0, 2.0)
-
-
-@pytest.mark.slow
-def test_an_explanation_never_compares_two_workloads():
-    for key, given in (("batch", 32), ("update_interval", 2), ("capacity", 2000), ("presampled", 0)):
-        with pytest.raises(ProblemError, match=f"{key} changes the question.*--fix {key}={given}"):
-            explain_mapping("u200", "hopper_ddpg", {key: given})
-    with pytest.raises(ProblemError, match="learner is fixed for both sides"):
-        explain_mapping("u200", "hopper_ddpg", {"learner": "cpu"}, fix={"learner": "gpu"})
-    ahead = explain_mapping("u200", "hopper_ddpg", {"presampled": 0}, free=["presampled"])
-    assert (ahead.asked.depth, ahead.asked.batch) == (0, ahead.best.batch)
-    free = explain_mapping(HERE, "hopper_ddpg", {"arrangement": "apart"}, free=["batch"])
-    assert free.asked.batch == free.best.batch
-
-
-def test_a_folder_of_records_that_is_not_there_is_named(tmp_path):
-    """It was read as one without records, so a slip of the finger changed the answer."""
-    with pytest.raises(ProblemError, match=r"no folder .*/result to read records from; name one that is there"):
-        find_mapping("h200", "hopper_ddpg", results=tmp_path / "result")
-    assert find_mapping("h200", "hopper_ddpg", results=tmp_path).value > 0
-
-
-def test_a_batch_of_more_records_than_there_are_is_refused():
-    workload = load("hopper_ddpg")
-    learner = dataclasses.replace(workload.learner, batch=workload.replay.capacity + 1)
-    with pytest.raises(ProblemError, match=r"a batch of 1,000,001 is more than the 1,000,000 records"):
-        find_mapping("h200", dataclasses.replace(workload, learner=learner))
-    with pytest.raises(ProblemError, match=r"capacity must be at least 1,000,002"):
-        find_mapping("h200", "hopper_ddpg", fix={"batch": 1_000_001})
-
-
-@pytest.mark.slow
-def test_fewer_threads_are_asked_about_where_they_run_today():
-    """The question "why 8 threads, not 1?" once moved the learner to the GPU."""
-    for described in ({"learner_threads": 1}, {"learner_threads": 1, "fanout": 8}, {"fanout": 2}):
-        for fix in ({}, {"learner": "cpu"}, {"arrangement": "apart"}):
-            given = explain_mapping("h200", "cartpole_dqn", described, fix=fix)
-            assert [part.device for part in given.asked.parts] == [part.device for part in given.best.parts]
-            assert "moves_too" not in {note.kind for note in given.notes}
 
 
 def test_what_is_faster_within_patience_is_told_so():
@@ -363,3 +319,72 @@ def test_parts_that_slow_each_other_down_are_shown_as_slow_as_they_are():
     assert factor > 2
     slowed = [note.values for note in given.notes if note.kind == "slowdown"]
     assert ("learner", "cpu", factor) in [(one["part"], one["device"], one["factor"]) for one in slowed]
+
+
+# The line to paste, and the file
+
+
+@pytest.mark.parametrize(
+    ("platform", "workload"),
+    matrix(PLATFORMS, timed_names(), brief=lambda *one: one[1] == "pong_dqn" or one == ("u200", "hopper_ddpg")),
+)
+def test_first_screen_is_short_and_its_line_works(platform, workload):
+    found = find_mapping(platform, workload)
+    answer = mapping_answer(found, ASKED)
+    check_screens(answer)
+    kinds = [note.kind for note in answer.notes]
+    if not isinstance(found, MappingAnswer):
+        assert (platform, workload, answer.choice, kinds[0]) == ("edge", "pong_dqn", None, "does_not_fit")
+        return
+    (paste,), rate = answer.paste, answer.choice.estimate
+    assert (rate.value, rate.low, rate.high) == (found.value, found.low, found.high)
+    assert answer.choice.is_bound == found.upper_bound
+    assert f"  {paste}" in list(write(answer))
+    if why := emit.why_not_run(found):
+        assert (why.kind in kinds, paste) == (True, f"{ASKED} --emit toml > mapping.toml")
+    else:
+        runs_exactly(paste, found)
+
+
+def runs_exactly(paste, answer):
+    given = training_parser().parse_args(shlex.split(paste)[3:])
+    part = {one.part: one for one in answer.parts}
+    tree, learner = part["sampling"].details, part["learner"]
+    assert given.workload == answer.workload
+    assert (given.arrangement or "serial") == answer.arrangement
+    if answer.arrangement != "serial":
+        assert given.actors == part["actors"].details["processes"]
+    assert given.presampled in (None, answer.depth)
+    assert (given.contestant, given.fanout) == (tree["contestant"], tree["fanout"])
+    assert given.learner == learner.details.get("implementation", "torch")
+    assert given.policy == part["actors"].details.get("implementation", "torch")
+    if learner.device == part["actors"].device:
+        assert (given.device, given.threads) == ("cpu", learner.details["threads"])
+    else:
+        assert (given.device, given.threads) == ("cuda", None)
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        ("--platform", "u200", "--workload", "hopper_ddpg"),
+        ("--platform", PLATFORMS[-1], "--workload", "hopper_ddpg"),
+        ("--platform", "h200", "--workload", "pong_dqn", "--fix", "arrangement=serial"),
+        slow(("--platform", "u200", "--workload", "hopper_ddpg", "--fix", "sampling=gpu", "--fix", "updating=cpu")),
+    ],
+)
+def test_a_mapping_is_emitted_as_a_file_that_says_what_the_answer_says(capsys, system):
+    file, whole = (printed(capsys, "recommend", *system, *more) for more in (("--emit", "toml"), ("--json",)))
+    given = tomllib.loads(file)
+    assert f"# made by: python -m dse recommend {shlex.join(system)}\n" in file
+    whole = json.loads(whole)
+    choice = {**whole["choice"], "platform": whole["question"]["platform"]}
+    stated = [given[name] for name in ("platform", "mode", "depth", "batch", "workload")]
+    assert stated == [*(choice[name] for name in ("platform", "arrangement", "depth", "batch")), system[3]]
+    assert given["expected"]["low"] <= given["expected"]["value"] <= given["expected"]["high"]
+    assert given["expected"]["value"] == pytest.approx(choice["value"], rel=0.006)
+    parts = [row for row in whole["rows"] if "part" in row]
+    assert len(parts) == 5
+    for part in parts:
+        details = {"implementation" if key == "contestant" else key: one for key, one in part["details"].items()}
+        assert given[part["part"]].items() >= (details | {"device": part["device"]}).items()
