@@ -284,18 +284,6 @@ def test_every_question_about_this_machine_says_whose_records_answer(here, resul
     assert f"no platform.toml of machine other, only of {OLD}; ask with --machine {OLD}" in errors
 
 
-def test_a_mapping_names_machine_and_folder(here, results, capsys, tmp_path):
-    question = asked(capsys, *MAPPING, "--results", results)[0]["question"]
-    assert [question[name] for name in ("platform", "machine", "results")] == [OLD, OLD, str(results)]
-    pipelined, others = asked(capsys, *MAPPING, "--results", results, "--fix", "arrangement=pipelined")
-    assert (pipelined["choice"]["arrangement"], len(others)) == ("pipelined", 1)
-    empty = tmp_path / "none"
-    empty.mkdir()
-    described, _ = asked(capsys, "recommend", "--platform", "u200", "--workload", "pong_dqn", "--results", empty)
-    assert (described["question"]["machine"], described["question"]["results"]) == ("", str(empty))
-    assert "no_records" in {note["kind"] for note in described["notes"]}
-
-
 def probe(results, key):
     path = results / key / "platform.toml"
     path.parent.mkdir(exist_ok=True)

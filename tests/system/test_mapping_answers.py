@@ -107,19 +107,6 @@ def bound_by(given):
     return given.bottleneck.values["parts"], given.bottleneck.values["device"]
 
 
-@pytest.mark.slow
-def test_objectives_differ_as_they_say():
-    ratio = find_mapping("h200", "hopper_ddpg", fix={"update_interval": 64, "actors": 1})
-    training = find_mapping("h200", "hopper_ddpg", "training", fix={"update_interval": 64, "actors": 1})
-    assert training.value > 5 * ratio.value
-    assert bound_by(ratio) == (["actors"], "cpu")
-    per_watt = find_mapping("h200", "hopper_ddpg", "per_watt")
-    assert per_watt.value == pytest.approx(per_watt.hz / per_watt.watts)
-    assert per_watt.value <= per_watt.bound <= 3 * per_watt.value  # of one set of devices, not the best of each
-    fewest = find_mapping("h200", "hopper_ddpg", "fewest_devices")
-    assert fewest.epsilon == 0.1
-
-
 def test_what_bounds_training_is_never_the_actors():
     wishes = {"learner": "fpga", "updating": "fpga", "sampling": "fpga", "update_interval": 4}
     given = find_mapping("edge", "cartpole_dqn", "training", fix=wishes)

@@ -126,8 +126,6 @@ def test_a_hint_is_never_what_was_asked_already(monkeypatch, capsys):
     [
         ("--out file", "cannot be made or written (it is a file)"),
         ("--out done", "holds a run that is done, see its summary.json; name another with"),
-        ("--seconds 0", "--seconds must be at least 1, not 0"),
-        ("--seed -1 --steps 2000", "--seed must be at least 0, not -1"),
         ("--out none --resume", "none holds no checkpoint; leave out --resume to begin"),
     ],
 )
@@ -267,21 +265,14 @@ def test_a_race_is_kept_until_it_is_raced_again(raced, tmp_path, capfd):
             continue
         choice = json.loads(said)["choice"]
         assert (choice["race"]["rows"][0]["name"], "utc" in choice["race"]) == ("serial, dense", not is_raced)
-        assert choice["measured_hz"] == pytest.approx(choice["race"]["rows"][0]["hz"][0], rel=1e-3)
+        row = choice["race"]["rows"][0]
+        assert row["fix"] == {"arrangement": "serial", "learner_implementation": "dense"}
+        assert choice["measured_hz"] == choice["measured"]["update_hz"] == 1000
+        assert row["hz"] == pytest.approx([1000] * 3, rel=1e-3)
+        assert row["predicted"][1] < row["predicted"][0] < row["predicted"][2]
     assert [path.name for path in tmp_path.iterdir() if "race" in path.name] == []
     (file,) = tmp_path.glob("results/*/runs.jsonl")
     assert len(file.read_text().splitlines()) == 2
-
-
-def test_a_race_is_told_in_json_and_answers_the_question(raced, question, capfd):
-    assert main([*raced, "--json", "--decide", "20", "--seconds", "1"]) == 0
-    choice = json.loads(capfd.readouterr().out)["choice"]
-    row = choice["race"]["rows"][0]
-    assert row["fix"] == {"arrangement": "serial", "learner_implementation": "dense"}
-    assert row["hz"] == pytest.approx([1000] * 3, rel=1e-3)
-    assert row["predicted"][1] < row["predicted"][0] < row["predicted"][2]
-    assert choice["measured"]["update_hz"] == 1000
-    assert deciding.KeptRace.of(question).race()["rows"][0]["fix"] == row["fix"]
 
 
 def keep(question, **told):
@@ -337,10 +328,6 @@ def test_contenders_are_the_best_of_each_arrangement_and_implementation(question
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("--decide nan", "not a number from 0 on"),
-        ("--decide -1", "not a number from 0 on"),
-        ("--decide 5 --fix arrangement=serial --fix learner_implementation=dense", "at least 2 candidates, not 1"),
-        ("--decide 5 --objective per_watt", "leave out --decide, or give 0"),
         ("--decide 5 --resume --out there", "leave out --decide, or give 0"),
         ("--decide 5 --out there", "is not empty"),
     ],
@@ -351,8 +338,7 @@ def test_a_race_that_cannot_be_is_a_sentence(raced, capfd, given, words):
     monkey = Path("there/checkpoint.pt") if "--resume" in given else None
     if monkey:
         monkey.write_text("")
-    with contextlib.suppress(SystemExit):
-        assert main([*raced, *given.split()]) == 2
+    assert main([*raced, *given.split()]) == 2
     assert words in " ".join(capfd.readouterr().err.split())
 
 

@@ -13,7 +13,7 @@ from dse.mapping.what_if import with_changes
 from dse.platforms import load as load_platform
 from dse.records import read_folder
 from dse.solver.law import slowdowns, sum_needs, transfers
-from dse.solver.problem import LOOP, PARTS, TREE
+from dse.solver.problem import LOOP, PARTS
 from dse.solver.queues import network, simulate
 from dse.solver.solve import solve
 from dse.times import analytic
@@ -211,13 +211,6 @@ def test_a_tree_is_no_surer_than_the_less_sure_of_its_operations(monkeypatch):
     assert {time.source for tree in found for time in (tree.draw, tree.update)} == {"interpolated"}
 
 
-def test_a_serial_loop_is_one_engine_and_takes_the_cores_of_its_learner():
-    problem = build(parts_of("h200", "hopper_ddpg")).problems[MODES["serial"]]
-    assert {option.engine for option in problem.every_option()} == {"cpu.main"}
-    assert {option.needs["cpu.cores"] for option in problem.options["learner"] if option.device == "gpu"} == {1.0}
-    assert not any(one.needs.get("cpu.cores") for one in problem.every_option() if one.part in ("actors", *TREE))
-
-
 @pytest.mark.parametrize(
     ("platform", "name"),
     [
@@ -270,17 +263,11 @@ def test_what_is_done_in_turns_waits_for_its_transfers(place, gb_per_s):
 
 
 @pytest.mark.parametrize("fix", [{}, slow({"actors": 1}), {"actors": 16}])
-def test_what_an_answer_rests_on_is_as_sure_as_what_it_chose(fix):
+def test_an_answer_is_as_sure_as_what_it_chose(fix):
     """All counts of actors rest on one number, and 16 of them are less sure than one: only the chosen count matters."""
     given = find_mapping("u200", "hopper_ddpg", fix=fix)
-    for part in given.parts:
-        (told,) = [one.told for one in given.sources if one.number == part.number]
-        if part.source in ("modeled", "extrapolated") and part.part in ("actors", "learner"):
-            factor = max(part.high / part.seconds, part.seconds / part.low)
-            assert told.endswith(f"error bound: a factor of {factor:.3g}")
-    parts = {part.part: part for part in given.parts}
-    assert parts["learner"].device == "fpga"
-    one = find_mapping("u200", "hopper_ddpg", fix=fix | {"actors": parts["actors"].details["processes"]})
+    (actors,) = (part for part in given.parts if part.part == "actors")
+    one = find_mapping("u200", "hopper_ddpg", fix=fix | {"actors": actors.details["processes"]})
     assert (given.low, given.high) == (one.low, one.high)
 
 
@@ -297,12 +284,6 @@ def test_batches_and_what_a_gradient_step_holds_take_memory():
     large = dataclasses.replace(parts, workload=with_batch(workload, 900_000))
     learner = build(large).problems[MODES["serial"]].options["learner"][0]
     assert learner.needs["cpu.memory_bytes"] > 51 * 900_000 * 105
-
-
-def test_a_batch_larger_than_the_warm_up_is_none_of_a_rates_concern():
-    workload = with_batch(load("cartpole_dqn"), 4096)
-    assert workload.learner.learning_starts < 4096
-    assert build(Parts(load_platform("h200"), workload, None, None, {})).problems
 
 
 # Boards

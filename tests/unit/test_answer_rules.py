@@ -1,4 +1,4 @@
-"""Rules of answers that one case each shows: what is given up, listed, counted and assumed, and what explains a loss."""
+"""Rules of answers that one case shows: what is given up, listed, counted and assumed, and what explains a loss."""
 
 import dataclasses
 import json
@@ -18,7 +18,6 @@ from dse.mapping.explain import WATTS, Explanation
 from dse.mapping.question import answer_question, ask, explain_choice, find_mapping, tables
 from dse.platforms import load as load_platform
 from dse.solver.law import LOOP_BOUND, outcome
-from dse.solver.problem import PARTS, Problem
 from dse.solver.solve import Search
 from dse.times import analytic
 from dse.times.own import Own
@@ -27,7 +26,7 @@ from impls.training import load
 from tests.committed import RESULTS
 from tests.matrix import slow
 from tests.oracles.plain_loops import every
-from tests.solver_cases import learners, option
+from tests.solver_cases import learners
 from tests.unit.test_options import several
 
 HOPPER, PONG = load("hopper_ddpg"), load("pong_dqn")
@@ -111,15 +110,6 @@ def test_a_rate_that_the_loop_bounds_is_drawn_from_all_of_the_loop():
     one = only(with_times(learners(("only", 100.0, 2.0, 1.0, "T")), learner=time, storage=time))
     assert one.value == pytest.approx(50.0, rel=1e-4)
     assert Doubt("ratio", 0.01).ends(one) == pytest.approx((25.0, 100.0), rel=0.02)
-
-
-def test_ends_of_steps_a_joule_count_every_device():
-    parts = {part: (option(part, part, "cpu", 1e-9, {}, f"cpu.{part}"),) for part in PARTS}
-    time = Estimate(0.01, 0.005, 0.02, Evidence("T", "modeled"))
-    learner = dataclasses.replace(option("learner", "framework", "gpu", 0.01), time=time)
-    one = only(Problem({**parts, "learner": (learner,)}, {}, watts={"cpu": 100.0, "gpu": 300.0}), "per_watt")
-    assert one.value == pytest.approx(100 / 400, rel=1e-4)
-    assert Doubt("per_watt", 0.01).ends(one) == pytest.approx((50 / 400, 200 / 400), rel=0.02)
 
 
 # Devices of one model

@@ -142,13 +142,6 @@ def test_learner_and_policy_of_one_process_may_be_of_different_implementations(r
     assert by(answer(results, fix={"policy_implementation": "torch"})) == ("dense", "torch")
 
 
-def test_other_modes_name_the_implementations_too(results):
-    told = answer(results, fix={"arrangement": "apart"})
-    assert by(told) == ("dense", "dense")
-    assert {note.values["timed_with"] for note in told.notes if note.kind == "slowdown_of_other"} == {"torch"}
-    assert told.shares == ()
-
-
 # How a step is spent
 
 
@@ -270,18 +263,11 @@ def test_numbers_between_are_interpolated_and_those_beyond_in_more_doubt(results
     assert "32 environments at once, taken between a turn as long as that of 8 and steps as long" in far.rests_on.told
 
 
-def test_another_number_of_environments_is_an_alternative(results):
-    told = answer(results)
-    assert (told.environments, [rate.environments for rate in told.by_environments]) == (1, [8])
-    assert told.by_environments[0].value > told.value
-    assert {"environments": 8} in [row.label for row in mapping_answer(told).others]
-    assert answer(results, fix={"environments": 8}).value == pytest.approx(told.by_environments[0].value, rel=0.02)
-    assert answer(results, fix={"environments": 1}).by_environments == ()
-
-
 def test_free_environments_takes_the_fastest_number_and_warns(results):
     told = answer(results, free=["environments"])
     assert (told.environments, by(told)) == (8, ("dense", "dense"))
+    assert [rate.environments for rate in answer(results).by_environments] == [8]
+    assert answer(results, fix={"environments": 1}).by_environments == ()
     (warning,) = [note for note in told.notes if note.level == "warning"]
     assert (warning.kind, warning.values) == ("several_environments", {"environments": 8})
     assert training_parser().parse_args(training_command(told).split()[3:]).environments == 8
@@ -347,16 +333,8 @@ def test_every_command_has_one_rate_for_a_loop(capsys, begun, by):
     assert told("cores", *implemented)["choice"]["value"] == hz
     given = {key: value for key, _, value in (one.partition("=") for one in both)}
     raced = contenders(ask(begun / PLATFORM, NAME, fix=given, results=begun))
+    assert all(one.answer for one in raced)
     assert hz in [one.answer.hz for one in raced if one.fix.get("arrangement") == "apart"]
-
-
-def test_all_that_a_run_may_race_is_predicted(capsys, begun):
-    platform = begun / PLATFORM
-    assert all(one.answer for one in contenders(ask(platform, NAME, results=begun)))
-    best = find_mapping(platform, NAME, results=begun)
-    assert next(one.details for one in best.parts if one.part == "learner")["implementation"] == "dense"
-    explained = read(capsys, begun, "explain", "--config", "learner_implementation=dense")
-    assert explained["choice"]["loss"] <= explained["choice"]["epsilon"]
 
 
 def test_a_loop_that_was_timed_whole_has_that_rate(tmp_path):

@@ -13,9 +13,6 @@ import pytest
 from dse.__main__ import main
 from dse.answer import Note
 from dse.answers.tune import HARDLY, adapted_answer, scaling_answer, split_answer
-from dse.fpga.answer import explore
-from dse.fpga.points import Slice
-from dse.fpga.rmm_search import Space
 from dse.mapping.knee import SHARE, knee
 from dse.mapping.learners import Processes, calibrate
 from dse.mapping.processes import one_thread
@@ -33,17 +30,12 @@ from dse.tuning.core_question import platform_split, split_cores
 from dse.tuning.core_split import RateCurve
 from dse.tuning.learners import learner_scaling
 from dse.tuning.presampling import LOSS, depth_enough, depth_of, platform_depth, published_loop
-from impls.fpga.network import parse
-from impls.fpga.resources import Budget
 from impls.training import load as load_workload
 from tests.committed import COMMITTED, RESULTS
 
 MACHINE = "d7dae63b89"
 HERE = str(RESULTS / MACHINE / "platform.toml")
-HOPPER = f"--platform {HERE} --workload hopper_ddpg"
-BY_TORCH = "--fix learner_implementation=torch"
 TORCH = {"learner_implementation": "torch", "policy_implementation": "torch"}  # what that machine's profile timed
-CELL = ("contestant", "op", "batch")
 EVEN = {x: 100.0 * x for x in range(1, 8)}
 TIMES = {"sampling": 1e-3, "there": 3e-4, "training": 2e-3, "back": 3e-4, "updating": 5e-4}
 QUICK = f"fpga --network cartpole --batch 32 --capacity 1000 --results {RESULTS}"
@@ -64,28 +56,6 @@ def split(rates, off=0.0, source="measured", cores=8):
     """The split of cores between two sides that have the same rates."""
     sides = (RateCurve.of(name, rates, source, 1 - off, 1 + off) for name in ("f_a", "f_l"))
     return split_cores(*sides, 1, cores)
-
-
-def test_rates_are_the_profiles_own():
-    """Rates are those of the records: seconds of a call are those of a step of any actor, or of a learner."""
-    given = platform_split("this", "hopper_ddpg", machine=MACHINE, fix=TORCH)
-    rows = map(json.loads, (RESULTS / MACHINE / "profile-hopper_ddpg-quick.jsonl").read_text().splitlines())
-    alone = [row for row in rows if row["options"].get("beside", "nothing") == "nothing" and row["threads"] == 1]
-    for rate, asked in ((given.f_a.rates[1], ["actor", "step", 1]), (given.f_l.rates[1], ["learner", "step", 256])):
-        seconds = [row["median_seconds"] for row in alone if [row[name] for name in CELL] == asked]
-        assert min(seconds) <= 1 / rate.value <= max(seconds)
-    assert {rate.source for rate in given.f_a.rates.values()} == {"measured"}
-    choice = given.choice
-    assert (choice.actors, choice.learners, choice.bottleneck, choice.interval) == (1, 1, "learners", "95 %")
-    assert (choice.low, choice.hz, choice.high) == pytest.approx((110, 160, 240), rel=0.05)
-
-
-def test_an_update_interval_is_the_workloads_unless_asked():
-    own, same, more = (platform_split("u200", "pong_dqn", update_interval=u) for u in (None, 4, 64))
-    assert own.choice == same.choice
-    assert own.choice.actors < more.choice.actors
-    choice, limit = split_answer(more).choice.more, split_answer(more).notes[0].values
-    assert (limit["spare"], limit["wanted"]) == (pytest.approx(64 * choice["feed_hz"] / choice["take_hz"]), 64)
 
 
 def test_more_cores_than_a_machine_has_are_carried_on():
@@ -224,15 +194,6 @@ def test_cycles_make_the_rate_and_every_number_has_a_basis(capsys):
     assert slower["choice"]["seconds"] == slower["choice"]["cycles"] / 1e8
     limits = [note["kind"] for note in slower["notes"] if note["level"] == "first"]
     assert limits == ["bound_by_learner", "nearly_full"]
-
-
-def test_a_design_is_what_the_exploration_finds(capsys):
-    choice = told(capsys, QUICK)[0]["choice"]
-    sizes = [(388_160, 776_320, 2280, 720, 320), (205_440, 410_880, 1320, 420, 160), (385_440, 770_880, 2280, 720, 320)]
-    slices = [Slice(f"SLR{number}", Budget(*size)) for number, size in enumerate(sizes)]
-    best = explore(parse("cartpole"), Space(1000, 32), slices)[0]
-    assert (choice["cycles"], choice["rmm"]["slice"]) == (best.cycles, best.rmm_slice)
-    assert choice["rmm"]["banks"] == best.rmm.design.design.banks
 
 
 # Samplers and batches, and learners
@@ -401,26 +362,6 @@ def test_a_machine_without_records_has_modeled_terms():
     assert given.held == 1
     assert given.second()[1] > 0.9 * given.single_seconds  # a framework's own time is no learner's to share
     assert given.seconds(2, 5) == spo_seconds(given.terms, 2, 5)  # nothing here runs there
-
-
-def test_a_device_without_a_link_is_refused():
-    machine = dataclasses.replace(load("u200"), links=())
-    with pytest.raises(ProblemError, match="no chain of links from cpu to gpu"):
-        learner_scaling(ask(machine, "hopper_ddpg"), device="gpu")
-
-
-def test_a_second_learner_that_hardly_gains_is_not_the_choice(capsys):
-    given, notes = told(capsys, f"learners {HOPPER} {BY_TORCH}")
-    question, choice = given["question"], given["choice"]
-    assert [question[name] for name in ("by", "actors", "cores")] == ["torch", 1, 2]  # an actor has the other core
-    assert (choice["learners"], choice["value"], given["others"]) == (1, choice["single_hz"], [])
-    assert all(row["as_run"] < row["alone"] for row in given["rows"] if row.get("learners") == 2)
-    dense, notes = told(capsys, f"learners {HOPPER}")
-    choice, (other,), second = dense["choice"], dense["others"], notes["second_learner"]
-    assert (dense["question"]["by"], choice["learners"], other["learners"]) == ("dense", 1, 2)
-    assert choice["value"] < other["value"] < HARDLY * choice["value"]
-    assert (second["worth"], second["level"]) == ("hardly", "first")
-    assert second["faster"] == pytest.approx(1 / choice["value"] / second["seconds"])
 
 
 def test_learners_that_gain_are_the_choice():
