@@ -69,7 +69,9 @@ def test_a_changed_machine_is_compared_with_the_one_there_is(system, change, kin
     after = dataclasses.replace(before, platform=with_changes(before.platform, {key: float(value)}))
     choice = changed_answer(answer_question(before), answer_question(after), [change]).choice
     pace = choice.more["pace"]
-    assert (choice.says, pace is None, bool(pace and pace > 1.01)) == (kind, kind == "fits_now", kind == "changes_rate")
+    assert choice.says == kind
+    assert (pace is None) == (kind == "fits_now")
+    assert bool(pace and pace > 1.01) == (kind == "changes_rate")
 
 
 def test_what_does_not_fit_has_no_file(capsys):
@@ -148,7 +150,8 @@ def test_what_is_not_named_stays_where_the_best_has_it(capsys):
     code, choice, (described,), notes = answered(capsys, *asked)
     assert (code, described["where"]) == (0, choice["where"])
     takes = [notes["part_takes"][name] for name in ("part", "device", "choice")]
-    assert (takes, "moves_too" in notes) == (["learner", "cpu", "8 threads of torch"], False)
+    assert takes == ["learner", "cpu", "8 threads of torch"]
+    assert "moves_too" not in notes
 
 
 @pytest.mark.parametrize("name", PARSERS)
@@ -229,7 +232,8 @@ def test_check_exits_0_for_what_is_fine_and_2_with_every_fault(capsys, good):
         f"{good}:11: size_kib must be above 0, not -1",
     ]
     code, text, _ = told(capsys, "platform", "check", good, "--json")
-    assert (code, [row["line"] for row in json.loads(text)]) == (2, [5, 8, 11])
+    assert code == 2
+    assert [row["line"] for row in json.loads(text)] == [5, 8, 11]
 
 
 def test_probe_writes_a_file_that_passes_check_and_becomes_this(capsys, tmp_path, monkeypatch):

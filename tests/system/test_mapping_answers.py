@@ -99,7 +99,8 @@ def test_an_answer_adds_up(platform, name):
     assert {one.number for one in given.sources} >= {part.number for part in given.parts}
     assert max(part.seconds for part in given.parts) <= 1 / given.hz * (1 + 1e-12)
     plain = json.loads(json.dumps(mapping_answer(given).to_dict()))
-    assert (plain["question"]["platform"], plain["choice"]["hz"]) == (given.platform, given.hz)
+    assert plain["question"]["platform"] == given.platform
+    assert plain["choice"]["hz"] == given.hz
 
 
 def bound_by(given):
@@ -151,7 +152,9 @@ def test_a_batch_that_is_free_is_the_smallest_near_the_saturated_rate(question):
     assert free.batch == min(batch for batch in rates if rates[batch] >= SHARE * max(rates.values()))
     assert free.batch < max(batches)
     assert free.batch // 2 in batches  # the next smaller one was asked for, and is too slow
-    assert (found["batch"], found["least_share"], found["largest"]) == (free.batch, SHARE, max(batches))
+    assert found["batch"] == free.batch
+    assert found["least_share"] == SHARE
+    assert found["largest"] == max(batches)
     assert [*found["shares"].values()] == pytest.approx([rates[batch] / max(rates.values()) for batch in batches])
     assert find_note(free, "worth_of_records") == {}  # what a record is worth is left out
 
@@ -161,7 +164,8 @@ def test_a_batch_is_not_the_largest_because_it_is_the_largest():
     free = find_mapping("h200", "cartpole_dqn", free=["batch"])
     assert free.batch == load("cartpole_dqn").learner.batch
     found = find_note(free, "batch_still_rising")
-    assert (found["batch"], found["largest"]) == (free.batch, max(tried_of(found)))
+    assert found["batch"] == free.batch
+    assert found["largest"] == max(tried_of(found))
     assert list(found["shares"].values())[-1] == 1.0
 
 
@@ -175,17 +179,20 @@ def test_drawing_ahead_helps_where_parts_overlap():
     wishes = {"learner": "gpu", "arrangement": "pipelined"}
     none = find_mapping("h200", "cartpole_dqn", "training", fix=wishes, epsilon=0.01)
     ahead = find_mapping("h200", "cartpole_dqn", "training", fix=wishes, free=["presampled"], epsilon=0.01)
-    assert (none.bottleneck.kind, none.bottleneck.values["depth"]) == ("bound_by_batches", 0)
+    assert none.bottleneck.kind == "bound_by_batches"
+    assert none.bottleneck.values["depth"] == 0
     assert ahead.value > none.value
     assert ahead.depth > 0
 
 
 def test_a_question_is_checked_as_it_is_made_and_again_where_it_is_changed():
     question = ask("u200", "hopper_ddpg", fix={"batch": "1k"}, free=["presampled"])
-    assert (question.fix, question.workload.learner.batch) == ({"batch": 1000}, 1000)
+    assert question.fix == {"batch": 1000}
+    assert question.workload.learner.batch == 1000
     assert answer_question(question) == find_mapping("u200", "hopper_ddpg", fix={"batch": 1000}, free=["presampled"])
     more = dataclasses.replace(question, fix={**question.fix, "fanout": "8"})
-    assert (more.fix, more.workload.learner.batch) == ({"batch": 1000, "fanout": 8}, 1000)
+    assert more.fix == {"batch": 1000, "fanout": 8}
+    assert more.workload.learner.batch == 1000
     with pytest.raises(ProblemError, match="presampled is both fixed and free"):
         dataclasses.replace(question, fix={"presampled": 1})
     with pytest.raises(ProblemError, match="no device 'tpu' to exclude"):
@@ -216,7 +223,8 @@ def test_an_explanation_says_what_bounds_the_other():
     given = explain_mapping("h200", "hopper_ddpg", {"learner": "cpu"})
     assert given.loss == pytest.approx(1 - given.asked.value / given.best.value)
     assert {part.device for part in given.asked.parts if part.part == "learner"} == {"cpu"}
-    assert (given.verdict, find_note(given, "part_takes")["part"]) == ("loses", "learner")
+    assert given.verdict == "loses"
+    assert find_note(given, "part_takes")["part"] == "learner"
     tie = explain_mapping("h200", "hopper_ddpg", {"learner": "gpu"})
     assert tie.loss <= 0.01
     assert tie.verdict == ("ties_unsure" if tie.best.best else "ties_within_epsilon")  # the fastest may be another
@@ -321,14 +329,20 @@ def test_first_screen_is_short_and_its_line_works(platform, workload):
     check_screens(answer)
     kinds = [note.kind for note in answer.notes]
     if not isinstance(found, MappingAnswer):
-        assert (platform, workload, answer.choice, kinds[0]) == ("edge", "pong_dqn", None, "does_not_fit")
+        assert platform == "edge"
+        assert workload == "pong_dqn"
+        assert answer.choice is None
+        assert kinds[0] == "does_not_fit"
         return
     (paste,), rate = answer.paste, answer.choice.estimate
-    assert (rate.value, rate.low, rate.high) == (found.value, found.low, found.high)
+    assert rate.value == found.value
+    assert rate.low == found.low
+    assert rate.high == found.high
     assert answer.choice.is_bound == found.upper_bound
     assert f"  {paste}" in list(write(answer))
     if why := emit.why_not_run(found):
-        assert (why.kind in kinds, paste) == (True, f"{ASKED} --emit toml > mapping.toml")
+        assert why.kind in kinds
+        assert paste == f"{ASKED} --emit toml > mapping.toml"
     else:
         runs_exactly(paste, found)
 
@@ -342,11 +356,13 @@ def runs_exactly(paste, answer):
     if answer.arrangement != "serial":
         assert given.actors == part["actors"].details["processes"]
     assert given.presampled in (None, answer.depth)
-    assert (given.contestant, given.fanout) == (tree["contestant"], tree["fanout"])
+    assert given.contestant == tree["contestant"]
+    assert given.fanout == tree["fanout"]
     assert given.learner == learner.details.get("implementation", "torch")
     assert given.policy == part["actors"].details.get("implementation", "torch")
     if learner.device == part["actors"].device:
-        assert (given.device, given.threads) == ("cpu", learner.details["threads"])
+        assert given.device == "cpu"
+        assert given.threads == learner.details["threads"]
     else:
         assert (given.device, given.threads) == ("cuda", None)
 

@@ -115,7 +115,8 @@ def test_a_pipelined_rate_is_at_most_so_high():
     apart = find_mapping("u200", "hopper_ddpg", fix={"arrangement": "apart"})
     pipelined = find_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"})
     for answer, is_bound in ((apart, False), (pipelined, True)):
-        assert (answer.upper_bound, mapping_answer(answer).choice.is_bound) == (is_bound, is_bound)
+        assert answer.upper_bound == is_bound
+        assert mapping_answer(answer).choice.is_bound == is_bound
         shares = [note.values["too_high"] for note in answer.notes if note.kind == "rate_is_bound"]
         assert shares == [{f"D = {depth}": share for depth, share in TOO_HIGH.items()}] * is_bound
     beside = [one for one in (*apart.ties, apart.elsewhere) if one]
@@ -162,7 +163,8 @@ def test_what_stands_for_a_processors_number_is_told():
         assert set(evidence.assumed) == {note.values["text"] for note in answer.notes if note.kind == "said"}
         return sorted(text.split()[0] for text in evidence.assumed)
 
-    assert (assumed(lacking), assumed("h200")) == (["cpu.clock_ghz", "cpu.peak_fp32_tops"], [])
+    assert assumed(lacking) == ["cpu.clock_ghz", "cpu.peak_fp32_tops"]
+    assert assumed("h200") == []
 
 
 def test_weights_that_nobody_timed_make_an_actor_as_weak(monkeypatch):
@@ -199,7 +201,8 @@ def test_an_insertion_that_nobody_timed_is_told_and_makes_its_update_as_weak(mon
 
     monkeypatch.setattr(PerformanceTable, "tree", lacks)
     (untimed,) = [tree for tree in trees(parts, parts.cpu) if tree.name == timed.name]
-    assert (timed.update.source, untimed.update.source) == ("measured", "modeled")
+    assert timed.update.source == "measured"
+    assert untimed.update.source == "modeled"
     assert "an update at B = 256 stands for it" in untimed.update.rests_on.told
     assert untimed.update.value > timed.update.value
 
@@ -241,8 +244,10 @@ def tried(platform="u200", **more):
 
 def test_what_was_tried_is_told():
     options, notes = tried(fix={"arrangement": "apart"})
-    assert (options["sampling", "cpu"], options["updating", "gpu"]) == (len(FANOUTS), len(FANOUTS))
-    assert (options["learner", "cpu"], options["learner", "gpu"]) == (29, 1)  # 28 cores, and dense
+    assert options["sampling", "cpu"] == len(FANOUTS)
+    assert options["updating", "gpu"] == len(FANOUTS)
+    assert options["learner", "cpu"] == 29
+    assert options["learner", "gpu"] == 1  # 28 cores, and dense
     hardware = {"fanouts": rmm_search.FANOUTS, "banks": rmm_search.BANKS, "leaf_bits": rmm_search.LEAF_BITS}
     assert notes["tried_in_hardware"] == hardware
     assert "tried_depths" not in notes
@@ -256,7 +261,8 @@ def test_what_a_question_fixes_is_not_tried():
     assert ("learner", "cpu") not in one
     assert ("sampling", "gpu") not in tried("h200", fix={"sampling": "cpu", "updating": "cpu"})[0]
     options, notes = tried(exclude=["fpga"])
-    assert ({device for _, device in options}, "tried_in_hardware" in notes) == ({"cpu", "gpu"}, False)
+    assert {device for _, device in options} == {"cpu", "gpu"}
+    assert "tried_in_hardware" not in notes
 
 
 # How sure

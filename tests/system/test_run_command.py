@@ -50,7 +50,9 @@ def noted(answer):
 def test_an_answer_of_several_processes_prints_what_runs_it(capsys):
     answer = find_mapping("this", "cartpole_dqn", fix={"arrangement": "apart"}, machine=MACHINE)
     given = training_parser().parse_args(shlex.split(emit.training_command(answer))[3:])
-    assert (given.workload, given.arrangement, given.contestant) == ("cartpole_dqn", "apart", "numba")
+    assert given.workload == "cartpole_dqn"
+    assert given.arrangement == "apart"
+    assert given.contestant == "numba"
     assert emit.why_not_run(answer) is None
     (paste,) = answered(capsys, *ARRANGED)["paste"]
     asking, runs = paste.split(" | ")
@@ -66,7 +68,9 @@ def test_a_run_of_two_learners_has_a_rate_predicted_and_measured(tmp_path, capfd
     summary = json.loads((out / "summary.json").read_text())
     how = {"name": "apart", "learners": 2, "sync": "local", "period": 5, "banks": 1}
     assert {key: summary["arrangement"][key] for key in how} == how
-    assert (choice["run"], choice["measured"], choice["learners"]) == (summary, summary["settled"], 2)
+    assert choice["run"] == summary
+    assert choice["measured"] == summary["settled"]
+    assert choice["learners"] == 2
     assert choice["measured_of_predicted"] == pytest.approx(choice["measured_hz"] / choice["hz"])
 
 
@@ -93,7 +97,8 @@ def test_a_rate_far_below_the_predicted_tells_its_cores(capsys, monkeypatch, fac
         monkeypatch.setattr(busy, "load", lambda average=average: average)
         ended = run.ended_answer(one, None, summary)
         kinds = noted(ended)
-        assert (ended.choice.more["load"], "is_busy" in kinds) == (average, average > 0)
+        assert ended.choice.more["load"] == average
+        assert ("is_busy" in kinds) == (average > 0)
         assert kinds.get("cores_were_shared", {}).get("percent") == (27.0 if is_far else None)
         assert kinds["measured_inside" if ended.choice.more["is_inside"] else "measured_outside"][
             "pace"
@@ -149,7 +154,9 @@ def test_more_processes_than_cores_are_predicted_where_asked_for(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     answer = answered(capfd, "--fix", "arrangement=pipelined", workload=own_workload(Path()))
     processes = [row["cores"] for row in answer["rows"] if "process" in row]
-    assert (len(processes), answer["choice"]["cores"], answer["choice"]["cores_there"]) == (3, 3, 2)
+    assert len(processes) == 3
+    assert answer["choice"]["cores"] == 3
+    assert answer["choice"]["cores_there"] == 2
     assert answer["choice"]["interval"] == "factor"
 
 
@@ -160,7 +167,8 @@ def test_a_workload_without_a_profile_has_the_learner_of_its_run(tmp_path, monke
     def learns(*more):
         answer = answered(capsys, *more, workload=path)
         given, sources = answer["choice"]["training_options"], {row.get("part"): row for row in answer["rows"]}
-        assert (sources["learner"]["source"], answer["choice"]["interval"]) == ("modeled", "factor")
+        assert sources["learner"]["source"] == "modeled"
+        assert answer["choice"]["interval"] == "factor"
         return given["learner"], given["policy"]
 
     assert learns() == (learners.default(load(path)), "dense")
@@ -264,7 +272,8 @@ def test_a_race_is_kept_until_it_is_raced_again(raced, tmp_path, capfd):
             assert f"serial run, written to {out}\n" in said
             continue
         choice = json.loads(said)["choice"]
-        assert (choice["race"]["rows"][0]["name"], "utc" in choice["race"]) == ("serial, dense", not is_raced)
+        assert choice["race"]["rows"][0]["name"] == "serial, dense"
+        assert ("utc" in choice["race"]) != is_raced
         row = choice["race"]["rows"][0]
         assert row["fix"] == {"arrangement": "serial", "learner_implementation": "dense"}
         assert choice["measured_hz"] == choice["measured"]["update_hz"] == 1000
@@ -287,7 +296,9 @@ def test_the_latest_kept_race_of_a_question_answers_it_and_no_other(question, mo
     kept = deciding.KeptRace.of(question)
     assert kept.race(99.0)["number"] == 1
     record, _ = read_file(kept.path)
-    assert (record.low_seconds, record.median_seconds, record.high_seconds) == (0.25, 0.5, 1.0)
+    assert record.low_seconds == 0.25
+    assert record.median_seconds == 0.5
+    assert record.high_seconds == 1.0
     devices = (*question.platform.devices, dataclasses.replace(question.platform.devices[0], name="gpu", kind="gpu"))
     more = {"platform": dataclasses.replace(question.platform, devices=devices), "exclude": "gpu"}
     for other in ({"fix": {"actors": "1"}}, more, {"free": "batch"}):

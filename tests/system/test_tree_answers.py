@@ -42,7 +42,9 @@ def test_the_line_of_a_tree_makes_that_tree_and_its_file_says_the_same(capsys, a
     shape, question, (make,) = whole["choice"], whole["question"], whole["paste"]
     if shape["threads"] <= 2:  # of the machine that tests
         tree = eval(make, {"impls": impls})
-        assert (tree.capacity, tree.fanout, tree.threads) == (question["capacity"], shape["fanout"], shape["threads"])
+        assert tree.capacity == question["capacity"]
+        assert tree.fanout == shape["fanout"]
+        assert tree.threads == shape["threads"]
         assert str(tree.dtype) == question["dtype"]
     table = {name: shape[name] for name in ("implementation", "fanout", "threads", "options")}
     table |= {name: question[name] for name in ("capacity", "dtype")}
@@ -84,7 +86,8 @@ def test_threads_bound_a_modeled_tree():
 def test_which_tree_on_a_machine_one_does_not_have(platform, capacity, batch):
     answer = find_modeled_tree(platform, capacity, batch)
     best, choice = answer.best, answer.choice
-    assert (choice.time.source, choice.time.interval) == ("modeled", "factor")
+    assert choice.time.source == "modeled"
+    assert choice.time.interval == "factor"
     assert best.seconds <= choice.seconds <= best.seconds / (1 - GIVEN_UP)
     assert (best.device, best.configuration) in {(one.device, one.configuration) for one in (choice, *answer.ties)}
     devices = {one.name: one for one in dse.platforms.load(platform).devices}
@@ -101,7 +104,8 @@ def test_which_tree_on_a_machine_one_does_not_have(platform, capacity, batch):
             assert one.seconds > best.seconds / (1 - GIVEN_UP)
     told = tree_answer(answer)
     check_screens(told)
-    assert (told.choice.more["device"], told.choice.more["platform"]) == (choice.device, platform)
+    assert told.choice.more["device"] == choice.device
+    assert told.choice.more["platform"] == platform
     assert "tree_is_modeled" in {note.kind for note in told.notes}
 
 

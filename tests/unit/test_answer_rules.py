@@ -160,7 +160,9 @@ def test_the_table_of_primitives_shows_the_surest_time(tmp_path, capsys):
     assert main(["platform", "estimate", "u200", "--workload", "hopper_ddpg", "--times", str(path), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     (row,) = (row for row in rows if (row["part"], row["device"]) == ("learner", "cpu"))
-    assert (row["source"], row["value"], row["unit"]) == ("measured", 0.009, "s")
+    assert row["source"] == "measured"
+    assert row["value"] == 0.009
+    assert row["unit"] == "s"
 
 
 def test_a_links_time_of_a_batch_is_of_that_batch(tmp_path):
@@ -319,10 +321,13 @@ def test_a_cause_is_the_engine_that_bounds_the_asked_one(platform, workload, obj
     )
     why = {note.kind: note.values for note in given.notes}
     (busy,) = (why[kind] for kind in ("steps_in_flight", "busy_longer", "busy_alone") if kind in why)
-    assert (busy["engine"], busy["seconds"]) == (given.cause, asked[given.cause])
+    assert busy["engine"] == given.cause
+    assert busy["seconds"] == asked[given.cause]
     if told := why.get("part_takes"):
         (part,) = (part for part in given.asked.parts if part.part == told["part"])
-        assert (told["time"]["value"], told["device"], told["choice"]) == (part.seconds, part.device, part.choice)
+        assert told["time"]["value"] == part.seconds
+        assert told["device"] == part.device
+        assert told["choice"] == part.choice
         assert given.cause in part.engines or given.cause == LOOP_BOUND
     busy = {engine: pair[1] for engine, pair in given.engines.items()}
     assert busy[given.cause] < asked[given.cause]  # else the best would be no faster

@@ -296,7 +296,8 @@ def test_to_decide_is_said_where_there_is_something_to_decide():
     alone = replace(tied, ties=(), others_tied=0)
     for answer, how in ((tied, tied.decide), (alone, tied.measure_next)):
         (note,) = (note for note in mapping_answer(answer).notes if note.level == "measure")
-        assert (note.kind, note.values["evidence"]) == ("measure_there", how.number)
+        assert note.kind == "measure_there"
+        assert note.values["evidence"] == how.number
         assert note.values["how"] == how.command
 
 
@@ -343,16 +344,20 @@ def test_times_out_of_a_paper_are_what_is_answered_explained_and_changed(rack):
 
     given, parts = answered("recommend")
     assert 3333 / 1.2 < given["choice"]["value"] < 3333 * 1.2
-    assert (given["choice"]["bottleneck"]["devices"], bool(given["paste"])) == (["fpga0"], True)
+    assert given["choice"]["bottleneck"]["devices"] == ["fpga0"]
+    assert bool(given["paste"])
     for name in ("sampling", "updating", "storage", "learner"):
         seconds = TYPED[name][parts[name]["device"]] * 1e-6
-        assert (parts[name]["value"], parts[name]["source"]) == (pytest.approx(seconds), "quoted")
+        assert parts[name]["value"] == pytest.approx(seconds)
+        assert parts[name]["source"] == "quoted"
     assert parts["learner"]["device"] == "fpga0"
     assert [parts["learner"]["low"], parts["learner"]["high"]] == pytest.approx([300e-6 / 1.1, 330e-6])
     explained, _ = answered("explain --config learner=gpu0")
     (takes,) = (note for note in explained["notes"] if note["kind"] == "part_takes")
     assert explained["choice"]["loss"] > 0
-    assert (takes["part"], takes["device"], takes["time"]["value"]) == ("learner", "gpu0", pytest.approx(690e-6))
+    assert takes["part"] == "learner"
+    assert takes["device"] == "gpu0"
+    assert takes["time"]["value"] == pytest.approx(690e-6)
     changed, parts = answered("recommend", TIMES.replace("690", "100"))
     assert parts["learner"]["device"] == "gpu0"
     assert changed["choice"]["value"] > 2 * given["choice"]["value"]

@@ -72,7 +72,9 @@ def test_one_core_serves_both_in_turns():
     loop = find_mapping("this", "hopper_ddpg", machine=MACHINE, fix={**TORCH, "arrangement": "serial"})
     assert (given.choice.in_turns, given.choice.hz) == (True, loop.hz)
     answer = split_answer(given)
-    assert (answer.choice.says, answer.choice.label["actors"], answer.others) == ("take_turns", 1, ())
+    assert answer.choice.says == "take_turns"
+    assert answer.choice.label["actors"] == 1
+    assert answer.others == ()
 
 
 def test_turns_are_told_apart_where_they_are_faster():
@@ -82,7 +84,8 @@ def test_turns_are_told_apart_where_they_are_faster():
 
 def test_ties_are_within_a_percent_or_measured_intervals():
     even, wide = split(EVEN), split(EVEN, 0.2)
-    assert (even.ties, even.printed) == ((), (4, even.choice))  # of eq. 5
+    assert even.ties == ()
+    assert even.printed == (4, even.choice)  # of eq. 5
     assert (wide.choice.actors, wide.choice.learners) == (4, 4)
     tied = [row.label for row in split_answer(wide).others if row.more["is_tied"]]
     pairs = [(tie.actors, tie.learners) for tie in wide.ties]
@@ -94,9 +97,13 @@ def test_beyond_two_points_the_least_sure_rate_is_to_be_timed(capsys):
     """S17: two points are Amdahl's law alone, which leaves out what coherence does to 48 learners."""
     given, _ = told(capsys, "cores --actors 1:900,2:1700 --learners 1:400,2:700 --cores 56")
     choice, (first, second) = given["choice"], given["decides"]
-    assert (choice["actors"], choice["learners"], choice["source"]) == (4, 48, "extrapolated")
+    assert choice["actors"] == 4
+    assert choice["learners"] == 48
+    assert choice["source"] == "extrapolated"
     assert choice["value"] / choice["low"] == pytest.approx(21, abs=0.5)
-    assert (first["side"], first["cores"], first["on"]) == ("learners", 8, 48)
+    assert first["side"] == "learners"
+    assert first["cores"] == 8
+    assert first["on"] == 48
     assert (first["low"], first["high"]) == pytest.approx((118, 16_800), rel=0.01)
     assert second["side"] == "actors"  # a factor of 2
     known, _ = told(capsys, "cores --actors 1:900,8:6000 --learners 1:400,8:2000 --cores 8")
@@ -120,7 +127,8 @@ def test_ones_own_times_have_a_depth_rates_and_losses(capsys, short):
     assert (choice["value"], choice["round_seconds"]) == pytest.approx((500.0, 4.1e-3))
     assert choice["upper_bound"]
     assert {row["part"]: row["value"] for row in parts} == TIMES
-    assert (notes["busiest_engine"]["engine"], notes["busiest_engine"]["seconds"]) == ("learner", 2e-3)
+    assert notes["busiest_engine"]["engine"] == "learner"
+    assert notes["busiest_engine"]["seconds"] == 2e-3
     assert notes["loss_of_none_ahead"]["loss"] == pytest.approx(1 - 1 / 4.1 / 0.5)
     assert points[2]["bound_hz"] == pytest.approx(2 / 4.1e-3)  # one ahead
     assert points[2]["loss"] == pytest.approx(1 - 2 / 4.1 / 0.5, rel=0.01)
@@ -140,7 +148,8 @@ def test_a_platforms_times_are_those_of_its_best_mapping():
 
 def test_in_turns_nothing_is_gained(capsys, short):
     given, notes = told(capsys, f"depth --workload hopper_ddpg --machine {MACHINE}")
-    assert (given["choice"]["depth"], given["question"]["machine"]) == (0, MACHINE)
+    assert given["choice"]["depth"] == 0
+    assert given["question"]["machine"] == MACHINE
     assert notes["workload_samples_ahead"]["presampled"] == 50
     together = depth_of(published_loop(1.0, 2.0, 0.5, 0.3, together=True))
     assert (together.depth, together.simulated[0].depth) == (0, 0)
@@ -185,9 +194,13 @@ def test_cycles_make_the_rate_and_every_number_has_a_basis(capsys):
     bases = {note["basis"] for note in given["notes"] if "basis" in note}
     assert bases == {"modeled", "quoted", "assumed", "datasheet"}
     front = [row["front_cycles"] for row in given["rows"] if "front_cycles" in row]
-    assert (front, front[0], len(front) > 3) == (sorted(front), own, True)
+    assert front == sorted(front)
+    assert front[0] == own
+    assert len(front) > 3
     assert all(0 <= row[key] <= 1 for row in given["rows"] for key in row if key.endswith("_share"))
-    assert (best["pace"], best["pipelines"], other["pipelines"]) == (1, 2, 4)
+    assert best["pace"] == 1
+    assert best["pipelines"] == 2
+    assert other["pipelines"] == 4
     assert other["pace"] < greedy["pace"] <= 1  # the better first
     assert greedy["cycles"] == best["cycles"] / greedy["pace"]
     slower, _ = told(capsys, f"{QUICK} --dsp-per-mac 9 --clock-mhz 100")
@@ -417,12 +430,15 @@ def test_of_a_fixed_and_a_growing_time_it_is_the_smallest_near_the_rate_of_the_l
 @pytest.mark.parametrize("count", range(1, 13))
 def test_a_rate_that_rises_to_the_end_has_none(count):
     found = knee(BATCHES[:count], float)
-    assert (found.batch, found.largest) == (BATCHES[0] if count == 1 else None, BATCHES[count - 1])
+    assert found.batch == (BATCHES[0] if count == 1 else None)
+    assert found.largest == BATCHES[count - 1]
 
 
 def test_where_nothing_fits_there_is_none():
     found = knee(BATCHES, lambda batch: 0.0)
-    assert (found.batch, found.largest, found.most) == (None, None, 0.0)
+    assert found.batch is None
+    assert found.largest is None
+    assert found.most == 0.0
 
 
 @pytest.mark.parametrize("share", [SHARE, np.nextafter(SHARE, 0)])
