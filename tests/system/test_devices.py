@@ -128,6 +128,7 @@ CUPY = {"contestant": "cupy", "fanout": 8}
         ("serial", {"sampling": ({}, "fpga")}, "run_has_tree_at cpu fpga"),
         ("serial", {"storage": ({}, "gpu")}, "run_has_records_at cpu gpu"),
         ("serial", {"sampling": ({"threads": 2}, "cpu")}, "run_has_plain_tree"),
+        ("serial", {"sampling": ({"options": {"propagate": "delta"}}, "cpu")}, "run_has_plain_tree"),
         ("serial", {"learner": ({"learners": 2}, "cpu")}, "one_process_one_learner"),
         ("serial", {"learner": ({"pipelines": 2}, "fpga")}, "run_has_no_fpga fpga"),
         ("apart", {"sampling": ({"contestant": "numpy"}, "cpu")}, "run_shares_tree numba numpy"),

@@ -203,6 +203,9 @@ def test_cycles_make_the_rate_and_every_number_has_a_basis(capsys):
     assert other["pipelines"] == 4
     assert other["pace"] < greedy["pace"] <= 1  # the better first
     assert greedy["cycles"] == best["cycles"] / greedy["pace"]
+    for option, changed in (("--fill systolic", "slowest_stage_cycles"), ("--slice free", "slices")):
+        other, _ = told(capsys, f"{QUICK} {option}")
+        assert other["choice"]["learner"][changed] != best["learner"][changed]
     slower, _ = told(capsys, f"{QUICK} --dsp-per-mac 9 --clock-mhz 100")
     assert slower["choice"]["seconds"] == slower["choice"]["cycles"] / 1e8
     limits = [note["kind"] for note in slower["notes"] if note["level"] == "first"]
