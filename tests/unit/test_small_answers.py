@@ -146,6 +146,11 @@ def test_a_platforms_times_are_those_of_its_best_mapping():
     assert given.presampled == best.depth == 50
 
 
+def test_what_is_excluded_is_heeded(capsys, short):
+    given, _ = told(capsys, "depth --platform u200 --workload hopper_ddpg --exclude fpga --spread 0")
+    assert "fpga" not in given["question"]["mapping"].values()
+
+
 def test_in_turns_nothing_is_gained(capsys, short):
     given, notes = told(capsys, f"depth --workload hopper_ddpg --machine {MACHINE}")
     assert given["choice"]["depth"] == 0
