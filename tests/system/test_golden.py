@@ -12,7 +12,7 @@ def kept():
 
 
 def differences(asked, kept):
-    """What has changed of the answers to some questions."""
+    """Ask some questions, and list the facts that differ."""
     now = golden.ask(asked)
     return [line for question in asked for line in golden.compare(kept[question], now[question], question)]
 
@@ -22,7 +22,7 @@ def test_some_answers_have_the_facts_that_were_kept(kept):
 
 
 def test_each_bad_question_is_refused_as_it_was(kept):
-    """What is named is a value, a bound or a remedy; a bad question that is not refused would be no difference."""
+    """A sentence names a value, a bound or a remedy, and the exit code is that of a refusal."""
     refused = golden.read_kept(golden.REFUSED)
     assert differences([*refused], kept) == []
     assert {facts["code"] for facts in refused.values()} == {1, 2}

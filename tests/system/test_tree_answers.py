@@ -22,7 +22,7 @@ MACHINES = ("d7dae63b89", "8fb834d50a")
 
 
 def printed(capsys, *words):
-    """What a command prints."""
+    """Run a command, and return what it prints."""
     assert main([*words]) == 0
     return capsys.readouterr().out
 

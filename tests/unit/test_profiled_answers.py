@@ -294,7 +294,7 @@ APART = ("arrangement=apart", "actors=1", "learners=1", "learner_threads=1")
 
 
 def first_records(count, load=0.0):
-    """Those of the first cells of a brief profile."""
+    """Records of the first cells of a brief profile."""
     for cell in [cell for group in CELLS for cell in group][:count]:
         made = stamp(PRIMITIVE if cell.contestant == "apart" else "training")
         machine = {**made.machine, **FACTS, **({LOAD: load} if load else {})}
@@ -303,7 +303,7 @@ def first_records(count, load=0.0):
 
 
 @pytest.fixture(params=[TOTAL, 3, 1, 0])
-def begun(request, tmp_path):
+def unfinished(request, tmp_path):
     """A profile with so many cells; with none, that of another workload alone."""
     return folder(tmp_path, first_records(request.param) if request.param else made_up(["pong_dqn"], "brief", 2))
 
@@ -324,12 +324,12 @@ def test_a_profile_records_each_part_of_a_run_timed_whole(key, status):
 
 
 @pytest.mark.parametrize("by", IMPLEMENTATIONS)
-def test_every_command_has_one_rate_for_a_loop(capsys, begun, by):
+def test_every_command_has_one_rate_for_a_loop(capsys, unfinished, by):
     both = (f"learner_implementation={by}", f"policy_implementation={by}")
     fix, implemented = ([word for one in every for word in ("--fix", one)] for every in ((*APART, *both), both))
 
     def told(*words):
-        return read(capsys, begun, *words)
+        return read(capsys, unfinished, *words)
 
     hz = told("recommend", *fix)["choice"]["hz"]
     assert told("explain", "--config", ",".join([*APART, *both]))["others"][0]["hz"] == hz
@@ -337,7 +337,7 @@ def test_every_command_has_one_rate_for_a_loop(capsys, begun, by):
     assert told("learners", *implemented)["choice"]["single_hz"] == hz
     assert told("cores", *implemented)["choice"]["value"] == hz
     given = {key: value for key, _, value in (one.partition("=") for one in both)}
-    raced = contenders(ask(begun / PLATFORM, NAME, fix=given, results=begun))
+    raced = contenders(ask(unfinished / PLATFORM, NAME, fix=given, results=unfinished))
     assert all(one.answer for one in raced)
     assert hz in [one.answer.hz for one in raced if one.fix.get("arrangement") == "apart"]
 
@@ -363,9 +363,9 @@ def test_an_unfinished_or_disturbed_profile_is_warned_of(capsys, tmp_path, comma
         notes = read(capsys, folder(tmp_path / name, found), command, *more)["notes"]
         return [note["text"] for note in notes if note["level"] == "warning"]
 
-    (unfinished,) = warned("unfinished", first_records(3))
-    assert re.findall(r"\d+", unfinished)[:2] == ["3", str(TOTAL)]
-    assert unfinished.endswith(f"python -m benchmarks profile --workload {NAME} --preset brief")
+    (warning,) = warned("unfinished", first_records(3))
+    assert re.findall(r"\d+", warning)[:2] == ["3", str(TOTAL)]
+    assert warning.endswith(f"python -m benchmarks profile --workload {NAME} --preset brief")
     (loaded,) = warned("loaded", first_records(TOTAL, 9.0))
     assert re.findall(r"\d+", loaded)[:3] == [str(TOTAL), str(TOTAL), "9"]
     (cell,) = CELLS[1]

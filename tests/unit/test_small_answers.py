@@ -115,7 +115,7 @@ def test_beyond_two_points_the_least_sure_rate_is_to_be_timed(capsys):
 
 @pytest.fixture
 def short(monkeypatch):
-    """Simulate few steps."""
+    """Simulate few steps, so that a test is quick."""
     monkeypatch.setattr(presampling, "STEPS", 400)
 
 
