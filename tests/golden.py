@@ -1,8 +1,12 @@
-"""Asks `dse` 200 questions that a seed draws, and compares the facts of each answer with `data/kept/golden.json`.
+"""Asks `dse` what `data/kept/answers` holds, a file a command, and compares the facts of each answer with it.
 
     python -m tests.golden             compare all; exit code 1 where any differs
     python -m tests.golden --only 17   question 17 alone, or those whose words hold a text
+    python -m tests.golden --only refused.json   those of a file
     python -m tests.golden --write     keep the facts of today, where a change is meant
+
+Two hundred questions are drawn by a seed. What is refused stands in `refused.json`: a question that is written there,
+with `null` for its facts, is asked as well.
 
 A question is a command, and after `<` the file `own.*` that it names, with `;` for the ends of its lines. Facts are
 names, and numbers in SI units, never sentences; ``extract`` alone knows the JSON of today. Numbers are compared to 1e-9
@@ -20,12 +24,13 @@ import random
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-FILE = Path(__file__).parent / "data" / "kept" / "golden.json"
+FOLDER = Path(__file__).parent / "data" / "kept" / "answers"
+REFUSED, EXAMPLE = "refused.json", "times --example"
 RESULTS = Path(__file__).parent / "data" / "results"
 SEED, CLOSE = 20_261_128, 1e-9
 GRAMMAR = {
@@ -111,7 +116,7 @@ GROUPS = (
 TABLES = {"rows": 7, "others": 4, "decides": 3}
 """How many rows of each table are kept."""
 LEFT_OUT = set(
-    "interval evidence unit upper_bound told command text differs run race options results where bottleneck mapping"
+    "evidence unit told command text differs run race options results where bottleneck mapping"
     " devices own_sigma".split()
 )
 """Keys of JSON that hold no fact, or a fact that another key holds."""
@@ -134,6 +139,39 @@ def draw_questions() -> list[str]:
     return list(questions)
 
 
+def read_kept(ending: str = ".json") -> dict[str, Any]:
+    """Return the kept facts of each question of the files whose names end so."""
+    files = [json.loads(path.read_text()) for path in sorted(FOLDER.glob(f"*{ending}"))]
+    return {question: facts for kept in files for question, facts in kept.items()}
+
+
+def list_questions() -> list[str]:
+    """Return the questions that the seed draws, one about times of one's own, and those that are refused."""
+    return [*draw_questions(), EXAMPLE, *read_kept(REFUSED)]
+
+
+def name_file(question: str, refused: Container[str]) -> str:
+    """Return the name of the file that keeps a question: its command's, or that of what is refused."""
+    command = question.split(maxsplit=1)[0]
+    if command == "recommend":
+        command += "-mapping" if "--workload" in question else "-tree"
+    return REFUSED if question in refused else f"{command}.json"
+
+
+def write_kept(kept: dict[str, Any]) -> None:
+    """Write each question's facts into its file, a line a fact."""
+    refused = read_kept(REFUSED)
+    for name in {name_file(question, refused): None for question in kept}:
+        rows = [
+            f"{json.dumps(question)}: {{\n"
+            + ",\n".join(f" {json.dumps(fact)}: {json.dumps(facts[fact])}" for fact in facts)
+            + "\n}"
+            for question, facts in kept.items()
+            if name_file(question, refused) == name
+        ]
+        (FOLDER / name).write_text("{\n" + ",\n".join(rows) + "\n}\n")
+
+
 def prepare(folder: str) -> None:
     """Give this process a home and the tests' records, on a machine that none of them is of."""
     home = tempfile.mkdtemp(dir=folder)
@@ -147,7 +185,7 @@ def answer(question: str) -> dict[str, Any]:
     from dse.__main__ import main  # noqa: PLC0415  # when the environment is prepared
 
     command, _, text = question.partition(" < ")
-    words, out, err, code = [*command.split(), "--json"], io.StringIO(), io.StringIO(), 70
+    words, out, err, code = [*command.split(), *["--json"] * (command != EXAMPLE)], io.StringIO(), io.StringIO(), 70
     for name in {"own.csv", "own.toml"}.intersection(words):
         Path(name).write_text(text.replace(";", "\n"))
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.suppress(Exception):
@@ -155,8 +193,13 @@ def answer(question: str) -> dict[str, Any]:
             code = main(words)
         except SystemExit as refusal:
             code = int(refusal.code or 0)
-    found = json.loads(out.getvalue() or json.dumps({"sentence": err.getvalue().rpartition("error: ")[2]}))
-    return dict(extract(found)) | {"code": code}
+    said, shown = err.getvalue(), out.getvalue()
+    if shown:
+        return dict(extract({"sentence": shown} if command == EXAMPLE else json.loads(shown))) | {"code": code}
+    sentence = said.rpartition("error: ")[2]
+    repeats = sorted({*re.findall(r"\w+", command)} & {*re.findall(r"\w+", sentence)})
+    is_one_line = re.fullmatch("error: .*\n", said) is not None
+    return dict(extract({"sentence": sentence})) | {"repeats": repeats, "is_one_line": is_one_line, "code": code}
 
 
 def extract(found: Any) -> Iterator[tuple[str, Any]]:
@@ -223,12 +266,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", metavar="TEXT", default="", help="a question's number, or words that it holds")
     parser.add_argument("--write", action="store_true", help="keep the facts of today")
     options = parser.parse_args(arguments)
-    drawn, only = draw_questions(), options.only
-    now = ask([drawn[int(only) - 1]] if only.isdigit() else [question for question in drawn if only in question])
-    kept = json.loads(FILE.read_text()) if FILE.exists() else {}
+    drawn, only, refused = list_questions(), options.only, read_kept(REFUSED)
+    asked = [question for question in drawn if only in question or only == name_file(question, refused)]
+    now = ask([drawn[int(only) - 1]] if only.isdigit() else asked)
+    kept = read_kept()
     if options.write:
-        lines = [f"{json.dumps(name)}: {json.dumps((kept | now)[name])}" for name in drawn if name in kept | now]
-        FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        write_kept({question: (kept | now)[question] for question in drawn if question in kept | now})
     differ = [line for question in now for line in compare(kept.get(question), now[question], question)]
     print(*differ, f"{len(now)} questions, {len(differ)} facts differ", sep="\n")
     return bool(differ)

@@ -102,7 +102,8 @@ def test_an_answer_with_its_learner_on_a_gpu_runs(device, arrangement, tmp_path)
     command = emit.training_command(answer)
     assert command
     given = parser("").parse_args(command.split()[3:])
-    assert (given.device, given.arrangement or "serial") == ("cuda", arrangement)
+    assert given.device == "cuda"
+    assert (given.arrangement or "serial") == arrangement
     path = tmp_path / "answer.json"
     path.write_text(json.dumps(input_of_run(asked, answer)))
     assert main(["train", "cartpole_dqn", "--mapping", str(path), *short(tmp_path)]) == 0
@@ -127,6 +128,7 @@ CUPY = {"contestant": "cupy", "fanout": 8}
         ("serial", {"sampling": ({}, "fpga")}, "run_has_tree_at cpu fpga"),
         ("serial", {"storage": ({}, "gpu")}, "run_has_records_at cpu gpu"),
         ("serial", {"sampling": ({"threads": 2}, "cpu")}, "run_has_plain_tree"),
+        ("serial", {"sampling": ({"options": {"propagate": "delta"}}, "cpu")}, "run_has_plain_tree"),
         ("serial", {"learner": ({"learners": 2}, "cpu")}, "one_process_one_learner"),
         ("serial", {"learner": ({"pipelines": 2}, "fpga")}, "run_has_no_fpga fpga"),
         ("apart", {"sampling": ({"contestant": "numpy"}, "cpu")}, "run_shares_tree numba numpy"),

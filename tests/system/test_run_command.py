@@ -50,7 +50,9 @@ def noted(answer):
 def test_an_answer_of_several_processes_prints_what_runs_it(capsys):
     answer = find_mapping("this", "cartpole_dqn", fix={"arrangement": "apart"}, machine=MACHINE)
     given = training_parser().parse_args(shlex.split(emit.training_command(answer))[3:])
-    assert (given.workload, given.arrangement, given.contestant) == ("cartpole_dqn", "apart", "numba")
+    assert given.workload == "cartpole_dqn"
+    assert given.arrangement == "apart"
+    assert given.contestant == "numba"
     assert emit.why_not_run(answer) is None
     (paste,) = answered(capsys, *ARRANGED)["paste"]
     asking, runs = paste.split(" | ")
@@ -66,7 +68,9 @@ def test_a_run_of_two_learners_has_a_rate_predicted_and_measured(tmp_path, capfd
     summary = json.loads((out / "summary.json").read_text())
     how = {"name": "apart", "learners": 2, "sync": "local", "period": 5, "banks": 1}
     assert {key: summary["arrangement"][key] for key in how} == how
-    assert (choice["run"], choice["measured"], choice["learners"]) == (summary, summary["settled"], 2)
+    assert choice["run"] == summary
+    assert choice["measured"] == summary["settled"]
+    assert choice["learners"] == 2
     assert choice["measured_of_predicted"] == pytest.approx(choice["measured_hz"] / choice["hz"])
 
 
@@ -93,7 +97,8 @@ def test_a_rate_far_below_the_predicted_tells_its_cores(capsys, monkeypatch, fac
         monkeypatch.setattr(busy, "load", lambda average=average: average)
         ended = run.ended_answer(one, None, summary)
         kinds = noted(ended)
-        assert (ended.choice.more["load"], "is_busy" in kinds) == (average, average > 0)
+        assert ended.choice.more["load"] == average
+        assert ("is_busy" in kinds) == (average > 0)
         assert kinds.get("cores_were_shared", {}).get("percent") == (27.0 if is_far else None)
         assert kinds["measured_inside" if ended.choice.more["is_inside"] else "measured_outside"][
             "pace"
@@ -104,24 +109,12 @@ def test_a_rate_far_below_the_predicted_tells_its_cores(capsys, monkeypatch, fac
     assert early["ended_too_early"] == {"updates": 0, "steps": 5000}
 
 
-@pytest.mark.parametrize("hz", [2_999.0, 3_004.0, 3_006.0])
-def test_a_rate_is_inside_where_it_shows_so(hz):
-    shown = run.is_inside(SimpleNamespace(low=1_000.0, high=3_001.0), hz)
-    assert shown == (hz < 3_005)  # all print as 3,000 but the last
-
-
 @pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("--platform u200", "on the machine that asks, not on u200"),
-        ("--fix arrangement=apatr", "did you mean 'apart'?"),
-        ("--fix contestant=numpy --fix arrangement=apart", "numpy"),
-        ("--fix arrangement=serial --steps 10", "the first gradient step is after 1,000 environment steps"),
-    ],
+    ("high", "hz"), [(3_001.0, 2_999.0), (3_001.0, 3_004.0), (3_001.0, 3_006.0), (2_999.0, 3_001.0)]
 )
-def test_what_cannot_be_run_is_a_sentence(tmp_path, capfd, given, words):
-    assert main(["run", "cartpole_dqn", *PREDICTED, *given.split(), "--out", str(tmp_path / "run")]) in (1, 2)
-    assert words in capfd.readouterr().err
+def test_a_rate_is_inside_where_it_shows_so(high, hz):
+    shown = run.is_inside(SimpleNamespace(low=1_000.0, high=high), hz)
+    assert shown == (hz < 3_005)  # all print as 3,000 but that of 3,006
 
 
 def test_a_hint_is_never_what_was_asked_already(monkeypatch, capsys):
@@ -140,8 +133,6 @@ def test_a_hint_is_never_what_was_asked_already(monkeypatch, capsys):
     [
         ("--out file", "cannot be made or written (it is a file)"),
         ("--out done", "holds a run that is done, see its summary.json; name another with"),
-        ("--seconds 0", "--seconds must be at least 1, not 0"),
-        ("--seed -1 --steps 2000", "--seed must be at least 0, not -1"),
         ("--out none --resume", "none holds no checkpoint; leave out --resume to begin"),
     ],
 )
@@ -165,7 +156,9 @@ def test_more_processes_than_cores_are_predicted_where_asked_for(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     answer = answered(capfd, "--fix", "arrangement=pipelined", workload=own_workload(Path()))
     processes = [row["cores"] for row in answer["rows"] if "process" in row]
-    assert (len(processes), answer["choice"]["cores"], answer["choice"]["cores_there"]) == (3, 3, 2)
+    assert len(processes) == 3
+    assert answer["choice"]["cores"] == 3
+    assert answer["choice"]["cores_there"] == 2
     assert answer["choice"]["interval"] == "factor"
 
 
@@ -176,7 +169,8 @@ def test_a_workload_without_a_profile_has_the_learner_of_its_run(tmp_path, monke
     def learns(*more):
         answer = answered(capsys, *more, workload=path)
         given, sources = answer["choice"]["training_options"], {row.get("part"): row for row in answer["rows"]}
-        assert (sources["learner"]["source"], answer["choice"]["interval"]) == ("modeled", "factor")
+        assert sources["learner"]["source"] == "modeled"
+        assert answer["choice"]["interval"] == "factor"
         return given["learner"], given["policy"]
 
     assert learns() == (learners.default(load(path)), "dense")
@@ -280,22 +274,16 @@ def test_a_race_is_kept_until_it_is_raced_again(raced, tmp_path, capfd):
             assert f"serial run, written to {out}\n" in said
             continue
         choice = json.loads(said)["choice"]
-        assert (choice["race"]["rows"][0]["name"], "utc" in choice["race"]) == ("serial, dense", not is_raced)
-        assert choice["measured_hz"] == pytest.approx(choice["race"]["rows"][0]["hz"][0], rel=1e-3)
+        assert choice["race"]["rows"][0]["name"] == "serial, dense"
+        assert ("utc" in choice["race"]) != is_raced
+        row = choice["race"]["rows"][0]
+        assert row["fix"] == {"arrangement": "serial", "learner_implementation": "dense"}
+        assert choice["measured_hz"] == choice["measured"]["update_hz"] == 1000
+        assert row["hz"] == pytest.approx([1000] * 3, rel=1e-3)
+        assert row["predicted"][1] < row["predicted"][0] < row["predicted"][2]
     assert [path.name for path in tmp_path.iterdir() if "race" in path.name] == []
     (file,) = tmp_path.glob("results/*/runs.jsonl")
     assert len(file.read_text().splitlines()) == 2
-
-
-def test_a_race_is_told_in_json_and_answers_the_question(raced, question, capfd):
-    assert main([*raced, "--json", "--decide", "20", "--seconds", "1"]) == 0
-    choice = json.loads(capfd.readouterr().out)["choice"]
-    row = choice["race"]["rows"][0]
-    assert row["fix"] == {"arrangement": "serial", "learner_implementation": "dense"}
-    assert row["hz"] == pytest.approx([1000] * 3, rel=1e-3)
-    assert row["predicted"][1] < row["predicted"][0] < row["predicted"][2]
-    assert choice["measured"]["update_hz"] == 1000
-    assert deciding.KeptRace.of(question).race()["rows"][0]["fix"] == row["fix"]
 
 
 def keep(question, **told):
@@ -310,7 +298,9 @@ def test_the_latest_kept_race_of_a_question_answers_it_and_no_other(question, mo
     kept = deciding.KeptRace.of(question)
     assert kept.race(99.0)["number"] == 1
     record, _ = read_file(kept.path)
-    assert (record.low_seconds, record.median_seconds, record.high_seconds) == (0.25, 0.5, 1.0)
+    assert record.low_seconds == 0.25
+    assert record.median_seconds == 0.5
+    assert record.high_seconds == 1.0
     devices = (*question.platform.devices, dataclasses.replace(question.platform.devices[0], name="gpu", kind="gpu"))
     more = {"platform": dataclasses.replace(question.platform, devices=devices), "exclude": "gpu"}
     for other in ({"fix": {"actors": "1"}}, more, {"free": "batch"}):
@@ -351,10 +341,6 @@ def test_contenders_are_the_best_of_each_arrangement_and_implementation(question
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("--decide nan", "not a number from 0 on"),
-        ("--decide -1", "not a number from 0 on"),
-        ("--decide 5 --fix arrangement=serial --fix learner_implementation=dense", "at least 2 candidates, not 1"),
-        ("--decide 5 --objective per_watt", "leave out --decide, or give 0"),
         ("--decide 5 --resume --out there", "leave out --decide, or give 0"),
         ("--decide 5 --out there", "is not empty"),
     ],
@@ -365,8 +351,7 @@ def test_a_race_that_cannot_be_is_a_sentence(raced, capfd, given, words):
     monkey = Path("there/checkpoint.pt") if "--resume" in given else None
     if monkey:
         monkey.write_text("")
-    with contextlib.suppress(SystemExit):
-        assert main([*raced, *given.split()]) == 2
+    assert main([*raced, *given.split()]) == 2
     assert words in " ".join(capfd.readouterr().err.split())
 
 

@@ -13,7 +13,7 @@ from dse.mapping.what_if import with_changes
 from dse.platforms import load as load_platform
 from dse.records import read_folder
 from dse.solver.law import slowdowns, sum_needs, transfers
-from dse.solver.problem import LOOP, PARTS, TREE, ProblemError
+from dse.solver.problem import LOOP, PARTS
 from dse.solver.queues import network, simulate
 from dse.solver.solve import solve
 from dse.times import analytic
@@ -76,7 +76,9 @@ def test_a_measured_cell_answers_for_itself(records, name):
         and (one.contestant, one.op, one.threads, one.batch) == asked[:4]
         and (one.options["workload"], one.options.get("beside", "nothing")) == asked[4:]
     ]
-    assert (table.differs, found.source, len(medians) >= 2) == ((), "measured", True)
+    assert table.differs == ()
+    assert found.source == "measured"
+    assert len(medians) >= 2
     assert found.low <= min(medians) <= found.value <= max(medians) <= found.high
 
 
@@ -105,19 +107,10 @@ def test_between_batches_a_time_lies_on_the_line_of_logarithms():
     assert over_batch(cells, 100, "n").value == pytest.approx(2.0)
     assert over_batch(cells, 10, "n").value == 1.0
     beyond = over_batch(cells, 2000, "n")
-    assert (beyond.source, beyond.rests_on.number) == ("extrapolated", "n")
+    assert beyond.source == "extrapolated"
+    assert beyond.rests_on.number == "n"
     assert 4.0 < beyond.value <= 8.0
     assert beyond.high / beyond.value >= 1.1
-
-
-def test_a_time_cites_the_records_it_is_made_of(records):
-    table = of_records(records, KEY, load("hopper_ddpg"))
-    rows = table.alone("learner step", 1)[1, 256]
-    told = table.time("learner step", 256).rests_on.told
-    assert len(rows) > 1
-    assert all(part in told for part in (rows[-1].time.rests_on.told, f" {len(rows) - 1} earlier record"))
-    between = table.time("learner step", 200).rests_on.told
-    assert all(part in between for part in ("B = 128 (python -m benchmarks profile", "B = 256 ("))
 
 
 def test_what_is_carried_further_is_less_sure():
@@ -158,8 +151,10 @@ def test_traffic_is_what_a_gradient_step_sends():
     assert sent["sampling", "learner"].nbytes == 4 * batch
     assert sent["learner", "updating"].nbytes == 12 * batch
     assert sent["updating", "sampling"].nbytes == batch * 20 * 12  # K = 2, a million leaves: 20 levels above them
-    assert (sent["actors", "storage"].nbytes, sent["actors", "storage"].times) == (record, 1 / 64)
-    assert (sent["actors", "updating"].nbytes, sent["actors", "updating"].times) == (12, 1 / 64)
+    assert sent["actors", "storage"].nbytes == record
+    assert sent["actors", "storage"].times == 1 / 64
+    assert sent["actors", "updating"].nbytes == 12
+    assert sent["actors", "updating"].times == 1 / 64
     assert sent["learner", "actors"].nbytes == pytest.approx(4 * 69_635 / (64 * 16))
     assert {pair for pair, flow in sent.items() if flow.waits} == {
         ("sampling", "storage"),
@@ -193,7 +188,8 @@ def test_sampling_and_updating_have_one_tree_or_copies(place):
             assert sampling.time.value == (2 if copies else 1) * tree.draw.value
             assert updating.time == known[updating.name.removeprefix("sums of "), updating.device].update
         if sampling.device == updating.device:
-            assert (sampling.name, sampling.engine) == (updating.name, updating.engine)
+            assert sampling.name == updating.name
+            assert sampling.engine == updating.engine
             assert not updating.needs  # a tree that is there once takes room once
         else:
             assert sampling.name.startswith("copy in") and updating.name.startswith("sums of")
@@ -221,25 +217,6 @@ def test_a_tree_is_no_surer_than_the_less_sure_of_its_operations(monkeypatch):
     assert {time.source for tree in found for time in (tree.draw, tree.update)} == {"interpolated"}
 
 
-def test_a_serial_loop_is_one_engine_and_takes_the_cores_of_its_learner():
-    problem = build(parts_of("h200", "hopper_ddpg")).problems[MODES["serial"]]
-    assert {option.engine for option in problem.every_option()} == {"cpu.main"}
-    assert {option.needs["cpu.cores"] for option in problem.options["learner"] if option.device == "gpu"} == {1.0}
-    assert not any(one.needs.get("cpu.cores") for one in problem.every_option() if one.part in ("actors", *TREE))
-
-
-def test_insertions_cost_the_tree_and_the_storage():
-    often, seldom = (parts_of("u200", "pong_dqn"), parts_of("u200", "pong_dqn"))
-    learner = dataclasses.replace(seldom.workload.learner, update_interval=400)
-    seldom = dataclasses.replace(seldom, workload=dataclasses.replace(seldom.workload, learner=learner))
-    for device in often.platform.devices:
-        few, many = trees(often, device)[0], trees(seldom, device)
-        same = next(tree for tree in many if tree.name == few.name)
-        assert same.update.value > few.update.value
-        assert same.draw.value == few.draw.value
-        assert seldom.rows_moved(device).value > often.rows_moved(device).value
-
-
 @pytest.mark.parametrize(
     ("platform", "name"),
     [
@@ -262,15 +239,6 @@ def test_every_number_has_its_evidence_and_none_of_another_machine_is_measured(p
     assert all(one.told for one in built.evidence.values())
     commands = {one.command for one in built.evidence.values()} - {""}  # of what nothing here measures
     assert all(command.startswith("python -m ") for command in commands)
-
-
-def test_a_device_left_out_and_a_wish_nothing_meets():
-    parts = parts_of("u200", "hopper_ddpg")
-    problem = build(parts, excluded=frozenset(["gpu"])).problems[MODES["pipelined"]]
-    assert {option.device for option in problem.every_option()} == {"cpu", "fpga"}
-    assert not any("gpu" in pair for pair in problem.ways)
-    with pytest.raises(ProblemError, match=r"nothing can run the part 'learner'.*learner=fpga"):
-        build(parts_of("u200", "pong_dqn", learner="fpga"))  # 1,900 UltraRAMs of 800
 
 
 def test_the_depth_is_the_workloads_unless_it_is_free():
@@ -301,17 +269,11 @@ def test_what_is_done_in_turns_waits_for_its_transfers(place, gb_per_s):
 
 
 @pytest.mark.parametrize("fix", [{}, slow({"actors": 1}), {"actors": 16}])
-def test_what_an_answer_rests_on_is_as_sure_as_what_it_chose(fix):
+def test_an_answer_is_as_sure_as_what_it_chose(fix):
     """All counts of actors rest on one number, and 16 of them are less sure than one: only the chosen count matters."""
     given = find_mapping("u200", "hopper_ddpg", fix=fix)
-    for part in given.parts:
-        (told,) = [one.told for one in given.sources if one.number == part.number]
-        if part.source in ("modeled", "extrapolated") and part.part in ("actors", "learner"):
-            factor = max(part.high / part.seconds, part.seconds / part.low)
-            assert told.endswith(f"error bound: a factor of {factor:.3g}")
-    parts = {part.part: part for part in given.parts}
-    assert parts["learner"].device == "fpga"
-    one = find_mapping("u200", "hopper_ddpg", fix=fix | {"actors": parts["actors"].details["processes"]})
+    (actors,) = (part for part in given.parts if part.part == "actors")
+    one = find_mapping("u200", "hopper_ddpg", fix=fix | {"actors": actors.details["processes"]})
     assert (given.low, given.high) == (one.low, one.high)
 
 
@@ -328,12 +290,6 @@ def test_batches_and_what_a_gradient_step_holds_take_memory():
     large = dataclasses.replace(parts, workload=with_batch(workload, 900_000))
     learner = build(large).problems[MODES["serial"]].options["learner"][0]
     assert learner.needs["cpu.memory_bytes"] > 51 * 900_000 * 105
-
-
-def test_a_batch_larger_than_the_warm_up_is_none_of_a_rates_concern():
-    workload = with_batch(load("cartpole_dqn"), 4096)
-    assert workload.learner.learning_starts < 4096
-    assert build(Parts(load_platform("h200"), workload, None, None, {})).problems
 
 
 # Boards
@@ -397,43 +353,3 @@ def test_more_threads_than_were_measured_go_by_a_law_from_the_most_that_were():
     assert found[2].value > found[4].value > found[16].value > found[2].value / 8
     assert found[16].high / found[16].value > found[4].high / found[4].value > found[2].high / found[2].value
     assert "from 2 as measured" in found[16].rests_on.told
-
-
-def test_threads_are_wished_of_the_processors_options_alone():
-    given = find_mapping("u200", "hopper_ddpg", fix={"learner_threads": 1, "threads": 3})
-    devices = {part.part: part.device for part in given.parts}
-    assert (devices["learner"], devices["updating"]) == ("fpga", "fpga")
-    warned = [tuple(note.values.values()) for note in given.notes if note.kind == "fixed_for_processor"]
-    assert warned == [("learner_threads", 1, "learner", "fpga"), ("threads", 3, "updating", "fpga")]
-    here = find_mapping("u200", "hopper_ddpg", fix={"learner": "cpu", "learner_threads": 2})
-    assert {part.choice for part in here.parts if part.part == "learner"} == {"2 threads of torch"}
-    assert "fixed_for_processor" not in {note.kind for note in here.notes}
-
-
-def test_how_parts_slow_each_other_down_is_told_where_it_is_not_known():
-    beside = {"arrangement": "apart", "learner": "cpu"}
-    answers = (find_mapping(where, "hopper_ddpg", fix=beside) for where in ("u200", RESULTS / KEY / "platform.toml"))
-    assert ["no_slowdowns" in {note.kind for note in given.notes} for given in answers] == [True, False]
-
-
-def test_the_part_that_lacks_everywhere_is_told():
-    """A serial loop draws on no board, and no other place has storage on one without a memory either."""
-    with pytest.raises(ProblemError, match=r"the part 'storage'.*storage=fpga; .* it could be: on cpu records$"):
-        find_mapping("edge", "cartpole_dqn", fix={"updating": "fpga", "sampling": "fpga", "storage": "fpga"})
-
-
-@pytest.mark.parametrize(
-    ("fix", "exclude", "message"),
-    [
-        (
-            {"actors": 20},
-            [],
-            r"'actors'.*actors=20; .* on cpu 1 process, policy torch, .*, \.\.\., 16 processes, policy dense$",
-        ),
-        ({"learner": "gpu"}, ["gpu"], r"'learner'.*learner=gpu; .* on cpu 1 thread of torch, .*; on fpga DP=1, "),
-        ({"learner": "cpu", "learner_threads": 29}, [], r"threads=29; .* 4 threads of torch, .*; on gpu framework"),
-    ],
-)
-def test_what_nothing_can_run_is_told_with_what_was_on_offer(fix, exclude, message):
-    with pytest.raises(ProblemError, match=message):
-        find_mapping("u200", "hopper_ddpg", fix=fix, exclude=exclude)

@@ -19,8 +19,6 @@ from benchmarks.workers import Worker, WorkerFaultError
 from dse import __main__ as dse_main
 from dse.__main__ import main as ask
 from dse.answers import tune
-from dse.mapping.question import ask as question
-from dse.solver.problem import ProblemError
 from dse.stats import geometric_mean
 from impls import exits, terminal
 from impls.terminal import Parser, Progress, amount, answering, count
@@ -67,51 +65,6 @@ def test_what_is_no_count_is_refused_at_once(texts, reason):
         assert len(str(told.value)) < 160
 
 
-SYSTEM = "--platform u200 --workload hopper_ddpg"
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "recommend --capacity 5M --batch 1e3 --threads 2.0 --machine d7dae63b89",
-        f"recommend {SYSTEM} --fix batch=1e3 --fix capacity=5M",
-        "fpga --network hopper --batch 1k --capacity 1e5",
-        f"learners {SYSTEM} --most 4.0 --longest-period 1e1",
-        f"cores {SYSTEM} --cores 0.01k --update-interval 1_6",
-        f"depth {SYSTEM} --fix batch=1e3 --spread 0",
-    ],
-)
-def test_every_question_takes_such_counts(capsys, words):
-    assert ask(words.split()) == 0
-    assert not capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("main", "words"),
-    [
-        (ask, "recommend --capacity 1e6 --batch 1.5"),
-        (ask, "fpga --network hopper --batch 1.5"),
-        (ask, "cores --workload hopper_ddpg --cores 1.5"),
-        (bench.main, "sweep --batches 1k,1.5"),
-    ],
-)
-def test_half_an_element_is_refused_with_a_sentence(capsys, main, words):
-    with pytest.raises(SystemExit) as left:
-        main(words.split())
-    assert left.value.code == 2
-    assert "'1.5' is not a whole number" in capsys.readouterr().err
-
-
-def test_what_is_fixed_may_be_written_so_too():
-    assert question("u200", "hopper_ddpg", fix={"batch": "1k", "capacity": "5M", "fanout": 16.0}).fix == {
-        "batch": 1000,
-        "capacity": 5_000_000,
-        "fanout": 16,
-    }
-    with pytest.raises(ProblemError, match=r"batch: '1.5' is not a whole number; write it like 1000000"):
-        question("u200", "hopper_ddpg", fix={"batch": "1.5"})
-
-
 def test_the_commands_that_measure_and_train_take_them():
     axes = ["--capacities", "1e6,5M", "--batches", "1k", "--fanouts", "16"]
     for given in (
@@ -119,7 +72,8 @@ def test_the_commands_that_measure_and_train_take_them():
         compare._parser().parse_args(["a", "b", *axes]),
         peers._parser().parse_args([*axes[:4], "--capacity", "1e6"]),
     ):
-        assert (given.capacities, given.batches) == ((10**6, 5 * 10**6), (1000,))
+        assert given.capacities == (10**6, 5 * 10**6)
+        assert given.batches == (1000,)
     given = training._parser().parse_args(["train", "cartpole_dqn", "--steps", "50k", "--checkpoint-every", "1e4"])
     assert (given.steps, given.checkpoint_every) == (50_000, 10_000)
 
@@ -182,7 +136,8 @@ def test_only_a_fault_of_ours_ends_a_command_by_70(capsys, error, code):
     assert answering(main) == code
     said = capsys.readouterr().err
     assert str(error) in said.splitlines()[-1]
-    assert ("please report it" in said, "Traceback" in said) == (code == 70, code == 70)
+    assert ("please report it" in said) == (code == 70)
+    assert ("Traceback" in said) == (code == 70)
 
 
 @pytest.mark.parametrize("module", ENTRIES)
@@ -368,10 +323,3 @@ def test_what_a_command_does_not_know_is_refused_by_its_own_usage(capsys):
         with pytest.raises(SystemExit):
             top.parse_args(["sub", word])
         assert capsys.readouterr().err.startswith("usage: top sub [-h]\ntop sub: error: ")
-
-
-def test_a_misspelled_command_has_a_suggestion(capsys):
-    for main, word, right in ((ask, "recomend", "recommend"), (bench.main, "sweeep", "sweep")):
-        with pytest.raises(SystemExit):
-            main([word])
-        assert f"did you mean {right!r}?" in capsys.readouterr().err

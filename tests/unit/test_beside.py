@@ -17,7 +17,7 @@ from dse.times.whole_runs import Timed, crowded, nearest, timed
 from impls.training import identity, load
 from impls.training.arrangement import Arrangement
 from tests.profiled import NOISE, folder, stamp
-from tests.system.test_implementations import PLATFORM, records
+from tests.unit.test_profiled_answers import PLATFORM, records
 
 CARTPOLE = load("cartpole_dqn")
 LEARNER, TURN, KEEPER = 4e-4, 1e-4, 5e-5

@@ -1,9 +1,18 @@
+"""Facts of answers about mappings: that they are right, add up, fit in a screen, and can be run as they say.
+
+What each command answers is kept (``tests/golden.py``).
+"""
+
 import dataclasses
 import json
+import shlex
+import tomllib
 
 import pytest
 
+from dse.answers import emit
 from dse.answers.mapping_answer import explained_answer, mapping_answer
+from dse.answers.printer import write
 from dse.mapping.answer import MappingAnswer, build_answer
 from dse.mapping.build import build
 from dse.mapping.knee import SHARE
@@ -15,13 +24,18 @@ from dse.platforms import load as load_platform
 from dse.solver.problem import PARTS, ProblemError
 from dse.solver.solve import solve
 from dse.times.parts import Parts
-from impls.training import load
+from impls.training import load, timed_names
+from impls.training.__main__ import _parser as training_parser
 from tests.committed import RESULTS
-from tests.matrix import slow
+from tests.matrix import matrix, slow
 from tests.oracles import plain_loops as plain
 from tests.solver_cases import explain_mapping
+from tests.system.test_tree_answers import printed
+from tests.unit.test_answers import check_screens
 
 HERE = RESULTS / "d7dae63b89" / "platform.toml"
+PLATFORMS = ("u200", "h200", "edge", *(str(RESULTS / key / "platform.toml") for key in ("d7dae63b89", "8fb834d50a")))
+ASKED = "python -m dse recommend --platform this --workload grid"
 
 
 def find_note(given, kind):
@@ -30,19 +44,10 @@ def find_note(given, kind):
     return values
 
 
-def built_of(platform, name, **fixed):
-    machine, workload = load_platform(platform), load(name)
-    return build(Parts(machine, workload, *tables(machine, workload, RESULTS), fixed))
-
-
-@pytest.fixture(scope="module")
-def hopper():
-    return built_of("u200", "hopper_ddpg")
-
-
 @pytest.fixture(scope="module")
 def here():
-    return built_of(HERE, "hopper_ddpg")
+    machine, workload = load_platform(HERE), load("hopper_ddpg")
+    return build(Parts(machine, workload, *tables(machine, workload, RESULTS), {}))
 
 
 # The choice
@@ -94,25 +99,13 @@ def test_an_answer_adds_up(platform, name):
     assert {one.number for one in given.sources} >= {part.number for part in given.parts}
     assert max(part.seconds for part in given.parts) <= 1 / given.hz * (1 + 1e-12)
     plain = json.loads(json.dumps(mapping_answer(given).to_dict()))
-    assert (plain["question"]["platform"], plain["choice"]["hz"]) == (given.platform, given.hz)
+    assert plain["question"]["platform"] == given.platform
+    assert plain["choice"]["hz"] == given.hz
 
 
 def bound_by(given):
     """The parts that the slowest engine does, and its device."""
     return given.bottleneck.values["parts"], given.bottleneck.values["device"]
-
-
-@pytest.mark.slow
-def test_objectives_differ_as_they_say():
-    ratio = find_mapping("h200", "hopper_ddpg", fix={"update_interval": 64, "actors": 1})
-    training = find_mapping("h200", "hopper_ddpg", "training", fix={"update_interval": 64, "actors": 1})
-    assert training.value > 5 * ratio.value
-    assert bound_by(ratio) == (["actors"], "cpu")
-    per_watt = find_mapping("h200", "hopper_ddpg", "per_watt")
-    assert per_watt.value == pytest.approx(per_watt.hz / per_watt.watts)
-    assert per_watt.value <= per_watt.bound <= 3 * per_watt.value  # of one set of devices, not the best of each
-    fewest = find_mapping("h200", "hopper_ddpg", "fewest_devices")
-    assert fewest.epsilon == 0.1
 
 
 def test_what_bounds_training_is_never_the_actors():
@@ -159,7 +152,9 @@ def test_a_batch_that_is_free_is_the_smallest_near_the_saturated_rate(question):
     assert free.batch == min(batch for batch in rates if rates[batch] >= SHARE * max(rates.values()))
     assert free.batch < max(batches)
     assert free.batch // 2 in batches  # the next smaller one was asked for, and is too slow
-    assert (found["batch"], found["least_share"], found["largest"]) == (free.batch, SHARE, max(batches))
+    assert found["batch"] == free.batch
+    assert found["least_share"] == SHARE
+    assert found["largest"] == max(batches)
     assert [*found["shares"].values()] == pytest.approx([rates[batch] / max(rates.values()) for batch in batches])
     assert find_note(free, "worth_of_records") == {}  # what a record is worth is left out
 
@@ -169,7 +164,8 @@ def test_a_batch_is_not_the_largest_because_it_is_the_largest():
     free = find_mapping("h200", "cartpole_dqn", free=["batch"])
     assert free.batch == load("cartpole_dqn").learner.batch
     found = find_note(free, "batch_still_rising")
-    assert (found["batch"], found["largest"]) == (free.batch, max(tried_of(found)))
+    assert found["batch"] == free.batch
+    assert found["largest"] == max(tried_of(found))
     assert list(found["shares"].values())[-1] == 1.0
 
 
@@ -183,17 +179,20 @@ def test_drawing_ahead_helps_where_parts_overlap():
     wishes = {"learner": "gpu", "arrangement": "pipelined"}
     none = find_mapping("h200", "cartpole_dqn", "training", fix=wishes, epsilon=0.01)
     ahead = find_mapping("h200", "cartpole_dqn", "training", fix=wishes, free=["presampled"], epsilon=0.01)
-    assert (none.bottleneck.kind, none.bottleneck.values["depth"]) == ("bound_by_batches", 0)
+    assert none.bottleneck.kind == "bound_by_batches"
+    assert none.bottleneck.values["depth"] == 0
     assert ahead.value > none.value
     assert ahead.depth > 0
 
 
 def test_a_question_is_checked_as_it_is_made_and_again_where_it_is_changed():
     question = ask("u200", "hopper_ddpg", fix={"batch": "1k"}, free=["presampled"])
-    assert (question.fix, question.workload.learner.batch) == ({"batch": 1000}, 1000)
+    assert question.fix == {"batch": 1000}
+    assert question.workload.learner.batch == 1000
     assert answer_question(question) == find_mapping("u200", "hopper_ddpg", fix={"batch": 1000}, free=["presampled"])
     more = dataclasses.replace(question, fix={**question.fix, "fanout": "8"})
-    assert (more.fix, more.workload.learner.batch) == ({"batch": 1000, "fanout": 8}, 1000)
+    assert more.fix == {"batch": 1000, "fanout": 8}
+    assert more.workload.learner.batch == 1000
     with pytest.raises(ProblemError, match="presampled is both fixed and free"):
         dataclasses.replace(question, fix={"presampled": 1})
     with pytest.raises(ProblemError, match="no device 'tpu' to exclude"):
@@ -201,16 +200,6 @@ def test_a_question_is_checked_as_it_is_made_and_again_where_it_is_changed():
 
 
 # What does not fit, what loses, what if
-
-
-def test_what_does_not_fit_names_have_and_need():
-    given = find_mapping("edge", "pong_dqn")
-    ((name, (have, need)),) = given.repairs[0].items()
-    assert (name, have) == ("cpu.memory_bytes", 4 << 30)
-    assert 7062e6 <= need < 7250e6  # a million records of 7,062 bytes, a tree, a learner and its batches
-    assert find_mapping("edge", "pong_dqn", free=["batch"]).repairs == given.repairs
-    larger = with_changes(load_platform("edge"), {"cpu.memory_gb": 7.3})
-    assert isinstance(find_mapping(larger, "pong_dqn"), MappingAnswer)
 
 
 def test_too_few_cores_are_told():
@@ -234,50 +223,12 @@ def test_an_explanation_says_what_bounds_the_other():
     given = explain_mapping("h200", "hopper_ddpg", {"learner": "cpu"})
     assert given.loss == pytest.approx(1 - given.asked.value / given.best.value)
     assert {part.device for part in given.asked.parts if part.part == "learner"} == {"cpu"}
-    assert (given.verdict, find_note(given, "part_takes")["part"]) == ("loses", "learner")
+    assert given.verdict == "loses"
+    assert find_note(given, "part_takes")["part"] == "learner"
     tie = explain_mapping("h200", "hopper_ddpg", {"learner": "gpu"})
     assert tie.loss <= 0.01
     assert tie.verdict == ("ties_unsure" if tie.best.best else "ties_within_epsilon")  # the fastest may be another
     assert explain_mapping(HERE, "hopper_ddpg", {"arrangement": "pipelined"}).asked.cores == (3.0, 2.0)
-
-
-@pytest.mark.slow
-def test_an_explanation_never_compares_two_workloads():
-    for key, given in (("batch", 32), ("update_interval", 2), ("capacity", 2000), ("presampled", 0)):
-        with pytest.raises(ProblemError, match=f"{key} changes the question.*--fix {key}={given}"):
-            explain_mapping("u200", "hopper_ddpg", {key: given})
-    with pytest.raises(ProblemError, match="learner is fixed for both sides"):
-        explain_mapping("u200", "hopper_ddpg", {"learner": "cpu"}, fix={"learner": "gpu"})
-    ahead = explain_mapping("u200", "hopper_ddpg", {"presampled": 0}, free=["presampled"])
-    assert (ahead.asked.depth, ahead.asked.batch) == (0, ahead.best.batch)
-    free = explain_mapping(HERE, "hopper_ddpg", {"arrangement": "apart"}, free=["batch"])
-    assert free.asked.batch == free.best.batch
-
-
-def test_a_folder_of_records_that_is_not_there_is_named(tmp_path):
-    """It was read as one without records, so a slip of the finger changed the answer."""
-    with pytest.raises(ProblemError, match=r"no folder .*/result to read records from; name one that is there"):
-        find_mapping("h200", "hopper_ddpg", results=tmp_path / "result")
-    assert find_mapping("h200", "hopper_ddpg", results=tmp_path).value > 0
-
-
-def test_a_batch_of_more_records_than_there_are_is_refused():
-    workload = load("hopper_ddpg")
-    learner = dataclasses.replace(workload.learner, batch=workload.replay.capacity + 1)
-    with pytest.raises(ProblemError, match=r"a batch of 1,000,001 is more than the 1,000,000 records"):
-        find_mapping("h200", dataclasses.replace(workload, learner=learner))
-    with pytest.raises(ProblemError, match=r"capacity must be at least 1,000,002"):
-        find_mapping("h200", "hopper_ddpg", fix={"batch": 1_000_001})
-
-
-@pytest.mark.slow
-def test_fewer_threads_are_asked_about_where_they_run_today():
-    """The question "why 8 threads, not 1?" once moved the learner to the GPU."""
-    for described in ({"learner_threads": 1}, {"learner_threads": 1, "fanout": 8}, {"fanout": 2}):
-        for fix in ({}, {"learner": "cpu"}, {"arrangement": "apart"}):
-            given = explain_mapping("h200", "cartpole_dqn", described, fix=fix)
-            assert [part.device for part in given.asked.parts] == [part.device for part in given.best.parts]
-            assert "moves_too" not in {note.kind for note in given.notes}
 
 
 def test_what_is_faster_within_patience_is_told_so():
@@ -363,3 +314,80 @@ def test_parts_that_slow_each_other_down_are_shown_as_slow_as_they_are():
     assert factor > 2
     slowed = [note.values for note in given.notes if note.kind == "slowdown"]
     assert ("learner", "cpu", factor) in [(one["part"], one["device"], one["factor"]) for one in slowed]
+
+
+# The line to paste, and the file
+
+
+@pytest.mark.parametrize(
+    ("platform", "workload"),
+    matrix(PLATFORMS, timed_names(), brief=lambda *one: one[1] == "pong_dqn" or one == ("u200", "hopper_ddpg")),
+)
+def test_first_screen_is_short_and_its_line_works(platform, workload):
+    found = find_mapping(platform, workload)
+    answer = mapping_answer(found, ASKED)
+    check_screens(answer)
+    kinds = [note.kind for note in answer.notes]
+    if not isinstance(found, MappingAnswer):
+        assert platform == "edge"
+        assert workload == "pong_dqn"
+        assert answer.choice is None
+        assert kinds[0] == "does_not_fit"
+        return
+    (paste,), rate = answer.paste, answer.choice.estimate
+    assert rate.value == found.value
+    assert rate.low == found.low
+    assert rate.high == found.high
+    assert answer.choice.is_bound == found.upper_bound
+    assert f"  {paste}" in list(write(answer))
+    if why := emit.why_not_run(found):
+        assert why.kind in kinds
+        assert paste == f"{ASKED} --emit toml > mapping.toml"
+    else:
+        runs_exactly(paste, found)
+
+
+def runs_exactly(paste, answer):
+    given = training_parser().parse_args(shlex.split(paste)[3:])
+    part = {one.part: one for one in answer.parts}
+    tree, learner = part["sampling"].details, part["learner"]
+    assert given.workload == answer.workload
+    assert (given.arrangement or "serial") == answer.arrangement
+    if answer.arrangement != "serial":
+        assert given.actors == part["actors"].details["processes"]
+    assert given.presampled in (None, answer.depth)
+    assert given.contestant == tree["contestant"]
+    assert given.fanout == tree["fanout"]
+    assert given.learner == learner.details.get("implementation", "torch")
+    assert given.policy == part["actors"].details.get("implementation", "torch")
+    if learner.device == part["actors"].device:
+        assert given.device == "cpu"
+        assert given.threads == learner.details["threads"]
+    else:
+        assert (given.device, given.threads) == ("cuda", None)
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        ("--platform", "u200", "--workload", "hopper_ddpg"),
+        ("--platform", PLATFORMS[-1], "--workload", "hopper_ddpg"),
+        ("--platform", "h200", "--workload", "pong_dqn", "--fix", "arrangement=serial"),
+        slow(("--platform", "u200", "--workload", "hopper_ddpg", "--fix", "sampling=gpu", "--fix", "updating=cpu")),
+    ],
+)
+def test_a_mapping_is_emitted_as_a_file_that_says_what_the_answer_says(capsys, system):
+    file, whole = (printed(capsys, "recommend", *system, *more) for more in (("--emit", "toml"), ("--json",)))
+    given = tomllib.loads(file)
+    assert f"# made by: python -m dse recommend {shlex.join(system)}\n" in file
+    whole = json.loads(whole)
+    choice = {**whole["choice"], "platform": whole["question"]["platform"]}
+    stated = [given[name] for name in ("platform", "mode", "depth", "batch", "workload")]
+    assert stated == [*(choice[name] for name in ("platform", "arrangement", "depth", "batch")), system[3]]
+    assert given["expected"]["low"] <= given["expected"]["value"] <= given["expected"]["high"]
+    assert given["expected"]["value"] == pytest.approx(choice["value"], rel=0.006)
+    parts = [row for row in whole["rows"] if "part" in row]
+    assert len(parts) == 5
+    for part in parts:
+        details = {"implementation" if key == "contestant" else key: one for key, one in part["details"].items()}
+        assert given[part["part"]].items() >= (details | {"device": part["device"]}).items()
