@@ -385,6 +385,12 @@ def test_a_machine_without_records_has_modeled_terms():
     assert given.seconds(2, 5) == spo_seconds(given.terms, 2, 5)  # nothing here runs there
 
 
+def test_a_device_without_a_link_is_refused():
+    machine = dataclasses.replace(load("u200"), links=())
+    with pytest.raises(ProblemError, match="cpu to gpu"):
+        learner_scaling(ask(machine, "hopper_ddpg"), device="gpu")
+
+
 def test_learners_that_gain_are_the_choice():
     found = learner_scaling(ask("u200", "hopper_ddpg"), most=4)
     answer = scaling_answer(found)
