@@ -247,8 +247,9 @@ def _hops(start: str, links: Sequence[Link], process: str, like: Mapping[str, st
         beta = link.back_beta_bytes_per_s if back else link.beta_bytes_per_s
         hops = link.hops.value
         source = weakest(SOURCE_OF[origin] for origin in link.origins)
-        evidence = Evidence(f"link {like.get(link.name, link.name)}", source, f"the platform file: {alpha.note}")
-        yield Hop(process or f"link {start} to {end}", hops * alpha.value, hops / beta.value, evidence)
+        name = like.get(link.name, link.name)
+        evidence = Evidence(f"link {name}", source, f"the platform file: {alpha.note}")
+        yield Hop(process or f"link {start} to {end}", hops * alpha.value, hops / beta.value, evidence, name)
         start = end
 
 

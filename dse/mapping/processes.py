@@ -18,6 +18,7 @@ from impls.terminal import plural
 from impls.training import TrainingError, Workload
 from impls.training.arrangement import BANKED, SEVERAL, SYNCS, Arrangement
 
+from ..answer import Row
 from ..estimate import Estimate
 from ..platforms import Device
 from ..records import benchmark
@@ -171,23 +172,13 @@ def crowding(parts: Parts, run: Run) -> float:
     return max(1.0, (run.actors * acting + learner + replay) / parts.cores / max(sides))
 
 
-@dataclass(frozen=True)
-class Process:
-    """A process of an arrangement: "learner", "actor" or "keeper", its number among its kind, and its cores."""
-
-    kind: str
-    number: int
-    cores: tuple[int, ...]
-
-
-def processes_of(parts: Parts, arrangement: str, actors: int, learners: int) -> tuple[Process, ...]:
-    """The processes of an arrangement, cores counted from 0, as a run shares them out."""
+def processes_of(parts: Parts, arrangement: str, actors: int, learners: int) -> Iterator[Row]:
+    """Yield the processes of an arrangement, and their cores, counted from 0, as a run shares them out."""
     from impls.training.parallel.children import share_of_cores  # noqa: PLC0415  # numba
 
-    kinds = [(kind, number) for kind, count in (("learner", learners), ("actor", actors)) for number in range(count)]
-    kinds += [("keeper", 0)] * (arrangement == "pipelined")
-    cores = share_of_cores(len(kinds), tuple(range(parts.cores)))
-    return tuple(Process(*kind, own) for kind, own in zip(kinds, cores, strict=True))
+    kinds = ["learner"] * learners + ["actor"] * actors + ["keeper"] * (arrangement == "pipelined")
+    for kind, own in zip(kinds, share_of_cores(len(kinds), tuple(range(parts.cores))), strict=True):
+        yield Row({"process": kind, "cores": own})
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 import functools
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -12,7 +12,7 @@ from impls.training import Workload
 from impls.training import load_timed as load_workload
 
 from .. import machines
-from ..answer import Note
+from ..answer import Note, Row
 from ..platforms import Platform
 from ..platforms.fingerprint import where
 from ..platforms.reading import RESULTS
@@ -24,7 +24,7 @@ from ..times.own import Own
 from ..times.parts import Parts
 from ..times.profile import PerformanceTable, tables
 from .alternatives import Chosen, choose
-from .answer import MappingAnswer, Rate, Shortage, build_answer, rate_of
+from .answer import MappingAnswer, Shortage, build_answer, rate_of
 from .build import Built, build
 from .explain import Explanation, explain
 from .knee import Knee, knee
@@ -173,28 +173,26 @@ def answer_question(question: MappingQuestion) -> MappingAnswer | Shortage:
     result, own = _knee(question), question.workload.learner.batch
     keeps = result.batch is None and (result.largest is None or _records(question, own) > 0)
     batch = own if keeps else result.batch or result.largest or own
-    answer = _answer(question, with_values(question.workload, {"batch": batch}))
-    if isinstance(answer, MappingAnswer) and result.largest:
-        unit = "joule" if question.objective == "per_watt" else "second"
-        notes = result.notes(batch, unit, bool(measured_batches(question)))
-        answer = replace(answer, notes=(*notes, *answer.notes))
-    return answer
+    unit = "joule" if question.objective == "per_watt" else "second"
+    notes = result.notes(batch, unit, bool(measured_batches(question))) if result.largest else ()
+    return _answer(question, with_values(question.workload, {"batch": batch}), notes)
 
 
-def _answer(question: MappingQuestion, workload: Workload) -> MappingAnswer | Shortage:
+def _answer(question: MappingQuestion, workload: Workload, notes: Iterable[Note] = ()) -> MappingAnswer | Shortage:
     """The best mapping of the workload in this shape."""
     answer = build_answer(question.built(workload), question.objective, question.epsilon)
-    if question.times and isinstance(answer, MappingAnswer):
-        unused = (Note("said", {"text": why}) for why in question.times.unused(question.platform, question.exclude))
-        answer = replace(answer, notes=(*answer.notes, *unused))
-    whose, results = question.machine_note, str(question.results)
-    told = question.profile_notes
-    answer = replace(answer, machine=question.machine, machine_note=whose, profile_notes=told, results=results)
+    whose = {name: getattr(question, name) for name in ("machine", "machine_note", "profile_notes")}
+    answer = replace(answer, **whose, results=str(question.results))
     if isinstance(answer, Shortage):
         return answer
-    answer = replace(answer, by_environments=tuple(_by_environments(question, workload)))
-    changed = workload is not question.workload or question.fix.keys() & NUMBERS.keys() - {"environments"}
-    return answer if changed else replace(answer, called=question.called)
+    unused = question.times.unused(question.platform, question.exclude) if question.times else ()
+    is_changed = workload is not question.workload or question.fix.keys() & NUMBERS.keys() - {"environments"}
+    return replace(
+        answer,
+        asked_notes=(*notes, *(Note("said", {"text": why}) for why in unused)),
+        by_environments=tuple(_by_environments(question, workload)),
+        called="" if is_changed else question.called,
+    )
 
 
 def _environments(question: MappingQuestion) -> tuple[int, ...]:
@@ -208,29 +206,30 @@ def _environments(question: MappingQuestion) -> tuple[int, ...]:
     return tuple(sorted({own, *timed}))
 
 
-def _by_environments(question: MappingQuestion, workload: Workload) -> Iterator[Rate]:
+def _by_environments(question: MappingQuestion, workload: Workload) -> Iterator[Row]:
     """What other numbers of environments would give, where none is fixed."""
     for count in _environments(question) if "environments" not in question.fix else ():
         if count != workload.actors.environments and (rate := _rate(question, workload, count)):
             yield rate
 
 
-def _rate(question: MappingQuestion, workload: Workload, environments: int) -> Rate | None:
+def _rate(question: MappingQuestion, workload: Workload, environments: int) -> Row | None:
     """The best rate with a given number of environments an actor; None where nothing fits, or no file could say so."""
     try:
         built = question.built(with_values(workload, {"environments": environments}))
     except ProblemError:
         return None
-    return rate_of(built, question.objective, question.epsilon)
+    return rate_of(built, question.objective, question.epsilon, ("environments",))
 
 
 def _of_environments(question: MappingQuestion) -> MappingAnswer | Shortage:
     """The best mapping with as many environments as give most; the fewest of those that give nearly as much."""
     given = EPSILONS[question.objective] if question.epsilon is None else question.epsilon
-    rates = [rate for count in _environments(question) if (rate := _rate(question, question.workload, count))]
-    least = max((rate.value for rate in rates), default=0.0) * (1 - given)
+    tried = {count: _rate(question, question.workload, count) for count in _environments(question)}
+    rates = {count: rate.number["value"] for count, rate in tried.items() if rate}
+    least = max(rates.values(), default=0.0) * (1 - given)
     own = question.workload.actors.environments
-    chosen = next((rate.environments for rate in rates if rate.value >= least), own)
+    chosen = next((count for count, rate in rates.items() if rate >= least), own)
     fixed = with_values(question.workload, {"environments": chosen})
     return answer_question(
         replace(question, workload=fixed, free=[key for key in question.free if key != "environments"])
@@ -253,10 +252,11 @@ def explain_choice(question: MappingQuestion, described: Mapping[str, Any]) -> E
     if isinstance(best, Shortage):
         return best
     # Rates of other batches are no answers to the same question.
-    fix = {**question.fix, **({"batch": best.batch} if "batch" in question.free else {}), **described}
+    batch = {"batch": best.built.parts.batch} if "batch" in question.free else {}
+    fix = {**question.fix, **batch, **described}
     free = [key for key in question.free if key not in fix]
     for staying in STAYING if not set(described) & set(WHERE) else ():
-        devices = {part.part: part.device for part in best.parts if part.part in staying and part.part not in fix}
+        devices = {part: best.choice.label[part] for part in staying if part not in fix}
         try:
             asked = answer_question(replace(question, fix={**devices, **fix}, free=free, epsilon=0.0))
         except ProblemError:

@@ -119,12 +119,16 @@ class Flow:
 
 @dataclass(frozen=True)
 class Hop:
-    """One link of a route between devices, in one direction: n bytes keep ``engine`` busy for alpha + n / beta."""
+    """One link of a route between devices, in one direction: n bytes keep ``engine`` busy for alpha + n / beta.
+
+    ``link``: its name, or that of an equal one on whose evidence it rests.
+    """
 
     engine: str
     alpha_seconds: float
     seconds_per_byte: float
     rests_on: Evidence
+    link: str = ""
 
     def seconds(self, flow: Flow, factor: Any = 1.0) -> Any:
         """Seconds that a flow keeps the link busy, whose times are multiplied by a factor.

@@ -27,6 +27,7 @@ from impls.training import timed_names
 from impls.training.__main__ import _parser as training_parser
 from tests.committed import RESULTS
 from tests.matrix import matrix, slow
+from tests.solver_cases import having
 
 MACHINES = ("d7dae63b89", "8fb834d50a")
 PLATFORMS = ("u200", "h200", "edge", *(str(RESULTS / key / "platform.toml") for key in MACHINES))
@@ -71,7 +72,7 @@ def test_first_screen_is_short_and_its_line_works(platform, workload):
         return
     (paste,), rate = answer.paste, answer.choice.estimate
     assert (rate.value, rate.low, rate.high) == (found.value, found.low, found.high)
-    assert answer.choice.is_bound == found.upper_bound
+    assert answer.choice.is_bound == found.choice.is_bound
     assert f"  {paste}" in list(write(answer))
     if why := emit.why_not_run(found):
         assert (why.kind in kinds, paste) == (True, f"{ASKED} --emit toml > mapping.toml")
@@ -81,18 +82,18 @@ def test_first_screen_is_short_and_its_line_works(platform, workload):
 
 def runs_exactly(paste, answer):
     given = training_parser().parse_args(shlex.split(paste)[3:])
-    part = {one.part: one for one in answer.parts}
-    tree, learner = part["sampling"].details, part["learner"]
+    part = {one.label["part"]: one for one in answer.parts}
+    tree, learner = part["sampling"].more["details"], part["learner"]
     assert given.workload == answer.workload
     assert (given.arrangement or "serial") == answer.arrangement
     if answer.arrangement != "serial":
         assert given.actors == part["actors"].details["processes"]
-    assert given.presampled in (None, answer.depth)
+    assert given.presampled in (None, answer.choice.more["depth"])
     assert (given.contestant, given.fanout) == (tree["contestant"], tree["fanout"])
-    assert given.learner == learner.details.get("implementation", "torch")
-    assert given.policy == part["actors"].details.get("implementation", "torch")
-    if learner.device == part["actors"].device:
-        assert (given.device, given.threads) == ("cpu", learner.details["threads"])
+    assert given.learner == learner.more["details"].get("implementation", "torch")
+    assert given.policy == part["actors"].more["details"].get("implementation", "torch")
+    if learner.label["device"] == part["actors"].label["device"]:
+        assert (given.device, given.threads) == ("cpu", learner.more["details"]["threads"])
     else:
         assert (given.device, given.threads) == ("cuda", None)
 
@@ -105,11 +106,7 @@ def test_nothing_is_advised_that_would_run_something_else():
         ("sampling", {"options": {"propagate": "delta"}}),
         ("learner", {"learners": 2}),
     ):
-        parts = (
-            dataclasses.replace(one, details={**one.details, **change}) if one.part == name else one
-            for one in serial.parts
-        )
-        assert emit.training_command(dataclasses.replace(serial, parts=tuple(parts))) is None, change
+        assert emit.training_command(having(serial, name, change)) is None, change
     fixed = find_mapping("h200", "cartpole_dqn", fix={"arrangement": "serial", "batch": 128})
     assert fixed.called == ""
     assert mapping_answer(fixed, ASKED).paste == (f"{ASKED} --json | python -m impls.training train grid --mapping -",)
@@ -118,8 +115,10 @@ def test_nothing_is_advised_that_would_run_something_else():
 def test_what_to_measure_comes_first_where_a_rate_is_unsure():
     found = find_mapping("u200", "pong_dqn")
     for off in (0.9, 1.1):
-        unsure = dataclasses.replace(found, low=found.value, high=off * UNSURE * found.value)
-        begins = "".join(itertools.islice(write(mapping_answer(unsure)), 2))
+        answer = mapping_answer(found)
+        ends = dataclasses.replace(answer.choice.estimate, low=found.value, high=off * UNSURE * found.value)
+        unsure = dataclasses.replace(answer, choice=dataclasses.replace(answer.choice, estimate=ends))
+        begins = "".join(itertools.islice(write(unsure), 2))
         assert (found.decide.command in begins) == (off > 1)
 
 

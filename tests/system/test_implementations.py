@@ -56,7 +56,7 @@ def _answer(results, fix, free):
 
 def by(told):
     """(implementation of the learner, of the policy) of an answer."""
-    parts = {part.part: implementation_of(part.details) for part in told.parts}
+    parts = {part.label["part"]: implementation_of(part.more["details"]) for part in told.parts}
     return parts["learner"], parts["actors"]
 
 
@@ -89,10 +89,10 @@ def test_records_without_a_name_are_of_torch_and_pooled_with_those_that_name_it(
 def test_an_implementation_that_was_not_timed_is_offered_by_laws(of_torch):
     told = answer(of_torch)
     assert by(told) == ("dense", "dense")
-    assert {one.source for one in told.parts if one.part in ("learner", "actors")} == {"modeled"}
-    assert [one.implementation for one in told.by_implementation] == ["dense", "torch"]
+    assert {one.estimate.source for one in told.parts if one.label["part"] in ("learner", "actors")} == {"modeled"}
+    assert [one.label["implementation"] for one in told.by_implementation()] == ["dense", "torch"]
     torch = answer(of_torch, fix=dict.fromkeys(("learner_implementation", "policy_implementation"), "torch"))
-    assert {one.source for one in torch.parts if one.part == "learner"} == {"measured"}
+    assert {one.estimate.source for one in torch.parts if one.label["part"] == "learner"} == {"measured"}
     for key in ("learner_implementation", "policy_implementation"):
         assert isinstance(answer(of_torch, fix={key: "dense"}), MappingAnswer)
     assert by(find_mapping("h200", "cartpole_dqn")) == ("dense", "dense")
@@ -117,7 +117,7 @@ def test_each_implementation_has_a_row_with_what_it_would_give(results):
         alone = answer(results, fix=fix)
         assert alone.value == pytest.approx(row.estimate.value, rel=0.02)
         assert row.estimate.low < row.estimate.value < row.estimate.high
-        assert alone.by_implementation == ()  # nothing is left to choose
+        assert alone.by_implementation() == []  # nothing is left to choose
 
 
 def test_learner_and_policy_of_one_process_may_be_of_different_implementations(results):
@@ -150,20 +150,20 @@ def test_the_shares_of_a_step_add_up_to_the_predicted_one(results, of_torch):
     parts = ["learner", "policy", "environment", "tree", "storage", "the rest"]
     torch = dict.fromkeys(("learner_implementation", "policy_implementation"), "torch")
     for told in (answer(results), answer(of_torch, fix=torch), answer(results, fix={"policy_implementation": "torch"})):
-        assert sum(one.seconds for one in told.shares) == pytest.approx(1 / told.hz)
-        assert sum(one.share for one in told.shares) == pytest.approx(1)
-        assert [one.what for one in told.shares] == parts
+        assert sum(one.more["seconds"] for one in told.shares) == pytest.approx(1 / told.hz)
+        assert sum(one.more["share"] for one in told.shares) == pytest.approx(1)
+        assert [one.label["of_a_step"] for one in told.shares] == parts
 
 
 def test_policy_and_environment_are_what_they_take_alone(results):
     told = answer(results)
-    spent = {one.what: one.seconds for one in told.shares}
+    spent = {one.label["of_a_step"]: one.more["seconds"] for one in told.shares}
     assert spent["policy"] == pytest.approx(1e-5 + 2e-6)
     assert spent["environment"] == pytest.approx(2e-5 + 2e-6)
     assert spent["learner"] == pytest.approx(1e-4 + 64 * 3e-6)
-    (learner,) = (part for part in told.parts if part.part == "learner")
-    assert learner.seconds == pytest.approx(spent["learner"])  # one part, one time
-    assert learner.charged > learner.seconds
+    (learner,) = (part for part in told.parts if part.label["part"] == "learner")
+    assert learner.estimate.value == pytest.approx(spent["learner"])  # one part, one time
+    assert learner.more["charged_seconds"] > learner.estimate.value
 
 
 def slower_loops(found, times):
@@ -182,20 +182,22 @@ def test_what_the_loop_takes_beyond_its_parts_is_the_rest_and_no_learners(tmp_pa
     slow = slower_loops(found, 4)
     fix = {"arrangement": "serial"}
     fast, told = (answer(folder(tmp_path / name, each), fix=fix) for name, each in (("fast", found), ("slow", slow)))
-    (before,), (after,) = ([one.seconds for one in each.shares if one.what == "learner"] for each in (fast, told))
+    (before,), (after,) = (
+        [one.more["seconds"] for one in each.shares if one.label["of_a_step"] == "learner"] for each in (fast, told)
+    )
     assert after == pytest.approx(before)
-    assert {one.what: one.seconds for one in told.shares}["the rest"] > before
+    assert {one.label["of_a_step"]: one.more["seconds"] for one in told.shares}["the rest"] > before
 
 
 def test_actors_that_no_profile_splits_are_one_share_and_their_number_stays(of_torch):
     told = find_mapping("edge", "hopper_ddpg", fix={"arrangement": "serial", "learner": "cpu"})
-    assert [one.what for one in told.shares] == ["learner", "acting", "tree", "storage"]
-    assert sum(one.seconds for one in told.shares) == pytest.approx(1 / told.hz)
+    assert [one.label["of_a_step"] for one in told.shares] == ["learner", "acting", "tree", "storage"]
+    assert sum(one.more["seconds"] for one in told.shares) == pytest.approx(1 / told.hz)
     for told in (
         answer(of_torch, free=["environments"]),
         find_mapping("edge", "hopper_ddpg", free=["environments"]),
     ):
-        assert (told.environments, told.by_environments) == (1, ())
+        assert (told.choice.more["environments"], told.by_environments) == (1, ())
 
 
 # Whole loops
@@ -266,19 +268,21 @@ def test_numbers_between_are_interpolated_and_those_beyond_in_more_doubt(results
 
 def test_another_number_of_environments_is_an_alternative(results):
     told = answer(results)
-    assert (told.environments, [rate.environments for rate in told.by_environments]) == (1, [8])
-    assert told.by_environments[0].value > told.value
+    assert (told.choice.more["environments"], [rate.label["environments"] for rate in told.by_environments]) == (1, [8])
+    assert told.by_environments[0].estimate.value > told.value
     assert {"environments": 8} in [row.label for row in mapping_answer(told).others]
-    assert answer(results, fix={"environments": 8}).value == pytest.approx(told.by_environments[0].value, rel=0.02)
+    assert answer(results, fix={"environments": 8}).value == pytest.approx(
+        told.by_environments[0].estimate.value, rel=0.02
+    )
     assert answer(results, fix={"environments": 1}).by_environments == ()
 
 
 def test_free_environments_takes_the_fastest_number_and_warns(results):
     told = answer(results, free=["environments"])
-    assert (told.environments, by(told)) == (8, ("dense", "dense"))
+    assert (told.choice.more["environments"], by(told)) == (8, ("dense", "dense"))
     (warning,) = [note for note in told.notes if note.level == "warning"]
     assert (warning.kind, warning.values) == ("several_environments", {"environments": 8})
     assert training_parser().parse_args(training_command(told).split()[3:]).environments == 8
     where, how = results / PLATFORM, {"results": results, "free": ["environments"]}
     asked = explain_mapping(where, "cartpole_dqn", {"environments": 1}, **how)
-    assert (asked.asked.environments, asked.best.environments) == (1, 8)
+    assert (asked.asked.choice.more["environments"], asked.best.choice.more["environments"]) == (1, 8)

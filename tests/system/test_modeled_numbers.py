@@ -117,7 +117,7 @@ def test_a_modeled_answer_has_factors_alone(platform):
 
 def test_one_part_that_was_not_timed_makes_a_total_one_too():
     answer = find_mapping(machine(), "cartpole_dqn", fix={**SERIAL, "batch": 5000})
-    kinds = {part.part: part.interval for part in answer.parts}
+    kinds = {part.label["part"]: part.estimate.interval for part in answer.parts}
     assert kinds["learner"] == "factor"  # beyond what was timed, a fit carries it on
     assert kinds["actors"] == "95 %"
     assert answer.interval == "factor"
@@ -149,11 +149,11 @@ def test_a_pipelined_rate_is_at_most_so_high():
     apart = find_mapping("u200", "hopper_ddpg", fix={"arrangement": "apart"})
     pipelined = find_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"})
     for answer, is_bound in ((apart, False), (pipelined, True)):
-        assert (answer.upper_bound, mapping_answer(answer).choice.is_bound) == (is_bound, is_bound)
+        assert (answer.choice.is_bound, mapping_answer(answer).choice.is_bound) == (is_bound, is_bound)
         shares = [note.values["too_high"] for note in answer.notes if note.kind == "rate_is_bound"]
         assert shares == [{f"D = {depth}": share for depth, share in TOO_HIGH.items()}] * is_bound
-    beside = [one for one in (*apart.ties, apart.elsewhere) if one]
-    assert all(one.upper_bound == (one.arrangement == "pipelined") for one in beside)
+    beside = [one for one in apart.others if one.says]
+    assert all(one.is_bound == (one.label["arrangement"] == "pipelined") for one in beside)
 
 
 # What is not stated
@@ -191,8 +191,8 @@ def test_what_stands_for_a_processors_number_is_told():
 
     def assumed(platform):
         answer = find_mapping(platform, "hopper_ddpg", exclude=["gpu"])
-        learner = next(part for part in answer.parts if part.part == "learner")
-        (evidence,) = [one for one in answer.sources if one.number == learner.number]
+        learner = next(part for part in answer.parts if part.label["part"] == "learner")
+        (evidence,) = [one for one in answer.sources if one.number == learner.estimate.rests_on.number]
         assert set(evidence.assumed) == {note.values["text"] for note in answer.notes if note.kind == "said"}
         return sorted(text.split()[0] for text in evidence.assumed)
 
@@ -270,7 +270,7 @@ def test_a_slowdown_that_nobody_timed_is_told(monkeypatch):
 def tried(platform="u200", **more):
     """Options by part and device, and the values of notes on what was tried, by kind."""
     found = find_mapping(platform, "hopper_ddpg", **more)
-    return found.tried, {note.kind: note.values for note in (*found.searched, *found.notes)}
+    return found.built.count_options(), {note.kind: note.values for note in (*found.built.searched, *found.notes)}
 
 
 def test_what_was_tried_is_told():

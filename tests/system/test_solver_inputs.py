@@ -305,13 +305,13 @@ def test_what_an_answer_rests_on_is_as_sure_as_what_it_chose(fix):
     """All counts of actors rest on one number, and 16 of them are less sure than one: only the chosen count matters."""
     given = find_mapping("u200", "hopper_ddpg", fix=fix)
     for part in given.parts:
-        (told,) = [one.told for one in given.sources if one.number == part.number]
-        if part.source in ("modeled", "extrapolated") and part.part in ("actors", "learner"):
-            factor = max(part.high / part.seconds, part.seconds / part.low)
+        (told,) = [one.told for one in given.sources if one.number == part.estimate.rests_on.number]
+        if part.estimate.source in ("modeled", "extrapolated") and part.label["part"] in ("actors", "learner"):
+            factor = max(part.estimate.high / part.estimate.value, part.estimate.value / part.estimate.low)
             assert told.endswith(f"error bound: a factor of {factor:.3g}")
-    parts = {part.part: part for part in given.parts}
-    assert parts["learner"].device == "fpga"
-    one = find_mapping("u200", "hopper_ddpg", fix=fix | {"actors": parts["actors"].details["processes"]})
+    parts = {part.label["part"]: part for part in given.parts}
+    assert parts["learner"].label["device"] == "fpga"
+    one = find_mapping("u200", "hopper_ddpg", fix=fix | {"actors": parts["actors"].more["details"]["processes"]})
     assert (given.low, given.high) == (one.low, one.high)
 
 
@@ -401,12 +401,14 @@ def test_more_threads_than_were_measured_go_by_a_law_from_the_most_that_were():
 
 def test_threads_are_wished_of_the_processors_options_alone():
     given = find_mapping("u200", "hopper_ddpg", fix={"learner_threads": 1, "threads": 3})
-    devices = {part.part: part.device for part in given.parts}
+    devices = {part.label["part"]: part.label["device"] for part in given.parts}
     assert (devices["learner"], devices["updating"]) == ("fpga", "fpga")
     warned = [tuple(note.values.values()) for note in given.notes if note.kind == "fixed_for_processor"]
     assert warned == [("learner_threads", 1, "learner", "fpga"), ("threads", 3, "updating", "fpga")]
     here = find_mapping("u200", "hopper_ddpg", fix={"learner": "cpu", "learner_threads": 2})
-    assert {part.choice for part in here.parts if part.part == "learner"} == {"2 threads of torch"}
+    assert {part.more["implementation"] for part in here.parts if part.label["part"] == "learner"} == {
+        "2 threads of torch"
+    }
     assert "fixed_for_processor" not in {note.kind for note in here.notes}
 
 

@@ -54,9 +54,11 @@ def test_a_platforms_times_are_those_of_its_best_mapping(capsys):
     given = platform_depth("u200", "hopper_ddpg", 0.0)
     best = find_mapping("u200", "hopper_ddpg")
     assert given.arrangement == best.arrangement
-    assert given.mapping == {part.part: part.device for part in best.parts if part.part != "actors"}
+    assert given.mapping == {
+        part.label["part"]: part.label["device"] for part in best.parts if part.label["part"] != "actors"
+    }
     assert given.most_hz * (1 + 1e-9) >= given.hz == best.hz  # in apart, no depth makes a difference
-    assert given.presampled == best.depth == 50
+    assert given.presampled == best.choice.more["depth"] == 50
     shown, _ = told(capsys, "--platform", "u200", "--workload", "hopper_ddpg", "--spread", "0")
     assert [shown["choice"][name] for name in ("value", "low", "high")] == [given.hz, *given.ends]
     assert {row["source"] for row in shown["rows"]} == {"modeled"}

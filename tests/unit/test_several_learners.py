@@ -38,7 +38,7 @@ LOCAL = {"learners": 2, "sync": "local", "period": 5, "banks": 2}
 
 
 def details(answer):
-    return next(part.details for part in answer.parts if part.part == "learner")
+    return next(part.more["details"] for part in answer.parts if part.label["part"] == "learner")
 
 
 @pytest.mark.parametrize(
@@ -93,20 +93,20 @@ def test_the_learners_step_is_that_of_the_question_about_learners():
     expected = learner_scaling(ask(HERE, "cartpole_dqn")).seconds(2, None)
     assert 1 / told.hz == pytest.approx(expected, rel=0.01)
     local = find_mapping(HERE, "cartpole_dqn", fix={"learners": 2, "period": 25})
-    assert (local.sync, local.period, local.hz > told.hz) == ("local", 25, True)
+    assert (local.choice.more["sync"], local.choice.more["period"], local.hz > told.hz) == ("local", 25, True)
 
 
 def test_one_learner_is_an_answer_next_to_what_two_would_give():
     told = find_mapping(HERE, "cartpole_dqn")
-    assert (told.learners, told.sync) == (1, "")
-    (other,) = told.by_learners
+    assert (told.choice.more["learners"], told.choice.more["sync"]) == (1, "")
+    (other,) = told.by_learners()
     two = find_mapping(HERE, "cartpole_dqn", fix={"learners": 2})
-    assert (other.learners, other.sync, other.value) == (2, two.sync, two.value)
+    assert (other.label, other.number["value"]) == ({"learners": 2, "sync": two.choice.more["sync"]}, two.value)
     assert two.low < two.value < two.high
     assert two.value < told.value
-    assert {"learners": 2, "sync": two.sync} in [row.label for row in mapping_answer(told).others]
-    assert two.cores == (3.0, 2.0)
-    assert [one.kind for one in two.processes] == ["learner", "learner", "actor"]
+    assert {"learners": 2, "sync": two.choice.more["sync"]} in [row.label for row in mapping_answer(told).others]
+    assert (two.choice.more["cores"], two.choice.more["cores_there"]) == (3.0, 2.0)
+    assert [one.label["process"] for one in two.processes] == ["learner", "learner", "actor"]
     explained = explain_mapping(HERE, "cartpole_dqn", {"learners": 2})
     assert explained.loss == pytest.approx(1 - two.value / told.value)
 
@@ -114,7 +114,7 @@ def test_one_learner_is_an_answer_next_to_what_two_would_give():
 def test_an_answer_of_several_learners_is_the_setup_of_a_run_by_file_and_by_line(tmp_path):
     question = ask(HERE, "cartpole_dqn", fix=LOCAL)
     told = answer_question(question)
-    assert {key: getattr(told, key) for key in LOCAL} == LOCAL == {key: details(told)[key] for key in LOCAL}
+    assert {key: told.choice.more[key] for key in LOCAL} == LOCAL == {key: details(told)[key] for key in LOCAL}
     file = tmp_path / "answer.json"
     file.write_text(json.dumps(input_of_run(question, told)))
     options, workload = training_parser().parse_args(["train", "cartpole_dqn"]), load("cartpole_dqn")
@@ -143,7 +143,7 @@ def test_runs_that_were_timed_replace_the_prediction_and_may_win_and_race(tmp_pa
     for fix, sync in (({}, "lock"), ({"sync": "local"}, "local"), ({"sync": "synchronous"}, "synchronous")):
         question = ask(there / PLATFORM, "cartpole_dqn", results=there, fix={"actors": 1, **fix})
         told = answer_question(question)
-        assert (told.learners, told.sync, told.interval) == (2, sync, "95 %")
+        assert (told.choice.more["learners"], told.choice.more["sync"], told.interval) == (2, sync, "95 %")
         assert 1 / told.hz == pytest.approx(slower[sync] * 6e-4, rel=1e-6)
     question = ask(there / PLATFORM, "cartpole_dqn", results=there)
     assert "apart, 1 actor, dense, 2 learners" in [one.name for one in deciding.contenders(question)]

@@ -53,8 +53,8 @@ def test_a_pairs_rates_are_those_of_the_question_with_both_fixed(many_cores):
             )
             for mode in ("apart", "pipelined")
         )
-        assert rates.sampling_hz(samplers, batch) == pytest.approx(apart.actor_hz)
-        assert apart.actor_hz == pytest.approx(pipelined.actor_hz)
+        assert rates.sampling_hz(samplers, batch) == pytest.approx(apart.choice.more["actor_hz"])
+        assert apart.choice.more["actor_hz"] == pytest.approx(pipelined.choice.more["actor_hz"])
         assert rates.frames_hz(samplers, batch) == pytest.approx(batch * max(apart.value, pipelined.value))
 
 
@@ -142,7 +142,7 @@ def test_one_learner_takes_what_recommend_says_of_it(machine):
         assert given.by == "dense"
         fix = {"arrangement": arrangement, "learner_implementation": given.by, "learner_threads": 1}
         answer = find_mapping(platform, name, fix=fix)
-        taken = sum(one.charged for one in answer.parts if one.part != "actors")
+        taken = sum(one.more["charged_seconds"] for one in answer.parts if one.label["part"] != "actors")
         assert given.single_seconds == pytest.approx(taken, rel=0.05)
 
 

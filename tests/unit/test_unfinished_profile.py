@@ -83,7 +83,9 @@ def test_all_that_a_run_may_race_is_predicted(capsys, results):
     platform = results / "made-up" / "platform.toml"
     assert all(one.answer for one in contenders(ask(platform, NAME, results=results)))
     best = find_mapping(platform, NAME, results=results)
-    assert next(one.details for one in best.parts if one.part == "learner")["implementation"] == "dense"
+    assert (
+        next(one.more["details"] for one in best.parts if one.label["part"] == "learner")["implementation"] == "dense"
+    )
     explained = read(capsys, results, "explain", "--config", "learner_implementation=dense")
     assert explained["choice"]["loss"] <= explained["choice"]["epsilon"]
 
@@ -96,7 +98,7 @@ def test_a_loop_that_was_timed_whole_has_that_rate(tmp_path):
         told = find_mapping(there / "made-up" / "platform.toml", NAME, results=there, fix=fix)
         assert told.hz == pytest.approx(1 / seconds(cell), rel=0.01)
         assert (told.interval, told.low < told.hz < told.high) == ("95 %", True)
-        assert {one.source for one in told.parts} == {"modeled"}  # each alone
+        assert {one.estimate.source for one in told.parts} == {"modeled"}  # each alone
 
 
 @pytest.mark.parametrize("command", ["recommend", "explain", "cores", "depth", "learners", "adapt"])
@@ -123,5 +125,5 @@ def test_an_unfinished_or_disturbed_profile_is_warned_of(capsys, tmp_path, comma
 def test_modeled_platforms_offer_the_preferred_learner(platform):
     fix = {"learner": "cpu", "learner_implementation": "dense", "policy_implementation": "dense"}
     told = find_mapping(platform, NAME, fix=fix)
-    assert {one.source for one in told.parts} <= {"modeled", "extrapolated"}
+    assert {one.estimate.source for one in told.parts} <= {"modeled", "extrapolated"}
     assert told.hz <= find_mapping(platform, NAME, epsilon=0.0).hz * (1 + 1e-9)
