@@ -15,8 +15,7 @@ from ..answer import Note, Row
 from ..mapping.answer import MappingAnswer
 from ..mapping.options import implementation_of
 from ..mapping.processes import strategy_of
-from ..mapping.question import MappingQuestion
-from ..mapping.values import NUMBERS
+from ..mapping.question import NUMBERS, MappingQuestion
 from ..solver.problem import TREE
 from .printer import say
 

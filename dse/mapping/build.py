@@ -22,11 +22,9 @@ from ..records import benchmark
 from ..solver.problem import PARTS, Configuration, Flow, Hop, Option, Part, Problem, ProblemError
 from ..times.analytic import budgets
 from ..times.parts import Parts
-from .equal_devices import EqualDevices
 from .learners import fastest
-from .options import ARRANGEMENT, OptionBuilder, OptionKey, key_of
-from .processes import ExecutionMode, combinations, runs_of
-from .scaled import Elsewhere, beside_of
+from .options import ARRANGEMENT, EqualDevices, OptionBuilder, OptionKey, key_of
+from .processes import Elsewhere, ExecutionMode, beside_of, combinations, runs_of
 
 DEPTHS = (*range(9), 16, 50)
 LISTED = 6  # options of a device in a sentence

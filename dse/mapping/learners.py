@@ -27,8 +27,7 @@ from ..times.batch_law import FlatThenLinear, flat_then_linear
 from ..times.multi_learner import Terms, data_parallel_seconds, single_seconds, spo_seconds
 from ..times.parts import Parts
 from ..times.whole_runs import UNLIKE, combined
-from .processes import LEAST, Beside, Run, one_thread, replay_times, reshaped
-from .scaled import Scaled
+from .processes import LEAST, Beside, Run, Scaled, one_thread, replay_times, reshaped
 
 WHOLE = set(SYNCS) - set(SHARING)
 """Syncs whose learners each take whole steps."""

@@ -12,7 +12,7 @@ from dse.answers.mapping_answer import mapping_answer
 from dse.estimate import Estimate, Evidence
 from dse.mapping import alternatives
 from dse.mapping.alternatives import Doubt, choose, undominated
-from dse.mapping.equal_devices import EqualDevices
+from dse.mapping.options import EqualDevices
 from dse.mapping.question import find_mapping, tables
 from dse.platforms import load as load_platform
 from dse.solver.deciding import Deciding
