@@ -6,15 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 from ..answer import Answer, Note, Row, evidence_notes, notes_of_records
+from ..estimate import SUREST_FIRST
 from ..mapping.answer import MappingAnswer, Shortage, split_unit
 from ..mapping.explain import Explanation
 from ..mapping.question import MappingQuestion
 from ..platforms.fingerprint import where
-from ..records import benchmark
 from .emit import piped_command, to_run, training_command, why_not_run
 
 UNPROFILED = {"no_profile", "no_records", "profile_differs"}
 """Kinds of notes where the workload's own profile does not answer."""
+TIMED_BY = {"profile": SUREST_FIRST, "arrangements": SUREST_FIRST[:-1], "sweep": ("measured",)}
+"""Sources of a time that the command of a topic makes no surer, once it has run."""
 
 
 def mapping_answer(found: MappingAnswer | Shortage, asked: str = "") -> Answer:
@@ -64,14 +66,13 @@ def _measure(found: MappingAnswer) -> Iterator[Note]:
         yield Note("measure_there" if evidence.command else "state_time", named, "measure")
         return
     is_profiled = not found.profile_notes and not kinds & UNPROFILED
-    is_timed = evidence.source != "modeled" or not evidence.command.startswith(benchmark("profile --arrangements"))
+    is_timed = evidence.source in TIMED_BY.get(evidence.topic, ())
     tied = [
         arrangement
         for row in found.others
         if row.says == "tied" and (arrangement := row.label["arrangement"]) != found.arrangement
     ]
-    commands = (benchmark("profile"), *[benchmark("sweep")] * (evidence.source == "measured"))
-    if not (is_profiled and is_timed and evidence.command.startswith(commands)):
+    if not (is_profiled and is_timed):
         yield Note("measure_to_decide" if decide else "measure_to_be_sure", named, "measure")
     elif decide and tied and found.called and not where(found.machine):
         words = shlex.join([found.called, "--fix", f"arrangement={tied[0]}", "--seconds", "60"])

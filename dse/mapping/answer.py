@@ -15,9 +15,10 @@ from ..platforms.reading import HERE
 from ..records import how_to_measure
 from ..solver.deciding import timed_of
 from ..solver.law import LOOP_BOUND, TOO_HIGH, Objective, slowdowns, sum_needs, transfers
-from ..solver.problem import LOOP, PARTS, TREE, Option, Part, Problem
+from ..solver.problem import LOOP, PARTS, TREE, Part, Problem
 from ..solver.queues import run_configuration
 from ..solver.solve import Candidate, Infeasible, solve
+from ..times.parts import Parts
 from ..times.whole_runs import REFERENCE, what_of
 from .alternatives import Chosen, Doubt, choose, source_of
 from .build import Built
@@ -123,12 +124,11 @@ class MappingAnswer:
         is_machine = self.machine and parts.platform.name in (HERE, self.machine)
         options = [option for problem in self.built.problems.values() for option in problem.options["learner"]]
         combined = {key: self.details("learner").get(key, usual) for key, usual in ALONE.items()}
-        strategy = strategy_of(self.arrangement, combined["banks"]) if self._is_shared else ""
         more = {
             "depth": one.configuration.depth,
             "environments": parts.environments,
             **combined,
-            "strategy": strategy,
+            "strategy": strategy_of(self.arrangement, combined["banks"]) if self.processes else "",
             "devices": outcome.devices,
             "watts": outcome.watts,
             "hz": outcome.hz,
@@ -137,7 +137,7 @@ class MappingAnswer:
             "bound": found.bound,
             "distance": 1 - one.value / found.bound,
             "configurations": found.configurations,
-            "runs_here": self._is_shared or self.arrangement == "serial",
+            "runs_here": self.arrangement == "serial" or bool(self.processes),
             "cores": used[f"{parts.cpu.name}.cores"],
             "cores_there": float(parts.cores),
             "where": self.group_by_device(),
@@ -150,13 +150,6 @@ class MappingAnswer:
         least = weakest([source_of(one), *(row.number["source"] for row in self.parts)])
         number = Estimate(self.value, self.low, self.high, Evidence("rate", least))
         return replace(self.made.doubt.row(one, label, "train", more), estimate=number)
-
-    @functools.cached_property
-    def _is_shared(self) -> bool:
-        """Whether several processes run it here, which share a replay."""
-        home = self.built.parts.cpu.name
-        at_home = all(device == home for option in self.chosen.configuration.options for device, _ in option.where)
-        return self.arrangement != "serial" and at_home and is_here(self.built.parts)
 
     def group_by_device(self) -> dict[str, list[str]]:
         """Return what each device does, the learner's first; sampling and updating are the tree where both are one's.
@@ -211,22 +204,22 @@ class MappingAnswer:
         ``charged_seconds``: what its engine is charged, and each of ``also``, other than its own time where a serial
         loop was timed whole.
         """
-        slower = slowdowns(self.chosen.problem, self.chosen.configuration.where)
-        return tuple(self._part(option, slower[option.part]) for option in self.chosen.configuration.options)
-
-    def _part(self, option: Option, slower: float) -> Row:
-        time, evidence = option.time.scaled(slower / self._beyond), option.time.rests_on
-        if evidence.alone:  # the whole was timed, and this share of it was not
-            source, factor = evidence.alone
-            time = Estimate.within(time.value, max(time.factor, factor), replace(evidence, source=source))
-        more: dict[str, Any] = {
-            "implementation": option.name,
-            "details": dict(self.built.details(option)),
-            "engine": option.engine,
-        }
-        also = [f"{device} {engine}" for device, engine in option.also]
-        more |= {"charged_seconds": option.seconds * slower, "also": also}
-        return Row({"part": option.part, "device": option.device}, time, "s", more)
+        slowdown, rows = slowdowns(self.chosen.problem, self.chosen.configuration.where), list[Row]()
+        for option in self.chosen.configuration.options:
+            slower, evidence = slowdown[option.part], option.time.rests_on
+            time = option.time.scaled(slower / self._beyond)
+            if evidence.alone:  # the whole was timed, and this share of it was not
+                source, factor = evidence.alone
+                time = Estimate.within(time.value, max(time.factor, factor), replace(evidence, source=source))
+            more: dict[str, Any] = {
+                "implementation": option.name,
+                "details": dict(self.built.details(option)),
+                "engine": option.engine,
+                "charged_seconds": option.seconds * slower,
+                "also": [f"{device} {engine}" for device, engine in option.also],
+            }
+            rows.append(Row({"part": option.part, "device": option.device}, time, "s", more))
+        return tuple(rows)
 
     @functools.cached_property
     def transfers(self) -> tuple[Row, ...]:
@@ -242,11 +235,13 @@ class MappingAnswer:
 
     @functools.cached_property
     def processes(self) -> tuple[Row, ...]:
-        """The processes of several that run it here, and their cores."""
-        if not self._is_shared:
+        """The processes of several that run it here, which share a replay, and their cores."""
+        parts = self.built.parts
+        used = {device for option in self.chosen.configuration.options for device, _ in option.where}
+        if self.arrangement == "serial" or used != {parts.cpu.name} or not is_here(parts):
             return ()
         counts = self.details("actors").get("processes", 1), self.details("learner").get("learners", 1)
-        return tuple(processes_of(self.built.parts, self.arrangement, *counts))
+        return tuple(processes_of(parts, self.arrangement, *counts))
 
     @functools.cached_property
     def shares(self) -> tuple[Row, ...]:
@@ -357,23 +352,26 @@ class MappingAnswer:
     @functools.cached_property
     def notes(self) -> tuple[Note, ...]:
         """What the rate counts and what it leaves out; warnings where the question is not quite what is answered."""
-        return (*self.asked_notes, *self._notes())
+        return (*self.asked_notes, *_profile_notes(self.built.parts), *self._notes())
 
     def _notes(self) -> Iterator[Note]:
         parts, one, chosen = self.built.parts, self.chosen, self.chosen.configuration
-        yield from _profile_notes(self.built)
-        for option in chosen.options:
-            if (factor := slowdowns(one.problem, chosen.where)[option.part]) != 1:
-                is_other = implementation_of(self.built.details(option)) != REFERENCE
-                values = {"part": option.part, "device": option.device, "factor": factor, "timed_with": REFERENCE}
+        for part, factor in slowdowns(one.problem, chosen.where).items():
+            values = {"part": part, "device": chosen.of(part).device, "factor": factor, "timed_with": REFERENCE}
+            if factor != 1:
+                is_other = implementation_of(self.details(part)) != REFERENCE
                 yield Note("slowdown_of_other" if is_other else "slowdown", values)
-        yield from _depth_notes(one.mode, chosen.depth)
+        if one.mode.in_turns and chosen.depth:
+            yield Note("depth_gains_nothing", {"depth": chosen.depth})
+        if not one.mode.in_turns and chosen.depth == 0:
+            yield Note("nothing_overlaps")
+        if not one.mode.in_turns:
+            yield Note("rate_is_bound", {"too_high": {f"D = {ahead}": share for ahead, share in TOO_HIGH.items()}})
         if self._beyond != 1:
             yield Note("whole_loop", {"ratio": self._beyond})
-        count = parts.workload.actors.count
-        if one.outcome.bottleneck == chosen.actors.engine != chosen.learner.engine:
-            if self.details("actors").get("processes") == count:
-                yield Note("actors_have_processes", {"actors": count})
+        is_every_actor = self.details("actors").get("processes") == parts.workload.actors.count
+        if is_every_actor and one.outcome.bottleneck == chosen.actors.engine != chosen.learner.engine:
+            yield Note("actors_have_processes", {"actors": parts.workload.actors.count})
         if chosen.sampling.device != chosen.updating.device:
             yield Note("tree_is_parted", level="warning")
         if parts.environments > 1:
@@ -381,6 +379,18 @@ class MappingAnswer:
         if self.objective == "per_watt":
             yield Note("watts_are_limits")
         yield from self.built.notes(chosen)
+
+
+def _profile_notes(parts: Parts) -> Iterator[Note]:
+    """Yield whether the records are of another shape of the workload, or lack its profile."""
+    table = parts.table
+    if table is None:
+        yield Note("no_records", {"platform": parts.platform.name})
+    elif table.differs:
+        yield Note("profile_differs", {"workload": table.workload, "differs": table.differs}, "warning")
+    if table and not table.rows:
+        command = how_to_measure(f"profile --workload {parts.workload_word}")
+        yield Note("no_profile", {"workload": parts.workload.name, "how": command}, "warning")
 
 
 def rate_of(
@@ -407,28 +417,6 @@ def _by(built: Built, problem: Problem, name: str) -> Problem | None:
             return None
         problem = problem.having(part, *options)
     return problem
-
-
-def _profile_notes(built: Built) -> Iterator[Note]:
-    """Yield whether the records are of another shape of the workload, or lack its profile."""
-    parts = built.parts
-    if parts.table and parts.table.differs:
-        yield Note("profile_differs", {"workload": parts.table.workload, "differs": parts.table.differs}, "warning")
-    if parts.table is None:
-        yield Note("no_records", {"platform": parts.platform.name})
-    elif not parts.table.rows:
-        command = how_to_measure(f"profile --workload {parts.workload_word}")
-        yield Note("no_profile", {"workload": parts.workload.name, "how": command}, "warning")
-
-
-def _depth_notes(mode: ExecutionMode, depth: int) -> Iterator[Note]:
-    """Yield whether batches that are sampled ahead gain anything, and how far off the rate may be."""
-    if mode.in_turns and depth:
-        yield Note("depth_gains_nothing", {"depth": depth})
-    if not mode.in_turns and depth == 0:
-        yield Note("nothing_overlaps")
-    if not mode.in_turns:
-        yield Note("rate_is_bound", {"too_high": {f"D = {ahead}": share for ahead, share in TOO_HIGH.items()}})
 
 
 @dataclass(frozen=True)

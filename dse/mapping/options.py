@@ -131,7 +131,7 @@ class EqualDevices:
         times += [(tree.name, time) for tree in self._trees(device) for time in (tree.draw, tree.update)]
         times += [("storage", self.parts.rows_moved(device))] if device.memory else []
         known = tuple((name, time.value, time.low, time.high, time.source) for name, time in times)
-        has = tuple((name.removeprefix(device.name), amount) for name, amount in budgets(device))
+        has = tuple(moved(dict(budgets(device)), {device.name: ""}).items())
         watts = device.power_watts.value if device.power_watts else None
         return device.kind, device.name == cpu, has, watts, routes, known
 

@@ -20,7 +20,7 @@ from impls.training import TrainingError, Workload
 from impls.training.arrangement import BANKED, SEVERAL, SYNCS, Arrangement
 
 from ..answer import Row
-from ..estimate import Estimate, Evidence
+from ..estimate import Estimate
 from ..platforms import Device
 from ..records import benchmark
 from ..solver.problem import ProblemError
@@ -259,7 +259,7 @@ class Beside:
         timed, factor = self._nearest
         told = f"{alone.rests_on.told}; in {self.run.arrangement} concurrently with the others: {timed.told}"
         command = benchmark(f"profile --arrangements --workload {self.parts.workload_word}")
-        evidence = dataclasses.replace(alone.rests_on, told=told, command=command)
+        evidence = dataclasses.replace(alone.rests_on, told=told, command=command, topic="arrangements")
         return Estimate.within(seconds, together(alone.factor, factor), evidence)
 
 
@@ -395,7 +395,8 @@ class Scaled:
         source = known.source if is_timed else alone.source
         other = f", {self.run.arrangement}" if self.run.arrangement != self.whole.arrangement else ""
         share = (alone.source, alone.factor) if alone.interval == "factor" else None
-        evidence = Evidence(f"loop({name}){other}", source, told, alone.rests_on.command, alone.rests_on.assumed, share)
+        named: dict[str, Any] = {"number": f"loop({name}){other}", "source": source, "told": told, "alone": share}
+        evidence = dataclasses.replace(alone.rests_on, **named)
         return Estimate.within(alone.value * self.ratio, factor, evidence)
 
 
