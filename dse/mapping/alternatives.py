@@ -27,8 +27,8 @@ from ..answer import Row, Values
 from ..estimate import Estimate, Evidence, weakest
 from ..records import Source
 from ..solver.deciding import Spread, deciding, spread_of, timed_of
-from ..solver.law import EPSILONS, GIVEN_UP, Objective, Reals, value_of
-from ..solver.problem import PARTS, TREE, Configuration, Option, Problem, Timed
+from ..solver.law import EPSILONS, GIVEN_UP, Factor, Objective, Reals, value_of
+from ..solver.problem import TREE, Configuration, Hop, Option, Problem
 from ..solver.solve import FRUGAL, TIED, Candidate, Infeasible, Search, Solution
 from ..stats import CONFIDENCE, Z, percentile_interval
 from .processes import ExecutionMode
@@ -52,29 +52,34 @@ def cores(one: Candidate) -> float:
     return float(one.key(("cores",))[0])
 
 
+@dataclass(eq=False)
 class Doubt:
     """Values of configurations where all numbers are drawn jointly. ``choose`` is the rule; see above.
 
     ``exact``: equally good is what lies within epsilon, whatever is known of the times, in the order of ``TIED``.
     """
 
-    def __init__(self, objective: Objective, epsilon: float, exact: bool = False) -> None:
-        self.objective, self.epsilon, self.exact = objective, epsilon, exact
-        self.values = functools.cache(self._drawn)
-        self._key = functools.partial(Candidate.key, order=TIED if exact else FRUGAL)
+    objective: Objective
+    epsilon: float
+    exact: bool = False
+    drawn: dict[Candidate, Reals] = field(default_factory=dict)
 
-    def _drawn(self, one: Candidate) -> Reals:
+    def values(self, one: Candidate) -> Reals:
         """Values [d] of a candidate; the same draws for the same evidence, whoever asks."""
-        return self._values(one, _drawn_factors)
+        if one not in self.drawn:
+            self.drawn[one] = self._values(one, _drawn_factors)
+        return self.drawn[one]
 
     def ends(self, one: Candidate) -> tuple[float, float]:
         """The 95 % interval of a candidate's value, which holds the value itself."""
         low, high = percentile_interval(self.values(one))
         return min(low, one.value), max(high, one.value)
 
-    def row(self, one: Candidate, label: Values, says: str = "", more: Values | None = None) -> Row:
-        """A candidate's value with its 95 % interval, as sure as the least sure of all that it rests on."""
-        number = Estimate(one.value, *self.ends(one), Evidence("rate", source_of(one)))
+    def row(
+        self, one: Candidate, label: Values, says: str = "", more: Values | None = None, also: Iterable[Source] = ()
+    ) -> Row:
+        """A candidate's value with its 95 % interval, by the least sure source of all that it rests on and ``also``."""
+        number = Estimate(one.value, *self.ends(one), Evidence("rate", weakest([source_of(one), *also])))
         return Row(label, number, UNITS[self.objective], more or {}, says, arrangement_of(one) == "pipelined")
 
     def chance(self, one: Candidate, other: Candidate) -> float:
@@ -93,11 +98,9 @@ class Doubt:
     def group(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The best, and whatever is statistically tied with it: what may be chosen first, in the order of the rule."""
         best = max(candidates, key=lambda one: one.value)
-        least = best.value * (1 - max(GIVEN_UP, self.epsilon))
-        return sorted(
-            (one for one in candidates if self.no_worse(one, best)),
-            key=lambda one: (one.value < least, *self._key(one)),
-        )
+        least, order = best.value * (1 - max(GIVEN_UP, self.epsilon)), TIED if self.exact else FRUGAL
+        tied = [one for one in candidates if self.no_worse(one, best)]
+        return sorted(tied, key=lambda one: (one.value < least, *one.key(order)))
 
     def decisive(self, one: Candidate, other: Candidate) -> Evidence | None:
         """The evidence whose uncertainty moves the quotient of two values most; None where none moves it."""
@@ -113,11 +116,8 @@ class Doubt:
 
     def _values(self, one: Candidate, factor: Callable[[str, Spread], Reals]) -> Reals:
         """Values where every time has a slowdown of ``factor(number, spread)``."""
-
-        def slower(timed: Timed) -> Reals:
-            return factor(timed.rests_on.number, spread_of(timed))
-
-        values: Reals = value_of(one.problem, one.configuration, self.objective, slower)
+        slowdown: Factor = lambda timed: factor(timed.rests_on.number, spread_of(timed))  # noqa: E731
+        values: Reals = value_of(one.problem, one.configuration, self.objective, slowdown)
         return values
 
 
@@ -178,10 +178,16 @@ class Chosen:
 
     def other(self, one: Candidate) -> Row:
         """An alternative that is statistically tied with the choice, which differs in its label from it."""
-        more: dict[str, Any] = {"pace": one.value / self.answer.value, "chance": self.doubt.chance(one, self.answer)}
-        more |= {"devices": one.outcome.devices, "cores": cores(one), "mapping": mapping_of(one.configuration)}
+        more = {
+            "pace": one.value / self.answer.value,
+            "chance": self.doubt.chance(one, self.answer),
+            "devices": one.outcome.devices,
+            "cores": cores(one),
+            "mapping": {option.part: option.device for option in one.configuration.options},
+            "is_tied": True,
+        }
         label = {"differs": difference(self.answer, one), "arrangement": arrangement_of(one)}
-        return self.doubt.row(one, label, "tied", more | {"is_tied": True})
+        return self.doubt.row(one, label, "tied", more)
 
     def decides(self, problems: Mapping[Any, Problem]) -> Iterator[Row]:
         """Yield what all that rests on a number makes of the choice at an end of its interval, by the factor there.
@@ -193,33 +199,29 @@ class Chosen:
         users = _users_of(problems.values())
         for end in deciding(problems, self.found.objective, self.answer, allowed):
             differs = difference(self.answer, end.winner) if end.winner else {}
-            longer = "decides_if_longer" if end.factor > 1 else "decides_if_shorter"
             part, device = users[end.number]
+            more = {
+                "times": max(end.factor, 1 / end.factor),
+                "value": end.value,
+                "differs": differs,
+                "gain": end.gain,
+                "evidence": end.number,
+            }
+            says = "decides_if_longer" if end.factor > 1 else "decides_if_shorter"
             label = {"time_of": part, "on": device, "factor": end.factor}
-            more = {"times": max(end.factor, 1 / end.factor), "value": end.value, "differs": differs}
-            more |= {"gain": end.gain, "evidence": end.number}
-            yield Row(label, more=more, says=longer if differs else "")
+            yield Row(label, more=more, says=says if differs else "")
 
 
 def _users_of(problems: Iterable[Problem]) -> dict[str, tuple[str, str]]:
     """Return by number the part that takes the time, and its device; of a link "link", and its ends."""
     parts, devices = dict[str, set[str]](), dict[str, str]()
-    for problem in problems:
-        for option in problem.every_option():
-            number = option.time.rests_on.number
-            parts.setdefault(number, set()).add(option.part)
-            devices.setdefault(number, option.device)
-        for hop in (hop for way in problem.ways.values() for hop in way):
-            parts.setdefault(hop.rests_on.number, {"link"})
-            devices.setdefault(hop.rests_on.number, hop.link)
-    return {number: (_name_parts(names), devices[number]) for number, names in parts.items()}
-
-
-def _name_parts(parts: set[str]) -> str:
-    """Return what takes a time that all of these parts rest on."""
-    if len(parts) == 1:
-        return next(iter(parts))
-    return "tree" if parts == set(TREE) else "whole loop"
+    for timed in (timed for problem in problems for timed in problem.every_timed()):
+        part, device = ("link", timed.link) if isinstance(timed, Hop) else (timed.part, timed.device)
+        parts.setdefault(timed.rests_on.number, set()).add(part)
+        devices.setdefault(timed.rests_on.number, device)
+    several = {number: "tree" if names == set(TREE) else "whole loop" for number, names in parts.items()}
+    alone = {number: name for number, (name, *others) in parts.items() if not others}
+    return {number: (part, devices[number]) for number, part in (several | alone).items()}
 
 
 def choose(problems: Mapping[Any, Problem], objective: Objective, epsilon: float | None) -> Chosen | Infeasible:
@@ -265,11 +267,6 @@ def place_of(one: Candidate) -> tuple[object, ...]:
 def arrangement_of(one: Candidate) -> str:
     """The arrangement of the execution mode; a mode that is but a name is its own."""
     return one.mode.arrangement if isinstance(one.mode, ExecutionMode) else str(one.mode)
-
-
-def mapping_of(chosen: Configuration) -> dict[str, str]:
-    """The device of each part, by the part's name."""
-    return {part: chosen.of(part).device for part in PARTS}
 
 
 def difference(chosen: Candidate, other: Candidate) -> dict[str, Any]:

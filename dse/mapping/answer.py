@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..answer import Note, Row
-from ..estimate import Estimate, Evidence, Interval, interval_of, weakest
+from ..estimate import Estimate, Evidence, Interval, interval_of
 from ..platforms.reading import HERE
 from ..records import how_to_measure
 from ..solver.deciding import timed_of
@@ -101,11 +101,17 @@ class MappingAnswer:
     @property
     def question(self) -> dict[str, Any]:
         """What was asked, as plain values."""
-        platform, learner = self.built.parts.platform.name, self.built.parts.workload.learner
-        shape = {"batch": learner.batch, "update_interval": learner.update_interval}
-        asked = {"objective": self.objective, "epsilon": self.made.found.epsilon}
-        whose = {"machine": self.machine, "results": self.results}
-        return {"platform": platform, "workload": self.workload, **shape, **asked, **whose}
+        parts, found = self.built.parts, self.made.found
+        return {
+            "platform": parts.platform.name,
+            "workload": parts.workload.name,
+            "batch": parts.batch,
+            "update_interval": parts.workload.learner.update_interval,
+            "objective": found.objective,
+            "epsilon": found.epsilon,
+            "machine": self.machine,
+            "results": self.results,
+        }
 
     def details(self, part: Part) -> Mapping[str, Any]:
         """Return the details of the option that was chosen for a part."""
@@ -141,15 +147,13 @@ class MappingAnswer:
             "cores": used[f"{parts.cpu.name}.cores"],
             "cores_there": float(parts.cores),
             "where": self.group_by_device(),
-            "workload": self.workload,
+            "workload": parts.workload.name,
             "batch": parts.batch,
             "platform": f"machine {self.machine}" if is_machine else parts.platform.name,
             "bottleneck": self.bottleneck.to_dict(),
         }
         label = {"arrangement": self.arrangement, **{row.label["part"]: row.label["device"] for row in self.parts}}
-        least = weakest([source_of(one), *(row.number["source"] for row in self.parts)])
-        number = Estimate(self.value, self.low, self.high, Evidence("rate", least))
-        return replace(self.made.doubt.row(one, label, "train", more), estimate=number)
+        return self.made.doubt.row(one, label, "train", more, [row.number["source"] for row in self.parts])
 
     def group_by_device(self) -> dict[str, list[str]]:
         """Return what each device does, the learner's first; sampling and updating are the tree where both are one's.
@@ -338,7 +342,7 @@ class MappingAnswer:
     def measure_next(self) -> Evidence | None:
         """The evidence whose interval moves the decision most, or else the predicted rate."""
         for row in self.decides:
-            is_moved = row.says or abs(math.log(row.more["value"] / self.value)) > CLOSE
+            is_moved = row.says or abs(math.log(row.more["value"] / self.chosen.value)) > CLOSE
             if is_moved and row.more["evidence"] in self.built.evidence:
                 return self.built.rests_on(row.more["evidence"], self.chosen.configuration)
         return None

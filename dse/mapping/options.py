@@ -13,7 +13,6 @@ from typing import Any
 
 from impls.terminal import plural
 
-from ..estimate import Estimate
 from ..platforms import Device, Link
 from ..solver.problem import PARTS, TREE, Option, Part, moved
 from ..times.analytic import budgets, training_bytes
@@ -103,10 +102,6 @@ class EqualDevices:
     def learner_bytes(self, device: Device, share: int) -> tuple[float, float]:
         """(what a gradient step on a given number of records keeps in memory, bytes of the records)."""
         return self._learner_bytes(self.first(device), share)
-
-    def rows_moved(self, device: Device) -> Estimate:
-        """Seconds of a gradient step that storage on a device takes."""
-        return self.parts.rows_moved(self.first(device))
 
     @functools.cached_property
     def links(self) -> dict[str, str]:
@@ -328,7 +323,7 @@ class OptionBuilder:
             if device.memory:
                 needs = {f"{device.name}.memory_bytes": self.parts.storage_bytes}
                 engine = self.engine(device, "replay" if device.kind == "cpu" else "memory")
-                time = self.equal.rows_moved(device)
+                time = self.equal.parts.rows_moved(self.equal.first(device))
                 if self.beside and device.kind == "cpu":
                     time = self.beside.stored(time)
                 self.add(Option("storage", "records", device.name, engine, time, needs), {})

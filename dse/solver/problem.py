@@ -189,6 +189,11 @@ class Problem:
         """Yield each option once, in however many trees it stands."""
         yield from {id(option): option for choices in self.axes for choice in choices for option in choice}.values()
 
+    def every_timed(self) -> Iterator[Timed]:
+        """Yield all that takes time: each option, then each hop of each way."""
+        yield from self.every_option()
+        yield from (hop for way in self.ways.values() for hop in way)
+
     def class_of(self, device: str) -> tuple[str, ...]:
         """The devices that a device may be exchanged with, itself among them; none where it is unlike all others."""
         return next((devices for devices in self.equal if device in devices), ())
