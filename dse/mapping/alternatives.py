@@ -98,7 +98,8 @@ class Doubt:
     def group(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The best, and whatever is statistically tied with it: what may be chosen first, in the order of the rule."""
         best = max(candidates, key=lambda one: one.value)
-        least, order = best.value * (1 - max(GIVEN_UP, self.epsilon)), TIED if self.exact else FRUGAL
+        least = best.value * (1 - max(GIVEN_UP, self.epsilon))
+        order = TIED if self.exact else FRUGAL
         tied = [one for one in candidates if self.no_worse(one, best)]
         return sorted(tied, key=lambda one: (one.value < least, *one.key(order)))
 

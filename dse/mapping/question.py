@@ -3,7 +3,7 @@
 import functools
 import shlex
 from argparse import ArgumentTypeError
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -275,11 +275,13 @@ def _answer(question: MappingQuestion, workload: Workload, notes: Iterable[Note]
     if isinstance(answer, Shortage):
         return answer
     unused = question.times.unused(question.platform, question.exclude) if question.times else ()
+    tried = () if "environments" in question.fix else _environments(question)
+    others = [count for count in tried if count != workload.actors.environments]
     is_changed = workload is not question.workload or question.fix.keys() & NUMBERS.keys() - {"environments"}
     return replace(
         answer,
         asked_notes=(*notes, *(Note("said", {"text": why}) for why in unused)),
-        by_environments=tuple(_by_environments(question, workload)),
+        by_environments=tuple(rate for count in others if (rate := _rate(question, workload, count))),
         called="" if is_changed else question.called,
     )
 
@@ -293,13 +295,6 @@ def _environments(question: MappingQuestion) -> tuple[int, ...]:
         else set()
     )
     return tuple(sorted({own, *timed}))
-
-
-def _by_environments(question: MappingQuestion, workload: Workload) -> Iterator[Row]:
-    """What other numbers of environments would give, where none is fixed."""
-    for environments in _environments(question) if "environments" not in question.fix else ():
-        if environments != workload.actors.environments and (rate := _rate(question, workload, environments)):
-            yield rate
 
 
 def _rate(question: MappingQuestion, workload: Workload, environments: int) -> Row | None:
