@@ -46,7 +46,7 @@ def option(
     )
 
 
-def having(answer: MappingAnswer, part: Part, details: Mapping[str, Any], device: str = "") -> MappingAnswer:
+def replace_details(answer: MappingAnswer, part: Part, details: Mapping[str, Any], device: str = "") -> MappingAnswer:
     """An answer whose option of a part has further details, on another device if one is given."""
     chosen = answer.chosen.configuration
     option = chosen.of(part)

@@ -60,7 +60,7 @@ class MappingAnswer:
 
     @property
     def objective(self) -> Objective:
-        """What the value is."""
+        """Return the objective that the value is of."""
         return self.made.found.objective
 
     @property
@@ -70,7 +70,7 @@ class MappingAnswer:
 
     @property
     def workload(self) -> str:
-        """The workload's name."""
+        """Return the name of the workload."""
         return self.built.parts.workload.name
 
     @property
@@ -90,17 +90,17 @@ class MappingAnswer:
 
     @property
     def interval(self) -> Interval:
-        """What low and high mean: "95 %" or, where anything that the value rests on was not timed, "factor"."""
+        """The meaning of low and high: "95 %" or, where anything that the value rests on was not timed, "factor"."""
         return interval_of([source_of(self.chosen)])
 
     @property
     def hz(self) -> float:
-        """Gradient steps/s."""
+        """Return the rate, in gradient steps/s."""
         return self.chosen.outcome.hz
 
     @property
     def question(self) -> dict[str, Any]:
-        """What was asked, as plain values."""
+        """Return the question as plain values."""
         parts, found = self.built.parts, self.made.found
         return {
             "platform": parts.platform.name,
@@ -119,7 +119,7 @@ class MappingAnswer:
 
     @functools.cached_property
     def choice(self) -> Row:
-        """What to run where, and its rate, as sure as the least sure of the parts.
+        """The row of the mapping: its devices, and its rate, as sure as the least sure of the parts.
 
         ``distance``: the share by which the value is below ``bound``, that of every part on its fastest option, without
         sharing, transfers or budgets. ``watts``: the limits of all devices in use, each whole. ``runs_here``: whether
@@ -203,7 +203,7 @@ class MappingAnswer:
 
     @functools.cached_property
     def parts(self) -> tuple[Row, ...]:
-        """Where each part runs, and its time.
+        """Rows of parts, each with its device and its time.
 
         ``charged_seconds``: what its engine is charged, and each of ``also``, other than its own time where a serial
         loop was timed whole.
@@ -227,7 +227,7 @@ class MappingAnswer:
 
     @functools.cached_property
     def transfers(self) -> tuple[Row, ...]:
-        """What is sent over each link; ``waits``: whether a batch waits for it."""
+        """Rows of transfers, one for each link; ``waits``: whether a batch waits for the transfer."""
         sent = transfers(self.chosen.problem, self.chosen.configuration.where)
         return tuple(
             Row(
@@ -290,7 +290,7 @@ class MappingAnswer:
 
     @functools.cached_property
     def others(self) -> tuple[Row, ...]:
-        """What is tied with the choice, the next best, and what other implementations and numbers would give."""
+        """Rows of alternatives: tied mappings, the next best, then other implementations and numbers."""
         rows = list(map(self.made.other, self.made.ties))
         if self.made.elsewhere and (other := self.made.other(self.made.elsewhere)) not in rows:
             rows.append(replace(other, says="next_best", more={**other.more, "is_tied": False}))
@@ -329,7 +329,7 @@ class MappingAnswer:
 
     @functools.cached_property
     def decides(self) -> tuple[Row, ...]:
-        """What ends of times' intervals make of the choice; those first at which another mapping is better."""
+        """Rows of times at an end of their interval; those first at which another mapping is better."""
         return tuple(self.made.decides(self.built.problems))
 
     @functools.cached_property
@@ -349,13 +349,13 @@ class MappingAnswer:
 
     @functools.cached_property
     def decide(self) -> Evidence | None:
-        """What to measure to tell the choice from what is tied with it, or from the next best."""
+        """The evidence to measure to tell the choice from tied mappings, or from the next best."""
         evidence = self.made.decide
         return evidence and self.built.rests_on(evidence.number, self.chosen.configuration)
 
     @functools.cached_property
     def notes(self) -> tuple[Note, ...]:
-        """What the rate counts and what it leaves out; warnings where the question is not quite what is answered."""
+        """Notes on what the rate counts and leaves out; warnings where the answer is to a slightly different question."""
         return (*self.asked_notes, *_profile_notes(self.built.parts), *self._notes())
 
     def _notes(self) -> Iterator[Note]:

@@ -27,7 +27,7 @@ from impls.training import timed_names
 from impls.training.__main__ import _parser as training_parser
 from tests.committed import RESULTS
 from tests.matrix import matrix, slow
-from tests.solver_cases import having
+from tests.solver_cases import replace_details
 
 MACHINES = ("d7dae63b89", "8fb834d50a")
 PLATFORMS = ("u200", "h200", "edge", *(str(RESULTS / key / "platform.toml") for key in MACHINES))
@@ -106,7 +106,7 @@ def test_nothing_is_advised_that_would_run_something_else():
         ("sampling", {"options": {"propagate": "delta"}}),
         ("learner", {"learners": 2}),
     ):
-        assert emit.training_command(having(serial, name, change)) is None, change
+        assert emit.training_command(replace_details(serial, name, change)) is None, change
     fixed = find_mapping("h200", "cartpole_dqn", fix={"arrangement": "serial", "batch": 128})
     assert fixed.called == ""
     assert mapping_answer(fixed, ASKED).paste == (f"{ASKED} --json | python -m impls.training train grid --mapping -",)

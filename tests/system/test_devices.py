@@ -26,7 +26,7 @@ from impls.training.options import KEY, WHY_NOT, parser
 from impls.training.parallel.loop import ParallelLoop
 from tests.learning import batch_of, tiny
 from tests.parallel_runs import advance, lives, small
-from tests.solver_cases import having
+from tests.solver_cases import replace_details
 
 torch = pytest.importorskip("torch", reason="learners need the extra `train`")
 from impls.training.learners.torch_learner import base  # noqa: E402
@@ -139,7 +139,7 @@ def test_an_answer_has_the_settings_of_a_run_or_why_not(arrangement, changes, wh
     answer = answer_question(asked)
     changed = answer
     for part, change in changes.items():
-        changed = having(changed, part, *change)
+        changed = replace_details(changed, part, *change)
     note, told = emit.why_not_run(changed), emit.to_run(asked, changed)
     assert " ".join([note.kind, *note.values.values()] if note else []) == why
     assert (KEY in told, WHY_NOT in told) == (not why, bool(why))

@@ -25,7 +25,7 @@ from dse.times.parts import Parts
 from impls.training import load
 from tests.committed import RESULTS
 from tests.oracles.plain_loops import every
-from tests.solver_cases import having, learners, option
+from tests.solver_cases import learners, option, replace_details
 from tests.unit.test_options import several
 
 HOPPER, PONG = load("hopper_ddpg"), load("pong_dqn")
@@ -218,7 +218,7 @@ def test_updates_a_sample_count_in_a_modeled_tree():
 
 def test_a_command_has_the_learners_threads():
     answer = find_mapping("h200", "cartpole_dqn", fix={"arrangement": "serial", "learner": "cpu"})
-    assert emit.training_command(having(answer, "learner", {"threads": 3})).endswith(" --threads 3")
+    assert emit.training_command(replace_details(answer, "learner", {"threads": 3})).endswith(" --threads 3")
 
 
 def test_what_decides_is_a_row_by_its_factor_and_device(monkeypatch):
