@@ -355,7 +355,7 @@ class MappingAnswer:
 
     @functools.cached_property
     def notes(self) -> tuple[Note, ...]:
-        """Notes on what the rate counts and leaves out; warnings where the answer is to a slightly different question."""
+        """Notes on what the rate counts and leaves out; warnings where the answer is to another question."""
         return (*self.asked_notes, *_profile_notes(self.built.parts), *self._notes())
 
     def _notes(self) -> Iterator[Note]:
