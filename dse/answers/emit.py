@@ -58,7 +58,8 @@ def to_run(question: MappingQuestion, answer: MappingAnswer) -> dict[str, Any]:
 
 def why_not_run(answer: MappingAnswer) -> Note | None:
     """Return why impls.training cannot run exactly this mapping; None where it can, with the answer's own workload."""
-    device, tree, learner = answer.choice.label, answer.details("sampling"), answer.details("learner")
+    device = {option.part: option.device for option in answer.chosen.configuration.options}
+    tree, learner = answer.details("sampling"), answer.details("learner")
     home, learns_at = device["actors"], {"device": device["learner"]}
     at = device["sampling"] if tree.get("contestant") == DEVICE_TREE else home
     if away := [device[part] for part in TREE if device[part] != at]:
