@@ -145,10 +145,9 @@ def changed_answer(before: MappingAnswer | Shortage, after: MappingAnswer | Shor
 def _verdict(before: MappingAnswer | Shortage, after: MappingAnswer) -> str:
     if isinstance(before, Shortage):
         return "fits_now"
-    compared = [
-        (found.parts, found.choice.more["depth"], found.value, found.low, found.high) for found in (before, after)
-    ]
-    if compared[0] == compared[1]:
+    rates = [(found.value, found.low, found.high, found.choice.more["depth"]) for found in (before, after)]
+    parts = [[row.to_dict() for row in found.parts] for found in (before, after)]
+    if rates[0] == rates[1] and parts[0] == parts[1]:
         return "changes_nothing"
     is_equal = abs(after.value / before.value - 1) <= after.made.found.epsilon
     return "changes_no_rate" if is_equal else "changes_rate"
