@@ -70,7 +70,8 @@ class Evidence:
 
     ``assumed``: what a platform file does not state and the value needs. Values with the same
     ``number``, a name such as "T_train(gpu)", are wrong together: sensitivity scales all of them at once. ``alone``:
-    the source and the factor of a part's own time, where just the run that it is a share of was timed.
+    the source and the factor of a part's own time, where just the run that it is a share of was timed. ``topic``: what
+    the command measures, "profile" (parts), "arrangements" (whole runs) or "sweep" (trees).
     """
 
     number: str
@@ -79,6 +80,7 @@ class Evidence:
     command: str = ""
     assumed: tuple[Assumption, ...] = ()
     alone: tuple[Source, float] | None = None
+    topic: str = ""
 
     def __post_init__(self) -> None:
         if self.source not in SUREST_FIRST:

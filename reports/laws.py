@@ -22,7 +22,7 @@ from dse import platforms
 from dse.estimate import Estimate
 from dse.mapping.answer import MappingAnswer, build_answer, lacking
 from dse.mapping.build import build
-from dse.mapping.values import IMPLEMENTATIONS, with_values
+from dse.mapping.question import IMPLEMENTATIONS, with_values
 from dse.platforms import Device, Platform, PlatformError
 from dse.platforms.reading import FILE, RESULTS
 from dse.records import Measurement, RecordError, how_to_measure

@@ -17,9 +17,8 @@ from impls.training import Workload
 from .. import platforms, race_trees
 from ..answer import Answer, Note
 from ..mapping.answer import MappingAnswer
-from ..mapping.question import Asked, answer_question, explain_choice
+from ..mapping.question import FIX, Asked, answer_question, explain_choice
 from ..mapping.question import ask as ask_mapping
-from ..mapping.values import FIX
 from ..mapping.what_if import with_changes
 from ..platforms import Platform
 from ..platforms.reading import HERE, RESULTS

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import impls
@@ -11,13 +11,11 @@ from impls.training import Workload, WorkloadError, load
 from impls.training.arrangement import SEVERAL
 from impls.training.options import KEY, WHY_NOT
 
-from ..answer import Note
-from ..estimate import Interval
-from ..mapping.answer import MappingAnswer, PartAnswer
+from ..answer import Note, Row
+from ..mapping.answer import MappingAnswer
 from ..mapping.options import implementation_of
 from ..mapping.processes import strategy_of
-from ..mapping.question import MappingQuestion
-from ..mapping.values import NUMBERS
+from ..mapping.question import NUMBERS, MappingQuestion
 from ..solver.problem import TREE
 from .printer import say
 
@@ -51,34 +49,36 @@ def to_run(question: MappingQuestion, answer: MappingAnswer) -> dict[str, Any]:
     values = {key: value for key, value in question.fix.items() if key in NUMBERS}
     if why := why_not_run(answer):
         return {"values": values, WHY_NOT: say(why.kind, why.values)}
-    chosen = {"batch": answer.batch, "presampled": answer.depth, "environments": answer.environments}
-    more = {"update_interval": answer.update_interval, **values}
+    choice, shape = answer.choice.more, answer.question
+    chosen = {"batch": shape["batch"], "presampled": choice["depth"], "environments": choice["environments"]}
+    more = {"update_interval": shape["update_interval"], **values}
     more = {".".join(NUMBERS[key]): value for key, value in more.items() if key not in chosen}
     return {"values": values, KEY: {**run_settings(answer), **chosen, **more}}
 
 
 def why_not_run(answer: MappingAnswer) -> Note | None:
     """Return why impls.training cannot run exactly this mapping; None where it can, with the answer's own workload."""
-    part = {placed.part: placed for placed in answer.parts}
-    tree, learner, home = part["sampling"].details, part["learner"], part["actors"].device
-    at = part["sampling"].device if tree.get("contestant") == DEVICE_TREE else home
-    if away := [part[name].device for name, its in zip(TREE, (at, at), strict=True) if part[name].device != its]:
+    device = {option.part: option.device for option in answer.chosen.configuration.options}
+    tree, learner = answer.details("sampling"), answer.details("learner")
+    home, learns_at = device["actors"], {"device": device["learner"]}
+    at = device["sampling"] if tree.get("contestant") == DEVICE_TREE else home
+    if away := [device[part] for part in TREE if device[part] != at]:
         return Note("run_has_tree_at", {"home": at, "device": away[0]})
-    if part["storage"].device != home:
-        return Note("run_has_records_at", {"home": home, "device": part["storage"].device})
+    if device["storage"] != home:
+        return Note("run_has_records_at", {"home": home, "device": device["storage"]})
     if not {"contestant", "fanout"} <= tree.keys():
         return Note("tree_is_not_stated")
     if tree.get("threads", 1) != 1 or tree.get("options"):
         return Note("run_has_plain_tree")
     if answer.arrangement != "serial" and tree["contestant"] != SHARED_TREE:
         return Note("run_shares_tree", {"shared": SHARED_TREE, "contestant": tree["contestant"]})
-    if learner.details.get("devices", 1) != 1:
+    if learner.get("devices", 1) != 1:
         return Note("run_has_one_device")
-    if "pipelines" in learner.details:
-        return Note("run_has_no_fpga", {"device": learner.device})
-    if learner.device != home and "learners" in learner.details:
-        return Note("learners_share_weights_at", {"home": home, "device": learner.device})
-    if "learners" in learner.details and answer.arrangement == "serial":
+    if "pipelines" in learner:
+        return Note("run_has_no_fpga", learns_at)
+    if device["learner"] != home and "learners" in learner:
+        return Note("learners_share_weights_at", {"home": home, **learns_at})
+    if "learners" in learner and answer.arrangement == "serial":
         return Note("one_process_one_learner")
     return None
 
@@ -88,27 +88,27 @@ def training_command(answer: MappingAnswer) -> str | None:
     own = _loaded(answer.called) if answer.called else None
     if own is None or why_not_run(answer):
         return None
-    settings = run_settings(answer)
-    settings |= {"presampled": answer.depth} if answer.depth != own.replay.presampled else {}
-    settings |= {"environments": answer.environments} if answer.environments != own.actors.environments else {}
+    settings, depth, environments = run_settings(answer), answer.choice.more["depth"], answer.built.parts.environments
+    settings |= {"presampled": depth} if depth != own.replay.presampled else {}
+    settings |= {"environments": environments} if environments != own.actors.environments else {}
     words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
     return f"python -m impls.training train {shlex.join([answer.called, *words])}"
 
 
 def run_settings(answer: MappingAnswer) -> dict[str, Any]:
     """The options of training that a mapping decides, by name, but for numbers of its batches and environments."""
-    part = {placed.part: placed for placed in answer.parts}
-    tree, learner, actors = part["sampling"].details, part["learner"], part["actors"]
-    by = {"learner": implementation_of(learner.details), "policy": implementation_of(actors.details)}
+    device, choice = answer.choice.label, answer.choice.more
+    tree, learner, actors = answer.details("sampling"), answer.details("learner"), answer.details("actors")
+    by = {"learner": implementation_of(learner), "policy": implementation_of(actors)}
     if answer.arrangement == "serial":
         settings = {**by, "contestant": tree["contestant"]}
     else:
-        settings = {"arrangement": answer.arrangement, "actors": actors.details.get("processes", 1), **by}
+        settings = {"arrangement": answer.arrangement, "actors": actors.get("processes", 1), **by}
     settings["fanout"] = tree["fanout"]
-    settings |= {"threads": learner.details["threads"]} if learner.device == actors.device else {"device": "cuda"}
-    settings |= {key: learner.details[key] for key in SEVERAL if key in learner.details}
-    usual = strategy_of(answer.arrangement, answer.banks)
-    return settings | ({"strategy": answer.strategy} if answer.strategy not in ("", usual) else {})
+    settings |= {"threads": learner["threads"]} if device["learner"] == device["actors"] else {"device": "cuda"}
+    settings |= {key: learner[key] for key in SEVERAL if key in learner}
+    usual = strategy_of(answer.arrangement, choice["banks"])
+    return settings | ({"strategy": choice["strategy"]} if choice["strategy"] not in ("", usual) else {})
 
 
 def piped_command(answer: MappingAnswer, asked: str) -> str | None:
@@ -131,19 +131,21 @@ def mapping_tables(answer: MappingAnswer, capacity: int) -> Tables:
     """Write a mapping as the tables of a file: what to run, the rate to expect, and a table for each part."""
     unit = "gradient steps/J" if answer.objective == "per_watt" else "gradient steps/s"
     rate = {name: float(f"{getattr(answer, name):.{DIGITS}g}") for name in ("value", "low", "high")}
-    ends: Interval = answer.interval
-    said = {"platform": answer.platform, "workload": answer.called or answer.workload, "objective": answer.objective}
-    shape = {"batch": answer.batch, "update_interval": answer.update_interval, "capacity": capacity}
-    shape |= {"environments": answer.environments}
-    expected = {"unit": unit, **rate, "ends": ends, "upper_bound": answer.upper_bound}
-    parts = {part.part: _table(part) for part in answer.parts}
-    return {**said, "mode": answer.arrangement, "depth": answer.depth, **shape, "expected": expected, **parts}
+    said = {name: answer.question[name] for name in ("platform", "workload", "objective")}
+    said |= {"workload": answer.called} if answer.called else {}
+    shape = {name: answer.question[name] for name in ("batch", "update_interval")} | {"capacity": capacity}
+    shape |= {"environments": answer.built.parts.environments}
+    expected = {"unit": unit, **rate, "ends": answer.interval, "upper_bound": answer.choice.is_bound}
+    depth, where = answer.chosen.configuration.depth, answer.chosen.configuration.where
+    parts = {row.label["part"]: _table(row, where[row.label["part"]]) for row in answer.parts}
+    return {**said, "mode": answer.arrangement, "depth": depth, **shape, "expected": expected, **parts}
 
 
-def _table(part: PartAnswer) -> Tables:
-    details = {_RENAMED.get(key, key): value for key, value in part.details.items() if value is not None}
-    together = {"together": [part.device, *(device for device, _ in part.also)]} if part.also else {}
-    return {"device": part.device, **together, "choice": part.choice, **details, "source": part.source}
+def _table(part: Row, where: Sequence[tuple[str, str]]) -> Tables:
+    details = {_RENAMED.get(key, key): value for key, value in part.more["details"].items() if value is not None}
+    together = {"together": [device for device, _ in where]} if len(where) > 1 else {}
+    device, choice, source = part.label["device"], part.more["implementation"], part.number["source"]
+    return {"device": device, **together, "choice": choice, **details, "source": source}
 
 
 def to_toml(tables: Tables, command: str) -> str:

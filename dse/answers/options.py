@@ -16,8 +16,7 @@ from impls.training.arrangement import SYNCS
 from impls.training.environments import check_spaces, warn_of_code
 
 from ..mapping.options import ARRANGEMENT
-from ..mapping.question import MappingQuestion, ask
-from ..mapping.values import FIX, FREE
+from ..mapping.question import FIX, FREE, MappingQuestion, ask
 from ..platforms import names
 from ..platforms.reading import HERE, RESULTS
 from ..records import has_benchmarks

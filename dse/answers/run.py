@@ -30,8 +30,7 @@ from impls.training.settings import check_ranges
 
 from ..answer import Answer, Note, notes_of_records
 from ..mapping.answer import MappingAnswer, Shortage
-from ..mapping.question import MappingQuestion, answer_question
-from ..mapping.values import FREE
+from ..mapping.question import FREE, MappingQuestion, answer_question
 from ..platforms import busy
 from ..platforms.reading import HERE
 from ..race_runs import SECONDS

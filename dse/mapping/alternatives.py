@@ -1,56 +1,161 @@
-"""What is chosen of all execution modes, what is statistically tied with it, and what alternatives differ in."""
+"""What is chosen of all execution modes, what is statistically tied with it, and what alternatives differ in.
 
-from collections.abc import Iterable, Mapping
+Statistically tied are configurations whose rates differ by less than their times are known to.
+
+All times are drawn at once, log-normal by sides, an estimate's ends taken for its 95 %. Times that rest on the same
+evidence are wrong together, so they share a draw, each within its own ends; all others are drawn independently. A
+configuration is statistically tied with the best where the 95 % interval of the quotient of their values reaches
+1 - epsilon: a learner that both use makes both uncertain, and their quotient not at all.
+
+Of these, those that are expected to give at least half of the best's value are listed, since a ``frontier`` ends there.
+Chosen is what takes least (devices, then cores, bytes moved, depth) of those that are expected to give ``GIVEN_UP``
+less at most: a device or a core is not worth more, however little is known. With exact times epsilon alone decides.
+
+Letters: d draws.
+"""
+
+import functools
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import Any
 
-from ..estimate import Evidence
+import numpy as np
+
+from ..answer import Row, Values
+from ..estimate import Estimate, Evidence, weakest
 from ..records import Source
-from ..solver.deciding import Deciding, deciding
-from ..solver.law import EPSILONS, Objective
-from ..solver.problem import PARTS, Configuration, Option, Problem
-from ..solver.solve import Candidate, Infeasible, Search, Solution
-from .doubt import Doubt, cores, source_of, undominated
+from ..solver.deciding import Spread, deciding, spread_of, timed_of
+from ..solver.law import EPSILONS, GIVEN_UP, Factor, Objective, Reals, value_of
+from ..solver.problem import TREE, Configuration, Hop, Option, Problem
+from ..solver.solve import FRUGAL, TIED, Candidate, Infeasible, Search, Solution
+from ..stats import CONFIDENCE, Z, percentile_interval
 from .processes import ExecutionMode
 
+DRAWS = 1000
+STEPS_HZ = "gradient steps/s"
+UNITS = {
+    "ratio": STEPS_HZ, "fewest_devices": STEPS_HZ, "training": "gradient steps/s without actors",
+    "per_watt": "gradient steps/J",
+}  # fmt: skip
+"""What a value is in, by the objective."""
 
-@dataclass(frozen=True)
-class Other:
-    """An alternative, its value with its ends, and the share of the choice's value that it loses.
 
-    ``differs``: what it has and the choice has not, by part its device and its option's name.
-    ``chance``: the probability that it gives at least as much as the choice, numbers they share being wrong together.
+def source_of(candidate: Candidate) -> Source:
+    """Return the least sure source of all that a value rests on."""
+    return weakest(timed.rests_on.source for timed in timed_of(candidate))
+
+
+def cores(one: Candidate) -> float:
+    """Cores that a configuration's engines and options take, whatever device they are of."""
+    return float(one.key(("cores",))[0])
+
+
+@dataclass(eq=False)
+class Doubt:
+    """Values of configurations where all numbers are drawn jointly. ``choose`` is the rule; see above.
+
+    ``exact``: equally good is what lies within epsilon, whatever is known of the times, in the order of ``TIED``.
     """
 
-    differs: Mapping[str, Any]
-    arrangement: str
-    mapping: Mapping[str, str]
-    value: float
-    cost: float
-    low: float
-    high: float
-    source: Source
-    upper_bound: bool
-    chance: float = 0.0
-    devices: tuple[str, ...] = ()
-    cores: float = 0.0
+    objective: Objective
+    epsilon: float
+    exact: bool = False
+    drawn: dict[Candidate, Reals] = field(default_factory=dict)
+
+    def values(self, one: Candidate) -> Reals:
+        """Values [d] of a candidate; the same draws for the same evidence, whoever asks."""
+        if one not in self.drawn:
+            self.drawn[one] = self._values(one, _drawn_factors)
+        return self.drawn[one]
+
+    def ends(self, one: Candidate) -> tuple[float, float]:
+        """The 95 % interval of a candidate's value, which holds the value itself."""
+        low, high = percentile_interval(self.values(one))
+        return min(low, one.value), max(high, one.value)
+
+    def row(
+        self, one: Candidate, label: Values, says: str = "", more: Values | None = None, also: Iterable[Source] = ()
+    ) -> Row:
+        """A candidate's value with its 95 % interval, by the least sure source of all that it rests on and ``also``."""
+        number = Estimate(one.value, *self.ends(one), Evidence("rate", weakest([source_of(one), *also])))
+        return Row(label, number, UNITS[self.objective], more or {}, says, arrangement_of(one) == "pipelined")
+
+    def chance(self, one: Candidate, other: Candidate) -> float:
+        """The probability that one gives at least as much as another."""
+        return float((self.values(one) >= self.values(other) * (1 - 1e-12)).mean())
+
+    def no_worse(self, one: Candidate, best: Candidate) -> bool:
+        """Whether one is statistically tied with the best."""
+        if one.value >= best.value * (1 - self.epsilon):
+            return True
+        if self.exact or all(spread_of(timed) == (1.0, 1.0) for timed in (*timed_of(one), *timed_of(best))):
+            return False
+        quotient = self.values(one) / self.values(best)
+        return bool(np.quantile(quotient, (1 + CONFIDENCE) / 2) >= 1 - self.epsilon)
+
+    def group(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The best, and whatever is statistically tied with it: what may be chosen first, in the order of the rule."""
+        best = max(candidates, key=lambda one: one.value)
+        least = best.value * (1 - max(GIVEN_UP, self.epsilon))
+        order = TIED if self.exact else FRUGAL
+        tied = [one for one in candidates if self.no_worse(one, best)]
+        return sorted(tied, key=lambda one: (one.value < least, *one.key(order)))
+
+    def decisive(self, one: Candidate, other: Candidate) -> Evidence | None:
+        """The evidence whose uncertainty moves the quotient of two values most; None where none moves it."""
+        moved: dict[str, tuple[float, Evidence]] = {}
+        for timed in (timed for each in (one, other) for timed in timed_of(each) if spread_of(timed) != (1.0, 1.0)):
+            evidence = timed.rests_on
+            if evidence.number not in moved:
+                at = functools.partial(_ends_of, evidence.number)
+                moves = float(np.ptp(np.log(self._values(one, at) / self._values(other, at))))
+                moved[evidence.number] = moves, evidence
+        most = max(moved.values(), key=lambda pair: pair[0], default=None)
+        return most[1] if most and most[0] > self.epsilon / 10 else None
+
+    def _values(self, one: Candidate, factor: Callable[[str, Spread], Reals]) -> Reals:
+        """Values where every time has a slowdown of ``factor(number, spread)``."""
+        slowdown: Factor = lambda timed: factor(timed.rests_on.number, spread_of(timed))  # noqa: E731
+        values: Reals = value_of(one.problem, one.configuration, self.objective, slowdown)
+        return values
 
 
-@dataclass(frozen=True)
-class Decides:
-    """What all that rests on a number makes of the choice at an end of its interval, a slowdown of ``factor``.
+@functools.cache
+def _grid() -> Reals:
+    """``DRAWS`` equally likely values of a normal distribution, 95 % of them within 1."""
+    normal = NormalDist()
+    return np.array([normal.inv_cdf((place + 0.5) / DRAWS) for place in range(DRAWS)]) / Z
 
-    ``parts`` on ``device`` rest on the number. ``value``: the choice's then. ``differs``: what then is better, as in
-    ``Other``, by a share of ``gain``; empty where nothing is.
-    """
 
-    number: str
-    parts: tuple[str, ...]
-    device: str
-    factor: float
-    value: float
-    differs: Mapping[str, Any] = field(default_factory=dict)
-    gain: float = 0.0
+@functools.cache
+def normals(number: str) -> Reals:
+    """What is drawn for a piece of evidence, [d]: the same in every answer, and independent of all other evidence."""
+    return np.random.default_rng(zlib.crc32(number.encode())).permutation(_grid())
+
+
+@functools.lru_cache(maxsize=1000)
+def _drawn_factors(number: str, spread: Spread) -> Reals:
+    z = normals(number)
+    factors: Reals = np.exp(np.where(z > 0, z * np.log(spread[1]), -z * np.log(spread[0])))
+    return factors
+
+
+def _ends_of(number: str, name: str, spread: Spread) -> Reals:
+    """Factors [3] of a time: its low end, itself and its high end if it rests on the evidence, else just itself."""
+    return np.array([spread[0], 1.0, spread[1]] if name == number else [1.0, 1.0, 1.0])
+
+
+def undominated(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Those of which no other is as fast with no more devices and cores, and better in one of these; fastest first."""
+    kept: list[tuple[Candidate, int, float]] = []
+    costs = [(one, len(one.outcome.devices), cores(one)) for one in candidates]
+    # Invariant: kept has whatever is undominated among the candidates before, which are at least as fast.
+    for one, devices, own in sorted(costs, key=lambda cost: (-cost[0].value, *cost[1:])):
+        if not any(other[1] <= devices and other[2] <= own for other in kept):
+            kept.append((one, devices, own))
+    return [one for one, *_ in kept]
 
 
 @dataclass(frozen=True)
@@ -72,45 +177,52 @@ class Chosen:
     elsewhere: Candidate | None
     decide: Evidence | None
 
-    def other(self, one: Candidate) -> Other:
-        """An alternative in plain values."""
-        mine, arrangement = self.answer, arrangement_of(one)
-        return Other(
-            *(difference(mine, one), arrangement, mapping_of(one.configuration)),
-            *(one.value, 1 - one.value / mine.value),
-            *self.doubt.ends(one),
-            *(source_of(one), arrangement == "pipelined"),
-            self.doubt.chance(one, mine),
-            one.outcome.devices,
-            cores(one),
-        )
+    def other(self, one: Candidate) -> Row:
+        """An alternative that is statistically tied with the choice, which differs in its label from it."""
+        more = {
+            "pace": one.value / self.answer.value,
+            "chance": self.doubt.chance(one, self.answer),
+            "devices": one.outcome.devices,
+            "cores": cores(one),
+            "mapping": {option.part: option.device for option in one.configuration.options},
+            "is_tied": True,
+        }
+        label = {"differs": difference(self.answer, one), "arrangement": arrangement_of(one)}
+        return self.doubt.row(one, label, "tied", more)
 
-    def decides(self, problems: Mapping[Any, Problem]) -> tuple[Decides, ...]:
-        """Each end of a number's interval, what decides first, then what moves the rate most."""
+    def decides(self, problems: Mapping[Any, Problem]) -> Iterator[Row]:
+        """Yield what all that rests on a number makes of the choice at an end of its interval, by the factor there.
+
+        What decides comes first, which says so; then what moves the rate most.
+        """
         # Something may be better already: then that it is so by more than epsilon more is news.
         allowed = 1 - (1 - self.found.epsilon) * self.answer.value / max(self.found.best, self.answer.value)
         users = _users_of(problems.values())
-        return tuple(
-            Decides(end.number, *users[end.number], end.factor, end.value, self._differs(end), end.gain)
-            for end in deciding(problems, self.found.objective, self.answer, allowed)
-        )
+        for end in deciding(problems, self.found.objective, self.answer, allowed):
+            differs = difference(self.answer, end.winner) if end.winner else {}
+            part, device = users[end.number]
+            more = {
+                "times": max(end.factor, 1 / end.factor),
+                "value": end.value,
+                "differs": differs,
+                "gain": end.gain,
+                "evidence": end.number,
+            }
+            says = "decides_if_longer" if end.factor > 1 else "decides_if_shorter"
+            label = {"time_of": part, "on": device, "factor": end.factor}
+            yield Row(label, more=more, says=says if differs else "")
 
-    def _differs(self, end: Deciding) -> Mapping[str, Any]:
-        return difference(self.answer, end.winner) if end.winner else {}
 
-
-def _users_of(problems: Iterable[Problem]) -> dict[str, tuple[tuple[str, ...], str]]:
-    """Return by number the parts that rest on it, and their device; of a link no parts, and its engine."""
+def _users_of(problems: Iterable[Problem]) -> dict[str, tuple[str, str]]:
+    """Return by number the part that takes the time, and its device; of a link "link", and its ends."""
     parts, devices = dict[str, set[str]](), dict[str, str]()
-    for problem in problems:
-        for option in problem.every_option():
-            number = option.time.rests_on.number
-            parts.setdefault(number, set()).add(option.part)
-            devices.setdefault(number, option.device)
-        for hop in (hop for way in problem.ways.values() for hop in way):
-            parts.setdefault(hop.rests_on.number, set())
-            devices.setdefault(hop.rests_on.number, hop.engine)
-    return {number: (tuple(sorted(names)), devices[number]) for number, names in parts.items()}
+    for timed in (timed for problem in problems for timed in problem.every_timed()):
+        part, device = ("link", timed.link) if isinstance(timed, Hop) else (timed.part, timed.device)
+        parts.setdefault(timed.rests_on.number, set()).add(part)
+        devices.setdefault(timed.rests_on.number, device)
+    several = {number: "tree" if names == set(TREE) else "whole loop" for number, names in parts.items()}
+    alone = {number: name for number, (name, *others) in parts.items() if not others}
+    return {number: (part, devices[number]) for number, part in (several | alone).items()}
 
 
 def choose(problems: Mapping[Any, Problem], objective: Objective, epsilon: float | None) -> Chosen | Infeasible:
@@ -156,11 +268,6 @@ def place_of(one: Candidate) -> tuple[object, ...]:
 def arrangement_of(one: Candidate) -> str:
     """The arrangement of the execution mode; a mode that is but a name is its own."""
     return one.mode.arrangement if isinstance(one.mode, ExecutionMode) else str(one.mode)
-
-
-def mapping_of(chosen: Configuration) -> dict[str, str]:
-    """The device of each part, by the part's name."""
-    return {part: chosen.of(part).device for part in PARTS}
 
 
 def difference(chosen: Candidate, other: Candidate) -> dict[str, Any]:

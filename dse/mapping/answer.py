@@ -1,90 +1,416 @@
-"""The answer to a mapping question: what to run where, how fast, how sure, what is next, and what it all rests on."""
+"""The answer to a mapping question: what to run where, how fast, how sure, what is next, and what it all rests on.
 
+Letters: E environments an actor steps at once.
+"""
+
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ..answer import Note
-from ..estimate import Estimate, Evidence, Interval, off
-from ..records import Source, how_to_measure
+from ..answer import Note, Row
+from ..estimate import Estimate, Evidence, Interval, interval_of
+from ..platforms.reading import HERE
+from ..records import how_to_measure
 from ..solver.deciding import timed_of
 from ..solver.law import LOOP_BOUND, TOO_HIGH, Objective, slowdowns, sum_needs, transfers
-from ..solver.problem import LOOP, PARTS, Configuration, Option, Part, Problem
-from ..solver.queues import Simulated, run_configuration
+from ..solver.problem import LOOP, PARTS, TREE, Part, Problem
+from ..solver.queues import run_configuration
 from ..solver.solve import Candidate, Infeasible, solve
-from ..times.whole_runs import REFERENCE
-from .alternatives import Chosen, Decides, Other, choose
+from ..times.parts import Parts
+from ..times.whole_runs import REFERENCE, what_of
+from .alternatives import Chosen, Doubt, choose, source_of
 from .build import Built
-from .doubt import Doubt, interval, source_of
 from .options import implementation_of
-from .processes import ExecutionMode, Process, is_here, processes_of, strategy_of
-from .step_shares import StepShare, beyond, step_shares
+from .processes import ExecutionMode, is_here, processes_of, strategy_of
 
 BY: tuple[Part, ...] = ("learner", "actors")
 """The parts that have implementations: gradient steps, and the policy that actors act by."""
+ALONE = {"learners": 1, "sync": "", "period": 0, "banks": 1}
+"""How learners combine where the details of the learner do not say."""
+CLOSE = 0.005  # a rate that changes by less is sure enough
 
 
 @dataclass(frozen=True)
-class Rate:
-    """The best value by the objective, in [low, high], of mappings with this implementation, E environments and L
-    learners that combine by ``sync``."""
+class MappingAnswer:
+    """The mapping that was chosen for a question, as the rows and notes of an answer; times are of a gradient step.
 
-    value: float
-    low: float
-    high: float
-    source: Source
-    upper_bound: bool
-    implementation: str = ""  # of learner and policy; "" for any
-    environments: int = 1
-    learners: int = 1
-    sync: str = ""
+    ``epsilon``: as it was asked for. ``machine``: whose records were read, if any; ``machine_note`` says so where
+    another machine stands for "this", ``profile_notes`` that the profile is incomplete, or was disturbed; ``results``:
+    the folder of those records. ``called``: the workload's name or file, where the question changes no value in it.
+    ``by_environments``: what other numbers of environments would give. ``asked_notes``: on the question.
+    """
+
+    built: Built
+    made: Chosen
+    epsilon: float | None = None
+    machine: str = ""
+    machine_note: Note | None = None
+    profile_notes: tuple[Note, ...] = ()
+    results: str = ""
+    called: str = ""
+    by_environments: tuple[Row, ...] = ()
+    asked_notes: tuple[Note, ...] = ()
+
+    @property
+    def chosen(self) -> Candidate:
+        """The configuration, with its execution mode."""
+        return self.made.answer
+
+    @property
+    def objective(self) -> Objective:
+        """Return the objective that the value is of."""
+        return self.made.found.objective
+
+    @property
+    def arrangement(self) -> str:
+        """The arrangement of the execution mode."""
+        return str(self.chosen.mode.arrangement)
+
+    @property
+    def workload(self) -> str:
+        """Return the name of the workload."""
+        return self.built.parts.workload.name
+
+    @property
+    def value(self) -> float:
+        """The value by the objective."""
+        return self.chosen.value
+
+    @property
+    def low(self) -> float:
+        """The low end of the value."""
+        return self.made.doubt.ends(self.chosen)[0]
+
+    @property
+    def high(self) -> float:
+        """The high end of the value."""
+        return self.made.doubt.ends(self.chosen)[1]
+
+    @property
+    def interval(self) -> Interval:
+        """The meaning of low and high: "95 %" or, where anything that the value rests on was not timed, "factor"."""
+        return interval_of([source_of(self.chosen)])
+
+    @property
+    def hz(self) -> float:
+        """Return the rate, in gradient steps/s."""
+        return self.chosen.outcome.hz
+
+    @property
+    def question(self) -> dict[str, Any]:
+        """Return the question as plain values."""
+        parts, found = self.built.parts, self.made.found
+        return {
+            "platform": parts.platform.name,
+            "workload": parts.workload.name,
+            "batch": parts.batch,
+            "update_interval": parts.workload.learner.update_interval,
+            "objective": found.objective,
+            "epsilon": found.epsilon,
+            "machine": self.machine,
+            "results": self.results,
+        }
+
+    def details(self, part: Part) -> Mapping[str, Any]:
+        """Return the details of the option that was chosen for a part."""
+        return self.built.details(self.chosen.configuration.of(part))
+
+    @functools.cached_property
+    def choice(self) -> Row:
+        """The row of the mapping: its devices, and its rate, as sure as the least sure of the parts.
+
+        ``distance``: the share by which the value is below ``bound``, that of every part on its fastest option, without
+        sharing, transfers or budgets. ``watts``: the limits of all devices in use, each whole. ``runs_here``: whether
+        impls.training has a program for the arrangement; several processes share a replay by a locking ``strategy``.
+        """
+        one, found, parts = self.chosen, self.made.found, self.built.parts
+        outcome, used = one.outcome, sum_needs(one.problem, one.configuration)
+        is_machine = self.machine and parts.platform.name in (HERE, self.machine)
+        options = [option for problem in self.built.problems.values() for option in problem.options["learner"]]
+        combined = {key: self.details("learner").get(key, usual) for key, usual in ALONE.items()}
+        more = {
+            "depth": one.configuration.depth,
+            "environments": parts.environments,
+            **combined,
+            "strategy": strategy_of(self.arrangement, combined["banks"]) if self.processes else "",
+            "devices": outcome.devices,
+            "watts": outcome.watts,
+            "hz": outcome.hz,
+            "actor_hz": outcome.actor_hz,
+            "learner_hz": max(1 / option.seconds for option in options),
+            "bound": found.bound,
+            "distance": 1 - one.value / found.bound,
+            "configurations": found.configurations,
+            "runs_here": self.arrangement == "serial" or bool(self.processes),
+            "cores": used[f"{parts.cpu.name}.cores"],
+            "cores_there": float(parts.cores),
+            "where": self.group_by_device(),
+            "workload": parts.workload.name,
+            "batch": parts.batch,
+            "platform": f"machine {self.machine}" if is_machine else parts.platform.name,
+            "bottleneck": self.bottleneck.to_dict(),
+        }
+        label = {"arrangement": self.arrangement, **{row.label["part"]: row.label["device"] for row in self.parts}}
+        return self.made.doubt.row(one, label, "train", more, [row.number["source"] for row in self.parts])
+
+    def group_by_device(self) -> dict[str, list[str]]:
+        """Return what each device does, the learner's first; sampling and updating are the tree where both are one's.
+
+        Learners and actor processes are counted.
+        """
+        chosen, learners = self.chosen.configuration, self.details("learner").get("learners", 1)
+        names = {"learner": "learner" if learners == 1 else f"{learners} learners"}
+        is_one = chosen.sampling.device == chosen.updating.device
+        names |= {"sampling": "tree"} if is_one else {"sampling": "sampling", "updating": "updating"}
+        processes = self.details("actors").get("processes", 1)
+        names |= {"storage": "records", "actors": "actor" if processes == 1 else f"{processes} actors"}
+        grouped: dict[str, list[str]] = {}
+        for part, what in names.items():
+            devices = dict.fromkeys(device for device, _ in chosen.where[part])
+            grouped.setdefault(" and ".join(devices), []).append(what)
+        return grouped
+
+    @functools.cached_property
+    def bottleneck(self) -> Note:
+        """The engine that is always busy, and the parts that keep it so."""
+        outcome, chosen, is_alone = self.chosen.outcome, self.chosen.configuration, self.objective == "training"
+        engine = outcome.training_bottleneck if is_alone else outcome.bottleneck
+        if engine == LOOP_BOUND:
+            return Note("bound_by_batches", {"engine": engine, "depth": chosen.depth})
+        options = [chosen.of(part) for part in (LOOP if is_alone else PARTS)]
+        on = [option for option in options if engine in {name for _, name in option.where}]
+        device = next((device for option in on for device, name in option.where if name == engine), "")
+        named: dict[str, Any] = {"engine": engine, "device": device, "parts": [option.part for option in on]}
+        if len(on) == 1:
+            return Note("bound_by_part", named | {"devices": [device for device, _ in on[0].where]})
+        return Note("bound_by_parts" if on else "bound_by_engine", named)
+
+    @functools.cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """All tables: parts, transfers, shares of a step, processes, what was tried, and simulated runs."""
+        tried = [
+            Row({"tried_for": part, "on": device}, more={"options": count})
+            for (part, device), count in self.built.count_options().items()
+        ]
+        runs = run_configuration(self.chosen.problem, self.chosen.configuration, self.objective != "training")
+        simulated = [
+            Row({"simulated_with_deviation": run.cv}, more={"rate_hz": run.hz, "low_hz": run.low, "high_hz": run.high})
+            for run in runs
+        ]
+        return (*self.parts, *self.transfers, *self.shares, *self.processes, *tried, *simulated)
+
+    @functools.cached_property
+    def parts(self) -> tuple[Row, ...]:
+        """Rows of parts, each with its device and its time.
+
+        ``charged_seconds``: what its engine is charged, and each of ``also``, other than its own time where a serial
+        loop was timed whole.
+        """
+        slowdown, rows = slowdowns(self.chosen.problem, self.chosen.configuration.where), list[Row]()
+        for option in self.chosen.configuration.options:
+            slower, evidence = slowdown[option.part], option.time.rests_on
+            time = option.time.scaled(slower / self._beyond)
+            if evidence.alone:  # the whole was timed, and this share of it was not
+                source, factor = evidence.alone
+                time = Estimate.within(time.value, max(time.factor, factor), replace(evidence, source=source))
+            more: dict[str, Any] = {
+                "implementation": option.name,
+                "details": dict(self.built.details(option)),
+                "engine": option.engine,
+                "charged_seconds": option.seconds * slower,
+                "also": [f"{device} {engine}" for device, engine in option.also],
+            }
+            rows.append(Row({"part": option.part, "device": option.device}, time, "s", more))
+        return tuple(rows)
+
+    @functools.cached_property
+    def transfers(self) -> tuple[Row, ...]:
+        """Rows of transfers, one for each link; ``waits``: whether a batch waits for the transfer."""
+        sent = transfers(self.chosen.problem, self.chosen.configuration.where)
+        return tuple(
+            Row(
+                {"sent": f"{flow.source} to {flow.target}", "by": hop.engine},
+                more={"seconds": hop.seconds(flow), "bytes": flow.nbytes, "waits": flow.waits},
+            )
+            for flow, hop in sent
+        )
+
+    @functools.cached_property
+    def processes(self) -> tuple[Row, ...]:
+        """The processes of several that run it here, which share a replay, and their cores."""
+        parts = self.built.parts
+        used = {device for option in self.chosen.configuration.options for device, _ in option.where}
+        if self.arrangement == "serial" or used != {parts.cpu.name} or not is_here(parts):
+            return ()
+        counts = self.details("actors").get("processes", 1), self.details("learner").get("learners", 1)
+        return tuple(processes_of(parts, self.arrangement, *counts))
+
+    @functools.cached_property
+    def shares(self) -> tuple[Row, ...]:
+        """The step of a serial loop, the shares of which add up to it; none where parts run at the same time.
+
+        The tree and the storage are the replay's. "the rest" is what actors take beyond policy and environment (local
+        storage, weights fetched), and what the whole loop took beyond its parts as each was timed alone, or less.
+        """
+        spent = [(what, taken) for what, taken in self._spent() if taken] if self.arrangement == "serial" else []
+        whole = sum(taken for _, taken in spent)
+        return tuple(Row({"of_a_step": what}, more={"seconds": each, "share": each / whole}) for what, each in spent)
+
+    @property
+    def _beyond(self) -> float:
+        """The slowdown that each part of a serial loop is charged for, over its time alone; 1 where it is not known."""
+        return self.built.ratios.get(self.chosen.mode, 1.0) if self.arrangement == "serial" else 1.0
+
+    def _spent(self) -> Iterator[tuple[str, float]]:
+        charged = {row.label["part"]: row.more["charged_seconds"] for row in self.parts}
+        part = {name: taken / self._beyond for name, taken in charged.items()}
+        acting = dict(self._acting(part["actors"]))
+        yield "learner", part["learner"]
+        yield from acting.items()
+        yield "tree", sum(part[name] for name in TREE)
+        yield "storage", part["storage"]
+        yield "transfers", sum(row.more["seconds"] for row in self.transfers)
+        yield "the rest", sum(charged.values()) - sum(part.values()) + part["actors"] - sum(acting.values())
+
+    def _acting(self, whole: float) -> Iterator[tuple[str, float]]:
+        """Policy and environment, as far as both were timed alone; where they were not, "acting" as one."""
+        parts = self.built.parts
+        count, steps = parts.environments, parts.workload.learner.update_interval
+        policy = what_of("inference act", implementation_of(self.details("actors")))
+        tried = ((policy, count), (what_of("env step", environments=count), 1))
+        timed = [time for what, size in tried if parts.table and (time := parts.table.time(what, size))]
+        if parts.stated("actors", parts.cpu) or len(timed) < len(tried):
+            yield "acting", whole
+            return
+        spent = [steps / count * time.value for time in timed]
+        fits = min(1.0, whole / sum(spent))  # timed alone, both may take a little more than in an actor
+        yield from zip(("policy", "environment"), (fits * each for each in spent), strict=True)
+
+    @functools.cached_property
+    def others(self) -> tuple[Row, ...]:
+        """Rows of alternatives: tied mappings, the next best, then other implementations and numbers."""
+        rows = list(map(self.made.other, self.made.ties))
+        if self.made.elsewhere and (other := self.made.other(self.made.elsewhere)) not in rows:
+            rows.append(replace(other, says="next_best", more={**other.more, "is_tied": False}))
+        return (*rows, *self.by_implementation(), *self.by_learners(), *self.by_environments)
+
+    def by_implementation(self) -> list[Row]:
+        """Return the rate of each implementation of learner and policy, the fastest first; none without a choice.
+
+        Of the one by which the choice learns and acts, it is that rate.
+        """
+        options = [
+            option for problem in self.built.problems.values() for part in BY for option in problem.options[part]
+        ]
+        names = sorted({implementation_of(self.built.details(option)) for option in options})
+        own, rates = {implementation_of(self.details(part)) for part in BY}, list[Row]()
+        for name in names if len(names) > 1 else ():
+            label = {"implementation": name}
+            mine = self.made.doubt.row(self.chosen, label)
+            rate = (
+                mine if own == {name} else rate_of(self.built, self.objective, self.epsilon, ("implementation",), name)
+            )
+            rates += [rate] if rate else []
+        return sorted(rates, key=lambda rate: -float(rate.number["value"])) if len(rates) > 1 else []
+
+    def by_learners(self) -> Iterator[Row]:
+        """Yield the rate of each other number of learners, where several were tried."""
+        groups: dict[int, dict[ExecutionMode, Problem]] = {}
+        for mode, problem in self.built.problems.items():
+            count = self.built.details(problem.options["learner"][0]).get("learners", 1)
+            groups.setdefault(count, {})[mode] = problem
+        groups.pop(self.details("learner").get("learners", 1), None)
+        for _, problems in sorted(groups.items()):
+            built = replace(self.built, problems=problems)
+            if rate := rate_of(built, self.objective, self.epsilon, ("learners", "sync")):
+                yield rate
+
+    @functools.cached_property
+    def decides(self) -> tuple[Row, ...]:
+        """Rows of times at an end of their interval; those first at which another mapping is better."""
+        return tuple(self.made.decides(self.built.problems))
+
+    @functools.cached_property
+    def sources(self) -> tuple[Evidence, ...]:
+        """All that the value rests on."""
+        numbers = dict.fromkeys(timed.rests_on.number for timed in timed_of(self.chosen))
+        return tuple(self.built.rests_on(number, self.chosen.configuration) for number in numbers)
+
+    @functools.cached_property
+    def measure_next(self) -> Evidence | None:
+        """The evidence whose interval moves the decision most, or else the predicted rate."""
+        for row in self.decides:
+            is_moved = row.says or abs(math.log(row.more["value"] / self.chosen.value)) > CLOSE
+            if is_moved and row.more["evidence"] in self.built.evidence:
+                return self.built.rests_on(row.more["evidence"], self.chosen.configuration)
+        return None
+
+    @functools.cached_property
+    def decide(self) -> Evidence | None:
+        """The evidence to measure to tell the choice from tied mappings, or from the next best."""
+        evidence = self.made.decide
+        return evidence and self.built.rests_on(evidence.number, self.chosen.configuration)
+
+    @functools.cached_property
+    def notes(self) -> tuple[Note, ...]:
+        """Notes on what the rate counts and leaves out; warnings where the answer is to another question."""
+        return (*self.asked_notes, *_profile_notes(self.built.parts), *self._notes())
+
+    def _notes(self) -> Iterator[Note]:
+        parts, one, chosen = self.built.parts, self.chosen, self.chosen.configuration
+        for part, factor in slowdowns(one.problem, chosen.where).items():
+            values = {"part": part, "device": chosen.of(part).device, "factor": factor, "timed_with": REFERENCE}
+            if factor != 1:
+                is_other = implementation_of(self.details(part)) != REFERENCE
+                yield Note("slowdown_of_other" if is_other else "slowdown", values)
+        if one.mode.in_turns and chosen.depth:
+            yield Note("depth_gains_nothing", {"depth": chosen.depth})
+        if not one.mode.in_turns and chosen.depth == 0:
+            yield Note("nothing_overlaps")
+        if not one.mode.in_turns:
+            yield Note("rate_is_bound", {"too_high": {f"D = {ahead}": share for ahead, share in TOO_HIGH.items()}})
+        if self._beyond != 1:
+            yield Note("whole_loop", {"ratio": self._beyond})
+        is_every_actor = self.details("actors").get("processes") == parts.workload.actors.count
+        if is_every_actor and one.outcome.bottleneck == chosen.actors.engine != chosen.learner.engine:
+            yield Note("actors_have_processes", {"actors": parts.workload.actors.count})
+        if chosen.sampling.device != chosen.updating.device:
+            yield Note("tree_is_parted", level="warning")
+        if parts.environments > 1:
+            yield Note("several_environments", {"environments": parts.environments}, "warning")
+        if self.objective == "per_watt":
+            yield Note("watts_are_limits")
+        yield from self.built.notes(chosen)
 
 
-def rate_of(built: Built, objective: Objective, epsilon: float | None, by: str = "") -> Rate | None:
-    """The best rate of a problem, with learner and policy ``by`` an implementation; None where nothing fits."""
-    problems = {mode: one for mode, problem in built.problems.items() if (one := _by(built, problem, by))}
+def _profile_notes(parts: Parts) -> Iterator[Note]:
+    """Yield whether the records are of another shape of the workload, or lack its profile."""
+    table = parts.table
+    if table is None:
+        yield Note("no_records", {"platform": parts.platform.name})
+    elif table.differs:
+        yield Note("profile_differs", {"workload": table.workload, "differs": table.differs}, "warning")
+    if table and not table.rows:
+        command = how_to_measure(f"profile --workload {parts.workload_word}")
+        yield Note("no_profile", {"workload": parts.workload.name, "how": command}, "warning")
+
+
+def rate_of(
+    built: Built, objective: Objective, epsilon: float | None, label: Sequence[str], by: str = ""
+) -> Row | None:
+    """Return the best rate of a problem, with learner and policy ``by`` an implementation; None where nothing fits.
+
+    ``label``: which of its implementation, learners, sync and environments tell it from others.
+    """
+    problems = {mode: own for mode, problem in built.problems.items() if (own := _by(built, problem, by))}
     found = solve(problems, objective, epsilon) if problems else None
     if found is None or isinstance(found, Infeasible):
         return None
-    return _rate(built, found.answer, Doubt(objective, found.epsilon).ends(found.answer), by)
-
-
-def _rate(built: Built, one: Candidate, ends: tuple[float, float], by: str) -> Rate:
-    known, is_bound = built.details(one.configuration.learner), not one.mode.in_turns
-    how = known.get("learners", 1), known.get("sync", "")
-    return Rate(one.value, *ends, source_of(one), is_bound, by, built.parts.environments, *how)
-
-
-def by_implementation(built: Built, objective: Objective, epsilon: float | None, chosen: Chosen) -> tuple[Rate, ...]:
-    """The rate of each implementation of learner and policy, the fastest first; none where there is no choice.
-
-    Of the one by which the ``chosen`` learns and acts, it is that rate.
-    """
-    one = chosen.answer
-    by = {implementation_of(built.details(one.configuration.of(part))) for part in BY}
-    options = [option for problem in built.problems.values() for part in BY for option in problem.options[part]]
-    names = sorted({implementation_of(built.details(option)) for option in options})
-    rates = [
-        rate
-        for name in (names if len(names) > 1 else ())
-        if (
-            rate := _rate(built, one, chosen.doubt.ends(one), name)
-            if by == {name}
-            else rate_of(built, objective, epsilon, name)
-        )
-    ]
-    return tuple(sorted(rates, key=lambda rate: -rate.value)) if len(rates) > 1 else ()
-
-
-def by_learners(built: Built, objective: Objective, epsilon: float | None, chosen: int) -> tuple[Rate, ...]:
-    """The rate of each other number of learners than the ``chosen``, where several were tried."""
-    groups: dict[int, dict[ExecutionMode, Problem]] = {}
-    for mode, problem in built.problems.items():
-        count = built.details(problem.options["learner"][0]).get("learners", 1)
-        groups.setdefault(count, {})[mode] = problem
-    others = (replace(built, problems=groups[count]) for count in sorted(groups) if count != chosen)
-    return tuple(rate for one in others if (rate := rate_of(one, objective, epsilon)))
+    known = {**ALONE, **built.details(found.choice.learner), "environments": built.parts.environments}
+    known["implementation"] = by
+    return Doubt(objective, found.epsilon).row(found.answer, {name: known[name] for name in label})
 
 
 def _by(built: Built, problem: Problem, name: str) -> Problem | None:
@@ -95,199 +421,6 @@ def _by(built: Built, problem: Problem, name: str) -> Problem | None:
             return None
         problem = problem.having(part, *options)
     return problem
-
-
-def notes(built: Built, objective: Objective, one: Candidate) -> Iterator[Note]:
-    """Yield what the rate counts and what it leaves out; warnings where the question is not quite what is answered."""
-    parts, mode, chosen = built.parts, one.mode, one.configuration
-    yield from _profile_notes(built)
-    for option in chosen.options:
-        if (factor := slowdowns(one.problem, chosen.where)[option.part]) != 1:
-            is_other = implementation_of(built.details(option)) != REFERENCE
-            values = {"part": option.part, "device": option.device, "factor": factor, "timed_with": REFERENCE}
-            yield Note("slowdown_of_other" if is_other else "slowdown", values)
-    yield from _depth_notes(mode, chosen.depth)
-    if mode.arrangement == "serial" and (ratio := built.ratios.get(mode, 1.0)) != 1:
-        yield Note("whole_loop", {"ratio": ratio})
-    count = parts.workload.actors.count
-    if one.outcome.bottleneck == chosen.actors.engine != chosen.learner.engine:
-        if built.details(chosen.actors).get("processes") == count:
-            yield Note("actors_have_processes", {"actors": count})
-    if chosen.sampling.device != chosen.updating.device:
-        yield Note("tree_is_parted", level="warning")
-    if parts.environments > 1:
-        yield Note("several_environments", {"environments": parts.environments}, "warning")
-    if objective == "per_watt":
-        yield Note("watts_are_limits")
-    yield from built.notes(chosen)
-
-
-def _profile_notes(built: Built) -> Iterator[Note]:
-    """Yield whether the records are of another shape of the workload, or lack its profile."""
-    parts = built.parts
-    if parts.table and parts.table.differs:
-        yield Note("profile_differs", {"workload": parts.table.workload, "differs": parts.table.differs}, "warning")
-    if parts.table is None:
-        yield Note("no_records", {"platform": parts.platform.name})
-    elif not parts.table.rows:
-        command = how_to_measure(f"profile --workload {parts.workload_word}")
-        yield Note("no_profile", {"workload": parts.workload.name, "how": command}, "warning")
-
-
-def _depth_notes(mode: ExecutionMode, depth: int) -> Iterator[Note]:
-    """Yield whether batches that are sampled ahead gain anything, and how far off the rate may be."""
-    if mode.in_turns and depth:
-        yield Note("depth_gains_nothing", {"depth": depth})
-    if not mode.in_turns and depth == 0:
-        yield Note("nothing_overlaps")
-    if not mode.in_turns:
-        yield Note("rate_is_bound", {"too_high": {f"D = {ahead}": share for ahead, share in TOO_HIGH.items()}})
-
-
-CLOSE = 0.005  # a rate that changes by less is sure enough
-
-
-@dataclass(frozen=True)
-class PartAnswer:
-    """Where a part runs, and its seconds of a gradient step; ``interval``: what low and high mean.
-
-    ``charged``: the seconds that its engine is charged, and each further (device, engine) of ``also``: other than its
-    own where a serial loop was timed whole.
-    """
-
-    part: str
-    device: str
-    engine: str
-    choice: str
-    details: Mapping[str, Any]
-    seconds: float
-    low: float
-    high: float
-    source: Source
-    number: str
-    interval: Interval
-    charged: float = 0.0
-    also: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def time(self) -> dict[str, Any]:
-        """The seconds with their ends and their source, as plain values."""
-        return {name: getattr(self, name) for name in ("low", "high", "source")} | {"value": self.seconds, "unit": "s"}
-
-    @property
-    def engines(self) -> tuple[str, ...]:
-        """All engines that are busy meanwhile."""
-        return (self.engine, *(engine for _, engine in self.also))
-
-    @property
-    def factor(self) -> float:
-        """Error bound of the seconds, as a factor."""
-        return off(self.seconds, self.low, self.high)
-
-
-@dataclass(frozen=True)
-class TransferAnswer:
-    """What a gradient step sends over a link, and the seconds that this keeps an engine busy.
-
-    ``waits``: whether a batch waits for it.
-    """
-
-    engine: str
-    source: str
-    target: str
-    seconds: float
-    nbytes: float
-    waits: bool
-
-
-@dataclass(frozen=True)
-class MappingAnswer:
-    """``hz`` gradient steps/s; ``value`` by the objective, in [low, high]. ``distance``: below ``bound``.
-
-    ``interval``: what low and high mean, "95 %" or, where any part of it was not timed, "factor". ``upper_bound``:
-    whether parts run at the same time, so that the rate is at most so high. ``searched``: what was tried where more
-    could be made; ``tried``: options by (part, device). ``bound``: the value of every part on its fastest option,
-    without sharing, transfers or budgets.
-    ``best``: what is expected to give most, where that is another one. ``ties``: what is statistically tied with it,
-    undominated ones; ``others_tied``: how many more; ``decide``: what to measure to tell them apart. ``simulated``:
-    runs of the mapping with exact and with exponential times. ``decides``: ends of times' intervals, where
-    another mapping is better first. ``watts``: the limits of all ``devices`` in use, each whole. ``shares``: how the
-    step of a serial loop is spent. ``environments``: how many each actor steps at once.
-    ``by_implementation``: what each implementation of learner and policy would give; ``by_environments``: what other
-    numbers of environments would, ``by_learners`` of learners. ``runs_here``: whether impls.training has a program for
-    its arrangement; of such with several processes those, and the locking ``strategy`` of the replay that they share.
-    ``learners``: how many, of several how they combine.
-    """
-
-    platform: str
-    workload: str
-    batch: int
-    update_interval: int
-    objective: Objective
-    epsilon: float
-    arrangement: str
-    parts: tuple[PartAnswer, ...]
-    depth: int
-    cores: tuple[float, float]
-    value: float
-    low: float
-    high: float
-    hz: float
-    actor_hz: float
-    bottleneck: Note
-    bound: float
-    distance: float
-    learner_hz: float
-    watts: float | None
-    ties: tuple[Other, ...]
-    elsewhere: Other | None
-    decides: tuple[Decides, ...]
-    sources: tuple[Evidence, ...]
-    measure_next: Evidence | None
-    configurations: int
-    notes: tuple[Note, ...]
-    interval: Interval
-    upper_bound: bool
-    searched: tuple[Note, ...]
-    tried: Mapping[tuple[str, str], int]
-    machine: str = ""  # whose records were read, if any
-    machine_note: Note | None = None  # says so where another machine stands for "this"
-    profile_notes: tuple[Note, ...] = ()  # that the profile is incomplete, or was disturbed
-    results: str = ""  # the folder of those records, as it was given
-    best: Other | None = None
-    others_tied: int = 0
-    decide: Evidence | None = None
-    simulated: tuple[Simulated, ...] = ()
-    transfers: tuple[TransferAnswer, ...] = ()
-    devices: tuple[str, ...] = ()
-    called: str = ""  # the workload's name or file, where the question changes no value in it
-    shares: tuple[StepShare, ...] = ()
-    environments: int = 1
-    runs_here: bool = False
-    strategy: str = ""
-    processes: tuple[Process, ...] = ()
-    by_implementation: tuple[Rate, ...] = ()
-    by_environments: tuple[Rate, ...] = ()
-    by_learners: tuple[Rate, ...] = ()
-    learners: int = 1
-    sync: str = ""
-    period: int = 0
-    banks: int = 1
-    chosen: Candidate | None = field(default=None, repr=False, compare=False)  # what it was made from
-
-    @property
-    def busy(self) -> dict[str, float]:
-        """Seconds a gradient step keeps each engine busy: its parts and its transfers."""
-        spent: dict[str, float] = {}
-        for engine, seconds, _ in self.charges:
-            spent[engine] = spent.get(engine, 0.0) + seconds
-        return spent
-
-    @property
-    def charges(self) -> list[tuple[str, float, str]]:
-        """(engine, seconds, of what) of each part and transfer."""
-        parts = [(engine, part.charged, part.part) for part in self.parts for engine in part.engines]
-        return [*parts, *((one.engine, one.seconds, f"{one.source} to {one.target}") for one in self.transfers)]
 
 
 @dataclass(frozen=True)
@@ -307,115 +440,10 @@ class Shortage:
 def build_answer(built: Built, objective: Objective, epsilon: float | None = None) -> MappingAnswer | Shortage:
     """The best mapping with its alternatives and how sure it is, or what lacks for any to fit.
 
-    What is statistically tied with the best counts as equally good (``doubt.py``); with an epsilon just that.
+    What is statistically tied with the best counts as equally good (``alternatives.py``); with an epsilon just that.
     """
     made = choose(built.problems, objective, epsilon)
-    if isinstance(made, Infeasible):
-        return _shortage(built, made)
-    one, found, parts, mode = made.answer, made.found, built.parts, made.answer.mode
-    chosen, outcome, decides = one.configuration, one.outcome, made.decides(built.problems)
-    low, high = made.doubt.ends(one)
-    workload, slower = parts.workload, slowdowns(one.problem, chosen.where)
-    at_home = all({device for device, _ in option.where} == {parts.cpu.name} for option in chosen.options)
-    is_shared = mode.arrangement != "serial" and at_home and is_here(parts)
-    runs_here, actors = is_shared or mode.arrangement == "serial", built.details(chosen.actors).get("processes", 1)
-    combined = built.details(chosen.learner)
-    learners = combined.get("learners", 1)
-    numbers = dict.fromkeys(timed.rests_on.number for timed in timed_of(one))
-    engine = outcome.training_bottleneck if objective == "training" else outcome.bottleneck
-    return MappingAnswer(
-        platform=parts.platform.name,
-        workload=workload.name,
-        batch=workload.learner.batch,
-        update_interval=workload.learner.update_interval,
-        objective=objective,
-        epsilon=found.epsilon,
-        arrangement=mode.arrangement,
-        parts=tuple(_part(built, beyond(built, mode), option, slower[option.part]) for option in chosen.options),
-        depth=chosen.depth,
-        cores=(sum_needs(one.problem, chosen)[f"{parts.cpu.name}.cores"], float(parts.cores)),
-        value=one.value,
-        low=low,
-        high=high,
-        hz=outcome.hz,
-        actor_hz=outcome.actor_hz,
-        bottleneck=_bottleneck(chosen, objective, engine),
-        bound=found.bound,
-        distance=1 - one.value / found.bound,
-        learner_hz=max(
-            1 / option.seconds for problem in built.problems.values() for option in problem.options["learner"]
-        ),
-        watts=outcome.watts,
-        ties=tuple(map(made.other, made.ties)),
-        elsewhere=made.other(made.elsewhere) if made.elsewhere else None,
-        decides=decides,
-        sources=tuple(built.rests_on(number, chosen) for number in numbers),
-        measure_next=_next(built, one, decides),
-        configurations=found.configurations,
-        notes=tuple(notes(built, objective, one)),
-        interval=interval(one),
-        upper_bound=not mode.in_turns,
-        searched=built.searched,
-        tried=built.count_options(),
-        best=made.other(made.best) if made.best else None,
-        others_tied=made.others_tied,
-        decide=made.decide and built.rests_on(made.decide.number, chosen),
-        simulated=run_configuration(one.problem, chosen, objective != "training"),
-        transfers=tuple(_transfers(one)),
-        devices=outcome.devices,
-        shares=step_shares(built, one),
-        environments=parts.environments,
-        runs_here=runs_here,
-        strategy=strategy_of(mode.arrangement, combined.get("banks", 1)) if is_shared else "",
-        processes=processes_of(parts, mode.arrangement, actors, learners) if is_shared else (),
-        by_implementation=by_implementation(built, objective, epsilon, made),
-        by_learners=by_learners(built, objective, epsilon, learners),
-        learners=learners,
-        sync=combined.get("sync", ""),
-        period=combined.get("period", 0),
-        banks=combined.get("banks", 1),
-        chosen=one,
-    )
-
-
-def _part(built: Built, beyond: float, option: Option, slower: float) -> PartAnswer:
-    time, evidence = option.time.scaled(slower / beyond), option.time.rests_on
-    if evidence.alone:  # the whole was timed, and this share of it was not
-        source, factor = evidence.alone
-        evidence = replace(evidence, source=source)
-        time = Estimate.within(time.value, max(time.factor, factor), evidence)
-    return PartAnswer(
-        *(option.part, option.device, option.engine, option.name, built.details(option)),
-        *(time.value, time.low, time.high),
-        *(evidence.source, evidence.number),
-        time.interval,
-        option.seconds * slower,
-        option.also,
-    )
-
-
-def _transfers(one: Candidate) -> Iterator[TransferAnswer]:
-    for flow, hop in transfers(one.problem, one.configuration.where):
-        yield TransferAnswer(hop.engine, flow.source, flow.target, hop.seconds(flow), flow.nbytes, flow.waits)
-
-
-def _bottleneck(chosen: Configuration, objective: Objective, engine: str) -> Note:
-    if engine == LOOP_BOUND:
-        return Note("bound_by_batches", {"engine": engine, "depth": chosen.depth})
-    parts = [chosen.of(part) for part in (LOOP if objective == "training" else PARTS)]
-    on = [option for option in parts if engine in {name for _, name in option.where}]
-    pairs = [pair for option in on for pair in option.where]
-    device = next((device for device, name in pairs if name == engine), "")
-    named: dict[str, Any] = {"engine": engine, "device": device, "parts": [option.part for option in on]}
-    if len(on) == 1:
-        return Note("bound_by_part", named | {"devices": [device for device, _ in on[0].where]})
-    return Note("bound_by_parts" if on else "bound_by_engine", named)
-
-
-def _next(built: Built, one: Candidate, decides: Sequence[Decides]) -> Evidence | None:
-    """The evidence whose interval moves the decision most, or else the predicted rate."""
-    moving = (each.number for each in decides if each.differs or abs(math.log(each.value / one.value)) > CLOSE)
-    return next((built.rests_on(number, one.configuration) for number in moving if number in built.evidence), None)
+    return _shortage(built, made) if isinstance(made, Infeasible) else MappingAnswer(built, made, epsilon)
 
 
 def _shortage(built: Built, result: Infeasible) -> Shortage:
@@ -437,11 +465,18 @@ def lacking(shortage: Shortage) -> list[str]:
     return [*budgets, *(f"no chain of links from {source} to {target}" for source, target in shortage.no_links)]
 
 
-def _amounts(name: str, have: float, need: float) -> str:
-    if not name.endswith("_bytes"):
+def split_unit(budget: str) -> tuple[str, bool]:
+    """Return the name of a budget without its unit, and whether that is bytes."""
+    name, unit, _ = budget.partition("_bytes")
+    return name, unit != ""
+
+
+def _amounts(budget: str, have: float, need: float) -> str:
+    name, is_bytes = split_unit(budget)
+    if not is_bytes:
         return f"{name}: have {have:,.5g}, need {need:,.5g}"
     unit, size = ("GB", 1e9) if need >= 1e9 else ("MB", 1e6)
-    return f"{name.removesuffix('_bytes')}: have {have / size:,.4g} {unit}, need {need / size:,.4g} {unit}"
+    return f"{name}: have {have / size:,.4g} {unit}, need {need / size:,.4g} {unit}"
 
 
 def _excess(repair: Mapping[str, tuple[float, float]]) -> float:

@@ -22,11 +22,9 @@ from ..records import benchmark
 from ..solver.problem import PARTS, Configuration, Flow, Hop, Option, Part, Problem, ProblemError
 from ..times.analytic import budgets
 from ..times.parts import Parts
-from .equal_devices import EqualDevices
 from .learners import fastest
-from .options import ARRANGEMENT, OptionBuilder, OptionKey, key_of
-from .processes import ExecutionMode, combinations, runs_of
-from .scaled import Elsewhere, beside_of
+from .options import ARRANGEMENT, EqualDevices, OptionBuilder, OptionKey, key_of
+from .processes import Elsewhere, ExecutionMode, beside_of, combinations, runs_of
 
 DEPTHS = (*range(9), 16, 50)
 LISTED = 6  # options of a device in a sentence
@@ -49,13 +47,8 @@ class Built:
     @functools.cached_property
     def evidence(self) -> Mapping[str, Evidence]:
         """Evidence by number, of every option and link; of several that share a number the first one's."""
-        known: dict[str, Evidence] = {}
-        for problem in self.problems.values():
-            for option in problem.every_option():
-                known.setdefault(option.time.rests_on.number, option.time.rests_on)
-            for hop in (hop for way in problem.ways.values() for hop in way):
-                known.setdefault(hop.rests_on.number, hop.rests_on)
-        return known
+        every = [timed.rests_on for problem in self.problems.values() for timed in problem.every_timed()]
+        return {evidence.number: evidence for evidence in reversed(every)}
 
     def rests_on(self, number: str, chosen: Configuration) -> Evidence:
         """The evidence of a number: that of the chosen options where they rest on it, with a model's error bound."""
@@ -73,9 +66,9 @@ class Built:
         cpu, fixed = self.parts.cpu.name, self.parts.constraints
         assumed = dict.fromkeys(line for option in chosen.options for line in option.time.rests_on.assumed)
         yield from (Note("not_stated", line._asdict()) for line in assumed)
-        if others := [
-            device.name for device in self.parts.platform.devices if device.kind == "cpu" and device.name != cpu
-        ]:
+        processors = [device.name for device in self.parts.platform.devices if device.kind == "cpu"]
+        if len(processors) > 1:
+            others = [name for name in processors if name != cpu]
             yield Note("one_processor_tried", {"cpu": cpu, "others": others})
         engines = {option.engine for option in chosen.options if option.device == cpu}
         if len(engines) > 1 and not (self.parts.table and self.parts.table.beside):
@@ -247,8 +240,9 @@ def _hops(start: str, links: Sequence[Link], process: str, like: Mapping[str, st
         beta = link.back_beta_bytes_per_s if back else link.beta_bytes_per_s
         hops = link.hops.value
         source = weakest(SOURCE_OF[origin] for origin in link.origins)
-        evidence = Evidence(f"link {like.get(link.name, link.name)}", source, f"the platform file: {alpha.note}")
-        yield Hop(process or f"link {start} to {end}", hops * alpha.value, hops / beta.value, evidence)
+        name = like.get(link.name, link.name)
+        evidence = Evidence(f"link {name}", source, f"the platform file: {alpha.note}")
+        yield Hop(process or f"link {start} to {end}", hops * alpha.value, hops / beta.value, evidence, name)
         start = end
 
 

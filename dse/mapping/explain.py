@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..answer import Note
-from ..solver.law import LOOP_BOUND, Objective, charges, sum_charges
-from ..solver.problem import LOOP
-from ..solver.solve import Candidate
+from ..solver.law import LOOP_BOUND, Charge, charges, sum_charges
+from ..solver.problem import PARTS, Part
+from .alternatives import Doubt
 from .answer import MappingAnswer, Shortage
-from .doubt import Doubt
 
 WATTS = "watts"
 """The cause where it is no engine: devices that may take more power, for an answer in steps/J."""
@@ -43,29 +42,33 @@ def explain(described: dict[str, Any], asked: MappingAnswer | Shortage, best: Ma
     """Explain why the best configuration of a description loses to the best of all, or that it ties."""
     if isinstance(asked, Shortage):
         return asked
-    mine, other = asked.chosen, best.chosen
-    assert mine and other  # as every answer to a question has
-    loss, doubt = 1 - asked.value / best.value, Doubt(best.objective, best.epsilon)
-    here, there = (busy_of(candidate, best.objective) for candidate in (mine, other))
+    (mine, other), (here, there) = (asked.chosen, best.chosen), map(busy_of, (asked, best))
+    loss, epsilon = 1 - asked.value / best.value, best.made.found.epsilon
+    doubt = Doubt(best.objective, epsilon)
     engines = {engine: (here.get(engine, 0.0), there.get(engine, 0.0)) for engine in {**here, **there}}
     chance, cause, why = doubt.chance(mine, other), "", list[Note]()
-    if loss <= best.epsilon:
-        verdict = "ties_within_epsilon" if best.value >= (1 - best.epsilon) * asked.value else "ties_unsure"
+    if loss <= epsilon:
+        verdict = "ties_within_epsilon" if best.value >= (1 - epsilon) * asked.value else "ties_unsure"
     else:
-        bound_by = mine.outcome.training_bottleneck if best.objective == "training" else mine.outcome.bottleneck
-        cause = WATTS if best.objective == "per_watt" and asked.hz >= best.hz else bound_by
-        verdict, why = "loses", list(_why(cause, asked, best, engines))
+        verdict, cause = "loses", asked.bottleneck.values["engine"]
+        if best.objective == "per_watt" and asked.hz >= best.hz:
+            cause = WATTS
+        why += _why(cause, asked, best, engines)
         why += [Note("may_be_no_worse", {"chance": chance}, "first")] if doubt.no_worse(mine, other) else []
     notes = (*why, *_moved(described, asked, best), *(note for note in asked.notes if note not in best.notes))
     return Explanation(described, asked, best, loss, verdict, notes, cause, engines, chance)
 
 
-def busy_of(one: Candidate, objective: Objective) -> dict[str, float]:
+def busy_of(answer: MappingAnswer) -> dict[str, float]:
     """Seconds a gradient step that bound the value: of each engine, and of a batch on its way for each under way."""
-    chosen = one.configuration
+    busy, _ = sum_charges(_charges(answer), answer.objective)
+    return busy | {LOOP_BOUND: answer.chosen.outcome.loop_seconds / (answer.chosen.configuration.depth + 1)}
+
+
+def _charges(answer: MappingAnswer) -> list[Charge]:
+    chosen = answer.chosen.configuration
     seconds = {option.part: option.seconds for option in chosen.options}
-    busy, _ = sum_charges(charges(one.problem, chosen.where, seconds), objective)
-    return busy | {LOOP_BOUND: one.outcome.loop_seconds / (chosen.depth + 1)}
+    return list(charges(answer.chosen.problem, chosen.where, seconds))
 
 
 def _why(
@@ -73,45 +76,42 @@ def _why(
 ) -> Iterator[Note]:
     """Yield what bounds the asked one, for how long in both, and what of that makes most of the difference."""
     if cause == WATTS:
-        yield Note("takes_more_watts", {"watts": asked.watts, "best_watts": best.watts}, "first")
+        watts = {"watts": asked.chosen.outcome.watts, "best_watts": best.chosen.outcome.watts}
+        yield Note("takes_more_watts", watts, "first")
         return
     mine, other = engines[cause]
     kind = "steps_in_flight" if cause == LOOP_BOUND else "busy_longer" if other else "busy_alone"
     yield Note(kind, {"engine": cause, "seconds": mine, "best_seconds": other})
     here, there = (_on(cause, answer) for answer in (asked, best))
     if not there:  # on whatever engines the best has them
-        there = {what: seconds for _, seconds, what in best.charges}
+        there = {charge.what: charge.seconds for charge in _charges(best)}
     most = max(here, key=lambda what: here[what] - there.get(what, 0.0))
-    parts, best_parts = ({part.part: part for part in answer.parts} for answer in (asked, best))
-    if most not in parts:
-        yield Note("sending_takes", {"sent": most, "seconds": here[most]}, "first")
+    if len(most) > 1:
+        yield Note("sending_takes", {"sent": " to ".join(most), "seconds": here[most]}, "first")
         return
-    part, same = parts[most], best_parts[most]
-    values = {"part": most, "time": part.time, "device": part.device, "choice": part.choice}
-    values |= {"best_time": same.time, "best_device": same.device, "best_choice": same.choice}
+    values: dict[str, Any] = {"part": most[0]}
+    for which, answer in (("", asked), ("best_", best)):
+        (row,) = (row for row in answer.parts if row.label["part"] == most[0])
+        values |= {f"{which}time": row.number, f"{which}device": row.label["device"]}
+        values[f"{which}choice"] = row.more["implementation"]
     yield Note("part_takes", values, "first")
 
 
-def _on(cause: str, answer: MappingAnswer) -> dict[str, float]:
+def _on(cause: str, answer: MappingAnswer) -> dict[tuple[Part, ...], float]:
     """Seconds of each part and transfer that keeps an engine busy, or that a batch has to wait for."""
-    spent: dict[str, float] = {}
-    if cause == LOOP_BOUND:
-        charged = [
-            *(("", part.charged, str(part.part)) for part in answer.parts if part.part in LOOP),
-            *(("", sent.seconds, f"{sent.source} to {sent.target}") for sent in answer.transfers if sent.waits),
-        ]
-    else:
-        acting = answer.objective != "training"
-        charged = [one for one in answer.charges if one[0] == cause and (acting or "actors" not in one[2])]
-    for _, seconds, what in charged:
-        spent[what] = spent.get(what, 0.0) + seconds
+    spent: dict[tuple[Part, ...], float] = {}
+    for charge in _charges(answer):
+        is_counted = answer.objective != "training" or not charge.acting
+        if charge.waits if cause == LOOP_BOUND else charge.engine == cause and is_counted:
+            spent[charge.what] = spent.get(charge.what, 0.0) + charge.seconds
     return spent
 
 
 def _moved(described: dict[str, Any], asked: MappingAnswer, best: MappingAnswer) -> Iterator[Note]:
     moves: dict[tuple[str, str], list[str]] = {}
-    for part, other in zip(asked.parts, best.parts, strict=True):
-        if part.device != other.device and part.part not in described:
-            moves.setdefault((other.device, part.device), []).append(part.part)
+    for part in PARTS:
+        pair = best.choice.label[part], asked.choice.label[part]
+        if pair[0] != pair[1] and part not in described:
+            moves.setdefault(pair, []).append(part)
     for (source, target), parts in moves.items():
         yield Note("moves_too", {"parts": parts, "from": source, "to": target}, "first")

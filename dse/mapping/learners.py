@@ -27,8 +27,7 @@ from ..times.between import FlatThenLinear, flat_then_linear
 from ..times.multi_learner import Terms, data_parallel_seconds, single_seconds, spo_seconds
 from ..times.parts import Parts
 from ..times.whole_runs import UNLIKE, combined
-from .processes import LEAST, Beside, Run, one_thread, replay_times, reshaped
-from .scaled import Scaled
+from .processes import LEAST, Beside, Run, Scaled, one_thread, replay_times, reshaped
 
 WHOLE = set(SYNCS) - set(SHARING)
 """Syncs whose learners each take whole steps."""
@@ -298,12 +297,6 @@ def fastest(one: Beside | Scaled, ways: Iterable[Arrangement]) -> "Iterator[Toge
         yield min(each, key=lambda made: made.whole.value)
 
 
-def _replay_seconds(run: "Beside | Scaled | Together") -> float:
-    """Seconds of a gradient step that the replay takes in a run."""
-    *tree, rows = replay_times(run.own)
-    return sum(run.replay(time).value for time in tree) + run.stored(rows).value
-
-
 @dataclass
 class Together:
     """The times of the parts of a ``run`` of several learners, by those of ``one``, the same run of a single one.
@@ -354,7 +347,7 @@ class Together:
         factor = (work * self.learner.factor + (seconds - work) * costs) / seconds
         told, source = f"{self.learner.rests_on.told}; {met.told}", met.source if is_told else "modeled"
         command = benchmark(f"profile --arrangements --workload {parts.workload_word}")
-        evidence = Evidence(number, weakest((self.learner.source, source)), told, command)
+        evidence = Evidence(number, weakest((self.learner.source, source)), told, command, topic="arrangements")
         return Estimate.within(seconds, factor, evidence)
 
     def acting(self, alone: Estimate, policy: str) -> Estimate:
@@ -373,3 +366,9 @@ class Together:
     def replay(self, alone: Estimate) -> Estimate:
         """The time of a part of the replay by its time alone."""
         return self.one.replay(alone).scaled(1 / self.run.how.learners)
+
+
+def _replay_seconds(run: Beside | Scaled | Together) -> float:
+    """Seconds of a gradient step that the replay takes in a run."""
+    *tree, rows = replay_times(run.own)
+    return sum(run.replay(time).value for time in tree) + run.stored(rows).value

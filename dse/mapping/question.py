@@ -2,17 +2,23 @@
 
 import functools
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from argparse import ArgumentTypeError
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+from impls import names as trees
 from impls.checks import near, short
-from impls.training import Workload
+from impls.terminal import count
+from impls.training import Workload, learners
 from impls.training import load_timed as load_workload
+from impls.training.arrangement import SEVERAL, SYNCS
+from impls.training.settings import faults_of
+from impls.training.workload import MOST
 
 from .. import machines
-from ..answer import Note
+from ..answer import Note, Row
 from ..platforms import Platform
 from ..platforms.fingerprint import where
 from ..platforms.reading import RESULTS
@@ -24,11 +30,94 @@ from ..times.own import Own
 from ..times.parts import Parts
 from ..times.profile import PerformanceTable, tables
 from .alternatives import Chosen, choose
-from .answer import MappingAnswer, Rate, Shortage, build_answer, rate_of
+from .answer import MappingAnswer, Shortage, build_answer, rate_of
 from .build import Built, build
 from .explain import Explanation, explain
 from .knee import Knee, knee
-from .values import FREE, NUMBERS, WHERE, check_several, unknown, value_of, with_values
+from .options import ARRANGEMENT
+
+NUMBERS = {
+    "batch": ("learner", "batch"),
+    "update_interval": ("learner", "update_interval"),
+    "capacity": ("replay", "capacity"),
+    "presampled": ("replay", "presampled"),
+    "actor_count": ("actors", "count"),
+    "local_storage": ("actors", "local_storage"),
+    "sync_interval": ("actors", "sync_interval"),
+    "environments": ("actors", "environments"),
+}
+"""Keys of --fix that stand in the workload: (table, key)."""
+COUNTS = ("actors", "learner_threads", "fanout", "threads", *(key for key in SEVERAL if key != "sync"))
+"""Keys that are whole numbers: of processes, threads of torch, K, threads of the tree, and how learners combine."""
+WHERE = ("sampling", "storage", "learner", "updating")  # a device each
+IMPLEMENTATIONS = ("learner_implementation", "policy_implementation")
+FREE = ("batch", "presampled", "environments")
+FIX = (*NUMBERS, *COUNTS, *WHERE, "contestant", *IMPLEMENTATIONS, "sync", "arrangement")
+
+
+def with_values(workload: Workload, fix: Mapping[str, Any]) -> Workload:
+    """The workload with what is fixed in it. ProblemError for one that no file could state."""
+    for key, (table, name) in NUMBERS.items():
+        if key in fix:
+            part = replace(getattr(workload, table), **{name: fix[key]})
+            workload = replace(workload, **{table: part})
+    late = replace(workload.learner, learning_starts=MOST)  # no rate depends on when learning starts
+    if fix.keys() & NUMBERS.keys() and (faults := faults_of(replace(workload, learner=late))):
+        raise ProblemError(f"{workload.name} as asked for: {'; '.join(faults)}")
+    return workload
+
+
+def value_of(key: str, value: Any, devices: Collection[str]) -> Any:
+    """The value of a key of ``FIX``, a number where it is one. ProblemError for a value that it cannot have."""
+    if key not in FIX:
+        raise unknown(f"no key {short(key)} to fix", key, FIX)
+    if key in WHERE and value not in devices:
+        raise unknown(f"{key}: no device {short(value)}", value, devices)
+    if key == "arrangement" and value not in ARRANGEMENT:
+        known = ", ".join(ARRANGEMENT)
+        raise ProblemError(f"arrangement is one of {known}, not {short(value)}{near(str(value), ARRANGEMENT)}")
+    if key == "contestant" and value not in trees():
+        raise unknown(f"no tree {short(value)}", value, trees())
+    if key in IMPLEMENTATIONS and value not in learners.names():
+        raise unknown(f"{key}: no learner {short(value)}", value, learners.names())
+    if key == "sync" and value not in SYNCS:
+        raise unknown(f"no sync {short(value)}", value, SYNCS)
+    if key not in (*NUMBERS, *COUNTS):
+        return value
+    least = 0 if key == "presampled" else 2 if key == "fanout" else 1
+    try:
+        number = count(str(value))
+    except ArgumentTypeError as error:
+        raise ProblemError(f"{key}: {error}") from None
+    if number < least:
+        raise ProblemError(
+            f"{key} must be a whole number of at least {least}, not {short(value)}; write it like 1000, 1e3 or 1k"
+        )
+    return number
+
+
+def check_several(fix: Mapping[str, Any]) -> None:
+    """ProblemError where values of how learners combine do not go together."""
+    learners, sync, banks = (fix.get(key) for key in ("learners", "sync", "banks"))
+    if "period" in fix and sync not in (None, "local"):
+        raise ProblemError(f"period={fix['period']} is of sync=local, not of {sync}; fix that, or leave out period")
+    if banks not in (None, 1, learners):
+        raise ProblemError(f"banks={banks} are one for each of as many learners; fix learners={banks} too")
+    if more := [f"{key}={fix[key]}" for key in ("sync", "period") if learners == 1 and key in fix]:
+        raise ProblemError(f"{more[0]} is of several learners, not of 1; fix learners=2, or leave it out")
+
+
+def refuse(fix: Mapping[str, Any], keys: Collection[str] = SEVERAL) -> None:
+    """ProblemError where one of these keys is fixed, of a question that tries all of it or is about one learner."""
+    for key in keys:
+        if key in fix:
+            raise ProblemError(f"{key} cannot be fixed here: this tries numbers of learners, or has one; leave it out")
+
+
+def unknown(sentence: str, value: Any, known: Collection[str]) -> ProblemError:
+    """The error of a name that is none of those known, with the nearest of them."""
+    return ProblemError(f"{sentence}; there are {', '.join(known)}{near(str(value), known)}")
+
 
 BATCHES = tuple(1 << power for power in range(5, 17))
 """B that may be tried where it is free: those within what was measured, or all where nothing was."""
@@ -173,28 +262,28 @@ def answer_question(question: MappingQuestion) -> MappingAnswer | Shortage:
     result, own = _knee(question), question.workload.learner.batch
     keeps = result.batch is None and (result.largest is None or _records(question, own) > 0)
     batch = own if keeps else result.batch or result.largest or own
-    answer = _answer(question, with_values(question.workload, {"batch": batch}))
-    if isinstance(answer, MappingAnswer) and result.largest:
-        unit = "joule" if question.objective == "per_watt" else "second"
-        notes = result.notes(batch, unit, bool(measured_batches(question)))
-        answer = replace(answer, notes=(*notes, *answer.notes))
-    return answer
+    unit = "joule" if question.objective == "per_watt" else "second"
+    notes = result.notes(batch, unit, bool(measured_batches(question))) if result.largest else ()
+    return _answer(question, with_values(question.workload, {"batch": batch}), notes)
 
 
-def _answer(question: MappingQuestion, workload: Workload) -> MappingAnswer | Shortage:
+def _answer(question: MappingQuestion, workload: Workload, notes: Iterable[Note] = ()) -> MappingAnswer | Shortage:
     """The best mapping of the workload in this shape."""
     answer = build_answer(question.built(workload), question.objective, question.epsilon)
-    if question.times and isinstance(answer, MappingAnswer):
-        unused = question.times.unused(question.platform, question.exclude)
-        answer = replace(answer, notes=(*answer.notes, *unused))
-    whose, results = question.machine_note, str(question.results)
-    told = question.profile_notes
-    answer = replace(answer, machine=question.machine, machine_note=whose, profile_notes=told, results=results)
+    whose = {name: getattr(question, name) for name in ("machine", "machine_note", "profile_notes")}
+    answer = replace(answer, **whose, results=str(question.results))
     if isinstance(answer, Shortage):
         return answer
-    answer = replace(answer, by_environments=tuple(_by_environments(question, workload)))
-    changed = workload is not question.workload or question.fix.keys() & NUMBERS.keys() - {"environments"}
-    return answer if changed else replace(answer, called=question.called)
+    unused = question.times.unused(question.platform, question.exclude) if question.times else ()
+    tried = () if "environments" in question.fix else _environments(question)
+    others = [count for count in tried if count != workload.actors.environments]
+    is_changed = workload is not question.workload or question.fix.keys() & NUMBERS.keys() - {"environments"}
+    return replace(
+        answer,
+        asked_notes=(*notes, *unused),
+        by_environments=tuple(rate for count in others if (rate := _rate(question, workload, count))),
+        called="" if is_changed else question.called,
+    )
 
 
 def _environments(question: MappingQuestion) -> tuple[int, ...]:
@@ -208,29 +297,23 @@ def _environments(question: MappingQuestion) -> tuple[int, ...]:
     return tuple(sorted({own, *timed}))
 
 
-def _by_environments(question: MappingQuestion, workload: Workload) -> Iterator[Rate]:
-    """What other numbers of environments would give, where none is fixed."""
-    for count in _environments(question) if "environments" not in question.fix else ():
-        if count != workload.actors.environments and (rate := _rate(question, workload, count)):
-            yield rate
-
-
-def _rate(question: MappingQuestion, workload: Workload, environments: int) -> Rate | None:
+def _rate(question: MappingQuestion, workload: Workload, environments: int) -> Row | None:
     """The best rate with a given number of environments an actor; None where nothing fits, or no file could say so."""
     try:
         built = question.built(with_values(workload, {"environments": environments}))
     except ProblemError:
         return None
-    return rate_of(built, question.objective, question.epsilon)
+    return rate_of(built, question.objective, question.epsilon, ("environments",))
 
 
 def _of_environments(question: MappingQuestion) -> MappingAnswer | Shortage:
     """The best mapping with as many environments as give most; the fewest of those that give nearly as much."""
     given = EPSILONS[question.objective] if question.epsilon is None else question.epsilon
-    rates = [rate for count in _environments(question) if (rate := _rate(question, question.workload, count))]
-    least = max((rate.value for rate in rates), default=0.0) * (1 - given)
+    tried = {count: _rate(question, question.workload, count) for count in _environments(question)}
+    rates = {count: rate.number["value"] for count, rate in tried.items() if rate}
+    least = max(rates.values(), default=0.0) * (1 - given)
     own = question.workload.actors.environments
-    chosen = next((rate.environments for rate in rates if rate.value >= least), own)
+    chosen = next((count for count, rate in rates.items() if rate >= least), own)
     fixed = with_values(question.workload, {"environments": chosen})
     return answer_question(
         replace(question, workload=fixed, free=[key for key in question.free if key != "environments"])
@@ -253,10 +336,11 @@ def explain_choice(question: MappingQuestion, described: Mapping[str, Any]) -> E
     if isinstance(best, Shortage):
         return best
     # Rates of other batches are no answers to the same question.
-    fix = {**question.fix, **({"batch": best.batch} if "batch" in question.free else {}), **described}
+    batch = {"batch": best.built.parts.batch} if "batch" in question.free else {}
+    fix = {**question.fix, **batch, **described}
     free = [key for key in question.free if key not in fix]
     for staying in STAYING if not set(described) & set(WHERE) else ():
-        devices = {part.part: part.device for part in best.parts if part.part in staying and part.part not in fix}
+        devices = {part: best.choice.label[part] for part in staying if part not in fix}
         try:
             asked = answer_question(replace(question, fix={**devices, **fix}, free=free, epsilon=0.0))
         except ProblemError:

@@ -63,9 +63,8 @@ def widest(timed: Iterable[Timed]) -> dict[str, Spread]:
 
 def spreads(problems: Iterable[Problem], chosen: Configuration) -> dict[str, Spread]:
     """The widest ends of every number; of a number that ``chosen`` rests on, those of its own options alone."""
-    options = [option for problem in problems for option in problem.every_option()]
-    hops = [hop for problem in problems for way in problem.ways.values() for hop in way]
-    return widest([*options, *hops]) | widest(chosen.options)
+    every = (timed for problem in problems for timed in problem.every_timed())
+    return widest(every) | widest(chosen.options)
 
 
 def ends_of(problems: Mapping[Any, Problem], chosen: Candidate) -> list[tuple[str, float]]:

@@ -50,13 +50,15 @@ class Charge(NamedTuple):
     """Seconds per gradient step that a part or a transfer keeps an engine busy.
 
     ``waits``: a batch waits for it, so it is in the loop. ``acting``: of parts that act, or of what they send and
-    receive, which the objective ``training`` leaves out, as the published one does.
+    receive, which the objective ``training`` leaves out, as the published one does. ``what``: the part, or the two that
+    something is sent between.
     """
 
     engine: str
     seconds: Seconds
     waits: bool
     acting: bool
+    what: tuple[Part, ...]
 
 
 @dataclass(frozen=True)
@@ -112,20 +114,20 @@ def charges(
     ``factor``: on the times of links.
     """
     for flow, hop in transfers(problem, where):
-        acting = not {flow.source, flow.target} <= set(problem.loop)
-        yield Charge(hop.engine, hop.seconds(flow, factor(hop)), flow.waits, acting)
+        ends = flow.source, flow.target
+        yield Charge(hop.engine, hop.seconds(flow, factor(hop)), flow.waits, not {*ends} <= set(problem.loop), ends)
     slower = slowdowns(problem, where)
     for part, ((_, engine), *also) in where.items():
         spent, in_loop = seconds[part] * slower[part], part in problem.loop
-        yield Charge(engine, spent, in_loop, not in_loop)
+        yield Charge(engine, spent, in_loop, not in_loop, (part,))
         for _, other in also:  # at the same time, so a batch does not wait for these too
-            yield Charge(other, spent, False, not in_loop)
+            yield Charge(other, spent, False, not in_loop, (part,))
 
 
 def sum_charges(charged: Iterable[Charge], objective: Objective = "ratio") -> tuple[dict[str, Seconds], Seconds]:
     """(seconds that each engine is busy, seconds that a batch is on its way), of what an objective counts."""
     busy, loop = dict[str, Seconds](), 0.0
-    for engine, seconds, waits, acting in charged:
+    for engine, seconds, waits, acting, _ in charged:
         if objective != "training" or not acting:
             busy[engine] = busy.get(engine, 0.0) + seconds
         loop = loop + seconds if waits else loop

@@ -119,12 +119,16 @@ class Flow:
 
 @dataclass(frozen=True)
 class Hop:
-    """One link of a route between devices, in one direction: n bytes keep ``engine`` busy for alpha + n / beta."""
+    """One link of a route between devices, in one direction: n bytes keep ``engine`` busy for alpha + n / beta.
+
+    ``link``: its name, or that of an equal one on whose evidence it rests.
+    """
 
     engine: str
     alpha_seconds: float
     seconds_per_byte: float
     rests_on: Evidence
+    link: str = ""
 
     def seconds(self, flow: Flow, factor: Any = 1.0) -> Any:
         """Seconds that a flow keeps the link busy, whose times are multiplied by a factor.
@@ -184,6 +188,11 @@ class Problem:
     def every_option(self) -> Iterator[Option]:
         """Yield each option once, in however many trees it stands."""
         yield from {id(option): option for choices in self.axes for choice in choices for option in choice}.values()
+
+    def every_timed(self) -> Iterator[Timed]:
+        """Yield all that takes time: each option, then each hop of each way."""
+        yield from self.every_option()
+        yield from (hop for way in self.ways.values() for hop in way)
 
     def class_of(self, device: str) -> tuple[str, ...]:
         """The devices that a device may be exchanged with, itself among them; none where it is unlike all others."""

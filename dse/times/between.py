@@ -94,7 +94,7 @@ def over_count(by_count: Mapping[int, Estimate], count: int, number: str) -> Est
     missed = math.sqrt(min(max(seconds / end.value, end.value / seconds) for end in (low, high)))
     source = weakest([low.source, high.source, "interpolated"])
     told = f"between {fewer} ({low.rests_on.told}) and {more} ({high.rests_on.told})"
-    evidence = Evidence(number, source, told, low.rests_on.command)
+    evidence = Evidence(number, source, told, low.rests_on.command, topic=low.rests_on.topic)
     return Estimate.within(seconds, max(low.factor, high.factor) * missed, evidence)
 
 

@@ -184,7 +184,9 @@ class Lookup:
         """A measured estimate with the description and the command of its evidence."""
         reused = f"; profiled with other {', '.join(table.differs)}" if table.differs else ""
         kind = ", carried on by a fit" if known.source == "extrapolated" else ""
-        return known.resting_on(told=f"{what}{kind}: {known.rests_on.told}{reused}", command=self._profile)
+        return known.resting_on(
+            told=f"{what}{kind}: {known.rests_on.told}{reused}", command=self._profile, topic="profile"
+        )
 
     @property
     def _profile(self) -> str:
@@ -195,5 +197,5 @@ class Lookup:
         self, law: Estimate, evidence_id: str, source: Source = "modeled", is_measurable: bool = True
     ) -> Estimate:
         """A law's estimate as evidence for a part, with the command that measures it instead, if one does."""
-        command = self._profile if is_measurable else ""
-        return law.resting_on(number=evidence_id, source=source, command=command)
+        command, topic = (self._profile, "profile") if is_measurable else ("", "")
+        return law.resting_on(number=evidence_id, source=source, command=command, topic=topic)

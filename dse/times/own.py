@@ -113,8 +113,8 @@ class Own:
                 lines = ", ".join(f"{self.file}:{one.line}{f', {one.note}' if one.note else ''}" for one in known)
                 back = "" if ends == (source, target) else f"; stated from {ends[0]} to {ends[1]}, taken both ways"
                 weakest_source = weakest(one.source for one in known)
-                evidence = Evidence(f"link {ends[0]} to {ends[1]}", weakest_source, f"{lines}{back}")
-                return Hop(engine, alpha, each, evidence)
+                link = f"{ends[0]} to {ends[1]}"
+                return Hop(engine, alpha, each, Evidence(f"link {link}", weakest_source, f"{lines}{back}"), link)
         return None
 
     def _alpha_beta(

@@ -154,7 +154,7 @@ def _recorded(parts: Parts, device: Device, table: PerformanceTable, configurati
     cell += f" --fanouts {configuration.fanout} --threads {configuration.threads}"
     options = ",".join(f"{key}={value}" for key, value in configuration.options)
     cell += f" --options {options}" * bool(options)
-    evidence = Evidence(evidence_id, source, description, benchmark(f"sweep {cell}"))
+    evidence = Evidence(evidence_id, source, description, benchmark(f"sweep {cell}"), topic="sweep")
     draw, update = (
         Estimate(time.value, time.low, time.high, evidence) for time in (draw, update.plus(insert * parts.inserts, 2.0))
     )

@@ -21,8 +21,7 @@ from ..estimate import Estimate
 from ..mapping.build import build
 from ..mapping.knee import Knee, knee
 from ..mapping.processes import is_here
-from ..mapping.question import BATCHES, MappingQuestion, measured_batches
-from ..mapping.values import refuse
+from ..mapping.question import BATCHES, MappingQuestion, measured_batches, refuse
 from ..platforms import Platform
 from ..solver.law import EPSILONS, Outcome, outcome
 from ..solver.problem import Configuration, Option, Problem, ProblemError

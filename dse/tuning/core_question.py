@@ -17,8 +17,7 @@ from ..estimate import Estimate, Evidence, weakest
 from ..mapping.learners import COSTS_FACTOR, Processes, calibrate, horizon_of, sources_of, terms_of
 from ..mapping.options import implementation_of
 from ..mapping.processes import one_thread
-from ..mapping.question import MappingQuestion, ask, predict_loop
-from ..mapping.values import WHERE, refuse
+from ..mapping.question import WHERE, MappingQuestion, ask, predict_loop, refuse
 from ..mapping.what_if import with_changes
 from ..platforms import Platform
 from ..platforms.reading import RESULTS

@@ -17,8 +17,7 @@ from ..answer import Note
 from ..estimate import Estimate
 from ..mapping.learners import Processes, Term, calibrate, sources_of, terms_of
 from ..mapping.options import implementation_of
-from ..mapping.question import MappingQuestion, predict_loop
-from ..mapping.values import refuse
+from ..mapping.question import MappingQuestion, predict_loop, refuse
 from ..platforms import Device
 from ..solver.law import Outcome
 from ..solver.problem import ProblemError

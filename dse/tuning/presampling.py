@@ -244,7 +244,6 @@ def platform_depth(
     found = answer_question(asked)
     if isinstance(found, Shortage):
         raise NothingFits(found)
-    assert found.chosen  # as every answer to a question has
     problem, chosen = found.chosen.problem, found.chosen.configuration
     loop, *ends = (network(problem, one, actors=False) for one in (chosen, _at(chosen, "low"), _at(chosen, "high")))
     numbers = {chosen.of(part).time.rests_on.number for part in LOOP}
@@ -253,11 +252,11 @@ def platform_depth(
         answer,
         hz=(hz := outcome(problem, replace(chosen, depth=answer.depth)).hz),
         ends=(hz * found.low / found.value, hz * found.high / found.value),
-        source=weakest(part.source for part in found.parts),
-        upper_bound=found.upper_bound,
+        source=weakest(part.number["source"] for part in found.parts),
+        upper_bound=found.choice.is_bound,
         times=tuple(_times(problem, chosen)),
         sources=tuple(one for one in found.sources if one.number in numbers),
-        batch=found.batch,
+        batch=found.question["batch"],
         arrangement=found.arrangement,
         mapping={part: chosen.of(part).device for part in PARTS},
         presampled=asked.workload.replay.presampled,

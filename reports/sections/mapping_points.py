@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from dse.mapping.alternatives import Doubt
 from dse.mapping.build import Built, build
-from dse.mapping.doubt import Doubt
 from dse.mapping.question import MappingQuestion, ask, load_workload, tables
 from dse.platforms import load
 from dse.records import RecordError

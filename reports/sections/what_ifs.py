@@ -11,8 +11,8 @@ from pathlib import Path
 
 from dse.answers.printer import rounded
 from dse.estimate import weakest
+from dse.mapping.alternatives import Doubt
 from dse.mapping.build import build
-from dse.mapping.doubt import Doubt
 from dse.mapping.question import load_workload
 from dse.mapping.what_if import with_changes
 from dse.platforms import Device, Platform, PlatformError, load, names

@@ -120,7 +120,7 @@ def test_cells_of_cores_and_batches_are_solved_as_their_own(monkeypatch, tmp_pat
 def test_depths_are_of_the_answer_and_of_the_one_without_its_accelerator(tmp_path):
     answer, other = solver_points.depths(None)
     given = find_mapping("u200", "hopper_ddpg", epsilon=0.01, results=tmp_path)
-    learner = next(part.device for part in given.parts if part.part == "learner")
+    learner = next(part.label["device"] for part in given.parts if part.label["part"] == "learner")
     assert answer.name.endswith(f": {learner[0].upper()}-F-F")
     assert f"without {learner.upper()}" in other.name
     for one in (answer, other):

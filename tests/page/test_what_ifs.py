@@ -58,14 +58,14 @@ def assert_same(cells, answer):
     if isinstance(answer, Shortage):
         assert rate == "nothing fits"
         return
-    parts = {part.part: (part.device, part.choice) for part in answer.parts}
+    parts = {part.label["part"]: (part.label["device"], part.more["implementation"]) for part in answer.parts}
     assert mode[0] == answer.arrangement
     assert (actors, tree, learner) == (parts["actors"], parts["updating"], parts["learner"])
     assert storage[0] == parts["storage"][0]
     assert rate == rounded(answer.value, answer.low, answer.high)
-    assert note.startswith("at most, ") == answer.upper_bound
+    assert note.startswith("at most, ") == answer.choice.is_bound
     ends = " to ".join(rounded(end, answer.low, answer.high) for end in (answer.low, answer.high))
-    assert note.endswith(f"{ends}, {weakest(part.source for part in answer.parts)}")
+    assert note.endswith(f"{ends}, {weakest(part.estimate.source for part in answer.parts)}")
 
 
 @pytest.mark.parametrize("workload", what_ifs.WORKLOADS)

@@ -4,7 +4,6 @@ The device that is not there computes on the CPU, in memory of its own, so that 
 """
 
 import contextlib
-import dataclasses
 import itertools
 import json
 import os
@@ -27,6 +26,7 @@ from impls.training.options import KEY, WHY_NOT, parser
 from impls.training.parallel.loop import ParallelLoop
 from tests.learning import batch_of, tiny
 from tests.parallel_runs import advance, lives, small
+from tests.solver_cases import replace_details
 
 torch = pytest.importorskip("torch", reason="learners need the extra `train`")
 from impls.training.learners.torch_learner import base  # noqa: E402
@@ -139,12 +139,9 @@ CUPY = {"contestant": "cupy", "fanout": 8}
 def test_an_answer_has_the_settings_of_a_run_or_why_not(arrangement, changes, why):
     asked = ask("h200", "cartpole_dqn", fix={"arrangement": arrangement, "learner": "cpu"})
     answer = answer_question(asked)
-    parts = tuple(
-        dataclasses.replace(part, device=device, details={**part.details, **details})
-        for part in answer.parts
-        for details, device in [changes.get(part.part, ({}, part.device))]
-    )
-    changed = dataclasses.replace(answer, parts=parts)
+    changed = answer
+    for part, change in changes.items():
+        changed = replace_details(changed, part, *change)
     note, told = emit.why_not_run(changed), emit.to_run(asked, changed)
     assert " ".join([note.kind, *note.values.values()] if note else []) == why
     assert (KEY in told, WHY_NOT in told) == (not why, bool(why))

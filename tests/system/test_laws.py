@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from dse.mapping.values import with_values
+from dse.mapping.question import with_values
 from dse.platforms import load as load_platform
 from dse.times import analytic
 from dse.times.analytic import AS_FITTED

@@ -102,7 +102,7 @@ def test_the_width_of_a_told_interpolation_is_what_its_fit_misses():
 
 def test_one_part_that_was_not_timed_makes_a_total_one_too():
     answer = find_mapping(machine(), "cartpole_dqn", fix={**SERIAL, "batch": 5000})
-    kinds = {part.part: part.interval for part in answer.parts}
+    kinds = {part.label["part"]: part.estimate.interval for part in answer.parts}
     assert kinds["learner"] == "factor"  # beyond what was timed, a fit carries it on
     assert kinds["actors"] == "95 %"
     assert answer.interval == "factor"
@@ -119,8 +119,8 @@ def test_a_pipelined_rate_is_at_most_so_high():
         assert mapping_answer(answer).choice.is_bound == is_bound
         shares = [note.values["too_high"] for note in answer.notes if note.kind == "rate_is_bound"]
         assert shares == [{f"D = {depth}": share for depth, share in TOO_HIGH.items()}] * is_bound
-    beside = [one for one in (*apart.ties, apart.elsewhere) if one]
-    assert all(one.upper_bound == (one.arrangement == "pipelined") for one in beside)
+    beside = [one for one in apart.others if one.says]
+    assert all(one.is_bound == (one.label["arrangement"] == "pipelined") for one in beside)
 
 
 # What is not stated
@@ -240,7 +240,7 @@ def test_a_slowdown_that_nobody_timed_is_told(monkeypatch):
 def tried(platform="u200", **more):
     """Options by part and device, and the values of notes on what was tried, by kind."""
     found = find_mapping(platform, "hopper_ddpg", **more)
-    return found.tried, {note.kind: note.values for note in (*found.searched, *found.notes)}
+    return found.built.count_options(), {note.kind: note.values for note in (*found.built.searched, *found.notes)}
 
 
 def test_what_was_tried_is_told():

@@ -10,14 +10,15 @@ from dse.answers import emit
 from dse.answers.ask import find_modeled_tree
 from dse.answers.mapping_answer import mapping_answer
 from dse.estimate import Estimate, Evidence
-from dse.mapping.alternatives import Decides, Other, choose
-from dse.mapping.answer import MappingAnswer, TransferAnswer
-from dse.mapping.doubt import Doubt, undominated
-from dse.mapping.equal_devices import EqualDevices
+from dse.mapping import alternatives
+from dse.mapping.alternatives import Doubt, choose, undominated
+from dse.mapping.answer import MappingAnswer
 from dse.mapping.explain import WATTS, Explanation
+from dse.mapping.options import EqualDevices
 from dse.mapping.question import answer_question, ask, explain_choice, find_mapping, tables
 from dse.platforms import load as load_platform
-from dse.solver.law import LOOP_BOUND, outcome
+from dse.solver.deciding import Deciding
+from dse.solver.law import LOOP_BOUND, outcome, transfers
 from dse.solver.solve import Search
 from dse.times import analytic
 from dse.times.own import Own
@@ -26,7 +27,7 @@ from impls.training import load
 from tests.committed import RESULTS
 from tests.matrix import slow
 from tests.oracles.plain_loops import every
-from tests.solver_cases import learners
+from tests.solver_cases import learners, option, replace_details
 from tests.unit.test_options import several
 
 HOPPER, PONG = load("hopper_ddpg"), load("pong_dqn")
@@ -212,32 +213,37 @@ def test_updates_a_sample_count_in_a_modeled_tree():
 
 def test_a_command_has_the_learners_threads():
     answer = find_mapping("h200", "cartpole_dqn", fix={"arrangement": "serial", "learner": "cpu"})
-    parts = tuple(
-        dataclasses.replace(part, details={"threads": 3}) if part.part == "learner" else part for part in answer.parts
-    )
-    assert emit.training_command(dataclasses.replace(answer, parts=parts)).endswith(" --threads 3")
+    assert emit.training_command(replace_details(answer, "learner", {"threads": 3})).endswith(" --threads 3")
 
 
-def test_what_decides_is_a_row_by_its_factor_and_device():
-    answer, better = find_mapping("u200", "hopper_ddpg"), {"learner": ("gpu", "framework")}
-    near = Decides("link cpu-gpu", (), "cpu.main", 0.932, 9.0)
-    far = Decides("RMM(fpga)", ("sampling", "updating"), "fpga", 0.471, 9.0, better, 0.12)
-    rows = mapping_answer(dataclasses.replace(answer, decides=(near, far))).decides
+def test_what_decides_is_a_row_by_its_factor_and_device(monkeypatch):
+    answer = find_mapping("u200", "hopper_ddpg")
+    near = Deciding("link cpu-gpu", 0.932, 9.0)
+    far = Deciding("RMM(fpga)", 0.471, 9.0, answer.made.elsewhere, 0.12)
+    monkeypatch.setattr(alternatives, "deciding", lambda *_: [near, far])
+    rows = mapping_answer(answer).decides
     told = [(row.says, *row.label.values(), row.more["gain"]) for row in rows]
     assert told == [("decides_if_shorter", "tree", "fpga", 0.471, 0.12), ("", "link", "cpu-gpu", 0.932, 0.0)]
     assert rows[0].more["times"] == pytest.approx(1 / 0.471)
-    notes = mapping_answer(dataclasses.replace(answer, decides=(near,))).notes
+    monkeypatch.setattr(alternatives, "deciding", lambda *_: [near])
+    notes = mapping_answer(dataclasses.replace(answer)).notes
     assert "nothing_decides" in {note.kind for note in notes}
 
 
 def test_ties_and_transfers_have_rows_and_other_ties_a_count():
-    tie = Other({"arrangement": "serial"}, "serial", {}, 1.0, -0.12, 0.5, 2.0, "modeled", False)
-    new = {"ties": (tie,) * 9, "others_tied": 2, "transfers": (TransferAnswer("bus", "a", "b", 12e-6, 8.0, False),)}
-    given = mapping_answer(dataclasses.replace(find_mapping("u200", "hopper_ddpg"), **new))
+    answer = find_mapping("u200", "hopper_ddpg", fix={"storage": "cpu", "learner": "fpga"})
+    tie = dataclasses.replace(answer.chosen, value=1.12 * answer.value)
+    made = dataclasses.replace(answer.made, ties=(tie,) * 9, others_tied=2)
+    given = mapping_answer(dataclasses.replace(answer, made=made))
     assert [row.more["pace"] for row in given.others if row.more.get("is_tied")] == pytest.approx([1.12] * 9)
     assert [note.values for note in given.notes if note.kind == "more_are_tied"] == [{"more": 2}]
-    (row,) = (row.to_dict() for row in given.rows if "sent" in row.label)
-    assert row == {"sent": "a to b", "by": "bus", "seconds": 12e-6, "bytes": 8.0, "waits": False}
+    sent = list(transfers(answer.chosen.problem, answer.chosen.configuration.where))
+    assert sent
+    assert [row.to_dict() for row in given.rows if "sent" in row.label] == [
+        {"sent": f"{flow.source} to {flow.target}", "by": hop.engine, "seconds": hop.seconds(flow)}
+        | {"bytes": flow.nbytes, "waits": flow.waits}
+        for flow, hop in sent
+    ]
 
 
 def test_larger_weights_take_longer_to_fetch():

@@ -167,24 +167,27 @@ def test_two_actors_on_two_cores_share_them_with_the_learner(results):
     fix = {"learner_implementation": "dense", "policy_implementation": "dense", "update_interval": 64}
     one, two = (answer(results, arrangement="apart", **fix, actors=count, actor_count=count) for count in (1, 2))
     assert one.hz < two.hz < 2 * one.hz
-    assert two.cores == (3.0, 2.0)
-    assert {process.cores for process in two.processes} == {(0, 1)}
+    assert (two.choice.more["cores"], two.choice.more["cores_there"]) == (3.0, 2.0)
+    assert {process.label["cores"] for process in two.processes} == {(0, 1)}
 
 
 def test_a_keeper_is_a_process_of_its_own_and_samples_one_batch_ahead_at_least(results):
     told = answer(results, arrangement="pipelined", presampled=0)
-    assert told.depth == 1
-    assert [process.kind for process in told.processes] == ["learner", "actor", "keeper"]
-    assert {process.cores for process in told.processes} == {(0, 1)}
-    assert told.strategy == Arrangement(name="pipelined").strategy
+    assert told.choice.more["depth"] == 1
+    assert [process.label["process"] for process in told.processes] == ["learner", "actor", "keeper"]
+    assert {process.label["cores"] for process in told.processes} == {(0, 1)}
+    assert told.choice.more["strategy"] == Arrangement(name="pipelined").strategy
 
 
 def test_an_answer_says_its_processes_and_their_cores(results):
     told = answer(results, arrangement="apart")
-    assert [(process.kind, process.cores) for process in told.processes] == [("learner", (1,)), ("actor", (0,))]
-    assert (told.runs_here, why_not_run(told)) == (True, None)
+    assert [(process.label["process"], process.label["cores"]) for process in told.processes] == [
+        ("learner", (1,)),
+        ("actor", (0,)),
+    ]
+    assert (told.choice.more["runs_here"], why_not_run(told)) == (True, None)
     serial = answer(results, arrangement="serial")
-    assert (serial.runs_here, serial.processes, serial.strategy) == (True, (), "")
+    assert (serial.choice.more["runs_here"], serial.processes, serial.choice.more["strategy"]) == (True, (), "")
 
 
 def test_serial_is_the_answer_where_handing_over_costs_more_than_it_gains(tmp_path):
@@ -236,7 +239,7 @@ def test_an_answer_runs_where_the_fastest_tree_is_one_that_no_run_has(tmp_path):
         there = folder(tmp_path / name, [*records(), *found, *tree_records()])
         for arrangement in (None, "serial", "apart"):
             told = answer(there, **({"arrangement": arrangement} if arrangement else {}))
-            (tree,) = (part.details for part in told.parts if part.part == "sampling")
+            (tree,) = (part.more["details"] for part in told.parts if part.label["part"] == "sampling")
             assert why_not_run(told) is None
             assert (tree["contestant"], tree["threads"], tree.get("options")) == ("numba", 1, None)
         with pytest.raises(ProblemError):  # what no run has is no answer even where it is asked for

@@ -140,8 +140,8 @@ def test_a_memory_that_holds_two_batches_has_room_for_one_ahead():
     small = dataclasses.replace(gpu.memory, size_bytes=dataclasses.replace(gpu.memory.size_bytes, value=size))
     tight = dataclasses.replace(base, devices=(base.device("cpu"), dataclasses.replace(gpu, memory=small)))
     asked = {"learner": "gpu", "storage": "cpu", "sampling": "cpu", "updating": "cpu", "arrangement": "pipelined"}
-    assert find_mapping(tight, "pong_dqn", fix=asked, free=["presampled"]).depth <= 1
-    assert find_mapping(tight, "pong_dqn", fix={**asked, "presampled": 1}).depth == 1
+    assert find_mapping(tight, "pong_dqn", fix=asked, free=["presampled"]).choice.more["depth"] <= 1
+    assert find_mapping(tight, "pong_dqn", fix={**asked, "presampled": 1}).choice.more["depth"] == 1
     assert hasattr(find_mapping(tight, "pong_dqn", fix={**asked, "presampled": 2}), "repairs")
 
 
@@ -171,7 +171,7 @@ def test_one_core_there_takes_one_thread():
 
 def test_cores_of_the_first_processor_do_not_bound_the_second():
     chosen = find_mapping(two_processors(16), "hopper_ddpg", fix={"learner": "cpu1", "storage": "cpu1"})
-    assert {part.device for part in chosen.parts if part.part == "actors"} == {"cpu"}
+    assert {part.label["device"] for part in chosen.parts if part.label["part"] == "actors"} == {"cpu"}
     (told,) = (note for note in chosen.notes if note.kind == "one_processor_tried")
     assert told.values == {"cpu": "cpu", "others": ["cpu1"]}
     assert "one_processor_tried" not in {note.kind for note in find_mapping("h200", "hopper_ddpg").notes}
@@ -263,8 +263,8 @@ def test_options_are_listed_of_one_of_equal_devices_and_rest_on_the_same():
 def test_an_answer_has_the_details_of_whichever_device_it_is_on():
     platform = several("h200", "gpu", 2)
     given = find_mapping(platform, "hopper_ddpg", fix={"sampling": "gpu", "updating": "gpu1"})
-    assert {part.device for part in given.parts if part.part in TREE} == {"gpu", "gpu1"}
-    assert all("fanout" in part.details for part in given.parts if part.part in TREE)
+    assert {part.label["device"] for part in given.parts if part.label["part"] in TREE} == {"gpu", "gpu1"}
+    assert all("fanout" in part.more["details"] for part in given.parts if part.label["part"] in TREE)
 
 
 def test_what_is_fixed_to_one_of_equal_devices_sets_it_apart(monkeypatch):

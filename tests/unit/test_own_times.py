@@ -294,11 +294,11 @@ def test_a_typed_time_decides_and_what_is_not_used_is_told(tmp_path):
     rows = ("gpu,learner,256,100,,", "tpu,learner,256,1,,", "gpu,actors,,5,,", "cpu,learner,256,1,99,")
     own = csv(tmp_path, "device,part,batch,us,threads,devices", *rows, "gpu,learner,256,1,,2")
     before, after = (
-        {part.part: part for part in answer.parts}["learner"]
+        {part.label["part"]: part for part in answer.parts}["learner"]
         for answer in (find_mapping("u200", "hopper_ddpg"), find_mapping("u200", "hopper_ddpg", times=own))
     )
-    assert (before.device, after.device) == ("fpga", "gpu")
-    assert after.seconds == pytest.approx(100e-6)
+    assert (before.label["device"], after.label["device"]) == ("fpga", "gpu")
+    assert after.estimate.value == pytest.approx(100e-6)
     notes = find_mapping("u200", "hopper_ddpg", times=own).notes
     unused = sorted(say(note.kind, note.values) for note in notes if "mine.csv:" in note.values.get("place", ""))
     places = zip((3, 4, 5, 6), ("tpu", "actors on gpu", "threads 99", "devices 2"), strict=True)

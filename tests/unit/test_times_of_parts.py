@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from dse.__main__ import main
-from dse.mapping.question import tables
-from dse.mapping.values import with_values
+from dse.mapping.question import tables, with_values
 from dse.platforms import load as load_platform
 from dse.platforms.fingerprint import now
 from dse.platforms.quantities import Quantity
