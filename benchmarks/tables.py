@@ -34,14 +34,14 @@ def compare_fastest(found: Sequence[Measurement]) -> list[dict[str, Any]]:
         rows.append(
             dict(zip(_HEAD, where, strict=False))
             | {name: getattr(best, name) for name in _BEST}
-            | {"options": _without_contestant(best, differing)}
+            | {"options": _select_options(best, differing)}
             | {"cells": len(own), "next": following.contestant if following else None}
             | {"slower": following.seconds / best.seconds - 1 if following else None}
         )
     return rows
 
 
-def _without_contestant(record: Measurement, names: set[str]) -> dict[str, Any]:
+def _select_options(record: Measurement, names: set[str]) -> dict[str, Any]:
     """Return a record's options of these names, but for those that its contestant is named by."""
     return {name: value for name, value in record.options.items() if name in names and value != record.contestant}
 

@@ -52,10 +52,10 @@ class Buffer(_Buffer):
     name = "replay"
 
     def _allocate(self, seed: int, strategy: str, shared: bool = False) -> None:
-        how: dict[str, Any] = {"alpha": base.ALPHA, "epsilon": base.EPSILON, "shared": shared}
+        settings: dict[str, Any] = {"alpha": base.ALPHA, "epsilon": base.EPSILON, "shared": shared}
         if strategy_class(strategy).banked:
-            how["banks"] = BANKS
-        self.take(replay.make(self.capacity, rows.LAYOUT, strategy=strategy, **how), self.capacity, seed)
+            settings["banks"] = BANKS
+        self.take(replay.make(self.capacity, rows.LAYOUT, strategy=strategy, **settings), self.capacity, seed)
 
     def take(self, made: Any, capacity: int, seed: int) -> None:
         """Use a replay that is there."""

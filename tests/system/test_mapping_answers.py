@@ -99,17 +99,13 @@ def test_an_answer_adds_up(platform, name):
     assert {one.number for one in given.sources} >= {part.estimate.rests_on.number for part in given.parts}
     assert max(part.estimate.value for part in given.parts) <= 1 / given.hz * (1 + 1e-12)
     plain = json.loads(json.dumps(mapping_answer(given).to_dict()))
-<<<<<<< HEAD:tests/system/test_mapping_answers.py
-    assert plain["question"]["platform"] == given.platform
+    assert plain["question"]["platform"] == given.question["platform"]
     assert plain["choice"]["hz"] == given.hz
-=======
-    assert (plain["question"]["platform"], plain["choice"]["hz"]) == (given.question["platform"], given.hz)
 
 
 def cores_of(given):
     """The cores that are used, and those there are."""
     return given.choice.more["cores"], given.choice.more["cores_there"]
->>>>>>> hA:tests/system/test_solver_answer.py
 
 
 def bound_by(given):
@@ -132,13 +128,13 @@ def test_what_bounds_training_is_never_the_actors():
 @pytest.mark.slow
 def test_fixing_what_was_chosen_changes_nothing_and_anything_else_never_helps():
     free = find_mapping("h200", "hopper_ddpg")
-    chosen = {part.part: part.device for part in free.parts if part.part != "actors"}
+    chosen = {part.label["part"]: part.label["device"] for part in free.parts if part.label["part"] != "actors"}
     assert find_mapping("h200", "hopper_ddpg", fix=chosen).value == free.value
     for key, other in (("learner", "cpu"), ("storage", "gpu"), ("fanout", 2), ("arrangement", "serial")):
         fixed = find_mapping("h200", "hopper_ddpg", fix={key: other})
         assert fixed.value <= free.value / 0.99
     without = find_mapping("h200", "hopper_ddpg", exclude=["gpu"])
-    assert "gpu" not in {part.device for part in without.parts}
+    assert "gpu" not in {part.label["device"] for part in without.parts}
     assert without.value < free.value
 
 
@@ -158,19 +154,12 @@ def test_a_batch_that_is_free_is_the_smallest_near_the_saturated_rate(question):
     found = find_note(free, "batch_at_knee")
     batches = tried_of(found)
     rates = {batch: records_hz(batch, *question) for batch in batches}
-<<<<<<< HEAD:tests/system/test_mapping_answers.py
-    assert free.batch == min(batch for batch in rates if rates[batch] >= SHARE * max(rates.values()))
-    assert free.batch < max(batches)
-    assert free.batch // 2 in batches  # the next smaller one was asked for, and is too slow
-    assert found["batch"] == free.batch
-    assert found["least_share"] == SHARE
-    assert found["largest"] == max(batches)
-=======
     assert free.question["batch"] == min(batch for batch in rates if rates[batch] >= SHARE * max(rates.values()))
     assert free.question["batch"] < max(batches)
     assert free.question["batch"] // 2 in batches  # the next smaller one was asked for, and is too slow
-    assert (found["batch"], found["least_share"], found["largest"]) == (free.question["batch"], SHARE, max(batches))
->>>>>>> hA:tests/system/test_solver_answer.py
+    assert found["batch"] == free.question["batch"]
+    assert found["least_share"] == SHARE
+    assert found["largest"] == max(batches)
     assert [*found["shares"].values()] == pytest.approx([rates[batch] / max(rates.values()) for batch in batches])
     assert find_note(free, "worth_of_records") == {}  # what a record is worth is left out
 
@@ -180,12 +169,8 @@ def test_a_batch_is_not_the_largest_because_it_is_the_largest():
     free = find_mapping("h200", "cartpole_dqn", free=["batch"])
     assert free.question["batch"] == load("cartpole_dqn").learner.batch
     found = find_note(free, "batch_still_rising")
-<<<<<<< HEAD:tests/system/test_mapping_answers.py
-    assert found["batch"] == free.batch
+    assert found["batch"] == free.question["batch"]
     assert found["largest"] == max(tried_of(found))
-=======
-    assert (found["batch"], found["largest"]) == (free.question["batch"], max(tried_of(found)))
->>>>>>> hA:tests/system/test_solver_answer.py
     assert list(found["shares"].values())[-1] == 1.0
 
 
@@ -207,15 +192,10 @@ def test_drawing_ahead_helps_where_parts_overlap():
 
 def test_a_question_is_checked_as_it_is_made_and_again_where_it_is_changed():
     question = ask("u200", "hopper_ddpg", fix={"batch": "1k"}, free=["presampled"])
-<<<<<<< HEAD:tests/system/test_mapping_answers.py
     assert question.fix == {"batch": 1000}
     assert question.workload.learner.batch == 1000
-    assert answer_question(question) == find_mapping("u200", "hopper_ddpg", fix={"batch": 1000}, free=["presampled"])
-=======
-    assert (question.fix, question.workload.learner.batch) == ({"batch": 1000}, 1000)
     same = find_mapping("u200", "hopper_ddpg", fix={"batch": 1000}, free=["presampled"])
     assert mapping_answer(answer_question(question)) == mapping_answer(same)
->>>>>>> hA:tests/system/test_solver_answer.py
     more = dataclasses.replace(question, fix={**question.fix, "fanout": "8"})
     assert more.fix == {"batch": 1000, "fanout": 8}
     assert more.workload.learner.batch == 1000
@@ -248,14 +228,9 @@ def test_processes_that_share_cores_are_not_tried_unasked():
 def test_an_explanation_says_what_bounds_the_other():
     given = explain_mapping("h200", "hopper_ddpg", {"learner": "cpu"})
     assert given.loss == pytest.approx(1 - given.asked.value / given.best.value)
-<<<<<<< HEAD:tests/system/test_mapping_answers.py
-    assert {part.device for part in given.asked.parts if part.part == "learner"} == {"cpu"}
+    assert {part.label["device"] for part in given.asked.parts if part.label["part"] == "learner"} == {"cpu"}
     assert given.verdict == "loses"
     assert find_note(given, "part_takes")["part"] == "learner"
-=======
-    assert {part.label["device"] for part in given.asked.parts if part.label["part"] == "learner"} == {"cpu"}
-    assert (given.verdict, find_note(given, "part_takes")["part"]) == ("loses", "learner")
->>>>>>> hA:tests/system/test_solver_answer.py
     tie = explain_mapping("h200", "hopper_ddpg", {"learner": "gpu"})
     assert tie.loss <= 0.01
     assert tie.verdict == ("ties_unsure" if tie.best.made.best else "ties_within_epsilon")  # the fastest may be another
@@ -369,7 +344,7 @@ def test_first_screen_is_short_and_its_line_works(platform, workload):
     assert rate.value == found.value
     assert rate.low == found.low
     assert rate.high == found.high
-    assert answer.choice.is_bound == found.upper_bound
+    assert answer.choice.is_bound == found.choice.is_bound
     assert f"  {paste}" in list(write(answer))
     if why := emit.why_not_run(found):
         assert why.kind in kinds
@@ -380,20 +355,20 @@ def test_first_screen_is_short_and_its_line_works(platform, workload):
 
 def runs_exactly(paste, answer):
     given = training_parser().parse_args(shlex.split(paste)[3:])
-    part = {one.part: one for one in answer.parts}
-    tree, learner = part["sampling"].details, part["learner"]
-    assert given.workload == answer.workload
+    part = {one.label["part"]: one for one in answer.parts}
+    tree, learner = part["sampling"].more["details"], part["learner"]
+    assert given.workload == answer.question["workload"]
     assert (given.arrangement or "serial") == answer.arrangement
     if answer.arrangement != "serial":
-        assert given.actors == part["actors"].details["processes"]
-    assert given.presampled in (None, answer.depth)
+        assert given.actors == part["actors"].more["details"]["processes"]
+    assert given.presampled in (None, answer.choice.more["depth"])
     assert given.contestant == tree["contestant"]
     assert given.fanout == tree["fanout"]
-    assert given.learner == learner.details.get("implementation", "torch")
-    assert given.policy == part["actors"].details.get("implementation", "torch")
-    if learner.device == part["actors"].device:
+    assert given.learner == learner.more["details"].get("implementation", "torch")
+    assert given.policy == part["actors"].more["details"].get("implementation", "torch")
+    if learner.label["device"] == part["actors"].label["device"]:
         assert given.device == "cpu"
-        assert given.threads == learner.details["threads"]
+        assert given.threads == learner.more["details"]["threads"]
     else:
         assert (given.device, given.threads) == ("cuda", None)
 

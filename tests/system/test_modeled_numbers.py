@@ -115,7 +115,7 @@ def test_a_pipelined_rate_is_at_most_so_high():
     apart = find_mapping("u200", "hopper_ddpg", fix={"arrangement": "apart"})
     pipelined = find_mapping("u200", "hopper_ddpg", fix={"arrangement": "pipelined"})
     for answer, is_bound in ((apart, False), (pipelined, True)):
-        assert answer.upper_bound == is_bound
+        assert answer.choice.is_bound == is_bound
         assert mapping_answer(answer).choice.is_bound == is_bound
         shares = [note.values["too_high"] for note in answer.notes if note.kind == "rate_is_bound"]
         assert shares == [{f"D = {depth}": share for depth, share in TOO_HIGH.items()}] * is_bound
@@ -158,8 +158,8 @@ def test_what_stands_for_a_processors_number_is_told():
 
     def assumed(platform):
         answer = find_mapping(platform, "hopper_ddpg", exclude=["gpu"])
-        learner = next(part for part in answer.parts if part.part == "learner")
-        (evidence,) = [one for one in answer.sources if one.number == learner.number]
+        learner = next(part for part in answer.parts if part.label["part"] == "learner")
+        (evidence,) = [one for one in answer.sources if one.number == learner.estimate.rests_on.number]
         told = [note.values for note in answer.notes if note.kind == "not_stated"]
         assert [line._asdict() for line in evidence.assumed] == told
         return sorted(f"{line.device}.{line.key}" for line in evidence.assumed)

@@ -272,8 +272,8 @@ def test_what_is_done_in_turns_waits_for_its_transfers(place, gb_per_s):
 def test_an_answer_is_as_sure_as_what_it_chose(fix):
     """All counts of actors rest on one number, and 16 of them are less sure than one: only the chosen count matters."""
     given = find_mapping("u200", "hopper_ddpg", fix=fix)
-    (actors,) = (part for part in given.parts if part.part == "actors")
-    one = find_mapping("u200", "hopper_ddpg", fix=fix | {"actors": actors.details["processes"]})
+    (actors,) = (part for part in given.parts if part.label["part"] == "actors")
+    one = find_mapping("u200", "hopper_ddpg", fix=fix | {"actors": actors.more["details"]["processes"]})
     assert (given.low, given.high) == (one.low, one.high)
 
 
