@@ -12,11 +12,13 @@ import random
 import re
 import shutil
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 import dse
 from dse import accuracy
+from dse.records import read_file
 from reports import page, readme_tables, tidy
 from reports.chart import Material
 from reports.claims import quoted
@@ -68,7 +70,7 @@ def shaken(results, out, seed):
     for path in sorted(path for name in (KEY, "quoted") for path in (results / name).rglob("*") if path.is_file()):
         text = path.read_text()
         if path.suffix == ".jsonl":
-            text = "".join(_record(line, seed) for line in text.splitlines())
+            text = "".join(_record(one, seed) for one in read_file(path))
         elif path.suffix == ".json":
             text = json.dumps(_values(json.loads(text), random.Random(f"{seed}{path}")))
         target = out / path.relative_to(results)
@@ -77,15 +79,14 @@ def shaken(results, out, seed):
     return out
 
 
-def _record(line, seed):
-    fields = json.loads(line)
-    rng = random.Random(f"{seed}{line}")
+def _record(one, seed):
+    rng = random.Random(f"{seed}{one}")
     factor = rng.uniform(1.3, 1.9)
-    fields |= {name: fields[name] and fields[name] * factor for name in TIMES}
-    fields["samples_seconds"] = [factor * sample for sample in fields["samples_seconds"]]
-    fields["reason"] = _digits(fields["reason"], rng)
-    fields["machine"] |= {name: _digits(fields["machine"].get(name), random.Random(seed)) for name in WORDED}
-    return json.dumps(fields) + "\n"
+    other = {name: getattr(one, name) and getattr(one, name) * factor for name in TIMES}
+    other["samples_seconds"] = tuple(factor * sample for sample in one.samples_seconds)
+    other["reason"] = _digits(one.reason, rng)
+    words = {name: _digits(one.machine.get(name), random.Random(seed)) for name in WORDED}
+    return replace(one, **other, machine=one.machine | words).to_json() + "\n"
 
 
 def _digits(value, rng):

@@ -27,7 +27,7 @@ from impls.training import load
 from tests.committed import RESULTS
 from tests.matrix import slow
 from tests.oracles.plain_loops import every
-from tests.solver_cases import learners, option, replace_details
+from tests.solver_cases import learners, replace_details
 from tests.unit.test_options import several
 
 HOPPER, PONG = load("hopper_ddpg"), load("pong_dqn")
@@ -273,24 +273,30 @@ QUESTIONS = [("u200", "hopper_ddpg"), ("h200", "pong_dqn"), ("edge", "cartpole_d
 def test_parts_and_transfers_of_an_engine_are_all_that_keeps_it_busy(platform, workload):
     """S10: nothing that is charged is hidden, and all of it is the busy time that the rate follows from."""
     given = answer_question(ask(platform, workload, fix={"arrangement": "apart"} if platform == "u200" else {}))
-    assert given.busy == pytest.approx(given.chosen.outcome.busy)
-    loop = sum(part.charged for part in given.parts if part.part != "actors")
-    loop += sum(one.seconds for one in given.transfers if one.waits)
-    assert 1 / given.hz == pytest.approx(max(*given.busy.values(), loop / (given.depth + 1)))
-    assert sum(one.nbytes for one in given.transfers) == pytest.approx(given.chosen.outcome.bytes_moved)
-    assert given.devices == given.chosen.outcome.devices
-    assert [one.cv for one in given.simulated] == [0.0, 1.0]
-    assert all(one.low <= one.hz <= one.high for one in given.simulated)
+    where, busy = given.chosen.configuration.where, dict[str, float]()
+    charged = [(row.label["by"], row.more["seconds"]) for row in given.transfers]
+    for part in given.parts:
+        charged += [(engine, part.more["charged_seconds"]) for _, engine in where[part.label["part"]]]
+    for engine, seconds in charged:
+        busy[engine] = busy.get(engine, 0.0) + seconds
+    assert busy == pytest.approx(given.chosen.outcome.busy)
+    loop = sum(part.more["charged_seconds"] for part in given.parts if part.label["part"] != "actors")
+    loop += sum(one.more["seconds"] for one in given.transfers if one.more["waits"])
+    assert 1 / given.hz == pytest.approx(max(*busy.values(), loop / (given.choice.more["depth"] + 1)))
+    assert sum(one.more["bytes"] for one in given.transfers) == pytest.approx(given.chosen.outcome.bytes_moved)
+    assert given.choice.more["devices"] == given.chosen.outcome.devices
     plain = json.loads(json.dumps(mapping_answer(given).to_dict()))
-    assert [row["rate_hz"] for row in plain["rows"] if "rate_hz" in row] == [one.hz for one in given.simulated]
-    assert [row["bytes"] for row in plain["rows"] if "sent" in row] == [one.nbytes for one in given.transfers]
+    simulated = [row for row in plain["rows"] if "rate_hz" in row]
+    assert [row["simulated_with_deviation"] for row in simulated] == [0.0, 1.0]
+    assert all(row["low_hz"] <= row["rate_hz"] <= row["high_hz"] for row in simulated)
+    assert [row["bytes"] for row in plain["rows"] if "sent" in row] == [one.more["bytes"] for one in given.transfers]
 
 
 def test_a_sent_batch_is_shown():
     given = answer_question(ask("h200", "pong_dqn", fix={"storage": "cpu", "learner": "gpu"}))
-    (batch,) = (one for one in given.transfers if (one.source, one.target) == ("storage", "learner"))
-    assert batch.waits
-    assert batch.nbytes > 1e6  # 1.1 MB, which no part's own time has in it
+    (batch,) = (one for one in given.transfers if one.label["sent"] == "storage to learner")
+    assert batch.more["waits"]
+    assert batch.more["bytes"] > 1e6  # 1.1 MB, which no part's own time has in it
 
 
 ASKED = [
@@ -309,9 +315,9 @@ def test_a_cause_is_the_engine_that_bounds_the_asked_one(platform, workload, obj
     """S5: engine by engine, of the best that is as described, which no epsilon has been spent on."""
     given = explain_choice(ask(platform, workload, objective), described)
     assert isinstance(given, Explanation)
-    assert given.asked.epsilon == 0.0
-    assert given.asked.best is None
-    if given.loss <= given.best.epsilon:
+    assert given.asked.question["epsilon"] == 0.0
+    assert given.asked.made.best is None
+    if given.loss <= given.best.question["epsilon"]:
         assert given.verdict.startswith("ties")
         assert given.cause == ""
         return
@@ -330,11 +336,12 @@ def test_a_cause_is_the_engine_that_bounds_the_asked_one(platform, workload, obj
     assert busy["engine"] == given.cause
     assert busy["seconds"] == asked[given.cause]
     if told := why.get("part_takes"):
-        (part,) = (part for part in given.asked.parts if part.part == told["part"])
-        assert told["time"]["value"] == part.seconds
-        assert told["device"] == part.device
-        assert told["choice"] == part.choice
-        assert given.cause in part.engines or given.cause == LOOP_BOUND
+        (part,) = (part for part in given.asked.parts if part.label["part"] == told["part"])
+        engines = {engine for _, engine in given.asked.chosen.configuration.where[told["part"]]}
+        assert told["time"]["value"] == part.number["value"]
+        assert told["device"] == part.label["device"]
+        assert told["choice"] == part.more["implementation"]
+        assert given.cause in engines or given.cause == LOOP_BOUND
     busy = {engine: pair[1] for engine, pair in given.engines.items()}
     assert busy[given.cause] < asked[given.cause]  # else the best would be no faster
 
@@ -345,7 +352,7 @@ def test_what_is_equal_on_both_sides_is_no_cause_and_no_excuse():
     given = explain_choice(question, {"contestant": "numpy"})
     assert isinstance(given, Explanation)
     assert given.best.low <= given.asked.value <= given.best.high
-    assert given.loss > given.best.epsilon
+    assert given.loss > given.best.question["epsilon"]
     assert given.chance < 0.01
     why = {note.kind: note.values for note in given.notes}
     assert "may_be_no_worse" not in why
@@ -355,8 +362,8 @@ def test_what_is_equal_on_both_sides_is_no_cause_and_no_excuse():
 
 def test_an_answer_to_an_exact_question_has_no_doubt():
     exact = answer_question(ask("h200", "hopper_ddpg", epsilon=0.0))
-    assert exact.best is None
+    assert exact.made.best is None
     assert isinstance(exact, MappingAnswer)
     free = answer_question(ask("h200", "hopper_ddpg"))
     assert free.value <= exact.value
-    assert free.best is None or free.best.value == pytest.approx(exact.value)
+    assert free.made.best is None or free.made.best.value == pytest.approx(exact.value)

@@ -294,7 +294,7 @@ def test_no_tree_of_equal_devices_is_listed_twice(four, capsys):
 def test_to_decide_is_said_where_there_is_something_to_decide():
     """Without a tie it is the rate that another measurement makes surer."""
     tied = find_mapping("u200", "pong_dqn")
-    alone = replace(tied, ties=(), others_tied=0)
+    alone = replace(tied, made=replace(tied.made, ties=(), others_tied=0))
     for answer, how in ((tied, tied.decide), (alone, tied.measure_next)):
         (note,) = (note for note in mapping_answer(answer).notes if note.level == "measure")
         assert note.kind == "measure_there"

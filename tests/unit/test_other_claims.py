@@ -24,7 +24,7 @@ from reports.claims import (
 from reports.claims.claims import VERDICTS, Claim
 from tests.committed import COMMITTED
 from tests.printed import but
-from tests.system.test_records import measurement
+from tests.system.test_records import MACHINE, measurement
 
 AVERAGE, SAVED, MAGNITUDE, FRAMES, QUEUE, _, APART = range(7)
 REPLAY, PASSES, AVERAGES, POINTS, PARALLEL, HORIZON, BANKS = range(7)
@@ -200,13 +200,11 @@ def test_pendulum_is_solved_sooner_if_every_library_takes_longer(found, slower, 
         cell(
             primitive="training run", median_seconds=1e-3,
             options={"workload": "pendulum_sac", "kind": kind, "seed": seed, "learners": 1},
+            machine=MACHINE | {"points": [[500, 400, solved, -150.0]], "solved_at": -200.0, "test_mean": None},
         )
-        for kind in kinds
+        for kind, solved in kinds.items()
         for seed in range(5)
     ]  # fmt: skip
-    for one in runs:
-        points = [[500, 400, kinds[one.options["kind"]], -150.0]]
-        one.machine.update(points=points, solved_at=-200.0, test_mean=None)
     (claim,) = (one for one in hou_claims.verdicts(runs, found) if one.text.startswith("Pendulum takes 16.3 s"))
     assert claim.verdict == verdict
     assert "rllib to ours: 15.00x" in claim.evidence

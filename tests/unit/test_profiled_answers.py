@@ -78,7 +78,7 @@ def _answer(results, fix, free):
 
 def by(told):
     """(implementation of the learner, of the policy) of an answer."""
-    parts = {part.part: implementation_of(part.details) for part in told.parts}
+    parts = {part.label["part"]: implementation_of(part.more["details"]) for part in told.parts}
     return parts["learner"], parts["actors"]
 
 
@@ -112,10 +112,10 @@ def test_records_without_a_name_are_of_torch_and_pooled_with_those_that_name_it(
 def test_an_implementation_that_was_not_timed_is_offered_by_laws(of_torch):
     told = answer(of_torch)
     assert by(told) == ("dense", "dense")
-    assert {one.source for one in told.parts if one.part in ("learner", "actors")} == {"modeled"}
-    assert [one.implementation for one in told.by_implementation] == ["dense", "torch"]
+    assert {one.estimate.source for one in told.parts if one.label["part"] in ("learner", "actors")} == {"modeled"}
+    assert [one.label["implementation"] for one in told.by_implementation()] == ["dense", "torch"]
     torch = answer(of_torch, fix=dict.fromkeys(("learner_implementation", "policy_implementation"), "torch"))
-    assert {one.source for one in torch.parts if one.part == "learner"} == {"measured"}
+    assert {one.estimate.source for one in torch.parts if one.label["part"] == "learner"} == {"measured"}
     for key in ("learner_implementation", "policy_implementation"):
         assert isinstance(answer(of_torch, fix={key: "dense"}), MappingAnswer)
     assert by(find_mapping("h200", "cartpole_dqn")) == ("dense", "dense")
@@ -133,7 +133,7 @@ def test_each_implementation_has_a_row_with_what_it_would_give(results):
         alone = answer(results, fix=fix)
         assert alone.value == pytest.approx(row.estimate.value, rel=0.02)
         assert row.estimate.low < row.estimate.value < row.estimate.high
-        assert alone.by_implementation == ()  # nothing is left to choose
+        assert alone.by_implementation() == []  # nothing is left to choose
 
 
 def test_learner_and_policy_of_one_process_may_be_of_different_implementations(results):
@@ -153,20 +153,20 @@ def test_the_shares_of_a_step_add_up_to_the_predicted_one(results, of_torch):
     parts = ["learner", "policy", "environment", "tree", "storage", "the rest"]
     torch = dict.fromkeys(("learner_implementation", "policy_implementation"), "torch")
     for told in (answer(results), answer(of_torch, fix=torch), answer(results, fix={"policy_implementation": "torch"})):
-        assert sum(one.seconds for one in told.shares) == pytest.approx(1 / told.hz)
-        assert sum(one.share for one in told.shares) == pytest.approx(1)
-        assert [one.what for one in told.shares] == parts
+        assert sum(one.more["seconds"] for one in told.shares) == pytest.approx(1 / told.hz)
+        assert sum(one.more["share"] for one in told.shares) == pytest.approx(1)
+        assert [one.label["of_a_step"] for one in told.shares] == parts
 
 
 def test_policy_and_environment_are_what_they_take_alone(results):
     told = answer(results)
-    spent = {one.what: one.seconds for one in told.shares}
+    spent = {one.label["of_a_step"]: one.more["seconds"] for one in told.shares}
     assert spent["policy"] == pytest.approx(1e-5 + 2e-6)
     assert spent["environment"] == pytest.approx(2e-5 + 2e-6)
     assert spent["learner"] == pytest.approx(1e-4 + 64 * 3e-6)
-    (learner,) = (part for part in told.parts if part.part == "learner")
-    assert learner.seconds == pytest.approx(spent["learner"])  # one part, one time
-    assert learner.charged > learner.seconds
+    (learner,) = (part for part in told.parts if part.label["part"] == "learner")
+    assert learner.estimate.value == pytest.approx(spent["learner"])  # one part, one time
+    assert learner.more["charged_seconds"] > learner.estimate.value
 
 
 def slower_loops(found, times):
@@ -185,20 +185,22 @@ def test_what_the_loop_takes_beyond_its_parts_is_the_rest_and_no_learners(tmp_pa
     slow = slower_loops(found, 4)
     fix = {"arrangement": "serial"}
     fast, told = (answer(folder(tmp_path / name, each), fix=fix) for name, each in (("fast", found), ("slow", slow)))
-    (before,), (after,) = ([one.seconds for one in each.shares if one.what == "learner"] for each in (fast, told))
+    (before,), (after,) = (
+        [one.more["seconds"] for one in each.shares if one.label["of_a_step"] == "learner"] for each in (fast, told)
+    )
     assert after == pytest.approx(before)
-    assert {one.what: one.seconds for one in told.shares}["the rest"] > before
+    assert {one.label["of_a_step"]: one.more["seconds"] for one in told.shares}["the rest"] > before
 
 
 def test_actors_that_no_profile_splits_are_one_share_and_their_number_stays(of_torch):
     told = find_mapping("edge", "hopper_ddpg", fix={"arrangement": "serial", "learner": "cpu"})
-    assert [one.what for one in told.shares] == ["learner", "acting", "tree", "storage"]
-    assert sum(one.seconds for one in told.shares) == pytest.approx(1 / told.hz)
+    assert [one.label["of_a_step"] for one in told.shares] == ["learner", "acting", "tree", "storage"]
+    assert sum(one.more["seconds"] for one in told.shares) == pytest.approx(1 / told.hz)
     for told in (
         answer(of_torch, free=["environments"]),
         find_mapping("edge", "hopper_ddpg", free=["environments"]),
     ):
-        assert (told.environments, told.by_environments) == (1, ())
+        assert (told.choice.more["environments"], told.by_environments) == (1, ())
 
 
 # Whole loops
@@ -269,8 +271,8 @@ def test_numbers_between_are_interpolated_and_those_beyond_in_more_doubt(results
 
 def test_free_environments_takes_the_fastest_number_and_warns(results):
     told = answer(results, free=["environments"])
-    assert (told.environments, by(told)) == (8, ("dense", "dense"))
-    assert [rate.environments for rate in answer(results).by_environments] == [8]
+    assert (told.choice.more["environments"], by(told)) == (8, ("dense", "dense"))
+    assert [rate.label["environments"] for rate in answer(results).by_environments] == [8]
     assert answer(results, fix={"environments": 1}).by_environments == ()
     (warning,) = [note for note in told.notes if note.level == "warning"]
     assert warning.kind == "several_environments"
@@ -278,8 +280,8 @@ def test_free_environments_takes_the_fastest_number_and_warns(results):
     assert training_parser().parse_args(training_command(told).split()[3:]).environments == 8
     where, how = results / PLATFORM, {"results": results, "free": ["environments"]}
     asked = explain_mapping(where, "cartpole_dqn", {"environments": 1}, **how)
-    assert asked.asked.environments == 1
-    assert asked.best.environments == 8
+    assert asked.asked.choice.more["environments"] == 1
+    assert asked.best.choice.more["environments"] == 8
 
 
 # Profiles of which some cells are measured
@@ -352,7 +354,7 @@ def test_a_loop_that_was_timed_whole_has_that_rate(tmp_path):
         assert told.hz == pytest.approx(1 / seconds(cell), rel=0.01)
         assert told.interval == "95 %"
         assert told.low < told.hz < told.high
-        assert {one.source for one in told.parts} == {"modeled"}  # each alone
+        assert {one.estimate.source for one in told.parts} == {"modeled"}  # each alone
 
 
 @pytest.mark.parametrize("command", ["recommend", "explain", "cores", "depth", "learners", "adapt"])
@@ -379,7 +381,7 @@ def test_an_unfinished_or_disturbed_profile_is_warned_of(capsys, tmp_path, comma
 def test_modeled_platforms_offer_the_preferred_learner(platform):
     fix = {"learner": "cpu", "learner_implementation": "dense", "policy_implementation": "dense"}
     told = find_mapping(platform, NAME, fix=fix)
-    assert {one.source for one in told.parts} <= {"modeled", "extrapolated"}
+    assert {one.estimate.source for one in told.parts} <= {"modeled", "extrapolated"}
     assert told.hz <= find_mapping(platform, NAME, epsilon=0.0).hz * (1 + 1e-9)
 
 
@@ -393,7 +395,7 @@ LOCAL = {"learners": 2, "sync": "local", "period": 5, "banks": 2}
 
 
 def details(answer):
-    return next(part.details for part in answer.parts if part.part == "learner")
+    return next(part.more["details"] for part in answer.parts if part.label["part"] == "learner")
 
 
 @pytest.mark.parametrize(("cores", "learners"), [(1, {1}), (2, {1, 2}), (5, {1, 2}), (6, {1, 2, 4})])
@@ -418,24 +420,23 @@ def test_the_learners_step_is_that_of_the_question_about_learners():
     expected = learner_scaling(ask(HERE, "cartpole_dqn")).seconds(2, None)
     assert 1 / told.hz == pytest.approx(expected, rel=0.01)
     local = find_mapping(HERE, "cartpole_dqn", fix={"learners": 2, "period": 25})
-    assert local.sync == "local"
-    assert local.period == 25
+    assert local.choice.more["sync"] == "local"
+    assert local.choice.more["period"] == 25
     assert local.hz > told.hz
 
 
 def test_one_learner_is_an_answer_next_to_what_two_would_give():
     told = find_mapping(HERE, "cartpole_dqn")
-    assert (told.learners, told.sync) == (1, "")
-    (other,) = told.by_learners
+    assert (told.choice.more["learners"], told.choice.more["sync"]) == (1, "")
+    (other,) = told.by_learners()
     two = find_mapping(HERE, "cartpole_dqn", fix={"learners": 2})
-    assert other.learners == 2
-    assert other.sync == two.sync
-    assert other.value == two.value
+    assert other.label == {"learners": 2, "sync": two.choice.more["sync"]}
+    assert other.number["value"] == two.value
     assert two.low < two.value < two.high
     assert two.value < told.value
-    assert {"learners": 2, "sync": two.sync} in [row.label for row in mapping_answer(told).others]
-    assert two.cores == (3.0, 2.0)
-    assert [one.kind for one in two.processes] == ["learner", "learner", "actor"]
+    assert {"learners": 2, "sync": two.choice.more["sync"]} in [row.label for row in mapping_answer(told).others]
+    assert (two.choice.more["cores"], two.choice.more["cores_there"]) == (3.0, 2.0)
+    assert [one.label["process"] for one in two.processes] == ["learner", "learner", "actor"]
     explained = explain_mapping(HERE, "cartpole_dqn", {"learners": 2})
     assert explained.loss == pytest.approx(1 - two.value / told.value)
 
@@ -443,7 +444,7 @@ def test_one_learner_is_an_answer_next_to_what_two_would_give():
 def test_an_answer_of_several_learners_is_the_setup_of_a_run_by_file_and_by_line(tmp_path):
     question = ask(HERE, "cartpole_dqn", fix=LOCAL)
     told = answer_question(question)
-    assert {key: getattr(told, key) for key in LOCAL} == LOCAL == {key: details(told)[key] for key in LOCAL}
+    assert {key: told.choice.more[key] for key in LOCAL} == LOCAL == {key: details(told)[key] for key in LOCAL}
     file = tmp_path / "answer.json"
     file.write_text(json.dumps(input_of_run(question, told)))
     options, workload = training_parser().parse_args(["train", "cartpole_dqn"]), load("cartpole_dqn")
@@ -472,8 +473,8 @@ def test_runs_that_were_timed_replace_the_prediction_and_may_win_and_race(tmp_pa
     for fix, sync in (({}, "lock"), ({"sync": "local"}, "local"), ({"sync": "synchronous"}, "synchronous")):
         question = ask(there / PLATFORM, "cartpole_dqn", results=there, fix={"actors": 1, **fix})
         told = answer_question(question)
-        assert told.learners == 2
-        assert told.sync == sync
+        assert told.choice.more["learners"] == 2
+        assert told.choice.more["sync"] == sync
         assert told.interval == "95 %"
         assert 1 / told.hz == pytest.approx(slower[sync] * 6e-4, rel=1e-6)
     question = ask(there / PLATFORM, "cartpole_dqn", results=there)

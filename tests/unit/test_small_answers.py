@@ -141,9 +141,10 @@ def test_ones_own_times_have_a_depth_rates_and_losses(capsys, short):
 def test_a_platforms_times_are_those_of_its_best_mapping():
     given, best = platform_depth("u200", "hopper_ddpg", 0.0), find_mapping("u200", "hopper_ddpg")
     assert given.arrangement == best.arrangement
-    assert given.mapping == {part.part: part.device for part in best.parts}
+    parts = {part.label["part"]: part.label["device"] for part in best.parts}
+    assert given.mapping == parts
     assert given.most_hz * (1 + 1e-9) >= given.hz == best.hz  # in apart, no depth makes a difference
-    assert given.presampled == best.depth == 50
+    assert given.presampled == best.choice.more["depth"] == 50
 
 
 def test_what_is_excluded_is_heeded(capsys, short):
@@ -233,8 +234,8 @@ def test_a_pairs_rates_are_those_of_the_question_with_both_fixed(many_cores):
             find_mapping("u200", "hopper_ddpg", "training", fix={**fix, "arrangement": mode}, **asked)
             for mode in ("apart", "pipelined")
         )
-        assert rates.sampling_hz(samplers, batch) == pytest.approx(apart.actor_hz)
-        assert apart.actor_hz == pytest.approx(pipelined.actor_hz)
+        assert rates.sampling_hz(samplers, batch) == pytest.approx(apart.choice.more["actor_hz"])
+        assert apart.choice.more["actor_hz"] == pytest.approx(pipelined.choice.more["actor_hz"])
         assert rates.frames_hz(samplers, batch) == pytest.approx(batch * max(apart.value, pipelined.value))
 
 
@@ -302,7 +303,7 @@ def test_one_learner_takes_what_recommend_says_of_it(machine):
         assert given.by == "dense"
         fix = {"arrangement": arrangement, "learner_implementation": given.by, "learner_threads": 1}
         answer = find_mapping(platform, name, fix=fix)
-        taken = sum(one.charged for one in answer.parts if one.part != "actors")
+        taken = sum(one.more["charged_seconds"] for one in answer.parts if one.label["part"] != "actors")
         assert given.single_seconds == pytest.approx(taken, rel=0.05)
 
 
