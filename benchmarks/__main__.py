@@ -61,7 +61,7 @@ def command_of(words: list[str]) -> tuple[Callable[[list[str]], int], list[str]]
 TRAINING = "--training"
 ELSEWHERE = {
     "compare": "compare",
-    "peers": "peers.command",
+    "peers": "peers",
     "gpu": "gpu",
     "profile": "profile.command",
     "share": "profile.share",

@@ -72,7 +72,7 @@ class _Session:
 
     def accuracy(self, contestant: str, dtype: str, seed: int) -> dict[str, Any]:
         """Return every check of a tree, or why there is none."""
-        from .peers import accuracy  # noqa: PLC0415  # a commit that is compared has no libraries
+        from . import accuracy  # noqa: PLC0415  # a commit that is compared has no libraries
 
         try:
             return {"checks": accuracy.checks(maker(contestant), contestant, dtype, seed)}

@@ -7,10 +7,10 @@ import pytest
 
 import impls
 from benchmarks import __main__ as command
+from benchmarks import accuracy
+from benchmarks import peers as peers_command
 from benchmarks.cases import Case, WrongAnswerError, prepare
 from benchmarks.libraries import base
-from benchmarks.peers import accuracy
-from benchmarks.peers import command as peers_command
 from benchmarks.workers import ROOT, Untimed, Worker, WorkerError
 from dse import records
 from dse.accuracy import ACCURACY_FILE, CHECKS, read

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks.__main__ as bench
-from benchmarks import compare
-from benchmarks.peers import command as peers
+from benchmarks import compare, peers
 from benchmarks.workers import Worker, WorkerFaultError
 from dse import __main__ as dse_main
 from dse.__main__ import main as ask

@@ -10,11 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 import impls
-from benchmarks import compare, sweep
+from benchmarks import compare, peers, sweep
 from benchmarks.__main__ import main
 from benchmarks.cases import Case
 from benchmarks.libraries.base import tree_names
-from benchmarks.peers import command as peers
 from benchmarks.profile import share
 from benchmarks.profile.cells import PRESETS, groups
 from benchmarks.run import Stamp, Tally, run, show

@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any, Self
 
 import impls
-from benchmarks.arguments import add_common, add_list, add_numbers, add_python, among, at_least, parser_of
-from benchmarks.cases import Case
-from benchmarks.run import Stamp, Tally, file_of, latest, run, show
-from benchmarks.sentinels import Sentinels
-from benchmarks.timing import Timing, interleave
-from benchmarks.workers import Untimed, Worker, WorkerClock, WorkerError, has_libraries
 from dse import accuracy, platforms
 from dse.accuracy import ACCURACY_FILE, Accuracy
 from dse.records import Measurement, RecordError, Status
 
-from ..libraries.base import Tree, roles, tree_names
+from .arguments import add_common, add_list, add_numbers, add_python, among, at_least, parser_of
+from .cases import Case
+from .libraries.base import Tree, roles, tree_names
+from .run import Stamp, Tally, file_of, latest, run, show
+from .sentinels import Sentinels
+from .timing import Timing, interleave
+from .workers import Untimed, Worker, WorkerClock, WorkerError, has_libraries
 
 PEER, AGAIN, SHARED = "peer", "peer_again", "peer_shared"
 FILE = "peers.jsonl"
