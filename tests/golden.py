@@ -205,7 +205,8 @@ def answer(question: str) -> dict[str, Any]:
 def extract(found: Any) -> Iterator[tuple[str, Any]]:
     """Yield the name and the value of each fact in JSON; a sentence is reduced to its names.
 
-    Of the first rows of a table those are values that have no parts; of notes their kinds, and values of the first.
+    Of the first rows of a table those are values that have no parts; of notes their kinds, and of first ones and
+    warnings their values.
     """
     if not isinstance(found, dict) or "notes" not in found:
         yield from leaves_of(found, "", 9)
@@ -219,7 +220,7 @@ def extract(found: Any) -> Iterator[tuple[str, Any]]:
     yield "notes", [note["kind"] for note in notes if note["level"] != "detail"]
     yield "details", sorted({note["kind"] for note in notes if note["level"] == "detail"})
     for note in notes:
-        yield from leaves_of(note, note["kind"], 2) if note["level"] == "first" else ()
+        yield from leaves_of(note, note["kind"], 2) if note["level"] in ("first", "warning") else ()
     yield "paste", list(map(list_names, found["paste"]))
 
 

@@ -28,7 +28,7 @@ from ..times.platform_trees import ModeledChoice, choose
 from ..times.tree_times import Question
 from ..tree import Recommendation, check, unusual
 from .deciding import OBJECTIVE, KeptRace, raced_rows
-from .emit import FORMATS, mapping_tables, to_run, to_toml
+from .emit import FORMATS, list_run_settings, mapping_tables, to_toml
 from .mapping_answer import changed_answer, explained_answer, mapping_answer
 from .options import ABOUT, add_command, add_question, pairs, question_of, words_of
 from .printer import show
@@ -154,7 +154,7 @@ def _recommend(options: argparse.Namespace) -> int:
 
 def _recommend_tree(options: argparse.Namespace) -> int:
     asked = {name: getattr(options, name) for name in ASKED}
-    found: Recommendation | ModeledChoice
+    choice: Recommendation | ModeledChoice
     is_race = not (options.no_race or options.machine) and options.platform in (None, HERE)
     if not is_race:
         _check(options, RACE, "a race, which is on this machine, without --no-race")
@@ -164,9 +164,9 @@ def _recommend_tree(options: argparse.Namespace) -> int:
             words = "{1} candidates, raced for {0:.1f} s".format
             progress = lambda *far: shown.update(1, partial(words, *far))  # noqa: E731
             given = None if options.results is RESULTS else options.results  # RESULTS: where none was given
-            found = race_trees.find_tree(**asked, **raced, results=given, race=True, progress=progress)
+            choice = race_trees.find_tree(**asked, **raced, results=given, race=True, progress=progress)
     elif options.platform in (None, HERE):
-        found = race_trees.find_tree(**asked, results=options.results, machine=options.machine)
+        choice = race_trees.find_tree(**asked, results=options.results, machine=options.machine)
     elif options.machine:
         raise ValueError(f"--machine {options.machine} goes with --platform {HERE}, not with {options.platform}")
     elif asked.pop("unchecked"):
@@ -174,12 +174,12 @@ def _recommend_tree(options: argparse.Namespace) -> int:
     elif asked.pop("inserts"):
         raise ValueError(f"--inserts is of measured trees: leave out --platform {options.platform}")
     else:
-        found = find_modeled_tree(options.platform, **asked)
+        choice = find_modeled_tree(options.platform, **asked)
     if options.emit:
-        tree = tree_to_take(found) if isinstance(found, Recommendation) else found.choice
-        print(to_toml(tables_of(tree.configuration, found.question), words_of(options)))
+        tree = tree_to_take(choice) if isinstance(choice, Recommendation) else choice.choice
+        print(to_toml(tables_of(tree.configuration, choice.question), words_of(options)))
         return 0
-    return show(tree_answer(found), options)
+    return show(tree_answer(choice), options)
 
 
 def find_modeled_tree(
@@ -223,7 +223,7 @@ def _recommend_mapping(options: argparse.Namespace) -> int:
     question, race = question_of(options), None
     is_here = options.platform == HERE and options.objective == OBJECTIVE
     if is_here and not options.machine:
-        race = KeptRace.of(question).race()
+        race = KeptRace.of_question(question).race()
     if race:
         with contextlib.suppress(ProblemError):  # no record predicts what has won
             raced = dataclasses.replace(question, fix={**question.fix, **race["rows"][0]["fix"]})
@@ -234,7 +234,7 @@ def _recommend_mapping(options: argparse.Namespace) -> int:
         return 0
     answer = mapping_answer(found, asked)
     if isinstance(found, MappingAnswer) and answer.choice:
-        more = {**answer.choice.more, **to_run(question, found)}
+        more = {**answer.choice.more, **list_run_settings(question, found)}
         decide = shlex.join(["python", "-m", "dse", "run", options.workload])
         notes = [Note("predicted_alone", {"how": decide}, "measure")] if is_here and not race else []
         notes += [Note("raced_runs", {"seconds": race["seconds"], "ending": race["ending"]}, "first")] if race else []

@@ -51,7 +51,7 @@ class Contender:
 
     fix: Mapping[str, Any]
     words: tuple[str, ...]
-    given: str
+    settings: str
     processes: int
     answer: MappingAnswer
 
@@ -103,11 +103,11 @@ def contenders(question: MappingQuestion, free: Collection[str] = ()) -> list[Co
 def _add_value(question: MappingQuestion, contender: Contender, key: str, value: Any) -> Contender | None:
     """A contender with a value of a key of ``RACED``; None where it has that already, or no run can have it."""
     if key == "strategy":
-        told = json.loads(contender.given)
+        told = json.loads(contender.settings)
         if contender.fix["arrangement"] == "serial" or told["choice"]["strategy"] == value:
             return None
         told["choice"][KEY]["strategy"] = told["choice"]["strategy"] = value
-        return dataclasses.replace(contender, fix={**contender.fix, key: value}, given=json.dumps(told))
+        return dataclasses.replace(contender, fix={**contender.fix, key: value}, settings=json.dumps(told))
     own = {"environments": question.workload.actors.environments, "presampled": question.workload.replay.presampled}
     return None if value == own[key] else _contender(question, {**contender.fix, key: value}, contender.processes)
 
@@ -141,7 +141,7 @@ class KeptRace:
     asked: Mapping[str, Any]
 
     @classmethod
-    def of(cls, question: MappingQuestion, free: Collection[str] = ()) -> "KeptRace":
+    def of_question(cls, question: MappingQuestion, free: Collection[str] = ()) -> "KeptRace":
         """Return the file of a question's races; ``free``: keys that were free besides."""
         key, fix = platforms.fingerprint()["key"], {key: question.fix[key] for key in sorted(question.fix)}
         asked = {"workload": question.workload.name, "identity": identity(question.workload), "fix": fix}
@@ -186,11 +186,11 @@ def race_of(
     """Race contenders, keep the race, and yield the winner, its program, which trains on, and what the race told."""
     if len(raced) < 2:
         raise ValueError(f"a race needs at least 2 candidates, not {len(raced)}; leave out some --fix, or --decide 0")
-    kept, place = KeptRace.of(question, free), folder.with_name(f"{folder.name}.race")
+    kept, place = KeptRace.of_question(question, free), folder.with_name(f"{folder.name}.race")
     bytes_of = question.workload.replay.capacity * layout_of(question.workload).record_bytes
     programs = [
         Program(
-            contender.name, command(contender, place / str(number) / "run"), contender.given, place / str(number),
+            contender.name, command(contender, place / str(number) / "run"), contender.settings, place / str(number),
             contender.answer.value, bytes_of + PROCESS_BYTES * contender.processes,
         )
         for number, contender in enumerate(raced)

@@ -44,7 +44,7 @@ def make_line(
     return f"impls.make({', '.join([_python(implementation), f'{capacity:_}', *named])})"
 
 
-def to_run(question: MappingQuestion, answer: MappingAnswer) -> dict[str, Any]:
+def list_run_settings(question: MappingQuestion, answer: MappingAnswer) -> dict[str, Any]:
     """Return the settings of a run by KEY, which training reads by ``--mapping``, or why there are none by WHY_NOT."""
     values = {key: value for key, value in question.fix.items() if key in NUMBERS}
     if why := why_not_run(answer):

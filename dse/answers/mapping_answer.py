@@ -11,7 +11,8 @@ from ..mapping.answer import MappingAnswer, Shortage, split_unit
 from ..mapping.explain import Explanation
 from ..mapping.question import MappingQuestion
 from ..platforms.fingerprint import where
-from .emit import piped_command, to_run, training_command, why_not_run
+from ..records import benchmark
+from .emit import list_run_settings, piped_command, training_command, why_not_run
 
 UNPROFILED = {"no_profile", "no_records", "profile_differs"}
 """Kinds of notes where the workload's own profile does not answer."""
@@ -25,7 +26,7 @@ def mapping_answer(found: MappingAnswer | Shortage, asked: str = "") -> Answer:
         return _shortage_answer(found)
     decides = sorted(found.decides, key=lambda row: not row.says)
     notes = [replace(found.bottleneck, level="first")]
-    notes += [replace(why, level="first")] if (why := why_not_run(found)) else []
+    notes += [replace(why, level="warning")] if (why := why_not_run(found)) else []
     notes += [] if any(row.says for row in decides) else [Note("nothing_decides", level="first")]
     notes += _measure(found)
     notes += [Note("more_are_tied", {"more": found.made.others_tied})] if found.made.others_tied else []
@@ -40,7 +41,7 @@ def _notes_of_records(found: MappingAnswer | Shortage) -> tuple[Note, ...]:
 
 def input_of_run(question: MappingQuestion, found: MappingAnswer) -> dict[str, Any]:
     """Return the part of an answer that impls.training reads by ``--mapping``, as plain values."""
-    choice = {**found.choice.to_dict(), **to_run(question, found)}
+    choice = {**found.choice.to_dict(), **list_run_settings(question, found)}
     return {"question": {"workload": found.workload}, "choice": choice}
 
 
@@ -60,7 +61,8 @@ def _measure(found: MappingAnswer) -> Iterator[Note]:
     named = {"evidence": evidence.number, "of": [f"the {of}"], "how": evidence.command}
     kinds = {note.kind for note in found.notes}
     if found.machine_note:
-        yield Note("measure_here", named, "measure")
+        command = benchmark(f"profile --workload {found.built.parts.workload_word}")
+        yield Note("measure_here", {**named, "how": command}, "measure")
         return
     if not evidence.command or "no_records" in kinds:
         yield Note("measure_there" if evidence.command else "state_time", named, "measure")

@@ -305,7 +305,7 @@ def _add_times(commands: Any) -> None:
 
 
 def _print_example(_: argparse.Namespace) -> int:
-    """What times can one give of one's own, and what does a file of them say?
+    """Which times of your own can a question use, and what does a file of them look like?
 
     Any part on any device, measured, read in a paper or guessed, is looked up before records and models:
 

@@ -14,7 +14,7 @@ import impls
 from impls.terminal import COMMAND, aligned, listed, plural
 
 from ..answer import Answer, Level, Row
-from .words import ARRANGED, FACTS, HEADS, NO_DIFFERENCE, SENTENCES
+from .words import ARRANGED, COUNTED, FACTS, HEADS, NO_DIFFERENCE, SENTENCES
 
 WIDTH = 116
 WIDE = 0.2  # of an interval, beyond which no third digit is known
@@ -147,7 +147,7 @@ def write_table(rows: Sequence[Row]) -> Iterator[str]:
                 ends[0] if ends[1] == ends[2] else f"{ends[0]} [{ends[1]}, {ends[2]}]"
             )
             cells["source"] = value.source
-        lines.append(cells | {head(key): write_cell(key, each) for key, each in row.more.items() if is_plain(each)})
+        lines.append(cells | {head(key): write_cell(key, cell) for key, cell in row.more.items() if is_plain(cell)})
     heads = list(dict.fromkeys(key for cells in lines for key in cells))
     kept = [key for key in heads if any(cells.get(key) for cells in lines)]
     yield from aligned([kept, *([cells.get(key, "") for key in kept] for cells in lines)], "  ")
@@ -175,7 +175,7 @@ def write_cell(key: str, value: Any) -> str:
         return write_difference(value)
     if key.endswith("seconds") and isinstance(value, float):
         return rounded(1e6 * value)
-    if key.endswith(("share", "loss", "slower", "utilization")) and isinstance(value, float):
+    if key.endswith(("share", "loss", "gain", "chance", "slower", "utilization")) and isinstance(value, float):
         return percent(value)
     return write_value(value)
 
@@ -191,7 +191,7 @@ def write_value(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(write_value, value))
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}={each}" for key, each in value.items())
+        return ", ".join(f"{key}={inner}" for key, inner in value.items())
     if isinstance(value, float):
         return rounded(value)
     return f"{value:,}" if isinstance(value, int) else str(value)
@@ -305,7 +305,7 @@ def write_unlike(found: Mapping[str, tuple[Any, Any]]) -> str:
             sides = [f"only {side}: {', '.join(names)}" for side, names in (("here", here), ("there", there)) if names]
             told.append(f"{FACTS[fact]} ({'; '.join(sides)})")
         else:
-            mine, theirs = (str(each) if fact == "cores" else _write_fact(each) for each in (here, there))
+            mine, theirs = (str(value) if fact in COUNTED else _write_fact(value) for value in (here, there))
             told.append(f"{FACTS.get(fact, fact)} ({mine} here, {theirs} there)")
     return listed(told) or NO_DIFFERENCE
 
@@ -319,7 +319,7 @@ def _write_fact(value: Any) -> str:
 def write_moves(moved: Mapping[str, Mapping[str, Any]]) -> str:
     """Write what moving a batch takes, by direction."""
     return listed([
-        f"{each['seconds'] * 1e6:.2f} us {way} (B={each['batch']:,}, {each['source']})" for way, each in moved.items()
+        f"{move['seconds'] * 1e6:.2f} us {way} (B={move['batch']:,}, {move['source']})" for way, move in moved.items()
     ])  # fmt: skip
 
 

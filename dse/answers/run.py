@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
     if "strategy" in free and not seconds:
         raise ValueError("--free strategy races, and here nothing does; leave it out, or give seconds to --decide")
     raced = contenders(question, free) if seconds else []
-    race = KeptRace.of(question, free).race(seconds) if seconds and not options.again else None
+    race = KeptRace.of_question(question, free).race(seconds) if seconds and not options.again else None
     chosen = next((contender for contender in raced if race and contender.fix == race["rows"][0]["fix"]), None)
     if raced and not chosen:
         return _race(options, question, raced, seconds, free)
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     _announce(options, question, contender, race)
     with _folder(options, question.workload.name) as folder:
         is_quiet = options.json or not _is_run_folder(options)
-        code = _trained([*_command(options, folder), *contender.words], contender.given, is_quiet)
+        code = _trained([*_command(options, folder), *contender.words], contender.settings, is_quiet)
         return code or _end(contender, race, folder, options.json)
 
 

@@ -51,8 +51,8 @@ def tables_of(tree: Configuration, question: Question) -> Tables:
 
 def tree_row(tree: Configuration, time: Estimate, question: Question, says: str = "", **more: Any) -> Row:
     """Return a tree as a row: its configuration, and the time of a step."""
-    label, each = label_of(tree), {"each_seconds": time.value / question.batch}
-    return Row(label, time, "s", {**each, **more, "tree": label}, says)
+    label, of_element = label_of(tree), {"each_seconds": time.value / question.batch}
+    return Row(label, time, "s", {**of_element, **more, "tree": label}, says)
 
 
 def label_of(tree: Configuration) -> dict[str, Any]:

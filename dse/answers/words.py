@@ -13,12 +13,13 @@ FROM = (
 SENTENCES = {
     # Every answer.
     "more": "Tables, notes and what this rests on: --verbose; as data: --json.",
-    "other_machine": "from records of machine {machine}, the nearest there is; recommend --verbose says how it differs",
+    "other_machine": "these times are of machine {machine}, the most similar with such records; recommend --verbose "
+    "says how it differs",
     "answered_from": f"{FROM} To be sure, {{how:then}}.",
     "answered_from_old": f"{FROM} Its records do not tell its {{untold:facts}}. To be sure, {{how:then}}.",
     "evidence": "Evidence for {evidence}: {source}, {told}.",
-    "primitives": "Times of each part of a gradient step of {workload} (B = {batch}) on {platform}; for "
-    "actors, of an environment step.",
+    "primitives": "What each part of a gradient step of {workload} (B = {batch}) takes on {platform} by its fastest "
+    "option, alone on its device; for actors, what an environment step takes.",
     "assumed": "{evidence} assumes {value} {unit} for {device}.{key}, which is not stated.",
     "not_stated": "{device}.{key} is not stated; the model takes {value} {unit} for it.",
     # What a profile lacks, and times of your own that no question uses.
@@ -41,10 +42,10 @@ SENTENCES = {
     "other_split": "Next best: {actors:core} to actors and {learners:core} to learners, {pace:pace}.",
     "other_turns": "Next best: actors and learners take turns on {cores:core}, {pace:pace}.",
     "turns_are_faster": "Taking turns on the same {cores:core} would make {estimate:range}, more than any split.",
-    "bound_by_actors": "Actors limit the rate: alone they make {spare} environment steps per gradient step; the "
+    "bound_by_actors": "Actors limit the rate: for each gradient step they make {spare} environment steps, and the "
     "workload needs {wanted}.",
-    "bound_by_learners": "Learners limit the rate: actors could make {spare} environment steps per gradient step; the "
-    "workload needs {wanted}.",
+    "bound_by_learners": "Learners limit the rate: for each gradient step the actors could make {spare} environment "
+    "steps, and the workload needs {wanted}.",
     "bound_by_neither": "Both sides are equally fast.",
     "bound_by_both_serially": "Each side waits for the other.",
     "fewest_cores": "Of splits within 1 % of the fastest, the answer has the fewest cores.",
@@ -58,9 +59,9 @@ SENTENCES = {
     "sample_none_ahead": "Sample no batch ahead: {estimate:range}.",
     "busiest_engine": "Without actors, the slowest part is {engine}: {seconds:us} of the {round_seconds:us} that a "
     "batch takes.",
-    "takes_turns": "One engine does everything in turn, so sampling ahead gains nothing.",
+    "takes_turns": "One engine does one part after the other, so sampling ahead gains nothing.",
     "loss_of_none_ahead": "Without sampling ahead, these parts would lose {loss:share} of their rate (formula).",
-    "workload_samples_ahead": "The workload is set to sample {presampled:batch} ahead.",
+    "workload_samples_ahead": "The workload's file asks for {presampled:batch} ahead (presampled).",
     "enough_if_exact": "In a simulation with exact times, {depth:batch} ahead reaches the most within "
     "{within_share:share}.",
     "enough": "In a simulation with times that vary (deviation / mean = {cv}), {depth:batch} ahead reaches the most "
@@ -78,8 +79,8 @@ SENTENCES = {
     "fastest_pair": "Most records: {samplers:sampler} and batches of {batch}, {estimate:range}; the answer is the "
     "smallest batch near that.",
     "searched_apart": "Searched apart, as published: {samplers:sampler} and batches of {batch}, {estimate:range}.",
-    "searching_apart": "Choosing samplers and batch one after the other, as published, trains {loss:share} fewer "
-    "records/s than the best of all {pairs:pair}.",
+    "searching_apart": "The published search, samplers first and then the batch, ends at a pair that trains "
+    "{loss:share} fewer records/s than the best of all {pairs:pair}.",
     "search_found": "The search of {search} tried {looks} of {values:value}; {best} was fastest.",
     "over_memory": "Larger values of {search} exceed the cap on memory.",
     "over_processor": "Larger values of {search} exceed the cap on the processor.",
@@ -95,17 +96,18 @@ SENTENCES = {
     "other_learners": "{learners:learner} that average weights every {horizon:step} would make {estimate:range}.",
     "second_learner": "A second learner is {worth} worth it: {faster} times the gradient steps/s if the two average "
     "weights every {horizon:step}, {gathering_faster} times if they add up gradients at each step.",
-    "learners_run_next_to": "Learners ({by}) are processes next to {actors:actor} on {cores:core}.",
+    "learners_run_next_to": "Each learner ({by}) and each actor is a process of its own: {actors:actor}, on "
+    "{cores:core} in all.",
     "formulas_alone": "Fanout does not run several learners on {device}: their times are from formulas alone.",
     "one_device_there": "The platform has one {device}; for each further learner another is assumed.",
     # Which tree.
     "use_tree": "Use {tree:tree}: {estimate:range} per step, {each_seconds:ns} per element.",
-    "default_tree": "Several trees are equally fast; take the default, {tree:tree}: {estimate:range} per step.",
+    "default_tree": "Use {tree:tree}, the default, for no other tree is surely faster: {estimate:range} per step.",
     "use_tree_on": "Use {tree:tree} on the {device} of {platform}: {estimate:range} per step, {each_seconds:ns} per "
     "element.",
-    "tree_steps": "A step: {batch} of {capacity} {dtype} leaves, with {updates_per_sample:update} and "
+    "tree_steps": "A step samples {batch} of {capacity} {dtype} leaves and makes {updates_per_sample:update} and "
     "{inserts:insert} per sample.",
-    "tied_tree": "Too close to tell apart: {tree:tree}, {pace:pace}.",
+    "tied_tree": "Maybe as fast: {tree:tree}, {pace:pace}.",
     "next_tree": "Next best: {tree:tree}, {pace:pace}.",
     "equal_tree": "Equally fast: {tree:tree}.",
     "undecided_tree": "Not told apart: {tree:tree}, {pace:pace}.",
@@ -127,7 +129,8 @@ SENTENCES = {
     "it anew",
     "modeled_by": "The model: {told}.",
     "tree_is_modeled": "Modeled from the numbers of {platform}; nothing was timed there.",
-    "race_to_decide": "This rests on earlier measurements; to time the trees now, leave out --no-race and --machine.",
+    "race_to_decide": "This rests on earlier measurements; to time the trees here and now, ask without --no-race and "
+    "--machine.",
     "raced_here": "Raced here: {raced:candidate} in {seconds:s}, {caches} caches; differences within "
     "{zone_share:share} count as equal.",
     "race_undecided": "The race ended before all were told apart ({ending}); --seconds gives more.",
@@ -142,36 +145,36 @@ SENTENCES = {
     # Which mapping.
     "train": "Train {workload} (B = {batch}) on {platform}, {arrangement:arranged}: {where:where}; {estimate:range}.",
     "bound_by_part": "Slowest part: {parts:list} on {devices:list}.",
-    "bound_by_parts": "Slowest part: {device}, which serves {parts:list} in turn.",
+    "bound_by_parts": "The {device} limits the rate: it does {parts:list}, one after the other.",
     "bound_by_engine": "Slowest part: {engine}.",
     "bound_by_batches": "The learner waits for batches, with {depth:batch} sampled ahead.",
-    "tied": "Too close to tell apart: {differs:differs} (expected {pace:worth}); of such choices the answer has the "
+    "tied": "Maybe as good: {differs:differs} (expected {pace:worth}); of choices that are so close the answer has the "
     "fewest devices and cores.",
     "next_best": "Next best: {differs:differs}, {pace:worth}.",
-    "decides_if_longer": "If the {time_of} on {on} took {times:about} times as long as predicted, this would beat "
-    "the answer by {gain:share}: {differs:differs}.",
-    "decides_if_shorter": "If the {time_of} on {on} were {times:about} times faster than predicted, this would beat "
-    "the answer by {gain:share}: {differs:differs}.",
-    "nothing_decides": "No single time, anywhere within its range, makes another choice better.",
+    "decides_if_longer": "Another choice ({differs:differs}) would be {gain:share} better, but only if the {time_of} "
+    "on {on} took {times:about} times as long as predicted.",
+    "decides_if_shorter": "Another choice ({differs:differs}) would be {gain:share} better, but only if the {time_of} "
+    "on {on} were {times:about} times faster than predicted.",
+    "nothing_decides": "The choice is the same for each time anywhere within its range.",
     "more_are_tied": "{more:other choice} may be as good and are not listed.",
     "measure_to_decide": "To decide, measure the time of {of:list}: {how}",
     "measure_to_be_sure": "To be sure, measure the time of {of:list}: {how}",
-    "measure_there": "To be sure of the time of {of:list}, run on the machine itself: {how}",
-    "state_time": "Nothing here measures the time of {of:list}; what you know of it goes into --times FILE, as in: "
-    "python -m dse times --example",
-    "measure_here": "To be sure, measure the time of {of:list}, on the machine itself.",
+    "measure_there": "To be surer of the time of {of:list}, run on the machine itself: {how}",
+    "state_time": "Nothing here measures the time of {of:list}. If you know it, state it in a file for --times, such "
+    "as this prints: python -m dse times --example",
+    "measure_here": "To be surer of the rate, measure the time of {of:list} on this machine: {how}",
     "run_what_ties": "To decide, run it: {how}",
-    "run_has_tree_at": "This rate assumes the tree on the {device}; a training run has it on the {home}.",
-    "run_has_records_at": "This rate assumes records on the {device}; a training run keeps them on the {home} that "
-    "acts.",
-    "tree_is_not_stated": "Nothing runs it: the tree's implementation is not stated.",
-    "run_has_plain_tree": "A run's tree has one thread and no options.",
-    "run_shares_tree": "Processes share the tree {shared} alone, not {contestant}.",
-    "run_has_one_device": "A run's learner is on one device.",
-    "run_has_no_fpga": "Fanout can model this design but cannot run it: the learner is on {device}.",
-    "learners_share_weights_at": "Several learners share weights on the {home} alone, not on the {device}.",
-    "one_process_one_learner": "One process has one learner.",
-    "predicted_alone": "Predicted; to decide by running: {how}",
+    "run_has_tree_at": "this rate needs the tree on the {device}, and Fanout's training keeps it on the {home} alone",
+    "run_has_records_at": "this rate needs the records on the {device}, and Fanout's training keeps them on the {home} "
+    "that acts",
+    "tree_is_not_stated": "nothing runs this: the tree's implementation is not stated",
+    "run_has_plain_tree": "the tree of a training run has one thread and no options",
+    "run_shares_tree": "processes share the tree {shared} alone, not {contestant}",
+    "run_has_one_device": "the learner of a training run is on one device",
+    "run_has_no_fpga": "Fanout models this design and cannot run it: the learner is on {device}",
+    "learners_share_weights_at": "several learners share weights on the {home} alone, not on the {device}",
+    "one_process_one_learner": "a training run in one process has one learner",
+    "predicted_alone": "This is a prediction; to run the best candidates and compare them: {how}",
     "raced_runs": "Raced for {seconds:s} here: {ending}.",
     "not_raced": "Not raced: {ending}.",
     "race_kept_since": "The race is kept since {utc}; --again races anew.",
@@ -227,7 +230,7 @@ SENTENCES = {
     "of a leaf: {leaf_bits:list}.",
     "tried_depths": "Batches sampled ahead that were tried: {depths:list}.",
     # Why another mapping loses.
-    "loses": "{described:settings} is {loss:share} worse than the best, which makes {estimate:range}.",
+    "loses": "{described:settings} is {loss:share} worse than the best choice, which makes {estimate:range}.",
     "ties_within_epsilon": "{described:settings} is as good as the best within {epsilon:share}: {estimate:range}.",
     "ties_unsure": "{described:settings} may be {gain:share} better, within what is known, than the answer, which "
     "takes fewer devices and cores: {estimate:range}.",
@@ -237,21 +240,21 @@ SENTENCES = {
     "busy_longer": "{engine} is busy for {seconds:us} of a gradient step, {best_seconds:us} in the best.",
     "busy_alone": "{engine} is busy for {seconds:us} of a gradient step; the best does without it.",
     "sending_takes": "Sending {sent} takes {seconds:us} of that.",
-    "part_takes": "Its {part} takes {time:range} on {device} ({choice}), {best_time:range} on {best_device} "
-    "({best_choice}) in the best.",
-    "may_be_no_worse": "The chance that it is at least as good is {chance:share}.",
+    "part_takes": "Its {part} takes {time:range} on {device} ({choice}); that of the best takes {best_time:range} on "
+    "{best_device} ({best_choice}).",
+    "may_be_no_worse": "The chance that the described choice is at least as good is {chance:share}.",
     "moves_too": "This setting also moves {parts:list} from {from} to {to}.",
     # What a changed machine changes.
     "fits_now": "With {changes:list}, {workload} fits {platform}: {estimate:range}.",
     "changes_nothing": "With {changes:list}, nothing in this answer changes: {estimate:range}.",
-    "changes_rate": "With {changes:list}, it is {pace:worth}: {estimate:range}, instead of {before}.",
-    "changes_no_rate": "With {changes:list}, it is {pace:worth}, which counts as equal: {estimate:range}.",
+    "changes_rate": "With {changes:list}, the best choice is {pace:worth}: {estimate:range}, instead of {before}.",
+    "changes_no_rate": "With {changes:list}, the best choice is {pace:worth}, which counts as equal: {estimate:range}.",
     "records_decide": "Measured records decide, and they are of the machine as it is.",
     # Designs for an FPGA.
     "design": "Take a learner with {pipelines:pipeline} and {mac_units} multipliers (MAC units), and a {memory} replay "
     "tree with K = {fanout}: {estimate:range}.",
-    "bound_by_learner": "The learner limits the rate; its slowest stage is {slowest_stage} (FW: forward, BW: "
-    "backward, by layer).",
+    "bound_by_learner": "The learner limits the rate; its slowest stage is {slowest_stage} (FW forward, BW backward, "
+    "with the number of the layer).",
     "bound_by_rmm": "The replay tree limits the rate.",
     "nearly_full": "The design takes more than {share:share} of a resource; whether it then meets the clock is not "
     "modeled.",
@@ -265,6 +268,7 @@ SENTENCES = {
 ARRANGED = {"serial": "in one process", "apart": "actors in their own processes", "pipelined": "all parts at once"}
 """Execution modes, in a sentence."""
 FACTS = {"cpu": "name of the processor", "vector_sets": "vector instructions"}
+COUNTED = ("cores", "GPUs")  # facts that are whole numbers; of other numbers, of caches, each is in bytes
 """Facts of a machine whose key is no plain English."""
 NO_DIFFERENCE = "nothing that both tell"
 HEADS = {
@@ -283,7 +287,7 @@ HEADS = {
     "by": "done by",
     "tried_for": "tried for",
     "options": "options",
-    "simulated_with_deviation": "simulated with deviation / mean",
+    "simulated_with_deviation": "simulated; times' deviation / mean",
     "differs": "other mapping",
     "arrangement": "execution mode",
     "chance": "chance to be as good",
@@ -291,24 +295,24 @@ HEADS = {
     "time_of": "if the time of",
     "factor": "factor",
     "times": "off by times",
-    "value": "answer makes/s",
+    "value": "answer: gradient steps/s",
     "gain": "other is faster by",
-    "rate_hz": "rate/s",
+    "rate_hz": "gradient steps/s",
     "low_hz": "from",
     "high_hz": "to",
     "rate_unit": "rate of",
     "seconds": "us",
     "step_of": "step of",
     # How many.
-    "feed_hz": "actors feed/s",
-    "take_hz": "learners take/s",
+    "feed_hz": "actors: steps supplied/s",
+    "take_hz": "learners: steps used/s",
     "in_turns": "take turns",
     "bottleneck": "slower side",
     "idle": "idle cores",
     "depth": "batches ahead",
     "cv": "deviation / mean",
     "bound_hz": "formula: steps/s",
-    "loss": "below the most",
+    "loss": "below the formula's most",
     "horizon": "weights averaged every",
     "as_run": "efficiency in a run",
     "alone": "efficiency alone",

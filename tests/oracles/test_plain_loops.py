@@ -13,7 +13,7 @@ from dse.solver import solve as search
 from dse.solver.deciding import deciding, spreads
 from dse.solver.law import OBJECTIVES
 from dse.solver.problem import PARTS, Problem
-from dse.solver.solve import Answer, Infeasible, Search, Solution, solve
+from dse.solver.solve import Candidate, Infeasible, Search, Solution, solve
 from tests.matrix import slow
 from tests.oracles import plain_loops as plain
 from tests.solver_cases import (
@@ -68,7 +68,7 @@ def differences(seed):
     return wrong + ["bound"] * (found.best > found.bound * (1 + 1e-12))
 
 
-def key_of(problem, answer: Answer):
+def key_of(problem, answer: Candidate):
     return plain.judged(problem, answer.configuration, "ratio").key
 
 

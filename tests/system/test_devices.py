@@ -142,7 +142,7 @@ def test_an_answer_has_the_settings_of_a_run_or_why_not(arrangement, changes, wh
     changed = answer
     for part, change in changes.items():
         changed = replace_details(changed, part, *change)
-    note, told = emit.why_not_run(changed), emit.to_run(asked, changed)
+    note, told = emit.why_not_run(changed), emit.list_run_settings(asked, changed)
     assert " ".join([note.kind, *note.values.values()] if note else []) == why
     assert (KEY in told, WHY_NOT in told) == (not why, bool(why))
 

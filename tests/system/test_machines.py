@@ -238,7 +238,9 @@ def test_trees_on_a_gpu_answer_only_where_there_is_one(here, results):
     assert find_tree(1_000_000, 512, results=results).machine == OLD
     here(but(gpus=["another GPU"]))
     assert find_tree(1_000_000, 512, results=results).machine == "near"
-    assert machines.differences(but(gpus=[]), near)["GPUs"] == (0, 1)
+    differs = machines.differences(but(gpus=[]), near)
+    assert differs["GPUs"] == (0, 1)
+    assert write_unlike(differs) == "GPUs (0 here, 1 there)"
 
 
 def test_a_machine_without_a_gpu_is_not_answered_with_anothers():

@@ -289,13 +289,13 @@ def test_a_race_is_kept_until_it_is_raced_again(raced, tmp_path, capfd):
 def keep(question, **told):
     """Keep a race of one."""
     row = {"name": "one", "hz": [2.0, 1.0, 4.0], "samples": [1.0, 2.0, 4.0]}
-    deciding.KeptRace.of(question).keep(question, {"rows": [row], "ending": "decided", "limit": 9.0} | told)
+    deciding.KeptRace.of_question(question).keep(question, {"rows": [row], "ending": "decided", "limit": 9.0} | told)
 
 
 def test_the_latest_kept_race_of_a_question_answers_it_and_no_other(question, monkeypatch):
     for number in range(2):
         keep(question, number=number)
-    kept = deciding.KeptRace.of(question)
+    kept = deciding.KeptRace.of_question(question)
     assert kept.race(99.0)["number"] == 1
     record, _ = read_file(kept.path)
     assert record.low_seconds == 0.25
@@ -304,14 +304,18 @@ def test_the_latest_kept_race_of_a_question_answers_it_and_no_other(question, mo
     devices = (*question.platform.devices, dataclasses.replace(question.platform.devices[0], name="gpu", kind="gpu"))
     more = {"platform": dataclasses.replace(question.platform, devices=devices), "exclude": "gpu"}
     for other in ({"fix": {"actors": "1"}}, more, {"free": "batch"}):
-        assert deciding.KeptRace.of(dataclasses.replace(question, **other)).race() is None
+        assert deciding.KeptRace.of_question(dataclasses.replace(question, **other)).race() is None
     monkeypatch.setattr(deciding, "evidence_here", lambda clock: {"code": "other"})
-    assert deciding.KeptRace.of(question).race() is None
+    assert deciding.KeptRace.of_question(question).race() is None
 
 
 def test_an_undecided_race_answers_who_gives_no_more_seconds(question):
     keep(question, ending="out of time")
-    assert [bool(deciding.KeptRace.of(question).race(seconds)) for seconds in (8.0, 9.0, 10.0)] == [True, True, False]
+    assert [bool(deciding.KeptRace.of_question(question).race(seconds)) for seconds in (8.0, 9.0, 10.0)] == [
+        True,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("ending", ["interrupted", "out of time"])
@@ -326,7 +330,7 @@ def test_a_race_is_kept_by_the_seconds_it_was_given_unless_interrupted(question,
     raced = [deciding.Contender(fix, (), "", 1, ANSWER) for fix in fixes]
     with deciding.race_of(question, raced, lambda *_: [], tmp_path / "run", 7.0):
         pass
-    assert bool(deciding.KeptRace.of(question).race(7.0)) == (ending == "out of time")
+    assert bool(deciding.KeptRace.of_question(question).race(7.0)) == (ending == "out of time")
 
 
 def test_contenders_are_the_best_of_each_arrangement_and_implementation(question):
@@ -364,6 +368,6 @@ def test_free_keys_race_with_each_of_their_values(raced):
     assert {("environments", 2), ("environments", 16), ("presampled", 1)} <= values
     assert not {("environments", 1), ("presampled", question.workload.replay.presampled)} & values
     assert ("strategy" in dict(values)) == (best.fix["arrangement"] != "serial")
-    apart = next(one for one in deciding.contenders(question) if one.fix["arrangement"] == "apart" and one.given)
+    apart = next(one for one in deciding.contenders(question) if one.fix["arrangement"] == "apart" and one.settings)
     other = deciding._add_value(question, apart, "strategy", "one_lock")
-    assert json.loads(other.given)["choice"]["training_options"]["strategy"] == "one_lock"
+    assert json.loads(other.settings)["choice"]["training_options"]["strategy"] == "one_lock"
