@@ -157,7 +157,7 @@ def head(key: str) -> str:
     """Return the head of a column.
 
     >>> head("feed_hz"), head("update_units")
-    ('actors feed/s', 'update units')
+    ('actors: steps supplied/s', 'update units')
     """
     return HEADS.get(key, key.replace("_", " "))
 
